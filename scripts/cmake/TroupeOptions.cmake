@@ -1,0 +1,52 @@
+# Compiler, warnings, sanitizers and the libraries Troupe stands on.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+# System include directories must stay -isystem, or warnings-as-errors stops on CAF's headers.
+set(CMAKE_NO_SYSTEM_FROM_IMPORTED OFF)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+set(TROUPE_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=")
+if(TROUPE_SANITIZE)
+  set(TROUPE_SANITIZED ON)
+endif()
+option(TROUPE_BUILD_TESTS "Build the tests" ON)
+option(TROUPE_WERROR "Warnings are errors" ON)
+
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g")
+set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -fno-omit-frame-pointer")
+add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
+if(TROUPE_WERROR)
+  add_compile_options(-Werror)
+endif()
+if(TROUPE_SANITIZE)
+  add_compile_options(-fsanitize=${TROUPE_SANITIZE} -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${TROUPE_SANITIZE})
+endif()
+
+find_program(TROUPE_CCACHE ccache)
+if(TROUPE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # Precompiled headers are cacheable only with these two relaxations.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${TROUPE_CCACHE})
+  add_compile_options(-fpch-preprocess)
+endif()
+
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+find_package(Eigen3 3.4 REQUIRED NO_MODULE)
+find_package(dnnl REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(CAF 0.17 REQUIRED)
+
+# `#include <troupe/ops/graph.hpp>` reads the same in the tree and after installation.
+set(TROUPE_INCLUDE_DIR ${CMAKE_BINARY_DIR}/include)
+file(MAKE_DIRECTORY ${TROUPE_INCLUDE_DIR})
+file(CREATE_LINK ${CMAKE_SOURCE_DIR} ${TROUPE_INCLUDE_DIR}/troupe SYMBOLIC)
