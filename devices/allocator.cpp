@@ -1,0 +1,153 @@
+#include <troupe/devices/allocator.hpp>
+
+#include <bit>
+#include <cstdlib>
+#include <mutex>
+#include <vector>
+
+#include <sys/mman.h>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/error.hpp>
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t kSmallest = 64;
+constexpr std::size_t kLarge = std::size_t(1) << 20;
+constexpr std::size_t kHugePage = std::size_t(2) << 20;
+
+// Four classes between powers of two: at most a fifth of a block is wasted.
+struct SizeClass {
+  int index;
+  std::size_t bytes;
+};
+
+SizeClass size_class(std::size_t bytes) {
+  if (bytes <= kSmallest) return {0, kSmallest};
+  int log2 = std::bit_width(bytes - 1) - 1;  // 2^log2 < bytes <= 2^(log2+1)
+  std::size_t step = std::size_t(1) << (log2 - 2);
+  std::size_t steps = (bytes - (std::size_t(1) << log2) + step - 1) / step;
+  return {(log2 - 6) * 4 + static_cast<int>(steps), (std::size_t(1) << log2) + steps * step};
+}
+
+class HostMemory final : public MemorySource {
+ public:
+  void* get(std::size_t bytes) override {
+    if (bytes < kLarge) return std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+    std::size_t rounded = (bytes + kHugePage - 1) / kHugePage * kHugePage;
+    void* memory = std::aligned_alloc(kHugePage, rounded);
+    if (memory) madvise(memory, rounded, MADV_HUGEPAGE);  // advice only: a refusal costs speed, not truth
+    return memory;
+  }
+  void put(void* memory, std::size_t) noexcept override { std::free(memory); }
+};
+
+class CachingAllocator final : public Allocator {
+ public:
+  CachingAllocator(std::unique_ptr<MemorySource> source, std::uint64_t limit) : source_(std::move(source)) {
+    counters_.limit = limit;
+  }
+  ~CachingAllocator() override { trim(); }
+
+  void* allocate(std::size_t bytes) override {
+    SizeClass c = size_class(bytes);
+    std::lock_guard lock(mutex_);
+    ++counters_.allocations;
+    if (counters_.limit && counters_.in_use + c.bytes > counters_.limit) refuse(bytes);
+    void* memory = nullptr;
+    if (std::size_t(c.index) < cache_.size() && !cache_[c.index].empty()) {
+      memory = cache_[c.index].back();
+      cache_[c.index].pop_back();
+      counters_.cached -= c.bytes;
+    } else {
+      memory = fresh(c.bytes, bytes);
+    }
+    counters_.in_use += c.bytes;
+    counters_.peak = std::max(counters_.peak, counters_.in_use);
+    return memory;
+  }
+
+  void deallocate(void* memory, std::size_t bytes) noexcept override {
+    SizeClass c = size_class(bytes);
+    std::lock_guard lock(mutex_);
+    counters_.in_use -= c.bytes;
+    if (!kKeepBlocks) {
+      source_->put(memory, c.bytes);
+      return;
+    }
+    if (cache_.size() <= std::size_t(c.index)) cache_.resize(c.index + 1);
+    cache_[c.index].push_back(memory);
+    counters_.cached += c.bytes;
+  }
+
+  AllocatorCounters counters() const override {
+    std::lock_guard lock(mutex_);
+    return counters_;
+  }
+
+ private:
+#if defined(__SANITIZE_ADDRESS__)
+  static constexpr bool kKeepBlocks = false;  // so that ASan sees stale uses
+#else
+  static constexpr bool kKeepBlocks = true;
+#endif
+
+  void* fresh(std::size_t class_bytes, std::size_t asked) {
+    ++counters_.misses;
+    if (counters_.limit && counters_.in_use + counters_.cached + class_bytes > counters_.limit) trim();
+    void* memory = source_->get(class_bytes);
+    if (!memory) {
+      trim();
+      memory = source_->get(class_bytes);
+    }
+    if (!memory) refuse(asked);
+    return memory;
+  }
+
+  [[noreturn]] void refuse(std::size_t bytes) const {
+    throw Error(Code::resource_exhausted,
+                counters_.limit ? fmt::format("out of device memory: {} bytes wanted, {} of {} in use", bytes,
+                                              counters_.in_use, counters_.limit)
+                                : fmt::format("out of memory: {} bytes wanted, {} in use", bytes, counters_.in_use));
+  }
+
+  void trim() {
+    for (std::size_t i = 0; i < cache_.size(); ++i) {
+      std::size_t bytes = class_bytes_of(static_cast<int>(i));
+      for (void* memory : cache_[i]) {
+        source_->put(memory, bytes);
+        counters_.cached -= bytes;
+      }
+      cache_[i].clear();
+    }
+  }
+
+  static std::size_t class_bytes_of(int index) {
+    if (index == 0) return kSmallest;
+    int log2 = (index - 1) / 4 + 6, steps = (index - 1) % 4 + 1;
+    return (std::size_t(1) << log2) + steps * (std::size_t(1) << (log2 - 2));
+  }
+
+  std::unique_ptr<MemorySource> source_;
+  mutable std::mutex mutex_;  // guards everything below
+  std::vector<std::vector<void*>> cache_;
+  AllocatorCounters counters_;
+};
+
+}  // namespace
+
+std::unique_ptr<Allocator> make_caching_allocator(std::unique_ptr<MemorySource> source, std::uint64_t limit) {
+  return std::make_unique<CachingAllocator>(std::move(source), limit);
+}
+
+std::unique_ptr<MemorySource> make_host_memory() { return std::make_unique<HostMemory>(); }
+
+Allocator& host_allocator() {
+  // Never destroyed: tensors in statics may outlive any order of destruction.
+  static Allocator* heap = make_caching_allocator(make_host_memory()).release();
+  return *heap;
+}
+
+}  // namespace troupe

@@ -1,0 +1,55 @@
+// Memory for tensors: a caching allocator per device, with counters and a settable limit.
+//
+//   Allocator& heap = host_allocator();
+//   void* p = heap.allocate(1 << 20);  heap.deallocate(p, 1 << 20);
+//
+// A cold page costs 1.2 µs (3 GB/s); a warm one copies at 40 GB/s: freed blocks are kept in size
+// classes and handed out again, the large ones 2 MiB-aligned and advised to be huge pages.
+// Threads: any. Order: the caller frees only what no queued kernel still touches; on a stream
+// device that is "freed in the stream's order", because reuse is enqueued behind the last use.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace troupe {
+
+struct AllocatorCounters {
+  std::uint64_t in_use = 0;       // bytes handed out now
+  std::uint64_t peak = 0;         // the most bytes ever handed out at once
+  std::uint64_t cached = 0;       // bytes kept for reuse
+  std::uint64_t allocations = 0;  // calls of allocate
+  std::uint64_t misses = 0;       // of which the system had to serve
+  std::uint64_t limit = 0;        // bytes, 0 = none
+};
+
+class Allocator {
+ public:
+  virtual ~Allocator() = default;
+  /// At least `bytes` bytes, 64-byte aligned; throws Error(resource_exhausted) naming the size.
+  virtual void* allocate(std::size_t bytes) = 0;
+  /// `bytes` as given to allocate.
+  virtual void deallocate(void* memory, std::size_t bytes) noexcept = 0;
+  virtual AllocatorCounters counters() const = 0;
+};
+
+/// Where a caching allocator gets and returns its blocks (the system, a device, a test).
+class MemorySource {
+ public:
+  virtual ~MemorySource() = default;
+  /// Null if there is none left.
+  virtual void* get(std::size_t bytes) = 0;
+  virtual void put(void* memory, std::size_t bytes) noexcept = 0;
+};
+
+/// Keeps freed blocks by size class. With a limit, `in_use` never exceeds it: cached blocks are
+/// returned first, then allocate throws.
+std::unique_ptr<Allocator> make_caching_allocator(std::unique_ptr<MemorySource> source, std::uint64_t limit = 0);
+/// Pages of this process's memory; from 1 MiB up 2 MiB-aligned huge ones.
+std::unique_ptr<MemorySource> make_host_memory();
+
+/// The process's heap for host tensors, as malloc is for bytes.
+Allocator& host_allocator();
+
+}  // namespace troupe

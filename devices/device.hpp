@@ -1,0 +1,93 @@
+// Devices: who computes. A device has memory, primitives and streams; a stream runs its work in
+// order, asynchronously; an event marks a point in a stream.
+//
+//   auto stream = device.make_stream();
+//   device.primitives().fill(*stream, Tensor::scalar(1.f), View(t));
+//   stream->record()->then([](const Status& s) { ... });   // called when the fill is done
+//
+// The CPU device's streams run the work before the call returns. The simulated stream device runs
+// it later, in seeded random delays, on memory that counts as foreign: it proves ordering and
+// memory, never speed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <troupe/devices/allocator.hpp>
+#include <troupe/devices/primitives.hpp>
+
+namespace troupe {
+
+class Device;
+class WorkerPool;
+
+/// A point in a stream. Shared by whoever waits for it.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual bool is_done() const = 0;
+  /// Calls `done` once, with the stream's status, when the point is passed: at once if it is,
+  /// else from a thread of the device. `done` must not block.
+  virtual void then(std::function<void(const Status&)> done) = 0;
+};
+
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual Device& device() = 0;
+  virtual std::shared_ptr<Event> record() = 0;
+  /// Work enqueued from now on starts after `event`.
+  virtual void wait(const std::shared_ptr<Event>& event) = 0;
+  /// Blocks the calling thread until the stream is empty; throws the first error of its work.
+  /// For tests and for shutting down; never called inside an actor.
+  virtual void synchronize() = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  /// `cpu:0`, `sim:0` …
+  virtual const std::string& name() const = 0;
+  /// `cpu`, `sim`, `cuda`: what kernels are registered for.
+  virtual const std::string& kind() const = 0;
+  /// Kernels return with their work done, and tensors are host memory.
+  virtual bool is_synchronous() const = 0;
+  virtual Allocator& allocator() = 0;
+  virtual const Primitives& primitives() const = 0;
+  virtual std::unique_ptr<Stream> make_stream() = 0;
+  /// Copies to and from host memory, in the stream's order. `host` must stay until the stream passed.
+  virtual void copy_from_host(Stream&, const Tensor& host, View on_device) = 0;
+  virtual void copy_to_host(Stream&, ConstView on_device, View host) = 0;
+  /// A tensor of this device.
+  Tensor empty(DType dtype, const Shape& shape) {
+    return is_synchronous() ? Tensor::empty(dtype, shape) : Tensor::empty_on(this, allocator(), dtype, shape);
+  }
+};
+
+/// x86-64-v2, v3, v4 or portable: which copies of the CPU kernels run.
+enum class CpuLevel : std::uint8_t { portable, v2, v3, v4 };
+std::string_view name_of(CpuLevel level);
+/// The best this processor runs; TROUPE_CPU_LEVEL=v2|v3|v4 forces a lower one.
+CpuLevel cpu_level();
+
+struct CpuOptions {
+  WorkerPool* pool = nullptr;  // intra-op blocks run there; null: on the caller alone
+  std::string name = "cpu:0";
+};
+/// The host as a device: synchronous streams, host_allocator().
+std::unique_ptr<Device> make_cpu_device(const CpuOptions& options = {});
+
+struct SimOptions {
+  std::string name = "sim:0";
+  std::uint64_t seed = 1;           // of the delays
+  std::uint64_t memory_limit = 0;   // bytes, 0 = none
+  std::uint32_t max_delay_us = 50;  // each piece of work starts after a random delay up to this
+};
+/// A device with asynchronous streams and memory of its own but no hardware: kernels are the
+/// CPU's, run later by a thread a stream; freed and fresh memory is filled with a pattern of NaNs, in the
+/// stream's order.
+std::unique_ptr<Device> make_sim_device(const SimOptions& options = {});
+
+}  // namespace troupe

@@ -1,0 +1,207 @@
+#include <troupe/devices/tensor.hpp>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/pool.hpp>
+
+namespace troupe {
+
+Ref<Buffer> Buffer::allocate(Allocator& allocator, std::size_t bytes) {
+  void* data = allocator.allocate(bytes);
+  void* memory = nullptr;
+  try {
+    memory = BlockPool<sizeof(Buffer)>::take();
+  } catch (...) {
+    allocator.deallocate(data, bytes);
+    throw;
+  }
+  return Ref<Buffer>(new (memory) Buffer(allocator, data, bytes));
+}
+
+void Buffer::destroy() noexcept {
+  allocator_->deallocate(data_, bytes_);
+  this->~Buffer();
+  BlockPool<sizeof(Buffer)>::give(this);
+}
+
+// What a handle refers to. Up to 64 bytes of host elements live in the body itself: small
+// vectors cost one pooled block, no buffer.
+class Tensor::Body final : public Counted {
+ public:
+  static constexpr std::size_t kSmall = 64;
+
+  static Body* make(const Shape& shape, Device* device) {
+    return new (BlockPool<sizeof(Body)>::take()) Body(shape, device);
+  }
+
+  Shape shape;
+  Device* device;
+  void* data = small;
+  Ref<Buffer> buffer;     // null while the elements are in `small`
+  Tensor owner;           // keeps a view's small elements alive
+  alignas(64) unsigned char small[kSmall];
+
+ private:
+  Body(const Shape& s, Device* d) : shape(s), device(d) {}
+  void destroy() noexcept override {
+    this->~Body();
+    BlockPool<sizeof(Body)>::give(this);
+  }
+};
+
+Tensor::Body* Tensor::body() const { return static_cast<Body*>(object()); }
+
+Tensor Tensor::from_body(Body* body, DType dtype) {
+  Tensor t;
+  t.adopt(body, Kind::tensor, dtype);
+  return t;
+}
+
+Tensor Tensor::scalar_as(DType dtype, double value) {
+  return visit_dtype(dtype, [&]<class T>(type_tag<T>) {
+    if constexpr (std::is_same_v<T, bool>) return scalar(value != 0);
+    else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) return scalar(T(float(value)));
+    else if constexpr (std::is_same_v<T, std::complex<float>>) return scalar(T(float(value)));
+    else return scalar(static_cast<T>(value));
+  });
+}
+
+Tensor Tensor::empty(DType dtype, const Shape& shape) { return empty_on(nullptr, host_allocator(), dtype, shape); }
+
+Tensor Tensor::empty_on(Device* device, Allocator& allocator, DType dtype, const Shape& shape) {
+  if (!shape.is_known())
+    throw Error(Code::internal, "a tensor needs a shape known in full, not " + shape.text());
+  if (!device && shape.is_scalar()) {
+    Tensor t;
+    t.kind_ = Kind::scalar;
+    t.dtype_ = dtype;
+    return t;
+  }
+  std::size_t bytes;
+  if (__builtin_mul_overflow(static_cast<std::size_t>(shape.elements()), size_of(dtype), &bytes))
+    throw Error(Code::resource_exhausted, "shape " + shape.text() + " has more bytes than 64 bits count");
+  Ref<Buffer> buffer;
+  if (device || bytes > Body::kSmall) buffer = Buffer::allocate(allocator, bytes);
+  Body* body = Body::make(shape, device);
+  if (buffer) body->data = buffer->data();
+  body->buffer = std::move(buffer);
+  return from_body(body, dtype);
+}
+
+Tensor Tensor::zeros(DType dtype, const Shape& shape) {
+  Tensor t = empty(dtype, shape);
+  std::memset(t.raw_mutable(), 0, t.bytes());
+  return t;
+}
+
+const Shape& Tensor::shape() const {
+  static const Shape scalar_shape;
+  return kind_ == Kind::tensor ? body()->shape : scalar_shape;
+}
+
+std::int64_t Tensor::elements() const {
+  if (kind_ == Kind::none) return 0;
+  return kind_ == Kind::scalar ? 1 : body()->shape.elements();
+}
+
+Device* Tensor::device() const { return kind_ == Kind::tensor ? body()->device : nullptr; }
+
+const void* Tensor::raw() const {
+  if (kind_ == Kind::none) return nullptr;
+  return kind_ == Kind::scalar ? bits_ : body()->data;
+}
+
+void* Tensor::raw_mutable() {
+  if (kind_ == Kind::none) return nullptr;
+  if (kind_ == Kind::scalar) return bits_;
+  if (!is_sole_holder()) throw Error(Code::internal, "a shared tensor cannot be written");
+  return body()->data;
+}
+
+bool Tensor::is_sole_holder() const {
+  if (kind_ != Kind::tensor) return kind_ == Kind::scalar;
+  const Body* b = body();
+  return b->is_sole() && !b->owner.has_value() && (!b->buffer || b->buffer->is_sole());
+}
+
+Tensor Tensor::reshaped(const Shape& shape) const {
+  if (shape.elements() != elements())
+    throw Error(Code::invalid_argument,
+                fmt::format("{} elements of shape {} cannot take shape {}", elements(), this->shape().text(), shape.text()));
+  if (kind_ == Kind::scalar || (shape.is_scalar() && is_on_host())) {
+    Tensor t = empty(dtype_, shape);
+    std::memcpy(t.raw_mutable(), raw(), bytes());
+    return t;
+  }
+  const Body* b = body();
+  Body* view = Body::make(shape, b->device);
+  view->data = b->data;
+  view->buffer = b->buffer;
+  if (!b->buffer) view->owner = *this;
+  return from_body(view, dtype_);
+}
+
+Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
+  if (rank() < 1 || begin < 0 || end < begin || end > shape()[0])
+    throw Error(Code::out_of_range, fmt::format("rows [{}, {}) are outside shape {}", begin, end, shape().text()));
+  const Body* b = body();
+  Shape s = b->shape;
+  std::int64_t row = s[0] ? elements() / s[0] : 0;
+  s.set(0, end - begin);
+  Body* view = Body::make(s, b->device);
+  view->data = static_cast<unsigned char*>(b->data) + static_cast<std::size_t>(begin * row) * size_of(dtype_);
+  view->buffer = b->buffer;
+  if (!b->buffer) view->owner = *this;
+  return from_body(view, dtype_);
+}
+
+Tensor Tensor::clone() const {
+  if (!is_on_host()) throw Error(Code::internal, "clone copies host tensors; a device's are copied by its stream");
+  if (kind_ != Kind::tensor) return *this;
+  Tensor copy = empty(dtype_, shape());
+  std::memcpy(copy.raw_mutable(), raw(), bytes());
+  return copy;
+}
+
+void Tensor::check_access(DType wanted) const {
+  if (kind_ == Kind::none) throw Error(Code::failed_precondition, "an empty tensor handle has no elements");
+  if (wanted != dtype_)
+    throw Error(Code::invalid_argument, fmt::format("a tensor of {} was read as {}", name_of(dtype_), name_of(wanted)));
+  if (!is_on_host()) throw Error(Code::failed_precondition, "the tensor is on a device; fetch it first");
+}
+
+void Tensor::check_item() const {
+  if (elements() != 1)
+    throw Error(Code::invalid_argument, fmt::format("item() needs one element; shape {} has {}", shape().text(), elements()));
+}
+
+double Tensor::at(std::int64_t i) const {
+  if (i < 0 || i >= elements())
+    throw Error(Code::out_of_range, fmt::format("element {} is outside shape {}", i, shape().text()));
+  return visit_dtype(dtype_, [&]<class T>(type_tag<T>) -> double {
+    T v = data<T>()[i];
+    if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>) return v.real();
+    else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) return float(v);
+    else return static_cast<double>(v);
+  });
+}
+
+std::string Tensor::text(std::int64_t limit) const {
+  if (kind_ == Kind::none) return "nothing";
+  std::string out = fmt::format("{}{}", name_of(dtype_), shape().text());
+  if (!is_on_host()) return out + " on a device";
+  out += " {";
+  for (std::int64_t i = 0; i < std::min(limit, elements()); ++i) {
+    if (i) out += ", ";
+    out += dtype_ == DType::boolean ? std::string(at(i) != 0 ? "true" : "false") : fmt::format("{:g}", at(i));
+  }
+  if (elements() > limit) out += ", ...";
+  return out + "}";
+}
+
+bool identical(const Tensor& a, const Tensor& b) {
+  return a.has_value() == b.has_value() && a.dtype() == b.dtype() && a.shape() == b.shape() &&
+         (a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0);
+}
+
+}  // namespace troupe

@@ -1,0 +1,159 @@
+// Tensors: a handle on a dense, row-major, counted buffer. A host scalar lives in the handle.
+//
+//   Tensor t = Tensor::of<float>({1, 2, 3, 4}, Shape{2, 2});
+//   t.data<float>()[3];  t.item<float>() on one element;  t.reshaped({4}) shares the buffer.
+//
+// Threads: as `Value`. A tensor that has more than one holder is read-only; `is_sole_holder`
+// (of the buffer, not just of the view) is what allows writing in place.
+#pragma once
+
+#include <complex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <troupe/devices/allocator.hpp>
+#include <troupe/devices/shape.hpp>
+#include <troupe/devices/value.hpp>
+
+namespace troupe {
+
+class Device;
+
+/// Counted memory of one device.
+class Buffer final : public Counted {
+ public:
+  /// `bytes` bytes from `allocator`, which must outlive the buffer; throws resource_exhausted.
+  static Ref<Buffer> allocate(Allocator& allocator, std::size_t bytes);
+  void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  Buffer(Allocator& allocator, void* data, std::size_t bytes) : allocator_(&allocator), data_(data), bytes_(bytes) {}
+  void destroy() noexcept override;
+
+  Allocator* allocator_;
+  void* data_;
+  std::size_t bytes_;
+};
+
+class Tensor : public Value {
+ public:
+  Tensor() = default;
+
+  /// A scalar, held in the handle.
+  template <class T>
+    requires requires { dtype_of<T>; }
+  static Tensor scalar(T value) {
+    static_assert(sizeof(T) <= 16);
+    Tensor t;
+    std::memcpy(t.bits_, &value, sizeof(T));
+    t.kind_ = Kind::scalar;
+    t.dtype_ = dtype_of<T>;
+    return t;
+  }
+  /// A scalar of `dtype` nearest to `value` (bool: value != 0).
+  static Tensor scalar_as(DType dtype, double value);
+  /// A tensor with elements not yet written. A rank-0 host tensor is an inline scalar.
+  static Tensor empty(DType dtype, const Shape& shape);
+  /// The same on `device` (null: the host), from its allocator.
+  static Tensor empty_on(Device* device, Allocator& allocator, DType dtype, const Shape& shape);
+  static Tensor zeros(DType dtype, const Shape& shape);
+  /// Throws invalid_argument unless `elements` fill `shape`.
+  template <class T>
+  static Tensor of(std::span<const T> elements, const Shape& shape);
+  template <class T>
+  static Tensor of(std::initializer_list<T> elements, const Shape& shape) {
+    return of(std::span<const T>(elements.begin(), elements.size()), shape);
+  }
+  template <class T>
+  static Tensor of(const std::vector<T>& elements, const Shape& shape) {
+    return of(std::span<const T>(elements), shape);
+  }
+  template <class T>
+  static Tensor of(std::initializer_list<T> elements) {
+    return of(elements, Shape{static_cast<std::int64_t>(elements.size())});
+  }
+
+  const Shape& shape() const;
+  int rank() const { return shape().rank(); }
+  std::int64_t elements() const;
+  std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype_); }
+  /// Where the elements are: null for the host.
+  Device* device() const;
+  bool is_on_host() const { return device() == nullptr; }
+
+  const void* raw() const;
+  /// Throws internal if the handle is no sole holder's; kernels write only what they allocated or took over.
+  void* raw_mutable();
+  /// The elements; throws invalid_argument if T is not the dtype or the tensor is not on the host.
+  template <class T>
+  const T* data() const {
+    check_access(dtype_of<T>);
+    return static_cast<const T*>(raw());
+  }
+  template <class T>
+  T* mutable_data() {
+    check_access(dtype_of<T>);
+    return static_cast<T*>(raw_mutable());
+  }
+  /// The only element; throws invalid_argument if there are more.
+  template <class T>
+  T item() const {
+    check_item();
+    return *data<T>();
+  }
+  /// Element `i` as a double, whatever the real dtype (bool: 0 or 1).
+  double at(std::int64_t i) const;
+  template <class T>
+  std::vector<T> to_vector() const {
+    const T* p = data<T>();
+    return std::vector<T>(p, p + elements());
+  }
+
+  /// May this handle's elements be overwritten?
+  bool is_sole_holder() const;
+  /// The same elements under another shape of as many elements; shares the buffer.
+  Tensor reshaped(const Shape& shape) const;
+  /// Rows [begin, end) of axis 0; shares the buffer.
+  Tensor rows(std::int64_t begin, std::int64_t end) const;
+  /// A copy with a buffer of its own (host tensors only).
+  Tensor clone() const;
+
+  /// dtype, shape and up to `limit` elements, for people.
+  std::string text(std::int64_t limit = 16) const;
+
+ private:
+  class Body;
+  Body* body() const;
+  static Tensor from_body(Body* body, DType dtype);
+  void check_access(DType wanted) const;
+  void check_item() const;
+};
+
+static_assert(sizeof(Tensor) == sizeof(Value));
+
+/// Bit-for-bit equality of dtype, shape and elements (host tensors).
+bool identical(const Tensor& a, const Tensor& b);
+
+template <class T>
+Tensor Tensor::of(std::span<const T> elements, const Shape& shape) {
+  if (shape.elements() != static_cast<std::int64_t>(elements.size()))
+    throw Error(Code::invalid_argument,
+                std::to_string(elements.size()) + " elements do not fill shape " + shape.text());
+  Tensor t = empty(dtype_of<T>, shape);
+  if (!elements.empty()) std::memcpy(t.raw_mutable(), elements.data(), elements.size_bytes());
+  return t;
+}
+
+template <>
+inline Tensor Tensor::of<bool>(const std::vector<bool>& elements, const Shape& shape) {
+  std::vector<std::uint8_t> bytes(elements.begin(), elements.end());
+  Tensor t = empty(DType::boolean, shape);
+  if (shape.elements() != static_cast<std::int64_t>(bytes.size()))
+    throw Error(Code::invalid_argument, std::to_string(bytes.size()) + " elements do not fill shape " + shape.text());
+  std::memcpy(t.raw_mutable(), bytes.data(), bytes.size());
+  return t;
+}
+
+}  // namespace troupe
