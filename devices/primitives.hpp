@@ -89,6 +89,15 @@ struct MatmulArgs {
 struct Block {
   Shape start;  // extents as coordinates; rank of the tensor
   Shape step;   // at least 1
+  /// From the first element on, every element.
+  static Block origin(int rank) {
+    Block b;
+    for (int i = 0; i < rank; ++i) {
+      b.start.push_back(0);
+      b.step.push_back(1);
+    }
+    return b;
+  }
 };
 
 class Primitives {

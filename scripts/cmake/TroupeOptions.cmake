@@ -40,13 +40,19 @@ endif()
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 find_package(Eigen3 3.4 REQUIRED NO_MODULE)
-find_package(dnnl REQUIRED)
+find_package(OneDNN REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(CAF 0.17 REQUIRED)
 
-# `#include <troupe/ops/graph.hpp>` reads the same in the tree and after installation.
+# `#include <troupe/ops/graph.hpp>` reads the same in the tree and after installation: a folder of
+# links, beside the header that the build generates.
 set(TROUPE_INCLUDE_DIR ${CMAKE_BINARY_DIR}/include)
-file(MAKE_DIRECTORY ${TROUPE_INCLUDE_DIR})
-file(CREATE_LINK ${CMAKE_SOURCE_DIR} ${TROUPE_INCLUDE_DIR}/troupe SYMBOLIC)
+file(MAKE_DIRECTORY ${TROUPE_INCLUDE_DIR}/troupe)
+foreach(folder devices ops controlflow autodiff actors cluster apps test)
+  file(CREATE_LINK ${CMAKE_SOURCE_DIR}/${folder} ${TROUPE_INCLUDE_DIR}/troupe/${folder} SYMBOLIC)
+endforeach()
+file(CREATE_LINK ${CMAKE_SOURCE_DIR}/apps/troupe.hpp ${TROUPE_INCLUDE_DIR}/troupe/troupe.hpp SYMBOLIC)
+include(TroupeFunctions)
+troupe_functions(${TROUPE_INCLUDE_DIR}/troupe/functions.hpp)

@@ -1,0 +1,11 @@
+// Everything a program needs: graphs, the DSL, gradients and the engine.
+#pragma once
+
+#include <troupe/actors/engine.hpp>
+#include <troupe/autodiff/gradients.hpp>
+#include <troupe/autodiff/optimizer.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/ops/custom_gradient.hpp>
+#include <troupe/ops/eager.hpp>
+#include <troupe/ops/graph.hpp>
+#include <troupe/ops/variable.hpp>

@@ -1,0 +1,92 @@
+#include <troupe/ops/eager.hpp>
+
+#include <condition_variable>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include <troupe/ops/op.hpp>
+
+namespace troupe {
+
+Eager::Eager() : Reader(0), own_(make_cpu_device()), device_(own_.get()), stream_(device_->make_stream()) {}
+Eager::Eager(Device& device) : Reader(0), device_(&device), stream_(device.make_stream()) {}
+Eager::~Eager() = default;
+
+namespace {
+
+// Waits for a deferred kernel; its Completion may be fulfilled by any thread.
+class Waiter final : public CompletionSink {
+ public:
+  void complete(void*, Status status, std::span<Value> outputs) override {
+    std::lock_guard lock(mutex_);
+    status_ = std::move(status);
+    for (Value& v : outputs) outputs_.push_back(std::move(v));
+    done_ = true;
+    changed_.notify_all();
+  }
+  std::vector<Value> wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_; });
+    status_.throw_if_error();
+    return std::move(outputs_);
+  }
+
+ private:
+  std::mutex mutex_;  // guards everything below
+  std::condition_variable changed_;
+  bool done_ = false;
+  Status status_;
+  std::vector<Value> outputs_;
+};
+
+}  // namespace
+
+Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state) {
+  std::vector<ValueSpec> specs;
+  std::vector<DType> in_types, out_types;
+  std::vector<Shape> in_shapes, out_shapes;
+  std::vector<Value> values;
+  for (const Expr& e : inputs) {
+    const Tensor& t = e.value();
+    specs.push_back({t.dtype(), t.shape()});
+    in_types.push_back(t.dtype());
+    in_shapes.push_back(t.shape());
+    values.push_back(t);
+  }
+  try {
+    std::vector<ValueSpec> outputs = infer_outputs(op, specs, attrs);
+    for (const ValueSpec& s : outputs) {
+      out_types.push_back(s.dtype);
+      out_shapes.push_back(s.shape);
+    }
+    KernelSetup setup{op.name, attrs, in_types, in_shapes, out_types, out_shapes, *device_, ++calls_,
+                      state >= 0 ? store_.get(states_[state]) : Ref<State>()};
+    std::unique_ptr<Kernel> kernel = make_node_kernel(op, setup);
+    std::vector<Value> results(outputs.size());
+    KernelContext context(values, results, *device_, *stream_, run_);
+    Waiter waiter;
+    context.set_sink(&waiter, nullptr);
+    kernel->run(context);
+    if (context.was_deferred()) results = waiter.wait();
+    Exprs out;
+    for (Value& v : results) out.push_back(Expr(this, std::move(v.tensor())));
+    return out;
+  } catch (const Error& e) {
+    throw Error(e.code(), fmt::format("{} at {}: {}", op.name, site.text(), e.what()));
+  }
+}
+
+Expr Eager::adopt(const Expr& foreign, const Site&) { return Expr(this, foreign.value()); }
+
+ValueSpec Eager::spec_of(const Expr& e) const { return {e.value().dtype(), e.value().shape()}; }
+
+int Eager::declare(const StateSpec& spec, const Site&) {
+  store_.get(spec);
+  for (std::size_t i = 0; i < states_.size(); ++i)
+    if (states_[i].name == spec.name) return static_cast<int>(i);
+  states_.push_back(spec);
+  return static_cast<int>(states_.size()) - 1;
+}
+
+}  // namespace troupe

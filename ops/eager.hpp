@@ -1,0 +1,42 @@
+// Eager execution: the reader that computes at once. The same functions as on a graph; every
+// expression has a value.
+//
+//   Eager e;
+//   Expr y = tanh(e.constant(0.5));
+//   float v = y.value().item<float>();
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+
+#include <troupe/ops/reader.hpp>
+
+namespace troupe {
+
+class Eager final : public Reader {
+ public:
+  /// Computes on the host's CPU device, on the calling thread.
+  Eager();
+  /// Computes on `device`, which must outlive the scope and be synchronous.
+  explicit Eager(Device& device);
+  ~Eager() override;
+
+  Exprs bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state = -1) override;
+  Expr adopt(const Expr& foreign, const Site& site) override;
+  ValueSpec spec_of(const Expr& e) const override;
+  int declare(const StateSpec& spec, const Site& site) override;
+  const StateSpec& state_spec(int state) const override { return states_[state]; }
+  StateStore& states() { return store_; }
+  void set_seed(std::uint64_t seed) { run_.seed = seed; }
+
+ private:
+  std::unique_ptr<Device> own_;
+  Device* device_;
+  std::unique_ptr<Stream> stream_;
+  RunInfo run_;
+  std::uint64_t calls_ = 0;
+  std::vector<StateSpec> states_;
+  StateStore store_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,98 @@
+#include <troupe/ops/expr.hpp>
+
+#include <fmt/format.h>
+
+#include <troupe/ops/op.hpp>
+#include <troupe/ops/reader.hpp>
+#include <troupe/ops/variable.hpp>
+
+namespace troupe {
+
+std::string ValueSpec::text() const { return fmt::format("{}{}", name_of(dtype), shape.text()); }
+
+Reader& Expr::reader() const {
+  if (!reader_) throw Error(Code::failed_precondition, "an empty expression was used");
+  return *reader_;
+}
+ValueSpec Expr::spec() const { return reader().spec_of(*this); }
+DType Expr::dtype() const { return spec().dtype; }
+Shape Expr::shape() const { return spec().shape; }
+const Tensor& Expr::value() const {
+  if (!value_.has_value())
+    throw Error(Code::failed_precondition, "a graph's expression has no value while the graph is built; run the graph and fetch it");
+  return value_;
+}
+
+Operand::Operand(const Variable& v, At at) : expr_(v.read(at)), site_(at) {}
+
+namespace {
+
+Reader& innermost(std::span<const Operand> operands, std::string_view op, const Site& site) {
+  Reader* reader = nullptr;
+  for (const Operand& o : operands)
+    if (o.is_expr() && (!reader || o.expr().reader().depth() > reader->depth())) reader = &o.expr().reader();
+  if (!reader)
+    throw Error(Code::invalid_argument,
+                fmt::format("{} at {}: none of the operands is an expression; start from a Graph or an Eager scope", op, site.text()));
+  return *reader;
+}
+
+// A number takes the dtype of the expression it meets; one that would change its value is refused.
+Tensor literal_as(const Operand& o, DType wanted, std::string_view op) {
+  double value = o.literal().at(0);
+  bool fits = true;
+  if (wanted == DType::boolean) fits = o.literal().dtype() == DType::boolean;
+  else if (is_integer(wanted)) {
+    fits = value == static_cast<double>(static_cast<std::int64_t>(value));
+    if (fits) fits = Tensor::scalar_as(wanted, value).at(0) == value;
+  }
+  if (!fits)
+    throw Error(Code::invalid_argument,
+                fmt::format("{} at {}: the literal {:g} is no {}; cast the other operand", op, o.site().text(), value, name_of(wanted)));
+  return Tensor::scalar_as(wanted, value);
+}
+
+DType dtype_for_literals(std::span<const Operand> operands) {
+  DType first = DType::f32;
+  bool found = false;
+  for (const Operand& o : operands) {
+    if (o.is_number()) continue;
+    DType t = o.is_expr() ? o.expr().dtype() : o.literal().dtype();
+    if (t != DType::boolean) return t;
+    if (!found) first = t, found = true;
+  }
+  // Only conditions among the expressions: numbers are what they are written as.
+  for (const Operand& o : operands)
+    if (o.is_number() && o.literal().dtype() != DType::boolean)
+      return o.literal().dtype() == DType::f64 ? DType::f32 : o.literal().dtype();
+  return first;
+}
+
+}  // namespace
+
+Exprs bind_op(std::string_view op, std::span<const Operand> operands, Attrs attrs, const Site& site) {
+  const OpDef& def = find_op(op);
+  Reader& reader = innermost(operands, op, site);
+  std::vector<Expr> inputs;
+  inputs.reserve(operands.size());
+  for (const Operand& o : operands) {
+    if (o.is_expr())
+      inputs.push_back(&o.expr().reader() == &reader ? o.expr() : reader.adopt(o.expr(), o.site()));
+    else
+      inputs.push_back(reader.adopt(Expr(nullptr, o.is_number() ? literal_as(o, dtype_for_literals(operands), op) : o.literal()), o.site()));
+  }
+  return reader.bind(def, inputs, std::move(attrs), site);
+}
+
+Exprs bind_op(std::string_view op, std::initializer_list<Operand> operands, Attrs attrs) {
+  return bind_op(op, std::span<const Operand>(operands.begin(), operands.size()), std::move(attrs),
+              operands.size() ? operands.begin()->site() : Site());
+}
+Expr bind1(std::string_view op, std::initializer_list<Operand> operands, Attrs attrs) {
+  return bind_op(op, operands, std::move(attrs))[0];
+}
+Expr bind1(std::string_view op, std::span<const Operand> operands, Attrs attrs, const Site& site) {
+  return bind_op(op, operands, std::move(attrs), site)[0];
+}
+
+}  // namespace troupe

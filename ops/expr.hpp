@@ -1,0 +1,111 @@
+// Expressions: the one value type users see. An `Expr` is a reference to its reader plus what the
+// reader knows it by: an edge of a graph under construction, or a tensor computed at once.
+//
+//   Graph g;
+//   Expr x = g.input("x", DType::f32, {kAny, 784});
+//   Expr y = relu(matmul(x, w) + b) * 2.0;
+//
+// Every function takes `Operand`s: an expression, a variable, a tensor or a literal, with the line
+// where the user wrote it. Literals take the dtype of the expression they meet.
+// Lifetime: an expression must not outlive its reader (the `Graph` or `Eager` it came from).
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <source_location>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <troupe/devices/attr.hpp>
+
+namespace troupe {
+
+class Reader;
+class Variable;
+
+/// Output `output` of node `node` of a graph.
+struct Edge {
+  std::int32_t node = -1;
+  std::int32_t output = 0;
+  friend bool operator==(Edge, Edge) = default;
+  friend auto operator<=>(Edge, Edge) = default;
+};
+
+/// What is known of a value while a graph is built.
+struct ValueSpec {
+  DType dtype = DType::f32;
+  Shape shape;
+  std::string text() const;
+};
+
+class Expr {
+ public:
+  Expr() = default;
+  Expr(Reader* reader, Edge edge) : reader_(reader), edge_(edge) {}
+  Expr(Reader* reader, Tensor value) : reader_(reader), value_(std::move(value)) {}
+
+  explicit operator bool() const = delete;  // a graph has no value yet: use where() or cond()
+  bool is_empty() const { return reader_ == nullptr; }
+  /// Throws failed_precondition on an empty expression.
+  Reader& reader() const;
+  Edge edge() const { return edge_; }
+
+  DType dtype() const;
+  /// May have unknown extents in a graph.
+  Shape shape() const;
+  ValueSpec spec() const;
+  /// The tensor of an eager expression; throws failed_precondition on a graph's.
+  const Tensor& value() const;
+
+ private:
+  Reader* reader_ = nullptr;
+  Edge edge_;
+  Tensor value_;
+};
+
+/// What a function of the DSL accepts, and where the user wrote it.
+class Operand {
+ public:
+  using At = std::source_location;
+  Operand(Expr e, At at = At::current()) : expr_(std::move(e)), site_(at) {}                  // NOLINT
+  Operand(const Variable& v, At at = At::current());                                          // NOLINT
+  Operand(Tensor t, At at = At::current()) : literal_(std::move(t)), site_(at) {}             // NOLINT
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  Operand(T literal, At at = At::current()) : literal_(Tensor::scalar(widened(literal))), is_number_(true), site_(at) {}  // NOLINT
+
+  bool is_expr() const { return !expr_.is_empty(); }
+  const Expr& expr() const { return expr_; }
+  const Tensor& literal() const { return literal_; }
+  /// A C++ number, which adapts its dtype; a tensor keeps its own.
+  bool is_number() const { return is_number_; }
+  const Site& site() const { return site_; }
+
+ private:
+  template <class T>
+  static auto widened(T literal) {
+    if constexpr (std::is_same_v<T, bool>) return literal;
+    else if constexpr (std::is_integral_v<T>) return static_cast<std::int64_t>(literal);
+    else return static_cast<double>(literal);
+  }
+  Expr expr_;
+  Tensor literal_;
+  bool is_number_ = false;
+  Site site_;
+};
+
+/// Outputs of one operation; most have one.
+using Exprs = std::vector<Expr>;
+
+/// The one way to make an operation: finds the innermost reader among the operands and hands it
+/// op, inputs and attributes; the reader evaluates now, appends to its graph, or records.
+/// Throws not_found for an unknown op and invalid_argument, naming op and line, for wrong inputs.
+Exprs bind_op(std::string_view op, std::initializer_list<Operand> operands, Attrs attrs = {});
+Exprs bind_op(std::string_view op, std::span<const Operand> operands, Attrs attrs, const Site& site);
+/// The same for ops of one output.
+Expr bind1(std::string_view op, std::initializer_list<Operand> operands, Attrs attrs = {});
+Expr bind1(std::string_view op, std::span<const Operand> operands, Attrs attrs, const Site& site);
+
+}  // namespace troupe

@@ -1,0 +1,146 @@
+#include <troupe/ops/graph.hpp>
+
+#include <atomic>
+
+#include <fmt/format.h>
+
+namespace troupe {
+
+Graph::Id::Id() {
+  static std::atomic<std::uint64_t> next{1};  // publishes nothing: only its own value is used
+  value = next.fetch_add(1, std::memory_order_relaxed);
+}
+
+Expr Graph::input(const std::string& name, DType dtype, const Shape& shape, At at) {
+  Exprs made = bind(find_op("Input"), {}, Attrs{{"dtype", dtype}, {"shape", shape}}, at);
+  return named(made[0], name);
+}
+
+Exprs Graph::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state) {
+  std::vector<ValueSpec> specs;
+  specs.reserve(inputs.size());
+  Node node;
+  node.inputs.reserve(inputs.size());
+  for (const Expr& e : inputs) {
+    specs.push_back(spec(e.edge()));
+    node.inputs.push_back(e.edge());
+  }
+  try {
+    node.outputs = infer_outputs(op, specs, attrs);
+  } catch (const Error& e) {
+    std::string given;
+    for (const ValueSpec& s : specs) given += (given.empty() ? "" : ", ") + s.text();
+    throw Error(e.code(), fmt::format("{}({}) at {}: {}", op.name, given, site.text(), e.what()));
+  }
+  node.op = &op;
+  node.attrs = std::move(attrs);
+  node.site = site;
+  node.device = device_;
+  node.state = state;
+  node.controls = controls_;
+  node.origin = static_cast<std::uint64_t>(nodes_.size()) + 1;
+  if (!prefix_.empty()) node.name = fmt::format("{}{}_{}", prefix_, op.name, nodes_.size());
+  std::int32_t id = append(std::move(node));
+  Exprs out;
+  for (std::size_t i = 0; i < nodes_[id].outputs.size(); ++i) out.push_back(Expr(this, Edge{id, static_cast<std::int32_t>(i)}));
+  return out;
+}
+
+Expr Graph::adopt(const Expr& foreign, const Site& site) {
+  if (foreign.is_empty() || foreign.reader().depth() == 0)
+    return bind(find_op("Constant"), {}, Attrs{{"value", foreign.value()}}, site)[0];
+  throw Error(Code::invalid_argument,
+              fmt::format("at {}: expressions of two graphs meet; build one graph, or feed one's output to the other", site.text()));
+}
+
+ValueSpec Graph::spec_of(const Expr& e) const { return spec(e.edge()); }
+
+int Graph::declare(const StateSpec& spec, const Site& site) {
+  StateSpec placed = spec;
+  if (placed.device.empty()) placed.device = device_;
+  auto [it, is_new] = state_names_.emplace(placed.name, static_cast<std::int32_t>(states_.size()));
+  if (!is_new) {
+    if (states_[it->second].is_same(placed)) return it->second;
+    throw Error(Code::already_exists,
+                fmt::format("at {}: state '{}' is declared already, with another dtype, shape or kind", site.text(), spec.name));
+  }
+  states_.push_back(std::move(placed));
+  return it->second;
+}
+
+Graph::Scope::Scope(Graph& graph, std::string prefix, std::string device, std::vector<std::int32_t> controls)
+    : graph_(graph), prefix_length_(graph.prefix_.size()), outer_device_(graph.device_), outer_controls_(graph.controls_.size()) {
+  if (!prefix.empty()) graph_.prefix_ += prefix + "/";
+  if (!device.empty()) graph_.device_ = std::move(device);
+  graph_.controls_.insert(graph_.controls_.end(), controls.begin(), controls.end());
+}
+
+Graph::Scope::~Scope() {
+  graph_.prefix_.resize(prefix_length_);
+  graph_.device_ = std::move(outer_device_);
+  graph_.controls_.resize(outer_controls_);
+}
+
+Graph::Scope Graph::after(std::initializer_list<Expr> first) {
+  std::vector<std::int32_t> nodes;
+  for (const Expr& e : first) nodes.push_back(e.edge().node);
+  return {*this, {}, {}, std::move(nodes)};
+}
+
+Expr Graph::named(const Expr& e, const std::string& name) {
+  std::string full = prefix_ + name;
+  auto [it, is_new] = names_.emplace(full, e.edge().node);
+  if (!is_new && it->second != e.edge().node)
+    throw Error(Code::already_exists, fmt::format("the name '{}' is taken by {}", full, describe(it->second)));
+  nodes_[e.edge().node].name = full;
+  return e;
+}
+
+std::string Graph::name_of(std::int32_t id) const {
+  const Node& n = nodes_[id];
+  return n.name.empty() ? fmt::format("{}_{}", n.op->name, id) : n.name;
+}
+
+std::string Graph::describe(std::int32_t id) const {
+  return fmt::format("{} '{}' ({})", nodes_[id].op->name, name_of(id), nodes_[id].site.text());
+}
+
+Expr Graph::find(const std::string& name) {
+  auto it = names_.find(name);
+  if (it == names_.end()) throw Error(Code::not_found, fmt::format("the graph has no node named '{}'", name));
+  return Expr(this, Edge{it->second, 0});
+}
+
+std::string Graph::text() const {
+  std::string out;
+  for (std::int32_t id = 0; id < size(); ++id) {
+    const Node& n = nodes_[id];
+    out += fmt::format("{}: {}", id, name_of(id));
+    if (!n.name.empty()) out += fmt::format(" = {}", n.op->name);
+    out += '(';
+    for (std::size_t i = 0; i < n.inputs.size(); ++i)
+      out += fmt::format("{}{}:{}", i ? ", " : "", n.inputs[i].node, n.inputs[i].output);
+    out += ')';
+    if (!n.attrs.empty()) out += " {" + n.attrs.text() + "}";
+    if (n.state >= 0) out += " on '" + states_[n.state].name + "'";
+    for (std::int32_t c : n.controls) out += fmt::format(" ^{}", c);
+    for (const ValueSpec& s : n.outputs) out += " -> " + s.text();
+    if (!n.device.empty()) out += " @" + n.device;
+    out += '\n';
+  }
+  return out;
+}
+
+std::int32_t Graph::append(Node node) {
+  nodes_.push_back(std::move(node));
+  return static_cast<std::int32_t>(nodes_.size()) - 1;
+}
+
+Graph Graph::blank() const {
+  Graph g;
+  g.states_ = states_;
+  g.state_names_ = state_names_;
+  return g;
+}
+
+}  // namespace troupe

@@ -1,0 +1,120 @@
+// Graphs: the program as data, and the reader that appends to it.
+//
+//   Graph g;
+//   Expr x = g.input("x", DType::f32, {kAny, 3});
+//   Expr y = relu(x * 2.0);                    // appends two nodes
+//   std::puts(g.text().c_str());
+//
+// Ownership: a graph owns its nodes; expressions refer to it by address, so it is neither moved
+// nor destroyed while they live (copies, which passes make, have no expressions).
+// Threads: one at a time while it is built; a graph nobody appends to may be read by all.
+// Invariants: 1. nodes are only appended: a node's id never changes, and every input and control
+// predecessor has a smaller id, so ids are both a topological and the program's order; 2. every
+// output's dtype is known, its shape as far as inference goes; 3. effects on one state happen in
+// program order (DESIGN §5): the order is in the ids, `order_state` makes it explicit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <troupe/ops/op.hpp>
+#include <troupe/ops/reader.hpp>
+
+namespace troupe {
+
+struct Node {
+  const OpDef* op = nullptr;
+  Attrs attrs;
+  std::vector<Edge> inputs;
+  std::vector<std::int32_t> controls;  // nodes that must have finished before this one fires
+  std::vector<ValueSpec> outputs;
+  std::string name;      // given by the user; empty: `Op_id`
+  std::string device;    // constraint, such as `cpu:0`; empty: anywhere
+  Site site;
+  std::int32_t state = -1;       // index into the graph's states
+  std::uint64_t origin = 0;      // build-time id, preserved by passes
+};
+
+class Graph final : public Reader {
+ public:
+  Graph() : Reader(1) {}
+  Graph(const Graph&) = default;
+  Graph& operator=(const Graph&) = default;
+
+  /// A value given at every run. Throws already_exists if the name is taken.
+  Expr input(const std::string& name, DType dtype, const Shape& shape, At at = At::current());
+
+  // ---- building
+
+  Exprs bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state = -1) override;
+  Expr adopt(const Expr& foreign, const Site& site) override;
+  ValueSpec spec_of(const Expr& e) const override;
+  int declare(const StateSpec& spec, const Site& site) override;
+  const StateSpec& state_spec(int state) const override { return states_[state]; }
+
+  /// Nodes made while a scope lives are named `scope/...`, constrained to its device, and start
+  /// after its controls. Scopes nest; the inner device wins.
+  class Scope {
+   public:
+    Scope(Scope&&) = delete;
+    ~Scope();
+
+   private:
+    friend class Graph;
+    Scope(Graph& graph, std::string prefix, std::string device, std::vector<std::int32_t> controls);
+    Graph& graph_;
+    std::size_t prefix_length_;
+    std::string outer_device_;
+    std::size_t outer_controls_;
+  };
+  [[nodiscard]] Scope scope(const std::string& name) { return {*this, name, {}, {}}; }
+  [[nodiscard]] Scope on_device(const std::string& device) { return {*this, {}, device, {}}; }
+  [[nodiscard]] Scope after(std::initializer_list<Expr> first);
+  /// Gives the expression's node a name, for fetching, errors and views. Throws already_exists.
+  Expr named(const Expr& e, const std::string& name);
+
+  // ---- reading
+
+  std::int32_t size() const { return static_cast<std::int32_t>(nodes_.size()); }
+  const Node& node(std::int32_t id) const { return nodes_[id]; }
+  const std::vector<Node>& nodes() const { return nodes_; }
+  const std::vector<StateSpec>& states() const { return states_; }
+  const ValueSpec& spec(Edge e) const { return nodes_[e.node].outputs[e.output]; }
+  std::string name_of(std::int32_t id) const;
+  /// `MatMul 'layer1/MatMul_7' (train.cpp:41)`: how errors name a node.
+  std::string describe(std::int32_t id) const;
+  /// The expression of a named node; throws not_found.
+  Expr find(const std::string& name);
+  Expr expr(Edge e) { return Expr(this, e); }
+  /// Grows with every node: plans are cached by it.
+  std::uint64_t version() const { return nodes_.size(); }
+  /// Unique among the graphs of this process; copies get their own.
+  std::uint64_t id() const { return id_.value; }
+  /// One node a line.
+  std::string text() const;
+
+  /// Appends a node as it is, for passes: no inference, no scope.
+  std::int32_t append(Node node);
+  /// A graph with this one's states and names but no nodes: where a pass writes to.
+  Graph blank() const;
+
+ private:
+  struct Id {
+    Id();
+    Id(const Id&) : Id() {}
+    Id& operator=(const Id&) { return *this; }
+    std::uint64_t value;
+  };
+  Id id_;
+  std::vector<Node> nodes_;
+  std::vector<StateSpec> states_;
+  std::unordered_map<std::string, std::int32_t> names_;        // of named nodes
+  std::unordered_map<std::string, std::int32_t> state_names_;
+  std::string prefix_;  // of the open scopes, ending in '/'
+  std::string device_;
+  std::vector<std::int32_t> controls_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,20 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/op.hpp>
+
+namespace troupe {
+
+/// Inverse cosine, in radians.
+TROUPE_DSL(Expr acos(Operand x))
+Expr acos(Operand x) { return bind1("Acos", {x}); }
+
+TROUPE_OP(Acos) {
+  op.doc("Inverse cosine, in radians.");
+  op.pointwise([](auto x) {
+    using namespace reference_scalar;
+    return acos(x);
+  });
+  op.gradient([](Gradient& g) { g.set(0, -(g.dy() * rsqrt(1.0 - square(g.x())))); });
+}
+
+}  // namespace troupe

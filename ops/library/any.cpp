@@ -1,0 +1,18 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/op.hpp>
+#include <troupe/ops/reduction.hpp>
+
+namespace troupe {
+
+/// Is any true over `axes` (none given: all)?
+TROUPE_DSL(Expr any(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false))
+Expr any(Operand x, std::vector<std::int64_t> axes, bool keep_dims) { return reduce("Any", x, std::move(axes), keep_dims); }
+
+TROUPE_OP(Any) {
+  op.doc("Is any true over the axes?");
+  define_reduction(op, Reduction::any);
+  op.not_differentiable();
+}
+
+}  // namespace troupe

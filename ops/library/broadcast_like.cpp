@@ -1,0 +1,38 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/op.hpp>
+
+namespace troupe {
+
+/// x repeated to the shape of `like`.
+TROUPE_DSL(Expr broadcast_like(Operand x, Operand like))
+Expr broadcast_like(Operand x, Operand like) { return bind1("BroadcastLike", {x, like}); }
+
+TROUPE_OP(BroadcastLike) {
+  op.doc("The first input broadcast to the shape of the second.");
+  op.inputs(2);
+  op.infer([](Inference& c) {
+    Shape both = broadcast(c.shape(0), c.shape(1));
+    c.require(both.is_compatible(c.shape(1)), "shape " + c.shape(0).text() + " is no part of " + c.shape(1).text());
+    c.output(c.dtype(0), c.shape(1));
+  });
+  op.gradient([](Gradient& g) { g.set(0, sum_to(g.dy(), g.x(0))); });
+  op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
+    Recorder r(1);
+    r.finish(r.input(0));
+    return make_kernel([copy = r.typed({s.input_types.data(), 1})](KernelContext& c) {
+      const Shape shape = c.input(1).shape();
+      if (c.input(0).shape() == shape) {
+        c.set(0, c.take(0));
+        return;
+      }
+      Tensor out = c.allocate(c.input(0).dtype(), shape);
+      ConstView in(c.input(0));
+      View to(out);
+      c.primitives().pointwise(c.stream(), copy, {&in, 1}, {&to, 1});
+      c.set(0, std::move(out));
+    });
+  });
+}
+
+}  // namespace troupe

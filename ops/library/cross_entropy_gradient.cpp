@@ -1,0 +1,28 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/op.hpp>
+
+namespace troupe {
+
+TROUPE_OP(CrossEntropyGradient) {
+  op.doc("(softmax(logits) - one_hot(labels)) * dy, row by row: the gradient of CrossEntropy.");
+  op.inputs(3);
+  op.infer([](Inference& c) {
+    c.require_same_dtype(0, 2);
+    c.output(c.dtype(0), c.shape(0));
+  });
+  op.gradient([](Gradient& g) {
+    // With p = softmax(x) and G the cotangent: d/dx = scale * p * (G - sum(G * p)); d/dscale = sum(G * (p - one_hot)).
+    Expr p = softmax(g.x(0)), scale = expand_dims(g.x(2), -1), cotangent = g.dy();
+    if (g.needs(0)) g.set(0, scale * p * (cotangent - sum(cotangent * p, {-1}, true)));
+    if (g.needs(2)) g.set(2, sum(cotangent * bind1("CrossEntropyGradient", {g.x(0), g.x(1), ones_like(g.x(2))}), {-1}));
+  });
+  op.run([](KernelContext& c) {
+    ConstView logits(c.input(0)), labels(c.input(1)), scale(c.input(2));
+    Tensor out = c.allocate(logits.dtype, logits.shape);
+    c.primitives().cross_entropy_gradient(c.stream(), logits, labels, scale, View(out));
+    c.set(0, std::move(out));
+  });
+}
+
+}  // namespace troupe

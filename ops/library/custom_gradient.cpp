@@ -1,0 +1,43 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/op.hpp>
+#include <troupe/ops/custom_gradient.hpp>
+
+namespace troupe {
+
+namespace {
+class FunctionAttr final : public AttrObject {
+ public:
+  explicit FunctionAttr(GradientFunction f) : function(std::move(f)) {}
+  std::string text() const override { return "a user's gradient"; }
+  const GradientFunction function;
+};
+}  // namespace
+
+Expr with_gradient(Operand y, std::initializer_list<Operand> xs, GradientFunction gradient) {
+  std::vector<Operand> operands{y};
+  operands.insert(operands.end(), xs.begin(), xs.end());
+  std::shared_ptr<const AttrObject> function = std::make_shared<FunctionAttr>(std::move(gradient));
+  return bind1("WithGradient", operands, Attrs{{"function", function}}, y.site());
+}
+
+TROUPE_OP(WithGradient) {
+  op.doc("The first input, with a user's function as its gradient with respect to the others.");
+  op.inputs(2, -1);
+  op.attr<std::shared_ptr<const AttrObject>>("function");
+  op.infer([](Inference& c) { c.output(c.dtype(0), c.shape(0)); });
+  op.gradient([](Gradient& g) {
+    auto object = g.attrs().get<std::shared_ptr<const AttrObject>>("function");
+    std::vector<Expr> xs;
+    for (int i = 1; i < g.inputs(); ++i) xs.push_back(g.x(i));
+    std::vector<Expr> dxs = static_cast<const FunctionAttr&>(*object).function(g.dy(), xs, g.y());
+    if (dxs.size() != xs.size())
+      throw Error(Code::invalid_argument, "a custom gradient returned " + std::to_string(dxs.size()) + " gradients for " +
+                                              std::to_string(xs.size()) + " inputs");
+    for (std::size_t i = 0; i < dxs.size(); ++i)
+      if (!dxs[i].is_empty()) g.set(static_cast<int>(i) + 1, dxs[i]);
+  });
+  op.run([](KernelContext& c) { c.set(0, c.take(0)); });
+}
+
+}  // namespace troupe

@@ -1,0 +1,18 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/op.hpp>
+
+namespace troupe {
+
+/// Are they equal, element by element?
+TROUPE_DSL(Expr operator==(Operand x, Operand y))
+Expr operator==(Operand x, Operand y) { return bind1("Equal", {x, y}); }
+
+TROUPE_OP(Equal) {
+  op.doc("Are they equal, element by element?");
+  op.pointwise([](auto x, auto y) { return x == y; });
+  op.commutative();
+  op.not_differentiable();
+}
+
+}  // namespace troupe

@@ -1,0 +1,28 @@
+#include <troupe/ops/op.hpp>
+#include <troupe/ops/pointwise.hpp>
+
+namespace troupe {
+
+namespace {
+const ScalarProgram& program_of(const Attrs& attrs) {
+  return *static_cast<const ProgramAttr&>(*attrs.get<std::shared_ptr<const AttrObject>>("program")).program;
+}
+}  // namespace
+
+TROUPE_OP(Fused) {
+  op.doc("A tree of pointwise operations in one node; made by fusion, never by a user.");
+  op.inputs(1, -1);
+  op.attr<std::shared_ptr<const AttrObject>>("program");
+  op.not_differentiable();  // differentiation happens before fusion
+  op.infer([](Inference& c) {
+    Shape shape = c.shape(0);
+    for (int i = 1; i < c.inputs(); ++i) shape = broadcast(shape, c.shape(i));
+    c.output(program_of(c.attrs()).result_type(0), shape);
+  });
+  op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
+    auto object = s.attrs.get<std::shared_ptr<const AttrObject>>("program");
+    return make_pointwise_kernel(static_cast<const ProgramAttr&>(*object).program);
+  });
+}
+
+}  // namespace troupe

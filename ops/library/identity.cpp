@@ -1,0 +1,19 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/op.hpp>
+
+namespace troupe {
+
+/// x itself, under a name of its own.
+TROUPE_DSL(Expr identity(Operand x))
+Expr identity(Operand x) { return bind1("Identity", {x}); }
+
+TROUPE_OP(Identity) {
+  op.doc("The input, unchanged.");
+  op.inputs(1);
+  op.infer([](Inference& c) { c.output(c.dtype(0), c.shape(0)); });
+  op.gradient([](Gradient& g) { g.set(0, g.cotangent()); });
+  op.run([](KernelContext& c) { c.set(0, c.take(0)); });
+}
+
+}  // namespace troupe

@@ -1,0 +1,28 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/op.hpp>
+
+namespace troupe {
+
+/// The logarithm of softmax along the last axis, without overflow.
+TROUPE_DSL(Expr log_softmax(Operand x))
+Expr log_softmax(Operand x) { return bind1("LogSoftmax", {x}); }
+
+TROUPE_OP(LogSoftmax) {
+  op.doc("The logarithm of softmax along the last axis, without overflow.");
+  op.inputs(1);
+  op.infer([](Inference& c) {
+    c.require(is_floating(c.dtype(0)), "needs a floating dtype");
+    c.require(!c.shape(0).has_rank() || c.shape(0).rank() >= 1, "needs at least one axis");
+    c.output(c.dtype(0), c.shape(0));
+  });
+  op.gradient([](Gradient& g) { g.set(0, g.dy() - exp(g.y()) * sum(g.dy(), {-1}, true)); });
+  op.run([](KernelContext& c) {
+    ConstView in(c.input(0));
+    Tensor out = c.allocate(in.dtype, in.shape);
+    c.primitives().softmax(c.stream(), in, View(out), true);
+    c.set(0, std::move(out));
+  });
+}
+
+}  // namespace troupe

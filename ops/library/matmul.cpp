@@ -1,0 +1,60 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/op.hpp>
+#include <fmt/format.h>
+
+namespace troupe {
+
+/// The matrix product of the last two axes; leading axes are batches and broadcast. An operand may
+/// be read transposed. a: [..., m, k], b: [..., k, n], result: [..., m, n].
+TROUPE_DSL(Expr matmul(Operand a, Operand b, bool transpose_a = false, bool transpose_b = false))
+Expr matmul(Operand a, Operand b, bool transpose_a, bool transpose_b) {
+  return bind1("MatMul", {a, b}, Attrs{{"transpose_a", transpose_a}, {"transpose_b", transpose_b}});
+}
+
+namespace {
+
+Shape matmul_shape(const Shape& a, const Shape& b, bool ta, bool tb) {
+  if (!a.has_rank() || !b.has_rank()) return Shape::unknown();
+  if (a.rank() < 2 || b.rank() < 2)
+    throw Error(Code::invalid_argument, fmt::format("both operands need at least two axes, not {} and {}", a.text(), b.text()));
+  int ra = a.rank(), rb = b.rank();
+  std::int64_t m = a[ra - (ta ? 1 : 2)], ka = a[ra - (ta ? 2 : 1)], kb = b[rb - (tb ? 1 : 2)], n = b[rb - (tb ? 2 : 1)];
+  if (ka >= 0 && kb >= 0 && ka != kb)
+    throw Error(Code::invalid_argument, fmt::format("inner extents {} and {} differ: {}{} times {}{}", ka, kb, a.text(),
+                                                    ta ? " transposed" : "", b.text(), tb ? " transposed" : ""));
+  Shape batch_a(a.dims().subspan(0, ra - 2)), batch_b(b.dims().subspan(0, rb - 2));
+  Shape out = broadcast(batch_a, batch_b);
+  out.push_back(m);
+  out.push_back(n);
+  return out;
+}
+
+}  // namespace
+
+TROUPE_OP(MatMul) {
+  op.doc("Matrix product over the last two axes, batched over the others; either operand may be transposed.");
+  op.inputs(2);
+  op.attr<bool>("transpose_a", false);
+  op.attr<bool>("transpose_b", false);
+  op.infer([](Inference& c) {
+    c.require_same_dtype(0, 1);
+    c.require(c.dtype(0) != DType::boolean, "bool has no matrix product");
+    c.output(c.dtype(0), matmul_shape(c.shape(0), c.shape(1), c.attrs().get<bool>("transpose_a"), c.attrs().get<bool>("transpose_b")));
+  });
+  op.gradient([](Gradient& g) {
+    bool ta = g.attrs().get<bool>("transpose_a"), tb = g.attrs().get<bool>("transpose_b");
+    Expr a = g.x(0), b = g.x(1), dy = g.dy();
+    if (g.needs(0)) g.set(0, sum_to(ta ? matmul(b, dy, tb, true) : matmul(dy, b, false, !tb), a));
+    if (g.needs(1)) g.set(1, sum_to(tb ? matmul(dy, a, true, ta) : matmul(a, dy, !ta, false), b));
+  });
+  op.run([](KernelContext& c, const Attrs& attrs) {
+    MatmulArgs args{c.input(0), c.input(1), {}, attrs.get<bool>("transpose_a"), attrs.get<bool>("transpose_b")};
+    Tensor out = c.allocate(args.a.dtype, matmul_shape(args.a.shape, args.b.shape, args.transpose_a, args.transpose_b));
+    args.out = View(out);
+    c.primitives().matmul(c.stream(), args);
+    c.set(0, std::move(out));
+  });
+}
+
+}  // namespace troupe

@@ -1,0 +1,28 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/op.hpp>
+
+namespace troupe {
+
+/// exp(x) normalised to sum 1 along the last axis.
+TROUPE_DSL(Expr softmax(Operand x))
+Expr softmax(Operand x) { return bind1("Softmax", {x}); }
+
+TROUPE_OP(Softmax) {
+  op.doc("exp(x) normalised to sum 1 along the last axis.");
+  op.inputs(1);
+  op.infer([](Inference& c) {
+    c.require(is_floating(c.dtype(0)), "needs a floating dtype");
+    c.require(!c.shape(0).has_rank() || c.shape(0).rank() >= 1, "needs at least one axis");
+    c.output(c.dtype(0), c.shape(0));
+  });
+  op.gradient([](Gradient& g) { g.set(0, (g.dy() - sum(g.dy() * g.y(), {-1}, true)) * g.y()); });
+  op.run([](KernelContext& c) {
+    ConstView in(c.input(0));
+    Tensor out = c.allocate(in.dtype, in.shape);
+    c.primitives().softmax(c.stream(), in, View(out), false);
+    c.set(0, std::move(out));
+  });
+}
+
+}  // namespace troupe

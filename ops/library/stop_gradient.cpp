@@ -1,0 +1,19 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/op.hpp>
+
+namespace troupe {
+
+/// x itself; no gradient flows through it.
+TROUPE_DSL(Expr stop_gradient(Operand x))
+Expr stop_gradient(Operand x) { return bind1("StopGradient", {x}); }
+
+TROUPE_OP(StopGradient) {
+  op.doc("The input, unchanged; gradients end here.");
+  op.inputs(1);
+  op.not_differentiable();
+  op.infer([](Inference& c) { c.output(c.dtype(0), c.shape(0)); });
+  op.run([](KernelContext& c) { c.set(0, c.take(0)); });
+}
+
+}  // namespace troupe

@@ -1,0 +1,18 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/op.hpp>
+#include <troupe/ops/reduction.hpp>
+
+namespace troupe {
+
+/// The sum over `axes` (none given: all).
+TROUPE_DSL(Expr sum(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false))
+Expr sum(Operand x, std::vector<std::int64_t> axes, bool keep_dims) { return reduce("Sum", x, std::move(axes), keep_dims); }
+
+TROUPE_OP(Sum) {
+  op.doc("The sum over the axes.");
+  define_reduction(op, Reduction::sum);
+  op.gradient([](Gradient& g) { g.set(0, spread(g, g.dy())); });
+}
+
+}  // namespace troupe

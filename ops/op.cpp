@@ -1,0 +1,158 @@
+#include <troupe/ops/op.hpp>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/scalar_eval.hpp>
+#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/pointwise.hpp>
+
+namespace troupe {
+namespace {
+
+using Registry = std::unordered_map<std::string_view, std::unique_ptr<OpDef>>;
+Registry& registry() {
+  static Registry ops;
+  return ops;
+}
+
+int edit_distance(std::string_view a, std::string_view b) {
+  std::vector<int> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    int diagonal = row[0];
+    row[0] = static_cast<int>(i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      int up = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
+      diagonal = up;
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+RegisterOp::RegisterOp(const char* name, void (*define)(OpBuilder&)) {
+  auto def = std::make_unique<OpDef>();
+  def->name = name;
+  OpBuilder builder(*def);
+  define(builder);
+  std::string_view key = def->name;
+  if (!registry().emplace(key, std::move(def)).second) {
+    std::fprintf(stderr, "troupe: op '%s' is registered twice\n", name);
+    std::abort();  // before main: nobody could catch
+  }
+}
+
+const OpDef& find_op(std::string_view name) {
+  auto it = registry().find(name);
+  if (it != registry().end()) return *it->second;
+  std::string_view nearest;
+  int best = 4;
+  for (const auto& [other, def] : registry())
+    if (int d = edit_distance(name, other); d < best) best = d, nearest = other;
+  throw Error(Code::not_found, nearest.empty() ? fmt::format("there is no op '{}'", name)
+                                               : fmt::format("there is no op '{}'; did you mean '{}'?", name, nearest));
+}
+
+std::vector<const OpDef*> all_ops() {
+  std::vector<const OpDef*> ops;
+  for (const auto& [name, def] : registry()) ops.push_back(def.get());
+  std::sort(ops.begin(), ops.end(), [](const OpDef* a, const OpDef* b) { return a->name < b->name; });
+  return ops;
+}
+
+// ---- inference
+
+void Inference::require_rank(int i, int rank, std::string_view what) const {
+  if (shape(i).has_rank() && shape(i).rank() != rank)
+    throw Error(Code::invalid_argument, fmt::format("{} must have rank {}, not shape {}", what, rank, shape(i).text()));
+}
+
+void Inference::require_dtype(int i, DType wanted, std::string_view what) const {
+  if (dtype(i) != wanted)
+    throw Error(Code::invalid_argument, fmt::format("{} must be {}, not {}", what, name_of(wanted), name_of(dtype(i))));
+}
+
+void Inference::require_index(int i, std::string_view what) const {
+  if (dtype(i) != DType::i32 && dtype(i) != DType::i64)
+    throw Error(Code::invalid_argument, fmt::format("{} must be i32 or i64, not {}", what, name_of(dtype(i))));
+}
+
+void Inference::require_same_dtype(int i, int j) const {
+  if (dtype(i) != dtype(j))
+    throw Error(Code::invalid_argument, fmt::format("inputs {} and {} must have one dtype, not {} and {}", i, j,
+                                                    name_of(dtype(i)), name_of(dtype(j))));
+}
+
+std::vector<ValueSpec> infer_outputs(const OpDef& op, std::span<const ValueSpec> inputs, Attrs& attrs) {
+  int n = static_cast<int>(inputs.size());
+  if (n < op.min_inputs || (op.max_inputs >= 0 && n > op.max_inputs))
+    throw Error(Code::invalid_argument,
+                op.min_inputs == op.max_inputs ? fmt::format("takes {} inputs, not {}", op.min_inputs, n)
+                                               : fmt::format("takes at least {} inputs, not {}", op.min_inputs, n));
+  for (const AttrSpec& spec : op.attrs) {
+    const AttrValue* given = attrs.find(spec.name);
+    if (!given && spec.fallback) attrs.set(spec.name, *spec.fallback);
+    else if (!given) throw Error(Code::invalid_argument, fmt::format("needs the attribute '{}'", spec.name));
+    else if (given->index() != spec.type)
+      throw Error(Code::invalid_argument, fmt::format("attribute '{}' = {} is of the wrong type", spec.name, text_of(*given)));
+  }
+  for (const auto& [name, value] : attrs.entries())
+    if (std::none_of(op.attrs.begin(), op.attrs.end(), [&, &n2 = name](const AttrSpec& s) { return s.name == n2; }))
+      throw Error(Code::invalid_argument, fmt::format("has no attribute '{}'", name));
+  Inference inference(inputs, attrs);
+  op.infer(inference);
+  return std::move(inference.outputs());
+}
+
+std::unique_ptr<Kernel> make_node_kernel(const OpDef& op, const KernelSetup& setup) {
+  if (const KernelFactory* own = find_device_kernel(setup.device.kind(), op.name)) return (*own)(setup);
+  if (!op.kernel)
+    throw Error(Code::unimplemented, fmt::format("{} has no kernel for {}", op.name, setup.device.name()));
+  return op.kernel(setup);
+}
+
+// ---- pointwise ops
+
+std::shared_ptr<const ScalarProgram> PointwiseExpression::program(std::span<const DType> inputs, const Attrs& attrs) const {
+  // Without attributes the program depends on the dtypes alone: typed once for each combination.
+  struct Cache {
+    std::mutex mutex;  // guards programs
+    std::map<std::pair<const PointwiseExpression*, std::vector<DType>>, std::shared_ptr<const ScalarProgram>> programs;
+  };
+  static Cache cache;
+  auto make = [&] {
+    Recorder recorder(arity_);
+    record_(recorder, attrs);
+    return std::make_shared<const ScalarProgram>(recorder.typed(inputs));
+  };
+  if (!attrs.empty()) return make();
+  std::lock_guard lock(cache.mutex);
+  auto& slot = cache.programs[{this, std::vector<DType>(inputs.begin(), inputs.end())}];
+  if (!slot) slot = make();
+  return slot;
+}
+
+void OpBuilder::set_pointwise(int arity, PointwiseExpression::Record record) {
+  inputs(arity);
+  def_.pointwise = std::make_unique<PointwiseExpression>(arity, std::move(record));
+  const PointwiseExpression* expression = def_.pointwise.get();
+  def_.infer = [expression](Inference& c) {
+    DType types[3];
+    Shape shape = c.shape(0);
+    for (int i = 0; i < c.inputs(); ++i) types[i] = c.dtype(i);
+    for (int i = 1; i < c.inputs(); ++i) shape = broadcast(shape, c.shape(i));
+    c.output(expression->program({types, std::size_t(c.inputs())}, c.attrs())->result_type(0), shape);
+  };
+  def_.kernel = [expression](const KernelSetup& s) -> std::unique_ptr<Kernel> {
+    return make_pointwise_kernel(expression->program(s.input_types, s.attrs));
+  };
+}
+
+}  // namespace troupe

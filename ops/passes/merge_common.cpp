@@ -1,0 +1,51 @@
+#include <troupe/ops/program.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <unordered_map>
+
+namespace troupe {
+namespace {
+
+std::size_t combine(std::size_t h, std::size_t v) { return (h ^ v) * 0x9E3779B97F4A7C15ull + (h >> 29); }
+
+std::size_t key_of(const Node& n) {
+  std::size_t h = std::hash<const void*>()(n.op);
+  for (Edge e : n.inputs) h = combine(h, std::size_t(e.node) * 31 + std::size_t(e.output));
+  for (const auto& [name, value] : n.attrs.entries()) h = combine(h, value.index());
+  if (n.inputs.empty()) h = combine(h, std::hash<std::string>()(n.attrs.text()));
+  return h;
+}
+
+bool is_same(const Node& a, const Node& b) {
+  return a.op == b.op && a.inputs == b.inputs && a.controls == b.controls && a.device == b.device && a.attrs == b.attrs;
+}
+
+}  // namespace
+
+Program merge_common(const Program& program) {
+  Rewriter rewriter(program);
+  std::unordered_multimap<std::size_t, std::int32_t> seen;
+  seen.reserve(program.graph.size());
+  for (std::int32_t id = 0; id < program.graph.size(); ++id) {
+    Node node = rewriter.translated(id);
+    if (!node.op->is_pure()) {
+      rewriter.replace(id, std::move(node));
+      continue;
+    }
+    if (node.op->commutative) std::sort(node.inputs.begin(), node.inputs.end());
+    std::size_t key = key_of(node);
+    auto [first, last] = seen.equal_range(key);
+    auto twin = std::find_if(first, last, [&](const auto& entry) { return is_same(rewriter.graph().node(entry.second), node); });
+    if (twin == last) {
+      seen.emplace(key, rewriter.replace(id, std::move(node)));
+      continue;
+    }
+    std::vector<Edge> edges;
+    for (std::size_t i = 0; i < node.outputs.size(); ++i) edges.push_back({twin->second, static_cast<std::int32_t>(i)});
+    rewriter.alias(id, edges, twin->second);
+  }
+  return rewriter.finish();
+}
+
+}  // namespace troupe

@@ -1,0 +1,49 @@
+#include <troupe/ops/program.hpp>
+
+namespace troupe {
+namespace {
+
+// Is the edge a constant scalar of this value?
+bool is_scalar(const Graph& g, Edge e, double value) {
+  const Node& n = g.node(e.node);
+  if (n.op->name != "Constant") return false;
+  const Tensor& t = n.attrs.get<Tensor>("value");
+  return t.shape().is_scalar() && !is_complex(t.dtype()) && t.at(0) == value;
+}
+
+// The input that `node` merely repeats, or none. Rules that could change a bit of the result
+// (x + 0 turns -0 into 0; x * 0 hides NaN) are left out.
+const Edge* repeats(const Graph& g, const Node& node) {
+  const std::string& op = node.op->name;
+  auto in = [&](int i) -> const Edge* { return &node.inputs[static_cast<std::size_t>(i)]; };
+  if (op == "Identity" || op == "StopGradient" || op == "WithGradient") return in(0);
+  if (op == "Mul" && is_scalar(g, *in(1), 1)) return in(0);
+  if (op == "Mul" && is_scalar(g, *in(0), 1)) return in(1);
+  if (op == "Div" && is_scalar(g, *in(1), 1)) return in(0);
+  if (op == "Sub" && is_scalar(g, *in(1), 0)) return in(0);
+  if (op == "Neg") {
+    const Node& inner = g.node(in(0)->node);
+    if (inner.op->name == "Neg") return &inner.inputs[0];
+  }
+  if (op == "SumTo" || op == "BroadcastLike" || op == "ReshapeLike" || op == "Reshape") {
+    const Shape &from = g.spec(*in(0)).shape, &to = node.outputs[0].shape;
+    if (from.is_known() && from == to) return in(0);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Program simplify(const Program& program) {
+  Rewriter rewriter(program);
+  for (std::int32_t id = 0; id < program.graph.size(); ++id) {
+    Node node = rewriter.translated(id);
+    const Edge* source = node.controls.empty() ? repeats(rewriter.graph(), node) : nullptr;
+    const bool same_place = source && (node.device.empty() || rewriter.graph().node(source->node).device == node.device);
+    if (same_place) rewriter.alias(id, {*source}, source->node);
+    else rewriter.replace(id, std::move(node));
+  }
+  return rewriter.finish();
+}
+
+}  // namespace troupe

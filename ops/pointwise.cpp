@@ -1,0 +1,67 @@
+#include <troupe/ops/pointwise.hpp>
+
+#include <algorithm>
+
+#include <troupe/devices/scalar_eval.hpp>
+
+namespace troupe {
+namespace {
+
+class PointwiseKernel final : public Kernel {
+ public:
+  explicit PointwiseKernel(std::shared_ptr<const ScalarProgram> program) : program_(std::move(program)) {}
+
+  void run(KernelContext& c) override {
+    std::span<Value> in = c.all_inputs();
+    bool scalars = program_->results.size() == 1;
+    for (const Value& v : in) scalars = scalars && v.is_inline();
+    if (scalars) evaluate_scalars(*program_, in, c.all_outputs()[0]);
+    else run_on_device(c);
+  }
+
+ private:
+  static constexpr int kInline = 8;
+
+  void run_on_device(KernelContext& c) {
+    int n = c.inputs();
+    Shape shape = c.input(0).shape();
+    for (int i = 1; i < n; ++i)
+      if (c.input(i).shape() != shape) shape = broadcast(shape, c.input(i).shape());
+    ConstView few[kInline];
+    std::vector<ConstView> many;
+    if (n > kInline) many.resize(n);
+    ConstView* views = n > kInline ? many.data() : few;
+    for (int i = 0; i < n; ++i) views[i] = ConstView(c.input(i));
+    View outs[kInline];
+    int results = static_cast<int>(program_->results.size());
+    for (int k = 0; k < results; ++k) {
+      Tensor out = allocate(c, k, shape, results == 1);
+      outs[k] = View(out);
+      c.set(k, std::move(out));
+    }
+    c.primitives().pointwise(c.stream(), *program_, {views, std::size_t(n)}, {outs, std::size_t(results)});
+  }
+
+  // A sole holder's input of the same shape becomes the output: the evaluator reads each tile
+  // before it writes it. Not with several results: a later one may still read the input.
+  Tensor allocate(KernelContext& c, int k, const Shape& shape, bool may_take_over) {
+    DType dtype = program_->result_type(k);
+    if (may_take_over)
+      for (int i = 0; i < c.inputs(); ++i) {
+        const Tensor& in = c.input(i);
+        if (in.kind() == Value::Kind::tensor && in.dtype() == dtype && in.shape() == shape && in.is_sole_holder())
+          return c.allocate_over(i, dtype, shape);
+      }
+    return c.allocate(dtype, shape);
+  }
+
+  std::shared_ptr<const ScalarProgram> program_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_pointwise_kernel(std::shared_ptr<const ScalarProgram> program) {
+  return std::make_unique<PointwiseKernel>(std::move(program));
+}
+
+}  // namespace troupe

@@ -1,0 +1,73 @@
+#include <troupe/ops/reader.hpp>
+
+#include <troupe/ops/op.hpp>
+#include <troupe/ops/variable.hpp>
+
+namespace troupe {
+
+Expr Reader::constant(Tensor value, At at) {
+  return bind(find_op("Constant"), {}, Attrs{{"value", std::move(value)}}, at)[0];
+}
+
+Expr Reader::zeros(DType dtype, const Shape& shape, At at) {
+  return bind(find_op("Fill"), {}, Attrs{{"value", Tensor::scalar_as(dtype, 0)}, {"shape", shape}}, at)[0];
+}
+
+Expr Reader::ones(DType dtype, const Shape& shape, At at) {
+  return bind(find_op("Fill"), {}, Attrs{{"value", Tensor::scalar_as(dtype, 1)}, {"shape", shape}}, at)[0];
+}
+
+Expr Reader::random_uniform(const Shape& shape, DType dtype, At at) {
+  return bind(find_op("RandomUniform"), {}, Attrs{{"shape", shape}, {"dtype", dtype}}, at)[0];
+}
+
+Expr Reader::random_normal(const Shape& shape, DType dtype, At at) {
+  return bind(find_op("RandomNormal"), {}, Attrs{{"shape", shape}, {"dtype", dtype}}, at)[0];
+}
+
+Expr Reader::truncated_normal(const Shape& shape, DType dtype, At at) {
+  return bind(find_op("TruncatedNormal"), {}, Attrs{{"shape", shape}, {"dtype", dtype}}, at)[0];
+}
+
+Variable Reader::variable(const std::string& name, const Tensor& initial, At at) {
+  return variable(name, initial.dtype(), initial.shape(), Initializer::tensor(initial), at);
+}
+
+Variable Reader::variable(const std::string& name, DType dtype, const Shape& shape, Initializer init, At at) {
+  if (!shape.is_known())
+    throw Error(Code::invalid_argument, "variable '" + name + "' at " + Site(at).text() + " needs a shape known in full, not " + shape.text());
+  StateSpec spec;
+  spec.kind = StateSpec::Kind::variable;
+  spec.name = name;
+  spec.values = {{dtype, shape}};
+  spec.initial = std::move(init);
+  return Variable(this, declare(spec, at));
+}
+
+Queue Reader::fifo_queue(const std::string& name, std::vector<ValueSpec> components, std::int64_t capacity, At at) {
+  if (capacity < 1)
+    throw Error(Code::invalid_argument, "queue '" + name + "' at " + Site(at).text() + " needs a capacity of at least 1");
+  StateSpec spec;
+  spec.kind = StateSpec::Kind::fifo_queue;
+  spec.name = name;
+  spec.values = std::move(components);
+  spec.capacity = capacity;
+  return Queue(this, declare(spec, at));
+}
+
+Queue Reader::shuffling_queue(const std::string& name, std::vector<ValueSpec> components, std::int64_t capacity,
+                              std::int64_t min_after_dequeue, std::uint64_t seed, At at) {
+  if (capacity < 1 || min_after_dequeue < 0 || min_after_dequeue >= capacity)
+    throw Error(Code::invalid_argument, "queue '" + name + "' at " + Site(at).text() +
+                                            " needs 0 <= min_after_dequeue < capacity");
+  StateSpec spec;
+  spec.kind = StateSpec::Kind::shuffling_queue;
+  spec.name = name;
+  spec.values = std::move(components);
+  spec.capacity = capacity;
+  spec.min_after_dequeue = min_after_dequeue;
+  spec.seed = seed;
+  return Queue(this, declare(spec, at));
+}
+
+}  // namespace troupe

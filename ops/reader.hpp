@@ -1,0 +1,65 @@
+// Readers: who interprets `bind`. A graph appends, an eager scope evaluates; tape and trace will
+// record. Depth orders them: where operands of several readers meet, the innermost binds, and takes
+// the outer ones' values in.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <troupe/ops/expr.hpp>
+#include <troupe/ops/state.hpp>
+
+namespace troupe {
+
+struct OpDef;
+class Variable;
+class Queue;
+
+class Reader {
+ public:
+  using At = std::source_location;
+
+  virtual ~Reader() = default;
+  /// Inputs belong to this reader (see `adopt`). Throws Error naming op and site.
+  virtual Exprs bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state = -1) = 0;
+  /// An expression of this reader with the value of another reader's.
+  virtual Expr adopt(const Expr& foreign, const Site& site) = 0;
+  virtual ValueSpec spec_of(const Expr& e) const = 0;
+  /// Registers a state; the same name and spec give the same index, other specs throw already_exists.
+  virtual int declare(const StateSpec& spec, const Site& site) = 0;
+  virtual const StateSpec& state_spec(int state) const = 0;
+  int depth() const { return depth_; }
+
+  // Source operations: values with no inputs.
+  Expr constant(Tensor value, At at = At::current());
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  Expr constant(T value, At at = At::current()) {
+    return constant(Tensor::scalar(value), at);
+  }
+  Expr zeros(DType dtype, const Shape& shape, At at = At::current());
+  Expr ones(DType dtype, const Shape& shape, At at = At::current());
+  /// [0, 1) for floating dtypes, all bits for integers; a new draw every run (DESIGN: keyed by
+  /// seed, op, step and iteration).
+  Expr random_uniform(const Shape& shape, DType dtype = DType::f32, At at = At::current());
+  Expr random_normal(const Shape& shape, DType dtype = DType::f32, At at = At::current());
+  Expr truncated_normal(const Shape& shape, DType dtype = DType::f32, At at = At::current());
+  /// A mutable tensor that outlives runs. Names are unique in an engine.
+  Variable variable(const std::string& name, const Tensor& initial, At at = At::current());
+  Variable variable(const std::string& name, DType dtype, const Shape& shape, Initializer init, At at = At::current());
+  /// First in, first out; enqueue waits while `capacity` elements are in, dequeue while none is.
+  Queue fifo_queue(const std::string& name, std::vector<ValueSpec> components, std::int64_t capacity, At at = At::current());
+  /// Elements leave in random order, once more than `min_after_dequeue` are in.
+  Queue shuffling_queue(const std::string& name, std::vector<ValueSpec> components, std::int64_t capacity,
+                        std::int64_t min_after_dequeue, std::uint64_t seed = 0, At at = At::current());
+
+ protected:
+  explicit Reader(int depth) : depth_(depth) {}
+  Reader(const Reader&) = default;
+  Reader& operator=(const Reader&) = default;
+
+ private:
+  int depth_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,89 @@
+#include <troupe/ops/reduction.hpp>
+
+#include <bit>
+
+#include <troupe/functions.hpp>
+
+namespace troupe {
+
+Expr reduce(std::string_view op, Operand x, std::vector<std::int64_t> axes, bool keep_dims) {
+  return bind1(op, {x}, Attrs{{"axes", std::move(axes)}, {"keep_dims", keep_dims}});
+}
+
+namespace {
+
+std::uint32_t axis_mask(const std::vector<std::int64_t>& axes, int rank) {
+  std::uint32_t mask = 0;
+  for (std::int64_t a : axes) mask |= 1u << normalize_axis(a, rank);
+  return axes.empty() ? (1u << rank) - 1 : mask;
+}
+
+Shape reduced_shape(const Shape& in, std::uint32_t axes, bool keep_dims) {
+  Shape out;
+  for (int i = 0; i < in.rank(); ++i) {
+    if (!(axes >> i & 1)) out.push_back(in[i]);
+    else if (keep_dims) out.push_back(1);
+  }
+  return out;
+}
+
+}  // namespace
+
+void define_reduction(OpBuilder& op, Reduction kind) {
+  op.inputs(1);
+  op.attr<std::vector<std::int64_t>>("axes", {});
+  op.attr<bool>("keep_dims", false);
+  bool is_logic = kind == Reduction::any || kind == Reduction::all;
+  bool is_index = kind == Reduction::argmin || kind == Reduction::argmax;
+  op.infer([=](Inference& c) {
+    DType t = c.dtype(0);
+    if (is_logic) c.require_dtype(0, DType::boolean, "the input");
+    else c.require(t != DType::boolean && !is_complex(t), std::string(name_of(t)) + " cannot be reduced so; cast it");
+    if (kind == Reduction::logsumexp || kind == Reduction::mean) c.require(is_floating(t), "needs a floating dtype");
+    DType out = is_index ? DType::i64 : t;
+    if (!c.shape(0).has_rank()) return c.output(out, Shape::unknown());
+    std::uint32_t axes = axis_mask(c.attrs().get<std::vector<std::int64_t>>("axes"), c.shape(0).rank());
+    c.require(!is_index || std::popcount(axes) == 1, "needs exactly one axis");
+    c.output(out, reduced_shape(c.shape(0), axes, c.attrs().get<bool>("keep_dims")));
+  });
+  op.kernel([=](const KernelSetup& s) -> std::unique_ptr<Kernel> {
+    auto wanted = s.attrs.get<std::vector<std::int64_t>>("axes");
+    bool keep_dims = s.attrs.get<bool>("keep_dims");
+    return make_kernel([=](KernelContext& c) {
+      ConstView in(c.input(0));
+      std::uint32_t axes = axis_mask(wanted, in.shape.rank());
+      Tensor out = c.allocate(is_index ? DType::i64 : in.dtype, reduced_shape(in.shape, axes, keep_dims));
+      c.primitives().reduce(c.stream(), kind, in, View(out), axes);
+      c.set(0, std::move(out));
+    });
+  });
+}
+
+std::vector<std::int64_t> reduction_axes(const Gradient& g) { return g.attrs().get<std::vector<std::int64_t>>("axes"); }
+
+Expr spread(const Gradient& g, const Expr& reduced) {
+  Shape in = g.x().shape();
+  if (!in.has_rank())
+    throw Error(Code::unimplemented, "the gradient of a reduction needs the rank of its input; give the input a shape");
+  // With keep_dims, or all axes gone, broadcasting does it; else the axes come back as 1 first.
+  bool keep_dims = g.attrs().get<bool>("keep_dims");
+  Expr aligned = reduced;
+  std::uint32_t axes = axis_mask(reduction_axes(g), in.rank());
+  if (aligned.shape().rank() != in.rank() && !keep_dims && std::popcount(axes) != in.rank())
+    for (int i = 0; i < in.rank(); ++i)
+      if (axes >> i & 1) aligned = expand_dims(aligned, i);
+  return broadcast_like(aligned, g.x());
+}
+
+Expr reduced_elements(const Gradient& g) {
+  DType t = g.x().dtype();
+  return cast(size_of(g.x()), t) / cast(size_of(g.y()), t);
+}
+
+Expr spread_to_extremes(const Gradient& g) {
+  Expr is_extreme = cast(g.x() == spread(g, g.y()), g.x().dtype());
+  Expr count = reduce("Sum", is_extreme, reduction_axes(g), g.attrs().get<bool>("keep_dims"));
+  return spread(g, g.dy() / count) * is_extreme;
+}
+
+}  // namespace troupe

@@ -1,0 +1,325 @@
+#include <troupe/ops/state.hpp>
+
+#include <cmath>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/device.hpp>
+
+namespace troupe {
+
+// ---- initial values
+
+Initializer Initializer::tensor(Tensor t) { return {Kind::tensor, std::move(t), 0, 0, 0}; }
+Initializer Initializer::constant(double value) { return {Kind::constant, {}, value, 0, 0}; }
+Initializer Initializer::uniform(double low, double high, std::uint64_t seed) { return {Kind::uniform, {}, low, high, seed}; }
+Initializer Initializer::normal(double mean, double deviation, std::uint64_t seed) {
+  return {Kind::normal, {}, mean, deviation, seed};
+}
+Initializer Initializer::truncated_normal(double mean, double deviation, std::uint64_t seed) {
+  return {Kind::truncated_normal, {}, mean, deviation, seed};
+}
+Initializer Initializer::glorot(std::int64_t fan_in, std::int64_t fan_out, std::uint64_t seed) {
+  double limit = std::sqrt(6.0 / static_cast<double>(fan_in + fan_out));
+  return uniform(-limit, limit, seed);
+}
+
+namespace {
+
+// FNV-1a: the same on every machine, unlike std::hash.
+std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t h = 14695981039346656037ull;
+  for (unsigned char c : text) h = (h ^ c) * 1099511628211ull;
+  return h;
+}
+
+Tensor drawn(Random kind, const RandomKey& key, double scale, double offset, DType dtype, const Shape& shape) {
+  static const std::unique_ptr<Device> cpu = make_cpu_device();
+  auto stream = cpu->make_stream();
+  Tensor draws = Tensor::empty(DType::f64, shape);
+  cpu->primitives().random(*stream, kind, key, View(draws));
+  Tensor out = Tensor::empty(dtype, shape);
+  void* to = out.raw_mutable();
+  const double* from = static_cast<const double*>(draws.raw());
+  visit_dtype(dtype, [&]<class T>(type_tag<T>) {
+    for (std::int64_t i = 0; i < draws.elements(); ++i) {
+      Tensor one = Tensor::scalar_as(dtype, from[i] * scale + offset);
+      std::memcpy(static_cast<T*>(to) + i, one.raw(), sizeof(T));
+    }
+  });
+  return out;
+}
+
+}  // namespace
+
+Tensor Initializer::make(const std::string& name, DType dtype, const Shape& shape) const {
+  RandomKey key{seed, hash_of(name), 0, 0};
+  switch (kind) {
+    case Kind::tensor: return value;
+    case Kind::constant: {
+      Tensor t = Tensor::empty(dtype, shape);
+      Tensor one = Tensor::scalar_as(dtype, a);
+      auto* bytes = static_cast<unsigned char*>(t.raw_mutable());
+      for (std::int64_t i = 0; i < t.elements(); ++i) std::memcpy(bytes + i * size_of(dtype), one.raw(), size_of(dtype));
+      return t;
+    }
+    case Kind::uniform: return drawn(Random::uniform, key, b - a, a, dtype, shape);
+    case Kind::normal: return drawn(Random::normal, key, b, a, dtype, shape);
+    case Kind::truncated_normal: return drawn(Random::truncated_normal, key, b, a, dtype, shape);
+  }
+  return {};
+}
+
+bool StateSpec::is_same(const StateSpec& o) const {
+  if (kind != o.kind || values.size() != o.values.size() || capacity != o.capacity || min_after_dequeue != o.min_after_dequeue)
+    return false;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (values[i].dtype != o.values[i].dtype || values[i].shape != o.values[i].shape) return false;
+  return true;
+}
+
+Ref<State> make_state(const StateSpec& spec) {
+  switch (spec.kind) {
+    case StateSpec::Kind::variable: {
+      const ValueSpec& v = spec.values[0];
+      return Ref<State>(new VariableState(v.dtype, v.shape, spec.initial.make(spec.name, v.dtype, v.shape)));
+    }
+    case StateSpec::Kind::fifo_queue:
+    case StateSpec::Kind::shuffling_queue: return Ref<State>(new QueueState(spec));
+    case StateSpec::Kind::object: return spec.make_object();
+  }
+  return {};
+}
+
+// ---- the store
+
+Ref<State> StateStore::get(const StateSpec& spec) {
+  std::lock_guard lock(mutex_);
+  auto it = states_.find(spec.name);
+  if (it == states_.end()) it = states_.emplace(spec.name, Entry{spec, make_state(spec)}).first;
+  else if (!it->second.spec.is_same(spec))
+    throw Error(Code::already_exists, fmt::format("state '{}' exists already, with another dtype, shape or kind", spec.name));
+  return it->second.state;
+}
+
+Ref<State> StateStore::find(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  auto it = states_.find(name);
+  return it == states_.end() ? Ref<State>() : it->second.state;
+}
+
+std::vector<std::string> StateStore::names(StateSpec::Kind kind) const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::string> out;
+  for (const auto& [name, entry] : states_)
+    if (entry.spec.kind == kind) out.push_back(name);
+  return out;
+}
+
+std::vector<StateSpec> StateStore::specs() const {
+  std::lock_guard lock(mutex_);
+  std::vector<StateSpec> out;
+  for (const auto& [name, entry] : states_) out.push_back(entry.spec);
+  return out;
+}
+
+void StateStore::cancel_waiters(std::uint64_t run_id, const Status& status) {
+  std::vector<Ref<State>> all;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [name, entry] : states_) all.push_back(entry.state);
+  }
+  for (const Ref<State>& s : all) s->cancel(run_id, status);
+}
+
+// ---- variables
+
+VariableState::VariableState(DType dtype, Shape shape, Tensor initial)
+    : dtype_(dtype), shape_(shape), value_(std::move(initial)) {}
+
+bool VariableState::try_acquire() {
+  std::lock_guard lock(mutex_);
+  if (held_) return false;
+  return held_ = true;
+}
+
+void VariableState::acquire(std::uint64_t run_id, Use use, std::function<void(const Status&)> cancelled) {
+  {
+    std::lock_guard lock(mutex_);
+    if (held_) {
+      waiters_.push_back({run_id, std::move(use), std::move(cancelled)});
+      return;
+    }
+    held_ = true;
+  }
+  use(value_);
+}
+
+void VariableState::release(bool changed) {
+  if (changed) version_.fetch_add(1, std::memory_order_release);
+  Use next;
+  {
+    std::lock_guard lock(mutex_);
+    if (waiters_.empty()) {
+      held_ = false;
+      return;
+    }
+    next = std::move(waiters_.front().use);
+    waiters_.erase(waiters_.begin());
+  }
+  next(value_);
+}
+
+void VariableState::cancel(std::uint64_t run_id, const Status& status) {
+  std::vector<std::function<void(const Status&)>> told;
+  {
+    std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < waiters_.size();) {
+      if (waiters_[i].run_id == run_id) {
+        told.push_back(std::move(waiters_[i].cancelled));
+        waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
+    }
+  }
+  for (auto& tell : told) tell(status);
+}
+
+Tensor VariableState::snapshot() {
+  while (!try_acquire()) std::this_thread::yield();
+  Tensor t = value_;
+  release(false);
+  return t;
+}
+
+void VariableState::replace(Tensor value) {
+  if (value.dtype() != dtype_ || value.shape() != shape_)
+    throw Error(Code::invalid_argument, fmt::format("a variable of {}{} cannot hold {}{}", name_of(dtype_), shape_.text(),
+                                                    name_of(value.dtype()), value.shape().text()));
+  while (!try_acquire()) std::this_thread::yield();
+  value_ = std::move(value);
+  release(true);
+}
+
+// ---- queues
+
+QueueState::QueueState(const StateSpec& spec)
+    : capacity_(spec.capacity), min_after_dequeue_(spec.min_after_dequeue),
+      shuffles_(spec.kind == StateSpec::Kind::shuffling_queue), seed_(spec.seed) {}
+
+std::int64_t QueueState::size() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<std::int64_t>(elements_.size() - head_);
+}
+
+bool QueueState::may_dequeue() const {
+  std::int64_t n = static_cast<std::int64_t>(elements_.size() - head_);
+  return n > (shuffles_ && !closed_ ? min_after_dequeue_ : 0);
+}
+
+std::vector<Value> QueueState::pick() {
+  if (!shuffles_) {
+    std::vector<Value> out = std::move(elements_[head_++]);
+    if (head_ * 2 > elements_.size() && head_ > 16) {
+      elements_.erase(elements_.begin(), elements_.begin() + static_cast<std::ptrdiff_t>(head_));
+      head_ = 0;
+    }
+    return out;
+  }
+  // SplitMix64 of (seed, draw): counter-based, as all randomness here.
+  std::uint64_t z = seed_ + 0x9E3779B97F4A7C15ull * ++draws_;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  std::size_t i = static_cast<std::size_t>((z ^ (z >> 31)) % elements_.size());
+  std::vector<Value> out = std::move(elements_[i]);
+  elements_[i] = std::move(elements_.back());
+  elements_.pop_back();
+  return out;
+}
+
+// Moves whatever can move; the mutex is held. Callbacks are collected for the caller to run outside it.
+void QueueState::settle(std::vector<Ended>& ended) {
+  for (bool moved = true; moved;) {
+    moved = false;
+    if (!producers_.empty() && static_cast<std::int64_t>(elements_.size() - head_) < capacity_) {
+      Producer p = std::move(producers_.front());
+      producers_.erase(producers_.begin());
+      elements_.push_back(std::move(p.element));
+      ended.push_back({std::move(p.done), Status(), {}});
+      moved = true;
+    }
+    if (!consumers_.empty() && may_dequeue()) {
+      Consumer c = std::move(consumers_.front());
+      consumers_.erase(consumers_.begin());
+      ended.push_back({std::move(c.done), Status(), pick()});
+      moved = true;
+    }
+  }
+  if (closed_)
+    for (; !consumers_.empty(); consumers_.erase(consumers_.begin()))
+      ended.push_back({std::move(consumers_.front().done), Status(Code::out_of_range, "the queue is closed and empty"), {}});
+}
+
+void QueueState::enqueue(std::uint64_t run_id, std::vector<Value> element, Done done) {
+  std::vector<Ended> ended;
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) ended.push_back({std::move(done), Status(Code::failed_precondition, "the queue is closed"), {}});
+    else {
+      producers_.push_back({run_id, std::move(element), std::move(done)});
+      settle(ended);
+    }
+  }
+  for (Ended& e : ended) e.done(std::move(e.status), std::move(e.element));
+}
+
+void QueueState::dequeue(std::uint64_t run_id, Done done) {
+  std::vector<Ended> ended;
+  {
+    std::lock_guard lock(mutex_);
+    consumers_.push_back({run_id, std::move(done)});
+    settle(ended);
+  }
+  for (Ended& e : ended) e.done(std::move(e.status), std::move(e.element));
+}
+
+void QueueState::close() {
+  std::vector<Ended> ended;
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    for (Producer& p : producers_)
+      ended.push_back({std::move(p.done), Status(Code::failed_precondition, "the queue was closed"), {}});
+    producers_.clear();
+    settle(ended);
+  }
+  for (Ended& e : ended) e.done(std::move(e.status), std::move(e.element));
+}
+
+void QueueState::cancel(std::uint64_t run_id, const Status& status) {
+  std::vector<Ended> ended;
+  {
+    std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < producers_.size();) {
+      if (producers_[i].run_id == run_id) {
+        ended.push_back({std::move(producers_[i].done), status, {}});
+        producers_.erase(producers_.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
+    }
+    for (std::size_t i = 0; i < consumers_.size();) {
+      if (consumers_[i].run_id == run_id) {
+        ended.push_back({std::move(consumers_[i].done), status, {}});
+        consumers_.erase(consumers_.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
+    }
+  }
+  for (Ended& e : ended) e.done(std::move(e.status), std::move(e.element));
+}
+
+}  // namespace troupe

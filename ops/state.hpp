@@ -1,0 +1,160 @@
+// State: what outlives a run. A graph declares states by name and spec; an engine (or an eager
+// scope) keeps them in a `StateStore`, where graphs of the same engine meet.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <troupe/devices/kernel.hpp>
+#include <troupe/ops/expr.hpp>
+
+namespace troupe {
+
+/// How a variable starts. A value: printable, and the same on every machine.
+struct Initializer {
+  enum class Kind : std::uint8_t { tensor, constant, uniform, normal, truncated_normal };
+  Kind kind = Kind::constant;
+  Tensor value;         // tensor
+  double a = 0;         // constant: the value; uniform: low; normal: mean
+  double b = 0;         // uniform: high; normal: standard deviation
+  std::uint64_t seed = 0;
+
+  static Initializer tensor(Tensor t);
+  static Initializer constant(double value);
+  static Initializer uniform(double low, double high, std::uint64_t seed);
+  static Initializer normal(double mean, double deviation, std::uint64_t seed);
+  static Initializer truncated_normal(double mean, double deviation, std::uint64_t seed);
+  /// Glorot and Bengio (AISTATS 2010): uniform within ±sqrt(6 / (fan_in + fan_out)).
+  static Initializer glorot(std::int64_t fan_in, std::int64_t fan_out, std::uint64_t seed);
+  /// Draws are keyed by (seed, name), so that adding a variable changes no other.
+  Tensor make(const std::string& name, DType dtype, const Shape& shape) const;
+};
+
+struct StateSpec {
+  enum class Kind : std::uint8_t { variable, fifo_queue, shuffling_queue, object };
+  Kind kind = Kind::variable;
+  std::string name;
+  std::vector<ValueSpec> values;  // a variable's one, a queue's components
+  Initializer initial;
+  std::int64_t capacity = 0;
+  std::int64_t min_after_dequeue = 0;
+  std::uint64_t seed = 0;
+  std::string device;  // where it lives; empty: anywhere
+  std::function<Ref<State>()> make_object;  // kind object: a factory, never serialised
+  /// The same kind, values and limits?
+  bool is_same(const StateSpec& other) const;
+};
+
+Ref<State> make_state(const StateSpec& spec);
+
+/// States by name. Threads: any.
+class StateStore {
+ public:
+  /// Makes it on first use; throws already_exists if the name is taken by another spec.
+  Ref<State> get(const StateSpec& spec);
+  /// Null if there is none.
+  Ref<State> find(const std::string& name) const;
+  std::vector<std::string> names(StateSpec::Kind kind) const;
+  std::vector<StateSpec> specs() const;
+  void cancel_waiters(std::uint64_t run_id, const Status& status);
+
+ private:
+  struct Entry {
+    StateSpec spec;
+    Ref<State> state;
+  };
+  mutable std::mutex mutex_;  // guards states_
+  std::map<std::string, Entry> states_;
+};
+
+/// A mutable tensor. One holder at a time has the right to change it; who comes meanwhile is
+/// queued and served in order, without blocking a thread.
+class VariableState final : public State {
+ public:
+  VariableState(DType dtype, Shape shape, Tensor initial);
+
+  DType dtype() const { return dtype_; }
+  const Shape& shape() const { return shape_; }
+  /// The current value; waits (spinning, then yielding) for an update in progress. For callers outside actors.
+  Tensor snapshot();
+  void replace(Tensor value);
+  std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
+
+  /// Calls `use(value)` with the exclusive right to change it: now, or when those before are done.
+  /// `use` must not throw and gets the tensor by reference; it calls release() when it is done,
+  /// possibly later.
+  using Use = std::function<void(Tensor& value)>;
+  /// The fast way in: true if the right was free and is now the caller's.
+  bool try_acquire();
+  void acquire(std::uint64_t run_id, Use use, std::function<void(const Status&)> cancelled);
+  /// The value, to the holder of the right only.
+  Tensor& value() { return value_; }
+  /// Gives the right back, to the next in line if there is one. `changed` counts a new version.
+  void release(bool changed);
+  void cancel(std::uint64_t run_id, const Status& status) override;
+
+ private:
+  struct Waiter {
+    std::uint64_t run_id;
+    Use use;
+    std::function<void(const Status&)> cancelled;
+  };
+  DType dtype_;
+  Shape shape_;
+  std::mutex mutex_;  // guards held_ and waiters_; held for a few instructions only
+  bool held_ = false;
+  std::vector<Waiter> waiters_;
+  Tensor value_;                           // owned by whoever holds the right
+  std::atomic<std::uint64_t> version_{0};  // publishes nothing but itself
+};
+
+/// A queue of tuples of tensors with back-pressure: what cannot go on waits as a continuation, in order.
+class QueueState final : public State {
+ public:
+  explicit QueueState(const StateSpec& spec);
+  /// `done` gets the element (dequeue) or nothing (enqueue), or the error of a cancelled run or a closed queue.
+  using Done = std::function<void(Status, std::vector<Value>)>;
+  void enqueue(std::uint64_t run_id, std::vector<Value> element, Done done);
+  void dequeue(std::uint64_t run_id, Done done);
+  /// No more enqueues; dequeues drain what is in, then fail with out_of_range. Waiting enqueues
+  /// are refused with failed_precondition.
+  void close();
+  std::int64_t size() const;
+  void cancel(std::uint64_t run_id, const Status& status) override;
+
+ private:
+  struct Producer {
+    std::uint64_t run_id;
+    std::vector<Value> element;
+    Done done;
+  };
+  struct Consumer {
+    std::uint64_t run_id;
+    Done done;
+  };
+  struct Ended {
+    Done done;
+    Status status;
+    std::vector<Value> element;
+  };
+  void settle(std::vector<Ended>& ended);
+  bool may_dequeue() const;
+  std::vector<Value> pick();
+
+  mutable std::mutex mutex_;  // guards everything below; callbacks run outside it
+  const std::int64_t capacity_;
+  const std::int64_t min_after_dequeue_;
+  const bool shuffles_;
+  std::uint64_t seed_;
+  std::uint64_t draws_ = 0;
+  bool closed_ = false;
+  std::vector<std::vector<Value>> elements_;
+  std::size_t head_ = 0;  // of a FIFO's elements_
+  std::vector<Producer> producers_;
+  std::vector<Consumer> consumers_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,63 @@
+// Typed handles on state: variables and queues.
+//
+//   Variable w = g.variable("w", DType::f32, {784, 10}, Initializer::glorot(784, 10, 1));
+//   Expr y = matmul(x, w);                // reads a snapshot
+//   Expr u = w.assign_sub(0.1 * dw);      // the updated value; fetch it, or order others after it
+#pragma once
+
+#include <string>
+
+#include <troupe/ops/expr.hpp>
+#include <troupe/ops/reader.hpp>
+
+namespace troupe {
+
+class Variable {
+ public:
+  using At = std::source_location;
+  Variable() = default;
+  Variable(Reader* reader, int state) : reader_(reader), state_(state) {}
+
+  Reader& reader() const { return *reader_; }
+  int state() const { return state_; }
+  const std::string& name() const { return reader_->state_spec(state_).name; }
+  DType dtype() const { return reader_->state_spec(state_).values[0].dtype; }
+  const Shape& shape() const { return reader_->state_spec(state_).values[0].shape; }
+
+  /// A snapshot: later updates do not change it.
+  Expr read(At at = At::current()) const;
+  /// Each yields the value after the update.
+  Expr assign(Operand value) const;
+  Expr assign_add(Operand delta) const;
+  Expr assign_sub(Operand delta) const;
+  /// Rows (axis 0) at `indices` become, gain or lose `updates`; other rows stay. Duplicates in order.
+  Expr scatter_update(Operand indices, Operand updates) const;
+  Expr scatter_add(Operand indices, Operand updates) const;
+  Expr scatter_sub(Operand indices, Operand updates) const;
+
+ private:
+  Expr update(const char* op, const Operand& value) const;
+  Expr scatter(std::int64_t mode, const Operand& indices, const Operand& updates) const;
+  Reader* reader_ = nullptr;
+  int state_ = -1;
+};
+
+class Queue {
+ public:
+  using At = std::source_location;
+  Queue(Reader* reader, int state) : reader_(reader), state_(state) {}
+  /// Yields the queue's size after it, as i64. Waits while the queue is full.
+  Expr enqueue(std::initializer_list<Operand> components) const;
+  /// One element's components. Waits while the queue is empty.
+  Exprs dequeue(At at = At::current()) const;
+  Expr size(At at = At::current()) const;
+  /// Yields the size at closing. What is in the queue can still be taken.
+  Expr close(At at = At::current()) const;
+  int state() const { return state_; }
+
+ private:
+  Reader* reader_;
+  int state_;
+};
+
+}  // namespace troupe

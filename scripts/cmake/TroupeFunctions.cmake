@@ -1,0 +1,37 @@
+# Collects the DSL's declarations from the op files into <troupe/functions.hpp>, so that adding an
+# op touches one file. A declaration is a line `TROUPE_DSL(...)` with the `///` lines above it.
+function(troupe_functions output)
+  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/ops/library/*.cpp)
+  list(SORT files)
+  set(body "")
+  foreach(file IN LISTS files)
+    set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+    file(READ ${file} text)
+    # CMake lists split at ';' and mind brackets: hide them while matching.
+    string(REPLACE ";" "\\#semicolon" text "${text}")
+    string(REPLACE "[" "\\#open" text "${text}")
+    string(REPLACE "]" "\\#close" text "${text}")
+    string(REGEX MATCHALL "(///[^\n]*\n)*TROUPE_DSL\\([^\n]*\\)\n" found "${text}")
+    foreach(item IN LISTS found)
+      string(REGEX REPLACE "TROUPE_DSL\\(([^\n]*)\\)\n" "\\1\\\\#semicolon\n\n" item "${item}")
+      string(APPEND body "${item}")
+    endforeach()
+  endforeach()
+  string(REPLACE "\\#semicolon" ";" body "${body}")
+  string(REPLACE "\\#open" "[" body "${body}")
+  string(REPLACE "\\#close" "]" body "${body}")
+  set(content "// The functions of the DSL, one for each operation. Generated from ops/library/ by the build.
+#pragma once
+
+#include <cstdint>
+#include <source_location>
+#include <vector>
+
+#include <troupe/ops/expr.hpp>
+
+namespace troupe {
+
+${body}}  // namespace troupe
+")
+  file(GENERATE OUTPUT ${output} CONTENT "${content}")
+endfunction()
