@@ -184,8 +184,11 @@ class LeanActor : public InboxActor {
   };
   static_assert(alignof(Message) <= alignof(std::max_align_t));
 
-  using Pool = NodePool<(sizeof(InboxNode) + sizeof(Message) + 31) / 16 * 16>;
+ public:
+  /// Where the messages' memory comes from; shared by all message types of about this size.
+  using Pool = NodePool<(sizeof(Node) + 15) / 16 * 16>;
 
+ private:
   void deliver(InboxNode& node) final {
     struct Content {
       Message* message;

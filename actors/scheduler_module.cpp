@@ -7,6 +7,9 @@
 #include <caf/error.hpp>
 #include <caf/exit_reason.hpp>
 #include <caf/monitorable_actor.hpp>
+#include <caf/send.hpp>
+
+#include <troupe/actors/printer.hpp>
 
 namespace troupe {
 namespace {
@@ -55,22 +58,33 @@ void SchedulerModule::start() {
     real_clock_.run_dispatch_loop();
     system().thread_terminates();
   });
-  abstract_coordinator::start();
+  printer_ = lean_spawn<Printer>(system());
+  utility_actors_[printer_id] = caf::actor_cast<caf::actor>(printer_.strong());
 }
 
-/// The clock goes last: ending actors still cancel their timeouts, and its queue is bounded.
+/// The printer first, by an ordinary message behind what it has to print. The clock goes last: ending
+/// actors still cancel their timeouts, and its queue is bounded.
 void SchedulerModule::stop() {
+  caf::anon_send_exit(utility_actors_[printer_id], caf::exit_reason::user_shutdown);
+  run_until([this] { return printer_->getf(caf::abstract_actor::is_terminated_flag); });
   stopping_.store(true, std::memory_order_seq_cst);
-  while (!quiet()) {
-    if (pool_.deterministic())
-      pool_.run_all();
-    else
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
-  stop_actors();
+  run_until([this] { return outstanding() == 0; });
+  utility_actors_[printer_id] = nullptr;
+  printer_ = {};
   if (!clock_thread_.joinable()) return;
   real_clock_.cancel_dispatch_loop();
   clock_thread_.join();
+}
+
+/// Shutdown only, so plain polling will do.
+template <class Condition>
+void SchedulerModule::run_until(Condition met) {
+  while (!met()) {
+    if (pool_.deterministic())
+      pool_.step();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
 }
 
 caf::actor_clock& SchedulerModule::clock() noexcept {
@@ -160,7 +174,5 @@ std::uint64_t SchedulerModule::outstanding() const {
   for (const auto& unit : units_) submitted += unit->submitted.load(std::memory_order_seq_cst);
   return submitted - finished;
 }
-
-bool SchedulerModule::quiet() const { return outstanding() == 0; }
 
 }  // namespace troupe

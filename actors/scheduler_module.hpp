@@ -15,7 +15,8 @@
 // destructor must not run on a worker of the pool. In a deterministic pool it waits, as CAF always
 // does, for registered actors to end: end them and step first, or switch
 // `await_actors_before_shutdown` off. CAF's thread hooks see the clock's thread only: the workers
-// exist before the system. Detached actors and CAF's printer keep threads of their own.
+// exist before the system. Detached actors keep threads of their own; aout's printer (printer.hpp) does
+// not have one.
 //
 // Invariants
 // 1. Whoever submits a resumable gives the module one strong reference to it. It is released when
@@ -50,9 +51,12 @@
 #include <caf/resumable.hpp>
 #include <caf/scheduler/abstract_coordinator.hpp>
 
+#include <troupe/actors/lean_actor.hpp>
 #include <troupe/devices/worker_pool.hpp>
 
 namespace troupe {
+
+class Printer;
 
 /// CAF's scheduler on a WorkerPool.
 class SchedulerModule final : public caf::scheduler::abstract_coordinator {
@@ -110,7 +114,8 @@ class SchedulerModule final : public caf::scheduler::abstract_coordinator {
   void end(caf::resumable* job);
   void submit_here(Worker& worker, caf::resumable* job);
   void submit_from_outside(caf::resumable* job);
-  bool quiet() const;
+  template <class Condition>
+  void run_until(Condition met);
 
   WorkerPool& pool_;
   const int slot_;
@@ -122,6 +127,7 @@ class SchedulerModule final : public caf::scheduler::abstract_coordinator {
   caf::detail::thread_safe_actor_clock real_clock_;
   caf::detail::test_actor_clock virtual_clock_;
   std::thread clock_thread_;
+  LeanRef<Printer> printer_;
 };
 
 }  // namespace troupe
