@@ -58,6 +58,7 @@ void SchedulerModule::start() {
     real_clock_.run_dispatch_loop();
     system().thread_terminates();
   });
+  servers_ = {system().spawn_serv(), system().config_serv()};
   printer_ = lean_spawn<Printer>(system());
   utility_actors_[printer_id] = caf::actor_cast<caf::actor>(printer_.strong());
 }
@@ -71,6 +72,7 @@ void SchedulerModule::stop() {
   run_until([this] { return outstanding() == 0; });
   utility_actors_[printer_id] = nullptr;
   printer_ = {};
+  servers_ = {};
   if (!clock_thread_.joinable()) return;
   real_clock_.cancel_dispatch_loop();
   clock_thread_.join();

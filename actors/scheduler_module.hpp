@@ -36,6 +36,7 @@
 // they see it and end their job on the spot.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -128,6 +129,9 @@ class SchedulerModule final : public caf::scheduler::abstract_coordinator {
   caf::detail::test_actor_clock virtual_clock_;
   std::thread clock_thread_;
   LeanRef<Printer> printer_;
+  // CAF's own actors, which end while their system does. With these references they are destroyed in
+  // `stop`, after the workers; CAF orders that by counts in its library, where TSan cannot see them.
+  std::array<caf::strong_actor_ptr, 2> servers_;
 };
 
 }  // namespace troupe

@@ -49,7 +49,7 @@ struct Threaded {
 
 caf::error reason(const char* what) { return caf::make_error(caf::sec::runtime_error, std::string(what)); }
 
-/// What a Probe has seen; outlives it.
+/// What a Probe has seen. Declared before the system, whose end may still end the probe.
 struct Log {
   std::vector<std::string> received;
   std::vector<caf::error> downs;
@@ -122,8 +122,8 @@ caf::actor as_actor(const LeanRef<Actor>& ref) {
 BOOST_AUTO_TEST_SUITE(lean_actor)
 
 BOOST_AUTO_TEST_CASE(messages_arrive_in_order_one_a_step) {
-  Stepped s;
   Log log;
+  Stepped s;
   auto probe = lean_spawn<Probe>(s.system, log);
   for (const char* word : {"a", "b", "c"}) BOOST_CHECK(probe->send(word));
   BOOST_TEST(log.received.size() == 0u);
@@ -134,8 +134,8 @@ BOOST_AUTO_TEST_CASE(messages_arrive_in_order_one_a_step) {
 }
 
 BOOST_AUTO_TEST_CASE(continue_turn_asks_for_more_turns) {
-  Stepped s;
   Log log;
+  Stepped s;
   auto probe = lean_spawn<Probe>(s.system, log);
   probe->more_turns = 3;
   probe->send("a");
@@ -144,8 +144,8 @@ BOOST_AUTO_TEST_CASE(continue_turn_asks_for_more_turns) {
 }
 
 BOOST_AUTO_TEST_CASE(quitting_tells_a_lean_monitor_the_reason) {
-  Stepped s;
   Log log, watching;
+  Stepped s;
   auto probe = lean_spawn<Probe>(s.system, log);
   auto watcher = lean_spawn<Probe>(s.system, watching);
   watcher->monitor(probe.strong());
@@ -164,8 +164,8 @@ BOOST_AUTO_TEST_CASE(quitting_tells_a_lean_monitor_the_reason) {
 }
 
 BOOST_AUTO_TEST_CASE(a_monitor_can_be_taken_back) {
-  Stepped s;
   Log log, watching;
+  Stepped s;
   auto probe = lean_spawn<Probe>(s.system, log), watcher = lean_spawn<Probe>(s.system, watching);
   watcher->monitor(probe.strong());
   watcher->demonitor(probe.strong());
@@ -175,8 +175,8 @@ BOOST_AUTO_TEST_CASE(a_monitor_can_be_taken_back) {
 }
 
 BOOST_AUTO_TEST_CASE(an_exception_ends_the_actor_with_its_message) {
-  Stepped s;
   Log log, watching;
+  Stepped s;
   auto probe = lean_spawn<Probe>(s.system, log), watcher = lean_spawn<Probe>(s.system, watching);
   watcher->monitor(probe.strong());
   probe->send("throw");
@@ -189,8 +189,8 @@ BOOST_AUTO_TEST_CASE(an_exception_ends_the_actor_with_its_message) {
 }
 
 BOOST_AUTO_TEST_CASE(an_exit_message_ends_the_actor) {
-  Stepped s;
   Log log, watching;
+  Stepped s;
   auto probe = lean_spawn<Probe>(s.system, log), watcher = lean_spawn<Probe>(s.system, watching);
   watcher->monitor(probe.strong());
   caf::anon_send_exit(as_actor(probe), caf::exit_reason::kill);
@@ -203,8 +203,8 @@ BOOST_AUTO_TEST_CASE(an_exit_message_ends_the_actor) {
 
 BOOST_AUTO_TEST_CASE(links_between_lean_actors_end_both_unless_normal) {
   for (const bool abnormal : {true, false}) {
-    Stepped s;
     Log one, two;
+    Stepped s;
     auto a = lean_spawn<Probe>(s.system, one), b = lean_spawn<Probe>(s.system, two);
     a->link_to(as_actor(b));
     a->send(abnormal ? "fail" : "quit");
@@ -215,8 +215,8 @@ BOOST_AUTO_TEST_CASE(links_between_lean_actors_end_both_unless_normal) {
 }
 
 BOOST_AUTO_TEST_CASE(the_last_reference_ends_the_actor_as_unreachable) {
-  Stepped s;
   Log log, watching;
+  Stepped s;
   auto watcher = lean_spawn<Probe>(s.system, watching);
   {
     auto probe = lean_spawn<Probe>(s.system, log);
@@ -229,8 +229,8 @@ BOOST_AUTO_TEST_CASE(the_last_reference_ends_the_actor_as_unreachable) {
 }
 
 BOOST_AUTO_TEST_CASE(pending_messages_keep_the_actor_until_they_are_handled) {
-  Stepped s;
   Log log;
+  Stepped s;
   lean_spawn<Probe>(s.system, log)->send("a");
   BOOST_TEST(log.ends.size() == 0u);
   s.run();
@@ -239,8 +239,8 @@ BOOST_AUTO_TEST_CASE(pending_messages_keep_the_actor_until_they_are_handled) {
 }
 
 BOOST_AUTO_TEST_CASE(a_request_is_answered) {
-  Stepped s;
   Log log;
+  Stepped s;
   auto probe = lean_spawn<Probe>(s.system, log);
   caf::scoped_actor self(s.system);
   auto answer = self->request(as_actor(probe), caf::infinite, 41);
@@ -251,8 +251,8 @@ BOOST_AUTO_TEST_CASE(a_request_is_answered) {
 }
 
 BOOST_AUTO_TEST_CASE(requests_that_are_unexpected_late_or_waiting_get_an_error) {
-  Stepped s;
   Log log;
+  Stepped s;
   auto probe = lean_spawn<Probe>(s.system, log);
   caf::scoped_actor self(s.system);
   caf::error error;
@@ -273,10 +273,10 @@ BOOST_AUTO_TEST_CASE(requests_that_are_unexpected_late_or_waiting_get_an_error) 
 
 // ---- with stock actors -------------------------------------------------------------------------
 
-BOOST_AUTO_TEST_CASE(a_stock_actor_monitors_a_lean_one, *boost::unit_test::label("stock_caf")) {
-  Stepped s;
+BOOST_AUTO_TEST_CASE(a_stock_actor_monitors_a_lean_one) {
   Log log;
   std::vector<caf::error> downs, answers;
+  Stepped s;
   auto probe = lean_spawn<Probe>(s.system, log);
   auto watcher = s.system.spawn<Watcher>(downs, answers);
   caf::anon_send(watcher, caf::ok_atom_v, as_actor(probe));
@@ -289,10 +289,10 @@ BOOST_AUTO_TEST_CASE(a_stock_actor_monitors_a_lean_one, *boost::unit_test::label
   s.run();
 }
 
-BOOST_AUTO_TEST_CASE(a_lean_actor_monitors_a_stock_one, *boost::unit_test::label("stock_caf")) {
-  Stepped s;
+BOOST_AUTO_TEST_CASE(a_lean_actor_monitors_a_stock_one) {
   Log log;
   std::vector<caf::error> downs, answers;
+  Stepped s;
   auto probe = lean_spawn<Probe>(s.system, log);
   auto watched = s.system.spawn<Watcher>(downs, answers);
   probe->monitor(caf::actor_cast<caf::strong_actor_ptr>(watched));
@@ -302,11 +302,11 @@ BOOST_AUTO_TEST_CASE(a_lean_actor_monitors_a_stock_one, *boost::unit_test::label
   BOOST_CHECK(log.downs[0] == caf::exit_reason::kill);
 }
 
-BOOST_AUTO_TEST_CASE(links_between_stock_and_lean_kill_both_ways, *boost::unit_test::label("stock_caf")) {
+BOOST_AUTO_TEST_CASE(links_between_stock_and_lean_kill_both_ways) {
   for (const bool lean_first : {true, false}) {
-    Stepped s;
     Log log, watching;
     std::vector<caf::error> downs, answers;
+    Stepped s;
     auto probe = lean_spawn<Probe>(s.system, log), observer = lean_spawn<Probe>(s.system, watching);
     auto stock = s.system.spawn<Watcher>(downs, answers);
     observer->monitor(probe.strong());
@@ -324,10 +324,10 @@ BOOST_AUTO_TEST_CASE(links_between_stock_and_lean_kill_both_ways, *boost::unit_t
   }
 }
 
-BOOST_AUTO_TEST_CASE(stock_requests_are_answered_or_bounced, *boost::unit_test::label("stock_caf")) {
-  Stepped s;
+BOOST_AUTO_TEST_CASE(stock_requests_are_answered_or_bounced) {
   Log log;
   std::vector<caf::error> downs, answers;
+  Stepped s;
   auto probe = lean_spawn<Probe>(s.system, log);
   auto asker = s.system.spawn<Watcher>(downs, answers);
   caf::anon_send(asker, caf::get_atom_v, as_actor(probe), 1);
@@ -344,11 +344,11 @@ BOOST_AUTO_TEST_CASE(stock_requests_are_answered_or_bounced, *boost::unit_test::
 }
 
 BOOST_AUTO_TEST_CASE(lean_actors_run_on_cafs_own_scheduler_too, *boost::unit_test::label("stock_caf")) {
+  Log log;
   caf::actor_system_config config;
   config.set("scheduler.max-threads", std::int64_t{2});
   caf::actor_system system(config);
   BOOST_CHECK(SchedulerModule::of(system) == nullptr);
-  Log log;
   auto probe = lean_spawn<Probe>(system, log);
   probe->send("a");
   probe->send("fail");
@@ -400,8 +400,8 @@ class Sequencer : public LeanActor<Counted> {
 
 BOOST_AUTO_TEST_CASE(many_senders_keep_their_order) {
   constexpr int senders = 4, each = 5000;
-  Threaded t(2);
   std::latch done(senders * each);
+  Threaded t(2);
   auto sequencer = lean_spawn<Sequencer>(t.system, senders, done);
   std::vector<std::thread> threads;
   for (int s = 0; s < senders; ++s)
@@ -459,8 +459,8 @@ class Runner : public LeanActor<int> {
 
 BOOST_AUTO_TEST_CASE(tokens_run_round_a_ring_on_several_workers) {
   constexpr int runners = 16, tokens = 8, hops = 3000;
-  Threaded t(3);
   std::latch done(tokens);
+  Threaded t(3);
   std::vector<LeanRef<Runner>> ring;
   for (int i = 0; i < runners; ++i) ring.push_back(lean_spawn<Runner>(t.system, done));
   for (std::size_t i = 0; i < runners; ++i) ring[i]->next = ring[(i + 1) % runners];
@@ -487,8 +487,8 @@ BOOST_AUTO_TEST_CASE(a_producer_on_another_thread_neither_allocates_for_ever_nor
   };
   using Pool = Sink::Pool;
   constexpr int batch = 500, batches = 400;
-  Threaded t(1);
   std::atomic<int> seen{0};
+  Threaded t(1);
   auto sink = lean_spawn<Sink>(t.system, seen);
   const auto before = Pool::allocations();
   std::thread producer([&] {
