@@ -1,0 +1,283 @@
+#include <troupe/devices/worker_pool.hpp>
+
+#include <troupe/devices/parallel_loop.hpp>
+#include <troupe/devices/spin.hpp>
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr auto kSearchTime = 30us;   // arriving from sleep takes 22 µs: shorter parks too eagerly
+constexpr auto kStuckAfter = 5us;    // an owner that finishes no job for this long is stuck
+constexpr auto kBriefSearch = 10us;  // of the watcher, and when others search already: see who is stuck
+constexpr auto kWatchPeriod = 1ms;   // longest wait of a lone job behind a long one
+constexpr int kPausesPerLook = 16;   // looking at a ring takes its cache line from the owner
+constexpr unsigned kFairness = 64;   // a worker with a full ring looks at the shared queue this often
+
+}  // namespace
+
+// ---- one worker --------------------------------------------------------------------------------
+
+Worker::Worker(WorkerPool& pool, int index, bool threaded) : pool_(&pool), index_(index), ring_(threaded) {}
+
+void Worker::live() {
+  current_ = this;
+  Job job;
+  while (next(job) || search(job)) execute(job);
+}
+
+void Worker::execute(Job job) {
+  job.run(job.object, *this);
+  jobs_.store(jobs_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+bool Worker::next(Job& job) {
+  if (++tick_ % kFairness == 0 && pool_->take_injected(job)) return true;
+  return ring_.pop(job) || pool_->take_injected(job);
+}
+
+/// Looks for work until some is found (true) or the pool stops with nothing left (false).
+bool Worker::search(Job& job) {
+  pool_->state_.fetch_add(WorkerPool::kSearching, std::memory_order_seq_cst);
+  for (;;) {
+    const auto crowd = WorkerPool::searching(pool_->state_.load(std::memory_order_relaxed));
+    const bool brief = std::exchange(brief_, false) || 2 * crowd > static_cast<std::uint64_t>(pool_->size()) + 1;
+    const auto deadline = Clock::now() + (brief ? kBriefSearch : kSearchTime);
+    do {
+      if (look_around(job)) {
+        leave_search();
+        return true;
+      }
+    } while (Clock::now() < deadline);
+    if (pool_->stopping_.load(std::memory_order_seq_cst) && !pool_->work_visible()) {
+      pool_->state_.fetch_sub(WorkerPool::kSearching, std::memory_order_seq_cst);
+      return false;
+    }
+    park();
+  }
+}
+
+/// One look at every victim's ring, with the shared queue watched closely meanwhile.
+bool Worker::look_around(Job& job) {
+  for (int i = 1; i < pool_->size(); ++i) {
+    auto& victim = *pool_->workers_[static_cast<std::size_t>((index_ + i) % pool_->size())];
+    if (steal_from(victim, job)) return true;
+  }
+  for (int i = 0; i < kPausesPerLook; ++i) {
+    if (pool_->take_injected(job)) return true;
+    pause_core();
+  }
+  return false;
+}
+
+bool Worker::steal_from(Worker& victim, Job& job) {
+  const auto length = victim.ring_.length();
+  if (length == 0) return false;
+  bool stuck = false;
+  if (length == 1) {
+    const auto jobs = victim.jobs_.load(std::memory_order_relaxed);
+    auto& seen = sightings_[static_cast<std::size_t>(victim.index_)];
+    if (seen.jobs != jobs || seen.since == Clock::time_point{}) seen = {jobs, Clock::now()};
+    stuck = Clock::now() - seen.since > kStuckAfter;
+  }
+  if (!victim.ring_.steal(job, stuck ? 1 : 2)) return false;
+  steals_.store(steals_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  return true;
+}
+
+/// F1, F2: the last searcher answers for the jobs whose submitters relied on it.
+void Worker::leave_search() {
+  const auto before = pool_->state_.fetch_sub(WorkerPool::kSearching, std::memory_order_seq_cst);
+  if (WorkerPool::searching(before) != 1 || WorkerPool::parked(before) == 0) return;
+  const bool unwatched = pool_->watcher_.load(std::memory_order_seq_cst) == nullptr;
+  if (unwatched || pool_->work_visible()) pool_->wake_if_asleep();
+}
+
+/// W1, W2 and the sleep. Enters and returns counted as searching.
+void Worker::park() {
+  bool watching = false;
+  {
+    const std::lock_guard guard(pool_->idle_mutex_);
+    notified_ = false;  // nobody notifies a worker that is not in parked_
+    pool_->parked_.push_back(this);
+    watching = pool_->watcher_.load(std::memory_order_relaxed) == nullptr &&
+               pool_->parked_.size() < pool_->workers_.size();
+    if (watching) pool_->watcher_.store(this, std::memory_order_seq_cst);
+    pool_->state_.fetch_add(WorkerPool::kParked - WorkerPool::kSearching, std::memory_order_seq_cst);
+  }
+  const bool stay = !pool_->work_visible() && !pool_->stopping_.load(std::memory_order_seq_cst);
+  if (!stay && pool_->unpark(*this)) return;
+  sleep(watching);
+}
+
+void Worker::sleep(bool watching) {
+  parks_.store(parks_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  std::unique_lock lock(mutex_);
+  const auto notified = [this] { return notified_; };
+  if (watching && !wake_.wait_for(lock, kWatchPeriod, notified)) {
+    lock.unlock();
+    brief_ = true;
+    if (pool_->unpark(*this)) return;
+    brief_ = false;
+    lock.lock();  // a waker was faster: its notification is on the way
+  }
+  wake_.wait(lock, notified);
+}
+
+void Worker::notify() {
+  const std::lock_guard guard(mutex_);
+  notified_ = true;
+  wake_.notify_one();
+}
+
+// ---- the pool ----------------------------------------------------------------------------------
+
+WorkerPool::WorkerPool(int workers) : deterministic_(false) {
+  if (workers < 1) throw std::invalid_argument("a worker pool needs at least one worker");
+  for (int i = 0; i < workers; ++i) workers_.emplace_back(new Worker(*this, i, true));
+  parked_.reserve(workers_.size());
+  for (auto& worker : workers_) worker->sightings_.resize(workers_.size());
+  for (auto& worker : workers_) worker->thread_ = std::thread([&worker] { worker->live(); });
+}
+
+WorkerPool::WorkerPool(Deterministic how) : deterministic_(true), choice_(how.seed) {
+  workers_.emplace_back(new Worker(*this, 0, false));
+}
+
+WorkerPool::~WorkerPool() {
+  if (deterministic_) {
+    run_all();
+    return;
+  }
+  stopping_.store(true, std::memory_order_seq_cst);
+  while (parked(state_.load(std::memory_order_seq_cst)) != 0) wake_one();
+  for (auto& worker : workers_) worker->thread_.join();
+}
+
+void WorkerPool::submit(Job job) {
+  auto* worker = Worker::current();
+  own(worker) ? worker->submit(job) : inject(job);
+}
+
+void WorkerPool::submit_elsewhere(Job job) { inject(job); }
+
+void WorkerPool::inject(Job job, int copies) {
+  {
+    const std::lock_guard guard(inject_mutex_);
+    for (int i = 0; i < copies; ++i) queue_.push(job);
+    injected_.store(queue_.size(), std::memory_order_seq_cst);
+  }
+  wake_if_asleep();
+}
+
+bool WorkerPool::take_injected(Job& job) {
+  if (injected_.load(std::memory_order_seq_cst) == 0) return false;
+  const std::lock_guard guard(inject_mutex_);
+  if (queue_.size() == 0) return false;
+  job = queue_.pop();
+  injected_.store(queue_.size(), std::memory_order_seq_cst);
+  return true;
+}
+
+/// Wakes the worker parked last (its cache is the warmest), the watcher only if it is alone.
+void WorkerPool::wake_one() {
+  Worker* chosen = nullptr;
+  {
+    const std::lock_guard guard(idle_mutex_);
+    if (parked_.empty()) return;
+    const auto* watcher = watcher_.load(std::memory_order_relaxed);
+    if (parked_.back() == watcher && parked_.size() > 1) std::swap(parked_.back(), parked_.front());
+    chosen = parked_.back();
+    parked_.pop_back();
+    if (chosen == watcher) watcher_.store(nullptr, std::memory_order_seq_cst);
+    state_.fetch_add(kSearching - kParked, std::memory_order_seq_cst);  // searches from now on, for submitters
+  }
+  wakes_.fetch_add(1, std::memory_order_relaxed);
+  chosen->notify();
+}
+
+/// A parked worker takes itself back; false if a waker has taken it already.
+bool WorkerPool::unpark(Worker& self) {
+  const std::lock_guard guard(idle_mutex_);
+  const auto found = std::find(parked_.begin(), parked_.end(), &self);
+  if (found == parked_.end()) return false;
+  parked_.erase(found);
+  if (watcher_.load(std::memory_order_relaxed) == &self) watcher_.store(nullptr, std::memory_order_seq_cst);
+  state_.fetch_add(kSearching - kParked, std::memory_order_seq_cst);
+  return true;
+}
+
+bool WorkerPool::work_visible() const {
+  if (injected_.load(std::memory_order_seq_cst) != 0) return true;
+  return std::any_of(workers_.begin(), workers_.end(), [](auto& worker) { return worker->ring_.length() > 1; });
+}
+
+bool WorkerPool::step() {
+  Job job;
+  {
+    const std::lock_guard guard(inject_mutex_);
+    if (queue_.size() == 0) return false;
+    std::swap(queue_.at(0), queue_.at(choice_() % queue_.size()));
+    job = queue_.pop();
+    injected_.store(queue_.size(), std::memory_order_seq_cst);
+  }
+  auto* const outer = std::exchange(Worker::current_, workers_.front().get());
+  workers_.front()->execute(job);
+  Worker::current_ = outer;
+  return true;
+}
+
+std::size_t WorkerPool::run_all() {
+  std::size_t steps = 0;
+  while (step()) ++steps;
+  return steps;
+}
+
+PoolCounters WorkerPool::counters() const {
+  PoolCounters sum;
+  for (const auto& worker : workers_) {
+    sum.jobs += worker->jobs_.load(std::memory_order_relaxed);
+    sum.steals += worker->steals_.load(std::memory_order_relaxed);
+    sum.parks += worker->parks_.load(std::memory_order_relaxed);
+  }
+  sum.wakes = wakes_.load(std::memory_order_relaxed);
+  return sum;
+}
+
+int WorkerPool::attach(void* user) {
+  for (int slot = 0; slot < kSlots; ++slot) {
+    void* free = nullptr;
+    if (attached_[static_cast<std::size_t>(slot)].compare_exchange_strong(free, user, std::memory_order_acq_rel))
+      return slot;
+  }
+  throw std::length_error("all slots of this worker pool are taken");
+}
+
+void WorkerPool::detach(int slot) {
+  attached_[static_cast<std::size_t>(slot)].store(nullptr, std::memory_order_release);
+}
+
+// ---- the shared queue --------------------------------------------------------------------------
+
+void WorkerPool::JobQueue::push(Job job) {
+  if (size_ == slots_.size()) {
+    std::vector<Job> larger(2 * size_);
+    for (std::size_t i = 0; i < size_; ++i) larger[i] = at(i);
+    slots_.swap(larger);
+    first_ = 0;
+  }
+  at(size_++) = job;
+}
+
+Job WorkerPool::JobQueue::pop() {
+  const Job job = at(0);
+  first_ = (first_ + 1) & (slots_.size() - 1);
+  --size_;
+  return job;
+}
+
+}  // namespace troupe
