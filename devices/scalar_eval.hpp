@@ -1,15 +1,16 @@
-// Scalar programs on inline scalars: the engine's hottest path, on the host whatever the device.
+// A scalar program on host scalars: what the engine runs for loop counters, predicates and shapes.
 #pragma once
 
 #include <span>
 
 #include <troupe/devices/scalar_program.hpp>
-#include <troupe/devices/value.hpp>
+#include <troupe/devices/tensor.hpp>
 
 namespace troupe {
 
-/// Runs a program of one result on inline scalars, with the same instruction functions as the
-/// tiles, so that the bits agree with the vector path. Never allocates after the program's first use.
+/// Runs `program`, which has one result, on inline scalars of its input dtypes; `out` becomes an
+/// inline scalar (it may be one of `inputs`). The bits are those of the CPU device's pointwise. Any
+/// thread; after a program's first run nothing is allocated or locked.
 void evaluate_scalars(const ScalarProgram& program, std::span<const Value> inputs, Value& out);
 
 }  // namespace troupe

@@ -104,6 +104,8 @@ class Typer {
     int n = arity(op), first = op == ScalarOp::select ? 1 : 0;
     DType type = literal_type;
     bool known = false;
+    for (int i = 0; i < n; ++i)
+      if (operands[i].id >= 0 && is_stored_only(operands[i].type)) operands[i] = convert(operands[i], DType::f32);
     for (int i = first; i < n; ++i) {
       if (operands[i].id < 0) continue;
       if (known && operands[i].type != type)

@@ -17,38 +17,18 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <troupe/devices/dtype.hpp>
+#include <troupe/devices/scalar_op.hpp>
 
 namespace troupe {
-
-enum class ScalarOp : std::uint8_t {
-  input, constant, cast,
-  // one operand
-  neg, abs, sign, sqrt, rsqrt, reciprocal, square, exp, expm1, log, log1p, sin, cos, tan, asin, acos, atan, sinh, cosh,
-  tanh, asinh, acosh, atanh, erf, sigmoid, floor, ceil, round, trunc, logical_not, bit_not, is_nan, is_inf, is_finite,
-  // two operands
-  add, sub, mul, div, floor_div, mod, pow, atan2, min, max, eq, ne, lt, le, gt, ge, logical_and, logical_or,
-  logical_xor, bit_and, bit_or, bit_xor, shift_left, shift_right,
-  // three operands: condition, value if true, value if false
-  select,
-};
-inline constexpr int kScalarOps = static_cast<int>(ScalarOp::select) + 1;
-
-std::string_view name_of(ScalarOp op);
-constexpr int arity(ScalarOp op) {
-  return op <= ScalarOp::constant ? 0 : op < ScalarOp::neg ? 1 : op < ScalarOp::add ? 1 : op < ScalarOp::select ? 2 : 3;
-}
-/// Comparisons and classifications: operands of any dtype, result bool.
-constexpr bool yields_bool(ScalarOp op) {
-  return (op >= ScalarOp::eq && op <= ScalarOp::logical_xor) || op == ScalarOp::logical_not ||
-         (op >= ScalarOp::is_nan && op <= ScalarOp::is_finite);
-}
 
 struct ScalarInstruction {
   ScalarOp op;
@@ -58,11 +38,43 @@ struct ScalarInstruction {
   friend bool operator==(const ScalarInstruction&, const ScalarInstruction&) = default;
 };
 
+/// What a device made of a program on its first run, kept beside it.
+class PreparedProgram {
+ public:
+  virtual ~PreparedProgram() = default;
+};
+
+/// Where a program keeps it. Written once, by whoever prepares first; read without a lock. Copies
+/// of a program start empty.
+class PreparedSlot {
+ public:
+  PreparedSlot() = default;
+  PreparedSlot(const PreparedSlot&) {}
+  PreparedSlot(PreparedSlot&& o) noexcept : prepared_(o.prepared_.exchange(nullptr, std::memory_order_relaxed)) {}
+  PreparedSlot& operator=(PreparedSlot o) noexcept {
+    delete prepared_.exchange(o.prepared_.exchange(nullptr, std::memory_order_relaxed), std::memory_order_relaxed);
+    return *this;
+  }
+  ~PreparedSlot() { delete prepared_.load(std::memory_order_relaxed); }
+
+  const PreparedProgram* get() const { return prepared_.load(std::memory_order_acquire); }
+  /// Keeps `made` unless another thread was first; returns the one that stays.
+  const PreparedProgram* publish(std::unique_ptr<PreparedProgram> made) const {
+    PreparedProgram* none = nullptr;
+    if (!prepared_.compare_exchange_strong(none, made.get(), std::memory_order_acq_rel)) return none;
+    return made.release();
+  }
+
+ private:
+  mutable std::atomic<PreparedProgram*> prepared_{nullptr};  // publishes the whole prepared program
+};
+
 /// A typed tape with one or more results. A value; immutable once built.
 struct ScalarProgram {
   std::vector<DType> inputs;
   std::vector<ScalarInstruction> code;
   std::vector<std::int16_t> results;  // instructions whose values are the outputs
+  PreparedSlot prepared;              // of the CPU device (devices/cpu/pointwise.hpp)
 
   DType result_type(int i) const { return code[results[i]].type; }
   /// Runs on doubles (bool is 0 or 1, integers and f32 are rounded as their dtype would): the reference.

@@ -1,0 +1,39 @@
+// The CPU's primitives: each runs before the call returns. Defined by subject in the files beside.
+#pragma once
+
+#include <troupe/devices/primitives.hpp>
+
+namespace troupe {
+class WorkerPool;
+}
+
+namespace troupe::cpu {
+
+class CpuPrimitives final : public Primitives {
+ public:
+  /// Blocks of large kernels run on `pool`; null: on the caller alone.
+  explicit CpuPrimitives(WorkerPool* pool) : pool_(pool) {}
+
+  void copy(Stream&, ConstView in, View out) const override;
+  void fill(Stream&, const Tensor& scalar, View out) const override;
+  void pointwise(Stream&, const ScalarProgram& program, std::span<const ConstView> in,
+                 std::span<const View> out) const override;
+  void reduce(Stream&, Reduction, ConstView in, View out, std::uint32_t axes) const override;
+  void matmul(Stream&, const MatmulArgs&) const override;
+  void transpose(Stream&, ConstView in, View out, std::span<const std::int64_t> permutation) const override;
+  void copy_block(Stream&, ConstView in, const Block& from, View out, const Block& to,
+                  const Shape& extents) const override;
+  void gather(Stream&, ConstView params, ConstView indices, int axis, View out) const override;
+  void scatter(Stream&, Scatter, ConstView indices, ConstView updates, View out) const override;
+  void softmax(Stream&, ConstView in, View out, bool log) const override;
+  void cross_entropy(Stream&, ConstView logits, ConstView labels, View loss) const override;
+  void cross_entropy_gradient(Stream&, ConstView logits, ConstView labels, ConstView scale, View out) const override;
+  void one_hot(Stream&, ConstView indices, const Tensor& on, const Tensor& off, View out) const override;
+  void range(Stream&, const Tensor& start, const Tensor& step, View out) const override;
+  void random(Stream&, Random, const RandomKey& key, View out) const override;
+
+ private:
+  WorkerPool* pool_;
+};
+
+}  // namespace troupe::cpu

@@ -1,0 +1,99 @@
+#include <troupe/devices/cpu/level.hpp>
+
+#include <cstdlib>
+#include <string>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/device.hpp>
+
+namespace troupe {
+
+std::string_view name_of(CpuLevel level) {
+  switch (level) {
+    case CpuLevel::portable: return "portable";
+    case CpuLevel::v2: return "v2";
+    case CpuLevel::v3: return "v3";
+    case CpuLevel::v4: break;
+  }
+  return "v4";
+}
+
+namespace {
+
+#if defined(__x86_64__)
+CpuLevel best_level() {
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("x86-64-v4")) return CpuLevel::v4;
+  if (__builtin_cpu_supports("x86-64-v3")) return CpuLevel::v3;
+  if (__builtin_cpu_supports("x86-64-v2")) return CpuLevel::v2;
+  throw Error(Code::unimplemented, "Troupe needs a processor with x86-64-v2 (SSE 4.2)");
+}
+#else
+CpuLevel best_level() { return CpuLevel::portable; }
+#endif
+
+CpuLevel chosen_level() {
+  CpuLevel best = best_level();
+  const char* wanted = std::getenv("TROUPE_CPU_LEVEL");
+  if (!wanted || !*wanted) return best;
+  for (CpuLevel level : {CpuLevel::portable, CpuLevel::v2, CpuLevel::v3, CpuLevel::v4}) {
+    if (name_of(level) != wanted) continue;
+    if (level > best || (level == CpuLevel::portable) != (best == CpuLevel::portable))
+      throw Error(Code::invalid_argument,
+                  fmt::format("TROUPE_CPU_LEVEL={}: this processor runs {} at best", wanted, name_of(best)));
+    return level;
+  }
+  throw Error(Code::invalid_argument, fmt::format("TROUPE_CPU_LEVEL={} is none of v2, v3, v4", wanted));
+}
+
+}  // namespace
+
+CpuLevel cpu_level() {
+  static const CpuLevel level = chosen_level();
+  return level;
+}
+
+namespace cpu {
+namespace {
+
+using Fill = void (*)(LevelKernels&);
+
+LevelKernels filled(std::initializer_list<Fill> parts) {
+  LevelKernels k{};
+  for (Fill fill : parts) fill(k);
+  return k;
+}
+
+#define TROUPE_LEVEL_TABLE(level)                                                                             \
+  static const LevelKernels k = filled({fill_arithmetic_##level, fill_functions_##level, fill_casts_##level, \
+                                        fill_rows_##level, fill_gemm_##level});                              \
+  return k
+
+#if defined(__x86_64__)
+const LevelKernels& table_v2() { TROUPE_LEVEL_TABLE(v2); }
+const LevelKernels& table_v3() { TROUPE_LEVEL_TABLE(v3); }
+const LevelKernels& table_v4() { TROUPE_LEVEL_TABLE(v4); }
+#else
+const LevelKernels& table_portable() { TROUPE_LEVEL_TABLE(portable); }
+#endif
+#undef TROUPE_LEVEL_TABLE
+
+}  // namespace
+
+const LevelKernels& level_kernels(CpuLevel level) {
+#if defined(__x86_64__)
+  return level == CpuLevel::v4 ? table_v4() : level == CpuLevel::v3 ? table_v3() : table_v2();
+#else
+  (void)level;
+  return table_portable();
+#endif
+}
+
+const LevelKernels& level_kernels() {
+  static const LevelKernels& k = level_kernels(cpu_level());
+  return k;
+}
+
+}  // namespace cpu
+}  // namespace troupe

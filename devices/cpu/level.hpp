@@ -1,0 +1,79 @@
+// The kernels that are compiled once per x86-64 level, as a table of function pointers.
+//
+//   const LevelKernels& k = level_kernels(cpu_level());
+//   k.op[int(ScalarOp::add)][int(DType::f32)](out, a, b, nullptr, n);
+//
+// Files in levels/ fill the table; they see raw pointers only and use no std templates, so that no
+// weak symbol compiled for one level can be linked into another (scripts/cmake/check_levels.sh).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <troupe/devices/dtype.hpp>
+#include <troupe/devices/scalar_op.hpp>
+
+namespace troupe {
+
+enum class CpuLevel : std::uint8_t;
+
+namespace cpu {
+
+/// dst[i] = f(a[i], b[i], c[i]) for i < n. Buffers are readable and writable up to n rounded up to
+/// kPad elements, and lanes from n on may hold anything. dst may be an operand of the same element
+/// size. An element's result depends on its operands alone, never on i or n.
+using TileFunction = void (*)(void* dst, const void* a, const void* b, const void* c, std::int64_t n);
+inline constexpr int kPad = 16;
+
+/// c[m, n] = a · b in row-major memory; the strides step one row (rs) and one column (cs).
+struct GemmCall {
+  std::int64_t m, n, k;
+  const void* a;
+  std::int64_t a_rs, a_cs;
+  const void* b;
+  std::int64_t b_rs, b_cs;
+  void* c;
+  std::int64_t c_rs;
+};
+
+struct LevelKernels {
+  TileFunction op[kScalarOps][kDTypes];    // by operand dtype; null where the op has no such dtype
+  TileFunction cast[kDTypes][kDTypes];     // [to][from]
+
+  // Contiguous rows of n: 32 lanes added in a fixed order, in double for f32.
+  double (*sum_f32)(const float* x, std::int64_t n);
+  double (*sum_f64)(const double* x, std::int64_t n);
+  float (*max_f32)(const float* x, std::int64_t n);  // NaN if any
+  float (*min_f32)(const float* x, std::int64_t n);
+  /// acc[j] += x[r * stride + j] over the rows in order.
+  void (*add_rows_f32)(double* acc, const float* x, std::int64_t rows, std::int64_t stride, std::int64_t n);
+  void (*add_rows_f64)(double* acc, const double* x, std::int64_t rows, std::int64_t stride, std::int64_t n);
+  /// out[i] = exp(x[i] - shift), returning their sum; out may be null.
+  double (*exp_sum_f32)(float* out, const float* x, float shift, std::int64_t n);
+  /// out[i] = (x[i] - shift) * scale.
+  void (*shift_scale_f32)(float* out, const float* x, float shift, float scale, std::int64_t n);
+
+  void (*gemm_f32)(const GemmCall&);
+  void (*gemm_f64)(const GemmCall&);
+};
+
+/// The table of one level, which this processor must support.
+const LevelKernels& level_kernels(CpuLevel level);
+/// The table of `cpu_level()`.
+const LevelKernels& level_kernels();
+
+// Each file of levels/ fills its part, once per level.
+#define TROUPE_LEVEL_PARTS(level)                  \
+  void fill_arithmetic_##level(LevelKernels&);     \
+  void fill_functions_##level(LevelKernels&);      \
+  void fill_casts_##level(LevelKernels&);          \
+  void fill_rows_##level(LevelKernels&);           \
+  void fill_gemm_##level(LevelKernels&);
+TROUPE_LEVEL_PARTS(portable)
+TROUPE_LEVEL_PARTS(v2)
+TROUPE_LEVEL_PARTS(v3)
+TROUPE_LEVEL_PARTS(v4)
+#undef TROUPE_LEVEL_PARTS
+
+}  // namespace cpu
+}  // namespace troupe

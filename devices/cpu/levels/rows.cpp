@@ -1,0 +1,115 @@
+// Contiguous rows: sums, extrema and what softmax needs.
+//
+// A row is folded into 32 lanes, lane l taking elements l, l + 32, …; the lanes are then added
+// pairwise. The order depends on the row's length alone, so every level gives the same sums.
+#include <troupe/devices/cpu/levels/tile.hpp>
+
+namespace troupe::cpu {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kBytes = 64;
+#elif defined(__AVX__)
+constexpr int kBytes = 32;
+#else
+constexpr int kBytes = 16;
+#endif
+constexpr int kLanes = 32;
+constexpr int kWide = kBytes / 8;           // doubles a register
+constexpr int kRegisters = kLanes / kWide;  // accumulators
+
+typedef double Doubles __attribute__((vector_size(kBytes)));
+typedef float HalfFloats __attribute__((vector_size(kBytes / 2)));
+
+inline Doubles load(const double* x) {
+  Doubles v;
+  __builtin_memcpy(&v, x, sizeof v);
+  return v;
+}
+inline Doubles load(const float* x) {
+  HalfFloats v;
+  __builtin_memcpy(&v, x, sizeof v);
+  return __builtin_convertvector(v, Doubles);
+}
+
+inline double fold(double* lane) {
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int l = 0; l < half; ++l) lane[l] += lane[l + half];
+  return lane[0];
+}
+
+template <class T>
+double sum(const T* x, std::int64_t n) {
+  Doubles acc[kRegisters] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int r = 0; r < kRegisters; ++r) acc[r] += load(x + i + r * kWide);
+  double lane[kLanes];
+  __builtin_memcpy(lane, acc, sizeof lane);
+  for (int l = 0; i + l < n; ++l) lane[l] += double(x[i + l]);
+  return fold(lane);
+}
+
+template <bool largest>
+float extremum(const float* x, std::int64_t n) {
+  float lane[kLanes];
+  for (int l = 0; l < kLanes; ++l) lane[l] = largest ? -__builtin_inff() : __builtin_inff();
+  int bad[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int l = 0; l < kLanes; ++l) {
+      float v = x[i + l];
+      lane[l] = (largest ? v > lane[l] : v < lane[l]) ? v : lane[l];
+      bad[l] |= v != v;
+    }
+  for (int l = 0; i + l < n; ++l) {
+    float v = x[i + l];
+    lane[l] = (largest ? v > lane[l] : v < lane[l]) ? v : lane[l];
+    bad[l] |= v != v;
+  }
+  float best = lane[0];
+  int any = bad[0];
+  for (int l = 1; l < kLanes; ++l) {
+    best = (largest ? lane[l] > best : lane[l] < best) ? lane[l] : best;
+    any |= bad[l];
+  }
+  return any ? __builtin_nanf("") : best;
+}
+
+template <class T>
+void add_rows(double* acc, const T* x, std::int64_t rows, std::int64_t stride, std::int64_t n) {
+  for (std::int64_t r = 0; r < rows; ++r, x += stride) {
+#pragma GCC ivdep
+    for (std::int64_t j = 0; j < n; ++j) acc[j] += double(x[j]);
+  }
+}
+
+double exp_sum(float* out, const float* x, float shift, std::int64_t n) {
+  double total = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    float e = __builtin_expf(x[i] - shift);
+    if (out) out[i] = e;
+    total += double(e);
+  }
+  return total;
+}
+
+void shift_scale(float* out, const float* x, float shift, float scale, std::int64_t n) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) out[i] = (x[i] - shift) * scale;
+}
+
+}  // namespace
+
+void TROUPE_FILL(rows)(LevelKernels& k) {
+  k.sum_f32 = sum<float>;
+  k.sum_f64 = sum<double>;
+  k.max_f32 = extremum<true>;
+  k.min_f32 = extremum<false>;
+  k.add_rows_f32 = add_rows<float>;
+  k.add_rows_f64 = add_rows<double>;
+  k.exp_sum_f32 = exp_sum;
+  k.shift_scale_f32 = shift_scale;
+}
+
+}  // namespace troupe::cpu

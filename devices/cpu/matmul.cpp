@@ -1,0 +1,198 @@
+// Matrix products. f32 by oneDNN on the calling thread, f64 (and products too small for oneDNN's
+// entry cost) by Eigen at the CPU's level, f16 and bf16 by way of f32, integers and complex by a
+// plain loop. One product is cut into blocks of rows by its shape, and the blocks run on the pool.
+#include <complex>
+#include <cstring>
+
+#include <dnnl.h>
+#include <fmt/format.h>
+
+#include <troupe/devices/cpu/blocks.hpp>
+#include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/cpu/level.hpp>
+
+// oneDNN is built on OpenMP; only this of it is ours to say.
+extern "C" int omp_get_max_threads();
+extern "C" void omp_set_num_threads(int);
+
+namespace troupe::cpu {
+namespace {
+
+// A region opened inside two workers would put four threads on two cores (six times slower), so
+// while one of ours is in oneDNN its thread opens none. Per thread; ~2 ns.
+class SingleThreaded {
+ public:
+  SingleThreaded() : before_(omp_get_max_threads()) {
+    if (before_ != 1) omp_set_num_threads(1);
+  }
+  ~SingleThreaded() {
+    if (before_ != 1) omp_set_num_threads(before_);
+  }
+  SingleThreaded(const SingleThreaded&) = delete;
+  SingleThreaded& operator=(const SingleThreaded&) = delete;
+
+ private:
+  int before_;
+};
+
+constexpr std::int64_t kSmallProduct = 32 * 32 * 32;  // multiply-adds below which Eigen's entry cost wins
+
+void sgemm(const GemmCall& g) {
+  SingleThreaded one;
+  bool ta = g.a_cs != 1, tb = g.b_cs != 1;
+  dnnl_status_t s = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', g.m, g.n, g.k, 1.f, static_cast<const float*>(g.a),
+                               ta ? g.a_cs : g.a_rs, static_cast<const float*>(g.b), tb ? g.b_cs : g.b_rs, 0.f,
+                               static_cast<float*>(g.c), g.c_rs);
+  if (s != dnnl_success)
+    throw Error(Code::internal, fmt::format("dnnl_sgemm {}x{}x{} failed with {}", g.m, g.k, g.n, int(s)));
+}
+
+// Sums in T, row by row, so that the inner loop runs along dense rows of b when it can.
+template <class T>
+void plain_gemm(const GemmCall& g) {
+  const T* a = static_cast<const T*>(g.a);
+  const T* b = static_cast<const T*>(g.b);
+  T* c = static_cast<T*>(g.c);
+  using U = std::conditional_t<std::is_integral_v<T> && !std::is_same_v<T, bool>, std::uint64_t, T>;
+  for (std::int64_t i = 0; i < g.m; ++i) {
+    T* row = c + i * g.c_rs;
+    std::fill(row, row + g.n, T(0));
+    for (std::int64_t k = 0; k < g.k; ++k) {
+      U x = static_cast<U>(a[i * g.a_rs + k * g.a_cs]);
+      const T* y = b + k * g.b_rs;
+      for (std::int64_t j = 0; j < g.n; ++j) row[j] = static_cast<T>(static_cast<U>(row[j]) + x * static_cast<U>(y[j * g.b_cs]));
+    }
+  }
+}
+
+void gemm(DType type, const GemmCall& g) {
+  switch (type) {
+    case DType::f32: return g.m * g.n * g.k <= kSmallProduct ? level_kernels().gemm_f32(g) : sgemm(g);
+    case DType::f64: return level_kernels().gemm_f64(g);
+    case DType::c64: return plain_gemm<std::complex<float>>(g);
+    case DType::c128: return plain_gemm<std::complex<double>>(g);
+    case DType::i8: case DType::u8: return plain_gemm<std::uint8_t>(g);
+    case DType::i16: case DType::u16: return plain_gemm<std::uint16_t>(g);
+    case DType::i32: case DType::u32: return plain_gemm<std::uint32_t>(g);
+    case DType::i64: case DType::u64: return plain_gemm<std::uint64_t>(g);
+    default: throw Error(Code::unimplemented, fmt::format("matmul of {} is not defined", name_of(type)));
+  }
+}
+
+// A batch of products, with operands that may repeat along broadcast axes.
+struct Batch {
+  int rank = 0;
+  std::int64_t count = 1;
+  std::int64_t extent[Shape::kMaxRank], a_step[Shape::kMaxRank], b_step[Shape::kMaxRank];
+
+  explicit Batch(const MatmulArgs& m) {
+    rank = m.out.shape.rank() - 2;
+    std::int64_t a = matrix(m.a.shape), b = matrix(m.b.shape);
+    for (int d = rank - 1; d >= 0; --d) {
+      extent[d] = m.out.shape[d];
+      count *= extent[d];
+      a_step[d] = step(m.a.shape, d, a);
+      b_step[d] = step(m.b.shape, d, b);
+    }
+  }
+  void locate(std::int64_t item, std::int64_t& a, std::int64_t& b) const {
+    a = b = 0;
+    for (int d = rank - 1; d >= 0; --d) {
+      std::int64_t at = item % extent[d];
+      item /= extent[d];
+      a += at * a_step[d];
+      b += at * b_step[d];
+    }
+  }
+
+ private:
+  static std::int64_t matrix(const Shape& s) { return s[s.rank() - 2] * s[s.rank() - 1]; }
+  // `elements` is what one step along the operand's axis skips; it grows with the axes passed.
+  std::int64_t step(const Shape& s, int d, std::int64_t& elements) const {
+    int axis = d - (rank + 2 - s.rank());
+    if (axis < 0) return 0;
+    std::int64_t here = s[axis] == 1 ? 0 : elements;
+    elements *= s[axis];
+    return here;
+  }
+};
+
+// Elements of a stored-only dtype as floats, in a buffer of their own.
+Ref<Buffer> as_floats(const ConstView& v) {
+  Ref<Buffer> floats = Buffer::allocate(host_allocator(), static_cast<std::size_t>(v.elements()) * sizeof(float) + 64);
+  const LevelKernels& k = level_kernels();
+  TileFunction cast = k.cast[int(DType::f32)][int(v.dtype)];
+  std::int64_t n = v.elements(), whole = n / kPad * kPad;
+  cast(floats->data(), v.data(), nullptr, nullptr, whole);
+  std::uint16_t rest[kPad] = {};
+  if (n > whole) {
+    std::memcpy(rest, static_cast<const std::uint16_t*>(v.data()) + whole, static_cast<std::size_t>(n - whole) * 2);
+    cast(static_cast<float*>(floats->data()) + whole, rest, nullptr, nullptr, n - whole);
+  }
+  return floats;
+}
+
+void from_floats(const float* floats, const View& out) {
+  TileFunction cast = level_kernels().cast[int(out.dtype)][int(DType::f32)];
+  std::int64_t n = out.elements(), whole = n / kPad * kPad;
+  cast(out.data, floats, nullptr, nullptr, whole);
+  std::uint16_t rest[kPad];
+  if (n > whole) {
+    float tail[kPad] = {};
+    std::memcpy(tail, floats + whole, static_cast<std::size_t>(n - whole) * 4);
+    cast(rest, tail, nullptr, nullptr, n - whole);
+    std::memcpy(static_cast<std::uint16_t*>(out.data) + whole, rest, static_cast<std::size_t>(n - whole) * 2);
+  }
+}
+
+}  // namespace
+
+void CpuPrimitives::matmul(Stream& stream, const MatmulArgs& m) const {
+  std::int64_t elements = m.out.elements();
+  if (elements == 0) return;
+  DType type = m.out.dtype;
+  if (type == DType::f16 || type == DType::bf16) {
+    Ref<Buffer> a = as_floats(m.a), b = as_floats(m.b);
+    Ref<Buffer> c = Buffer::allocate(host_allocator(), static_cast<std::size_t>(elements) * sizeof(float));
+    matmul(stream, {ConstView(a->data(), DType::f32, m.a.shape), ConstView(b->data(), DType::f32, m.b.shape),
+                    View(c->data(), DType::f32, m.out.shape), m.transpose_a, m.transpose_b});
+    return from_floats(static_cast<const float*>(c->data()), m.out);
+  }
+  int rank = m.out.shape.rank();
+  GemmCall g{};
+  g.m = m.out.shape[rank - 2];
+  g.n = m.out.shape[rank - 1];
+  g.k = m.a.shape[m.a.shape.rank() - (m.transpose_a ? 2 : 1)];
+  if (g.k == 0) {
+    std::memset(m.out.data, 0, m.out.bytes());
+    return;
+  }
+  g.a_rs = m.transpose_a ? 1 : g.k;
+  g.a_cs = m.transpose_a ? g.m : 1;
+  g.b_rs = m.transpose_b ? 1 : g.n;
+  g.b_cs = m.transpose_b ? g.k : 1;
+  g.c_rs = g.n;
+
+  Batch batch(m);
+  // A block of rows is worth handing over from about 2 * 128^3 operations.
+  constexpr std::int64_t kWork = 128 * 128 * 128;
+  std::int64_t rows = std::max<std::int64_t>(32, (kWork / (g.n * g.k) + 31) / 32 * 32);
+  std::int64_t cuts = (g.m + rows - 1) / rows, items = batch.count * cuts;
+  std::int64_t group = std::max<std::int64_t>(1, kWork / (g.n * g.k * std::min(rows, g.m)));
+  std::size_t bytes = size_of(type);
+  auto at = [bytes](const void* p, std::int64_t i) { return static_cast<const std::byte*>(p) + i * static_cast<std::int64_t>(bytes); };
+  for_blocks(pool_, (items + group - 1) / group, [&](int block) {
+    for (std::int64_t i = block * group; i < std::min(items, (block + 1) * group); ++i) {
+      std::int64_t item = i / cuts, row = i % cuts * rows, a, b;
+      batch.locate(item, a, b);
+      GemmCall part = g;
+      part.m = std::min(rows, g.m - row);
+      part.a = at(m.a.data(), a + row * g.a_rs);
+      part.b = at(m.b.data(), b);
+      part.c = const_cast<std::byte*>(at(m.out.data, (item * g.m + row) * g.n));
+      gemm(type, part);
+    }
+  });
+}
+
+}  // namespace troupe::cpu

@@ -1,0 +1,44 @@
+// Moving elements without looking at them, by element size.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <troupe/devices/primitives.hpp>
+
+namespace troupe {
+class WorkerPool;
+}
+
+namespace troupe::cpu {
+
+/// Calls f with an unsigned type of `bytes` bytes (16: a pair).
+struct Bits16 {
+  std::uint64_t low, high;
+};
+template <class F>
+void visit_bytes(std::size_t bytes, F&& f) {
+  switch (bytes) {
+    case 1: return f(std::uint8_t{});
+    case 2: return f(std::uint16_t{});
+    case 4: return f(std::uint32_t{});
+    case 8: return f(std::uint64_t{});
+    default: return f(Bits16{});
+  }
+}
+
+/// out's axis i is in's axis permutation[i].
+void permute(WorkerPool* pool, const void* in, const Shape& in_shape, void* out,
+             std::span<const std::int64_t> permutation, std::size_t bytes);
+
+/// Index i of an i32 or i64 tensor.
+inline std::int64_t index_at(const ConstView& indices, std::int64_t i) {
+  return indices.dtype == DType::i32 ? static_cast<const std::int32_t*>(indices.data())[i]
+                                     : static_cast<const std::int64_t*>(indices.data())[i];
+}
+/// Throws invalid_argument unless i32 or i64.
+void check_index_type(const char* op, const ConstView& indices);
+/// Throws out_of_range, naming index, position and bound.
+void check_index(const char* op, std::int64_t index, std::int64_t position, std::int64_t bound);
+
+}  // namespace troupe::cpu

@@ -1,0 +1,407 @@
+#include <troupe/devices/cpu/pointwise.hpp>
+
+#include <algorithm>
+#include <complex>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/cpu/blocks.hpp>
+#include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/cpu/scratch.hpp>
+#include <troupe/devices/scalar_eval.hpp>
+
+namespace troupe::cpu {
+namespace {
+
+constexpr std::size_t kCacheBytes = 24 << 10;  // of a 32 KiB L1, for all registers of a tile
+constexpr std::int64_t kLargestTile = 2048, kSmallestTile = 64;
+
+void splat(std::byte* to, const void* element, std::size_t bytes, std::int64_t n) {
+  switch (bytes) {
+    case 1: std::memset(to, *static_cast<const unsigned char*>(element), static_cast<std::size_t>(n)); return;
+    case 2: {
+      std::uint16_t v;
+      std::memcpy(&v, element, 2);
+      std::fill_n(reinterpret_cast<std::uint16_t*>(to), n, v);
+      return;
+    }
+    case 4: {
+      std::uint32_t v;
+      std::memcpy(&v, element, 4);
+      std::fill_n(reinterpret_cast<std::uint32_t*>(to), n, v);
+      return;
+    }
+    case 8: {
+      std::uint64_t v;
+      std::memcpy(&v, element, 8);
+      std::fill_n(reinterpret_cast<std::uint64_t*>(to), n, v);
+      return;
+    }
+    default:
+      for (std::int64_t i = 0; i < n; ++i) std::memcpy(to + 16 * i, element, 16);
+  }
+}
+
+}  // namespace
+
+// Translates the tape once: registers by liveness, one function pointer an instruction.
+class TileProgram::Builder {
+ public:
+  Builder(const ScalarProgram& program, const LevelKernels& kernels, TileProgram& tiles)
+      : program_(program), kernels_(kernels), tiles_(tiles), slot_of_(program.code.size(), -1),
+        step_of_(program.code.size(), -1), last_use_(program.code.size(), -1) {}
+
+  void build() {
+    find_lifetimes();
+    tiles_.inputs_.resize(program_.inputs.size());
+    for (std::size_t i = 0; i < program_.inputs.size(); ++i)
+      tiles_.inputs_[i].bytes = static_cast<std::int16_t>(size_of(program_.inputs[i]));
+    for (std::size_t k = 0; k < program_.code.size(); ++k) translate(static_cast<int>(k));
+    for (std::int16_t r : program_.results) add_output(r);
+    tiles_.registers_ = registers_;
+    tiles_.result_ = program_.result_type(0);
+    choose_tile();
+    write_constants();
+  }
+
+ private:
+  static constexpr int kForever = 1 << 20;
+
+  void find_lifetimes() {
+    for (std::size_t k = 0; k < program_.code.size(); ++k) {
+      const ScalarInstruction& i = program_.code[k];
+      for (int n = 0; n < arity(i.op); ++n) last_use_[i.operand[n]] = static_cast<int>(k);
+    }
+    for (std::int16_t r : program_.results) last_use_[r] = kForever;
+  }
+
+  void translate(int k) {
+    const ScalarInstruction& i = program_.code[k];
+    largest_ = std::max(largest_, size_of(i.type));
+    if (i.op == ScalarOp::input) return bind_input(k);
+    if (i.op == ScalarOp::constant) {
+      slot_of_[k] = registers_++;
+      constant_.push_back(k);
+      return;
+    }
+    if (last_use_[k] < 0) return;  // nobody reads it
+    Step step{};
+    DType operand = program_.code[i.operand[i.op == ScalarOp::select ? 1 : 0]].type;
+    step.f = i.op == ScalarOp::cast ? kernels_.cast[int(i.type)][int(operand)] : kernels_.op[int(i.op)][int(operand)];
+    if (!step.f)
+      throw Error(Code::unimplemented,
+                  fmt::format("{} of {} is not implemented on the CPU", name_of(i.op), name_of(operand)));
+    std::array<Register, 3> from{0, 0, 0};
+    for (int n = 0; n < arity(i.op); ++n) from[n] = use(i.operand[n], static_cast<int>(tiles_.steps_.size()));
+    slot_of_[k] = step.dst = take(k);
+    step.a = from[0];
+    step.b = from[1];
+    step.c = from[2];
+    release_operands(k);
+    step_of_[k] = static_cast<int>(tiles_.steps_.size());
+    tiles_.steps_.push_back(step);
+  }
+
+  void bind_input(int k) {
+    Input& in = tiles_.inputs_[program_.code[k].operand[0]];
+    if (in.slot < 0) in.slot = registers_++;
+    slot_of_[k] = in.slot;
+  }
+
+  Register use(int operand, int step) {
+    const ScalarInstruction& i = program_.code[operand];
+    if (i.op == ScalarOp::input) tiles_.inputs_[i.operand[0]].last_use = static_cast<std::int16_t>(step);
+    return slot_of_[operand];
+  }
+
+  // A free register, or that of an operand which dies here and has the same element size.
+  Register take(int k) {
+    if (last_use_[k] == kForever) return registers_++;
+    const ScalarInstruction& i = program_.code[k];
+    for (int n = 0; n < arity(i.op); ++n) {
+      int operand = i.operand[n];
+      if (dies(operand, k) && size_of(program_.code[operand].type) == size_of(i.type)) {
+        return slot_of_[operand];
+      }
+    }
+    if (free_.empty()) return registers_++;
+    Register r = free_.back();
+    free_.pop_back();
+    return r;
+  }
+
+  bool dies(int operand, int k) const { return step_of_[operand] >= 0 && last_use_[operand] == k; }
+
+  void release_operands(int k) {
+    const ScalarInstruction& i = program_.code[k];
+    for (int n = 0; n < arity(i.op); ++n) {
+      int operand = i.operand[n];
+      bool repeated = false;
+      for (int m = 0; m < n; ++m) repeated |= i.operand[m] == operand;
+      if (!repeated && dies(operand, k) && slot_of_[operand] != slot_of_[k]) free_.push_back(slot_of_[operand]);
+    }
+  }
+
+  void add_output(std::int16_t r) {
+    const ScalarInstruction& i = program_.code[r];
+    Output out{slot_of_[r], static_cast<std::int16_t>(size_of(i.type)), static_cast<std::int16_t>(step_of_[r])};
+    if (i.op == ScalarOp::input) out.input = i.operand[0];
+    for (const Output& o : tiles_.outputs_)
+      if (o.step >= 0 && o.slot == out.slot) out.step = -1;  // the same value twice: copied
+    tiles_.outputs_.push_back(out);
+  }
+
+  void choose_tile() {
+    std::size_t row = std::max<std::size_t>(1, static_cast<std::size_t>(registers_)) * largest_;
+    std::int64_t fit = static_cast<std::int64_t>(kCacheBytes / row) / kPad * kPad;
+    tiles_.tile_ = std::clamp(fit, kSmallestTile, kLargestTile);
+    tiles_.slot_bytes_ = static_cast<std::size_t>(tiles_.tile_) * largest_;
+  }
+
+  void write_constants() {
+    std::size_t bytes = constant_.size() * tiles_.slot_bytes_;
+    tiles_.constants_memory_ = std::make_unique<std::byte[]>(bytes + 64);
+    auto address = reinterpret_cast<std::uintptr_t>(tiles_.constants_memory_.get());
+    tiles_.constants_ = tiles_.constants_memory_.get() + ((address + 63) / 64 * 64 - address);
+    for (std::size_t n = 0; n < constant_.size(); ++n) {
+      const ScalarInstruction& i = program_.code[constant_[n]];
+      Tensor value = Tensor::scalar_as(i.type, i.constant);
+      std::size_t offset = n * tiles_.slot_bytes_;
+      splat(tiles_.constants_ + offset, value.raw(), size_of(i.type), tiles_.tile_);
+      tiles_.constants_at_.push_back({slot_of_[constant_[n]], offset});
+    }
+  }
+
+  const ScalarProgram& program_;
+  const LevelKernels& kernels_;
+  TileProgram& tiles_;
+  std::vector<Register> slot_of_;
+  std::vector<int> step_of_;
+  std::vector<int> last_use_;
+  std::vector<int> constant_;
+  std::vector<Register> free_;
+  Register registers_ = 0;
+  std::size_t largest_ = 1;
+};
+
+TileProgram::TileProgram(const ScalarProgram& program, const LevelKernels& kernels) {
+  Builder(program, kernels, *this).build();
+}
+
+const TileProgram& TileProgram::prepare(const ScalarProgram& program) {
+  auto made = std::make_unique<TileProgram>(program, level_kernels());
+  return static_cast<const TileProgram&>(*program.prepared.publish(std::move(made)));
+}
+
+// One call: how each input is laid out against the output.
+struct TileProgram::Call {
+  enum class Layout : std::uint8_t { dense, copied, scalar, strided };  // copied: dense, but overwritten by an output
+
+  struct Walk {  // a broadcast input: the output's axes, collapsed, and the input's step along each
+    int rank = 0;
+    std::int64_t extent[Shape::kMaxRank];
+    std::int64_t stride[Shape::kMaxRank];
+  };
+  struct In {
+    const std::byte* data;
+    Layout layout;
+    Walk walk;
+  };
+  In* in;
+  std::byte* const* out;
+  const bool* out_through_slot;
+};
+
+std::byte* TileProgram::scratch() const {
+  return thread_scratch(static_cast<std::size_t>(registers_) * slot_bytes_);
+}
+
+namespace {
+
+// Aligned at the last axis; neighbouring axes along which the input steps evenly become one.
+template <class W>
+void collapse(const Shape& in, const Shape& out, W& walk) {
+  std::int64_t strides[Shape::kMaxRank];
+  std::int64_t step = 1;
+  int lead = out.rank() - in.rank();
+  for (int axis = out.rank() - 1; axis >= 0; --axis) {
+    std::int64_t extent = axis < lead ? 1 : in[axis - lead];
+    strides[axis] = extent == 1 ? 0 : step;
+    step *= extent;
+  }
+  walk.rank = 0;
+  for (int axis = 0; axis < out.rank(); ++axis) {
+    if (out[axis] == 1) continue;
+    int last = walk.rank - 1;
+    if (last >= 0 && walk.stride[last] == strides[axis] * out[axis]) {
+      walk.extent[last] *= out[axis];
+      walk.stride[last] = strides[axis];
+      continue;
+    }
+    walk.extent[walk.rank] = out[axis];
+    walk.stride[walk.rank++] = strides[axis];
+  }
+}
+
+// Elements [begin, begin + n) of the broadcast input, in the output's order.
+template <class W>
+void gather_walk(std::byte* to, const std::byte* from, std::size_t bytes, const W& walk, std::int64_t begin,
+                 std::int64_t n) {
+  std::int64_t at[Shape::kMaxRank];
+  std::int64_t rest = begin, offset = 0;
+  for (int d = walk.rank - 1; d >= 0; --d) {
+    at[d] = rest % walk.extent[d];
+    rest /= walk.extent[d];
+    offset += at[d] * walk.stride[d];
+  }
+  int inner = walk.rank - 1;
+  std::int64_t step = walk.stride[inner];
+  while (n > 0) {
+    std::int64_t run = std::min(n, walk.extent[inner] - at[inner]);
+    const std::byte* source = from + static_cast<std::size_t>(offset) * bytes;
+    if (step == 0) splat(to, source, bytes, run);
+    else std::memcpy(to, source, static_cast<std::size_t>(run) * bytes);
+    to += static_cast<std::size_t>(run) * bytes;
+    n -= run;
+    offset -= at[inner] * step;
+    at[inner] = 0;
+    for (int d = inner - 1; d >= 0; --d) {
+      offset += walk.stride[d];
+      if (++at[d] < walk.extent[d]) break;
+      offset -= walk.extent[d] * walk.stride[d];
+      at[d] = 0;
+    }
+  }
+}
+
+}  // namespace
+
+void TileProgram::run(WorkerPool* pool, std::span<const ConstView> in, std::span<const View> out) const {
+  if (in.size() != inputs_.size() || out.size() != outputs_.size())
+    throw Error(Code::internal, fmt::format("a program of {} inputs and {} outputs was given {} and {}", inputs_.size(),
+                                            outputs_.size(), in.size(), out.size()));
+  const Shape& shape = out[0].shape;
+  std::int64_t n = shape.elements();
+  if (n == 0) return;
+  // Few inputs are the rule: their layouts live on the stack.
+  constexpr std::size_t kFew = 8;
+  Call::In few_in[kFew];
+  std::byte* few_out[kFew];
+  bool few_slots[kFew];
+  std::unique_ptr<Call::In[]> many_in;
+  std::unique_ptr<std::byte*[]> many_out;
+  std::unique_ptr<bool[]> many_slots;
+  Call call{few_in, few_out, few_slots};
+  std::byte** outs = few_out;
+  bool* slots = few_slots;
+  if (in.size() > kFew) call.in = (many_in = std::make_unique<Call::In[]>(in.size())).get();
+  if (out.size() > kFew) {
+    call.out = outs = (many_out = std::make_unique<std::byte*[]>(out.size())).get();
+    call.out_through_slot = slots = (many_slots = std::make_unique<bool[]>(out.size())).get();
+  }
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    Call::In& c = call.in[i];
+    c.data = static_cast<const std::byte*>(in[i].data());
+    std::int64_t elements = in[i].elements();
+    c.layout = elements == n ? Call::Layout::dense : elements == 1 ? Call::Layout::scalar : Call::Layout::strided;
+    if (c.layout == Call::Layout::strided) collapse(in[i].shape, shape, c.walk);
+  }
+  for (std::size_t o = 0; o < out.size(); ++o) {
+    outs[o] = static_cast<std::byte*>(out[o].data);
+    bool through = outputs_[o].step < 0;
+    for (std::size_t i = 0; i < in.size(); ++i)
+      through |= call.in[i].data == outs[o] && inputs_[i].last_use > outputs_[o].step;
+    slots[o] = through;
+    // Another output may be a plain copy of an input that this one overwrites.
+    for (const Output& other : outputs_)
+      if (other.input >= 0 && call.in[other.input].data == outs[o] && call.in[other.input].layout == Call::Layout::dense)
+        call.in[other.input].layout = Call::Layout::copied;
+  }
+  for_ranges(pool, n, kBlock, [&](std::int64_t begin, std::int64_t end) { run_range(call, begin, end); });
+}
+
+void TileProgram::run_range(const Call& call, std::int64_t begin, std::int64_t end) const {
+  std::byte* memory = scratch();
+  constexpr int kFew = 64;
+  std::byte* few[kFew];
+  std::unique_ptr<std::byte*[]> many;
+  std::byte** at = few;
+  if (registers_ > kFew) at = (many = std::make_unique<std::byte*[]>(static_cast<std::size_t>(registers_))).get();
+  for (int r = 0; r < registers_; ++r) at[r] = memory + static_cast<std::size_t>(r) * slot_bytes_;
+  for (const Constant& c : constants_at_) at[c.slot] = constants_ + c.offset;
+  auto slot = [&](Register r) { return memory + static_cast<std::size_t>(r) * slot_bytes_; };
+  for (std::size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i].slot >= 0 && call.in[i].layout == Call::Layout::scalar)
+      splat(slot(inputs_[i].slot), call.in[i].data, static_cast<std::size_t>(inputs_[i].bytes),
+            std::min(tile_, (end - begin + kPad - 1) / kPad * kPad));
+
+  for (std::int64_t t = begin; t < end; t += tile_) {
+    std::int64_t n = std::min(tile_, end - t);
+    bool whole = n % kPad == 0;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      const Input& in = inputs_[i];
+      if (in.slot < 0) continue;
+      const Call::In& from = call.in[i];
+      std::size_t bytes = static_cast<std::size_t>(in.bytes);
+      if (from.layout == Call::Layout::dense || from.layout == Call::Layout::copied) {
+        const std::byte* source = from.data + static_cast<std::size_t>(t) * bytes;
+        if (whole && from.layout == Call::Layout::dense) {
+          at[in.slot] = const_cast<std::byte*>(source);  // only read
+        } else {
+          at[in.slot] = slot(in.slot);
+          std::memcpy(at[in.slot], source, static_cast<std::size_t>(n) * bytes);
+        }
+      } else if (from.layout == Call::Layout::strided) {
+        gather_walk(slot(in.slot), from.data, bytes, from.walk, t, n);
+      }
+    }
+    for (std::size_t o = 0; o < outputs_.size(); ++o)
+      if (outputs_[o].step >= 0)
+        at[outputs_[o].slot] = whole && !call.out_through_slot[o]
+                                   ? call.out[o] + static_cast<std::size_t>(t) * static_cast<std::size_t>(outputs_[o].bytes)
+                                   : slot(outputs_[o].slot);
+    for (const Step& s : steps_) s.f(at[s.dst], at[s.a], at[s.b], at[s.c], n);
+    for (std::size_t o = 0; o < outputs_.size(); ++o) {
+      std::size_t bytes = static_cast<std::size_t>(outputs_[o].bytes);
+      std::byte* to = call.out[o] + static_cast<std::size_t>(t) * bytes;
+      if (at[outputs_[o].slot] != to) std::memcpy(to, at[outputs_[o].slot], static_cast<std::size_t>(n) * bytes);
+    }
+  }
+}
+
+void TileProgram::run_scalars(std::span<const Value> in, Value& out) const {
+  constexpr std::size_t kStackSlots = 24, kSlot = 16 * kPad;
+  alignas(64) std::byte stack[kStackSlots * kSlot];
+  std::byte* few[kStackSlots];
+  std::byte* memory = stack;
+  std::byte** at = few;
+  std::unique_ptr<std::byte*[]> many;
+  if (static_cast<std::size_t>(registers_) > kStackSlots) {
+    memory = thread_scratch(static_cast<std::size_t>(registers_) * kSlot);
+    at = (many = std::make_unique<std::byte*[]>(static_cast<std::size_t>(registers_))).get();
+  }
+  for (int r = 0; r < registers_; ++r) at[r] = memory + static_cast<std::size_t>(r) * kSlot;
+  for (const Constant& c : constants_at_) at[c.slot] = constants_ + c.offset;
+  for (std::size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i].slot >= 0)
+      splat(at[inputs_[i].slot], in[i].tensor().raw(), static_cast<std::size_t>(inputs_[i].bytes), kPad);
+  for (const Step& s : steps_) s.f(at[s.dst], at[s.a], at[s.b], at[s.c], 1);
+  Tensor result = Tensor::empty(result_, Shape());
+  std::memcpy(result.raw_mutable(), at[outputs_[0].slot], static_cast<std::size_t>(outputs_[0].bytes));
+  out = std::move(result);
+}
+
+void CpuPrimitives::pointwise(Stream&, const ScalarProgram& program, std::span<const ConstView> in,
+                              std::span<const View> out) const {
+  TileProgram::of(program).run(pool_, in, out);
+}
+
+}  // namespace troupe::cpu
+
+namespace troupe {
+
+void evaluate_scalars(const ScalarProgram& program, std::span<const Value> inputs, Value& out) {
+  cpu::TileProgram::of(program).run_scalars(inputs, out);
+}
+
+}  // namespace troupe

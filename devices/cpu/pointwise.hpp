@@ -1,0 +1,81 @@
+// The tile evaluator: runs a scalar program over arrays, a tile at a time, so that a fused chain
+// of any length reads its inputs once and writes its outputs once.
+//
+//   const TileProgram& p = TileProgram::of(program);       // prepared on first use, then found
+//   p.run(pool, inputs, outputs);
+//
+// A register is a slot of scratch one tile long. Inputs and outputs that are dense are used where
+// they are; broadcast inputs, the last tile's inputs and outputs, and outputs that would overwrite an
+// input still to be read go through their slot.
+//
+// Invariants: 1. an element's bits depend on its operands alone: not on its position, the tile, the
+// block, the fusion or the number of workers; 2. nothing outside the given arrays is touched; 3. after
+// a thread's first run nothing is allocated.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <troupe/devices/cpu/level.hpp>
+#include <troupe/devices/primitives.hpp>
+
+namespace troupe {
+class WorkerPool;
+}
+
+namespace troupe::cpu {
+
+class TileProgram final : public PreparedProgram {
+ public:
+  TileProgram(const ScalarProgram& program, const LevelKernels& kernels);
+  /// The prepared form of `program` for this process's level, kept in the program.
+  static const TileProgram& of(const ScalarProgram& program) {
+    if (const PreparedProgram* known = program.prepared.get()) return static_cast<const TileProgram&>(*known);
+    return prepare(program);
+  }
+
+  void run(WorkerPool* pool, std::span<const ConstView> in, std::span<const View> out) const;
+  void run_scalars(std::span<const Value> in, Value& out) const;
+
+ private:
+  using Register = std::int16_t;
+  struct Step {
+    TileFunction f;
+    Register dst, a, b, c;
+  };
+  struct Input {
+    Register slot = -1;  // -1: never read
+    std::int16_t bytes = 0;
+    std::int16_t last_use = -1;  // step
+  };
+  struct Output {
+    Register slot;
+    std::int16_t bytes;
+    std::int16_t step;       // that writes it; -1: it is an input, a constant or an earlier output
+    std::int16_t input = -1; // which input it is, if it is one
+  };
+  struct Constant {
+    Register slot;
+    std::size_t offset;  // into constants_
+  };
+  class Builder;
+  struct Call;
+
+  static const TileProgram& prepare(const ScalarProgram& program);
+  void run_range(const Call& call, std::int64_t begin, std::int64_t end) const;
+  std::byte* scratch() const;
+
+  std::vector<Step> steps_;
+  std::vector<Input> inputs_;
+  std::vector<Output> outputs_;
+  std::vector<Constant> constants_at_;
+  std::unique_ptr<std::byte[]> constants_memory_;
+  std::byte* constants_ = nullptr;  // each splatted over a tile
+  int registers_ = 0;
+  std::int64_t tile_ = 0;        // elements
+  std::size_t slot_bytes_ = 0;
+  DType result_ = DType::f32;
+};
+
+}  // namespace troupe::cpu

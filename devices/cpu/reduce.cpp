@@ -1,0 +1,328 @@
+// Reductions. Any set of axes becomes [outer, reduced, inner]; what cannot is transposed first.
+//
+// Rows are cut into chunks by the shape, each chunk is accumulated (f16, bf16, f32 and f64 in
+// double, integers in 64 bits), and the chunks' accumulators are merged in order: so neither the number of
+// workers nor the CPU level changes a bit.
+#include <cmath>
+#include <complex>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/cpu/blocks.hpp>
+#include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/cpu/level.hpp>
+#include <troupe/devices/cpu/move.hpp>
+
+namespace troupe {
+
+std::string_view name_of(Reduction r) {
+  constexpr std::string_view names[] = {"sum", "mean", "product", "min", "max", "any", "all", "argmin", "argmax", "logsumexp"};
+  return names[static_cast<int>(r)];
+}
+
+namespace cpu {
+namespace {
+
+template <class T> constexpr bool is_small = std::is_same_v<T, half> || std::is_same_v<T, bfloat16>;
+template <class T> constexpr bool is_complex_type = false;
+template <class T> constexpr bool is_complex_type<std::complex<T>> = true;
+template <class T> constexpr bool is_real_float = is_small<T> || std::is_floating_point_v<T>;
+
+template <class T>
+auto widened(T x) {
+  if constexpr (is_small<T>) return float(x);
+  else return x;
+}
+
+template <class T>
+struct accumulator {
+  using type = double;
+};
+template <class T>
+  requires std::is_integral_v<T>
+struct accumulator<T> {
+  using type = std::uint64_t;  // wraps; signed values are sign-extended into it
+};
+template <class T>
+struct accumulator<std::complex<T>> {
+  using type = std::complex<double>;
+};
+template <class T>
+using Accumulator = typename accumulator<T>::type;
+
+template <class T>
+Accumulator<T> accumulated(T x) {
+  if constexpr (is_small<T>) return float(x);
+  else return Accumulator<T>(x);
+}
+template <class T>
+T narrowed(Accumulator<T> x) {
+  if constexpr (is_small<T>) return T(static_cast<float>(x));
+  else if constexpr (std::is_same_v<T, bool>) return x != 0;
+  else return T(x);
+}
+
+// Each reduction: what is accumulated, how one element and how another accumulator are added, the result.
+
+template <class T, bool mean>
+struct Sum {
+  using In = T;
+  using Out = T;
+  using Acc = Accumulator<T>;
+  static Acc start() { return Acc(0); }
+  static void add(Acc& acc, T x, std::int64_t) { acc += accumulated(x); }
+  static void merge(Acc& acc, const Acc& later) { acc += later; }
+  static T finish(const Acc& acc, std::int64_t n) {
+    if constexpr (!mean) return narrowed<T>(acc);
+    else if constexpr (std::is_same_v<T, bool>) return acc != 0;
+    else if constexpr (std::is_signed_v<T> && std::is_integral_v<T>)
+      return n ? static_cast<T>(static_cast<std::int64_t>(acc) / n) : T(0);
+    else if constexpr (std::is_integral_v<T>) return n ? static_cast<T>(acc / static_cast<std::uint64_t>(n)) : T(0);
+    else return narrowed<T>(acc / double(n));
+  }
+};
+
+template <class T>
+struct Product {
+  using In = T;
+  using Out = T;
+  using Acc = Accumulator<T>;
+  static Acc start() { return Acc(1); }
+  static void add(Acc& acc, T x, std::int64_t) { acc *= accumulated(x); }
+  static void merge(Acc& acc, const Acc& later) { acc *= later; }
+  static T finish(const Acc& acc, std::int64_t) { return narrowed<T>(acc); }
+};
+
+template <class T, bool largest>
+struct Extremum {
+  using In = T;
+  using Out = T;
+  using Acc = T;
+  static T start() {
+    if constexpr (is_small<T>) return T(largest ? -INFINITY : INFINITY);
+    else if constexpr (std::is_floating_point_v<T>) return largest ? -INFINITY : INFINITY;
+    else return largest ? std::numeric_limits<T>::lowest() : std::numeric_limits<T>::max();
+  }
+  static void add(Acc& acc, T x, std::int64_t) {
+    auto v = widened(x), best = widened(acc);
+    if (best != best) return;
+    if ((largest ? v > best : v < best) || v != v) acc = x;
+  }
+  static void merge(Acc& acc, const Acc& later) { add(acc, later, 0); }
+  static T finish(const Acc& acc, std::int64_t) { return acc; }
+};
+
+template <class T, bool all>
+struct Logical {
+  using In = T;
+  using Out = bool;
+  using Acc = bool;
+  static bool start() { return all; }
+  static void add(Acc& acc, T x, std::int64_t) {
+    bool set = widened(x) != decltype(widened(x))(0);
+    acc = all ? acc && set : acc || set;
+  }
+  static void merge(Acc& acc, const Acc& later) { acc = all ? acc && later : acc || later; }
+  static bool finish(const Acc& acc, std::int64_t) { return acc; }
+};
+
+// The first of equals; a NaN is more extreme than any number.
+template <class T, bool largest>
+struct Where {
+  using In = T;
+  using Out = std::int64_t;
+  struct Acc {
+    T best;
+    std::int64_t index;
+  };
+  static Acc start() { return {T(), -1}; }
+  static void add(Acc& acc, T x, std::int64_t index) {
+    if (acc.index >= 0) {
+      auto v = widened(x), best = widened(acc.best);
+      if (best != best || !((largest ? v > best : v < best) || v != v)) return;
+    }
+    acc = {x, index};
+  }
+  static void merge(Acc& acc, const Acc& later) {
+    if (later.index >= 0) add(acc, later.best, later.index);
+  }
+  static std::int64_t finish(const Acc& acc, std::int64_t) { return acc.index; }
+};
+
+// log(sum(exp(x))), shifted by the largest x so far.
+template <class T>
+struct LogSumExp {
+  using In = T;
+  using Out = T;
+  struct Acc {
+    double top, sum;
+  };
+  static Acc start() { return {-INFINITY, 0}; }
+  static void add(Acc& acc, T x, std::int64_t) { merge(acc, {double(widened(x)), 1}); }
+  static void merge(Acc& acc, const Acc& later) {
+    if (later.top == -INFINITY) return;  // adds exp(-inf) = 0
+    if (std::isnan(later.top) || std::isnan(acc.top)) {
+      acc = {NAN, NAN};
+    } else if (later.top > acc.top) {
+      acc = {later.top, acc.sum * std::exp(acc.top - later.top) + later.sum};
+    } else {
+      acc.sum += later.top == acc.top ? later.sum : later.sum * std::exp(later.top - acc.top);
+    }
+  }
+  static T finish(const Acc& acc, std::int64_t) {
+    double r = acc.sum == 0 ? -INFINITY : acc.top + std::log(acc.sum);
+    return narrowed<T>(r);
+  }
+};
+
+// ---- Rows of one accumulator, and rows of many side by side. The level's kernels where there are some.
+
+template <class Op>
+void add_row(typename Op::Acc& acc, const typename Op::In* x, std::int64_t n, std::int64_t index) {
+  if constexpr (std::is_same_v<Op, Sum<float, false>> || std::is_same_v<Op, Sum<float, true>>)
+    acc += level_kernels().sum_f32(x, n);
+  else if constexpr (std::is_same_v<Op, Sum<double, false>> || std::is_same_v<Op, Sum<double, true>>)
+    acc += level_kernels().sum_f64(x, n);
+  else if constexpr (std::is_same_v<Op, Extremum<float, true>>) Op::merge(acc, level_kernels().max_f32(x, n));
+  else if constexpr (std::is_same_v<Op, Extremum<float, false>>) Op::merge(acc, level_kernels().min_f32(x, n));
+  else
+    for (std::int64_t i = 0; i < n; ++i) Op::add(acc, x[i], index + i);
+}
+
+template <class Op>
+void add_rows(typename Op::Acc* acc, const typename Op::In* x, std::int64_t rows, std::int64_t stride, std::int64_t n,
+              std::int64_t index) {
+  if constexpr (std::is_same_v<Op, Sum<float, false>> || std::is_same_v<Op, Sum<float, true>>)
+    level_kernels().add_rows_f32(acc, x, rows, stride, n);
+  else if constexpr (std::is_same_v<Op, Sum<double, false>> || std::is_same_v<Op, Sum<double, true>>)
+    level_kernels().add_rows_f64(acc, x, rows, stride, n);
+  else
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t j = 0; j < n; ++j) Op::add(acc[j], x[r * stride + j], index + r);
+}
+
+struct Extents {
+  std::int64_t outer = 1, reduced = 1, inner = 1;
+};
+
+template <class Op>
+void reduce_extents(WorkerPool* pool, const Extents& e, const typename Op::In* in, typename Op::Out* out) {
+  using Acc = typename Op::Acc;
+  std::int64_t results = e.outer * e.inner;
+  if (results == 0) return;
+  if (e.reduced == 0) {
+    for (std::int64_t i = 0; i < results; ++i) out[i] = Op::finish(Op::start(), 0);
+    return;
+  }
+  constexpr std::int64_t kTile = 512;
+  std::int64_t tile = std::min(e.inner, kTile), tiles = (e.inner + tile - 1) / tile;
+  std::int64_t rows = std::max<std::int64_t>(64, kBlock / tile), chunks = (e.reduced + rows - 1) / rows;
+  std::int64_t items = e.outer * tiles * chunks;
+  // Accumulators of chunk c of result i at partial[i * chunks + c]; unused with one chunk.
+  std::size_t bytes = chunks > 1 ? static_cast<std::size_t>(results * chunks) * sizeof(Acc) : 0;
+  Ref<Buffer> memory = bytes ? Buffer::allocate(host_allocator(), bytes) : Ref<Buffer>();
+  Acc* partial = memory ? static_cast<Acc*>(memory->data()) : nullptr;
+
+  auto work = [&](std::int64_t item) {
+    std::int64_t chunk = item % chunks, t = item / chunks % tiles, o = item / chunks / tiles;
+    std::int64_t first = chunk * rows, count = std::min(rows, e.reduced - first);
+    std::int64_t j = t * tile, width = std::min(tile, e.inner - j);
+    Acc acc[kTile];
+    for (std::int64_t i = 0; i < width; ++i) acc[i] = Op::start();
+    const typename Op::In* x = in + (o * e.reduced + first) * e.inner + j;
+    if (e.inner == 1) add_row<Op>(acc[0], x, count, first);
+    else add_rows<Op>(acc, x, count, e.inner, width, first);
+    for (std::int64_t i = 0; i < width; ++i) {
+      std::int64_t result = o * e.inner + j + i;
+      if (partial) partial[result * chunks + chunk] = acc[i];
+      else out[result] = Op::finish(acc[i], e.reduced);
+    }
+  };
+  std::int64_t size = std::min(rows, e.reduced) * tile;  // elements of an item
+  std::int64_t group = std::max<std::int64_t>(1, kBlock / size);
+  WorkerPool* used = results * e.reduced <= kSmallWork ? nullptr : pool;
+  for_blocks(used, (items + group - 1) / group, [&](int b) {
+    for (std::int64_t i = b * group; i < std::min(items, (b + 1) * group); ++i) work(i);
+  });
+  if (!partial) return;
+  for (std::int64_t i = 0; i < results; ++i) {
+    Acc acc = partial[i * chunks];
+    for (std::int64_t c = 1; c < chunks; ++c) Op::merge(acc, partial[i * chunks + c]);
+    out[i] = Op::finish(acc, e.reduced);
+  }
+}
+
+// The axes as [outer, reduced, inner]; false if kept and reduced axes alternate more often.
+bool find_extents(const Shape& shape, std::uint32_t axes, Extents& e) {
+  int phase = 0;  // 0: outer, 1: reduced, 2: inner
+  for (int d = 0; d < shape.rank(); ++d) {
+    bool reduced = axes >> d & 1;
+    if (shape[d] == 1) continue;
+    if (reduced && phase == 2) return false;
+    if (reduced) phase = 1;
+    else if (phase == 1) phase = 2;
+    (phase == 0 ? e.outer : phase == 1 ? e.reduced : e.inner) *= shape[d];
+  }
+  return true;
+}
+
+template <class T>
+void dispatch(WorkerPool* pool, Reduction how, const Extents& e, const void* in, void* out) {
+  auto run = [&]<class Op>(type_tag<Op>) {
+    reduce_extents<Op>(pool, e, static_cast<const T*>(in), static_cast<typename Op::Out*>(out));
+  };
+  switch (how) {
+    case Reduction::sum: return run(type_tag<Sum<T, false>>{});
+    case Reduction::mean: return run(type_tag<Sum<T, true>>{});
+    case Reduction::product: return run(type_tag<Product<T>>{});
+    case Reduction::any: return run(type_tag<Logical<T, false>>{});
+    case Reduction::all: return run(type_tag<Logical<T, true>>{});
+    default: break;
+  }
+  if constexpr (!is_complex_type<T>) {
+    switch (how) {
+      case Reduction::min: return run(type_tag<Extremum<T, false>>{});
+      case Reduction::max: return run(type_tag<Extremum<T, true>>{});
+      case Reduction::argmin: return run(type_tag<Where<T, false>>{});
+      case Reduction::argmax: return run(type_tag<Where<T, true>>{});
+      default: break;
+    }
+  }
+  if constexpr (is_real_float<T>) {
+    if (how == Reduction::logsumexp) return run(type_tag<LogSumExp<T>>{});
+  }
+  throw Error(Code::unimplemented, fmt::format("{} of {} is not defined", name_of(how), name_of(dtype_of<T>)));
+}
+
+bool needs_elements(Reduction r) {
+  return r == Reduction::min || r == Reduction::max || r == Reduction::argmin || r == Reduction::argmax;
+}
+
+}  // namespace
+
+void CpuPrimitives::reduce(Stream&, Reduction how, ConstView in, View out, std::uint32_t axes) const {
+  Extents e;
+  const void* data = in.data();
+  Ref<Buffer> moved;
+  if (!find_extents(in.shape, axes, e)) {
+    std::int64_t order[Shape::kMaxRank];
+    int n = 0;
+    e = {};
+    for (int reduced = 0; reduced < 2; ++reduced)
+      for (int d = 0; d < in.shape.rank(); ++d)
+        if (int(axes >> d & 1) == reduced) {
+          order[n++] = d;
+          (reduced ? e.reduced : e.outer) *= in.shape[d];
+        }
+    moved = Buffer::allocate(host_allocator(), in.bytes());
+    permute(pool_, in.data(), in.shape, moved->data(), {order, static_cast<std::size_t>(n)}, size_of(in.dtype));
+    data = moved->data();
+  }
+  if (needs_elements(how) && e.reduced == 0 && e.outer * e.inner > 0)
+    throw Error(Code::out_of_range, fmt::format("{} of no elements (shape {})", name_of(how), in.shape.text()));
+  visit_dtype(in.dtype, [&]<class T>(type_tag<T>) { dispatch<T>(pool_, how, e, data, out.data); });
+}
+
+}  // namespace cpu
+}  // namespace troupe
