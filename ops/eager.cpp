@@ -73,7 +73,7 @@ Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
     for (Value& v : results) out.push_back(Expr(this, std::move(v.tensor())));
     return out;
   } catch (const Error& e) {
-    throw Error(e.code(), fmt::format("{} at {}: {}", op.name, site.text(), e.what()));
+    throw Error(e.code(), fmt::format("{} at {}: {}", op.name, site_for(site).text(), e.what()));
   }
 }
 

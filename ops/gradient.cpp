@@ -21,14 +21,38 @@ Expr Cotangent::to_dense() const {
 Cotangent add(const Cotangent& a, const Cotangent& b) {
   if (a.is_none()) return b;
   if (b.is_none()) return a;
-  if (a.is_sparse() && b.is_sparse())
-    return Cotangent::sparse(concat({a.indices, b.indices}, 0), concat({a.values, b.values}, 0), a.like);
-  return a.to_dense() + b.to_dense();
+  if (a.is_sparse() && b.is_sparse()) {
+    Cotangent p = flattened(a), q = flattened(b);
+    if (p.is_sparse() && q.is_sparse()) {
+      if (p.indices.dtype() != q.indices.dtype()) {
+        p.indices = cast(p.indices, DType::i64);
+        q.indices = cast(q.indices, DType::i64);
+      }
+      return Cotangent::sparse(concat({p.indices, q.indices}, 0), concat({p.values, q.values}, 0), a.like);
+    }
+    return add(p, q);
+  }
+  if (a.is_sparse()) return scatter_add(b.dense, a.indices, a.values);
+  if (b.is_sparse()) return scatter_add(a.dense, b.indices, b.values);
+  return a.dense + b.dense;
+}
+
+Cotangent flattened(const Cotangent& c) {
+  if (!c.is_sparse() || c.indices.shape().rank() == 1) return c;
+  Shape x = c.like.shape();
+  if (!x.has_rank()) return c.to_dense();
+  Shape rows = x;
+  rows.set(0, kAny);
+  std::int64_t n = c.indices.shape().elements();
+  if (n >= 0) rows.set(0, n);
+  for (int i = 1; i < x.rank(); ++i)
+    if (x[i] < 0 || (x[i] == 0 && n < 0)) return c.to_dense();  // then the number of rows does not follow
+  return Cotangent::sparse(reshape(c.indices, Shape{n >= 0 ? n : kAny}), reshape(c.values, rows), c.like);
 }
 
 Expr Gradient::dy(int i) const {
-  if (cotangents_[i].is_none()) return zeros_like(outputs_[i]);
-  return cotangents_[i].to_dense();
+  if (dense_[i].is_empty()) dense_[i] = cotangents_[i].is_none() ? zeros_like(outputs_[i]) : cotangents_[i].to_dense();
+  return dense_[i];
 }
 
 }  // namespace troupe

@@ -28,13 +28,16 @@ struct Cotangent {
 
 /// The sum of two cotangents of one value.
 Cotangent add(const Cotangent& a, const Cotangent& b);
+/// A sparse cotangent with indices of rank 1 and one row of values for each; dense where the extents
+/// of x's rows are not known. Others as they are.
+Cotangent flattened(const Cotangent& c);
 
 class Gradient {
  public:
   Gradient(std::vector<Expr> inputs, std::vector<Expr> outputs, std::vector<Cotangent> cotangents, const Attrs& attrs,
            std::vector<bool> needed)
       : inputs_(std::move(inputs)), outputs_(std::move(outputs)), cotangents_(std::move(cotangents)), attrs_(attrs),
-        needed_(std::move(needed)), result_(inputs_.size()) {}
+        needed_(std::move(needed)), result_(inputs_.size()), dense_(outputs_.size()) {}
 
   int inputs() const { return static_cast<int>(inputs_.size()); }
   int outputs() const { return static_cast<int>(outputs_.size()); }
@@ -56,6 +59,7 @@ class Gradient {
   const Attrs& attrs_;
   std::vector<bool> needed_;
   std::vector<Cotangent> result_;
+  mutable std::vector<Expr> dense_;  // what dy() said before, so that asking twice adds no nodes
 };
 
 }  // namespace troupe

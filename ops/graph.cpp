@@ -30,16 +30,16 @@ Exprs Graph::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
   } catch (const Error& e) {
     std::string given;
     for (const ValueSpec& s : specs) given += (given.empty() ? "" : ", ") + s.text();
-    throw Error(e.code(), fmt::format("{}({}) at {}: {}", op.name, given, site.text(), e.what()));
+    throw Error(e.code(), fmt::format("{}({}) at {}: {}", op.name, given, site_for(site).text(), e.what()));
   }
   node.op = &op;
   node.attrs = std::move(attrs);
-  node.site = site;
+  node.site = site_for(site);
+  node.scope = scope_;
   node.device = device_;
   node.state = state;
   node.controls = controls_;
   node.origin = static_cast<std::uint64_t>(nodes_.size()) + 1;
-  if (!prefix_.empty()) node.name = fmt::format("{}{}_{}", prefix_, op.name, nodes_.size());
   std::int32_t id = append(std::move(node));
   Exprs out;
   for (std::size_t i = 0; i < nodes_[id].outputs.size(); ++i) out.push_back(Expr(this, Edge{id, static_cast<std::int32_t>(i)}));
@@ -69,14 +69,15 @@ int Graph::declare(const StateSpec& spec, const Site& site) {
 }
 
 Graph::Scope::Scope(Graph& graph, std::string prefix, std::string device, std::vector<std::int32_t> controls)
-    : graph_(graph), prefix_length_(graph.prefix_.size()), outer_device_(graph.device_), outer_controls_(graph.controls_.size()) {
-  if (!prefix.empty()) graph_.prefix_ += prefix + "/";
+    : graph_(graph), outer_scope_(graph.scope_), outer_device_(graph.device_), outer_controls_(graph.controls_.size()) {
+  if (!prefix.empty())
+    graph_.scope_ = std::make_shared<const std::string>((outer_scope_ ? *outer_scope_ : std::string()) + prefix + "/");
   if (!device.empty()) graph_.device_ = std::move(device);
   graph_.controls_.insert(graph_.controls_.end(), controls.begin(), controls.end());
 }
 
 Graph::Scope::~Scope() {
-  graph_.prefix_.resize(prefix_length_);
+  graph_.scope_ = std::move(outer_scope_);
   graph_.device_ = std::move(outer_device_);
   graph_.controls_.resize(outer_controls_);
 }
@@ -88,7 +89,7 @@ Graph::Scope Graph::after(std::initializer_list<Expr> first) {
 }
 
 Expr Graph::named(const Expr& e, const std::string& name) {
-  std::string full = prefix_ + name;
+  std::string full = scope_ ? *scope_ + name : name;
   auto [it, is_new] = names_.emplace(full, e.edge().node);
   if (!is_new && it->second != e.edge().node)
     throw Error(Code::already_exists, fmt::format("the name '{}' is taken by {}", full, describe(it->second)));
@@ -98,7 +99,10 @@ Expr Graph::named(const Expr& e, const std::string& name) {
 
 std::string Graph::name_of(std::int32_t id) const {
   const Node& n = nodes_[id];
-  return n.name.empty() ? fmt::format("{}_{}", n.op->name, id) : n.name;
+  if (!n.name.empty()) return n.name;
+  // By origin, so that a node that passes moved keeps the name by which the user's graph knows it.
+  return fmt::format("{}{}_{}", n.scope ? *n.scope : std::string(), n.op->name,
+                     n.origin ? static_cast<std::int64_t>(n.origin) - 1 : id);
 }
 
 std::string Graph::describe(std::int32_t id) const {

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -30,7 +31,8 @@ struct Node {
   std::vector<Edge> inputs;
   std::vector<std::int32_t> controls;  // nodes that must have finished before this one fires
   std::vector<ValueSpec> outputs;
-  std::string name;      // given by the user; empty: `Op_id`
+  std::string name;      // given by the user; empty: `scope/Op_id`, written out when somebody asks
+  std::shared_ptr<const std::string> scope;  // the open scopes' names, ending in '/'; null: none
   std::string device;    // constraint, such as `cpu:0`; empty: anywhere
   Site site;
   std::int32_t state = -1;       // index into the graph's states
@@ -65,7 +67,7 @@ class Graph final : public Reader {
     friend class Graph;
     Scope(Graph& graph, std::string prefix, std::string device, std::vector<std::int32_t> controls);
     Graph& graph_;
-    std::size_t prefix_length_;
+    std::shared_ptr<const std::string> outer_scope_;
     std::string outer_device_;
     std::size_t outer_controls_;
   };
@@ -112,7 +114,7 @@ class Graph final : public Reader {
   std::vector<StateSpec> states_;
   std::unordered_map<std::string, std::int32_t> names_;        // of named nodes
   std::unordered_map<std::string, std::int32_t> state_names_;
-  std::string prefix_;  // of the open scopes, ending in '/'
+  std::shared_ptr<const std::string> scope_;  // of the open scopes, ending in '/'; null: none is open
   std::string device_;
   std::vector<std::int32_t> controls_;
 };

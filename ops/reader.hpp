@@ -30,6 +30,22 @@ class Reader {
   virtual const StateSpec& state_spec(int state) const = 0;
   int depth() const { return depth_; }
 
+  /// While it lives, what the reader binds carries `site` instead of the line that bound it: that
+  /// of the forward node, for a gradient; the caller's, for an optimizer. Nests.
+  class AtSite {
+   public:
+    AtSite(Reader& reader, const Site& site) : reader_(reader), outer_(reader.borrowed_site_), site_(site) {
+      reader.borrowed_site_ = &site_;
+    }
+    AtSite(AtSite&&) = delete;
+    ~AtSite() { reader_.borrowed_site_ = outer_; }
+
+   private:
+    Reader& reader_;
+    const Site* outer_;
+    Site site_;
+  };
+
   // Source operations: values with no inputs.
   Expr constant(Tensor value, At at = At::current());
   template <class T>
@@ -55,11 +71,14 @@ class Reader {
 
  protected:
   explicit Reader(int depth) : depth_(depth) {}
-  Reader(const Reader&) = default;
-  Reader& operator=(const Reader&) = default;
+  Reader(const Reader& o) : depth_(o.depth_) {}
+  Reader& operator=(const Reader&) { return *this; }
+  /// The line to blame for what was bound at `given`.
+  const Site& site_for(const Site& given) const { return borrowed_site_ ? *borrowed_site_ : given; }
 
  private:
   int depth_;
+  const Site* borrowed_site_ = nullptr;  // of the innermost AtSite
 };
 
 }  // namespace troupe

@@ -41,6 +41,7 @@ Program fold_constants(const Program& program) {
         constant.attrs = Attrs{{"value", value.value()}};
         constant.outputs = {{value.dtype(), value.shape()}};
         constant.name = node.name;
+        constant.scope = node.scope;
         constant.device = node.device;
         constant.site = node.site;
         constant.origin = node.origin;

@@ -33,6 +33,7 @@ Program prune(const Graph& graph, const std::vector<Edge>& feeds, const std::vec
     input.attrs = Attrs{{"dtype", spec.dtype}, {"shape", spec.shape}};
     input.outputs = {spec};
     input.name = graph.node(edge.node).name;
+    input.scope = graph.node(edge.node).scope;
     input.site = graph.node(edge.node).site;
     input.origin = graph.node(edge.node).origin;
     out.feeds[i] = Edge{out.graph.append(std::move(input)), 0};

@@ -1,0 +1,64 @@
+#include <troupe/autodiff/differentiate.hpp>
+
+#include <fmt/format.h>
+
+#include <troupe/functions.hpp>
+
+namespace troupe {
+namespace {
+
+// Is the broadcast of x with `other` of x's own shape, whatever the unknown extents turn out to be?
+bool absorbs(const Shape& x, const Shape& other) {
+  if (!x.has_rank() || !other.has_rank() || other.rank() > x.rank()) return false;
+  int lead = x.rank() - other.rank();
+  for (int i = 0; i < other.rank(); ++i) {
+    std::int64_t mine = x[lead + i];
+    if (other[i] != 1 && (mine < 0 || mine == 1) && other[i] != mine) return false;
+    if (other[i] < 0 && mine < 0) return false;  // one of them may be 1
+  }
+  return true;
+}
+
+// May input i of a pointwise op be smaller than the output?
+bool may_be_broadcast(const std::vector<Expr>& inputs, std::size_t i) {
+  if (inputs.size() == 1) return false;
+  Shape x = inputs[i].shape();
+  for (std::size_t k = 0; k < inputs.size(); ++k) {
+    bool is_same = k == i || (inputs[k].edge() == inputs[i].edge() && inputs[i].edge().node >= 0);
+    if (!is_same && !absorbs(x, inputs[k].shape())) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<Cotangent> differentiate(const OpDef& op, const Attrs& attrs, Firing firing) {
+  if (!op.gradient) throw Error(Code::unimplemented, fmt::format("{} has no gradient", op.name));
+  std::vector<Expr> inputs = firing.inputs;
+  std::vector<bool> needed = firing.needed;
+  Gradient g(std::move(firing.inputs), std::move(firing.outputs), std::move(firing.cotangents), attrs, std::move(firing.needed));
+  op.gradient(g);
+  std::vector<Cotangent> result = std::move(g.result());
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    if (!needed[i]) result[i] = Cotangent();
+    if (result[i].is_none()) continue;
+    DType given = (result[i].is_sparse() ? result[i].values : result[i].dense).dtype(), wanted = inputs[i].dtype();
+    if (given != wanted)
+      throw Error(Code::internal, fmt::format("its gradient with respect to input {} is {}, not {}", i, name_of(given), name_of(wanted)));
+    if (op.pointwise && !result[i].is_sparse() && may_be_broadcast(inputs, i))
+      result[i] = sum_to(result[i].dense, inputs[i]);
+  }
+  return result;
+}
+
+Cotangent sum_of(const std::vector<Cotangent>& terms) {
+  Cotangent dense, sparse;
+  for (const Cotangent& c : terms) {
+    if (c.is_none()) continue;
+    Cotangent& sum = c.is_sparse() ? sparse : dense;
+    sum = add(sum, c);
+  }
+  return add(dense, sparse);
+}
+
+}  // namespace troupe

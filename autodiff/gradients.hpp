@@ -1,0 +1,75 @@
+// Gradients of graphs, by reverse mode: more nodes of the same graph.
+//
+//   Expr loss = mean(cross_entropy(matmul(x, w) + b, labels));
+//   std::vector<Expr> d = gradients(loss, {w, b});     // variables or expressions
+//   Expr dd = gradients(sum(square(d[0])), w)[0];      // gradients of gradients are no different
+//
+// A graph is append-only, so gradients may be asked for before or after it was run; the nodes they
+// add stand in the scope `gradients/`, on the device and with the line of the forward node.
+// Threads: as the graph.
+// Invariants: 1. only nodes on paths from xs to ys are differentiated; each once; 2. a path ends at
+// an op that is not differentiable by definition, at an integer and at a bool; 3. the gradient of a
+// variable is the sum over all its reads in the graph, whatever was assigned between them.
+#pragma once
+
+#include <initializer_list>
+#include <variant>
+#include <vector>
+
+#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/variable.hpp>
+
+namespace troupe {
+
+/// What a gradient is taken with respect to: an expression, or a variable.
+class Independent {
+ public:
+  Independent(Expr e) : what_(std::move(e)) {}   // NOLINT
+  Independent(Variable v) : what_(v) {}          // NOLINT
+  const Expr* expr() const { return std::get_if<Expr>(&what_); }
+  const Variable* variable() const { return std::get_if<Variable>(&what_); }
+  DType dtype() const { return expr() ? expr()->dtype() : variable()->dtype(); }
+
+ private:
+  std::variant<Expr, Variable> what_;
+};
+
+/// One or several of them, in braces or in a vector.
+class Independents {
+ public:
+  Independents(std::initializer_list<Independent> xs) : xs_(xs) {}
+  Independents(std::vector<Independent> xs) : xs_(std::move(xs)) {}                    // NOLINT
+  Independents(const std::vector<Expr>& xs) : xs_(xs.begin(), xs.end()) {}             // NOLINT
+  Independents(const std::vector<Variable>& xs) : xs_(xs.begin(), xs.end()) {}         // NOLINT
+  Independents(const Expr& x) : xs_{x} {}                                              // NOLINT
+  Independents(const Variable& x) : xs_{x} {}                                          // NOLINT
+  std::size_t size() const { return xs_.size(); }
+  const Independent& operator[](std::size_t i) const { return xs_[i]; }
+  auto begin() const { return xs_.begin(); }
+  auto end() const { return xs_.end(); }
+
+ private:
+  std::vector<Independent> xs_;
+};
+
+/// What the gradient of an x is on which no y depends.
+enum class Unconnected : std::uint8_t { zero, none };
+
+struct GradientOptions {
+  Unconnected unconnected = Unconnected::zero;  // none: an empty expression
+};
+
+/// d(sum of y) / dx for each x, in x's shape and dtype. Throws invalid_argument if y or an x is not
+/// floating or not of one graph, unimplemented if a node on a path has no gradient; both name it.
+std::vector<Expr> gradients(const Expr& y, const Independents& xs, const GradientOptions& options = {});
+/// The sum over several ys, each weighted with its dy: dys is empty (ones) or has one entry a y, of
+/// its dtype and shape, in which an empty expression stands for ones.
+std::vector<Expr> gradients(const std::vector<Expr>& ys, const Independents& xs, const std::vector<Expr>& dys = {},
+                            const GradientOptions& options = {});
+
+/// The same, but rows that a gather used stay sparse.
+std::vector<Cotangent> cotangents(const Expr& y, const Independents& xs, const GradientOptions& options = {});
+std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independents& xs, const std::vector<Expr>& dys = {},
+                                  const GradientOptions& options = {});
+
+}  // namespace troupe

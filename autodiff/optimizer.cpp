@@ -1,0 +1,52 @@
+#include <troupe/autodiff/optimizer.hpp>
+
+#include <fmt/format.h>
+
+#include <troupe/functions.hpp>
+
+namespace troupe {
+
+Expr Optimizer::minimize(const Expr& loss, const std::vector<Variable>& variables, At at) const {
+  std::vector<Cotangent> gradients = cotangents(loss, variables, {.unconnected = Unconnected::none});
+  for (const Cotangent& g : gradients)
+    if (!g.is_none()) return apply(gradients, variables, at);
+  throw Error(Code::invalid_argument, fmt::format("minimize at {}: the loss depends on none of the {} variables", Site(at).text(), variables.size()));
+}
+
+Expr Optimizer::apply(const std::vector<Expr>& gradients, const std::vector<Variable>& variables, At at) const {
+  return apply(std::vector<Cotangent>(gradients.begin(), gradients.end()), variables, at);
+}
+
+Expr Optimizer::apply(const std::vector<Cotangent>& gradients, const std::vector<Variable>& variables, At at) const {
+  if (gradients.size() != variables.size())
+    throw Error(Code::invalid_argument,
+                fmt::format("apply at {}: {} gradients for {} variables", Site(at).text(), gradients.size(), variables.size()));
+  std::vector<Expr> updates;
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    const Variable& v = variables[i];
+    const Cotangent& g = gradients[i];
+    if (g.is_none()) continue;
+    Reader::AtSite site(v.reader(), at);
+    if (Cotangent rows = flattened(g); rows.is_sparse()) updates.push_back(update_rows(v, rows.indices, rows.values));
+    else updates.push_back(update(v, rows.dense));
+  }
+  if (updates.empty()) throw Error(Code::invalid_argument, fmt::format("apply at {}: there is no gradient", Site(at).text()));
+  Reader::AtSite site(updates[0].reader(), at);
+  return group(updates);
+}
+
+Variable Optimizer::slot(const Variable& v, const std::string& name, double initial) const {
+  return slot(v, name, v.dtype(), v.shape(), initial);
+}
+
+Variable Optimizer::slot(const Variable& v, const std::string& name, DType dtype, const Shape& shape, double initial) const {
+  StateSpec spec;
+  spec.kind = StateSpec::Kind::variable;
+  spec.name = v.name() + "/" + name_ + "/" + name;
+  spec.values = {{dtype, shape}};
+  spec.initial = Initializer::constant(initial);
+  spec.device = v.reader().state_spec(v.state()).device;
+  return Variable(&v.reader(), v.reader().declare(spec, Site()));
+}
+
+}  // namespace troupe

@@ -1,0 +1,16 @@
+#include <troupe/autodiff/optimizer.hpp>
+
+#include <troupe/autodiff/rate.hpp>
+#include <troupe/functions.hpp>
+
+namespace troupe {
+
+Expr Sgd::update(const Variable& v, const Expr& gradient) const {
+  return v.assign_sub(gradient * rate_for(v, options_.learning_rate));
+}
+
+Expr Sgd::update_rows(const Variable& v, const Expr& indices, const Expr& rows) const {
+  return v.scatter_sub(indices, rows * rate_for(v, options_.learning_rate));
+}
+
+}  // namespace troupe
