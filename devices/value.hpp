@@ -104,6 +104,17 @@ class Value {
     kind_ = Kind::none;
   }
 
+  /// The 16 bytes that hold an inline scalar.
+  const void* scalar_bits() const { return bits_; }
+  /// Becomes an inline scalar of `bytes` bytes.
+  void set_scalar(DType dtype, const void* element, std::size_t bytes) {
+    reset();
+    std::memset(bits_, 0, sizeof bits_);
+    std::memcpy(bits_, element, bytes);
+    kind_ = Kind::scalar;
+    dtype_ = dtype;
+  }
+
   /// This value as the tensor it is (none counts as an empty tensor handle).
   const Tensor& tensor() const { return *reinterpret_cast<const Tensor*>(this); }
   Tensor& tensor() { return *reinterpret_cast<Tensor*>(this); }

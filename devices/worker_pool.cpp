@@ -128,9 +128,12 @@ void Worker::sleep(bool watching) {
   wake_.wait(lock, notified);
 }
 
+/// The signal comes after the unlock, so that the sleeper does not wake into a held mutex.
 void Worker::notify() {
-  const std::lock_guard guard(mutex_);
-  notified_ = true;
+  {
+    const std::lock_guard guard(mutex_);
+    notified_ = true;
+  }
   wake_.notify_one();
 }
 

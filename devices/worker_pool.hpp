@@ -122,7 +122,7 @@ class Worker {
   std::vector<Sighting> sightings_;                 // by victim; own thread only
   unsigned tick_ = 0;
   bool brief_ = false;  // the next search is short: it comes from the watch
-  std::mutex mutex_;    // guards notified_
+  std::mutex mutex_;    // guards notified_ while this worker is parked
   std::condition_variable wake_;
   bool notified_ = false;
   std::thread thread_;

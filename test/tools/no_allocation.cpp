@@ -38,20 +38,27 @@ namespace {
 
 using namespace troupe;
 
+struct Latches {
+  std::latch* gate = nullptr;      // holds the receiver of a negative number
+  std::latch* finished = nullptr;  // counts tokens that have run out
+};
+
 class Runner : public LeanActor<long> {
  public:
-  Runner(caf::actor_config& config, std::latch*& finished) : LeanActor(config), finished_(finished) {}
+  Runner(caf::actor_config& config, Latches& latches) : LeanActor(config), latches_(latches) {}
   LeanRef<Runner> next;
 
   void receive(long& left) override {
-    if (left == 0)
-      finished_->count_down();
+    if (left < 0)
+      latches_.gate->wait();
+    else if (left == 0)
+      latches_.finished->count_down();
     else
       next->send(left - 1);
   }
 
  private:
-  std::latch*& finished_;
+  Latches& latches_;
 };
 
 /// Allocations in `rounds` of work after as many to warm up.
@@ -72,28 +79,29 @@ int main() {
     caf::actor_system_config config;
     SchedulerModule::load(config, pool);
     caf::actor_system system(config);
-    std::latch* finished = nullptr;
-    auto one = lean_spawn<Runner>(system, finished), two = lean_spawn<Runner>(system, finished);
+    Latches latches;
+    auto one = lean_spawn<Runner>(system, latches), two = lean_spawn<Runner>(system, latches);
     one->next = two;
     two->next = one;
-    const long by_messages = allocated_by([&] {
-      std::latch burst(1'000);  // from outside the pool: fills the shared depot, from which this thread then draws
-      finished = &burst;
-      for (int i = 0; i < 1'000; ++i) one->send(0);
-      burst.wait();
-      std::latch tokens(2);
-      finished = &tokens;
-      one->send(200'000);
-      two->send(200'000);
-      tokens.wait();
-    });
+    const auto run_tokens = [&](int tokens, long hops, std::latch* gate = nullptr) {
+      std::latch finished(tokens);
+      latches.finished = &finished;
+      for (int i = 0; i < tokens; ++i) one->send(hops);
+      if (gate != nullptr) gate->count_down();
+      finished.wait();
+    };
+    std::latch held(1);  // a thousand messages at once end in the shared depot, from which this thread then draws
+    latches.gate = &held;
+    one->send(-1);
+    run_tokens(1'000, 0, &held);
+    const long by_messages = allocated_by([&] { run_tokens(2, 200'000); });
     std::atomic<int> blocks{0};
     const long by_loops = allocated_by([&] {
       for (int i = 0; i < 20'000; ++i) pool.parallel_for(4, [&](int) { blocks.fetch_add(1, std::memory_order_relaxed); });
     });
     one->next = {};
     two->next = {};
-    std::printf("%d workers: %ld allocations by 402,000 messages, %ld by 20,000 loops\n", workers, by_messages, by_loops);
+    std::printf("%d workers: %ld allocations by 400,000 messages, %ld by 20,000 loops\n", workers, by_messages, by_loops);
     clean = clean && by_messages == 0 && by_loops == 0;
   }
   return clean ? 0 : 1;

@@ -1,5 +1,6 @@
-// Transcendental functions.
-#include <troupe/devices/cpu/levels/tile.hpp>
+// Transcendental functions: packets where packet.hpp has them for f32, else libm's, an element at a
+// time. Either way an element's result does not depend on where it stands.
+#include <troupe/devices/cpu/levels/packet.hpp>
 
 namespace troupe::cpu {
 namespace {
@@ -29,7 +30,35 @@ inline float pow(float x, float y) { return __builtin_powf(x, y); }
 inline double pow(double x, double y) { return __builtin_pow(x, y); }
 inline float atan2(float x, float y) { return __builtin_atan2f(x, y); }
 inline double atan2(double x, double y) { return __builtin_atan2(x, y); }
-template <class T> T sigmoid(T x) { return T(1) / (T(1) + exp(-x)); }
+inline double sigmoid(double x) { return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x)); }
+inline float sigmoid(float x) { return float(sigmoid(double(x))); }
+
+/// Packets from 0 to n, the last one whole: buffers are padded.
+template <Floats (*f)(Floats)>
+void packets(void* dst, const void* a, const void*, const void*, std::int64_t n) {
+  float* d = static_cast<float*>(dst);
+  const float* x = static_cast<const float*>(a);
+  for (std::int64_t i = 0; i < n; i += kPacket) store(d + i, f(load_floats(x + i)));
+}
+
+// Angles too large for the packets' reduction, infinities and NaN: libm, for those elements only.
+template <int quarter_turns>
+void angles(void* dst, const void* a, const void*, const void*, std::int64_t n) {
+  float* d = static_cast<float*>(dst);
+  const float* x = static_cast<const float*>(a);
+  for (std::int64_t i = 0; i < n; i += kPacket) {
+    Floats v = load_floats(x + i);
+    float in[kPacket], out[kPacket];
+    store(in, v);
+    store(out, sine<quarter_turns>(v));
+    bool small = true;
+    for (int l = 0; l < kPacket; ++l) small &= __builtin_fabsf(in[l]) <= kLargeAngle;
+    if (!small)
+      for (int l = 0; l < kPacket; ++l)
+        if (!(__builtin_fabsf(in[l]) <= kLargeAngle)) out[l] = quarter_turns ? __builtin_cosf(in[l]) : __builtin_sinf(in[l]);
+    __builtin_memcpy(d + i, out, sizeof out);
+  }
+}
 
 template <class T>
 void fill(LevelKernels& k, DType type) {
@@ -52,7 +81,7 @@ void fill(LevelKernels& k, DType type) {
   TROUPE_SET(acosh)
   TROUPE_SET(atanh)
   TROUPE_SET(erf)
-  set(ScalarOp::sigmoid, unary<T, T, cpu::sigmoid<T>>);
+  TROUPE_SET(sigmoid)
 #undef TROUPE_SET
   set(ScalarOp::pow, binary<T, T, cpu::pow>);
   set(ScalarOp::atan2, binary<T, T, cpu::atan2>);
@@ -63,6 +92,16 @@ void fill(LevelKernels& k, DType type) {
 void TROUPE_FILL(functions)(LevelKernels& k) {
   fill<float>(k, DType::f32);
   fill<double>(k, DType::f64);
+  auto set = [&](ScalarOp op, TileFunction f) { k.op[int(op)][int(DType::f32)] = f; };
+  set(ScalarOp::exp, packets<cpu::exp>);
+  set(ScalarOp::expm1, packets<cpu::expm1>);
+  set(ScalarOp::log, packets<cpu::log>);
+  set(ScalarOp::log1p, packets<cpu::log1p>);
+  set(ScalarOp::tanh, packets<cpu::tanh>);
+  set(ScalarOp::sigmoid, packets<cpu::sigmoid>);
+  set(ScalarOp::erf, packets<cpu::erf>);
+  set(ScalarOp::sin, angles<0>);
+  set(ScalarOp::cos, angles<1>);
 }
 
 }  // namespace troupe::cpu

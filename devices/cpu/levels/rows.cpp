@@ -2,35 +2,14 @@
 //
 // A row is folded into 32 lanes, lane l taking elements l, l + 32, …; the lanes are then added
 // pairwise. The order depends on the row's length alone, so every level gives the same sums.
-#include <troupe/devices/cpu/levels/tile.hpp>
+#include <troupe/devices/cpu/levels/packet.hpp>
 
 namespace troupe::cpu {
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int kBytes = 64;
-#elif defined(__AVX__)
-constexpr int kBytes = 32;
-#else
-constexpr int kBytes = 16;
-#endif
 constexpr int kLanes = 32;
-constexpr int kWide = kBytes / 8;           // doubles a register
+constexpr int kWide = kPacketBytes / 8;     // doubles a register
 constexpr int kRegisters = kLanes / kWide;  // accumulators
-
-typedef double Doubles __attribute__((vector_size(kBytes)));
-typedef float HalfFloats __attribute__((vector_size(kBytes / 2)));
-
-inline Doubles load(const double* x) {
-  Doubles v;
-  __builtin_memcpy(&v, x, sizeof v);
-  return v;
-}
-inline Doubles load(const float* x) {
-  HalfFloats v;
-  __builtin_memcpy(&v, x, sizeof v);
-  return __builtin_convertvector(v, Doubles);
-}
 
 inline double fold(double* lane) {
   for (int half = kLanes / 2; half > 0; half /= 2)
@@ -43,7 +22,7 @@ double sum(const T* x, std::int64_t n) {
   Doubles acc[kRegisters] = {};
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
-    for (int r = 0; r < kRegisters; ++r) acc[r] += load(x + i + r * kWide);
+    for (int r = 0; r < kRegisters; ++r) acc[r] += load_doubles(x + i + r * kWide);
   double lane[kLanes];
   __builtin_memcpy(lane, acc, sizeof lane);
   for (int l = 0; i + l < n; ++l) lane[l] += double(x[i + l]);
@@ -85,13 +64,21 @@ void add_rows(double* acc, const T* x, std::int64_t rows, std::int64_t stride, s
 }
 
 double exp_sum(float* out, const float* x, float shift, std::int64_t n) {
-  double total = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    float e = __builtin_expf(x[i] - shift);
-    if (out) out[i] = e;
-    total += double(e);
+  double lane[kLanes] = {};
+  float e[kLanes];
+  for (std::int64_t i = 0; i < n; i += kLanes) {
+    int count = n - i < kLanes ? static_cast<int>(n - i) : kLanes;
+    const float* from = x + i;
+    float padded[kLanes];
+    if (count < kLanes) {
+      for (int l = 0; l < kLanes; ++l) padded[l] = l < count ? x[i + l] : -__builtin_inff();
+      from = padded;
+    }
+    for (int l = 0; l < kLanes; l += kPacket) store(e + l, exp(load_floats(from + l) - shift));
+    for (int l = 0; l < count; ++l) lane[l] += double(e[l]);
+    if (out) __builtin_memcpy(out + i, e, static_cast<std::size_t>(count) * sizeof(float));
   }
-  return total;
+  return fold(lane);
 }
 
 void shift_scale(float* out, const float* x, float shift, float scale, std::int64_t n) {

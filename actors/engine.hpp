@@ -1,0 +1,137 @@
+// The engine: runs graphs as troupes of actors on this machine's devices.
+//
+//   Engine engine;
+//   Function step = engine.compile(graph, {x, y}, {loss, train});
+//   std::vector<Tensor> out = step({tx, ty});          // feeds in, fetches out, in the given order
+//   Tensor w = engine.get("layer1/w");
+//
+// Ownership: the engine owns threads, devices and state; functions and runs must not outlive it.
+// Threads: compile, run, start, get and set from any thread; several runs may be in flight.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <troupe/ops/graph.hpp>
+#include <troupe/ops/variable.hpp>
+
+namespace troupe {
+
+/// Where a ready operation's kernel runs. It changes speed, never results.
+enum class Granularity : std::uint8_t {
+  automatic,  // inline; kernels measured as heavy go to other workers when several are ready
+  partition,  // always inline in the partition's turn
+  op,         // each op's kernel in an actor of its own
+};
+
+struct EngineOptions {
+  int workers = 0;  // threads; 0: one a core
+  Granularity granularity = Granularity::automatic;
+  std::uint64_t seed = 0;  // of random draws
+  bool optimize = true;    // run the passes; pruning and state order always run
+  /// No threads: runs advance only while somebody waits for them or calls `step`; the order is drawn
+  /// from the seed and time is virtual. For tests.
+  bool deterministic = false;
+  /// Where unconstrained nodes go; empty: `cpu:0`. Devices are made on first use: `cpu:0`, `sim:N`.
+  std::string default_device;
+  std::uint64_t sim_memory_limit = 0;  // bytes of each simulated device, 0: none
+};
+
+struct RunOptions {
+  /// Keys random draws; -1: counts up with every run of this engine. Save it with a checkpoint.
+  std::int64_t step = -1;
+  std::chrono::nanoseconds timeout{0};  // 0: none
+};
+
+struct CompileOptions {
+  bool optimize = true;
+  std::vector<std::string> skip_passes;  // by name, for tests and for finding the culprit
+};
+
+class Run;
+class EngineImpl;
+
+/// A run in flight. Dropping the handle lets the run finish by itself.
+class RunHandle {
+ public:
+  RunHandle();
+  RunHandle(EngineImpl& engine, Ref<Run> run);
+  RunHandle(RunHandle&&) noexcept;
+  RunHandle& operator=(RunHandle&&) noexcept;
+  ~RunHandle();
+
+  /// Blocks until the run has ended; its status.
+  Status wait();
+  bool is_done() const;
+  /// The fetched tensors; throws the run's error. Call once.
+  std::vector<Tensor> get();
+  /// Answers the waiter at once; kernels that have started finish, their results are dropped.
+  void cancel();
+
+ private:
+  EngineImpl* engine_ = nullptr;
+  Ref<Run> run_;
+};
+
+class Compiled;
+
+/// A graph compiled for certain feeds and fetches. A value; copies share the plan.
+class Function {
+ public:
+  Function() = default;
+  explicit Function(std::shared_ptr<Compiled> compiled) : compiled_(std::move(compiled)) {}
+  /// Throws invalid_argument if a feed's number, dtype or shape is wrong, and the run's error.
+  std::vector<Tensor> operator()(std::vector<Tensor> feeds, const RunOptions& options = {}) const;
+  RunHandle start(std::vector<Tensor> feeds, const RunOptions& options = {}) const;
+  /// The optimised program, one node a line, and what each pass did.
+  std::string explain() const;
+
+ private:
+  std::shared_ptr<Compiled> compiled_;
+};
+
+/// What a caller feeds: an expression of the graph and its value.
+using Feeds = std::vector<std::pair<Expr, Tensor>>;
+
+class Engine {
+ public:
+  explicit Engine(EngineOptions options = {});
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Throws invalid_argument for feeds or fetches of another graph, or inputs that are not fed.
+  Function compile(const Graph& graph, const std::vector<Expr>& feeds, const std::vector<Expr>& fetches,
+                   const CompileOptions& options = {});
+  /// Compiles, or takes the plan from a bounded cache, and runs.
+  std::vector<Tensor> run(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches,
+                          const RunOptions& options = {});
+  RunHandle start(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches, const RunOptions& options = {});
+
+  /// A variable's value, on the host. Throws not_found if no run or declaration made it.
+  Tensor get(const std::string& variable);
+  Tensor get(const Variable& variable);
+  /// Throws invalid_argument if dtype or shape differ.
+  void set(const std::string& variable, Tensor value);
+  void set(const Variable& variable, Tensor value);
+  std::vector<std::string> variables() const;
+
+  std::uint64_t step() const;
+  void set_step(std::uint64_t step);
+  int workers() const;
+
+  /// Deterministic engines: takes one step of one actor; false if nothing is pending.
+  bool take_step();
+  /// Deterministic engines: moves the virtual clock; deadlines that pass are due.
+  void advance_time(std::chrono::nanoseconds by);
+
+
+ private:
+  std::unique_ptr<EngineImpl> impl_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,41 @@
+#include <troupe/actors/partition_actor.hpp>
+
+namespace troupe {
+
+class PartitionActor::OpActor final : public LeanActor<Firing*> {
+ public:
+  using LeanActor::LeanActor;
+  const char* name() const override { return "op"; }
+
+ protected:
+  void receive(Firing*& firing) override { firing->partition->run_elsewhere(*firing); }
+};
+
+PartitionActor::PartitionActor(caf::actor_config& config, std::shared_ptr<const Plan> plan, std::int32_t index,
+                               Granularity granularity, WorkerPool& pool, PlanTroupe& troupe,
+                               std::function<void(Run&)> on_failure)
+    : LeanActor(config), pool_(pool), troupe_(troupe), on_failure_(std::move(on_failure)), granularity_(granularity),
+      partition_(std::move(plan), index, granularity, pool.size(), *this) {}
+
+PartitionActor::~PartitionActor() = default;
+
+void PartitionActor::post(std::int32_t partition, PartitionMessage message) {
+  troupe_.partitions[static_cast<std::size_t>(partition)]->send(std::move(message));
+}
+
+void PartitionActor::hand_over(Firing& firing) {
+  if (granularity_ != Granularity::op) {
+    pool_.submit_elsewhere({[](void* object, Worker&) {
+                              auto& f = *static_cast<Firing*>(object);
+                              f.partition->run_elsewhere(f);
+                            },
+                            &firing});
+    return;
+  }
+  auto node = static_cast<std::size_t>(firing.node);
+  if (op_actors_.size() <= node) op_actors_.resize(node + 1);
+  if (!op_actors_[node]) op_actors_[node] = lean_spawn<OpActor>(home_system());
+  op_actors_[node]->send(&firing);
+}
+
+}  // namespace troupe

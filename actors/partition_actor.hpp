@@ -1,0 +1,50 @@
+// The actor that drives a partition: a lean actor whose turn drains its inbox, then fires up to a
+// thousand nodes, then yields.
+#pragma once
+
+#include <troupe/actors/lean_actor.hpp>
+#include <troupe/actors/partition.hpp>
+
+namespace troupe {
+
+class PartitionActor;
+
+/// The actors of one plan, and what they share.
+struct PlanTroupe {
+  std::shared_ptr<const Plan> plan;
+  std::vector<LeanRef<PartitionActor>> partitions;
+};
+
+class PartitionActor final : public LeanActor<PartitionMessage>, private PartitionDriver {
+ public:
+  /// `on_failure` tells the engine that a run has failed; called from the partition's turn.
+  PartitionActor(caf::actor_config& config, std::shared_ptr<const Plan> plan, std::int32_t index, Granularity granularity,
+                 WorkerPool& pool, PlanTroupe& troupe, std::function<void(Run&)> on_failure);
+
+  ~PartitionActor() override;
+
+  const char* name() const override { return "partition"; }
+
+ protected:
+  void receive(PartitionMessage& message) override { partition_.receive(message); }
+  bool continue_turn() override { return partition_.turn(kFirings); }
+
+ private:
+  static constexpr int kFirings = 1000;  // about 10 µs of tiny kernels; a yield costs 0.1
+
+  void post_self(PartitionMessage message) override { send(std::move(message)); }
+  void post(std::int32_t partition, PartitionMessage message) override;
+  void hand_over(Firing& firing) override;
+  void run_failed(Run& run) override { on_failure_(run); }
+
+  WorkerPool& pool_;
+  PlanTroupe& troupe_;
+  std::function<void(Run&)> on_failure_;
+  const Granularity granularity_;
+  /// With granularity `op`: each op's kernel in an actor of its own, made at its first firing.
+  class OpActor;
+  std::vector<LeanRef<OpActor>> op_actors_;
+  Partition partition_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,64 @@
+#include <troupe/actors/pipeline.hpp>
+
+#include <algorithm>
+#include <chrono>
+
+#include <fmt/format.h>
+
+namespace troupe {
+namespace {
+
+constexpr Pass kPasses[] = {
+    {"order_state", "first: it reads the program order off the ids, which later passes no longer keep", order_state, true},
+    {"fold_constants", "before simplify, which looks for constants", fold_constants},
+    {"simplify", "before merge_common: fewer forms of one value", simplify},
+    {"merge_common", "before fusion, which hides what nodes have in common", merge_common},
+    {"fuse_pointwise", "last: everything else looks at single ops", fuse_pointwise},
+};
+
+void verify(const Program& p, const char* pass) {
+  auto check = [&](bool holds, std::int32_t id, const char* what) {
+    if (!holds) throw Error(Code::internal, fmt::format("pass {} left a program where {} of node {}", pass, what, id));
+  };
+  for (std::int32_t id = 0; id < p.graph.size(); ++id) {
+    const Node& n = p.graph.node(id);
+    for (Edge e : n.inputs) {
+      check(e.node >= 0 && e.node < id, id, "an input does not precede its user: input");
+      check(e.output < static_cast<std::int32_t>(p.graph.node(e.node).outputs.size()), id, "an input names no output: input");
+    }
+    for (std::int32_t c : n.controls) check(c >= 0 && c < id, id, "a control edge does not precede its user: control edge");
+  }
+  for (Edge e : p.fetches) check(e.node >= 0 && e.node < p.graph.size(), e.node, "a fetch is missing: fetch");
+}
+
+}  // namespace
+
+std::span<const Pass> passes() { return kPasses; }
+
+Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches, bool all_passes,
+                 const std::vector<std::string>& skip, std::vector<PassReport>* reports) {
+  using Clock = std::chrono::steady_clock;
+  auto report = [&](const char* name, std::int32_t before, std::int32_t after, Clock::time_point start) {
+    if (reports) reports->push_back({name, before, after, std::chrono::duration<double>(Clock::now() - start).count()});
+  };
+  auto start = Clock::now();
+  Program program = prune(graph, feeds, fetches);
+  report("prune", graph.size(), program.graph.size(), start);
+  for (const Pass& pass : kPasses) {
+    bool skipped = !all_passes || std::find(skip.begin(), skip.end(), pass.name) != skip.end();
+    if (skipped && !pass.is_required) continue;
+    start = Clock::now();
+    std::int32_t before = program.graph.size();
+    program = pass.run(program);
+    verify(program, pass.name);
+    report(pass.name, before, program.graph.size(), start);
+  }
+  // What folding and merging left without users goes.
+  start = Clock::now();
+  std::int32_t before = program.graph.size();
+  program = prune(program.graph, program.feeds, program.fetches);
+  report("prune", before, program.graph.size(), start);
+  return program;
+}
+
+}  // namespace troupe

@@ -1,0 +1,70 @@
+// Runs: what one run changes that is common to its partitions: its feeds, its fetches, its outcome.
+//
+// Threads: partitions on any worker, and the caller. Protocol: every partition takes part once and
+// leaves once it has drained; the first error, or the last partition to leave, settles the outcome;
+// the caller is answered when it is settled, which for an error is before the partitions drain.
+// Invariants: 1. the outcome is settled once (`outcome_` goes open → settling → settled, by
+// compare-and-swap); 2. each fetch is written by one partition, before that partition leaves;
+// 3. a run is destroyed when its partitions, its handle and its handed-over kernels let go.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <troupe/actors/plan.hpp>
+
+namespace troupe {
+
+class Run final : public Counted {
+ public:
+  Run(std::uint64_t id, std::uint64_t step, std::uint64_t seed, std::shared_ptr<const Plan> plan, std::vector<Tensor> feeds)
+      : plan_(std::move(plan)), feeds_(std::move(feeds)), fetches_(static_cast<std::size_t>(plan_->fetches)),
+        entered_(plan_->partitions.size()), partitions_left_(static_cast<int>(plan_->partitions.size())) {
+    info_.id = id;
+    info_.step = step;
+    info_.seed = seed;
+  }
+
+  /// Called once, when the last partition has left; nothing touches the run afterwards but its handle.
+  std::function<void(Run&)> on_drained;
+
+  const Plan& plan() const { return *plan_; }
+  const RunInfo& info() const { return info_; }
+  const std::vector<Tensor>& feeds() const { return feeds_; }
+  void set_fetch(std::int32_t i, Value value) { fetches_[static_cast<std::size_t>(i)] = std::move(value.tensor()); }
+
+  /// True the first time partition i asks; asked by that partition alone.
+  bool enter(std::int32_t i) { return !std::exchange(entered_[static_cast<std::size_t>(i)], 1); }
+
+  /// The run has failed or was cancelled: firings that have not started skip their kernels.
+  bool is_poisoned() const { return info_.cancelled.load(std::memory_order_acquire); }
+  /// Settles the outcome as an error; false if it was settled before. The first to come wins.
+  bool fail(Status status);
+  /// A partition has drained. The last one settles the outcome as a success.
+  void leave();
+
+  bool is_settled() const { return outcome_.load(std::memory_order_acquire) == kSettled; }
+  /// Spins briefly, then sleeps until the outcome is settled.
+  void wait() const;
+  const Status& status() const { return status_; }
+  /// After a success, once.
+  std::vector<Tensor> take_fetches() { return std::move(fetches_); }
+
+ private:
+  enum Outcome : std::uint32_t { kOpen, kSettling, kSettled };
+
+  bool settle(Status status);
+
+  std::shared_ptr<const Plan> plan_;
+  RunInfo info_;  // cancelled: publishes nothing but itself; the status is published by outcome_
+  std::vector<Tensor> feeds_;
+  std::vector<Tensor> fetches_;
+  std::vector<char> entered_;  // entry i belongs to partition i
+  Status status_;
+  std::atomic<std::uint32_t> outcome_{kOpen};  // publishes status_ and fetches_
+  std::atomic<int> partitions_left_;           // publishes each partition's fetches to the last to leave
+};
+
+}  // namespace troupe

@@ -1,0 +1,195 @@
+// Approximations of f32 functions on packets: exp, expm1, log, log1p, tanh, sigmoid, erf, sin, cos.
+//
+// A packet is what one register of the level holds. Only correctly rounded operations are used and
+// none is contracted, so every level computes the same bits. Written after Cephes (exp), musl's libm
+// (log, log1p, sin, cos: Sun's FDLIBM, the permissive notice of 1993) and N. Juffa's erf.
+// Errors against double, over all of f32's range: at most 2 units in the last place (tests).
+#pragma once
+
+#include <troupe/devices/cpu/levels/tile.hpp>
+
+namespace troupe::cpu {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kPacketBytes = 64;
+#elif defined(__AVX__)
+constexpr int kPacketBytes = 32;
+#else
+constexpr int kPacketBytes = 16;
+#endif
+constexpr int kPacket = kPacketBytes / 4;
+
+typedef float Floats __attribute__((vector_size(kPacketBytes)));
+typedef std::int32_t Ints __attribute__((vector_size(kPacketBytes)));
+typedef double Doubles __attribute__((vector_size(kPacketBytes)));
+typedef std::int64_t Longs __attribute__((vector_size(kPacketBytes)));
+typedef float HalfFloats __attribute__((vector_size(kPacketBytes / 2)));
+
+inline Floats load_floats(const float* x) {
+  Floats v;
+  __builtin_memcpy(&v, x, sizeof v);
+  return v;
+}
+inline void store(float* to, Floats v) { __builtin_memcpy(to, &v, sizeof v); }
+inline Doubles load_doubles(const double* x) {
+  Doubles v;
+  __builtin_memcpy(&v, x, sizeof v);
+  return v;
+}
+inline Doubles load_doubles(const float* x) {
+  HalfFloats v;
+  __builtin_memcpy(&v, x, sizeof v);
+  return __builtin_convertvector(v, Doubles);
+}
+inline Floats all(float x) { return Floats{} + x; }
+inline Ints bits_of(Floats x) { return reinterpret_cast<Ints>(x); }
+inline Floats from_bits(Ints x) { return reinterpret_cast<Floats>(x); }
+inline Floats magnitude_of(Floats x) { return from_bits(bits_of(x) & 0x7FFFFFFF); }
+inline Floats with_sign_of(Floats x, Floats sign) {
+  return from_bits((bits_of(x) & 0x7FFFFFFF) | (bits_of(sign) & ~0x7FFFFFFF));
+}
+/// 2^n for n in [-126, 127].
+inline Floats power_of_two(Ints n) { return from_bits((n + 127) << 23); }
+
+/// x = n ln 2 + r with |r| <= ln 2 / 2, for |x| < 2^20; exp(r) - 1 = r + r^2 p(r).
+struct Reduced {
+  Ints n;
+  Floats r, tail;  // tail = r^2 p(r)
+};
+inline Reduced reduced(Floats x) {
+  Floats shifted = x * 1.44269504088896341f + 12582912.f;  // the sum's low bits are round(x / ln 2)
+  Floats n = shifted - 12582912.f;
+  Floats r = x - n * 0.693359375f - n * -2.12194440e-4f;
+  Floats rr = r * r;
+  // Estrin's order: a lone scalar waits for the longest chain.
+  Floats p = (r * 1.6666665459e-1f + 5.0000001201e-1f) +
+             rr * ((r * 8.3334519073e-3f + 4.1665795894e-2f) + rr * (r * 1.9875691500e-4f + 1.3981999507e-3f));
+  return {bits_of(shifted) - 0x4B400000, r, p * rr};
+}
+
+inline Floats exp(Floats x) {
+  Floats inside = x > 89.f ? all(89.f) : x;
+  inside = inside < -104.f ? all(-104.f) : inside;
+  Reduced e = reduced(inside);
+  // 2^n in two steps, since n reaches -150 (subnormal results) and 128.
+  Ints half = e.n >> 1;
+  return (e.tail + e.r + 1.f) * power_of_two(half) * power_of_two(e.n - half);
+}
+
+inline Floats expm1(Floats x) {
+  Floats inside = x > 89.f ? all(89.f) : x;
+  inside = inside < -20.f ? all(-20.f) : inside;
+  Reduced e = reduced(inside);
+  // 2 (2^(n-1) (exp(r) - 1) + 2^(n-1) - 1/2): n reaches 128.
+  Floats scale = power_of_two(e.n - 1);
+  Floats y = 2.f * (scale * (e.tail + e.r) + (scale - 0.5f));
+  return magnitude_of(x) < 3e-8f ? x : y;
+}
+
+// log(m) + k ln 2 + c, for m = 1 + f in [sqrt(1/2), sqrt(2)).
+inline Floats log_of_parts(Floats f, Floats k, Floats c) {
+  Floats s = f / (f + 2.f), z = s * s, w = z * z;
+  Floats r = z * (w * 0.2849878728389740f + 0.6666666269302368f) + w * (w * 0.2427907735109329f + 0.4000097215175629f);
+  Floats half_square = 0.5f * f * f;
+  return s * (half_square + r) + (k * 9.0580006145e-06f + c) - half_square + f + k * 6.9313812256e-01f;
+}
+
+struct Split {
+  Floats m;  // in [sqrt(1/2), sqrt(2))
+  Ints k;
+};
+// x > 0 and normal, = m 2^k.
+inline Split split(Floats x) {
+  Ints b = bits_of(x) + (0x3F800000 - 0x3F3504F3);
+  return {from_bits((b & 0x007FFFFF) + 0x3F3504F3), (b >> 23) - 127};
+}
+inline Floats log_limits(Floats x, Floats y) {  // of what log was taken, and the result in between
+  y = x == __builtin_inff() ? x : y;
+  y = x == 0.f ? all(-__builtin_inff()) : y;
+  return x >= 0.f ? y : all(__builtin_nanf(""));
+}
+
+inline Floats log(Floats x) {
+  Ints tiny = x < 1.17549435e-38f;
+  Split s = split(tiny ? x * 8388608.f : x);
+  Ints k = s.k - (tiny & 23);
+  return log_limits(x, log_of_parts(s.m - 1.f, __builtin_convertvector(k, Floats), Floats{}));
+}
+
+inline Floats log1p(Floats x) {
+  Floats u = x + 1.f;
+  Split s = split(u);
+  // What rounding x + 1 lost, relative to u.
+  Floats lost = (s.k >= 2 ? 1.f - (u - x) : x - (u - 1.f)) / u;
+  lost = s.k < 25 ? lost : Floats{};
+  Ints near_one = s.k == 0;
+  Floats y = log_of_parts(near_one ? x : s.m - 1.f, __builtin_convertvector(s.k, Floats), near_one ? Floats{} : lost);
+  y = log_limits(u, y);
+  return magnitude_of(x) < 3e-8f ? x : y;
+}
+
+inline Floats tanh(Floats x) {
+  Floats a = magnitude_of(x);
+  a = a > 10.f ? all(10.f) : a;
+  Reduced r = reduced(a + a);
+  Floats scale = power_of_two(r.n), e = scale * (r.tail + r.r) + (scale - 1.f);  // exp(2a) - 1
+  return with_sign_of(e / (e + 2.f), x);
+}
+
+inline Floats sigmoid(Floats x) {
+  Floats e = exp(-magnitude_of(x));
+  return (x < 0.f ? e : all(1.f)) / (e + 1.f);
+}
+
+inline Floats erf(Floats x) {
+  Floats t = magnitude_of(x), s = x * x;
+  t = t > 10.f ? all(10.f) : t;
+  Floats u = t * t;
+  Floats far = t * -1.72853470e-5f + 3.83197126e-4f;
+  far = far * u + (t * -3.88396438e-3f + 2.42546219e-2f);
+  far = far * t + -1.06777877e-1f;
+  far = far * t + -6.34846687e-1f;
+  far = far * t + -1.28717512e-1f;
+  far = far * t - t;
+  far = with_sign_of(1.f - exp(far), x);
+  Floats near = s * -5.96761703e-4f + 4.99119423e-3f;
+  near = near * s + -2.67681349e-2f;
+  near = near * s + 1.12819925e-1f;
+  near = near * s + -3.76125336e-1f;
+  near = near * s + 1.28379166e-1f;
+  near = near * x + x;
+  return t > 0.927734375f ? far : near;
+}
+
+// ---- sin and cos, in double: the reduction by pi/2 is then exact enough up to kLargeAngle.
+constexpr float kLargeAngle = 1e6f;
+
+template <int quarter_turns>
+inline Doubles sine(Doubles x) {
+  Doubles shifted = x * 0.63661977236758138 + 6755399441055744.0;
+  Doubles n = shifted - 6755399441055744.0;
+  Doubles y = x - n * 1.57079631090164184570 - n * 1.58932547735281966916e-8;
+  Longs quadrant = reinterpret_cast<Longs>(shifted) + quarter_turns;
+  Doubles z = y * y, w = z * z;
+  Doubles sin_y = y + z * y * (z * 0x111110896efbb2.0p-59 - 0x15555554cbac77.0p-55) +
+                  z * y * w * (z * 0x16cd878c3b46a7.0p-71 - 0x1a00f9e2cae774.0p-65);
+  Doubles cos_y = 1.0 - z * 0.499999997251031003120 + w * 0x155553e1053a42.0p-57 +
+                  w * z * (z * 0x199342e0ee5069.0p-68 - 0x16c087e80f1e27.0p-62);
+  Doubles r = (quadrant & 1) != 0 ? cos_y : sin_y;
+  return (quadrant & 2) != 0 ? -r : r;
+}
+
+template <int quarter_turns>
+inline Floats sine(Floats x) {
+  HalfFloats half[2];
+  __builtin_memcpy(half, &x, sizeof x);
+  for (HalfFloats& h : half)
+    h = __builtin_convertvector(sine<quarter_turns>(__builtin_convertvector(h, Doubles)), HalfFloats);
+  Floats y;
+  __builtin_memcpy(&y, half, sizeof y);
+  return y;
+}
+
+}  // namespace
+}  // namespace troupe::cpu

@@ -1,0 +1,317 @@
+#include <troupe/actors/engine.hpp>
+
+#include <thread>
+
+#include <boost/test/unit_test.hpp>
+#include <boost/test/data/test_case.hpp>
+
+#include <troupe/functions.hpp>
+
+using namespace troupe;
+using namespace std::chrono_literals;
+
+namespace {
+
+float item(const std::vector<Tensor>& out, int i = 0) { return out[static_cast<std::size_t>(i)].item<float>(); }
+
+// The ways to run that must not change a result.
+struct Setting {
+  int workers;
+  Granularity granularity;
+  bool deterministic;
+};
+std::ostream& operator<<(std::ostream& out, const Setting& s) {
+  return out << s.workers << " workers, granularity " << int(s.granularity) << (s.deterministic ? ", deterministic" : "");
+}
+const std::vector<Setting> kSettings{{1, Granularity::partition, false}, {2, Granularity::partition, false},
+                                     {2, Granularity::automatic, false}, {2, Granularity::op, false},
+                                     {1, Granularity::op, true},         {1, Granularity::automatic, true}};
+
+EngineOptions options_of(const Setting& s) {
+  EngineOptions o;
+  o.workers = s.workers;
+  o.granularity = s.granularity;
+  o.deterministic = s.deterministic;
+  return o;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(engine_test)
+
+BOOST_DATA_TEST_CASE(a_line, boost::unit_test::data::make(kSettings), setting) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{});
+  Expr y = x * 2.0 + 1.0;
+  Engine engine(options_of(setting));
+  Function f = engine.compile(g, {x}, {y});
+  for (int i = 0; i < 100; ++i) BOOST_TEST(item(f({Tensor::scalar(float(i))})) == 2.f * float(i) + 1);
+}
+
+BOOST_DATA_TEST_CASE(a_random_tree_of_sums, boost::unit_test::data::make(kSettings), setting) {
+  // 4096 copies of one are added in a random binary tree.
+  Graph g;
+  Expr one = g.input("one", DType::f32, Shape{});
+  std::vector<Expr> open(4096, one);
+  std::uint64_t state = 42;
+  while (open.size() > 1) {
+    auto draw = [&] {
+      state = state * 6364136223846793005ull + 1442695040888963407ull;
+      return static_cast<std::size_t>(state >> 33) % open.size();
+    };
+    std::size_t i = draw();
+    Expr a = open[i];
+    open.erase(open.begin() + static_cast<std::ptrdiff_t>(i));
+    std::size_t j = draw();
+    open[j] = open[j] + a;
+  }
+  Engine engine(options_of(setting));
+  CompileOptions plain;
+  plain.optimize = false;
+  BOOST_TEST(item(engine.compile(g, {one}, {open[0]}, plain)({Tensor::scalar(1.f)})) == 4096.f);
+}
+
+BOOST_DATA_TEST_CASE(a_value_added_to_itself_ten_times, boost::unit_test::data::make(kSettings), setting) {
+  Graph g;
+  Expr v = g.input("v", DType::f32, Shape{});
+  Expr x = v;
+  for (int i = 0; i < 10; ++i) x = x + x;
+  Engine engine(options_of(setting));
+  BOOST_TEST(item(engine.run(g, {{v, Tensor::scalar(1.f)}}, {x})) == 1024.f);
+}
+
+BOOST_AUTO_TEST_CASE(any_edge_can_be_fed_and_fetched) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{});
+  Expr mid = x + 1.0;
+  Expr y = mid * 10.0;
+  Engine engine;
+  auto out = engine.run(g, {{x, Tensor::scalar(1.f)}}, {x, mid, y, mid});
+  BOOST_TEST(item(out, 0) == 1.f);
+  BOOST_TEST(item(out, 1) == 2.f);
+  BOOST_TEST(item(out, 2) == 20.f);
+  BOOST_TEST(item(out, 3) == 2.f);
+  BOOST_TEST(item(engine.run(g, {{mid, Tensor::scalar(5.f)}}, {y})) == 50.f);  // x is not needed then
+}
+
+BOOST_AUTO_TEST_CASE(what_is_missing_or_wrong_is_named) {
+  Graph g, other;
+  Expr x = g.input("x", DType::f32, Shape{2});
+  Expr y = x + 1.0;
+  Engine engine;
+  auto says = [](const char* part) { return [part](const Error& e) { return std::string(e.what()).find(part) != std::string::npos; }; };
+  BOOST_CHECK_EXCEPTION(engine.compile(g, {}, {y}), Error, says("'x'"));
+  BOOST_CHECK_EXCEPTION(engine.compile(other, {}, {y}), Error, says("fetch 0"));
+  Function f = engine.compile(g, {x}, {y});
+  BOOST_CHECK_EXCEPTION(f({}), Error, says("takes 1 feeds, not 0"));
+  BOOST_CHECK_EXCEPTION(f({Tensor::scalar(1.f)}), Error, says("feed 'x' must be f32[2], not f32[]"));
+  BOOST_CHECK_EXCEPTION(f({Tensor::of<double>({1, 2})}), Error, says("f64[2]"));
+  BOOST_CHECK_EXCEPTION(engine.get("nobody"), Error, says("nobody"));
+}
+
+BOOST_DATA_TEST_CASE(effects_happen_in_program_order, boost::unit_test::data::make(kSettings), setting) {
+  Graph g;
+  Variable a = g.variable("a", Tensor::scalar(1.f)), b = g.variable("b", Tensor::scalar(0.f));
+  Expr before = a.read();
+  Expr a1 = a.assign_add(10.0);
+  Expr middle = a.read();
+  Expr b1 = b.assign(middle * 2.0);
+  Expr a2 = a.assign(b.read() + 100.0);
+  Engine engine(options_of(setting));
+  auto out = engine.run(g, {}, {before, a1, middle, b1, a2});
+  BOOST_TEST(item(out, 0) == 1.f);
+  BOOST_TEST(item(out, 1) == 11.f);
+  BOOST_TEST(item(out, 2) == 11.f);
+  BOOST_TEST(item(out, 3) == 22.f);
+  BOOST_TEST(item(out, 4) == 122.f);
+  BOOST_TEST(engine.get(a).item<float>() == 122.f);
+  // Only what is fetched runs; order never makes something run.
+  BOOST_TEST(item(engine.run(g, {}, {middle})) == 122.f);
+}
+
+BOOST_DATA_TEST_CASE(updates_of_overlapping_runs_are_atomic, boost::unit_test::data::make(kSettings), setting) {
+  Graph g;
+  Variable counter = g.variable("counter", Tensor::of<std::int64_t>({0, 0, 0}));
+  Expr delta = g.input("delta", DType::i64, Shape{3});
+  Expr up = counter.assign_add(delta);
+  Engine engine(options_of(setting));
+  Function f = engine.compile(g, {delta}, {up});
+  std::vector<RunHandle> runs;
+  for (int i = 0; i < 200; ++i) runs.push_back(f.start({Tensor::of<std::int64_t>({1, 2, 3})}));
+  for (RunHandle& r : runs) r.get();
+  BOOST_TEST(engine.get(counter).to_vector<std::int64_t>() == (std::vector<std::int64_t>{200, 400, 600}));
+}
+
+BOOST_DATA_TEST_CASE(a_failing_kernel_fails_its_run_and_no_other, boost::unit_test::data::make(kSettings), setting) {
+  Graph g;
+  Expr table = g.input("table", DType::f32, Shape{kAny});
+  Expr index = g.input("index", DType::i64, Shape{kAny});
+  unsigned line = __LINE__ + 1;
+  Expr y = sum(gather(table, index) * 2.0);
+  Engine engine(options_of(setting));
+  Function f = engine.compile(g, {table, index}, {y});
+  Tensor t = Tensor::of<float>({1, 2, 3});
+  for (int i = 0; i < 3; ++i) {
+    BOOST_CHECK_EXCEPTION(f({t, Tensor::of<std::int64_t>({0, 7})}), Error, [&](const Error& e) {
+      std::string text = e.what();
+      BOOST_TEST_MESSAGE(text);
+      return e.code() == Code::out_of_range && text.find("Gather") != std::string::npos && text.find("7") != std::string::npos &&
+             text.find("engine_test.cpp:" + std::to_string(line)) != std::string::npos;
+    });
+    BOOST_TEST(item(f({t, Tensor::of<std::int64_t>({0, 2})})) == 8.f);
+  }
+}
+
+BOOST_DATA_TEST_CASE(a_queue_couples_two_runs, boost::unit_test::data::make(kSettings), setting) {
+  Graph g;
+  Queue q = g.fifo_queue("q", {{DType::f32, Shape{}}}, 2);
+  Expr x = g.input("x", DType::f32, Shape{});
+  Expr in = q.enqueue({x});
+  Expr out = q.dequeue()[0];
+  Engine engine(options_of(setting));
+  Function put = engine.compile(g, {x}, {in});
+  Function take = engine.compile(g, {}, {out});
+  // Six elements through a queue of two: producers wait for consumers, and order holds.
+  std::vector<RunHandle> producers, consumers;
+  for (int i = 0; i < 6; ++i) producers.push_back(put.start({Tensor::scalar(float(i))}));
+  BOOST_TEST(!producers.back().is_done());
+  std::vector<float> seen;
+  for (int i = 0; i < 6; ++i) seen.push_back(item(take({})));
+  for (RunHandle& p : producers) p.get();
+  std::sort(seen.begin(), seen.end());
+  BOOST_TEST(seen == (std::vector<float>{0, 1, 2, 3, 4, 5}));
+}
+
+BOOST_DATA_TEST_CASE(cancel_answers_at_once_and_the_engine_goes_on, boost::unit_test::data::make(kSettings), setting) {
+  Graph g;
+  Queue q = g.fifo_queue("empty", {{DType::f32, Shape{}}}, 2);
+  Expr out = q.dequeue()[0] + 1.0;
+  Expr x = g.input("x", DType::f32, Shape{});
+  Expr in = q.enqueue({x});
+  Engine engine(options_of(setting));
+  Function take = engine.compile(g, {}, {out});
+  RunHandle run = take.start({});
+  run.cancel();
+  Status status = run.wait();
+  BOOST_TEST((status.code() == Code::cancelled));
+  // The cancelled dequeue is gone: the next element goes to the next run.
+  engine.run(g, {{x, Tensor::scalar(4.f)}}, {in});
+  BOOST_TEST(item(take({})) == 5.f);
+}
+
+BOOST_AUTO_TEST_CASE(a_timeout_ends_a_run_on_the_virtual_clock) {
+  EngineOptions o;
+  o.deterministic = true;
+  Graph g;
+  Queue q = g.fifo_queue("empty", {{DType::f32, Shape{}}}, 2);
+  Expr out = q.dequeue()[0];
+  Expr x = g.input("x", DType::f32, Shape{});
+  Expr in = q.enqueue({x});
+  Engine engine(o);
+  Function take = engine.compile(g, {}, {out});
+  RunOptions soon;
+  soon.timeout = 100ms;
+  RunHandle run = take.start({}, soon);
+  while (engine.take_step()) {}
+  engine.advance_time(99ms);
+  while (engine.take_step()) {}
+  BOOST_TEST(!run.is_done());
+  engine.advance_time(1ms);
+  while (engine.take_step()) {}
+  BOOST_REQUIRE(run.is_done());
+  BOOST_TEST((run.wait().code() == Code::deadline_exceeded));
+  engine.run(g, {{x, Tensor::scalar(4.f)}}, {in});
+  BOOST_TEST(item(take({})) == 4.f);
+}
+
+BOOST_AUTO_TEST_CASE(a_timeout_on_the_real_clock) {
+  Graph g;
+  Queue q = g.fifo_queue("empty", {{DType::f32, Shape{}}}, 2);
+  Engine engine;
+  Function take = engine.compile(g, {}, {q.dequeue()[0]});
+  RunOptions soon;
+  soon.timeout = 20ms;
+  BOOST_CHECK_EXCEPTION(take({}, soon), Error, [](const Error& e) { return e.code() == Code::deadline_exceeded; });
+}
+
+BOOST_AUTO_TEST_CASE(an_engine_ends_with_runs_in_flight) {
+  for (int i = 0; i < 20; ++i) {
+    Graph g;
+    Queue q = g.fifo_queue("empty", {{DType::f32, Shape{}}}, 2);
+    Expr out = q.dequeue()[0];
+    std::optional<Function> survivor;
+    {
+      Engine engine;
+      survivor = engine.compile(g, {}, {out});
+      for (int k = 0; k < 5; ++k) survivor->start({});
+    }
+    BOOST_CHECK_THROW(survivor->start({}), Error);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(several_threads_share_one_engine) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{});
+  Expr y = square(x) + 1.0;
+  Engine engine;
+  Function f = engine.compile(g, {x}, {y});
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 200; ++i) {
+        float v = float(t * 1000 + i) / 7;
+        if (item(f({Tensor::scalar(v)})) != v * v + 1) ++wrong;
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  BOOST_TEST(wrong == 0);
+}
+
+BOOST_AUTO_TEST_CASE(random_draws_depend_on_seed_op_and_step_only) {
+  Graph g;
+  Expr a = g.random_normal({8}), b = g.random_normal({8});
+  auto draw = [&](std::uint64_t seed, std::int64_t step, Granularity granularity, int workers, bool optimized) {
+    EngineOptions o;
+    o.seed = seed;
+    o.granularity = granularity;
+    o.workers = workers;
+    o.optimize = optimized;
+    Engine engine(o);
+    RunOptions r;
+    r.step = step;
+    return engine.run(g, {}, {a, b, a * 2.0}, r);
+  };
+  auto first = draw(1, 5, Granularity::partition, 1, true);
+  BOOST_TEST(!identical(first[0], first[1]));
+  BOOST_TEST(identical(first[0], draw(1, 5, Granularity::op, 2, false)[0]));
+  BOOST_TEST(identical(first[1], draw(1, 5, Granularity::automatic, 2, true)[1]));
+  BOOST_TEST(!identical(first[0], draw(2, 5, Granularity::partition, 1, true)[0]));
+  BOOST_TEST(!identical(first[0], draw(1, 6, Granularity::partition, 1, true)[0]));
+}
+
+BOOST_AUTO_TEST_CASE(graphs_of_one_engine_share_variables_by_name) {
+  Graph train, look;
+  Variable w = train.variable("w", Tensor::scalar(3.f));
+  Variable same = look.variable("w", Tensor::scalar(99.f));  // the first declaration made it
+  Engine engine;
+  Expr up = w.assign_add(1.0), seen = same.read();
+  engine.run(train, {}, {up});
+  BOOST_TEST(item(engine.run(look, {}, {seen})) == 4.f);
+  Graph clash;
+  Variable other = clash.variable("w", Tensor::of<float>({1, 2}));
+  BOOST_CHECK_THROW(engine.run(clash, {}, {other.read()}), Error);
+}
+
+BOOST_AUTO_TEST_CASE(a_graph_may_grow_between_runs) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{});
+  Expr y = x + 1.0;
+  Engine engine;
+  BOOST_TEST(item(engine.run(g, {{x, Tensor::scalar(1.f)}}, {y})) == 2.f);
+  Expr z = y * y;
+  BOOST_TEST(item(engine.run(g, {{x, Tensor::scalar(1.f)}}, {z})) == 4.f);
+  BOOST_TEST(item(engine.run(g, {{x, Tensor::scalar(2.f)}}, {y})) == 3.f);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
