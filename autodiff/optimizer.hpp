@@ -8,7 +8,9 @@
 // save them and two optimizers of one variable share them only if they are of one kind.
 // Order: an update comes after every read that stands before it in the program, so all gradients of
 // a step see the old values. Where an update needs a slot's new value it takes what `assign` yields.
-// Sparse cotangents touch only the rows used; rows that occur twice count once, with their sum.
+// Sparse cotangents touch only the rows used, and a row that occurs twice counts once, with its sum.
+// For Sgd and Adagrad that is what the dense step does; Momentum and Adam are lazy: a row's slots
+// stand still while it is not used (as in TensorFlow's LazyAdam and PyTorch's SparseAdam).
 #pragma once
 
 #include <string>
@@ -63,5 +65,72 @@ class Sgd final : public Optimizer {
   Expr update_rows(const Variable& v, const Expr& indices, const Expr& rows) const override;
   SgdOptions options_;
 };
+
+struct MomentumOptions {
+  Rate learning_rate = 0.01;
+  double momentum = 0.9;
+  bool nesterov = false;
+};
+
+/// velocity = momentum * velocity + dw; w -= learning_rate * velocity (Polyak, 1964), or with
+/// Nesterov's look-ahead w -= learning_rate * (dw + momentum * velocity) (Sutskever et al., ICML 2013).
+class Momentum final : public Optimizer {
+ public:
+  explicit Momentum(MomentumOptions options = {}) : Optimizer("momentum"), options_(std::move(options)) {}
+
+ private:
+  Expr update(const Variable& v, const Expr& gradient) const override;
+  Expr update_rows(const Variable& v, const Expr& indices, const Expr& rows) const override;
+  Expr change(const Variable& v, const Expr& gradient, const Expr& velocity) const;
+  MomentumOptions options_;
+};
+
+struct AdamOptions {
+  Rate learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+};
+
+/// Kingma and Ba (ICLR 2015), algorithm 1. Each variable counts its own steps, so that variables
+/// may join later and several optimizers never share a count. Bias corrections are computed in f64.
+class Adam final : public Optimizer {
+ public:
+  explicit Adam(AdamOptions options = {}) : Optimizer("adam"), options_(std::move(options)) {}
+
+ private:
+  Expr update(const Variable& v, const Expr& gradient) const override;
+  Expr update_rows(const Variable& v, const Expr& indices, const Expr& rows) const override;
+  Expr first_moment(const Expr& old, const Expr& gradient) const;
+  Expr second_moment(const Expr& old, const Expr& gradient) const;
+  Expr change(const Variable& v, const Expr& m, const Expr& s) const;
+  AdamOptions options_;
+};
+
+struct AdagradOptions {
+  Rate learning_rate = 0.01;
+  double initial_accumulator = 0.1;
+  double epsilon = 1e-7;
+};
+
+/// accumulator += dw^2; w -= learning_rate * dw / (sqrt(accumulator) + epsilon) (Duchi et al., JMLR 2011).
+/// Sparse steps are exact.
+class Adagrad final : public Optimizer {
+ public:
+  explicit Adagrad(AdagradOptions options = {}) : Optimizer("adagrad"), options_(std::move(options)) {}
+
+ private:
+  Expr update(const Variable& v, const Expr& gradient) const override;
+  Expr update_rows(const Variable& v, const Expr& indices, const Expr& rows) const override;
+  Expr change(const Variable& v, const Expr& gradient, const Expr& accumulator) const;
+  AdagradOptions options_;
+};
+
+/// The Euclidean norm of all gradients taken together, as f32 (f64 if one of them is). None counts as zero.
+Expr global_norm(const std::vector<Cotangent>& gradients);
+/// All gradients scaled by min(1, norm / global_norm) (Pascanu et al., ICML 2013); sparse ones stay
+/// sparse. A norm that is not finite makes them all NaN: it is not hidden.
+std::vector<Cotangent> clip_by_global_norm(const std::vector<Cotangent>& gradients, Operand norm);
+std::vector<Expr> clip_by_global_norm(const std::vector<Expr>& gradients, Operand norm);
 
 }  // namespace troupe

@@ -1,10 +1,8 @@
 #include <troupe/ops/eager.hpp>
 
-#include <condition_variable>
-#include <optional>
-
 #include <fmt/format.h>
 
+#include <troupe/ops/fire.hpp>
 #include <troupe/ops/op.hpp>
 
 namespace troupe {
@@ -12,35 +10,6 @@ namespace troupe {
 Eager::Eager() : Reader(0), own_(make_cpu_device()), device_(own_.get()), stream_(device_->make_stream()) {}
 Eager::Eager(Device& device) : Reader(0), device_(&device), stream_(device.make_stream()) {}
 Eager::~Eager() = default;
-
-namespace {
-
-// Waits for a deferred kernel; its Completion may be fulfilled by any thread.
-class Waiter final : public CompletionSink {
- public:
-  void complete(void*, Status status, std::span<Value> outputs) override {
-    std::lock_guard lock(mutex_);
-    status_ = std::move(status);
-    for (Value& v : outputs) outputs_.push_back(std::move(v));
-    done_ = true;
-    changed_.notify_all();
-  }
-  std::vector<Value> wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return done_; });
-    status_.throw_if_error();
-    return std::move(outputs_);
-  }
-
- private:
-  std::mutex mutex_;  // guards everything below
-  std::condition_variable changed_;
-  bool done_ = false;
-  Status status_;
-  std::vector<Value> outputs_;
-};
-
-}  // namespace
 
 Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state) {
   std::vector<ValueSpec> specs;
@@ -63,12 +32,7 @@ Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
     KernelSetup setup{op.name, attrs, in_types, in_shapes, out_types, out_shapes, *device_, ++calls_,
                       state >= 0 ? store_.get(states_[state]) : Ref<State>()};
     std::unique_ptr<Kernel> kernel = make_node_kernel(op, setup);
-    std::vector<Value> results(outputs.size());
-    KernelContext context(values, results, *device_, *stream_, run_);
-    Waiter waiter;
-    context.set_sink(&waiter, nullptr);
-    kernel->run(context);
-    if (context.was_deferred()) results = waiter.wait();
+    std::vector<Value> results = fire(*kernel, values, outputs.size(), *device_, *stream_, run_);
     Exprs out;
     for (Value& v : results) out.push_back(Expr(this, std::move(v.tensor())));
     return out;

@@ -1,0 +1,24 @@
+#include <troupe/autodiff/optimizer.hpp>
+#include <troupe/autodiff/rate.hpp>
+#include <troupe/autodiff/rows.hpp>
+
+namespace troupe {
+
+Expr Adagrad::change(const Variable& v, const Expr& gradient, const Expr& accumulator) const {
+  return gradient * rate_for(v, options_.learning_rate) / (sqrt(accumulator) + options_.epsilon);
+}
+
+Expr Adagrad::update(const Variable& v, const Expr& gradient) const {
+  Variable accumulator = slot(v, "accumulator", options_.initial_accumulator);
+  return v.assign_sub(change(v, gradient, accumulator.assign_add(square(gradient))));
+}
+
+Expr Adagrad::update_rows(const Variable& v, const Expr& indices, const Expr& rows) const {
+  Variable accumulator = slot(v, "accumulator", options_.initial_accumulator);
+  Expr sums = row_sums(indices, rows, v);
+  Expr now = gather(accumulator, indices) + square(sums);
+  return group({accumulator.scatter_update(indices, now),
+                v.scatter_update(indices, gather(v, indices) - change(v, sums, now))});
+}
+
+}  // namespace troupe

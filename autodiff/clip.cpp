@@ -1,0 +1,57 @@
+#include <troupe/autodiff/optimizer.hpp>
+#include <troupe/autodiff/rows.hpp>
+#include <troupe/functions.hpp>
+
+namespace troupe {
+namespace {
+
+// Squares of f16 overflow at 256 and those of bf16 are coarse: both are summed in f32.
+DType summed_in(const std::vector<Cotangent>& gradients) {
+  for (const Cotangent& g : gradients)
+    if (!g.is_none() && (g.is_sparse() ? g.values : g.dense).dtype() == DType::f64) return DType::f64;
+  return DType::f32;
+}
+
+Expr norm_of(const std::vector<Cotangent>& unique) {
+  DType dtype = summed_in(unique);
+  Expr total;
+  for (const Cotangent& g : unique) {
+    if (g.is_none()) continue;
+    Expr squares = sum(square(cast(g.is_sparse() ? g.values : g.dense, dtype)));
+    total = total.is_empty() ? squares : total + squares;
+  }
+  if (total.is_empty()) throw Error(Code::invalid_argument, "a global norm needs at least one gradient");
+  return sqrt(total);
+}
+
+// A row that occurs twice counts with the norm of its sum.
+std::vector<Cotangent> all_unique(const std::vector<Cotangent>& gradients) {
+  std::vector<Cotangent> out;
+  for (const Cotangent& g : gradients) out.push_back(without_duplicates(g));
+  return out;
+}
+
+}  // namespace
+
+Expr global_norm(const std::vector<Cotangent>& gradients) { return norm_of(all_unique(gradients)); }
+
+std::vector<Cotangent> clip_by_global_norm(const std::vector<Cotangent>& gradients, Operand norm) {
+  std::vector<Cotangent> out = all_unique(gradients);
+  Expr total = norm_of(out);
+  Operand limit = norm.is_expr() ? Operand(cast(norm, total.dtype())) : norm;
+  Expr scale = limit / maximum(total, limit);
+  for (Cotangent& g : out) {
+    if (g.is_sparse()) g.values = g.values * cast(scale, g.values.dtype());
+    else if (!g.is_none()) g.dense = g.dense * cast(scale, g.dense.dtype());
+  }
+  return out;
+}
+
+std::vector<Expr> clip_by_global_norm(const std::vector<Expr>& gradients, Operand norm) {
+  std::vector<Expr> out;
+  for (const Cotangent& g : clip_by_global_norm(std::vector<Cotangent>(gradients.begin(), gradients.end()), norm))
+    out.push_back(g.dense);
+  return out;
+}
+
+}  // namespace troupe

@@ -1,0 +1,19 @@
+// Rows of a table that several positions share: what a sparse update needs to know of duplicates.
+//
+//   Expr sums = row_sums(indices, rows, w);                        // at each position its row's sum
+//   w.scatter_update(indices, gather(w, indices) - rate * sums);   // duplicates write the same
+//
+// Each row is written once or several times with one value: no sorting, no data-dependent shape.
+#pragma once
+
+#include <troupe/ops/gradient.hpp>
+
+namespace troupe {
+
+/// Each position's row becomes the sum over all positions with its index. indices: [n], rows:
+/// [n, ...] of `table`.
+Expr row_sums(const Expr& indices, const Expr& rows, const Operand& table);
+/// The same cotangent, flattened, with a row's sum at one of its positions and zeros at the others.
+Cotangent without_duplicates(const Cotangent& c);
+
+}  // namespace troupe

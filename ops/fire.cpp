@@ -1,0 +1,47 @@
+#include <troupe/ops/fire.hpp>
+
+#include <condition_variable>
+#include <mutex>
+
+namespace troupe {
+namespace {
+
+// Waits for a deferred kernel; its Completion may be fulfilled by any thread.
+class Waiter final : public CompletionSink {
+ public:
+  void complete(void*, Status status, std::span<Value> outputs) override {
+    std::lock_guard lock(mutex_);
+    status_ = std::move(status);
+    for (Value& v : outputs) outputs_.push_back(std::move(v));
+    done_ = true;
+    changed_.notify_all();
+  }
+  std::vector<Value> wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_; });
+    status_.throw_if_error();
+    return std::move(outputs_);
+  }
+
+ private:
+  std::mutex mutex_;  // guards everything below
+  std::condition_variable changed_;
+  bool done_ = false;
+  Status status_;
+  std::vector<Value> outputs_;
+};
+
+}  // namespace
+
+std::vector<Value> fire(Kernel& kernel, std::span<Value> inputs, std::size_t outputs, Device& device, Stream& stream,
+                        const RunInfo& run) {
+  std::vector<Value> results(outputs);
+  KernelContext context(inputs, results, device, stream, run);
+  Waiter waiter;
+  context.set_sink(&waiter, nullptr);
+  kernel.run(context);
+  if (context.was_deferred()) return waiter.wait();
+  return results;
+}
+
+}  // namespace troupe

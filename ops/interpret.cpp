@@ -1,0 +1,98 @@
+#include <troupe/ops/interpret.hpp>
+
+#include <fmt/format.h>
+
+#include <troupe/ops/fire.hpp>
+#include <troupe/ops/transfer.hpp>
+
+namespace troupe {
+
+Interpreter::Interpreter() : own_(make_cpu_device()), device_(own_.get()), stream_(device_->make_stream()) {}
+Interpreter::Interpreter(Device& device) : device_(&device), stream_(device.make_stream()) {}
+Interpreter::~Interpreter() = default;
+
+std::vector<Tensor> Interpreter::run(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches) {
+  std::vector<Edge> in, out;
+  std::vector<Tensor> values;
+  for (const auto& [to, value] : feeds) {
+    in.push_back(to.edge());
+    values.push_back(value);
+  }
+  for (const Expr& e : fetches) out.push_back(e.edge());
+  return run(prune(graph, in, out), values);
+}
+
+std::vector<Tensor> Interpreter::run(const Program& program, const std::vector<Tensor>& feeds) {
+  const Graph& graph = program.graph;
+  if (feeds.size() != program.feeds.size())
+    throw Error(Code::invalid_argument, fmt::format("{} values were fed to {} inputs", feeds.size(), program.feeds.size()));
+  std::vector<std::vector<Value>> values(graph.size());
+  for (std::size_t i = 0; i < feeds.size(); ++i) {
+    const ValueSpec& wanted = graph.spec(program.feeds[i]);
+    if (feeds[i].dtype() != wanted.dtype || !feeds[i].shape().is_compatible(wanted.shape))
+      throw Error(Code::invalid_argument, fmt::format("{} takes {}, not {}{}", graph.describe(program.feeds[i].node), wanted.text(),
+                                                      name_of(feeds[i].dtype()), feeds[i].shape().text()));
+    values[program.feeds[i].node] = {feeds[i]};
+  }
+  for (std::int32_t id = 0; id < graph.size(); ++id) {
+    if (!values[id].empty()) continue;
+    std::vector<Value> inputs;
+    for (Edge e : graph.node(id).inputs) inputs.push_back(values[e.node][e.output]);
+    values[id] = fire_node(graph, id, inputs);
+  }
+  ++run_.id;
+  ++run_.step;
+  std::vector<Tensor> out;
+  for (Edge e : program.fetches) out.push_back(on_host(values[e.node][e.output]));
+  return out;
+}
+
+std::vector<Value> Interpreter::fire_node(const Graph& graph, std::int32_t id, std::vector<Value>& inputs) {
+  const Node& node = graph.node(id);
+  std::vector<DType> in_types, out_types;
+  std::vector<Shape> in_shapes, out_shapes;
+  for (Edge e : node.inputs) {
+    in_types.push_back(graph.spec(e).dtype);
+    in_shapes.push_back(graph.spec(e).shape);
+  }
+  for (const ValueSpec& s : node.outputs) {
+    out_types.push_back(s.dtype);
+    out_shapes.push_back(s.shape);
+  }
+  try {
+    for (Value& v : inputs) bring_to_device(v.tensor(), *device_, *stream_);
+    KernelSetup setup{node.op->name, node.attrs, in_types, in_shapes, out_types, out_shapes, *device_, node.origin,
+                      node.state >= 0 ? states_.get(graph.states()[node.state]) : Ref<State>()};
+    std::unique_ptr<Kernel> kernel = make_node_kernel(*node.op, setup);
+    std::vector<Value> out = fire(*kernel, inputs, node.outputs.size(), *device_, *stream_, run_);
+    stream_->synchronize();
+    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      const Tensor& t = out[i].tensor();
+      if (!t.has_value() || t.dtype() != out_types[i] || !t.shape().is_compatible(out_shapes[i]))
+        throw Error(Code::internal, fmt::format("inference said {} of output {}, the kernel made {}", node.outputs[i].text(), i,
+                                                t.has_value() ? ValueSpec{t.dtype(), t.shape()}.text() : "nothing"));
+    }
+    return out;
+  } catch (const Error& e) {
+    throw Error(e.code(), fmt::format("{}: {}", graph.describe(id), e.what()));
+  }
+}
+
+Tensor Interpreter::on_host(const Value& value) {
+  const Tensor& t = value.tensor();
+  if (t.is_on_host()) return t;
+  // A scalar in a device's memory is no inline scalar: it comes back as a vector of one.
+  Tensor host = Tensor::empty(t.dtype(), t.shape().is_scalar() ? Shape{1} : t.shape());
+  device_->copy_to_host(*stream_, t, View(host));
+  stream_->synchronize();
+  return host.reshaped(t.shape());
+}
+
+Tensor Interpreter::get(const Graph& graph, const std::string& variable) {
+  for (const StateSpec& spec : graph.states())
+    if (spec.kind == StateSpec::Kind::variable && spec.name == variable)
+      return on_host(static_cast<VariableState&>(*states_.get(spec)).snapshot());
+  throw Error(Code::not_found, fmt::format("the graph has no variable '{}'", variable));
+}
+
+}  // namespace troupe
