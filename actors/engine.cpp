@@ -14,6 +14,7 @@
 #include <troupe/actors/partition_actor.hpp>
 #include <troupe/actors/pipeline.hpp>
 #include <troupe/actors/scheduler_module.hpp>
+#include <troupe/actors/user_actor.hpp>
 
 namespace troupe {
 namespace {
@@ -66,7 +67,7 @@ class Compiled {
   std::vector<PassReport> reports;
 };
 
-class EngineImpl final : public DeviceFinder {
+class EngineImpl final : public DeviceFinder, public ActorHost {
  public:
   explicit EngineImpl(EngineOptions options)
       : options_(std::move(options)), pool_(make_pool(options_)), config_(*pool_), system_(std::make_unique<caf::actor_system>(config_)) {
@@ -99,6 +100,8 @@ class EngineImpl final : public DeviceFinder {
         compiled->engine = nullptr;
         compiled->troupe.partitions.clear();  // actors must be gone before their system
       }
+    lock.unlock();
+    states_.clear();
   }
 
   // ---- devices
@@ -123,6 +126,8 @@ class EngineImpl final : public DeviceFinder {
     }
     return *devices_.emplace(name, std::move(device)).first->second;
   }
+
+  Ref<State> host(const StateSpec& spec) override { return host_actor(*system_, spec); }
 
   // ---- compiling
 
@@ -219,7 +224,7 @@ class EngineImpl final : public DeviceFinder {
   static Status aborted() { return Status(Code::aborted, "the run has failed or was cancelled"); }
 
   EngineOptions options_;
-  StateStore states_;
+  StateStore states_{this};
   std::unique_ptr<WorkerPool> pool_;
   std::mutex devices_mutex_;  // guards devices_
   std::map<std::string, std::unique_ptr<Device>> devices_;

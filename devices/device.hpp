@@ -84,6 +84,7 @@ struct SimOptions {
   std::uint64_t seed = 1;           // of the delays
   std::uint64_t memory_limit = 0;   // bytes, 0 = none
   std::uint32_t max_delay_us = 50;  // each piece of work starts after a random delay up to this
+  bool manual = false;              // no threads: work runs when a test takes a step (devices/sim/sim_device.hpp)
 };
 /// A device with asynchronous streams and memory of its own but no hardware: kernels are the
 /// CPU's, run later by a thread a stream; freed and fresh memory is filled with a pattern of NaNs, in the

@@ -32,6 +32,7 @@ class ConstView {
   }
   ConstView(const void* data, DType type, const Shape& s) : shape(s), dtype(type), data_(data) {}
   const void* data() const { return inline_ ? bits_ : data_; }
+  bool is_inline() const { return inline_; }
   std::int64_t elements() const { return shape.elements(); }
   std::size_t bytes() const { return std::size_t(elements()) * size_of(dtype); }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/device.hpp>
+#include <troupe/ops/actor_node.hpp>
 
 namespace troupe {
 
@@ -79,7 +80,32 @@ bool StateSpec::is_same(const StateSpec& o) const {
   return true;
 }
 
-Ref<State> make_state(const StateSpec& spec) {
+namespace {
+
+// A user's actor without an engine.
+class InlineActor final : public ActorState {
+ public:
+  explicit InlineActor(const StateSpec& spec) : name_(spec.name), outputs_(spec.values), actor_(spec.actor->make()) {}
+  void fire(std::uint64_t, std::vector<Value> inputs, Completion completion) override {
+    std::lock_guard lock(mutex_);
+    try {
+      std::vector<Value> out = fire_actor(*actor_, name_, outputs_, std::move(inputs));
+      completion.fulfil(out);
+    } catch (...) {
+      completion.fail(Status::from_current_exception());
+    }
+  }
+
+ private:
+  std::mutex mutex_;  // guards actor_
+  std::string name_;
+  std::vector<ValueSpec> outputs_;
+  std::unique_ptr<NodeActor> actor_;
+};
+
+}  // namespace
+
+Ref<State> StateStore::make(const StateSpec& spec) {
   switch (spec.kind) {
     case StateSpec::Kind::variable: {
       const ValueSpec& v = spec.values[0];
@@ -87,9 +113,15 @@ Ref<State> make_state(const StateSpec& spec) {
     }
     case StateSpec::Kind::fifo_queue:
     case StateSpec::Kind::shuffling_queue: return Ref<State>(new QueueState(spec));
-    case StateSpec::Kind::object: return spec.make_object();
+    case StateSpec::Kind::actor: return host_ ? host_->host(spec) : Ref<State>(new InlineActor(spec));
   }
   return {};
+}
+
+void StateStore::clear() {
+  std::map<std::string, Entry> dropped;  // destroyed outside the lock
+  std::lock_guard lock(mutex_);
+  dropped.swap(states_);
 }
 
 // ---- the store
@@ -97,7 +129,7 @@ Ref<State> make_state(const StateSpec& spec) {
 Ref<State> StateStore::get(const StateSpec& spec) {
   std::lock_guard lock(mutex_);
   auto it = states_.find(spec.name);
-  if (it == states_.end()) it = states_.emplace(spec.name, Entry{spec, make_state(spec)}).first;
+  if (it == states_.end()) it = states_.emplace(spec.name, Entry{spec, make(spec)}).first;
   else if (!it->second.spec.is_same(spec))
     throw Error(Code::already_exists, fmt::format("state '{}' exists already, with another dtype, shape or kind", spec.name));
   return it->second.state;

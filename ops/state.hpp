@@ -33,26 +33,37 @@ struct Initializer {
   Tensor make(const std::string& name, DType dtype, const Shape& shape) const;
 };
 
+struct ActorDefinition;
+
 struct StateSpec {
-  enum class Kind : std::uint8_t { variable, fifo_queue, shuffling_queue, object };
+  enum class Kind : std::uint8_t { variable, fifo_queue, shuffling_queue, actor };
   Kind kind = Kind::variable;
   std::string name;
-  std::vector<ValueSpec> values;  // a variable's one, a queue's components
+  std::vector<ValueSpec> values;  // a variable's one, a queue's components, an actor's outputs
   Initializer initial;
   std::int64_t capacity = 0;
   std::int64_t min_after_dequeue = 0;
   std::uint64_t seed = 0;
   std::string device;  // where it lives; empty: anywhere
-  std::function<Ref<State>()> make_object;  // kind object: a factory, never serialised
+  std::shared_ptr<const ActorDefinition> actor;  // kind actor: how to make one, never serialised
   /// The same kind, values and limits?
   bool is_same(const StateSpec& other) const;
 };
 
-Ref<State> make_state(const StateSpec& spec);
+/// Gives user's actors a place to live; the engine is one.
+class ActorHost {
+ public:
+  virtual Ref<State> host(const StateSpec& spec) = 0;
+
+ protected:
+  ~ActorHost() = default;
+};
 
 /// States by name. Threads: any.
 class StateStore {
  public:
+  /// Without a host, user's actors run on the calling thread, one firing at a time.
+  explicit StateStore(ActorHost* host = nullptr) : host_(host) {}
   /// Makes it on first use; throws already_exists if the name is taken by another spec.
   Ref<State> get(const StateSpec& spec);
   /// Null if there is none.
@@ -60,12 +71,17 @@ class StateStore {
   std::vector<std::string> names(StateSpec::Kind kind) const;
   std::vector<StateSpec> specs() const;
   void cancel_waiters(std::uint64_t run_id, const Status& status);
+  /// Drops every state; for shutting down.
+  void clear();
 
  private:
   struct Entry {
     StateSpec spec;
     Ref<State> state;
   };
+  Ref<State> make(const StateSpec& spec);
+
+  ActorHost* host_;
   mutable std::mutex mutex_;  // guards states_
   std::map<std::string, Entry> states_;
 };

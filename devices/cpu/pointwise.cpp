@@ -369,27 +369,8 @@ void TileProgram::run_range(const Call& call, std::int64_t begin, std::int64_t e
   }
 }
 
-namespace {
-
-// A packet of the element, for functions that compute whole packets of f32 (and halves).
-inline void splat_packet(std::byte* to, const void* element, std::size_t bytes) {
-  if (bytes == 4) {
-    std::uint32_t v;
-    std::memcpy(&v, element, 4);
-    for (int i = 0; i < kPad; ++i) std::memcpy(to + 4 * i, &v, 4);
-  } else if (bytes == 2) {
-    std::uint16_t v;
-    std::memcpy(&v, element, 2);
-    for (int i = 0; i < kPad; ++i) std::memcpy(to + 2 * i, &v, 2);
-  } else {
-    std::memcpy(to, element, 16);  // a Value's bits
-  }
-}
-
-}  // namespace
-
 void TileProgram::run_scalars(std::span<const Value> in, Value& out) const {
-  constexpr std::size_t kSlot = 64, kStackSlots = 32;
+  constexpr std::size_t kSlot = 64, kElement = 16, kStackSlots = 32;
   alignas(64) std::byte stack[kStackSlots * kSlot];
   std::byte* memory = stack;
   std::size_t registers = static_cast<std::size_t>(registers_);
@@ -397,8 +378,8 @@ void TileProgram::run_scalars(std::span<const Value> in, Value& out) const {
   auto at = [memory](Register r) { return memory + static_cast<std::size_t>(r) * kSlot; };
   for (std::size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i].slot >= 0)
-      splat_packet(at(inputs_[i].slot), in[i].scalar_bits(), static_cast<std::size_t>(inputs_[i].bytes));
-  for (const Constant& c : constants_at_) std::memcpy(at(c.slot), constants_ + c.offset, kSlot);
+      std::memcpy(at(inputs_[i].slot), in[i].scalar_bits(), kElement);
+  for (const Constant& c : constants_at_) std::memcpy(at(c.slot), constants_ + c.offset, kElement);
   for (const Step& s : steps_) s.f(at(s.dst), at(s.a), at(s.b), at(s.c), 1);
   out.set_scalar(result_, at(outputs_[0].slot), static_cast<std::size_t>(outputs_[0].bytes));
 }

@@ -1,0 +1,45 @@
+# Installation: libtroupe.so, public headers, the binary, a CMake package, a pkg-config file, a .deb.
+#
+#   cmake --install build/release --prefix /opt/troupe
+#   cpack --config build/release/CPackConfig.cmake          # build/release/troupe_<version>_<arch>.deb
+#
+# The tree is relocatable: the binary finds the library, and both package files find the headers,
+# relative to themselves.
+include(CMakePackageConfigHelpers)
+
+set(TROUPE_LIB_DIR lib)
+set(TROUPE_CMAKE_DIR ${TROUPE_LIB_DIR}/cmake/Troupe)
+
+install(TARGETS troupe EXPORT TroupeTargets LIBRARY DESTINATION ${TROUPE_LIB_DIR})
+if(TARGET troupe_binary)
+  set_target_properties(troupe_binary PROPERTIES INSTALL_RPATH "$ORIGIN/../${TROUPE_LIB_DIR}")
+  install(TARGETS troupe_binary RUNTIME DESTINATION bin)
+endif()
+
+# Which headers are public follows from what they include, so it is found out when installing.
+install(CODE "set(TROUPE_HEADERS_FROM ${TROUPE_INCLUDE_DIR})")
+install(SCRIPT ${CMAKE_SOURCE_DIR}/scripts/cmake/InstallHeaders.cmake)
+
+install(EXPORT TroupeTargets NAMESPACE Troupe:: DESTINATION ${TROUPE_CMAKE_DIR})
+configure_package_config_file(${CMAKE_SOURCE_DIR}/scripts/cmake/TroupeConfig.cmake.in
+                              ${CMAKE_BINARY_DIR}/TroupeConfig.cmake INSTALL_DESTINATION ${TROUPE_CMAKE_DIR})
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/TroupeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/TroupeConfig.cmake ${CMAKE_BINARY_DIR}/TroupeConfigVersion.cmake
+        DESTINATION ${TROUPE_CMAKE_DIR})
+configure_file(${CMAKE_SOURCE_DIR}/scripts/cmake/troupe.pc.in ${CMAKE_BINARY_DIR}/troupe.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/troupe.pc DESTINATION ${TROUPE_LIB_DIR}/pkgconfig)
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION share/doc/troupe RENAME copyright)
+install(FILES ${CMAKE_SOURCE_DIR}/CHANGELOG.md ${CMAKE_SOURCE_DIR}/README.md DESTINATION share/doc/troupe)
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME troupe)
+set(CPACK_PACKAGE_CONTACT "The Troupe authors <troupe@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION "Library, headers and the troupe binary. A program is a graph; partitions of it are actors
+that fire when their inputs have arrived.")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR})
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+include(CPack)

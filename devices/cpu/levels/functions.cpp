@@ -33,11 +33,13 @@ inline double atan2(double x, double y) { return __builtin_atan2(x, y); }
 inline double sigmoid(double x) { return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x)); }
 inline float sigmoid(float x) { return float(sigmoid(double(x))); }
 
-/// Packets from 0 to n, the last one whole: buffers are padded.
+/// Packets from 0 to n, the last one whole: buffers are padded. A lone scalar is spread here, since a
+/// packet loaded right behind narrower stores would wait for them.
 template <Floats (*f)(Floats)>
 void packets(void* dst, const void* a, const void*, const void*, std::int64_t n) {
   float* d = static_cast<float*>(dst);
   const float* x = static_cast<const float*>(a);
+  if (n == 1) return store(d, f(all(*x)));
   for (std::int64_t i = 0; i < n; i += kPacket) store(d + i, f(load_floats(x + i)));
 }
 
@@ -47,7 +49,7 @@ void angles(void* dst, const void* a, const void*, const void*, std::int64_t n) 
   float* d = static_cast<float*>(dst);
   const float* x = static_cast<const float*>(a);
   for (std::int64_t i = 0; i < n; i += kPacket) {
-    Floats v = load_floats(x + i);
+    Floats v = n == 1 ? all(*x) : load_floats(x + i);
     float in[kPacket], out[kPacket];
     store(in, v);
     store(out, sine<quarter_turns>(v));

@@ -1,0 +1,22 @@
+// Hosting a user's actor: a supervisor, the actor it makes, and the firings that wait.
+//
+//   node ── fire ──► supervisor ── one firing at a time ──► actor (a worker's, or a thread of its own)
+//                        ▲                                     │
+//                        └────────── done │ down_msg ──────────┘
+//
+// An actor that throws ends; its supervisor, which monitors it, makes another for the next firing.
+// Invariants: 1. at most one firing is with the actor; 2. every firing ends: with the actor's
+// outputs or error, or as cancelled, or because the actor is down for good; 3. the failures in a
+// row are counted by the supervisor alone.
+#pragma once
+
+#include <caf/fwd.hpp>
+
+#include <troupe/ops/actor_node.hpp>
+
+namespace troupe {
+
+/// The state that hosts `spec`'s actor in `system`; the actor is made at its first firing.
+Ref<State> host_actor(caf::actor_system& system, const StateSpec& spec);
+
+}  // namespace troupe

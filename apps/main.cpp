@@ -1,0 +1,64 @@
+// The single binary `troupe`: a verb, its flags, an exit status.
+//
+//   troupe doctor
+//
+// Exit status: 0 done, 1 the verb found something amiss, 2 the command line makes no sense.
+#include <troupe/apps/verbs/verbs.hpp>
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+
+namespace {
+
+using namespace troupe::verbs;
+
+constexpr int kMisuse = 2;
+
+int misuse(const std::string& message) {
+  fmt::print(stderr, "troupe: {}\n", message);
+  return kMisuse;
+}
+
+/// What is wrong with the command line, and what to do, in one sentence.
+std::string explain(const CLI::App& app, const CLI::ParseError& error) {
+  std::string verbs;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
+    verbs += (verbs.empty() ? "" : ", ") + verb->get_name();
+  if (app.get_subcommands().empty()) {
+    const auto unknown = app.remaining();
+    if (!unknown.empty() && unknown[0].starts_with('-'))
+      return fmt::format("there is no flag '{}'; run 'troupe --help' for those there are", unknown[0]);
+    return unknown.empty() ? fmt::format("name a verb: {}; 'troupe --help' tells what they do", verbs)
+                           : fmt::format("there is no verb '{}'; the verbs are {}", unknown[0], verbs);
+  }
+  const std::string verb = app.get_subcommands()[0]->get_name();
+  return fmt::format("{}; run 'troupe {} --help' for what '{}' takes", error.what(), verb, verb);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Troupe: a tensor dataflow engine whose unit of execution is an actor.", "troupe");
+  int status = 0;
+  app.require_subcommand(0, 1);
+  app.footer("Exit status: 0 done, 1 something is amiss, 2 the command line makes no sense.");
+  app.set_version_flag("--version", "troupe " TROUPE_VERSION, "Print the version and leave");
+  add_version(app, status);
+  add_doctor(app, status);
+  add_ops(app, status);
+  try {
+    app.parse(argc, argv);
+    if (app.get_subcommands().empty()) throw CLI::RequiredError("a verb");
+    return status;
+  } catch (const CLI::ParseError& error) {
+    return error.get_exit_code() == 0 ? app.exit(error) : misuse(explain(app, error));
+  } catch (const Misuse& error) {
+    return misuse(error.what());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "troupe: {}\n", error.what());
+    return 1;
+  }
+}

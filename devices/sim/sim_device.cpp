@@ -1,0 +1,233 @@
+#include <troupe/devices/sim/sim_device.hpp>
+
+#include <cstring>
+#include <map>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/sim/queue.hpp>
+
+namespace troupe {
+namespace sim {
+namespace {
+
+constexpr int kPattern = 0xFF;
+
+// Blocks of host memory, poisoned when new, returned in the compute stream's order.
+class SimMemory final : public MemorySource {
+ public:
+  explicit SimMemory(Queue& compute) : compute_(compute) {}
+  void* get(std::size_t bytes) override {
+    void* memory = host_->get(bytes);
+    if (memory) std::memset(memory, kPattern, bytes);
+    return memory;
+  }
+  void put(void* memory, std::size_t bytes) noexcept override {
+    compute_.enqueue_always([host = host_, memory, bytes] { host->put(memory, bytes); });
+  }
+
+ private:
+  Queue& compute_;
+  std::shared_ptr<MemorySource> host_ = make_host_memory();
+};
+
+// The caching allocator, with freed blocks poisoned in the compute stream's order, and a list of live ones.
+class SimAllocator final : public Allocator {
+ public:
+  SimAllocator(Queue& compute, std::uint64_t limit)
+      : compute_(compute), cache_(make_caching_allocator(std::make_unique<SimMemory>(compute), limit)) {}
+
+  void* allocate(std::size_t bytes) override {
+    void* memory = cache_->allocate(bytes);
+    std::lock_guard lock(mutex_);
+    live_[static_cast<const std::byte*>(memory)] = bytes;
+    return memory;
+  }
+  void deallocate(void* memory, std::size_t bytes) noexcept override {
+    {
+      std::lock_guard lock(mutex_);
+      live_.erase(static_cast<const std::byte*>(memory));
+    }
+    compute_.enqueue_always([memory, bytes] { std::memset(memory, kPattern, bytes); });
+    cache_->deallocate(memory, bytes);
+  }
+  AllocatorCounters counters() const override { return cache_->counters(); }
+
+  bool owns(const void* data, std::size_t bytes) const {
+    auto p = static_cast<const std::byte*>(data);
+    std::lock_guard lock(mutex_);
+    auto it = live_.upper_bound(p);
+    if (it == live_.begin()) return false;
+    --it;
+    return p + bytes <= it->first + it->second;
+  }
+
+ private:
+  Queue& compute_;
+  std::unique_ptr<Allocator> cache_;
+  mutable std::mutex mutex_;  // guards live_
+  std::map<const std::byte*, std::size_t> live_;
+};
+
+class SimStream final : public Stream {
+ public:
+  SimStream(Device& device, std::shared_ptr<Queue> queue) : device_(device), queue_(std::move(queue)) {}
+  Device& device() override { return device_; }
+  std::shared_ptr<Event> record() override { return queue_->record(); }
+  void wait(const std::shared_ptr<Event>& event) override { queue_->wait(event); }
+  void synchronize() override { queue_->synchronize(); }
+  Queue& queue() { return *queue_; }
+
+ private:
+  Device& device_;
+  std::shared_ptr<Queue> queue_;
+};
+
+Queue& queue_of(Stream& stream) { return static_cast<SimStream&>(stream).queue(); }
+
+// What the CPU's primitives are given when the work runs.
+class Now final : public Stream {
+ public:
+  Device& device() override { throw Error(Code::internal, "work in progress has no device"); }
+  std::shared_ptr<Event> record() override { return nullptr; }
+  void wait(const std::shared_ptr<Event>&) override {}
+  void synchronize() override {}
+};
+
+class SimPrimitives final : public Primitives {
+ public:
+  explicit SimPrimitives(const SimAllocator& memory) : memory_(memory) {}
+
+  void copy(Stream& s, ConstView in, View out) const override {
+    later(s, "copy", {&in}, {&out}, [=, this] { cpu_.copy(now_, in, out); });
+  }
+  void fill(Stream& s, const Tensor& scalar, View out) const override {
+    later(s, "fill", {}, {&out}, [=, this] { cpu_.fill(now_, scalar, out); });
+  }
+  void pointwise(Stream& s, const ScalarProgram& program, std::span<const ConstView> in,
+                 std::span<const View> out) const override {
+    for (const ConstView& v : in) check("pointwise", v);
+    for (const View& v : out) check("pointwise", v);
+    std::vector<ConstView> inputs(in.begin(), in.end());
+    std::vector<View> outputs(out.begin(), out.end());
+    later(s, "pointwise", {}, {}, [=, this, p = &program] { cpu_.pointwise(now_, *p, inputs, outputs); });
+  }
+  void reduce(Stream& s, Reduction how, ConstView in, View out, std::uint32_t axes) const override {
+    later(s, "reduce", {&in}, {&out}, [=, this] { cpu_.reduce(now_, how, in, out, axes); });
+  }
+  void matmul(Stream& s, const MatmulArgs& m) const override {
+    later(s, "matmul", {&m.a, &m.b}, {&m.out}, [=, this] { cpu_.matmul(now_, m); });
+  }
+  void transpose(Stream& s, ConstView in, View out, std::span<const std::int64_t> permutation) const override {
+    std::vector<std::int64_t> order(permutation.begin(), permutation.end());
+    later(s, "transpose", {&in}, {&out}, [=, this] { cpu_.transpose(now_, in, out, order); });
+  }
+  void copy_block(Stream& s, ConstView in, const Block& from, View out, const Block& to,
+                  const Shape& extents) const override {
+    later(s, "copy_block", {&in}, {&out}, [=, this] { cpu_.copy_block(now_, in, from, out, to, extents); });
+  }
+  void gather(Stream& s, ConstView params, ConstView indices, int axis, View out) const override {
+    later(s, "gather", {&params, &indices}, {&out}, [=, this] { cpu_.gather(now_, params, indices, axis, out); });
+  }
+  void scatter(Stream& s, Scatter how, ConstView indices, ConstView updates, View out) const override {
+    later(s, "scatter", {&indices, &updates}, {&out}, [=, this] { cpu_.scatter(now_, how, indices, updates, out); });
+  }
+  void softmax(Stream& s, ConstView in, View out, bool log) const override {
+    later(s, "softmax", {&in}, {&out}, [=, this] { cpu_.softmax(now_, in, out, log); });
+  }
+  void cross_entropy(Stream& s, ConstView logits, ConstView labels, View loss) const override {
+    later(s, "cross_entropy", {&logits, &labels}, {&loss}, [=, this] { cpu_.cross_entropy(now_, logits, labels, loss); });
+  }
+  void cross_entropy_gradient(Stream& s, ConstView logits, ConstView labels, ConstView scale, View out) const override {
+    later(s, "cross_entropy_gradient", {&logits, &labels, &scale}, {&out},
+          [=, this] { cpu_.cross_entropy_gradient(now_, logits, labels, scale, out); });
+  }
+  void one_hot(Stream& s, ConstView indices, const Tensor& on, const Tensor& off, View out) const override {
+    later(s, "one_hot", {&indices}, {&out}, [=, this] { cpu_.one_hot(now_, indices, on, off, out); });
+  }
+  void range(Stream& s, const Tensor& start, const Tensor& step, View out) const override {
+    later(s, "range", {}, {&out}, [=, this] { cpu_.range(now_, start, step, out); });
+  }
+  void random(Stream& s, Random how, const RandomKey& key, View out) const override {
+    later(s, "random", {}, {&out}, [=, this] { cpu_.random(now_, how, key, out); });
+  }
+
+ private:
+  template <class V>
+  void check(const char* op, const V& v) const {
+    if constexpr (std::is_same_v<V, ConstView>) {
+      if (v.is_inline()) return;
+    }
+    const void* data;
+    if constexpr (std::is_same_v<V, ConstView>) data = v.data();
+    else data = v.data;
+    if (v.elements() && !memory_.owns(data, v.bytes()))
+      throw Error(Code::internal, fmt::format("{}: {}{} does not lie in this device's memory", op, name_of(v.dtype), v.shape.text()));
+  }
+  template <class F>
+  void later(Stream& s, const char* op, std::initializer_list<const ConstView*> in, std::initializer_list<const View*> out,
+             F work) const {
+    for (const ConstView* v : in) check(op, *v);
+    for (const View* v : out) check(op, *v);
+    queue_of(s).enqueue(std::move(work));
+  }
+
+  const SimAllocator& memory_;
+  cpu::CpuPrimitives cpu_{nullptr};
+  mutable Now now_;
+};
+
+class SimDevice final : public Device {
+ public:
+  explicit SimDevice(const SimOptions& options)
+      : options_(options), compute_(std::make_shared<Queue>(options, 0)), allocator_(std::make_unique<SimAllocator>(*compute_, options.memory_limit)),
+        primitives_(*allocator_) {}
+  ~SimDevice() override {
+    compute_->drain();   // its work uses the primitives
+    allocator_.reset();  // whose blocks are returned in the queue's order, before it ends
+  }
+
+  const std::string& name() const override { return options_.name; }
+  const std::string& kind() const override { return kind_; }
+  bool is_synchronous() const override { return false; }
+  Allocator& allocator() override { return *allocator_; }
+  const Primitives& primitives() const override { return primitives_; }
+  std::unique_ptr<Stream> make_stream() override {
+    std::uint64_t index = streams_.fetch_add(1, std::memory_order_relaxed);
+    return std::make_unique<SimStream>(*this, index == 0 ? compute_ : std::make_shared<Queue>(options_, index));
+  }
+  void copy_from_host(Stream& s, const Tensor& host, View on_device) override {
+    ConstView from(host);
+    queue_of(s).enqueue([from, on_device] { move(from.data(), on_device.data, from.bytes()); });
+  }
+  void copy_to_host(Stream& s, ConstView on_device, View host) override {
+    queue_of(s).enqueue([on_device, host] { move(on_device.data(), host.data, on_device.bytes()); });
+  }
+
+ private:
+  static void move(const void* from, void* to, std::size_t bytes) {
+    if (bytes) std::memcpy(to, from, bytes);
+  }
+
+  SimOptions options_;
+  std::string kind_ = "sim";
+  std::atomic<std::uint64_t> streams_{0};  // counts; publishes nothing
+  std::shared_ptr<Queue> compute_;
+  std::unique_ptr<SimAllocator> allocator_;
+  SimPrimitives primitives_;
+};
+
+}  // namespace
+}  // namespace sim
+
+std::unique_ptr<Device> make_sim_device(const SimOptions& options) { return std::make_unique<sim::SimDevice>(options); }
+
+bool step(Stream& stream) {
+  auto* mine = dynamic_cast<sim::SimStream*>(&stream);
+  if (!mine || !mine->queue().manual())
+    throw Error(Code::invalid_argument, "only a stream of a manual simulated device is stepped");
+  return mine->queue().step();
+}
+
+}  // namespace troupe

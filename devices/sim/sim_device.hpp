@@ -1,0 +1,35 @@
+// The simulated stream device, for those who drive it by hand.
+//
+//   auto device = make_sim_device({.manual = true});
+//   auto stream = device->make_stream();
+//   device->primitives().fill(*stream, one, View(t));   // nothing has happened yet
+//   step(*stream);                                      // now it has
+//
+// Kernels are the CPU's, run later by one thread a stream, each piece after a seeded random delay.
+// A piece of work holds raw pointers only, as a GPU's would: it keeps no tensor alive.
+//
+// Memory. The first stream made is the device's compute stream. Tensors are freed by the host while
+// work on them may still be queued, so whatever happens to a freed block is enqueued on the compute stream:
+// first it is overwritten with bytes of 0xFF (NaN in every floating dtype, -1 in signed integers),
+// then it may be handed out again or returned. Work on the compute stream enqueued after a
+// new owner got the block thus runs behind the last use by the old one. The rule that keeps other streams safe is
+// the engine's to follow, and this device makes a breach visible as NaN:
+//   1. work on another stream waits for an event of the compute stream recorded after the tensor was
+//      allocated (and filled);
+//   2. a tensor used on another stream is held until an event of that stream, recorded after the use, has passed.
+// A view that lies in no live block of the device is refused at once: host memory is foreign here.
+//
+// Errors. The first error of a stream's work becomes its status; work behind it is skipped until the
+// status was reported: by the first event recorded behind it, or by synchronize, whichever comes
+// first. A stream that waited for an event which reported an error takes that error on.
+#pragma once
+
+#include <troupe/devices/device.hpp>
+
+namespace troupe {
+
+/// Runs the next piece of work of a manual device's stream; false if there is none, or if it waits
+/// for an event that has not passed. Throws invalid_argument for any other stream.
+bool step(Stream& stream);
+
+}  // namespace troupe

@@ -1,0 +1,60 @@
+#include <fmt/format.h>
+
+#include <troupe/ops/actor_node.hpp>
+#include <troupe/ops/op.hpp>
+#include <troupe/ops/specs_attr.hpp>
+
+namespace troupe {
+
+std::vector<Value> fire_actor(NodeActor& actor, const std::string& name, std::span<const ValueSpec> outputs, std::vector<Value> inputs) {
+  std::vector<Tensor> in, out(outputs.size());
+  for (Value& v : inputs) in.push_back(std::move(v.tensor()));
+  actor.receive(in, out);
+  std::vector<Value> emitted;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    bool fits = out[i].has_value() && out[i].dtype() == outputs[i].dtype && outputs[i].shape.is_compatible(out[i].shape());
+    if (!fits)
+      throw Error(Code::invalid_argument,
+                  fmt::format("actor '{}': output {} must be {}, not {}", name, i, outputs[i].text(),
+                              out[i].has_value() ? ValueSpec{out[i].dtype(), out[i].shape()}.text() : "left unset"));
+    emitted.push_back(std::move(out[i]));
+  }
+  return emitted;
+}
+
+Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs, std::vector<ValueSpec> outputs,
+                 std::function<std::unique_ptr<NodeActor>()> make, ActorOptions options, std::source_location at) {
+  StateSpec spec;
+  spec.kind = StateSpec::Kind::actor;
+  spec.name = name;
+  spec.values = outputs;
+  spec.actor = std::make_shared<const ActorDefinition>(ActorDefinition{std::move(make), options});
+  int state = reader.declare(spec, at);
+  for (Expr& e : inputs)
+    if (&e.reader() != &reader) e = reader.adopt(e, at);
+  return reader.bind(find_op("Actor"), inputs, Attrs{{"outputs", make_specs_attr(std::move(outputs))}}, at, state);
+}
+
+TROUPE_OP(Actor) {
+  op.doc("A user's own actor.");
+  op.inputs(0, -1);
+  op.attr<std::shared_ptr<const AttrObject>>("outputs");
+  op.effect(Effect::write);
+  op.not_differentiable();
+  op.infer([](Inference& c) {
+    auto object = c.attrs().get<std::shared_ptr<const AttrObject>>("outputs");
+    for (const ValueSpec& s : static_cast<const SpecsAttr&>(*object).specs) c.output(s.dtype, s.shape);
+  });
+  op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
+    return make_kernel([state = s.state](KernelContext& c) {
+      std::vector<Value> inputs;
+      for (Value& v : c.all_inputs()) inputs.push_back(std::move(v));
+      static_cast<ActorState&>(*state).fire(c.run().id, std::move(inputs), c.defer());
+      // As with queues: whoever registers looks for a cancellation that came meanwhile.
+      if (c.run().cancelled.load(std::memory_order_seq_cst))
+        state->cancel(c.run().id, Status(Code::aborted, "the run has failed or was cancelled"));
+    });
+  });
+}
+
+}  // namespace troupe

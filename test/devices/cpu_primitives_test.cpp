@@ -1,0 +1,426 @@
+// Every primitive of the CPU device against loops that a reader can check by eye.
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <numeric>
+
+#include <troupe/devices/cpu/philox.hpp>
+#include <troupe/devices/worker_pool.hpp>
+#include <troupe/test/devices/numbers.hpp>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+struct Cpu {
+  WorkerPool pool{2};
+  std::unique_ptr<Device> device = make_cpu_device({&pool, "cpu:0"});
+  std::unique_ptr<Stream> stream = device->make_stream();
+  std::unique_ptr<Device> alone = make_cpu_device();
+  std::mt19937_64 random{42};
+
+  const Primitives& p() const { return device->primitives(); }
+  std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n)); }
+  Shape shape(int max_rank, std::int64_t max_extent, bool zeros = true) {
+    Shape s;
+    for (std::int64_t r = below(max_rank + 1); r > 0; --r) s.push_back(zeros ? below(max_extent + 1) : 1 + below(max_extent));
+    return s;
+  }
+};
+
+std::vector<std::int64_t> coordinates(std::int64_t i, const Shape& s) {
+  std::vector<std::int64_t> c(static_cast<std::size_t>(s.rank()));
+  for (int d = s.rank() - 1; d >= 0; --d) {
+    c[static_cast<std::size_t>(d)] = i % s[d];
+    i /= s[d];
+  }
+  return c;
+}
+std::int64_t position(const std::vector<std::int64_t>& c, const Shape& s) {
+  std::int64_t i = 0;
+  for (int d = 0; d < s.rank(); ++d) i = i * s[d] + c[static_cast<std::size_t>(d)];
+  return i;
+}
+
+double reference_reduce(Reduction how, const std::vector<double>& x) {
+  switch (how) {
+    case Reduction::sum: return std::accumulate(x.begin(), x.end(), 0.0);
+    case Reduction::mean: return std::accumulate(x.begin(), x.end(), 0.0) / double(x.size());
+    case Reduction::product: return std::accumulate(x.begin(), x.end(), 1.0, std::multiplies<>());
+    case Reduction::min: return *std::min_element(x.begin(), x.end());
+    case Reduction::max: return *std::max_element(x.begin(), x.end());
+    case Reduction::any: return std::any_of(x.begin(), x.end(), [](double v) { return v != 0; });
+    case Reduction::all: return std::all_of(x.begin(), x.end(), [](double v) { return v != 0; });
+    case Reduction::argmin: return double(std::min_element(x.begin(), x.end()) - x.begin());
+    case Reduction::argmax: return double(std::max_element(x.begin(), x.end()) - x.begin());
+    case Reduction::logsumexp: break;
+  }
+  double sum = 0;
+  for (double v : x) sum += std::exp(v);
+  return std::log(sum);
+}
+
+bool throws_code(Code code, auto&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.code() == code;
+  }
+  return false;
+}
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_SUITE(cpu_primitives, Cpu)
+
+BOOST_AUTO_TEST_CASE(reduce_over_any_axes) {
+  for (int round = 0; round < 3000; ++round) {
+    Reduction how = static_cast<Reduction>(below(10));
+    bool where = how == Reduction::argmin || how == Reduction::argmax;
+    DType type = static_cast<DType>(below(kDTypes));
+    if (is_complex(type) || (how == Reduction::logsumexp && !is_floating(type))) continue;
+    Shape in = shape(5, round % 100 == 0 ? 40 : 6);
+    std::uint32_t axes = static_cast<std::uint32_t>(below(std::int64_t(1) << in.rank()));
+    if (where) {
+      if (in.rank() == 0) continue;
+      axes = 1u << below(in.rank());
+    }
+    Shape out;
+    std::int64_t reduced = 1;
+    for (int d = 0; d < in.rank(); ++d)
+      if (axes >> d & 1) reduced *= in[d];
+      else out.push_back(in[d]);
+    bool empty_fails = where || how == Reduction::min || how == Reduction::max;
+    Tensor x = how == Reduction::product ? random_tensor(random, type, in, 0.8, 1.3) : random_tensor(random, type, in, -3, 3);
+    Tensor y = Tensor::empty(where ? DType::i64 : how == Reduction::any || how == Reduction::all ? DType::boolean : type, out);
+    if (reduced == 0 && empty_fails && out.elements() > 0) {
+      BOOST_TEST(throws_code(Code::out_of_range, [&] { p().reduce(*stream, how, x, View(y), axes); }));
+      continue;
+    }
+    p().reduce(*stream, how, x, View(y), axes);
+    std::vector<std::vector<double>> groups(static_cast<std::size_t>(out.elements()));
+    for (std::int64_t i = 0; i < in.elements(); ++i) {
+      std::vector<std::int64_t> c = coordinates(i, in), kept;
+      for (int d = 0; d < in.rank(); ++d)
+        if (!(axes >> d & 1)) kept.push_back(c[static_cast<std::size_t>(d)]);
+      groups[static_cast<std::size_t>(position(kept, out))].push_back(x.at(i));
+    }
+    for (std::int64_t i = 0; i < out.elements(); ++i) {
+      auto& g = groups[static_cast<std::size_t>(i)];
+      if (g.empty() && (how == Reduction::mean || empty_fails)) continue;
+      double expected = reference_reduce(how, g);
+      if (is_integer(type) && how == Reduction::mean) expected = std::trunc(expected);
+      if (type == DType::boolean && !where) expected = expected != 0;
+      expected = Tensor::scalar_as(y.dtype(), expected).at(0);
+      double tolerance = type == DType::f64 ? 1e-12 : type == DType::f32 ? 1e-6 : type == DType::f16 ? 1e-3 : type == DType::bf16 ? 8e-3 : 0;
+      bool overflows = is_integer(type) && std::fabs(reference_reduce(how, g)) > 127;
+      if (overflows) continue;
+      BOOST_TEST_REQUIRE((y.at(i) == expected || std::fabs(y.at(i) - expected) <= tolerance * std::max(1.0, std::fabs(expected))),
+                         name_of(how) << " of " << name_of(type) << in.text() << " axes " << axes << ": " << y.at(i) << ", not " << expected);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(reductions_of_large_tensors_are_accurate_and_the_same_on_one_worker) {
+  for (Shape in : {Shape{1'000'003}, Shape{3, 300'000}, Shape{5000, 70}, Shape{70, 2000, 3}}) {
+    Tensor x = random_tensor(random, DType::f32, in, 0, 1);
+    for (Reduction how : {Reduction::sum, Reduction::max, Reduction::min, Reduction::logsumexp})
+      for (std::uint32_t axes = 1; axes < 1u << in.rank(); ++axes) {
+        Shape out;
+        for (int d = 0; d < in.rank(); ++d)
+          if (!(axes >> d & 1)) out.push_back(in[d]);
+        Tensor y = Tensor::empty(DType::f32, out), z = Tensor::empty(DType::f32, out);
+        p().reduce(*stream, how, x, View(y), axes);
+        alone->primitives().reduce(*stream, how, x, View(z), axes);
+        BOOST_TEST(identical(y, z));
+        if (how == Reduction::sum && out.is_scalar()) {
+          double sum = 0;
+          for (std::int64_t i = 0; i < x.elements(); ++i) sum += x.at(i);
+          BOOST_TEST(y.at(0) == static_cast<float>(sum));  // eighths: exact in double
+        }
+      }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(extrema_propagate_nan_and_arg_takes_the_first) {
+  Tensor x = Tensor::of<float>({1, 5, NAN, 5, 2, NAN});
+  Tensor y = Tensor::empty(DType::f32, Shape()), at = Tensor::empty(DType::i64, Shape());
+  p().reduce(*stream, Reduction::max, x, View(y), 1);
+  BOOST_TEST(std::isnan(y.at(0)));
+  p().reduce(*stream, Reduction::min, x, View(y), 1);
+  BOOST_TEST(std::isnan(y.at(0)));
+  p().reduce(*stream, Reduction::argmax, x, View(at), 1);
+  BOOST_TEST(at.at(0) == 2);
+  Tensor ties = Tensor::of<std::int32_t>({3, 7, 7, 3, 7});
+  p().reduce(*stream, Reduction::argmax, ties, View(at), 1);
+  BOOST_TEST(at.at(0) == 1);
+  p().reduce(*stream, Reduction::argmin, ties, View(at), 1);
+  BOOST_TEST(at.at(0) == 0);
+  Tensor none = Tensor::of<float>({-INFINITY, -INFINITY});
+  p().reduce(*stream, Reduction::logsumexp, none, View(y), 1);
+  BOOST_TEST(y.at(0) == -INFINITY);
+  Tensor large = Tensor::of<float>({1000, 1000});
+  p().reduce(*stream, Reduction::logsumexp, large, View(y), 1);
+  BOOST_TEST(y.at(0) == 1000 + std::log(2.0), boost::test_tools::tolerance(1e-6));
+}
+
+BOOST_AUTO_TEST_CASE(matmul_of_every_form) {
+  for (int round = 0; round < 500; ++round) {
+    DType type = std::array{DType::f32, DType::f64, DType::f16, DType::bf16, DType::i32, DType::i64, DType::u8}[static_cast<std::size_t>(below(7))];
+    bool ta = below(2), tb = below(2);
+    std::int64_t m = below(40), n = below(40), k = below(40);
+    if (round % 25 == 0) m = 1;
+    if (round % 25 == 1) n = 1;
+    Shape batch = shape(2, 3), a_batch, b_batch;
+    for (int d = 0; d < batch.rank(); ++d) {
+      a_batch.push_back(below(3) ? batch[d] : 1);
+      b_batch.push_back(below(3) ? batch[d] : 1);
+    }
+    batch = broadcast(a_batch, b_batch);
+    if (b_batch.rank() && b_batch[0] == 1 && below(2)) b_batch = b_batch.without(0);
+    auto with = [](Shape s, std::int64_t x, std::int64_t y) {
+      s.push_back(x);
+      s.push_back(y);
+      return s;
+    };
+    Shape sa = ta ? with(a_batch, k, m) : with(a_batch, m, k), sb = tb ? with(b_batch, n, k) : with(b_batch, k, n);
+    Tensor a = random_tensor(random, type, sa, -2, 2), b = random_tensor(random, type, sb, -2, 2);
+    Tensor c = Tensor::empty(type, with(batch, m, n));
+    p().matmul(*stream, {a, b, View(c), ta, tb});
+    for (std::int64_t i = 0; i < c.elements(); ++i) {
+      std::vector<std::int64_t> at = coordinates(i, c.shape());
+      std::int64_t row = at[at.size() - 2], column = at[at.size() - 1];
+      auto base = [&](const Shape& s) {
+        std::int64_t o = 0;
+        int lead = batch.rank() - (s.rank() - 2);
+        for (int d = 0; d < s.rank() - 2; ++d) o = o * s[d] + (s[d] == 1 ? 0 : at[static_cast<std::size_t>(d + lead)]);
+        return o;
+      };
+      double expected = 0;
+      for (std::int64_t x = 0; x < k; ++x)
+        expected += a.at(base(sa) * m * k + (ta ? x * m + row : row * k + x)) * b.at(base(sb) * k * n + (tb ? column * k + x : x * n + column));
+      expected = Tensor::scalar_as(type, expected).at(0);
+      double tolerance = type == DType::bf16 ? 0.02 : type == DType::f16 ? 0.003 : is_floating(type) ? 1e-5 : 0;
+      if (type == DType::u8 && expected > 255) continue;
+      BOOST_TEST_REQUIRE(std::fabs(c.at(i) - expected) <= tolerance * (1 + std::fabs(expected)),
+                         name_of(type) << " " << sa.text() << (ta ? "^T" : "") << " " << sb.text() << (tb ? "^T" : ""));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(large_products_are_the_same_on_any_number_of_workers) {
+  for (auto [m, k, n] : {std::array<std::int64_t, 3>{64, 784, 512}, {300, 257, 600}, {1000, 64, 90}, {129, 1000, 2000}}) {
+    Tensor a = random_tensor(random, DType::f32, Shape{m, k}, -1, 1), b = random_tensor(random, DType::f32, Shape{k, n}, -1, 1);
+    Tensor c = Tensor::empty(DType::f32, Shape{m, n}), d = Tensor::empty(DType::f32, Shape{m, n});
+    p().matmul(*stream, {a, b, View(c)});
+    alone->primitives().matmul(*stream, {a, b, View(d)});
+    BOOST_TEST(identical(c, d));
+    for (int i = 0; i < 50; ++i) {
+      std::int64_t row = below(m), column = below(n);
+      double expected = 0;
+      for (std::int64_t x = 0; x < k; ++x) expected += a.at(row * k + x) * b.at(x * n + column);
+      BOOST_TEST(std::fabs(c.at(row * n + column) - expected) < 1e-3);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(softmax_and_cross_entropy) {
+  for (DType type : {DType::f16, DType::bf16, DType::f32, DType::f64})
+    for (Shape s : {Shape{3, 5}, Shape{1, 1}, Shape{40, 33}, Shape{2, 3, 700}, Shape{0, 4}, Shape{64, 1000}}) {
+      double tolerance = type == DType::f64 ? 1e-12 : type == DType::f32 ? 2e-6 : type == DType::f16 ? 2e-3 : 2e-2;
+      Tensor x = random_tensor(random, type, s, -20, 20), y = Tensor::empty(type, s), l = Tensor::empty(type, s);
+      p().softmax(*stream, x, View(y), false);
+      p().softmax(*stream, x, View(l), true);
+      std::int64_t n = s[s.rank() - 1], rows = s.elements() / n;
+      Tensor labels = Tensor::empty(DType::i32, Shape{rows}), loss = Tensor::empty(type, Shape{rows});
+      for (std::int64_t r = 0; r < rows; ++r) labels.mutable_data<std::int32_t>()[r] = static_cast<std::int32_t>(below(n));
+      Tensor scale = random_tensor(random, type, Shape{rows}), gradient = Tensor::empty(type, Shape{rows, n});
+      Tensor logits = x.reshaped(Shape{rows, n});
+      p().cross_entropy(*stream, logits, labels, View(loss));
+      p().cross_entropy_gradient(*stream, logits, labels, scale, View(gradient));
+      for (std::int64_t r = 0; r < rows; ++r) {
+        double top = -INFINITY, sum = 0;
+        for (std::int64_t i = 0; i < n; ++i) top = std::max(top, x.at(r * n + i));
+        for (std::int64_t i = 0; i < n; ++i) sum += std::exp(x.at(r * n + i) - top);
+        std::int64_t label = labels.data<std::int32_t>()[r];
+        double log_sum = top + std::log(sum);
+        BOOST_TEST(std::fabs(loss.at(r) - (log_sum - x.at(r * n + label))) <= tolerance * 40);
+        for (std::int64_t i = 0; i < n; ++i) {
+          double probability = std::exp(x.at(r * n + i) - log_sum);
+          BOOST_TEST_REQUIRE(std::fabs(y.at(r * n + i) - probability) <= tolerance);
+          BOOST_TEST_REQUIRE(std::fabs(l.at(r * n + i) - (x.at(r * n + i) - log_sum)) <= tolerance * 40);
+          BOOST_TEST_REQUIRE(std::fabs(gradient.at(r * n + i) - (probability - (i == label)) * scale.at(r)) <= tolerance * 8);
+        }
+      }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(labels_outside_the_classes_are_named) {
+  Tensor x = Tensor::zeros(DType::f32, Shape{2, 3}), loss = Tensor::empty(DType::f32, Shape{2});
+  Tensor labels = Tensor::of<std::int64_t>({0, 3});
+  try {
+    p().cross_entropy(*stream, x, labels, View(loss));
+    BOOST_FAIL("no error");
+  } catch (const Error& e) {
+    BOOST_TEST(e.what() == "cross_entropy: index 3 at position 1 is outside [0, 3)");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(transpose_of_any_permutation) {
+  for (int round = 0; round < 600; ++round) {
+    DType type = std::array{DType::i8, DType::f16, DType::f32, DType::f64, DType::c128}[static_cast<std::size_t>(below(5))];
+    Shape s = shape(5, round % 20 == 0 ? 30 : 5), out;
+    std::vector<std::int64_t> order(static_cast<std::size_t>(s.rank()));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    for (std::int64_t axis : order) out.push_back(s[static_cast<int>(axis)]);
+    Tensor x = random_tensor(random, type, s, -100, 100), y = Tensor::empty(type, out);
+    p().transpose(*stream, x, View(y), order);
+    for (std::int64_t i = 0; i < y.elements(); ++i) {
+      std::vector<std::int64_t> c = coordinates(i, out), from(c.size());
+      for (std::size_t d = 0; d < c.size(); ++d) from[static_cast<std::size_t>(order[d])] = c[d];
+      BOOST_TEST_REQUIRE(y.at(i) == x.at(position(from, s)));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(copy_block_with_steps) {
+  for (int round = 0; round < 600; ++round) {
+    Shape in = shape(4, 7, false), out, extents;
+    Block from, to;
+    for (int d = 0; d < in.rank(); ++d) {
+      from.start.push_back(below(in[d]));
+      from.step.push_back(1 + below(2));
+      std::int64_t n = below((in[d] - from.start[d] + from.step[d] - 1) / from.step[d] + 1);
+      extents.push_back(n);
+      to.start.push_back(below(3));
+      to.step.push_back(1 + below(2));
+      out.push_back(to.start[d] + std::max<std::int64_t>(1, (n - 1) * to.step[d] + 1) + below(3));
+    }
+    Tensor x = random_tensor(random, DType::i32, in, -100, 100), y = random_tensor(random, DType::i32, out, -100, 100);
+    Tensor expected = y.clone();
+    p().copy_block(*stream, x, from, View(y), to, extents);
+    for (std::int64_t i = 0; i < extents.elements(); ++i) {
+      std::vector<std::int64_t> c = coordinates(i, extents), f = c, t = c;
+      for (std::size_t d = 0; d < c.size(); ++d) {
+        f[d] = from.start[static_cast<int>(d)] + c[d] * from.step[static_cast<int>(d)];
+        t[d] = to.start[static_cast<int>(d)] + c[d] * to.step[static_cast<int>(d)];
+      }
+      auto* e = static_cast<std::int32_t*>(expected.raw_mutable());
+      e[position(t, out)] = x.data<std::int32_t>()[position(f, in)];
+    }
+    BOOST_TEST_REQUIRE(identical(y, expected));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(gather_and_scatter) {
+  for (int round = 0; round < 300; ++round) {
+    Shape params = shape(3, 6, false);
+    if (params.rank() == 0) params.push_back(4);
+    int axis = static_cast<int>(below(params.rank()));
+    Shape where = shape(2, 5), out;
+    for (int d = 0; d < axis; ++d) out.push_back(params[d]);
+    for (std::int64_t e : where.dims()) out.push_back(e);
+    for (int d = axis + 1; d < params.rank(); ++d) out.push_back(params[d]);
+    Tensor x = random_tensor(random, DType::f32, params), y = Tensor::empty(DType::f32, out);
+    Tensor indices = Tensor::empty(DType::i64, where);
+    for (std::int64_t i = 0; i < where.elements(); ++i) static_cast<std::int64_t*>(indices.raw_mutable())[i] = below(params[axis]);
+    p().gather(*stream, x, indices, axis, View(y));
+    for (std::int64_t i = 0; i < out.elements(); ++i) {
+      std::vector<std::int64_t> c = coordinates(i, out);
+      std::vector<std::int64_t> w(c.begin() + axis, c.begin() + axis + where.rank()), f(c.begin(), c.begin() + axis);
+      f.push_back(static_cast<std::int64_t>(indices.at(position(w, where))));
+      f.insert(f.end(), c.begin() + axis + where.rank(), c.end());
+      BOOST_TEST_REQUIRE(y.at(i) == x.at(position(f, params)));
+    }
+  }
+  Tensor rows = Tensor::of<std::int32_t>({2, 0, 2});
+  Tensor updates = Tensor::of<float>({1, 2, 3, 4, 5, 6}, Shape{3, 2});
+  for (Scatter how : {Scatter::update, Scatter::add, Scatter::sub}) {
+    Tensor y = Tensor::of<float>({10, 10, 20, 20, 30, 30}, Shape{3, 2});
+    p().scatter(*stream, how, rows, updates, View(y));
+    std::vector<float> expected = how == Scatter::update ? std::vector<float>{3, 4, 20, 20, 5, 6}
+                                  : how == Scatter::add ? std::vector<float>{13, 14, 20, 20, 36, 38} : std::vector<float>{7, 6, 20, 20, 24, 22};
+    BOOST_TEST(y.to_vector<float>() == expected);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(an_index_outside_its_bound_touches_nothing) {
+  Tensor x = Tensor::of<float>({1, 2, 3}), y = Tensor::of<float>({7, 7});
+  for (std::int64_t bad : {std::int64_t(3), std::int64_t(-1), INT64_MAX, INT64_MIN}) {
+    Tensor indices = Tensor::of<std::int64_t>({0, bad});
+    BOOST_TEST(throws_code(Code::out_of_range, [&] { p().gather(*stream, x, indices, 0, View(y)); }));
+    BOOST_TEST(y.to_vector<float>() == (std::vector<float>{7, 7}));
+    BOOST_TEST(throws_code(Code::out_of_range, [&] { p().scatter(*stream, Scatter::update, indices, y, View(x)); }));
+    BOOST_TEST(x.to_vector<float>() == (std::vector<float>{1, 2, 3}));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(one_hot_range_fill_copy) {
+  Tensor indices = Tensor::of<std::int32_t>({1, -1, 2, 3});
+  Tensor y = Tensor::empty(DType::f32, Shape{4, 3});
+  p().one_hot(*stream, indices, Tensor::scalar(5.f), Tensor::scalar(-1.f), View(y));
+  BOOST_TEST(y.to_vector<float>() == (std::vector<float>{-1, 5, -1, -1, -1, -1, -1, -1, 5, -1, -1, -1}));
+  Tensor r = Tensor::empty(DType::i64, Shape{4});
+  p().range(*stream, Tensor::scalar(std::int64_t(10)), Tensor::scalar(std::int64_t(-3)), View(r));
+  BOOST_TEST(r.to_vector<std::int64_t>() == (std::vector<std::int64_t>{10, 7, 4, 1}));
+  Tensor f = Tensor::empty(DType::f32, Shape{3});
+  p().range(*stream, Tensor::scalar(0.5f), Tensor::scalar(0.25f), View(f));
+  BOOST_TEST(f.to_vector<float>() == (std::vector<float>{0.5f, 0.75f, 1.f}));
+  for (int t = 0; t < kDTypes; ++t) {
+    DType type = static_cast<DType>(t);
+    Tensor value = Tensor::scalar_as(type, 1), many = Tensor::empty(type, Shape{70000}), copy = Tensor::empty(type, Shape{70000});
+    p().fill(*stream, value, View(many));
+    BOOST_TEST(many.at(0) == 1);
+    BOOST_TEST(many.at(69999) == 1);
+    p().copy(*stream, many, View(copy));
+    BOOST_TEST(identical(many, copy));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(philox_known_answers) {
+  using W = cpu::PhiloxWords;
+  BOOST_TEST((cpu::philox(W{0, 0, 0, 0}, 0, 0) == W{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  std::uint32_t ones = 0xffffffff;
+  BOOST_TEST((cpu::philox(W{ones, ones, ones, ones}, ones, ones) == W{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  BOOST_TEST((cpu::philox(W{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0xa4093822, 0x299f31d0) ==
+              W{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+BOOST_AUTO_TEST_CASE(random_numbers_depend_on_key_and_index_alone) {
+  RandomKey key{1, 2, 3, 4};
+  for (DType type : {DType::f16, DType::bf16, DType::f32, DType::f64, DType::i32, DType::u8, DType::i64})
+    for (Random how : {Random::uniform, Random::normal, Random::truncated_normal}) {
+      if (is_integer(type) && how != Random::uniform) continue;
+      Tensor many = Tensor::empty(type, Shape{100'001}), few = Tensor::empty(type, Shape{777}), again = Tensor::empty(type, Shape{100'001});
+      p().random(*stream, how, key, View(many));
+      p().random(*stream, how, key, View(few));
+      alone->primitives().random(*stream, how, key, View(again));
+      BOOST_TEST(identical(many, again));
+      BOOST_TEST(std::memcmp(many.raw(), few.raw(), few.bytes()) == 0);
+      if (!is_floating(type)) continue;
+      double sum = 0, squares = 0, low = INFINITY, high = -INFINITY;
+      for (std::int64_t i = 0; i < many.elements(); ++i) {
+        double v = many.at(i);
+        sum += v;
+        squares += v * v;
+        low = std::min(low, v);
+        high = std::max(high, v);
+      }
+      double mean = sum / 100'001, variance = squares / 100'001 - mean * mean;
+      double true_mean = how == Random::uniform ? 0.5 : 0, true_variance = how == Random::uniform ? 1.0 / 12 : how == Random::normal ? 1 : 0.774;
+      BOOST_TEST(std::fabs(mean - true_mean) < 0.012);
+      BOOST_TEST(std::fabs(variance - true_variance) < 0.02);
+      if (how == Random::uniform) BOOST_TEST((low >= 0 && high < 1));
+      if (how == Random::truncated_normal) BOOST_TEST((low >= -2 && high <= 2));
+    }
+  for (RandomKey other : {RandomKey{2, 2, 3, 4}, RandomKey{1, 3, 3, 4}, RandomKey{1, 2, 4, 4}, RandomKey{1, 2, 3, 5}}) {
+    Tensor a = Tensor::empty(DType::i64, Shape{4}), b = Tensor::empty(DType::i64, Shape{4});
+    p().random(*stream, Random::uniform, key, View(a));
+    p().random(*stream, Random::uniform, other, View(b));
+    BOOST_TEST(!identical(a, b));
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,118 @@
+// Values, tensors, shapes and the allocator.
+#include <boost/test/unit_test.hpp>
+
+#include <troupe/test/devices/numbers.hpp>
+
+using namespace troupe;
+
+BOOST_AUTO_TEST_SUITE(tensors)
+
+BOOST_AUTO_TEST_CASE(scalars_live_in_the_handle) {
+  Tensor t = Tensor::scalar(2.5f);
+  BOOST_TEST(t.is_inline());
+  BOOST_TEST(t.item<float>() == 2.5f);
+  BOOST_TEST(t.shape().is_scalar());
+  BOOST_TEST(t.is_sole_holder());
+  std::uint64_t before = host_allocator().counters().allocations;
+  Tensor copy = t, moved = std::move(copy);
+  BOOST_TEST(moved.at(0) == 2.5);
+  BOOST_TEST(!copy.has_value());  // NOLINT: a moved-from handle is empty
+  BOOST_TEST(host_allocator().counters().allocations == before);
+  for (int i = 0; i < kDTypes; ++i) BOOST_TEST(Tensor::scalar_as(static_cast<DType>(i), 1).at(0) == 1);
+}
+
+BOOST_AUTO_TEST_CASE(copies_share_and_moves_do_not_count) {
+  Tensor t = Tensor::of<float>({1, 2, 3, 4}, Shape{2, 2});
+  BOOST_TEST(t.is_sole_holder());
+  Tensor moved = std::move(t);
+  BOOST_TEST(moved.is_sole_holder());
+  Tensor copy = moved;
+  BOOST_TEST((!moved.is_sole_holder() && !copy.is_sole_holder()));
+  BOOST_TEST(copy.raw() == moved.raw());
+  BOOST_CHECK_THROW(copy.raw_mutable(), Error);
+  moved.reset();
+  BOOST_TEST(copy.is_sole_holder());
+  copy.mutable_data<float>()[0] = 9;
+  BOOST_TEST(copy.at(0) == 9);
+}
+
+BOOST_AUTO_TEST_CASE(views_share_the_buffer) {
+  for (std::int64_t n : {4, 400}) {  // in the body, in a buffer
+    Tensor t = Tensor::of(std::vector<double>(static_cast<std::size_t>(n), 1.5), Shape{n});
+    Tensor view = t.reshaped(Shape{2, n / 2});
+    BOOST_TEST(view.raw() == t.raw());
+    BOOST_TEST((!t.is_sole_holder() && !view.is_sole_holder()));
+    t.reset();
+    BOOST_TEST(view.at(n - 1) == 1.5);
+    Tensor row = view.rows(1, 2);
+    BOOST_TEST((row.shape() == Shape{1, n / 2}));
+    BOOST_TEST(row.raw() == static_cast<const double*>(view.raw()) + n / 2);
+    view.reset();
+    BOOST_TEST(row.at(0) == 1.5);
+    BOOST_TEST(identical(row, row.clone()));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(wrong_uses_say_what_is_wrong) {
+  Tensor t = Tensor::of<float>({1, 2, 3});
+  BOOST_CHECK_THROW(t.data<double>(), Error);
+  BOOST_CHECK_THROW(t.item<float>(), Error);
+  BOOST_CHECK_THROW(t.at(3), Error);
+  BOOST_CHECK_THROW(t.rows(1, 5), Error);
+  BOOST_CHECK_THROW(t.reshaped(Shape{2}), Error);
+  BOOST_CHECK_THROW(Tensor().data<float>(), Error);
+  BOOST_CHECK_THROW((Tensor::of<float>({1, 2}, Shape{3})), Error);
+  BOOST_CHECK_THROW(Tensor::empty(DType::f32, Shape{kAny}), Error);
+  BOOST_CHECK_THROW((Tensor::empty(DType::f64, Shape{INT32_MAX, INT32_MAX, 64})), Error);
+}
+
+BOOST_AUTO_TEST_CASE(text_shows_dtype_shape_and_elements) {
+  BOOST_TEST((Tensor::of<float>({1, 2.5, 3, 4}, Shape{2, 2}).text(3)) == "f32[2, 2] {1, 2.5, 3, ...}");
+  BOOST_TEST(Tensor::scalar(true).text() == "bool[] {true}");
+  BOOST_TEST(Tensor().text() == "nothing");
+}
+
+BOOST_AUTO_TEST_CASE(shapes) {
+  BOOST_TEST((broadcast(Shape{2, 1, 3}, Shape{4, 1}) == Shape{2, 4, 3}));
+  BOOST_TEST((broadcast(Shape{0}, Shape{1}) == Shape{0}));
+  BOOST_TEST((broadcast(Shape{kAny, 3}, Shape{5, 1}) == Shape{5, 3}));
+  BOOST_CHECK_THROW((broadcast(Shape{2}, Shape{3})), Error);
+  BOOST_TEST((Shape{64, kAny}.merge(Shape{kAny, 10}) == Shape{64, 10}));
+  BOOST_CHECK_THROW((Shape{2}.merge(Shape{3})), Error);
+  BOOST_TEST(Shape{}.elements() == 1);
+  BOOST_TEST((Shape{3, 0}.elements()) == 0);
+  BOOST_TEST(Shape::unknown().text() == "[...]");
+  BOOST_TEST((Shape{2, kAny}.text()) == "[2, ?]");
+  BOOST_TEST(normalize_axis(-1, 3) == 2);
+  BOOST_CHECK_THROW(normalize_axis(3, 3), Error);
+}
+
+BOOST_AUTO_TEST_CASE(the_allocator_keeps_counts_and_its_limit) {
+  auto heap = make_caching_allocator(make_host_memory(), 1 << 16);
+  void* p = heap->allocate(1000);
+  BOOST_TEST(reinterpret_cast<std::uintptr_t>(p) % 64 == 0u);
+  AllocatorCounters c = heap->counters();
+  BOOST_TEST((c.in_use >= 1000 && c.in_use <= 1280));
+  BOOST_TEST(c.misses == 1u);
+  heap->deallocate(p, 1000);
+  BOOST_TEST(heap->counters().in_use == 0u);
+  heap->deallocate(heap->allocate(1000), 1000);
+  BOOST_TEST(heap->counters().allocations == 2u);
+  BOOST_CHECK_EXCEPTION(heap->allocate(1 << 17), Error, [](const Error& e) { return e.code() == Code::resource_exhausted; });
+  // Cached blocks make room for a size that was never asked for.
+  std::vector<void*> many;
+  for (int i = 0; i < 50; ++i) many.push_back(heap->allocate(1024));
+  for (void* m : many) heap->deallocate(m, 1024);
+  void* large = heap->allocate(60000);
+  BOOST_TEST(heap->counters().peak <= std::uint64_t(1 << 16));
+  heap->deallocate(large, 60000);
+}
+
+BOOST_AUTO_TEST_CASE(halves_convert) {
+  BOOST_TEST(float(half(1.5f)) == 1.5f);
+  BOOST_TEST(float(half(1e6f)) == INFINITY);
+  BOOST_TEST(float(bfloat16(1.00390625f)) == 1.f);  // a tie goes to the even neighbour
+  BOOST_TEST(std::isnan(float(bfloat16(NAN))));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
