@@ -69,9 +69,11 @@ struct Traced {
   std::vector<std::size_t> floating;  // indices into xs
   Expr y;
 
-  Traced(const Differentiable& f, const std::vector<Tensor>& values) {
+  Traced(const Differentiable& f, const std::vector<Tensor>& values, const CheckOptions& options) {
     for (std::size_t i = 0; i < values.size(); ++i) {
-      xs.push_back(graph.input("x" + std::to_string(i), values[i].dtype(), values[i].shape()));
+      Shape shape = values[i].shape();
+      for (int k = 0; k < shape.rank() && options.open_shapes; ++k) shape.set(k, kAny);
+      xs.push_back(graph.input("x" + std::to_string(i), values[i].dtype(), shape));
       if (is_floating(values[i].dtype())) floating.push_back(i);
     }
     y = f(graph, xs);
@@ -97,7 +99,7 @@ std::vector<Tensor> in_doubles(const std::vector<Tensor>& xs) {
 CheckReport compare_with_differences(const Differentiable& f, const std::vector<Tensor>& xs, const CheckOptions& options) {
   CheckReport report;
   report.tolerance = options.tolerance;
-  Traced t(f, xs);
+  Traced t(f, xs, options);
   Exprs wanted = t.differentiated();
   Tensor y = options.evaluate(t.graph, t.feeds(xs), {t.y})[0];
   Tensor w = Draws(options.seed).like(y);
@@ -153,7 +155,7 @@ CheckReport check_dot_product(const Differentiable& f, const std::vector<Tensor>
   std::vector<Tensor> values = in_doubles(xs);
   CheckReport report;
   report.tolerance = options.tolerance;
-  Traced t(f, values);
+  Traced t(f, values, options);
   Exprs wanted = t.differentiated();
   Tensor y = options.evaluate(t.graph, t.feeds(values), {t.y})[0];
   Draws draws(options.seed);

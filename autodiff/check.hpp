@@ -27,6 +27,7 @@ std::vector<Tensor> evaluate_eagerly(const Graph& graph, const Feeds& feeds, con
 struct CheckOptions {
   double tolerance = 1e-6;  // of |a - b| / max(1, |a|, |b|)
   int order = 1;            // 2: checks the gradient's gradient as well
+  bool open_shapes = false; // builds the function on inputs whose extents are not known
   Evaluator evaluate = evaluate_eagerly;
   std::uint64_t seed = 1;   // of the weights that make a scalar of y, and of directions
 };

@@ -5,10 +5,11 @@
 namespace troupe {
 
 /// One node that fires after all of `after`: fetch it to run them. Yields true.
-TROUPE_DSL(Expr group(const std::vector<Expr>& after))
-Expr group(const std::vector<Expr>& after) {
-  std::vector<Operand> operands(after.begin(), after.end());
-  return bind1("Group", operands, {}, operands.empty() ? Site() : operands[0].site());
+TROUPE_DSL(Expr group(const std::vector<Expr>& after, std::source_location at = std::source_location::current()))
+Expr group(const std::vector<Expr>& after, std::source_location at) {
+  std::vector<Operand> operands;
+  for (const Expr& e : after) operands.emplace_back(e, at);
+  return bind1("Group", operands, {}, at);
 }
 
 TROUPE_OP(Group) {

@@ -1,0 +1,297 @@
+// The table of operations (table.hpp), held to: values, gradients, what is not finite, refusals.
+#include <boost/test/unit_test.hpp>
+
+#include <complex>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <troupe/functions.hpp>
+#include <troupe/ops/op.hpp>
+#include <troupe/test/ops/places.hpp>
+#include <troupe/test/ops/pointwise_rows.hpp>
+#include <troupe/test/ops/structure_rows.hpp>
+
+namespace troupe::test {
+namespace {
+
+Tensor tensor_of(const Array& a, DType dtype) {
+  Tensor t = Tensor::empty(dtype, a.shape);
+  auto* bytes = static_cast<unsigned char*>(t.raw_mutable());
+  for (std::size_t i = 0; i < a.v.size(); ++i) {
+    double v = a.v[i];
+    if (is_integer(dtype)) v = is_signed_integer(dtype) ? std::trunc(v) : std::abs(std::trunc(v));
+    Tensor one = Tensor::scalar_as(dtype, v);
+    std::memcpy(bytes + i * size_of(dtype), one.raw(), size_of(dtype));
+  }
+  return t;
+}
+
+DType dtype_of_role(Role role, DType under_test) {
+  if (role == Role::truth) return DType::boolean;
+  if (role == Role::index) return under_test == DType::f32 ? DType::i32 : DType::i64;
+  return under_test;
+}
+
+std::vector<Tensor> tensors_of(const Case& c, DType dtype) {
+  std::vector<Tensor> out;
+  for (const Sample& s : c.inputs) out.push_back(tensor_of(s.array, dtype_of_role(s.role, dtype)));
+  return out;
+}
+
+/// How much inference is told of the inputs' shapes.
+enum class Told { everything, rank, nothing };
+
+Shape as_told(const Shape& s, Told told) {
+  if (told == Told::nothing) return Shape::unknown();
+  Shape out = s;
+  if (told == Told::rank)
+    for (int i = 0; i < s.rank(); ++i) out.set(i, kAny);
+  return out;
+}
+
+Exprs apply(Graph& g, const std::string& op, const Exprs& xs, const Attrs& attrs) {
+  if (xs.empty()) return g.bind(find_op(op), {}, attrs, Site());
+  std::vector<Operand> operands(xs.begin(), xs.end());
+  return bind_op(op, operands, attrs, operands[0].site());
+}
+
+std::vector<Tensor> run(const Place& place, const std::string& op, const std::vector<Tensor>& inputs, const Attrs& attrs,
+                        Told told = Told::everything) {
+  Graph g;
+  Feeds feeds;
+  Exprs xs;
+  for (const Tensor& t : inputs) {
+    xs.push_back(g.input(fmt::format("x{}", xs.size()), t.dtype(), as_told(t.shape(), told)));
+    feeds.emplace_back(xs.back(), t);
+  }
+  return place.evaluate(g, feeds, apply(g, op, xs, attrs));
+}
+
+std::vector<Array> expected(const Row& row, const std::vector<Tensor>& inputs, const Attrs& attrs) {
+  std::vector<Array> x;
+  for (const Tensor& t : inputs) x.push_back(Array::of(t));
+  if (row.reference) return row.reference(x, attrs);
+  const OpDef& op = find_op(row.op);
+  BOOST_REQUIRE_MESSAGE(op.reference, row.op << " needs a reference in the table");
+  Shape shape = x[0].shape;
+  for (const Array& a : x) shape = broadcast(shape, a.shape);
+  return {tabulate(shape, [&](const Index& i) {
+    std::vector<double> at;
+    for (const Array& a : x) at.push_back(a.broadcast_at(i));
+    return op.reference(at);
+  })};
+}
+
+double tolerance_of(DType t) {
+  switch (t) {
+    case DType::f16: return 1.0 / 1024;
+    case DType::bf16: return 1.0 / 128;
+    case DType::f32: return 1e-6;
+    case DType::f64: return 1e-13;
+    default: return 0;
+  }
+}
+
+// The value an integer result has where the reference is no integer (devices/README.md).
+double as_result(double reference, DType t) {
+  if (!is_integer(t)) return reference;
+  return std::isfinite(reference) ? std::trunc(reference) : 0;
+}
+
+bool is_close(double value, double reference, double tolerance) {
+  if (std::isnan(value) || std::isnan(reference)) return std::isnan(value) && std::isnan(reference);
+  if (value == reference) return true;
+  return std::abs(value - reference) <= tolerance * std::max(1.0, std::abs(reference));
+}
+
+void compare(const Row& row, const std::vector<Tensor>& got, const std::vector<Array>& wanted, DType dtype, const std::string& where) {
+  BOOST_REQUIRE_EQUAL(got.size(), wanted.size());
+  for (std::size_t k = 0; k < got.size(); ++k) {
+    BOOST_REQUIRE_MESSAGE(got[k].shape() == wanted[k].shape, where << ": shape " << got[k].shape().text() << ", not " << wanted[k].shape.text());
+    double tolerance = row.slack * std::max(tolerance_of(got[k].dtype()), is_floating(got[k].dtype()) ? tolerance_of(dtype) : 0);
+    for (std::int64_t i = 0; i < got[k].elements(); ++i) {
+      double value = got[k].at(i), reference = as_result(wanted[k].v[static_cast<std::size_t>(i)], got[k].dtype());
+      BOOST_CHECK_MESSAGE(is_close(value, reference, tolerance), where << ": output " << k << "[" << i << "] is " << value << ", not " << reference);
+    }
+  }
+}
+
+std::string title(const Row& row, const Case& c, DType dtype, const std::string& more) {
+  std::string shapes;
+  for (const Sample& s : c.inputs) shapes += s.array.shape.text();
+  return fmt::format("{} {} {} {{{}}} ({})", row.op, name_of(dtype), shapes, c.attrs.text(), more);
+}
+
+bool has(const std::vector<DType>& types, DType t) { return std::find(types.begin(), types.end(), t) != types.end(); }
+
+std::vector<DType> all_dtypes() {
+  std::vector<DType> out;
+  for (int i = 0; i < kDTypes; ++i) out.push_back(static_cast<DType>(i));
+  return out;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(op_table_test)
+
+BOOST_AUTO_TEST_CASE(every_op_has_a_row) {
+  std::set<std::string> rows;
+  for (const Row& r : all_rows()) rows.insert(r.op);
+  for (const OpDef* op : all_ops()) {
+    BOOST_CHECK_MESSAGE(rows.contains(op->name) || elsewhere().contains(op->name), "op " << op->name << " has no row in test/ops/table.hpp");
+    BOOST_CHECK_MESSAGE(!op->doc.empty(), "op " << op->name << " has no doc line");
+    bool has_inputs = op->max_inputs != 0;
+    BOOST_CHECK_MESSAGE(!has_inputs || !op->differentiable || op->gradient, "op " << op->name << " counts as differentiable but has no gradient");
+  }
+  for (const std::string& name : rows) BOOST_CHECK_NO_THROW(find_op(name));
+}
+
+BOOST_AUTO_TEST_CASE(values_are_those_of_the_reference) {
+  int runs = 0;
+  for (const Row& row : all_rows())
+    for (const Case& c : row.cases)
+      for (DType dtype : row.dtypes) {
+        if (is_complex(dtype)) continue;
+        std::vector<Tensor> inputs = tensors_of(c, dtype);
+        std::vector<Array> wanted = expected(row, inputs, c.attrs);
+        for (const Place& place : places()) {
+          for (Told told : {Told::everything, Told::rank, Told::nothing}) {
+            std::string where = title(row, c, dtype, fmt::format("{}, told {}", place.name, told == Told::everything ? "everything" : told == Told::rank ? "the rank" : "nothing"));
+            if (told != Told::everything && (c.inputs.empty() || dtype != row.dtypes.back())) continue;
+            try {
+              compare(row, run(place, row.op, inputs, c.attrs, told), wanted, dtype, where);
+              ++runs;
+            } catch (const Error& e) {
+              BOOST_ERROR(where << " threw: " << e.what());
+            }
+          }
+        }
+      }
+  std::string where;
+  for (const Place& p : places()) where += (where.empty() ? "" : ", ") + p.name;
+  int pairs = 0;
+  for (const Row& r : all_rows()) pairs += static_cast<int>(r.dtypes.size());
+  fmt::print("op table: {} rows of {} ops, {} op x dtype pairs, {} runs on: {}\n", all_rows().size(), all_ops().size(), pairs, runs, where);
+}
+
+BOOST_AUTO_TEST_CASE(known_values) {
+  for (const Row& row : all_rows())
+    for (const auto& [arguments, value] : row.known)
+      for (DType dtype : row.dtypes) {
+        if (is_complex(dtype)) continue;
+        bool fits = true;
+        std::vector<Tensor> inputs;
+        for (double a : arguments) {
+          inputs.push_back(Tensor::scalar_as(dtype, a));
+          fits = fits && inputs.back().at(0) == a;
+        }
+        if (!fits || (is_integer(dtype) && value != std::trunc(value)) || (dtype >= DType::u8 && value < 0)) continue;
+        double got = run(places()[0], row.op, inputs, {})[0].at(0);
+        BOOST_CHECK_MESSAGE(is_close(got, value, row.slack * tolerance_of(dtype)), row.op << " " << name_of(dtype) << " at " << arguments[0] << " is " << got << ", not " << value);
+      }
+}
+
+BOOST_AUTO_TEST_CASE(what_is_not_finite_passes_as_the_reference_says) {
+  const double inf = INFINITY, nan = std::nan("");
+  const std::vector<double> special{0.0, -0.0, 1, -1, 2, inf, -inf, nan};
+  for (const Row& row : pointwise_rows()) {
+    const OpDef& op = find_op(row.op);
+    for (DType dtype : {DType::f32, DType::f64}) {
+      if (!has(row.dtypes, dtype) || row.op == "Cast") continue;
+      int n = op.pointwise->arity();
+      Array column{n == 1 ? Shape{8} : Shape{8, 1}, special}, line{Shape{8}, special};
+      std::vector<Tensor> inputs{tensor_of(column, dtype)};
+      if (n == 2) inputs.push_back(tensor_of(line, dtype));
+      if (n == 3) inputs = {tensor_of({Shape{8, 1}, {1, 0, 1, 0, 1, 0, 1, 0}}, DType::boolean), tensor_of(line, dtype), tensor_of(column, dtype)};
+      for (const Place& place : places())
+        compare(row, run(place, row.op, inputs, row.cases[0].attrs), expected(row, inputs, row.cases[0].attrs), dtype,
+                fmt::format("{} {} of what is not finite ({})", row.op, name_of(dtype), place.name));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(other_dtypes_are_refused_naming_op_and_line) {
+  for (const Row& row : all_rows()) {
+    if (!row.refuses_others) continue;
+    for (DType dtype : all_dtypes()) {
+      if (has(row.dtypes, dtype)) continue;
+      Graph g;
+      std::vector<Operand> operands;
+      unsigned line = 0;
+      for (const Sample& s : row.cases[0].inputs) {
+        bool is_fixed = s.role == Role::index || (s.role == Role::truth && row.dtypes != kBool);
+        Expr x = g.input(fmt::format("x{}", operands.size()), is_fixed ? dtype_of_role(s.role, dtype) : dtype, s.array.shape);
+        line = __LINE__ + 1;
+        operands.push_back(Operand(x));
+      }
+      std::string text = "nothing", place = fmt::format("op_table_test.cpp:{}", line);
+      try {
+        bind_op(row.op, operands, row.cases[0].attrs, operands[0].site());
+      } catch (const Error& e) {
+        text = e.what();
+      }
+      bool names_both = text.find(row.op) == 0 && text.find(place) != std::string::npos;
+      BOOST_CHECK_MESSAGE(names_both, row.op << " of " << name_of(dtype) << " said " << text);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(gradients_agree_with_differences_and_with_themselves_transposed) {
+  std::int64_t compared = 0;
+  int rows = 0;
+  for (const Row& row : all_rows()) {
+    if (row.order == 0) continue;
+    ++rows;
+    for (const Case& c : row.cases) {
+      std::int64_t elements = 0;
+      for (const Sample& s : c.inputs) elements += s.array.shape.elements();
+      if (elements > 30) continue;  // long inputs are for the kernels' sake
+      std::vector<Tensor> inputs = tensors_of(c, DType::f64);
+      for (bool open : {false, true}) {
+        Differentiable f = [&](Graph& g, const Exprs& xs) {
+          Exprs ys = apply(g, row.op, xs, c.attrs), flat;
+          if (ys.size() == 1) return ys[0];
+          for (const Expr& y : ys) flat.push_back(reshape(y, Shape{kAny}));
+          return concat(flat, 0);
+        };
+        std::string where = title(row, c, DType::f64, open ? "open shapes" : "known shapes");
+        try {
+          CheckOptions options{.tolerance = 1e-6, .order = open ? 1 : row.order, .open_shapes = open};
+          CheckReport differences = check_gradients(f, inputs, options);
+          BOOST_CHECK_MESSAGE(differences.ok(), where << ": " << differences.text);
+          compared += differences.compared;
+          if (row.order < 2) continue;
+          options.tolerance = 1e-12;
+          CheckReport transposed = check_dot_product(f, inputs, options);
+          BOOST_CHECK_MESSAGE(transposed.ok(), where << ": " << transposed.text);
+        } catch (const Error& e) {
+          BOOST_ERROR(where << " threw: " << e.what());
+        }
+      }
+    }
+  }
+  fmt::print("op table: gradients of {} rows, {} numbers compared with differences\n", rows, compared);
+}
+
+BOOST_AUTO_TEST_CASE(complex_arithmetic) {
+  using C = std::complex<double>;
+  const std::map<std::string, std::function<C(C, C)>> references{
+      {"Add", [](C x, C y) { return x + y; }}, {"Sub", [](C x, C y) { return x - y; }}, {"Mul", [](C x, C y) { return x * y; }},
+      {"Div", [](C x, C y) { return x / y; }}, {"Neg", [](C x, C) { return -x; }},      {"Square", [](C x, C) { return x * x; }},
+      {"Reciprocal", [](C x, C) { return 1.0 / x; }}, {"SquaredDifference", [](C x, C y) { return (x - y) * (x - y); }}};
+  std::vector<C> x{{1, 2}, {-.5, .25}, {3, 0}}, y{{.5, -1}, {2, 2}, {0, 1}};
+  for (const auto& [op, f] : references) {
+    std::vector<Tensor> inputs{Tensor::of(x, Shape{3}), Tensor::of(y, Shape{3})};
+    if (find_op(op).max_inputs == 1) inputs.pop_back();
+    for (const Place& place : places()) {
+      std::vector<C> got = run(place, op, inputs, {})[0].to_vector<C>();
+      for (std::size_t i = 0; i < 3; ++i) BOOST_CHECK_MESSAGE(std::abs(got[i] - f(x[i], y[i])) < 1e-13, op << " of complex numbers on " << place.name);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test

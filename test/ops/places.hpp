@@ -1,0 +1,52 @@
+// Where a graph can be run: the same test runs on each.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <troupe/actors/engine.hpp>
+#include <troupe/autodiff/check.hpp>
+
+namespace troupe::test {
+
+struct Place {
+  std::string name;
+  Evaluator evaluate;
+};
+
+/// Null while this build has none.
+inline std::shared_ptr<Device> sim_device() {
+  try {
+    return make_sim_device({.max_delay_us = 1});
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+/// The interpreter and the engine, on the host and on the simulated stream device; the engine also
+/// without its passes.
+inline const std::vector<Place>& places() {
+  static const std::vector<Place> all = [] {
+    std::vector<Place> out{{"interpreter", evaluate_eagerly}};
+    if (auto sim = sim_device())
+      out.push_back({"interpreter on sim", [sim](const Graph& g, const Feeds& feeds, const std::vector<Expr>& fetches) {
+                       Interpreter interpreter(*sim);
+                       return interpreter.run(g, feeds, fetches);
+                     }});
+    for (auto [name, optimize, device] : {std::tuple{"engine without passes", false, ""}, {"engine", true, ""}, {"engine on sim", true, "sim:0"}}) {
+      if (*device && !sim_device()) continue;
+      EngineOptions options;
+      options.workers = 1;
+      options.optimize = optimize;
+      options.default_device = device;
+      auto engine = std::make_shared<Engine>(options);
+      out.push_back({name, [engine](const Graph& g, const Feeds& feeds, const std::vector<Expr>& fetches) { return engine->run(g, feeds, fetches); }});
+    }
+    return out;
+  }();
+  return all;
+}
+
+}  // namespace troupe::test
