@@ -355,7 +355,7 @@ Tensor Engine::get(const std::string& variable) {
   if (value.is_on_host()) return value;
   Device& device = *value.device();
   Tensor host = Tensor::empty(value.dtype(), value.shape().is_scalar() ? Shape{1} : value.shape());
-  auto stream = device.make_stream();
+  auto stream = device.compute_stream();
   device.copy_to_host(*stream, value, View(host));
   stream->synchronize();
   return host.reshaped(value.shape());

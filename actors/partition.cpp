@@ -19,7 +19,7 @@ std::int64_t now_ns() {
 Partition::Partition(std::shared_ptr<const Plan> plan, std::int32_t index, Granularity granularity, int workers,
                      PartitionDriver& driver)
     : plan_(std::move(plan)), mine_(plan_->partitions[static_cast<std::size_t>(index)]), index_(index), granularity_(granularity),
-      workers_(workers), driver_(driver), stream_(mine_.device->make_stream()),
+      workers_(workers), driver_(driver), stream_(mine_.device->compute_stream()),
       scratch_(static_cast<std::size_t>(mine_.max_outputs)), costs_(mine_.nodes.size()) {}
 
 Partition::~Partition() = default;
@@ -32,7 +32,7 @@ void Partition::receive(PartitionMessage& message) {
     Record& record = *f.record;
     --record.outside;
     if (f.nanoseconds > 0) measure(f.node, f.nanoseconds);
-    if (!f.status.ok()) fail(record, f.node, f.status);
+    if (!f.status.ok()) fail(*record.run, f.node, f.status);
     f.outputs.resize(static_cast<std::size_t>(mine_.nodes[static_cast<std::size_t>(f.node)].outputs));
     std::int32_t node = f.node;
     // The firing's outputs are moved on before it is given back.
@@ -64,9 +64,11 @@ void Partition::start(Ref<Run> run) {
   active_.push_back(record);
   Record& r = *record;
   r.run = std::move(run);
+  if (!mine_.device->is_synchronous()) r.fault = std::make_shared<Fault>();
   r.awaited = mine_.awaited;
   r.unfired = static_cast<std::int32_t>(mine_.nodes.size());
   for (const PartitionPlan::Feed& feed : mine_.feeds) {
+    stream_->attribute(r.fault, -1);
     Value value = r.run->feeds()[static_cast<std::size_t>(feed.index)];
     bring_to_device(value.tensor(), *mine_.device, *stream_);
     for (const Target& t : feed.targets) deliver(r, t, t.node == Target::kFetch ? Value(r.run->feeds()[static_cast<std::size_t>(feed.index)]) : Value(value));
@@ -144,7 +146,8 @@ void Partition::fire(Record& record, std::int32_t node) {
     skip(record, node);
     return;
   }
-  if (granularity_ == Granularity::op) {
+  // On a stream device a kernel only enqueues: always from here, so that the stream has one user.
+  if (granularity_ == Granularity::op && mine_.device->is_synchronous()) {
     Firing& firing = take_firing(record, node);
     firing.run = record.run;
     ++record.outside;
@@ -175,6 +178,7 @@ bool Partition::run_kernel(Record& record, std::int32_t node) {
   ticket->node = node;
   KernelContext c = context(record, node, scratch_.data());
   c.set_sink(this, ticket);
+  if (record.fault) stream_->attribute(record.fault, node);
   bool timed = costs_[static_cast<std::size_t>(node)].samples < 3 || (++tick_ % kSampled) == 0;
   std::int64_t start = timed ? now_ns() : 0;
   // A deferring kernel may be completed before `run` returns: the ticket is spoken for first.
@@ -187,11 +191,11 @@ bool Partition::run_kernel(Record& record, std::int32_t node) {
     if (!c.was_deferred()) {
       --record.outside;
       spare_.push_back(ticket);
-      fail(record, node, status);
+      fail(*record.run, node, status);
       skip(record, node);
       return false;
     }
-    fail(record, node, status);
+    fail(*record.run, node, status);
     return false;
   }
   if (c.was_deferred()) return false;
@@ -242,7 +246,7 @@ void Partition::deliver(Record& record, const Target& target, Value&& value) {
 
 // The node awaits nothing more.
 void Partition::count_down(Record& record, std::int32_t node) {
-  bool heavy = granularity_ == Granularity::automatic && workers_ > 1 && costs_[static_cast<std::size_t>(node)].samples >= 2 &&
+  bool heavy = granularity_ == Granularity::automatic && workers_ > 1 && mine_.device->is_synchronous() && costs_[static_cast<std::size_t>(node)].samples >= 2 &&
                costs_[static_cast<std::size_t>(node)].nanoseconds >= kHeavy;
   (heavy ? record.heavy : record.ready).push_back(node);
 }
@@ -268,8 +272,9 @@ void Partition::send(Record& record, const RemoteTarget& remote, Value&& value) 
     driver_.post(remote.partition, Token{record.run, remote.target, std::move(value)});
     return;
   }
-  // The source stays alive until the copy has been made.
-  stream_->record()->then([this, remote, run = record.run, host = land(value.tensor()), source = value](const Status&) {
+  Tensor host = land(value.tensor());  // before the event that says it is there
+  // The source stays alive until then.
+  stream_->record()->then([this, remote, run = record.run, host, source = value](const Status&) {
     driver_.post(remote.partition, Token{run, remote.target, host.reshaped(source.tensor().shape())});
   });
 }
@@ -282,19 +287,19 @@ void Partition::end(Record& record) {
     run->leave();
     return;
   }
-  stream_->record()->then([run, this, landings = std::move(record.landings)](const Status& status) {
-    if (!status.ok() && run->fail(status)) driver_.run_failed(*run);
+  // What ran later may have failed later.
+  stream_->record()->then([run, this, fault = record.fault, landings = std::move(record.landings)](const Status& status) {
+    if (fault->is_set()) fail(*run, static_cast<std::int32_t>(fault->origin()), fault->status());
+    else if (!status.ok() && run->fail(status)) driver_.run_failed(*run);
     for (const Landing& l : landings) run->set_fetch(l.index, l.host.reshaped(l.shape));
     run->leave();
   });
   record.landings.clear();
 }
 
-void Partition::fail(Record& record, std::int32_t node, const Status& status) {
-  const Graph& g = plan_->program.graph;
-  std::int32_t source = mine_.nodes[static_cast<std::size_t>(node)].source;
-  if (record.run->fail(Status(status.code(), fmt::format("{}: {}", g.describe(source), status.message()))))
-    driver_.run_failed(*record.run);
+void Partition::fail(Run& run, std::int32_t node, const Status& status) {
+  std::string where = node < 0 ? mine_.device->name() : plan_->program.graph.describe(mine_.nodes[static_cast<std::size_t>(node)].source);
+  if (run.fail(Status(status.code(), fmt::format("{}: {}", where, status.message())))) driver_.run_failed(run);
 }
 
 // ---- kernels that end elsewhere

@@ -91,6 +91,7 @@ struct Record {
   std::int32_t unfired = 0;
   std::int32_t outside = 0;  // firings that have not ended yet
   std::vector<Landing> landings;
+  std::shared_ptr<Fault> fault;  // of a stream device: what its work reports later
 };
 
 class Partition final : public CompletionSink {
@@ -123,7 +124,7 @@ class Partition final : public CompletionSink {
   Tensor land(const Tensor& on_device);
   void send(Record& record, const RemoteTarget& remote, Value&& value);
   void count_down(Record& record, std::int32_t node);
-  void fail(Record& record, std::int32_t node, const Status& status);
+  void fail(Run& run, std::int32_t node, const Status& status);
   void measure(std::int32_t node, std::int64_t nanoseconds);
   Firing& take_firing(Record& record, std::int32_t node);
   void dispatch_heavy(Record& record);

@@ -5,6 +5,7 @@
 // Exit status: 0 done, 1 the verb found something amiss, 2 the command line makes no sense.
 #include <troupe/apps/verbs/verbs.hpp>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -42,13 +43,22 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
 
 int main(int argc, char** argv) {
   CLI::App app("Troupe: a tensor dataflow engine whose unit of execution is an actor.", "troupe");
-  int status = 0;
   app.require_subcommand(0, 1);
   app.footer("Exit status: 0 done, 1 something is amiss, 2 the command line makes no sense.");
   app.set_version_flag("--version", "troupe " TROUPE_VERSION, "Print the version and leave");
-  add_version(app, status);
-  add_doctor(app, status);
-  add_ops(app, status);
+  int status = 0;
+
+  app.add_subcommand("version", "Print the version, the compiler and the libraries it was built with")
+      ->callback([&] { status = version(); });
+
+  app.add_subcommand("doctor", "Examine this machine and test the engine; exit status 1 if something is amiss")
+      ->callback([&] { status = doctor(); });
+
+  std::string op;
+  CLI::App* ops_verb = app.add_subcommand("ops", "List the registered operations, or tell all about one");
+  ops_verb->add_option("NAME", op, "An operation, such as MatMul");
+  ops_verb->callback([&] { status = ops(op); });
+
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) throw CLI::RequiredError("a verb");

@@ -10,9 +10,11 @@
 // memory, never speed.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include <troupe/devices/allocator.hpp>
@@ -33,10 +35,40 @@ class Event {
   virtual void then(std::function<void(const Status&)> done) = 0;
 };
 
+/// Where work that runs later leaves its first error, and who enqueued it. Work of a fault that is
+/// set is skipped. Threads: the enqueuer's and the device's.
+class Fault {
+ public:
+  bool is_set() const { return set_.load(std::memory_order_acquire); }
+  void report(Status status, std::int64_t origin) {
+    std::lock_guard lock(mutex_);
+    if (is_set()) return;
+    status_ = std::move(status);
+    origin_ = origin;
+    set_.store(true, std::memory_order_release);
+  }
+  // After is_set:
+  const Status& status() const { return status_; }
+  std::int64_t origin() const { return origin_; }
+
+ private:
+  std::mutex mutex_;              // guards the moment of setting
+  std::atomic<bool> set_{false};  // publishes status_ and origin_
+  Status status_;
+  std::int64_t origin_ = 0;
+};
+
+/// A handle on a queue of work; used by one thread at a time.
 class Stream {
  public:
   virtual ~Stream() = default;
   virtual Device& device() = 0;
+  /// Errors of work enqueued through this handle from now on go to `fault`, with `origin`, and to
+  /// nobody else. A synchronous device throws them instead.
+  virtual void attribute(std::shared_ptr<Fault> fault, std::int64_t origin) {
+    (void)fault;
+    (void)origin;
+  }
   virtual std::shared_ptr<Event> record() = 0;
   /// Work enqueued from now on starts after `event`.
   virtual void wait(const std::shared_ptr<Event>& event) = 0;
@@ -57,7 +89,10 @@ class Device {
   virtual Allocator& allocator() = 0;
   virtual const Primitives& primitives() const = 0;
   virtual std::unique_ptr<Stream> make_stream() = 0;
-  /// Copies to and from host memory, in the stream's order. `host` must stay until the stream passed.
+  /// A handle on the device's one compute queue: memory is freed and reused in its order.
+  virtual std::unique_ptr<Stream> compute_stream() { return make_stream(); }
+  /// Copies to and from host memory, in the stream's order. The source is kept until then; a
+  /// destination must stay.
   virtual void copy_from_host(Stream&, const Tensor& host, View on_device) = 0;
   virtual void copy_to_host(Stream&, ConstView on_device, View host) = 0;
   /// A tensor of this device.

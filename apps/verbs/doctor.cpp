@@ -65,14 +65,11 @@ std::vector<std::string> examine() {
 
 }  // namespace
 
-void add_doctor(CLI::App& app, int& status) {
-  app.add_subcommand("doctor", "Examine this machine and test the engine; exit status 1 if something is amiss")
-      ->callback([&status] {
-        const auto amiss = examine();
-        for (const std::string& what : amiss) fmt::print("amiss: {}\n", what);
-        fmt::print("{}\n", amiss.empty() ? "All is well." : "Degraded.");
-        status = amiss.empty() ? 0 : 1;
-      });
+int doctor() {
+  const auto amiss = examine();
+  for (const std::string& what : amiss) fmt::print("amiss: {}\n", what);
+  fmt::print("{}\n", amiss.empty() ? "All is well." : "Degraded.");
+  return amiss.empty() ? 0 : 1;
 }
 
 }  // namespace troupe::verbs

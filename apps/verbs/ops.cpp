@@ -62,18 +62,17 @@ void print_all() {
 
 }  // namespace
 
-void add_ops(CLI::App& app, int&) {
-  CLI::App* verb = app.add_subcommand("ops", "List the registered operations, or tell all about one");
-  auto name = std::make_shared<std::string>();
-  verb->add_option("NAME", *name, "An operation, such as MatMul");
-  verb->callback([name] {
-    if (name->empty()) return print_all();
-    try {
-      print_one(find_op(*name));
-    } catch (const Error& error) {
-      throw Misuse(fmt::format("{} ('troupe ops' lists them all)", error.what()));
-    }
-  });
+int ops(const std::string& name) {
+  if (name.empty()) {
+    print_all();
+    return 0;
+  }
+  try {
+    print_one(find_op(name));
+    return 0;
+  } catch (const Error& error) {
+    throw Misuse(fmt::format("{} ('troupe ops' lists them all)", error.what()));
+  }
 }
 
 }  // namespace troupe::verbs

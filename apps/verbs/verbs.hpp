@@ -1,26 +1,26 @@
-// The verbs of the binary `troupe`, one file each.
+// The verbs of the binary `troupe`, one file each: a function of the verb's arguments that prints to
+// stdout and returns the process's exit status, 0 for done and 1 where it found something amiss.
 //
-//   void add_version(CLI::App& app, int& status) {
-//     app.add_subcommand("version", "what this binary is")->callback([] { ... });
-//   }
+//   int version() { ...; return 0; }
 //
-// A verb adds its sub-command, with its flags, to `app`; its callback does the work and sets `status`, the
-// process's exit status, which is 0 unless it says otherwise: 1 where the verb found something amiss.
-// It throws `Misuse` if what the user asked for makes no sense; main prints it and exits with 2.
+// To add one: a file here, a declaration below, and its flags in apps/main.cpp. The command-line
+// parser is known to main alone, because it takes seconds to compile.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <stdexcept>
+#include <string>
 
 namespace troupe::verbs {
 
-/// A command line that cannot be meant: the message says what to do instead.
+/// A command line that cannot be meant: main prints the message, which says what to do, and exits with 2.
 struct Misuse : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-void add_doctor(CLI::App& app, int& status);
-void add_ops(CLI::App& app, int& status);
-void add_version(CLI::App& app, int& status);
+/// Examines this machine and runs a small graph on the engine.
+int doctor();
+/// Lists the registered operations or, if `name` is not empty, tells all about that one.
+int ops(const std::string& name);
+int version();
 
 }  // namespace troupe::verbs

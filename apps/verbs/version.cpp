@@ -7,11 +7,10 @@
 
 namespace troupe::verbs {
 
-void add_version(CLI::App& app, int&) {
-  app.add_subcommand("version", "Print the version, the compiler and the libraries it was built with")->callback([] {
-    fmt::print("troupe {}\ncompiler: {}\n", TROUPE_VERSION, compiler());
-    for (const Library& library : libraries()) fmt::print("{}: {}\n", library.name, library.version);
-  });
+int version() {
+  fmt::print("troupe {}\ncompiler: {}\n", TROUPE_VERSION, compiler());
+  for (const Library& library : libraries()) fmt::print("{}: {}\n", library.name, library.version);
+  return 0;
 }
 
 }  // namespace troupe::verbs

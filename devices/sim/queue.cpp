@@ -52,18 +52,20 @@ void Queue::push(Item item) {
   signal_->changed.notify_all();
 }
 
-void Queue::enqueue(std::function<void()> work) { push({Kind::work, std::move(work), nullptr, nullptr}); }
-void Queue::enqueue_always(std::function<void()> work) { push({Kind::always, std::move(work), nullptr, nullptr}); }
+void Queue::enqueue(std::function<void()> work, std::shared_ptr<Fault> fault, std::int64_t origin) {
+  push({Kind::work, std::move(work), nullptr, nullptr, std::move(fault), origin});
+}
+void Queue::enqueue_always(std::function<void()> work) { push({Kind::always, std::move(work), nullptr, nullptr, nullptr, 0}); }
 
 std::shared_ptr<Event> Queue::record() {
   auto event = std::make_shared<SimEvent>();
-  push({Kind::record, nullptr, event, nullptr});
+  push({Kind::record, nullptr, event, nullptr, nullptr, 0});
   return event;
 }
 
 void Queue::wait(std::shared_ptr<Event> event) {
   auto gate = std::make_shared<Item::Gate>();
-  push({Kind::wait, nullptr, nullptr, gate});
+  push({Kind::wait, nullptr, nullptr, gate, nullptr, 0});
   event->then([signal = signal_, gate](const Status& status) {
     // Under the mutex, or the runner could look, miss it, and sleep.
     std::lock_guard lock(signal->mutex);
@@ -84,6 +86,7 @@ void Queue::run(Item& item) {
     case Kind::record: return item.event->pass(take_status());
     case Kind::wait: failed = item.gate->status; break;
     case Kind::work: {
+      if (item.fault && item.fault->is_set()) return;
       std::unique_lock lock(signal_->mutex);
       if (!status_.ok()) return;
     }
@@ -93,6 +96,10 @@ void Queue::run(Item& item) {
         item.work();
       } catch (...) {
         failed = Status::from_current_exception();
+      }
+      if (item.fault && !failed.ok()) {
+        item.fault->report(std::move(failed), item.origin);
+        return;
       }
   }
   std::lock_guard lock(signal_->mutex);

@@ -34,8 +34,8 @@ class Queue {
   /// Runs what is queued, then ends the thread.
   ~Queue();
 
-  /// Skipped while the status is an unreported error.
-  void enqueue(std::function<void()> work);
+  /// Skipped while the status is an unreported error. With a fault, that takes the status's place.
+  void enqueue(std::function<void()> work, std::shared_ptr<Fault> fault = nullptr, std::int64_t origin = 0);
   /// Runs whatever the status (freeing memory).
   void enqueue_always(std::function<void()> work);
   std::shared_ptr<Event> record();
@@ -58,6 +58,8 @@ class Queue {
       Status status;
     };
     std::shared_ptr<Gate> gate;       // wait
+    std::shared_ptr<Fault> fault;     // work
+    std::int64_t origin = 0;
   };
 
   void push(Item item);

@@ -77,14 +77,21 @@ class SimStream final : public Stream {
   std::shared_ptr<Event> record() override { return queue_->record(); }
   void wait(const std::shared_ptr<Event>& event) override { queue_->wait(event); }
   void synchronize() override { queue_->synchronize(); }
+  void attribute(std::shared_ptr<Fault> fault, std::int64_t origin) override {
+    fault_ = std::move(fault);
+    origin_ = origin;
+  }
+  void enqueue(std::function<void()> work) { queue_->enqueue(std::move(work), fault_, origin_); }
   Queue& queue() { return *queue_; }
 
  private:
   Device& device_;
   std::shared_ptr<Queue> queue_;
+  std::shared_ptr<Fault> fault_;  // of whoever enqueues now
+  std::int64_t origin_ = 0;
 };
 
-Queue& queue_of(Stream& stream) { return static_cast<SimStream&>(stream).queue(); }
+void enqueue(Stream& stream, std::function<void()> work) { static_cast<SimStream&>(stream).enqueue(std::move(work)); }
 
 // What the CPU's primitives are given when the work runs.
 class Now final : public Stream {
@@ -170,7 +177,7 @@ class SimPrimitives final : public Primitives {
              F work) const {
     for (const ConstView* v : in) check(op, *v);
     for (const View* v : out) check(op, *v);
-    queue_of(s).enqueue(std::move(work));
+    enqueue(s, std::move(work));
   }
 
   const SimAllocator& memory_;
@@ -197,12 +204,13 @@ class SimDevice final : public Device {
     std::uint64_t index = streams_.fetch_add(1, std::memory_order_relaxed);
     return std::make_unique<SimStream>(*this, index == 0 ? compute_ : std::make_shared<Queue>(options_, index));
   }
+  std::unique_ptr<Stream> compute_stream() override { return std::make_unique<SimStream>(*this, compute_); }
   void copy_from_host(Stream& s, const Tensor& host, View on_device) override {
     ConstView from(host);
-    queue_of(s).enqueue([from, on_device] { move(from.data(), on_device.data, from.bytes()); });
+    enqueue(s, [from, on_device, keep = host] { move(from.data(), on_device.data, from.bytes()); });
   }
   void copy_to_host(Stream& s, ConstView on_device, View host) override {
-    queue_of(s).enqueue([on_device, host] { move(on_device.data(), host.data, on_device.bytes()); });
+    enqueue(s, [on_device, host] { move(on_device.data(), host.data, on_device.bytes()); });
   }
 
  private:

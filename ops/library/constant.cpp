@@ -18,7 +18,7 @@ TROUPE_OP(Constant) {
     Tensor value = s.attrs.get<Tensor>("value");
     if (!s.device.is_synchronous() && !value.is_inline()) {
       Tensor there = s.device.empty(value.dtype(), value.shape());
-      auto stream = s.device.make_stream();
+      auto stream = s.device.compute_stream();
       s.device.copy_from_host(*stream, value, View(there));
       stream->synchronize();
       value = there;

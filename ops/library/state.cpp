@@ -1,6 +1,7 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
+#include <troupe/devices/scalar_eval.hpp>
 #include <troupe/ops/state.hpp>
 #include <troupe/ops/transfer.hpp>
 
@@ -22,7 +23,11 @@ ValueSpec variable_spec(Inference& c) { return {c.attrs().get<DType>("dtype"), c
 template <class Use>
 void with_variable(KernelContext& c, const Ref<State>& state, bool changes, Use use) {
   auto& variable = static_cast<VariableState&>(*state);
-  if (variable.try_acquire()) {
+  bool acquired = variable.try_acquire();
+  // On a stream device the right is held while work is enqueued, no longer, and the stream's handle
+  // must not pass to another thread: wait the microsecond.
+  while (!acquired && !c.device().is_synchronous()) acquired = variable.try_acquire();
+  if (acquired) {
     struct Right {
       VariableState& v;
       bool changed;
@@ -69,7 +74,7 @@ void check_fits(const VariableState& v, const Tensor& t) {
 View writable(KernelContext& c, VariableState& v) {
   Tensor& value = v.value();
   bring_to_device(value, c.device(), c.stream());
-  if (!value.is_sole_holder()) {
+  if (!value.is_sole_holder() || (value.is_inline() && !c.device().is_synchronous())) {
     Tensor copy = c.allocate(value.dtype(), value.shape());
     c.primitives().copy(c.stream(), value, View(copy));
     value = std::move(copy);
@@ -86,7 +91,8 @@ void define_update(OpBuilder& op, ScalarOp arithmetic, const char* doc) {
   op.infer([](Inference& c) {
     ValueSpec v = variable_spec(c);
     c.require_dtype(0, v.dtype, "the value");
-    c.require(c.shape(0).is_compatible(v.shape), "the value must have the variable's shape " + v.shape.text() + ", not " + c.shape(0).text());
+    c.require(broadcast(c.shape(0), v.shape).is_compatible(v.shape) && (!c.shape(0).has_rank() || c.shape(0).rank() <= v.shape.rank()),
+              "a value of shape " + c.shape(0).text() + " cannot be broadcast to the variable's " + v.shape.text());
     c.output(v.dtype, v.shape);
   });
   op.kernel([arithmetic](const KernelSetup& s) -> std::unique_ptr<Kernel> {
@@ -97,7 +103,14 @@ void define_update(OpBuilder& op, ScalarOp arithmetic, const char* doc) {
     auto program = std::make_shared<const ScalarProgram>(r.typed(types));
     return make_kernel([program, state = s.state](KernelContext& c) {
       with_variable(c, state, true, [program](KernelContext& k, VariableState& v) {
-        check_fits(v, k.input(0));
+        if (broadcast(v.shape(), k.input(0).shape()) != v.shape()) check_fits(v, k.input(0));
+        if (v.value().is_inline() && k.input(0).is_inline()) {  // on the host, whatever the device
+          Value in[2] = {v.value(), k.input(0)}, out;
+          evaluate_scalars(*program, in, out);
+          v.value() = std::move(out.tensor());
+          k.set(0, v.value());
+          return;
+        }
         View to = writable(k, v);
         ConstView in[2] = {ConstView(to.data, to.dtype, to.shape), ConstView(k.input(0))};
         k.primitives().pointwise(k.stream(), *program, in, {&to, 1});

@@ -10,7 +10,24 @@ function(troupe_folder name)
   if(EXISTS ${CMAKE_SOURCE_DIR}/scripts/cmake/pch/${name}.hpp)
     target_precompile_headers(troupe_${name} PRIVATE ${CMAKE_SOURCE_DIR}/scripts/cmake/pch/${name}.hpp)
   endif()
+  troupe_unity(troupe_${name} ${name})
   troupe_cpu_levels(troupe_${name} ${name})
+endfunction()
+
+# The many small files of a folder's library/ are compiled in batches, which halves a cold build. A
+# file's batch follows from its name alone, so that a new op recompiles one batch only.
+function(troupe_unity target name)
+  file(GLOB files RELATIVE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/${name}/library/*.cpp)
+  if(NOT TROUPE_UNITY OR NOT files)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  foreach(file IN LISTS files)
+    string(MD5 hash ${file})
+    string(SUBSTRING ${hash} 0 1 digit)
+    math(EXPR batch "0x${digit} / 2")
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/${file} PROPERTIES UNITY_GROUP library_${batch})
+  endforeach()
 endfunction()
 
 # Files in `NAME/**/levels/` are compiled once per x86-64 level, each copy in a namespace of its own

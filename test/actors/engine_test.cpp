@@ -19,19 +19,22 @@ struct Setting {
   int workers;
   Granularity granularity;
   bool deterministic;
+  const char* device = "cpu:0";
 };
 std::ostream& operator<<(std::ostream& out, const Setting& s) {
-  return out << s.workers << " workers, granularity " << int(s.granularity) << (s.deterministic ? ", deterministic" : "");
+  return out << s.workers << " workers, granularity " << int(s.granularity) << (s.deterministic ? ", deterministic" : "") << " on " << s.device;
 }
 const std::vector<Setting> kSettings{{1, Granularity::partition, false}, {2, Granularity::partition, false},
                                      {2, Granularity::automatic, false}, {2, Granularity::op, false},
-                                     {1, Granularity::op, true},         {1, Granularity::automatic, true}};
+                                     {1, Granularity::op, true},         {1, Granularity::automatic, true},
+                                     {2, Granularity::automatic, false, "sim:0"}};
 
 EngineOptions options_of(const Setting& s) {
   EngineOptions o;
   o.workers = s.workers;
   o.granularity = s.granularity;
   o.deterministic = s.deterministic;
+  o.default_device = s.device;
   return o;
 }
 
@@ -266,6 +269,72 @@ BOOST_AUTO_TEST_CASE(several_threads_share_one_engine) {
     });
   for (std::thread& t : threads) t.join();
   BOOST_TEST(wrong == 0);
+}
+
+// A graph cut over three devices: tokens and variables cross, and the order of effects holds.
+BOOST_AUTO_TEST_CASE(a_graph_may_span_devices) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{kAny, 4});
+  Variable w = [&] {
+    auto there = g.on_device("sim:1");
+    return g.variable("w", Tensor::of<float>({1, 2, 3, 4}));
+  }();
+  Expr hidden = [&] {
+    auto there = g.on_device("sim:0");
+    return tanh(x * 0.5);
+  }();
+  Expr y = [&] {
+    auto there = g.on_device("sim:1");
+    return hidden * w;
+  }();
+  Expr loss = sum(y), scalar_away = [&] {
+    auto there = g.on_device("sim:0");
+    return sum(hidden);
+  }();
+  Expr up = w.assign_add(1.0), after = sum(w.read());
+  Tensor feed = Tensor::of<float>({1, 2, 3, 4, 5, 6, 7, 8}, Shape{2, 4});
+  auto run = [&](bool optimize, Granularity granularity) {
+    EngineOptions o;
+    o.optimize = optimize;
+    o.granularity = granularity;
+    Engine engine(o);
+    Function f = engine.compile(g, {x}, {y, loss, scalar_away, up, after, hidden});
+    std::vector<std::vector<Tensor>> results;
+    for (int i = 0; i < 5; ++i) results.push_back(f({feed}));
+    return results;
+  };
+  auto results = run(true, Granularity::automatic);
+  for (int i = 0; i < 5; ++i) {
+    const auto& out = results[static_cast<std::size_t>(i)];
+    double expected = 0;
+    for (int k = 0; k < 8; ++k) expected += std::tanh(0.5 * (k + 1)) * (k % 4 + 1 + i);
+    BOOST_TEST(out[1].item<float>() == float(expected), boost::test_tools::tolerance(1e-5f));
+    BOOST_TEST(out[4].item<float>() == 14.f + 4 * float(i));
+    BOOST_TEST(out[2].shape().text() == "[]");
+    BOOST_TEST(out[5].at(0) == std::tanh(0.5), boost::test_tools::tolerance(1e-6));
+  }
+  for (bool optimize : {true, false})
+    for (Granularity granularity : {Granularity::op, Granularity::partition}) {
+      auto other = run(optimize, granularity);
+      for (std::size_t i = 0; i < other.size(); ++i)
+        for (std::size_t k = 0; k < other[i].size(); ++k) BOOST_TEST(identical(other[i][k], results[i][k]));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_device_s_memory_limit_fails_the_run_not_the_engine) {
+  EngineOptions o;
+  o.default_device = "sim:0";
+  o.sim_memory_limit = 1 << 20;
+  o.optimize = false;
+  Graph g;
+  Expr n = g.input("n", DType::f32, Shape{kAny});
+  Expr big = matmul(expand_dims(n, 1), expand_dims(n, 0));
+  Engine engine(o);
+  Function f = engine.compile(g, {n}, {sum(big)});
+  BOOST_CHECK_EXCEPTION(f({Tensor::zeros(DType::f32, Shape{2048})}), Error, [](const Error& e) {
+    return e.code() == Code::resource_exhausted && std::string(e.what()).find("MatMul") != std::string::npos;
+  });
+  BOOST_TEST(f({Tensor::of<float>({1, 2})})[0].item<float>() == 9.f);
 }
 
 BOOST_AUTO_TEST_CASE(random_draws_depend_on_seed_op_and_step_only) {

@@ -4,14 +4,17 @@
 //   for (int i = 0; i < 7; ++i) { c.ours.push_back(run_ours()); c.theirs.push_back(run_peer()); }
 //   c.print();
 //
-// Ours and the peer alternate within one process, so that both see the same machine; a budget bounds
-// the ratio of the medians. Benchmarks print, they never fail: a timed assertion would be a flaky test.
+// Ours and the peer alternate within one run, so that both see the same machine; a budget bounds the
+// ratio of the medians, or our value where it is absolute. Benchmarks print, they never fail: a timed
+// assertion would be a flaky test. A peer that is not installed leaves `theirs` empty and the ratio
+// null: nothing is guessed.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe::bench {
@@ -28,27 +31,61 @@ inline double median(std::vector<double> values) {
   return *middle;
 }
 
+/// `%.6g`, or null for what was not measured.
+inline std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+inline std::string median_or_null(const std::vector<double>& values) { return values.empty() ? "null" : number(median(values)); }
+
+/// A JSON string. Control characters become spaces: versions and notes hold none that matter.
+inline std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return out + '"';
+}
+
 /// One measurement of ours against one of a peer in the same run. `ratio` is ours ÷ peer, or peer ÷
 /// ours where `speed_up` is set (the budget is then a lower bound).
 struct Comparison {
   std::string name;
   std::string unit;
   std::string peer;
-  std::string peer_version;
-  double budget = 0;
+  std::string peer_version = {};
+  double budget = 0;  // of the ratio; 0: none
   int threads = 1;
   bool speed_up = false;
-  std::vector<double> ours;
-  std::vector<double> theirs;
+  std::vector<double> ours = {};
+  std::vector<double> theirs = {};
+  double budget_value = 0;  // of our value, in `unit`; 0: none
+  std::string blas = {};    // what the peer multiplies matrices with
+  std::string note = {};
+  std::vector<std::pair<std::string, double>> also = {};  // further figures of the same run
 
   void print() const {
-    const double value = median(ours), peer_value = median(theirs);
-    const auto [least, most] = std::minmax_element(ours.begin(), ours.end());
-    std::printf("{\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\", \"peer\": \"%s\", \"peer_value\": %.6g, "
-                "\"ratio\": %.4g, \"budget\": %.4g, \"threads\": %d, \"peer_version\": \"%s\", "
-                "\"min\": %.6g, \"max\": %.6g}\n",
-                name.c_str(), value, unit.c_str(), peer.c_str(), peer_value,
-                speed_up ? peer_value / value : value / peer_value, budget, threads, peer_version.c_str(), *least, *most);
+    const bool measured = !ours.empty() && !theirs.empty();
+    std::string line = "{\"name\": " + quoted(name) + ", \"value\": " + median_or_null(ours) + ", \"unit\": " + quoted(unit) +
+                       ", \"peer\": " + quoted(peer) + ", \"peer_value\": " + median_or_null(theirs) + ", \"ratio\": " +
+                       (measured ? number(speed_up ? median(theirs) / median(ours) : median(ours) / median(theirs)) : "null") +
+                       ", \"budget\": " + (budget > 0 ? number(budget) : "null");
+    if (budget_value > 0) line += ", \"budget_value\": " + number(budget_value);
+    line += ", \"threads\": " + std::to_string(threads) + ", \"peer_version\": " + quoted(peer_version);
+    if (!blas.empty()) line += ", \"blas\": " + quoted(blas);
+    for (const auto& [key, value] : also) line += ", " + quoted(key) + ": " + number(value);
+    if (!ours.empty()) {
+      const auto [least, most] = std::minmax_element(ours.begin(), ours.end());
+      line += ", \"min\": " + number(*least) + ", \"max\": " + number(*most);
+    }
+    if (!theirs.empty()) {
+      const auto [least, most] = std::minmax_element(theirs.begin(), theirs.end());
+      line += ", \"peer_min\": " + number(*least) + ", \"peer_max\": " + number(*most);
+    }
+    if (!note.empty()) line += ", \"note\": " + quoted(note);
+    std::printf("%s}\n", line.c_str());
     std::fflush(stdout);
   }
 };

@@ -1,13 +1,15 @@
 // Matrix products by Eigen: f64, and f32 products too small for oneDNN's entry cost. Eigen is
 // renamed per level by the build (-DEigen=Eigen_v4), so that its templates are not shared.
-#include <troupe/devices/cpu/levels/tile.hpp>
-
 // GCC 12 takes _mm512_undefined_pd() for an uninitialised read.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 
 #define EIGEN_DONT_PARALLELIZE
 #include <Eigen/Core>
+
+// After Eigen: functions from before tile.hpp's pragma are not inlined into those behind it, and a
+// std::max left out of line would be a symbol that levels share.
+#include <troupe/devices/cpu/levels/tile.hpp>
 
 namespace troupe::cpu {
 namespace {

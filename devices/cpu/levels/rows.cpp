@@ -64,20 +64,28 @@ void add_rows(double* acc, const T* x, std::int64_t rows, std::int64_t stride, s
 }
 
 double exp_sum(float* out, const float* x, float shift, std::int64_t n) {
-  double lane[kLanes] = {};
-  float e[kLanes];
+  Doubles acc[kRegisters] = {};
   for (std::int64_t i = 0; i < n; i += kLanes) {
-    int count = n - i < kLanes ? static_cast<int>(n - i) : kLanes;
+    std::int64_t count = n - i;
+    float e[kLanes];
     const float* from = x + i;
-    float padded[kLanes];
-    if (count < kLanes) {
-      for (int l = 0; l < kLanes; ++l) padded[l] = l < count ? x[i + l] : -__builtin_inff();
-      from = padded;
+    if (count < kLanes) {  // the last packets are filled up with what adds nothing
+      for (int l = 0; l < kLanes; ++l) e[l] = l < count ? from[l] : -__builtin_inff();
+      from = e;
     }
-    for (int l = 0; l < kLanes; l += kPacket) store(e + l, exp(load_floats(from + l) - shift));
-    for (int l = 0; l < count; ++l) lane[l] += double(e[l]);
-    if (out) __builtin_memcpy(out + i, e, static_cast<std::size_t>(count) * sizeof(float));
+    float* to = out && count >= kLanes ? out + i : e;
+    for (int p = 0; p < kLanes / kPacket; ++p) {
+      Floats y = exp(load_floats(from + p * kPacket) - shift);
+      store(to + p * kPacket, y);
+      HalfFloats half[2];
+      __builtin_memcpy(half, &y, sizeof y);
+      acc[2 * p] += __builtin_convertvector(half[0], Doubles);
+      acc[2 * p + 1] += __builtin_convertvector(half[1], Doubles);
+    }
+    if (out && to == e) __builtin_memcpy(out + i, e, static_cast<std::size_t>(count) * sizeof(float));
   }
+  double lane[kLanes];
+  __builtin_memcpy(lane, acc, sizeof lane);
   return fold(lane);
 }
 

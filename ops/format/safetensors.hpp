@@ -1,0 +1,47 @@
+// The safetensors file format: named tensors and strings, in one file any tool can read.
+//
+//   save_safetensors("model.safetensors", {{"w", w}, {"b", b}}, {{"step", "100"}});
+//   TensorFile file = load_safetensors("model.safetensors");
+//   const Tensor& w = file.at("w");
+//
+//   8 bytes   n, the header's length, little endian
+//   n bytes   JSON: {"__metadata__": {name: string, ...}, name: {"dtype", "shape", "data_offsets": [begin, end]}, ...},
+//             filled up with spaces to a multiple of 8
+//   the rest  the tensors' elements, little endian, row-major, one after the other without gaps
+//
+// Source: https://github.com/huggingface/safetensors, which orders tensors by falling alignment, then
+// by name; so does this writer. It adds the metadata `troupe.crc64`: CRC-64/XZ, in hexadecimal, of
+// the header with that value all zeros, then the data. A file without it is read unchecked.
+//
+// Invariants: 1. a file is whole or not there: it is written under another name in the same
+// directory, synced, then renamed over the earlier one, and whatever fails leaves that as it was;
+// 2. nothing in a file is believed: no allocation is larger than the file itself.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <troupe/devices/tensor.hpp>
+
+namespace troupe {
+
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
+struct TensorFile {
+  NamedTensors tensors;  // in the order of the data
+  std::map<std::string, std::string> metadata;
+  /// Throws not_found.
+  const Tensor& at(const std::string& name) const;
+};
+
+/// Throws invalid_argument for a name twice, a c128 tensor or one that is not on the host,
+/// resource_exhausted when the disk is full, failed_precondition if the file cannot be written.
+void save_safetensors(const std::string& path, const NamedTensors& tensors, const std::map<std::string, std::string>& metadata = {});
+
+/// Throws not_found if there is no file, failed_precondition if it cannot be read, data_loss if it is
+/// truncated, corrupted or no such file, unimplemented for a dtype Troupe does not have.
+TensorFile load_safetensors(const std::string& path);
+
+}  // namespace troupe

@@ -1,0 +1,73 @@
+"""Training steps of 784-512-512-10 in eager torch, as its documentation has a user write them.
+
+usage: mlp_torch.py <threads>
+request: `reset`: the weights of test/bench/mlp.cpp again; `steps <n>`: ns a step, then the n losses.
+"""
+
+import sys
+import time
+
+from peer import missing, serve, torch_blas
+
+try:
+    import numpy as np
+    import torch
+    from torch import nn
+except Exception as error:
+    missing(error)
+
+torch.set_num_threads(int(sys.argv[1]))
+torch.set_num_interop_threads(1)
+
+BATCH, WIDTHS, BATCHES, RATE = 64, [784, 512, 512, 10], 8, 0.05
+
+
+def pattern(shape, scale, seed):
+    """The numbers of test/bench/pattern.hpp: a linear congruential sequence."""
+    count = int(np.prod(shape))
+    powers, sums = np.empty(count, np.uint64), np.empty(count, np.uint64)
+    power, total = 1, 0
+    for i in range(count):
+        power, total = power * 1664525 % 2**32, (total * 1664525 + 1013904223) % 2**32
+        powers[i], sums[i] = power, total
+    out = ((powers * np.uint64(seed) + sums) % np.uint64(2**32)).astype(np.float64)
+    return ((out / 4294967296.0 - 0.5) * scale).astype(np.float32).reshape(shape)
+
+
+def labels(seed):
+    return ((pattern([BATCH], 1, seed).astype(np.float64) + 0.5) * 10).astype(np.int64).clip(0, 9)
+
+
+xs = [torch.from_numpy(pattern([BATCH, WIDTHS[0]], 2, 100 + i)) for i in range(BATCHES)]
+ts = [torch.from_numpy(labels(200 + i)) for i in range(BATCHES)]
+weights = [pattern([n, m], 2 * (3 / n) ** 0.5, i + 1) for i, (n, m) in enumerate(zip(WIDTHS, WIDTHS[1:]))]
+
+model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+criterion = nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=RATE, fused=True)
+
+
+def reset():
+    with torch.no_grad():
+        for layer, w in zip([m for m in model if isinstance(m, nn.Linear)], weights):
+            layer.weight.copy_(torch.from_numpy(w.T.copy()))
+            layer.bias.zero_()
+
+
+def answer(words):
+    if words[0] == "reset":
+        reset()
+        return [0]
+    count, losses = int(words[1]), []
+    start = time.perf_counter_ns()
+    for i in range(count):
+        optimizer.zero_grad()
+        loss = criterion(model(xs[i % BATCHES]), ts[i % BATCHES])
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return [(time.perf_counter_ns() - start) / count, *losses]
+
+
+reset()
+serve(torch.__version__, torch_blas(), answer)

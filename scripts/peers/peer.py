@@ -1,0 +1,34 @@
+"""The far end of test/bench/peer.hpp: one request a line in, one line of numbers out."""
+
+import sys
+
+
+def serve(version, blas, answer):
+    """Answers requests until the input ends. `answer(words)` returns an iterable of numbers."""
+    print("ready", version, blas, sep="\t", flush=True)
+    for line in sys.stdin:
+        try:
+            print(*(repr(float(x)) for x in answer(line.split())), flush=True)
+        except Exception as error:  # the benchmark reports it and stops
+            print("error", type(error).__name__, str(error).replace("\n", " "), flush=True)
+
+
+def missing(error):
+    print("missing", error, sep="\t", flush=True)
+    sys.exit(0)
+
+
+def torch_blas():
+    """What torch multiplies matrices with, from its own description of its build."""
+    import re
+
+    import torch
+
+    text = torch.__config__.show()
+    blas = re.search(r"BLAS_INFO=(\w+)", text)
+    mkl = re.search(r"Math Kernel Library Version ([\w.]+)", text)
+    dnn = re.search(r"MKL-DNN v([\w.]+)", text)
+    parts = [blas.group(1) if blas else "?"]
+    parts += [f"MKL {mkl.group(1)}"] if mkl else []
+    parts += [f"oneDNN {dnn.group(1)}"] if dnn else []
+    return ", ".join(parts)

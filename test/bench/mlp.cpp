@@ -1,0 +1,137 @@
+// A training step of a 784-512-512-10 perceptron, batch 64, f32: forward, cross-entropy, backward and
+// an SGD update, against eager torch with its fused SGD, on one thread and on two.
+//
+// Both sides start from the same weights and take the same batches; the losses of the first steps must
+// agree to 1e-3, or the benchmark ends with an error. The loss is fetched every step on both sides.
+#include <troupe/actors/engine.hpp>
+#include <troupe/autodiff/optimizer.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/test/bench/count_allocations.hpp>
+#include <troupe/test/bench/pattern.hpp>
+#include <troupe/test/bench/peer.hpp>
+
+#include <cmath>
+#include <cstring>
+
+namespace {
+
+using namespace troupe;
+constexpr int kRepetitions = 11;
+constexpr int kSteps = 40;
+constexpr int kBatches = 8;
+constexpr std::int64_t kBatch = 64;
+constexpr std::int64_t kWidths[] = {784, 512, 512, 10};
+constexpr double kRate = 0.05;
+
+EngineOptions with_workers(int workers) {
+  EngineOptions options;
+  options.workers = workers;
+  return options;
+}
+
+class Trainer {
+ public:
+  explicit Trainer(int workers) : engine_(with_workers(workers)) {
+    Expr x = graph_.input("x", DType::f32, {kBatch, kWidths[0]}), t = graph_.input("t", DType::i64, {kBatch});
+    Expr h = x;
+    for (int i = 0; i < 3; ++i) {
+      const std::string layer = "layer" + std::to_string(i);
+      weights_.push_back(graph_.variable(layer + "/w", weight(i)));
+      weights_.push_back(graph_.variable(layer + "/b", Tensor::zeros(DType::f32, {kWidths[i + 1]})));
+      h = matmul(h, weights_[weights_.size() - 2]) + weights_.back();
+      if (i < 2) h = relu(h);
+    }
+    Expr loss = mean(cross_entropy(h, t));
+    Expr train = Sgd({.learning_rate = kRate}).minimize(loss, weights_);
+    step_ = engine_.compile(graph_, {x, t}, {loss, train});
+    for (int i = 0; i < kBatches; ++i) {
+      const auto seed = static_cast<std::uint32_t>(i);
+      xs_.push_back(bench::pattern({kBatch, kWidths[0]}, 2, 100 + seed));
+      std::vector<std::int64_t> labels;
+      for (const float v : bench::numbers(kBatch, 1, 200 + seed))
+        labels.push_back(std::clamp<std::int64_t>(static_cast<std::int64_t>((static_cast<double>(v) + 0.5) * 10), 0, 9));
+      ts_.push_back(Tensor::of(labels, Shape{kBatch}));
+    }
+  }
+
+  void reset() {
+    for (int i = 0; i < 3; ++i) {
+      engine_.set(weights_[static_cast<std::size_t>(2 * i)], weight(i));
+      engine_.set(weights_[static_cast<std::size_t>(2 * i + 1)], Tensor::zeros(DType::f32, {kWidths[i + 1]}));
+    }
+  }
+
+  /// ns a step; the losses go to `losses`.
+  double steps(int count, std::vector<float>* losses = nullptr) {
+    const double start = bench::now_ns();
+    for (int i = 0; i < count; ++i) {
+      const auto batch = static_cast<std::size_t>(i % kBatches);
+      const float loss = step_({xs_[batch], ts_[batch]})[0].item<float>();
+      if (losses) losses->push_back(loss);
+    }
+    return (bench::now_ns() - start) / count;
+  }
+  std::string explain() const { return step_.explain(); }
+
+ private:
+  static Tensor weight(int i) {
+    const auto rows = kWidths[i], columns = kWidths[i + 1];
+    return bench::pattern({rows, columns}, 2 * std::sqrt(3.0 / static_cast<double>(rows)), static_cast<std::uint32_t>(i + 1));
+  }
+
+  Graph graph_;
+  Engine engine_;
+  std::vector<Variable> weights_;
+  Function step_;
+  std::vector<Tensor> xs_, ts_;
+};
+
+void compare_losses(Trainer& trainer, bench::Peer& torch, bench::Comparison& c) {
+  std::vector<float> ours;
+  trainer.reset();
+  trainer.steps(kSteps, &ours);
+  double worst = 0;
+  if (torch.is_here()) {
+    torch.ask("reset");
+    const std::vector<double> theirs = torch.ask("steps " + std::to_string(kSteps));
+    for (int i = 0; i < kSteps; ++i) worst = std::max(worst, std::abs(ours[static_cast<std::size_t>(i)] - theirs[static_cast<std::size_t>(i) + 1]));
+    c.also.push_back({"loss_difference", worst});
+  }
+  c.also.push_back({"first_loss", ours.front()});
+  c.also.push_back({"last_loss", ours.back()});
+  if (worst <= 1e-3) return;
+  std::fprintf(stderr, "after %d steps the losses differ by %.3g\n", kSteps, worst);
+  std::exit(1);
+}
+
+void measure(int threads) {
+  Trainer trainer(threads);
+  bench::Peer torch("torch", "mlp_torch.py", {std::to_string(threads)}, threads);
+  bench::Comparison c{.name = "mlp_step_" + std::to_string(threads) + (threads == 1 ? "_thread" : "_threads"), .unit = "ns a step",
+                      .peer = {}, .budget = 0.9, .threads = threads, .note = "784-512-512-10, batch 64, SGD; loss fetched every step"};
+  torch.describe(c, "torch eager, fused SGD");
+  compare_losses(trainer, torch, c);
+  for (int i = 0; i < kRepetitions; ++i) {
+    trainer.steps(4);  // wakes the workers
+    c.ours.push_back(trainer.steps(kSteps));
+    if (!torch.is_here()) continue;
+    torch.ask("steps 4");
+    c.theirs.push_back(torch.ask("steps " + std::to_string(kSteps))[0]);
+  }
+  const std::int64_t before = bench::allocations();
+  trainer.steps(kSteps);
+  c.also.push_back({"allocations_per_step", static_cast<double>(bench::allocations() - before) / kSteps});
+  c.print();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "profile") == 0) {  // ours alone, for a profiler: profile <workers> <steps>
+    Trainer trainer(std::atoi(argv[2]));
+    const double ns = trainer.steps(std::atoi(argv[3]));
+    std::printf("%s%.0f ns a step\n", trainer.explain().c_str(), ns);
+    return 0;
+  }
+  for (const int threads : {1, 2}) measure(threads);
+}

@@ -1,0 +1,25 @@
+// Numbers that every side of a comparison can make for itself, bit for bit: a linear congruential
+// sequence (Knuth), scaled to [-scale/2, scale/2). scripts/peers/mlp_torch.py has the same.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <troupe/devices/tensor.hpp>
+
+namespace troupe::bench {
+
+inline std::vector<float> numbers(std::int64_t count, double scale, std::uint32_t seed) {
+  std::vector<float> out(static_cast<std::size_t>(count));
+  for (float& v : out) {
+    seed = seed * 1664525u + 1013904223u;
+    v = static_cast<float>((seed / 4294967296.0 - 0.5) * scale);
+  }
+  return out;
+}
+
+inline Tensor pattern(const Shape& shape, double scale, std::uint32_t seed) {
+  return Tensor::of(numbers(shape.elements(), scale, seed), shape);
+}
+
+}  // namespace troupe::bench
