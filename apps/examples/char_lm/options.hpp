@@ -16,7 +16,7 @@ inline constexpr std::int64_t kMaxContext = 1024, kMaxEmbedding = 4096, kMaxHidd
                               kMaxSteps = 1'000'000'000'000;
 
 struct Options {
-  TrainerOptions trainer{.steps = 12'000, .rate = 2e-3};
+  TrainerOptions trainer{.steps = 12'000, .rate = 3e-3};
   std::string text;  // empty: the King James Bible
   double minutes = 0;
   std::string save = "char_lm.safetensors";
