@@ -16,11 +16,33 @@ class PointwiseKernel final : public Kernel {
     bool scalars = program_->results.size() == 1;
     for (const Value& v : in) scalars = scalars && v.is_inline();
     if (scalars) evaluate_scalars(*program_, in, c.all_outputs()[0]);
-    else run_on_device(c);
+    else if (!run_single(c)) run_on_device(c);
   }
 
  private:
   static constexpr int kInline = 8;
+
+  // Tensors of one element on the host ([1], [1, 1] …) go through the scalar evaluator too: a
+  // device call costs four times as much as such an element. False if this firing is no such case.
+  bool run_single(KernelContext& c) {
+    std::span<Value> in = c.all_inputs();
+    if (in.size() > kInline || program_->results.size() != 1 || !c.device().is_synchronous()) return false;
+    Value scalars[kInline];
+    std::size_t widest = 0;
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      const Tensor& t = in[i].tensor();
+      if (t.elements() != 1) return false;
+      scalars[i] = t.as_scalar();
+      if (t.rank() > in[widest].tensor().rank()) widest = i;
+    }
+    Value result;
+    evaluate_scalars(*program_, {scalars, in.size()}, result);
+    // All extents are 1, so the highest rank is the broadcast shape.
+    Tensor out = c.allocate_over(static_cast<int>(widest), result.dtype(), in[widest].tensor().shape());
+    std::memcpy(out.raw_mutable(), result.tensor().raw(), troupe::size_of(result.dtype()));
+    c.set(0, std::move(out));
+    return true;
+  }
 
   void run_on_device(KernelContext& c) {
     int n = c.inputs();

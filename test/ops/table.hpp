@@ -25,6 +25,7 @@ struct Sample {
 struct Case {
   std::vector<Sample> inputs;
   Attrs attrs;
+  bool is_differentiable = true;
 };
 
 /// All outputs, from the inputs as doubles.
