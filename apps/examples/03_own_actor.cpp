@@ -2,6 +2,7 @@
 // A proportional controller, which is graph, keeps a room, which is an actor, at 20 degrees.
 #include <cmath>
 #include <cstdio>
+#include <memory>
 #include <vector>
 
 #include <troupe/apps/troupe.hpp>
@@ -17,7 +18,7 @@ struct Room : NodeActor {
   void receive(std::span<const Tensor> inputs, std::span<Tensor> outputs) override {
     float heating = inputs[0].item<float>();
     if (std::isnan(heating)) throw Error(Code::invalid_argument, "the heating is not a number");
-    temperature += 0.1f * heating - 0.05f * (temperature - 0);
+    temperature += 0.1f * heating - 0.05f * temperature;  // outside it is 0 degrees
     outputs[0] = Tensor::scalar(temperature);
   }
 };
