@@ -141,14 +141,6 @@ Tensor Tensor::reshaped(const Shape& shape) const {
   return from_body(view, dtype_);
 }
 
-Tensor Tensor::as_scalar() const {
-  Tensor t;
-  t.kind_ = Kind::scalar;
-  t.dtype_ = dtype_;
-  std::memcpy(t.bits_, raw(), size_of(dtype_));
-  return t;
-}
-
 Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
   if (rank() < 1 || begin < 0 || end < begin || end > shape()[0])
     throw Error(Code::out_of_range, fmt::format("rows [{}, {}) are outside shape {}", begin, end, shape().text()));

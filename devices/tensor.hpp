@@ -113,8 +113,6 @@ class Tensor : public Value {
 
   /// May this handle's elements be overwritten?
   bool is_sole_holder() const;
-  /// A host tensor of one element as an inline scalar.
-  Tensor as_scalar() const;
   /// The same elements under another shape of as many elements; shares the buffer.
   Tensor reshaped(const Shape& shape) const;
   /// Rows [begin, end) of axis 0; shares the buffer.

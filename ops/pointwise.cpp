@@ -16,30 +16,29 @@ class PointwiseKernel final : public Kernel {
     bool scalars = program_->results.size() == 1;
     for (const Value& v : in) scalars = scalars && v.is_inline();
     if (scalars) evaluate_scalars(*program_, in, c.all_outputs()[0]);
-    else if (!run_single(c)) run_on_device(c);
+    else if (!run_on_elements(c)) run_on_device(c);
   }
 
  private:
   static constexpr int kInline = 8;
 
-  // Tensors of one element on the host ([1], [1, 1] …) go through the scalar evaluator too: a
-  // device call costs four times as much as such an element. False if this firing is no such case.
-  bool run_single(KernelContext& c) {
+  // Tensors of one element each, as in a chain of counters or of scalar losses, skip views and tiles:
+  // the scalar evaluator gives the same bits (test/bench/firing: 150 ns an op with views, 60 without).
+  // False if they are not, or not here.
+  bool run_on_elements(KernelContext& c) {
     std::span<Value> in = c.all_inputs();
-    if (in.size() > kInline || program_->results.size() != 1 || !c.device().is_synchronous()) return false;
-    Value scalars[kInline];
+    if (program_->results.size() != 1 || in.size() > kInline || !c.device().is_synchronous()) return false;
+    Value elements[kInline];
     std::size_t widest = 0;
     for (std::size_t i = 0; i < in.size(); ++i) {
       const Tensor& t = in[i].tensor();
-      if (t.elements() != 1) return false;
-      scalars[i] = t.as_scalar();
+      if (t.elements() != 1 || !t.is_on_host()) return false;
+      elements[i].set_scalar(t.dtype(), t.raw(), size_of(t.dtype()));
       if (t.rank() > in[widest].tensor().rank()) widest = i;
     }
-    Value result;
-    evaluate_scalars(*program_, {scalars, in.size()}, result);
-    // All extents are 1, so the highest rank is the broadcast shape.
-    Tensor out = c.allocate_over(static_cast<int>(widest), result.dtype(), in[widest].tensor().shape());
-    std::memcpy(out.raw_mutable(), result.tensor().raw(), troupe::size_of(result.dtype()));
+    evaluate_scalars(*program_, {elements, in.size()}, elements[0]);
+    Tensor out = allocate(c, 0, Shape(in[widest].tensor().shape()), true);
+    std::memcpy(out.raw_mutable(), elements[0].scalar_bits(), size_of(out.dtype()));
     c.set(0, std::move(out));
     return true;
   }

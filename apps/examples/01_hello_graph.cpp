@@ -21,7 +21,7 @@ int main() {
 
   // A wrong program is refused while it is built, naming the op and this line.
   try {
-    matmul(x, x);
+    matmul(w, w);
     return 1;
   } catch (const Error& e) {
     std::printf("refused, as it should be: %s\n", e.what());

@@ -49,8 +49,21 @@ inline std::string quoted(const std::string& text) {
   return out + '"';
 }
 
+/// Microseconds since boot in which some thread of this machine had to wait for a core (/proc/pressure);
+/// negative where the kernel does not say.
+inline double pressure_us() {
+  double total = -1;
+  if (std::FILE* file = std::fopen("/proc/pressure/cpu", "r")) {
+    if (std::fscanf(file, "some avg10=%*f avg60=%*f avg300=%*f total=%lf", &total) != 1) total = -1;
+    std::fclose(file);
+  }
+  return total;
+}
+
 /// One measurement of ours against one of a peer in the same run. `ratio` is ours ÷ peer, or peer ÷
-/// ours where `speed_up` is set (the budget is then a lower bound).
+/// ours where `speed_up` is set (the budget is then a lower bound); `ratio_of_best` that of the least
+/// disturbed repetitions. `crowding` is the part of the time in which some thread waited for a core, so
+/// that figures from a busy machine can be told.
 struct Comparison {
   std::string name;
   std::string unit;
@@ -65,9 +78,11 @@ struct Comparison {
   std::string blas = {};    // what the peer multiplies matrices with
   std::string note = {};
   std::vector<std::pair<std::string, double>> also = {};  // further figures of the same run
+  double began_ns = now_ns(), began_pressure_us = pressure_us();
 
   void print() const {
     const bool measured = !ours.empty() && !theirs.empty();
+    const double waited = 1e3 * (pressure_us() - began_pressure_us) / (now_ns() - began_ns);
     std::string line = "{\"name\": " + quoted(name) + ", \"value\": " + median_or_null(ours) + ", \"unit\": " + quoted(unit) +
                        ", \"peer\": " + quoted(peer) + ", \"peer_value\": " + median_or_null(theirs) + ", \"ratio\": " +
                        (measured ? number(speed_up ? median(theirs) / median(ours) : median(ours) / median(theirs)) : "null") +
@@ -85,6 +100,11 @@ struct Comparison {
       const auto [least, most] = std::minmax_element(theirs.begin(), theirs.end());
       line += ", \"peer_min\": " + number(*least) + ", \"peer_max\": " + number(*most);
     }
+    if (measured) {
+      const double best = *std::min_element(ours.begin(), ours.end()), peer_best = *std::min_element(theirs.begin(), theirs.end());
+      line += ", \"ratio_of_best\": " + number(speed_up ? peer_best / best : best / peer_best);
+    }
+    if (began_pressure_us >= 0) line += ", \"crowding\": " + number(waited);
     if (!note.empty()) line += ", \"note\": " + quoted(note);
     std::printf("%s}\n", line.c_str());
     std::fflush(stdout);

@@ -22,7 +22,7 @@
 namespace troupe::char_lm {
 
 struct TrainerOptions {
-  ModelOptions model;
+  ModelOptions model{};
   std::int64_t batch = 512;
   std::int64_t steps = 1000;  // the whole training: the rate falls towards its end
   double rate = 1e-3;
