@@ -1,7 +1,7 @@
 // The smallest program: a graph of two inputs, run by the engine.
 #include <cstdio>
 
-#include <troupe/apps/troupe.hpp>
+#include <troupe/troupe.hpp>
 
 using namespace troupe;
 

@@ -10,7 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # The installation decides which headers are public.
-DESTDIR="$work/installed" cmake -DTROUPE_HEADERS_FROM="$build/include" -DCMAKE_INSTALL_PREFIX=/ \
+cmake -DTROUPE_HEADERS_FROM="$build/include" -DCMAKE_INSTALL_PREFIX="$work/installed" \
   -P "$(dirname "$0")/../cmake/InstallHeaders.cmake" >/dev/null
 cd "$work/installed/include"
 

@@ -22,7 +22,6 @@ if grep -rlF -e "$source" -e "$build" "$prefix/include" "$prefix/lib/cmake" "$pr
   echo "these files name the tree they were built in"
   exit 1
 fi
-[ "$(file -bL "$prefix/include/troupe/troupe.hpp" 2>/dev/null || echo text)" != "broken symbolic link" ]
 [ ! -L "$prefix/include/troupe/troupe.hpp" ] || { echo "troupe.hpp was installed as a link" && exit 1; }
 
 cmake -S "$source/test/package" -B "$work/by_cmake" -G Ninja -DCMAKE_BUILD_TYPE=Release \
@@ -41,7 +40,7 @@ LD_LIBRARY_PATH=$prefix/lib "$work/by_pkg_config" >"$work/by_pkg_config.txt"
 cmp "$work/by_cmake.txt" "$work/by_pkg_config.txt"
 
 # Every op of the source is listed, and by the installed binary too.
-grep -rhoE '^TROUPE_OP\([A-Za-z0-9_]+\)' "$source/ops" "$source/controlflow" 2>/dev/null | sed 's/TROUPE_OP(\(.*\))/\1/' | sort >"$work/declared.txt"
+cat "$source"/*/library/*.cpp | grep -oE '^TROUPE_OP\([A-Za-z0-9_]+\)' | sed 's/TROUPE_OP(\(.*\))/\1/' | sort >"$work/declared.txt"
 sed -n 's/^\([A-Za-z0-9_]*\): .*/\1/p' "$work/by_cmake.txt" | sort >"$work/listed.txt"
 missing=$(comm -23 "$work/declared.txt" "$work/listed.txt")
 [ -z "$missing" ] || { echo "declared but not listed:" $missing && exit 1; }

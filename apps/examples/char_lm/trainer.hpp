@@ -17,7 +17,7 @@
 
 #include <troupe/apps/examples/char_lm/model.hpp>
 #include <troupe/apps/examples/char_lm/reader.hpp>
-#include <troupe/apps/troupe.hpp>
+#include <troupe/troupe.hpp>
 
 namespace troupe::char_lm {
 
