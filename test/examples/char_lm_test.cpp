@@ -1,0 +1,274 @@
+// The main job: it learns, resumes bit for bit at any worker count, and answers bad input in a
+// sentence with exit code 2, earlier files intact.
+#include <troupe/test/examples/process.hpp>
+
+#include <cmath>
+#include <random>
+#include <set>
+
+#include <fmt/format.h>
+
+#include <troupe/apps/examples/char_lm/reader.hpp>
+#include <troupe/ops/format/safetensors.hpp>
+
+namespace troupe::test {
+namespace {
+
+// Sentences of a small language, in which words predict the next one.
+std::string a_text(unsigned seed = 1) {
+  const char* subjects[] = {"the cat", "a dog", "the old king", "my shadow"};
+  const char* verbs[] = {"watches", "follows", "remembers", "paints"};
+  const char* objects[] = {"the river", "a stone", "the moon", "nobody"};
+  std::mt19937 random(seed);
+  std::string text;
+  while (text.size() < 12'000) text += fmt::format("{} {} {}.\n", subjects[random() % 4], verbs[random() % 4], objects[random() % 4]);
+  return text;
+}
+
+const std::string kText = "text.txt";
+
+struct Place : Folder {
+  Place() { write_file(*this / kText, a_text()); }
+  // Small, unless the arguments say otherwise.
+  std::vector<std::string> command(std::vector<std::string> more, bool is_small = true) const {
+    std::vector<std::string> all{example("char_lm"), "--text", kText, "--sample-chars", "20"};
+    if (is_small) all.insert(all.end(), {"--hidden", "24", "--embedding", "6", "--context", "6", "--batch", "32"});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  Outcome lm(std::vector<std::string> more, bool is_small = true) const { return run(path(), command(std::move(more), is_small)); }
+  // Exit code 2, one sentence with these parts, and every file as it was.
+  void refuses(const std::vector<std::string>& command, std::initializer_list<std::string> parts) const {
+    std::map<std::string, std::string> before = contents();
+    Outcome o = run(path(), command);
+    std::string all;
+    for (const std::string& a : command) all += a + " ";
+    BOOST_TEST(o.code == 2, all << "\n" << o.out << o.error);
+    BOOST_TEST(o.error.rfind("char_lm: ", 0) == 0u, all << "\n" << o.error);
+    BOOST_TEST(std::count(o.error.begin(), o.error.end(), '\n') == 1, all << "\n" << o.error);
+    for (const std::string& p : parts) BOOST_TEST((o.error.find(p) != std::string::npos), "'" << p << "' is not in: " << o.error);
+    BOOST_TEST((contents() == before), all << ": files changed");
+  }
+  std::map<std::string, std::string> contents() const {
+    std::map<std::string, std::string> all;
+    for (const std::string& name : files()) all[name] = read_file(*this / name);
+    return all;
+  }
+};
+
+double number_after(const std::string& text, const std::string& words) {
+  std::size_t at = text.rfind(words);
+  return at == std::string::npos ? NAN : std::strtod(text.c_str() + at + words.size(), nullptr);
+}
+
+// Is a tmpfs ours to mount, in a mount namespace of our own?
+std::string unshare() {
+  for (const char* how : {"unshare -m", "unshare -rm"})
+    if (std::system(fmt::format("{} mount -t tmpfs -o size=1m none /tmp >/dev/null 2>&1", how).c_str()) == 0) return how;
+  return {};
+}
+
+struct Mountable {
+  boost::test_tools::assertion_result operator()(boost::unit_test::test_unit_id) const {
+    boost::test_tools::assertion_result result(!unshare().empty());
+    result.message() << "no tmpfs can be mounted here";
+    return result;
+  }
+};
+
+struct NotRoot {
+  boost::test_tools::assertion_result operator()(boost::unit_test::test_unit_id) const {
+    boost::test_tools::assertion_result result(geteuid() != 0);
+    result.message() << "root reads every file";
+    return result;
+  }
+};
+
+}  // namespace
+
+using boost::unit_test::precondition;
+
+BOOST_AUTO_TEST_SUITE(char_lm_test)
+
+BOOST_AUTO_TEST_CASE(the_reader_shows_every_character_once_an_epoch) {
+  for (std::int64_t n : {1, 2, 3, 5, 16, 17, 1000, 4097}) {
+    char_lm::Order order(10, 10 + n, 7);
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      std::set<std::int64_t> seen;
+      for (std::int64_t i = 0; i < n; ++i) seen.insert(order[epoch * n + i]);
+      BOOST_TEST(static_cast<std::int64_t>(seen.size()) == n);
+      BOOST_TEST(*seen.begin() == 10);
+      BOOST_TEST(*seen.rbegin() == 10 + n - 1);
+    }
+  }
+  char_lm::Order a(0, 1000, 1), b(0, 1000, 2);
+  int same = 0, in_place = 0, again = 0;
+  for (int i = 0; i < 1000; ++i) {
+    same += a[i] == b[i];
+    in_place += a[i] == i;
+    again += a[i] == a[1000 + i];
+  }
+  BOOST_TEST(same < 10);
+  BOOST_TEST(in_place < 10);
+  BOOST_TEST(again < 10);
+}
+
+BOOST_AUTO_TEST_CASE(it_learns, *precondition(Built{"char_lm"})) {
+  Place place;
+  Outcome o = place.lm({"--steps", "400", "--rate", "0.01"});
+  BOOST_REQUIRE_MESSAGE(o.code == 0, o.out << o.error);
+  double order1 = number_after(o.out, "order-1 entropy of "), bits = number_after(o.out, "held-out part: ");
+  double first = number_after(o.out.substr(0, o.out.find("bits/char\nstep", o.out.find("step       0"))), "validation ");
+  BOOST_TEST(first > 4);
+  BOOST_TEST(bits < order1 - 0.2, o.out);
+  BOOST_TEST((o.out.find("a sample:") != std::string::npos));
+  BOOST_TEST((o.out.find("chars/s") != std::string::npos));
+  BOOST_TEST((place.files() == std::vector<std::string>{"char_lm.safetensors", kText}));
+}
+
+// The child cannot run ahead of what is read of its output, so the signal finds it in the middle.
+BOOST_AUTO_TEST_CASE(interrupted_and_resumed_is_uninterrupted_bit_for_bit, *precondition(Built{"char_lm"})) {
+  Place place;
+  BOOST_REQUIRE(place.lm({"--steps", "500", "--seed", "9", "--workers", "1", "--save", "whole"}).code == 0);
+  BOOST_REQUIRE(place.lm({"--steps", "500", "--seed", "9", "--workers", "2", "--save", "whole2"}).code == 0);
+  BOOST_TEST((read_file(place / "whole") == read_file(place / "whole2")), "one worker and two differ");
+
+  for (auto [first, then] : {std::pair("2", "1"), std::pair("1", "2")}) {
+    Process process(place.path(), place.command({"--steps", "500", "--seed", "9", "--workers", first, "--save", "part", "--overwrite",
+                                                 "--validate-every", "1", "--validate-characters", "10"}));
+    BOOST_REQUIRE(process.read_until("step      73 of 500"));
+    process.interrupt(SIGINT);
+    Outcome o = process.finish();
+    BOOST_TEST(o.code == 130, o.out << o.error);
+    BOOST_TEST((o.out.find("go on with: char_lm --text text.txt --resume part") != std::string::npos), o.out);
+    double stopped = std::strtod(load_safetensors(place / "part").metadata.at("step").c_str(), nullptr);
+    BOOST_TEST(stopped >= 73);
+    BOOST_TEST(stopped < 500);
+
+    o = place.lm({"--resume", "part", "--workers", then}, false);
+    BOOST_TEST(o.code == 0, o.out << o.error);
+    BOOST_TEST((read_file(place / "part") == read_file(place / "whole")), "stopped after step " << stopped);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_finished_training_can_be_prolonged_or_sampled, *precondition(Built{"char_lm"})) {
+  Place place;
+  BOOST_REQUIRE(place.lm({"--steps", "20"}).code == 0);
+  std::string before = read_file(place / "char_lm.safetensors");
+  Outcome o = place.lm({"--resume", "char_lm.safetensors"}, false);
+  BOOST_TEST(o.code == 0, o.error);
+  BOOST_TEST((o.out.find("a sample:") != std::string::npos));
+  BOOST_TEST((read_file(place / "char_lm.safetensors") == before));
+  o = place.lm({"--resume", "char_lm.safetensors", "--steps", "40", "--save", "longer"}, false);
+  BOOST_TEST(o.code == 0, o.error);
+  BOOST_TEST(load_safetensors(place / "longer").metadata.at("step") == "40");
+  BOOST_TEST((read_file(place / "char_lm.safetensors") == before));
+}
+
+BOOST_AUTO_TEST_CASE(help_names_every_option, *precondition(Built{"char_lm"})) {
+  Place place;
+  Outcome o = run(place.path(), {example("char_lm"), "--help"});
+  BOOST_TEST(o.code == 0);
+  for (const char* option : {"--text", "--context", "--embedding", "--hidden", "--layers", "--batch", "--rate", "--seed", "--steps", "--minutes",
+                             "--validate-every", "--validate-characters", "--workers", "--save", "--no-save", "--overwrite", "--resume",
+                             "--sample-chars", "--temperature"})
+    BOOST_TEST((o.out.find(option) != std::string::npos), option);
+}
+
+BOOST_AUTO_TEST_CASE(wrong_command_lines, *precondition(Built{"char_lm"})) {
+  Place place;
+  std::string lm = example("char_lm");
+  place.refuses({lm, "--learn-faster"}, {"--learn-faster", "--help"});
+  place.refuses({lm, "--steps", "many"}, {"--steps", "many"});
+  place.refuses({lm, "--steps", "-1"}, {"--steps"});
+  place.refuses({lm, "--hidden", "0"}, {"--hidden"});
+  place.refuses({lm, "--steps", "5", "--minutes", "1"}, {"--steps", "--minutes"});
+  place.refuses({lm, "--text"}, {"--text"});
+}
+
+BOOST_AUTO_TEST_CASE(texts_that_cannot_be_learnt, *precondition(Built{"char_lm"})) {
+  Place place;
+  std::string lm = example("char_lm");
+  place.refuses({lm, "--text", "nobody.txt"}, {"nobody.txt", "No such file", "--text FILE"});
+  place.refuses({lm, "--text", "."}, {"directory", "--text FILE"});
+  write_file(place / "empty.txt", "");
+  place.refuses({lm, "--text", "empty.txt"}, {"empty.txt", "is empty", "--text FILE"});
+  write_file(place / "a.txt", std::string(5000, 'a'));
+  place.refuses({lm, "--text", "a.txt"}, {"a.txt", "one character", "--text FILE"});
+  write_file(place / "short.txt", "too short");
+  place.refuses({lm, "--text", "short.txt"}, {"9 characters", "--context"});
+  place.refuses({lm, "--text", "/proc/self/mem"}, {"/proc/self/mem", "Input/output error"});  // opens, but cannot be read
+  place.refuses({"/usr/bin/env", "PATH=/nowhere", lm}, {"apt install bible-kjv", "--text FILE"});
+}
+
+BOOST_AUTO_TEST_CASE(a_text_without_permission, *precondition(Built{"char_lm"}) * precondition(NotRoot{})) {
+  Place place;
+  fs::permissions(place / kText, fs::perms::none);
+  place.refuses(place.command({}), {kText, "Permission denied"});
+  fs::permissions(place / kText, fs::perms::owner_all);
+}
+
+BOOST_AUTO_TEST_CASE(files_that_cannot_be_resumed, *precondition(Built{"char_lm"})) {
+  Place place;
+  std::string lm = example("char_lm");
+  BOOST_REQUIRE(place.lm({"--steps", "5", "--save", "good"}).code == 0);
+  std::string good = read_file(place / "good");
+  auto resume = [&](const std::string& file) { return std::vector<std::string>{lm, "--text", kText, "--resume", file}; };
+
+  place.refuses(resume("nobody"), {"nobody", "No such file"});
+  write_file(place / "cut", good.substr(0, good.size() - 100));
+  place.refuses(resume("cut"), {"'cut'", "truncated"});
+  std::string bad = good;
+  bad[bad.size() / 2] ^= 4;
+  write_file(place / "bad", bad);
+  place.refuses(resume("bad"), {"'bad'", "corrupted", "checksum"});
+  write_file(place / "noise", a_text());
+  place.refuses(resume("noise"), {"'noise'", "no safetensors file"});
+
+  save_safetensors(place / "foreign", {{"w", Tensor::scalar(1.f)}});
+  place.refuses(resume("foreign"), {"'foreign'", "not saved by this program"});
+  TensorFile file = load_safetensors(place / "good");
+  auto variant = [&](auto change, std::initializer_list<std::string> parts) {
+    TensorFile copy = file;
+    change(copy);
+    save_safetensors(place / "variant", copy.tensors, copy.metadata);
+    place.refuses(resume("variant"), parts);
+  };
+  variant([](TensorFile& f) { f.metadata.erase("step"); }, {"lacks the metadata 'step'"});
+  variant([](TensorFile& f) { f.metadata["step"] = "5x"; }, {"no number"});
+  variant([](TensorFile& f) { f.metadata["step"] = "6"; }, {"contradicts itself"});
+  variant([](TensorFile& f) { f.metadata["hidden"] = "999999999999"; }, {"out of all proportion"});
+  variant([](TensorFile& f) { f.metadata["hidden"] = "25"; }, {"f32[", "25"});
+  variant([](TensorFile& f) { f.tensors.pop_back(); }, {"lacks the variable"});
+  variant([](TensorFile& f) { f.tensors.emplace_back("more", Tensor::scalar(1.f)); }, {"the model has not"});
+
+  write_file(place / "other.txt", a_text(2));
+  place.refuses({lm, "--text", "other.txt", "--resume", "good"}, {"'good'", "another text"});
+  place.refuses({lm, "--text", kText, "--resume", "good", "--hidden", "48"}, {"--hidden 48", "'good'", "24"});
+}
+
+BOOST_AUTO_TEST_CASE(places_where_nothing_can_be_saved, *precondition(Built{"char_lm"})) {
+  Place place;
+  BOOST_REQUIRE(place.lm({"--steps", "5", "--save", "mine"}).code == 0);
+  place.refuses(place.command({"--save", "mine"}), {"'mine' is there already", "--resume", "--overwrite"});
+  place.refuses(place.command({"--save", "no/where"}), {"no/where", "No such file"});
+  place.refuses(place.command({"--save", ".", "--overwrite"}), {"no regular file"});
+}
+
+BOOST_AUTO_TEST_CASE(a_full_disk, *precondition(Built{"char_lm"}) * precondition(Mountable{})) {
+  Place place;
+  fs::create_directory(place / "disk");
+  std::string lm = fmt::format("'{}' --text {} --context 6 --steps 5 --save disk/lm", example("char_lm"), kText);
+  write_file(place / "script", "mount -t tmpfs -o size=1m none disk || exit 90\n" + lm + " --hidden 16 || exit 91\n" +
+                                   "cp disk/lm before\n" +  // then a model of about 4 MB
+                                   lm + " --overwrite --hidden 512\n" + "code=$?\n" +
+                                   "cmp disk/lm before || exit 92\n[ \"$(ls disk)\" = lm ] || exit 93\nexit $code\n");
+  Outcome o = run(place.path(), {"/bin/sh", "-c", "exec " + unshare() + " sh script"});
+  BOOST_TEST(o.code == 2, o.out << o.error);
+  for (const char* part : {"char_lm: cannot save 'disk/lm'", "the disk is full", "bytes are needed", "make room"})
+    BOOST_TEST((o.error.find(part) != std::string::npos), "'" << part << "' is not in: " << o.error);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test
