@@ -5,6 +5,7 @@
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/functions.hpp>
+#include <troupe/ops/actor_node.hpp>
 #include <troupe/ops/custom_gradient.hpp>
 #include <troupe/ops/eager.hpp>
 #include <troupe/ops/graph.hpp>

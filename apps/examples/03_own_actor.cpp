@@ -5,8 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include <troupe/apps/troupe.hpp>
-#include <troupe/ops/actor_node.hpp>
+#include <troupe/troupe.hpp>
 
 using namespace troupe;
 

@@ -7,6 +7,7 @@
 //
 // Exit codes: 0 done; 2 the input is wrong, in a sentence that says what to do; 130 (SIGINT) and 143
 // (SIGTERM) interrupted after saving; 1 Troupe's own fault.
+// Test: --steps 40 --hidden 64 --validate-every 20 --no-save --sample-chars 40
 #include <atomic>
 #include <chrono>
 #include <csignal>
