@@ -138,6 +138,11 @@ std::shared_ptr<const ScalarProgram> PointwiseExpression::program(std::span<cons
     std::map<std::pair<const PointwiseExpression*, std::vector<DType>>, std::shared_ptr<const ScalarProgram>> programs;
   };
   static Cache cache;
+  // f16 and bf16 compute in f32, where they would meet anything unnoticed.
+  for (DType a : inputs)
+    for (DType b : inputs)
+      if (a != b && a <= DType::bf16 && b != DType::boolean)
+        throw Error(Code::invalid_argument, fmt::format("operands of {} and {}: cast one of them", name_of(a), name_of(b)));
   auto make = [&] {
     Recorder recorder(arity_);
     record_(recorder, attrs);

@@ -229,8 +229,9 @@ BOOST_AUTO_TEST_CASE(nodes_carry_the_forward_line_scope_and_device) {
     y = tanh(x);
   }
   const unsigned line = __LINE__ - 2;
+  Expr loss = sum(y);
   std::int32_t before = g.size();
-  gradients(sum(y), x);
+  gradients(loss, x);
   bool found = false;
   for (std::int32_t id = before; id < g.size(); ++id) {
     BOOST_TEST(g.name_of(id).starts_with("gradients/"));

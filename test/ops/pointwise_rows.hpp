@@ -138,6 +138,8 @@ inline std::vector<Row> pointwise_rows() {
       {"LogicalNot", kBool, {{{Draws(4).truths({})}, {}}, {{Draws(4).truths({2, 9})}, {}}}, {}, 0},
       {"Where", kReals_and_bool + complex, where_cases(), {}, 2},
   };
+  for (Row& r : rows)
+    if (r.op == "Softsign") r.refuses_others = false;  // x / (1 + |x|) of integers is an integer too, if a dull one
   // The remainder with the sign of y, which fmod gets right where y is infinite too.
   for (Row& r : rows)
     if (r.op == "Mod")

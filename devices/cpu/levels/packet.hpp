@@ -3,7 +3,8 @@
 // A packet is what one register of the level holds. Only correctly rounded operations are used and
 // none is contracted, so every level computes the same bits. Written after Cephes (exp), musl's libm
 // (log, log1p, sin, cos: Sun's FDLIBM, the permissive notice of 1993) and N. Juffa's erf.
-// Errors against double, over all of f32's range: at most 2 units in the last place (tests).
+// Errors against double, on every 37th of all f32 values, in units in the last place: sin, cos 0.6,
+// log, log1p 0.9, exp 1.0, erf 1.2, expm1 1.6, sigmoid, tanh 2.4. The tests allow 4.
 #pragma once
 
 #include <troupe/devices/cpu/levels/tile.hpp>
@@ -46,7 +47,7 @@ inline Doubles load_doubles(const double* x) {
 }
 inline Doubles widened(HalfFloats x) {
 #if defined(__AVX512F__)
-  return _mm512_cvtps_pd(x);  // GCC 12 would convert in halves: a third slower
+  return _mm512_cvtps_pd(x);  // GCC 12 converts in halves: sums of 10^5 took twice as long
 #else
   return __builtin_convertvector(x, Doubles);
 #endif
