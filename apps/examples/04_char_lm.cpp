@@ -5,6 +5,7 @@
 //   char_lm --text book.txt --steps 2000 --save book.safetensors
 //   char_lm --text book.txt --resume book.safetensors --steps 4000
 //
+// Test: --steps 30 --no-save --validate-characters 2000 --sample-chars 50
 // Exit codes: 0 done; 2 the input is wrong, in a sentence that says what to do; 130 (SIGINT) and 143
 // (SIGTERM) interrupted after saving; 1 Troupe's own fault.
 // Test: --steps 40 --hidden 64 --validate-every 20 --no-save --sample-chars 40

@@ -11,7 +11,7 @@ cd "${1:-$(dirname "$0")/../..}"
 
 status=0
 folders=()
-for folder in devices ops controlflow autodiff actors cluster apps test; do [ ! -d $folder ] || folders+=($folder); done
+for folder in devices ops controlflow autodiff actors cluster apps test; do [ ! -d $folder ] || folders+=("$folder"); done
 find "${folders[@]}" \( -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' \) | sort | xargs awk '
   BEGIN {
     may["devices"] = "devices"
