@@ -37,7 +37,7 @@ struct EngineOptions {
   /// from the seed and time is virtual. For tests.
   bool deterministic = false;
   /// Where unconstrained nodes go; empty: `cpu:0`. Devices are made on first use: `cpu:0`, `sim:N`.
-  std::string default_device;
+  std::string default_device = {};
   std::uint64_t sim_memory_limit = 0;  // bytes of each simulated device, 0: none
 };
 
@@ -49,7 +49,7 @@ struct RunOptions {
 
 struct CompileOptions {
   bool optimize = true;
-  std::vector<std::string> skip_passes;  // by name, for tests and for finding the culprit
+  std::vector<std::string> skip_passes = {};  // by name, for tests and for finding the culprit
 };
 
 class Run;

@@ -161,17 +161,16 @@ class Sweep {
     std::vector<Edge> inputs = node.inputs;
     Firing firing;
     firing.cotangents = std::move(totals);
-    bool any_needed = false;
+    bool any_needed = false, is_complex_path = false;
     for (Edge e : inputs) {
       firing.inputs.push_back(graph_.expr(e));
       firing.needed.push_back(active_[at(e)]);
       any_needed = any_needed || active_[at(e)];
+      is_complex_path = is_complex_path || (active_[at(e)] && is_complex(graph_.spec(e).dtype));
     }
     if (!any_needed) return;
-    for (std::int32_t i = 0; i < offset_[id + 1] - offset_[id]; ++i) {
-      if (is_complex(node.outputs[i].dtype)) fail(id, Code::unimplemented, "gradients of complex values are not written yet");
-      firing.outputs.push_back(graph_.expr(Edge{id, i}));
-    }
+    if (is_complex_path) fail(id, Code::unimplemented, "gradients of complex values are not written yet");
+    for (std::int32_t i = 0; i < offset_[id + 1] - offset_[id]; ++i) firing.outputs.push_back(graph_.expr(Edge{id, i}));
     std::vector<Cotangent> dxs;
     try {
       dxs = differentiate(op, attrs, std::move(firing));

@@ -8,7 +8,7 @@
 namespace troupe {
 
 Interpreter::Interpreter() : own_(make_cpu_device()), device_(own_.get()), stream_(device_->make_stream()) {}
-Interpreter::Interpreter(Device& device) : device_(&device), stream_(device.make_stream()) {}
+Interpreter::Interpreter(Device& device) : device_(&device), stream_(device.compute_stream()) {}
 Interpreter::~Interpreter() = default;
 
 std::vector<Tensor> Interpreter::run(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches) {

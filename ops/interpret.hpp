@@ -26,7 +26,7 @@ class Interpreter {
  public:
   /// Computes on the host.
   Interpreter();
-  /// Computes on `device`, which must outlive the interpreter; waits for its stream after each node.
+  /// Computes on `device`, which must outlive the interpreter; waits for its compute stream after each node.
   explicit Interpreter(Device& device);
   ~Interpreter();
 

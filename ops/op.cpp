@@ -120,6 +120,17 @@ std::unique_ptr<Kernel> make_node_kernel(const OpDef& op, const KernelSetup& set
 
 // ---- pointwise ops
 
+namespace {
+
+// 0.5 written for an integer, or -1 for an unsigned one, would compute something else.
+void check_constants(const ScalarProgram& program) {
+  for (const ScalarInstruction& i : program.code)
+    if (i.op == ScalarOp::constant && is_integer(i.type) && Tensor::scalar_as(i.type, i.constant).at(0) != i.constant)
+      throw Error(Code::invalid_argument, fmt::format("is not defined for {}: its constant {:g} is none", name_of(i.type), i.constant));
+}
+
+}  // namespace
+
 std::shared_ptr<const ScalarProgram> PointwiseExpression::program(std::span<const DType> inputs, const Attrs& attrs) const {
   // Without attributes the program depends on the dtypes alone: typed once for each combination.
   struct Cache {
@@ -127,10 +138,17 @@ std::shared_ptr<const ScalarProgram> PointwiseExpression::program(std::span<cons
     std::map<std::pair<const PointwiseExpression*, std::vector<DType>>, std::shared_ptr<const ScalarProgram>> programs;
   };
   static Cache cache;
+  // f16 and bf16 compute in f32, where they would meet anything unnoticed.
+  for (DType a : inputs)
+    for (DType b : inputs)
+      if (a != b && a <= DType::bf16 && b != DType::boolean)
+        throw Error(Code::invalid_argument, fmt::format("operands of {} and {}: cast one of them", name_of(a), name_of(b)));
   auto make = [&] {
     Recorder recorder(arity_);
     record_(recorder, attrs);
-    return std::make_shared<const ScalarProgram>(recorder.typed(inputs));
+    auto typed = std::make_shared<const ScalarProgram>(recorder.typed(inputs));
+    check_constants(*typed);
+    return typed;
   };
   if (!attrs.empty()) return make();
   std::lock_guard lock(cache.mutex);

@@ -41,8 +41,10 @@ void define_reduction(OpBuilder& op, Reduction kind) {
     else c.require(t != DType::boolean && !is_complex(t), std::string(name_of(t)) + " cannot be reduced so; cast it");
     if (kind == Reduction::logsumexp || kind == Reduction::mean) c.require(is_floating(t), "needs a floating dtype");
     DType out = is_index ? DType::i64 : t;
-    if (!c.shape(0).has_rank()) return c.output(out, Shape::unknown());
-    std::uint32_t axes = axis_mask(c.attrs().get<std::vector<std::int64_t>>("axes"), c.shape(0).rank());
+    const auto& wanted = c.attrs().get<std::vector<std::int64_t>>("axes");
+    bool to_scalar = wanted.empty() && !c.attrs().get<bool>("keep_dims") && !is_index;
+    if (!c.shape(0).has_rank()) return c.output(out, to_scalar ? Shape{} : Shape::unknown());
+    std::uint32_t axes = axis_mask(wanted, c.shape(0).rank());
     c.require(!is_index || std::popcount(axes) == 1, "needs exactly one axis");
     c.output(out, reduced_shape(c.shape(0), axes, c.attrs().get<bool>("keep_dims")));
   });
@@ -62,27 +64,35 @@ void define_reduction(OpBuilder& op, Reduction kind) {
 std::vector<std::int64_t> reduction_axes(const Gradient& g) { return g.attrs().get<std::vector<std::int64_t>>("axes"); }
 
 Expr spread(const Gradient& g, const Expr& reduced) {
+  // Where the axes were kept as 1, or all are gone, broadcasting does it; else they come back first.
   Shape in = g.x().shape();
-  if (!in.has_rank())
-    throw Error(Code::unimplemented, "the gradient of a reduction needs the rank of its input; give the input a shape");
-  // With keep_dims, or all axes gone, broadcasting does it; else the axes come back as 1 first.
   bool keep_dims = g.attrs().get<bool>("keep_dims");
+  if (keep_dims || reduction_axes(g).empty()) return broadcast_like(reduced, g.x());
+  if (!in.has_rank())
+    throw Error(Code::unimplemented, "the gradient of a reduction over some axes needs the rank of its input; give the input a shape");
   Expr aligned = reduced;
   std::uint32_t axes = axis_mask(reduction_axes(g), in.rank());
-  if (aligned.shape().rank() != in.rank() && !keep_dims && std::popcount(axes) != in.rank())
-    for (int i = 0; i < in.rank(); ++i)
-      if (axes >> i & 1) aligned = expand_dims(aligned, i);
+  for (int i = 0; i < in.rank() && std::popcount(axes) != in.rank(); ++i)
+    if (axes >> i & 1) aligned = expand_dims(aligned, i);
   return broadcast_like(aligned, g.x());
 }
 
-Expr reduced_elements(const Gradient& g) {
-  DType t = g.x().dtype();
-  return cast(size_of(g.x()), t) / cast(size_of(g.y()), t);
+Expr divided_by_count(const Gradient& g, const Expr& value) {
+  // Counts above 65504 are infinite as f16, and rounded above 256 as bf16.
+  DType t = value.dtype(), wide = t == DType::f16 || t == DType::bf16 ? DType::f32 : t;
+  std::int64_t x = g.x().shape().elements(), y = g.y().shape().elements();
+  Expr wider = cast(value, wide);
+  if (x >= 0 && y > 0) return cast(wider / (x / y), t);
+  return cast(wider / cast(size_of(g.x()) / size_of(g.y()), wide), t);
+}
+
+Expr reduce_alike(const Gradient& g, std::string_view op, const Expr& value) {
+  return reduce(op, value, reduction_axes(g), g.attrs().get<bool>("keep_dims"));
 }
 
 Expr spread_to_extremes(const Gradient& g) {
   Expr is_extreme = cast(g.x() == spread(g, g.y()), g.x().dtype());
-  Expr count = reduce("Sum", is_extreme, reduction_axes(g), g.attrs().get<bool>("keep_dims"));
+  Expr count = reduce_alike(g, "Sum", is_extreme);
   return spread(g, g.dy() / count) * is_extreme;
 }
 

@@ -13,10 +13,12 @@ void define_reduction(OpBuilder& op, Reduction kind);
 
 /// The axes of the reduction whose gradient this is.
 std::vector<std::int64_t> reduction_axes(const Gradient& g);
-/// A reduced value repeated over the axes that were reduced.
+/// Another value of x's shape reduced over the same axes, kept or not as in y.
+Expr reduce_alike(const Gradient& g, std::string_view op, const Expr& value);
+/// A value of y's shape repeated over the axes that were reduced.
 Expr spread(const Gradient& g, const Expr& reduced);
-/// How many elements went into each result, as a scalar of x's dtype.
-Expr reduced_elements(const Gradient& g);
+/// A value over the number of elements that went into each result.
+Expr divided_by_count(const Gradient& g, const Expr& value);
 /// dy divided evenly among the elements that equal the result (max, min).
 Expr spread_to_extremes(const Gradient& g);
 

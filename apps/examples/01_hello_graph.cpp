@@ -1,7 +1,7 @@
 // The smallest program: a graph of two inputs, run by the engine.
 #include <cstdio>
 
-#include <troupe/apps/troupe.hpp>
+#include <troupe/troupe.hpp>
 
 using namespace troupe;
 
@@ -21,7 +21,7 @@ int main() {
 
   // A wrong program is refused while it is built, naming the op and this line.
   try {
-    matmul(x, x);
+    matmul(w, w);
     return 1;
   } catch (const Error& e) {
     std::printf("refused, as it should be: %s\n", e.what());

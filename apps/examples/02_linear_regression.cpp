@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include <troupe/apps/troupe.hpp>
+#include <troupe/troupe.hpp>
 
 using namespace troupe;
 

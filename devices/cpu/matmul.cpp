@@ -19,7 +19,7 @@ namespace troupe::cpu {
 namespace {
 
 // A region opened inside two workers would put four threads on two cores (six times slower), so
-// while one of ours is in oneDNN its thread opens none. Per thread; ~2 ns.
+// while one of ours is in oneDNN its thread opens none. The setting is the thread's own.
 class SingleThreaded {
  public:
   SingleThreaded() : before_(omp_get_max_threads()) {

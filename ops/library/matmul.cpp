@@ -45,8 +45,11 @@ TROUPE_OP(MatMul) {
   op.gradient([](Gradient& g) {
     bool ta = g.attrs().get<bool>("transpose_a"), tb = g.attrs().get<bool>("transpose_b");
     Expr a = g.x(0), b = g.x(1), dy = g.dy();
-    if (g.needs(0)) g.set(0, sum_to(ta ? matmul(b, dy, tb, true) : matmul(dy, b, false, !tb), a));
-    if (g.needs(1)) g.set(1, sum_to(tb ? matmul(dy, a, true, ta) : matmul(a, dy, !ta, false), b));
+    // Two matrices have no batches, so nothing was broadcast.
+    bool may_broadcast = a.shape().rank() != 2 || b.shape().rank() != 2;
+    auto reduced = [&](const Expr& dx, const Expr& x) { return may_broadcast ? sum_to(dx, x) : dx; };
+    if (g.needs(0)) g.set(0, reduced(ta ? matmul(b, dy, tb, true) : matmul(dy, b, false, !tb), a));
+    if (g.needs(1)) g.set(1, reduced(tb ? matmul(dy, a, true, ta) : matmul(a, dy, !ta, false), b));
   });
   op.run([](KernelContext& c, const Attrs& attrs) {
     MatmulArgs args{c.input(0), c.input(1), {}, attrs.get<bool>("transpose_a"), attrs.get<bool>("transpose_b")};

@@ -12,7 +12,7 @@ Expr mean(Operand x, std::vector<std::int64_t> axes, bool keep_dims) { return re
 TROUPE_OP(Mean) {
   op.doc("The mean over the axes; of no elements, NaN.");
   define_reduction(op, Reduction::mean);
-  op.gradient([](Gradient& g) { g.set(0, spread(g, g.dy() / reduced_elements(g))); });
+  op.gradient([](Gradient& g) { g.set(0, spread(g, divided_by_count(g, g.dy()))); });
 }
 
 }  // namespace troupe

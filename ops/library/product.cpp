@@ -16,8 +16,8 @@ TROUPE_OP(Product) {
     // The product of the others: exclusive of zeros only where there is none; with one zero its
     // own element alone has a gradient, with two none has.
     Expr x = g.x(), is_zero = x == 0.0;
-    Expr zeros = spread(g, reduce("Sum", cast(is_zero, x.dtype()), reduction_axes(g), false));
-    Expr rest = spread(g, reduce("Product", where(is_zero, 1.0, x), reduction_axes(g), false));
+    Expr zeros = spread(g, reduce_alike(g, "Sum", cast(is_zero, x.dtype())));
+    Expr rest = spread(g, reduce_alike(g, "Product", where(is_zero, 1.0, x)));
     Expr others = where(zeros == 0.0, rest / where(is_zero, 1.0, x), where(logical_and(is_zero, zeros == 1.0), rest, 0.0));
     g.set(0, spread(g, g.dy()) * others);
   });

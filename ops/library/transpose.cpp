@@ -8,8 +8,11 @@ namespace troupe {
 /// Axis i of the result is axis permutation[i] of x; none given: the axes reversed.
 TROUPE_DSL(Expr transpose(Operand x, std::vector<std::int64_t> permutation = {}))
 Expr transpose(Operand x, std::vector<std::int64_t> permutation) {
-  if (permutation.empty() && x.is_expr())
+  if (permutation.empty() && x.is_expr()) {
+    if (!x.expr().shape().has_rank())
+      throw Error(Code::invalid_argument, "Transpose at " + x.site().text() + ": the rank of the input is not known; give a permutation");
     for (int i = x.expr().shape().rank() - 1; i >= 0; --i) permutation.push_back(i);
+  }
   return bind1("Transpose", {x}, Attrs{{"permutation", permutation}});
 }
 

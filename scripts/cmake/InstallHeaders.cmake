@@ -1,6 +1,7 @@
 # Installs the public headers: <troupe/troupe.hpp> and ops/*.hpp (for those who write operations),
 # and whatever <troupe/...> header they include. Run by `cmake --install` and cpack.
 # TROUPE_HEADERS_FROM is the build's include folder, in which `troupe/<folder>` links to the sources.
+cmake_policy(VERSION 3.25)
 set(todo troupe/troupe.hpp)
 file(GLOB ops RELATIVE ${TROUPE_HEADERS_FROM} ${TROUPE_HEADERS_FROM}/troupe/ops/*.hpp)
 list(APPEND todo ${ops})

@@ -87,6 +87,7 @@ struct Comparison {
                        ", \"peer\": " + quoted(peer) + ", \"peer_value\": " + median_or_null(theirs) + ", \"ratio\": " +
                        (measured ? number(speed_up ? median(theirs) / median(ours) : median(ours) / median(theirs)) : "null") +
                        ", \"budget\": " + (budget > 0 ? number(budget) : "null");
+    if (speed_up) line += ", \"speed_up\": true";
     if (budget_value > 0) line += ", \"budget_value\": " + number(budget_value);
     line += ", \"threads\": " + std::to_string(threads) + ", \"peer_version\": " + quoted(peer_version);
     if (!blas.empty()) line += ", \"blas\": " + quoted(blas);

@@ -49,7 +49,8 @@ __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), opt
 float multiply_adds(int rounds) {
   int rounds_done = 0;
   typedef float V __attribute__((vector_size(64)));
-  V a0 = V{} + 1.f, a1 = a0, a2 = a0, a3 = a0, a4 = a0, a5 = a0, a6 = a0, a7 = a0, a8 = a0, a9 = a0, b = a0 * 0.999f, c = a0 * 0.001f;
+  V a0 = V{} + 1.f, a1 = a0 + .1f, a2 = a0 + .2f, a3 = a0 + .3f, a4 = a0 + .4f, a5 = a0 + .5f, a6 = a0 + .6f, a7 = a0 + .7f;
+  V a8 = a0 + .8f, a9 = a0 + .9f, b = a0 * 0.999f, c = a0 * 0.001f;
   for (int i = 0; i < rounds; ++i) {
     a0 = a0 * b + c;
     a1 = a1 * b + c;

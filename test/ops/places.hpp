@@ -27,26 +27,23 @@ inline std::shared_ptr<Device> sim_device() {
 
 /// The interpreter and the engine, on the host and on the simulated stream device; the engine also
 /// without its passes.
-inline const std::vector<Place>& places() {
-  static const std::vector<Place> all = [] {
-    std::vector<Place> out{{"interpreter", evaluate_eagerly}};
-    if (auto sim = sim_device())
-      out.push_back({"interpreter on sim", [sim](const Graph& g, const Feeds& feeds, const std::vector<Expr>& fetches) {
-                       Interpreter interpreter(*sim);
-                       return interpreter.run(g, feeds, fetches);
-                     }});
-    for (auto [name, optimize, device] : {std::tuple{"engine without passes", false, ""}, {"engine", true, ""}, {"engine on sim", true, "sim:0"}}) {
-      if (*device && !sim_device()) continue;
-      EngineOptions options;
-      options.workers = 1;
-      options.optimize = optimize;
-      options.default_device = device;
-      auto engine = std::make_shared<Engine>(options);
-      out.push_back({name, [engine](const Graph& g, const Feeds& feeds, const std::vector<Expr>& fetches) { return engine->run(g, feeds, fetches); }});
-    }
-    return out;
-  }();
-  return all;
+inline std::vector<Place> places() {
+  std::vector<Place> out{{"interpreter", evaluate_eagerly}};
+  if (auto sim = sim_device())
+    out.push_back({"interpreter on sim", [sim](const Graph& g, const Feeds& feeds, const std::vector<Expr>& fetches) {
+                     Interpreter interpreter(*sim);
+                     return interpreter.run(g, feeds, fetches);
+                   }});
+  for (auto [name, optimize, device] : {std::tuple{"engine without passes", false, ""}, {"engine", true, ""}, {"engine on sim", true, "sim:0"}}) {
+    if (*device && !sim_device()) continue;
+    EngineOptions options;
+    options.workers = 1;
+    options.optimize = optimize;
+    options.default_device = device;
+    auto engine = std::make_shared<Engine>(options);
+    out.push_back({name, [engine](const Graph& g, const Feeds& feeds, const std::vector<Expr>& fetches) { return engine->run(g, feeds, fetches); }});
+  }
+  return out;
 }
 
 }  // namespace troupe::test

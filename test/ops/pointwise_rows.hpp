@@ -138,6 +138,17 @@ inline std::vector<Row> pointwise_rows() {
       {"LogicalNot", kBool, {{{Draws(4).truths({})}, {}}, {{Draws(4).truths({2, 9})}, {}}}, {}, 0},
       {"Where", kReals_and_bool + complex, where_cases(), {}, 2},
   };
+  for (Row& r : rows)
+    if (r.op == "Softsign") r.refuses_others = false;  // x / (1 + |x|) of integers is an integer too, if a dull one
+  // The remainder with the sign of y, which fmod gets right where y is infinite too.
+  for (Row& r : rows)
+    if (r.op == "Mod")
+      r.reference = [](const std::vector<Array>& x, const Attrs&) {
+        return std::vector<Array>{tabulate(broadcast(x[0].shape, x[1].shape), [&](const Index& i) {
+          double a = x[0].broadcast_at(i), b = x[1].broadcast_at(i), rest = std::fmod(a, b);
+          return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+        })};
+      };
   rows.push_back({"Clip", kFloats, unary_cases({-3, 3}, Attrs{{"low", -1.0}, {"high", 1.5}}),
                   elementwise([](double x, const Attrs&) { return std::isnan(x) ? x : std::fmin(std::fmax(x, -1), 1.5); })});
   rows.back().refuses_others = false;  // integers are welcome where the limits are integers

@@ -52,7 +52,7 @@ inline Row reduction(std::string op, std::vector<DType> dtypes, std::function<do
     add({2, 1, 3}, {1}, keep);
     add({3, 21}, {1}, keep);
     add({0, 3}, {1}, keep);
-    if (of_nothing) add({2, 0}, {1}, keep);
+    if (of_nothing) add({2, 0}, {1}, keep), cases.back().is_differentiable = op == "Sum" || op == "Product";
   }
   return {std::move(op), std::move(dtypes), cases, [f](const Arrays& x, const Attrs& a) {
             auto axes = marked(a.get<Integers>("axes"), x[0].shape.rank());

@@ -2,7 +2,7 @@
 // over the next one (Bengio et al., A Neural Probabilistic Language Model, JMLR 2003).
 //
 //   Graph g;
-//   Model model(g, {.symbols = 72, .context = 24, .embedding = 32, .hidden = 512, .layers = 2});
+//   Model model(g, {.symbols = 72, .context = 16, .embedding = 24, .hidden = 512, .layers = 2});
 //   Expr loss = mean(cross_entropy(model.logits(contexts), labels));
 //   Expr step = Adam().minimize(loss, model.variables());
 #pragma once
@@ -20,8 +20,8 @@ namespace troupe::char_lm {
 
 struct ModelOptions {
   std::int64_t symbols = 0;
-  std::int64_t context = 24;
-  std::int64_t embedding = 32;
+  std::int64_t context = 16;
+  std::int64_t embedding = 24;
   std::int64_t hidden = 512;
   std::int64_t layers = 2;
   std::uint64_t seed = 0;

@@ -17,12 +17,12 @@
 
 #include <troupe/apps/examples/char_lm/model.hpp>
 #include <troupe/apps/examples/char_lm/reader.hpp>
-#include <troupe/apps/troupe.hpp>
+#include <troupe/troupe.hpp>
 
 namespace troupe::char_lm {
 
 struct TrainerOptions {
-  ModelOptions model;
+  ModelOptions model{};
   std::int64_t batch = 512;
   std::int64_t steps = 1000;  // the whole training: the rate falls towards its end
   double rate = 1e-3;

@@ -3,10 +3,18 @@
 // A packet is what one register of the level holds. Only correctly rounded operations are used and
 // none is contracted, so every level computes the same bits. Written after Cephes (exp), musl's libm
 // (log, log1p, sin, cos: Sun's FDLIBM, the permissive notice of 1993) and N. Juffa's erf.
-// Errors against double, over all of f32's range: at most 2 units in the last place (tests).
+// Errors against double, on every 37th of all f32 values, in units in the last place: sin, cos 0.6,
+// log, log1p 0.9, exp 1.0, erf 1.2, expm1 1.6, sigmoid, tanh 2.4. The tests allow 4.
 #pragma once
 
 #include <troupe/devices/cpu/levels/tile.hpp>
+
+#if defined(__AVX512F__)
+// GCC 12 takes _mm512_undefined_pd() for an uninitialised read.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include <immintrin.h>
+#endif
 
 namespace troupe::cpu {
 namespace {
@@ -37,10 +45,17 @@ inline Doubles load_doubles(const double* x) {
   __builtin_memcpy(&v, x, sizeof v);
   return v;
 }
+inline Doubles widened(HalfFloats x) {
+#if defined(__AVX512F__)
+  return _mm512_cvtps_pd(x);  // GCC 12 converts in halves: sums of 10^5 took twice as long
+#else
+  return __builtin_convertvector(x, Doubles);
+#endif
+}
 inline Doubles load_doubles(const float* x) {
   HalfFloats v;
   __builtin_memcpy(&v, x, sizeof v);
-  return __builtin_convertvector(v, Doubles);
+  return widened(v);
 }
 inline Floats all(float x) { return Floats{} + x; }
 inline Ints bits_of(Floats x) { return reinterpret_cast<Ints>(x); }
@@ -185,7 +200,7 @@ inline Floats sine(Floats x) {
   HalfFloats half[2];
   __builtin_memcpy(half, &x, sizeof x);
   for (HalfFloats& h : half)
-    h = __builtin_convertvector(sine<quarter_turns>(__builtin_convertvector(h, Doubles)), HalfFloats);
+    h = __builtin_convertvector(sine<quarter_turns>(widened(h)), HalfFloats);
   Floats y;
   __builtin_memcpy(&y, half, sizeof y);
   return y;

@@ -31,28 +31,32 @@ double sum(const T* x, std::int64_t n) {
 
 template <bool largest>
 float extremum(const float* x, std::int64_t n) {
-  float lane[kLanes];
-  for (int l = 0; l < kLanes; ++l) lane[l] = largest ? -__builtin_inff() : __builtin_inff();
-  int bad[kLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (int l = 0; l < kLanes; ++l) {
-      float v = x[i + l];
-      lane[l] = (largest ? v > lane[l] : v < lane[l]) ? v : lane[l];
-      bad[l] |= v != v;
+  constexpr int kPackets = kLanes / kPacket;
+  float start = largest ? -__builtin_inff() : __builtin_inff();
+  Floats best[kPackets];
+  Ints bad = {};
+  for (Floats& b : best) b = all(start);
+  for (std::int64_t i = 0; i < n; i += kLanes) {
+    float padded[kLanes];
+    const float* from = x + i;
+    if (n - i < kLanes) {
+      for (int l = 0; l < kLanes; ++l) padded[l] = l < n - i ? from[l] : start;
+      from = padded;
     }
-  for (int l = 0; i + l < n; ++l) {
-    float v = x[i + l];
-    lane[l] = (largest ? v > lane[l] : v < lane[l]) ? v : lane[l];
-    bad[l] |= v != v;
+    for (int p = 0; p < kPackets; ++p) {
+      Floats v = load_floats(from + p * kPacket);
+      best[p] = (largest ? v > best[p] : v < best[p]) ? v : best[p];
+      bad |= v != v;
+    }
   }
-  float best = lane[0];
-  int any = bad[0];
-  for (int l = 1; l < kLanes; ++l) {
-    best = (largest ? lane[l] > best : lane[l] < best) ? lane[l] : best;
-    any |= bad[l];
+  float result = start;
+  std::int32_t any = 0;
+  for (int l = 0; l < kLanes; ++l) {
+    float v = best[l / kPacket][l % kPacket];
+    result = (largest ? v > result : v < result) ? v : result;
+    any |= bad[l % kPacket];
   }
-  return any ? __builtin_nanf("") : best;
+  return any ? __builtin_nanf("") : result;
 }
 
 template <class T>
@@ -79,8 +83,8 @@ double exp_sum(float* out, const float* x, float shift, std::int64_t n) {
       store(to + p * kPacket, y);
       HalfFloats half[2];
       __builtin_memcpy(half, &y, sizeof y);
-      acc[2 * p] += __builtin_convertvector(half[0], Doubles);
-      acc[2 * p + 1] += __builtin_convertvector(half[1], Doubles);
+      acc[2 * p] += widened(half[0]);
+      acc[2 * p + 1] += widened(half[1]);
     }
     if (out && to == e) __builtin_memcpy(out + i, e, static_cast<std::size_t>(count) * sizeof(float));
   }

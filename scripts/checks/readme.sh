@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# scripts/checks/readme.sh [TREE]: is what the pages say still so?
+#
+# In every *.md: a command of a ```sh block that starts with scripts/, .ci/ or build/ exists, and so does
+# every flag it shows; a relative link leads somewhere; a ```cpp block after
+# `<!-- the whole of FILE -->` is that file, letter by letter.
+set -euo pipefail
+cd "${1:-$(dirname "$0")/../..}"
+
+status=0
+complain() {
+  echo "$1"
+  status=1
+}
+
+check_command() { # page:line, command line
+  local program=${2%% *} word help
+  case $program in
+    scripts/* | .ci/*) [ -x "$program" ] || { complain "$1: there is no command $program"; return; } ;;
+    # Before a build there is nothing to compare with: the source must be there at least.
+    build/release/troupe) [ -e apps/main.cpp ] || complain "$1: there is no $program" ;;
+    build/release/examples/*) compgen -G "apps/examples/*${program##*/}.cpp" >/dev/null || complain "$1: there is no example ${program##*/}" ;;
+    build/release/bench/*) [ -e "test/bench/${program##*/}.cpp" ] || complain "$1: there is no benchmark ${program##*/}" ;;
+    *) return ;;
+  esac
+  [ -x "$program" ] || return 0
+  for word in $2; do
+    case $word in
+      --help) ;;
+      --*)
+        help=$("$program" --help 2>&1 || true)
+        grep -q -- "${word%%=*}" <<<"$help" || complain "$1: $program has no flag $word"
+        ;;
+      '#'*) break ;;
+    esac
+  done
+}
+
+check_snippet() { # page:line, file, text
+  [ -e "$2" ] || { complain "$1: there is no file $2"; return; }
+  diff -u --label "$2" --label "$1" "$2" <(printf '%s' "$3") || complain "$1: the program is no longer $2"
+}
+
+check_link() { # page, line, target
+  local target=${3%%#*}
+  case $target in '' | http:* | https:* | mailto:*) return ;; esac
+  [ -e "$(dirname "$1")/$target" ] || complain "$1:$2: the link to $target leads nowhere"
+}
+
+check_page() {
+  local page=$1 n=0 block='' from='' text='' line
+  while IFS= read -r line || [ -n "$line" ]; do
+    n=$((n + 1))
+    case $block in
+      '')
+        case $line in
+          '```sh') block='sh' ;;
+          '```cpp') block=cpp text='' ;;
+          '```'*) block=other ;;
+          '<!-- the whole of '*) from=${line#<!-- the whole of } from=${from% -->} ;;
+          *)
+            while IFS= read -r target; do [ -z "$target" ] || check_link "$page" "$n" "$target"; done \
+              < <(grep -oE '\]\([^) ]+\)' <<<"$line" | sed 's/^](//; s/)$//' || true)
+            ;;
+        esac
+        ;;
+      *)
+        if [ "$line" = '```' ]; then
+          if [ "$block" = cpp ] && [ -n "$from" ]; then check_snippet "$page:$n" "$from" "$text"; fi
+          [ "$block" = cpp ] && from=''
+          block=''
+        elif [ "$block" = sh ]; then
+          check_command "$page:$n" "$line"
+        else
+          text+=$line$'\n'
+        fi
+        ;;
+    esac
+  done <"$page"
+}
+
+while IFS= read -r page; do check_page "$page"; done < <(find . \( -path ./build -o -path ./.git -o -path ./.peers \) -prune -o -name '*.md' -print | sed 's|^\./||' | sort)
+exit $status

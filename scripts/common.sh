@@ -1,0 +1,31 @@
+# shellcheck shell=bash
+# What the scripts share; sourced, never run.
+#
+#   . "$(dirname "$0")/common.sh"
+#
+# It leaves the caller in the source tree's root, with `set -euo pipefail`.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+say() { printf '%s\n' "$*"; }
+die() {
+  printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+  exit 2
+}
+
+# The comment at the head of a script is its help.
+help_if_asked() {
+  case "${1:-}" in
+    -h | --help)
+      sed -n '2,/^[^#]/{/^#/s/^# \{0,1\}//p}' "$0"
+      exit 0
+      ;;
+  esac
+}
+
+preset_or_die() {
+  case "$1" in
+    release | debug | asan | tsan) ;;
+    *) die "there is no preset '$1'; they are release, debug, asan and tsan" ;;
+  esac
+}

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# test/apps/cli_test.sh SOURCE BUILD: the binary `troupe`, its verbs, its answers to misuse.
+set -uo pipefail
+troupe=$2/troupe
+failures=0
+
+# expect STATUS PATTERN ARGUMENT...: what it prints, on either stream, matches the pattern.
+expect() {
+  local status=$1 pattern=$2 got=0 out
+  shift 2
+  out=$("$troupe" "$@" 2>&1) || got=$?
+  if [ "$got" -ne "$status" ] || ! grep -qE -- "$pattern" <<<"$out"; then
+    printf 'troupe %s: status %d, want %d; want /%s/ in:\n%s\n' "$*" "$got" "$status" "$pattern" "$out"
+    failures=$((failures + 1))
+  fi
+}
+
+expect 0 '^troupe [0-9]+\.[0-9]+\.[0-9]+$' version
+expect 0 '^CAF: 0\.17' version
+expect 0 '^troupe [0-9]+\.[0-9]+\.[0-9]+$' --version
+expect 0 '^kernels +x86-64 level|^kernels +.*portable' doctor
+expect 0 '^self-test +a graph and its gradient are right$' doctor
+expect 0 '^GPU +.' doctor
+expect 0 '^Tanh +.*Inputs: 1' ops
+expect 0 '^MatMul: ' ops MatMul
+expect 0 'attribute: dtype \(dtype, required\)' ops Cast
+expect 0 'gradient: +none, by definition' ops ArgMax
+for verb in version doctor ops; do
+  expect 0 "^  $verb " --help
+  expect 0 'Usage: troupe '"$verb" "$verb" --help
+done
+
+expect 2 "there is no op 'MatMull'; did you mean 'MatMul'" ops MatMull
+expect 2 "there is no verb 'opps'; the verbs are version, doctor, ops" opps
+expect 2 "there is no flag '--verbose'; run 'troupe --help'" --verbose
+expect 2 "run 'troupe ops --help'" ops --verbose
+expect 2 "run 'troupe ops --help'" ops Add Sub
+expect 2 'name a verb: version, doctor, ops'
+
+# A processor held below v3 is reported as degraded.
+out=$(TROUPE_CPU_LEVEL=v2 "$troupe" doctor)
+status=$?
+if [ $status -ne 1 ] || ! grep -q '^amiss: the CPU kernels run below' <<<"$out"; then
+  printf 'a v2 doctor: status %d, want 1, in:\n%s\n' $status "$out"
+  failures=$((failures + 1))
+fi
+exit $((failures > 0))

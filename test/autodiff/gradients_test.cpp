@@ -1,0 +1,280 @@
+// Reverse mode over graphs: what is connected, what is summed, what stays sparse, what is refused.
+#include <boost/test/unit_test.hpp>
+
+#include <chrono>
+
+#include <fmt/format.h>
+
+#include <troupe/autodiff/check.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/ops/custom_gradient.hpp>
+#include <troupe/ops/eager.hpp>
+
+namespace troupe::test {
+namespace {
+
+Tensor vec(std::initializer_list<double> v) { return Tensor::of<double>(v); }
+
+std::vector<double> values(const Graph& g, const Expr& e, const Feeds& feeds = {}) {
+  return evaluate_eagerly(g, feeds, {e})[0].to_vector<double>();
+}
+double value(const Graph& g, const Expr& e, const Feeds& feeds = {}) { return evaluate_eagerly(g, feeds, {e})[0].item<double>(); }
+
+int nodes_of(const Graph& g, std::string_view op, std::int32_t from = 0) {
+  int n = 0;
+  for (std::int32_t id = from; id < g.size(); ++id) n += g.node(id).op->name == op;
+  return n;
+}
+
+bool says(const Error& e, Code code, std::initializer_list<std::string> parts) {
+  std::string text = e.what();
+  for (const std::string& p : parts)
+    if (text.find(p) == std::string::npos) {
+      BOOST_TEST_MESSAGE(text);
+      return false;
+    }
+  return e.code() == code;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(gradients_test)
+
+BOOST_AUTO_TEST_CASE(paths_add_up) {
+  Graph g;
+  Expr x = g.input("x", DType::f64, {});
+  Expr a = x * x, b = x * 3.0, y = a * b + a;  // 3x^3 + x^2
+  Expr d = gradients(y, x)[0];
+  BOOST_TEST(value(g, d, {{x, Tensor::scalar(2.0)}}) == 3 * 3 * 4 + 2 * 2);
+}
+
+BOOST_AUTO_TEST_CASE(several_ys_with_weights) {
+  Graph g;
+  Expr x = g.input("x", DType::f64, {2});
+  Expr w = g.constant(vec({10, 100}));
+  Expr d = gradients({square(x), x}, x, {w, Expr()})[0];
+  BOOST_TEST(values(g, d, {{x, vec({1, 2})}}) == (std::vector<double>{21, 401}), boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(the_gradient_of_y_itself_is_one) {
+  Graph g;
+  Expr x = g.input("x", DType::f64, {kAny});
+  BOOST_TEST(values(g, gradients(x, x)[0], {{x, vec({5, 6})}}) == (std::vector<double>{1, 1}), boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(an_inner_value_and_what_it_comes_from) {
+  Graph g;
+  Expr x = g.input("x", DType::f64, {});
+  Expr inner = x * 2.0;
+  Exprs d = gradients(inner * inner, {inner, x});
+  Feeds feeds{{x, Tensor::scalar(3.0)}};
+  BOOST_TEST(value(g, d[0], feeds) == 12);
+  BOOST_TEST(value(g, d[1], feeds) == 24);
+}
+
+BOOST_AUTO_TEST_CASE(an_x_asked_for_twice) {
+  Graph g;
+  Expr x = g.input("x", DType::f64, {});
+  Exprs d = gradients(square(x), {x, x});
+  BOOST_TEST(value(g, d[0] + d[1], {{x, Tensor::scalar(3.0)}}) == 12);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_not_connected) {
+  Graph g;
+  Expr x = g.input("x", DType::f64, {3}), u = g.input("u", DType::f64, {2, kAny});
+  Variable v = g.variable("v", DType::f64, {2}, Initializer::constant(1));
+  Expr y = sum(x);
+  Exprs zeros = gradients(y, {u, v});
+  BOOST_TEST(values(g, zeros[0], {{u, Tensor::of<double>({1, 2}, {2, 1})}}) == (std::vector<double>{0, 0}), boost::test_tools::per_element());
+  BOOST_TEST(values(g, zeros[1]) == (std::vector<double>{0, 0}), boost::test_tools::per_element());
+  std::int32_t before = g.size();
+  Exprs none = gradients(y, {u, v}, {.unconnected = Unconnected::none});
+  BOOST_TEST(none[0].is_empty());
+  BOOST_TEST(none[1].is_empty());
+  BOOST_TEST(g.size() == before);  // nothing on a path: nothing is built
+}
+
+BOOST_AUTO_TEST_CASE(an_x_made_after_y) {
+  Graph g;
+  Expr x = g.input("x", DType::f64, {});
+  Expr y = x * 2.0, later = y + 1.0;
+  BOOST_TEST(gradients(y, later, {.unconnected = Unconnected::none})[0].is_empty());
+}
+
+BOOST_AUTO_TEST_CASE(gradients_end_where_the_user_says) {
+  Graph g;
+  Expr x = g.input("x", DType::f64, {});
+  Expr y = x * stop_gradient(x * x) + floor(x) * x;
+  BOOST_TEST(value(g, gradients(y, x)[0], {{x, Tensor::scalar(1.5)}}) == 1.5 * 1.5 + 1);
+}
+
+BOOST_AUTO_TEST_CASE(integers_carry_none) {
+  Graph g;
+  Expr x = g.input("x", DType::f64, {});
+  Expr y = x * cast(cast(x, DType::i32), DType::f64);
+  BOOST_TEST(value(g, gradients(y, x)[0], {{x, Tensor::scalar(2.5)}}) == 2);
+}
+
+BOOST_AUTO_TEST_CASE(a_variable_is_the_sum_of_its_reads) {
+  Graph g;
+  Variable w = g.variable("w", vec({1, 2}));
+  Expr x = g.input("x", DType::f64, {2});
+  Expr y = w * x + square(w);
+  BOOST_TEST(nodes_of(g, "ReadVariable") == 2);
+  BOOST_TEST(values(g, gradients(sum(y), w)[0], {{x, vec({10, 20})}}) == (std::vector<double>{12, 24}), boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(only_what_is_on_a_path_is_differentiated) {
+  Graph g;
+  Expr x = g.input("x", DType::f64, {}), u = g.input("u", DType::f64, {});
+  Expr aside = exp(u);
+  for (int i = 0; i < 10; ++i) aside = exp(aside);
+  Expr y = x * aside;
+  std::int32_t before = g.size();
+  gradients(y, x);
+  BOOST_TEST(nodes_of(g, "Exp", before) == 0);
+  BOOST_TEST(nodes_of(g, "Mul", before) == 1);
+}
+
+BOOST_AUTO_TEST_CASE(broadcast_operands_are_summed_back_only_where_they_may_have_been) {
+  Graph g;
+  Expr x = g.input("x", DType::f64, {kAny, 3}), b = g.input("b", DType::f64, {3});
+  std::int32_t before = g.size();
+  Exprs d = gradients(sum((x + b) * 2.0), {x, b});
+  BOOST_TEST(nodes_of(g, "SumTo", before) == 1);  // b's; x has its own shape whatever the batch is
+  BOOST_TEST(values(g, d[1], {{x, Tensor::zeros(DType::f64, {5, 3})}, {b, vec({1, 2, 3})}}) == (std::vector<double>{10, 10, 10}),
+             boost::test_tools::per_element());
+  // Extents that are not known may turn out to be 1.
+  Expr p = g.input("p", DType::f64, {kAny}), q = g.input("q", DType::f64, {kAny});
+  Exprs e = gradients(sum(p * q), {p, q});
+  BOOST_TEST(values(g, e[0], {{p, vec({7})}, {q, vec({1, 2})}}) == (std::vector<double>{3}), boost::test_tools::per_element());
+  BOOST_TEST(values(g, e[1], {{p, vec({7})}, {q, vec({1, 2})}}) == (std::vector<double>{7, 7}), boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(gradients_of_gradients) {
+  Graph g;
+  Expr x = g.input("x", DType::f64, {});
+  Expr y = sin(x), d = y;
+  for (int i = 0; i < 4; ++i) d = gradients(d, x)[0];
+  BOOST_TEST(value(g, d, {{x, Tensor::scalar(0.7)}}) == std::sin(0.7), boost::test_tools::tolerance(1e-15));
+}
+
+BOOST_AUTO_TEST_CASE(a_graph_that_was_run_can_still_be_differentiated) {
+  Graph g;
+  Expr x = g.input("x", DType::f64, {});
+  Expr y = square(x);
+  Feeds feeds{{x, Tensor::scalar(3.0)}};
+  BOOST_TEST(value(g, y, feeds) == 9);
+  BOOST_TEST(value(g, gradients(y, x)[0], feeds) == 6);
+  BOOST_TEST(value(g, y, feeds) == 9);
+}
+
+BOOST_AUTO_TEST_CASE(gathered_rows_stay_sparse) {
+  Graph g;
+  Variable table = g.variable("table", Tensor::of<double>({1, 2, 3, 4, 5, 6}, {3, 2}));
+  Expr indices = g.constant(Tensor::of<std::int64_t>({2, 0, 2}));
+  Expr again = g.constant(Tensor::of<std::int32_t>({1, 1, 0, 2}, {2, 2}));
+  Expr y = sum(square(gather(table, indices))) + sum(gather(table, again));
+  Cotangent c = cotangents(y, table)[0];
+  BOOST_REQUIRE(c.is_sparse());
+  BOOST_TEST((c.indices.shape() == Shape{7}));
+  BOOST_TEST((c.values.shape() == Shape{7, 2}));
+  std::vector<double> dense = values(g, gradients(y, table)[0]);
+  BOOST_TEST(dense == (std::vector<double>{2 + 1, 4 + 1, 2, 2, 20 + 1, 24 + 1}), boost::test_tools::per_element());
+  // A dense use beside it makes the whole dense.
+  Cotangent mixed = cotangents(y + sum(table.read()), table)[0];
+  BOOST_REQUIRE(!mixed.is_sparse());
+  BOOST_TEST(values(g, mixed.dense)[0] == 4);
+}
+
+BOOST_AUTO_TEST_CASE(rows_of_a_gather_pass_an_identity) {
+  Graph g;
+  Expr table = g.input("table", DType::f64, {3, 2});
+  Expr y = sum(gather(identity(table), g.constant(Tensor::of<std::int64_t>({1}))));
+  BOOST_TEST(cotangents(y, table)[0].is_sparse());
+}
+
+BOOST_AUTO_TEST_CASE(a_users_own_gradient) {
+  Graph g;
+  Expr x = g.input("x", DType::f64, {2});
+  Expr y = with_gradient(round(x), {x}, [](const Expr& dy, const Exprs&, const Expr&) { return Exprs{dy * 7.0}; });
+  Feeds feeds{{x, vec({1.4, 2.6})}};
+  BOOST_TEST(values(g, y, feeds) == (std::vector<double>{1, 3}), boost::test_tools::per_element());
+  BOOST_TEST(values(g, gradients(sum(y), x)[0], feeds) == (std::vector<double>{7, 7}), boost::test_tools::per_element());
+  // What it returns too many of is said, with the line of the value.
+  Expr wrong = with_gradient(round(x), {x}, [](const Expr& dy, const Exprs&, const Expr&) { return Exprs{dy, dy}; });
+  const int line = __LINE__ - 1;
+  BOOST_CHECK_EXCEPTION(gradients(sum(wrong), x), Error, [&](const Error& e) {
+    return says(e, Code::invalid_argument, {"WithGradient", "2 gradients for 1", fmt::format("gradients_test.cpp:{}", line)});
+  });
+}
+
+BOOST_AUTO_TEST_CASE(zero_size_one_element_and_scalars) {
+  for (const Shape& s : {Shape{}, Shape{1}, Shape{0}, Shape{3, 0}}) {
+    Graph g;
+    Expr x = g.input("x", DType::f64, s);
+    Expr d = gradients(sum(exp(x) * 2.0), x)[0];
+    Tensor t = evaluate_eagerly(g, {{x, Tensor::zeros(DType::f64, s)}}, {d})[0];
+    BOOST_TEST((t.shape() == s));
+    for (double v : t.to_vector<double>()) BOOST_TEST(v == 2);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(nodes_carry_the_forward_line_scope_and_device) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {2});
+  Expr y;
+  {
+    auto there = g.on_device("cpu:7");
+    y = tanh(x);
+  }
+  const unsigned line = __LINE__ - 2;
+  Expr loss = sum(y);
+  std::int32_t before = g.size();
+  gradients(loss, x);
+  bool found = false;
+  for (std::int32_t id = before; id < g.size(); ++id) {
+    BOOST_TEST(g.name_of(id).starts_with("gradients/"));
+    BOOST_TEST(g.node(id).site.text().starts_with("gradients_test.cpp:"));
+    found = found || (g.node(id).op->name == "Square" && g.node(id).site.line == line && g.node(id).device == "cpu:7");
+  }
+  BOOST_TEST(found);
+}
+
+BOOST_AUTO_TEST_CASE(wrong_programs_are_refused) {
+  Graph g, other;
+  Expr x = g.input("x", DType::f64, {2}), i = g.input("i", DType::i32, {2}), alien = other.input("a", DType::f64, {});
+  Expr y = sum(x);
+  auto refuses = [&](auto f, Code code, std::initializer_list<std::string> parts) {
+    BOOST_CHECK_EXCEPTION(f(), Error, [&](const Error& e) { return says(e, code, parts); });
+  };
+  refuses([&] { gradients(sum(i), x); }, Code::invalid_argument, {"y is i32", "Sum", "gradients_test.cpp"});
+  refuses([&] { gradients(y, i); }, Code::invalid_argument, {"'i'", "is i32"});
+  refuses([&] { gradients(y, alien); }, Code::invalid_argument, {"not of the graph"});
+  refuses([&] { gradients({y}, x, {x}); }, Code::invalid_argument, {"dy of", "f64[]", "f64[2]"});
+  refuses([&] { gradients({y, y}, x, {y}); }, Code::invalid_argument, {"2 ys have 1 dys"});
+  refuses([&] { gradients(std::vector<Expr>{}, x); }, Code::invalid_argument, {"there is no y"});
+  refuses([&] { gradients(Expr(), x); }, Code::failed_precondition, {"empty expression"});
+  Eager eager;
+  Expr value = eager.constant(1.0);
+  refuses([&] { gradients(value, value); }, Code::invalid_argument, {"tape"});
+  Expr z = g.input("z", DType::c128, {});
+  refuses([&] { gradients(sum(cast(z * cast(y, DType::c128), DType::f64)), x); }, Code::unimplemented, {"complex"});
+}
+
+BOOST_AUTO_TEST_CASE(a_hundred_thousand_operations) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {3});
+  Expr y = x;
+  for (int i = 0; i < 100000; ++i) y = i % 2 ? y * 1.0001 : tanh(y);
+  std::int32_t before = g.size();
+  auto start = std::chrono::steady_clock::now();
+  gradients(sum(y), x);
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  fmt::print("gradients: {} nodes differentiated in {:.3f} s\n", before, seconds);
+  BOOST_TEST(g.size() - before < 400000);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test

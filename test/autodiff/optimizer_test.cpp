@@ -1,0 +1,234 @@
+// Optimizers against the papers' formulas written out on doubles, dense and by rows.
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <functional>
+
+#include <troupe/autodiff/check.hpp>
+#include <troupe/autodiff/optimizer.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/ops/interpret.hpp>
+
+namespace troupe::test {
+namespace {
+
+using Numbers = std::vector<double>;
+namespace tools = boost::test_tools;
+
+/// What one step makes of one element, its gradient and its slots.
+using Rule = std::function<double(double w, double g, Numbers& slots, int t)>;
+
+Rule sgd_rule(double rate) {
+  return [=](double w, double g, Numbers&, int) { return w - rate * g; };
+}
+Rule momentum_rule(double rate, double momentum, bool nesterov) {
+  return [=](double w, double g, Numbers& s, int) {
+    s[0] = momentum * s[0] + g;
+    return w - rate * (nesterov ? g + momentum * s[0] : s[0]);
+  };
+}
+Rule adam_rule(double rate, double b1, double b2, double epsilon) {
+  return [=](double w, double g, Numbers& s, int t) {
+    s[0] = b1 * s[0] + (1 - b1) * g;
+    s[1] = b2 * s[1] + (1 - b2) * g * g;
+    double m = s[0] / (1 - std::pow(b1, t)), v = s[1] / (1 - std::pow(b2, t));
+    return w - rate * m / (std::sqrt(v) + epsilon);
+  };
+}
+Rule adagrad_rule(double rate, double epsilon) {
+  return [=](double w, double g, Numbers& s, int) {
+    s[0] += g * g;
+    return w - rate * g / (std::sqrt(s[0]) + epsilon);
+  };
+}
+
+struct Named {
+  std::string name;
+  std::shared_ptr<Optimizer> optimizer;
+  Rule rule;
+  double initial_slot = 0;
+};
+
+std::vector<Named> all_optimizers() {
+  return {
+      {"sgd", std::make_shared<Sgd>(SgdOptions{.learning_rate = 0.1}), sgd_rule(0.1)},
+      {"momentum", std::make_shared<Momentum>(MomentumOptions{.learning_rate = 0.05, .momentum = 0.8}), momentum_rule(0.05, 0.8, false)},
+      {"nesterov", std::make_shared<Momentum>(MomentumOptions{.learning_rate = 0.05, .momentum = 0.8, .nesterov = true}), momentum_rule(0.05, 0.8, true)},
+      {"adam", std::make_shared<Adam>(AdamOptions{.learning_rate = 0.03}), adam_rule(0.03, 0.9, 0.999, 1e-8)},
+      {"adagrad", std::make_shared<Adagrad>(AdagradOptions{.learning_rate = 0.3}), adagrad_rule(0.3, 1e-7), 0.1},
+  };
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(optimizer_test)
+
+BOOST_AUTO_TEST_CASE(dense_steps_follow_the_formulas) {
+  for (const Named& o : all_optimizers()) {
+    Graph g;
+    Variable w = g.variable("w", Tensor::of<double>({1, -2, 3}));
+    Expr loss = sum(square(w) * g.constant(Tensor::of<double>({1, 2, 0.5})));
+    Expr step = o.optimizer->minimize(loss, {w});
+    Interpreter run;
+    Numbers expected{1, -2, 3}, scale{2, 4, 1};
+    std::vector<Numbers> slots(3, Numbers(2, o.initial_slot));
+    for (int t = 1; t <= 5; ++t) {
+      double before = 0;
+      for (int i = 0; i < 3; ++i) before += expected[i] * expected[i] * scale[i] / 2;
+      std::vector<Tensor> out = run.run(g, {}, {step, loss});
+      BOOST_TEST(out[1].item<double>() == before, tools::tolerance(1e-12));  // the loss of the old variables
+      for (int i = 0; i < 3; ++i) expected[i] = o.rule(expected[i], scale[i] * expected[i], slots[i], t);
+      BOOST_TEST_CONTEXT(o.name << " step " << t)
+      BOOST_TEST(run.get(g, "w").to_vector<double>() == expected, tools::tolerance(1e-12) << tools::per_element());
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(sparse_steps_touch_used_rows_once_with_their_sum) {
+  for (const Named& o : all_optimizers()) {
+    Graph g;
+    Variable table = g.variable("table", Tensor::of<double>({1, 2, 3, 4, 5, 6, 7, 8}, {4, 2}));
+    Expr indices = g.input("indices", DType::i64, {3});
+    Expr loss = sum(gather(table, indices) * g.constant(Tensor::of<double>({1, 2, 3, 4, 5, 6}, {3, 2})));
+    BOOST_REQUIRE(cotangents(loss, table)[0].is_sparse());
+    Expr step = o.optimizer->minimize(loss, {table});
+    Interpreter run;
+    Numbers expected{1, 2, 3, 4, 5, 6, 7, 8};
+    std::vector<Numbers> slots(8, Numbers(2, o.initial_slot));
+    const std::vector<std::vector<std::int64_t>> used{{2, 0, 2}, {1, 1, 1}, {0, 3, 0}};
+    for (int t = 1; t <= 3; ++t) {
+      const auto& rows = used[static_cast<std::size_t>(t - 1)];
+      Numbers gradient(8, 0);
+      std::vector<bool> touched(8, false);
+      for (int k = 0; k < 3; ++k)
+        for (int j = 0; j < 2; ++j) gradient[rows[k] * 2 + j] += k * 2 + j + 1, touched[rows[k] * 2 + j] = true;
+      for (int i = 0; i < 8; ++i)
+        if (touched[i]) expected[i] = o.rule(expected[i], gradient[i], slots[i], t);
+      run.run(g, {{indices, Tensor::of(rows, Shape{3})}}, {step});
+      BOOST_TEST_CONTEXT(o.name << " step " << t)
+      BOOST_TEST(run.get(g, "table").to_vector<double>() == expected, tools::tolerance(1e-12) << tools::per_element());
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(exact_sparse_steps_equal_dense_ones) {
+  for (const Named& o : all_optimizers()) {
+    if (o.name != "sgd" && o.name != "adagrad") continue;
+    Numbers results[2];
+    for (bool sparse : {false, true}) {
+      Graph g;
+      Variable table = g.variable("table", Tensor::of<double>({1, 2, 3, 4, 5, 6}, {3, 2}));
+      Expr loss = sum(square(gather(table, g.constant(Tensor::of<std::int32_t>({1, 1, 0, 1}, {2, 2})))));
+      Expr step = sparse ? o.optimizer->minimize(loss, {table}) : o.optimizer->apply(gradients(loss, table), {table});
+      Interpreter run;
+      for (int t = 0; t < 4; ++t) run.run(g, {}, {step});
+      results[sparse] = run.get(g, "table").to_vector<double>();
+    }
+    BOOST_TEST(results[0] == results[1], tools::tolerance(1e-13) << tools::per_element());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(all_updates_of_a_step_see_the_old_values) {
+  // Each variable's gradient is the other's value: a step that saw an updated one would differ.
+  Graph g;
+  Variable a = g.variable("a", Tensor::scalar(2.0)), b = g.variable("b", Tensor::scalar(5.0));
+  Expr step = Sgd({.learning_rate = 0.1}).minimize(a * b, {a, b});
+  Interpreter run;
+  run.run(g, {}, {step});
+  BOOST_TEST(run.get(g, "a").item<double>() == 1.5);
+  BOOST_TEST(run.get(g, "b").item<double>() == 4.8);
+}
+
+BOOST_AUTO_TEST_CASE(slots_are_named_variables_of_the_variables_dtype) {
+  Graph g;
+  Variable w = g.variable("layer/w", DType::f16, {2}, Initializer::constant(1));
+  Expr step = Adam().minimize(sum(square(w)), {w});
+  std::vector<std::string> names;
+  for (const StateSpec& s : g.states()) names.push_back(s.name + " " + s.values[0].text());
+  BOOST_TEST(names == (std::vector<std::string>{"layer/w f16[2]", "layer/w/adam/m f16[2]", "layer/w/adam/v f16[2]", "layer/w/adam/step i64[]"}),
+             tools::per_element());
+  Interpreter run;
+  run.run(g, {}, {step});
+  run.run(g, {}, {step});
+  BOOST_TEST(run.get(g, "layer/w/adam/step").item<std::int64_t>() == 2);
+  BOOST_TEST(run.get(g, "layer/w").at(0) < 1);
+}
+
+BOOST_AUTO_TEST_CASE(slots_live_where_their_variable_does) {
+  Graph g;
+  Variable w;
+  {
+    auto there = g.on_device("cpu:1");
+    w = g.variable("w", DType::f32, {2}, Initializer::constant(1));
+  }
+  Momentum().minimize(sum(square(w)), {w});
+  for (const StateSpec& s : g.states()) BOOST_TEST(s.device == "cpu:1");
+}
+
+BOOST_AUTO_TEST_CASE(a_rate_may_be_an_expression) {
+  Graph g;
+  Variable w = g.variable("w", DType::f32, {}, Initializer::constant(1));
+  Expr rate = g.input("rate", DType::f64, {});
+  Expr step = Sgd({.learning_rate = rate}).minimize(w * 2.0, {w});
+  Interpreter run;
+  run.run(g, {{rate, Tensor::scalar(0.25)}}, {step});
+  BOOST_TEST(run.get(g, "w").item<float>() == 0.5f);
+}
+
+BOOST_AUTO_TEST_CASE(what_the_loss_does_not_depend_on) {
+  Graph g;
+  Variable w = g.variable("w", Tensor::scalar(1.0)), idle = g.variable("idle", Tensor::scalar(3.0));
+  Interpreter run;
+  run.run(g, {}, {Momentum().minimize(square(w), {w, idle})});
+  BOOST_TEST(run.get(g, "idle").item<double>() == 3);
+  const unsigned line = __LINE__ + 1;
+  BOOST_CHECK_EXCEPTION(Sgd().minimize(square(w), {idle}), Error, [&](const Error& e) {
+    return std::string(e.what()).find("optimizer_test.cpp:" + std::to_string(line)) != std::string::npos;
+  });
+}
+
+BOOST_AUTO_TEST_CASE(update_nodes_carry_the_callers_line) {
+  Graph g;
+  Variable w = g.variable("w", Tensor::scalar(1.0));
+  Expr loss = square(w);
+  std::vector<Cotangent> d = cotangents(loss, w);
+  std::int32_t before = g.size();
+  Adam().apply(d, {w});
+  const unsigned line = __LINE__ - 1;
+  for (std::int32_t id = before; id < g.size(); ++id) BOOST_TEST(g.node(id).site.line == line);
+}
+
+BOOST_AUTO_TEST_CASE(clipping_scales_all_by_the_global_norm) {
+  Graph g;
+  Expr a = g.constant(Tensor::of<double>({3, 0})), b = g.constant(Tensor::scalar(4.0));
+  Exprs clipped = clip_by_global_norm(Exprs{a, b, Expr()}, 1.0);
+  BOOST_TEST(clipped[2].is_empty());
+  std::vector<Tensor> out = evaluate_eagerly(g, {}, {clipped[0], clipped[1], clip_by_global_norm(Exprs{a, b}, 10.0)[0], global_norm({a, b})});
+  BOOST_TEST(out[0].to_vector<double>() == (Numbers{0.6, 0}), tools::tolerance(1e-15) << tools::per_element());
+  BOOST_TEST(out[1].item<double>() == 0.8, tools::tolerance(1e-15));
+  BOOST_TEST(out[2].to_vector<double>() == (Numbers{3, 0}), tools::per_element());  // not a bit is changed
+  BOOST_TEST(out[3].item<double>() == 5);
+}
+
+BOOST_AUTO_TEST_CASE(clipping_counts_duplicate_rows_once) {
+  Graph g;
+  Expr table = g.input("table", DType::f64, {4, 1});
+  Expr rows = gather(table, g.constant(Tensor::of<std::int64_t>({1, 3, 1})));
+  Expr loss = sum(rows * g.constant(Tensor::of<double>({1, 4, 2}, {3, 1})));  // rows 1: 3, 3: 4
+  std::vector<Cotangent> d = cotangents(loss, table);
+  std::vector<Cotangent> clipped = clip_by_global_norm(d, 1.0);
+  BOOST_TEST(clipped[0].is_sparse());
+  std::vector<Tensor> out = evaluate_eagerly(g, {{table, Tensor::zeros(DType::f64, {4, 1})}}, {global_norm(d), clipped[0].to_dense()});
+  BOOST_TEST(out[0].item<double>() == 5);
+  BOOST_TEST(out[1].to_vector<double>() == (Numbers{0, 0.6, 0, 0.8}), tools::tolerance(1e-15) << tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(half_precision_norms_do_not_overflow) {
+  Graph g;
+  Expr big = cast(g.constant(Tensor::of<double>({3000, 4000})), DType::f16);
+  BOOST_TEST(evaluate_eagerly(g, {}, {global_norm({big})})[0].item<float>() == 5000.f);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test

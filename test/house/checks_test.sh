@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# test/house/checks_test.sh SOURCE BUILD: can the checks fail? Each violation is planted in a copy of
+# the tree and must be found, by file and line.
+set -euo pipefail
+source=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+fresh() {
+  rm -rf "$work/tree"
+  mkdir "$work/tree"
+  (cd "$source" && tar -cf - --exclude=./build --exclude=./.git --exclude=./.peers --exclude=./.cache --exclude=__pycache__ .) | tar -xf - -C "$work/tree"
+}
+
+passes() { # check
+  "$source/scripts/checks/$1.sh" "$work/tree" >"$work/out" 2>&1 || { echo "$1 fails on the tree as it is:" && cat "$work/out" && failures=$((failures + 1)); }
+}
+
+# planted CHECK FILE LINE PATTERN: the line, appended to the file, is reported by file and number.
+planted() {
+  local check=$1 file=$work/tree/$2 before
+  before=$(cat "$file" 2>/dev/null || true)
+  [ -e "$file" ] || { mkdir -p "$(dirname "$file")" && printf '// new\n' >"$file"; }
+  printf '%s\n' "$3" >>"$file"
+  if "$source/scripts/checks/$check.sh" "$work/tree" >"$work/out" 2>&1; then
+    echo "$check did not notice '$3' in $2" && failures=$((failures + 1))
+  elif ! grep -qE "^$2:$(wc -l <"$file"): .*$4" "$work/out"; then
+    echo "$check did not name $2:$(wc -l <"$file") for '$3':" && cat "$work/out" && failures=$((failures + 1))
+  fi
+  if [ -n "$before" ]; then printf '%s\n' "$before" >"$file"; else rm "$file"; fi
+}
+
+fresh
+passes includes
+passes hygiene
+planted includes devices/tensor.hpp '#include <troupe/ops/graph.hpp>' 'devices/ must not include ops/'
+planted includes devices/tensor.cpp '#include <troupe/functions.hpp>' 'devices/ must not include ops/'
+planted includes ops/graph.cpp '#include <troupe/actors/engine.hpp>' 'ops/ must not include actors/'
+planted includes ops/graph.cpp '#include <troupe/autodiff/gradients.hpp>' 'ops/ must not include autodiff/'
+planted includes controlflow/new.hpp '#include <troupe/actors/engine.hpp>' 'controlflow/ must not include actors/'
+planted includes autodiff/gradients.cpp '#include <troupe/actors/engine.hpp>' 'autodiff/ must not include actors/'
+planted includes actors/engine.cpp '#include <troupe/autodiff/gradients.hpp>' 'actors/ must not include autodiff/'
+planted includes actors/engine.cpp '#include <troupe/cluster/node.hpp>' 'actors/ must not include cluster/'
+planted includes cluster/new.cpp '#include <troupe/apps/troupe.hpp>' 'cluster/ must not include apps/'
+planted includes ops/graph.hpp '#include <troupe/test/main.hpp>' 'ops/ must not include test/'
+planted includes ops/graph.cpp '#include <caf/all.hpp>' 'CAF does not belong here'
+planted includes autodiff/gradients.cpp '#  include <caf/all.hpp>' 'CAF does not belong here'
+planted includes actors/engine.cpp '#include <zmq.hpp>' 'ZeroMQ does not belong here'
+planted includes actors/engine.cpp '#include <msgpack.hpp>' 'msgpack does not belong here'
+planted includes devices/tensor.cpp '#include <cuda_runtime.h>' 'CUDA does not belong here'
+planted includes actors/plan.cpp '#include <dnnl.hpp>' 'oneDNN does not belong here'
+planted includes actors/plan.cpp '#include <Eigen/Core>' 'Eigen does not belong here'
+planted includes actors/plan.cpp '#include "plan.hpp"' 'not a relative path'
+planted hygiene ops/graph.cpp $'\tint x;' 'a tab'
+planted hygiene ops/graph.cpp 'int x; ' 'a trailing blank'
+planted hygiene ops/graph.cpp $'int x;\r' 'a carriage return'
+planted hygiene ops/graph.cpp '__attribute__((no_sanitize("thread"))) int x;' 'told to look away'
+planted hygiene scripts/tsan.supp 'race:caf::scheduler' 'a suppression'
+planted readme README.md '[nothing](nowhere.md)' 'leads nowhere'
+planted readme README.md '```sh
+scripts/nothing' 'there is no command'
+mkdir "$work/tree/utils"
+out=$("$source/scripts/checks/includes.sh" "$work/tree" || true)
+grep -q '^utils/:1: no such folder' <<<"$out" || { echo "includes did not notice a folder beside the architecture's" && failures=$((failures + 1)); }
+exit $((failures > 0))

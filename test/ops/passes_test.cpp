@@ -1,0 +1,226 @@
+// Passes: each keeps every value bit for bit, and does what it is for.
+#include <boost/test/unit_test.hpp>
+
+#include <functional>
+
+#include <fmt/format.h>
+
+#include <troupe/autodiff/optimizer.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/ops/interpret.hpp>
+#include <troupe/ops/pointwise.hpp>
+
+namespace troupe::test {
+namespace {
+
+int count(const Program& p, std::string_view op) {
+  int n = 0;
+  for (const Node& node : p.graph.nodes()) n += node.op->name == op;
+  return n;
+}
+
+struct Pass {
+  const char* name;
+  Program (*run)(const Program&);
+};
+const std::vector<Pass> kPasses{{"order_state", order_state}, {"fold_constants", fold_constants}, {"simplify", simplify}, {"merge_common", merge_common}, {"fuse_pointwise", fuse_pointwise}};
+
+void same_values(const Program& before, const Program& after, const std::vector<Tensor>& feeds, const std::string& where) {
+  std::vector<Tensor> a = Interpreter().run(before, feeds), b = Interpreter().run(after, feeds);
+  BOOST_REQUIRE_EQUAL(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) BOOST_CHECK_MESSAGE(identical(a[i], b[i]), where << ": fetch " << i << ": " << a[i].text() << " and " << b[i].text());
+}
+
+// A training step of a small network: products, reductions, broadcasting, state, random draws, sparse rows.
+struct Training {
+  Graph g;
+  Expr x, labels;
+  std::vector<Edge> feeds, fetches;
+  explicit Training(DType t) {
+    x = g.input("x", t, {kAny, 4});
+    labels = g.input("labels", DType::i64, {kAny});
+    Variable w = g.variable("w", t, {4, 5}, Initializer::normal(0, 1, 1)), b = g.variable("b", t, {5}, Initializer::constant(0.1));
+    Variable table = g.variable("table", t, {3, 4}, Initializer::normal(0, 1, 2));
+    Expr h = gelu(matmul(x + gather(table, labels), w) + b) * 1.0;
+    Expr noise = g.random_normal({5}, t) * 0.1;
+    Expr twice = tanh(h) + tanh(h) * noise;
+    Expr loss = mean(cross_entropy(twice + cast(exp(g.constant(0.5)), t), labels));
+    Expr step = Adam().minimize(loss, {w, b, table});
+    feeds = {x.edge(), labels.edge()};
+    fetches = {loss.edge(), step.edge(), (w.read() * 1.0).edge(), table.read().edge()};
+  }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(passes_test)
+
+BOOST_AUTO_TEST_CASE(a_training_step_is_the_same_after_each_pass_and_all) {
+  for (DType t : {DType::f32, DType::f64}) {
+    Training model(t);
+    auto draw = [&](const Shape& s) { return Initializer::normal(0, 1, 9).make("x", t, s); };
+    std::vector<Tensor> feeds{draw({6, 4}), Tensor::of<std::int64_t>({0, 2, 1, 1, 0, 2})};
+    Program p = prune(model.g, model.feeds, model.fetches), all = p;
+    for (const Pass& pass : kPasses) {
+      same_values(p, pass.run(p), feeds, pass.name);
+      all = pass.run(all);
+      same_values(p, all, feeds, fmt::format("all passes up to {}", pass.name));
+    }
+    BOOST_TEST(all.graph.size() < p.graph.size());
+    BOOST_TEST(count(all, "Fused") > 0);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(pruning_keeps_what_is_needed) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {2});
+  Expr y = exp(x), first = sin(x);
+  auto order = g.after({first});
+  Expr z = y * 2.0;
+  exp(z);
+  Program p = prune(g, {x.edge()}, {z.edge()});
+  BOOST_TEST(count(p, "Exp") == 1);
+  BOOST_TEST(count(p, "Sin") == 1);  // z is to start after it
+  BOOST_TEST(count(prune(g, {y.edge()}, {y.edge()}), "Exp") == 0);
+}
+
+BOOST_AUTO_TEST_CASE(constants_fold_but_nothing_else) {
+  Graph g;
+  Variable v = g.variable("v", Tensor::scalar(1.f));
+  Expr c = g.constant(2.f), x = g.input("x", DType::f32, {});
+  Expr folded = exp(c) * 3.0 + 1.0, kept = g.random_normal({}) + v + x, big = g.zeros(DType::f32, {1 << 21});
+  Program p = fold_constants(prune(g, {x.edge()}, {folded.edge(), kept.edge(), big.edge()}));
+  p = prune(p.graph, p.feeds, p.fetches);
+  BOOST_TEST(p.graph.node(p.fetches[0].node).op->name == "Constant");
+  BOOST_TEST(count(p, "Exp") == 0);
+  BOOST_TEST(count(p, "RandomNormal") == 1);
+  BOOST_TEST(count(p, "ReadVariable") == 1);
+  BOOST_TEST(count(p, "Fill") == 1);  // too large to keep
+}
+
+BOOST_AUTO_TEST_CASE(what_fails_when_folded_fails_when_run) {
+  Graph g;
+  Expr y = gather(g.constant(Tensor::of<float>({1, 2})), g.constant(Tensor::of<std::int64_t>({7})));
+  Program p = fold_constants(prune(g, {}, {y.edge()}));
+  BOOST_TEST(count(p, "Gather") == 1);
+  BOOST_CHECK_THROW(Interpreter().run(p, {}), Error);
+}
+
+BOOST_AUTO_TEST_CASE(arithmetic_that_changes_nothing_goes) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {3});
+  Expr y = -(-(identity(x) * 1.0 / 1.0 - 0.0));
+  Program p = simplify(prune(g, {x.edge()}, {y.edge(), (x + 0.0).edge(), (x * 0.0).edge()}));
+  BOOST_TEST((p.fetches[0] == p.feeds[0]));
+  p = prune(p.graph, p.feeds, p.fetches);
+  BOOST_TEST(count(p, "Add") == 1);  // -0 + 0 is 0: not the same bits
+  BOOST_TEST(count(p, "Mul") == 1);  // NaN * 0
+  BOOST_TEST(count(p, "Neg") == 0);
+}
+
+BOOST_AUTO_TEST_CASE(equal_nodes_merge_unless_they_draw_differ_or_stand_elsewhere) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {3});
+  Variable v = g.variable("v", Tensor::of<float>({1, 2, 3}));
+  Expr there;
+  {
+    auto device = g.on_device("cpu:1");
+    there = exp(x);
+  }
+  std::vector<Edge> fetches{(x + exp(x)).edge(), (exp(x) + x).edge(), there.edge(), (g.random_normal({3}) + g.random_normal({3})).edge(),
+                            sum(x, {0}).edge(), sum(x, {0}, true).edge(), v.read().edge(), v.assign_add(x).edge(), v.assign_add(x).edge()};
+  Program p = merge_common(prune(g, {x.edge()}, fetches));
+  BOOST_TEST((p.fetches[0] == p.fetches[1]));  // operands of Add may be swapped
+  BOOST_TEST(count(prune(p.graph, p.feeds, p.fetches), "Exp") == 2);
+  BOOST_TEST(count(p, "RandomNormal") == 2);
+  BOOST_TEST(count(p, "Sum") == 2);
+  BOOST_TEST(count(p, "AssignAdd") == 2);
+}
+
+BOOST_AUTO_TEST_CASE(chains_fuse_into_one_node_with_the_same_bits) {
+  for (DType t : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
+    Graph g;
+    Expr x = g.input("x", t, {kAny, 7}), y = g.input("y", t, {kAny, 7});
+    Expr shared = exp(x * 0.5);  // two consumers: stays a node
+    Expr z = where(x > y, gelu(shared) * y, square(shared - y) / 3.0) + maximum(x, 0.25);
+    std::vector<Edge> feeds{x.edge(), y.edge()};
+    Program p = prune(g, feeds, {z.edge(), shared.edge()}), fused = fuse_pointwise(p);
+    auto draw = [&](const char* name) { return Initializer::normal(0, 1, 5).make(name, t, {9, 7}); };
+    same_values(p, fused, {draw("x"), draw("y")}, std::string(name_of(t)));
+    Program only = prune(fused.graph, fused.feeds, fused.fetches);
+    BOOST_TEST(count(only, "Gelu") + count(only, "Where") + count(only, "Maximum") + count(only, "Div") == 0);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(what_must_not_fuse) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {4, 3}), small = g.input("s", DType::f32, {3});
+  Expr broadcast_operand = x * exp(small);  // would compute exp 12 times instead of 3
+  Expr remote;
+  {
+    auto device = g.on_device("cpu:1");
+    remote = exp(x);
+  }
+  Expr across = remote + 1.0, fetched = sin(x), after_fetched = fetched * 2.0;
+  Program p = fuse_pointwise(prune(g, {x.edge(), small.edge()}, {broadcast_operand.edge(), across.edge(), fetched.edge(), after_fetched.edge()}));
+  BOOST_TEST(count(p, "Exp") == 2);
+  BOOST_TEST(count(p, "Sin") == 1);
+}
+
+BOOST_AUTO_TEST_CASE(large_trees_fuse_within_bounds) {
+  Graph g;
+  std::vector<Edge> feeds;
+  std::vector<Tensor> values;
+  std::vector<Expr> level;
+  for (int i = 0; i < 64; ++i) {
+    Expr x = g.input(fmt::format("x{}", i), DType::f32, {5});
+    feeds.push_back(x.edge());
+    values.push_back(Initializer::normal(0, 1, 7).make(fmt::format("x{}", i), DType::f32, {5}));
+    level.push_back(tanh(x));
+  }
+  while (level.size() > 1) {
+    std::vector<Expr> next;
+    for (std::size_t i = 0; i + 1 < level.size(); i += 2) next.push_back(level[i] * 0.5 + level[i + 1]);
+    level = next;
+  }
+  Program p = prune(g, feeds, {level[0].edge()}), fused = fuse_pointwise(p);
+  same_values(p, fused, values, "a tree of 64 inputs");
+  BOOST_TEST(fused.graph.size() < p.graph.size() / 2);
+  // A long chain, longer than one fused node may be.
+  Expr y = g.expr(feeds[0]);
+  for (int i = 0; i < 500; ++i) y = i % 2 ? tanh(y) : y * 1.01;
+  Program chain = prune(g, {feeds[0]}, {y.edge()});
+  same_values(chain, fuse_pointwise(chain), {values[0]}, "a chain of 500");
+}
+
+BOOST_AUTO_TEST_CASE(state_order_is_made_explicit) {
+  Graph g;
+  Variable v = g.variable("v", Tensor::scalar(1.f)), other = g.variable("u", Tensor::scalar(1.f));
+  Expr r1 = v.read(), r2 = v.read(), w1 = v.assign_add(1.0), elsewhere = other.assign_add(1.0), r3 = v.read(), w2 = v.assign_sub(2.0);
+  Program p = order_state(prune(g, {}, {r1.edge(), r2.edge(), w1.edge(), elsewhere.edge(), r3.edge(), w2.edge()}));
+  auto waits = [&](int later, int earlier) {
+    const auto& c = p.graph.node(p.fetches[static_cast<std::size_t>(later)].node).controls;
+    return std::find(c.begin(), c.end(), p.fetches[static_cast<std::size_t>(earlier)].node) != c.end();
+  };
+  BOOST_TEST(!waits(1, 0));  // reads do not order against reads
+  BOOST_TEST(waits(2, 0));
+  BOOST_TEST(waits(2, 1));
+  BOOST_TEST(!waits(3, 2));  // another state
+  BOOST_TEST(waits(4, 2));
+  BOOST_TEST(waits(5, 4));
+}
+
+BOOST_AUTO_TEST_CASE(enqueues_do_not_wait_for_dequeues) {
+  Graph g;
+  Queue q = g.fifo_queue("q", {{DType::f32, Shape{}}}, 2);
+  Expr in = q.enqueue({1.0}), out = q.dequeue()[0], in2 = q.enqueue({2.0}), close = q.close();
+  Program p = order_state(prune(g, {}, {in.edge(), out.edge(), in2.edge(), close.edge()}));
+  auto controls = [&](int i) { return p.graph.node(p.fetches[static_cast<std::size_t>(i)].node).controls.size(); };
+  BOOST_TEST(controls(1) == 0);
+  BOOST_TEST(controls(2) == 1);  // the other enqueue
+  BOOST_TEST(controls(3) >= 2);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test

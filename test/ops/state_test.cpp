@@ -1,0 +1,262 @@
+// State: variables, and queues with their order, limits and ends.
+#include <boost/test/unit_test.hpp>
+
+#include <set>
+
+#include <fmt/format.h>
+
+#include <troupe/functions.hpp>
+#include <troupe/ops/eager.hpp>
+#include <troupe/ops/interpret.hpp>
+#include <troupe/ops/variable.hpp>
+
+namespace troupe::test {
+namespace {
+
+namespace tools = boost::test_tools;
+using Numbers = std::vector<double>;
+
+Numbers numbers(const Tensor& t) {
+  Numbers out;
+  for (std::int64_t i = 0; i < t.elements(); ++i) out.push_back(t.at(i));
+  return out;
+}
+
+bool says(const Error& e, Code code, const std::string& part) {
+  bool ok = e.code() == code && std::string(e.what()).find(part) != std::string::npos;
+  if (!ok) BOOST_TEST_MESSAGE(e.what());
+  return ok;
+}
+
+StateSpec queue_spec(std::int64_t capacity, bool shuffles = false, std::int64_t min_after = 0) {
+  StateSpec s;
+  s.kind = shuffles ? StateSpec::Kind::shuffling_queue : StateSpec::Kind::fifo_queue;
+  s.name = "q";
+  s.values = {{DType::i64, Shape{}}};
+  s.capacity = capacity;
+  s.min_after_dequeue = min_after;
+  s.seed = 5;
+  return s;
+}
+
+// What one waiting call has been told.
+struct Answer {
+  int calls = 0;
+  Status status;
+  std::int64_t value = -1;
+  QueueState::Done done() {
+    return [this](Status s, std::vector<Value> element) {
+      ++calls;
+      status = s;
+      if (!element.empty()) value = element[0].tensor().item<std::int64_t>();
+    };
+  }
+};
+std::vector<Value> element(std::int64_t v) { return {Tensor::scalar(v)}; }
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(state_test)
+
+BOOST_AUTO_TEST_CASE(variables_eagerly) {
+  Eager e;
+  Variable v = e.variable("v", Tensor::of<float>({1, 2, 3}));
+  Expr before = v.read();
+  BOOST_TEST(numbers(v.assign_add(e.constant(Tensor::of<float>({1, 1, 1}))).value()) == (Numbers{2, 3, 4}), tools::per_element());
+  BOOST_TEST(numbers(v.assign_sub(e.constant(Tensor::of<float>({0, 1, 2}))).value()) == (Numbers{2, 2, 2}), tools::per_element());
+  BOOST_TEST(numbers(v.assign(Tensor::of<float>({7, 8, 9})).value()) == (Numbers{7, 8, 9}), tools::per_element());
+  BOOST_TEST(numbers(before.value()) == (Numbers{1, 2, 3}), tools::per_element());  // a snapshot
+  BOOST_TEST(numbers((v * 2.0).value()) == (Numbers{14, 16, 18}), tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(rows_of_variables) {
+  Eager e;
+  Variable v = e.variable("v", Tensor::of<double>({1, 2, 3, 4, 5, 6}, {3, 2}));
+  Expr twice = e.constant(Tensor::of<std::int32_t>({2, 0, 2}));
+  Expr rows = e.constant(Tensor::of<double>({1, 1, 10, 10, 2, 2}, {3, 2}));
+  BOOST_TEST(numbers(v.scatter_add(twice, rows).value()) == (Numbers{11, 12, 3, 4, 8, 9}), tools::per_element());
+  BOOST_TEST(numbers(v.scatter_sub(twice, rows).value()) == (Numbers{1, 2, 3, 4, 5, 6}), tools::per_element());
+  BOOST_TEST(numbers(v.scatter_update(twice, rows).value()) == (Numbers{10, 10, 3, 4, 2, 2}), tools::per_element());  // the last wins
+  BOOST_CHECK_THROW(v.scatter_add(e.constant(Tensor::of<std::int64_t>({3})), e.constant(Tensor::of<double>({0, 0}, {1, 2}))), Error);
+  BOOST_CHECK_THROW(v.scatter_add(e.constant(Tensor::of<std::int64_t>({-1})), e.constant(Tensor::of<double>({0, 0}, {1, 2}))), Error);
+}
+
+BOOST_AUTO_TEST_CASE(an_update_never_changes_a_snapshot) {
+  Graph g;
+  Variable v = g.variable("v", Tensor::of<double>({1, 2}));
+  Expr before = v.read(), updated = v.assign_add(Tensor::of<double>({10, 10})), after = v.read();
+  Interpreter run;
+  std::vector<Tensor> out = run.run(g, {}, {after, before, updated});
+  BOOST_TEST(numbers(out[0]) == (Numbers{11, 12}), tools::per_element());
+  BOOST_TEST(numbers(out[1]) == (Numbers{1, 2}), tools::per_element());
+  BOOST_TEST(numbers(out[2]) == (Numbers{11, 12}), tools::per_element());
+  BOOST_TEST(numbers(run.get(g, "v")) == (Numbers{11, 12}), tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused) {
+  Graph g;
+  Variable v = g.variable("v", DType::f32, {2}, Initializer::constant(0));
+  const unsigned line = __LINE__ + 1;
+  BOOST_CHECK_EXCEPTION(v.assign(Tensor::of<double>({1, 2})), Error, [&](const Error& e) {
+    return says(e, Code::invalid_argument, fmt::format("state_test.cpp:{}", line)) && says(e, e.code(), "must be f32, not f64");
+  });
+  BOOST_CHECK_EXCEPTION(v.assign(Tensor::of<float>({1, 2, 3})), Error, [](const Error& e) { return says(e, Code::invalid_argument, "[2], not [3]"); });
+  BOOST_CHECK_EXCEPTION(g.variable("v", DType::f32, {3}, Initializer::constant(0)), Error, [](const Error& e) { return says(e, Code::already_exists, "'v'"); });
+  BOOST_CHECK_EXCEPTION(g.variable("u", DType::f32, {kAny}, Initializer::constant(0)), Error, [](const Error& e) { return says(e, Code::invalid_argument, "'u'"); });
+  BOOST_TEST(g.variable("v", DType::f32, {2}, Initializer::constant(1)).state() == v.state());  // the same again is the same
+}
+
+BOOST_AUTO_TEST_CASE(initial_values_depend_on_name_and_seed_only) {
+  Initializer init = Initializer::glorot(30, 20, 1);
+  Tensor a = init.make("a", DType::f32, {30, 20}), again = init.make("a", DType::f32, {30, 20}), b = init.make("b", DType::f32, {30, 20});
+  BOOST_TEST(identical(a, again));
+  BOOST_TEST(!identical(a, b));
+  double limit = std::sqrt(6.0 / 50), most = 0;
+  for (double x : numbers(a)) most = std::max(most, std::abs(x));
+  BOOST_TEST(most <= limit);
+  BOOST_TEST(most > 0.98 * limit);
+}
+
+BOOST_AUTO_TEST_CASE(a_queue_keeps_order_and_components) {
+  Eager e;
+  Queue q = e.fifo_queue("q", {{DType::i64, Shape{}}, {DType::f32, Shape{2}}}, 4);
+  for (std::int64_t i = 0; i < 3; ++i) {
+    auto size = q.enqueue({i, Tensor::of<float>({float(i), 0})}).value().item<std::int64_t>();
+    BOOST_TEST(size == i + 1);
+  }
+  for (std::int64_t i = 0; i < 3; ++i) {
+    Exprs out = q.dequeue();
+    BOOST_TEST(out[0].value().item<std::int64_t>() == i);
+    BOOST_TEST(out[1].value().at(0) == i);
+  }
+  BOOST_TEST(q.size().value().item<std::int64_t>() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(wrong_elements_are_refused) {
+  Graph g;
+  Queue q = g.fifo_queue("q", {{DType::f32, Shape{2}}}, 2);
+  const unsigned line = __LINE__ + 1;
+  BOOST_CHECK_EXCEPTION(q.enqueue({Tensor::of<float>({1})}), Error, [&](const Error& e) {
+    return says(e, Code::invalid_argument, fmt::format("state_test.cpp:{}", line)) && says(e, e.code(), "f32[2], not f32[1]");
+  });
+  BOOST_CHECK_EXCEPTION(q.enqueue({1.0, 2.0}), Error, [](const Error& e) { return says(e, Code::invalid_argument, "1 components, not 2"); });
+  BOOST_CHECK_THROW(g.fifo_queue("p", {}, 0), Error);
+  BOOST_CHECK_THROW(g.shuffling_queue("p", {}, 4, 4), Error);
+}
+
+BOOST_AUTO_TEST_CASE(a_full_queue_holds_producers_back_in_order) {
+  QueueState q(queue_spec(2));
+  Answer in[4], out[4];
+  for (int i = 0; i < 4; ++i) q.enqueue(1, element(i), in[i].done());
+  BOOST_TEST(in[1].calls == 1);
+  BOOST_TEST(in[2].calls == 0);  // full: waits
+  BOOST_TEST(in[3].calls == 0);
+  BOOST_TEST(q.size() == 2);
+  q.dequeue(1, out[0].done());
+  BOOST_TEST(out[0].value == 0);
+  BOOST_TEST(in[2].calls == 1);
+  BOOST_TEST(in[3].calls == 0);
+  for (int i = 1; i < 4; ++i) q.dequeue(1, out[i].done());
+  for (int i = 0; i < 4; ++i) BOOST_TEST(out[i].value == i);
+  BOOST_TEST(in[3].calls == 1);
+}
+
+BOOST_AUTO_TEST_CASE(an_empty_queue_holds_consumers_back_in_order) {
+  QueueState q(queue_spec(2));
+  Answer out[2], in;
+  q.dequeue(1, out[0].done());
+  q.dequeue(1, out[1].done());
+  q.enqueue(1, element(7), in.done());
+  BOOST_TEST(out[0].value == 7);
+  BOOST_TEST(out[1].calls == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_closed_queue_drains_and_then_fails) {
+  QueueState q(queue_spec(2));
+  Answer in[4], out[3];
+  for (int i = 0; i < 3; ++i) q.enqueue(1, element(i), in[i].done());
+  q.close();
+  BOOST_TEST((in[2].status.code() == Code::failed_precondition));  // it waited
+  q.enqueue(1, element(9), in[3].done());
+  BOOST_TEST((in[3].status.code() == Code::failed_precondition));
+  for (Answer& a : out) q.dequeue(1, a.done());
+  BOOST_TEST(out[0].value == 0);
+  BOOST_TEST(out[1].value == 1);
+  BOOST_TEST((out[2].status.code() == Code::out_of_range));
+}
+
+BOOST_AUTO_TEST_CASE(closing_tells_waiting_consumers) {
+  QueueState q(queue_spec(2));
+  Answer out;
+  q.dequeue(1, out.done());
+  q.close();
+  BOOST_TEST((out.status.code() == Code::out_of_range));
+}
+
+BOOST_AUTO_TEST_CASE(cancelling_a_run_takes_only_its_waiters) {
+  QueueState q(queue_spec(1));
+  Answer mine, other, in;
+  q.dequeue(1, mine.done());
+  q.dequeue(2, other.done());
+  q.cancel(1, Status(Code::cancelled, "over"));
+  BOOST_TEST((mine.status.code() == Code::cancelled));
+  q.enqueue(3, element(4), in.done());
+  BOOST_TEST(other.value == 4);
+  BOOST_TEST(mine.calls == 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_shuffling_queue_keeps_some_back_and_shuffles_the_same_way_again) {
+  std::vector<std::int64_t> orders[2];
+  for (auto& order : orders) {
+    QueueState q(queue_spec(100, true, 10));
+    Answer in;
+    for (int i = 0; i < 60; ++i) q.enqueue(1, element(i), in.done());
+    for (int i = 0; i < 50; ++i) {
+      Answer out;
+      q.dequeue(1, out.done());
+      order.push_back(out.value);
+    }
+    Answer held;
+    q.dequeue(1, held.done());
+    BOOST_TEST(held.calls == 0);  // 10 are left: they stay for mixing
+    q.close();
+    BOOST_TEST(held.calls == 1);  // unless no more can come
+    for (int i = 0; i < 9; ++i) {
+      Answer out;
+      q.dequeue(1, out.done());
+      order.push_back(out.value);
+    }
+    order.push_back(held.value);
+  }
+  BOOST_TEST(orders[0] == orders[1], tools::per_element());
+  BOOST_TEST(std::set<std::int64_t>(orders[0].begin(), orders[0].end()).size() == 60);  // each once
+  int in_place = 0;
+  for (int i = 0; i < 60; ++i) in_place += orders[0][i] == i;
+  BOOST_TEST(in_place < 10);
+}
+
+BOOST_AUTO_TEST_CASE(a_held_variable_serves_in_order) {
+  VariableState v(DType::f64, Shape{}, Tensor::scalar(1.0));
+  BOOST_TEST(v.try_acquire());
+  BOOST_TEST(!v.try_acquire());
+  std::vector<int> order;
+  Status told;
+  auto use = [&](int who) {
+    return [&, who](Tensor&) {
+      order.push_back(who);
+      v.release(true);
+    };
+  };
+  v.acquire(1, use(1), [](const Status&) {});
+  v.acquire(2, use(2), [&](const Status& s) { told = s; });
+  v.acquire(3, use(3), [](const Status&) {});
+  v.cancel(2, Status(Code::cancelled, "over"));
+  v.release(false);
+  BOOST_TEST(order == (std::vector<int>{1, 3}), tools::per_element());
+  BOOST_TEST((told.code() == Code::cancelled));
+  BOOST_TEST(v.version() == 2);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test

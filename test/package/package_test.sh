@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# test/package/package_test.sh SOURCE BUILD: is the .deb all that a user needs?
+#
+# Packs it, unpacks it into an empty folder, builds a program against it, with CMake and with
+# pkg-config, runs it and compares the ops it lists with those in the source. Prints how long the
+# program takes to compile (a budget of 3 s, never asserted: a timed test would be flaky).
+set -euo pipefail
+source=$1 build=$2
+command -v dpkg-deb >/dev/null || { echo "there is no dpkg-deb here" && exit 77; }
+command -v dpkg-shlibdeps >/dev/null || { echo "there is no dpkg-shlibdeps here; scripts/setup installs it" && exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cpack --config "$build/CPackConfig.cmake" -B "$work/pack" >"$work/cpack.log" 2>&1 || { cat "$work/cpack.log" && exit 1; }
+deb=$(echo "$work"/pack/*.deb)
+dpkg-deb --info "$deb" | grep -E '^ (Package|Version|Depends):'
+dpkg -x "$deb" "$work/root"
+prefix=$work/root/usr
+
+# The headers know nothing of the source tree or its build.
+if grep -rlF -e "$source" -e "$build" "$prefix/include" "$prefix/lib/cmake" "$prefix/lib/pkgconfig"; then
+  echo "these files name the tree they were built in"
+  exit 1
+fi
+[ ! -L "$prefix/include/troupe/troupe.hpp" ] || { echo "troupe.hpp was installed as a link" && exit 1; }
+
+cmake -S "$source/test/package" -B "$work/by_cmake" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+  -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log" 2>&1 || { cat "$work/cmake.log" && exit 1; }
+start=$(date +%s%N)
+CCACHE_DISABLE=1 cmake --build "$work/by_cmake" >"$work/build.log" 2>&1 || { cat "$work/build.log" && exit 1; }
+echo "compiled and linked in $((($(date +%s%N) - start) / 1000000)) ms with CMake"
+"$work/by_cmake/list_ops" >"$work/by_cmake.txt"
+
+export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+read -ra flags < <(pkg-config --cflags --libs troupe)
+start=$(date +%s%N)
+CCACHE_DISABLE=1 c++ -O2 "$source/test/package/main.cpp" -o "$work/by_pkg_config" "${flags[@]}"
+echo "compiled and linked in $((($(date +%s%N) - start) / 1000000)) ms with pkg-config"
+LD_LIBRARY_PATH=$prefix/lib "$work/by_pkg_config" >"$work/by_pkg_config.txt"
+cmp "$work/by_cmake.txt" "$work/by_pkg_config.txt"
+
+# Every op of the source is listed, and by the installed binary too.
+cat "$source"/*/library/*.cpp | grep -oE '^TROUPE_OP\([A-Za-z0-9_]+\)' | sed 's/TROUPE_OP(\(.*\))/\1/' | sort >"$work/declared.txt"
+sed -n 's/^\([A-Za-z0-9_]*\): .*/\1/p' "$work/by_cmake.txt" | sort >"$work/listed.txt"
+missing=$(comm -23 "$work/declared.txt" "$work/listed.txt")
+[ -z "$missing" ] || { echo "declared but not listed:" $missing && exit 1; }
+"$prefix/bin/troupe" ops >"$work/troupe_ops.txt"
+while IFS= read -r op; do
+  grep -q "^$op " "$work/troupe_ops.txt" || { echo "troupe ops does not list $op" && exit 1; }
+done <"$work/listed.txt"
+"$prefix/bin/troupe" doctor | tail -1
+echo "$(wc -l <"$work/listed.txt") ops, $(wc -l <"$work/declared.txt") of them named in the source"
