@@ -142,6 +142,7 @@ std::int32_t Graph::append(Node node) {
 
 Graph Graph::blank() const {
   Graph g;
+  g.nodes_.reserve(nodes_.size());
   g.states_ = states_;
   g.state_names_ = state_names_;
   return g;

@@ -22,23 +22,27 @@ class PointwiseKernel final : public Kernel {
  private:
   static constexpr int kInline = 8;
 
-  // Tensors of one element each, as in a chain of counters or of scalar losses, skip views and tiles:
-  // the scalar evaluator gives the same bits (test/bench/firing: 150 ns an op with views, 60 without).
-  // False if they are not, or not here.
+  // Few tensors of one element each, as in chains of counters or of scalar losses, skip views and tiles:
+  // the scalar evaluator gives the same bits. False if they are not that, or not here.
   bool run_on_elements(KernelContext& c) {
+    constexpr std::size_t kFew = 3;
     std::span<Value> in = c.all_inputs();
-    if (program_->results.size() != 1 || in.size() > kInline || !c.device().is_synchronous()) return false;
-    Value elements[kInline];
-    std::size_t widest = 0;
+    if (program_->results.size() != 1 || in.size() > kFew || !c.device().is_synchronous()) return false;
+    const DType dtype = program_->result_type(0);
+    Value elements[kFew];
+    std::size_t widest = 0, rank = 0;
     for (std::size_t i = 0; i < in.size(); ++i) {
       const Tensor& t = in[i].tensor();
-      if (t.elements() != 1 || !t.is_on_host()) return false;
+      const Shape& shape = t.shape();
+      if (shape.elements() != 1 || !t.is_on_host()) return false;
       elements[i].set_scalar(t.dtype(), t.raw(), size_of(t.dtype()));
-      if (t.rank() > in[widest].tensor().rank()) widest = i;
+      if (static_cast<std::size_t>(shape.rank()) > rank) rank = static_cast<std::size_t>(shape.rank()), widest = i;
     }
     evaluate_scalars(*program_, {elements, in.size()}, elements[0]);
-    Tensor out = allocate(c, 0, Shape(in[widest].tensor().shape()), true);
-    std::memcpy(out.raw_mutable(), elements[0].scalar_bits(), size_of(out.dtype()));
+    // One element each: the widest input has the result's shape.
+    Tensor& wide = in[widest].tensor();
+    Tensor out = wide.dtype() == dtype && wide.is_sole_holder() ? c.take(static_cast<int>(widest)) : c.allocate(dtype, wide.shape());
+    std::memcpy(out.raw_mutable(), elements[0].scalar_bits(), size_of(dtype));
     c.set(0, std::move(out));
     return true;
   }
