@@ -10,15 +10,14 @@ Expr Adagrad::change(const Variable& v, const Expr& gradient, const Expr& accumu
 
 Expr Adagrad::update(const Variable& v, const Expr& gradient) const {
   Variable accumulator = slot(v, "accumulator", options_.initial_accumulator);
-  return v.assign_sub(change(v, gradient, accumulator.assign_add(square(gradient))));
+  return descend(v, change(v, gradient, accumulator.assign_add(square(gradient))));
 }
 
 Expr Adagrad::update_rows(const Variable& v, const Expr& indices, const Expr& rows) const {
   Variable accumulator = slot(v, "accumulator", options_.initial_accumulator);
   Expr sums = row_sums(indices, rows, v);
   Expr now = gather(accumulator, indices) + square(sums);
-  return group({accumulator.scatter_update(indices, now),
-                v.scatter_update(indices, gather(v, indices) - change(v, sums, now))});
+  return group({accumulator.scatter_update(indices, now), descend_rows(v, indices, change(v, sums, now))});
 }
 
 }  // namespace troupe

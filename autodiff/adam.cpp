@@ -15,8 +15,8 @@ Expr Adam::second_moment(const Expr& old, const Expr& gradient) const {
 // The step counts up first: its new value is the t of the paper.
 Expr Adam::change(const Variable& v, const Expr& m, const Expr& s) const {
   Expr t = cast(slot(v, "step", DType::i64, Shape{}, 0).assign_add(1), DType::f64);
-  Expr correction1 = cast(1.0 / (1.0 - pow(options_.beta1, t)), v.dtype());
-  Expr correction2 = cast(1.0 / (1.0 - pow(options_.beta2, t)), v.dtype());
+  Expr correction1 = cast(1.0 / (1.0 - pow(options_.beta1, t)), computed_in(v));
+  Expr correction2 = cast(1.0 / (1.0 - pow(options_.beta2, t)), computed_in(v));
   return m * (correction1 * rate_for(v, options_.learning_rate)) / (sqrt(s * correction2) + options_.epsilon);
 }
 
@@ -24,7 +24,7 @@ Expr Adam::update(const Variable& v, const Expr& gradient) const {
   Variable m = slot(v, "m"), s = slot(v, "v");
   Expr new_m = m.assign(first_moment(m.read(), gradient));
   Expr new_s = s.assign(second_moment(s.read(), gradient));
-  return v.assign_sub(change(v, new_m, new_s));
+  return descend(v, change(v, new_m, new_s));
 }
 
 Expr Adam::update_rows(const Variable& v, const Expr& indices, const Expr& rows) const {
@@ -33,7 +33,7 @@ Expr Adam::update_rows(const Variable& v, const Expr& indices, const Expr& rows)
   Expr new_m = first_moment(gather(m, indices), sums);
   Expr new_s = second_moment(gather(s, indices), sums);
   return group({m.scatter_update(indices, new_m), s.scatter_update(indices, new_s),
-                v.scatter_update(indices, gather(v, indices) - change(v, new_m, new_s))});
+                descend_rows(v, indices, change(v, new_m, new_s))});
 }
 
 }  // namespace troupe

@@ -12,14 +12,14 @@ Expr Momentum::change(const Variable& v, const Expr& gradient, const Expr& veloc
 Expr Momentum::update(const Variable& v, const Expr& gradient) const {
   Variable velocity = slot(v, "velocity");
   Expr now = velocity.assign(options_.momentum * velocity.read() + gradient);
-  return v.assign_sub(change(v, gradient, now));
+  return descend(v, change(v, gradient, now));
 }
 
 Expr Momentum::update_rows(const Variable& v, const Expr& indices, const Expr& rows) const {
   Variable velocity = slot(v, "velocity");
   Expr sums = row_sums(indices, rows, v);
   Expr now = options_.momentum * gather(velocity, indices) + sums;
-  return group({velocity.scatter_update(indices, now), v.scatter_update(indices, gather(v, indices) - change(v, sums, now))});
+  return group({velocity.scatter_update(indices, now), descend_rows(v, indices, change(v, sums, now))});
 }
 
 }  // namespace troupe

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/functions.hpp>
+#include <troupe/autodiff/rate.hpp>
 
 namespace troupe {
 
@@ -27,8 +27,8 @@ Expr Optimizer::apply(const std::vector<Cotangent>& gradients, const std::vector
     const Cotangent& g = gradients[i];
     if (g.is_none()) continue;
     Reader::AtSite site(v.reader(), at);
-    if (Cotangent rows = flattened(g); rows.is_sparse()) updates.push_back(update_rows(v, rows.indices, rows.values));
-    else updates.push_back(update(v, rows.dense));
+    if (Cotangent rows = flattened(g); rows.is_sparse()) updates.push_back(update_rows(v, rows.indices, cast(rows.values, computed_in(v))));
+    else updates.push_back(update(v, cast(rows.dense, computed_in(v))));
   }
   if (updates.empty()) throw Error(Code::invalid_argument, fmt::format("apply at {}: there is no gradient", Site(at).text()));
   Reader::AtSite site(updates[0].reader(), at);
@@ -36,7 +36,7 @@ Expr Optimizer::apply(const std::vector<Cotangent>& gradients, const std::vector
 }
 
 Variable Optimizer::slot(const Variable& v, const std::string& name, double initial) const {
-  return slot(v, name, v.dtype(), v.shape(), initial);
+  return slot(v, name, computed_in(v), v.shape(), initial);
 }
 
 Variable Optimizer::slot(const Variable& v, const std::string& name, DType dtype, const Shape& shape, double initial) const {

@@ -4,8 +4,8 @@
 //   engine.run(feeds, {step, loss});              // one step; loss is that of the old variables
 //
 // An optimizer is a value; what it remembers (momenta, step counts) are variables named
-// `<variable>/<optimizer>/<slot>`, of the variable's dtype and on its device, so that checkpoints
-// save them and two optimizers of one variable share them only if they are of one kind.
+// `<variable>/<optimizer>/<slot>` on the variable's device and of its dtype (f32 for f16 and bf16, in
+// which no step is computed), so that checkpoints save them and two optimizers of one variable share them only if they are of one kind.
 // Order: an update comes after every read that stands before it in the program, so all gradients of
 // a step see the old values. Where an update needs a slot's new value it takes what `assign` yields.
 // Sparse cotangents touch only the rows used, and a row that occurs twice counts once, with its sum.
@@ -35,12 +35,12 @@ class Optimizer {
 
  protected:
   explicit Optimizer(std::string name) : name_(std::move(name)) {}
-  /// The updates of one variable; what they yield is fetched.
+  /// The updates of one variable; what they yield is fetched. Gradients come in `computed_in(v)`.
   virtual Expr update(const Variable& v, const Expr& gradient) const = 0;
   /// The same for rows `indices` (rank 1), which may occur twice.
   virtual Expr update_rows(const Variable& v, const Expr& indices, const Expr& rows) const = 0;
 
-  /// A variable beside `v` that starts as `initial` everywhere.
+  /// A variable beside `v` that starts as `initial` everywhere, of `computed_in(v)`.
   Variable slot(const Variable& v, const std::string& name, double initial = 0) const;
   Variable slot(const Variable& v, const std::string& name, DType dtype, const Shape& shape, double initial) const;
 
@@ -48,7 +48,7 @@ class Optimizer {
   std::string name_;
 };
 
-/// A number, or an expression (a schedule), as a scalar of the variable's dtype.
+/// A number, or an expression (a schedule); cast to the dtype in which the step is computed.
 using Rate = Operand;
 
 struct SgdOptions {

@@ -1,4 +1,4 @@
-// Scalars of optimizers in the dtype of the variable they change.
+// The dtype in which an optimizer computes, and its scalars in it.
 #pragma once
 
 #include <troupe/autodiff/optimizer.hpp>
@@ -6,9 +6,23 @@
 
 namespace troupe {
 
+/// The variable's own dtype, but f32 for f16 and bf16: an epsilon of 1e-8 is zero in f16, and a
+/// second moment underflows long before its gradient does (Micikevicius et al., ICLR 2018).
+inline DType computed_in(const Variable& v) {
+  return v.dtype() == DType::f16 || v.dtype() == DType::bf16 ? DType::f32 : v.dtype();
+}
+
 /// A number adapts by itself; an expression is cast.
 inline Operand rate_for(const Variable& v, const Rate& rate) {
-  return rate.is_expr() ? Operand(cast(rate, v.dtype())) : rate;
+  return rate.is_expr() ? Operand(cast(rate, computed_in(v))) : rate;
+}
+
+/// v -= change, computed in the optimizer's dtype.
+inline Expr descend(const Variable& v, const Expr& change) { return v.assign_sub(cast(change, v.dtype())); }
+/// The same for whole rows, which may be named twice with one change.
+inline Expr descend_rows(const Variable& v, const Expr& indices, const Expr& change) {
+  Expr rows = cast(gather(v, indices), computed_in(v)) - change;
+  return v.scatter_update(indices, cast(rows, v.dtype()));
 }
 
 }  // namespace troupe

@@ -6,11 +6,11 @@
 namespace troupe {
 
 Expr Sgd::update(const Variable& v, const Expr& gradient) const {
-  return v.assign_sub(gradient * rate_for(v, options_.learning_rate));
+  return descend(v, gradient * rate_for(v, options_.learning_rate));
 }
 
 Expr Sgd::update_rows(const Variable& v, const Expr& indices, const Expr& rows) const {
-  return v.scatter_sub(indices, rows * rate_for(v, options_.learning_rate));
+  return v.scatter_sub(indices, cast(rows * rate_for(v, options_.learning_rate), v.dtype()));
 }
 
 }  // namespace troupe

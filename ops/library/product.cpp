@@ -13,7 +13,7 @@ TROUPE_OP(Product) {
   op.doc("The product over the axes.");
   define_reduction(op, Reduction::product);
   op.gradient([](Gradient& g) {
-    // The product of the others: exclusive of zeros only where there is none; with one zero its
+    // The product of the others (whose own gradient, and so second derivatives, miss what crosses zeros): exclusive of zeros only where there is none; with one zero its
     // own element alone has a gradient, with two none has.
     Expr x = g.x(), is_zero = x == 0.0;
     Expr zeros = spread(g, reduce_alike(g, "Sum", cast(is_zero, x.dtype())));

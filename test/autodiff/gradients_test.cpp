@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <troupe/autodiff/check.hpp>
+#include <troupe/autodiff/differentiate.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/custom_gradient.hpp>
 #include <troupe/ops/eager.hpp>
@@ -207,6 +208,36 @@ BOOST_AUTO_TEST_CASE(a_users_own_gradient) {
   BOOST_CHECK_EXCEPTION(gradients(sum(wrong), x), Error, [&](const Error& e) {
     return says(e, Code::invalid_argument, {"WithGradient", "2 gradients for 1", fmt::format("gradients_test.cpp:{}", line)});
   });
+}
+
+BOOST_AUTO_TEST_CASE(slopes_at_edges) {
+  Graph g;
+  Expr x = g.input("x", DType::f64, {kAny}), y = g.input("y", DType::f64, {kAny});
+  auto slopes = [&](const Expr& f, const Expr& of, Tensor tx, Tensor ty) { return values(g, gradients(sum(f), of)[0], {{x, tx}, {y, ty}}); };
+  auto each = boost::test_tools::per_element();
+  using V = std::vector<double>;
+  // Among equals the largest shares its slope; of two operands the first has it all.
+  BOOST_TEST(slopes(reduce_max(x), x, vec({1, 3, 3}), vec({0})) == (V{0, 0.5, 0.5}), each);
+  BOOST_TEST(slopes(maximum(x, y), x, vec({1, 2, 3}), vec({2, 2, 2})) == (V{0, 1, 1}), each);
+  BOOST_TEST(slopes(maximum(x, y), y, vec({1, 2, 3}), vec({2, 2, 2})) == (V{1, 0, 0}), each);
+  BOOST_TEST(slopes(relu(x), x, vec({-1, 0, 1}), vec({0})) == (V{0, 0, 1}), each);
+  BOOST_TEST(slopes(abs(x), x, vec({-1, 0, 1}), vec({0})) == (V{-1, 0, 1}), each);
+  // x^0 is 1 everywhere; 0^y is flat in y.
+  BOOST_TEST(slopes(pow(x, y), x, vec({0, 0, 0, 3}), vec({0, 1, 2, 0})) == (V{0, 1, 0, 0}), each);
+  BOOST_TEST(slopes(pow(x, y), y, vec({0, 0, -2}), vec({1, 2, 2})) == (V{0, 0, 0}), each);
+  BOOST_TEST(slopes(mod(x, y), y, vec({7, -7}), vec({3, 3})) == (V{-2, 3}), each);
+  BOOST_TEST(slopes(product(x), x, vec({2, 0, 3}), vec({0})) == (V{0, 6, 0}), each);
+  BOOST_TEST(slopes(product(x), x, vec({0, 0, 3}), vec({0})) == (V{0, 0, 0}), each);
+  BOOST_TEST(slopes(clip(x, 0, 1), x, vec({-1, 0.5, 2}), vec({0})) == (V{0, 1, 0}), each);
+}
+
+BOOST_AUTO_TEST_CASE(one_step_serves_eager_values_too) {
+  // What a tape will call: the same gradient functions, computing at once.
+  Eager e;
+  Expr x = e.constant(Tensor::of<double>({1, 2, 3, 4}, {2, 2})), b = e.constant(vec({10, 20})), y = x * b;
+  std::vector<Cotangent> d = differentiate(find_op("Mul"), {}, {{x, b}, {y}, {Cotangent(ones_like(y))}, {true, true}});
+  BOOST_TEST(d[0].dense.value().to_vector<double>() == (std::vector<double>{10, 20, 10, 20}), boost::test_tools::per_element());
+  BOOST_TEST(d[1].dense.value().to_vector<double>() == (std::vector<double>{4, 6}), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(zero_size_one_element_and_scalars) {

@@ -252,7 +252,7 @@ BOOST_AUTO_TEST_CASE(gradients_agree_with_differences_and_with_themselves_transp
     for (const Case& c : row.cases) {
       std::int64_t elements = 0;
       for (const Sample& s : c.inputs) elements += s.array.shape.elements();
-      if (elements > 30 || !c.is_differentiable) continue;  // long inputs are for the kernels' sake
+      if (elements > 30 || c.order == 0) continue;  // long inputs are for the kernels' sake
       std::vector<Tensor> inputs = tensors_of(c, DType::f64);
       for (bool open : {false, true}) {
         Differentiable f = [&](Graph& g, const Exprs& xs) {
@@ -263,11 +263,11 @@ BOOST_AUTO_TEST_CASE(gradients_agree_with_differences_and_with_themselves_transp
         };
         std::string where = title(row, c, DType::f64, open ? "open shapes" : "known shapes");
         try {
-          CheckOptions options{.tolerance = 1e-6, .order = open ? 1 : row.order, .open_shapes = open};
+          CheckOptions options{.tolerance = 1e-6, .order = open ? 1 : std::min(row.order, c.order), .open_shapes = open};
           CheckReport differences = check_gradients(f, inputs, options);
           BOOST_CHECK_MESSAGE(differences.ok(), where << ": " << differences.text);
           compared += differences.compared;
-          if (row.order < 2) continue;
+          if (row.order < 2 || c.order < 2) continue;
           options.tolerance = 1e-12;
           CheckReport transposed = check_dot_product(f, inputs, options);
           BOOST_CHECK_MESSAGE(transposed.ok(), where << ": " << transposed.text);

@@ -25,7 +25,7 @@ struct Sample {
 struct Case {
   std::vector<Sample> inputs;
   Attrs attrs;
-  bool is_differentiable = true;
+  int order = 2;  // at most the row's
 };
 
 /// All outputs, from the inputs as doubles.
