@@ -54,7 +54,8 @@ function(troupe_cpu_levels target name)
       target_compile_options(${lib} PRIVATE -O3)
     endif()
     # No contraction: a fused multiply-add in one level only would change results between levels.
-    target_compile_options(${lib} PRIVATE -ffp-contract=off -fno-math-errno)
+    # Integers wrap, as documented.
+    target_compile_options(${lib} PRIVATE -ffp-contract=off -fno-math-errno -fwrapv)
     if(NOT level STREQUAL portable)
       target_compile_options(${lib} PRIVATE -march=x86-64-${level})
     endif()

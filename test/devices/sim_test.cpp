@@ -60,6 +60,8 @@ BOOST_AUTO_TEST_CASE(work_runs_later_and_in_order) {
   BOOST_TEST(!step(*stream));
 }
 
+// Under ASan a freed block leaves the process, and reading it is what ASan reports.
+#if !defined(__SANITIZE_ADDRESS__)
 BOOST_AUTO_TEST_CASE(fresh_and_freed_memory_is_poisoned) {
   auto device = make_sim_device({.manual = true});
   auto stream = device->make_stream();
@@ -79,6 +81,7 @@ BOOST_AUTO_TEST_CASE(fresh_and_freed_memory_is_poisoned) {
   BOOST_TEST(seen[0] == 1);
   BOOST_TEST(std::isnan(seen[1]));
 }
+#endif
 
 BOOST_AUTO_TEST_CASE(streams_are_ordered_by_events_alone) {
   auto device = make_sim_device({.manual = true});
