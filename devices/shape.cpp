@@ -29,7 +29,7 @@ bool Shape::is_known() const {
   return rank_ >= 0 && std::all_of(begin(), end(), [](std::int64_t d) { return d >= 0; });
 }
 
-std::int64_t Shape::elements() const {
+std::int64_t Shape::count() const {
   if (rank_ < 0) return -1;
   std::int64_t n = 1;
   for (std::int64_t d : *this) {

@@ -22,7 +22,7 @@ class Shape {
  public:
   static constexpr int kMaxRank = 8;
 
-  Shape() = default;  // rank 0: a scalar
+  constexpr Shape() = default;  // rank 0: a scalar
   Shape(std::initializer_list<std::int64_t> dims) : Shape(std::span<const std::int64_t>(dims.begin(), dims.size())) {}
   /// Throws invalid_argument above rank 8 or for an extent below -1.
   explicit Shape(std::span<const std::int64_t> dims);
@@ -45,7 +45,7 @@ class Shape {
   /// Every extent is known.
   bool is_known() const;
   /// The number of elements, or -1 if any extent is unknown.
-  std::int64_t elements() const;
+  std::int64_t elements() const { return rank_ == 0 ? 1 : rank_ == 1 ? (dims_[0] < 0 ? -1 : dims_[0]) : count(); }
   bool is_scalar() const { return rank_ == 0; }
 
   void push_back(std::int64_t extent);
@@ -63,6 +63,8 @@ class Shape {
   std::string text() const;
 
  private:
+  std::int64_t count() const;
+
   std::int64_t dims_[kMaxRank] = {};
   int rank_ = 0;
 };

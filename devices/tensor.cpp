@@ -24,32 +24,14 @@ void Buffer::destroy() noexcept {
   BlockPool<sizeof(Buffer)>::give(this);
 }
 
-// What a handle refers to. Up to 64 bytes of host elements live in the body itself: small
-// vectors cost one pooled block, no buffer.
-class Tensor::Body final : public Counted {
- public:
-  static constexpr std::size_t kSmall = 64;
+Tensor::Body* Tensor::Body::make(const Shape& shape, Device* device) {
+  return new (BlockPool<sizeof(Body)>::take()) Body(shape, device);
+}
 
-  static Body* make(const Shape& shape, Device* device) {
-    return new (BlockPool<sizeof(Body)>::take()) Body(shape, device);
-  }
-
-  Shape shape;
-  Device* device;
-  void* data = small;
-  Ref<Buffer> buffer;     // null while the elements are in `small`
-  Tensor owner;           // keeps a view's small elements alive
-  alignas(64) unsigned char small[kSmall];
-
- private:
-  Body(const Shape& s, Device* d) : shape(s), device(d) {}
-  void destroy() noexcept override {
-    this->~Body();
-    BlockPool<sizeof(Body)>::give(this);
-  }
-};
-
-Tensor::Body* Tensor::body() const { return static_cast<Body*>(object()); }
+void Tensor::Body::destroy() noexcept {
+  this->~Body();
+  BlockPool<sizeof(Body)>::give(this);
+}
 
 Tensor Tensor::from_body(Body* body, DType dtype) {
   Tensor t;
@@ -94,34 +76,11 @@ Tensor Tensor::zeros(DType dtype, const Shape& shape) {
   return t;
 }
 
-const Shape& Tensor::shape() const {
-  static const Shape scalar_shape;
-  return kind_ == Kind::tensor ? body()->shape : scalar_shape;
-}
-
-std::int64_t Tensor::elements() const {
-  if (kind_ == Kind::none) return 0;
-  return kind_ == Kind::scalar ? 1 : body()->shape.elements();
-}
-
-Device* Tensor::device() const { return kind_ == Kind::tensor ? body()->device : nullptr; }
-
-const void* Tensor::raw() const {
-  if (kind_ == Kind::none) return nullptr;
-  return kind_ == Kind::scalar ? bits_ : body()->data;
-}
-
 void* Tensor::raw_mutable() {
   if (kind_ == Kind::none) return nullptr;
   if (kind_ == Kind::scalar) return bits_;
   if (!is_sole_holder()) throw Error(Code::internal, "a shared tensor cannot be written");
   return body()->data;
-}
-
-bool Tensor::is_sole_holder() const {
-  if (kind_ != Kind::tensor) return kind_ == Kind::scalar;
-  const Body* b = body();
-  return b->is_sole() && !b->owner.has_value() && (!b->buffer || b->buffer->is_sole());
 }
 
 Tensor Tensor::reshaped(const Shape& shape) const {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <complex>
+#include <cstddef>
 #include <span>
 #include <string>
 #include <vector>
@@ -132,6 +133,50 @@ class Tensor : public Value {
 };
 
 static_assert(sizeof(Tensor) == sizeof(Value));
+
+// What a handle refers to. Up to 64 bytes of host elements live in the body itself: small vectors
+// cost one pooled block, no buffer. Inline, with the accessors: a firing calls a dozen of them.
+class Tensor::Body final : public Counted {
+ public:
+  static constexpr std::size_t kSmall = 64;
+  static Body* make(const Shape& shape, Device* device);
+
+  Shape shape;
+  Device* device;
+  void* data = small;
+  Ref<Buffer> buffer;  // null while the elements are in `small`
+  Tensor owner;        // keeps a view's small elements alive
+  alignas(64) unsigned char small[kSmall];
+
+ private:
+  Body(const Shape& s, Device* d) : shape(s), device(d) {}
+  void destroy() noexcept override;
+};
+
+inline Tensor::Body* Tensor::body() const { return static_cast<Body*>(object()); }
+
+inline const Shape& Tensor::shape() const {
+  static constinit const Shape scalar_shape;
+  return kind_ == Kind::tensor ? body()->shape : scalar_shape;
+}
+
+inline std::int64_t Tensor::elements() const {
+  if (kind_ != Kind::tensor) return kind_ == Kind::scalar;
+  return body()->shape.elements();
+}
+
+inline Device* Tensor::device() const { return kind_ == Kind::tensor ? body()->device : nullptr; }
+
+inline const void* Tensor::raw() const {
+  if (kind_ == Kind::none) return nullptr;
+  return kind_ == Kind::scalar ? bits_ : body()->data;
+}
+
+inline bool Tensor::is_sole_holder() const {
+  if (kind_ != Kind::tensor) return kind_ == Kind::scalar;
+  const Body* b = body();
+  return b->is_sole() && !b->owner.has_value() && (!b->buffer || b->buffer->is_sole());
+}
 
 /// Bit-for-bit equality of dtype, shape and elements (host tensors).
 bool identical(const Tensor& a, const Tensor& b);

@@ -30,6 +30,13 @@ if(TROUPE_SANITIZE)
   add_link_options(-fsanitize=${TROUPE_SANITIZE})
 endif()
 
+# Calls inside libtroupe.so go straight to their targets, not through the table that would let
+# another library replace them.
+if(NOT TROUPE_SANITIZED)
+  add_compile_options(-fno-semantic-interposition)
+  add_link_options(-Wl,-Bsymbolic-functions)
+endif()
+
 find_program(TROUPE_CCACHE ccache)
 if(TROUPE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # Precompiled headers are cacheable only with these two relaxations.
