@@ -11,6 +11,7 @@
 // Test: --steps 40 --hidden 64 --validate-every 20 --no-save --sample-chars 40
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -101,6 +102,7 @@ class Job {
     double paused = 0;  // validating and saving, which the speed leaves out
     while (step_ < options_.trainer.steps && !g_signal.load(std::memory_order_relaxed)) {
       loss_ = trainer.train(step_++);
+      if (!std::isfinite(loss_)) refuse_divergence();
       if (options_.minutes > 0 && step_ - first_ == kMeasured) {
         plan(trainer, seconds_since(begin) / kMeasured);
         interval = options_.validation_interval();
@@ -119,6 +121,13 @@ class Job {
     }
     speed_ = speed_of(step_ - first_, seconds_since(begin) - paused);
     save_now(trainer);
+  }
+
+  // Before anything is saved over what was good.
+  [[noreturn]] void refuse_divergence() const {
+    throw Error(Code::failed_precondition,
+                fmt::format("the loss is no number any more after step {}: start again with a lower --rate than {}{}", step_, options_.trainer.rate,
+                            options_.saves ? fmt::format("; '{}' is as it was at the last line above", options_.save) : ""));
   }
 
   // --minutes, in steps at the speed so far. The rate's fall follows, and is saved.

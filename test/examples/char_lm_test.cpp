@@ -165,6 +165,16 @@ BOOST_AUTO_TEST_CASE(a_finished_training_can_be_prolonged_or_sampled, *precondit
   BOOST_TEST((read_file(place / "char_lm.safetensors") == before));
 }
 
+BOOST_AUTO_TEST_CASE(a_training_that_diverges_keeps_what_was_good, *precondition(Built{"char_lm"})) {
+  Place place;
+  Outcome o = place.lm({"--steps", "200", "--rate", "1e30"});
+  BOOST_TEST(o.code == 2, o.out << o.error);
+  BOOST_TEST((o.error.find("lower --rate than 1e+30") != std::string::npos), o.error);
+  TensorFile file = load_safetensors(place / "char_lm.safetensors");
+  for (const auto& [name, tensor] : file.tensors)
+    for (std::int64_t i = 0; i < tensor.elements(); ++i) BOOST_REQUIRE_MESSAGE(std::isfinite(tensor.at(i)), name << " at step " << file.metadata["step"]);
+}
+
 BOOST_AUTO_TEST_CASE(help_names_every_option, *precondition(Built{"char_lm"})) {
   Place place;
   Outcome o = run(place.path(), {example("char_lm"), "--help"});
