@@ -165,7 +165,9 @@ BOOST_AUTO_TEST_CASE(a_long_chain_with_delays_and_reuse_gives_the_cpus_bits) {
       t = std::move(next);  // the old block is free while the work that reads it is queued
     }
     BOOST_TEST(fetch(*device, *stream, t).at(999) == 50);
+#if !defined(__SANITIZE_ADDRESS__)  // there every block goes back at once
     BOOST_TEST(device->allocator().counters().misses <= 3u);
+#endif
   }
 }
 
