@@ -82,12 +82,17 @@ View writable(KernelContext& c, VariableState& v) {
   return View(value);
 }
 
-void define_update(OpBuilder& op, ScalarOp arithmetic, const char* doc) {
+// What all updates of a variable declare.
+void declare_update(OpBuilder& op, int inputs, const char* doc) {
   op.doc(doc);
-  op.inputs(1);
+  op.inputs(inputs);
   variable_attrs(op);
   op.effect(Effect::write);
   op.not_differentiable();
+}
+
+void define_update(OpBuilder& op, ScalarOp arithmetic, const char* doc) {
+  declare_update(op, 1, doc);
   op.infer([](Inference& c) {
     ValueSpec v = variable_spec(c);
     c.require_dtype(0, v.dtype, "the value");
@@ -139,11 +144,7 @@ TROUPE_OP(ReadVariable) {
 }
 
 TROUPE_OP(AssignVariable) {
-  op.doc("Sets a variable; yields the new value.");
-  op.inputs(1);
-  variable_attrs(op);
-  op.effect(Effect::write);
-  op.not_differentiable();
+  declare_update(op, 1, "Sets a variable; yields the new value.");
   op.infer([](Inference& c) {
     ValueSpec v = variable_spec(c);
     c.require_dtype(0, v.dtype, "the value");
@@ -165,12 +166,8 @@ TROUPE_OP(AssignAdd) { define_update(op, ScalarOp::add, "Adds to a variable; yie
 TROUPE_OP(AssignSub) { define_update(op, ScalarOp::sub, "Subtracts from a variable; yields the new value."); }
 
 TROUPE_OP(ScatterVariable) {
-  op.doc("Updates rows of a variable; yields the new value. mode 0: set, 1: add, 2: subtract.");
-  op.inputs(2);
-  variable_attrs(op);
+  declare_update(op, 2, "Updates rows of a variable; yields the new value. mode 0: set, 1: add, 2: subtract.");
   op.attr<std::int64_t>("mode");
-  op.effect(Effect::write);
-  op.not_differentiable();
   op.infer([](Inference& c) {
     ValueSpec v = variable_spec(c);
     c.require_index(0, "indices");
