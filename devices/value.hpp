@@ -1,5 +1,5 @@
 // Values: what a token carries. A `Value` is a 32-byte handle: nothing, a scalar held in the
-// handle itself, or a counted reference to an object (a tensor's body; later a list's log).
+// handle itself, or a counted reference to an object (a tensor's body, a list's log).
 //
 // Threads: a handle belongs to one thread at a time, the object behind it may be shared.
 // Invariants: 1. a move never touches a count; 2. an inline scalar has none; 3. fan-out to n
@@ -69,12 +69,12 @@ class Ref {
 
 class Value {
  public:
-  enum class Kind : std::uint8_t { none, scalar, tensor };
+  enum class Kind : std::uint8_t { none, scalar, tensor, list };  // from tensor on: counted objects
 
   Value() = default;
   Value(const Value& o) noexcept {
     copy_bits(o);
-    if (kind_ == Kind::tensor) object()->retain();
+    if (kind_ >= Kind::tensor) object()->retain();
   }
   Value(Value&& o) noexcept {
     copy_bits(o);
@@ -97,10 +97,11 @@ class Value {
   Kind kind() const { return kind_; }
   bool has_value() const { return kind_ != Kind::none; }
   bool is_inline() const { return kind_ == Kind::scalar; }
+  bool is_list() const { return kind_ == Kind::list; }
   DType dtype() const { return dtype_; }
 
   void reset() noexcept {
-    if (kind_ == Kind::tensor) object()->release();
+    if (kind_ >= Kind::tensor) object()->release();
     kind_ = Kind::none;
   }
 

@@ -8,7 +8,12 @@
 
 namespace troupe {
 
-std::string ValueSpec::text() const { return fmt::format("{}{}", name_of(dtype), shape.text()); }
+std::string ValueSpec::text() const {
+  if (depth == kAnyDepth) return "list(any)";
+  std::string text = fmt::format("{}{}", name_of(dtype), shape.text());
+  for (int i = 0; i < depth; ++i) text = "list(" + text + ")";
+  return text;
+}
 
 Reader& Expr::reader() const {
   if (!reader_) throw Error(Code::failed_precondition, "an empty expression was used");

@@ -33,10 +33,20 @@ struct Edge {
   friend auto operator<=>(Edge, Edge) = default;
 };
 
-/// What is known of a value while a graph is built.
+/// What is known of a value while a graph is built: of a tensor, or of a list and its elements.
 struct ValueSpec {
+  /// Depth of a list whose elements are of any kind (what a recursive call saves).
+  static constexpr std::uint8_t kAnyDepth = 255;
+
   DType dtype = DType::f32;
   Shape shape;
+  std::uint8_t depth = 0;  // 0: a tensor; n: a list of values of depth n-1; dtype and shape are the innermost tensors'
+  bool is_list() const { return depth > 0; }
+  /// The spec of a list's elements.
+  ValueSpec element() const { return {dtype, shape, static_cast<std::uint8_t>(depth == kAnyDepth ? kAnyDepth : depth - 1)}; }
+  ValueSpec list_of() const { return {dtype, shape, static_cast<std::uint8_t>(depth == kAnyDepth ? kAnyDepth : depth + 1)}; }
+  friend bool operator==(const ValueSpec&, const ValueSpec&) = default;
+  /// `f32[2,?]`, `list(f32[2])`.
   std::string text() const;
 };
 

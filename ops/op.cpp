@@ -96,6 +96,10 @@ std::vector<ValueSpec> infer_outputs(const OpDef& op, std::span<const ValueSpec>
     throw Error(Code::invalid_argument,
                 op.min_inputs == op.max_inputs ? fmt::format("takes {} inputs, not {}", op.min_inputs, n)
                                                : fmt::format("takes at least {} inputs, not {}", op.min_inputs, n));
+  if (!op.takes_lists)
+    for (int i = 0; i < n; ++i)
+      if (inputs[static_cast<std::size_t>(i)].is_list())
+        throw Error(Code::invalid_argument, fmt::format("input {} is a list; read, stack or concatenate it first", i));
   for (const AttrSpec& spec : op.attrs) {
     const AttrValue* given = attrs.find(spec.name);
     if (!given && spec.fallback) attrs.set(spec.name, *spec.fallback);

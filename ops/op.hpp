@@ -47,6 +47,7 @@ class Inference {
   const Shape& shape(int i) const { return inputs_[i].shape; }
   const Attrs& attrs() const { return attrs_; }
   void output(DType dtype, const Shape& shape) { outputs_.push_back({dtype, shape}); }
+  void output(ValueSpec spec) { outputs_.push_back(std::move(spec)); }
   std::vector<ValueSpec>& outputs() { return outputs_; }
 
   /// Throws invalid_argument with `message` unless `condition`.
@@ -103,6 +104,7 @@ struct OpDef {
   bool random = false;        // draws: never folded, never merged
   bool side_effect = false;   // acts on the world: never folded, never merged
   bool commutative = false;   // inputs may be swapped
+  bool takes_lists = false;   // else inference refuses them before it asks the op
   bool differentiable = true; // false: its gradient is none by definition (Argmax, Shape)
 
   /// May be evaluated early or merged with its equals.
@@ -149,6 +151,8 @@ class OpBuilder {
   void random() { def_.random = true; }
   void side_effect() { def_.side_effect = true; }
   void commutative() { def_.commutative = true; }
+  /// Inputs may be lists; `infer` says which.
+  void takes_lists() { def_.takes_lists = true; }
 
   /// A pointwise op: inputs, inference, broadcasting and kernel follow from the scalar expression,
   /// a generic lambda of as many scalars as there are inputs. `parameters` names attributes (with
