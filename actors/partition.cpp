@@ -20,7 +20,8 @@ Partition::Partition(std::shared_ptr<const Plan> plan, std::int32_t index, Granu
                      PartitionDriver& driver)
     : plan_(std::move(plan)), mine_(plan_->partitions[static_cast<std::size_t>(index)]), index_(index), granularity_(granularity),
       workers_(workers), driver_(driver), stream_(mine_.device->compute_stream()),
-      scratch_(static_cast<std::size_t>(mine_.max_outputs)), costs_(mine_.nodes.size()) {}
+      scratch_(static_cast<std::size_t>(mine_.max_outputs)), spare_iterations_(mine_.frames.size()),
+      spare_instances_(mine_.frames.size()), costs_(static_cast<std::size_t>(mine_.nodes)) {}
 
 Partition::~Partition() = default;
 
@@ -29,17 +30,26 @@ Partition::~Partition() = default;
 void Partition::receive(PartitionMessage& message) {
   if (auto* ended = std::get_if<Ended>(&message)) {
     Firing& f = *ended->firing;
-    Record& record = *f.record;
+    Iteration& iteration = *f.iteration;
+    Record& record = *iteration.instance->record;
+    const PlanNode& node = *f.node;
     --record.outside;
-    if (f.nanoseconds > 0) measure(f.node, f.nanoseconds);
-    if (!f.status.ok()) fail(*record.run, f.node, f.status);
-    f.outputs.resize(static_cast<std::size_t>(mine_.nodes[static_cast<std::size_t>(f.node)].outputs));
-    std::int32_t node = f.node;
+    if (node.kind == PlanNode::Kind::switch_) {  // its predicate has come from the device
+      iteration.values[static_cast<std::size_t>(node.first_input) + 1] = std::move(f.outputs[0]);
+      spare_.push_back(&f);
+      choose(iteration, node);
+      return;
+    }
+    if (f.nanoseconds > 0) measure(node, f.nanoseconds);
+    const bool is_dead = !f.status.ok();
+    if (is_dead) fail(*record.run, &node, f.status);
+    f.outputs.resize(static_cast<std::size_t>(node.outputs));
     // The firing's outputs are moved on before it is given back.
     std::vector<Value> outputs = std::move(f.outputs);
     f.status = Status();
     f.run = Ref<Run>();
-    finish(record, node, outputs.data());
+    if (is_dead) finish_dead(iteration, node);
+    else finish(iteration, node, outputs.data());
     outputs.clear();
     f.outputs = std::move(outputs);
     spare_.push_back(&f);
@@ -54,39 +64,74 @@ void Partition::start(Ref<Run> run) {
   if (!run->enter(index_)) return;  // a token from another partition was faster than StartRun
   if (idle_.empty()) {
     Record& fresh = *records_.emplace_back(std::make_unique<Record>());
-    fresh.values.resize(static_cast<std::size_t>(mine_.slots));
-    fresh.ready.reserve(mine_.nodes.size());
-    fresh.heavy.reserve(mine_.nodes.size());
+    fresh.ready.reserve(static_cast<std::size_t>(mine_.nodes));
+    fresh.heavy.reserve(static_cast<std::size_t>(mine_.nodes));
     idle_.push_back(&fresh);
   }
-  Record* record = idle_.back();
+  Record& r = *idle_.back();
   idle_.pop_back();
-  active_.push_back(record);
-  Record& r = *record;
+  active_.push_back(&r);
+  r.is_active = true;
   r.run = std::move(run);
   if (!mine_.device->is_synchronous()) r.fault = std::make_shared<Fault>();
-  r.awaited = mine_.awaited;
-  r.unfired = static_cast<std::int32_t>(mine_.nodes.size());
+  // The outside of all loops: an instance that nobody entered.
+  Instance*& root = r.root;
+  if (!root) {
+    root = instances_.emplace_back(std::make_unique<Instance>()).get();
+    root->frame = &mine_.frames[0];
+    root->ring.resize(1);
+  }
+  root->record = &r;
+  root->oldest = root->opened = 0;
+  root->enters_pending = 1;  // until the feeds are delivered: nothing ends meanwhile
+  Iteration& outside = open(*root);
   for (const PartitionPlan::Feed& feed : mine_.feeds) {
     stream_->attribute(r.fault, -1);
-    Value value = r.run->feeds()[static_cast<std::size_t>(feed.index)];
+    const Tensor& fed = r.run->feeds()[static_cast<std::size_t>(feed.index)];
+    Value value = fed;
     bring_to_device(value.tensor(), *mine_.device, *stream_);
-    for (const Target& t : feed.targets) deliver(r, t, t.node == Target::kFetch ? Value(r.run->feeds()[static_cast<std::size_t>(feed.index)]) : Value(value));
+    for (std::int32_t t = feed.targets.first; t < feed.targets.last; ++t) {
+      const Target& target = mine_.targets[static_cast<std::size_t>(t)];
+      deliver(outside, target, target.node == Target::kFetch ? Value(fed) : Value(value));
+    }
   }
-  for (auto root = mine_.roots.rbegin(); root != mine_.roots.rend(); ++root) count_down(r, *root);
-  if (r.unfired == 0) end(r);
+  root->enters_pending = 0;
+  advance(*root);
 }
 
 // A partition cannot drain before all its tokens have come, so a token's run is either active here
 // or has not started here yet.
 void Partition::accept(Token& token) {
-  if (token.value.kind() == Value::Kind::tensor) bring_to_device(token.value.tensor(), *mine_.device, *stream_);
+  const TargetRange to = mine_.receives[static_cast<std::size_t>(token.receive)].targets;
+  const bool is_predicate = to.last - to.first == 1 && mine_.targets[static_cast<std::size_t>(to.first)].node == Target::kPredicate;
+  if (token.value.kind() == Value::Kind::tensor && !is_predicate) bring_to_device(token.value.tensor(), *mine_.device, *stream_);
   start(token.run);
   for (Record* r : active_)
     if (r->run.get() == token.run.get()) {
-      deliver(*r, token.target, std::move(token.value));
+      accept_at(*r->root, token);
       return;
     }
+}
+
+// Takes a token from an instance of a frame around its own, or of its own, to where it belongs.
+void Partition::accept_at(Instance& instance, Token& token) {
+  const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
+  const std::int32_t depth = instance.frame->depth;
+  const std::int64_t n = depth == 0 ? 0 : token.path.number[depth - 1];
+  if (n >= instance.opened) {
+    instance.early.push_back(std::move(token));
+    return;
+  }
+  Iteration& iteration = *instance.ring[static_cast<std::size_t>(n) % instance.ring.size()];
+  if (instance.number == receive.frame) {
+    if (token.is_dead) deliver_all_dead(iteration, receive.targets);
+    else deliver_all(iteration, receive.targets, std::move(token.value));
+    fired(iteration);
+    return;
+  }
+  std::int32_t next = receive.frame;  // the frame that comes after this one on the way
+  while (mine_.frames[static_cast<std::size_t>(next)].parent != instance.number) next = mine_.frames[static_cast<std::size_t>(next)].parent;
+  accept_at(instance_at(iteration, next), token);
 }
 
 // ---- firing
@@ -100,17 +145,19 @@ bool Partition::turn(int budget) {
     Record& record = *active_[next_active_];
     int share = active_.size() > 1 ? std::min(budget, kShare) : budget;
     int left = share;
-    while (left > 0 && record.unfired > 0) {
-      if (record.ready.empty()) dispatch_heavy(record);
-      if (record.ready.empty()) break;
-      std::int32_t node = record.ready.back();
+    while (left > 0 && record.is_active) {
+      if (record.ready.empty()) {
+        dispatch_heavy(record);
+        if (record.ready.empty()) break;
+      }
+      Record::Ready next = record.ready.back();
       record.ready.pop_back();
-      fire(record, node);
+      fire(*next.iteration, *next.node);
       --left;
     }
     budget -= share - left;
     without_work = left == share ? without_work + 1 : 0;
-    if (record.unfired > 0) ++next_active_;  // else it left `active_`, and the next stands in its place
+    if (record.is_active) ++next_active_;  // else it left `active_`, and the next stands in its place
   }
   for (Record* r : active_)
     if (!r->ready.empty() || !r->heavy.empty()) return true;
@@ -128,74 +175,145 @@ void Partition::dispatch_heavy(Record& record) {
     return;
   }
   while (!record.heavy.empty()) {
-    std::int32_t node = record.heavy.back();
+    Record::Ready next = record.heavy.back();
     record.heavy.pop_back();
-    if (record.run->is_poisoned()) {
-      record.ready.push_back(node);
-      continue;
-    }
-    Firing& firing = take_firing(record, node);
-    firing.run = record.run;
-    ++record.outside;
-    driver_.hand_over(firing);
+    bool is_dead = next.iteration->awaited[static_cast<std::size_t>(next.node - next.iteration->instance->frame->nodes.data())] & Iteration::kDead;
+    if (is_dead || record.run->is_poisoned()) record.ready.push_back(next);
+    else hand_over(*next.iteration, *next.node);
   }
 }
 
-void Partition::fire(Record& record, std::int32_t node) {
-  if (record.run->is_poisoned()) {
-    skip(record, node);
+void Partition::hand_over(Iteration& iteration, const PlanNode& node) {
+  Record& record = *iteration.instance->record;
+  take_held(iteration, node);
+  Firing& firing = take_firing(iteration, node);
+  firing.run = record.run;
+  ++record.outside;
+  driver_.hand_over(firing);
+}
+
+void Partition::fire(Iteration& iteration, const PlanNode& node) {
+  const FramePlan& frame = *iteration.instance->frame;
+  const auto place = static_cast<std::size_t>(&node - frame.nodes.data());
+  Record& record = *iteration.instance->record;
+  if ((iteration.awaited[place] & Iteration::kDead) || record.run->is_poisoned()) {
+    if (node.kind == PlanNode::Kind::trigger && !record.run->is_poisoned()) {
+      scratch_[0] = Tensor::scalar(true);
+      finish(iteration, node, scratch_.data());
+    } else {
+      finish_dead(iteration, node);
+    }
     return;
+  }
+  switch (node.kind) {
+    case PlanNode::Kind::kernel: break;
+    case PlanNode::Kind::switch_: choose(iteration, node); return;
+    case PlanNode::Kind::trigger:
+      scratch_[0] = Tensor::scalar(true);
+      finish(iteration, node, scratch_.data());
+      return;
+    case PlanNode::Kind::identity:
+    case PlanNode::Kind::merge:  // of dead inputs: handled above
+      take_held(iteration, node);
+      scratch_[0] = std::move(iteration.values[static_cast<std::size_t>(node.first_input)]);
+      finish(iteration, node, scratch_.data());
+      return;
   }
   // On a stream device a kernel only enqueues: always from here, so that the stream has one user.
   if (granularity_ == Granularity::op && mine_.device->is_synchronous()) {
-    Firing& firing = take_firing(record, node);
-    firing.run = record.run;
-    ++record.outside;
-    driver_.hand_over(firing);
+    hand_over(iteration, node);
     return;
   }
-  if (run_kernel(record, node)) finish(record, node, scratch_.data());
+  if (run_kernel(iteration, node)) finish(iteration, node, scratch_.data());
 }
 
-void Partition::skip(Record& record, std::int32_t node) {
-  const PlanNode& n = mine_.nodes[static_cast<std::size_t>(node)];
-  for (std::int32_t o = 0; o < n.outputs; ++o) scratch_[static_cast<std::size_t>(o)].reset();
-  finish(record, node, scratch_.data());
+void Partition::take_held(Iteration& iteration, const PlanNode& node) {
+  for (std::int32_t h = node.first_held; h < node.first_held + node.held; ++h) {
+    const Held& held = mine_.held[static_cast<std::size_t>(h)];
+    iteration.values[static_cast<std::size_t>(held.slot)] =
+        held.constant >= 0 ? mine_.constants[static_cast<std::size_t>(held.constant)]
+                           : iteration.instance->invariants[static_cast<std::size_t>(held.invariant)];
+  }
 }
 
-KernelContext Partition::context(Record& record, std::int32_t node, Value* outputs) {
-  const PlanNode& n = mine_.nodes[static_cast<std::size_t>(node)];
-  return KernelContext({record.values.data() + n.first_input, static_cast<std::size_t>(n.inputs)},
-                       {outputs, static_cast<std::size_t>(n.outputs)}, *mine_.device, *stream_, record.run->info());
+KernelContext Partition::context(Iteration& iteration, const PlanNode& node, Value* outputs) {
+  KernelContext c({iteration.values.data() + node.first_input, static_cast<std::size_t>(node.inputs)},
+                  {outputs, static_cast<std::size_t>(node.outputs)}, *mine_.device, *stream_, iteration.instance->record->run->info());
+  c.set_tag(iteration.tag);
+  return c;
 }
 
-// False if the kernel deferred its end.
-bool Partition::run_kernel(Record& record, std::int32_t node) {
+// A Switch: its data to the side that the predicate names, dead tokens to the others.
+void Partition::choose(Iteration& iteration, const PlanNode& node) {
+  take_held(iteration, node);
+  Value& predicate = iteration.values[static_cast<std::size_t>(node.first_input) + 1];
+  std::int64_t side = 0;
+  if (predicate.is_inline() && predicate.dtype() == DType::boolean) {
+    bool b;
+    std::memcpy(&b, predicate.scalar_bits(), sizeof b);
+    side = b;
+  } else if (const Tensor& t = predicate.tensor(); t.shape().elements() != 1) {
+    fail(*iteration.instance->record->run, &node, Status(Code::invalid_argument, fmt::format("its predicate must be a scalar, not {}", t.shape().text())));
+    finish_dead(iteration, node);
+    return;
+  } else if (!t.is_on_host()) {
+    ask_device(iteration, node, t);
+    return;
+  } else {
+    side = static_cast<std::int64_t>(t.at(0));
+  }
+  Value data = std::move(iteration.values[static_cast<std::size_t>(node.first_input)]);
+  predicate.reset();
+  if (side < 0 || side >= node.outputs) side = node.outputs - 1;
+  const std::int32_t* ranges = mine_.output_targets.data() + node.first_output;
+  for (std::int32_t o = 0; o < node.outputs; ++o)
+    if (o != side) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
+  deliver_all(iteration, {ranges[2 * side], ranges[2 * side + 1]}, std::move(data));
+  deliver_all(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]}, Value());
+  fired(iteration);
+}
+
+// The predicate is in a device's memory: it comes back as the end of a firing, for no thread waits for a stream.
+void Partition::ask_device(Iteration& iteration, const PlanNode& node, const Tensor& predicate) {
+  Firing& firing = take_firing(iteration, node);
+  ++iteration.instance->record->outside;
+  Tensor host = land(predicate);
+  stream_->record()->then([this, &firing, host, source = predicate, run = iteration.instance->record->run](const Status&) {
+    firing.outputs.resize(1);
+    firing.outputs[0] = host.reshaped(Shape{});
+    driver_.post_self(Ended{&firing});
+  });
+}
+
+// False if the kernel deferred its end or failed.
+bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
+  Record& record = *iteration.instance->record;
+  take_held(iteration, node);
   if (spare_.empty()) spare_.push_back(firings_.emplace_back(std::make_unique<Firing>()).get());
   Firing* ticket = spare_.back();  // taken only if the kernel defers
   ticket->partition = this;
-  ticket->record = &record;
-  ticket->node = node;
-  KernelContext c = context(record, node, scratch_.data());
+  ticket->iteration = &iteration;
+  ticket->node = &node;
+  KernelContext c = context(iteration, node, scratch_.data());
   c.set_sink(this, ticket);
-  if (record.fault) stream_->attribute(record.fault, node);
-  bool timed = costs_[static_cast<std::size_t>(node)].samples < 3 || (++tick_ % kSampled) == 0;
+  if (record.fault) stream_->attribute(record.fault, node.source);
+  Cost& cost = costs_[static_cast<std::size_t>(node.index)];
+  bool timed = cost.samples < 3 || (++tick_ % kSampled) == 0;
   std::int64_t start = timed ? now_ns() : 0;
   // A deferring kernel may be completed before `run` returns: the ticket is spoken for first.
   spare_.pop_back();
   ++record.outside;
   try {
-    mine_.nodes[static_cast<std::size_t>(node)].kernel->run(c);
+    node.kernel->run(c);
   } catch (...) {
     Status status = Status::from_current_exception();
+    fail(*record.run, &node, status);
     if (!c.was_deferred()) {
       --record.outside;
       spare_.push_back(ticket);
-      fail(*record.run, node, status);
-      skip(record, node);
-      return false;
+      for (std::int32_t o = 0; o < node.outputs; ++o) scratch_[static_cast<std::size_t>(o)].reset();
+      finish_dead(iteration, node);
     }
-    fail(*record.run, node, status);
     return false;
   }
   if (c.was_deferred()) return false;
@@ -205,8 +323,8 @@ bool Partition::run_kernel(Record& record, std::int32_t node) {
   return true;
 }
 
-void Partition::measure(std::int32_t node, std::int64_t nanoseconds) {
-  Cost& cost = costs_[static_cast<std::size_t>(node)];
+void Partition::measure(const PlanNode& node, std::int64_t nanoseconds) {
+  Cost& cost = costs_[static_cast<std::size_t>(node.index)];
   // The first firings warm caches up: their least counts; later samples move the estimate slowly.
   if (cost.samples == 0) cost.nanoseconds = nanoseconds;
   else if (cost.samples < 3) cost.nanoseconds = std::min(cost.nanoseconds, nanoseconds);
@@ -214,42 +332,295 @@ void Partition::measure(std::int32_t node, std::int64_t nanoseconds) {
   if (cost.samples < 3) ++cost.samples;
 }
 
-void Partition::finish(Record& record, std::int32_t node, Value* outputs) {
-  const PlanNode& n = mine_.nodes[static_cast<std::size_t>(node)];
-  for (std::int32_t i = 0; i < n.inputs; ++i) record.values[static_cast<std::size_t>(n.first_input + i)].reset();
-  const std::int32_t* begin = mine_.output_targets.data() + n.first_output;
-  for (std::int32_t o = 0; o < n.outputs; ++o) {
-    const Target* t = mine_.targets.data() + begin[o];
-    const Target* last = mine_.targets.data() + begin[o + 1];
-    if (t == last) {
-      outputs[o].reset();
-      continue;
-    }
-    for (; t + 1 < last; ++t) deliver(record, *t, Value(outputs[o]));
-    deliver(record, *t, std::move(outputs[o]));
-  }
-  for (std::int32_t t = begin[n.outputs]; t < begin[n.outputs + 1]; ++t)
-    deliver(record, mine_.targets[static_cast<std::size_t>(t)], Value());
-  if (--record.unfired == 0) end(record);
+void Partition::finish(Iteration& iteration, const PlanNode& node, Value* outputs) {
+  for (std::int32_t i = 0; i < node.inputs; ++i) iteration.values[static_cast<std::size_t>(node.first_input + i)].reset();
+  const std::int32_t* ranges = mine_.output_targets.data() + node.first_output;
+  for (std::int32_t o = 0; o < node.outputs; ++o) deliver_all(iteration, {ranges[2 * o], ranges[2 * o + 1]}, std::move(outputs[o]));
+  deliver_all(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]}, Value());
+  fired(iteration);
 }
 
-void Partition::deliver(Record& record, const Target& target, Value&& value) {
-  if (target.node >= 0) {
-    if (target.slot >= 0) record.values[static_cast<std::size_t>(target.slot)] = std::move(value);
-    if (--record.awaited[static_cast<std::size_t>(target.node)] == 0) count_down(record, target.node);
-  } else if (target.node == Target::kFetch) {
-    fetch(record, target.slot, std::move(value));
-  } else {
-    send(record, mine_.sends[static_cast<std::size_t>(target.slot)], std::move(value));
+void Partition::finish_dead(Iteration& iteration, const PlanNode& node) {
+  for (std::int32_t i = 0; i < node.inputs; ++i) iteration.values[static_cast<std::size_t>(node.first_input + i)].reset();
+  const std::int32_t* ranges = mine_.output_targets.data() + node.first_output;
+  for (std::int32_t o = 0; o <= node.outputs; ++o) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
+  fired(iteration);
+}
+
+// One thing less that the iteration waits for.
+void Partition::fired(Iteration& iteration) {
+  if (--iteration.unfired == 0) advance(*iteration.instance);
+}
+
+// ---- tokens
+
+void Partition::deliver_all(Iteration& iteration, TargetRange range, Value&& value) {
+  if (range.first == range.last) {
+    value.reset();
+    return;
   }
+  for (std::int32_t t = range.first; t + 1 < range.last; ++t) deliver(iteration, mine_.targets[static_cast<std::size_t>(t)], Value(value));
+  deliver(iteration, mine_.targets[static_cast<std::size_t>(range.last) - 1], std::move(value));
+}
+
+void Partition::deliver_all_dead(Iteration& iteration, TargetRange range) {
+  for (std::int32_t t = range.first; t < range.last; ++t) deliver_dead(iteration, mine_.targets[static_cast<std::size_t>(t)]);
+}
+
+void Partition::deliver(Iteration& iteration, const Target& target, Value&& value) {
+  if (target.node >= 0) {
+    if (target.slot >= 0) iteration.values[static_cast<std::size_t>(target.slot)] = std::move(value);
+    else if (target.slot <= Target::kMerge) {
+      merge(iteration, target.node, Target::kMerge - target.slot, &value);
+      return;
+    }
+    count_down(iteration, target.node, 0);
+    return;
+  }
+  switch (target.node) {
+    case Target::kFetch: fetch(*iteration.instance->record, target.slot, std::move(value)); return;
+    case Target::kRemote: send(iteration, mine_.sends[static_cast<std::size_t>(target.slot)], &value); return;
+    case Target::kEnter: enter(iteration, mine_.enters[static_cast<std::size_t>(target.slot)], &value); return;
+    case Target::kExit: exit(iteration, mine_.exits[static_cast<std::size_t>(target.slot)], &value); return;
+    case Target::kNext: next(iteration, target.slot, std::move(value)); return;
+    case Target::kPredicate:
+      // It has passed the host on its way between devices.
+      if (value.tensor().at(0) != 0) next(iteration, -1, Value());
+      return;
+  }
+}
+
+void Partition::deliver_dead(Iteration& iteration, const Target& target) {
+  if (target.node >= 0) {
+    if (target.slot <= Target::kMerge) merge(iteration, target.node, Target::kMerge - target.slot, nullptr);
+    else count_down(iteration, target.node, Iteration::kDead);
+    return;
+  }
+  switch (target.node) {
+    case Target::kFetch: {
+      Run& run = *iteration.instance->record->run;
+      if (run.is_poisoned()) return;
+      const Edge e = plan_->program.fetches[static_cast<std::size_t>(target.slot)];
+      fail(run, nullptr, Status(Code::failed_precondition, fmt::format("fetch {}, {}, does not have a value: it is in a branch that was not taken",
+                                                                       target.slot, plan_->program.graph.describe(e.node))));
+      return;
+    }
+    case Target::kRemote: send(iteration, mine_.sends[static_cast<std::size_t>(target.slot)], nullptr); return;
+    case Target::kEnter: enter(iteration, mine_.enters[static_cast<std::size_t>(target.slot)], nullptr); return;
+    case Target::kExit: exit(iteration, mine_.exits[static_cast<std::size_t>(target.slot)], nullptr); return;
+    default: return;  // a NextIteration drops it, and what follows a dead predicate ends
+  }
+}
+
+void Partition::count_down(Iteration& iteration, std::int32_t node, std::int32_t dead) {
+  std::int32_t& awaited = iteration.awaited[static_cast<std::size_t>(node)];
+  awaited = (awaited - 1) | dead;
+  if ((awaited & Iteration::kCount) == 0) enable(iteration, iteration.instance->frame->nodes[static_cast<std::size_t>(node)]);
 }
 
 // The node awaits nothing more.
-void Partition::count_down(Record& record, std::int32_t node) {
-  bool heavy = granularity_ == Granularity::automatic && workers_ > 1 && mine_.device->is_synchronous() && costs_[static_cast<std::size_t>(node)].samples >= 2 &&
-               costs_[static_cast<std::size_t>(node)].nanoseconds >= kHeavy;
-  (heavy ? record.heavy : record.ready).push_back(node);
+void Partition::enable(Iteration& iteration, const PlanNode& node) {
+  Record& record = *iteration.instance->record;
+  const Cost& cost = costs_[static_cast<std::size_t>(node.index)];
+  bool heavy = granularity_ == Granularity::automatic && workers_ > 1 && cost.samples >= 2 && cost.nanoseconds >= kHeavy && mine_.device->is_synchronous();
+  (heavy ? record.heavy : record.ready).push_back({&iteration, &node});
 }
+
+// A Merge passes the first live token on at once, and has fired when all have come.
+void Partition::merge(Iteration& iteration, std::int32_t node, std::int32_t input, Value* value) {
+  std::int32_t& awaited = iteration.awaited[static_cast<std::size_t>(node)];
+  --awaited;
+  const bool is_last = (awaited & Iteration::kCount) == 0;
+  const PlanNode& n = iteration.instance->frame->nodes[static_cast<std::size_t>(node)];
+  const std::int32_t* ranges = mine_.output_targets.data() + n.first_output;
+  if (value && !(awaited & Iteration::kMerged)) {
+    awaited |= Iteration::kMerged;
+    deliver_all(iteration, {ranges[0], ranges[1]}, std::move(*value));
+    deliver_all(iteration, {ranges[2], ranges[3]}, Tensor::scalar(input));
+    deliver_all(iteration, {ranges[4], ranges[5]}, Value());
+  } else if (is_last && !(awaited & Iteration::kMerged)) {
+    for (int o = 0; o < 3; ++o) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
+  }
+  if (is_last) fired(iteration);
+}
+
+// ---- frames
+
+Instance& Partition::instance_at(Iteration& parent, std::int32_t number) {
+  const FramePlan& frame = mine_.frames[static_cast<std::size_t>(number)];
+  Instance*& child = parent.children[static_cast<std::size_t>(frame.child_slot)];
+  if (child) return *child;
+  auto& spare = spare_instances_[static_cast<std::size_t>(number)];
+  if (spare.empty()) {
+    Instance& fresh = *instances_.emplace_back(std::make_unique<Instance>());
+    fresh.frame = &frame;
+    fresh.number = number;
+    fresh.ring.resize(static_cast<std::size_t>(frame.window));
+    fresh.exited.resize(frame.exits.size());
+    fresh.invariants.resize(static_cast<std::size_t>(frame.invariants));
+    fresh.invariant_came.resize(static_cast<std::size_t>(frame.invariants));
+    spare.push_back(&fresh);
+  }
+  child = spare.back();
+  spare.pop_back();
+  Instance& i = *child;
+  i.record = parent.instance->record;
+  i.parent = &parent;
+  i.oldest = i.opened = 0;
+  i.enters_pending = frame.enters;
+  i.invariants_pending = frame.invariants;
+  i.has_dead_invariant = i.must_open = false;
+  std::fill(i.exited.begin(), i.exited.end(), 0);
+  std::fill(i.invariant_came.begin(), i.invariant_came.end(), 0);
+  open(i);
+  return i;
+}
+
+Iteration& Partition::open(Instance& instance) {
+  const FramePlan& frame = *instance.frame;
+  auto& spare = spare_iterations_[static_cast<std::size_t>(instance.number)];
+  if (spare.empty()) {
+    Iteration& fresh = *iterations_.emplace_back(std::make_unique<Iteration>());
+    fresh.values.resize(static_cast<std::size_t>(frame.slots));
+    fresh.children.resize(static_cast<std::size_t>(frame.children));
+    spare.push_back(&fresh);
+  }
+  Iteration& it = *spare.back();
+  spare.pop_back();
+  it.instance = &instance;
+  it.number = instance.opened++;
+  it.tag = instance.parent ? fold_tag(instance.parent->tag, frame.key, static_cast<std::uint64_t>(it.number)) : 0;
+  it.unfired = frame.unfired();
+  instance.ring[static_cast<std::size_t>(it.number) % instance.ring.size()] = &it;
+  const bool is_steady = instance.invariants_pending == 0 && !instance.has_dead_invariant;
+  it.awaited = is_steady ? frame.steady : frame.awaited;
+  ++it.unfired;  // nothing ends before this is through
+  for (std::size_t v = 0; v < instance.invariants.size(); ++v) {
+    if (!instance.invariant_came[v]) continue;
+    const TargetRange range = frame.invariant_targets[v];
+    for (std::int32_t t = range.first; t < range.last; ++t) {
+      const Target& target = mine_.targets[static_cast<std::size_t>(t)];
+      if (is_steady && target.node >= 0 && target.slot == Target::kControl) continue;  // counted in `steady`
+      if (instance.invariants[v].has_value()) deliver(it, target, Value(instance.invariants[v]));
+      else deliver_dead(it, target);
+    }
+  }
+  if (is_steady)
+    for (auto root = frame.roots.rbegin(); root != frame.roots.rend(); ++root) enable(it, frame.nodes[static_cast<std::size_t>(*root)]);
+  if (!instance.early.empty()) {
+    std::vector<Token> early = std::exchange(instance.early, {});
+    for (Token& token : early) accept_at(instance, token);
+  }
+  fired(it);
+  return it;
+}
+
+void Partition::enter(Iteration& from, const PartitionPlan::Enter& enter, Value* value) {
+  Instance& instance = instance_at(from, enter.frame);
+  --instance.enters_pending;
+  if (enter.invariant < 0) {
+    Iteration& first = *instance.ring[0];
+    if (value) {
+      deliver_all(first, enter.targets, std::move(*value));
+      deliver_all(first, enter.index_targets, Tensor::scalar(std::int32_t{0}));
+    } else {
+      deliver_all_dead(first, enter.targets);
+      deliver_all_dead(first, enter.index_targets);
+    }
+  } else {
+    const auto v = static_cast<std::size_t>(enter.invariant);
+    --instance.invariants_pending;
+    instance.invariant_came[v] = 1;
+    if (value) instance.invariants[v] = std::move(*value);
+    else instance.invariants[v].reset(), instance.has_dead_invariant = true;
+    for (std::int64_t n = instance.oldest; n < instance.opened; ++n) {
+      Iteration& it = *instance.ring[static_cast<std::size_t>(n) % instance.ring.size()];
+      if (value) deliver_all(it, enter.targets, Value(instance.invariants[v]));
+      else deliver_all_dead(it, enter.targets);
+    }
+  }
+  if (instance.enters_pending == 0) advance(instance);
+}
+
+void Partition::exit(Iteration& from, const PartitionPlan::Exit& exit, Value* value) {
+  if (!value) return;  // sent when the instance ends, if nothing live has left
+  Instance& instance = *from.instance;
+  char& exited = instance.exited[static_cast<std::size_t>(exit.ordinal)];
+  if (exited) {
+    fail(*instance.record->run, nullptr,
+         Status(Code::failed_precondition, fmt::format("loop '{}': two iterations leave by one Exit", instance.frame->name)));
+    return;
+  }
+  exited = 1;
+  deliver_all(*instance.parent, exit.targets, std::move(*value));
+}
+
+// `loop` -1: of a partition that only follows: the iteration opens, its tokens come from elsewhere.
+void Partition::next(Iteration& from, std::int32_t loop, Value&& value) {
+  Instance& instance = *from.instance;
+  if (instance.record->run->is_poisoned()) return;
+  const std::int64_t n = from.number + 1;
+  if (n < instance.opened) {
+    if (loop >= 0) bring(*instance.ring[static_cast<std::size_t>(n) % instance.ring.size()], mine_.loops[static_cast<std::size_t>(loop)], std::move(value));
+    return;
+  }
+  if (n - instance.oldest < instance.frame->window) {
+    Iteration& it = open(instance);
+    if (loop >= 0) bring(it, mine_.loops[static_cast<std::size_t>(loop)], std::move(value));
+    return;
+  }
+  instance.must_open = true;
+  if (loop >= 0) instance.waiting.push_back({loop, std::move(value)});
+}
+
+void Partition::bring(Iteration& iteration, const PartitionPlan::Loop& loop, Value&& value) {
+  deliver_all(iteration, loop.targets, std::move(value));
+  if (loop.index_targets.first != loop.index_targets.last) deliver_all(iteration, loop.index_targets, Tensor::scalar(std::int32_t{1}));
+}
+
+// Gives back what is done, oldest first; opens what waited for it; ends what is through.
+void Partition::advance(Instance& instance) {
+  if (instance.enters_pending > 0 || instance.is_advancing) return;
+  instance.is_advancing = true;
+  while (instance.oldest < instance.opened) {
+    Iteration*& slot = instance.ring[static_cast<std::size_t>(instance.oldest) % instance.ring.size()];
+    if (slot->unfired > 0) {
+      instance.is_advancing = false;
+      return;
+    }
+    spare_iterations_[static_cast<std::size_t>(instance.number)].push_back(slot);
+    slot = nullptr;
+    ++instance.oldest;
+    if (instance.must_open) {
+      instance.must_open = false;
+      std::vector<Instance::Waiting> waiting = std::move(instance.waiting);
+      instance.waiting.clear();
+      Iteration& it = open(instance);
+      for (Instance::Waiting& w : waiting) bring(it, mine_.loops[static_cast<std::size_t>(w.loop)], std::move(w.value));
+      waiting.clear();
+      if (instance.waiting.empty()) instance.waiting = std::move(waiting);  // keeps its storage
+    }
+  }
+  instance.is_advancing = false;
+  end(instance);
+}
+
+void Partition::end(Instance& instance) {
+  if (!instance.parent) {
+    end(*instance.record);
+    return;
+  }
+  Iteration& parent = *instance.parent;
+  const FramePlan& frame = *instance.frame;
+  for (std::size_t e = 0; e < frame.exits.size(); ++e)
+    if (!instance.exited[e]) deliver_all_dead(parent, mine_.exits[static_cast<std::size_t>(frame.exits[e])].targets);
+  for (Value& v : instance.invariants) v.reset();
+  parent.children[static_cast<std::size_t>(frame.child_slot)] = nullptr;
+  spare_instances_[static_cast<std::size_t>(instance.number)].push_back(&instance);
+  fired(parent);
+}
+
+// ---- in and out
 
 void Partition::fetch(Record& record, std::int32_t index, Value&& value) {
   if (value.kind() != Value::Kind::tensor || value.tensor().is_on_host()) {
@@ -267,20 +638,32 @@ Tensor Partition::land(const Tensor& on_device) {
   return host;
 }
 
-void Partition::send(Record& record, const RemoteTarget& remote, Value&& value) {
-  if (value.kind() != Value::Kind::tensor || value.tensor().is_on_host()) {
-    driver_.post(remote.partition, Token{record.run, remote.target, std::move(value)});
+void Partition::send(Iteration& from, const PartitionPlan::Send& to, Value* value) {
+  Record& record = *from.instance->record;
+  Token token{record.run, to.receive, value == nullptr, {}, {}};
+  const std::int32_t depth = from.instance->frame->depth;
+  token.path.depth = depth;
+  const Iteration* it = &from;
+  for (std::int32_t d = depth; d > 0; --d) {
+    token.path.number[d - 1] = it->number;
+    it = it->instance->parent;
+  }
+  if (!value || value->kind() != Value::Kind::tensor || value->tensor().is_on_host()) {
+    if (value) token.value = std::move(*value);
+    driver_.post(to.partition, std::move(token));
     return;
   }
-  Tensor host = land(value.tensor());  // before the event that says it is there
+  Tensor host = land(value->tensor());  // before the event that says it is there
   // The source stays alive until then.
-  stream_->record()->then([this, remote, run = record.run, host, source = value](const Status&) {
-    driver_.post(remote.partition, Token{run, remote.target, host.reshaped(source.tensor().shape())});
+  stream_->record()->then([this, to, token = std::move(token), host, source = *value](const Status&) mutable {
+    token.value = host.reshaped(source.tensor().shape());
+    driver_.post(to.partition, std::move(token));
   });
 }
 
 void Partition::end(Record& record) {
   Ref<Run> run = std::move(record.run);
+  record.is_active = false;
   active_.erase(std::find(active_.begin(), active_.end(), &record));
   idle_.push_back(&record);
   if (mine_.device->is_synchronous()) {
@@ -289,7 +672,7 @@ void Partition::end(Record& record) {
   }
   // What ran later may have failed later.
   stream_->record()->then([run, this, fault = record.fault, landings = std::move(record.landings)](const Status& status) {
-    if (fault->is_set()) fail(*run, static_cast<std::int32_t>(fault->origin()), fault->status());
+    if (fault->is_set()) fail_at(*run, static_cast<std::int32_t>(fault->origin()), fault->status());
     else if (!status.ok() && run->fail(status)) driver_.run_failed(*run);
     for (const Landing& l : landings) run->set_fetch(l.index, l.host.reshaped(l.shape));
     run->leave();
@@ -297,32 +680,35 @@ void Partition::end(Record& record) {
   record.landings.clear();
 }
 
-void Partition::fail(Run& run, std::int32_t node, const Status& status) {
-  std::string where = node < 0 ? mine_.device->name() : plan_->program.graph.describe(mine_.nodes[static_cast<std::size_t>(node)].source);
+// `source`: a node of the program; -1: none in particular.
+void Partition::fail_at(Run& run, std::int32_t source, const Status& status) {
+  std::string where = source < 0 ? mine_.device->name() : plan_->program.graph.describe(source);
   if (run.fail(Status(status.code(), fmt::format("{}: {}", where, status.message())))) driver_.run_failed(run);
 }
 
+void Partition::fail(Run& run, const PlanNode* node, const Status& status) { fail_at(run, node ? node->source : -1, status); }
+
 // ---- kernels that end elsewhere
 
-Firing& Partition::take_firing(Record& record, std::int32_t node) {
+Firing& Partition::take_firing(Iteration& iteration, const PlanNode& node) {
   if (spare_.empty()) spare_.push_back(firings_.emplace_back(std::make_unique<Firing>()).get());
   Firing& f = *spare_.back();
   spare_.pop_back();
   f.partition = this;
-  f.record = &record;
-  f.node = node;
+  f.iteration = &iteration;
+  f.node = &node;
   f.nanoseconds = 0;
-  f.outputs.resize(static_cast<std::size_t>(mine_.nodes[static_cast<std::size_t>(node)].outputs));
+  f.outputs.resize(static_cast<std::size_t>(node.outputs));
   return f;
 }
 
 void Partition::run_elsewhere(Firing& firing) {
   Ref<Run> run = firing.run;  // stays until the kernel has returned
-  KernelContext c = context(*firing.record, firing.node, firing.outputs.data());
+  KernelContext c = context(*firing.iteration, *firing.node, firing.outputs.data());
   c.set_sink(this, &firing);
   std::int64_t start = now_ns();
   try {
-    mine_.nodes[static_cast<std::size_t>(firing.node)].kernel->run(c);
+    firing.node->kernel->run(c);
   } catch (...) {
     if (c.was_deferred()) return;  // its Completion ends it
     firing.status = Status::from_current_exception();

@@ -7,13 +7,28 @@
 //                                              └─► kernel took a Completion ──────────────────┤
 //                                                       Ended message to the actor ◄──────────┘
 //
-// Threads: everything here runs in the actor's turn, but for `complete` and `Firing::run`, which
+// Frames: an execution of a loop is an *instance* of its frame, found by a slot in the record of the
+// iteration it was entered from; it owns a ring of records, one an open iteration. In every iteration
+// every node of the frame fires once, live or dead, so that draining is counted:
+//   iteration n is done   when nothing in it is unfired (nodes, child instances, tokens from other
+//                         partitions) and n-1 is done; iteration 0 also waits for all Enters.
+//   iteration n+1 opens   with the first live token of a NextIteration; while `window` iterations are
+//                         open, such tokens wait in the instance.
+//   an instance ends      when its oldest iteration is done and no later one has opened or waits: it
+//                         then sends the dead tokens of those Exits that never saw a live one.
+// A token from another partition names its iteration by the numbers of the iterations around it; one
+// that comes before its iteration is open waits in the instance.
+// Dead tokens: a node with a dead input skips its kernel and sends dead tokens; a Merge is dead when
+// all its inputs are; a NextIteration drops them. A run that has failed treats every firing as dead,
+// which ends its loops.
+//
+// Threads: everything here runs in the actor's turn, but for `complete` and `run_elsewhere`, which
 // touch only their firing and then post it.
-// Invariants: 1. a node fires once per run: when its last awaited token arrives; 2. a slot is written
-// by one token and emptied by its node's firing; 3. a run leaves the partition when every node has
-// fired, kernel or none: an error skips kernels, not firings, so draining is counted, never guessed;
-// 4. `ready` and `heavy` hold each node at most once, so their capacity is fixed; 5. after the first
-// run nothing is allocated: records and firings are kept.
+// Invariants: 1. a node fires once an iteration: when its last awaited token arrives; 2. a slot is
+// written by one token and emptied by its node's firing; 3. a run leaves the partition when
+// everything has fired, kernel or none: an error skips kernels, not firings, so draining is counted,
+// never guessed; 4. a record is given back only when no token for it can be on its way; 5. after the
+// first run nothing is allocated: records, instances and firings are kept.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +45,14 @@ namespace troupe {
 
 class Partition;
 struct Record;
+struct Instance;
+struct Iteration;
 
 /// A kernel that ends outside its partition's turn.
 struct Firing {
   Partition* partition = nullptr;
-  Record* record = nullptr;
-  std::int32_t node = 0;
+  Iteration* iteration = nullptr;
+  const PlanNode* node = nullptr;
   std::vector<Value> outputs;
   Status status;
   std::int64_t nanoseconds = 0;  // of a handed-over kernel
@@ -51,11 +68,13 @@ struct StartRun {
 struct Ended {
   Firing* firing;
 };
-/// A token over a cut edge. An empty value: the firing that made it was skipped.
+/// A token over a cut edge.
 struct Token {
   Ref<Run> run;
-  Target target;
+  std::int32_t receive;  // of the partition it goes to
+  bool is_dead;
   Value value;
+  Path path;
 };
 using PartitionMessage = std::variant<StartRun, Ended, Token>;
 
@@ -81,15 +100,58 @@ struct Landing {
   Shape shape;
 };
 
-/// One run's values and counts in one partition.
-struct Record {
-  Ref<Run> run;
+/// An iteration's values and counts.
+struct Iteration {
+  Instance* instance = nullptr;
+  std::int64_t number = 0;
+  std::uint64_t tag = 0;              // keys random draws
   std::vector<Value> values;          // by slot
-  std::vector<std::int32_t> awaited;  // by node
-  std::vector<std::int32_t> ready;    // a stack: what was just enabled is warm
-  std::vector<std::int32_t> heavy;    // ready nodes whose kernels are worth another worker
+  std::vector<std::int32_t> awaited;  // by node: tokens still awaited, and the two flags below
+  std::vector<Instance*> children;    // by child slot
   std::int32_t unfired = 0;
+
+  static constexpr std::int32_t kDead = 1 << 30;    // a dead token came
+  static constexpr std::int32_t kMerged = 1 << 29;  // a Merge has passed its value on
+  static constexpr std::int32_t kCount = kMerged - 1;
+};
+
+/// One execution of a frame. The outside of all loops is an instance with one iteration.
+struct Instance {
+  const FramePlan* frame = nullptr;
+  std::int32_t number = 0;  // of the frame
+  Record* record = nullptr;
+  Iteration* parent = nullptr;
+  std::vector<Iteration*> ring;       // iteration n at n mod size, oldest to opened - 1
+  std::int64_t oldest = 0;
+  std::int64_t opened = 0;
+  std::int32_t enters_pending = 0;
+  std::int32_t invariants_pending = 0;
+  bool has_dead_invariant = false;
+  bool is_advancing = false;          // iterations are being given back: once at a time
+  bool must_open = false;             // iteration `opened` waits for the window
+  std::vector<char> exited;           // by exit: a live token left
+  std::vector<Value> invariants;
+  std::vector<char> invariant_came;
+  struct Waiting {                    // a NextIteration's token for iteration `opened`
+    std::int32_t loop;
+    Value value;
+  };
+  std::vector<Waiting> waiting;
+  std::vector<Token> early;           // tokens for iterations that are not open yet
+};
+
+/// One run in one partition.
+struct Record {
+  struct Ready {
+    Iteration* iteration;
+    const PlanNode* node;
+  };
+  Ref<Run> run;
+  Instance* root = nullptr;
+  std::vector<Ready> ready;  // a stack: what was just enabled is warm
+  std::vector<Ready> heavy;  // ready nodes whose kernels are worth another worker
   std::int32_t outside = 0;  // firings that have not ended yet
+  bool is_active = false;
   std::vector<Landing> landings;
   std::shared_ptr<Fault> fault;  // of a stream device: what its work reports later
 };
@@ -114,21 +176,44 @@ class Partition final : public CompletionSink {
 
   void start(Ref<Run> run);
   void accept(Token& token);
-  void fire(Record& record, std::int32_t node);
-  void skip(Record& record, std::int32_t node);
-  bool run_kernel(Record& record, std::int32_t node);
-  void finish(Record& record, std::int32_t node, Value* outputs);
+  void accept_at(Instance& instance, Token& token);
+  void fire(Iteration& iteration, const PlanNode& node);
+  bool run_kernel(Iteration& iteration, const PlanNode& node);
+  void finish(Iteration& iteration, const PlanNode& node, Value* outputs);
+  void finish_dead(Iteration& iteration, const PlanNode& node);
+  void choose(Iteration& iteration, const PlanNode& node);
+  void ask_device(Iteration& iteration, const PlanNode& node, const Tensor& predicate);
+  void fired(Iteration& iteration);
+
+  void deliver(Iteration& iteration, const Target& target, Value&& value);
+  void deliver_dead(Iteration& iteration, const Target& target);
+  void deliver_all(Iteration& iteration, TargetRange targets, Value&& value);
+  void deliver_all_dead(Iteration& iteration, TargetRange targets);
+  void count_down(Iteration& iteration, std::int32_t node, std::int32_t dead);
+  void merge(Iteration& iteration, std::int32_t node, std::int32_t input, Value* value);
+  void enable(Iteration& iteration, const PlanNode& node);
+  void enter(Iteration& from, const PartitionPlan::Enter& enter, Value* value);
+  void exit(Iteration& from, const PartitionPlan::Exit& exit, Value* value);
+  void next(Iteration& from, std::int32_t loop, Value&& value);
+  void bring(Iteration& iteration, const PartitionPlan::Loop& loop, Value&& value);
+
+  Instance& instance_at(Iteration& parent, std::int32_t frame);
+  Iteration& open(Instance& instance);
+  void advance(Instance& instance);
+  void end(Instance& instance);
   void end(Record& record);
-  void deliver(Record& record, const Target& target, Value&& value);
+
   void fetch(Record& record, std::int32_t index, Value&& value);
   Tensor land(const Tensor& on_device);
-  void send(Record& record, const RemoteTarget& remote, Value&& value);
-  void count_down(Record& record, std::int32_t node);
-  void fail(Run& run, std::int32_t node, const Status& status);
-  void measure(std::int32_t node, std::int64_t nanoseconds);
-  Firing& take_firing(Record& record, std::int32_t node);
+  void send(Iteration& from, const PartitionPlan::Send& to, Value* value);
+  void fail(Run& run, const PlanNode* node, const Status& status);
+  void fail_at(Run& run, std::int32_t source, const Status& status);
+  void measure(const PlanNode& node, std::int64_t nanoseconds);
+  Firing& take_firing(Iteration& iteration, const PlanNode& node);
+  void hand_over(Iteration& iteration, const PlanNode& node);
   void dispatch_heavy(Record& record);
-  KernelContext context(Record& record, std::int32_t node, Value* outputs);
+  void take_held(Iteration& iteration, const PlanNode& node);
+  KernelContext context(Iteration& iteration, const PlanNode& node, Value* outputs);
 
   struct Cost {
     std::int64_t nanoseconds = 0;
@@ -146,6 +231,10 @@ class Partition final : public CompletionSink {
   std::vector<std::unique_ptr<Record>> records_;
   std::vector<Record*> idle_;
   std::vector<Record*> active_;
+  std::vector<std::unique_ptr<Iteration>> iterations_;
+  std::vector<std::unique_ptr<Instance>> instances_;
+  std::vector<std::vector<Iteration*>> spare_iterations_;  // by frame
+  std::vector<std::vector<Instance*>> spare_instances_;
   std::size_t next_active_ = 0;  // whose turn it is among the runs in flight
   std::vector<std::unique_ptr<Firing>> firings_;
   std::vector<Firing*> spare_;

@@ -32,7 +32,7 @@ void PartitionActor::hand_over(Firing& firing) {
                             &firing});
     return;
   }
-  auto node = static_cast<std::size_t>(firing.node);
+  auto node = static_cast<std::size_t>(firing.node->index);
   if (op_actors_.size() <= node) op_actors_.resize(node + 1);
   if (!op_actors_[node]) op_actors_[node] = lean_spawn<OpActor>(home_system());
   op_actors_[node]->send(&firing);

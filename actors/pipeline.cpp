@@ -5,15 +5,18 @@
 
 #include <fmt/format.h>
 
+#include <troupe/controlflow/lower.hpp>
+#include <troupe/ops/subgraph.hpp>
+
 namespace troupe {
 namespace {
 
 constexpr Pass kPasses[] = {
-    {"order_state", "first: it reads the program order off the ids, which later passes no longer keep", order_state, true},
-    {"fold_constants", "before simplify, which looks for constants", fold_constants},
+    {"fold_constants", "first, before simplify, which looks for constants", fold_constants},
     {"simplify", "before merge_common: fewer forms of one value", simplify},
     {"merge_common", "before fusion, which hides what nodes have in common", merge_common},
-    {"fuse_pointwise", "last: everything else looks at single ops", fuse_pointwise},
+    {"fuse_pointwise", "last of those that also run in sub-graphs: everything else looks at single ops", fuse_pointwise},
+    {"lower", "last: the others see functional nodes as nodes, and keep the program order of effects that it makes explicit", lower, true},
 };
 
 void verify(const Program& p, const char* pass) {
@@ -29,6 +32,36 @@ void verify(const Program& p, const char* pass) {
     for (std::int32_t c : n.controls) check(c >= 0 && c < id, id, "a control edge does not precede its user: control edge");
   }
   for (Edge e : p.fetches) check(e.node >= 0 && e.node < p.graph.size(), e.node, "a fetch is missing: fetch");
+}
+
+// Applies `change` to the sub-graphs of each functional node, then to those nodes' graph.
+template <class F>
+Program in_all(const Program& program, const F& change) {
+  bool has_functional = std::any_of(program.graph.nodes().begin(), program.graph.nodes().end(), [](const Node& n) { return bool(n.op->evaluate); });
+  if (!has_functional) return change(program);
+  Rewriter rewriter(program);
+  for (std::int32_t id = 0; id < program.graph.size(); ++id) {
+    Node node = rewriter.translated(id);
+    if (node.op->evaluate) {
+      std::vector<std::shared_ptr<const SubGraph>> graphs;
+      for (const auto& sub : subgraphs_of(node)) {
+        Program changed = in_all(Program{sub->graph, sub->inputs, sub->outputs}, change);
+        auto fresh = std::make_shared<SubGraph>(std::move(changed.graph));
+        fresh->inputs = std::move(changed.feeds);
+        fresh->outputs = std::move(changed.fetches);
+        graphs.push_back(std::move(fresh));
+      }
+      node.attrs.set("graphs", make_subgraphs(std::move(graphs)));
+    }
+    rewriter.replace(id, std::move(node));
+  }
+  return change(rewriter.finish());
+}
+
+Program prune_all(const Program& program, Keep keep) {
+  // Sub-graphs keep what has effects, the outermost graph only what its fetches need.
+  Program inner = in_all(program, [](const Program& p) { return prune(p.graph, p.feeds, p.fetches, Keep::effects); });
+  return prune(inner.graph, inner.feeds, inner.fetches, keep);
 }
 
 }  // namespace
@@ -47,17 +80,18 @@ Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::
   for (const Pass& pass : kPasses) {
     bool skipped = !all_passes || std::find(skip.begin(), skip.end(), pass.name) != skip.end();
     if (skipped && !pass.is_required) continue;
+    if (pass.is_required) {  // what folding and merging left without users goes
+      start = Clock::now();
+      std::int32_t before = program.graph.size();
+      program = prune_all(program, Keep::fetches);
+      report("prune", before, program.graph.size(), start);
+    }
     start = Clock::now();
     std::int32_t before = program.graph.size();
-    program = pass.run(program);
+    program = pass.is_required ? pass.run(program) : in_all(program, pass.run);
     verify(program, pass.name);
     report(pass.name, before, program.graph.size(), start);
   }
-  // What folding and merging left without users goes.
-  start = Clock::now();
-  std::int32_t before = program.graph.size();
-  program = prune(program.graph, program.feeds, program.fetches);
-  report("prune", before, program.graph.size(), start);
   return program;
 }
 

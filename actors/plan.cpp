@@ -1,36 +1,164 @@
 #include <troupe/actors/plan.hpp>
 
+#include <algorithm>
 #include <map>
+#include <optional>
 
 #include <fmt/format.h>
+
+#include <troupe/actors/placement.hpp>
+#include <troupe/ops/fire.hpp>
+#include <troupe/ops/state.hpp>
+#include <troupe/ops/transfer.hpp>
 
 namespace troupe {
 namespace {
 
-// The device of each node by name: its own constraint, else its state's, else the default.
-std::vector<std::string> place(const Program& p, const std::string& default_device) {
-  std::vector<std::string> device(static_cast<std::size_t>(p.graph.size()));
-  for (std::int32_t id = 0; id < p.graph.size(); ++id) {
-    const Node& n = p.graph.node(id);
-    std::string of_state = n.state >= 0 ? p.graph.states()[static_cast<std::size_t>(n.state)].device : std::string();
-    if (!of_state.empty() && !n.device.empty() && n.device != of_state)
-      throw Error(Code::invalid_argument, fmt::format("{} is constrained to {}, but its state lives on {}", p.graph.describe(id),
-                                                      n.device, of_state));
-    device[static_cast<std::size_t>(id)] = !of_state.empty() ? of_state : !n.device.empty() ? n.device : default_device;
+std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+/// A loop of the program.
+struct Frame {
+  std::string name;
+  std::uint64_t key = 0;
+  std::int32_t parent = -1;
+  std::int32_t depth = 0;
+  std::int32_t window = 1;
+  std::int32_t leader = -1;  // the partition of its LoopCond
+};
+
+// What a node is to the planner.
+enum class Role : std::uint8_t { kernel, identity, switch_, merge, trigger, enter, exit, next, loop_merge, alias, constant, feed };
+
+// Gives every node its role and its frame.
+class Frames {
+ public:
+  Frames(const Graph& g, const std::map<std::int32_t, std::int32_t>& fed, const std::vector<std::int32_t>& partition)
+      : g_(g), partition_(partition), role_(at(g.size()), Role::kernel), frame_(at(g.size()), kNone), frames_{{}} {
+    for (std::int32_t id = 0; id < g.size(); ++id)
+      if (g.node(id).op->name == "NextIteration") is_closed_[g.node(id).inputs[1].node] = id;
+    for (std::int32_t id = 0; id < g.size(); ++id) {
+      role_[at(id)] = fed.contains(id) ? Role::feed : role_of(id);
+      frame_[at(id)] = find_frame(id);
+    }
+    for (std::int32_t id = 0; id < g.size(); ++id)
+      if (g.node(id).op->name == "LoopCond") {
+        Frame& f = frames_[at(frame_[at(id)] < 0 ? 0 : frame_[at(id)])];
+        if (f.leader < 0) f.leader = partition[at(id)];
+      }
+    for (const auto& [merge, next] : is_closed_) check_loop(merge, next);
   }
-  return device;
-}
+
+  Role role(std::int32_t id) const { return role_[at(id)]; }
+  std::int32_t frame(std::int32_t id) const { return std::max(0, frame_[at(id)]); }
+  const std::vector<Frame>& all() const { return frames_; }
+  /// The edge that `e` merely repeats.
+  Edge resolve(Edge e) const {
+    while (role_[at(e.node)] == Role::alias) e = g_.node(e.node).inputs[0];
+    return e;
+  }
+  /// Known to its users without a token.
+  bool is_constant(Edge e) const { return role_[at(resolve(e).node)] == Role::constant; }
+
+ private:
+  static constexpr std::int32_t kNone = -1;  // of what has no tokens: constants
+
+  Role role_of(std::int32_t id) const {
+    const Node& n = g_.node(id);
+    const std::string& op = n.op->name;
+    if (op == "Constant") return n.controls.empty() ? Role::constant : Role::kernel;
+    if (op == "Switch") return Role::switch_;
+    if (op == "Merge") return is_closed_.contains(id) ? Role::loop_merge : Role::merge;
+    if (op == "Enter") return Role::enter;
+    if (op == "Exit") return Role::exit;
+    if (op == "NextIteration") return Role::next;
+    if (op == "ControlTrigger") return Role::trigger;
+    if (op == "LoopCond" || op == "Identity") {
+      bool is_here = partition_[at(n.inputs[0].node)] == partition_[at(id)] || role_[at(n.inputs[0].node)] == Role::constant;
+      return n.controls.empty() && is_here ? Role::alias : Role::identity;
+    }
+    return Role::kernel;
+  }
+
+  // The frame of a node's tokens, from those of its inputs.
+  std::int32_t find_frame(std::int32_t id) {
+    const Node& n = g_.node(id);
+    std::int32_t inputs = kNone, decided_by = -1;
+    auto join = [&](std::int32_t from) {
+      std::int32_t f = frame_[at(from)];
+      if (f == kNone) return;
+      if (inputs == kNone) inputs = f, decided_by = from;
+      else if (inputs != f)
+        throw Error(Code::invalid_argument,
+                    fmt::format("{}: its inputs come from different frames: {} is {}, and {} is {}; take values in with Enter and out with Exit",
+                                g_.describe(id), g_.describe(decided_by), place(inputs), g_.describe(from), place(f)));
+    };
+    std::size_t count = n.op->name == "NextIteration" ? 1 : n.inputs.size();
+    for (std::size_t i = 0; i < count; ++i) join(n.inputs[i].node);
+    for (std::int32_t c : n.controls) join(c);
+    switch (role_[at(id)]) {
+      case Role::constant: return kNone;
+      case Role::alias: return inputs;
+      case Role::enter: return entered(n, inputs, id);
+      case Role::exit:
+        if (inputs <= 0) throw Error(Code::invalid_argument, fmt::format("{}: its input is in no frame that it could leave", g_.describe(id)));
+        return frames_[at(inputs)].parent;
+      default: return std::max(0, inputs);
+    }
+  }
+
+  std::int32_t entered(const Node& n, std::int32_t parent, std::int32_t id) {
+    const auto& name = n.attrs.get<std::string>("frame");
+    for (std::size_t f = 1; f < frames_.size(); ++f)
+      if (frames_[f].name == name && (parent == kNone || frames_[f].parent == parent)) return static_cast<std::int32_t>(f);
+    Frame f;
+    f.name = name;
+    f.parent = std::max(0, parent);
+    f.depth = frames_[at(f.parent)].depth + 1;
+    f.window = static_cast<std::int32_t>(n.attrs.get<std::int64_t>("parallel_iterations"));
+    f.key = static_cast<std::uint64_t>(n.attrs.get<std::int64_t>("key"));
+    if (f.key == 0) f.key = g_.node(id).origin;
+    frames_.push_back(std::move(f));
+    return static_cast<std::int32_t>(frames_.size()) - 1;
+  }
+
+  std::string place(std::int32_t frame) const { return frame == 0 ? "outside of loops" : fmt::format("in loop '{}'", frames_[at(frame)].name); }
+
+  void check_loop(std::int32_t merge, std::int32_t next) const {
+    const Node& m = g_.node(merge);
+    for (Edge e : m.inputs)
+      if (role_[at(e.node)] != Role::enter)
+        throw Error(Code::invalid_argument, fmt::format("{}: a Merge at which {} closes a loop takes Enters only, not {}", g_.describe(merge),
+                                                        g_.describe(next), g_.describe(e.node)));
+    if (frame(merge) != frame(next))
+      throw Error(Code::invalid_argument, fmt::format("{} is {} and closes a loop at {}, which is {}", g_.describe(next), place(frame(next)),
+                                                      g_.describe(merge), place(frame(merge))));
+    if (role_[at(resolve(g_.node(next).inputs[0]).node)] == Role::loop_merge)
+      throw Error(Code::invalid_argument, fmt::format("{}: the loop has no Switch, so it never ends", g_.describe(next)));
+  }
+
+  const Graph& g_;
+  const std::vector<std::int32_t>& partition_;
+  std::vector<Role> role_;
+  std::vector<std::int32_t> frame_;
+  std::vector<Frame> frames_;
+  std::map<std::int32_t, std::int32_t> is_closed_;  // a loop's Merge: one of its NextIterations
+};
 
 class Planner {
  public:
-  Planner(Program program, DeviceFinder& devices, const std::string& default_device, StateStore& states)
-      : states_(states) {
-    plan_.program = std::move(program);
+  Planner(Program program, DeviceFinder& devices, const std::string& default_device, StateStore& states) : states_(states) {
+    Placed placed = place(std::move(program), default_device);
+    plan_.program = std::move(placed.program);
+    const std::vector<std::string>& names = placed.device;
     const Graph& g = plan_.program.graph;
-    std::vector<std::string> names = place(plan_.program, default_device);
+    for (Edge e : plan_.program.feeds) {
+      fed_.emplace(e.node, static_cast<std::int32_t>(plan_.feeds.size()));
+      plan_.feeds.push_back(g.spec(e));
+      plan_.feed_names.push_back(g.name_of(e.node));
+    }
+    plan_.fetches = static_cast<std::int32_t>(plan_.program.fetches.size());
     std::map<std::string, std::int32_t> index;
     partition_.resize(names.size());
-    local_.resize(names.size(), -1);
     for (std::size_t id = 0; id < names.size(); ++id) {
       auto [it, is_new] = index.emplace(names[id], static_cast<std::int32_t>(plan_.partitions.size()));
       if (is_new) {
@@ -43,149 +171,449 @@ class Planner {
       plan_.partitions.emplace_back();
       plan_.partitions.back().device = &devices.find(default_device);
     }
-    for (Edge e : plan_.program.feeds) {
-      fed_.emplace(e.node, static_cast<std::int32_t>(plan_.feeds.size()));
-      plan_.feeds.push_back(g.spec(e));
-      plan_.feed_names.push_back(g.name_of(e.node));
-    }
-    plan_.fetches = static_cast<std::int32_t>(plan_.program.fetches.size());
+    frames_.emplace(g, fed_, partition_);
   }
 
   Plan make() {
     const Graph& g = plan_.program.graph;
-    for (std::int32_t id = 0; id < g.size(); ++id)
-      if (!fed_.contains(id)) add_node(id);
-    collect_targets();
-    for (std::int32_t id = 0; id < g.size(); ++id)
-      if (auto it = fed_.find(id); it != fed_.end()) add_feed(id, it->second);
-      else add_targets(id);
-    for (PartitionPlan& p : plan_.partitions) {
-      for (std::size_t n = 0; n < p.nodes.size(); ++n) {
-        p.awaited.push_back(p.nodes[n].awaited);
-        if (p.nodes[n].awaited == 0) p.roots.push_back(static_cast<std::int32_t>(n));
-      }
-    }
+    const auto frames = static_cast<std::int32_t>(frames_->all().size());
+    local_.resize(at(g.size()), -1);
+    held_.resize(at(g.size()));
+    constants_.resize(plan_.partitions.size());
+    parts_.assign(plan_.partitions.size(), std::vector<std::int32_t>(at(frames), -1));
+    for (std::size_t q = 0; q < parts_.size(); ++q) part(static_cast<std::int32_t>(q), 0);
+    find_materialized();
+    for (std::int32_t id = 0; id < g.size(); ++id) add(id);
+    collect_users();
+    for (std::int32_t id = 0; id < g.size(); ++id) add_targets(id);
+    add_predicates();
+    for (PartitionPlan& p : plan_.partitions)
+      for (std::size_t f = 0; f < p.frames.size(); ++f) finish(p, static_cast<std::int32_t>(f));
     return std::move(plan_);
   }
 
  private:
-  void add_node(std::int32_t id) {
-    const Graph& g = plan_.program.graph;
-    const Node& n = g.node(id);
-    PartitionPlan& p = plan_.partitions[static_cast<std::size_t>(partition_[static_cast<std::size_t>(id)])];
+  const Graph& graph() const { return plan_.program.graph; }
+  PartitionPlan& partition(std::int32_t q) { return plan_.partitions[at(q)]; }
+  FramePlan& frame_of(std::int32_t id) { return partition(partition_[at(id)]).frames[at(part(partition_[at(id)], frames_->frame(id)))]; }
+
+  /// The part of a frame that is in a partition; with it come parts of the frames around it.
+  std::int32_t part(std::int32_t q, std::int32_t frame) {
+    std::int32_t& known = parts_[at(q)][at(frame)];
+    if (known >= 0) return known;
+    const Frame& f = frames_->all()[at(frame)];
+    std::int32_t parent = frame == 0 ? -1 : part(q, f.parent);
+    PartitionPlan& p = partition(q);
+    FramePlan made;
+    made.name = f.name;
+    made.key = f.key;
+    made.parent = parent;
+    made.depth = f.depth;
+    made.window = f.window;
+    if (parent >= 0) made.child_slot = p.frames[at(parent)].children++;
+    known = static_cast<std::int32_t>(p.frames.size());
+    p.frames.push_back(std::move(made));
+    return known;
+  }
+
+  // A constant whose token somebody needs as such (a fetch, a Merge, an Enter) is a node after all.
+  void find_materialized() {
+    is_materialized_.resize(at(graph().size()), 0);
+    auto mark = [&](Edge e) {
+      if (frames_->is_constant(e)) is_materialized_[at(frames_->resolve(e).node)] = 1;
+    };
+    for (Edge e : plan_.program.fetches) mark(e);
+    for (std::int32_t id = 0; id < graph().size(); ++id) {
+      Role r = frames_->role(id);
+      bool needs_tokens = r == Role::merge || r == Role::enter || r == Role::exit || r == Role::next || r == Role::loop_merge;
+      if (!needs_tokens) continue;
+      for (Edge e : graph().node(id).inputs) {
+        if (frames_->is_constant(e) && r != Role::enter && frames_->frame(id) != 0)
+          throw Error(Code::invalid_argument, fmt::format("{}: its input {} is no value of its loop; take it in with Enter", graph().describe(id),
+                                                          graph().describe(e.node)));
+        mark(e);
+      }
+    }
+  }
+
+  bool fires(std::int32_t id) const {
+    switch (frames_->role(id)) {
+      case Role::kernel:
+      case Role::identity:
+      case Role::switch_:
+      case Role::merge:
+      case Role::trigger: return true;
+      case Role::constant: return is_materialized_[at(id)];
+      default: return false;
+    }
+  }
+
+  void add(std::int32_t id) {
+    const Node& n = graph().node(id);
+    std::int32_t q = partition_[at(id)];
+    PartitionPlan& p = partition(q);
+    switch (frames_->role(id)) {
+      case Role::feed:
+      case Role::alias: return;
+      case Role::enter: {
+        part(q, frames_->frame(id));  // may make frames: no reference before it
+        FramePlan& f = frame_of(id);
+        ++f.enters;
+        local_[at(id)] = static_cast<std::int32_t>(p.enters.size());
+        p.enters.push_back({part(q, frames_->frame(id)), n.attrs.get<bool>("constant") ? f.invariants++ : -1, {}, {}});
+        return;
+      }
+      case Role::exit: {
+        std::int32_t inside = part(q, frames_->frame(n.inputs[0].node));
+        FramePlan& f = p.frames[at(inside)];
+        local_[at(id)] = static_cast<std::int32_t>(p.exits.size());
+        p.exits.push_back({{}, static_cast<std::int32_t>(f.exits.size())});
+        f.exits.push_back(local_[at(id)]);
+        return;
+      }
+      case Role::next:
+        part(q, frames_->frame(id));
+        local_[at(id)] = static_cast<std::int32_t>(p.loops.size());
+        p.loops.push_back({});
+        return;
+      case Role::loop_merge: part(q, frames_->frame(id)); return;
+      default: break;
+    }
+    if (!fires(id)) return;
+    part(q, frames_->frame(id));
+    FramePlan& f = frame_of(id);
     PlanNode node;
     node.source = id;
     node.inputs = static_cast<std::int32_t>(n.inputs.size());
     node.outputs = static_cast<std::int32_t>(n.outputs.size());
-    node.first_input = p.slots;
-    node.awaited = node.inputs;
-    for (std::int32_t c : n.controls)
-      if (!fed_.contains(c)) ++node.awaited;
-    p.slots += node.inputs;
+    node.first_input = f.slots;
+    node.index = p.nodes++;
+    f.slots += node.inputs;
     p.max_outputs = std::max(p.max_outputs, node.outputs);
-    p.kernels.push_back(make_kernel_of(id, *p.device));
-    node.kernel = p.kernels.back().get();
-    local_[static_cast<std::size_t>(id)] = static_cast<std::int32_t>(p.nodes.size());
-    p.nodes.push_back(node);
+    switch (frames_->role(id)) {
+      case Role::identity: node.kind = PlanNode::Kind::identity; break;
+      case Role::switch_: node.kind = PlanNode::Kind::switch_; break;
+      case Role::merge: node.kind = PlanNode::Kind::merge; break;
+      case Role::trigger: node.kind = PlanNode::Kind::trigger; break;
+      default:
+        p.kernels.push_back(make_kernel_of(id, *p.device));
+        node.kernel = p.kernels.back().get();
+    }
+    if (node.kind == PlanNode::Kind::merge && !n.controls.empty())
+      throw Error(Code::invalid_argument, fmt::format("{}: a Merge cannot have control inputs; give them to an Identity after it", graph().describe(id)));
+    for (std::int32_t i = 0; i < node.inputs; ++i)
+      if (frames_->is_constant(n.inputs[at(i)]) && node.kind != PlanNode::Kind::merge)
+        held_[at(id)].push_back({node.first_input + i, constant(q, frames_->resolve(n.inputs[at(i)]).node), -1});
+    local_[at(id)] = static_cast<std::int32_t>(f.nodes.size());
+    f.nodes.push_back(node);
+  }
+
+  std::int32_t constant(std::int32_t q, std::int32_t id) {
+    auto [it, is_new] = constants_[at(q)].emplace(id, static_cast<std::int32_t>(partition(q).constants.size()));
+    if (is_new) {
+      Tensor value = graph().node(id).attrs.get<Tensor>("value");
+      Device& device = *partition(q).device;
+      if (!device.is_synchronous()) {
+        auto stream = device.compute_stream();
+        bring_to_device(value, device, *stream);
+        stream->synchronize();
+      }
+      partition(q).constants.push_back(std::move(value));
+    }
+    return it->second;
   }
 
   std::unique_ptr<Kernel> make_kernel_of(std::int32_t id, Device& device) {
-    const Graph& g = plan_.program.graph;
+    const Graph& g = graph();
     const Node& n = g.node(id);
-    in_types_.clear(), in_shapes_.clear(), out_types_.clear(), out_shapes_.clear();
-    for (Edge e : n.inputs) {
-      in_types_.push_back(g.spec(e).dtype);
-      in_shapes_.push_back(g.spec(e).shape);
-    }
-    for (const ValueSpec& s : n.outputs) {
-      out_types_.push_back(s.dtype);
-      out_shapes_.push_back(s.shape);
-    }
     try {
-      Ref<State> state = n.state >= 0 ? states_.get(g.states()[static_cast<std::size_t>(n.state)]) : Ref<State>();
-      return make_node_kernel(*n.op, KernelSetup{n.op->name, n.attrs, in_types_, in_shapes_, out_types_, out_shapes_, device, n.origin, state});
+      Ref<State> state = n.state >= 0 ? states_.get(g.states()[at(n.state)]) : Ref<State>();
+      NodeTypes types(g, n);
+      return make_node_kernel(*n.op, types.setup(n, device, std::move(state)));
     } catch (const Error& e) {
       throw Error(e.code(), fmt::format("{}: {}", g.describe(id), e.what()));
     }
   }
 
-  // Who uses which output: per output, in order of consumers.
-  void collect_targets() {
-    const Graph& g = plan_.program.graph;
-    users_.resize(static_cast<std::size_t>(g.size()));
-    for (std::int32_t id = 0; id < g.size(); ++id) {
-      if (fed_.contains(id)) continue;
-      const Node& n = g.node(id);
-      const PlanNode& mine = node_of(id);
+  // ---- targets
+
+  struct User {
+    std::int32_t output;    // -1: waits for the node, whatever its outputs
+    std::int32_t consumer;  // a node; -1: a fetch
+    std::int32_t slot;      // of the consumer's input, or the fetch; kControl
+  };
+
+  // Who uses which output of what makes tokens, in order of consumers.
+  void collect_users() {
+    users_.resize(at(graph().size()));
+    auto use = [&](Edge e, User u) {
+      e = frames_->resolve(e);
+      u.output = e.output;
+      users_[at(e.node)].push_back(u);
+    };
+    for (std::int32_t id = 0; id < graph().size(); ++id) {
+      const Node& n = graph().node(id);
+      Role r = frames_->role(id);
+      if (r == Role::feed || r == Role::alias || r == Role::constant) continue;
+      if (r == Role::loop_merge) continue;  // its Enters and NextIterations look its users up
       for (std::size_t i = 0; i < n.inputs.size(); ++i) {
-        Edge e = n.inputs[i];
-        users_[static_cast<std::size_t>(e.node)].push_back({e.output, id, mine.first_input + static_cast<std::int32_t>(i)});
+        if (r == Role::next && i == 1) continue;
+        bool needs_token = r == Role::enter || r == Role::exit || r == Role::next || r == Role::merge;
+        if (frames_->is_constant(n.inputs[i]) && !needs_token) continue;
+        use(n.inputs[i], {0, id, static_cast<std::int32_t>(i)});
       }
-      for (std::int32_t c : n.controls)
-        if (!fed_.contains(c)) users_[static_cast<std::size_t>(c)].push_back({-1, id, Target::kControl});
+      for (std::int32_t c : n.controls) {
+        Role rc = frames_->role(c);
+        if (rc == Role::constant || rc == Role::feed || rc == Role::next) continue;
+        if (rc == Role::alias) {
+          // Of an Identity that only repeats: its source's token, for it has none of its own.
+          Edge e = frames_->resolve({c, 0});
+          if (frames_->role(e.node) != Role::constant && frames_->role(e.node) != Role::feed) users_[at(e.node)].push_back({e.output, id, Target::kControl});
+          continue;
+        }
+        bool has_one_token = rc == Role::enter || rc == Role::exit || rc == Role::loop_merge;
+        users_[at(c)].push_back({has_one_token ? 0 : -1, id, Target::kControl});
+      }
     }
-    for (std::size_t f = 0; f < plan_.program.fetches.size(); ++f) {
-      Edge e = plan_.program.fetches[f];
-      users_[static_cast<std::size_t>(e.node)].push_back({e.output, -1, static_cast<std::int32_t>(f)});
+    for (std::size_t f = 0; f < plan_.program.fetches.size(); ++f)
+      use(plan_.program.fetches[f], {0, -1, static_cast<std::int32_t>(f)});
+  }
+
+  // The users of an edge in the given partition become targets there.
+  TargetRange local_targets(std::int32_t from, std::int32_t output, std::int32_t q) {
+    PartitionPlan& p = partition(q);
+    std::vector<Target> mine;
+    for (const User& u : users_[at(from)])
+      if (u.output == output && (u.consumer < 0 ? home_of_fetch(from) : partition_[at(u.consumer)]) == q) append_target(mine, u, from, q);
+    TargetRange range{static_cast<std::int32_t>(p.targets.size()), 0};
+    p.targets.insert(p.targets.end(), mine.begin(), mine.end());
+    range.last = static_cast<std::int32_t>(p.targets.size());
+    return range;
+  }
+
+  std::int32_t home_of_fetch(std::int32_t from) const { return frames_->role(from) == Role::feed ? 0 : partition_[at(from)]; }
+
+  void append_target(std::vector<Target>& out, const User& u, std::int32_t from, std::int32_t q) {
+    if (u.consumer < 0) {
+      if (frames_->frame(from) != 0)
+        throw Error(Code::invalid_argument, fmt::format("{} is inside loop '{}': only what leaves it through an Exit can be fetched",
+                                                        graph().describe(from), frames_->all()[at(frames_->frame(from))].name));
+      out.push_back({Target::kFetch, u.slot});
+      return;
+    }
+    std::int32_t local = local_[at(u.consumer)];
+    switch (frames_->role(u.consumer)) {
+      case Role::enter: out.push_back({Target::kEnter, local}); return;
+      case Role::exit: out.push_back({Target::kExit, local}); return;
+      case Role::next: out.push_back({Target::kNext, local}); return;
+      default: break;
+    }
+    FramePlan& f = frame_of(u.consumer);
+    PlanNode& n = f.nodes[at(local)];
+    ++n.awaited;
+    if (u.slot == Target::kControl) out.push_back({local, Target::kControl});
+    else if (n.kind == PlanNode::Kind::merge) out.push_back({local, Target::kMerge - u.slot});
+    else out.push_back({local, n.first_input + u.slot});
+    // A constant Enter's value is held by the instance: only its arrival is counted.
+    if (frames_->role(from) == Role::enter && graph().node(from).attrs.get<bool>("constant") && u.slot != Target::kControl &&
+        n.kind != PlanNode::Kind::merge) {
+      out.back().slot = Target::kControl;
+      held_[at(u.consumer)].push_back({n.first_input + u.slot, -1, partition(q).enters[at(local_[at(from)])].invariant});
     }
   }
 
-  // The target as seen from partition `from`.
-  Target target_for(std::int32_t from, std::int32_t consumer, std::int32_t slot) {
-    if (consumer < 0) return {Target::kFetch, slot};
-    std::int32_t to = partition_[static_cast<std::size_t>(consumer)];
-    Target local{local_[static_cast<std::size_t>(consumer)], slot};
-    if (to == from) return local;
-    auto& sends = plan_.partitions[static_cast<std::size_t>(from)].sends;
-    sends.push_back({to, local});
-    return {Target::kRemote, static_cast<std::int32_t>(sends.size()) - 1};
+  /// The users of an edge as targets of its producer's partition, those elsewhere behind a send.
+  TargetRange targets_of(std::int32_t from, std::int32_t output) {
+    std::int32_t q = partition_[at(from)];
+    std::map<std::int32_t, std::int32_t> others;  // partition: receive
+    for (const User& u : users_[at(from)])
+      if (u.output == output && u.consumer >= 0 && partition_[at(u.consumer)] != q) others[partition_[at(u.consumer)]] = -1;
+    for (auto& [to, receive] : others) receive = add_receive(to, from, local_targets(from, output, to));
+    TargetRange range = local_targets(from, output, q);
+    for (auto [to, receive] : others) append_send(range, q, to, receive);
+    return range;
+  }
+
+  std::int32_t add_receive(std::int32_t to, std::int32_t from, TargetRange targets) {
+    PartitionPlan& p = partition(to);
+    std::int32_t frame = part(to, frames_->frame(from));
+    if (p.frames[at(frame)].depth > Path::kMaxDepth)
+      throw Error(Code::unimplemented, fmt::format("{}: its value goes to another device from inside {} loops; {} are supported",
+                                                   graph().describe(from), p.frames[at(frame)].depth, Path::kMaxDepth));
+    p.receives.push_back({frame, targets, from});
+    ++p.frames[at(frame)].receives;
+    return static_cast<std::int32_t>(p.receives.size()) - 1;
+  }
+
+  void append_send(TargetRange& range, std::int32_t q, std::int32_t to, std::int32_t receive) {
+    PartitionPlan& p = partition(q);
+    if (range.last != static_cast<std::int32_t>(p.targets.size())) {  // ranges grow at the end only
+      std::vector<Target> copy(p.targets.begin() + range.first, p.targets.begin() + range.last);
+      range.first = static_cast<std::int32_t>(p.targets.size());
+      p.targets.insert(p.targets.end(), copy.begin(), copy.end());
+    }
+    p.sends.push_back({to, receive});
+    p.targets.push_back({Target::kRemote, static_cast<std::int32_t>(p.sends.size()) - 1});
+    range.last = static_cast<std::int32_t>(p.targets.size());
   }
 
   void add_targets(std::int32_t id) {
-    std::int32_t at = partition_[static_cast<std::size_t>(id)];
-    PartitionPlan& p = plan_.partitions[static_cast<std::size_t>(at)];
-    PlanNode& node = p.nodes[static_cast<std::size_t>(local_[static_cast<std::size_t>(id)])];
-    node.first_output = static_cast<std::int32_t>(p.output_targets.size());
-    for (std::int32_t o = 0; o <= node.outputs; ++o) {  // the last round: control edges
-      p.output_targets.push_back(static_cast<std::int32_t>(p.targets.size()));
-      for (const User& u : users_[static_cast<std::size_t>(id)])
-        if (u.output == (o < node.outputs ? o : -1)) p.targets.push_back(target_for(at, u.consumer, u.slot));
-    }
-    p.output_targets.push_back(static_cast<std::int32_t>(p.targets.size()));
-  }
-
-  // A feed is delivered by each partition that uses it; a fed fetch by the first.
-  void add_feed(std::int32_t id, std::int32_t index) {
-    for (std::size_t q = 0; q < plan_.partitions.size(); ++q) {
-      PartitionPlan::Feed feed{index, {}};
-      for (const User& u : users_[static_cast<std::size_t>(id)]) {
-        if (u.consumer < 0) {
-          if (q == 0) feed.targets.push_back({Target::kFetch, u.slot});
-        } else if (partition_[static_cast<std::size_t>(u.consumer)] == static_cast<std::int32_t>(q)) {
-          feed.targets.push_back({local_[static_cast<std::size_t>(u.consumer)], u.slot});
+    std::int32_t q = partition_[at(id)];
+    const Node& n = graph().node(id);
+    switch (frames_->role(id)) {
+      case Role::feed:
+        // A feed is delivered by each partition that uses it; a fed fetch by the first.
+        for (std::size_t k = 0; k < plan_.partitions.size(); ++k) {
+          TargetRange range = local_targets(id, 0, static_cast<std::int32_t>(k));
+          if (range.first != range.last) plan_.partitions[k].feeds.push_back({fed_.at(id), range});
         }
+        return;
+      case Role::enter: {
+        auto [value, chosen] = merge_targets(id, true);
+        PartitionPlan::Enter& e = partition(q).enters[at(local_[at(id)])];
+        e.targets = value, e.index_targets = chosen;
+        return;
       }
-      if (!feed.targets.empty()) plan_.partitions[q].feeds.push_back(std::move(feed));
+      case Role::next: {
+        auto [value, chosen] = merge_targets(n.inputs[1].node, false);
+        PartitionPlan::Loop& l = partition(q).loops[at(local_[at(id)])];
+        l.targets = value, l.index_targets = chosen;
+        return;
+      }
+      case Role::exit: {
+        TargetRange range = targets_of(id, 0);
+        partition(q).exits[at(local_[at(id)])].targets = range;
+        return;
+      }
+      default: break;
+    }
+    if (!fires(id)) return;
+    std::vector<TargetRange> ranges;
+    for (std::int32_t o = 0; o < static_cast<std::int32_t>(n.outputs.size()); ++o) ranges.push_back(targets_of(id, o));
+    ranges.push_back(targets_of(id, -1));
+    PartitionPlan& p = partition(q);
+    PlanNode& node = frame_of(id).nodes[at(local_[at(id)])];
+    node.first_output = static_cast<std::int32_t>(p.output_targets.size());
+    for (TargetRange r : ranges) {
+      p.output_targets.push_back(r.first);
+      p.output_targets.push_back(r.last);
     }
   }
 
-  const PlanNode& node_of(std::int32_t id) const {
-    return plan_.partitions[static_cast<std::size_t>(partition_[static_cast<std::size_t>(id)])].nodes[static_cast<std::size_t>(
-        local_[static_cast<std::size_t>(id)])];
+  // Whoever uses the Merge of a loop gets what its Enters and NextIterations bring. An Enter may also
+  // be used without a Merge. The targets of a Merge are made once: they count what is awaited.
+  std::pair<TargetRange, TargetRange> merge_targets(std::int32_t id, bool is_enter) {
+    std::int32_t merge = id;
+    if (is_enter) {
+      merge = -1;
+      for (const auto& u : graph_merges()) if (u.first == id) merge = u.second;
+      if (merge < 0) return {targets_of(id, 0), {}};
+    }
+    auto it = merges_.find(merge);
+    if (it == merges_.end()) it = merges_.emplace(merge, std::pair{targets_of(merge, 0), targets_of(merge, 1)}).first;
+    return it->second;
   }
 
-  struct User {
-    std::int32_t output;  // -1: control
-    std::int32_t consumer;  // -1: fetch
-    std::int32_t slot;
-  };
+  const std::map<std::int32_t, std::int32_t>& graph_merges() {
+    if (!enter_merge_) {
+      enter_merge_.emplace();
+      for (std::int32_t id = 0; id < graph().size(); ++id)
+        if (frames_->role(id) == Role::loop_merge)
+          for (Edge e : graph().node(id).inputs) (*enter_merge_)[e.node] = id;
+    }
+    return *enter_merge_;
+  }
+
+  // A partition that has part of a loop, but not its LoopCond, is told the predicate of every iteration.
+  void add_predicates() {
+    for (std::size_t frame = 1; frame < frames_->all().size(); ++frame) {
+      const Frame& f = frames_->all()[frame];
+      std::vector<std::int32_t> with;
+      for (std::size_t q = 0; q < parts_.size(); ++q)
+        if (parts_[q][frame] >= 0) with.push_back(static_cast<std::int32_t>(q));
+      if (with.size() < 2) continue;
+      if (f.leader < 0)
+        throw Error(Code::invalid_argument, fmt::format("loop '{}' spans several devices and has no LoopCond to tell them when it ends", f.name));
+      for (std::int32_t q : with) {
+        if (q == f.leader) continue;
+        FramePlan& part = partition(q).frames[at(parts_[at(q)][frame])];
+        part.follows = true;
+      }
+    }
+    for (std::int32_t id = 0; id < graph().size(); ++id) {
+      if (graph().node(id).op->name != "LoopCond") continue;
+      std::int32_t frame = frames_->frame(id);
+      Edge predicate = frames_->role(id) == Role::alias ? frames_->resolve({id, 0}) : Edge{id, 0};
+      for (std::size_t q = 0; q < parts_.size(); ++q) {
+        std::int32_t part = parts_[q][at(frame)];
+        if (part < 0 || !plan_.partitions[q].frames[at(part)].follows) continue;
+        add_predicate(predicate, static_cast<std::int32_t>(q));
+      }
+    }
+  }
+
+  void add_predicate(Edge predicate, std::int32_t to) {
+    PartitionPlan& p = partition(to);
+    TargetRange range{static_cast<std::int32_t>(p.targets.size()), static_cast<std::int32_t>(p.targets.size()) + 1};
+    p.targets.push_back({Target::kPredicate, 0});
+    std::int32_t receive = add_receive(to, predicate.node, range);
+    std::int32_t q = partition_[at(predicate.node)];
+    if (frames_->role(predicate.node) == Role::loop_merge) {
+      auto& [value, chosen] = merges_.at(predicate.node);
+      append_send(value, q, to, receive);
+      for (std::int32_t id = 0; id < graph().size(); ++id) {  // those who bring it hold copies of the range
+        if (frames_->role(id) == Role::next && graph().node(id).inputs[1].node == predicate.node) partition(q).loops[at(local_[at(id)])].targets = value;
+        if (frames_->role(id) == Role::enter && graph_merges().contains(id) && graph_merges().at(id) == predicate.node)
+          partition(q).enters[at(local_[at(id)])].targets = value;
+      }
+      return;
+    }
+    PartitionPlan& from = partition(q);
+    PlanNode& n = frame_of(predicate.node).nodes[at(local_[at(predicate.node)])];
+    auto& first = from.output_targets[at(n.first_output + 2 * predicate.output)];
+    auto& last = from.output_targets[at(n.first_output + 2 * predicate.output + 1)];
+    TargetRange sent{first, last};
+    append_send(sent, q, to, receive);
+    first = sent.first, last = sent.last;
+  }
+
+  // Everything is counted: what records start from.
+  void finish(PartitionPlan& p, std::int32_t number) {
+    FramePlan& f = p.frames[at(number)];
+    f.invariant_targets.resize(at(f.invariants));
+    for (const PartitionPlan::Enter& e : p.enters)
+      if (e.frame == number && e.invariant >= 0) f.invariant_targets[at(e.invariant)] = e.targets;
+    for (PlanNode& n : f.nodes) {
+      const std::vector<Held>& held = held_[at(n.source)];
+      n.first_held = static_cast<std::int32_t>(p.held.size());
+      n.held = static_cast<std::int32_t>(held.size());
+      p.held.insert(p.held.end(), held.begin(), held.end());
+      f.awaited.push_back(n.awaited);
+    }
+    f.steady = f.awaited;
+    for (TargetRange r : f.invariant_targets)
+      for (std::int32_t t = r.first; t < r.last; ++t)
+        if (p.targets[at(t)].node >= 0 && p.targets[at(t)].slot == Target::kControl) --f.steady[at(p.targets[at(t)].node)];
+    for (std::size_t n = 0; n < f.nodes.size(); ++n) {
+      if (f.awaited[n] == 0 && number > 0)
+        throw Error(Code::invalid_argument, fmt::format("{} is in loop '{}' and waits for nothing of it", graph().describe(f.nodes[n].source), f.name));
+      if (f.steady[n] == 0) f.roots.push_back(static_cast<std::int32_t>(n));
+    }
+  }
+
   Plan plan_;
   StateStore& states_;
-  std::vector<std::int32_t> partition_, local_;
+  std::optional<Frames> frames_;
+  std::vector<std::int32_t> partition_;
+  std::vector<std::int32_t> local_;  // a node's place: in its frame, or among enters, exits, loops
+  std::vector<char> is_materialized_;
+  std::vector<std::vector<std::int32_t>> parts_;  // partition, frame: the part
+  std::vector<std::map<std::int32_t, std::int32_t>> constants_;
   std::map<std::int32_t, std::int32_t> fed_;
   std::vector<std::vector<User>> users_;
-  std::vector<DType> in_types_, out_types_;
-  std::vector<Shape> in_shapes_, out_shapes_;
+  std::vector<std::vector<Held>> held_;  // of each node
+  std::map<std::int32_t, std::pair<TargetRange, TargetRange>> merges_;
+  std::optional<std::map<std::int32_t, std::int32_t>> enter_merge_;
 };
 
 }  // namespace

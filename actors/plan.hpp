@@ -1,9 +1,12 @@
-// Plans: what never changes between runs. A plan is a program cut into partitions, one a device,
-// each flattened into arrays, so that delivering a token is two array indexings.
+// Plans: what never changes between runs. A plan is a lowered program cut into partitions, one a
+// device; each partition's nodes stand by frame, so that delivering a token is two array indexings.
 //
-// Matching: every input of every node has a slot in the partition's record of values and every
-// node a count of tokens still awaited; both are found by index. A run owns a record; the plan
-// holds what the record starts from.
+// What fires: kernels, Switch, Merge of a conditional, Identity, ControlTrigger. What does not, and
+// is resolved into targets when the plan is made: Enter, Exit, NextIteration, the Merge of a loop,
+// LoopCond, an Identity without controls; constants, which their users hold.
+//
+// Matching: in an iteration's record every input of every node has a slot for its value and every
+// node a count of tokens still awaited; both are found by index. The plan holds what records start from.
 #pragma once
 
 #include <cstdint>
@@ -16,46 +19,123 @@
 
 namespace troupe {
 
-/// Where an output's token goes.
+/// Where a token goes, seen from the iteration it is made in.
 struct Target {
-  static constexpr std::int32_t kFetch = -1;
-  static constexpr std::int32_t kRemote = -2;  // and below: slot names the send
-  static constexpr std::int32_t kControl = -1; // slot of a control edge
+  static constexpr std::int32_t kFetch = -1;   // slot: index of the fetch
+  static constexpr std::int32_t kRemote = -2;  // slot: index into sends
+  static constexpr std::int32_t kEnter = -3;   // slot: index into enters
+  static constexpr std::int32_t kExit = -4;    // slot: index into exits
+  static constexpr std::int32_t kNext = -5;    // slot: index into loops
+  static constexpr std::int32_t kPredicate = -6;  // of a loop whose LoopCond is in another partition
 
-  std::int32_t node = 0;  // of this partition, or kFetch, or kRemote
-  std::int32_t slot = 0;  // value slot, kControl, fetch index, or index into sends
+  static constexpr std::int32_t kControl = -1;  // slot of a control edge
+  static constexpr std::int32_t kMerge = -2;    // and below: input -2 - slot of a Merge
+
+  std::int32_t node = 0;  // of the same frame, or one of the above
+  std::int32_t slot = 0;
 };
 
-/// A cut edge's far end.
-struct RemoteTarget {
-  std::int32_t partition = 0;
-  Target target;
+/// The iterations around a token, outermost first.
+struct Path {
+  static constexpr std::int32_t kMaxDepth = 6;  // of loops that span devices
+  std::int32_t depth = 0;
+  std::int64_t number[kMaxDepth] = {};
+};
+
+/// A range of `PartitionPlan::targets`.
+struct TargetRange {
+  std::int32_t first = 0;
+  std::int32_t last = 0;
+};
+
+/// What an input that awaits no token is copied from when its node fires.
+struct Held {
+  std::int32_t slot = 0;
+  std::int32_t constant = -1;   // into PartitionPlan::constants
+  std::int32_t invariant = -1;  // of the frame's instance
 };
 
 struct PlanNode {
+  enum class Kind : std::uint8_t { kernel, identity, switch_, merge, trigger };
   Kernel* kernel = nullptr;
-  std::int32_t first_input = 0;  // slot
+  Kind kind = Kind::kernel;
+  std::int32_t first_input = 0;   // slot
   std::int32_t inputs = 0;
   std::int32_t outputs = 0;
   std::int32_t first_output = 0;  // into `output_targets`; controls follow the outputs
   std::int32_t awaited = 0;       // tokens, control ones included
+  std::int32_t first_held = 0;
+  std::int32_t held = 0;
+  std::int32_t index = 0;         // among the nodes of the partition
   std::int32_t source = 0;        // node of the program, for errors
 };
 
-struct PartitionPlan {
-  Device* device = nullptr;
+/// A loop, a call or, number 0, what is outside of all.
+struct FramePlan {
+  std::string name;
+  std::uint64_t key = 0;
+  std::int32_t parent = -1;
+  std::int32_t depth = 0;
+  std::int32_t child_slot = 0;  // in the parent's records
+  std::int32_t children = 0;
+  std::int32_t window = 1;      // iterations that may be open at once
+  std::int32_t enters = 0;      // tokens that come in, once an instance
+  std::int32_t invariants = 0;
+  std::vector<std::int32_t> exits;     // into PartitionPlan::exits
   std::vector<PlanNode> nodes;
-  std::vector<std::int32_t> output_targets;  // output o of node n: targets [x, y) with x at first_output + o
-  std::vector<Target> targets;
-  std::vector<std::int32_t> awaited;  // a run's counts start as a copy of this
-  std::vector<std::int32_t> roots;    // nodes that await nothing
-  std::vector<RemoteTarget> sends;
+  std::vector<std::int32_t> awaited;   // of an iteration that starts before all invariants have come
+  std::vector<std::int32_t> steady;    // of one that starts after
+  std::vector<std::int32_t> roots;     // nodes for which `steady` is 0
+  std::vector<TargetRange> invariant_targets;
+  std::int32_t slots = 0;
+  std::int32_t receives = 0;           // tokens from other partitions, once an iteration
+  bool follows = false;                // its LoopCond is in another partition
+  /// Of an iteration: what must happen until it has drained.
+  std::int32_t unfired() const { return static_cast<std::int32_t>(nodes.size()) + children + receives; }
+};
+
+struct PartitionPlan {
   struct Feed {
     std::int32_t index;  // among the caller's feeds
-    std::vector<Target> targets;
+    TargetRange targets;
   };
+  struct Enter {
+    std::int32_t frame = 0;
+    std::int32_t invariant = -1;  // which one; -1: a loop variable
+    TargetRange targets;          // in iteration 0
+    TargetRange index_targets;    // of who asks the Merge which input came
+  };
+  struct Exit {
+    TargetRange targets;  // in the parent's iteration
+    std::int32_t ordinal = 0;  // among the frame's exits
+  };
+  struct Loop {  // a NextIteration
+    TargetRange targets;  // in the next iteration
+    TargetRange index_targets;
+  };
+  struct Send {
+    std::int32_t partition = 0;
+    std::int32_t receive = 0;
+  };
+  struct Receive {
+    std::int32_t frame = 0;
+    TargetRange targets;
+    std::int32_t source = 0;  // node of the program
+  };
+
+  Device* device = nullptr;
+  std::vector<FramePlan> frames;
+  std::vector<std::int32_t> output_targets;  // output o of a node: targets [x, y), which stand at first_output + 2 o; controls after the last
+  std::vector<Target> targets;
+  std::vector<Held> held;
+  std::vector<Value> constants;
+  std::vector<Enter> enters;
+  std::vector<Exit> exits;
+  std::vector<Loop> loops;
+  std::vector<Send> sends;
+  std::vector<Receive> receives;
   std::vector<Feed> feeds;
-  std::int32_t slots = 0;
+  std::int32_t nodes = 0;
   std::int32_t max_outputs = 0;
   std::vector<std::unique_ptr<Kernel>> kernels;
 };
@@ -77,8 +157,9 @@ class DeviceFinder {
   ~DeviceFinder() = default;
 };
 
-/// Places every node (its constraint, its state's device, else the default), cuts the program and
-/// makes the kernels. Throws what making a kernel throws, naming node and line.
+/// Places every node (its constraint, its state's device, else the default; primitives with what they
+/// serve), cuts the program and makes the kernels. Throws what making a kernel throws, naming node and
+/// line, and invalid_argument where inputs of one node come from different frames.
 Plan make_plan(Program program, DeviceFinder& devices, const std::string& default_device, StateStore& states);
 
 }  // namespace troupe

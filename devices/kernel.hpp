@@ -71,6 +71,14 @@ class Completion {
   void* ticket_ = nullptr;
 };
 
+/// The tag of iteration `n` of frame `key` within `outer`, folded into one word (0: outside frames).
+constexpr std::uint64_t fold_tag(std::uint64_t outer, std::uint64_t key, std::uint64_t n) {
+  std::uint64_t h = outer ^ (key * 0x9E3779B97F4A7C15ull);
+  h = (h ^ (h >> 30)) * 0xBF58476D1CE4E5B9ull + n + 1;
+  h = (h ^ (h >> 27)) * 0x94D049BB133111EBull;
+  return h ^ (h >> 31);
+}
+
 /// One firing, seen from its kernel.
 class KernelContext {
  public:

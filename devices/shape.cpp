@@ -75,6 +75,22 @@ Shape Shape::merge(const Shape& other) const {
   return merged;
 }
 
+Shape Shape::common(const Shape& other) const {
+  if (rank_ != other.rank_) return unknown();
+  Shape out = *this;
+  for (int i = 0; i < rank_; ++i)
+    if (dims_[i] != other.dims_[i]) out.dims_[i] = kAny;
+  return out;
+}
+
+bool Shape::covers(const Shape& other) const {
+  if (!has_rank()) return true;
+  if (rank_ != other.rank_) return false;
+  for (int i = 0; i < rank_; ++i)
+    if (dims_[i] >= 0 && dims_[i] != other.dims_[i]) return false;
+  return true;
+}
+
 bool operator==(const Shape& a, const Shape& b) {
   return a.rank_ == b.rank_ && std::equal(a.begin(), a.end(), b.begin(), b.end());
 }

@@ -58,6 +58,11 @@ class Shape {
   /// What both together say; throws invalid_argument if they contradict.
   Shape merge(const Shape& other) const;
 
+  /// What both have in common: extents they do not share are unknown.
+  Shape common(const Shape& other) const;
+  /// Is whatever `other` describes described by this too?
+  bool covers(const Shape& other) const;
+
   friend bool operator==(const Shape& a, const Shape& b);
   /// `[64, ?]`, `[]` for a scalar, `[...]` for unknown rank.
   std::string text() const;

@@ -28,7 +28,7 @@ const Tensor& Expr::value() const {
   return value_;
 }
 
-Operand::Operand(const Variable& v, At at) : expr_(v.read(at)), site_(at) {}
+Operand::Operand(const Variable& v, Site at) : expr_(v.read(at)), site_(at) {}
 
 namespace {
 

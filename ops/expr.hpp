@@ -45,6 +45,10 @@ struct ValueSpec {
   /// The spec of a list's elements.
   ValueSpec element() const { return {dtype, shape, static_cast<std::uint8_t>(depth == kAnyDepth ? kAnyDepth : depth - 1)}; }
   ValueSpec list_of() const { return {dtype, shape, static_cast<std::uint8_t>(depth == kAnyDepth ? kAnyDepth : depth + 1)}; }
+  /// Is whatever `other` describes described by this too?
+  bool covers(const ValueSpec& other) const {
+    return depth == other.depth && (depth == kAnyDepth || (dtype == other.dtype && shape.covers(other.shape)));
+  }
   friend bool operator==(const ValueSpec&, const ValueSpec&) = default;
   /// `f32[2,?]`, `list(f32[2])`.
   std::string text() const;
@@ -79,12 +83,12 @@ class Expr {
 class Operand {
  public:
   using At = std::source_location;
-  Operand(Expr e, At at = At::current()) : expr_(std::move(e)), site_(at) {}                  // NOLINT
-  Operand(const Variable& v, At at = At::current());                                          // NOLINT
-  Operand(Tensor t, At at = At::current()) : literal_(std::move(t)), site_(at) {}             // NOLINT
+  Operand(Expr e, Site at = At::current()) : expr_(std::move(e)), site_(at) {}                  // NOLINT
+  Operand(const Variable& v, Site at = At::current());                                        // NOLINT
+  Operand(Tensor t, Site at = At::current()) : literal_(std::move(t)), site_(at) {}             // NOLINT
   template <class T>
     requires std::is_arithmetic_v<T>
-  Operand(T literal, At at = At::current()) : literal_(Tensor::scalar(widened(literal))), is_number_(true), site_(at) {}  // NOLINT
+  Operand(T literal, Site at = At::current()) : literal_(Tensor::scalar(widened(literal))), is_number_(true), site_(at) {}  // NOLINT
 
   bool is_expr() const { return !expr_.is_empty(); }
   const Expr& expr() const { return expr_; }

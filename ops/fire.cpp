@@ -33,10 +33,22 @@ class Waiter final : public CompletionSink {
 
 }  // namespace
 
+NodeTypes::NodeTypes(const Graph& graph, const Node& node) {
+  for (Edge e : node.inputs) {
+    in_types_.push_back(graph.spec(e).dtype);
+    in_shapes_.push_back(graph.spec(e).shape);
+  }
+  for (const ValueSpec& s : node.outputs) {
+    out_types_.push_back(s.dtype);
+    out_shapes_.push_back(s.shape);
+  }
+}
+
 std::vector<Value> fire(Kernel& kernel, std::span<Value> inputs, std::size_t outputs, Device& device, Stream& stream,
-                        const RunInfo& run) {
+                        const RunInfo& run, std::uint64_t tag) {
   std::vector<Value> results(outputs);
   KernelContext context(inputs, results, device, stream, run);
+  context.set_tag(tag);
   Waiter waiter;
   context.set_sink(&waiter, nullptr);
   kernel.run(context);

@@ -5,12 +5,27 @@
 #include <vector>
 
 #include <troupe/devices/kernel.hpp>
+#include <troupe/ops/graph.hpp>
 
 namespace troupe {
+
+/// What is known of a node when its kernel is made.
+class NodeTypes {
+ public:
+  NodeTypes(const Graph& graph, const Node& node);
+  /// Refers to this and to the node.
+  KernelSetup setup(const Node& node, Device& device, Ref<State> state) const {
+    return {node.op->name, node.attrs, in_types_, in_shapes_, out_types_, out_shapes_, device, node.origin, std::move(state)};
+  }
+
+ private:
+  std::vector<DType> in_types_, out_types_;
+  std::vector<Shape> in_shapes_, out_shapes_;
+};
 
 /// The kernel's outputs, with the work on `stream` possibly still under way. Waits, blocking, for a
 /// kernel that took its Completion. Throws what the kernel threw or failed with.
 std::vector<Value> fire(Kernel& kernel, std::span<Value> inputs, std::size_t outputs, Device& device, Stream& stream,
-                        const RunInfo& run);
+                        const RunInfo& run, std::uint64_t tag = 0);
 
 }  // namespace troupe

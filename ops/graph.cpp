@@ -12,11 +12,22 @@ Graph::Id::Id() {
 }
 
 Expr Graph::input(const std::string& name, DType dtype, const Shape& shape, At at) {
-  Exprs made = bind(find_op("Input"), {}, Attrs{{"dtype", dtype}, {"shape", shape}}, at);
+  Exprs made = bind_here(find_op("Input"), {}, Attrs{{"dtype", dtype}, {"shape", shape}}, at, -1);
   return named(made[0], name);
 }
 
 Exprs Graph::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state) {
+  Graph& here = current();
+  std::vector<Expr> mine;
+  mine.reserve(inputs.size());
+  for (const Expr& e : inputs) mine.push_back(&e.reader() == &here ? e : here.adopt(e, site));
+  if (here.is_sealed_)
+    throw Error(Code::invalid_argument,
+                fmt::format("{} at {} uses a value from inside {}; only its results are known outside", op.name, site.text(), here.what_));
+  return here.bind_here(op, mine, std::move(attrs), here.site_for(site_for(site)), state);
+}
+
+Exprs Graph::bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state) {
   std::vector<ValueSpec> specs;
   specs.reserve(inputs.size());
   Node node;
@@ -30,16 +41,16 @@ Exprs Graph::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
   } catch (const Error& e) {
     std::string given;
     for (const ValueSpec& s : specs) given += (given.empty() ? "" : ", ") + s.text();
-    throw Error(e.code(), fmt::format("{}({}) at {}: {}", op.name, given, site_for(site).text(), e.what()));
+    throw Error(e.code(), fmt::format("{}({}) at {}: {}", op.name, given, site.text(), e.what()));
   }
   node.op = &op;
   node.attrs = std::move(attrs);
-  node.site = site_for(site);
+  node.site = site;
   node.scope = scope_;
   node.device = device_;
   node.state = state;
   node.controls = controls_;
-  node.origin = static_cast<std::uint64_t>(nodes_.size()) + 1;
+  node.origin = ++root().origins_;
   std::int32_t id = append(std::move(node));
   Exprs out;
   for (std::size_t i = 0; i < nodes_[id].outputs.size(); ++i) out.push_back(Expr(this, Edge{id, static_cast<std::int32_t>(i)}));
@@ -49,13 +60,86 @@ Exprs Graph::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
 Expr Graph::adopt(const Expr& foreign, const Site& site) {
   if (foreign.is_empty() || foreign.reader().depth() == 0)
     return bind(find_op("Constant"), {}, Attrs{{"value", foreign.value()}}, site)[0];
+  const Reader* reader = &foreign.reader();
+  if (reader == this) return foreign;
+  for (const Graph* g = outer_; g; g = g->outer_)
+    if (g == reader) return capture(foreign, site);
+  refuse_foreign(foreign, site);
+}
+
+void Graph::refuse_foreign(const Expr& foreign, const Site& site) const {
+  const auto* other = dynamic_cast<const Graph*>(&foreign.reader());
+  if (other && other->outer_)
+    throw Error(Code::invalid_argument,
+                fmt::format("at {}: {} is inside {}; only its results are known outside", site.text(),
+                            other->describe(foreign.edge().node), other->what_));
   throw Error(Code::invalid_argument,
               fmt::format("at {}: expressions of two graphs meet; build one graph, or feed one's output to the other", site.text()));
+}
+
+// ---- sub-graphs
+
+Graph::Graph(Graph& outer, std::string what)
+    : Reader(outer.depth() + 1), scope_(outer.scope_), device_(outer.device_), outer_(&outer), root_(&outer.root()), what_(std::move(what)) {
+  outer.inner_ = this;
+}
+
+void Graph::close() {
+  if (outer_ && outer_->inner_ == this) outer_->inner_ = nullptr;
+}
+
+void Graph::seal() {
+  close();
+  is_sealed_ = true;
+}
+
+Expr Graph::argument(const ValueSpec& spec, const Site& site) {
+  Node node;
+  node.op = &find_op("Input");
+  node.attrs = Attrs{{"dtype", spec.dtype}, {"shape", spec.shape}};
+  node.outputs = {spec};
+  node.site = site;
+  node.scope = scope_;
+  node.origin = ++root().origins_;
+  return Expr(this, Edge{append(std::move(node)), 0});
+}
+
+Expr Graph::capture(const Expr& outer, const Site& site) {
+  Expr near = &outer.reader() == outer_ ? outer : outer_->capture(outer, site);
+  for (const Capture& c : captures_)
+    if (c.outer.edge() == near.edge()) return Expr(this, c.inner);
+  const Node& source = outer_->node(near.edge().node);
+  if (source.op->name == "Constant") {  // known here as well as there
+    Node copy = source;
+    copy.controls.clear();
+    copy.scope = scope_;
+    copy.name.clear();
+    copy.origin = ++root().origins_;
+    Expr mine(this, Edge{append(std::move(copy)), 0});
+    captures_.push_back({near, Edge{}});
+    captures_.back().inner = mine.edge();
+    return mine;
+  }
+  Expr mine = argument(outer_->spec(near.edge()), site);
+  captures_.push_back({near, mine.edge()});
+  return mine;
+}
+
+void Graph::extend(std::int32_t id, Attrs attrs, const std::vector<ValueSpec>& more_outputs) {
+  Node& node = nodes_[static_cast<std::size_t>(id)];
+  node.attrs = std::move(attrs);
+  node.outputs.insert(node.outputs.end(), more_outputs.begin(), more_outputs.end());
+  ++extensions_;
 }
 
 ValueSpec Graph::spec_of(const Expr& e) const { return spec(e.edge()); }
 
 int Graph::declare(const StateSpec& spec, const Site& site) {
+  if (root_) {
+    StateSpec here = spec;
+    if (here.device.empty()) here.device = device_;
+    return root_->declare(here, site);
+  }
   StateSpec placed = spec;
   if (placed.device.empty()) placed.device = device_;
   auto [it, is_new] = state_names_.emplace(placed.name, static_cast<std::int32_t>(states_.size()));
@@ -83,9 +167,20 @@ Graph::Scope::~Scope() {
 }
 
 Graph::Scope Graph::after(std::initializer_list<Expr> first) {
+  Graph& here = current();
   std::vector<std::int32_t> nodes;
-  for (const Expr& e : first) nodes.push_back(e.edge().node);
-  return {*this, {}, {}, std::move(nodes)};
+  for (const Expr& e : first) {
+    if (&e.reader() == &here) {
+      nodes.push_back(e.edge().node);
+      continue;
+    }
+    // An outer node: the whole node that holds this sub-graph starts after it.
+    Graph* inside = &here;
+    while (inside->outer_ && inside->outer_ != &e.reader()) inside = inside->outer_;
+    if (!inside->outer_) refuse_foreign(e, Site());
+    inside->outer_controls_.push_back(e.edge().node);
+  }
+  return {here, {}, {}, std::move(nodes)};
 }
 
 Expr Graph::named(const Expr& e, const std::string& name) {

@@ -5,13 +5,16 @@
 //   Expr y = relu(x * 2.0);                    // appends two nodes
 //   std::puts(g.text().c_str());
 //
+// Sub-graphs: the body of a loop, a branch, a function is a graph inside a node (subgraph.hpp). While
+// it is being built, whatever is bound on the outer graph goes into it, so that what a user writes
+// inside a body runs inside it; outer values it uses become its captures by themselves.
 // Ownership: a graph owns its nodes; expressions refer to it by address, so it is neither moved
 // nor destroyed while they live (copies, which passes make, have no expressions).
 // Threads: one at a time while it is built; a graph nobody appends to may be read by all.
 // Invariants: 1. nodes are only appended: a node's id never changes, and every input and control
 // predecessor has a smaller id, so ids are both a topological and the program's order; 2. every
 // output's dtype is known, its shape as far as inference goes; 3. effects on one state happen in
-// program order (DESIGN §5): the order is in the ids, `order_state` makes it explicit.
+// program order (DESIGN §5): the order is in the ids, lowering makes it explicit.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +47,9 @@ class Graph final : public Reader {
   Graph() : Reader(1) {}
   Graph(const Graph&) = default;
   Graph& operator=(const Graph&) = default;
+  /// A sub-graph, open until `seal`: until then `outer` binds here. `what` is how errors name it:
+  /// "the body of while_loop 'train'".
+  Graph(Graph& outer, std::string what);
   /// For passes, whose graphs no expression refers to: copying each program took a third of all allocations.
   Graph(Graph&&) = default;
   Graph& operator=(Graph&&) = default;
@@ -57,7 +63,30 @@ class Graph final : public Reader {
   Expr adopt(const Expr& foreign, const Site& site) override;
   ValueSpec spec_of(const Expr& e) const override;
   int declare(const StateSpec& spec, const Site& site) override;
-  const StateSpec& state_spec(int state) const override { return states_[state]; }
+  const StateSpec& state_spec(int state) const override { return states()[static_cast<std::size_t>(state)]; }
+
+  /// Values of the outer graph that this sub-graph uses, and the Input nodes that stand for them here.
+  struct Capture {
+    Expr outer;
+    Edge inner;
+  };
+  const std::vector<Capture>& captures() const { return captures_; }
+  /// Nodes of the outer graph that something here was told to start after.
+  const std::vector<std::int32_t>& outer_controls() const { return outer_controls_; }
+  /// An argument of a sub-graph: an Input that its node feeds.
+  Expr argument(const ValueSpec& spec, const Site& site);
+  /// What is bound on the outer graph stays there again.
+  void close();
+  /// Ends the building of a sub-graph: binding here throws from now on, naming it.
+  void seal();
+  bool is_sealed() const { return is_sealed_; }
+  const std::string& what() const { return what_; }
+  Graph* outer() const { return outer_; }
+  /// The innermost sub-graph being built in here, or the graph itself.
+  Graph& current() { return inner_ ? inner_->current() : *this; }
+  /// A new version of a node with sub-graphs: the same inputs, the outputs it had, and more of them.
+  /// Expressions that refer to it refer to the new version.
+  void extend(std::int32_t id, Attrs attrs, const std::vector<ValueSpec>& more_outputs);
 
   /// Nodes made while a scope lives are named `scope/...`, constrained to its device, and start
   /// after its controls. Scopes nest; the inner device wins.
@@ -74,8 +103,8 @@ class Graph final : public Reader {
     std::string outer_device_;
     std::size_t outer_controls_;
   };
-  [[nodiscard]] Scope scope(const std::string& name) { return {*this, name, {}, {}}; }
-  [[nodiscard]] Scope on_device(const std::string& device) { return {*this, {}, device, {}}; }
+  [[nodiscard]] Scope scope(const std::string& name) { return {current(), name, {}, {}}; }
+  [[nodiscard]] Scope on_device(const std::string& device) { return {current(), {}, device, {}}; }
   [[nodiscard]] Scope after(std::initializer_list<Expr> first);
   /// Gives the expression's node a name, for fetching, errors and views. Throws already_exists.
   Expr named(const Expr& e, const std::string& name);
@@ -85,7 +114,8 @@ class Graph final : public Reader {
   std::int32_t size() const { return static_cast<std::int32_t>(nodes_.size()); }
   const Node& node(std::int32_t id) const { return nodes_[id]; }
   const std::vector<Node>& nodes() const { return nodes_; }
-  const std::vector<StateSpec>& states() const { return states_; }
+  /// A sub-graph's are those of the outermost graph.
+  const std::vector<StateSpec>& states() const { return root_ ? root_->states_ : states_; }
   const ValueSpec& spec(Edge e) const { return nodes_[e.node].outputs[e.output]; }
   std::string name_of(std::int32_t id) const;
   /// `MatMul 'layer1/MatMul_7' (train.cpp:41)`: how errors name a node.
@@ -93,8 +123,8 @@ class Graph final : public Reader {
   /// The expression of a named node; throws not_found.
   Expr find(const std::string& name);
   Expr expr(Edge e) { return Expr(this, e); }
-  /// Grows with every node: plans are cached by it.
-  std::uint64_t version() const { return nodes_.size(); }
+  /// Grows with every node and every extension: plans are cached by it.
+  std::uint64_t version() const { return nodes_.size() + extensions_; }
   /// Unique among the graphs of this process; copies get their own.
   std::uint64_t id() const { return id_.value; }
   /// One node a line.
@@ -106,6 +136,11 @@ class Graph final : public Reader {
   Graph blank() const;
 
  private:
+  Exprs bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state);
+  Expr capture(const Expr& outer, const Site& site);
+  [[noreturn]] void refuse_foreign(const Expr& foreign, const Site& site) const;
+  Graph& root() { return root_ ? *root_ : *this; }
+
   struct Id {
     Id();
     Id(const Id&) : Id() {}
@@ -120,6 +155,16 @@ class Graph final : public Reader {
   std::shared_ptr<const std::string> scope_;  // of the open scopes, ending in '/'; null: none is open
   std::string device_;
   std::vector<std::int32_t> controls_;
+  std::uint64_t origins_ = 0;     // build-time ids given so far, by the outermost graph
+  std::uint64_t extensions_ = 0;
+  // Of sub-graphs.
+  Graph* outer_ = nullptr;
+  Graph* root_ = nullptr;   // the outermost; null if this is it
+  Graph* inner_ = nullptr;  // the one being built inside this one
+  std::string what_;
+  bool is_sealed_ = false;
+  std::vector<Capture> captures_;
+  std::vector<std::int32_t> outer_controls_;
 };
 
 }  // namespace troupe

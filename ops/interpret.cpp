@@ -26,52 +26,74 @@ std::vector<Tensor> Interpreter::run(const Program& program, const std::vector<T
   const Graph& graph = program.graph;
   if (feeds.size() != program.feeds.size())
     throw Error(Code::invalid_argument, fmt::format("{} values were fed to {} inputs", feeds.size(), program.feeds.size()));
-  std::vector<std::vector<Value>> values(graph.size());
+  std::vector<Value> arguments;
   for (std::size_t i = 0; i < feeds.size(); ++i) {
     const ValueSpec& wanted = graph.spec(program.feeds[i]);
     if (feeds[i].dtype() != wanted.dtype || !feeds[i].shape().is_compatible(wanted.shape))
       throw Error(Code::invalid_argument, fmt::format("{} takes {}, not {}{}", graph.describe(program.feeds[i].node), wanted.text(),
                                                       name_of(feeds[i].dtype()), feeds[i].shape().text()));
-    values[program.feeds[i].node] = {feeds[i]};
+    arguments.push_back(feeds[i]);
   }
-  for (std::int32_t id = 0; id < graph.size(); ++id) {
-    if (!values[id].empty()) continue;
-    std::vector<Value> inputs;
-    for (Edge e : graph.node(id).inputs) inputs.push_back(values[e.node][e.output]);
-    values[id] = fire_node(graph, id, inputs);
-  }
+  specs_ = &graph.states();
+  tag_ = 0;
+  std::vector<Value> results = run_graph(graph, program.feeds, std::move(arguments), program.fetches);
   ++run_.id;
   ++run_.step;
   std::vector<Tensor> out;
-  for (Edge e : program.fetches) out.push_back(on_host(values[e.node][e.output]));
+  for (const Value& v : results) out.push_back(on_host(v));
+  return out;
+}
+
+std::vector<Value> Interpreter::run_graph(const Graph& graph, std::span<const Edge> inputs, std::vector<Value> arguments,
+                                          std::span<const Edge> outputs) {
+  std::vector<std::vector<Value>> values(static_cast<std::size_t>(graph.size()));
+  for (std::size_t i = 0; i < inputs.size(); ++i) values[static_cast<std::size_t>(inputs[i].node)] = {std::move(arguments[i])};
+  for (std::int32_t id = 0; id < graph.size(); ++id) {
+    if (!values[static_cast<std::size_t>(id)].empty()) continue;
+    std::vector<Value> operands;
+    for (Edge e : graph.node(id).inputs) operands.push_back(values[static_cast<std::size_t>(e.node)][static_cast<std::size_t>(e.output)]);
+    values[static_cast<std::size_t>(id)] = fire_node(graph, id, operands);
+  }
+  std::vector<Value> out;
+  for (Edge e : outputs) out.push_back(values[static_cast<std::size_t>(e.node)][static_cast<std::size_t>(e.output)]);
+  return out;
+}
+
+std::vector<Value> Interpreter::call(const SubGraph& sub, std::vector<Value> arguments) {
+  return run_graph(sub.graph, sub.inputs, std::move(arguments), sub.outputs);
+}
+
+std::vector<Value> Interpreter::call(const SubGraph& sub, std::vector<Value> arguments, std::uint64_t key, std::int64_t n) {
+  std::uint64_t outer = std::exchange(tag_, fold_tag(tag_, key, static_cast<std::uint64_t>(n)));
+  std::vector<Value> out = run_graph(sub.graph, sub.inputs, std::move(arguments), sub.outputs);
+  tag_ = outer;
   return out;
 }
 
 std::vector<Value> Interpreter::fire_node(const Graph& graph, std::int32_t id, std::vector<Value>& inputs) {
   const Node& node = graph.node(id);
-  std::vector<DType> in_types, out_types;
-  std::vector<Shape> in_shapes, out_shapes;
-  for (Edge e : node.inputs) {
-    in_types.push_back(graph.spec(e).dtype);
-    in_shapes.push_back(graph.spec(e).shape);
+  std::vector<Value> out = node.op->evaluate ? node.op->evaluate(*this, node, std::move(inputs)) : fire_kernel(graph, id, inputs);
+  for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+    const ValueSpec& said = node.outputs[i];
+    if (out[i].is_list() && said.is_list()) continue;
+    const Tensor& t = out[i].tensor();
+    if (out[i].is_list() || !t.has_value() || t.dtype() != said.dtype || !t.shape().is_compatible(said.shape))
+      throw Error(Code::internal, fmt::format("{}: inference said {} of output {}, the kernel made {}", graph.describe(id), said.text(), i,
+                                              out[i].is_list() ? "a list" : t.has_value() ? ValueSpec{t.dtype(), t.shape()}.text() : "nothing"));
   }
-  for (const ValueSpec& s : node.outputs) {
-    out_types.push_back(s.dtype);
-    out_shapes.push_back(s.shape);
-  }
+  return out;
+}
+
+std::vector<Value> Interpreter::fire_kernel(const Graph& graph, std::int32_t id, std::vector<Value>& inputs) {
+  const Node& node = graph.node(id);
   try {
-    for (Value& v : inputs) bring_to_device(v.tensor(), *device_, *stream_);
-    KernelSetup setup{node.op->name, node.attrs, in_types, in_shapes, out_types, out_shapes, *device_, node.origin,
-                      node.state >= 0 ? states_.get(graph.states()[node.state]) : Ref<State>()};
-    std::unique_ptr<Kernel> kernel = make_node_kernel(*node.op, setup);
-    std::vector<Value> out = fire(*kernel, inputs, node.outputs.size(), *device_, *stream_, run_);
+    for (Value& v : inputs)
+      if (!v.is_list()) bring_to_device(v.tensor(), *device_, *stream_);
+    Ref<State> state = node.state >= 0 ? states_.get((*specs_)[static_cast<std::size_t>(node.state)]) : Ref<State>();
+    NodeTypes types(graph, node);
+    std::unique_ptr<Kernel> kernel = make_node_kernel(*node.op, types.setup(node, *device_, std::move(state)));
+    std::vector<Value> out = fire(*kernel, inputs, node.outputs.size(), *device_, *stream_, run_, tag_);
     stream_->synchronize();
-    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
-      const Tensor& t = out[i].tensor();
-      if (!t.has_value() || t.dtype() != out_types[i] || !t.shape().is_compatible(out_shapes[i]))
-        throw Error(Code::internal, fmt::format("inference said {} of output {}, the kernel made {}", node.outputs[i].text(), i,
-                                                t.has_value() ? ValueSpec{t.dtype(), t.shape()}.text() : "nothing"));
-    }
     return out;
   } catch (const Error& e) {
     throw Error(e.code(), fmt::format("{}: {}", graph.describe(id), e.what()));

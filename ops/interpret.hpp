@@ -16,13 +16,14 @@
 
 #include <troupe/ops/program.hpp>
 #include <troupe/ops/state.hpp>
+#include <troupe/ops/subgraph.hpp>
 
 namespace troupe {
 
 /// What a caller feeds: an expression of the graph and its value.
 using Feeds = std::vector<std::pair<Expr, Tensor>>;
 
-class Interpreter {
+class Interpreter final : private Evaluation {
  public:
   /// Computes on the host.
   Interpreter();
@@ -44,14 +45,20 @@ class Interpreter {
   void set_step(std::uint64_t step) { run_.step = step; }
 
  private:
+  std::vector<Value> run_graph(const Graph& graph, std::span<const Edge> inputs, std::vector<Value> arguments, std::span<const Edge> outputs);
   std::vector<Value> fire_node(const Graph& graph, std::int32_t id, std::vector<Value>& inputs);
-  Tensor on_host(const Value& value);
+  std::vector<Value> fire_kernel(const Graph& graph, std::int32_t id, std::vector<Value>& inputs);
+  std::vector<Value> call(const SubGraph& graph, std::vector<Value> arguments) override;
+  std::vector<Value> call(const SubGraph& graph, std::vector<Value> arguments, std::uint64_t key, std::int64_t n) override;
+  Tensor on_host(const Value& value) override;
 
   std::unique_ptr<Device> own_;
   Device* device_;
   std::unique_ptr<Stream> stream_;
   RunInfo run_;
   StateStore states_;
+  const std::vector<StateSpec>* specs_ = nullptr;  // of the outermost graph under way
+  std::uint64_t tag_ = 0;                          // of the iteration under way
 };
 
 }  // namespace troupe

@@ -66,8 +66,10 @@ class Inference {
   std::vector<ValueSpec> outputs_;
 };
 
+class Evaluation;
 class Gradient;
 class OpBuilder;
+struct Node;
 
 struct AttrSpec {
   std::string name;
@@ -98,6 +100,8 @@ struct OpDef {
   std::function<void(Inference&)> infer;
   std::function<void(Gradient&)> gradient;  // empty: none exists
   KernelFactory kernel;
+  /// Of an op whose nodes hold sub-graphs: runs them, for the interpreter; lowered before an executor sees it.
+  std::function<std::vector<Value>(Evaluation&, const Node&, std::vector<Value>)> evaluate;
   std::unique_ptr<PointwiseExpression> pointwise;
   std::function<double(std::span<const double>)> reference;  // a pointwise lambda on doubles (parameters at their defaults)
   Effect effect = Effect::none;
@@ -146,6 +150,12 @@ class OpBuilder {
   /// The same, with the attributes.
   void run(void (*f)(KernelContext&, const Attrs&)) {
     def_.kernel = [f](const KernelSetup& s) { return make_kernel([f, a = s.attrs](KernelContext& c) { f(c, a); }); };
+  }
+  /// A functional op: its nodes hold sub-graphs in the attribute `graphs`. Never folded, never merged.
+  void evaluate(std::function<std::vector<Value>(Evaluation&, const Node&, std::vector<Value>)> f) {
+    def_.evaluate = std::move(f);
+    def_.side_effect = def_.takes_lists = true;
+    attr<std::shared_ptr<const AttrObject>>("graphs");
   }
   void effect(Effect e) { def_.effect = e; }
   void random() { def_.random = true; }

@@ -25,9 +25,9 @@ struct Program {
 
 /// Keeps what the fetches need; a fed edge becomes an Input node and what lies behind it goes.
 /// Throws invalid_argument if an Input is needed but not fed.
-Program prune(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches);
-/// Makes the program order of effects explicit: control edges between conflicting accesses of one state.
-Program order_state(const Program& program);
+/// With `effects` also what has effects: all of a sub-graph's happen.
+enum class Keep : std::uint8_t { fetches, effects };
+Program prune(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches, Keep keep = Keep::fetches);
 /// Evaluates pure nodes whose inputs are constants, up to a size.
 Program fold_constants(const Program& program);
 /// Removes what arithmetic makes needless: x + 0, x * 1, transposes of transposes, identities.

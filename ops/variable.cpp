@@ -16,7 +16,7 @@ Expr to_reader(Reader& reader, const Operand& o, DType wanted) {
 
 }  // namespace
 
-Expr Variable::read(At at) const {
+Expr Variable::read(Site at) const {
   return reader_->bind(find_op("ReadVariable"), {}, Attrs{{"dtype", dtype()}, {"shape", shape()}}, at, state_)[0];
 }
 

@@ -25,7 +25,7 @@ class Variable {
   const Shape& shape() const { return reader_->state_spec(state_).values[0].shape; }
 
   /// A snapshot: later updates do not change it.
-  Expr read(At at = At::current()) const;
+  Expr read(Site at = At::current()) const;
   /// Each yields the value after the update.
   Expr assign(Operand value) const;
   Expr assign_add(Operand delta) const;

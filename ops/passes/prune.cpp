@@ -4,25 +4,51 @@
 
 #include <fmt/format.h>
 
+#include <troupe/ops/subgraph.hpp>
+
 namespace troupe {
 
-Program prune(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches) {
+namespace {
+
+// What is needed for the roots: everything they can be reached from. A loop built of primitives is a
+// cycle that the ids do not show: who needs a Merge needs the NextIterations that close a loop there.
+std::vector<char> needed_for(const Graph& graph, const std::map<Edge, int>& fed, std::vector<std::int32_t> roots) {
+  std::map<std::int32_t, std::vector<std::int32_t>> closers;
+  for (std::int32_t id = 0; id < graph.size(); ++id)
+    if (graph.node(id).op->name == "NextIteration") closers[graph.node(id).inputs[1].node].push_back(id);
+  std::vector<char> needed(static_cast<std::size_t>(graph.size()), 0);
+  auto need = [&](std::int32_t id) {
+    if (!std::exchange(needed[static_cast<std::size_t>(id)], 1)) roots.push_back(id);
+  };
+  std::vector<std::int32_t> first = std::exchange(roots, {});
+  for (std::int32_t id : first) need(id);
+  while (!roots.empty()) {
+    std::int32_t id = roots.back();
+    roots.pop_back();
+    for (Edge e : graph.node(id).inputs)
+      if (!fed.contains(e)) need(e.node);
+    for (std::int32_t c : graph.node(id).controls) need(c);
+    if (auto it = closers.find(id); it != closers.end())
+      for (std::int32_t c : it->second) need(c);
+  }
+  return needed;
+}
+
+}  // namespace
+
+Program prune(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches, Keep keep) {
   std::map<Edge, int> fed;
   for (std::size_t i = 0; i < feeds.size(); ++i)
     if (!fed.emplace(feeds[i], static_cast<int>(i)).second)
       throw Error(Code::invalid_argument, fmt::format("{} is fed twice", graph.describe(feeds[i].node)));
 
-  // Ids are topological: one sweep backwards finds everything that is needed.
-  std::vector<char> needed(graph.size(), 0);
-  auto need = [&](Edge e) {
-    if (!fed.contains(e)) needed[e.node] = 1;
-  };
-  for (Edge e : fetches) need(e);
-  for (std::int32_t id = graph.size() - 1; id >= 0; --id) {
-    if (!needed[id]) continue;
-    for (Edge e : graph.node(id).inputs) need(e);
-    for (std::int32_t c : graph.node(id).controls) needed[c] = 1;
-  }
+  std::vector<std::int32_t> roots;
+  for (Edge e : fetches)
+    if (!fed.contains(e)) roots.push_back(e.node);
+  if (keep == Keep::effects)
+    for (std::int32_t id = 0; id < graph.size(); ++id)
+      if (has_effect(graph.node(id))) roots.push_back(id);
+  std::vector<char> needed = needed_for(graph, fed, std::move(roots));
 
   Program out{graph.blank(), std::vector<Edge>(feeds.size()), {}};
   std::vector<std::int32_t> moved(graph.size(), -1);

@@ -1,0 +1,123 @@
+#include <troupe/actors/placement.hpp>
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+namespace troupe {
+namespace {
+
+std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+bool only_moves_tokens(const Node& n) {
+  static const char* const names[] = {"Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond", "ControlTrigger", "Identity"};
+  return std::any_of(std::begin(names), std::end(names), [&](const char* name) { return n.op->name == name; }) ||
+         (n.op->name == "Constant" && !n.controls.empty());
+}
+
+class Placement {
+ public:
+  Placement(const Program& p, const std::string& default_device) : g_(p.graph), default_(default_device), device_(at(g_.size())) {
+    bool is_spread = false;
+    for (std::int32_t id = 0; id < g_.size(); ++id) {
+      device_[at(id)] = demanded(id);
+      if (device_[at(id)].empty() && !only_moves_tokens(g_.node(id))) device_[at(id)] = default_;
+      is_spread = is_spread || (!device_[at(id)].empty() && device_[at(id)] != default_);
+    }
+    if (is_spread) follow();
+    for (std::string& d : device_)
+      if (d.empty()) d = default_;
+  }
+
+  std::vector<std::string> take() { return std::move(device_); }
+
+ private:
+  std::string demanded(std::int32_t id) const {
+    const Node& n = g_.node(id);
+    std::string of_state = n.state >= 0 ? g_.states()[at(n.state)].device : std::string();
+    if (!of_state.empty() && !n.device.empty() && n.device != of_state)
+      throw Error(Code::invalid_argument,
+                  fmt::format("{} is constrained to {}, but its state lives on {}", g_.describe(id), n.device, of_state));
+    return !of_state.empty() ? of_state : n.device;
+  }
+
+  // Those that only move tokens, from what they serve, until nothing changes.
+  void follow() {
+    std::map<std::int32_t, std::int32_t> next_of;  // a loop's Merge
+    std::map<std::int32_t, std::int32_t> merge_of;  // an Enter
+    std::vector<std::vector<std::int32_t>> users(at(g_.size()));
+    for (std::int32_t id = 0; id < g_.size(); ++id) {
+      const Node& n = g_.node(id);
+      if (n.op->name == "NextIteration") next_of[n.inputs[1].node] = id;
+      for (Edge e : n.inputs) users[at(e.node)].push_back(id);
+    }
+    for (const auto& [merge, next] : next_of)
+      for (Edge e : g_.node(merge).inputs) merge_of[e.node] = merge;
+    // In the second round a loop variable that is only passed on stays where it came from.
+    for (int round = 0; round < 2; ++round) {
+      for (bool changed = true; changed;) {
+        changed = false;
+        for (std::int32_t id = 0; id < g_.size(); ++id) {
+          if (!device_[at(id)].empty()) continue;
+          const Node& n = g_.node(id);
+          const std::string& op = n.op->name;
+          std::string found;
+          if (op == "NextIteration") found = device_[at(n.inputs[1].node)];
+          else if (op == "Merge" && next_of.contains(id)) {
+            found = device_[at(g_.node(next_of[id]).inputs[0].node)];
+            if (round == 1 && found.empty()) found = device_[at(g_.node(n.inputs[0].node).inputs[0].node)];
+          } else if (op == "Enter" && merge_of.contains(id)) {
+            found = device_[at(merge_of[id])];
+          } else if (op == "Enter") {
+            for (std::int32_t u : users[at(id)])
+              if (found.empty()) found = device_[at(u)];
+          } else {
+            for (Edge e : n.inputs)
+              if (found.empty()) found = device_[at(e.node)];
+            if (n.inputs.empty())
+              for (std::int32_t c : n.controls)
+                if (found.empty()) found = device_[at(c)];
+          }
+          if (found.empty()) continue;
+          device_[at(id)] = std::move(found);
+          changed = true;
+        }
+      }
+    }
+  }
+
+  const Graph& g_;
+  const std::string default_;
+  std::vector<std::string> device_;
+};
+
+}  // namespace
+
+Placed place(Program program, const std::string& default_device) {
+  std::vector<std::string> device = Placement(program, default_device).take();
+  const Graph& g = program.graph;
+  // Constant Enters on every device that uses them.
+  std::map<std::pair<std::int32_t, std::string>, std::int32_t> copies;  // Enter, device: the copy's place in `more`
+  Rewriter rewriter(program);
+  std::vector<std::string> placed;
+  for (std::int32_t id = 0; id < g.size(); ++id) {
+    Node node = rewriter.translated(id);
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      std::int32_t source = g.node(id).inputs[i].node;
+      const Node& s = g.node(source);
+      if (s.op->name != "Enter" || !s.attrs.get<bool>("constant") || device[at(source)] == device[at(id)]) continue;
+      auto [it, is_new] = copies.emplace(std::pair{source, device[at(id)]}, -1);
+      if (is_new) {
+        it->second = rewriter.graph().append(rewriter.translated(source));
+        placed.push_back(device[at(id)]);
+      }
+      node.inputs[i] = Edge{it->second, 0};
+    }
+    rewriter.replace(id, std::move(node));
+    placed.push_back(device[at(id)]);
+  }
+  return {rewriter.finish(), std::move(placed)};
+}
+
+}  // namespace troupe

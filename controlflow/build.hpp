@@ -1,0 +1,79 @@
+// Making functional nodes from sub-graphs: what the functions for users and the gradients share.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include <troupe/controlflow/structure.hpp>
+#include <troupe/ops/subgraph.hpp>
+
+namespace troupe {
+
+/// Sub-graphs of one node under construction: they share arguments and captures.
+///
+///   SubGraphBuilder b(outer, site);
+///   b.add("the body of ...", specs, [&](const Exprs& arguments) -> Operands { ... });
+///   Exprs captures = b.finish();
+class SubGraphBuilder {
+ public:
+  SubGraphBuilder(Graph& outer, const Site& site) : outer_(outer), site_(site) {}
+
+  /// Builds one: `outer` binds into it while `build` runs. Yields what `build` did; numbers are not yet values.
+  Operands add(std::string what, const std::vector<ValueSpec>& arguments, const std::function<Operands(const Exprs&)>& build);
+  int size() const { return static_cast<int>(graphs_.size()); }
+  /// One more argument of sub-graph i, after those it has.
+  Expr argument(int i, const ValueSpec& spec);
+  Graph& graph(int i) { return graphs_[static_cast<std::size_t>(i)]->graph; }
+  /// Sets what sub-graph i yields; a number takes the dtype given for it.
+  void set_outputs(int i, const Operands& results, const std::vector<DType>& dtypes);
+  ValueSpec output_spec(int i, std::size_t output) const;
+  /// Seals them and yields the outer values they use, each an argument of every one of them.
+  Exprs finish();
+  std::vector<std::shared_ptr<const SubGraph>> take() { return {graphs_.begin(), graphs_.end()}; }
+  /// Nodes of the outer graph that the node has to start after.
+  const std::vector<std::int32_t>& controls() const { return controls_; }
+
+ private:
+  Graph& outer_;
+  Site site_;
+  std::vector<std::shared_ptr<SubGraph>> graphs_;
+  std::vector<std::int32_t> controls_;
+};
+
+/// A While node: `graphs` are condition and body; their arguments are the variables, the implicit
+/// variables (which start as zero or as an empty list), the captures.
+struct WhileParts {
+  std::vector<std::shared_ptr<const SubGraph>> graphs;
+  Exprs initial;
+  std::vector<ValueSpec> implicit;
+  Exprs captures;
+  int parallel_iterations = 32;
+  bool back_prop = true;
+  std::string name;
+  std::vector<std::int32_t> controls;
+};
+Exprs bind_while(Graph& graph, const WhileParts& parts, const Site& site);
+
+/// A Case node: one sub-graph a branch; their arguments are the captures.
+Exprs bind_case(Graph& graph, const Expr& index, std::vector<std::shared_ptr<const SubGraph>> branches, const Exprs& captures,
+                const std::string& name, const std::vector<std::int32_t>& controls, const Site& site);
+
+/// What an implicit loop variable starts as.
+Value implicit_value(const ValueSpec& spec);
+/// What is known of a value that is either of the two; throws invalid_argument if they are of different kinds.
+ValueSpec common_spec(const ValueSpec& a, const ValueSpec& b);
+
+/// A While node's parts by name.
+struct WhileView {
+  explicit WhileView(const Node& node);
+  const SubGraph& condition;
+  const SubGraph& body;
+  int variables;  // with the implicit ones
+  int explicit_variables;
+  int captures;
+  const std::vector<ValueSpec>& implicit;
+  int parallel_iterations;
+  bool back_prop;
+};
+
+}  // namespace troupe

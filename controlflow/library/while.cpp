@@ -1,0 +1,53 @@
+#include <fmt/format.h>
+
+#include <troupe/controlflow/build.hpp>
+#include <troupe/ops/specs_attr.hpp>
+
+namespace troupe {
+
+TROUPE_OP(While) {
+  op.doc("Runs a body sub-graph as long as a condition sub-graph yields true.");
+  op.inputs(0, -1);
+  op.attr<std::int64_t>("variables");
+  op.attr<std::shared_ptr<const AttrObject>>("implicit");
+  op.attr<std::int64_t>("parallel_iterations", 32);
+  op.attr<bool>("back_prop", true);
+  op.attr<std::string>("label");
+  op.infer([](Inference& c) {
+    auto graphs = subgraphs_of(c.attrs());
+    const SubGraph &condition = *graphs[0], &body = *graphs[1];
+    c.require(c.attrs().get<std::int64_t>("parallel_iterations") >= 1, "parallel_iterations must be at least 1");
+    ValueSpec predicate = condition.graph.spec(condition.outputs[0]);
+    c.require(!predicate.is_list() && predicate.dtype == DType::boolean && (!predicate.shape.has_rank() || predicate.shape.is_scalar()),
+              "its condition must yield a bool scalar, not " + predicate.text());
+    for (std::size_t k = 0; k < body.outputs.size(); ++k) {
+      ValueSpec variable = body.graph.spec(body.inputs[k]);
+      ValueSpec next = body.graph.spec(body.outputs[k]);
+      if (k < static_cast<std::size_t>(c.attrs().get<std::int64_t>("variables"))) {
+        const ValueSpec& first = c.input(static_cast<int>(k));
+        c.require(variable.covers(first), fmt::format("variable {} starts as {}, which its invariant {} does not cover", k, first.text(), variable.text()));
+      }
+      c.require(variable.dtype == next.dtype && variable.depth == next.depth,
+                fmt::format("variable {} is {} at first and {} after one iteration; it must keep its dtype", k, variable.text(), next.text()));
+      c.require(variable.covers(next), fmt::format("variable {} is {} at first and {} after one iteration; give it a shape invariant that covers both",
+                                                   k, variable.text(), next.text()));
+      c.output(variable);
+    }
+  });
+  op.evaluate([](Evaluation& e, const Node& node, std::vector<Value> inputs) {
+    WhileView w(node);
+    std::vector<Value> variables(std::make_move_iterator(inputs.begin()), std::make_move_iterator(inputs.begin() + w.explicit_variables));
+    for (const ValueSpec& spec : w.implicit) variables.push_back(implicit_value(spec));
+    const std::vector<Value> captures(inputs.begin() + w.explicit_variables, inputs.end());
+    for (std::int64_t n = 0;; ++n) {
+      std::vector<Value> arguments = variables;
+      arguments.insert(arguments.end(), captures.begin(), captures.end());
+      Value more = std::move(e.call(w.condition, arguments, node.origin, n)[0]);
+      if (e.on_host(more).at(0) == 0) return variables;
+      variables.clear();  // so that a list that the body appends to has one holder
+      variables = e.call(w.body, std::move(arguments), node.origin, n);
+    }
+  });
+}
+
+}  // namespace troupe

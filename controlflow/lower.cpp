@@ -1,0 +1,378 @@
+#include <troupe/controlflow/lower.hpp>
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include <troupe/controlflow/build.hpp>
+#include <troupe/ops/specs_attr.hpp>
+
+namespace troupe {
+namespace {
+
+class Lowering {
+ public:
+  explicit Lowering(const Program& from) : from_(from), to_{from.graph.blank(), {}, {}} {}
+
+  Program run() {
+    Frame root;
+    std::vector<std::vector<Edge>> at = inline_graph(from_.graph, {}, {}, root);
+    for (Edge e : from_.feeds) to_.feeds.push_back(at[index(e.node)][index(e.output)]);
+    for (Edge e : from_.fetches) to_.fetches.push_back(at[index(e.node)][index(e.output)]);
+    return std::move(to_);
+  }
+
+ private:
+  static std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+  struct Access {
+    std::int32_t node;
+    Effect effect;
+  };
+  /// Accesses to one state that later ones may have to wait for.
+  using Open = std::vector<Access>;
+
+  /// Where nodes are being put: the outermost graph, a branch, an iteration.
+  struct Frame {
+    std::int32_t pivot = -1;  // live where this runs; -1: always
+    std::map<std::int32_t, Open> open;
+    std::vector<Edge> invariant;  // values that are there without this iteration having begun
+  };
+
+  // ---- nodes
+
+  std::int32_t append(const char* op, std::vector<Edge> inputs, std::vector<ValueSpec> outputs, const Node& like, Attrs attrs = {},
+                      std::vector<std::int32_t> controls = {}) {
+    Node n;
+    n.op = &find_op(op);
+    n.attrs = std::move(attrs);
+    n.inputs = std::move(inputs);
+    n.outputs = std::move(outputs);
+    n.controls = std::move(controls);
+    n.site = like.site;
+    n.scope = like.scope;
+    n.device = {};  // placed with what it serves
+    n.origin = like.origin;
+    return to_.graph.append(std::move(n));
+  }
+  ValueSpec spec(Edge e) const { return to_.graph.spec(e); }
+
+  Edge switched(Edge data, Edge predicate, std::int64_t branches, const Node& like) {
+    std::vector<ValueSpec> outputs(static_cast<std::size_t>(branches), spec(data));
+    return {append("Switch", {data, predicate}, std::move(outputs), like, Attrs{{"branches", branches}}), 0};
+  }
+  Edge merged(std::vector<Edge> inputs, const ValueSpec& out, const Node& like) {
+    return {append("Merge", std::move(inputs), {out, {DType::i32, Shape{}}}, like), 0};
+  }
+  Edge entered(Edge value, const std::string& frame, bool constant, int parallel, const Node& like) {
+    return {append("Enter", {value}, {spec(value)}, like,
+                   Attrs{{"frame", frame}, {"constant", constant}, {"parallel_iterations", std::int64_t{parallel}},
+                         {"key", static_cast<std::int64_t>(like.origin)}}),
+            0};
+  }
+  /// A unit-valued token that is there after `after`.
+  std::int32_t token(std::vector<std::int32_t> after, const Node& like) {
+    return append("Constant", {}, {{DType::boolean, Shape{}}}, like, Attrs{{"value", Tensor::scalar(true)}}, std::move(after));
+  }
+  Edge identity(Edge e, const Node& like, std::vector<std::int32_t> controls) {
+    std::int32_t id = append("Identity", {e}, {spec(e)}, like, {}, std::move(controls));
+    return {id, 0};
+  }
+  bool is_constant(Edge e) const {
+    const Node& n = to_.graph.node(e.node);
+    return n.op->name == "Constant" && n.controls.empty();
+  }
+  /// The same value as a token of this frame: a constant has none of its own.
+  Edge as_token(Edge e, const Frame& frame, const Node& like) {
+    bool has_one = !is_constant(e) && std::find(frame.invariant.begin(), frame.invariant.end(), e) == frame.invariant.end();
+    return has_one || frame.pivot < 0 ? e : identity(e, like, {frame.pivot});
+  }
+
+  // ---- state
+
+  /// Accesses in `open` that `effect` has to wait for.
+  static std::vector<std::int32_t> conflicting(const Open& open, Effect effect) {
+    std::vector<std::int32_t> nodes;
+    for (const Access& a : open)
+      if (conflicts(a.effect, effect)) nodes.push_back(a.node);
+    return nodes;
+  }
+  static void add_access(Open& open, Access access) {
+    bool replaces_all = std::all_of(open.begin(), open.end(), [&](const Access& a) { return conflicts(a.effect, access.effect); });
+    if (replaces_all) open.clear();
+    open.push_back(access);
+  }
+
+  // ---- graphs
+
+  /// Puts a graph's nodes here; its Input nodes are `inputs`, given as `arguments`.
+  std::vector<std::vector<Edge>> inline_graph(const Graph& graph, const std::vector<Edge>& inputs, const std::vector<Edge>& arguments, Frame& frame) {
+    std::vector<std::vector<Edge>> at(index(graph.size()));
+    std::vector<std::vector<std::int32_t>> done(index(graph.size()));  // what a control edge from a node waits for
+    std::vector<char> is_waited_for(index(graph.size()), 0);
+    for (const Node& n : graph.nodes())
+      for (std::int32_t c : n.controls) is_waited_for[index(c)] = 1;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      at[index(inputs[i].node)] = {arguments[i]};
+      done[index(inputs[i].node)] = {arguments[i].node};
+      // A Switch fires for both sides: who waits for one of them waits for its token.
+      const Node& source = to_.graph.node(arguments[i].node);
+      if (is_waited_for[index(inputs[i].node)] && source.op->name == "Switch")
+        done[index(inputs[i].node)] = {identity(arguments[i], graph.node(inputs[i].node), {}).node};
+    }
+    for (std::int32_t id = 0; id < graph.size(); ++id) {
+      if (!at[index(id)].empty()) continue;
+      const Node& node = graph.node(id);
+      Node mine = node;
+      for (Edge& e : mine.inputs) e = at[index(e.node)][index(e.output)];
+      mine.controls.clear();
+      for (std::int32_t c : node.controls) {
+        for (std::int32_t d : done[index(c)])
+          if (!is_constant({d, 0}) && std::find(mine.controls.begin(), mine.controls.end(), d) == mine.controls.end()) mine.controls.push_back(d);
+      }
+      if (node.op->name == "Case") at[index(id)] = lower_case(mine, frame, done[index(id)]);
+      else if (node.op->name == "While") at[index(id)] = lower_while(mine, frame, done[index(id)]);
+      else at[index(id)] = put(std::move(mine), frame, done[index(id)]);
+    }
+    return at;
+  }
+
+  std::vector<Edge> put(Node node, Frame& frame, std::vector<std::int32_t>& done) {
+    const bool is_plain_constant = node.op->name == "Constant" && node.controls.empty();
+    if (frame.pivot >= 0 && !is_plain_constant && node.controls.empty()) {
+      bool has_token = std::any_of(node.inputs.begin(), node.inputs.end(), [&](Edge e) {
+        return !is_constant(e) && std::find(frame.invariant.begin(), frame.invariant.end(), e) == frame.invariant.end();
+      });
+      if (!has_token) node.controls.push_back(frame.pivot);
+    }
+    std::int32_t state = node.state;
+    Effect effect = node.op->effect;
+    if (state >= 0 && effect != Effect::none)
+      for (std::int32_t c : conflicting(frame.open[state], effect))
+        if (std::find(node.controls.begin(), node.controls.end(), c) == node.controls.end()) node.controls.push_back(c);
+    std::size_t outputs = node.outputs.size();
+    std::int32_t id = to_.graph.append(std::move(node));
+    if (state >= 0 && effect != Effect::none) add_access(frame.open[state], {id, effect});
+    done = {id};
+    std::vector<Edge> edges;
+    for (std::size_t o = 0; o < outputs; ++o) edges.push_back({id, static_cast<std::int32_t>(o)});
+    return edges;
+  }
+
+  std::vector<Edge> outputs_of(const SubGraph& sub, const std::vector<std::vector<Edge>>& at, const Frame& frame, const Node& like) {
+    std::vector<Edge> out;
+    for (Edge e : sub.outputs) out.push_back(as_token(at[index(e.node)][index(e.output)], frame, like));
+    return out;
+  }
+
+  // Which arguments does anything in the sub-graph use?
+  static std::vector<char> used_arguments(const SubGraph& sub) {
+    std::vector<char> used(index(sub.graph.size()), 0);
+    for (const Node& n : sub.graph.nodes()) {
+      for (Edge e : n.inputs) used[index(e.node)] = 1;
+      for (std::int32_t c : n.controls) used[index(c)] = 1;
+    }
+    for (Edge e : sub.outputs) used[index(e.node)] = 1;
+    std::vector<char> out;
+    for (Edge e : sub.inputs) out.push_back(used[index(e.node)]);
+    return out;
+  }
+
+  std::vector<Edge> lower_case(const Node& node, Frame& frame, std::vector<std::int32_t>& done) {
+    auto branches = subgraphs_of(node);
+    const auto n = static_cast<std::int64_t>(branches.size());
+    Edge predicate = as_token(node.inputs[0], frame, node);
+    if (!node.controls.empty()) predicate = identity(predicate, node, node.controls);
+    const Effects effects = effects_of(node);
+    // What each branch's effects on a state have to wait for, as one token.
+    std::map<std::int32_t, Edge> order;
+    for (auto [state, effect] : effects) {
+      std::vector<std::int32_t> before = conflicting(frame.open[state], effect);
+      if (!before.empty()) order[state] = switched({token(std::move(before), node), 0}, predicate, n, node);
+    }
+    std::vector<Edge> through(node.inputs.size(), Edge{});  // the Switch of each captured value, made when first used
+    Edge pivots{};
+    std::vector<std::vector<Edge>> results;
+    std::map<std::int32_t, std::vector<Edge>> after;  // of each state, a token a branch
+    std::vector<Edge> ends;
+    for (std::int64_t b = 0; b < n; ++b) {
+      const SubGraph& sub = *branches[static_cast<std::size_t>(b)];
+      auto side = [&](Edge of_switch) { return Edge{of_switch.node, static_cast<std::int32_t>(b)}; };
+      Frame inside;
+      if (pivots.node < 0) pivots = switched(predicate, predicate, n, node);
+      inside.pivot = identity(side(pivots), node, {}).node;
+      for (const auto& [state, edge] : order) inside.open[state] = {{identity(side(edge), node, {}).node, Effect::write}};
+      std::vector<char> used = used_arguments(sub);
+      std::vector<Edge> arguments;
+      for (std::size_t k = 0; k < sub.inputs.size(); ++k) {
+        Edge outside = node.inputs[k + 1];
+        if (!used[k] || is_constant(outside)) {
+          arguments.push_back(outside);
+          continue;
+        }
+        if (through[k + 1].node < 0) through[k + 1] = switched(outside, predicate, n, node);
+        arguments.push_back(side(through[k + 1]));
+      }
+      auto at = inline_graph(sub.graph, sub.inputs, arguments, inside);
+      results.push_back(outputs_of(sub, at, inside, node));
+      for (auto [state, effect] : effects) {
+        std::vector<std::int32_t> last{inside.pivot};
+        for (const Access& a : inside.open[state]) last.push_back(a.node);
+        after[state].push_back({token(std::move(last), node), 0});
+      }
+      if (node.outputs.empty() && effects.empty()) ends.push_back({inside.pivot, 0});
+    }
+    std::vector<Edge> out;
+    for (std::size_t o = 0; o < node.outputs.size(); ++o) {
+      std::vector<Edge> sides;
+      for (const auto& r : results) sides.push_back(r[o]);
+      out.push_back(merged(std::move(sides), node.outputs[o], node));
+      done.push_back(out.back().node);
+    }
+    for (auto [state, effect] : effects) {
+      std::int32_t end = merged(std::move(after[state]), {DType::boolean, Shape{}}, node).node;
+      done.push_back(end);
+      add_access(frame.open[state], {end, effect});
+    }
+    if (!ends.empty()) done.push_back(merged(std::move(ends), {DType::boolean, Shape{}}, node).node);
+    return out;
+  }
+
+  std::vector<Edge> lower_while(const Node& node, Frame& frame, std::vector<std::int32_t>& done) {
+    WhileView w(node);
+    const int parallel = w.parallel_iterations;
+    const std::string name = fmt::format("{}/{}", node.attrs.get<std::string>("label"), ++frames_);
+    const Effects effects = effects_of(node);
+    auto into = [&](Edge value, bool constant) {
+      value = as_token(value, frame, node);
+      // What starts after others starts with all of its values.
+      if (!node.controls.empty()) value = identity(value, node, node.controls);
+      return entered(value, name, constant, parallel, node);
+    };
+    std::vector<char> used = used_arguments(w.body);
+    std::vector<char> used_by_condition = used_arguments(w.condition);
+
+    Frame each;  // an iteration: the condition, then the body
+    std::vector<Edge> variables, arguments;
+    for (int k = 0; k < w.variables; ++k) {
+      Edge first = k < w.explicit_variables ? node.inputs[index(k)] : implicit(w.implicit[static_cast<std::size_t>(k - w.explicit_variables)], frame, node);
+      variables.push_back(merged({into(first, false)}, node.outputs[index(k)], node));
+    }
+    // A state's order token: a variable of the loop.
+    struct Order {
+      std::int32_t state;
+      Effect effect;
+      Edge merge;
+      bool is_serial;     // accesses of different iterations wait for each other
+      std::int32_t before = -1;  // a constant Enter: what accesses of every iteration wait for
+    };
+    std::vector<Order> orders;
+    for (auto [state, effect] : effects) {
+      std::vector<std::int32_t> before = conflicting(frame.open[state], effect);
+      bool waits = !before.empty();
+      if (!waits && frame.pivot >= 0) before.push_back(frame.pivot);
+      Edge start{token(std::move(before), node), 0};
+      Order o{state, effect, merged({into(start, false)}, {DType::boolean, Shape{}}, node), conflicts(effect, effect)};
+      if (!o.is_serial && waits) o.before = into(start, true).node;
+      orders.push_back(o);
+    }
+    Edge trigger{};
+    if (variables.empty() && orders.empty()) {
+      Edge start{token(frame.pivot >= 0 ? std::vector<std::int32_t>{frame.pivot} : std::vector<std::int32_t>{}, node), 0};
+      trigger = merged({into(start, false)}, {DType::boolean, Shape{}}, node);
+    }
+    const Edge first_merge = !variables.empty() ? variables[0] : !orders.empty() ? orders[0].merge : trigger;
+    each.pivot = first_merge.node;
+
+    arguments = variables;
+    for (int k = 0; k < w.captures; ++k) {
+      Edge outside = node.inputs[index(w.explicit_variables + k)];
+      std::size_t place = index(w.variables + k);
+      if (is_constant(outside) || (!used[place] && !used_by_condition[place])) {
+        arguments.push_back(outside);
+        continue;
+      }
+      arguments.push_back(into(outside, true));
+      each.invariant.push_back(arguments.back());
+    }
+    for (const Order& o : orders) {
+      if (o.is_serial) each.open[o.state] = {{o.merge.node, Effect::write}};
+      else if (o.before >= 0) each.open[o.state] = {{o.before, Effect::write}};
+    }
+    auto at = inline_graph(w.condition.graph, w.condition.inputs, arguments, each);
+    Edge predicate = outputs_of(w.condition, at, each, node)[0];
+    predicate = {append("LoopCond", {predicate}, {{DType::boolean, Shape{}}}, node), 0};
+
+    std::vector<Edge> switches;
+    for (Edge v : variables) switches.push_back(switched(v, predicate, 2, node));
+    auto last = [](Edge of_switch) { return Edge{of_switch.node, 0}; };
+    auto next = [](Edge of_switch) { return Edge{of_switch.node, 1}; };
+    Frame body;
+    body.invariant = each.invariant;
+    // After the condition's own accesses an order token goes on as if it were a variable.
+    std::vector<Edge> order_switches;
+    for (const Order& o : orders) {
+      Edge here = o.merge;
+      std::vector<std::int32_t> accesses{o.merge.node};
+      for (const Access& a : each.open[o.state])
+        if (a.node != o.merge.node && a.node != o.before) accesses.push_back(a.node);
+      if (accesses.size() > 1) here = {token(std::move(accesses), node), 0};
+      order_switches.push_back(switched(here, predicate, 2, node));
+    }
+    if (trigger.node >= 0) order_switches.push_back(switched(trigger, predicate, 2, node));
+    body.pivot = identity(next(!switches.empty() ? switches[0] : order_switches[0]), node, {}).node;
+    std::vector<std::int32_t> order_inside;
+    for (std::size_t i = 0; i < orders.size(); ++i) {
+      order_inside.push_back(identity(next(order_switches[i]), node, {}).node);
+      if (orders[i].is_serial) body.open[orders[i].state] = {{order_inside[i], Effect::write}};
+      else if (orders[i].before >= 0) body.open[orders[i].state] = {{orders[i].before, Effect::write}};
+    }
+    for (std::size_t k = 0; k < variables.size(); ++k) arguments[k] = next(switches[k]);
+    at = inline_graph(w.body.graph, w.body.inputs, arguments, body);
+    std::vector<Edge> results = outputs_of(w.body, at, body, node);
+    for (std::size_t k = 0; k < variables.size(); ++k)
+      append("NextIteration", {results[k], variables[k]}, {spec(results[k])}, node);
+    for (std::size_t i = 0; i < orders.size(); ++i) {
+      std::vector<std::int32_t> accesses{order_inside[i]};
+      for (const Access& a : body.open[orders[i].state])
+        if (a.node != order_inside[i] && a.node != orders[i].before) accesses.push_back(a.node);
+      Edge end = accesses.size() > 1 ? Edge{token(std::move(accesses), node), 0} : next(order_switches[i]);
+      append("NextIteration", {end, orders[i].merge}, {{DType::boolean, Shape{}}}, node);
+    }
+    if (trigger.node >= 0) append("NextIteration", {next(order_switches[0]), trigger}, {{DType::boolean, Shape{}}}, node);
+
+    std::vector<Edge> out;
+    for (std::size_t k = 0; k < variables.size(); ++k) {
+      out.push_back({append("Exit", {last(switches[k])}, {spec(variables[k])}, node), 0});
+      done.push_back(out.back().node);
+    }
+    for (std::size_t i = 0; i < orders.size(); ++i) {
+      std::int32_t exit = append("Exit", {last(order_switches[i])}, {{DType::boolean, Shape{}}}, node);
+      done.push_back(exit);
+      add_access(frame.open[orders[i].state], {exit, orders[i].effect});
+    }
+    if (trigger.node >= 0) done.push_back(append("Exit", {last(order_switches[0])}, {{DType::boolean, Shape{}}}, node));
+    return out;
+  }
+
+  Edge implicit(const ValueSpec& s, const Frame& frame, const Node& like) {
+    if (s.is_list()) {
+      std::vector<std::int32_t> controls;
+      if (frame.pivot >= 0) controls.push_back(frame.pivot);
+      Attrs attrs{{"element", make_specs_attr({s.element()})}};
+      return {append("ListEmpty", {}, {s}, like, std::move(attrs), std::move(controls)), 0};
+    }
+    return {append("Constant", {}, {s}, like, Attrs{{"value", Tensor::scalar_as(s.dtype, 0)}}), 0};
+  }
+
+  const Program& from_;
+  Program to_;
+  int frames_ = 0;
+};
+
+}  // namespace
+
+Program lower(const Program& program) { return Lowering(program).run(); }
+
+}  // namespace troupe

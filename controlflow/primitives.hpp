@@ -1,0 +1,53 @@
+// The primitives of dynamic control flow (Yu et al., EuroSys 2018), for those who build by hand;
+// `cond`, `while_loop` and their like are lowered to them.
+//
+//   Expr enter = control::enter(g.constant(0), "count");
+//   Expr i = control::merge({enter}).value;
+//   Expr more = control::loop_cond(i < 10);
+//   auto [last, next] = control::switch_(i, more);
+//   control::next_iteration(next + 1, i);       // closes the loop at the merge
+//   Expr result = control::exit(last);          // 10
+//
+// A token is live or dead. Switch sends its data to one side, dead to the others; Merge passes on
+// the first live input, dead if all are dead; every other node that gets a dead token sends dead
+// tokens. Enter takes a value into a frame, Exit out of it; NextIteration takes it one iteration on.
+// A constant Enter's value is there in every iteration.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <troupe/ops/graph.hpp>
+
+namespace troupe::control {
+
+struct Switched {
+  Expr if_false, if_true;
+};
+/// `predicate`: bool, scalar.
+Switched switch_(Operand data, Operand predicate);
+/// One output a branch; an index that names none means the last. `index`: bool, i32 or i64, scalar.
+Exprs switch_n(Operand data, Operand index, int branches);
+
+struct Merged {
+  Expr value;
+  Expr index;  // i32: which input was live
+};
+/// Inputs of one dtype.
+Merged merge(const std::vector<Expr>& inputs, std::source_location at = std::source_location::current());
+
+struct EnterOptions {
+  bool constant = false;
+  int parallel_iterations = 32;
+};
+/// Frames are known by name; a frame inside a frame is another.
+Expr enter(Operand data, const std::string& frame, const EnterOptions& options = {});
+Expr exit(Operand data);
+/// Closes a loop: `value` becomes what `merge`, the value of a Merge, yields in the next iteration.
+Expr next_iteration(Operand value, Operand merge);
+/// What the Switches of a loop listen to. `predicate`: bool, scalar.
+Expr loop_cond(Operand predicate);
+/// Fires when all of `after` have, dead or live: true. For control edges.
+Expr trigger(const std::vector<Expr>& after, std::source_location at = std::source_location::current());
+
+}  // namespace troupe::control
