@@ -295,7 +295,7 @@ std::string Function::explain() const {
   const Plan& plan = *compiled_->troupe.plan;
   for (std::size_t i = 0; i < plan.partitions.size(); ++i)
     out += fmt::format("partition {} on {}: {} nodes, {} cut edges out\n", i, plan.partitions[i].device->name(),
-                       plan.partitions[i].nodes.size(), plan.partitions[i].sends.size());
+                       plan.partitions[i].nodes, plan.partitions[i].sends.size());
   return out + plan.program.graph.text();
 }
 
@@ -306,8 +306,16 @@ namespace {
 std::vector<Edge> edges_of(const Graph& graph, const std::vector<Expr>& exprs, const char* what) {
   std::vector<Edge> edges;
   for (const Expr& e : exprs) {
-    if (e.is_empty() || &e.reader() != &graph)
+    if (e.is_empty() || &e.reader() != &graph) {
+      const auto* inside = e.is_empty() ? nullptr : dynamic_cast<const Graph*>(&e.reader());
+      if (inside && inside->outer())
+        throw Error(Code::invalid_argument, fmt::format("{} {}, {}, is inside {}; only its results are known outside", what, edges.size(),
+                                                        inside->describe(e.edge().node), inside->what()));
       throw Error(Code::invalid_argument, fmt::format("{} {} is no expression of this graph", what, edges.size()));
+    }
+    if (e.spec().is_list())
+      throw Error(Code::invalid_argument, fmt::format("{} {}, {}, is a list; {}", what, edges.size(), graph.describe(e.edge().node),
+                                                      what[0] == 'f' && what[2] == 't' ? "stack it, or read from it" : "feed a tensor and unstack it"));
     edges.push_back(e.edge());
   }
   return edges;

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include <troupe/controlflow/build.hpp>
-#include <troupe/ops/specs_attr.hpp>
+#include <troupe/controlflow/list_ops.hpp>
 
 namespace troupe {
 namespace {
@@ -360,8 +360,7 @@ class Lowering {
     if (s.is_list()) {
       std::vector<std::int32_t> controls;
       if (frame.pivot >= 0) controls.push_back(frame.pivot);
-      Attrs attrs{{"element", make_specs_attr({s.element()})}};
-      return {append("ListEmpty", {}, {s}, like, std::move(attrs), std::move(controls)), 0};
+      return {append("ListEmpty", {}, {s}, like, attrs_of(s), std::move(controls)), 0};
     }
     return {append("Constant", {}, {s}, like, Attrs{{"value", Tensor::scalar_as(s.dtype, 0)}}), 0};
   }

@@ -21,10 +21,14 @@ Exprs Graph::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
   std::vector<Expr> mine;
   mine.reserve(inputs.size());
   for (const Expr& e : inputs) mine.push_back(&e.reader() == &here ? e : here.adopt(e, site));
-  if (here.is_sealed_)
-    throw Error(Code::invalid_argument,
-                fmt::format("{} at {} uses a value from inside {}; only its results are known outside", op.name, site.text(), here.what_));
+  here.require_open(op.name, site);
   return here.bind_here(op, mine, std::move(attrs), here.site_for(site_for(site)), state);
+}
+
+void Graph::require_open(std::string_view op, const Site& site) const {
+  if (is_sealed_)
+    throw Error(Code::invalid_argument,
+                fmt::format("{} at {} uses a value from inside {}; only its results are known outside", op, site.text(), what_));
 }
 
 Exprs Graph::bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state) {
@@ -58,6 +62,7 @@ Exprs Graph::bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attr
 }
 
 Expr Graph::adopt(const Expr& foreign, const Site& site) {
+  if (inner_) return current().adopt(foreign, site);
   if (foreign.is_empty() || foreign.reader().depth() == 0)
     return bind(find_op("Constant"), {}, Attrs{{"value", foreign.value()}}, site)[0];
   const Reader* reader = &foreign.reader();

@@ -61,6 +61,7 @@ class Graph final : public Reader {
 
   Exprs bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state = -1) override;
   Expr adopt(const Expr& foreign, const Site& site) override;
+  void require_open(std::string_view op, const Site& site) const override;
   ValueSpec spec_of(const Expr& e) const override;
   int declare(const StateSpec& spec, const Site& site) override;
   const StateSpec& state_spec(int state) const override { return states()[static_cast<std::size_t>(state)]; }

@@ -24,6 +24,11 @@ class Reader {
   virtual Exprs bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state = -1) = 0;
   /// An expression of this reader with the value of another reader's.
   virtual Expr adopt(const Expr& foreign, const Site& site) = 0;
+  /// Throws invalid_argument, naming op and site, if nothing more may be bound here.
+  virtual void require_open(std::string_view op, const Site& site) const {
+    (void)op;
+    (void)site;
+  }
   virtual ValueSpec spec_of(const Expr& e) const = 0;
   /// Registers a state; the same name and spec give the same index, other specs throw already_exists.
   virtual int declare(const StateSpec& spec, const Site& site) = 0;

@@ -27,7 +27,8 @@ std::vector<char> needed_for(const Graph& graph, const std::map<Edge, int>& fed,
     roots.pop_back();
     for (Edge e : graph.node(id).inputs)
       if (!fed.contains(e)) need(e.node);
-    for (std::int32_t c : graph.node(id).controls) need(c);
+    for (std::int32_t c : graph.node(id).controls)
+      if (!fed.contains(Edge{c, 0}) || graph.node(c).op->name != "Input") need(c);
     if (auto it = closers.find(id); it != closers.end())
       for (std::int32_t c : it->second) need(c);
   }
@@ -63,6 +64,7 @@ Program prune(const Graph& graph, const std::vector<Edge>& feeds, const std::vec
     input.site = graph.node(edge.node).site;
     input.origin = graph.node(edge.node).origin;
     out.feeds[i] = Edge{out.graph.append(std::move(input)), 0};
+    if (graph.node(edge.node).op->name == "Input") moved[edge.node] = out.feeds[i].node;
   }
   auto at = [&](Edge e) {
     auto it = fed.find(e);

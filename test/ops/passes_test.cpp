@@ -7,6 +7,7 @@
 
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/functions.hpp>
+#include <troupe/controlflow/lower.hpp>
 #include <troupe/ops/interpret.hpp>
 #include <troupe/ops/pointwise.hpp>
 
@@ -23,7 +24,7 @@ struct Pass {
   const char* name;
   Program (*run)(const Program&);
 };
-const std::vector<Pass> kPasses{{"order_state", order_state}, {"fold_constants", fold_constants}, {"simplify", simplify}, {"merge_common", merge_common}, {"fuse_pointwise", fuse_pointwise}};
+const std::vector<Pass> kPasses{{"lower", lower}, {"fold_constants", fold_constants}, {"simplify", simplify}, {"merge_common", merge_common}, {"fuse_pointwise", fuse_pointwise}};
 
 void same_values(const Program& before, const Program& after, const std::vector<Tensor>& feeds, const std::string& where) {
   std::vector<Tensor> a = Interpreter().run(before, feeds), b = Interpreter().run(after, feeds);
@@ -197,7 +198,7 @@ BOOST_AUTO_TEST_CASE(state_order_is_made_explicit) {
   Graph g;
   Variable v = g.variable("v", Tensor::scalar(1.f)), other = g.variable("u", Tensor::scalar(1.f));
   Expr r1 = v.read(), r2 = v.read(), w1 = v.assign_add(1.0), elsewhere = other.assign_add(1.0), r3 = v.read(), w2 = v.assign_sub(2.0);
-  Program p = order_state(prune(g, {}, {r1.edge(), r2.edge(), w1.edge(), elsewhere.edge(), r3.edge(), w2.edge()}));
+  Program p = lower(prune(g, {}, {r1.edge(), r2.edge(), w1.edge(), elsewhere.edge(), r3.edge(), w2.edge()}));
   auto waits = [&](int later, int earlier) {
     const auto& c = p.graph.node(p.fetches[static_cast<std::size_t>(later)].node).controls;
     return std::find(c.begin(), c.end(), p.fetches[static_cast<std::size_t>(earlier)].node) != c.end();
@@ -214,7 +215,7 @@ BOOST_AUTO_TEST_CASE(enqueues_do_not_wait_for_dequeues) {
   Graph g;
   Queue q = g.fifo_queue("q", {{DType::f32, Shape{}}}, 2);
   Expr in = q.enqueue({1.0}), out = q.dequeue()[0], in2 = q.enqueue({2.0}), close = q.close();
-  Program p = order_state(prune(g, {}, {in.edge(), out.edge(), in2.edge(), close.edge()}));
+  Program p = lower(prune(g, {}, {in.edge(), out.edge(), in2.edge(), close.edge()}));
   auto controls = [&](int i) { return p.graph.node(p.fetches[static_cast<std::size_t>(i)].node).controls.size(); };
   BOOST_TEST(controls(1) == 0);
   BOOST_TEST(controls(2) == 1);  // the other enqueue

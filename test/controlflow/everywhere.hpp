@@ -1,0 +1,93 @@
+// A program and what it must yield, under every way to run it: the interpreter, which walks the
+// functional nodes, and the engine with each granularity and number of workers, real and deterministic,
+// with the graph on one device and spread over several.
+#pragma once
+
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <boost/test/unit_test.hpp>
+
+#include <troupe/actors/engine.hpp>
+#include <troupe/controlflow/functional.hpp>
+#include <troupe/controlflow/primitives.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/ops/interpret.hpp>
+
+namespace troupe::test {
+
+struct Setting {
+  const char* name;
+  int workers;
+  Granularity granularity;
+  bool is_deterministic;
+  std::uint64_t seed = 0;
+  std::string device = "cpu:0";
+  bool optimize = true;
+};
+
+inline const std::vector<Setting>& settings() {
+  static const std::vector<Setting> all{{"one worker", 1, Granularity::partition, false},
+                                        {"two workers", 2, Granularity::automatic, false},
+                                        {"an actor an op", 2, Granularity::op, false},
+                                        {"no passes", 1, Granularity::automatic, true, 1, "cpu:0", false},
+                                        {"deterministic 1", 1, Granularity::op, true, 1},
+                                        {"deterministic 2", 1, Granularity::op, true, 2},
+                                        {"a simulated device", 2, Granularity::automatic, false, 0, "sim:0"}};
+  return all;
+}
+
+inline EngineOptions options_of(const Setting& s) {
+  EngineOptions o;
+  o.workers = s.workers;
+  o.granularity = s.granularity;
+  o.deterministic = s.is_deterministic;
+  o.seed = s.seed;
+  o.default_device = s.device;
+  o.optimize = s.optimize;
+  return o;
+}
+
+/// What a test builds: feeds and fetches of a graph.
+struct Scenario {
+  Feeds feeds;
+  std::vector<Expr> fetches;
+};
+using Build = std::function<Scenario(Graph&)>;
+
+inline std::vector<double> numbers(const Tensor& t) {
+  std::vector<double> out;
+  for (std::int64_t i = 0; i < t.shape().elements(); ++i) out.push_back(t.at(i));
+  return out;
+}
+
+inline void compare(const std::vector<Tensor>& got, const std::vector<std::vector<double>>& expected, const std::string& where) {
+  BOOST_REQUIRE_EQUAL(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    std::vector<double> values = numbers(got[i]);
+    BOOST_REQUIRE_MESSAGE(values.size() == expected[i].size(), where << ": fetch " << i << " has " << values.size() << " elements: " << got[i].text());
+    for (std::size_t k = 0; k < values.size(); ++k)
+      BOOST_CHECK_MESSAGE(std::abs(values[k] - expected[i][k]) <= 1e-5 * std::max(1.0, std::abs(expected[i][k])),
+                          where << ": fetch " << i << "[" << k << "] is " << values[k] << ", not " << expected[i][k]);
+  }
+}
+
+/// Each setting with a fresh graph, for state starts anew. `runs`: repetitions of the same run, for
+/// programs without state.
+inline void everywhere(const Build& build, const std::vector<std::vector<double>>& expected, int runs = 1) {
+  {
+    Graph g;
+    Scenario b = build(g);
+    compare(Interpreter().run(g, b.feeds, b.fetches), expected, "interpreter");
+  }
+  for (const Setting& s : settings()) {
+    Graph g;
+    Scenario b = build(g);
+    Engine engine(options_of(s));
+    for (int r = 0; r < runs; ++r) compare(engine.run(g, b.feeds, b.fetches), expected, s.name);
+  }
+}
+
+}  // namespace troupe::test

@@ -1,0 +1,402 @@
+// Forward programs with known results: conditionals and loops.
+#include <boost/test/unit_test.hpp>
+
+#include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/troupe.hpp>
+
+namespace troupe::test {
+namespace {
+
+using V = std::vector<double>;
+
+// The message of the error that `f` throws.
+template <class F>
+std::string refused(F f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+bool says(const std::string& text, std::initializer_list<const char*> parts) {
+  for (const char* p : parts)
+    if (text.find(p) == std::string::npos) {
+      BOOST_TEST_MESSAGE("missing '" << p << "' in: " << text);
+      return false;
+    }
+  return true;
+}
+
+Expr scalar(Graph& g, double v) { return g.constant(static_cast<float>(v)); }
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(conditionals)
+
+BOOST_AUTO_TEST_CASE(the_predicate_chooses) {  // C1, C2
+  for (bool less : {true, false})
+    everywhere([&](Graph& g) -> Scenario {
+      Expr x = g.input("x", DType::f32, Shape{}), one = scalar(g, 1);
+      Expr r = cond(less ? one < 2.0 : one < 0.0, [&] { return x + 1.0; }, [&] { return x - 1.0; });
+      return {{{x, Tensor::scalar(10.f)}}, {r}};
+    }, {V{less ? 11. : 9.}}, 3);
+}
+
+BOOST_AUTO_TEST_CASE(nested) {  // C3
+  everywhere([](Graph& g) -> Scenario {
+    Expr x = g.input("x", DType::f32, Shape{}), yes = scalar(g, 1) < 2.0;
+    Expr r = cond(yes, [&] { return 1.0 + cond(yes, [&] { return x + 1.0; }, [&] { return x - 1.0; }); }, [&] { return x - 1.0; });
+    return {{{x, Tensor::scalar(10.f)}}, {r}};
+  }, {V{12}}, 3);
+}
+
+BOOST_AUTO_TEST_CASE(several_results) {  // C6
+  everywhere([](Graph& g) -> Scenario {
+    Expr x = scalar(g, 10), y = scalar(g, 200);
+    auto [a, b] = cond(x < y, [&] { return std::tuple{x + 1.0, x + 2.0}; }, [&] { return std::tuple{y, y}; });
+    return {{}, {a, b}};
+  }, {V{11}, V{12}});
+}
+
+BOOST_AUTO_TEST_CASE(all_effects_of_the_taken_branch) {  // C28
+  everywhere([](Graph& g) -> Scenario {
+    Variable v1 = g.variable("v1", Tensor::scalar(7.f)), v2 = g.variable("v2", Tensor::scalar(7.f)), v3 = g.variable("v3", Tensor::scalar(7.f));
+    Expr three = scalar(g, 3);
+    auto [a, b] = cond(three > 2.0, [&] { return std::tuple{v1.assign(1.0), v2.assign(2.0)}; },
+                       [&] { Expr c = v3.assign(3.0); return std::tuple{c, c}; });
+    auto after = g.after({b});
+    return {{}, {b, v1.read(), v2.read(), v3.read()}};
+  }, {V{2}, V{1}, V{2}, V{7}});
+}
+
+BOOST_AUTO_TEST_CASE(the_other_branch_never_runs) {  // C29
+  for (const Setting& s : settings()) {
+    Graph g;
+    Variable v = g.variable("v", Tensor::scalar(7.f));
+    Expr c = g.input("c", DType::i32, Shape{});
+    Expr r = cond(c >= 1, [&] { return v.assign(1.0); }, [&] { return v.assign(2.0); });
+    Engine engine(options_of(s));
+    for (int i : {2, 0, 5}) {
+      engine.run(g, {{c, Tensor::scalar(i)}}, {r});
+      BOOST_TEST(engine.get(v).item<float>() == (i >= 1 ? 1.f : 2.f), s.name);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_choice_of_several) {  // C32
+  for (auto [k, expected] : {std::pair{0, 2.}, {1, 3.}, {2, 4.}, {-1, 4.}, {6, 4.}})
+    everywhere([&](Graph& g) -> Scenario {
+      Expr x = scalar(g, 1), index = g.input("k", DType::i32, Shape{});
+      std::vector<std::function<Expr()>> branches{[&] { return 2.0 * x; }, [&] { return 3.0 * x; }, [&] { return 4.0 * x; }};
+      return {{{index, Tensor::scalar(k)}}, {switch_case(index, branches)}};
+    }, {V{expected}}, 2);
+}
+
+BOOST_AUTO_TEST_CASE(what_a_branch_does_stays_in_it) {
+  // An op on outer values, a constant, a random draw and a failing op: none runs unless its branch does.
+  for (const Setting& s : settings()) {
+    Graph g;
+    Expr x = g.input("x", DType::i64, Shape{1}), yes = g.input("yes", DType::boolean, Shape{});
+    Expr table = g.constant(Tensor::of<float>({1, 2, 3}, {3}));
+    Expr r = cond(yes, [&] { return gather(table, x); }, [&] { return g.random_uniform({1}) + 100.0; });
+    Engine engine(options_of(s));
+    Tensor outside = Tensor::of<std::int64_t>({77}, {1}), inside = Tensor::of<std::int64_t>({2}, {1});
+    BOOST_TEST(numbers(engine.run(g, {{x, outside}, {yes, Tensor::scalar(false)}}, {r})[0])[0] >= 100.0, s.name);
+    BOOST_TEST(numbers(engine.run(g, {{x, inside}, {yes, Tensor::scalar(true)}}, {r})[0])[0] == 3.0, s.name);
+    BOOST_CHECK_THROW(engine.run(g, {{x, outside}, {yes, Tensor::scalar(true)}}, {r}), Error);
+    BOOST_TEST(numbers(engine.run(g, {{x, inside}, {yes, Tensor::scalar(true)}}, {r})[0])[0] == 3.0, s.name);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(wrong_conditionals_are_refused_while_building) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {3}), p = g.input("p", DType::boolean, {3}), f = g.input("f", DType::f32, Shape{});
+  auto self = [&] { return x; };
+  BOOST_TEST(says(refused([&] { cond(p, self, self, {.name = "pick"}); }), {"cond 'pick' (functional_test.cpp:", "must be a scalar", "bool[3]"}));
+  BOOST_TEST(says(refused([&] { cond(f, self, self); }), {"cond (functional_test.cpp:", "must be bool", "f32[]"}));
+  Expr yes = f > 0.0;
+  BOOST_TEST(says(refused([&] { cond(yes, self, [&] { return cast(x, DType::i32); }); }), {"cond (", "output 0", "f32", "i32", "the true branch"}));
+  BOOST_TEST(says(refused([&] {
+               Expr inner;
+               cond(yes, [&] { inner = x * 2.0; return inner; }, self, {.name = "leak"});
+               (void)(inner + 1.0);
+             }), {"Add at functional_test.cpp:", "inside the true branch of cond 'leak'"}));
+}
+
+BOOST_AUTO_TEST_CASE(eager) {
+  Eager e;
+  Expr x = e.constant(10.f);
+  BOOST_TEST(cond(x > 3.0, [&] { return x + 1.0; }, [&] { return x - 1.0; }).value().item<float>() == 11.f);
+  auto [i_end, s_end] = while_loop([](Expr i, Expr) { return i < 10; }, [](Expr i, Expr s) { return std::tuple{i + 1, s + i}; },
+                           std::tuple{e.constant(std::int64_t{0}), e.constant(std::int64_t{0})});
+  BOOST_TEST(s_end.value().item<std::int64_t>() == 45);
+  Expr all = scan([](Expr a, Expr y) { return a * y; }, e.constant(Tensor::of<float>({1, 2, 3, 4}, {4})), e.constant(2.f));
+  BOOST_TEST(numbers(all.value()) == (V{2, 4, 12, 48}), boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(loops)
+
+BOOST_AUTO_TEST_CASE(counting) {  // W1
+  everywhere([](Graph& g) -> Scenario {
+    Expr r = while_loop([](Expr x) { return x < 10000.0; }, [](Expr x) { return x + 1.0; }, scalar(g, 0), {.parallel_iterations = 20});
+    return {{}, {r}};
+  }, {V{10000}});
+}
+
+BOOST_AUTO_TEST_CASE(structured_variables) {  // W2, W3
+  struct State {
+    Expr i, s;
+    auto members() { return std::tie(i, s); }
+  };
+  for (int limit : {-1, 3})
+    for (bool is_vector : {false, true})
+      everywhere([&](Graph& g) -> Scenario {
+        Expr s0 = is_vector ? g.constant(Tensor::of<float>({1, 2, 3, 4, 5}, {5})) : scalar(g, 0);
+        WhileOptions o;
+        o.maximum_iterations = limit;
+        State last = while_loop([](State v) { return v.i < 10.0; }, [](State v) { return State{v.i + 1.0, v.s + v.i}; }, State{scalar(g, 0), s0}, o);
+        return {{}, {last.s}};
+      }, {limit < 0 ? (is_vector ? V{46, 47, 48, 49, 50} : V{45}) : (is_vector ? V{4, 5, 6, 7, 8} : V{3})}, 2);
+}
+
+BOOST_AUTO_TEST_CASE(several_variables) {  // W5
+  everywhere([](Graph& g) -> Scenario {
+    auto [n_end, m_end, c_end, o_end] = while_loop([](Expr n, Expr, Expr, Expr) { return n < 100; },
+                                   [](Expr n, Expr m, Expr c, Expr o) {
+                                     Expr m1 = m + 1.0, c1 = c + 1.0;
+                                     return std::tuple{n + 1, m1, c1, o + m1 + c1};
+                                   },
+                                   std::tuple{g.constant(0), scalar(g, 0), scalar(g, 0), scalar(g, 0)});
+    return {{}, {o_end}};
+  }, {V{10100}}, 2);
+}
+
+BOOST_AUTO_TEST_CASE(growing_shapes) {  // W7, W8
+  everywhere([](Graph& g) -> Scenario {
+    Expr x = g.constant(Tensor::of<float>({1, 2, 3, 4, 5, 6}, {6}));
+    auto [i_end, o_end] = while_loop([](Expr i, Expr) { return i < 6; },
+                             [&](Expr i, Expr o) { return std::tuple{i + 1, concat({o, reshape(gather(x, i), {1})}, 0)}; },
+                             std::tuple{g.constant(0), g.zeros(DType::f32, {1})}, {.shape_invariants = {std::nullopt, Shape{kAny}}});
+    return {{}, {o_end}};
+  }, {V{0, 1, 2, 3, 4, 5, 6}}, 2);
+  everywhere([](Graph& g) -> Scenario {
+    auto [i_end, j_end] = while_loop([](Expr i, Expr) { return i < 2; },
+                             [](Expr i, Expr j) { Expr k = concat({j, j}, 0); return std::tuple{i + 1, concat({k, k}, 1)}; },
+                             std::tuple{g.constant(0), g.ones(DType::f32, {2, 2})}, {.shape_invariants = {std::nullopt, Shape::unknown()}});
+    return {{}, {j_end}};
+  }, {V(64, 1.0)});
+}
+
+BOOST_AUTO_TEST_CASE(nested_loops) {  // W15
+  everywhere([](Graph& g) -> Scenario {
+    Expr r = while_loop([](Expr x) { return x < 3000.0; },
+                        [](Expr x) {
+                          Expr inner = while_loop([](Expr s) { return s < 20.0; }, [](Expr s) { return s + s; }, x);
+                          return square(inner);
+                        },
+                        scalar(g, 2), {.parallel_iterations = 1});
+    return {{}, {r}};
+  }, {V{1048576}}, 2);
+  // A loop in every iteration, over captured values of both.
+  everywhere([](Graph& g) -> Scenario {
+    Expr a = g.input("a", DType::f32, Shape{});
+    auto [i_end, s_end] = while_loop([](Expr i, Expr) { return i < 5; },
+                             [&](Expr i, Expr s) {
+                               auto [j_end, t_end] = while_loop([&](Expr j, Expr) { return j < i; }, [&](Expr j, Expr t) { return std::tuple{j + 1, t + a}; },
+                                                        std::tuple{g.constant(0), s});
+                               return std::tuple{i + 1, t_end};
+                             },
+                             std::tuple{g.constant(0), scalar(g, 0)});
+    return {{{a, Tensor::scalar(2.f)}}, {s_end}};
+  }, {V{20}}, 3);
+}
+
+BOOST_AUTO_TEST_CASE(outside_controls_run_once) {  // W17, W18
+  for (bool is_constant : {false, true})
+    everywhere([&](Graph& g) -> Scenario {
+      Variable v = g.variable("v", Tensor::scalar(0.f));
+      Expr bump = v.assign_add(1.0);
+      Expr r = while_loop([](Expr i) { return i < 2.0; },
+                          [&](Expr i) {
+                            auto after = g.after({bump});
+                            return is_constant ? scalar(g, 5) : i + 1.0;
+                          },
+                          scalar(g, 0));
+      auto last = g.after({r});
+      return {{}, {r, v.read()}};
+    }, {V{is_constant ? 5. : 2.}, V{1}});
+}
+
+BOOST_AUTO_TEST_CASE(a_constant_ordered_after_the_variable) {  // W19
+  everywhere([](Graph& g) -> Scenario {
+    Expr r = while_loop([](Expr i) { return i < 10.0; }, [&](Expr i) { auto after = g.after({i}); return scalar(g, 12); }, scalar(g, 0));
+    return {{}, {r}};
+  }, {V{12}}, 2);
+}
+
+BOOST_AUTO_TEST_CASE(loops_in_branches_and_branches_in_loops) {  // W21, W22
+  for (bool yes : {true, false})
+    everywhere([&](Graph& g) -> Scenario {
+      Expr n = scalar(g, 0), p = g.input("p", DType::boolean, Shape{});
+      auto loop = [&] { return while_loop([](Expr x) { return x < 10.0; }, [](Expr x) { return x + 1.0; }, n); };
+      return {{{p, Tensor::scalar(yes)}}, {cond(p, loop, [&] { return n; }), cond(p, [&] { return n + 1.0; }, loop)}};
+    }, {V{yes ? 10. : 0.}, V{yes ? 1. : 10.}}, 2);
+  everywhere([](Graph& g) -> Scenario {
+    Expr p = g.input("p", DType::boolean, Shape{});
+    Expr r = while_loop([](Expr x) { return x < 10.0; }, [&](Expr x) { return cond(p, [&] { return x + 1.0; }, [&] { return x - 1.0; }); }, scalar(g, 0));
+    return {{{p, Tensor::scalar(true)}}, {r}};
+  }, {V{10}}, 2);
+  everywhere([](Graph& g) -> Scenario {  // a predicate that changes, effects in both branches
+    Variable even = g.variable("even", Tensor::scalar(0.f)), odd = g.variable("odd", Tensor::scalar(0.f));
+    Expr r = while_loop([](Expr i) { return i < 7; },
+                        [&](Expr i) {
+                          cond(mod(i, 2) == 0, [&] { return even.assign_add(1.0); }, [&] { return odd.assign_add(1.0); });
+                          return i + 1;
+                        },
+                        g.constant(0));
+    auto last = g.after({r});
+    return {{}, {even.read(), odd.read()}};
+  }, {V{4}, V{3}});
+}
+
+BOOST_AUTO_TEST_CASE(variables_in_loops) {  // W26, W28
+  everywhere([](Graph& g) -> Scenario {
+    Variable v = g.variable("v", Tensor::of<float>({3, 4, 5}, {3}));
+    Expr r = while_loop([](Expr j) { return j < 3; },
+                        [&](Expr j) { v.scatter_update(reshape(j, {1}), g.constant(Tensor::of<float>({10}, {1}))); return j + 1; }, g.constant(0));
+    auto last = g.after({r});
+    return {{}, {v.read()}};
+  }, {V{10, 10, 10}});
+  everywhere([](Graph& g) -> Scenario {
+    Variable a = g.variable("a", Tensor::scalar(0.f)), b = g.variable("b", Tensor::scalar(0.f));
+    Expr r = while_loop([](Expr i) { return i < 10; }, [&](Expr i) { a.assign_add(1.0); b.assign_add(a); return i + 1; }, g.constant(0));
+    auto last = g.after({r});
+    return {{}, {a.read(), b.read()}};
+  }, {V{10}, V{55}});
+}
+
+BOOST_AUTO_TEST_CASE(state_in_the_condition) {
+  everywhere([](Graph& g) -> Scenario {
+    Variable n = g.variable("n", Tensor::scalar(0.f));
+    Expr r = while_loop(&g, [&](Expr) { return n.read() < 6.0; }, [&](Expr s) { return s + n.assign_add(2.0); }, scalar(g, 0));
+    auto last = g.after({r});
+    return {{}, {r, n.read()}};
+  }, {V{12}, V{6}});
+}
+
+BOOST_AUTO_TEST_CASE(queues_in_loops) {  // W30
+  everywhere([](Graph& g) -> Scenario {
+    Queue q = g.fifo_queue("q", {{DType::i32, Shape{}}}, 100);
+    Expr r = while_loop([](Expr i) { return i < 10; }, [&](Expr i) { q.enqueue({i}); return i + 1; }, g.constant(0));
+    auto last = g.after({r});
+    Expr out = map([&](Expr) { return q.dequeue()[0]; }, g.zeros(DType::f32, {10}));
+    return {{}, {out}};
+  }, {V{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}});
+}
+
+BOOST_AUTO_TEST_CASE(draws_differ_by_iteration_and_agree_everywhere) {
+  std::vector<V> first;
+  auto build = [](Graph& g) -> Scenario {
+    Expr all = map([&](Expr) { return g.random_uniform({2}); }, g.zeros(DType::f32, {4}));
+    return {{}, {all}};
+  };
+  Graph g;
+  Scenario s = build(g);
+  V drawn = numbers(Interpreter().run(g, s.feeds, s.fetches)[0]);
+  for (std::size_t i = 2; i < drawn.size(); ++i) BOOST_TEST(drawn[i] != drawn[i - 2]);
+  for (const Setting& setting : settings()) {
+    Graph again;
+    Scenario t = build(again);
+    EngineOptions o = options_of(setting);
+    o.seed = 0;
+    BOOST_TEST(numbers(Engine(o).run(again, t.feeds, t.fetches)[0]) == drawn, boost::test_tools::per_element());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(maps_folds_and_scans) {  // F1, F7
+  everywhere([](Graph& g) -> Scenario {
+    Expr x = g.constant(Tensor::of<float>({1, 2, 3, 4, 5, 6}, {6}));
+    auto times = [](Expr a, Expr y) { return a * y; };
+    Expr one = scalar(g, 1), two = scalar(g, 2);
+    return {{}, {map([](Expr y) { return (y + 3.0) * 2.0; }, x), scan(times, x, one), scan(times, x, two), scan(times, x, one, {.reverse = true}),
+                 scan(times, x, two, {.reverse = true}), fold_left([](Expr a, Expr y) { return a - y; }, x, one),
+                 fold_right([](Expr a, Expr y) { return a * 2.0 - y; }, x, one)}};
+  }, {V{8, 10, 12, 14, 16, 18}, V{1, 2, 6, 24, 120, 720}, V{2, 4, 12, 48, 240, 1440}, V{720, 720, 360, 120, 30, 6}, V{1440, 1440, 720, 240, 60, 12},
+      V{-20}, V{64 - 6 * 32 - 5 * 16 - 4 * 8 - 3 * 4 - 2 * 2 - 1}}, 2);
+  everywhere([](Graph& g) -> Scenario {  // several elements, several states
+    Expr x = g.constant(Tensor::of<float>({1, 2, 3}, {3})), y = g.constant(Tensor::of<float>({1, 2, 3, 4, 5, 6}, {3, 2}));
+    auto [s, p] = scan([](std::tuple<Expr, Expr> state, std::tuple<Expr, Expr> element) {
+      auto [a, b] = state;
+      auto [u, w] = element;
+      return std::tuple{a + u, b + w};
+    }, std::tuple{x, y}, std::tuple{scalar(g, 0), g.zeros(DType::f32, {2})});
+    return {{}, {s, p, map([](Expr u, Expr w) { return u * w; }, std::tuple{x, y})}};
+  }, {V{1, 3, 6}, V{1, 2, 4, 6, 9, 12}, V{1, 2, 6, 8, 15, 18}}, 2);
+}
+
+BOOST_AUTO_TEST_CASE(lists_in_loops) {
+  everywhere([](Graph& g) -> Scenario {
+    auto [i_end, list_end] = while_loop([](Expr i, Expr) { return i < 4; },
+                                [](Expr i, Expr l) { return std::tuple{i + 1, list_push(l, cast(i, DType::f32))}; },
+                                std::tuple{g.constant(0), list_empty(g, {DType::f32, Shape{}})});
+    return {{}, {list_stack(list_end), list_read(list_end, 2), list_length(list_end)}};
+  }, {V{0, 1, 2, 3}, V{2}, V{4}}, 2);
+}
+
+BOOST_AUTO_TEST_CASE(wrong_loops_are_refused_while_building) {
+  Graph g;
+  Expr i = g.constant(0), x = g.ones(DType::f32, {2, 2});
+  auto forever = [](Expr, Expr) { return Expr(); };
+  (void)forever;
+  BOOST_TEST(says(refused([&] {  // W9
+               while_loop([](Expr n, Expr) { return n < 2; }, [](Expr n, Expr j) { return std::tuple{n + 1, concat({j, j}, 0)}; }, std::tuple{i, x}, {.name = "grow"});
+             }), {"while_loop 'grow' (functional_test.cpp:", "variable 1", "f32[2, 2]", "f32[4, 2]", "after one iteration", "shape invariant"}));
+  BOOST_TEST(says(refused([&] { while_loop([&](Expr n) { return n < x; }, [](Expr n) { return n; }, cast(i, DType::f32)); }),
+                  {"while_loop (", "condition must yield a bool scalar", "bool[2, 2]"}));
+  BOOST_TEST(says(refused([&] { while_loop([](Expr n) { return n; }, [](Expr n) { return n; }, i); }), {"condition must yield a bool scalar", "i32[]"}));
+  BOOST_TEST(says(refused([&] { while_loop([](Expr n) { return n < 2; }, [](Expr n) { return cast(n, DType::f32); }, i); }), {"variable 0", "i32[]", "f32[]", "dtype"}));
+  BOOST_TEST(says(refused([&] {
+               Expr inner;
+               while_loop([](Expr n) { return n < 2; }, [&](Expr n) { inner = n * 3; return n + 1; }, i, {.name = "hidden"});
+               Engine engine;
+               engine.run(g, {}, {inner});
+             }), {"fetch 0", "the body of while_loop 'hidden'"}));  // P16
+}
+
+BOOST_AUTO_TEST_CASE(a_loop_without_end_is_stopped) {  // W32
+  for (Granularity granularity : {Granularity::partition, Granularity::op}) {
+    Graph g;
+    Expr forever = while_loop([](Expr x) { return x >= 0.0; }, [](Expr x) { return x * 1.0 + 0.0; }, scalar(g, 1)), y = scalar(g, 1) + 1.0;
+    EngineOptions o;
+    o.workers = 2;
+    o.granularity = granularity;
+    Engine engine(o);
+    RunOptions quick;
+    quick.timeout = std::chrono::milliseconds(1);
+    std::string why = refused([&] { engine.run(g, {}, {forever}, quick); });
+    BOOST_TEST(says(why, {"time-out"}));
+    RunHandle h = engine.start(g, {}, {forever});
+    h.cancel();
+    BOOST_TEST((h.wait().code() == Code::cancelled));
+    BOOST_TEST(engine.run(g, {}, {y})[0].item<float>() == 2.f);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(an_error_in_a_loop_ends_it) {
+  for (const Setting& s : settings()) {
+    Graph g;
+    Expr table = g.constant(Tensor::of<float>({1, 2, 3}, {3}));
+    auto [i_end, sum_end] = while_loop([](Expr i, Expr) { return i < 1000000000; }, [&](Expr i, Expr a) { return std::tuple{i + 1, a + gather(table, i)}; },
+                               std::tuple{g.constant(0), scalar(g, 0)}, {.name = "reads"});
+    Engine engine(options_of(s));
+    std::string why = refused([&] { engine.run(g, {}, {sum_end}); });
+    BOOST_TEST(says(why, {"Gather 'reads/", "functional_test.cpp:"}), s.name);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test
