@@ -16,6 +16,7 @@
 namespace troupe {
 
 class Tensor;
+class List;
 
 /// Something counted from inside; created with one holder.
 class Counted {
@@ -119,6 +120,9 @@ class Value {
   /// This value as the tensor it is (none counts as an empty tensor handle).
   const Tensor& tensor() const { return *reinterpret_cast<const Tensor*>(this); }
   Tensor& tensor() { return *reinterpret_cast<Tensor*>(this); }
+  /// This value as the list it is; defined in list.hpp.
+  const List& list() const;
+  List& list();
 
  protected:
   Counted* object() const {

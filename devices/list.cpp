@@ -1,0 +1,201 @@
+#include <troupe/devices/list.hpp>
+
+#include <bit>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/pool.hpp>
+
+namespace troupe {
+
+class List::Log final : public Counted {
+ public:
+  static Log* make(const Shape& shape, std::uint8_t depth) { return new (BlockPool<sizeof(Log)>::take()) Log(shape, depth); }
+
+  /// Null if nothing near it was written.
+  const Value* find(std::int64_t i) const {
+    Place at = place(i);
+    const Value* chunk = chunks_[at.chunk].load(std::memory_order_acquire);
+    return chunk ? chunk + at.slot : nullptr;
+  }
+  /// For the slot's owner, or a sole holder.
+  Value& slot(std::int64_t i) {
+    Place at = place(i);
+    Value* chunk = chunks_[at.chunk].load(std::memory_order_relaxed);
+    if (!chunk) chunks_[at.chunk].store(chunk = new Value[static_cast<std::size_t>(kFirst) << at.chunk], std::memory_order_release);
+    return chunk[at.slot];
+  }
+  /// For a sole holder: slots from n on are given back.
+  void trim(std::int64_t n) {
+    for (std::int64_t last = end.load(std::memory_order_relaxed); last > n;) {
+      Place at = place(last - 1);
+      std::int64_t begin = std::max(n, last - 1 - at.slot);
+      if (Value* chunk = chunks_[at.chunk].load(std::memory_order_relaxed))
+        for (std::int64_t i = begin; i < last; ++i) chunk[at.slot - (last - 1 - i)].reset();
+      last = begin;
+    }
+    end.store(n, std::memory_order_relaxed);
+  }
+
+  const Shape shape;
+  const std::uint8_t depth;
+  std::atomic<std::int64_t> end{0};  // publishes nothing: see the protocol
+
+ private:
+  static constexpr std::int64_t kFirst = 4;  // slots of the first chunk
+  static constexpr int kChunks = 32;
+
+  struct Place {
+    int chunk;
+    std::int64_t slot;
+  };
+  static Place place(std::int64_t i) {
+    int chunk = std::bit_width(static_cast<std::uint64_t>(i / kFirst + 1)) - 1;
+    return {chunk, i - kFirst * ((std::int64_t{1} << chunk) - 1)};
+  }
+
+  Log(const Shape& s, std::uint8_t d) : shape(s), depth(d) {}
+  ~Log() override {
+    for (auto& chunk : chunks_) delete[] chunk.load(std::memory_order_relaxed);
+  }
+  void destroy() noexcept override {
+    this->~Log();
+    BlockPool<sizeof(Log)>::give(this);
+  }
+
+  std::atomic<Value*> chunks_[kChunks] = {};  // each publishes that its slots are empty
+};
+
+List::List(DType dtype, const Shape& element, std::uint8_t depth) {
+  adopt(Log::make(element, depth), Kind::list, dtype);
+  set_length(0);
+}
+
+List::Log* List::log() const { return static_cast<Log*>(object()); }
+const Shape& List::element_shape() const { return log()->shape; }
+std::uint8_t List::depth() const { return log()->depth; }
+bool List::is_sole_holder() const { return log()->is_sole(); }
+
+void List::check_index(std::int64_t i) const {
+  if (i < 0 || i >= length()) throw Error(Code::out_of_range, fmt::format("index {} is outside a list of {}", i, length()));
+}
+
+void List::check_fits(const Value& element) const {
+  const Log& mine = *log();
+  if (mine.depth == kAnyDepth && element.has_value()) return;
+  bool fits = element.has_value() && element.dtype() == dtype();
+  if (fits && element.is_list())
+    fits = element.list().depth() == mine.depth - 1 && mine.shape.is_compatible(element.list().element_shape());
+  else if (fits)
+    fits = mine.depth == 1 && mine.shape.is_compatible(element.tensor().shape());
+  if (!fits) throw Error(Code::invalid_argument, fmt::format("{} is no element of a {}", text_of(element), text()));
+}
+
+void List::copy_log() {
+  List copy(dtype(), element_shape(), depth());
+  for (std::int64_t i = 0; i < length(); ++i)
+    if (const Value* v = log()->find(i); v && v->has_value()) copy.log()->slot(i) = *v;
+  copy.log()->end.store(length(), std::memory_order_relaxed);
+  copy.set_length(length());
+  *this = std::move(copy);
+}
+
+// Afterwards slots [length, n) are this handle's, and the log ends there.
+void List::claim(std::int64_t n) {
+  if (log()->is_sole()) {
+    log()->trim(length());
+    log()->end.store(n, std::memory_order_relaxed);
+    return;
+  }
+  std::int64_t expected = length();
+  if (log()->end.compare_exchange_strong(expected, n, std::memory_order_relaxed)) return;
+  copy_log();
+  log()->end.store(n, std::memory_order_relaxed);
+}
+
+void List::make_sole() {
+  if (!log()->is_sole()) copy_log();
+}
+
+const Value& List::find(std::int64_t i) const {
+  static constinit const Value nothing;
+  const Value* v = i < 0 || i >= length() ? nullptr : log()->find(i);
+  return v ? *v : nothing;
+}
+
+const Value& List::read(std::int64_t i) const {
+  check_index(i);
+  return find(i);
+}
+
+void List::push(Value element) {
+  check_fits(element);
+  claim(length() + 1);
+  log()->slot(length()) = std::move(element);
+  set_length(length() + 1);
+}
+
+Value List::pop() {
+  if (length() == 0) throw Error(Code::out_of_range, "an empty list has no last element");
+  Value last;
+  if (!log()->is_sole()) {
+    last = read(length() - 1);
+  } else if (const Value* v = log()->find(length() - 1)) {
+    last = std::move(const_cast<Value&>(*v));
+  }
+  set_length(length() - 1);
+  if (log()->is_sole()) log()->trim(length());
+  return last;
+}
+
+void List::write(std::int64_t i, Value element) {
+  if (read(i).has_value()) throw Error(Code::failed_precondition, fmt::format("element {} was written before; an element is written once", i));
+  check_fits(element);
+  make_sole();
+  log()->slot(i) = std::move(element);
+}
+
+void List::grow(std::int64_t n) {
+  if (n < 0) throw Error(Code::invalid_argument, fmt::format("a list cannot have {} elements", n));
+  if (n <= length()) return;
+  claim(n);
+  set_length(n);
+}
+
+Value List::take(std::int64_t i) {
+  if (!read(i).has_value()) return {};
+  make_sole();
+  return std::move(log()->slot(i));
+}
+
+void List::put(std::int64_t i, Value element) {
+  if (i < 0) check_index(i);
+  check_fits(element);
+  grow(i + 1);
+  make_sole();
+  log()->slot(i) = std::move(element);
+}
+
+std::size_t List::bytes() const {
+  std::size_t sum = 0;
+  for (std::int64_t i = 0; i < length(); ++i) {
+    const Value& v = read(i);
+    if (v.is_list()) sum += v.list().bytes();
+    else if (v.has_value()) sum += v.tensor().bytes();
+  }
+  return sum;
+}
+
+std::string List::text() const {
+  std::string type = depth() == kAnyDepth ? "any" : std::string(name_of(dtype())) + element_shape().text();
+  for (int i = 1; i < depth() && depth() != kAnyDepth; ++i) type = "list(" + type + ")";
+  return fmt::format("list({}) of {}", type, length());
+}
+
+std::string text_of(const Value& value) {
+  if (!value.has_value()) return "nothing";
+  if (value.is_list()) return value.list().text();
+  return std::string(name_of(value.dtype())) + value.tensor().shape().text();
+}
+
+}  // namespace troupe

@@ -1,0 +1,100 @@
+// Lists: values in order, immutable to whoever holds a handle. A handle is (shared append-only log,
+// length); elements are tensors, or lists, or not written yet.
+//
+//   List a(DType::f32, Shape{2});     // of elements f32[2]
+//   a.push(x);
+//   List b = a;                       // shares the log
+//   b.push(y);                        // in place: b holds the log's end
+//   a.push(z);                        // a does not any more: it goes on in a log of its own
+//   a.read(1);  b.read(1);            // z and y
+//
+// Push, pop and read take O(1); a write does where this handle is its log's sole holder, else it
+// copies the handles (never the elements' contents), as a push does that lost the end.
+//
+// Threads: a handle belongs to one thread at a time, the log is shared by all of its holders.
+// The protocol: `end` counts the log's slots that belong to somebody. Whoever pushes through a
+// handle whose length is `end` moves it on by compare-exchange and with that owns the slots passed;
+// one who fails copies. A slot is written by its owner only, before any handle reaches over it.
+// Anything else that changes a log (a write into an older slot, giving slots back) needs a sole
+// holder, which nobody else can cease to be.
+// Memory order: `end` needs none, for no data is found through it. A slot's content reaches a reader
+// with the handle that is longer than it: handing over a handle synchronises. A sole holder sees
+// the end of everybody else's reads by the acquire in `is_sole`, which meets their release. Only a
+// chunk's pointer may be looked at while it is set (the slots before the pushed one, never written,
+// lie in the same chunk), so it is released when set and acquired when read.
+// Invariants: 1. storage never moves: chunks of doubling size; 2. slots from `end` on are empty; 3.
+// no handle is longer than `end`; 4. a slot, once written, changes only under a sole holder.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <troupe/devices/tensor.hpp>
+
+namespace troupe {
+
+class List : public Value {
+ public:
+  static constexpr std::uint8_t kAnyDepth = 255;  // elements of any kind
+
+  /// No list.
+  List() = default;
+  /// An empty list of elements that fit `dtype` and `element` (extents may be unknown), which lie
+  /// `depth` lists deep: 1 for tensors.
+  List(DType dtype, const Shape& element, std::uint8_t depth = 1);
+
+  std::int64_t length() const {
+    std::int64_t n;
+    std::memcpy(&n, bits_ + 8, sizeof n);
+    return n;
+  }
+  /// What every (innermost) element's shape fits.
+  const Shape& element_shape() const;
+  std::uint8_t depth() const;
+  bool is_sole_holder() const;
+
+  /// Element i, empty if it was never written; stays until this handle changes. Throws out_of_range.
+  const Value& read(std::int64_t i) const;
+  /// The same, empty outside the list too.
+  const Value& find(std::int64_t i) const;
+  /// Throws invalid_argument for what does not fit.
+  void push(Value element);
+  /// The last element, empty if it was never written. Throws out_of_range on an empty list.
+  Value pop();
+  /// Element i, which must not have been written: throws failed_precondition (single assignment), and
+  /// as `push` and `read` do.
+  void write(std::int64_t i, Value element);
+  /// Becomes at least n long; the new elements are not written. Throws invalid_argument for n < 0.
+  void grow(std::int64_t n);
+
+  // What gradients do, which see an element twice.
+  /// Element i moved out, unwritten again. Throws out_of_range.
+  Value take(std::int64_t i);
+  /// Sets element i, whatever it was; grows to hold it. Throws as `push`, and out_of_range for i < 0.
+  void put(std::int64_t i, Value element);
+
+  /// Of all tensors in it; what two elements share counts twice.
+  std::size_t bytes() const;
+  /// `list(f32[2]) of 3`.
+  std::string text() const;
+
+ private:
+  class Log;
+  Log* log() const;
+  void set_length(std::int64_t n) { std::memcpy(bits_ + 8, &n, sizeof n); }
+  void check_index(std::int64_t i) const;
+  void check_fits(const Value& element) const;
+  void claim(std::int64_t n);
+  void make_sole();
+  void copy_log();
+};
+
+static_assert(sizeof(List) == sizeof(Value));
+
+inline const List& Value::list() const { return *static_cast<const List*>(this); }
+inline List& Value::list() { return *static_cast<List*>(this); }
+
+/// `f32[2]`, `list(f32[2]) of 3`, `nothing`: what errors say of a value.
+std::string text_of(const Value& value);
+
+}  // namespace troupe
