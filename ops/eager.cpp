@@ -17,11 +17,10 @@ Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
   std::vector<Shape> in_shapes, out_shapes;
   std::vector<Value> values;
   for (const Expr& e : inputs) {
-    const Tensor& t = e.value();
-    specs.push_back({t.dtype(), t.shape()});
-    in_types.push_back(t.dtype());
-    in_shapes.push_back(t.shape());
-    values.push_back(t);
+    specs.push_back(spec_of(e));
+    in_types.push_back(specs.back().dtype);
+    in_shapes.push_back(specs.back().shape);
+    values.push_back(e.held());
   }
   try {
     std::vector<ValueSpec> outputs = infer_outputs(op, specs, attrs);
@@ -34,16 +33,16 @@ Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
     std::unique_ptr<Kernel> kernel = make_node_kernel(op, setup);
     std::vector<Value> results = fire(*kernel, values, outputs.size(), *device_, *stream_, run_);
     Exprs out;
-    for (Value& v : results) out.push_back(Expr(this, std::move(v.tensor())));
+    for (Value& v : results) out.push_back(Expr(this, std::move(v)));
     return out;
   } catch (const Error& e) {
     throw Error(e.code(), fmt::format("{} at {}: {}", op.name, site_for(site).text(), e.what()));
   }
 }
 
-Expr Eager::adopt(const Expr& foreign, const Site&) { return Expr(this, foreign.value()); }
+Expr Eager::adopt(const Expr& foreign, const Site&) { return Expr(this, foreign.held()); }
 
-ValueSpec Eager::spec_of(const Expr& e) const { return {e.value().dtype(), e.value().shape()}; }
+ValueSpec Eager::spec_of(const Expr& e) const { return spec_of_value(e.held()); }
 
 int Eager::declare(const StateSpec& spec, const Site&) {
   store_.get(spec);

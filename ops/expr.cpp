@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/list.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/reader.hpp>
 #include <troupe/ops/variable.hpp>
@@ -15,6 +16,17 @@ std::string ValueSpec::text() const {
   return text;
 }
 
+ValueSpec spec_of_value(const Value& value) {
+  if (value.is_list()) return {value.dtype(), value.list().element_shape(), value.list().depth()};
+  return {value.dtype(), value.tensor().shape()};
+}
+
+bool fits(const Value& value, const ValueSpec& spec) {
+  if (!value.has_value()) return false;
+  ValueSpec is = spec_of_value(value);
+  return is.depth == spec.depth && (spec.depth == ValueSpec::kAnyDepth || (is.dtype == spec.dtype && is.shape.is_compatible(spec.shape)));
+}
+
 Reader& Expr::reader() const {
   if (!reader_) throw Error(Code::failed_precondition, "an empty expression was used");
   return *reader_;
@@ -22,10 +34,14 @@ Reader& Expr::reader() const {
 ValueSpec Expr::spec() const { return reader().spec_of(*this); }
 DType Expr::dtype() const { return spec().dtype; }
 Shape Expr::shape() const { return spec().shape; }
-const Tensor& Expr::value() const {
+const Value& Expr::held() const {
   if (!value_.has_value())
     throw Error(Code::failed_precondition, "a graph's expression has no value while the graph is built; run the graph and fetch it");
   return value_;
+}
+const Tensor& Expr::value() const {
+  if (held().is_list()) throw Error(Code::failed_precondition, "a list is no tensor; read, stack or concatenate it first");
+  return value_.tensor();
 }
 
 Operand::Operand(const Variable& v, At at) : expr_(v.read(at)), site_(at) {}

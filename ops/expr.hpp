@@ -1,5 +1,5 @@
 // Expressions: the one value type users see. An `Expr` is a reference to its reader plus what the
-// reader knows it by: an edge of a graph under construction, or a tensor computed at once.
+// reader knows it by: an edge of a graph under construction, or a value computed at once.
 //
 //   Graph g;
 //   Expr x = g.input("x", DType::f32, {kAny, 784});
@@ -50,11 +50,16 @@ struct ValueSpec {
   std::string text() const;
 };
 
+/// What a value that is there is known to be.
+ValueSpec spec_of_value(const Value& value);
+/// Is `value` what `spec` says? False for nothing.
+bool fits(const Value& value, const ValueSpec& spec);
+
 class Expr {
  public:
   Expr() = default;
   Expr(Reader* reader, Edge edge) : reader_(reader), edge_(edge) {}
-  Expr(Reader* reader, Tensor value) : reader_(reader), value_(std::move(value)) {}
+  Expr(Reader* reader, Value value) : reader_(reader), value_(std::move(value)) {}
 
   explicit operator bool() const = delete;  // a graph has no value yet: use where() or cond()
   bool is_empty() const { return reader_ == nullptr; }
@@ -66,13 +71,15 @@ class Expr {
   /// May have unknown extents in a graph.
   Shape shape() const;
   ValueSpec spec() const;
-  /// The tensor of an eager expression; throws failed_precondition on a graph's.
+  /// The tensor of an eager expression; throws failed_precondition on a graph's, and on a list.
   const Tensor& value() const;
+  /// What an eager expression holds, tensor or list; throws failed_precondition on a graph's.
+  const Value& held() const;
 
  private:
   Reader* reader_ = nullptr;
   Edge edge_;
-  Tensor value_;
+  Value value_;
 };
 
 /// What a function of the DSL accepts, and where the user wrote it.
@@ -91,6 +98,18 @@ class Operand {
   const Tensor& literal() const { return literal_; }
   /// A C++ number, which adapts its dtype; a tensor keeps its own.
   bool is_number() const { return is_number_; }
+  /// The same, written at `site`.
+  Operand at(const Site& site) const {
+    Operand o = *this;
+    o.site_ = site;
+    return o;
+  }
+  /// The same, but a number keeps the dtype it is written in: an index among operands of other dtypes.
+  Operand as_written() const {
+    Operand o = *this;
+    o.is_number_ = false;
+    return o;
+  }
   const Site& site() const { return site_; }
 
  private:

@@ -1,7 +1,8 @@
 #include <troupe/ops/gradient.hpp>
 
-#include <troupe/ops/reader.hpp>
 #include <troupe/functions.hpp>
+#include <troupe/ops/op.hpp>
+#include <troupe/ops/reader.hpp>
 
 namespace troupe {
 
@@ -15,12 +16,31 @@ Cotangent Cotangent::sparse(Expr indices, Expr values, Expr like) {
 
 Expr Cotangent::to_dense() const {
   if (is_none()) throw Error(Code::internal, "a cotangent that is none has no dense form");
-  return is_sparse() ? scatter_add(zeros_like(like), indices, values) : dense;
+  if (!is_sparse()) return dense;
+  if (is_list()) return bind1("ListAccumulate", {zero_cotangent(like), indices, values});
+  return scatter_add(zeros_like(like), indices, values);
 }
+
+Expr zero_cotangent(const Expr& x) {
+  ValueSpec s = x.spec();
+  if (!s.is_list()) return zeros_like(x);
+  Attrs attrs{{"dtype", s.dtype}, {"shape", s.shape}, {"depth", std::int64_t{s.depth}}};
+  return x.reader().bind(find_op("ListEmpty"), {}, std::move(attrs), Site())[0];
+}
+
+namespace {
+// Elements go into the other's list, so that a loop that reads n elements takes n steps.
+Cotangent add_lists(const Cotangent& a, const Cotangent& b) {
+  if (b.is_sparse()) return bind1("ListAccumulate", {a.to_dense(), b.indices, b.values});
+  if (a.is_sparse()) return bind1("ListAccumulate", {b.dense, a.indices, a.values});
+  return bind1("ListSum", {a.dense, b.dense});
+}
+}  // namespace
 
 Cotangent add(const Cotangent& a, const Cotangent& b) {
   if (a.is_none()) return b;
   if (b.is_none()) return a;
+  if (a.is_list()) return add_lists(a, b);
   if (a.is_sparse() && b.is_sparse()) {
     Cotangent p = flattened(a), q = flattened(b);
     if (p.is_sparse() && q.is_sparse()) {
@@ -51,7 +71,7 @@ Cotangent flattened(const Cotangent& c) {
 }
 
 Expr Gradient::dy(int i) const {
-  if (dense_[i].is_empty()) dense_[i] = cotangents_[i].is_none() ? zeros_like(outputs_[i]) : cotangents_[i].to_dense();
+  if (dense_[i].is_empty()) dense_[i] = cotangents_[i].is_none() ? zero_cotangent(outputs_[i]) : cotangents_[i].to_dense();
   return dense_[i];
 }
 

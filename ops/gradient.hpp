@@ -3,6 +3,9 @@
 //   op.gradient([](Gradient& g) { g.set(0, g.dy() * g.x(1)); g.set(1, g.dy() * g.x(0)); });
 //
 // A cotangent is none (zero), dense, or sparse rows: the rows of a large table that a gather used.
+// The cotangent of a list is a list: slot i for element i. A slot that was not written, or is
+// past its end, is zero; what it holds where the list holds nothing is not looked at. Its sparse
+// form is one element of it.
 #pragma once
 
 #include <vector>
@@ -14,7 +17,7 @@ namespace troupe {
 /// dL/dx for one value x.
 struct Cotangent {
   Expr dense;            // x's shape; empty if none or sparse
-  Expr indices, values;  // sparse: rows of axis 0; duplicates add up
+  Expr indices, values;  // sparse: rows of axis 0; duplicates add up. Of a list: one index, one element
   Expr like;             // sparse: x itself, for its shape
 
   Cotangent() = default;
@@ -22,10 +25,13 @@ struct Cotangent {
   static Cotangent sparse(Expr indices, Expr values, Expr like);
   bool is_none() const { return dense.is_empty() && values.is_empty(); }
   bool is_sparse() const { return !values.is_empty(); }
+  bool is_list() const { return !is_none() && (is_sparse() ? like : dense).spec().is_list(); }
   /// As a dense expression; scatters sparse rows over zeros. Throws on none.
   Expr to_dense() const;
 };
 
+/// What stands for a cotangent of x that nobody gave: zeros of its shape, an empty list for a list.
+Expr zero_cotangent(const Expr& x);
 /// The sum of two cotangents of one value.
 Cotangent add(const Cotangent& a, const Cotangent& b);
 /// A sparse cotangent with indices of rank 1 and one row of values for each; dense where the extents

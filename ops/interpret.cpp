@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/list.hpp>
 #include <troupe/ops/fire.hpp>
 #include <troupe/ops/transfer.hpp>
 
@@ -26,9 +27,13 @@ std::vector<Tensor> Interpreter::run(const Program& program, const std::vector<T
   const Graph& graph = program.graph;
   if (feeds.size() != program.feeds.size())
     throw Error(Code::invalid_argument, fmt::format("{} values were fed to {} inputs", feeds.size(), program.feeds.size()));
+  for (Edge e : program.fetches)
+    if (graph.spec(e).is_list())
+      throw Error(Code::invalid_argument, fmt::format("{} yields a list, which is not fetched; fetch what is read from it, stacked or concatenated", graph.describe(e.node)));
   std::vector<std::vector<Value>> values(graph.size());
   for (std::size_t i = 0; i < feeds.size(); ++i) {
     const ValueSpec& wanted = graph.spec(program.feeds[i]);
+    if (wanted.is_list()) throw Error(Code::invalid_argument, fmt::format("{} yields a list, which is not fed; feed the tensors it is made of", graph.describe(program.feeds[i].node)));
     if (feeds[i].dtype() != wanted.dtype || !feeds[i].shape().is_compatible(wanted.shape))
       throw Error(Code::invalid_argument, fmt::format("{} takes {}, not {}{}", graph.describe(program.feeds[i].node), wanted.text(),
                                                       name_of(feeds[i].dtype()), feeds[i].shape().text()));
@@ -60,18 +65,16 @@ std::vector<Value> Interpreter::fire_node(const Graph& graph, std::int32_t id, s
     out_shapes.push_back(s.shape);
   }
   try {
-    for (Value& v : inputs) bring_to_device(v.tensor(), *device_, *stream_);
+    for (Value& v : inputs)
+      if (!v.is_list()) bring_to_device(v.tensor(), *device_, *stream_);
     KernelSetup setup{node.op->name, node.attrs, in_types, in_shapes, out_types, out_shapes, *device_, node.origin,
                       node.state >= 0 ? states_.get(graph.states()[node.state]) : Ref<State>()};
     std::unique_ptr<Kernel> kernel = make_node_kernel(*node.op, setup);
     std::vector<Value> out = fire(*kernel, inputs, node.outputs.size(), *device_, *stream_, run_);
     stream_->synchronize();
-    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
-      const Tensor& t = out[i].tensor();
-      if (!t.has_value() || t.dtype() != out_types[i] || !t.shape().is_compatible(out_shapes[i]))
-        throw Error(Code::internal, fmt::format("inference said {} of output {}, the kernel made {}", node.outputs[i].text(), i,
-                                                t.has_value() ? ValueSpec{t.dtype(), t.shape()}.text() : "nothing"));
-    }
+    for (std::size_t i = 0; i < node.outputs.size(); ++i)
+      if (!fits(out[i], node.outputs[i]))
+        throw Error(Code::internal, fmt::format("inference said {} of output {}, the kernel made {}", node.outputs[i].text(), i, text_of(out[i])));
     return out;
   } catch (const Error& e) {
     throw Error(e.code(), fmt::format("{}: {}", graph.describe(id), e.what()));

@@ -15,6 +15,7 @@ Expr group(const std::vector<Expr>& after, std::source_location at) {
 TROUPE_OP(Group) {
   op.doc("True, once all inputs have arrived.");
   op.inputs(1, -1);
+  op.takes_lists();
   op.not_differentiable();
   op.infer([](Inference& c) { c.output(DType::boolean, Shape{}); });
   op.run([](KernelContext& c) { c.set(0, Tensor::scalar(true)); });

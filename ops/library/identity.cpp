@@ -11,9 +11,10 @@ Expr identity(Operand x) { return bind1("Identity", {x}); }
 TROUPE_OP(Identity) {
   op.doc("The input, unchanged.");
   op.inputs(1);
-  op.infer([](Inference& c) { c.output(c.dtype(0), c.shape(0)); });
+  op.takes_lists();
+  op.infer([](Inference& c) { c.output(c.input(0)); });
   op.gradient([](Gradient& g) { g.set(0, g.cotangent()); });
-  op.run([](KernelContext& c) { c.set(0, c.take(0)); });
+  op.run([](KernelContext& c) { c.set(0, std::move(c.all_inputs()[0])); });
 }
 
 }  // namespace troupe

@@ -11,9 +11,10 @@ Expr stop_gradient(Operand x) { return bind1("StopGradient", {x}); }
 TROUPE_OP(StopGradient) {
   op.doc("The input, unchanged; gradients end here.");
   op.inputs(1);
+  op.takes_lists();
   op.not_differentiable();
-  op.infer([](Inference& c) { c.output(c.dtype(0), c.shape(0)); });
-  op.run([](KernelContext& c) { c.set(0, c.take(0)); });
+  op.infer([](Inference& c) { c.output(c.input(0)); });
+  op.run([](KernelContext& c) { c.set(0, std::move(c.all_inputs()[0])); });
 }
 
 }  // namespace troupe
