@@ -4,6 +4,7 @@
 #include <troupe/actors/engine.hpp>
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/autodiff/optimizer.hpp>
+#include <troupe/controlflow/list.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/actor_node.hpp>
 #include <troupe/ops/custom_gradient.hpp>

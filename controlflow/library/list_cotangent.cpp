@@ -1,0 +1,103 @@
+// What gradients do with cotangents of lists (ops/gradient.hpp): lists whose slots may be missing. A
+// cotangent has the spec of its list, so that a loop's variable keeps its own.
+#include <troupe/controlflow/list_ops.hpp>
+
+namespace troupe {
+
+TROUPE_OP(ListSum) {
+  op.doc("Two lists added element by element; an element that is missing is zero.");
+  op.inputs(2);
+  op.takes_lists();
+  op.infer([](Inference& c) {
+    require_list(c, 0);
+    c.require(c.input(0) == c.input(1),
+              c.input(0).text() + " and " + c.input(1).text() + " cannot be added");
+    c.output(c.input(0));
+  });
+  op.gradient([](Gradient& g) {
+    g.set(0, g.cotangent());
+    g.set(1, g.cotangent());
+  });
+  op.run([](KernelContext& c) { c.set(0, sum_of_values(c, std::move(c.all_inputs()[0]), std::move(c.all_inputs()[1]))); });
+}
+
+TROUPE_OP(ListAccumulate) {
+  op.doc("The list with the third input added to the element of that index; it grows to hold it.");
+  op.inputs(3);
+  op.takes_lists();
+  op.infer([](Inference& c) {
+    require_list(c, 0);
+    require_integers(c, 1, 0, "the index");
+    require_element(c, 0, 2);
+    c.output(c.input(0));
+  });
+  op.gradient([](Gradient& g) {
+    g.set(0, g.cotangent());
+    if (!g.needs(2)) return;
+    std::vector<Operand> operands{g.dy(), g.x(1)};
+    Attrs attrs = attrs_like(g.x(2), operands);
+    g.set(2, bind1("ListReadLike", operands, attrs, operands[0].site()));
+  });
+  op.kernel([](const KernelSetup&) {
+    return with_host_inputs({1}, [](KernelContext& c) {
+      List list = take_list(c, 0);
+      std::int64_t i = integer_of(c.input(1));
+      list.grow(i + 1);
+      list.put(i, sum_of_values(c, list.take(i), std::move(c.all_inputs()[2])));
+      c.set(0, std::move(list));
+    });
+  });
+}
+
+TROUPE_OP(ListTake) {
+  op.doc("The list without the element of that index, and the element, or zeros like the third input if there is none.");
+  op.inputs(2, 3);
+  op.takes_lists();
+  spec_attrs(op);
+  op.infer([](Inference& c) {
+    require_list(c, 0);
+    require_integers(c, 1, 0, "the index");
+    c.output(c.input(0));
+    c.output(inferred_like(c, 2));
+  });
+  op.gradient([](Gradient& g) {
+    // What the rest's cotangent holds in that slot belongs to nobody.
+    if (!g.has_dy(1)) g.set(0, g.cotangent(0));
+    else g.set(0, bind1("ListPut", {g.dy(0), g.x(1), g.dy(1)}));
+  });
+  op.kernel([](const KernelSetup& s) {
+    return with_host_inputs({1}, [attrs = s.attrs](KernelContext& c) {
+      List list = take_list(c, 0);
+      std::int64_t i = integer_of(c.input(1));
+      Value element = i < list.length() ? list.take(i) : Value();
+      c.set(1, element.has_value() ? std::move(element) : zeros(c, spec_like(c, attrs, 2)));
+      c.set(0, std::move(list));
+    });
+  });
+}
+
+TROUPE_OP(ListPut) {
+  op.doc("The list with the third input as the element of that index, whatever it was; it grows to hold it.");
+  op.inputs(3);
+  op.takes_lists();
+  op.infer([](Inference& c) {
+    require_list(c, 0);
+    require_integers(c, 1, 0, "the index");
+    require_element(c, 0, 2);
+    c.output(c.input(0));
+  });
+  op.gradient([](Gradient& g) {
+    Exprs d = take_cotangent(g.dy(), g.x(1), g.x(2));
+    g.set(0, d[0]);
+    g.set(2, d[1]);
+  });
+  op.kernel([](const KernelSetup&) {
+    return with_host_inputs({1}, [](KernelContext& c) {
+      List list = take_list(c, 0);
+      list.put(integer_of(c.input(1)), std::move(c.all_inputs()[2]));
+      c.set(0, std::move(list));
+    });
+  });
+}
+
+}  // namespace troupe

@@ -1,0 +1,58 @@
+#include <troupe/controlflow/list_ops.hpp>
+
+#include <numeric>
+
+namespace troupe {
+
+Expr list_stack(Operand list) { return bind1("ListStack", {list}); }
+
+namespace {
+void stack_rows(Rows& rows, const List& list, std::int64_t n, std::int64_t elements) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (const Value& v = list.find(i); v.has_value()) rows.add(v.tensor());
+    else rows.add_zeros(elements);
+  }
+}
+
+void list_stack_gradient(Gradient& g) { g.set(0, unstacked_as(g.x(0), g.dy())); }
+}  // namespace
+
+TROUPE_OP(ListStack) {
+  op.doc("The elements of the list, of one shape, along a new leading axis.");
+  op.inputs(1);
+  op.takes_lists();
+  op.infer([](Inference& c) {
+    require_tensor_list(c, 0);
+    c.output(c.dtype(0), with_leading(kAny, c.shape(0)));
+  });
+  op.gradient(list_stack_gradient);
+  op.run([](KernelContext& c) {
+    const List& list = list_input(c, 0);
+    std::vector<std::int64_t> all(static_cast<std::size_t>(list.length()));
+    std::iota(all.begin(), all.end(), 0);
+    Shape element = shape_of_all(list, all);
+    Rows rows(c, list.dtype(), element.with_inserted(0, list.length()));
+    stack_rows(rows, list, list.length(), element.elements());
+    c.set(0, rows.finish());
+  });
+}
+
+TROUPE_OP(ListStackLike) {
+  op.doc("The elements of the list along the leading axis of a tensor like the second input; zeros where there are none.");
+  op.inputs(1, 2);
+  op.takes_lists();
+  spec_attrs(op);
+  op.infer([](Inference& c) {
+    require_tensor_list(c, 0);
+    c.output(inferred_like(c, 1));
+  });
+  op.gradient(list_stack_gradient);
+  op.run([](KernelContext& c, const Attrs& attrs) {
+    Shape shape = spec_like(c, attrs, 1).shape;
+    Rows rows(c, list_input(c, 0).dtype(), shape);
+    stack_rows(rows, list_input(c, 0), shape[0], shape.without(0).elements());
+    c.set(0, rows.finish());
+  });
+}
+
+}  // namespace troupe

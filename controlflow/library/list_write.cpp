@@ -1,0 +1,36 @@
+#include <troupe/controlflow/list_ops.hpp>
+
+namespace troupe {
+
+Expr list_write(Operand list, Operand index, Operand value, bool dynamic_size) {
+  return bind1("ListWrite", {list, index.as_written(), element_operand(value)}, Attrs{{"dynamic_size", dynamic_size}});
+}
+
+TROUPE_OP(ListWrite) {
+  op.doc("The list with the third input as the element of that index, which was not written before.");
+  op.inputs(3);
+  op.takes_lists();
+  op.attr<bool>("dynamic_size", false);
+  op.infer([](Inference& c) {
+    require_list(c, 0);
+    require_integers(c, 1, 0, "the index");
+    require_element(c, 0, 2);
+    c.output(c.input(0));
+  });
+  op.gradient([](Gradient& g) {
+    Exprs d = take_cotangent(g.dy(), g.x(1), g.x(2));
+    g.set(0, d[0]);
+    g.set(2, d[1]);
+  });
+  op.kernel([](const KernelSetup& s) {
+    return with_host_inputs({1}, [grows = s.attrs.get<bool>("dynamic_size")](KernelContext& c) {
+      List list = take_list(c, 0);
+      std::int64_t i = integer_of(c.input(1));
+      if (grows && i >= list.length()) list.grow(i + 1);
+      list.write(i, std::move(c.all_inputs()[2]));
+      c.set(0, std::move(list));
+    });
+  });
+}
+
+}  // namespace troupe

@@ -1,0 +1,97 @@
+// What the operations on lists share.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include <troupe/controlflow/host_inputs.hpp>
+#include <troupe/controlflow/list.hpp>
+#include <troupe/devices/list.hpp>
+#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/op.hpp>
+
+namespace troupe {
+
+// ---- inference
+
+void require_list(const Inference& c, int i);
+/// A list of tensors.
+void require_tensor_list(const Inference& c, int i);
+void require_tensor(const Inference& c, int i, std::string_view what);
+/// An i32 or i64 tensor of that rank.
+void require_integers(const Inference& c, int i, int rank, std::string_view what);
+/// Input `value` may be an element of list `list`.
+void require_element(const Inference& c, int list, int value);
+/// Throws unless a tensor of `shape` may be an element.
+void require_element_shape(const Inference& c, int list, DType dtype, const Shape& shape);
+/// `[n, element...]`.
+Shape with_leading(std::int64_t n, const Shape& element);
+
+/// The attributes dtype, shape and depth (of the value itself: 0 for a tensor), and what they say.
+void spec_attrs(OpBuilder& op);
+Attrs attrs_of(const ValueSpec& spec);
+ValueSpec spec_of(const Attrs& attrs);
+
+/// What `list_pop` and `list_read` yield if they are not told: throws for a list of any kind, naming the line.
+ValueSpec element_of(const Operand& list);
+/// The attributes' spec, which an element of list `list` must be able to be.
+ValueSpec inferred_element(const Inference& c, int list);
+/// Throws invalid_argument unless the element is what the attributes say.
+void check_element(const Value& element, const Attrs& attrs);
+
+/// What is written into a list: true and false stay what they are, beside an index that is a number.
+inline Operand element_operand(const Operand& value) { return value.literal().dtype() == DType::boolean ? value.as_written() : value; }
+/// `list_reserve`, at a line.
+Expr reserved(Reader& reader, const Operand& size, const ValueSpec& element, const Site& site);
+
+// ---- gradients
+
+/// Appends x to the operands of an op that makes zeros like x (its last input, if it has one) unless the
+/// attributes, which it gets from here, say all that is needed: a value kept for its shape alone is costly.
+Attrs attrs_like(const Expr& x, std::vector<Operand>& operands);
+/// What such an op yields: the attributes' spec, with the shape of input `like` if there is one.
+ValueSpec inferred_like(const Inference& c, int like);
+/// The same when it runs.
+ValueSpec spec_like(KernelContext& c, const Attrs& attrs, int like);
+
+/// The slices of a stack's cotangent, as the cotangent of what was stacked.
+Expr unstacked_as(const Expr& list, const Expr& x);
+/// The same for a concatenation, cut into pieces of `lengths`.
+Expr split_as(const Expr& list, const Expr& x, const Expr& lengths);
+/// Element `index` of a cotangent of a list, taken out of it: {the rest, dL/dx}. `index` an expression.
+Exprs take_cotangent(const Expr& dlist, const Operand& index, const Expr& x);
+
+// ---- kernels
+
+inline List take_list(KernelContext& c, int i) { return std::move(c.all_inputs()[static_cast<std::size_t>(i)].list()); }
+inline const List& list_input(KernelContext& c, int i) { return c.all_inputs()[static_cast<std::size_t>(i)].list(); }
+/// Slice i of axis 0; shares the buffer.
+Tensor slice_of(const Tensor& t, std::int64_t i);
+/// Zeros on the firing's device, or an empty list. The shape must be known.
+Value zeros(KernelContext& c, const ValueSpec& spec);
+/// a + b of two tensors or lists; what is empty is zero. May write over what nobody else holds.
+Value sum_of_values(KernelContext& c, Value a, Value b);
+/// The element, or zeros if it was not written. Throws failed_precondition if their shape is not known.
+Value read_or_zeros(KernelContext& c, const List& list, std::int64_t i, const ValueSpec& spec);
+
+/// Writes tensors one after the other into a new one.
+class Rows {
+ public:
+  Rows(KernelContext& c, DType dtype, const Shape& shape) : c_(c), out_(c.allocate(dtype, shape)), view_(out_) {}
+  void add(const Tensor& piece);
+  void add_zeros(std::int64_t elements);
+  Tensor finish() { return std::move(out_); }
+
+ private:
+  View next(const Shape& shape);
+  KernelContext& c_;
+  Tensor out_;
+  View view_;
+  std::size_t written_ = 0;  // bytes
+};
+
+/// The one shape of the elements `which` of a list; throws, naming the element, if they differ or if one was
+/// not written and the list leaves open what it would be.
+Shape shape_of_all(const List& list, std::span<const std::int64_t> which);
+
+}  // namespace troupe
