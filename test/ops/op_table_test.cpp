@@ -9,6 +9,7 @@
 
 #include <troupe/functions.hpp>
 #include <troupe/ops/op.hpp>
+#include <troupe/test/ops/elsewhere.hpp>
 #include <troupe/test/ops/places.hpp>
 #include <troupe/test/ops/pointwise_rows.hpp>
 #include <troupe/test/ops/structure_rows.hpp>
