@@ -11,6 +11,7 @@
 #include <troupe/devices/list.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager.hpp>
+#include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/test/ops/elsewhere.hpp>
 #include <troupe/test/ops/places.hpp>
@@ -416,6 +417,15 @@ BOOST_AUTO_TEST_CASE(cotangents_that_are_lists) {
     Expr unconnected = gradients(g.constant(1.0), list)[0];
     return std::vector<Wanted>{{by_dy, {3}, {5, 6, 7}}, {list_read(of_list, 1), {}, {4}}, {list_length(of_list), {}, {2}}, {list_length(unconnected), {}, {0}}};
   });
+  everywhere([](Graph& g) {  // in either order
+    Expr list = list_unstack(g.constant(tensor({3}, {1, 2, 3})));
+    Cotangent one = Cotangent::sparse(g.constant(std::int64_t{1}), g.constant(5.0), list), other = Cotangent::sparse(g.constant(std::int64_t{0}), g.constant(7.0), list);
+    return std::vector<Wanted>{{list_stack(add(one, Cotangent(list)).to_dense()), {3}, {1, 7, 3}},
+                               {list_stack(add(Cotangent(list), one).to_dense()), {3}, {1, 7, 3}},
+                               {list_stack(add(one, other).to_dense()), {2}, {7, 5}},
+                               {list_stack(add(Cotangent(list), add(one, one)).to_dense()), {3}, {1, 12, 3}},
+                               {list_stack(add(Cotangent(list), Cotangent(zero_cotangent(list))).dense), {3}, {1, 2, 3}}};
+  });
   Graph g;
   Expr x = g.constant(tensor({3}, {1, 2, 3}));
   refused([&] { gradients(list_unstack(x), x); }, Code::invalid_argument, {"a list has no ones", line(__LINE__)});
@@ -483,6 +493,19 @@ std::vector<ListRow> list_rows() {
          TensorArray ta = array(g, 6).write(5, x[1] * x[1]);
          TensorArray all = ta.scatter(index(g, {4, 0, 2}), x[0]), again = ta.scatter(index(g, {0, 4, 1}), x[0] * x[0]);
          return all.read(5) * all.read(4) * again.read(0) + all.read(2) * again.read(5);
+       }},
+      {"two scatters into one element, of two shapes", {m, a}, [](Graph& g, const Exprs& x) {
+         TensorArray ta = array(g, 4).write(3, x[1] * x[1]);
+         TensorArray one = ta.scatter(index(g, {1}), reshape(x[1], {1, 2})), two = ta.scatter(index(g, {1}), reshape(x[0] * x[0], {1, 3, 2}));
+         return one.read(1) * one.read(3) * sum(two.read(1) * two.read(1)) * two.read(3);
+       }},
+      // The gradient with respect to a list, stacked: in slots that the list had not, or not yet, it is zero.
+      {"a gradient that is a list", {a, b}, [](Graph& g, const Exprs& x) {
+         Expr list = list_write(list_reserve(g, 4, {DType::f64, {2}}), 1, reshape(x[0] * x[1], {2}));
+         Expr written = list_write(list, 0, reshape(x[0], {2})), pushed = list_push(written, reshape(x[1], {2}));
+         Expr y = sum(list_read(written, 0) * list_read(written, 0) * list_read(written, 1) * list_read(pushed, 4) * list_read(pushed, 1));
+         Expr d = gradients(y, list)[0], with_value = gradients(y, {list, x[0]})[1];
+         return list_stack(d) * list_stack(d) + with_value;
        }},
       {"concat, split", {m, n}, [](Graph& g, const Exprs& x) {
          Expr list = list_push(list_split(x[0] * x[0], index(g, {2, 0, 1})), x[1]);

@@ -85,7 +85,13 @@ BOOST_AUTO_TEST_CASE(the_last_holder_takes_back_what_others_appended) {
   BOOST_TEST(seen.is_sole_holder());
   BOOST_TEST(wide.length() == 1);
   b.push(number(3));
+  b.push(number(5));
   b.reset();
+  List grown = of({1}), other = grown;
+  other.push(number(2));
+  other.reset();
+  grown.grow(3);
+  BOOST_TEST((!grown.read(1).has_value() && !grown.read(2).has_value()));
   const Value* first = &a.read(0);
   a.push(number(4));
   BOOST_TEST((&a.read(0) == first));
