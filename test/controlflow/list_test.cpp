@@ -415,7 +415,8 @@ BOOST_AUTO_TEST_CASE(cotangents_that_are_lists) {
     Expr by_dy = gradients({list}, {x}, {dl})[0];
     Expr of_list = gradients(list_read(list, 1) * 4.0, list)[0];
     Expr unconnected = gradients(g.constant(1.0), list)[0];
-    return std::vector<Wanted>{{by_dy, {3}, {5, 6, 7}}, {list_read(of_list, 1), {}, {4}}, {list_length(of_list), {}, {2}}, {list_length(unconnected), {}, {0}}};
+    Expr of_pushed = gradients(list_read(list_push(list, 4.0), 3) * list_read(list, 0), list)[0];
+    return std::vector<Wanted>{{by_dy, {3}, {5, 6, 7}}, {list_read(of_list, 1), {}, {4}}, {list_length(of_list), {}, {2}}, {list_length(unconnected), {}, {0}}, {list_stack(of_pushed), {3}, {4, 0, 0}}};
   });
   everywhere([](Graph& g) {  // in either order
     Expr list = list_unstack(g.constant(tensor({3}, {1, 2, 3})));
@@ -504,8 +505,9 @@ std::vector<ListRow> list_rows() {
          Expr list = list_write(list_reserve(g, 4, {DType::f64, {2}}), 1, reshape(x[0] * x[1], {2}));
          Expr written = list_write(list, 0, reshape(x[0], {2})), pushed = list_push(written, reshape(x[1], {2}));
          Expr y = sum(list_read(written, 0) * list_read(written, 0) * list_read(written, 1) * list_read(pushed, 4) * list_read(pushed, 1));
-         Expr d = gradients(y, list)[0], with_value = gradients(y, {list, x[0]})[1];
-         return list_stack(d) * list_stack(d) + with_value;
+         Expr alone = gradients(y, list)[0];
+         Exprs d = gradients(y, {list, x[0]});
+         return (list_stack(alone) + x[1]) * (list_stack(d[0]) + x[0]) + d[1];
        }},
       {"concat, split", {m, n}, [](Graph& g, const Exprs& x) {
          Expr list = list_push(list_split(x[0] * x[0], index(g, {2, 0, 1})), x[1]);
