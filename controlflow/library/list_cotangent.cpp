@@ -10,9 +10,10 @@ TROUPE_OP(ListSum) {
   op.takes_lists();
   op.infer([](Inference& c) {
     require_list(c, 0);
-    c.require(c.input(0) == c.input(1),
-              c.input(0).text() + " and " + c.input(1).text() + " cannot be added");
-    c.output(c.input(0));
+    ValueSpec a = c.input(0), b = c.input(1);
+    c.require(a.depth == b.depth && a.dtype == b.dtype && a.shape.is_compatible(b.shape), a.text() + " and " + b.text() + " cannot be added");
+    a.shape = a.shape.merge(b.shape);  // both are of one list, of which one may know less
+    c.output(a);
   });
   op.gradient([](Gradient& g) {
     g.set(0, g.cotangent());

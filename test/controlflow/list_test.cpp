@@ -425,7 +425,8 @@ BOOST_AUTO_TEST_CASE(cotangents_that_are_lists) {
                                {list_stack(add(Cotangent(list), one).to_dense()), {3}, {1, 7, 3}},
                                {list_stack(add(one, other).to_dense()), {2}, {7, 5}},
                                {list_stack(add(Cotangent(list), add(one, one)).to_dense()), {3}, {1, 12, 3}},
-                               {list_stack(add(Cotangent(list), Cotangent(zero_cotangent(list))).dense), {3}, {1, 2, 3}}};
+                               {list_stack(add(Cotangent(list), Cotangent(zero_cotangent(list))).dense), {3}, {1, 2, 3}},
+                               {list_stack(add(Cotangent(list_push(list_empty(g, {DType::f64, kAnyShape}), 5.0)), Cotangent(list)).dense), {3}, {6, 2, 3}}};
   });
   Graph g;
   Expr x = g.constant(tensor({3}, {1, 2, 3}));
