@@ -313,9 +313,6 @@ std::vector<Edge> edges_of(const Graph& graph, const std::vector<Expr>& exprs, c
                                                         inside->describe(e.edge().node), inside->what()));
       throw Error(Code::invalid_argument, fmt::format("{} {} is no expression of this graph", what, edges.size()));
     }
-    if (e.spec().is_list())
-      throw Error(Code::invalid_argument, fmt::format("{} {}, {}, is a list; {}", what, edges.size(), graph.describe(e.edge().node),
-                                                      what[0] == 'f' && what[2] == 't' ? "stack it, or read from it" : "feed a tensor and unstack it"));
     edges.push_back(e.edge());
   }
   return edges;

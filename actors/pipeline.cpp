@@ -64,12 +64,19 @@ Program prune_all(const Program& program, Keep keep) {
   return prune(inner.graph, inner.feeds, inner.fetches, keep);
 }
 
+void refuse_lists(const Graph& graph, const std::vector<Edge>& edges, const char* why) {
+  for (Edge e : edges)
+    if (graph.spec(e).is_list()) throw Error(Code::invalid_argument, fmt::format("{} yields a list, which is not {}", graph.describe(e.node), why));
+}
+
 }  // namespace
 
 std::span<const Pass> passes() { return kPasses; }
 
 Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches, bool all_passes,
                  const std::vector<std::string>& skip, std::vector<PassReport>* reports) {
+  refuse_lists(graph, feeds, "fed; feed the tensors it is made of");
+  refuse_lists(graph, fetches, "fetched; fetch what is read from it, stacked or concatenated");
   using Clock = std::chrono::steady_clock;
   auto report = [&](const char* name, std::int32_t before, std::int32_t after, Clock::time_point start) {
     if (reports) reports->push_back({name, before, after, std::chrono::duration<double>(Clock::now() - start).count()});

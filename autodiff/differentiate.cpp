@@ -55,9 +55,13 @@ Cotangent sum_of(const std::vector<Cotangent>& terms) {
   Cotangent dense, sparse;
   for (const Cotangent& c : terms) {
     if (c.is_none()) continue;
+    if (c.is_sparse() && c.is_list()) continue;
     Cotangent& sum = c.is_sparse() ? sparse : dense;
     sum = add(sum, c);
   }
+  // Elements of a list go into what is there: it is then changed in place.
+  for (const Cotangent& c : terms)
+    if (c.is_sparse() && c.is_list()) dense = add(dense, c);
   return add(dense, sparse);
 }
 

@@ -136,6 +136,7 @@ class Sweep {
 
   Expr ones(const Expr& y) {
     ValueSpec s = y.spec();
+    if (s.is_list()) fail(y.edge().node, Code::invalid_argument, "a list has no ones; give its dy, or stack it");
     if (s.shape.is_scalar()) return graph_.constant(Tensor::scalar_as(s.dtype, 1));
     return s.shape.is_known() ? graph_.ones(s.dtype, s.shape) : ones_like(y);
   }
@@ -215,12 +216,13 @@ void check(const Graph& graph, const std::vector<Expr>& ys, const Independents& 
     if (dys[i].is_empty()) continue;
     if (&dys[i].reader() != &graph) refuse("a dy is not of the graph of y");
     ValueSpec y = ys[i].spec(), dy = dys[i].spec();
-    if (y.dtype != dy.dtype || !y.shape.is_compatible(dy.shape)) refuse(fmt::format("dy of {} must be {}, not {}", text(ys[i]), y.text(), dy.text()));
+    if (y.dtype != dy.dtype || y.depth != dy.depth || !y.shape.is_compatible(dy.shape)) refuse(fmt::format("dy of {} must be {}, not {}", text(ys[i]), y.text(), dy.text()));
   }
 }
 
 Cotangent zeros_for(Graph& graph, const Independent& x) {
   if (const Variable* v = x.variable()) return graph.zeros(v->dtype(), v->shape());
+  if (x.expr()->spec().is_list()) return zero_cotangent(*x.expr());
   Shape shape = x.expr()->shape();
   return shape.is_known() ? graph.zeros(x.dtype(), shape) : zeros_like(*x.expr());
 }

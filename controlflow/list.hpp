@@ -13,6 +13,7 @@
 // scalars, i32 or i64, in [0, length): out_of_range otherwise; negative ones do not count from the end.
 // An element that was never written reads as zeros where the list's element shape is known in full, and
 // is an error (failed_precondition) where it is not.
+// The gradient with respect to a list is a list: element i for element i; those that it lacks are zero.
 // Errors of a run name the node, its line and the index.
 #pragma once
 

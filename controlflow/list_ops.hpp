@@ -1,6 +1,7 @@
 // What the operations on lists share.
 #pragma once
 
+#include <span>
 #include <string_view>
 #include <vector>
 

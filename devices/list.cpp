@@ -1,5 +1,6 @@
 #include <troupe/devices/list.hpp>
 
+#include <algorithm>
 #include <bit>
 
 #include <fmt/format.h>

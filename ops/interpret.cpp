@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/list.hpp>
 #include <troupe/ops/fire.hpp>
 #include <troupe/ops/transfer.hpp>
 
@@ -26,9 +27,13 @@ std::vector<Tensor> Interpreter::run(const Program& program, const std::vector<T
   const Graph& graph = program.graph;
   if (feeds.size() != program.feeds.size())
     throw Error(Code::invalid_argument, fmt::format("{} values were fed to {} inputs", feeds.size(), program.feeds.size()));
+  for (Edge e : program.fetches)
+    if (graph.spec(e).is_list())
+      throw Error(Code::invalid_argument, fmt::format("{} yields a list, which is not fetched; fetch what is read from it, stacked or concatenated", graph.describe(e.node)));
   std::vector<Value> arguments;
   for (std::size_t i = 0; i < feeds.size(); ++i) {
     const ValueSpec& wanted = graph.spec(program.feeds[i]);
+    if (wanted.is_list()) throw Error(Code::invalid_argument, fmt::format("{} yields a list, which is not fed; feed the tensors it is made of", graph.describe(program.feeds[i].node)));
     if (feeds[i].dtype() != wanted.dtype || !feeds[i].shape().is_compatible(wanted.shape))
       throw Error(Code::invalid_argument, fmt::format("{} takes {}, not {}{}", graph.describe(program.feeds[i].node), wanted.text(),
                                                       name_of(feeds[i].dtype()), feeds[i].shape().text()));
@@ -73,14 +78,10 @@ std::vector<Value> Interpreter::call(const SubGraph& sub, std::vector<Value> arg
 std::vector<Value> Interpreter::fire_node(const Graph& graph, std::int32_t id, std::vector<Value>& inputs) {
   const Node& node = graph.node(id);
   std::vector<Value> out = node.op->evaluate ? node.op->evaluate(*this, node, std::move(inputs)) : fire_kernel(graph, id, inputs);
-  for (std::size_t i = 0; i < node.outputs.size(); ++i) {
-    const ValueSpec& said = node.outputs[i];
-    if (out[i].is_list() && said.is_list()) continue;
-    const Tensor& t = out[i].tensor();
-    if (out[i].is_list() || !t.has_value() || t.dtype() != said.dtype || !t.shape().is_compatible(said.shape))
-      throw Error(Code::internal, fmt::format("{}: inference said {} of output {}, the kernel made {}", graph.describe(id), said.text(), i,
-                                              out[i].is_list() ? "a list" : t.has_value() ? ValueSpec{t.dtype(), t.shape()}.text() : "nothing"));
-  }
+  for (std::size_t i = 0; i < node.outputs.size(); ++i)
+    if (!fits(out[i], node.outputs[i]))
+      throw Error(Code::internal, fmt::format("{}: inference said {} of output {}, the kernel made {}", graph.describe(id), node.outputs[i].text(), i,
+                                              text_of(out[i])));
   return out;
 }
 

@@ -10,9 +10,10 @@ TROUPE_OP(ListSum) {
   op.takes_lists();
   op.infer([](Inference& c) {
     require_list(c, 0);
-    c.require(c.input(0) == c.input(1),
-              c.input(0).text() + " and " + c.input(1).text() + " cannot be added");
-    c.output(c.input(0));
+    ValueSpec a = c.input(0), b = c.input(1);
+    c.require(a.depth == b.depth && a.dtype == b.dtype && a.shape.is_compatible(b.shape), a.text() + " and " + b.text() + " cannot be added");
+    a.shape = a.shape.merge(b.shape);  // both are of one list, of which one may know less
+    c.output(a);
   });
   op.gradient([](Gradient& g) {
     g.set(0, g.cotangent());
@@ -61,15 +62,16 @@ TROUPE_OP(ListTake) {
     c.output(inferred_like(c, 2));
   });
   op.gradient([](Gradient& g) {
-    // What the rest's cotangent holds in that slot belongs to nobody.
-    if (!g.has_dy(1)) g.set(0, g.cotangent(0));
-    else g.set(0, bind1("ListPut", {g.dy(0), g.x(1), g.dy(1)}));
+    // What the rest's cotangent holds in that slot belongs to nobody: whoever stacks the rest sees zeros there.
+    if (g.has_dy(1)) g.set(0, bind1("ListPut", {g.dy(0), g.x(1), g.dy(1)}));
+    else g.set(0, bind1("ListErase", {g.dy(0), g.x(1)}));
   });
   op.kernel([](const KernelSetup& s) {
     return with_host_inputs({1}, [attrs = s.attrs](KernelContext& c) {
       List list = take_list(c, 0);
       std::int64_t i = integer_of(c.input(1));
-      Value element = i < list.length() ? list.take(i) : Value();
+      // The last is popped, so that a push's cotangent is no longer than the list.
+      Value element = i >= list.length() ? Value() : i == list.length() - 1 ? list.pop() : list.take(i);
       c.set(1, element.has_value() ? std::move(element) : zeros(c, spec_like(c, attrs, 2)));
       c.set(0, std::move(list));
     });

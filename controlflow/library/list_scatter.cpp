@@ -99,7 +99,8 @@ TROUPE_OP(ListErase) {
   op.takes_lists();
   op.infer([](Inference& c) {
     require_list(c, 0);
-    require_integers(c, 1, 1, "indices");
+    require_tensor(c, 1, "indices");
+    c.require_index(1, "indices");
     c.output(c.input(0));
   });
   op.gradient([](Gradient& g) { g.set(0, bind1("ListErase", {g.dy(), g.x(1)})); });

@@ -2,6 +2,7 @@
 
 #include <troupe/controlflow/build.hpp>
 #include <troupe/controlflow/primitives.hpp>
+#include <troupe/ops/gradient.hpp>
 
 // What the executor does with these stands in actors/: it matches, forwards and counts; none of them
 // has a kernel.
@@ -13,6 +14,9 @@ void primitive(OpBuilder& op, const char* doc) {
   op.doc(doc);
   op.side_effect();  // where a token is dead is part of what they mean: never folded, never merged
   op.takes_lists();
+  op.gradient([](Gradient&) {
+    throw Error(Code::unimplemented, "gradients go through cond, while_loop and their like, not through the primitives they are made of");
+  });
 }
 
 void require_predicate(const Inference& c, int i, bool or_index) {

@@ -1,10 +1,9 @@
 // One table of operations: what each is tried with and what it must give. Every registered op has a
-// row here (pointwise_rows.hpp, structure_rows.hpp) or an entry in `elsewhere()`; op_table_test.cpp
+// row here (pointwise_rows.hpp, structure_rows.hpp) or an entry in `elsewhere()` (elsewhere.hpp); op_table_test.cpp
 // holds each row to values, gradients, refusals and non-finite inputs, on every place it knows.
 #pragma once
 
 #include <functional>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -85,19 +84,6 @@ inline std::vector<Row> all_rows() {
   std::vector<Row> rows = pointwise_rows();
   for (Row& r : structure_rows()) rows.push_back(std::move(r));
   return rows;
-}
-
-/// Ops that a table of pure functions cannot hold, and where they are tested.
-inline const std::map<std::string, std::string>& elsewhere() {
-  static const std::map<std::string, std::string> ops{
-      {"Input", "graph_test"},          {"Constant", "graph_test"},        {"Fused", "passes_test"},
-      {"WithGradient", "gradients_test"}, {"RandomUniform", "random_test"},  {"RandomNormal", "random_test"},
-      {"TruncatedNormal", "random_test"}, {"ReadVariable", "state_test"},    {"AssignVariable", "state_test"},
-      {"AssignAdd", "state_test"},      {"AssignSub", "state_test"},       {"ScatterVariable", "state_test"},
-      {"Enqueue", "state_test"},        {"Dequeue", "state_test"},         {"QueueSize", "state_test"},
-      {"QueueClose", "state_test"},     {"Actor", "actors/engine_test"},
-  };
-  return ops;
 }
 
 }  // namespace troupe::test

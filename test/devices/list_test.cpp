@@ -1,0 +1,285 @@
+// Lists: values that share a log, whoever appends to it.
+#include <troupe/devices/list.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <latch>
+#include <set>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include <troupe/test/devices/numbers.hpp>
+
+namespace troupe {
+namespace {
+
+Tensor number(double v) { return Tensor::scalar(v); }
+Tensor vector_of(double v) { return Tensor::of<double>({v, v + 0.5}); }
+List of(std::initializer_list<double> numbers) {
+  List list(DType::f64, Shape());
+  for (double v : numbers) list.push(number(v));
+  return list;
+}
+std::vector<double> numbers_in(const List& list) {
+  std::vector<double> out;
+  for (std::int64_t i = 0; i < list.length(); ++i) out.push_back(list.read(i).has_value() ? list.read(i).tensor().at(0) : -1);
+  return out;
+}
+using Numbers = std::vector<double>;
+
+template <class F>
+std::string refusal(F f, Code code) {
+  try {
+    f();
+  } catch (const Error& e) {
+    BOOST_TEST((e.code() == code), e.what());
+    return e.what();
+  }
+  BOOST_ERROR("nothing was thrown");
+  return "";
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(list_test)
+
+BOOST_AUTO_TEST_CASE(push_pop_and_read) {
+  List list = of({1, 2, 3});
+  BOOST_TEST(list.length() == 3);
+  BOOST_TEST(list.pop().tensor().at(0) == 3);
+  list.push(number(4));
+  BOOST_TEST(numbers_in(list) == (Numbers{1, 2, 4}), boost::test_tools::per_element());
+  BOOST_TEST((list.is_list() && list.has_value() && !list.is_inline()));
+  Value value = list;  // a list is a value like another
+  BOOST_TEST(value.list().length() == 3);
+  value.reset();
+  BOOST_TEST(list.is_sole_holder());
+}
+
+BOOST_AUTO_TEST_CASE(an_old_handle_sees_no_later_change) {
+  List a = of({1, 2}), b = a, c = a;
+  b.push(number(3));  // in place
+  c.push(number(4));  // elsewhere
+  BOOST_TEST(numbers_in(a) == (Numbers{1, 2}), boost::test_tools::per_element());
+  BOOST_TEST(numbers_in(b) == (Numbers{1, 2, 3}), boost::test_tools::per_element());
+  BOOST_TEST(numbers_in(c) == (Numbers{1, 2, 4}), boost::test_tools::per_element());
+  BOOST_TEST((&a.read(0) == &b.read(0)));
+  BOOST_TEST((&a.read(0) != &c.read(0)));
+  b.pop();
+  b.pop();
+  b.push(number(5));  // a and the log still have a 2 there
+  BOOST_TEST(numbers_in(a) == (Numbers{1, 2}), boost::test_tools::per_element());
+  BOOST_TEST(numbers_in(b) == (Numbers{1, 5}), boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(the_last_holder_takes_back_what_others_appended) {
+  List a = of({1, 2}), b = a;
+  Tensor seen = vector_of(9);
+  List wide(DType::f64, Shape::unknown());
+  List longer = wide;
+  longer.push(seen);
+  BOOST_TEST(!seen.is_sole_holder());
+  longer.reset();
+  wide.push(number(1));  // over the slot that `longer` had
+  BOOST_TEST(seen.is_sole_holder());
+  BOOST_TEST(wide.length() == 1);
+  b.push(number(3));
+  b.push(number(5));
+  b.reset();
+  List grown = of({1}), other = grown;
+  other.push(number(2));
+  other.reset();
+  grown.grow(3);
+  BOOST_TEST((!grown.read(1).has_value() && !grown.read(2).has_value()));
+  const Value* first = &a.read(0);
+  a.push(number(4));
+  BOOST_TEST((&a.read(0) == first));
+  BOOST_TEST(numbers_in(a) == (Numbers{1, 2, 4}), boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(popping_as_sole_holder_frees) {
+  Tensor t = vector_of(1);
+  List list(DType::f64, Shape{2});
+  list.push(t);
+  BOOST_TEST(!t.is_sole_holder());
+  list.pop();
+  BOOST_TEST(t.is_sole_holder());
+  list.push(t);
+  List shared = list;
+  list.pop();
+  BOOST_TEST(!t.is_sole_holder());  // shared still has it
+  shared.reset();
+  list.push(vector_of(2));
+  BOOST_TEST(t.is_sole_holder());
+}
+
+BOOST_AUTO_TEST_CASE(growth_moves_nothing_and_takes_few_chunks) {
+  constexpr int n = 10000;
+  List list(DType::f64, Shape());
+  std::vector<const Value*> where;
+  std::vector<List> old;
+  for (int i = 0; i < n; ++i) {
+    if (i % 100 == 0) old.push_back(list);  // other holders do not make a push a copy
+    list.push(number(i));
+    where.push_back(&list.read(i));
+  }
+  int chunks = 1;
+  for (int i = 0; i < n; ++i) {
+    BOOST_REQUIRE((&list.read(i) == where[static_cast<std::size_t>(i)]));
+    if (i > 0 && where[static_cast<std::size_t>(i)] != where[static_cast<std::size_t>(i - 1)] + 1) ++chunks;
+  }
+  BOOST_TEST(chunks <= 13);
+  for (std::size_t k = 0; k < old.size(); ++k) BOOST_TEST(old[k].length() == static_cast<std::int64_t>(k) * 100);
+  old.clear();
+  // Push and pop by turns use one slot over and over.
+  std::set<const Value*> slots;
+  for (int i = 0; i < 1000; ++i) {
+    list.push(number(i));
+    slots.insert(&list.read(n));
+    list.pop();
+  }
+  BOOST_TEST(slots.size() == 1);
+  while (list.length() > 0) BOOST_REQUIRE(list.pop().tensor().at(0) == static_cast<double>(list.length()));
+}
+
+BOOST_AUTO_TEST_CASE(elements_not_written) {
+  List list(DType::f64, Shape{2});
+  list.grow(5);
+  BOOST_TEST(list.length() == 5);
+  BOOST_TEST(!list.read(4).has_value());
+  const List before = list;
+  list.write(3, vector_of(3));
+  BOOST_TEST(!before.read(3).has_value());
+  BOOST_TEST(list.read(3).tensor().at(1) == 3.5);
+  const Value* slot = &list.read(3);
+  list.write(1, vector_of(1));  // now as sole holder: in place
+  BOOST_TEST((&list.read(3) == slot));
+  BOOST_TEST(refusal([&] { list.write(3, vector_of(4)); }, Code::failed_precondition).find("element 3") != std::string::npos);
+  BOOST_TEST(list.read(3).tensor().at(1) == 3.5);
+  list.push(vector_of(5));
+  BOOST_TEST(list.pop().tensor().at(0) == 5);
+  BOOST_TEST(!list.pop().has_value());
+  BOOST_TEST(list.length() == 4);
+  BOOST_TEST(list.bytes() == 2 * 16u);
+  // A push beside a reader of slots of the same chunk that nobody wrote.
+  List one = list, other(DType::f64, Shape());
+  other.grow(2);
+  List reader = other;
+  other.push(number(1));
+  BOOST_TEST((!reader.read(1).has_value() && reader.length() == 2 && other.read(2).tensor().at(0) == 1));
+}
+
+BOOST_AUTO_TEST_CASE(take_and_put) {
+  List list = of({1, 2, 3}), before = list;
+  BOOST_TEST(list.take(1).tensor().at(0) == 2);
+  BOOST_TEST(!list.take(1).has_value());
+  list.put(1, number(7));
+  list.put(1, number(8));
+  list.put(4, number(9));
+  BOOST_TEST(numbers_in(list) == (Numbers{1, 8, 3, -1, 9}), boost::test_tools::per_element());
+  BOOST_TEST(numbers_in(before) == (Numbers{1, 2, 3}), boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(lists_of_lists) {
+  List inner = of({1, 2}), outer(DType::f64, Shape(), 2);
+  outer.push(inner);
+  inner.push(number(3));
+  outer.push(inner);
+  BOOST_TEST(outer.read(0).list().length() == 2);
+  BOOST_TEST(outer.read(1).list().length() == 3);
+  BOOST_TEST(outer.bytes() == 5 * 8u);
+  BOOST_TEST(outer.text() == "list(list(f64[])) of 2");
+  refusal([&] { outer.push(number(1)); }, Code::invalid_argument);
+  refusal([&] { outer.push(outer); }, Code::invalid_argument);
+  List any(DType::f32, Shape::unknown(), List::kAnyDepth);
+  any.push(number(1));
+  any.push(outer);
+  any.push(any);
+  BOOST_TEST(any.read(2).list().read(1).list().length() == 2);
+  refusal([&] { any.push(Value()); }, Code::invalid_argument);
+}
+
+BOOST_AUTO_TEST_CASE(wrong_uses_say_what_is_wrong) {
+  List list(DType::f64, Shape{2});
+  auto says = [](const std::string& text, const char* part) { BOOST_TEST(text.find(part) != std::string::npos, text); };
+  says(refusal([&] { list.push(number(1)); }, Code::invalid_argument), "f64[] is no element of a list(f64[2]) of 0");
+  says(refusal([&] { list.push(Tensor::of<float>({1, 2})); }, Code::invalid_argument), "f32[2]");
+  says(refusal([&] { list.push(list); }, Code::invalid_argument), "list(f64[2])");
+  says(refusal([&] { list.pop(); }, Code::out_of_range), "empty list");
+  list.push(vector_of(1));
+  says(refusal([&] { list.read(1); }, Code::out_of_range), "index 1 is outside a list of 1");
+  says(refusal([&] { list.read(-1); }, Code::out_of_range), "index -1");
+  says(refusal([&] { list.write(1, vector_of(1)); }, Code::out_of_range), "index 1");
+  says(refusal([&] { list.put(-1, vector_of(1)); }, Code::out_of_range), "index -1");
+  refusal([&] { list.grow(-1); }, Code::invalid_argument);
+  BOOST_TEST(list.length() == 1);
+}
+
+// Two threads append through copies of one handle: one in place, the other in a log of its own; and
+// readers meanwhile see what they held.
+BOOST_AUTO_TEST_CASE(threads_append_to_what_they_share) {
+  constexpr int kRounds = 200, kPushes = 40;
+  int in_place = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    List start(DType::f64, Shape());
+    start.grow(1 + round % 5);  // their chunk may not be there yet
+    start.push(number(-5));
+    const Value* shared = &start.read(start.length() - 1);
+    std::latch ready(3);
+    std::vector<List> ends(2);
+    auto append = [&](int who, List mine) {
+      ready.arrive_and_wait();
+      for (int i = 0; i < kPushes; ++i) mine.push(number(100 * who + i));
+      ends[static_cast<std::size_t>(who)] = std::move(mine);
+    };
+    auto look = [&](List mine) {
+      ready.arrive_and_wait();
+      bool right = true;
+      for (int i = 0; i < 100; ++i)
+        for (std::int64_t k = 0; k < mine.length(); ++k) right = right && mine.read(k).has_value() == (k + 1 == mine.length());
+      BOOST_TEST(right);
+    };
+    std::thread a(append, 0, start), b(append, 1, start), c(look, start);
+    a.join();
+    b.join();
+    c.join();
+    int stayed = 0;
+    for (int who = 0; who < 2; ++who) {
+      const List& end = ends[static_cast<std::size_t>(who)];
+      BOOST_REQUIRE(end.length() == start.length() + kPushes);
+      for (int i = 0; i < kPushes; ++i) BOOST_REQUIRE(end.read(start.length() + i).tensor().at(0) == 100 * who + i);
+      stayed += &end.read(start.length() - 1) == shared;
+    }
+    BOOST_REQUIRE(stayed == 1);
+    in_place += stayed;
+    BOOST_REQUIRE(start.read(start.length() - 1).tensor().at(0) == -5);
+  }
+  BOOST_TEST(in_place == kRounds);
+}
+
+// The last of several threads to let go of a list may change it in place: it sees the others' reads ended.
+BOOST_AUTO_TEST_CASE(a_sole_holder_comes_after_other_threads) {
+  for (int round = 0; round < 100; ++round) {
+    List list = of({1, 2, 3});
+    std::latch ready(2);
+    double sum = 0;
+    std::thread reader([&, mine = list]() mutable {
+      ready.arrive_and_wait();
+      sum = mine.read(0).tensor().at(0) + mine.read(2).tensor().at(0);
+      mine.push(number(9));
+      mine.reset();
+    });
+    ready.arrive_and_wait();
+    list.pop();
+    list.push(number(4));
+    list.take(0);
+    reader.join();
+    BOOST_TEST(sum == 4);
+    BOOST_TEST(numbers_in(list) == (Numbers{-1, 2, 4}), boost::test_tools::per_element());
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe

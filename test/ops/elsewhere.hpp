@@ -1,0 +1,38 @@
+// Operations that the table (table.hpp) leaves to other suites.
+#pragma once
+
+#include <map>
+#include <string>
+
+namespace troupe::test {
+
+inline constexpr const char* kLists = "controlflow/list_test";
+
+inline constexpr const char* kFlow = "controlflow/functional_test";
+
+/// Ops that a table of pure functions of tensors cannot hold, and where they are tested. Where that suite
+/// can, it asserts that it met just these.
+inline const std::map<std::string, std::string>& elsewhere() {
+  static const std::map<std::string, std::string> ops{
+      {"Input", "graph_test"},          {"Constant", "graph_test"},        {"Fused", "passes_test"},
+      {"WithGradient", "gradients_test"}, {"RandomUniform", "random_test"},  {"RandomNormal", "random_test"},
+      {"TruncatedNormal", "random_test"}, {"ReadVariable", "state_test"},    {"AssignVariable", "state_test"},
+      {"AssignAdd", "state_test"},      {"AssignSub", "state_test"},       {"ScatterVariable", "state_test"},
+      {"Enqueue", "state_test"},        {"Dequeue", "state_test"},         {"QueueSize", "state_test"},
+      {"QueueClose", "state_test"},     {"Actor", "actors/engine_test"},
+      {"ListEmpty", kLists},            {"ListReserve", kLists},           {"ListPush", kLists},
+      {"ListPop", kLists},              {"ListRead", kLists},              {"ListReadLike", kLists},
+      {"ListWrite", kLists},            {"ListLength", kLists},            {"ListStack", kLists},
+      {"ListStackLike", kLists},        {"ListUnstack", kLists},           {"ListGather", kLists},
+      {"ListGatherLike", kLists},       {"ListScatter", kLists},           {"ListScatterAdd", kLists},
+      {"ListErase", kLists},            {"ListConcat", kLists},            {"ListConcatLike", kLists},
+      {"ListExtents", kLists},          {"ListSplit", kLists},             {"ListSum", kLists},
+      {"Case", kFlow},                  {"While", kFlow},                  {"Switch", kFlow},
+      {"Merge", kFlow},                 {"Enter", kFlow},                  {"Exit", kFlow},
+      {"NextIteration", kFlow},         {"LoopCond", kFlow},               {"ControlTrigger", kFlow},
+      {"ListAccumulate", kLists},       {"ListTake", kLists},              {"ListPut", kLists},
+  };
+  return ops;
+}
+
+}  // namespace troupe::test
