@@ -32,14 +32,20 @@ void Partition::receive(PartitionMessage& message) {
     Firing& f = *ended->firing;
     Iteration& iteration = *f.iteration;
     Record& record = *iteration.instance->record;
-    const PlanNode& node = *f.node;
     --record.outside;
-    if (node.kind == PlanNode::Kind::switch_) {  // its predicate has come from the device
-      iteration.values[static_cast<std::size_t>(node.first_input) + 1] = std::move(f.outputs[0]);
+    if (!f.node || f.node->kind == PlanNode::Kind::switch_) {  // a predicate has come from the device
+      Value value = std::move(f.outputs[0]);
       spare_.push_back(&f);
-      choose(iteration, node);
+      if (f.node) {
+        iteration.values[static_cast<std::size_t>(f.node->first_input) + 1] = std::move(value);
+        choose(iteration, *f.node);
+      } else {
+        decide(iteration, value.tensor().at(0) != 0);
+        fired(iteration);
+      }
       return;
     }
+    const PlanNode& node = *f.node;
     if (f.nanoseconds > 0) measure(node, f.nanoseconds);
     const bool is_dead = !f.status.ok();
     if (is_dead) fail(*record.run, &node, f.status);
@@ -257,7 +263,7 @@ void Partition::choose(Iteration& iteration, const PlanNode& node) {
     finish_dead(iteration, node);
     return;
   } else if (!t.is_on_host()) {
-    ask_device(iteration, node, t);
+    ask_device(iteration, &node, t);
     return;
   } else {
     side = static_cast<std::int64_t>(t.at(0));
@@ -273,9 +279,12 @@ void Partition::choose(Iteration& iteration, const PlanNode& node) {
   fired(iteration);
 }
 
-// The predicate is in a device's memory: it comes back as the end of a firing, for no thread waits for a stream.
-void Partition::ask_device(Iteration& iteration, const PlanNode& node, const Tensor& predicate) {
-  Firing& firing = take_firing(iteration, node);
+// A predicate is in a device's memory: it comes back as the end of a firing, for no thread waits for a
+// stream. `node`: the Switch that asks; null: the loop.
+void Partition::ask_device(Iteration& iteration, const PlanNode* node, const Tensor& predicate) {
+  Firing& firing = spare_firing();
+  firing.iteration = &iteration;
+  firing.node = node;
   ++iteration.instance->record->outside;
   Tensor host = land(predicate);
   stream_->record()->then([this, &firing, host, source = predicate, run = iteration.instance->record->run](const Status&) {
@@ -283,6 +292,10 @@ void Partition::ask_device(Iteration& iteration, const PlanNode& node, const Ten
     firing.outputs[0] = host.reshaped(Shape{});
     driver_.post_self(Ended{&firing});
   });
+}
+
+void Partition::bring_value(Value& value) {
+  if (value.kind() == Value::Kind::tensor) bring_to_device(value.tensor(), *mine_.device, *stream_);
 }
 
 // False if the kernel deferred its end or failed.
@@ -305,6 +318,9 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
   ++record.outside;
   try {
     node.kernel->run(c);
+    // What a kernel made of host scalars (a reshaped counter) is on the host yet.
+    if (record.fault && !c.was_deferred())
+      for (Value& v : c.all_outputs()) bring_value(v);
   } catch (...) {
     Status status = Status::from_current_exception();
     fail(*record.run, &node, status);
@@ -382,11 +398,8 @@ void Partition::deliver(Iteration& iteration, const Target& target, Value&& valu
     case Target::kRemote: send(iteration, mine_.sends[static_cast<std::size_t>(target.slot)], &value); return;
     case Target::kEnter: enter(iteration, mine_.enters[static_cast<std::size_t>(target.slot)], &value); return;
     case Target::kExit: exit(iteration, mine_.exits[static_cast<std::size_t>(target.slot)], &value); return;
-    case Target::kNext: next(iteration, target.slot, std::move(value)); return;
-    case Target::kPredicate:
-      // It has passed the host on its way between devices.
-      if (value.tensor().at(0) != 0) next(iteration, -1, Value());
-      return;
+    case Target::kNext: next(iteration, {target.slot, false, std::move(value)}); return;
+    case Target::kPredicate: predicate(iteration, std::move(value)); return;
   }
 }
 
@@ -408,7 +421,8 @@ void Partition::deliver_dead(Iteration& iteration, const Target& target) {
     case Target::kRemote: send(iteration, mine_.sends[static_cast<std::size_t>(target.slot)], nullptr); return;
     case Target::kEnter: enter(iteration, mine_.enters[static_cast<std::size_t>(target.slot)], nullptr); return;
     case Target::kExit: exit(iteration, mine_.exits[static_cast<std::size_t>(target.slot)], nullptr); return;
-    default: return;  // a NextIteration drops it, and what follows a dead predicate ends
+    case Target::kNext: next(iteration, {target.slot, true, {}}); return;
+    case Target::kPredicate: decide(iteration, false); return;
   }
 }
 
@@ -491,6 +505,7 @@ Iteration& Partition::open(Instance& instance) {
   it.number = instance.opened++;
   it.tag = instance.parent ? fold_tag(instance.parent->tag, frame.key, static_cast<std::uint64_t>(it.number)) : 0;
   it.unfired = frame.unfired();
+  it.fate = Iteration::Fate::open;
   instance.ring[static_cast<std::size_t>(it.number) % instance.ring.size()] = &it;
   const bool is_steady = instance.invariants_pending == 0 && !instance.has_dead_invariant;
   it.awaited = is_steady ? frame.steady : frame.awaited;
@@ -555,26 +570,52 @@ void Partition::exit(Iteration& from, const PartitionPlan::Exit& exit, Value* va
   deliver_all(*instance.parent, exit.targets, std::move(*value));
 }
 
-// `loop` -1: of a partition that only follows: the iteration opens, its tokens come from elsewhere.
-void Partition::next(Iteration& from, std::int32_t loop, Value&& value) {
-  Instance& instance = *from.instance;
-  if (instance.record->run->is_poisoned()) return;
-  const std::int64_t n = from.number + 1;
-  if (n < instance.opened) {
-    if (loop >= 0) bring(*instance.ring[static_cast<std::size_t>(n) % instance.ring.size()], mine_.loops[static_cast<std::size_t>(loop)], std::move(value));
+void Partition::predicate(Iteration& iteration, Value&& value) {
+  const Tensor& t = value.tensor();
+  if (t.has_value() && !t.is_on_host()) {
+    ++iteration.unfired;  // until it has come
+    ask_device(iteration, nullptr, t);
     return;
   }
-  if (n - instance.oldest < instance.frame->window) {
-    Iteration& it = open(instance);
-    if (loop >= 0) bring(it, mine_.loops[static_cast<std::size_t>(loop)], std::move(value));
-    return;
-  }
-  instance.must_open = true;
-  if (loop >= 0) instance.waiting.push_back({loop, std::move(value)});
+  decide(iteration, t.has_value() && t.shape().elements() == 1 && t.at(0) != 0);
 }
 
-void Partition::bring(Iteration& iteration, const PartitionPlan::Loop& loop, Value&& value) {
-  deliver_all(iteration, loop.targets, std::move(value));
+// The predicate has come: the next iteration opens, or waits for the window.
+void Partition::decide(Iteration& iteration, bool goes_on) {
+  Instance& instance = *iteration.instance;
+  iteration.fate = goes_on ? Iteration::Fate::goes_on : Iteration::Fate::ends;
+  if (goes_on) {
+    if (instance.opened - instance.oldest < instance.frame->window) open(instance);
+    else instance.must_open = true;
+    for (Iteration::Next& token : iteration.undecided) next(iteration, std::move(token));
+  }
+  iteration.undecided.clear();
+}
+
+void Partition::next(Iteration& from, Iteration::Next&& token) {
+  Instance& instance = *from.instance;
+  if (from.fate == Iteration::Fate::open) {
+    if (instance.frame->has_predicate) {
+      from.undecided.push_back(std::move(token));
+      return;
+    }
+    if (token.is_dead) return;
+    decide(from, true);
+  }
+  if (from.fate == Iteration::Fate::ends) return;
+  const std::int64_t n = from.number + 1;
+  if (n < instance.opened) bring(*instance.ring[static_cast<std::size_t>(n) % instance.ring.size()], std::move(token));
+  else instance.waiting.push_back(std::move(token));
+}
+
+void Partition::bring(Iteration& iteration, Iteration::Next&& token) {
+  const PartitionPlan::Loop& loop = mine_.loops[static_cast<std::size_t>(token.loop)];
+  if (token.is_dead) {
+    deliver_all_dead(iteration, loop.targets);
+    deliver_all_dead(iteration, loop.index_targets);
+    return;
+  }
+  deliver_all(iteration, loop.targets, std::move(token.value));
   if (loop.index_targets.first != loop.index_targets.last) deliver_all(iteration, loop.index_targets, Tensor::scalar(std::int32_t{1}));
 }
 
@@ -593,10 +634,10 @@ void Partition::advance(Instance& instance) {
     ++instance.oldest;
     if (instance.must_open) {
       instance.must_open = false;
-      std::vector<Instance::Waiting> waiting = std::move(instance.waiting);
+      std::vector<Iteration::Next> waiting = std::move(instance.waiting);
       instance.waiting.clear();
       Iteration& it = open(instance);
-      for (Instance::Waiting& w : waiting) bring(it, mine_.loops[static_cast<std::size_t>(w.loop)], std::move(w.value));
+      for (Iteration::Next& token : waiting) bring(it, std::move(token));
       waiting.clear();
       if (instance.waiting.empty()) instance.waiting = std::move(waiting);  // keeps its storage
     }
@@ -690,11 +731,16 @@ void Partition::fail(Run& run, const PlanNode* node, const Status& status) { fai
 
 // ---- kernels that end elsewhere
 
-Firing& Partition::take_firing(Iteration& iteration, const PlanNode& node) {
+Firing& Partition::spare_firing() {
   if (spare_.empty()) spare_.push_back(firings_.emplace_back(std::make_unique<Firing>()).get());
   Firing& f = *spare_.back();
   spare_.pop_back();
   f.partition = this;
+  return f;
+}
+
+Firing& Partition::take_firing(Iteration& iteration, const PlanNode& node) {
+  Firing& f = spare_firing();
   f.iteration = &iteration;
   f.node = &node;
   f.nanoseconds = 0;

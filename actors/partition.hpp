@@ -12,15 +12,17 @@
 // every node of the frame fires once, live or dead, so that draining is counted:
 //   iteration n is done   when nothing in it is unfired (nodes, child instances, tokens from other
 //                         partitions) and n-1 is done; iteration 0 also waits for all Enters.
-//   iteration n+1 opens   with the first live token of a NextIteration; while `window` iterations are
-//                         open, such tokens wait in the instance.
+//   iteration n+1 opens   when the predicate of n is true (a loop built by hand without LoopCond: with
+//                         the first live token of a NextIteration); while `window` iterations are
+//                         open, it waits in the instance, and the tokens for it.
 //   an instance ends      when its oldest iteration is done and no later one has opened or waits: it
 //                         then sends the dead tokens of those Exits that never saw a live one.
 // A token from another partition names its iteration by the numbers of the iterations around it; one
 // that comes before its iteration is open waits in the instance.
 // Dead tokens: a node with a dead input skips its kernel and sends dead tokens; a Merge is dead when
-// all its inputs are; a NextIteration drops them. A run that has failed treats every firing as dead,
-// which ends its loops.
+// all its inputs are. A run that has failed treats every firing as dead: the next predicate ends its
+// loops, everywhere at the same iteration, for only the predicate decides. The tokens of all
+// NextIterations of an iteration that goes on reach the next one, live or dead; otherwise none does.
 //
 // Threads: everything here runs in the actor's turn, but for `complete` and `run_elsewhere`, which
 // touch only their firing and then post it.
@@ -109,6 +111,13 @@ struct Iteration {
   std::vector<std::int32_t> awaited;  // by node: tokens still awaited, and the two flags below
   std::vector<Instance*> children;    // by child slot
   std::int32_t unfired = 0;
+  enum class Fate : std::uint8_t { open, goes_on, ends } fate = Fate::open;  // will there be a next one?
+  struct Next {                       // a NextIteration's token; none: dead
+    std::int32_t loop;
+    bool is_dead;
+    Value value;
+  };
+  std::vector<Next> undecided;        // those that came before the predicate
 
   static constexpr std::int32_t kDead = 1 << 30;    // a dead token came
   static constexpr std::int32_t kMerged = 1 << 29;  // a Merge has passed its value on
@@ -132,11 +141,7 @@ struct Instance {
   std::vector<char> exited;           // by exit: a live token left
   std::vector<Value> invariants;
   std::vector<char> invariant_came;
-  struct Waiting {                    // a NextIteration's token for iteration `opened`
-    std::int32_t loop;
-    Value value;
-  };
-  std::vector<Waiting> waiting;
+  std::vector<Iteration::Next> waiting;  // for iteration `opened`
   std::vector<Token> early;           // tokens for iterations that are not open yet
 };
 
@@ -182,7 +187,7 @@ class Partition final : public CompletionSink {
   void finish(Iteration& iteration, const PlanNode& node, Value* outputs);
   void finish_dead(Iteration& iteration, const PlanNode& node);
   void choose(Iteration& iteration, const PlanNode& node);
-  void ask_device(Iteration& iteration, const PlanNode& node, const Tensor& predicate);
+  void ask_device(Iteration& iteration, const PlanNode* node, const Tensor& predicate);
   void fired(Iteration& iteration);
 
   void deliver(Iteration& iteration, const Target& target, Value&& value);
@@ -194,8 +199,10 @@ class Partition final : public CompletionSink {
   void enable(Iteration& iteration, const PlanNode& node);
   void enter(Iteration& from, const PartitionPlan::Enter& enter, Value* value);
   void exit(Iteration& from, const PartitionPlan::Exit& exit, Value* value);
-  void next(Iteration& from, std::int32_t loop, Value&& value);
-  void bring(Iteration& iteration, const PartitionPlan::Loop& loop, Value&& value);
+  void predicate(Iteration& iteration, Value&& value);
+  void decide(Iteration& iteration, bool goes_on);
+  void next(Iteration& from, Iteration::Next&& token);
+  void bring(Iteration& iteration, Iteration::Next&& token);
 
   Instance& instance_at(Iteration& parent, std::int32_t frame);
   Iteration& open(Instance& instance);
@@ -209,9 +216,11 @@ class Partition final : public CompletionSink {
   void fail(Run& run, const PlanNode* node, const Status& status);
   void fail_at(Run& run, std::int32_t source, const Status& status);
   void measure(const PlanNode& node, std::int64_t nanoseconds);
+  Firing& spare_firing();
   Firing& take_firing(Iteration& iteration, const PlanNode& node);
   void hand_over(Iteration& iteration, const PlanNode& node);
   void dispatch_heavy(Record& record);
+  void bring_value(Value& value);
   void take_held(Iteration& iteration, const PlanNode& node);
   KernelContext context(Iteration& iteration, const PlanNode& node, Value* outputs);
 

@@ -445,16 +445,21 @@ class Planner {
     return static_cast<std::int32_t>(p.receives.size()) - 1;
   }
 
-  void append_send(TargetRange& range, std::int32_t q, std::int32_t to, std::int32_t receive) {
+  void append(TargetRange& range, std::int32_t q, Target target) {
     PartitionPlan& p = partition(q);
     if (range.last != static_cast<std::int32_t>(p.targets.size())) {  // ranges grow at the end only
       std::vector<Target> copy(p.targets.begin() + range.first, p.targets.begin() + range.last);
       range.first = static_cast<std::int32_t>(p.targets.size());
       p.targets.insert(p.targets.end(), copy.begin(), copy.end());
     }
-    p.sends.push_back({to, receive});
-    p.targets.push_back({Target::kRemote, static_cast<std::int32_t>(p.sends.size()) - 1});
+    p.targets.push_back(target);
     range.last = static_cast<std::int32_t>(p.targets.size());
+  }
+
+  void append_send(TargetRange& range, std::int32_t q, std::int32_t to, std::int32_t receive) {
+    PartitionPlan& p = partition(q);
+    p.sends.push_back({to, receive});
+    append(range, q, {Target::kRemote, static_cast<std::int32_t>(p.sends.size()) - 1});
   }
 
   void add_targets(std::int32_t id) {
@@ -506,7 +511,7 @@ class Planner {
     std::int32_t merge = id;
     if (is_enter) {
       merge = -1;
-      for (const auto& u : graph_merges()) if (u.first == id) merge = u.second;
+      for (const auto& u : enter_merges()) if (u.first == id) merge = u.second;
       if (merge < 0) return {targets_of(id, 0), {}};
     }
     auto it = merges_.find(merge);
@@ -514,7 +519,7 @@ class Planner {
     return it->second;
   }
 
-  const std::map<std::int32_t, std::int32_t>& graph_merges() {
+  const std::map<std::int32_t, std::int32_t>& enter_merges() {
     if (!enter_merge_) {
       enter_merge_.emplace();
       for (std::int32_t id = 0; id < graph().size(); ++id)
@@ -524,21 +529,13 @@ class Planner {
     return *enter_merge_;
   }
 
-  // A partition that has part of a loop, but not its LoopCond, is told the predicate of every iteration.
+  // Each partition that has part of a loop is told the predicate of every iteration.
   void add_predicates() {
     for (std::size_t frame = 1; frame < frames_->all().size(); ++frame) {
-      const Frame& f = frames_->all()[frame];
-      std::vector<std::int32_t> with;
-      for (std::size_t q = 0; q < parts_.size(); ++q)
-        if (parts_[q][frame] >= 0) with.push_back(static_cast<std::int32_t>(q));
-      if (with.size() < 2) continue;
-      if (f.leader < 0)
-        throw Error(Code::invalid_argument, fmt::format("loop '{}' spans several devices and has no LoopCond to tell them when it ends", f.name));
-      for (std::int32_t q : with) {
-        if (q == f.leader) continue;
-        FramePlan& part = partition(q).frames[at(parts_[at(q)][frame])];
-        part.follows = true;
-      }
+      auto parts = std::count_if(parts_.begin(), parts_.end(), [&](const auto& of) { return of[frame] >= 0; });
+      if (parts > 1 && frames_->all()[frame].leader < 0)
+        throw Error(Code::invalid_argument, fmt::format("loop '{}' spans several devices and has no LoopCond to tell them when it ends",
+                                                        frames_->all()[frame].name));
     }
     for (std::int32_t id = 0; id < graph().size(); ++id) {
       if (graph().node(id).op->name != "LoopCond") continue;
@@ -546,35 +543,46 @@ class Planner {
       Edge predicate = frames_->role(id) == Role::alias ? frames_->resolve({id, 0}) : Edge{id, 0};
       for (std::size_t q = 0; q < parts_.size(); ++q) {
         std::int32_t part = parts_[q][at(frame)];
-        if (part < 0 || !plan_.partitions[q].frames[at(part)].follows) continue;
-        add_predicate(predicate, static_cast<std::int32_t>(q));
+        if (part < 0) continue;
+        FramePlan& f = plan_.partitions[q].frames[at(part)];
+        if (std::exchange(f.has_predicate, true))
+          throw Error(Code::invalid_argument, fmt::format("{}: loop '{}' has another LoopCond", graph().describe(id), f.name));
+        tell_predicate(predicate, static_cast<std::int32_t>(q));
       }
     }
   }
 
-  void add_predicate(Edge predicate, std::int32_t to) {
-    PartitionPlan& p = partition(to);
-    TargetRange range{static_cast<std::int32_t>(p.targets.size()), static_cast<std::int32_t>(p.targets.size()) + 1};
-    p.targets.push_back({Target::kPredicate, 0});
-    std::int32_t receive = add_receive(to, predicate.node, range);
+  void tell_predicate(Edge predicate, std::int32_t to) {
     std::int32_t q = partition_[at(predicate.node)];
+    std::int32_t receive = -1;
+    if (to != q) {
+      PartitionPlan& p = partition(to);
+      p.targets.push_back({Target::kPredicate, 0});
+      auto end = static_cast<std::int32_t>(p.targets.size());
+      receive = add_receive(to, predicate.node, {end - 1, end});
+    }
+    auto extend = [&](TargetRange& range) {
+      if (to != q) append_send(range, q, to, receive);
+      else append(range, q, {Target::kPredicate, 0});
+    };
     if (frames_->role(predicate.node) == Role::loop_merge) {
       auto& [value, chosen] = merges_.at(predicate.node);
-      append_send(value, q, to, receive);
+      extend(value);
       for (std::int32_t id = 0; id < graph().size(); ++id) {  // those who bring it hold copies of the range
         if (frames_->role(id) == Role::next && graph().node(id).inputs[1].node == predicate.node) partition(q).loops[at(local_[at(id)])].targets = value;
-        if (frames_->role(id) == Role::enter && graph_merges().contains(id) && graph_merges().at(id) == predicate.node)
+        if (frames_->role(id) == Role::enter && enter_merges().contains(id) && enter_merges().at(id) == predicate.node)
           partition(q).enters[at(local_[at(id)])].targets = value;
       }
       return;
     }
-    PartitionPlan& from = partition(q);
-    PlanNode& n = frame_of(predicate.node).nodes[at(local_[at(predicate.node)])];
-    auto& first = from.output_targets[at(n.first_output + 2 * predicate.output)];
-    auto& last = from.output_targets[at(n.first_output + 2 * predicate.output + 1)];
-    TargetRange sent{first, last};
-    append_send(sent, q, to, receive);
-    first = sent.first, last = sent.last;
+    if (frames_->role(predicate.node) == Role::enter)
+      throw Error(Code::invalid_argument, fmt::format("the predicate of loop '{}' is a constant of it: it never ends", frames_->all()[at(frames_->frame(predicate.node))].name));
+    const auto first_output = at(frame_of(predicate.node).nodes[at(local_[at(predicate.node)])].first_output);
+    const auto place = first_output + 2 * static_cast<std::size_t>(predicate.output);
+    TargetRange range{partition(q).output_targets[place], partition(q).output_targets[place + 1]};
+    extend(range);
+    partition(q).output_targets[place] = range.first;
+    partition(q).output_targets[place + 1] = range.last;
   }
 
   // Everything is counted: what records start from.

@@ -26,7 +26,7 @@ struct Target {
   static constexpr std::int32_t kEnter = -3;   // slot: index into enters
   static constexpr std::int32_t kExit = -4;    // slot: index into exits
   static constexpr std::int32_t kNext = -5;    // slot: index into loops
-  static constexpr std::int32_t kPredicate = -6;  // of a loop whose LoopCond is in another partition
+  static constexpr std::int32_t kPredicate = -6;  // decides whether there is a next iteration
 
   static constexpr std::int32_t kControl = -1;  // slot of a control edge
   static constexpr std::int32_t kMerge = -2;    // and below: input -2 - slot of a Merge
@@ -89,7 +89,7 @@ struct FramePlan {
   std::vector<TargetRange> invariant_targets;
   std::int32_t slots = 0;
   std::int32_t receives = 0;           // tokens from other partitions, once an iteration
-  bool follows = false;                // its LoopCond is in another partition
+  bool has_predicate = false;          // a LoopCond, here or in another partition, decides how long it goes on
   /// Of an iteration: what must happen until it has drained.
   std::int32_t unfired() const { return static_cast<std::int32_t>(nodes.size()) + children + receives; }
 };

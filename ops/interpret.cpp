@@ -94,6 +94,8 @@ std::vector<Value> Interpreter::fire_kernel(const Graph& graph, std::int32_t id,
     NodeTypes types(graph, node);
     std::unique_ptr<Kernel> kernel = make_node_kernel(*node.op, types.setup(node, *device_, std::move(state)));
     std::vector<Value> out = fire(*kernel, inputs, node.outputs.size(), *device_, *stream_, run_, tag_);
+    for (Value& v : out)
+      if (v.kind() == Value::Kind::tensor) bring_to_device(v.tensor(), *device_, *stream_);  // made of host scalars
     stream_->synchronize();
     return out;
   } catch (const Error& e) {
