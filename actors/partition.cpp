@@ -59,6 +59,8 @@ void Partition::receive(PartitionMessage& message) {
     outputs.clear();
     f.outputs = std::move(outputs);
     spare_.push_back(&f);
+  } else if (std::holds_alternative<Passed>(message)) {
+    --batches_;
   } else if (auto* begin = std::get_if<StartRun>(&message)) {
     start(std::move(begin->run));
   } else if (auto* token = std::get_if<Token>(&message)) {
@@ -146,6 +148,7 @@ bool Partition::turn(int budget) {
   // Runs in flight take turns of a hundred firings; within a run the newest enabled node goes first.
   constexpr int kShare = 100;
   std::size_t without_work = 0;
+  if (batches_ >= kBatches) return false;  // goes on when the stream has passed
   while (budget > 0 && without_work < active_.size()) {
     if (next_active_ >= active_.size()) next_active_ = 0;
     Record& record = *active_[next_active_];
@@ -202,6 +205,8 @@ void Partition::fire(Iteration& iteration, const PlanNode& node) {
   const FramePlan& frame = *iteration.instance->frame;
   const auto place = static_cast<std::size_t>(&node - frame.nodes.data());
   Record& record = *iteration.instance->record;
+  if (record.fault && record.fault->is_set() && !record.run->is_poisoned())
+    fail_at(*record.run, static_cast<std::int32_t>(record.fault->origin()), record.fault->status());
   if ((iteration.awaited[place] & Iteration::kDead) || record.run->is_poisoned()) {
     if (node.kind == PlanNode::Kind::trigger && !record.run->is_poisoned()) {
       scratch_[0] = Tensor::scalar(true);
@@ -331,6 +336,11 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
       finish_dead(iteration, node);
     }
     return false;
+  }
+  if (record.fault && ++in_batch_ == kBatch) {
+    in_batch_ = 0;
+    ++batches_;
+    stream_->record()->then([this, run = record.run](const Status&) { driver_.post_self(Passed{}); });
   }
   if (c.was_deferred()) return false;
   --record.outside;

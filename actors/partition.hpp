@@ -78,7 +78,9 @@ struct Token {
   Value value;
   Path path;
 };
-using PartitionMessage = std::variant<StartRun, Ended, Token>;
+/// A stream has got to where an event was recorded.
+struct Passed {};
+using PartitionMessage = std::variant<StartRun, Ended, Token, Passed>;
 
 /// What a partition needs of whoever drives it.
 class PartitionDriver {
@@ -178,6 +180,10 @@ class Partition final : public CompletionSink {
  private:
   static constexpr std::int64_t kHeavy = 20'000;  // ns; waking a parked worker costs 7, its arrival 22 µs
   static constexpr std::uint32_t kSampled = 1024; // one firing in so many is timed
+  // A stream takes up to kBatches batches of kBatch kernels that it has not got to: then this waits
+  // for it, so that a loop's work and buffers do not pile up there.
+  static constexpr int kBatch = 256;
+  static constexpr int kBatches = 4;
 
   void start(Ref<Run> run);
   void accept(Token& token);
@@ -249,6 +255,8 @@ class Partition final : public CompletionSink {
   std::vector<Firing*> spare_;
   std::vector<Cost> costs_;
   std::uint32_t tick_ = 0;
+  int in_batch_ = 0;  // kernels enqueued since the last event
+  int batches_ = 0;   // events that the stream has not got to
 };
 
 }  // namespace troupe
