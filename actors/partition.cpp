@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/scalar_eval.hpp>
 #include <troupe/ops/transfer.hpp>
 
 namespace troupe {
@@ -19,9 +20,10 @@ std::int64_t now_ns() {
 Partition::Partition(std::shared_ptr<const Plan> plan, std::int32_t index, Granularity granularity, int workers,
                      PartitionDriver& driver)
     : plan_(std::move(plan)), mine_(plan_->partitions[static_cast<std::size_t>(index)]), index_(index), granularity_(granularity),
-      workers_(workers), driver_(driver), stream_(mine_.device->compute_stream()),
+      driver_(driver), stream_(mine_.device->compute_stream()),
       scratch_(static_cast<std::size_t>(mine_.max_outputs)), spare_iterations_(mine_.frames.size()),
-      spare_instances_(mine_.frames.size()), costs_(static_cast<std::size_t>(mine_.nodes)) {}
+      spare_instances_(mine_.frames.size()),
+      hands_over_(granularity == Granularity::automatic && workers > 1 && mine_.device->is_synchronous()), costs_(static_cast<std::size_t>(mine_.nodes)) {}
 
 Partition::~Partition() = default;
 
@@ -217,7 +219,9 @@ void Partition::fire(Iteration& iteration, const PlanNode& node) {
     return;
   }
   switch (node.kind) {
-    case PlanNode::Kind::kernel: break;
+    case PlanNode::Kind::kernel:
+      if (node.scalars && granularity_ != Granularity::op && run_scalars(iteration, node)) return;
+      break;
     case PlanNode::Kind::switch_: choose(iteration, node); return;
     case PlanNode::Kind::trigger:
       scratch_[0] = Tensor::scalar(true);
@@ -239,12 +243,24 @@ void Partition::fire(Iteration& iteration, const PlanNode& node) {
 }
 
 void Partition::take_held(Iteration& iteration, const PlanNode& node) {
-  for (std::int32_t h = node.first_held; h < node.first_held + node.held; ++h) {
-    const Held& held = mine_.held[static_cast<std::size_t>(h)];
-    iteration.values[static_cast<std::size_t>(held.slot)] =
-        held.constant >= 0 ? mine_.constants[static_cast<std::size_t>(held.constant)]
-                           : iteration.instance->invariants[static_cast<std::size_t>(held.invariant)];
-  }
+  const Held* held = mine_.held.data() + node.first_held;
+  for (const Held* last = held + node.held; held != last; ++held)
+    iteration.values[static_cast<std::size_t>(held->slot)].share(
+        held->constant >= 0 ? mine_.constants[static_cast<std::size_t>(held->constant)]
+                            : iteration.instance->invariants[static_cast<std::size_t>(held->invariant)]);
+}
+
+// Counters, predicates, scalar losses: the program on the scalars themselves, with no context and no
+// clock around it. False if an input is no inline scalar.
+bool Partition::run_scalars(Iteration& iteration, const PlanNode& node) {
+  take_held(iteration, node);
+  Value* inputs = iteration.values.data() + node.first_input;
+  for (std::int32_t i = 0; i < node.inputs; ++i)
+    if (!inputs[i].is_inline()) return false;
+  Value result;
+  evaluate_scalars(*node.scalars, {inputs, static_cast<std::size_t>(node.inputs)}, result);
+  finish(iteration, node, &result);
+  return true;
 }
 
 KernelContext Partition::context(Iteration& iteration, const PlanNode& node, Value* outputs) {
@@ -280,7 +296,7 @@ void Partition::choose(Iteration& iteration, const PlanNode& node) {
   for (std::int32_t o = 0; o < node.outputs; ++o)
     if (o != side) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
   deliver_all(iteration, {ranges[2 * side], ranges[2 * side + 1]}, std::move(data));
-  deliver_all(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]}, Value());
+  deliver_controls(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]});
   fired(iteration);
 }
 
@@ -360,9 +376,14 @@ void Partition::measure(const PlanNode& node, std::int64_t nanoseconds) {
 
 void Partition::finish(Iteration& iteration, const PlanNode& node, Value* outputs) {
   for (std::int32_t i = 0; i < node.inputs; ++i) iteration.values[static_cast<std::size_t>(node.first_input + i)].reset();
+  if (node.has_only) {
+    deliver(iteration, node.only, std::move(outputs[0]));
+    fired(iteration);
+    return;
+  }
   const std::int32_t* ranges = mine_.output_targets.data() + node.first_output;
   for (std::int32_t o = 0; o < node.outputs; ++o) deliver_all(iteration, {ranges[2 * o], ranges[2 * o + 1]}, std::move(outputs[o]));
-  deliver_all(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]}, Value());
+  deliver_controls(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]});
   fired(iteration);
 }
 
@@ -385,8 +406,13 @@ void Partition::deliver_all(Iteration& iteration, TargetRange range, Value&& val
     value.reset();
     return;
   }
-  for (std::int32_t t = range.first; t + 1 < range.last; ++t) deliver(iteration, mine_.targets[static_cast<std::size_t>(t)], Value(value));
-  deliver(iteration, mine_.targets[static_cast<std::size_t>(range.last) - 1], std::move(value));
+  const Target* t = mine_.targets.data() + range.first;
+  for (const Target* last = mine_.targets.data() + range.last - 1; t != last; ++t) deliver(iteration, *t, Value(value));
+  deliver(iteration, *t, std::move(value));
+}
+
+void Partition::deliver_controls(Iteration& iteration, TargetRange range) {
+  for (std::int32_t t = range.first; t < range.last; ++t) deliver(iteration, mine_.targets[static_cast<std::size_t>(t)], Value());
 }
 
 void Partition::deliver_all_dead(Iteration& iteration, TargetRange range) {
@@ -395,7 +421,7 @@ void Partition::deliver_all_dead(Iteration& iteration, TargetRange range) {
 
 void Partition::deliver(Iteration& iteration, const Target& target, Value&& value) {
   if (target.node >= 0) {
-    if (target.slot >= 0) iteration.values[static_cast<std::size_t>(target.slot)] = std::move(value);
+    if (target.slot >= 0) iteration.values[static_cast<std::size_t>(target.slot)].fill(std::move(value));
     else if (target.slot <= Target::kMerge) {
       merge(iteration, target.node, Target::kMerge - target.slot, &value);
       return;
@@ -445,8 +471,11 @@ void Partition::count_down(Iteration& iteration, std::int32_t node, std::int32_t
 // The node awaits nothing more.
 void Partition::enable(Iteration& iteration, const PlanNode& node) {
   Record& record = *iteration.instance->record;
-  const Cost& cost = costs_[static_cast<std::size_t>(node.index)];
-  bool heavy = granularity_ == Granularity::automatic && workers_ > 1 && cost.samples >= 2 && cost.nanoseconds >= kHeavy && mine_.device->is_synchronous();
+  bool heavy = false;
+  if (hands_over_ && node.kind == PlanNode::Kind::kernel) {
+    const Cost& cost = costs_[static_cast<std::size_t>(node.index)];
+    heavy = cost.samples >= 2 && cost.nanoseconds >= kHeavy;
+  }
   (heavy ? record.heavy : record.ready).push_back({&iteration, &node});
 }
 
@@ -520,18 +549,17 @@ Iteration& Partition::open(Instance& instance) {
   const bool is_steady = instance.invariants_pending == 0 && !instance.has_dead_invariant;
   it.awaited = is_steady ? frame.steady : frame.awaited;
   ++it.unfired;  // nothing ends before this is through
-  for (std::size_t v = 0; v < instance.invariants.size(); ++v) {
-    if (!instance.invariant_came[v]) continue;
-    const TargetRange range = frame.invariant_targets[v];
-    for (std::int32_t t = range.first; t < range.last; ++t) {
-      const Target& target = mine_.targets[static_cast<std::size_t>(t)];
-      if (is_steady && target.node >= 0 && target.slot == Target::kControl) continue;  // counted in `steady`
-      if (instance.invariants[v].has_value()) deliver(it, target, Value(instance.invariants[v]));
-      else deliver_dead(it, target);
+  if (is_steady) {
+    for (const FramePlan::Forward& forward : frame.forwards)
+      deliver(it, forward.target, Value(instance.invariants[static_cast<std::size_t>(forward.invariant)]));
+    for (auto root = frame.roots.rbegin(); root != frame.roots.rend(); ++root) enable(it, frame.nodes[static_cast<std::size_t>(*root)]);
+  } else {
+    for (std::size_t v = 0; v < instance.invariants.size(); ++v) {
+      if (!instance.invariant_came[v]) continue;
+      if (instance.invariants[v].has_value()) deliver_all(it, frame.invariant_targets[v], Value(instance.invariants[v]));
+      else deliver_all_dead(it, frame.invariant_targets[v]);
     }
   }
-  if (is_steady)
-    for (auto root = frame.roots.rbegin(); root != frame.roots.rend(); ++root) enable(it, frame.nodes[static_cast<std::size_t>(*root)]);
   if (!instance.early.empty()) {
     std::vector<Token> early = std::exchange(instance.early, {});
     for (Token& token : early) accept_at(instance, token);

@@ -199,6 +199,7 @@ class Partition final : public CompletionSink {
   void deliver(Iteration& iteration, const Target& target, Value&& value);
   void deliver_dead(Iteration& iteration, const Target& target);
   void deliver_all(Iteration& iteration, TargetRange targets, Value&& value);
+  void deliver_controls(Iteration& iteration, TargetRange targets);
   void deliver_all_dead(Iteration& iteration, TargetRange targets);
   void count_down(Iteration& iteration, std::int32_t node, std::int32_t dead);
   void merge(Iteration& iteration, std::int32_t node, std::int32_t input, Value* value);
@@ -227,6 +228,7 @@ class Partition final : public CompletionSink {
   void hand_over(Iteration& iteration, const PlanNode& node);
   void dispatch_heavy(Record& record);
   void bring_value(Value& value);
+  bool run_scalars(Iteration& iteration, const PlanNode& node);
   void take_held(Iteration& iteration, const PlanNode& node);
   KernelContext context(Iteration& iteration, const PlanNode& node, Value* outputs);
 
@@ -239,7 +241,6 @@ class Partition final : public CompletionSink {
   const PartitionPlan& mine_;
   const std::int32_t index_;
   const Granularity granularity_;
-  const int workers_;
   PartitionDriver& driver_;
   std::unique_ptr<Stream> stream_;
   std::vector<Value> scratch_;  // outputs of the firing under way
@@ -253,6 +254,7 @@ class Partition final : public CompletionSink {
   std::size_t next_active_ = 0;  // whose turn it is among the runs in flight
   std::vector<std::unique_ptr<Firing>> firings_;
   std::vector<Firing*> spare_;
+  const bool hands_over_;  // heavy kernels may go to other workers
   std::vector<Cost> costs_;
   std::uint32_t tick_ = 0;
   int in_batch_ = 0;  // kernels enqueued since the last event

@@ -298,6 +298,7 @@ class Planner {
       default:
         p.kernels.push_back(make_kernel_of(id, *p.device));
         node.kernel = p.kernels.back().get();
+        node.scalars = node.inputs > 0 ? node.kernel->scalar_program() : nullptr;
     }
     if (node.kind == PlanNode::Kind::merge && !n.controls.empty())
       throw Error(Code::invalid_argument, fmt::format("{}: a Merge cannot have control inputs; give them to an Identity after it", graph().describe(id)));
@@ -597,11 +598,18 @@ class Planner {
       n.held = static_cast<std::int32_t>(held.size());
       p.held.insert(p.held.end(), held.begin(), held.end());
       f.awaited.push_back(n.awaited);
+      const std::int32_t* range = p.output_targets.data() + n.first_output;
+      n.has_only = n.outputs == 1 && range[1] - range[0] == 1 && range[2] == range[3];
+      if (n.has_only) n.only = p.targets[at(range[0])];
     }
     f.steady = f.awaited;
-    for (TargetRange r : f.invariant_targets)
-      for (std::int32_t t = r.first; t < r.last; ++t)
-        if (p.targets[at(t)].node >= 0 && p.targets[at(t)].slot == Target::kControl) --f.steady[at(p.targets[at(t)].node)];
+    for (std::size_t v = 0; v < f.invariant_targets.size(); ++v) {
+      for (std::int32_t t = f.invariant_targets[v].first; t < f.invariant_targets[v].last; ++t) {
+        const Target& target = p.targets[at(t)];
+        if (target.node >= 0 && target.slot == Target::kControl) --f.steady[at(target.node)];
+        else f.forwards.push_back({static_cast<std::int32_t>(v), target});
+      }
+    }
     for (std::size_t n = 0; n < f.nodes.size(); ++n) {
       if (f.awaited[n] == 0 && number > 0)
         throw Error(Code::invalid_argument, fmt::format("{} is in loop '{}' and waits for nothing of it", graph().describe(f.nodes[n].source), f.name));
