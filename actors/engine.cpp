@@ -1,5 +1,6 @@
 #include <troupe/actors/engine.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <list>
@@ -91,8 +92,12 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
     }
     for (auto& run : live) fail(*run, Status(Code::cancelled, "the engine is shutting down"));
     live.clear();
-    if (options_.deterministic) pool_->run_all();
     std::unique_lock lock(mutex_);
+    while (options_.deterministic && !live_.empty()) {
+      lock.unlock();
+      if (pool_->run_all() == 0) std::this_thread::yield();
+      lock.lock();
+    }
     drained_.wait(lock, [&] { return live_.empty(); });
     plans_.clear();
     for (const auto& weak : compiled_)
@@ -202,8 +207,15 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
       return;
     }
     while (!run.is_settled())
-      if (!pool_->step())
-        throw Error(Code::failed_precondition, "the run waits for something that no pending step will bring");
+      if (!pool_->step()) wait_for_streams();
+  }
+
+  // No step is pending: a stream device, whose thread is its own, may still bring one.
+  void wait_for_streams() {
+    std::lock_guard lock(devices_mutex_);
+    if (std::all_of(devices_.begin(), devices_.end(), [](const auto& d) { return d.second->is_synchronous(); }))
+      throw Error(Code::failed_precondition, "the run waits for something that no pending step will bring");
+    std::this_thread::yield();
   }
 
   void fail(Run& run, Status status) {
