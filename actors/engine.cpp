@@ -12,6 +12,7 @@
 #include <caf/actor_system_config.hpp>
 #include <fmt/format.h>
 
+#include <troupe/actors/loop_report.hpp>
 #include <troupe/actors/partition_actor.hpp>
 #include <troupe/actors/pipeline.hpp>
 #include <troupe/actors/scheduler_module.hpp>
@@ -309,6 +310,12 @@ std::string Function::explain() const {
     out += fmt::format("partition {} on {}: {} nodes, {} cut edges out\n", i, plan.partitions[i].device->name(),
                        plan.partitions[i].nodes, plan.partitions[i].sends.size());
   return out + plan.program.graph.text();
+}
+
+std::vector<LoopReport> Function::loops() const {
+  std::vector<const Partition*> partitions;
+  for (const auto& actor : compiled_->troupe.partitions) partitions.push_back(&actor->partition());
+  return report_loops(*compiled_->troupe.plan, partitions);
 }
 
 // ---- the engine

@@ -78,6 +78,7 @@ class RunHandle {
 };
 
 class Compiled;
+struct LoopReport;
 
 /// A graph compiled for certain feeds and fetches. A value; copies share the plan.
 class Function {
@@ -89,6 +90,8 @@ class Function {
   RunHandle start(std::vector<Tensor> feeds, const RunOptions& options = {}) const;
   /// The optimised program, one node a line, and what each pass did.
   std::string explain() const;
+  /// How far the iterations of each loop ran side by side, over all runs so far; see loop_report.hpp.
+  std::vector<LoopReport> loops() const;
 
  private:
   std::shared_ptr<Compiled> compiled_;

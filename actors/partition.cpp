@@ -22,7 +22,7 @@ Partition::Partition(std::shared_ptr<const Plan> plan, std::int32_t index, Granu
     : plan_(std::move(plan)), mine_(plan_->partitions[static_cast<std::size_t>(index)]), index_(index), granularity_(granularity),
       driver_(driver), stream_(mine_.device->compute_stream()),
       scratch_(static_cast<std::size_t>(mine_.max_outputs)), spare_iterations_(mine_.frames.size()),
-      spare_instances_(mine_.frames.size()),
+      spare_instances_(mine_.frames.size()), loop_counters_(mine_.frames.size()),
       hands_over_(granularity == Granularity::automatic && workers > 1 && mine_.device->is_synchronous()), costs_(static_cast<std::size_t>(mine_.nodes)) {}
 
 Partition::~Partition() = default;
@@ -368,9 +368,9 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
 void Partition::measure(const PlanNode& node, std::int64_t nanoseconds) {
   Cost& cost = costs_[static_cast<std::size_t>(node.index)];
   // The first firings warm caches up: their least counts; later samples move the estimate slowly.
-  if (cost.samples == 0) cost.nanoseconds = nanoseconds;
-  else if (cost.samples < 3) cost.nanoseconds = std::min(cost.nanoseconds, nanoseconds);
-  else cost.nanoseconds += (nanoseconds - cost.nanoseconds) / 4;
+  const std::int64_t known = cost.nanoseconds.load(std::memory_order_relaxed);
+  const std::int64_t now = cost.samples == 0 ? nanoseconds : cost.samples < 3 ? std::min(known, nanoseconds) : known + (nanoseconds - known) / 4;
+  cost.nanoseconds.store(now, std::memory_order_relaxed);
   if (cost.samples < 3) ++cost.samples;
 }
 
@@ -474,7 +474,7 @@ void Partition::enable(Iteration& iteration, const PlanNode& node) {
   bool heavy = false;
   if (hands_over_ && node.kind == PlanNode::Kind::kernel) {
     const Cost& cost = costs_[static_cast<std::size_t>(node.index)];
-    heavy = cost.samples >= 2 && cost.nanoseconds >= kHeavy;
+    heavy = cost.samples >= 2 && cost.nanoseconds.load(std::memory_order_relaxed) >= kHeavy;
   }
   (heavy ? record.heavy : record.ready).push_back({&iteration, &node});
 }
@@ -545,6 +545,13 @@ Iteration& Partition::open(Instance& instance) {
   it.tag = instance.parent ? fold_tag(instance.parent->tag, frame.key, static_cast<std::uint64_t>(it.number)) : 0;
   it.unfired = frame.unfired();
   it.fate = Iteration::Fate::open;
+  if (instance.parent) {
+    LoopCounters& counters = loop_counters_[static_cast<std::size_t>(instance.number)];
+    const auto are_open = static_cast<std::uint64_t>(instance.opened - instance.oldest);
+    add(it.number == 0 ? counters.instances : counters.iterations);
+    if (it.number > 0) add(counters.open_sum, are_open);
+    if (are_open > counters.most_open.load(std::memory_order_relaxed)) counters.most_open.store(are_open, std::memory_order_relaxed);
+  }
   instance.ring[static_cast<std::size_t>(it.number) % instance.ring.size()] = &it;
   const bool is_steady = instance.invariants_pending == 0 && !instance.has_dead_invariant;
   it.awaited = is_steady ? frame.steady : frame.awaited;
@@ -624,7 +631,7 @@ void Partition::decide(Iteration& iteration, bool goes_on) {
   iteration.fate = goes_on ? Iteration::Fate::goes_on : Iteration::Fate::ends;
   if (goes_on) {
     if (instance.opened - instance.oldest < instance.frame->window) open(instance);
-    else instance.must_open = true;
+    else instance.must_open = true, add(loop_counters_[static_cast<std::size_t>(instance.number)].window_waits);
     for (Iteration::Next& token : iteration.undecided) next(iteration, std::move(token));
   }
   iteration.undecided.clear();

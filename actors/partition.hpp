@@ -33,6 +33,7 @@
 // first run nothing is allocated: records, instances and firings are kept.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -147,6 +148,18 @@ struct Instance {
   std::vector<Token> early;           // tokens for iterations that are not open yet
 };
 
+/// What a loop's iterations had in common with each other; over all runs. Written by the partition's
+/// turn, read by anybody: single-writer counters that publish nothing.
+struct LoopCounters {
+  std::atomic<std::uint64_t> instances{0}, iterations{0};
+  std::atomic<std::uint64_t> open_sum{0};      // over iterations, of those open when it opened
+  std::atomic<std::uint64_t> most_open{0};
+  std::atomic<std::uint64_t> window_waits{0};  // iterations that could have opened but for the window
+};
+inline void add(std::atomic<std::uint64_t>& counter, std::uint64_t n = 1) {
+  counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+}
+
 /// One run in one partition.
 struct Record {
   struct Ready {
@@ -172,6 +185,12 @@ class Partition final : public CompletionSink {
   /// Fires up to `budget` nodes; true if more are ready.
   bool turn(int budget);
   bool is_idle() const { return active_.empty(); }
+
+  /// By frame; the first stands for what is outside of loops.
+  const std::vector<LoopCounters>& loop_counters() const { return loop_counters_; }
+  const PartitionPlan& plan() const { return mine_; }
+  /// What a node's kernel takes, by its index; 0 where it was not measured (scalars are not).
+  std::int64_t cost_ns(std::int32_t index) const { return costs_[static_cast<std::size_t>(index)].nanoseconds.load(std::memory_order_relaxed); }
 
   /// Runs a handed-over firing's kernel, on any thread, and posts its end.
   void run_elsewhere(Firing& firing);
@@ -233,7 +252,7 @@ class Partition final : public CompletionSink {
   KernelContext context(Iteration& iteration, const PlanNode& node, Value* outputs);
 
   struct Cost {
-    std::int64_t nanoseconds = 0;
+    std::atomic<std::int64_t> nanoseconds{0};  // written by the turn, read by reports; publishes nothing
     std::int32_t samples = 0;
   };
 
@@ -254,6 +273,7 @@ class Partition final : public CompletionSink {
   std::size_t next_active_ = 0;  // whose turn it is among the runs in flight
   std::vector<std::unique_ptr<Firing>> firings_;
   std::vector<Firing*> spare_;
+  std::vector<LoopCounters> loop_counters_;
   const bool hands_over_;  // heavy kernels may go to other workers
   std::vector<Cost> costs_;
   std::uint32_t tick_ = 0;

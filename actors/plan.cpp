@@ -274,7 +274,7 @@ class Planner {
       case Role::next:
         part(q, frames_->frame(id));
         local_[at(id)] = static_cast<std::int32_t>(p.loops.size());
-        p.loops.push_back({});
+        p.loops.push_back({{}, {}, id, part(q, frames_->frame(id))});
         return;
       case Role::loop_merge: part(q, frames_->frame(id)); return;
       default: break;

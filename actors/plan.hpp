@@ -120,6 +120,8 @@ struct PartitionPlan {
   struct Loop {  // a NextIteration
     TargetRange targets;  // in the next iteration
     TargetRange index_targets;
+    std::int32_t source = 0;  // node of the program
+    std::int32_t frame = 0;
   };
   struct Send {
     std::int32_t partition = 0;
