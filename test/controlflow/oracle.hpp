@@ -205,6 +205,7 @@ class Oracle {
     }
     static const std::set<std::string> comparisons{"Less", "LessEqual", "Greater", "GreaterEqual", "Equal", "NotEqual"};
     if (comparisons.contains(op) && is_floating(in[0].dtype)) watch(x[0], x[1]);
+    if (op == "Gather") check_indices(x[1], x[0].shape[axis_of(n.attrs, x[0].shape.rank())]);
     std::vector<Array> made;
     if (op == "Cast") made = {cast(x[0], n.attrs.get<DType>("dtype"))};
     else if (op == "Clip") made = {clipped(x[0], n.attrs)};
@@ -214,6 +215,11 @@ class Oracle {
     Values out;
     for (std::size_t o = 0; o < made.size(); ++o) out.push_back({n.outputs[o].dtype, std::move(made[o]), false, {}, 0, {}});
     return out;
+  }
+
+  static void check_indices(const Array& indices, std::int64_t extent) {
+    for (double i : indices.v)
+      if (i < 0 || i >= static_cast<double>(extent)) fail("an index is outside the axis");
   }
 
   static Array pointwise(const OpDef& op, const std::vector<Array>& x) {

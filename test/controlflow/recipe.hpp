@@ -115,17 +115,20 @@ inline const Rule* find_rule(const std::string& name) {
 
 // ---- building
 
-/// Builds the graph of a recipe. `is_spread`: with the devices that it names.
+/// Are a recipe's devices left out, all of them CPUs, or as it names them?
+enum class Devices { none, cpus, all };
+
+/// Builds the graph of a recipe.
 class Kitchen {
  public:
-  Kitchen(const Recipe& recipe, Graph& graph, bool is_spread) : recipe_(recipe), g(graph), is_spread_(is_spread) {
+  Kitchen(const Recipe& recipe, Graph& graph, Devices devices) : recipe_(recipe), g(graph), devices_(devices) {
     for (const Recipe::Input& in : recipe.inputs) {
       inputs_.push_back(g.input(fmt::format("x{}", in.name.id), dtype_of_type(in.name.type), shape_of_type(in.name.type)));
       known_[in.name.id] = inputs_.back();
     }
     for (std::size_t k = 0; k < recipe.variables.size(); ++k) {
       const Recipe::Var& v = recipe.variables[k];
-      auto scope = is_spread_ && !v.device.empty() ? std::unique_ptr<Graph::Scope>(new Graph::Scope(g.on_device(v.device))) : nullptr;
+      auto scope = on(home_of(v));
       variables_.push_back(g.variable(fmt::format("v{}", k), tensor(v.type, v.initial)));
     }
     fetches_ = put(recipe.body, {});
@@ -145,13 +148,21 @@ class Kitchen {
       default: return g.constant(tensor(t, numbers));
     }
   }
-  /// A variable of that type by a number drawn for it, or null.
-  const Variable* variable(Type t, double number) const {
-    std::vector<const Variable*> fit;
-    for (std::size_t k = 0; k < variables_.size(); ++k)
-      if (recipe_.variables[k].type == t) fit.push_back(&variables_[k]);
-    return fit.empty() ? nullptr : fit[static_cast<std::size_t>(number * 1000) % fit.size()];
+  /// A variable of that type by a number drawn for it; -1: there is none.
+  int variable(Type t, double number) const {
+    std::vector<int> fit;
+    for (std::size_t k = 0; k < recipe_.variables.size(); ++k)
+      if (recipe_.variables[k].type == t) fit.push_back(static_cast<int>(k));
+    return fit.empty() ? -1 : fit[static_cast<std::size_t>(number * 1000) % fit.size()];
   }
+  using Scope = std::unique_ptr<Graph::Scope>;
+  Scope on(const std::string& device) {
+    if (devices_ == Devices::none || device.empty()) return nullptr;
+    return Scope(new Graph::Scope(g.on_device(devices_ == Devices::cpus && device.rfind("sim", 0) == 0 ? "cpu:3" : device)));
+  }
+  /// Where its operations are, whatever scope they stand in: an access elsewhere is refused.
+  static std::string home_of(const Recipe::Var& v) { return v.device.empty() ? "cpu:0" : v.device; }
+  Scope at_home(int variable) { return on(home_of(recipe_.variables[static_cast<std::size_t>(variable)])); }
   Tensor tensor(Type t, const std::vector<double>& numbers) const {
     Shape shape = shape_of_type(t);
     if (t == Type::d) shape = Shape{static_cast<std::int64_t>(std::max<std::size_t>(1, numbers.size()))};
@@ -206,8 +217,8 @@ class Kitchen {
   }
 
   void put(const Statement& s) {
-    auto device = is_spread_ && !s.device.empty() ? std::unique_ptr<Graph::Scope>(new Graph::Scope(g.on_device(s.device))) : nullptr;
-    std::vector<std::unique_ptr<Graph::Scope>> scopes;
+    Scope device = on(s.device);
+    std::vector<Scope> scopes;
     for (int id : s.after)
       if (known_.contains(id)) scopes.emplace_back(new Graph::Scope(g.after({known_.at(id)})));
     Exprs out = make(s);
@@ -272,9 +283,11 @@ class Kitchen {
       all.insert(all.end(), element.begin(), element.end());
       return put(s.blocks[0], all);
     };
-    if (s.op == "map") return map([&](const Exprs& e) { return step({}, e); }, elements, options);
-    if (s.op == "scan") return scan(step, elements, states, options);
-    return fold_left(step, elements, states, options);
+    if (s.op == "fold") return fold_left(step, elements, states, options);
+    Exprs out = s.op == "scan" ? scan(step, elements, states, options) : map([&](const Exprs& e) { return step({}, e); }, elements, options);
+    for (std::size_t k = 0; k < out.size(); ++k)  // how many there are is not in the type of a stack
+      if (s.out[k].type != Type::d) out[k] = reshape(out[k], shape_of_type(s.out[k].type));
+    return out;
   }
 
   const Recipe& recipe_;
@@ -283,7 +296,7 @@ class Kitchen {
   Graph& g;
 
  private:
-  const bool is_spread_;
+  const Devices devices_;
   std::map<int, Expr> known_;
   Exprs inputs_, fetches_;
   std::vector<Variable> variables_;
@@ -417,8 +430,10 @@ inline std::vector<Rule> make_rules() {
   // Variables.
   auto add_effect = [&](const char* name, T var, std::vector<T> in, int weight, bool is_effect, std::function<Exprs(const Variable&, X)> make) {
     all.push_back({name, std::move(in), {var}, weight, [var, make](K k, X x, N n) {
-      const Variable* v = k.variable(var, std::abs(n[0]));
-      return v ? make(*v, x) : Exprs{};
+      const int v = k.variable(var, std::abs(n[0]));
+      if (v < 0) return Exprs{};
+      auto home = k.at_home(v);
+      return make(k.variables()[static_cast<std::size_t>(v)], x);
     }, static_cast<int>(var), is_effect});
   };
   for (T t : {T::f, T::v}) {
@@ -482,6 +497,16 @@ class Printer {
   }
 };
 inline std::string text_of(const Recipe& r) { return Printer(r).text; }
+
+/// Has it operations that are errors for some operands?
+inline bool may_fail(const Block& b) {
+  for (const Statement& s : b.statements) {
+    if (const Rule* r = find_rule(s.op); r && r->may_fail) return true;
+    for (const Block& inner : s.blocks)
+      if (may_fail(inner)) return true;
+  }
+  return false;
+}
 
 inline int statements_in(const Block& b) {
   int n = 0;
