@@ -117,9 +117,10 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
     auto it = devices_.find(name);
     if (it != devices_.end()) return *it->second;
     std::unique_ptr<Device> device;
-    if (name == "cpu:0") {
+    if (name.size() == 5 && name.rfind("cpu:", 0) == 0 && name[4] >= '0' && name[4] <= '9') {
       CpuOptions cpu;
       cpu.pool = pool_.get();
+      cpu.name = name;
       device = make_cpu_device(cpu);
     } else if (name.rfind("sim:", 0) == 0) {
       SimOptions sim;
@@ -128,7 +129,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
       sim.memory_limit = options_.sim_memory_limit;
       device = make_sim_device(sim);
     } else {
-      throw Error(Code::not_found, fmt::format("there is no device '{}'; this machine has cpu:0 and simulated sim:N", name));
+      throw Error(Code::not_found, fmt::format("there is no device '{}'; this machine has cpu:0 to cpu:9, which share its cores, and simulated sim:N", name));
     }
     return *devices_.emplace(name, std::move(device)).first->second;
   }

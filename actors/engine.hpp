@@ -36,7 +36,8 @@ struct EngineOptions {
   /// No threads: runs advance only while somebody waits for them or calls `step`; the order is drawn
   /// from the seed and time is virtual. For tests.
   bool deterministic = false;
-  /// Where unconstrained nodes go; empty: `cpu:0`. Devices are made on first use: `cpu:0`, `sim:N`.
+  /// Where unconstrained nodes go; empty: `cpu:0`. Devices are made on first use: `cpu:0` to `cpu:9`, which
+  /// are the same cores (a graph over several of them is cut as over any devices), and `sim:N`.
   std::string default_device = {};
   std::uint64_t sim_memory_limit = 0;  // bytes of each simulated device, 0: none
 };
