@@ -45,7 +45,7 @@ run() {
   [ "$expected" = holds ] || compile=(-O0 -DSAFETY) # what is soon found is not worth optimising for
   for option in "$@"; do
     case $option in
-      -DLIVENESS) compile=(-O2 -DNFAIR=3) search=(-a -f) options+=("$option") ;;
+      -DLIVENESS) compile=(-O2 -DNFAIR=4) search=(-a -f) options+=("$option") ;;
       -DCOMPACT) compile+=(-DHC4) ;;
       *) options+=("$option") ;;
     esac
