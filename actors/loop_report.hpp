@@ -22,6 +22,7 @@ struct LoopReport {
   double achieved_parallelism = 0;  // iterations open at once, on average
   std::uint64_t most_parallel = 0;
   double limited_by_window = 0;     // the part of iterations that waited for the limit
+  std::uint64_t held_tokens = 0;    // tokens from this device that waited for a slower one, of all loops
   double iteration_us = 0;          // what the kernels of one iteration take, as measured
   /// The longest way from a loop variable to its own next value: iterations cannot follow each other faster.
   double recurrence_us = 0;

@@ -61,6 +61,8 @@ void Partition::receive(PartitionMessage& message) {
     outputs.clear();
     f.outputs = std::move(outputs);
     spare_.push_back(&f);
+  } else if (auto* granted = std::get_if<Grant>(&message)) {
+    accept(*granted);
   } else if (std::holds_alternative<Passed>(message)) {
     --batches_;
   } else if (auto* begin = std::get_if<StartRun>(&message)) {
@@ -431,7 +433,7 @@ void Partition::deliver(Iteration& iteration, const Target& target, Value&& valu
   }
   switch (target.node) {
     case Target::kFetch: fetch(*iteration.instance->record, target.slot, std::move(value)); return;
-    case Target::kRemote: send(iteration, mine_.sends[static_cast<std::size_t>(target.slot)], &value); return;
+    case Target::kRemote: send(iteration, target.slot, &value); return;
     case Target::kEnter: enter(iteration, mine_.enters[static_cast<std::size_t>(target.slot)], &value); return;
     case Target::kExit: exit(iteration, mine_.exits[static_cast<std::size_t>(target.slot)], &value); return;
     case Target::kNext: next(iteration, {target.slot, false, std::move(value)}); return;
@@ -454,7 +456,7 @@ void Partition::deliver_dead(Iteration& iteration, const Target& target) {
                                                                        target.slot, plan_->program.graph.describe(e.node))));
       return;
     }
-    case Target::kRemote: send(iteration, mine_.sends[static_cast<std::size_t>(target.slot)], nullptr); return;
+    case Target::kRemote: send(iteration, target.slot, nullptr); return;
     case Target::kEnter: enter(iteration, mine_.enters[static_cast<std::size_t>(target.slot)], nullptr); return;
     case Target::kExit: exit(iteration, mine_.exits[static_cast<std::size_t>(target.slot)], nullptr); return;
     case Target::kNext: next(iteration, {target.slot, true, {}}); return;
@@ -509,6 +511,7 @@ Instance& Partition::instance_at(Iteration& parent, std::int32_t number) {
     fresh.frame = &frame;
     fresh.number = number;
     fresh.ring.resize(static_cast<std::size_t>(frame.window));
+    fresh.granted.resize(frame.edges_out.size());
     fresh.exited.resize(frame.exits.size());
     fresh.invariants.resize(static_cast<std::size_t>(frame.invariants));
     fresh.invariant_came.resize(static_cast<std::size_t>(frame.invariants));
@@ -523,6 +526,7 @@ Instance& Partition::instance_at(Iteration& parent, std::int32_t number) {
   i.enters_pending = frame.enters;
   i.invariants_pending = frame.invariants;
   i.has_dead_invariant = i.must_open = false;
+  std::fill(i.granted.begin(), i.granted.end(), frame.window - 1);
   std::fill(i.exited.begin(), i.exited.end(), 0);
   std::fill(i.invariant_came.begin(), i.invariant_came.end(), 0);
   open(i);
@@ -677,6 +681,7 @@ void Partition::advance(Instance& instance) {
     spare_iterations_[static_cast<std::size_t>(instance.number)].push_back(slot);
     slot = nullptr;
     ++instance.oldest;
+    if (instance.parent && !instance.frame->edges_in.empty()) grant(instance);
     if (instance.must_open) {
       instance.must_open = false;
       std::vector<Iteration::Next> waiting = std::move(instance.waiting);
@@ -724,7 +729,74 @@ Tensor Partition::land(const Tensor& on_device) {
   return host;
 }
 
-void Partition::send(Iteration& from, const PartitionPlan::Send& to, Value* value) {
+bool Partition::is_granted(const Iteration& from, const PartitionPlan::Send& to) const {
+  const Iteration* it = &from;
+  for (std::int32_t d = from.instance->frame->depth; d > 0; --d) {
+    if (it->number > it->instance->granted[static_cast<std::size_t>(to.place[d - 1])]) return false;
+    it = it->instance->parent;
+  }
+  return true;
+}
+
+void Partition::send(Iteration& from, std::int32_t send, Value* value) {
+  const PartitionPlan::Send& to = mine_.sends[static_cast<std::size_t>(send)];
+  if (is_granted(from, to)) {
+    post(from, to, value);
+    return;
+  }
+  ++from.unfired;  // stays open until it is sent
+  add(held_tokens_);
+  from.instance->record->held.push_back({send, &from, value == nullptr, value ? std::move(*value) : Value()});
+}
+
+// The window of an instance has moved: who sends to it may go on.
+void Partition::grant(Instance& instance) {
+  Grant message{instance.record->run, 0, {}, instance.oldest + instance.frame->window - 1};
+  message.path.depth = instance.frame->depth;
+  const Iteration* it = instance.parent;
+  for (std::int32_t d = instance.frame->depth - 1; d > 0; --d) {
+    message.path.number[d - 1] = it->number;
+    it = it->instance->parent;
+  }
+  for (std::int32_t receive : instance.frame->edges_in) {
+    const PartitionPlan::Receive& r = mine_.receives[static_cast<std::size_t>(receive)];
+    message.send = r.send;
+    driver_.post(r.partition, message);
+  }
+}
+
+// Grants overtake each other and may come late: the highest counts, and one for what is over is dropped.
+void Partition::accept(const Grant& grant) {
+  auto record = std::find_if(active_.begin(), active_.end(), [&](Record* r) { return r->run.get() == grant.run.get(); });
+  if (record == active_.end()) return;
+  const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(grant.send)];
+  Instance* instance = (*record)->root;
+  for (std::int32_t d = 1; d <= grant.path.depth; ++d) {
+    const std::int64_t n = d == 1 ? 0 : grant.path.number[d - 2];
+    if (n < instance->oldest || n >= instance->opened) return;
+    std::int32_t frame = send.frame;
+    while (mine_.frames[static_cast<std::size_t>(frame)].depth > d) frame = mine_.frames[static_cast<std::size_t>(frame)].parent;
+    Iteration& around = *instance->ring[static_cast<std::size_t>(n) % instance->ring.size()];
+    instance = around.children[static_cast<std::size_t>(mine_.frames[static_cast<std::size_t>(frame)].child_slot)];
+    if (!instance) return;
+  }
+  std::int64_t& last = instance->granted[static_cast<std::size_t>(send.place[grant.path.depth - 1])];
+  if (grant.last <= last) return;
+  last = grant.last;
+  auto& held = (*record)->held;
+  for (std::size_t i = 0; i < held.size();) {
+    if (held[i].send != grant.send || !is_granted(*held[i].iteration, send)) {
+      ++i;
+      continue;
+    }
+    Record::Held token = std::move(held[i]);
+    held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
+    post(*token.iteration, send, token.is_dead ? nullptr : &token.value);
+    fired(*token.iteration);
+  }
+}
+
+void Partition::post(Iteration& from, const PartitionPlan::Send& to, Value* value) {
   Record& record = *from.instance->record;
   Token token{record.run, to.receive, value == nullptr, {}, {}};
   const std::int32_t depth = from.instance->frame->depth;

@@ -19,6 +19,10 @@
 //                         then sends the dead tokens of those Exits that never saw a live one.
 // A token from another partition names its iteration by the numbers of the iterations around it; one
 // that comes before its iteration is open waits in the instance.
+// Windows: the receiver of a cut edge grants iterations, of its frame and of those around it: as many as
+// its own window has room for, at first and whenever its oldest iteration is done. A token that is not
+// granted stays with its sender, and keeps its iteration open there. So a fast producer is bounded by
+// its slowest consumer: at most `window` tokens wait an edge and instance (test/model/frame.pml).
 // Dead tokens: a node with a dead input skips its kernel and sends dead tokens; a Merge is dead when
 // all its inputs are. A run that has failed treats every firing as dead: the next predicate ends its
 // loops, everywhere at the same iteration, for only the predicate decides. The tokens of all
@@ -79,9 +83,17 @@ struct Token {
   Value value;
   Path path;
 };
+/// The receiver of a cut edge has got on: iterations up to `last` of the instance of the frame at
+/// `path.depth` that lies in the iterations path.number[0 .. depth-2] may be sent.
+struct Grant {
+  Ref<Run> run;
+  std::int32_t send;  // of the partition it goes to
+  Path path;
+  std::int64_t last;
+};
 /// A stream has got to where an event was recorded.
 struct Passed {};
-using PartitionMessage = std::variant<StartRun, Ended, Token, Passed>;
+using PartitionMessage = std::variant<StartRun, Ended, Token, Grant, Passed>;
 
 /// What a partition needs of whoever drives it.
 class PartitionDriver {
@@ -141,6 +153,7 @@ struct Instance {
   bool has_dead_invariant = false;
   bool is_advancing = false;          // iterations are being given back: once at a time
   bool must_open = false;             // iteration `opened` waits for the window
+  std::vector<std::int64_t> granted;  // by edge out: the last iteration that may be sent
   std::vector<char> exited;           // by exit: a live token left
   std::vector<Value> invariants;
   std::vector<char> invariant_came;
@@ -172,6 +185,13 @@ struct Record {
   std::vector<Ready> heavy;  // ready nodes whose kernels are worth another worker
   std::int32_t outside = 0;  // firings that have not ended yet
   bool is_active = false;
+  struct Held {
+    std::int32_t send;
+    Iteration* iteration;
+    bool is_dead;
+    Value value;
+  };
+  std::vector<Held> held;  // tokens that are not granted
   std::vector<Landing> landings;
   std::shared_ptr<Fault> fault;  // of a stream device: what its work reports later
 };
@@ -187,6 +207,8 @@ class Partition final : public CompletionSink {
   bool is_idle() const { return active_.empty(); }
 
   /// By frame; the first stands for what is outside of loops.
+  /// Tokens that had to wait for a grant so far.
+  std::uint64_t held_tokens() const { return held_tokens_.load(std::memory_order_relaxed); }
   const std::vector<LoopCounters>& loop_counters() const { return loop_counters_; }
   const PartitionPlan& plan() const { return mine_; }
   /// What a node's kernel takes, by its index; 0 where it was not measured (scalars are not).
@@ -238,7 +260,11 @@ class Partition final : public CompletionSink {
 
   void fetch(Record& record, std::int32_t index, Value&& value);
   Tensor land(const Tensor& on_device);
-  void send(Iteration& from, const PartitionPlan::Send& to, Value* value);
+  void send(Iteration& from, std::int32_t send, Value* value);
+  void post(Iteration& from, const PartitionPlan::Send& to, Value* value);
+  bool is_granted(const Iteration& from, const PartitionPlan::Send& to) const;
+  void grant(Instance& instance);
+  void accept(const Grant& grant);
   void fail(Run& run, const PlanNode* node, const Status& status);
   void fail_at(Run& run, std::int32_t source, const Status& status);
   void measure(const PlanNode& node, std::int64_t nanoseconds);
@@ -274,6 +300,7 @@ class Partition final : public CompletionSink {
   std::vector<std::unique_ptr<Firing>> firings_;
   std::vector<Firing*> spare_;
   std::vector<LoopCounters> loop_counters_;
+  std::atomic<std::uint64_t> held_tokens_{0};
   const bool hands_over_;  // heavy kernels may go to other workers
   std::vector<Cost> costs_;
   std::uint32_t tick_ = 0;

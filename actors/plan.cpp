@@ -441,7 +441,7 @@ class Planner {
     if (p.frames[at(frame)].depth > Path::kMaxDepth)
       throw Error(Code::unimplemented, fmt::format("{}: its value goes to another device from inside {} loops; {} are supported",
                                                    graph().describe(from), p.frames[at(frame)].depth, Path::kMaxDepth));
-    p.receives.push_back({frame, targets, from});
+    p.receives.push_back({frame, targets, from, 0, 0});
     ++p.frames[at(frame)].receives;
     return static_cast<std::int32_t>(p.receives.size()) - 1;
   }
@@ -459,8 +459,18 @@ class Planner {
 
   void append_send(TargetRange& range, std::int32_t q, std::int32_t to, std::int32_t receive) {
     PartitionPlan& p = partition(q);
-    p.sends.push_back({to, receive});
-    append(range, q, {Target::kRemote, static_cast<std::int32_t>(p.sends.size()) - 1});
+    PartitionPlan::Receive& there = partition(to).receives[at(receive)];
+    const auto send = static_cast<std::int32_t>(p.sends.size());
+    p.sends.push_back({to, receive, part(q, frames_->frame(there.source)), {}});
+    there.partition = q;
+    there.send = send;
+    for (std::int32_t f = p.sends.back().frame; f > 0; f = p.frames[at(f)].parent) {
+      p.sends.back().place[p.frames[at(f)].depth - 1] = static_cast<std::int32_t>(p.frames[at(f)].edges_out.size());
+      p.frames[at(f)].edges_out.push_back(send);
+    }
+    PartitionPlan& other = partition(to);
+    for (std::int32_t f = there.frame; f > 0; f = other.frames[at(f)].parent) other.frames[at(f)].edges_in.push_back(receive);
+    append(range, q, {Target::kRemote, send});
   }
 
   void add_targets(std::int32_t id) {

@@ -97,6 +97,8 @@ struct FramePlan {
   std::vector<Forward> forwards;       // targets of invariants that `steady` does not count
   std::int32_t slots = 0;
   std::int32_t receives = 0;           // tokens from other partitions, once an iteration
+  std::vector<std::int32_t> edges_out; // sends from here or from frames within
+  std::vector<std::int32_t> edges_in;  // receives of here or of frames within
   bool has_predicate = false;          // a LoopCond, here or in another partition, decides how long it goes on
   /// Of an iteration: what must happen until it has drained.
   std::int32_t unfired() const { return static_cast<std::int32_t>(nodes.size()) + children + receives; }
@@ -126,11 +128,15 @@ struct PartitionPlan {
   struct Send {
     std::int32_t partition = 0;
     std::int32_t receive = 0;
+    std::int32_t frame = 0;
+    std::int32_t place[Path::kMaxDepth] = {};  // in edges_out of the frames around it, outermost first
   };
   struct Receive {
     std::int32_t frame = 0;
     TargetRange targets;
     std::int32_t source = 0;  // node of the program
+    std::int32_t partition = 0;  // who sends, and by which send
+    std::int32_t send = 0;
   };
 
   Device* device = nullptr;
