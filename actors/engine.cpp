@@ -72,7 +72,8 @@ class Compiled {
 class EngineImpl final : public DeviceFinder, public ActorHost {
  public:
   explicit EngineImpl(EngineOptions options)
-      : options_(std::move(options)), pool_(make_pool(options_)), config_(*pool_), system_(std::make_unique<caf::actor_system>(config_)) {
+      : options_(std::move(options)), pool_(make_pool(options_)), config_(*pool_) {
+    on_own_thread([this] { system_ = std::make_unique<caf::actor_system>(config_); });
     if (options_.default_device.empty()) options_.default_device = "cpu:0";
     find(options_.default_device);
     timekeeper_ = lean_spawn<Timekeeper>(*system_, [this](std::uint64_t id) { expire(id); });
@@ -81,7 +82,22 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   ~EngineImpl() {
     plans_.clear();
     timekeeper_ = {};
-    system_.reset();
+    on_own_thread([this] { system_.reset(); });
+  }
+
+  // CAF keeps a handle on a system in a thread-local of the thread that makes or ends it. The main
+  // thread's are gone before objects of static lifetime end, and an engine may be one of them.
+  template <class F>
+  static void on_own_thread(F f) {
+    std::exception_ptr thrown;
+    std::thread([&] {
+      try {
+        f();
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+    }).join();
+    if (thrown) std::rethrow_exception(thrown);
   }
 
   // Ends what still runs; after it no partition has work.

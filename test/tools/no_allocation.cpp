@@ -1,10 +1,13 @@
-// Counts what messages and parallel loops allocate once they are warm: nothing.
+// Counts what messages, blocks of kernels and iterations of loops allocate once they are warm: nothing.
 //
 //   no_allocation     exit status 0, or 1 and the counts
 //
 // A program of its own because it replaces operator new.
+#include <troupe/actors/engine.hpp>
 #include <troupe/actors/lean_actor.hpp>
 #include <troupe/actors/scheduler_module.hpp>
+#include <troupe/controlflow/functional.hpp>
+#include <troupe/functions.hpp>
 
 #include <atomic>
 #include <cstdio>
@@ -103,6 +106,30 @@ int main() {
     two->next = {};
     std::printf("%d workers: %ld allocations by 400,000 messages, %ld by 20,000 loops\n", workers, by_messages, by_loops);
     clean = clean && by_messages == 0 && by_loops == 0;
+  }
+  // Iterations of loops, nested and with captures: many allocate no more than few.
+  {
+    Graph g;
+    Expr n = g.input("n", DType::i32, Shape{}), a = g.input("a", DType::f32, Shape{});
+    auto [count, total] = while_loop([&](Expr i, Expr) { return i < n; },
+                                     [&](Expr i, Expr s) {
+                                       Expr inner = while_loop([&](Expr y) { return y < s + a * 3.0; }, [&](Expr y) { return y + a; }, s);
+                                       return std::tuple{i + 1, cond(i > 5, [&] { return inner - a; }, [&] { return inner; })};
+                                     },
+                                     std::tuple{g.constant(0), g.constant(0.f)});
+    EngineOptions one;
+    one.workers = 1;
+    Engine engine(one);
+    Function f = engine.compile(g, {n, a}, {count, total});
+    const auto allocated_by_run = [&](int iterations) {
+      const long before = allocations.load();
+      f({Tensor::scalar(iterations), Tensor::scalar(1.f)});
+      return allocations.load() - before;
+    };
+    allocated_by_run(20'000);
+    const long few = allocated_by_run(100), many = allocated_by_run(20'000);
+    std::printf("%ld allocations by 100 iterations, %ld by 20,000\n", few, many);
+    clean = clean && few == many;
   }
   return clean ? 0 : 1;
 }
