@@ -227,6 +227,7 @@ class Partition final : public CompletionSink {
   void hand_over(Iteration& iteration, const PlanNode& node);
   void dispatch_heavy(Record& record);
   void bring_value(Value& value);
+  void bring_token(Value& value);
   void take_held(Iteration& iteration, const PlanNode& node);
   KernelContext context(Iteration& iteration, const PlanNode& node, Value* outputs);
 
