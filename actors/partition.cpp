@@ -5,11 +5,33 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/list.hpp>
 #include <troupe/devices/scalar_eval.hpp>
 #include <troupe/ops/transfer.hpp>
 
 namespace troupe {
 namespace {
+
+// The tensors of a value that are in a device's memory: itself, or what a list holds, in order.
+void each_on_device(const Value& value, const std::function<void(const Tensor&)>& f) {
+  if (value.is_list()) {
+    for (std::int64_t i = 0; i < value.list().length(); ++i) each_on_device(value.list().read(i), f);
+  } else if (value.kind() == Value::Kind::tensor && !value.tensor().is_on_host()) {
+    f(value.tensor());
+  }
+}
+
+// The same value with f of each of its tensors in their places.
+Value with_tensors(const Value& value, const std::function<Tensor(const Tensor&)>& f) {
+  if (value.kind() == Value::Kind::tensor) return f(value.tensor());
+  if (!value.is_list()) return value;
+  const List& from = value.list();
+  List to(from.dtype(), from.element_shape(), from.depth());
+  to.grow(from.length());
+  for (std::int64_t i = 0; i < from.length(); ++i)
+    if (from.read(i).has_value()) to.put(i, with_tensors(from.read(i), f));
+  return to;
+}
 
 std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -116,7 +138,7 @@ void Partition::start(Ref<Run> run) {
 void Partition::accept(Token& token) {
   const TargetRange to = mine_.receives[static_cast<std::size_t>(token.receive)].targets;
   const bool is_predicate = to.last - to.first == 1 && mine_.targets[static_cast<std::size_t>(to.first)].node == Target::kPredicate;
-  if (token.value.kind() == Value::Kind::tensor && !is_predicate) bring_to_device(token.value.tensor(), *mine_.device, *stream_);
+  if (!is_predicate) bring_token(token.value);
   start(token.run);
   for (Record* r : active_)
     if (r->run.get() == token.run.get()) {
@@ -319,6 +341,16 @@ void Partition::ask_device(Iteration& iteration, const PlanNode* node, const Ten
 
 void Partition::bring_value(Value& value) {
   if (value.kind() == Value::Kind::tensor) bring_to_device(value.tensor(), *mine_.device, *stream_);
+}
+
+// What comes from another partition: a list with all that it holds.
+void Partition::bring_token(Value& value) {
+  if (!value.is_list()) bring_value(value);
+  else if (!mine_.device->is_synchronous())
+    value = with_tensors(value, [&](Tensor t) {
+      bring_to_device(t, *mine_.device, *stream_);
+      return t;
+    });
 }
 
 // False if the kernel deferred its end or failed.
@@ -806,15 +838,18 @@ void Partition::post(Iteration& from, const PartitionPlan::Send& to, Value* valu
     token.path.number[d - 1] = it->number;
     it = it->instance->parent;
   }
-  if (!value || value->kind() != Value::Kind::tensor || value->tensor().is_on_host()) {
+  std::vector<Tensor> hosts;  // before the event that says they are there
+  if (value && !mine_.device->is_synchronous())
+    each_on_device(*value, [&](const Tensor& t) { hosts.push_back(land(t)); });
+  if (hosts.empty()) {
     if (value) token.value = std::move(*value);
     driver_.post(to.partition, std::move(token));
     return;
   }
-  Tensor host = land(value->tensor());  // before the event that says it is there
   // The source stays alive until then.
-  stream_->record()->then([this, to, token = std::move(token), host, source = *value](const Status&) mutable {
-    token.value = host.reshaped(source.tensor().shape());
+  stream_->record()->then([this, to, token = std::move(token), hosts = std::move(hosts), source = *value](const Status&) mutable {
+    auto next = hosts.begin();
+    token.value = with_tensors(source, [&](const Tensor& t) { return t.is_on_host() ? t : (next++)->reshaped(t.shape()); });
     driver_.post(to.partition, std::move(token));
   });
 }

@@ -274,6 +274,7 @@ class Partition final : public CompletionSink {
   void dispatch_heavy(Record& record);
   void bring_value(Value& value);
   bool run_scalars(Iteration& iteration, const PlanNode& node);
+  void bring_token(Value& value);
   void take_held(Iteration& iteration, const PlanNode& node);
   KernelContext context(Iteration& iteration, const PlanNode& node, Value* outputs);
 

@@ -36,6 +36,27 @@ BOOST_AUTO_TEST_CASE(every_read_after_a_write_sees_it) {
   }, {V{20}, V{20}, V{20}});
 }
 
+// A list that went from a stream device to another kept its elements in that device's memory, not yet written.
+BOOST_AUTO_TEST_CASE(a_list_crosses_devices_with_all_it_holds) {
+  for (const char* there : {"cpu:0", "cpu:1", "sim:1"})
+    for (const Setting& setting : settings()) {
+      if (setting.is_deterministic) continue;  // a simulated device has threads of its own
+      Graph g;
+      Expr x = g.constant(Tensor::of<float>({1, 2, 3, 4}, {2, 2})), list, lists;
+      {
+        auto on = g.on_device("sim:0");
+        list = list_unstack(x * 2.0);
+        lists = list_push(list_empty(g, list.spec()), list);
+      }
+      auto on = g.on_device(there);
+      Expr back = list_push(list_push(list_read(lists, 0), list_read(list, 1) + 1.0), reshape(slice(x, {0, 0}, {1, 2}), {2}));
+      auto again = g.on_device("sim:0");
+      Exprs fetches{list_stack(list), list_stack(back)};
+      Engine engine(options_of(setting));
+      for (int run = 0; run < 3; ++run) compare(engine.run(g, {}, fetches), {V{2, 4, 6, 8}, V{2, 4, 6, 8, 7, 9, 1, 2}}, setting.name);
+    }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::test
