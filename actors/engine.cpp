@@ -1,5 +1,6 @@
 #include <troupe/actors/engine.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <list>
@@ -11,6 +12,7 @@
 #include <caf/actor_system_config.hpp>
 #include <fmt/format.h>
 
+#include <troupe/actors/loop_report.hpp>
 #include <troupe/actors/partition_actor.hpp>
 #include <troupe/actors/pipeline.hpp>
 #include <troupe/actors/scheduler_module.hpp>
@@ -91,8 +93,12 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
     }
     for (auto& run : live) fail(*run, Status(Code::cancelled, "the engine is shutting down"));
     live.clear();
-    if (options_.deterministic) pool_->run_all();
     std::unique_lock lock(mutex_);
+    while (options_.deterministic && !live_.empty()) {
+      lock.unlock();
+      if (pool_->run_all() == 0) std::this_thread::yield();
+      lock.lock();
+    }
     drained_.wait(lock, [&] { return live_.empty(); });
     plans_.clear();
     for (const auto& weak : compiled_)
@@ -111,9 +117,10 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
     auto it = devices_.find(name);
     if (it != devices_.end()) return *it->second;
     std::unique_ptr<Device> device;
-    if (name == "cpu:0") {
+    if (name.size() == 5 && name.rfind("cpu:", 0) == 0 && name[4] >= '0' && name[4] <= '9') {
       CpuOptions cpu;
       cpu.pool = pool_.get();
+      cpu.name = name;
       device = make_cpu_device(cpu);
     } else if (name.rfind("sim:", 0) == 0) {
       SimOptions sim;
@@ -122,7 +129,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
       sim.memory_limit = options_.sim_memory_limit;
       device = make_sim_device(sim);
     } else {
-      throw Error(Code::not_found, fmt::format("there is no device '{}'; this machine has cpu:0 and simulated sim:N", name));
+      throw Error(Code::not_found, fmt::format("there is no device '{}'; this machine has cpu:0 to cpu:9, which share its cores, and simulated sim:N", name));
     }
     return *devices_.emplace(name, std::move(device)).first->second;
   }
@@ -202,8 +209,15 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
       return;
     }
     while (!run.is_settled())
-      if (!pool_->step())
-        throw Error(Code::failed_precondition, "the run waits for something that no pending step will bring");
+      if (!pool_->step()) wait_for_streams();
+  }
+
+  // No step is pending: a stream device, whose thread is its own, may still bring one.
+  void wait_for_streams() {
+    std::lock_guard lock(devices_mutex_);
+    if (std::all_of(devices_.begin(), devices_.end(), [](const auto& d) { return d.second->is_synchronous(); }))
+      throw Error(Code::failed_precondition, "the run waits for something that no pending step will bring");
+    std::this_thread::yield();
   }
 
   void fail(Run& run, Status status) {
@@ -297,6 +311,12 @@ std::string Function::explain() const {
     out += fmt::format("partition {} on {}: {} nodes, {} cut edges out\n", i, plan.partitions[i].device->name(),
                        plan.partitions[i].nodes, plan.partitions[i].sends.size());
   return out + plan.program.graph.text();
+}
+
+std::vector<LoopReport> Function::loops() const {
+  std::vector<const Partition*> partitions;
+  for (const auto& actor : compiled_->troupe.partitions) partitions.push_back(&actor->partition());
+  return report_loops(*compiled_->troupe.plan, partitions);
 }
 
 // ---- the engine

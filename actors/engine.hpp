@@ -36,7 +36,8 @@ struct EngineOptions {
   /// No threads: runs advance only while somebody waits for them or calls `step`; the order is drawn
   /// from the seed and time is virtual. For tests.
   bool deterministic = false;
-  /// Where unconstrained nodes go; empty: `cpu:0`. Devices are made on first use: `cpu:0`, `sim:N`.
+  /// Where unconstrained nodes go; empty: `cpu:0`. Devices are made on first use: `cpu:0` to `cpu:9`, which
+  /// are the same cores (a graph over several of them is cut as over any devices), and `sim:N`.
   std::string default_device = {};
   std::uint64_t sim_memory_limit = 0;  // bytes of each simulated device, 0: none
 };
@@ -78,6 +79,7 @@ class RunHandle {
 };
 
 class Compiled;
+struct LoopReport;
 
 /// A graph compiled for certain feeds and fetches. A value; copies share the plan.
 class Function {
@@ -89,6 +91,8 @@ class Function {
   RunHandle start(std::vector<Tensor> feeds, const RunOptions& options = {}) const;
   /// The optimised program, one node a line, and what each pass did.
   std::string explain() const;
+  /// How far the iterations of each loop ran side by side, over all runs so far; see loop_report.hpp.
+  std::vector<LoopReport> loops() const;
 
  private:
   std::shared_ptr<Compiled> compiled_;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/scalar_eval.hpp>
 #include <troupe/ops/transfer.hpp>
 
 namespace troupe {
@@ -19,9 +20,10 @@ std::int64_t now_ns() {
 Partition::Partition(std::shared_ptr<const Plan> plan, std::int32_t index, Granularity granularity, int workers,
                      PartitionDriver& driver)
     : plan_(std::move(plan)), mine_(plan_->partitions[static_cast<std::size_t>(index)]), index_(index), granularity_(granularity),
-      workers_(workers), driver_(driver), stream_(mine_.device->compute_stream()),
+      driver_(driver), stream_(mine_.device->compute_stream()),
       scratch_(static_cast<std::size_t>(mine_.max_outputs)), spare_iterations_(mine_.frames.size()),
-      spare_instances_(mine_.frames.size()), costs_(static_cast<std::size_t>(mine_.nodes)) {}
+      spare_instances_(mine_.frames.size()), loop_counters_(mine_.frames.size()),
+      hands_over_(granularity == Granularity::automatic && workers > 1 && mine_.device->is_synchronous()), costs_(static_cast<std::size_t>(mine_.nodes)) {}
 
 Partition::~Partition() = default;
 
@@ -59,6 +61,10 @@ void Partition::receive(PartitionMessage& message) {
     outputs.clear();
     f.outputs = std::move(outputs);
     spare_.push_back(&f);
+  } else if (auto* granted = std::get_if<Grant>(&message)) {
+    accept(*granted);
+  } else if (std::holds_alternative<Passed>(message)) {
+    --batches_;
   } else if (auto* begin = std::get_if<StartRun>(&message)) {
     start(std::move(begin->run));
   } else if (auto* token = std::get_if<Token>(&message)) {
@@ -146,6 +152,7 @@ bool Partition::turn(int budget) {
   // Runs in flight take turns of a hundred firings; within a run the newest enabled node goes first.
   constexpr int kShare = 100;
   std::size_t without_work = 0;
+  if (batches_ >= kBatches) return false;  // goes on when the stream has passed
   while (budget > 0 && without_work < active_.size()) {
     if (next_active_ >= active_.size()) next_active_ = 0;
     Record& record = *active_[next_active_];
@@ -202,6 +209,8 @@ void Partition::fire(Iteration& iteration, const PlanNode& node) {
   const FramePlan& frame = *iteration.instance->frame;
   const auto place = static_cast<std::size_t>(&node - frame.nodes.data());
   Record& record = *iteration.instance->record;
+  if (record.fault && record.fault->is_set() && !record.run->is_poisoned())
+    fail_at(*record.run, static_cast<std::int32_t>(record.fault->origin()), record.fault->status());
   if ((iteration.awaited[place] & Iteration::kDead) || record.run->is_poisoned()) {
     if (node.kind == PlanNode::Kind::trigger && !record.run->is_poisoned()) {
       scratch_[0] = Tensor::scalar(true);
@@ -212,7 +221,9 @@ void Partition::fire(Iteration& iteration, const PlanNode& node) {
     return;
   }
   switch (node.kind) {
-    case PlanNode::Kind::kernel: break;
+    case PlanNode::Kind::kernel:
+      if (node.scalars && granularity_ != Granularity::op && run_scalars(iteration, node)) return;
+      break;
     case PlanNode::Kind::switch_: choose(iteration, node); return;
     case PlanNode::Kind::trigger:
       scratch_[0] = Tensor::scalar(true);
@@ -234,12 +245,24 @@ void Partition::fire(Iteration& iteration, const PlanNode& node) {
 }
 
 void Partition::take_held(Iteration& iteration, const PlanNode& node) {
-  for (std::int32_t h = node.first_held; h < node.first_held + node.held; ++h) {
-    const Held& held = mine_.held[static_cast<std::size_t>(h)];
-    iteration.values[static_cast<std::size_t>(held.slot)] =
-        held.constant >= 0 ? mine_.constants[static_cast<std::size_t>(held.constant)]
-                           : iteration.instance->invariants[static_cast<std::size_t>(held.invariant)];
-  }
+  const Held* held = mine_.held.data() + node.first_held;
+  for (const Held* last = held + node.held; held != last; ++held)
+    iteration.values[static_cast<std::size_t>(held->slot)].share(
+        held->constant >= 0 ? mine_.constants[static_cast<std::size_t>(held->constant)]
+                            : iteration.instance->invariants[static_cast<std::size_t>(held->invariant)]);
+}
+
+// Counters, predicates, scalar losses: the program on the scalars themselves, with no context and no
+// clock around it. False if an input is no inline scalar.
+bool Partition::run_scalars(Iteration& iteration, const PlanNode& node) {
+  take_held(iteration, node);
+  Value* inputs = iteration.values.data() + node.first_input;
+  for (std::int32_t i = 0; i < node.inputs; ++i)
+    if (!inputs[i].is_inline()) return false;
+  Value result;
+  evaluate_scalars(*node.scalars, {inputs, static_cast<std::size_t>(node.inputs)}, result);
+  finish(iteration, node, &result);
+  return true;
 }
 
 KernelContext Partition::context(Iteration& iteration, const PlanNode& node, Value* outputs) {
@@ -275,7 +298,7 @@ void Partition::choose(Iteration& iteration, const PlanNode& node) {
   for (std::int32_t o = 0; o < node.outputs; ++o)
     if (o != side) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
   deliver_all(iteration, {ranges[2 * side], ranges[2 * side + 1]}, std::move(data));
-  deliver_all(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]}, Value());
+  deliver_controls(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]});
   fired(iteration);
 }
 
@@ -332,6 +355,11 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
     }
     return false;
   }
+  if (record.fault && ++in_batch_ == kBatch) {
+    in_batch_ = 0;
+    ++batches_;
+    stream_->record()->then([this, run = record.run](const Status&) { driver_.post_self(Passed{}); });
+  }
   if (c.was_deferred()) return false;
   --record.outside;
   spare_.push_back(ticket);
@@ -342,17 +370,22 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
 void Partition::measure(const PlanNode& node, std::int64_t nanoseconds) {
   Cost& cost = costs_[static_cast<std::size_t>(node.index)];
   // The first firings warm caches up: their least counts; later samples move the estimate slowly.
-  if (cost.samples == 0) cost.nanoseconds = nanoseconds;
-  else if (cost.samples < 3) cost.nanoseconds = std::min(cost.nanoseconds, nanoseconds);
-  else cost.nanoseconds += (nanoseconds - cost.nanoseconds) / 4;
+  const std::int64_t known = cost.nanoseconds.load(std::memory_order_relaxed);
+  const std::int64_t now = cost.samples == 0 ? nanoseconds : cost.samples < 3 ? std::min(known, nanoseconds) : known + (nanoseconds - known) / 4;
+  cost.nanoseconds.store(now, std::memory_order_relaxed);
   if (cost.samples < 3) ++cost.samples;
 }
 
 void Partition::finish(Iteration& iteration, const PlanNode& node, Value* outputs) {
   for (std::int32_t i = 0; i < node.inputs; ++i) iteration.values[static_cast<std::size_t>(node.first_input + i)].reset();
+  if (node.has_only) {
+    deliver(iteration, node.only, std::move(outputs[0]));
+    fired(iteration);
+    return;
+  }
   const std::int32_t* ranges = mine_.output_targets.data() + node.first_output;
   for (std::int32_t o = 0; o < node.outputs; ++o) deliver_all(iteration, {ranges[2 * o], ranges[2 * o + 1]}, std::move(outputs[o]));
-  deliver_all(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]}, Value());
+  deliver_controls(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]});
   fired(iteration);
 }
 
@@ -375,8 +408,13 @@ void Partition::deliver_all(Iteration& iteration, TargetRange range, Value&& val
     value.reset();
     return;
   }
-  for (std::int32_t t = range.first; t + 1 < range.last; ++t) deliver(iteration, mine_.targets[static_cast<std::size_t>(t)], Value(value));
-  deliver(iteration, mine_.targets[static_cast<std::size_t>(range.last) - 1], std::move(value));
+  const Target* t = mine_.targets.data() + range.first;
+  for (const Target* last = mine_.targets.data() + range.last - 1; t != last; ++t) deliver(iteration, *t, Value(value));
+  deliver(iteration, *t, std::move(value));
+}
+
+void Partition::deliver_controls(Iteration& iteration, TargetRange range) {
+  for (std::int32_t t = range.first; t < range.last; ++t) deliver(iteration, mine_.targets[static_cast<std::size_t>(t)], Value());
 }
 
 void Partition::deliver_all_dead(Iteration& iteration, TargetRange range) {
@@ -385,7 +423,7 @@ void Partition::deliver_all_dead(Iteration& iteration, TargetRange range) {
 
 void Partition::deliver(Iteration& iteration, const Target& target, Value&& value) {
   if (target.node >= 0) {
-    if (target.slot >= 0) iteration.values[static_cast<std::size_t>(target.slot)] = std::move(value);
+    if (target.slot >= 0) iteration.values[static_cast<std::size_t>(target.slot)].fill(std::move(value));
     else if (target.slot <= Target::kMerge) {
       merge(iteration, target.node, Target::kMerge - target.slot, &value);
       return;
@@ -395,7 +433,7 @@ void Partition::deliver(Iteration& iteration, const Target& target, Value&& valu
   }
   switch (target.node) {
     case Target::kFetch: fetch(*iteration.instance->record, target.slot, std::move(value)); return;
-    case Target::kRemote: send(iteration, mine_.sends[static_cast<std::size_t>(target.slot)], &value); return;
+    case Target::kRemote: send(iteration, target.slot, &value); return;
     case Target::kEnter: enter(iteration, mine_.enters[static_cast<std::size_t>(target.slot)], &value); return;
     case Target::kExit: exit(iteration, mine_.exits[static_cast<std::size_t>(target.slot)], &value); return;
     case Target::kNext: next(iteration, {target.slot, false, std::move(value)}); return;
@@ -418,7 +456,7 @@ void Partition::deliver_dead(Iteration& iteration, const Target& target) {
                                                                        target.slot, plan_->program.graph.describe(e.node))));
       return;
     }
-    case Target::kRemote: send(iteration, mine_.sends[static_cast<std::size_t>(target.slot)], nullptr); return;
+    case Target::kRemote: send(iteration, target.slot, nullptr); return;
     case Target::kEnter: enter(iteration, mine_.enters[static_cast<std::size_t>(target.slot)], nullptr); return;
     case Target::kExit: exit(iteration, mine_.exits[static_cast<std::size_t>(target.slot)], nullptr); return;
     case Target::kNext: next(iteration, {target.slot, true, {}}); return;
@@ -435,8 +473,11 @@ void Partition::count_down(Iteration& iteration, std::int32_t node, std::int32_t
 // The node awaits nothing more.
 void Partition::enable(Iteration& iteration, const PlanNode& node) {
   Record& record = *iteration.instance->record;
-  const Cost& cost = costs_[static_cast<std::size_t>(node.index)];
-  bool heavy = granularity_ == Granularity::automatic && workers_ > 1 && cost.samples >= 2 && cost.nanoseconds >= kHeavy && mine_.device->is_synchronous();
+  bool heavy = false;
+  if (hands_over_ && node.kind == PlanNode::Kind::kernel) {
+    const Cost& cost = costs_[static_cast<std::size_t>(node.index)];
+    heavy = cost.samples >= 2 && cost.nanoseconds.load(std::memory_order_relaxed) >= kHeavy;
+  }
   (heavy ? record.heavy : record.ready).push_back({&iteration, &node});
 }
 
@@ -470,6 +511,7 @@ Instance& Partition::instance_at(Iteration& parent, std::int32_t number) {
     fresh.frame = &frame;
     fresh.number = number;
     fresh.ring.resize(static_cast<std::size_t>(frame.window));
+    fresh.granted.resize(frame.edges_out.size());
     fresh.exited.resize(frame.exits.size());
     fresh.invariants.resize(static_cast<std::size_t>(frame.invariants));
     fresh.invariant_came.resize(static_cast<std::size_t>(frame.invariants));
@@ -484,6 +526,7 @@ Instance& Partition::instance_at(Iteration& parent, std::int32_t number) {
   i.enters_pending = frame.enters;
   i.invariants_pending = frame.invariants;
   i.has_dead_invariant = i.must_open = false;
+  std::fill(i.granted.begin(), i.granted.end(), frame.window - 1);
   std::fill(i.exited.begin(), i.exited.end(), 0);
   std::fill(i.invariant_came.begin(), i.invariant_came.end(), 0);
   open(i);
@@ -506,22 +549,28 @@ Iteration& Partition::open(Instance& instance) {
   it.tag = instance.parent ? fold_tag(instance.parent->tag, frame.key, static_cast<std::uint64_t>(it.number)) : 0;
   it.unfired = frame.unfired();
   it.fate = Iteration::Fate::open;
+  if (instance.parent) {
+    LoopCounters& counters = loop_counters_[static_cast<std::size_t>(instance.number)];
+    const auto are_open = static_cast<std::uint64_t>(instance.opened - instance.oldest);
+    add(it.number == 0 ? counters.instances : counters.iterations);
+    if (it.number > 0) add(counters.open_sum, are_open);
+    if (are_open > counters.most_open.load(std::memory_order_relaxed)) counters.most_open.store(are_open, std::memory_order_relaxed);
+  }
   instance.ring[static_cast<std::size_t>(it.number) % instance.ring.size()] = &it;
   const bool is_steady = instance.invariants_pending == 0 && !instance.has_dead_invariant;
   it.awaited = is_steady ? frame.steady : frame.awaited;
   ++it.unfired;  // nothing ends before this is through
-  for (std::size_t v = 0; v < instance.invariants.size(); ++v) {
-    if (!instance.invariant_came[v]) continue;
-    const TargetRange range = frame.invariant_targets[v];
-    for (std::int32_t t = range.first; t < range.last; ++t) {
-      const Target& target = mine_.targets[static_cast<std::size_t>(t)];
-      if (is_steady && target.node >= 0 && target.slot == Target::kControl) continue;  // counted in `steady`
-      if (instance.invariants[v].has_value()) deliver(it, target, Value(instance.invariants[v]));
-      else deliver_dead(it, target);
+  if (is_steady) {
+    for (const FramePlan::Forward& forward : frame.forwards)
+      deliver(it, forward.target, Value(instance.invariants[static_cast<std::size_t>(forward.invariant)]));
+    for (auto root = frame.roots.rbegin(); root != frame.roots.rend(); ++root) enable(it, frame.nodes[static_cast<std::size_t>(*root)]);
+  } else {
+    for (std::size_t v = 0; v < instance.invariants.size(); ++v) {
+      if (!instance.invariant_came[v]) continue;
+      if (instance.invariants[v].has_value()) deliver_all(it, frame.invariant_targets[v], Value(instance.invariants[v]));
+      else deliver_all_dead(it, frame.invariant_targets[v]);
     }
   }
-  if (is_steady)
-    for (auto root = frame.roots.rbegin(); root != frame.roots.rend(); ++root) enable(it, frame.nodes[static_cast<std::size_t>(*root)]);
   if (!instance.early.empty()) {
     std::vector<Token> early = std::exchange(instance.early, {});
     for (Token& token : early) accept_at(instance, token);
@@ -586,7 +635,7 @@ void Partition::decide(Iteration& iteration, bool goes_on) {
   iteration.fate = goes_on ? Iteration::Fate::goes_on : Iteration::Fate::ends;
   if (goes_on) {
     if (instance.opened - instance.oldest < instance.frame->window) open(instance);
-    else instance.must_open = true;
+    else instance.must_open = true, add(loop_counters_[static_cast<std::size_t>(instance.number)].window_waits);
     for (Iteration::Next& token : iteration.undecided) next(iteration, std::move(token));
   }
   iteration.undecided.clear();
@@ -632,6 +681,7 @@ void Partition::advance(Instance& instance) {
     spare_iterations_[static_cast<std::size_t>(instance.number)].push_back(slot);
     slot = nullptr;
     ++instance.oldest;
+    if (instance.parent && !instance.frame->edges_in.empty()) grant(instance);
     if (instance.must_open) {
       instance.must_open = false;
       std::vector<Iteration::Next> waiting = std::move(instance.waiting);
@@ -679,7 +729,74 @@ Tensor Partition::land(const Tensor& on_device) {
   return host;
 }
 
-void Partition::send(Iteration& from, const PartitionPlan::Send& to, Value* value) {
+bool Partition::is_granted(const Iteration& from, const PartitionPlan::Send& to) const {
+  const Iteration* it = &from;
+  for (std::int32_t d = from.instance->frame->depth; d > 0; --d) {
+    if (it->number > it->instance->granted[static_cast<std::size_t>(to.place[d - 1])]) return false;
+    it = it->instance->parent;
+  }
+  return true;
+}
+
+void Partition::send(Iteration& from, std::int32_t send, Value* value) {
+  const PartitionPlan::Send& to = mine_.sends[static_cast<std::size_t>(send)];
+  if (is_granted(from, to)) {
+    post(from, to, value);
+    return;
+  }
+  ++from.unfired;  // stays open until it is sent
+  add(held_tokens_);
+  from.instance->record->held.push_back({send, &from, value == nullptr, value ? std::move(*value) : Value()});
+}
+
+// The window of an instance has moved: who sends to it may go on.
+void Partition::grant(Instance& instance) {
+  Grant message{instance.record->run, 0, {}, instance.oldest + instance.frame->window - 1};
+  message.path.depth = instance.frame->depth;
+  const Iteration* it = instance.parent;
+  for (std::int32_t d = instance.frame->depth - 1; d > 0; --d) {
+    message.path.number[d - 1] = it->number;
+    it = it->instance->parent;
+  }
+  for (std::int32_t receive : instance.frame->edges_in) {
+    const PartitionPlan::Receive& r = mine_.receives[static_cast<std::size_t>(receive)];
+    message.send = r.send;
+    driver_.post(r.partition, message);
+  }
+}
+
+// Grants overtake each other and may come late: the highest counts, and one for what is over is dropped.
+void Partition::accept(const Grant& grant) {
+  auto record = std::find_if(active_.begin(), active_.end(), [&](Record* r) { return r->run.get() == grant.run.get(); });
+  if (record == active_.end()) return;
+  const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(grant.send)];
+  Instance* instance = (*record)->root;
+  for (std::int32_t d = 1; d <= grant.path.depth; ++d) {
+    const std::int64_t n = d == 1 ? 0 : grant.path.number[d - 2];
+    if (n < instance->oldest || n >= instance->opened) return;
+    std::int32_t frame = send.frame;
+    while (mine_.frames[static_cast<std::size_t>(frame)].depth > d) frame = mine_.frames[static_cast<std::size_t>(frame)].parent;
+    Iteration& around = *instance->ring[static_cast<std::size_t>(n) % instance->ring.size()];
+    instance = around.children[static_cast<std::size_t>(mine_.frames[static_cast<std::size_t>(frame)].child_slot)];
+    if (!instance) return;
+  }
+  std::int64_t& last = instance->granted[static_cast<std::size_t>(send.place[grant.path.depth - 1])];
+  if (grant.last <= last) return;
+  last = grant.last;
+  auto& held = (*record)->held;
+  for (std::size_t i = 0; i < held.size();) {
+    if (held[i].send != grant.send || !is_granted(*held[i].iteration, send)) {
+      ++i;
+      continue;
+    }
+    Record::Held token = std::move(held[i]);
+    held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
+    post(*token.iteration, send, token.is_dead ? nullptr : &token.value);
+    fired(*token.iteration);
+  }
+}
+
+void Partition::post(Iteration& from, const PartitionPlan::Send& to, Value* value) {
   Record& record = *from.instance->record;
   Token token{record.run, to.receive, value == nullptr, {}, {}};
   const std::int32_t depth = from.instance->frame->depth;

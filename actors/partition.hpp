@@ -19,6 +19,10 @@
 //                         then sends the dead tokens of those Exits that never saw a live one.
 // A token from another partition names its iteration by the numbers of the iterations around it; one
 // that comes before its iteration is open waits in the instance.
+// Windows: the receiver of a cut edge grants iterations, of its frame and of those around it: as many as
+// its own window has room for, at first and whenever its oldest iteration is done. A token that is not
+// granted stays with its sender, and keeps its iteration open there. So a fast producer is bounded by
+// its slowest consumer: at most `window` tokens wait an edge and instance (test/model/frame.pml).
 // Dead tokens: a node with a dead input skips its kernel and sends dead tokens; a Merge is dead when
 // all its inputs are. A run that has failed treats every firing as dead: the next predicate ends its
 // loops, everywhere at the same iteration, for only the predicate decides. The tokens of all
@@ -33,6 +37,7 @@
 // first run nothing is allocated: records, instances and firings are kept.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -78,7 +83,17 @@ struct Token {
   Value value;
   Path path;
 };
-using PartitionMessage = std::variant<StartRun, Ended, Token>;
+/// The receiver of a cut edge has got on: iterations up to `last` of the instance of the frame at
+/// `path.depth` that lies in the iterations path.number[0 .. depth-2] may be sent.
+struct Grant {
+  Ref<Run> run;
+  std::int32_t send;  // of the partition it goes to
+  Path path;
+  std::int64_t last;
+};
+/// A stream has got to where an event was recorded.
+struct Passed {};
+using PartitionMessage = std::variant<StartRun, Ended, Token, Grant, Passed>;
 
 /// What a partition needs of whoever drives it.
 class PartitionDriver {
@@ -138,12 +153,25 @@ struct Instance {
   bool has_dead_invariant = false;
   bool is_advancing = false;          // iterations are being given back: once at a time
   bool must_open = false;             // iteration `opened` waits for the window
+  std::vector<std::int64_t> granted;  // by edge out: the last iteration that may be sent
   std::vector<char> exited;           // by exit: a live token left
   std::vector<Value> invariants;
   std::vector<char> invariant_came;
   std::vector<Iteration::Next> waiting;  // for iteration `opened`
   std::vector<Token> early;           // tokens for iterations that are not open yet
 };
+
+/// What a loop's iterations had in common with each other; over all runs. Written by the partition's
+/// turn, read by anybody: single-writer counters that publish nothing.
+struct LoopCounters {
+  std::atomic<std::uint64_t> instances{0}, iterations{0};
+  std::atomic<std::uint64_t> open_sum{0};      // over iterations, of those open when it opened
+  std::atomic<std::uint64_t> most_open{0};
+  std::atomic<std::uint64_t> window_waits{0};  // iterations that could have opened but for the window
+};
+inline void add(std::atomic<std::uint64_t>& counter, std::uint64_t n = 1) {
+  counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+}
 
 /// One run in one partition.
 struct Record {
@@ -157,6 +185,13 @@ struct Record {
   std::vector<Ready> heavy;  // ready nodes whose kernels are worth another worker
   std::int32_t outside = 0;  // firings that have not ended yet
   bool is_active = false;
+  struct Held {
+    std::int32_t send;
+    Iteration* iteration;
+    bool is_dead;
+    Value value;
+  };
+  std::vector<Held> held;  // tokens that are not granted
   std::vector<Landing> landings;
   std::shared_ptr<Fault> fault;  // of a stream device: what its work reports later
 };
@@ -171,6 +206,14 @@ class Partition final : public CompletionSink {
   bool turn(int budget);
   bool is_idle() const { return active_.empty(); }
 
+  /// By frame; the first stands for what is outside of loops.
+  /// Tokens that had to wait for a grant so far.
+  std::uint64_t held_tokens() const { return held_tokens_.load(std::memory_order_relaxed); }
+  const std::vector<LoopCounters>& loop_counters() const { return loop_counters_; }
+  const PartitionPlan& plan() const { return mine_; }
+  /// What a node's kernel takes, by its index; 0 where it was not measured (scalars are not).
+  std::int64_t cost_ns(std::int32_t index) const { return costs_[static_cast<std::size_t>(index)].nanoseconds.load(std::memory_order_relaxed); }
+
   /// Runs a handed-over firing's kernel, on any thread, and posts its end.
   void run_elsewhere(Firing& firing);
   void complete(void* ticket, Status status, std::span<Value> outputs) override;
@@ -178,6 +221,10 @@ class Partition final : public CompletionSink {
  private:
   static constexpr std::int64_t kHeavy = 20'000;  // ns; waking a parked worker costs 7, its arrival 22 µs
   static constexpr std::uint32_t kSampled = 1024; // one firing in so many is timed
+  // A stream takes up to kBatches batches of kBatch kernels that it has not got to: then this waits
+  // for it, so that a loop's work and buffers do not pile up there.
+  static constexpr int kBatch = 256;
+  static constexpr int kBatches = 4;
 
   void start(Ref<Run> run);
   void accept(Token& token);
@@ -193,6 +240,7 @@ class Partition final : public CompletionSink {
   void deliver(Iteration& iteration, const Target& target, Value&& value);
   void deliver_dead(Iteration& iteration, const Target& target);
   void deliver_all(Iteration& iteration, TargetRange targets, Value&& value);
+  void deliver_controls(Iteration& iteration, TargetRange targets);
   void deliver_all_dead(Iteration& iteration, TargetRange targets);
   void count_down(Iteration& iteration, std::int32_t node, std::int32_t dead);
   void merge(Iteration& iteration, std::int32_t node, std::int32_t input, Value* value);
@@ -212,7 +260,11 @@ class Partition final : public CompletionSink {
 
   void fetch(Record& record, std::int32_t index, Value&& value);
   Tensor land(const Tensor& on_device);
-  void send(Iteration& from, const PartitionPlan::Send& to, Value* value);
+  void send(Iteration& from, std::int32_t send, Value* value);
+  void post(Iteration& from, const PartitionPlan::Send& to, Value* value);
+  bool is_granted(const Iteration& from, const PartitionPlan::Send& to) const;
+  void grant(Instance& instance);
+  void accept(const Grant& grant);
   void fail(Run& run, const PlanNode* node, const Status& status);
   void fail_at(Run& run, std::int32_t source, const Status& status);
   void measure(const PlanNode& node, std::int64_t nanoseconds);
@@ -221,11 +273,12 @@ class Partition final : public CompletionSink {
   void hand_over(Iteration& iteration, const PlanNode& node);
   void dispatch_heavy(Record& record);
   void bring_value(Value& value);
+  bool run_scalars(Iteration& iteration, const PlanNode& node);
   void take_held(Iteration& iteration, const PlanNode& node);
   KernelContext context(Iteration& iteration, const PlanNode& node, Value* outputs);
 
   struct Cost {
-    std::int64_t nanoseconds = 0;
+    std::atomic<std::int64_t> nanoseconds{0};  // written by the turn, read by reports; publishes nothing
     std::int32_t samples = 0;
   };
 
@@ -233,7 +286,6 @@ class Partition final : public CompletionSink {
   const PartitionPlan& mine_;
   const std::int32_t index_;
   const Granularity granularity_;
-  const int workers_;
   PartitionDriver& driver_;
   std::unique_ptr<Stream> stream_;
   std::vector<Value> scratch_;  // outputs of the firing under way
@@ -247,8 +299,13 @@ class Partition final : public CompletionSink {
   std::size_t next_active_ = 0;  // whose turn it is among the runs in flight
   std::vector<std::unique_ptr<Firing>> firings_;
   std::vector<Firing*> spare_;
+  std::vector<LoopCounters> loop_counters_;
+  std::atomic<std::uint64_t> held_tokens_{0};
+  const bool hands_over_;  // heavy kernels may go to other workers
   std::vector<Cost> costs_;
   std::uint32_t tick_ = 0;
+  int in_batch_ = 0;  // kernels enqueued since the last event
+  int batches_ = 0;   // events that the stream has not got to
 };
 
 }  // namespace troupe

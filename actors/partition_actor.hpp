@@ -24,6 +24,7 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   ~PartitionActor() override;
 
   const char* name() const override { return "partition"; }
+  const Partition& partition() const { return partition_; }
 
  protected:
   void receive(PartitionMessage& message) override { partition_.receive(message); }

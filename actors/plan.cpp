@@ -274,7 +274,7 @@ class Planner {
       case Role::next:
         part(q, frames_->frame(id));
         local_[at(id)] = static_cast<std::int32_t>(p.loops.size());
-        p.loops.push_back({});
+        p.loops.push_back({{}, {}, id, part(q, frames_->frame(id))});
         return;
       case Role::loop_merge: part(q, frames_->frame(id)); return;
       default: break;
@@ -298,6 +298,7 @@ class Planner {
       default:
         p.kernels.push_back(make_kernel_of(id, *p.device));
         node.kernel = p.kernels.back().get();
+        node.scalars = node.inputs > 0 ? node.kernel->scalar_program() : nullptr;
     }
     if (node.kind == PlanNode::Kind::merge && !n.controls.empty())
       throw Error(Code::invalid_argument, fmt::format("{}: a Merge cannot have control inputs; give them to an Identity after it", graph().describe(id)));
@@ -440,7 +441,7 @@ class Planner {
     if (p.frames[at(frame)].depth > Path::kMaxDepth)
       throw Error(Code::unimplemented, fmt::format("{}: its value goes to another device from inside {} loops; {} are supported",
                                                    graph().describe(from), p.frames[at(frame)].depth, Path::kMaxDepth));
-    p.receives.push_back({frame, targets, from});
+    p.receives.push_back({frame, targets, from, 0, 0});
     ++p.frames[at(frame)].receives;
     return static_cast<std::int32_t>(p.receives.size()) - 1;
   }
@@ -458,8 +459,18 @@ class Planner {
 
   void append_send(TargetRange& range, std::int32_t q, std::int32_t to, std::int32_t receive) {
     PartitionPlan& p = partition(q);
-    p.sends.push_back({to, receive});
-    append(range, q, {Target::kRemote, static_cast<std::int32_t>(p.sends.size()) - 1});
+    PartitionPlan::Receive& there = partition(to).receives[at(receive)];
+    const auto send = static_cast<std::int32_t>(p.sends.size());
+    p.sends.push_back({to, receive, part(q, frames_->frame(there.source)), {}});
+    there.partition = q;
+    there.send = send;
+    for (std::int32_t f = p.sends.back().frame; f > 0; f = p.frames[at(f)].parent) {
+      p.sends.back().place[p.frames[at(f)].depth - 1] = static_cast<std::int32_t>(p.frames[at(f)].edges_out.size());
+      p.frames[at(f)].edges_out.push_back(send);
+    }
+    PartitionPlan& other = partition(to);
+    for (std::int32_t f = there.frame; f > 0; f = other.frames[at(f)].parent) other.frames[at(f)].edges_in.push_back(receive);
+    append(range, q, {Target::kRemote, send});
   }
 
   void add_targets(std::int32_t id) {
@@ -597,11 +608,18 @@ class Planner {
       n.held = static_cast<std::int32_t>(held.size());
       p.held.insert(p.held.end(), held.begin(), held.end());
       f.awaited.push_back(n.awaited);
+      const std::int32_t* range = p.output_targets.data() + n.first_output;
+      n.has_only = n.outputs == 1 && range[1] - range[0] == 1 && range[2] == range[3];
+      if (n.has_only) n.only = p.targets[at(range[0])];
     }
     f.steady = f.awaited;
-    for (TargetRange r : f.invariant_targets)
-      for (std::int32_t t = r.first; t < r.last; ++t)
-        if (p.targets[at(t)].node >= 0 && p.targets[at(t)].slot == Target::kControl) --f.steady[at(p.targets[at(t)].node)];
+    for (std::size_t v = 0; v < f.invariant_targets.size(); ++v) {
+      for (std::int32_t t = f.invariant_targets[v].first; t < f.invariant_targets[v].last; ++t) {
+        const Target& target = p.targets[at(t)];
+        if (target.node >= 0 && target.slot == Target::kControl) --f.steady[at(target.node)];
+        else f.forwards.push_back({static_cast<std::int32_t>(v), target});
+      }
+    }
     for (std::size_t n = 0; n < f.nodes.size(); ++n) {
       if (f.awaited[n] == 0 && number > 0)
         throw Error(Code::invalid_argument, fmt::format("{} is in loop '{}' and waits for nothing of it", graph().describe(f.nodes[n].source), f.name));

@@ -58,12 +58,15 @@ struct Held {
 struct PlanNode {
   enum class Kind : std::uint8_t { kernel, identity, switch_, merge, trigger };
   Kernel* kernel = nullptr;
+  const ScalarProgram* scalars = nullptr;  // what to run instead where all inputs are inline scalars
   Kind kind = Kind::kernel;
   std::int32_t first_input = 0;   // slot
   std::int32_t inputs = 0;
   std::int32_t outputs = 0;
   std::int32_t first_output = 0;  // into `output_targets`; controls follow the outputs
   std::int32_t awaited = 0;       // tokens, control ones included
+  Target only;                    // where its one output goes, if that is all that leaves it
+  bool has_only = false;
   std::int32_t first_held = 0;
   std::int32_t held = 0;
   std::int32_t index = 0;         // among the nodes of the partition
@@ -87,8 +90,15 @@ struct FramePlan {
   std::vector<std::int32_t> steady;    // of one that starts after
   std::vector<std::int32_t> roots;     // nodes for which `steady` is 0
   std::vector<TargetRange> invariant_targets;
+  struct Forward {
+    std::int32_t invariant;
+    Target target;
+  };
+  std::vector<Forward> forwards;       // targets of invariants that `steady` does not count
   std::int32_t slots = 0;
   std::int32_t receives = 0;           // tokens from other partitions, once an iteration
+  std::vector<std::int32_t> edges_out; // sends from here or from frames within
+  std::vector<std::int32_t> edges_in;  // receives of here or of frames within
   bool has_predicate = false;          // a LoopCond, here or in another partition, decides how long it goes on
   /// Of an iteration: what must happen until it has drained.
   std::int32_t unfired() const { return static_cast<std::int32_t>(nodes.size()) + children + receives; }
@@ -112,15 +122,21 @@ struct PartitionPlan {
   struct Loop {  // a NextIteration
     TargetRange targets;  // in the next iteration
     TargetRange index_targets;
+    std::int32_t source = 0;  // node of the program
+    std::int32_t frame = 0;
   };
   struct Send {
     std::int32_t partition = 0;
     std::int32_t receive = 0;
+    std::int32_t frame = 0;
+    std::int32_t place[Path::kMaxDepth] = {};  // in edges_out of the frames around it, outermost first
   };
   struct Receive {
     std::int32_t frame = 0;
     TargetRange targets;
     std::int32_t source = 0;  // node of the program
+    std::int32_t partition = 0;  // who sends, and by which send
+    std::int32_t send = 0;
   };
 
   Device* device = nullptr;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/actors/engine.hpp>
+#include <troupe/actors/loop_report.hpp>
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/controlflow/functional.hpp>

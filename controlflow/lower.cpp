@@ -91,16 +91,23 @@ class Lowering {
 
   // ---- state
 
-  /// Accesses in `open` that `effect` has to wait for.
+  /// Accesses in `open` that `effect` has to wait for; not those that others of them wait for.
   static std::vector<std::int32_t> conflicting(const Open& open, Effect effect) {
     std::vector<std::int32_t> nodes;
-    for (const Access& a : open)
-      if (conflicts(a.effect, effect)) nodes.push_back(a.node);
+    for (auto a = open.begin(); a != open.end(); ++a)
+      if (conflicts(a->effect, effect) &&
+          std::none_of(a + 1, open.end(), [&](const Access& b) { return conflicts(a->effect, b.effect) && conflicts(b.effect, effect); }))
+        nodes.push_back(a->node);
     return nodes;
   }
+  // An access goes if whatever would have to wait for it waits for the new one, which waits for it. A
+  // read is no such one after a write: the next read does not wait for it.
   static void add_access(Open& open, Access access) {
-    bool replaces_all = std::all_of(open.begin(), open.end(), [&](const Access& a) { return conflicts(a.effect, access.effect); });
-    if (replaces_all) open.clear();
+    constexpr Effect kAll[] = {Effect::read, Effect::write, Effect::enqueue, Effect::dequeue};
+    std::erase_if(open, [&](const Access& a) {
+      return std::all_of(std::begin(kAll), std::end(kAll), [&](Effect e) { return !conflicts(a.effect, e) || conflicts(access.effect, e); }) &&
+             conflicts(a.effect, access.effect);
+    });
     open.push_back(access);
   }
 

@@ -132,10 +132,15 @@ class KernelContext {
   bool deferred_ = false;
 };
 
+struct ScalarProgram;
+
 class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual void run(KernelContext& context) = 0;
+  /// What it does where all inputs are inline scalars, if that is all it does then: whoever fires it
+  /// may run the program instead. Null: it has to be run.
+  virtual const ScalarProgram* scalar_program() const { return nullptr; }
 };
 
 /// State that outlives runs (a variable, a queue), shared by all plans that name it.

@@ -94,6 +94,17 @@ class Value {
     return *this;
   }
   ~Value() { reset(); }
+  /// Takes what `o` holds; this must hold nothing.
+  void fill(Value&& o) noexcept {
+    copy_bits(o);
+    o.kind_ = Kind::none;
+  }
+  /// Becomes another holder of what `o` holds.
+  void share(const Value& o) noexcept {
+    if (o.kind_ >= Kind::tensor) o.object()->retain();
+    reset();
+    copy_bits(o);
+  }
 
   Kind kind() const { return kind_; }
   bool has_value() const { return kind_ != Kind::none; }
@@ -113,6 +124,14 @@ class Value {
     reset();
     std::memset(bits_, 0, sizeof bits_);
     std::memcpy(bits_, element, bytes);
+    kind_ = Kind::scalar;
+    dtype_ = dtype;
+  }
+
+  /// The same from 16 bytes, of which those that the dtype does not use are zero.
+  void set_padded_scalar(DType dtype, const void* element) {
+    reset();
+    std::memcpy(bits_, element, sizeof bits_);
     kind_ = Kind::scalar;
     dtype_ = dtype;
   }

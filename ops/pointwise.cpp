@@ -19,6 +19,8 @@ class PointwiseKernel final : public Kernel {
     else if (!run_on_elements(c)) run_on_device(c);
   }
 
+  const ScalarProgram* scalar_program() const override { return program_->results.size() == 1 ? program_.get() : nullptr; }
+
  private:
   static constexpr int kInline = 8;
 

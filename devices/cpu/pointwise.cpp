@@ -186,6 +186,20 @@ class TileProgram::Builder {
 
 TileProgram::TileProgram(const ScalarProgram& program, const LevelKernels& kernels) {
   Builder(program, kernels, *this).build();
+  find_direct();
+}
+
+void TileProgram::find_direct() {
+  if (steps_.size() != 1 || outputs_.size() != 1 || outputs_[0].step != 0 || inputs_.size() > 3) return;
+  const Step& s = steps_[0];
+  const Register operands[3] = {s.a, s.b, s.c};
+  for (int o = 0; o < 3; ++o) {
+    for (std::size_t i = 0; i < inputs_.size(); ++i)
+      if (inputs_[i].slot >= 0 && inputs_[i].slot == operands[o]) direct_.input[o] = static_cast<std::int8_t>(i);
+    for (const Constant& c : constants_at_)
+      if (c.slot == operands[o]) direct_.constant[o] = constants_ + c.offset;
+  }
+  direct_.f = s.f;
 }
 
 const TileProgram& TileProgram::prepare(const ScalarProgram& program) {
@@ -370,6 +384,15 @@ void TileProgram::run_range(const Call& call, std::int64_t begin, std::int64_t e
 }
 
 void TileProgram::run_scalars(std::span<const Value> in, Value& out) const {
+  if (direct_.f) {
+    alignas(64) std::byte to[64];
+    std::memset(to, 0, 16);
+    const void* operand[3];
+    for (int o = 0; o < 3; ++o) operand[o] = direct_.input[o] >= 0 ? in[static_cast<std::size_t>(direct_.input[o])].scalar_bits() : direct_.constant[o];
+    direct_.f(to, operand[0], operand[1], operand[2], 1);
+    out.set_padded_scalar(result_, to);
+    return;
+  }
   constexpr std::size_t kSlot = 64, kElement = 16, kStackSlots = 32;
   alignas(64) std::byte stack[kStackSlots * kSlot];
   std::byte* memory = stack;

@@ -59,8 +59,15 @@ class TileProgram final : public PreparedProgram {
     Register slot;
     std::size_t offset;  // into constants_
   };
+  /// A program of one step, for scalars: where its operands are without any being copied.
+  struct Direct {
+    TileFunction f = nullptr;
+    std::int8_t input[3] = {-1, -1, -1};          // which input each operand is
+    const void* constant[3] = {nullptr, nullptr, nullptr};
+  };
   class Builder;
   struct Call;
+  void find_direct();
 
   static const TileProgram& prepare(const ScalarProgram& program);
   void run_range(const Call& call, std::int64_t begin, std::int64_t end) const;
@@ -76,6 +83,7 @@ class TileProgram final : public PreparedProgram {
   std::int64_t tile_ = 0;        // elements
   std::size_t slot_bytes_ = 0;
   DType result_ = DType::f32;
+  Direct direct_;
 };
 
 }  // namespace troupe::cpu

@@ -2,6 +2,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/actors/loop_report.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -382,6 +383,43 @@ BOOST_AUTO_TEST_CASE(a_loop_without_end_is_stopped) {  // W32
     h.cancel();
     BOOST_TEST((h.wait().code() == Code::cancelled));
     BOOST_TEST(engine.run(g, {}, {y})[0].item<float>() == 2.f);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_loop_tells_what_holds_it_up) {
+  // Independent bodies run ahead as far as they may; a chain cannot.
+  for (bool is_chain : {false, true}) {
+    Graph g;
+    Expr x = g.ones(DType::f32, {64, 64});
+    auto [n_end, s_end] = while_loop([](Expr i, Expr) { return i < 50; },
+                                     [&](Expr i, Expr s) {
+                                       Expr y = tanh(matmul(is_chain ? s : x, x) * 0.01);
+                                       return std::tuple{i + 1, is_chain ? y : s + sum(y) * 0.0};
+                                     },
+                                     std::tuple{g.constant(0), is_chain ? x : scalar(g, 1)}, {.name = "work", .parallel_iterations = 4});
+    Engine engine;
+    Function f = engine.compile(g, {}, {n_end, s_end});
+    f({});
+    f({});
+    std::vector<LoopReport> reports = f.loops();
+    BOOST_REQUIRE_EQUAL(reports.size(), 1u);
+    const LoopReport& r = reports[0];
+    BOOST_TEST_MESSAGE(r.text());
+    BOOST_TEST(r.executions == 2u);
+    BOOST_TEST(r.iterations == 100u);
+    BOOST_TEST(r.parallel_iterations == 4);
+    BOOST_TEST(r.most_parallel <= 4u);
+    BOOST_TEST(r.achieved_parallelism >= 1.0);
+    BOOST_TEST(r.iteration_us > 0.0);
+    BOOST_TEST(r.recurrence_us <= r.iteration_us);
+    if (is_chain) {
+      // The product and the tanh stand between a value and the next: nearly all of an iteration.
+      BOOST_TEST(says(r.limiting_dependence, {"Fused 'work/", "functional_test.cpp:"}));
+      BOOST_TEST(r.recurrence_us > 0.5 * r.iteration_us);
+    } else {
+      BOOST_TEST(r.recurrence_us < 0.5 * r.iteration_us);
+      BOOST_TEST(r.limited_by_window > 0.5);  // the limit was seen to bind
+    }
   }
 }
 

@@ -1,0 +1,35 @@
+// What loops did: how far their iterations ran side by side, and what kept them from more.
+//
+//   for (const LoopReport& r : function.loops()) std::puts(r.text().c_str());
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+class Partition;
+struct Plan;
+
+/// A loop, or the part of it that is on one device, over all runs of a function so far.
+struct LoopReport {
+  std::string loop;
+  std::string device;
+  std::uint64_t executions = 0;     // times it was entered
+  std::uint64_t iterations = 0;     // besides the first of each execution
+  int parallel_iterations = 1;      // the limit it was given
+  double achieved_parallelism = 0;  // iterations open at once, on average
+  std::uint64_t most_parallel = 0;
+  double limited_by_window = 0;     // the part of iterations that waited for the limit
+  std::uint64_t held_tokens = 0;    // tokens from this device that waited for a slower one, of all loops
+  double iteration_us = 0;          // what the kernels of one iteration take, as measured
+  /// The longest way from a loop variable to its own next value: iterations cannot follow each other faster.
+  double recurrence_us = 0;
+  std::string limiting_dependence;  // the node that makes that next value
+  std::string text() const;
+};
+
+std::vector<LoopReport> report_loops(const Plan& plan, const std::vector<const Partition*>& partitions);
+
+}  // namespace troupe

@@ -1,0 +1,103 @@
+// Nanoseconds an iteration of a loop whose body costs nothing: while x < n: x = x + 1, with a tensor
+// predicate, against onnxruntime's Loop and a while loop compiled by TorchScript, on one thread each.
+//
+// Every result is compared. The memory that 10^7 iterations take is told by the process's peak, before
+// and after.
+#include <sys/resource.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include <troupe/actors/engine.hpp>
+#include <troupe/controlflow/functional.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/test/bench/count_allocations.hpp>
+#include <troupe/test/bench/peer.hpp>
+
+namespace {
+
+using namespace troupe;
+constexpr int kRepetitions = 7;
+
+EngineOptions one_worker() {
+  EngineOptions options;
+  options.workers = 1;
+  return options;
+}
+
+class Loop {
+ public:
+  explicit Loop(bool optimize = true) {
+    Expr n = graph_.input("n", DType::f32, Shape{});
+    Expr last = while_loop([&](Expr x) { return x < n; }, [](Expr x) { return x + 1.0; }, graph_.constant(0.f));
+    CompileOptions options;
+    options.optimize = optimize;
+    run_ = engine_.compile(graph_, {n}, {last}, options);
+    run(1000);
+  }
+  /// ns an iteration.
+  double run(int iterations) {
+    const double start = bench::now_ns();
+    const Tensor y = run_({Tensor::scalar(static_cast<float>(iterations))})[0];
+    const double took = bench::now_ns() - start;
+    if (y.item<float>() != static_cast<float>(iterations)) {
+      std::fprintf(stderr, "%d iterations ended at %g\n", iterations, static_cast<double>(y.item<float>()));
+      std::exit(1);
+    }
+    return took / iterations;
+  }
+
+ private:
+  Graph graph_;
+  Engine engine_{one_worker()};
+  Function run_;
+};
+
+double peak_mib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+struct Opponent {
+  const char* name;
+  const char* script;
+  const char* what;
+};
+constexpr Opponent kOpponents[] = {{"onnxruntime", "loop_onnxruntime.py", "onnxruntime Loop"}, {"torch", "loop_torch.py", "TorchScript while"}};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "profile") == 0) {  // ours alone, for a profiler: profile <iterations>
+    Loop().run(std::atoi(argv[2]));
+    return 0;
+  }
+  Loop loop;
+  const int iterations = 100'000;
+  const double peak_before = peak_mib();
+  loop.run(10'000'000);
+  const double peak_after = peak_mib();
+  const auto before = bench::allocations();
+  loop.run(iterations);
+  const auto allocated = static_cast<double>(bench::allocations() - before);
+  for (const Opponent& o : kOpponents) {
+    bench::Peer peer(o.name, o.script, {"1"});
+    bench::Comparison c{.name = "loop", .unit = "ns an iteration", .peer = {}};
+    peer.describe(c, o.what);
+    c.budget_value = 100;
+    if (peer.is_here()) peer.ask("run 2000");
+    for (int i = 0; i < kRepetitions; ++i) {
+      c.ours.push_back(loop.run(iterations));
+      if (!peer.is_here()) continue;
+      const std::vector<double> answer = peer.ask("run 20000");
+      if (answer[1] != 20000) {
+        std::fprintf(stderr, "%s ended at %g\n", o.name, answer[1]);
+        return 1;
+      }
+      c.theirs.push_back(answer[0]);
+    }
+    c.also = {{"iterations", iterations}, {"allocations_a_run", allocated}, {"peak_mib_before_1e7", peak_before}, {"peak_mib_after_1e7", peak_after}};
+    c.print();
+  }
+}

@@ -1,0 +1,340 @@
+/* The wake-up of the worker pool (devices/worker_pool.hpp, .cpp, run_ring.hpp): who parks, who wakes whom.
+ *
+ * The letters W1, W2, S1, S2, F1, F2 are those of worker_pool.hpp. One step here is one sequentially
+ * consistent operation there, or one critical section; memory is taken as sequentially consistent, which is
+ * what the header argues for the operations that matter. A look's number of rings is the number of steps.
+ *
+ *   outside thread            worker
+ *   inject, inject, ...       next: own ring, shared queue ─► execute (pushes children into its ring)
+ *                             search: others' rings, shared queue ─► leave_search ─► execute
+ *                             nothing: park W1, W2, sleep ─► searching again when notified or, the watcher,
+ *                             after its millisecond
+ *
+ * A job pushes up to two children, decided freely. WAITS: the first job does not end before a job that it
+ * pushed, alone, into its own ring has run: only the watcher can bring that about.
+ * STOP: the destructor runs too.
+ */
+#ifndef W
+#define W 2
+#endif
+#ifndef OUTSIDE
+#define OUTSIDE 2 /* jobs from the outside thread */
+#endif
+#ifndef CHILDREN
+#define CHILDREN 2 /* jobs that jobs push, in all */
+#endif
+#define CAPACITY 2 /* of a ring; a third job overflows to the shared queue */
+#define NOBODY W
+
+byte injected; /* length of the shared queue; written under its mutex */
+byte ring[W];
+bit sighted[W * W]; /* by thief, victim: the victim has finished no job since the thief saw it with a lone one */
+byte searching, nparked; /* state_, one word */
+byte order[W]; /* parked_, by position; the last is woken first */
+bit notified[W];
+byte watcher = NOBODY;
+bit stopping;
+
+byte children = CHILDREN; /* that may still be pushed */
+bit waited;    /* WAITS: a job has begun that waits for its child */
+bit gone[W];   /* threads that have ended */
+
+/* Ghosts */
+bit computing[W], asleep[W], submitting;
+byte made, made_outside, done;
+
+#define VISIBLE2 (injected > 0 || ring[0] > 1 || ring[1] > 1)
+#if W == 3
+#define VISIBLE (VISIBLE2 || ring[2] > 1)
+#else
+#define VISIBLE VISIBLE2
+#endif
+
+/* wake_one: under idle_mutex_ all but the signal. */
+inline wake_one() {
+  chosen = NOBODY;
+  atomic {
+    if
+    :: nparked == 0
+    :: else ->
+      if
+      :: order[nparked - 1] == watcher && nparked > 1 ->
+        chosen = order[0]; order[0] = order[nparked - 1]
+      :: else -> chosen = order[nparked - 1]
+      fi;
+      if :: chosen == watcher -> watcher = NOBODY :: else fi;
+      order[nparked - 1] = 0;
+      nparked--;
+      searching++
+    fi
+  }
+  if
+  :: chosen != NOBODY -> atomic { notified[chosen] = 1; chosen = NOBODY }
+  :: else
+  fi
+}
+
+/* S2 */
+inline wake_if_asleep() {
+  if
+  :: nparked > 0 && searching == 0 -> wake_one()
+  :: else
+  fi
+}
+
+/* S1: under inject_mutex_ */
+inline inject() {
+#ifdef FAULT_WAKE_FIRST
+  wake_if_asleep();
+  injected++
+#else
+  injected++;
+  wake_if_asleep()
+#endif
+}
+
+inline take_injected() {
+  atomic { if :: injected > 0 -> injected--; got = 1 :: else fi }
+}
+
+/* work_visible(): the shared queue, then ring after ring, one look each. */
+inline look() {
+  atomic { seen = 0; if :: injected > 0 -> seen = 1 :: else fi };
+  i = 0;
+  do
+  :: i < W && !seen -> atomic { if :: ring[i] > 1 -> seen = 1 :: else fi; i++ }
+  :: else -> i = 0; break
+  od
+}
+
+/* A parked worker takes itself back; under idle_mutex_. Not there: a waker was faster. */
+inline unpark() {
+  atomic {
+    back = 0;
+    i = 0;
+    do
+    :: i < nparked && !back -> if :: order[i] == me -> back = 1 :: else -> i++ fi
+    :: else -> break
+    od;
+    if
+    :: back ->
+      do
+      :: i + 1 < nparked -> order[i] = order[i + 1]; i++
+      :: else -> break
+      od;
+      order[nparked - 1] = 0;
+      nparked--;
+      searching++;
+      if :: watcher == me -> watcher = NOBODY :: else fi
+    :: else
+    fi;
+    i = 0
+  }
+}
+
+inline park() {
+  atomic { /* W1: under idle_mutex_ */
+    notified[me] = 0;
+    order[nparked] = me;
+    nparked++;
+    watching = 0;
+#ifndef FAULT_NO_WATCHER
+    if :: watcher == NOBODY && nparked < W -> watching = 1; watcher = me :: else fi;
+#endif
+    searching--
+  }
+#ifdef FAULT_NO_SECOND_LOOK
+  seen = 0;
+#else
+  look(); /* W2 */
+#endif
+  back = 0;
+  if
+  :: seen || stopping -> unpark()
+  :: else
+  fi;
+  if
+  :: back -> atomic { back = 0; watching = 0; seen = 0 }
+  :: else ->
+    atomic { seen = 0; asleep[me] = 1 };
+endasleep: /* where a worker of an idle pool may stay */
+    do
+    :: atomic { notified[me] -> asleep[me] = 0; watching = 0; break }
+    :: atomic { !notified[me] && watching -> asleep[me] = 0; watching = 0 }; /* its millisecond is over */
+      unpark();
+      if
+      :: back -> atomic { back = 0; break }
+      :: else -> asleep[me] = 1 /* the notification is on the way */
+      fi
+    od
+  fi
+}
+
+/* A thief that found the owner of a lone job with the same count of finished jobs twice, some microseconds
+ * apart, takes that job too. */
+inline steal() {
+  do
+  :: atomic { v < W && !got ->
+      if
+      :: v != me && ring[v] > 1 -> ring[v]--; got = 1
+      :: v != me && ring[v] == 1 && sighted[me * W + v] -> ring[v]--; got = 1
+      :: v != me && ring[v] == 1 && !sighted[me * W + v] -> sighted[me * W + v] = 1
+      :: else
+      fi;
+      v++ }
+  :: else -> v = 0; break
+  od
+}
+
+/* F1, F2 */
+inline leave_search() {
+  atomic { searching--; last = (searching == 0 && nparked > 0) };
+#ifndef FAULT_NO_LAST_LOOK
+  if
+  :: last ->
+    last = 0;
+    if
+    :: watcher == NOBODY -> seen = 1
+    :: else -> look()
+    fi;
+    if
+    :: seen -> seen = 0; wake_if_asleep()
+    :: else
+    fi
+  :: else
+  fi
+#else
+  last = 0
+#endif
+}
+
+/* A job: pushes children, each of which may wake somebody, then ends. `computing` is off while it is
+ * between a push and its look at who sleeps. */
+inline execute() {
+  computing[me] = 1;
+#ifdef WAITS
+  if
+  :: atomic { !waited -> waited = 1; assert(ring[me] == 0); made++; ring[me] = 1 }; /* alone: it wakes nobody */
+    ring[me] == 0 /* until another has taken it */
+  :: else
+  fi;
+#else
+  do
+  :: atomic { children > 0 && ring[me] < CAPACITY -> computing[me] = 0; children--; made++; ring[me]++; pushed = ring[me] };
+    if
+    :: pushed > 1 -> pushed = 0; wake_if_asleep()
+    :: else -> pushed = 0
+    fi;
+    computing[me] = 1
+  :: atomic { children > 0 && ring[me] == CAPACITY -> computing[me] = 0; children--; made++ };
+    inject();
+    computing[me] = 1
+  :: break
+  od;
+#endif
+  atomic {
+    got = 0; computing[me] = 0; done++;
+    do :: i < W -> sighted[i * W + me] = 0; i++ :: else -> i = 0; break od
+  }
+}
+
+proctype worker(byte me) {
+  byte i, v, chosen = NOBODY, pushed;
+  bit got, seen, back, watching, last;
+  do
+  :: /* next */
+    atomic { if :: ring[me] > 0 -> ring[me]--; got = 1 :: else fi };
+    if
+    :: got
+    :: else -> take_injected()
+    fi;
+    if
+    :: got
+    :: else -> /* search */
+      searching++;
+      do
+      :: steal();
+        if
+        :: !got -> take_injected()
+        :: else
+        fi;
+        if
+        :: got -> leave_search(); break
+        :: else /* look again: the time is not over */
+        :: !got -> /* it is */
+          if
+          :: stopping ->
+            look();
+            if
+            :: !seen -> atomic { searching--; gone[me] = 1 }; goto left
+            :: else -> seen = 0
+            fi
+          :: else
+          fi;
+          park()
+        fi
+      od
+    fi;
+    execute()
+  od;
+left:
+  skip
+}
+
+/* Nobody is on the way to anything: each worker sleeps unnotified or computes. */
+#define SLEEPS(w) (asleep[w] && !notified[w])
+#define RESTS(w) (SLEEPS(w) || computing[w])
+#if W == 2
+#define ALL_REST (RESTS(0) && RESTS(1))
+#define ONE_SLEEPS (SLEEPS(0) || SLEEPS(1))
+#define ALL_GONE (gone[0] && gone[1])
+#else
+#define ALL_REST (RESTS(0) && RESTS(1) && RESTS(2))
+#define ONE_SLEEPS (SLEEPS(0) || SLEEPS(1) || SLEEPS(2))
+#define ALL_GONE (gone[0] && gone[1] && gone[2])
+#endif
+
+#ifdef NEVER_PARKED
+#define LOST (SLEEPS(0) && SLEEPS(1))
+#else
+#define LOST (!submitting && ALL_REST && ONE_SLEEPS && VISIBLE)
+#endif
+active proctype invariant2() {
+end:
+  atomic { LOST -> assert(false) }
+}
+
+init {
+  byte i, chosen = NOBODY;
+  atomic {
+    do
+    :: i < W -> run worker(i); i++
+    :: else -> i = 0; break
+    od
+  }
+  do
+  :: made_outside < OUTSIDE ->
+    atomic { submitting = 1; made_outside++; made++ };
+    inject();
+    submitting = 0
+  :: else -> break
+  od;
+#ifdef STOP
+  atomic { stopping = 1; submitting = 1 };
+  do
+  :: nparked > 0 -> wake_one()
+  :: else -> break
+  od;
+  submitting = 0;
+  ALL_GONE;
+#else
+  timeout; /* nothing moves any more */
+#endif
+  assert(done == made);
+  assert(made >= OUTSIDE)
+}
+
+#ifdef LIVENESS
+/* Every job is run in the end. */
+ltl runs { <> (made_outside == OUTSIDE && done == made) }
+#endif
