@@ -439,11 +439,28 @@ class CaseStep : Step {
       Cotangent c = sweep.of_state(s);
       results.push_back((c.is_none() ? g.zeros(state_spec(s).dtype, state_spec(s).shape) : c.to_dense()).edge());
     }
-    std::vector<Free> free(index(nodes), Free::no);
-    for (std::int32_t id = 0; id < nodes; ++id)
-      if (g.node(id).op->name == "Constant") free[index(id)] = Free::copied;
-    for (Edge e : branch->inputs) free[index(e.node)] = Free::given;
-    b.cut = std::make_unique<Cut>(b.both, nodes, std::move(results), std::move(free));
+    b.cut = std::make_unique<Cut>(b.both, nodes, std::move(results), free_values(*branch));
+  }
+
+  // A branch's work is not done again, but for integers that follow from one captured value: of a
+  // loop around it that is often a counter, which is not saved either.
+  static std::vector<Free> free_values(const SubGraph& branch) {
+    const Graph& g = branch.graph;
+    std::vector<Free> free(index(g.size()), Free::no);
+    for (Edge e : branch.inputs) free[index(e.node)] = Free::given;
+    for (std::int32_t id = 0; id < g.size(); ++id) {
+      const Node& node = g.node(id);
+      if (node.op->name == "Constant") free[index(id)] = Free::copied;
+      if (!node.op->pointwise || !is_integer(node.outputs[0].dtype) || !node.outputs[0].shape.is_scalar()) continue;
+      int others = 0;
+      bool has_all = true;
+      for (Edge e : node.inputs) {
+        others += g.node(e.node).op->name != "Constant";
+        has_all = has_all && free[index(e.node)] != Free::no && g.spec(e).shape.is_scalar();
+      }
+      if (has_all && others <= 1) free[index(id)] = Free::copied;
+    }
+    return free;
   }
 
   // The cotangent of output o, made dense once for all branches.
@@ -562,8 +579,10 @@ std::size_t captures_begin(const Node& node) {
 }
 
 ControlCotangents differentiate_control(const ControlStep& step) {
-  if (step.graph.node(step.id).op->name == "While") return WhileStep(step).run();
-  return CaseStep(step).run();
+  const std::string& op = step.graph.node(step.id).op->name;
+  if (op == "While") return WhileStep(step).run();
+  if (op == "Case") return CaseStep(step).run();
+  throw Error(Code::unimplemented, op + " has no gradient");
 }
 
 }  // namespace troupe
