@@ -1,18 +1,17 @@
 #include <troupe/autodiff/gradients.hpp>
 
 #include <algorithm>
-#include <map>
+#include <memory>
 
 #include <fmt/format.h>
 
 #include <troupe/autodiff/differentiate.hpp>
+#include <troupe/autodiff/sweep.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph.hpp>
 
 namespace troupe {
 namespace {
-
-bool carries_gradient(DType t) { return is_floating(t) || is_complex(t); }
 
 Graph& graph_of(const Expr& y) {
   auto* graph = dynamic_cast<Graph*>(&y.reader());
@@ -20,211 +19,106 @@ Graph& graph_of(const Expr& y) {
   return *graph;
 }
 
-// Cotangents that have arrived at an output and wait for the rest: lists in one pool, so that a
-// long graph costs no allocation a node.
-class Arrivals {
- public:
-  explicit Arrivals(std::size_t outputs) : first_(outputs, -1) {}
+// The innermost of the graphs that the ys are of: others' are around it.
+Graph& innermost_of(const std::vector<Expr>& ys) {
+  Graph* inner = &graph_of(ys[0]);
+  for (const Expr& y : ys)
+    if (y.reader().depth() > inner->depth()) inner = &graph_of(y);
+  return *inner;
+}
 
-  void add(std::int32_t output, Cotangent c) {
-    std::int32_t slot = free_;
-    if (slot >= 0) free_ = pool_[slot].next;
-    else slot = static_cast<std::int32_t>(pool_.size()), pool_.emplace_back();
-    pool_[slot] = {std::move(c), first_[output]};
-    first_[output] = slot;
-  }
-  bool any(std::int32_t output) const { return first_[output] >= 0; }
-  /// Their sum, in the order of arrival; the list is empty afterwards.
-  Cotangent take(std::int32_t output) {
-    if (first_[output] < 0) return {};
-    std::vector<Cotangent> terms;
-    for (std::int32_t slot = std::exchange(first_[output], -1); slot >= 0;) {
-      terms.push_back(std::move(pool_[slot].cotangent));
-      std::int32_t next = std::exchange(pool_[slot].next, free_);
-      free_ = std::exchange(slot, next);
-    }
-    std::reverse(terms.begin(), terms.end());
-    return terms.size() == 1 ? std::move(terms[0]) : sum_of(terms);
-  }
+bool is_around(const Reader& outer, const Graph& inner) {
+  for (const Graph* g = &inner; g; g = g->outer())
+    if (g == &outer) return true;
+  return false;
+}
 
- private:
-  struct Slot {
-    Cotangent cotangent;
-    std::int32_t next = -1;
-  };
-  std::vector<Slot> pool_;
-  std::int32_t free_ = -1;           // list of unused slots
-  std::vector<std::int32_t> first_;  // of an output's list; -1: empty
-};
+Graph& outermost(Graph& graph) {
+  Graph* g = &graph;
+  while (g->outer()) g = g->outer();
+  return *g;
+}
 
-// One sweep over the nodes that ys can depend on, forwards to mark what depends on xs, backwards to
-// differentiate. Nodes are appended meanwhile; none of them is visited.
-class Sweep {
- public:
-  Sweep(Graph& graph, const std::vector<Expr>& ys, const Independents& xs)
-      : graph_(graph), size_(last_of(ys) + 1), offset_(numbered()), active_(offset_.back(), 0), is_x_(offset_.back(), 0),
-        wanted_states_(graph.states().size(), 0), arrivals_(offset_.back()) {
-    mark_independents(xs);
-    mark_active();
-  }
-
-  void seed(const Expr& y, const Expr& dy) {
-    if (!active_[at(y.edge())]) return;
-    const Node& node = graph_.node(y.edge().node);
-    Graph::AtSite site(graph_, node.site);
-    arrivals_.add(at(y.edge()), dy.is_empty() ? ones(y) : dy);
-  }
-
-  void run() {
-    for (std::int32_t id = size_ - 1; id >= 0; --id)
-      if (has_arrivals(id)) visit(id);
-  }
-
-  Cotangent result(const Independent& x) {
-    if (const Variable* v = x.variable()) {
-      auto it = of_states_.find(v->state());
-      return it == of_states_.end() ? Cotangent() : sum_of(it->second);
-    }
-    auto it = of_edges_.find(x.expr()->edge());
-    return it == of_edges_.end() ? Cotangent() : it->second;
-  }
-
- private:
-  static std::int32_t last_of(const std::vector<Expr>& ys) {
-    std::int32_t last = -1;
-    for (const Expr& y : ys) last = std::max(last, y.edge().node);
-    return last;
-  }
-
-  // Where a node's outputs begin when all outputs are numbered; one entry more than nodes.
-  std::vector<std::int32_t> numbered() const {
-    std::vector<std::int32_t> offset(size_ + 1, 0);
-    for (std::int32_t id = 0; id < size_; ++id)
-      offset[id + 1] = offset[id] + static_cast<std::int32_t>(graph_.node(id).outputs.size());
-    return offset;
-  }
-  std::int32_t at(Edge e) const { return offset_[e.node] + e.output; }
-
-  bool is_wanted_read(const Node& node) const {
-    return node.state >= 0 && node.op->effect == Effect::read && wanted_states_[node.state];
-  }
-
-  void mark_independents(const Independents& xs) {
-    for (const Independent& x : xs) {
-      if (const Variable* v = x.variable()) wanted_states_[v->state()] = 1;
-      else if (x.expr()->edge().node < size_) active_[at(x.expr()->edge())] = is_x_[at(x.expr()->edge())] = 1;
-    }
-  }
-
-  void mark_active() {
-    for (std::int32_t id = 0; id < size_; ++id) {
-      const Node& node = graph_.node(id);
-      bool depends = is_wanted_read(node);
-      if (!depends && node.op->differentiable)
-        depends = std::any_of(node.inputs.begin(), node.inputs.end(), [&](Edge e) { return active_[at(e)]; });
-      if (!depends) continue;
-      for (std::size_t i = 0; i < node.outputs.size(); ++i)
-        if (carries_gradient(node.outputs[i].dtype)) active_[offset_[id] + i] = 1;
-    }
-  }
-
-  bool has_arrivals(std::int32_t id) const {
-    for (std::int32_t i = offset_[id]; i < offset_[id + 1]; ++i)
-      if (arrivals_.any(i)) return true;
-    return false;
-  }
-
-  Expr ones(const Expr& y) {
-    ValueSpec s = y.spec();
-    if (s.is_list()) fail(y.edge().node, Code::invalid_argument, "a list has no ones; give its dy, or stack it");
-    if (s.shape.is_scalar()) return graph_.constant(Tensor::scalar_as(s.dtype, 1));
-    return s.shape.is_known() ? graph_.ones(s.dtype, s.shape) : ones_like(y);
-  }
-
-  void visit(std::int32_t id) {
-    Graph::AtSite site(graph_, graph_.node(id).site);
-    auto device = graph_.on_device(graph_.node(id).device);
-    std::vector<Cotangent> totals;
-    for (std::int32_t i = 0; i < offset_[id + 1] - offset_[id]; ++i) {
-      totals.push_back(arrivals_.take(offset_[id] + i));
-      if (is_x_[offset_[id] + i] && !totals.back().is_none()) of_edges_[Edge{id, i}] = totals.back();
-    }
-    const Node& node = graph_.node(id);
-    if (is_wanted_read(node)) of_states_[node.state].push_back(totals[0]);
-    else if (node.op->differentiable) pass_on(id, std::move(totals));
-  }
-
-  void pass_on(std::int32_t id, std::vector<Cotangent> totals) {
-    // A copy: the graph's nodes move when it grows.
-    const Node& node = graph_.node(id);
-    const OpDef& op = *node.op;
-    Attrs attrs = node.attrs;
-    std::vector<Edge> inputs = node.inputs;
-    Firing firing;
-    firing.cotangents = std::move(totals);
-    bool any_needed = false, is_complex_path = false;
-    for (Edge e : inputs) {
-      firing.inputs.push_back(graph_.expr(e));
-      firing.needed.push_back(active_[at(e)]);
-      any_needed = any_needed || active_[at(e)];
-      is_complex_path = is_complex_path || (active_[at(e)] && is_complex(graph_.spec(e).dtype));
-    }
-    if (!any_needed) return;
-    if (is_complex_path) fail(id, Code::unimplemented, "gradients of complex values are not written yet");
-    for (std::int32_t i = 0; i < offset_[id + 1] - offset_[id]; ++i) firing.outputs.push_back(graph_.expr(Edge{id, i}));
-    std::vector<Cotangent> dxs;
-    try {
-      dxs = differentiate(op, attrs, std::move(firing));
-    } catch (const Error& e) {
-      fail(id, e.code(), e.what());
-    }
-    for (std::size_t i = 0; i < inputs.size(); ++i)
-      if (!dxs[i].is_none()) arrivals_.add(at(inputs[i]), std::move(dxs[i]));
-  }
-
-  [[noreturn]] void fail(std::int32_t id, Code code, const std::string& why) const {
-    throw Error(code, fmt::format("the gradient of {}: {}", graph_.describe(id), why));
-  }
-
-  Graph& graph_;
-  const std::int32_t size_;                 // nodes before the first that this sweep adds
-  const std::vector<std::int32_t> offset_;  // of a node's first output in what is indexed by output
-  std::vector<char> active_;                // an output: does it depend on an x, differentiably?
-  std::vector<char> is_x_;                  // an output
-  std::vector<char> wanted_states_;
-  Arrivals arrivals_;
-  std::map<Edge, Cotangent> of_edges_;                         // of the xs that are expressions
-  std::map<std::int32_t, std::vector<Cotangent>> of_states_;   // of each read of the xs that are variables
-};
-
-void check(const Graph& graph, const std::vector<Expr>& ys, const Independents& xs, const std::vector<Expr>& dys) {
+void check(Graph& graph, const std::vector<Expr>& ys, const Independents& xs, const std::vector<Expr>& dys) {
   auto refuse = [](const std::string& why) { throw Error(Code::invalid_argument, "gradients: " + why); };
-  auto text = [&](const Expr& e) { return graph.describe(e.edge().node); };
+  auto text = [&](const Expr& e) { return graph_of(e).describe(e.edge().node); };
   if (!dys.empty() && dys.size() != ys.size()) refuse(fmt::format("{} ys have {} dys", ys.size(), dys.size()));
+  graph.current().require_open("gradients", Site());
   for (const Expr& y : ys) {
-    if (&y.reader() != &graph) refuse("the ys are of several graphs");
+    if (!is_around(y.reader(), graph)) refuse("the ys are of several graphs");
     if (!is_floating(y.dtype())) refuse(fmt::format("y is {}, the output of {}; only floating values have gradients", name_of(y.dtype()), text(y)));
   }
   for (const Independent& x : xs) {
     const Reader& reader = x.expr() ? x.expr()->reader() : x.variable()->reader();
     std::string name = x.expr() ? "an expression" : "variable '" + x.variable()->name() + "'";
-    if (&reader != &graph) refuse(name + " is not of the graph of y");
+    auto* of = dynamic_cast<const Graph*>(&reader);
+    if (!of || !(is_around(reader, graph) || is_around(graph, *of))) refuse(name + " is not of the graph of y");
     if (!is_floating(x.dtype()))
       refuse(fmt::format("{} is {}; only floating values have gradients", x.expr() ? text(*x.expr()) : name, name_of(x.dtype())));
   }
   for (std::size_t i = 0; i < dys.size(); ++i) {
     if (dys[i].is_empty()) continue;
-    if (&dys[i].reader() != &graph) refuse("a dy is not of the graph of y");
+    if (!is_around(dys[i].reader(), graph.current())) refuse("a dy is not of the graph of y");
     ValueSpec y = ys[i].spec(), dy = dys[i].spec();
     if (y.dtype != dy.dtype || y.depth != dy.depth || !y.shape.is_compatible(dy.shape)) refuse(fmt::format("dy of {} must be {}, not {}", text(ys[i]), y.text(), dy.text()));
   }
 }
 
-Cotangent zeros_for(Graph& graph, const Independent& x) {
-  if (const Variable* v = x.variable()) return graph.zeros(v->dtype(), v->shape());
-  if (x.expr()->spec().is_list()) return zero_cotangent(*x.expr());
-  Shape shape = x.expr()->shape();
-  return shape.is_known() ? graph.zeros(x.dtype(), shape) : zeros_like(*x.expr());
+Expr ones(Graph& here, const Expr& y) {
+  ValueSpec s = y.spec();
+  if (s.is_list())
+    throw Error(Code::invalid_argument, fmt::format("the gradient of {}: a list has no ones; give its dy, or stack it", graph_of(y).describe(y.edge().node)));
+  if (s.shape.is_scalar()) return here.constant(Tensor::scalar_as(s.dtype, 1));
+  return s.shape.is_known() ? here.ones(s.dtype, s.shape) : ones_like(y);
+}
+
+Cotangent zeros_for(Graph& here, const Independent& x) {
+  if (const Variable* v = x.variable()) return here.zeros(v->dtype(), v->shape());
+  return zero_cotangent(&x.expr()->reader() == &here ? *x.expr() : here.adopt(*x.expr(), Site()));
+}
+
+// A graph on the way from the ys outwards: what its inner graph captures of it is one more y.
+struct Level {
+  Graph* graph;
+  std::vector<Edge> ys;
+  std::vector<Graph::Capture> captures;  // of it, by the inner level
+  std::unique_ptr<Sweep> sweep;
+};
+
+// From the innermost graph outwards, as far as there are xs.
+std::vector<Level> levels_of(Graph& inner, const std::vector<Expr>& ys, const Independents& xs) {
+  auto has_x = [&](const Graph& g) {
+    return std::any_of(xs.begin(), xs.end(), [&](const Independent& x) { return x.variable() || &x.expr()->reader() == &g; });
+  };
+  std::vector<Level> levels;
+  std::size_t wanted = 1;
+  for (Graph* g = &inner; g; g = g->outer()) {
+    levels.push_back({g, {}, {}, {}});
+    if (has_x(*g)) wanted = levels.size();
+    for (const Expr& y : ys)
+      if (&y.reader() == g) levels.back().ys.push_back(y.edge());
+  }
+  levels.resize(wanted);
+  for (std::size_t i = 1; i < levels.size(); ++i)
+    for (const Graph::Capture& c : levels[i - 1].graph->captures())
+      if (carries_gradient(levels[i].graph->spec(c.outer.edge()).dtype)) levels[i].captures.push_back(c);
+  Flags states(outermost(inner).states().size(), 0);
+  for (const Independent& x : xs)
+    if (x.variable()) states[static_cast<std::size_t>(x.variable()->state())] = 1;
+  for (std::size_t i = levels.size(); i-- > 0;) {
+    Level& level = levels[i];
+    std::int32_t last = -1;
+    for (Edge y : level.ys) last = std::max(last, y.node);
+    for (const Graph::Capture& c : level.captures) last = std::max(last, c.outer.edge().node);
+    std::vector<Edge> inside;
+    for (const Independent& x : xs)
+      if (x.expr() && &x.expr()->reader() == level.graph) inside.push_back(x.expr()->edge());
+    if (i + 1 < levels.size())
+      for (const Graph::Capture& c : levels[i + 1].captures)
+        if (levels[i + 1].sweep->activity().is_active(c.outer.edge())) inside.push_back(c.inner);
+    level.sweep = std::make_unique<Sweep>(*level.graph, last + 1, inside, states);
+  }
+  return levels;
 }
 
 }  // namespace
@@ -232,16 +126,31 @@ Cotangent zeros_for(Graph& graph, const Independent& x) {
 std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independents& xs, const std::vector<Expr>& dys,
                                   const GradientOptions& options) {
   if (ys.empty()) throw Error(Code::invalid_argument, "gradients: there is no y");
-  Graph& graph = graph_of(ys[0]);
-  check(graph, ys, xs, dys);
-  auto scope = graph.scope("gradients");
-  Sweep sweep(graph, ys, xs);
-  for (std::size_t i = 0; i < ys.size(); ++i) sweep.seed(ys[i], dys.empty() ? Expr() : dys[i]);
-  sweep.run();
+  Graph& inner = innermost_of(ys);
+  check(inner, ys, xs, dys);
+  Graph& here = inner.current();
+  auto scope = here.scope("gradients");
+  std::vector<Level> levels = levels_of(inner, ys, xs);
+  for (std::size_t i = 0; i < levels.size(); ++i) {
+    Level& level = levels[i];
+    for (std::size_t k = 0; k < ys.size(); ++k) {
+      if (&ys[k].reader() != level.graph || !level.sweep->activity().is_active(ys[k].edge())) continue;
+      Graph::AtSite site(here, level.graph->node(ys[k].edge().node).site);
+      level.sweep->seed(ys[k].edge(), dys.empty() || dys[k].is_empty() ? ones(here, ys[k]) : dys[k]);
+    }
+    for (const Graph::Capture& c : level.captures)
+      if (Cotangent inside = levels[i - 1].sweep->of(c.inner); !inside.is_none()) level.sweep->seed(c.outer.edge(), std::move(inside));
+    level.sweep->run();
+  }
   std::vector<Cotangent> out;
   for (const Independent& x : xs) {
-    out.push_back(sweep.result(x));
-    if (out.back().is_none() && options.unconnected == Unconnected::zero) out.back() = zeros_for(graph, x);
+    std::vector<Cotangent> terms;
+    for (const Level& level : levels) {
+      if (x.variable()) terms.push_back(level.sweep->of_state(x.variable()->state()));
+      else if (&x.expr()->reader() == level.graph) terms.push_back(level.sweep->of(x.expr()->edge()));
+    }
+    out.push_back(sum_of(terms));
+    if (out.back().is_none() && options.unconnected == Unconnected::zero) out.back() = zeros_for(here, x);
   }
   return out;
 }

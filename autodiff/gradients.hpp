@@ -6,6 +6,7 @@
 //
 // A graph is append-only, so gradients may be asked for before or after it was run; the nodes they
 // add stand in the scope `gradients/`, on the device and with the line of the forward node.
+// They may be asked for inside a branch or a body too, of values there and with respect to values outside.
 // Threads: as the graph.
 // Invariants: 1. only nodes on paths from xs to ys are differentiated; each once; 2. a path ends at
 // an op that is not differentiable by definition, at an integer and at a bool; 3. the gradient of a
@@ -60,7 +61,7 @@ struct GradientOptions {
 };
 
 /// d(sum of y) / dx for each x, in x's shape and dtype. Throws invalid_argument if y or an x is not
-/// floating or not of one graph, unimplemented if a node on a path has no gradient; both name it.
+/// floating or not of one graph (or graphs one inside the other), unimplemented if a node on a path has no gradient; both name it.
 std::vector<Expr> gradients(const Expr& y, const Independents& xs, const GradientOptions& options = {});
 /// The sum over several ys, each weighted with its dy: dys is empty (ones) or has one entry a y, of
 /// its dtype and shape, in which an empty expression stands for ones.

@@ -1,5 +1,6 @@
 #include <troupe/ops/graph.hpp>
 
+#include <algorithm>
 #include <atomic>
 
 #include <fmt/format.h>
@@ -67,6 +68,8 @@ Expr Graph::adopt(const Expr& foreign, const Site& site) {
     return bind(find_op("Constant"), {}, Attrs{{"value", foreign.value()}}, site)[0];
   const Reader* reader = &foreign.reader();
   if (reader == this) return foreign;
+  for (const Graph* g = this; g->copy_of_ && foreign.edge().node < g->copied_; g = g->copy_of_.get())
+    if (g->copy_of_.get() == reader) return Expr(this, foreign.edge());
   for (const Graph* g = outer_; g; g = g->outer_)
     if (g == reader) return capture(foreign, site);
   refuse_foreign(foreign, site);
@@ -87,6 +90,34 @@ void Graph::refuse_foreign(const Expr& foreign, const Site& site) const {
 Graph::Graph(Graph& outer, std::string what)
     : Reader(outer.depth() + 1), scope_(outer.scope_), device_(outer.device_), outer_(&outer), root_(&outer.root()), what_(std::move(what)) {
   outer.inner_ = this;
+}
+
+Graph::Graph(std::shared_ptr<const Graph> finished, Graph& outer, std::int32_t nodes)
+    : Reader(std::max(outer.depth(), finished->depth()) + 1) {  // deeper than what it is a copy of: it binds where both meet
+  *this = *finished;
+  nodes_.resize(static_cast<std::size_t>(nodes));
+  std::erase_if(names_, [&](const auto& named) { return named.second >= nodes; });
+  outer_ = &outer;
+  root_ = &outer.root();
+  inner_ = nullptr;
+  is_sealed_ = false;
+  captures_.clear();
+  outer_controls_.clear();
+  copy_of_ = std::move(finished);
+  copied_ = nodes;
+}
+
+Expr Graph::captured(const Expr& outer) {
+  if (&outer.reader() == this) return outer;
+  Expr near = outer;
+  if (&outer.reader() != outer_) {
+    if (!outer_) return {};
+    near = outer_->captured(outer);
+    if (near.is_empty()) return {};
+  }
+  for (const Capture& c : captures_)
+    if (c.outer.edge() == near.edge()) return Expr(this, c.inner);
+  return {};
 }
 
 void Graph::close() {
@@ -114,7 +145,8 @@ Expr Graph::capture(const Expr& outer, const Site& site) {
   for (const Capture& c : captures_)
     if (c.outer.edge() == near.edge()) return Expr(this, c.inner);
   const Node& source = outer_->node(near.edge().node);
-  if (source.op->name == "Constant") {  // known here as well as there
+  // Known here as well as there; but of a floating one there may be a gradient.
+  if (source.op->name == "Constant" && !is_floating(source.outputs[0].dtype) && !is_complex(source.outputs[0].dtype)) {
     Node copy = source;
     copy.controls.clear();
     copy.scope = scope_;

@@ -50,6 +50,10 @@ class Graph final : public Reader {
   /// A sub-graph, open until `seal`: until then `outer` binds here. `what` is how errors name it:
   /// "the body of while_loop 'train'".
   Graph(Graph& outer, std::string what);
+  /// A copy of the first `nodes` nodes of a finished sub-graph, open again, as one of `outer`: what
+  /// differentiation appends to. Nodes keep their ids and origins; `captures` begins anew. An
+  /// expression of the finished graph, as a user's gradient function may hold one, means the copy's.
+  Graph(std::shared_ptr<const Graph> finished, Graph& outer, std::int32_t nodes);
   /// For passes, whose graphs no expression refers to: copying each program took a third of all allocations.
   Graph(Graph&&) = default;
   Graph& operator=(Graph&&) = default;
@@ -82,6 +86,8 @@ class Graph final : public Reader {
   void seal();
   bool is_sealed() const { return is_sealed_; }
   const std::string& what() const { return what_; }
+  /// What stands here for an expression of an outer graph, if anything does; else empty.
+  Expr captured(const Expr& outer);
   Graph* outer() const { return outer_; }
   /// The innermost sub-graph being built in here, or the graph itself.
   Graph& current() { return inner_ ? inner_->current() : *this; }
@@ -166,6 +172,8 @@ class Graph final : public Reader {
   bool is_sealed_ = false;
   std::vector<Capture> captures_;
   std::vector<std::int32_t> outer_controls_;
+  std::shared_ptr<const Graph> copy_of_;
+  std::int32_t copied_ = 0;  // nodes
 };
 
 }  // namespace troupe

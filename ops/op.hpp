@@ -110,6 +110,9 @@ struct OpDef {
   bool commutative = false;   // inputs may be swapped
   bool takes_lists = false;   // else inference refuses them before it asks the op
   bool differentiable = true; // false: its gradient is none by definition (Argmax, Shape)
+  std::uint64_t shape_only = 0;  // inputs of which nothing but the shape (or a list's length) is looked at: bit i, the last for all from 63 on
+
+  bool takes_only_shape(std::size_t i) const { return shape_only >> (i < 63 ? i : 63) & 1; }
 
   /// May be evaluated early or merged with its equals.
   bool is_pure() const { return effect == Effect::none && !random && !side_effect; }
@@ -161,6 +164,11 @@ class OpBuilder {
   void random() { def_.random = true; }
   void side_effect() { def_.side_effect = true; }
   void commutative() { def_.commutative = true; }
+  /// Nothing but the shapes of these inputs is looked at: of a list, its length and its elements' shapes.
+  void shape_only(std::initializer_list<int> which) {
+    for (int i : which) def_.shape_only |= std::uint64_t{1} << i;
+  }
+  void shape_only_from(int first) { def_.shape_only |= ~std::uint64_t{0} << first; }
   /// Inputs may be lists; `infer` says which.
   void takes_lists() { def_.takes_lists = true; }
 

@@ -19,10 +19,14 @@ namespace troupe {
 struct SubGraph {
   SubGraph(Graph& outer, std::string what) : graph(outer, std::move(what)) {}
   explicit SubGraph(Graph finished) : graph(std::move(finished)) {}
+  /// An open copy of a finished one's first nodes, as a sub-graph of `outer`.
+  SubGraph(const std::shared_ptr<const SubGraph>& finished, Graph& outer, std::int32_t nodes)
+      : graph(std::shared_ptr<const Graph>(finished, &finished->graph), outer, nodes), inputs(finished->inputs), outputs(finished->outputs) {}
 
   Graph graph;
   std::vector<Edge> inputs;   // of Input nodes
   std::vector<Edge> outputs;
+  std::shared_ptr<const SubGraph> made_from;  // kept, for what refers to it: nested sub-graphs, users' gradient functions
 };
 
 /// The attribute `graphs` of a functional node.

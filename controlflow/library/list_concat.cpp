@@ -71,6 +71,7 @@ TROUPE_OP(ListConcat) {
 TROUPE_OP(ListConcatLike) {
   op.doc("The elements of the list as pieces, of the extents in the second input, of a tensor like the third; zeros where there are none.");
   op.inputs(2, 3);
+  op.shape_only({2});
   op.takes_lists();
   spec_attrs(op);
   op.infer([](Inference& c) {
@@ -99,6 +100,7 @@ TROUPE_OP(ListConcatLike) {
 TROUPE_OP(ListExtents) {
   op.doc("The leading extent of each element of the list, an i64 vector.");
   op.inputs(1);
+  op.shape_only({0});
   op.takes_lists();
   op.not_differentiable();
   op.infer([](Inference& c) {

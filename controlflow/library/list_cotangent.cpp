@@ -53,6 +53,7 @@ TROUPE_OP(ListAccumulate) {
 TROUPE_OP(ListTake) {
   op.doc("The list without the element of that index, and the element, or zeros like the third input if there is none.");
   op.inputs(2, 3);
+  op.shape_only({2});
   op.takes_lists();
   spec_attrs(op);
   op.infer([](Inference& c) {

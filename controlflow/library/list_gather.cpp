@@ -38,6 +38,7 @@ TROUPE_OP(ListGather) {
 TROUPE_OP(ListGatherLike) {
   op.doc("The elements of the list at the indices in the second input as a tensor like the third; zeros where there are none.");
   op.inputs(2, 3);
+  op.shape_only({2});
   op.takes_lists();
   spec_attrs(op);
   op.infer([](Inference& c) {

@@ -7,6 +7,7 @@ Expr list_length(Operand list) { return bind1("ListLength", {list}); }
 TROUPE_OP(ListLength) {
   op.doc("The number of elements of the list, written or not, an i64 scalar.");
   op.inputs(1);
+  op.shape_only({0});
   op.takes_lists();
   op.not_differentiable();
   op.infer([](Inference& c) {

@@ -29,6 +29,7 @@ TROUPE_OP(ListRead) {
 TROUPE_OP(ListReadLike) {
   op.doc("One element of the list, or zeros like the third input if there is none.");
   op.inputs(2, 3);
+  op.shape_only({2});
   op.takes_lists();
   spec_attrs(op);
   op.infer([](Inference& c) {

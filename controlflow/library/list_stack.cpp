@@ -40,6 +40,7 @@ TROUPE_OP(ListStack) {
 TROUPE_OP(ListStackLike) {
   op.doc("The elements of the list along the leading axis of a tensor like the second input; zeros where there are none.");
   op.inputs(1, 2);
+  op.shape_only({1});
   op.takes_lists();
   spec_attrs(op);
   op.infer([](Inference& c) {

@@ -11,6 +11,7 @@ Expr broadcast_like(Operand x, Operand like) { return bind1("BroadcastLike", {x,
 TROUPE_OP(BroadcastLike) {
   op.doc("The first input broadcast to the shape of the second.");
   op.inputs(2);
+  op.shape_only({1});
   op.infer([](Inference& c) {
     Shape both = broadcast(c.shape(0), c.shape(1));
     c.require(both.is_compatible(c.shape(1)), "shape " + c.shape(0).text() + " is no part of " + c.shape(1).text());

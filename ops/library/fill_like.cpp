@@ -19,6 +19,7 @@ Expr ones_like(Operand x) { return fill_like(x, 1); }
 TROUPE_OP(FillLike) {
   op.doc("A tensor of the input's dtype and shape filled with one value.");
   op.inputs(1);
+  op.shape_only({0});
   op.attr<double>("value");
   op.not_differentiable();
   op.infer([](Inference& c) { c.output(c.dtype(0), c.shape(0)); });

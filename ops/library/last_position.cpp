@@ -13,6 +13,7 @@ Expr last_position(Operand indices, Operand table) { return bind1("LastPosition"
 TROUPE_OP(LastPosition) {
   op.doc("The last position of each index among the indices; they are rows of the second input.");
   op.inputs(2);
+  op.shape_only({1});
   op.not_differentiable();
   op.infer([](Inference& c) {
     c.require_index(0, "indices");

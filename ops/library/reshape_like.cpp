@@ -14,6 +14,7 @@ Expr reshape_like(Operand x, Operand like) {
 TROUPE_OP(ReshapeLike) {
   op.doc("The first input's elements under the shape of the second.");
   op.inputs(2);
+  op.shape_only({1});
   op.infer([](Inference& c) {
     std::int64_t from = c.shape(0).elements(), to = c.shape(1).elements();
     c.require(from < 0 || to < 0 || from == to, "shapes " + c.shape(0).text() + " and " + c.shape(1).text() + " differ in elements");

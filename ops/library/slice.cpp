@@ -61,6 +61,7 @@ TROUPE_OP(Slice) {
 TROUPE_OP(SliceGradient) {
   op.doc("Zeros of the second input's shape with the first as the block that begins at `starts`.");
   op.inputs(2);
+  op.shape_only({1});
   op.attr<std::vector<std::int64_t>>("starts");
   op.infer([](Inference& c) { c.output(c.dtype(0), c.shape(1)); });
   op.gradient([](Gradient& g) {
@@ -83,6 +84,7 @@ TROUPE_OP(SliceGradient) {
 TROUPE_OP(SliceLike) {
   op.doc("The block of the first input that begins at `starts` and has the second input's shape.");
   op.inputs(2);
+  op.shape_only({1});
   op.attr<std::vector<std::int64_t>>("starts");
   op.infer([](Inference& c) { c.output(c.dtype(0), c.shape(1)); });
   op.gradient([](Gradient& g) {

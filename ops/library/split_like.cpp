@@ -7,6 +7,7 @@ namespace troupe {
 TROUPE_OP(SplitLike) {
   op.doc("The first input cut along one axis into pieces of the extents of the others.");
   op.inputs(2, -1);
+  op.shape_only_from(1);
   op.attr<std::int64_t>("axis");
   op.infer([](Inference& c) {
     for (int i = 1; i < c.inputs(); ++i) c.output(c.dtype(0), c.shape(i));

@@ -14,6 +14,7 @@ Expr sum_to(Operand x, Operand like) {
 TROUPE_OP(SumTo) {
   op.doc("Sums the first input to the shape of the second, the reverse of broadcasting.");
   op.inputs(2);
+  op.shape_only({1});
   op.infer([](Inference& c) { c.output(c.dtype(0), c.shape(1)); });
   op.gradient([](Gradient& g) { g.set(0, broadcast_like(g.dy(), g.x(0))); });
   op.run([](KernelContext& c) {

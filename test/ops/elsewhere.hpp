@@ -30,6 +30,7 @@ inline const std::map<std::string, std::string>& elsewhere() {
       {"Case", kFlow},                  {"While", kFlow},                  {"Switch", kFlow},
       {"Merge", kFlow},                 {"Enter", kFlow},                  {"Exit", kFlow},
       {"NextIteration", kFlow},         {"LoopCond", kFlow},               {"ControlTrigger", kFlow},
+      {"EnsureShape", kFlow},           {"Blank", kFlow},
       {"ListAccumulate", kLists},       {"ListTake", kLists},              {"ListPut", kLists},
   };
   return ops;

@@ -1,0 +1,183 @@
+#include <troupe/autodiff/activity.hpp>
+
+#include <algorithm>
+
+#include <troupe/controlflow/build.hpp>
+#include <troupe/ops/op.hpp>
+
+namespace troupe {
+namespace {
+
+std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
+bool any(const Flags& flags) { return std::find(flags.begin(), flags.end(), 1) != flags.end(); }
+
+// A sub-graph whose arguments are active as told, spread.
+Activity activity_of(const SubGraph& sub, const Flags& active, const Flags& states) {
+  Activity a(sub.graph, sub.graph.size(), states);
+  for (std::size_t i = 0; i < sub.inputs.size(); ++i)
+    if (active[i]) a.mark(sub.inputs[i]);
+  a.spread();
+  return a;
+}
+
+// Do the states' reads, or any input, make anything in here active?
+bool reads_wanted(const Node& node, const Flags& states) {
+  if (!any(states)) return false;
+  for (auto [state, effect] : effects_of(node))
+    if (states[index(state)]) return true;
+  return false;
+}
+
+bool is_loop(const Node& node) { return node.op->name == "While"; }
+
+// The body's arguments that are active, whatever the iteration.
+Flags active_arguments(const Node& node, const Flags& active_inputs, const Flags& states) {
+  WhileView w(node);
+  Flags arguments(w.body.inputs.size(), 0);
+  for (int i = 0; i < static_cast<int>(active_inputs.size()); ++i)
+    arguments[index(i < w.explicit_variables ? i : i - w.explicit_variables + w.variables)] = active_inputs[index(i)];
+  for (bool grows = true; grows;) {
+    grows = false;
+    Activity body = activity_of(w.body, arguments, states);
+    for (int k = 0; k < w.variables; ++k)
+      if (!arguments[index(k)] && body.is_active(w.body.outputs[index(k)])) arguments[index(k)] = grows = true;
+  }
+  return arguments;
+}
+
+}  // namespace
+
+bool carries_gradient(DType t) { return is_floating(t) || is_complex(t); }
+
+bool is_wanted_read(const Node& node, const Flags& states) {
+  return node.state >= 0 && node.op->effect == Effect::read && states[index(node.state)];
+}
+
+Activity::Activity(const Graph& graph, std::int32_t size, Flags states)
+    : graph_(graph), size_(size), offset_(index(size) + 1, 0), states_(std::move(states)) {
+  for (std::int32_t id = 0; id < size_; ++id)
+    offset_[index(id) + 1] = offset_[index(id)] + static_cast<std::int32_t>(graph_.node(id).outputs.size());
+  active_.assign(index(offset_.back()), 0);
+}
+
+void Activity::mark(Edge x) {
+  if (x.node < size_ && carries_gradient(graph_.spec(x).dtype)) active_[index(at(x))] = 1;
+}
+
+Flags Activity::active_inputs(const Node& node) const {
+  Flags out;
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) out.push_back(is_active(node.inputs[i]) && !node.op->takes_only_shape(i));
+  return out;
+}
+
+void Activity::spread() {
+  for (std::int32_t id = 0; id < size_; ++id) {
+    const Node& node = graph_.node(id);
+    if (node.op->evaluate) {
+      Flags inputs = active_inputs(node);
+      if (!any(inputs) && !reads_wanted(node, states_)) continue;
+      Flags outputs = active_outputs(node, inputs, states_);
+      // A node that was extended since has more outputs than are numbered here.
+      for (std::int32_t i = 0; i < first(id + 1) - first(id); ++i)
+        if (outputs[index(i)]) active_[index(first(id) + i)] = 1;
+      continue;
+    }
+    bool depends = is_wanted_read(node, states_);
+    if (!depends && node.op->differentiable)
+      for (std::size_t i = 0; i < node.inputs.size() && !depends; ++i) depends = is_active(node.inputs[i]) && !node.op->takes_only_shape(i);
+    if (!depends) continue;
+    for (std::size_t i = 0; i < node.outputs.size(); ++i)
+      if (carries_gradient(node.outputs[i].dtype)) active_[index(first(id)) + i] = 1;
+  }
+}
+
+Activity::Reached Activity::reached_from(const std::vector<Edge>& ys) const {
+  Reached r{Flags(active_.size(), 0), Flags(states_.size(), 0), size_};
+  for (Edge y : ys)
+    if (is_active(y)) r.values[index(at(y))] = 1;
+  for (std::int32_t id = size_ - 1; id >= 0; --id) {
+    Flags outputs(r.values.begin() + first(id), r.values.begin() + first(id + 1));
+    if (!any(outputs)) continue;
+    const Node& node = graph_.node(id);
+    if (is_wanted_read(node, states_)) {
+      r.states[index(node.state)] = 1;
+      continue;
+    }
+    Flags inputs = active_inputs(node);
+    if (node.op->evaluate) {
+      ReachedInputs inside = reached_inputs(node, inputs, outputs, states_);
+      inputs = std::move(inside.inputs);
+      for (std::size_t s = 0; s < inside.states.size(); ++s) r.states[s] = r.states[s] || inside.states[s];
+    } else if (!node.op->differentiable) {
+      continue;
+    }
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i]) r.values[index(at(node.inputs[i]))] = 1;
+  }
+  return r;
+}
+
+Flags active_outputs(const Node& node, const Flags& active_inputs, const Flags& states) {
+  Flags out(node.outputs.size(), 0);
+  if (is_loop(node)) {
+    if (!WhileView(node).back_prop) return out;
+    Flags arguments = active_arguments(node, active_inputs, states);
+    for (std::size_t k = 0; k < out.size(); ++k) out[k] = arguments[k] && carries_gradient(node.outputs[k].dtype);
+    return out;
+  }
+  const Flags captures(active_inputs.begin() + 1, active_inputs.end());
+  for (const auto& branch : subgraphs_of(node)) {
+    Activity a = activity_of(*branch, captures, states);
+    for (std::size_t o = 0; o < out.size(); ++o) out[o] = out[o] || a.is_active(branch->outputs[o]);
+  }
+  return out;
+}
+
+LoopFlow loop_flow(const Node& node, const Flags& active_inputs, const Flags& reached, const Flags& states) {
+  WhileView w(node);
+  LoopFlow flow{active_arguments(node, active_inputs, states), Flags(w.body.inputs.size(), 0), Flags(states.size(), 0)};
+  for (int k = 0; k < w.variables; ++k)
+    flow.reached[index(k)] = k < static_cast<int>(reached.size()) && reached[index(k)] && flow.active[index(k)];
+  Activity body = activity_of(w.body, flow.active, states);
+  for (bool grows = true; grows;) {
+    grows = false;
+    std::vector<Edge> ys;
+    for (int k = 0; k < w.variables; ++k)
+      if (flow.reached[index(k)]) ys.push_back(w.body.outputs[index(k)]);
+    Activity::Reached r = body.reached_from(ys);
+    for (std::size_t i = 0; i < w.body.inputs.size(); ++i) {
+      if (flow.reached[i] || !r.values[index(body.at(w.body.inputs[i]))]) continue;
+      flow.reached[i] = 1;
+      grows = grows || i < index(w.variables);
+    }
+    flow.states = r.states;
+  }
+  return flow;
+}
+
+ReachedInputs reached_inputs(const Node& node, const Flags& active_inputs, const Flags& reached, const Flags& states) {
+  ReachedInputs out{Flags(node.inputs.size(), 0), Flags(states.size(), 0)};
+  if (is_loop(node)) {
+    WhileView w(node);
+    if (!w.back_prop) return out;
+    LoopFlow flow = loop_flow(node, active_inputs, reached, states);
+    for (int i = 0; i < static_cast<int>(out.inputs.size()); ++i)
+      out.inputs[index(i)] = active_inputs[index(i)] && flow.reached[index(i < w.explicit_variables ? i : i - w.explicit_variables + w.variables)];
+    out.states = flow.states;
+    return out;
+  }
+  const Flags captures(active_inputs.begin() + 1, active_inputs.end());
+  for (const auto& branch : subgraphs_of(node)) {
+    Activity a = activity_of(*branch, captures, states);
+    std::vector<Edge> ys;
+    for (std::size_t o = 0; o < reached.size(); ++o)
+      if (reached[o]) ys.push_back(branch->outputs[o]);
+    Activity::Reached r = a.reached_from(ys);
+    for (std::size_t c = 0; c < captures.size(); ++c)
+      out.inputs[c + 1] = out.inputs[c + 1] || r.values[index(a.at(branch->inputs[c]))];
+    for (std::size_t s = 0; s < r.states.size(); ++s) out.states[s] = out.states[s] || r.states[s];
+  }
+  return out;
+}
+
+}  // namespace troupe

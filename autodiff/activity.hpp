@@ -1,0 +1,73 @@
+// What depends on what, differentiably: which values of a graph depend on an x, and through which of
+// them something reaches a y. Of nodes with sub-graphs each output and input is told apart: what
+// passes beside a loop's other variables is not held for one of them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <troupe/ops/graph.hpp>
+
+namespace troupe {
+
+/// One flag for each of several things in a row: a node's inputs, a graph's states.
+using Flags = std::vector<char>;
+
+bool carries_gradient(DType t);
+/// Does the node read a state that gradients are wanted of?
+bool is_wanted_read(const Node& node, const Flags& states);
+
+/// Of the first `size` nodes of a graph.
+class Activity {
+ public:
+  /// `states`: which of the graph's states are xs.
+  Activity(const Graph& graph, std::int32_t size, Flags states);
+  std::int32_t size() const { return size_; }
+  /// Outputs in a row: where node `id`'s begin.
+  std::int32_t first(std::int32_t id) const { return offset_[static_cast<std::size_t>(id)]; }
+  std::int32_t at(Edge e) const { return first(e.node) + e.output; }
+  std::int32_t outputs() const { return offset_.back(); }
+  const Flags& states() const { return states_; }
+
+  /// An x: active, and with it what depends on it once `spread` was called.
+  void mark(Edge x);
+  void spread();
+  bool is_active(Edge e) const { return e.node < size_ && active_[static_cast<std::size_t>(at(e))]; }
+  Flags active_inputs(const Node& node) const;
+
+  /// Backwards from ys: which active values something reaches them through.
+  struct Reached {
+    Flags values;  // of all outputs in a row
+    Flags states;  // read on the way
+    std::int32_t size;
+  };
+  Reached reached_from(const std::vector<Edge>& ys) const;
+
+ private:
+  const Graph& graph_;
+  std::int32_t size_;
+  std::vector<std::int32_t> offset_;
+  Flags active_;
+  Flags states_;
+};
+
+/// Of a node with sub-graphs: which outputs depend on those inputs or on wanted states read inside.
+Flags active_outputs(const Node& node, const Flags& active_inputs, const Flags& states);
+
+/// And which of those inputs, and of the wanted states, the outputs `reached` depend on.
+struct ReachedInputs {
+  Flags inputs;
+  Flags states;
+};
+ReachedInputs reached_inputs(const Node& node, const Flags& active_inputs, const Flags& reached, const Flags& states);
+
+/// Of a While node: the variables and captures of its body that are active, and those of them that are reached.
+struct LoopFlow {
+  Flags active;   // arguments of the body
+  Flags reached;  // arguments of the body
+  Flags states;   // reached
+};
+LoopFlow loop_flow(const Node& node, const Flags& active_inputs, const Flags& reached, const Flags& states);
+
+}  // namespace troupe

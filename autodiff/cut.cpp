@@ -1,0 +1,146 @@
+#include <troupe/autodiff/cut.hpp>
+
+#include <algorithm>
+
+#include <troupe/functions.hpp>
+
+namespace troupe {
+namespace {
+
+std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+Cut::Cut(std::shared_ptr<SubGraph> both, std::int32_t forward, std::vector<Edge> results, std::vector<Free> free)
+    : both_(std::move(both)), forward_(forward), results_(std::move(results)), free_(std::move(free)),
+      needed_(index(both_->graph.size()), 0), hoisted_(needed_) {
+  find_needed();
+  find_hoisted();
+  find_saved();
+}
+
+bool Cut::is_constant(std::int32_t id) const { return graph().node(id).op->name == "Constant"; }
+
+void Cut::find_needed() {
+  for (Edge e : results_) needed_[index(e.node)] = 1;
+  for (std::int32_t id = graph().size() - 1; id >= forward_; --id) {
+    if (has_effect(graph().node(id))) needed_[index(id)] = 1;  // of a user's gradient function
+    if (needed_[index(id)])
+      for (Edge e : graph().node(id).inputs) needed_[index(e.node)] = 1;
+  }
+}
+
+// Only what tells of shapes, and arithmetic on that: small, and instead of a value that may be large.
+bool Cut::can_be_hoisted(const Node& node) const {
+  if (!node.op->is_pure() || node.op->evaluate || node.inputs.empty()) return false;
+  for (const ValueSpec& s : node.outputs)
+    if (s.is_list() || !is_integer(s.dtype) || !s.shape.has_rank() || s.shape.rank() > 1) return false;
+  bool is_worth_it = false;
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    std::int32_t from = node.inputs[i].node;
+    if (is_constant(from)) continue;
+    if (!is_forward(from) ? !hoisted_[index(from)] : !node.op->takes_only_shape(i)) return false;
+    is_worth_it = is_worth_it || !is_forward(from) || !is_free(from);
+  }
+  return is_worth_it;
+}
+
+void Cut::find_hoisted() {
+  for (std::int32_t id = forward_; id < graph().size(); ++id)
+    hoisted_[index(id)] = needed_[index(id)] && can_be_hoisted(graph().node(id));
+}
+
+void Cut::use(Edge e, bool is_shape) {
+  bool must_be_saved = is_forward(e.node) ? !is_free(e.node) : hoisted_[index(e.node)];
+  if (!must_be_saved) return;
+  is_shape = is_shape && !graph().spec(e).is_list();
+  auto [it, is_new] = use_of_.emplace(e, uses_.size());
+  if (is_new) uses_.emplace_back(e, is_shape);
+  else uses_[it->second].second = uses_[it->second].second && is_shape;
+}
+
+void Cut::find_saved() {
+  for (std::int32_t id = forward_; id < graph().size(); ++id) {
+    const Node& node = graph().node(id);
+    if (!needed_[index(id)] || hoisted_[index(id)]) continue;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) use(node.inputs[i], node.op->takes_only_shape(i));
+  }
+  for (Edge e : results_) use(e, false);
+  for (auto& [e, is_shape] : uses_) {
+    ValueSpec spec = graph().spec(e);
+    if (is_shape && spec.shape.is_known()) continue;
+    if (is_shape) spec = {DType::i64, Shape{spec.shape.has_rank() ? spec.shape.rank() : kAny}};
+    saved_.push_back({e, is_shape, spec});
+  }
+}
+
+std::shared_ptr<SubGraph> Cut::forward_part(Graph& outer, std::vector<Edge>& saved) const {
+  auto part = std::make_shared<SubGraph>(both_, outer, forward_);
+  std::map<std::int32_t, std::int32_t> at;  // of appended nodes
+  auto put = [&](auto& self, std::int32_t id) -> std::int32_t {
+    if (is_forward(id)) return id;
+    if (auto it = at.find(id); it != at.end()) return it->second;
+    Node node = graph().node(id);
+    for (Edge& e : node.inputs) e.node = self(self, e.node);
+    node.controls.clear();
+    return at[id] = part->graph.append(std::move(node));
+  };
+  for (const Saved& s : saved_) {
+    Edge value{put(put, s.value.node), s.value.output};
+    saved.push_back(s.is_shape ? shape_of(part->graph.expr(value)).edge() : value);
+  }
+  return part;
+}
+
+bool Cut::is_saved_as(const Saved& saved, Edge edge) const {
+  if (edge.node >= forward_) return false;
+  const Node& there = graph().node(edge.node);
+  if (saved.is_shape) return there.op->name == "ShapeOf" && there.inputs[0] == saved.value;
+  if (is_forward(saved.value.node)) return saved.value == edge;
+  const Node& node = graph().node(saved.value.node);
+  return node.op == there.op && node.inputs == there.inputs && node.attrs == there.attrs && saved.value.output == edge.output;
+}
+
+std::vector<Edge> Cut::backward_part(SubGraph& to, const std::function<Expr(Edge)>& given, const Exprs& restored) const {
+  std::map<Edge, Edge> at, blanks;
+  for (std::size_t i = 0; i < saved_.size(); ++i)
+    if (!saved_[i].is_shape) at[saved_[i].value] = restored[i].edge();
+
+  auto blank = [&](Edge e) {
+    if (auto it = blanks.find(e); it != blanks.end()) return it->second;
+    ValueSpec spec = graph().spec(e);
+    Exprs shape;
+    for (std::size_t i = 0; i < saved_.size(); ++i)
+      if (saved_[i].is_shape && saved_[i].value == e) shape.push_back(restored[i]);
+    Expr made = to.graph.bind(find_op("Blank"), shape, Attrs{{"dtype", spec.dtype}, {"shape", spec.shape}}, Site())[0];
+    return blanks[e] = made.edge();
+  };
+  auto copy = [&](auto& self, Edge e, bool is_shape) -> Edge {
+    if (auto it = at.find(e); it != at.end()) return it->second;
+    const Node& from = graph().node(e.node);
+    const bool is_given = is_forward(e.node) ? free_[index(e.node)] == Free::given : from.op->name == "Input";
+    if (is_given) return at[e] = given(e).edge();
+    if (is_forward(e.node) && !is_free(e.node)) {
+      if (!is_shape) throw Error(Code::internal, graph().describe(e.node) + " was to be saved");
+      return blank(e);
+    }
+    Node node = from;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) node.inputs[i] = self(self, node.inputs[i], node.op->takes_only_shape(i));
+    node.controls.clear();
+    std::int32_t id = to.graph.append(std::move(node));
+    for (std::int32_t o = 0; o < static_cast<std::int32_t>(from.outputs.size()); ++o)
+      if (!at.count({e.node, o})) at[{e.node, o}] = {id, o};
+    return at[e];
+  };
+  for (std::int32_t id = forward_; id < graph().size(); ++id) {
+    const Node& node = graph().node(id);
+    if (!needed_[index(id)] || hoisted_[index(id)] || node.op->name == "Input") continue;
+    if (node.outputs.empty()) throw Error(Code::internal, graph().describe(id) + " yields nothing");
+    copy(copy, {id, 0}, false);
+  }
+  std::vector<Edge> out;
+  for (Edge e : results_) out.push_back(copy(copy, e, false));
+  return out;
+}
+
+}  // namespace troupe

@@ -1,0 +1,67 @@
+// A sub-graph and its gradient, appended to it by a sweep, cut in two: a forward part, which saves
+// values, and a backward part, which gets them. See control.hpp for what is saved.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <troupe/autodiff/activity.hpp>
+#include <troupe/ops/subgraph.hpp>
+
+namespace troupe {
+
+/// How the backward part gets a forward node's values if they are not saved.
+enum class Free : char {
+  no,
+  given,   // its caller has them: captured values, counters
+  copied,  // the node is copied, after its inputs
+};
+
+class Cut {
+ public:
+  /// The first `forward` nodes are forward ones; `free` says it of each. `results`: what the
+  /// backward part yields. Both parts become sub-graphs of their own; `both` stays as it is.
+  Cut(std::shared_ptr<SubGraph> both, std::int32_t forward, std::vector<Edge> results, std::vector<Free> free);
+
+  /// What the forward part has to save.
+  struct Saved {
+    Edge value;          // of `both`
+    bool is_shape;       // what is saved is the value's shape
+    ValueSpec spec;      // of what is saved
+  };
+  const std::vector<Saved>& saved() const { return saved_; }
+
+  /// The forward part, open, as a sub-graph of `outer`, and where in it the saved values are.
+  std::shared_ptr<SubGraph> forward_part(Graph& outer, std::vector<Edge>& saved) const;
+  /// Is what is saved there what `edge` of the original sub-graph is?
+  bool is_saved_as(const Saved& saved, Edge edge) const;
+
+  /// Copies the backward part into `to` and yields its results there. `given` yields what stands for
+  /// a value of `both` that the caller has; `restored`: the saved values.
+  std::vector<Edge> backward_part(SubGraph& to, const std::function<Expr(Edge)>& given, const Exprs& restored) const;
+
+ private:
+  Graph& graph() const { return both_->graph; }
+  bool is_forward(std::int32_t id) const { return id < forward_; }
+  bool is_constant(std::int32_t id) const;
+  bool is_free(std::int32_t id) const { return free_[static_cast<std::size_t>(id)] != Free::no; }
+  void find_needed();
+  void find_hoisted();
+  bool can_be_hoisted(const Node& node) const;
+  void find_saved();
+  void use(Edge e, bool is_shape);
+
+  std::shared_ptr<SubGraph> both_;
+  std::int32_t forward_;
+  std::vector<Edge> results_;
+  std::vector<Free> free_;
+  Flags needed_;   // nodes
+  Flags hoisted_;  // appended nodes that are computed in the forward part: they tell of shapes
+  std::vector<std::pair<Edge, bool>> uses_;  // in order of first use; is it the shape alone?
+  std::map<Edge, std::size_t> use_of_;
+  std::vector<Saved> saved_;
+};
+
+}  // namespace troupe

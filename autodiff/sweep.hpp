@@ -1,0 +1,66 @@
+// One sweep of reverse mode over the first nodes of a graph: forwards to mark what depends on the xs,
+// backwards to differentiate. Nodes are appended meanwhile; none of them is visited. They go where
+// the graph binds: into the graph, or into the sub-graph that is being built inside it.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include <troupe/autodiff/activity.hpp>
+#include <troupe/ops/gradient.hpp>
+
+namespace troupe {
+
+// Cotangents that have arrived at an output and wait for the rest: lists in one pool, so that a
+// long graph costs no allocation a node.
+class Arrivals {
+ public:
+  explicit Arrivals(std::int32_t outputs) : first_(static_cast<std::size_t>(outputs), -1) {}
+
+  void add(std::int32_t output, Cotangent c);
+  bool any(std::int32_t output) const { return first_[static_cast<std::size_t>(output)] >= 0; }
+  /// Their sum, in the order of arrival; the list is empty afterwards.
+  Cotangent take(std::int32_t output);
+
+ private:
+  struct Slot {
+    Cotangent cotangent;
+    std::int32_t next = -1;
+  };
+  std::vector<Slot> pool_;
+  std::int32_t free_ = -1;           // list of unused slots
+  std::vector<std::int32_t> first_;  // of an output's list; -1: empty
+};
+
+class Sweep {
+ public:
+  /// `states`: which of the graph's states are xs too.
+  Sweep(Graph& graph, std::int32_t size, const std::vector<Edge>& xs, Flags states);
+
+  const Activity& activity() const { return activity_; }
+  /// A cotangent of y, and of every output of it; those of what does not depend on an x are dropped.
+  void seed(Edge y, Cotangent dy);
+  /// What is said of a state beside what its reads say.
+  void seed_state(std::int32_t state, Cotangent c) { of_states_[state].push_back(std::move(c)); }
+  void run();
+
+  /// None if nothing arrived.
+  Cotangent of(Edge x) const;
+  Cotangent of_state(std::int32_t state) const;
+
+ private:
+  bool has_arrivals(std::int32_t id) const;
+  void visit(std::int32_t id);
+  void pass_on(std::int32_t id, std::vector<Cotangent> totals);
+  void pass_through_control(std::int32_t id, std::vector<Cotangent> totals);
+  [[noreturn]] void fail(std::int32_t id, Code code, const std::string& why) const;
+
+  Graph& graph_;
+  Activity activity_;
+  Flags is_x_;  // an output
+  Arrivals arrivals_;
+  std::map<Edge, Cotangent> of_edges_;                        // of the xs that are expressions
+  std::map<std::int32_t, std::vector<Cotangent>> of_states_;  // of each read of the xs that are variables
+};
+
+}  // namespace troupe

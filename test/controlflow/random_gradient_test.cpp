@@ -1,0 +1,156 @@
+// Gradients of random programs: against finite differences, first and second order, and under the
+// engine against the interpreter. `TROUPE_SEED=n TROUPE_PROGRAMS=1` repeats one.
+#include <cstdlib>
+
+#include <boost/test/unit_test.hpp>
+
+#include <troupe/autodiff/gradients.hpp>
+#include <troupe/test/controlflow/compare.hpp>
+#include <troupe/test/controlflow/random_recipe.hpp>
+
+namespace troupe::test {
+namespace {
+
+std::uint64_t number(const char* variable, std::uint64_t fallback) {
+  const char* text = std::getenv(variable);
+  return text ? std::strtoull(text, nullptr, 10) : fallback;
+}
+
+// A random program as one scalar of its real inputs.
+struct Differentiated {
+  Graph g;
+  Kitchen kitchen;
+  Exprs xs, d;  // xs: the real inputs
+  std::vector<Type> types;
+  std::vector<std::vector<double>> values;
+  Expr y;
+
+  explicit Differentiated(const Recipe& r, Devices devices = Devices::none) : kitchen(r, g, devices) {
+    for (std::size_t i = 0; i < r.inputs.size(); ++i) {
+      if (!is_real(r.inputs[i].name.type)) continue;
+      xs.push_back(kitchen.inputs()[i]);
+      types.push_back(r.inputs[i].name.type);
+      values.push_back(r.inputs[i].values[0]);
+    }
+    y = g.constant(0.25);
+    double weight = 1;
+    for (const Expr& e : kitchen.fetches())
+      if (e.dtype() == DType::f64) y = y + sum(e) * (weight *= 0.75);
+  }
+  void differentiate() { d = gradients(y, xs); }
+  /// The gradient's product with something that depends on nothing, as the next y.
+  void derive() {
+    Expr next = g.constant(0.0);
+    for (const Expr& e : gradients(y, xs)) next = next + sum(e * cos(e * 0.0 + 0.3));
+    y = next;
+  }
+  Feeds feeds(const Recipe& r) const {
+    Feeds out;
+    std::size_t k = 0;
+    for (std::size_t i = 0; i < r.inputs.size(); ++i) {
+      const bool real = is_real(r.inputs[i].name.type);
+      out.emplace_back(kitchen.inputs()[i], kitchen.tensor(r.inputs[i].name.type, real ? values[k++] : r.inputs[i].values[0]));
+    }
+    return out;
+  }
+};
+
+struct Slopes {
+  double exact, measured;
+  bool is_smooth;
+};
+
+// Along one direction.
+Slopes slopes(const Recipe& r, int order) {
+  Differentiated p(r);
+  for (int i = 1; i < order; ++i) p.derive();
+  p.differentiate();
+  const auto start = p.values;
+  Exprs fetches = p.d;
+  double exact = 0;
+  std::vector<Tensor> d = fetches.empty() ? std::vector<Tensor>() : Interpreter().run(p.g, p.feeds(r), fetches);
+  auto direction = [](std::size_t i, std::int64_t k) { return 0.5 + 0.25 * std::sin(static_cast<double>(i) * 3 + static_cast<double>(k)); };
+  for (std::size_t i = 0; i < d.size(); ++i)
+    for (std::int64_t k = 0; k < d[i].elements(); ++k) exact += d[i].at(k) * direction(i, k);
+  auto at = [&](double step) {
+    for (std::size_t i = 0; i < start.size(); ++i) {
+      // All elements that the tensor has, as Kitchen::tensor fills them.
+      Tensor t = p.kitchen.tensor(p.types[i], start[i]);
+      p.values[i].clear();
+      for (std::int64_t k = 0; k < t.elements(); ++k) p.values[i].push_back(t.at(k) + step * direction(i, k));
+    }
+    double value = Interpreter().run(p.g, p.feeds(r), {p.y})[0].at(0);
+    p.values = start;
+    return value;
+  };
+  auto slope = [&](double h) { return (at(h) - at(-h)) / (2 * h); };
+  const double h = 1e-5, fine = slope(h), coarse = slope(4 * h);
+  const double size = std::max({1.0, std::abs(fine), std::abs(at(0))});
+  return {exact, fine, std::isfinite(fine) && std::abs(fine - coarse) <= 1e-5 * size};
+}
+
+void against_differences(int order, std::uint64_t programs) {
+  const std::uint64_t first = number("TROUPE_SEED", 1), n = number("TROUPE_PROGRAMS", programs);
+  std::uint64_t compared = 0, moving = 0;
+  for (std::uint64_t seed = first; seed < first + n; ++seed) {
+    Recipe r = random_recipe(seed, {.has_state = false, .is_smooth = true});
+    BOOST_TEST_CONTEXT("seed " << seed << "\n" << text_of(r)) try {
+      Slopes s = slopes(r, order);
+      if (!s.is_smooth) continue;
+      ++compared;
+      moving += s.measured != 0;
+      BOOST_TEST(std::abs(s.exact - s.measured) <= 1e-4 * std::max({1.0, std::abs(s.exact), std::abs(s.measured)}), s.exact << " but measured " << s.measured);
+    } catch (const Error& e) {
+      BOOST_ERROR(e.what());
+    }
+  }
+  BOOST_TEST_MESSAGE(compared << " programs compared, " << moving << " with a slope");
+  BOOST_TEST((n < 20 || moving > n / 8));
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(random_gradient_test)
+
+BOOST_AUTO_TEST_CASE(first_order) { against_differences(1, 150); }
+BOOST_AUTO_TEST_CASE(second_order) { against_differences(2, 50); }
+
+BOOST_AUTO_TEST_CASE(the_engine_says_what_the_interpreter_says) {
+  const std::uint64_t first = number("TROUPE_SEED", 1000), n = number("TROUPE_PROGRAMS", 60);
+  for (std::uint64_t seed = first; seed < first + n; ++seed) {
+    Recipe r = random_recipe(seed, {.is_smooth = true});
+    std::vector<Tensor> expected;
+    BOOST_TEST_CONTEXT("seed " << seed << "\n" << text_of(r)) try {
+      for (const Way& way : ways()) {
+        Differentiated p(r, way.devices);
+        p.differentiate();
+        if (p.d.empty()) break;
+        if (way.is_interpreter) {
+          expected = Interpreter().run(p.g, p.feeds(r), p.d);
+          continue;
+        }
+        EngineOptions o;
+        o.workers = way.workers;
+        o.granularity = way.granularity;
+        o.deterministic = way.is_deterministic;
+        o.seed = way.seed + seed;
+        o.default_device = way.device;
+        o.optimize = way.optimize;
+        Engine engine(o);
+        std::vector<Tensor> got = engine.run(p.g, p.feeds(r), p.d);
+        for (std::size_t i = 0; i < got.size(); ++i)
+          for (std::int64_t k = 0; k < got[i].elements(); ++k) {
+            double a = got[i].at(k), b = expected[i].at(k);
+            BOOST_TEST((a == b || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= 1e-7 * std::max(1.0, std::abs(b))),
+                       way.name << ": " << a << ", not " << b);
+          }
+      }
+    } catch (const Error& e) {
+      BOOST_ERROR(e.what());
+    }
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test
