@@ -435,6 +435,28 @@ BOOST_AUTO_TEST_CASE(users_gradients_in_bodies) {
   }, {V{49}}, 2);
 }
 
+BOOST_AUTO_TEST_CASE(lists_that_cross_devices) {
+  everywhere([](Graph& g) -> Scenario {  // forward: the elements lie on one device and are stacked on another
+    Expr x = vector(g, {1, 2, 3}) * 2.0, l, y;
+    {
+      auto there = g.on_device("cpu:0");
+      l = list_push(list_empty(g, {DType::f32, Shape{3}}), x);
+    }
+    auto there = g.on_device("sim:0");
+    y = list_stack(l);
+    return {{}, {y}};
+  }, {V{2, 4, 6}}, 2);
+  everywhere([](Graph& g) -> Scenario {  // the same of cotangents
+    Expr m = g.input("m", DType::f32, {2, 3}), l;
+    {
+      auto there = g.on_device("sim:0");
+      l = list_unstack(m);
+    }
+    Popped p = list_pop(l);
+    return {{{m, Tensor::of<float>({1, 2, 3, 4, 5, 6}, {2, 3})}}, {gradients(sum(list_stack(p.list)) + sum(square(p.value)), m)[0]}};
+  }, {V{1, 1, 1, 8, 10, 12}}, 2);
+}
+
 BOOST_AUTO_TEST_CASE(errors_name_the_loop) {
   Graph g;
   Expr x = g.input("x", DType::f32, Shape::unknown());

@@ -120,8 +120,10 @@ BOOST_AUTO_TEST_CASE(the_engine_says_what_the_interpreter_says) {
   for (std::uint64_t seed = first; seed < first + n; ++seed) {
     Recipe r = random_recipe(seed, {.is_smooth = true});
     std::vector<Tensor> expected;
+    std::string under;
     BOOST_TEST_CONTEXT("seed " << seed << "\n" << text_of(r)) try {
       for (const Way& way : ways()) {
+        under = way.name;
         Differentiated p(r, way.devices);
         p.differentiate();
         if (p.d.empty()) break;
@@ -146,7 +148,7 @@ BOOST_AUTO_TEST_CASE(the_engine_says_what_the_interpreter_says) {
           }
       }
     } catch (const Error& e) {
-      BOOST_ERROR(e.what());
+      BOOST_ERROR(under << ": " << e.what());
     }
   }
 }
