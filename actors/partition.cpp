@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/list.hpp>
+#include <troupe/devices/planted.hpp>
 #include <troupe/devices/scalar_eval.hpp>
 #include <troupe/ops/transfer.hpp>
 
@@ -317,6 +318,8 @@ void Partition::choose(Iteration& iteration, const PlanNode& node) {
   predicate.reset();
   if (side < 0 || side >= node.outputs) side = node.outputs - 1;
   const std::int32_t* ranges = mine_.output_targets.data() + node.first_output;
+  if (is_planted(Planted::early_exit) && side == 1 && ranges[0] < ranges[1] && mine_.targets[static_cast<std::size_t>(ranges[0])].node == Target::kExit)
+    deliver_all(iteration, {ranges[0], ranges[1]}, Value(data));
   for (std::int32_t o = 0; o < node.outputs; ++o)
     if (o != side) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
   deliver_all(iteration, {ranges[2 * side], ranges[2 * side + 1]}, std::move(data));
@@ -450,6 +453,7 @@ void Partition::deliver_controls(Iteration& iteration, TargetRange range) {
 }
 
 void Partition::deliver_all_dead(Iteration& iteration, TargetRange range) {
+  if (is_planted(Planted::dropped_dead_token) && range.last - range.first > 1) --range.last;
   for (std::int32_t t = range.first; t < range.last; ++t) deliver_dead(iteration, mine_.targets[static_cast<std::size_t>(t)]);
 }
 
@@ -525,7 +529,8 @@ void Partition::merge(Iteration& iteration, std::int32_t node, std::int32_t inpu
     deliver_all(iteration, {ranges[0], ranges[1]}, std::move(*value));
     deliver_all(iteration, {ranges[2], ranges[3]}, Tensor::scalar(input));
     deliver_all(iteration, {ranges[4], ranges[5]}, Value());
-  } else if (is_last && !(awaited & Iteration::kMerged)) {
+  } else if ((is_last || is_planted(Planted::merge_of_the_dead)) && !(awaited & Iteration::kMerged)) {
+    if (is_planted(Planted::merge_of_the_dead)) awaited |= Iteration::kMerged;
     for (int o = 0; o < 3; ++o) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
   }
   if (is_last) fired(iteration);
@@ -579,7 +584,7 @@ Iteration& Partition::open(Instance& instance) {
   it.instance = &instance;
   it.number = instance.opened++;
   it.tag = instance.parent ? fold_tag(instance.parent->tag, frame.key, static_cast<std::uint64_t>(it.number)) : 0;
-  it.unfired = frame.unfired();
+  it.unfired = frame.unfired() - (is_planted(Planted::child_forgotten) ? frame.children : 0);
   it.fate = Iteration::Fate::open;
   if (instance.parent) {
     LoopCounters& counters = loop_counters_[static_cast<std::size_t>(instance.number)];
@@ -589,7 +594,8 @@ Iteration& Partition::open(Instance& instance) {
     if (are_open > counters.most_open.load(std::memory_order_relaxed)) counters.most_open.store(are_open, std::memory_order_relaxed);
   }
   instance.ring[static_cast<std::size_t>(it.number) % instance.ring.size()] = &it;
-  const bool is_steady = instance.invariants_pending == 0 && !instance.has_dead_invariant;
+  const bool is_forgotten = is_planted(Planted::enter_not_replayed) && it.number > 0;
+  const bool is_steady = instance.invariants_pending == 0 && !instance.has_dead_invariant && !is_forgotten;
   it.awaited = is_steady ? frame.steady : frame.awaited;
   ++it.unfired;  // nothing ends before this is through
   if (is_steady) {
@@ -598,7 +604,7 @@ Iteration& Partition::open(Instance& instance) {
     for (auto root = frame.roots.rbegin(); root != frame.roots.rend(); ++root) enable(it, frame.nodes[static_cast<std::size_t>(*root)]);
   } else {
     for (std::size_t v = 0; v < instance.invariants.size(); ++v) {
-      if (!instance.invariant_came[v]) continue;
+      if (!instance.invariant_came[v] || is_forgotten) continue;
       if (instance.invariants[v].has_value()) deliver_all(it, frame.invariant_targets[v], Value(instance.invariants[v]));
       else deliver_all_dead(it, frame.invariant_targets[v]);
     }
@@ -639,9 +645,11 @@ void Partition::enter(Iteration& from, const PartitionPlan::Enter& enter, Value*
 }
 
 void Partition::exit(Iteration& from, const PartitionPlan::Exit& exit, Value* value) {
+  if (!value && is_planted(Planted::exit_not_withheld)) deliver_all_dead(*from.instance->parent, exit.targets);
   if (!value) return;  // sent when the instance ends, if nothing live has left
   Instance& instance = *from.instance;
   char& exited = instance.exited[static_cast<std::size_t>(exit.ordinal)];
+  if (is_planted(Planted::early_exit) && exited) return;
   if (exited) {
     fail(*instance.record->run, nullptr,
          Status(Code::failed_precondition, fmt::format("loop '{}': two iterations leave by one Exit", instance.frame->name)));
@@ -666,7 +674,7 @@ void Partition::decide(Iteration& iteration, bool goes_on) {
   Instance& instance = *iteration.instance;
   iteration.fate = goes_on ? Iteration::Fate::goes_on : Iteration::Fate::ends;
   if (goes_on) {
-    if (instance.opened - instance.oldest < instance.frame->window) open(instance);
+    if (instance.opened - instance.oldest < instance.frame->window + is_planted(Planted::window_off_by_one)) open(instance);
     else instance.must_open = true, add(loop_counters_[static_cast<std::size_t>(instance.number)].window_waits);
     for (Iteration::Next& token : iteration.undecided) next(iteration, std::move(token));
   }
@@ -684,7 +692,8 @@ void Partition::next(Iteration& from, Iteration::Next&& token) {
     decide(from, true);
   }
   if (from.fate == Iteration::Fate::ends) return;
-  const std::int64_t n = from.number + 1;
+  std::int64_t n = from.number + 1;
+  if (is_planted(Planted::wrong_iteration) && n < instance.opened) n = instance.opened - 1;
   if (n < instance.opened) bring(*instance.ring[static_cast<std::size_t>(n) % instance.ring.size()], std::move(token));
   else instance.waiting.push_back(std::move(token));
 }
@@ -835,7 +844,7 @@ void Partition::post(Iteration& from, const PartitionPlan::Send& to, Value* valu
   token.path.depth = depth;
   const Iteration* it = &from;
   for (std::int32_t d = depth; d > 0; --d) {
-    token.path.number[d - 1] = it->number;
+    token.path.number[is_planted(Planted::path_turned) ? depth - d : d - 1] = it->number;
     it = it->instance->parent;
   }
   std::vector<Tensor> hosts;  // before the event that says they are there

@@ -7,6 +7,7 @@
 
 #include <troupe/controlflow/build.hpp>
 #include <troupe/controlflow/list_ops.hpp>
+#include <troupe/devices/planted.hpp>
 
 namespace troupe {
 namespace {
@@ -108,6 +109,7 @@ class Lowering {
       return std::all_of(std::begin(kAll), std::end(kAll), [&](Effect e) { return !conflicts(a.effect, e) || conflicts(access.effect, e); }) &&
              conflicts(a.effect, access.effect);
     });
+    if (is_planted(Planted::read_hides_write) && access.effect == Effect::read) std::erase_if(open, [](const Access& a) { return a.effect == Effect::write; });
     open.push_back(access);
   }
 
@@ -151,7 +153,7 @@ class Lowering {
       bool has_token = std::any_of(node.inputs.begin(), node.inputs.end(), [&](Edge e) {
         return !is_constant(e) && std::find(frame.invariant.begin(), frame.invariant.end(), e) == frame.invariant.end();
       });
-      if (!has_token) node.controls.push_back(frame.pivot);
+      if (!has_token && !is_planted(Planted::pivot_forgotten)) node.controls.push_back(frame.pivot);
     }
     std::int32_t state = node.state;
     Effect effect = node.op->effect;
@@ -205,7 +207,8 @@ class Lowering {
     std::vector<Edge> ends;
     for (std::int64_t b = 0; b < n; ++b) {
       const SubGraph& sub = *branches[static_cast<std::size_t>(b)];
-      auto side = [&](Edge of_switch) { return Edge{of_switch.node, static_cast<std::int32_t>(b)}; };
+      const std::int64_t number = is_planted(Planted::nested_switch_turned) && frame.pivot >= 0 ? n - 1 - b : b;
+      auto side = [&](Edge of_switch) { return Edge{of_switch.node, static_cast<std::int32_t>(number)}; };
       Frame inside;
       if (pivots.node < 0) pivots = switched(predicate, predicate, n, node);
       inside.pivot = identity(side(pivots), node, {}).node;
@@ -280,7 +283,8 @@ class Lowering {
       bool waits = !before.empty();
       if (!waits && frame.pivot >= 0) before.push_back(frame.pivot);
       Edge start{token(std::move(before), node), 0};
-      Order o{state, effect, merged({into(start, false)}, {DType::boolean, Shape{}}, node), conflicts(effect, effect)};
+      Order o{state, effect, merged({into(start, false)}, {DType::boolean, Shape{}}, node),
+              conflicts(effect, effect) && !is_planted(Planted::order_not_threaded)};
       if (!o.is_serial && waits) o.before = into(start, true).node;
       orders.push_back(o);
     }

@@ -11,7 +11,7 @@
 #include <troupe/actors/engine.hpp>
 #include <troupe/ops/interpret.hpp>
 #include <troupe/test/controlflow/oracle.hpp>
-#include <troupe/test/controlflow/recipe.hpp>
+#include <troupe/test/controlflow/random_recipe.hpp>
 
 namespace troupe::test {
 
@@ -151,9 +151,8 @@ inline bool settles(Engine& engine, RunHandle& run, bool is_deterministic) {
   return true;
 }
 
-inline Outcome run_in_engine(const Recipe& r, const Way& way) {
-  Graph g;
-  Kitchen k(r, g, way.devices);
+/// Runs `fetches` of a recipe's graph in an engine of its own.
+inline void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k, const std::vector<Expr>& fetches, int runs, Outcome& out) {
   EngineOptions o;
   o.workers = way.workers;
   o.granularity = way.granularity;
@@ -162,11 +161,10 @@ inline Outcome run_in_engine(const Recipe& r, const Way& way) {
   o.default_device = way.device;
   o.optimize = way.optimize;
   auto engine = std::make_unique<Engine>(o);
-  Outcome out;
   try {
     RunOptions patient;
     if (!way.is_deterministic) patient.timeout = std::chrono::seconds(20);
-    Function f = engine->compile(g, k.inputs(), k.fetches());
+    Function f = engine->compile(g, k.inputs(), fetches);
     std::vector<RunHandle> handles;
     auto start = [&](int run) {
       std::vector<Tensor> feeds;
@@ -175,14 +173,14 @@ inline Outcome run_in_engine(const Recipe& r, const Way& way) {
     };
     const bool all_at_once = way.in_flight && r.variables.empty();
     if (all_at_once)
-      for (int run = 0; run < r.runs; ++run) start(run);
-    for (int run = 0; run < r.runs; ++run) {
+      for (int run = 0; run < runs; ++run) start(run);
+    for (int run = 0; run < runs; ++run) {
       if (!all_at_once) start(run);
       RunHandle& h = handles[static_cast<std::size_t>(run)];
       if (!settles(*engine, h, way.is_deterministic)) {
         out.hangs = true;
         (void)engine.release();  // what it waits for never comes: neither does the end of its destructor
-        return out;
+        return;
       }
       out.fetched.push_back(h.get());
     }
@@ -190,6 +188,13 @@ inline Outcome run_in_engine(const Recipe& r, const Way& way) {
   } catch (const Error& e) {
     out.error = e.what();
   }
+}
+
+inline Outcome run_in_engine(const Recipe& r, const Way& way) {
+  Graph g;
+  Kitchen k(r, g, way.devices);
+  Outcome out;
+  run_program(r, way, g, k, k.fetches(), r.runs, out);
   return out;
 }
 

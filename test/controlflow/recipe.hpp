@@ -443,6 +443,12 @@ inline std::vector<Rule> make_rules() {
     add_effect(named("assign_sub", t), t, {t}, 2, true, [](const Variable& v, X x) { return Exprs{v.assign_sub(tanh(x[0]) * 0.25)}; });
     add_effect(named("mix", t), t, {t}, 2, true, [](const Variable& v, X x) { return Exprs{v.assign(v.read() * 0.5 + tanh(x[0]))}; });
   }
+  // Two reads between writes: each is ordered by itself.
+  for (T t : {T::f, T::v})
+    add_effect(named("mix_twice", t), t, {t}, 2, true, [](const Variable& v, X x) {
+      Expr early = v.read() * 0.25;
+      return Exprs{v.assign(early + tanh(x[0]) - v.read() * 0.25)};
+    });
   add_effect("scatter_update", T::v, {T::i, T::f}, 2, true, [](const Variable& v, X x) { return Exprs{v.scatter_update(reshape(mod(x[0], 3), {1}), reshape(tanh(x[1]), {1}))}; });
   add_effect("scatter_add", T::v, {T::i, T::f}, 1, true, [](const Variable& v, X x) { return Exprs{v.scatter_add(reshape(mod(x[0], 3), {1}), reshape(tanh(x[1]), {1}))}; });
   return all;

@@ -1,0 +1,78 @@
+// Would random programs notice a mistake in lowering or in the executor? Every fault of
+// devices/planted.hpp is switched on in turn; it must be caught within a fixed number of programs, and
+// made small. Usage: planted_faults [FAULT]...
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include <troupe/devices/planted.hpp>
+#include <troupe/test/controlflow/compare.hpp>
+#include <troupe/test/controlflow/random_recipe.hpp>
+#include <troupe/test/controlflow/shrink.hpp>
+
+namespace troupe {
+Planted planted_fault = Planted::none;
+}
+
+namespace troupe::test {
+namespace {
+
+struct Fault {
+  Planted which;
+  const char* name;
+};
+constexpr Fault kFaults[] = {{Planted::dropped_dead_token, "dropped_dead_token"}, {Planted::wrong_iteration, "wrong_iteration"},
+                             {Planted::early_exit, "early_exit"}, {Planted::merge_of_the_dead, "merge_of_the_dead"},
+                             {Planted::enter_not_replayed, "enter_not_replayed"}, {Planted::window_off_by_one, "window_off_by_one"},
+                             {Planted::child_forgotten, "child_forgotten"}, {Planted::order_not_threaded, "order_not_threaded"},
+                             {Planted::exit_not_withheld, "exit_not_withheld"}, {Planted::nested_switch_turned, "nested_switch_turned"},
+                             {Planted::pivot_forgotten, "pivot_forgotten"}, {Planted::read_hides_write, "read_hides_write"},
+                             {Planted::path_turned, "path_turned"}};
+constexpr std::uint64_t kPrograms = 400;  // within which each must be caught
+constexpr int kSmall = 12;                // statements of what is left of the program, at most
+
+// In a process of its own, for the fault may crash or hang it.
+std::optional<std::string> wrong_with(const Recipe& r, const Way& way) {
+  return apart([&]() -> std::optional<std::string> {
+    try {
+      return difference(r, expected_of(r), way);
+    } catch (const std::exception&) {
+      return std::nullopt;  // no program to compare
+    }
+  }, 5);
+}
+
+bool is_caught(const Fault& fault) {
+  planted_fault = fault.which;
+  for (std::uint64_t seed = 1; seed <= kPrograms; ++seed) {
+    const Recipe r = random_recipe(seed);
+    for (const Way& way : ways()) {
+      if (!way.is_deterministic) continue;
+      if (!wrong_with(r, way)) continue;
+      Recipe small = Shrinker(r, [&](const Recipe& c) { return wrong_with(c, way).has_value(); }, 700).shrink();
+      const int n = statements_in(small.body);
+      std::printf("%s: caught by program %llu (%d statements), %s; %d are left:\n%s%s\n\n", fault.name, static_cast<unsigned long long>(seed),
+                  statements_in(r.body), way.name.c_str(), n, text_of(small).c_str(), wrong_with(small, way).value_or("?").c_str());
+      std::fflush(stdout);
+      return n <= kSmall;
+    }
+  }
+  std::printf("%s: not caught by %llu programs\n", fault.name, static_cast<unsigned long long>(kPrograms));
+  return false;
+}
+
+}  // namespace
+}  // namespace troupe::test
+
+int main(int argc, char** argv) {
+  using namespace troupe::test;
+  int missed = 0;
+  for (const Fault& fault : kFaults) {
+    auto is_wanted = [&](const char* name) { return std::strcmp(name, fault.name) == 0; };
+    if (argc > 1 && std::none_of(argv + 1, argv + argc, is_wanted)) continue;
+    if (!is_caught(fault)) ++missed;
+  }
+  if (missed > 0) std::printf("%d missed, or not made small\n", missed);
+  return missed > 0;
+}
