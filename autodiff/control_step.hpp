@@ -1,0 +1,94 @@
+// What the gradients of conditionals and of loops share (control.hpp).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <troupe/autodiff/control.hpp>
+#include <troupe/controlflow/build.hpp>
+
+namespace troupe::control {
+
+inline std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+// The expression, known to be no less than `spec`: what a gradient computes may be known less well
+// than what it is the cotangent of.
+Expr refined(const Expr& e, const ValueSpec& spec);
+
+// Values of the outer graph that the backward node's sub-graphs take, each an argument of all of them.
+class OuterValues {
+ public:
+  explicit OuterValues(std::size_t graphs) : arguments_(graphs) {}
+
+  /// What stands for `outer` in sub-graph i.
+  Expr in(std::size_t i, SubGraph& sub, const Expr& outer, const ValueSpec& spec);
+  /// Appends them to the sub-graph's inputs.
+  void finish(std::size_t i, SubGraph& sub) {
+    for (std::size_t k = 0; k < values_.size(); ++k) {
+      auto it = arguments_[i].find(k);
+      sub.inputs.push_back(it != arguments_[i].end() ? it->second : sub.graph.argument(specs_[k], Site()).edge());
+    }
+  }
+  const Exprs& values() const { return values_; }
+
+ private:
+  Exprs values_;
+  std::vector<ValueSpec> specs_;
+  std::vector<std::map<std::size_t, Edge>> arguments_;  // of each sub-graph
+};
+
+// A new sub-graph of `outer`; what is bound on `outer` stays there.
+inline std::shared_ptr<SubGraph> fresh(Graph& outer, std::string what) {
+  auto sub = std::make_shared<SubGraph>(outer, std::move(what));
+  sub->graph.close();
+  return sub;
+}
+
+// What both kinds of node share: a node, and a sub-graph of it to which a sweep appends.
+class Step {
+ public:
+  explicit Step(const ControlStep& s) : s_(s), forward_(s.graph.node(s.id)), here_(s.graph.current()) {}
+
+ protected:
+  Expr input(int i) const { return s_.graph.expr(forward_.inputs[index(i)]); }
+  Expr output(int o) const { return s_.graph.expr(Edge{s_.id, o}); }
+  /// The cotangent of output o, here, as the forward output is known.
+  Expr dy(int o) const {
+    const Cotangent& c = s_.cotangents[index(o)];
+    Expr dense = c.is_none() ? zero_cotangent(at_home(output(o))) : c.to_dense();
+    return refined(at_home(dense), forward_.outputs[index(o)]);
+  }
+  Expr at_home(const Expr& e) const { return &e.reader() == &here_ ? e : here_.adopt(e, forward_.site); }
+  ValueSpec state_spec(std::int32_t state) const { return s_.graph.states()[index(state)].values[0]; }
+  std::string label() const { return forward_.attrs.get<std::string>("label") + "/gradient"; }
+  /// What has arrived at the inputs is passed on, whatever else is found.
+  ControlCotangents nothing() const { return {s_.arrived, {}}; }
+  std::vector<std::int32_t> wanted(const Flags& states) const {
+    std::vector<std::int32_t> out;
+    for (std::size_t i = 0; i < states.size(); ++i)
+      if (states[i]) out.push_back(static_cast<std::int32_t>(i));
+    return out;
+  }
+  /// A value that a sub-graph copied for differentiation took from outside after it was copied.
+  static std::optional<Expr> taken(const SubGraph& both, Edge e) {
+    for (const Graph::Capture& c : both.graph.captures())
+      if (c.inner == e) return c.outer;
+    return {};
+  }
+  /// A cotangent of x as a sub-graph yields it.
+  static Expr result(const Cotangent& c, const Expr& x) {
+    return refined(c.is_none() ? zero_cotangent(x) : c.to_dense(), x.spec());
+  }
+
+  const ControlStep& s_;
+  const Node forward_;  // as it is before it is extended; keeps its sub-graphs
+  Graph& here_;         // where the backward node goes
+};
+
+ControlCotangents differentiate_while(const ControlStep& step);
+ControlCotangents differentiate_case(const ControlStep& step);
+
+}  // namespace troupe::control

@@ -1,0 +1,289 @@
+// The gradient of a loop. See control.hpp.
+#include <algorithm>
+
+#include <troupe/autodiff/control_step.hpp>
+#include <troupe/autodiff/cut.hpp>
+#include <troupe/autodiff/sweep.hpp>
+#include <troupe/controlflow/list.hpp>
+#include <troupe/controlflow/list_ops.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/ops/specs_attr.hpp>
+
+namespace troupe::control {
+namespace {
+
+class WhileStep : Step {
+ public:
+  explicit WhileStep(const ControlStep& s) : Step(s), w_(forward_) {}
+
+  ControlCotangents run() {
+    if (!w_.back_prop) return nothing();
+    Flags reached;
+    for (const Cotangent& c : s_.cotangents) reached.push_back(!c.is_none());
+    flow_ = loop_flow(forward_, s_.needed, reached, s_.states);
+    for (int k = 0; k < w_.variables; ++k)
+      if (flow_.reached[index(k)]) carried_.push_back(k);
+    for (int c = 0; c < w_.captures; ++c)
+      if (flow_.reached[index(w_.variables + c)]) accumulated_.push_back(c);
+    states_ = wanted(flow_.states);
+    if (carried_.empty()) return nothing();
+    differentiate_body();
+    Cut cut(both_, nodes_, results_, free_values());
+    save(cut);
+    return backward(cut);
+  }
+
+ private:
+  Edge body_input(int i) const { return w_.body.inputs[index(i)]; }
+  Edge body_output(int k) const { return w_.body.outputs[index(k)]; }
+  ValueSpec variable(int i) const { return w_.body.graph.spec(body_input(i)); }
+
+  // The cotangents of the variables go through the backward loop, and with them a sum for each
+  // captured value and each state.
+  void differentiate_body() {
+    both_ = std::make_shared<SubGraph>(subgraphs_of(forward_)[1], here_, w_.body.graph.size());
+    both_->made_from = subgraphs_of(forward_)[1];
+    nodes_ = both_->graph.size();
+    Graph& g = both_->graph;
+    Graph::AtSite site(g, forward_.site);
+    auto scope = g.scope("gradients");
+    for (int k : carried_) arguments_.push_back(g.argument(variable(k), forward_.site));
+    for (int c : accumulated_) arguments_.push_back(g.argument(variable(w_.variables + c), forward_.site));
+    for (std::int32_t s : states_) arguments_.push_back(g.argument(state_spec(s), forward_.site));
+    std::vector<Edge> xs;
+    for (int k : carried_) xs.push_back(body_input(k));
+    for (int c : accumulated_) xs.push_back(body_input(w_.variables + c));
+    Sweep sweep(g, nodes_, xs, flow_.states);
+    std::size_t next = carried_.size();
+    // The sums first: what comes later is added to them where they lie.
+    for (int c : accumulated_) sweep.seed(body_input(w_.variables + c), arguments_[next++]);
+    for (std::int32_t s : states_) sweep.seed_state(s, arguments_[next++]);
+    for (std::size_t i = 0; i < carried_.size(); ++i) {
+      Edge y = body_output(carried_[i]);
+      if (sweep.activity().is_active(y)) sweep.seed(y, refined(arguments_[i], g.spec(y)));
+    }
+    sweep.run();
+    for (Edge x : xs) results_.push_back(result(sweep.of(x), g.expr(x)).edge());
+    for (std::int32_t s : states_) results_.push_back(refined(sweep.of_state(s).to_dense(), state_spec(s)).edge());
+  }
+
+  // An integer variable to which each iteration adds the same.
+  struct Counter {
+    std::int64_t step;
+  };
+  std::optional<Counter> counter(int k) const {
+    ValueSpec spec = variable(k);
+    if (spec.is_list() || !is_integer(spec.dtype) || !spec.shape.is_scalar()) return {};
+    const Graph& g = w_.body.graph;
+    const Node& next = g.node(body_output(k).node);
+    bool is_add = next.op->name == "Add", is_sub = next.op->name == "Sub";
+    if (!is_add && !is_sub) return {};
+    for (std::size_t own : {0u, 1u}) {
+      const Node& other = g.node(next.inputs[1 - own].node);
+      if (next.inputs[own] != body_input(k) || other.op->name != "Constant" || (is_sub && own == 1)) continue;
+      const Tensor& by = other.attrs.get<Tensor>("value");
+      if (!by.shape().is_scalar()) continue;
+      auto step = static_cast<std::int64_t>(by.at(0));
+      return Counter{is_add ? step : -step};
+    }
+    return {};
+  }
+  // What counter k starts as, if that is known.
+  std::optional<std::int64_t> start(int k) const {
+    if (k >= w_.explicit_variables) return 0;
+    const Node& first = s_.graph.node(forward_.inputs[index(k)].node);
+    if (first.op->name != "Constant") return {};
+    return static_cast<std::int64_t>(first.attrs.get<Tensor>("value").at(0));
+  }
+
+  // Which forward nodes' values the backward body has anyway, or computes again: no more work than
+  // reading a saved value, unless it is the same in every iteration.
+  std::vector<Free> free_values() const {
+    std::vector<Free> free(index(nodes_), Free::no);
+    Flags changes(index(nodes_), 0);  // from iteration to iteration
+    const Graph& g = w_.body.graph;
+    for (int k = 0; k < w_.variables; ++k) {
+      const bool is_same = body_output(k) == body_input(k), counts = counter(k).has_value();
+      if (is_same || counts) free[index(body_input(k).node)] = Free::given;
+      changes[index(body_input(k).node)] = !is_same;
+    }
+    for (int c = 0; c < w_.captures; ++c) free[index(body_input(w_.variables + c).node)] = Free::given;
+    for (std::int32_t id = 0; id < nodes_; ++id) {
+      const Node& node = g.node(id);
+      if (node.op->name == "Input" || !node.op->is_pure() || node.op->evaluate) continue;
+      bool has_all = true, changed = false, is_small = true;
+      for (Edge e : node.inputs) {
+        has_all = has_all && free[index(e.node)] != Free::no;
+        changed = changed || changes[index(e.node)];
+      }
+      for (const ValueSpec& s : node.outputs) is_small = is_small && !s.is_list() && s.shape.is_scalar();
+      const bool is_cheap = (node.op->pointwise && is_small) || node.op->name == "ListRead";
+      changes[index(id)] = changed;
+      if (has_all && (!changed || is_cheap)) free[index(id)] = Free::copied;
+    }
+    return free;
+  }
+
+  // The implicit variable that counts iterations, or one of the user's; -1: none.
+  int iteration_counter() const {
+    for (int k = 0; k < w_.variables; ++k)
+      if (variable(k).dtype == DType::i64 && counter(k) && counter(k)->step == 1 && start(k) == 0) return k;
+    return -1;
+  }
+  // The implicit list in which the loop saves the value already; -1: none.
+  int list_of(const Cut& cut, const Cut::Saved& saved) const {
+    for (int k = w_.explicit_variables; k < w_.variables; ++k) {
+      const Node& push = w_.body.graph.node(body_output(k).node);
+      if (push.op->name == "ListPush" && push.inputs[0] == body_input(k) && cut.is_saved_as(saved, push.inputs[1])) return k;
+    }
+    return -1;
+  }
+
+  // The forward loop's new version.
+  void save(const Cut& cut) {
+    std::vector<Edge> where;
+    std::shared_ptr<SubGraph> body = cut.forward_part(s_.graph, where);
+    body->made_from = both_;
+    auto condition = std::make_shared<SubGraph>(subgraphs_of(forward_)[0], s_.graph, w_.condition.graph.size());
+    condition->made_from = subgraphs_of(forward_)[0];
+    Graph::AtSite site(body->graph, forward_.site);
+    std::vector<ValueSpec> more;
+    auto add = [&](const ValueSpec& spec) {
+      const auto place = static_cast<std::ptrdiff_t>(index(w_.variables) + more.size());
+      Edge e = body->graph.argument(spec, forward_.site).edge();
+      body->inputs.insert(body->inputs.begin() + place, e);
+      condition->inputs.insert(condition->inputs.begin() + place, condition->graph.argument(spec, forward_.site).edge());
+      more.push_back(spec);
+      return body->graph.expr(e);
+    };
+    count_ = iteration_counter();
+    if (count_ < 0) {
+      count_ = w_.variables;
+      Expr count = add({DType::i64, Shape{}});
+      body->outputs.push_back((count + 1).edge());
+    }
+    for (std::size_t i = 0; i < cut.saved().size(); ++i) {
+      const Cut::Saved& saved = cut.saved()[i];
+      int k = list_of(cut, saved);
+      lists_.push_back(k >= 0 ? k : w_.variables + static_cast<int>(more.size()));
+      if (k >= 0) continue;
+      Expr list = add(saved.spec.list_of());
+      body->outputs.push_back(list_push(list, body->graph.expr(where[i])).edge());
+    }
+    if (more.empty()) return;
+    body->graph.seal();
+    condition->graph.seal();
+    Attrs attrs = forward_.attrs;
+    std::vector<ValueSpec> implicit = w_.implicit;
+    implicit.insert(implicit.end(), more.begin(), more.end());
+    attrs.set("graphs", make_subgraphs({condition, body}));
+    attrs.set("implicit", make_specs_attr(implicit));
+    s_.graph.extend(s_.id, attrs, more);
+  }
+
+  // In the backward body: a forward value that is given.
+  Expr given(Edge e, OuterValues& outside, const Expr& iteration) {
+    for (std::size_t i = 0; i < arguments_.size(); ++i)
+      if (arguments_[i].edge() == e) return body_->graph.expr(body_->inputs[i + 1]);
+    if (auto outer = taken(*both_, e)) return outside.in(0, *body_, *outer, both_->graph.spec(e));
+    int i = 0;
+    while (body_input(i) != e) ++i;
+    if (i >= w_.variables) return outside.in(0, *body_, input(i - w_.variables + w_.explicit_variables), variable(i));
+    if (body_output(i) == e) return outside.in(0, *body_, input(i), variable(i));
+    const std::int64_t step = counter(i)->step;
+    Expr n = iteration;
+    if (step != 1) n = n * step;
+    if (variable(i).dtype != DType::i64) n = cast(n, variable(i).dtype);
+    if (start(i) == 0) return n;
+    return n + outside.in(0, *body_, input(i), variable(i));
+  }
+
+  ControlCotangents backward(const Cut& cut) {
+    const std::string of = w_.body.graph.what();
+    body_ = fresh(here_, "the gradient of " + of);
+    body_->made_from = both_;
+    Graph& g = body_->graph;
+    std::vector<ValueSpec> specs{{DType::i64, Shape{}}};
+    for (const Expr& a : arguments_) specs.push_back(a.spec());
+    for (const Cut::Saved& s : cut.saved()) specs.push_back(s.spec.list_of());
+    for (const ValueSpec& spec : specs) body_->inputs.push_back(g.argument(spec, forward_.site).edge());
+    OuterValues outside(2);
+    {
+      Graph::AtSite site(g, forward_.site);
+      Expr iteration = g.expr(body_->inputs[0]) - 1;
+      body_->outputs.push_back(iteration.edge());
+      Exprs restored;
+      std::vector<Edge> rests;
+      for (std::size_t i = 0; i < cut.saved().size(); ++i) {
+        Popped p = list_pop(g.expr(body_->inputs[1 + arguments_.size() + i]), cut.saved()[i].spec);
+        restored.push_back(p.value);
+        rests.push_back(p.list.edge());
+      }
+      for (Edge e : cut.backward_part(*body_, [&](Edge x) { return given(x, outside, iteration); }, restored)) body_->outputs.push_back(e);
+      body_->outputs.insert(body_->outputs.end(), rests.begin(), rests.end());
+    }
+    auto condition = fresh(here_, "the condition of the gradient of " + of);
+    for (const ValueSpec& spec : specs) condition->inputs.push_back(condition->graph.argument(spec, forward_.site).edge());
+    {
+      Graph::AtSite site(condition->graph, forward_.site);
+      condition->outputs.push_back((condition->graph.expr(condition->inputs[0]) > 0).edge());
+    }
+    outside.finish(0, *body_);
+    outside.finish(1, *condition);
+    body_->graph.seal();
+    condition->graph.seal();
+
+    WhileParts parts;
+    parts.graphs = {condition, body_};
+    parts.initial.push_back(at_home(output(count_)));
+    for (int k : carried_) parts.initial.push_back(dy(k));
+    for (int c : accumulated_) parts.initial.push_back(sum_so_far(c));
+    for (std::int32_t s : states_) parts.initial.push_back(here_.zeros(state_spec(s).dtype, state_spec(s).shape));
+    for (int k : lists_) parts.initial.push_back(at_home(output(k)));
+    for (const Expr& e : outside.values()) parts.captures.push_back(at_home(e));
+    parts.parallel_iterations = w_.parallel_iterations;
+    parts.name = label();
+    return answer(bind_while(here_, parts, forward_.site));
+  }
+
+  Expr sum_so_far(int capture) const {
+    const int i = w_.explicit_variables + capture;
+    const Cotangent& c = s_.arrived[index(i)];
+    Expr start = c.is_none() ? zero_cotangent(at_home(input(i))) : c.to_dense();
+    return refined(at_home(start), variable(w_.variables + capture));
+  }
+
+  ControlCotangents answer(const Exprs& out) const {
+    ControlCotangents made = nothing();
+    std::size_t next = 1;
+    for (int k : carried_) {
+      if (k < w_.explicit_variables && s_.needed[index(k)]) made.inputs[index(k)] = refined(out[next], input(k).spec());
+      ++next;
+    }
+    for (int c : accumulated_) {
+      const int i = w_.explicit_variables + c;
+      made.inputs[index(i)] = refined(out[next++], input(i).spec());
+    }
+    for (std::int32_t s : states_) made.states[s] = out[next++];
+    return made;
+  }
+
+  const WhileView w_;
+  LoopFlow flow_;
+  std::vector<int> carried_;          // variables whose cotangents go through the backward loop
+  std::vector<int> accumulated_;      // captures
+  std::vector<std::int32_t> states_;  // variables read inside
+  std::shared_ptr<SubGraph> both_;    // the body and its gradient
+  std::int32_t nodes_ = 0;            // of the body
+  Exprs arguments_;                   // of its gradient
+  std::vector<Edge> results_;         // one an argument
+  int count_ = 0;                     // the forward output that says how many iterations there were
+  std::vector<int> lists_;            // the forward outputs that hold saved values
+  std::shared_ptr<SubGraph> body_;    // of the backward loop
+};
+
+}  // namespace
+
+ControlCotangents differentiate_while(const ControlStep& step) { return WhileStep(step).run(); }
+
+}  // namespace troupe::control
