@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/controlflow/drop_unused.hpp>
 #include <troupe/controlflow/lower.hpp>
 #include <troupe/ops/subgraph.hpp>
 
@@ -12,7 +13,8 @@ namespace troupe {
 namespace {
 
 constexpr Pass kPasses[] = {
-    {"fold_constants", "first, before simplify, which looks for constants", fold_constants},
+    {"drop_unused", "first: what it removes need not be looked at", drop_unused},
+    {"fold_constants", "before simplify, which looks for constants", fold_constants},
     {"simplify", "before merge_common: fewer forms of one value", simplify},
     {"merge_common", "before fusion, which hides what nodes have in common", merge_common},
     {"fuse_pointwise", "last of those that also run in sub-graphs: everything else looks at single ops", fuse_pointwise},

@@ -533,6 +533,29 @@ BOOST_AUTO_TEST_CASE(what_is_saved_already_is_not_saved_again) {
   BOOST_TEST(saved(r) == first);
 }
 
+BOOST_AUTO_TEST_CASE(a_forward_run_saves_nothing) {
+  // The gradient has been built; who does not fetch it does not pay for it. In a nested loop and a branch too.
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{}), a = g.input("a", DType::f32, Shape{});
+  auto [i_end, r_end] = while_loop([](Expr i, Expr) { return i < 3; },
+                                   [&](Expr i, Expr v) {
+                                     Expr inner = while_loop([&](Expr y) { return y < 20.0; }, [&](Expr y) { return y * y * a; }, v);
+                                     return std::tuple{i + 1, cond(i > 0, [&] { return tanh(inner) * inner; }, [&] { return inner * 0.5; })};
+                                   },
+                                   std::tuple{g.constant(0), x});
+  Engine engine;
+  const std::vector<Tensor> values{Tensor::scalar(2.f), Tensor::scalar(1.5f)};
+  Function before = engine.compile(g, {x, a}, {r_end});
+  Expr d = gradients(r_end, x)[0];
+  Function forward = engine.compile(g, {x, a}, {r_end}), both = engine.compile(g, {x, a}, {r_end, d});
+  auto pushes = [](const Function& f) { return f.explain().find("ListPush") != std::string::npos; };
+  BOOST_TEST(!pushes(before));
+  BOOST_TEST(!pushes(forward));
+  BOOST_TEST(pushes(both));
+  BOOST_TEST(identical(before(values)[0], forward(values)[0]));
+  BOOST_TEST(identical(before(values)[0], both(values)[0]));
+}
+
 BOOST_AUTO_TEST_CASE(elements_of_a_scan_are_not_saved) {
   Graph g;
   Expr x = g.input("x", DType::f32, {kAny}), h = g.input("h", DType::f32, Shape{});

@@ -1,0 +1,109 @@
+#include <troupe/controlflow/drop_unused.hpp>
+
+#include <algorithm>
+
+#include <troupe/controlflow/build.hpp>
+#include <troupe/ops/specs_attr.hpp>
+
+namespace troupe {
+namespace {
+
+std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+// Nodes that the given edges, and all effects of the graph, depend on.
+std::vector<char> needed_in(const Graph& g, const std::vector<Edge>& outputs) {
+  std::vector<char> needed(at(g.size()), 0);
+  for (Edge e : outputs) needed[at(e.node)] = 1;
+  for (std::int32_t id = g.size() - 1; id >= 0; --id) {
+    if (!needed[at(id)] && !has_effect(g.node(id))) continue;
+    needed[at(id)] = 1;
+    for (Edge e : g.node(id).inputs) needed[at(e.node)] = 1;
+    for (std::int32_t c : g.node(id).controls) needed[at(c)] = 1;
+  }
+  return needed;
+}
+
+// Which variables of a loop does anybody need, if these results are used?
+std::vector<char> needed_variables(const WhileView& w, std::vector<char> needed) {
+  std::vector<char> by_condition = needed_in(w.condition.graph, w.condition.outputs);
+  for (std::size_t k = 0; k < needed.size(); ++k) needed[k] = needed[k] || by_condition[at(w.condition.inputs[k].node)];
+  for (bool changed = true; changed;) {
+    changed = false;
+    std::vector<Edge> outputs;
+    for (std::size_t k = 0; k < needed.size(); ++k)
+      if (needed[k]) outputs.push_back(w.body.outputs[k]);
+    std::vector<char> in_body = needed_in(w.body.graph, outputs);
+    for (std::size_t k = 0; k < needed.size(); ++k)
+      if (!needed[k] && in_body[at(w.body.inputs[k].node)]) needed[k] = changed = true;
+  }
+  return needed;
+}
+
+template <class T>
+std::vector<T> kept(const std::vector<T>& all, const std::vector<char>& keep) {
+  std::vector<T> out;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (i >= keep.size() || keep[i]) out.push_back(all[i]);
+  return out;
+}
+
+// The sub-graph with these inputs and outputs, without what they do not need.
+std::shared_ptr<const SubGraph> reduced(const SubGraph& sub, std::vector<Edge> inputs, std::vector<Edge> outputs) {
+  Program p = drop_unused(prune(sub.graph, inputs, outputs, Keep::effects));
+  auto made = std::make_shared<SubGraph>(std::move(p.graph));
+  made->inputs = std::move(p.feeds);
+  made->outputs = std::move(p.fetches);
+  return made;
+}
+
+Node reduced(const Node& node, const std::vector<char>& used) {
+  Node out = node;
+  out.outputs = kept(node.outputs, used);
+  std::vector<std::shared_ptr<const SubGraph>> graphs;
+  if (node.op->name == "While") {
+    WhileView w(node);
+    std::vector<char> of_explicit(used.begin(), used.begin() + w.explicit_variables), of_implicit(used.begin() + w.explicit_variables, used.end());
+    out.inputs = kept(node.inputs, of_explicit);
+    out.attrs.set("variables", static_cast<std::int64_t>(std::count(of_explicit.begin(), of_explicit.end(), 1)));
+    out.attrs.set("implicit", make_specs_attr(kept(w.implicit, of_implicit)));
+    graphs.push_back(reduced(w.condition, kept(w.condition.inputs, used), w.condition.outputs));
+    graphs.push_back(reduced(w.body, kept(w.body.inputs, used), kept(w.body.outputs, used)));
+  } else {
+    for (const auto& sub : subgraphs_of(node)) graphs.push_back(reduced(*sub, sub->inputs, kept(sub->outputs, used)));
+  }
+  out.attrs.set("graphs", make_subgraphs(std::move(graphs)));
+  return out;
+}
+
+}  // namespace
+
+Program drop_unused(const Program& program) {
+  const Graph& g = program.graph;
+  std::vector<std::vector<char>> used(at(g.size()));
+  for (std::int32_t id = 0; id < g.size(); ++id)
+    if (g.node(id).op->evaluate) used[at(id)].assign(g.node(id).outputs.size(), 0);
+  auto use = [&](Edge e) {
+    if (!used[at(e.node)].empty()) used[at(e.node)][at(e.output)] = 1;
+  };
+  for (const Node& n : g.nodes())
+    for (Edge e : n.inputs) use(e);
+  for (Edge e : program.fetches) use(e);
+  Rewriter rewriter(program);
+  for (std::int32_t id = 0; id < g.size(); ++id) {
+    Node node = rewriter.translated(id);
+    if (node.op->name == "While") used[at(id)] = needed_variables(WhileView(node), used[at(id)]);
+    const std::vector<char>& keep = used[at(id)];
+    if (std::find(keep.begin(), keep.end(), 0) == keep.end()) {
+      rewriter.replace(id, std::move(node));
+      continue;
+    }
+    std::int32_t made = rewriter.graph().append(reduced(node, keep));
+    std::vector<Edge> edges;
+    std::int32_t output = 0;
+    for (char k : keep) edges.push_back(k ? Edge{made, output++} : Edge{made, 0});
+    rewriter.alias(id, edges, made);
+  }
+  return rewriter.finish();
+}
+
+}  // namespace troupe
