@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/actors/frames.hpp>
 #include <troupe/actors/placement.hpp>
 #include <troupe/ops/fire.hpp>
 #include <troupe/ops/state.hpp>
@@ -15,134 +16,6 @@ namespace troupe {
 namespace {
 
 std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
-
-/// A loop of the program.
-struct Frame {
-  std::string name;
-  std::uint64_t key = 0;
-  std::int32_t parent = -1;
-  std::int32_t depth = 0;
-  std::int32_t window = 1;
-  std::int32_t leader = -1;  // the partition of its LoopCond
-};
-
-// What a node is to the planner.
-enum class Role : std::uint8_t { kernel, identity, switch_, merge, trigger, enter, exit, next, loop_merge, alias, constant, feed };
-
-// Gives every node its role and its frame.
-class Frames {
- public:
-  Frames(const Graph& g, const std::map<std::int32_t, std::int32_t>& fed, const std::vector<std::int32_t>& partition)
-      : g_(g), partition_(partition), role_(at(g.size()), Role::kernel), frame_(at(g.size()), kNone), frames_{{}} {
-    for (std::int32_t id = 0; id < g.size(); ++id)
-      if (g.node(id).op->name == "NextIteration") is_closed_[g.node(id).inputs[1].node] = id;
-    for (std::int32_t id = 0; id < g.size(); ++id) {
-      role_[at(id)] = fed.contains(id) ? Role::feed : role_of(id);
-      frame_[at(id)] = find_frame(id);
-    }
-    for (std::int32_t id = 0; id < g.size(); ++id)
-      if (g.node(id).op->name == "LoopCond") {
-        Frame& f = frames_[at(frame_[at(id)] < 0 ? 0 : frame_[at(id)])];
-        if (f.leader < 0) f.leader = partition[at(id)];
-      }
-    for (const auto& [merge, next] : is_closed_) check_loop(merge, next);
-  }
-
-  Role role(std::int32_t id) const { return role_[at(id)]; }
-  std::int32_t frame(std::int32_t id) const { return std::max(0, frame_[at(id)]); }
-  const std::vector<Frame>& all() const { return frames_; }
-  /// The edge that `e` merely repeats.
-  Edge resolve(Edge e) const {
-    while (role_[at(e.node)] == Role::alias) e = g_.node(e.node).inputs[0];
-    return e;
-  }
-  /// Known to its users without a token.
-  bool is_constant(Edge e) const { return role_[at(resolve(e).node)] == Role::constant; }
-
- private:
-  static constexpr std::int32_t kNone = -1;  // of what has no tokens: constants
-
-  Role role_of(std::int32_t id) const {
-    const Node& n = g_.node(id);
-    const std::string& op = n.op->name;
-    if (op == "Constant") return n.controls.empty() ? Role::constant : Role::kernel;
-    if (op == "Switch") return Role::switch_;
-    if (op == "Merge") return is_closed_.contains(id) ? Role::loop_merge : Role::merge;
-    if (op == "Enter") return Role::enter;
-    if (op == "Exit") return Role::exit;
-    if (op == "NextIteration") return Role::next;
-    if (op == "ControlTrigger") return Role::trigger;
-    if (op == "LoopCond" || op == "Identity") {
-      bool is_here = partition_[at(n.inputs[0].node)] == partition_[at(id)] || role_[at(n.inputs[0].node)] == Role::constant;
-      return n.controls.empty() && is_here ? Role::alias : Role::identity;
-    }
-    return Role::kernel;
-  }
-
-  // The frame of a node's tokens, from those of its inputs.
-  std::int32_t find_frame(std::int32_t id) {
-    const Node& n = g_.node(id);
-    std::int32_t inputs = kNone, decided_by = -1;
-    auto join = [&](std::int32_t from) {
-      std::int32_t f = frame_[at(from)];
-      if (f == kNone) return;
-      if (inputs == kNone) inputs = f, decided_by = from;
-      else if (inputs != f)
-        throw Error(Code::invalid_argument,
-                    fmt::format("{}: its inputs come from different frames: {} is {}, and {} is {}; take values in with Enter and out with Exit",
-                                g_.describe(id), g_.describe(decided_by), place(inputs), g_.describe(from), place(f)));
-    };
-    std::size_t count = n.op->name == "NextIteration" ? 1 : n.inputs.size();
-    for (std::size_t i = 0; i < count; ++i) join(n.inputs[i].node);
-    for (std::int32_t c : n.controls) join(c);
-    switch (role_[at(id)]) {
-      case Role::constant: return kNone;
-      case Role::alias: return inputs;
-      case Role::enter: return entered(n, inputs, id);
-      case Role::exit:
-        if (inputs <= 0) throw Error(Code::invalid_argument, fmt::format("{}: its input is in no frame that it could leave", g_.describe(id)));
-        return frames_[at(inputs)].parent;
-      default: return std::max(0, inputs);
-    }
-  }
-
-  std::int32_t entered(const Node& n, std::int32_t parent, std::int32_t id) {
-    const auto& name = n.attrs.get<std::string>("frame");
-    for (std::size_t f = 1; f < frames_.size(); ++f)
-      if (frames_[f].name == name && (parent == kNone || frames_[f].parent == parent)) return static_cast<std::int32_t>(f);
-    Frame f;
-    f.name = name;
-    f.parent = std::max(0, parent);
-    f.depth = frames_[at(f.parent)].depth + 1;
-    f.window = static_cast<std::int32_t>(n.attrs.get<std::int64_t>("parallel_iterations"));
-    f.key = static_cast<std::uint64_t>(n.attrs.get<std::int64_t>("key"));
-    if (f.key == 0) f.key = g_.node(id).origin;
-    frames_.push_back(std::move(f));
-    return static_cast<std::int32_t>(frames_.size()) - 1;
-  }
-
-  std::string place(std::int32_t frame) const { return frame == 0 ? "outside of loops" : fmt::format("in loop '{}'", frames_[at(frame)].name); }
-
-  void check_loop(std::int32_t merge, std::int32_t next) const {
-    const Node& m = g_.node(merge);
-    for (Edge e : m.inputs)
-      if (role_[at(e.node)] != Role::enter)
-        throw Error(Code::invalid_argument, fmt::format("{}: a Merge at which {} closes a loop takes Enters only, not {}", g_.describe(merge),
-                                                        g_.describe(next), g_.describe(e.node)));
-    if (frame(merge) != frame(next))
-      throw Error(Code::invalid_argument, fmt::format("{} is {} and closes a loop at {}, which is {}", g_.describe(next), place(frame(next)),
-                                                      g_.describe(merge), place(frame(merge))));
-    if (role_[at(resolve(g_.node(next).inputs[0]).node)] == Role::loop_merge)
-      throw Error(Code::invalid_argument, fmt::format("{}: the loop has no Switch, so it never ends", g_.describe(next)));
-  }
-
-  const Graph& g_;
-  const std::vector<std::int32_t>& partition_;
-  std::vector<Role> role_;
-  std::vector<std::int32_t> frame_;
-  std::vector<Frame> frames_;
-  std::map<std::int32_t, std::int32_t> is_closed_;  // a loop's Merge: one of its NextIterations
-};
 
 class Planner {
  public:

@@ -350,8 +350,6 @@ BOOST_AUTO_TEST_CASE(lists_in_loops) {
 BOOST_AUTO_TEST_CASE(wrong_loops_are_refused_while_building) {
   Graph g;
   Expr i = g.constant(0), x = g.ones(DType::f32, {2, 2});
-  auto forever = [](Expr, Expr) { return Expr(); };
-  (void)forever;
   BOOST_TEST(says(refused([&] {  // W9
                while_loop([](Expr n, Expr) { return n < 2; }, [](Expr n, Expr j) { return std::tuple{n + 1, concat({j, j}, 0)}; }, std::tuple{i, x}, {.name = "grow"});
              }), {"while_loop 'grow' (functional_test.cpp:", "variable 1", "f32[2, 2]", "f32[4, 2]", "after one iteration", "shape invariant"}));

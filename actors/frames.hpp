@@ -1,0 +1,59 @@
+// Roles and frames: what each node of a lowered program is to the planner, and which loop it is in.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <troupe/ops/graph.hpp>
+
+namespace troupe {
+
+/// A loop of the program; number 0 is what is outside of all.
+struct Frame {
+  std::string name;
+  std::uint64_t key = 0;
+  std::int32_t parent = -1;
+  std::int32_t depth = 0;
+  std::int32_t window = 1;
+  std::int32_t leader = -1;  // the partition of its LoopCond
+};
+
+enum class Role : std::uint8_t { kernel, identity, switch_, merge, trigger, enter, exit, next, loop_merge, alias, constant, feed };
+
+/// Throws invalid_argument, naming both nodes, where inputs of one node come from different frames,
+/// and for loops that cannot work. Refers to the graph and to `partition`.
+class Frames {
+ public:
+  Frames(const Graph& g, const std::map<std::int32_t, std::int32_t>& fed, const std::vector<std::int32_t>& partition);
+
+  Role role(std::int32_t id) const { return role_[static_cast<std::size_t>(id)]; }
+  std::int32_t frame(std::int32_t id) const { return frame_[static_cast<std::size_t>(id)] < 0 ? 0 : frame_[static_cast<std::size_t>(id)]; }
+  const std::vector<Frame>& all() const { return frames_; }
+  /// The edge that `e` merely repeats.
+  Edge resolve(Edge e) const {
+    while (role(e.node) == Role::alias) e = g_.node(e.node).inputs[0];
+    return e;
+  }
+  /// Known to its users without a token.
+  bool is_constant(Edge e) const { return role(resolve(e).node) == Role::constant; }
+
+ private:
+  static constexpr std::int32_t kNone = -1;  // of what has no tokens: constants
+
+  Role role_of(std::int32_t id) const;
+  std::int32_t find_frame(std::int32_t id);
+  std::int32_t entered(const Node& n, std::int32_t parent, std::int32_t id);
+  std::string place(std::int32_t frame) const;
+  void check_loop(std::int32_t merge, std::int32_t next) const;
+
+  const Graph& g_;
+  const std::vector<std::int32_t>& partition_;
+  std::vector<Role> role_;
+  std::vector<std::int32_t> frame_;
+  std::vector<Frame> frames_;
+  std::map<std::int32_t, std::int32_t> is_closed_;  // a loop's Merge: one of its NextIterations
+};
+
+}  // namespace troupe

@@ -1,0 +1,195 @@
+// What enters and leaves a partition: tokens of cut edges and their grants, fetches.
+#include <troupe/actors/partition.hpp>
+
+#include <algorithm>
+#include <functional>
+
+#include <troupe/devices/list.hpp>
+#include <troupe/devices/planted.hpp>
+#include <troupe/ops/transfer.hpp>
+
+namespace troupe {
+namespace {
+
+// The tensors of a value that are in a device's memory: itself, or what a list holds, in order.
+void each_on_device(const Value& value, const std::function<void(const Tensor&)>& f) {
+  if (value.is_list()) {
+    for (std::int64_t i = 0; i < value.list().length(); ++i) each_on_device(value.list().read(i), f);
+  } else if (value.kind() == Value::Kind::tensor && !value.tensor().is_on_host()) {
+    f(value.tensor());
+  }
+}
+
+// The same value with f of each of its tensors in their places.
+Value with_tensors(const Value& value, const std::function<Tensor(const Tensor&)>& f) {
+  if (value.kind() == Value::Kind::tensor) return f(value.tensor());
+  if (!value.is_list()) return value;
+  const List& from = value.list();
+  List to(from.dtype(), from.element_shape(), from.depth());
+  to.grow(from.length());
+  for (std::int64_t i = 0; i < from.length(); ++i)
+    if (from.read(i).has_value()) to.put(i, with_tensors(from.read(i), f));
+  return to;
+}
+
+}  // namespace
+
+// ---- tokens from other partitions
+
+// A partition cannot drain before all its tokens have come, so a token's run is either active here
+// or has not started here yet.
+void Partition::accept(Token& token) {
+  const TargetRange to = mine_.receives[static_cast<std::size_t>(token.receive)].targets;
+  const bool is_predicate = to.last - to.first == 1 && mine_.targets[static_cast<std::size_t>(to.first)].node == Target::kPredicate;
+  if (!is_predicate) bring_token(token.value);
+  start(token.run);
+  for (Record* r : active_)
+    if (r->run.get() == token.run.get()) {
+      accept_at(*r->root, token);
+      return;
+    }
+}
+
+// Takes a token from an instance of a frame around its own, or of its own, to where it belongs.
+void Partition::accept_at(Instance& instance, Token& token) {
+  const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
+  const std::int32_t depth = instance.frame->depth;
+  const std::int64_t n = depth == 0 ? 0 : token.path.number[depth - 1];
+  if (n >= instance.opened) {
+    instance.early.push_back(std::move(token));
+    return;
+  }
+  Iteration& iteration = *instance.ring[static_cast<std::size_t>(n) % instance.ring.size()];
+  if (instance.number == receive.frame) {
+    if (token.is_dead) deliver_all_dead(iteration, receive.targets);
+    else deliver_all(iteration, receive.targets, std::move(token.value));
+    fired(iteration);
+    return;
+  }
+  std::int32_t next = receive.frame;  // the frame that comes after this one on the way
+  while (mine_.frames[static_cast<std::size_t>(next)].parent != instance.number) next = mine_.frames[static_cast<std::size_t>(next)].parent;
+  accept_at(instance_at(iteration, next), token);
+}
+
+// What comes from another partition: a list with all that it holds.
+void Partition::bring_token(Value& value) {
+  if (!value.is_list()) bring_value(value);
+  else if (!mine_.device->is_synchronous())
+    value = with_tensors(value, [&](Tensor t) {
+      bring_to_device(t, *mine_.device, *stream_);
+      return t;
+    });
+}
+
+// ---- out
+
+void Partition::fetch(Record& record, std::int32_t index, Value&& value) {
+  if (value.kind() != Value::Kind::tensor || value.tensor().is_on_host()) {
+    record.run->set_fetch(index, std::move(value));
+    return;
+  }
+  record.landings.push_back({index, land(value.tensor()), value.tensor().shape()});
+}
+
+// Starts the copy of a device's tensor to the host; it is there when the stream has passed.
+Tensor Partition::land(const Tensor& on_device) {
+  Shape shape = on_device.shape().is_scalar() ? Shape{1} : on_device.shape();  // a host scalar has no address to copy to
+  Tensor host = Tensor::empty(on_device.dtype(), shape);
+  mine_.device->copy_to_host(*stream_, on_device, View(host));
+  return host;
+}
+
+bool Partition::is_granted(const Iteration& from, const PartitionPlan::Send& to) const {
+  const Iteration* it = &from;
+  for (std::int32_t d = from.instance->frame->depth; d > 0; --d) {
+    if (it->number > it->instance->granted[static_cast<std::size_t>(to.place[d - 1])]) return false;
+    it = it->instance->parent;
+  }
+  return true;
+}
+
+void Partition::send(Iteration& from, std::int32_t send, Value* value) {
+  const PartitionPlan::Send& to = mine_.sends[static_cast<std::size_t>(send)];
+  if (is_granted(from, to)) {
+    post(from, to, value);
+    return;
+  }
+  ++from.unfired;  // stays open until it is sent
+  add(held_tokens_);
+  from.instance->record->held.push_back({send, &from, value == nullptr, value ? std::move(*value) : Value()});
+}
+
+// The window of an instance has moved: who sends to it may go on.
+void Partition::grant(Instance& instance) {
+  Grant message{instance.record->run, 0, {}, instance.oldest + instance.frame->window - 1};
+  message.path.depth = instance.frame->depth;
+  const Iteration* it = instance.parent;
+  for (std::int32_t d = instance.frame->depth - 1; d > 0; --d) {
+    message.path.number[d - 1] = it->number;
+    it = it->instance->parent;
+  }
+  for (std::int32_t receive : instance.frame->edges_in) {
+    const PartitionPlan::Receive& r = mine_.receives[static_cast<std::size_t>(receive)];
+    message.send = r.send;
+    driver_.post(r.partition, message);
+  }
+}
+
+// Grants overtake each other and may come late: the highest counts, and one for what is over is dropped.
+void Partition::accept(const Grant& grant) {
+  auto record = std::find_if(active_.begin(), active_.end(), [&](Record* r) { return r->run.get() == grant.run.get(); });
+  if (record == active_.end()) return;
+  const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(grant.send)];
+  Instance* instance = (*record)->root;
+  for (std::int32_t d = 1; d <= grant.path.depth; ++d) {
+    const std::int64_t n = d == 1 ? 0 : grant.path.number[d - 2];
+    if (n < instance->oldest || n >= instance->opened) return;
+    std::int32_t frame = send.frame;
+    while (mine_.frames[static_cast<std::size_t>(frame)].depth > d) frame = mine_.frames[static_cast<std::size_t>(frame)].parent;
+    Iteration& around = *instance->ring[static_cast<std::size_t>(n) % instance->ring.size()];
+    instance = around.children[static_cast<std::size_t>(mine_.frames[static_cast<std::size_t>(frame)].child_slot)];
+    if (!instance) return;
+  }
+  std::int64_t& last = instance->granted[static_cast<std::size_t>(send.place[grant.path.depth - 1])];
+  if (grant.last <= last) return;
+  last = grant.last;
+  auto& held = (*record)->held;
+  for (std::size_t i = 0; i < held.size();) {
+    if (held[i].send != grant.send || !is_granted(*held[i].iteration, send)) {
+      ++i;
+      continue;
+    }
+    Record::Held token = std::move(held[i]);
+    held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
+    post(*token.iteration, send, token.is_dead ? nullptr : &token.value);
+    fired(*token.iteration);
+  }
+}
+
+void Partition::post(Iteration& from, const PartitionPlan::Send& to, Value* value) {
+  Record& record = *from.instance->record;
+  Token token{record.run, to.receive, value == nullptr, {}, {}};
+  const std::int32_t depth = from.instance->frame->depth;
+  token.path.depth = depth;
+  const Iteration* it = &from;
+  for (std::int32_t d = depth; d > 0; --d) {
+    token.path.number[is_planted(Planted::path_turned) ? depth - d : d - 1] = it->number;
+    it = it->instance->parent;
+  }
+  std::vector<Tensor> hosts;  // before the event that says they are there
+  if (value && !mine_.device->is_synchronous())
+    each_on_device(*value, [&](const Tensor& t) { hosts.push_back(land(t)); });
+  if (hosts.empty()) {
+    if (value) token.value = std::move(*value);
+    driver_.post(to.partition, std::move(token));
+    return;
+  }
+  // The source stays alive until then.
+  stream_->record()->then([this, to, token = std::move(token), hosts = std::move(hosts), source = *value](const Status&) mutable {
+    auto next = hosts.begin();
+    token.value = with_tensors(source, [&](const Tensor& t) { return t.is_on_host() ? t : (next++)->reshaped(t.shape()); });
+    driver_.post(to.partition, std::move(token));
+  });
+}
+
+}  // namespace troupe

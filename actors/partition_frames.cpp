@@ -1,0 +1,326 @@
+// What tokens do within a partition: delivery by index, Merges, and the frames of loops.
+#include <troupe/actors/partition.hpp>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/planted.hpp>
+
+namespace troupe {
+
+// ---- tokens
+
+void Partition::deliver_all(Iteration& iteration, TargetRange range, Value&& value) {
+  if (range.first == range.last) {
+    value.reset();
+    return;
+  }
+  const Target* t = mine_.targets.data() + range.first;
+  for (const Target* last = mine_.targets.data() + range.last - 1; t != last; ++t) deliver(iteration, *t, Value(value));
+  deliver(iteration, *t, std::move(value));
+}
+
+void Partition::deliver_controls(Iteration& iteration, TargetRange range) {
+  for (std::int32_t t = range.first; t < range.last; ++t) deliver(iteration, mine_.targets[static_cast<std::size_t>(t)], Value());
+}
+
+void Partition::deliver_all_dead(Iteration& iteration, TargetRange range) {
+  if (is_planted(Planted::dropped_dead_token) && range.last - range.first > 1) --range.last;
+  for (std::int32_t t = range.first; t < range.last; ++t) deliver_dead(iteration, mine_.targets[static_cast<std::size_t>(t)]);
+}
+
+void Partition::deliver(Iteration& iteration, const Target& target, Value&& value) {
+  if (target.node >= 0) {
+    if (target.slot >= 0) iteration.values[static_cast<std::size_t>(target.slot)].fill(std::move(value));
+    else if (target.slot <= Target::kMerge) {
+      merge(iteration, target.node, Target::kMerge - target.slot, &value);
+      return;
+    }
+    count_down(iteration, target.node, 0);
+    return;
+  }
+  switch (target.node) {
+    case Target::kFetch: fetch(*iteration.instance->record, target.slot, std::move(value)); return;
+    case Target::kRemote: send(iteration, target.slot, &value); return;
+    case Target::kEnter: enter(iteration, mine_.enters[static_cast<std::size_t>(target.slot)], &value); return;
+    case Target::kExit: exit(iteration, mine_.exits[static_cast<std::size_t>(target.slot)], &value); return;
+    case Target::kNext: next(iteration, {target.slot, false, std::move(value)}); return;
+    case Target::kPredicate: predicate(iteration, std::move(value)); return;
+  }
+}
+
+void Partition::deliver_dead(Iteration& iteration, const Target& target) {
+  if (target.node >= 0) {
+    if (target.slot <= Target::kMerge) merge(iteration, target.node, Target::kMerge - target.slot, nullptr);
+    else count_down(iteration, target.node, Iteration::kDead);
+    return;
+  }
+  switch (target.node) {
+    case Target::kFetch: {
+      Run& run = *iteration.instance->record->run;
+      if (run.is_poisoned()) return;
+      const Edge e = plan_->program.fetches[static_cast<std::size_t>(target.slot)];
+      fail(run, nullptr, Status(Code::failed_precondition, fmt::format("fetch {}, {}, does not have a value: it is in a branch that was not taken",
+                                                                       target.slot, plan_->program.graph.describe(e.node))));
+      return;
+    }
+    case Target::kRemote: send(iteration, target.slot, nullptr); return;
+    case Target::kEnter: enter(iteration, mine_.enters[static_cast<std::size_t>(target.slot)], nullptr); return;
+    case Target::kExit: exit(iteration, mine_.exits[static_cast<std::size_t>(target.slot)], nullptr); return;
+    case Target::kNext: next(iteration, {target.slot, true, {}}); return;
+    case Target::kPredicate: decide(iteration, false); return;
+  }
+}
+
+void Partition::count_down(Iteration& iteration, std::int32_t node, std::int32_t dead) {
+  std::int32_t& awaited = iteration.awaited[static_cast<std::size_t>(node)];
+  awaited = (awaited - 1) | dead;
+  if ((awaited & Iteration::kCount) == 0) enable(iteration, iteration.instance->frame->nodes[static_cast<std::size_t>(node)]);
+}
+
+// The node awaits nothing more.
+void Partition::enable(Iteration& iteration, const PlanNode& node) {
+  Record& record = *iteration.instance->record;
+  bool heavy = false;
+  if (hands_over_ && node.kind == PlanNode::Kind::kernel) {
+    const Cost& cost = costs_[static_cast<std::size_t>(node.index)];
+    heavy = cost.samples >= 2 && cost.nanoseconds.load(std::memory_order_relaxed) >= kHeavy;
+  }
+  (heavy ? record.heavy : record.ready).push_back({&iteration, &node});
+}
+
+// A Merge passes the first live token on at once, and has fired when all have come.
+void Partition::merge(Iteration& iteration, std::int32_t node, std::int32_t input, Value* value) {
+  std::int32_t& awaited = iteration.awaited[static_cast<std::size_t>(node)];
+  --awaited;
+  const bool is_last = (awaited & Iteration::kCount) == 0;
+  const PlanNode& n = iteration.instance->frame->nodes[static_cast<std::size_t>(node)];
+  const std::int32_t* ranges = mine_.output_targets.data() + n.first_output;
+  if (value && !(awaited & Iteration::kMerged)) {
+    awaited |= Iteration::kMerged;
+    deliver_all(iteration, {ranges[0], ranges[1]}, std::move(*value));
+    deliver_all(iteration, {ranges[2], ranges[3]}, Tensor::scalar(input));
+    deliver_all(iteration, {ranges[4], ranges[5]}, Value());
+  } else if ((is_last || is_planted(Planted::merge_of_the_dead)) && !(awaited & Iteration::kMerged)) {
+    if (is_planted(Planted::merge_of_the_dead)) awaited |= Iteration::kMerged;
+    for (int o = 0; o < 3; ++o) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
+  }
+  if (is_last) fired(iteration);
+}
+
+// ---- frames
+
+Instance& Partition::instance_at(Iteration& parent, std::int32_t number) {
+  const FramePlan& frame = mine_.frames[static_cast<std::size_t>(number)];
+  Instance*& child = parent.children[static_cast<std::size_t>(frame.child_slot)];
+  if (child) return *child;
+  auto& spare = spare_instances_[static_cast<std::size_t>(number)];
+  if (spare.empty()) {
+    Instance& fresh = *instances_.emplace_back(std::make_unique<Instance>());
+    fresh.frame = &frame;
+    fresh.number = number;
+    fresh.ring.resize(static_cast<std::size_t>(frame.window));
+    fresh.granted.resize(frame.edges_out.size());
+    fresh.exited.resize(frame.exits.size());
+    fresh.invariants.resize(static_cast<std::size_t>(frame.invariants));
+    fresh.invariant_came.resize(static_cast<std::size_t>(frame.invariants));
+    spare.push_back(&fresh);
+  }
+  child = spare.back();
+  spare.pop_back();
+  Instance& i = *child;
+  i.record = parent.instance->record;
+  i.parent = &parent;
+  i.oldest = i.opened = 0;
+  i.enters_pending = frame.enters;
+  i.invariants_pending = frame.invariants;
+  i.has_dead_invariant = i.must_open = false;
+  std::fill(i.granted.begin(), i.granted.end(), frame.window - 1);
+  std::fill(i.exited.begin(), i.exited.end(), 0);
+  std::fill(i.invariant_came.begin(), i.invariant_came.end(), 0);
+  open(i);
+  return i;
+}
+
+Iteration& Partition::open(Instance& instance) {
+  const FramePlan& frame = *instance.frame;
+  auto& spare = spare_iterations_[static_cast<std::size_t>(instance.number)];
+  if (spare.empty()) {
+    Iteration& fresh = *iterations_.emplace_back(std::make_unique<Iteration>());
+    fresh.values.resize(static_cast<std::size_t>(frame.slots));
+    fresh.children.resize(static_cast<std::size_t>(frame.children));
+    spare.push_back(&fresh);
+  }
+  Iteration& it = *spare.back();
+  spare.pop_back();
+  it.instance = &instance;
+  it.number = instance.opened++;
+  it.tag = instance.parent ? fold_tag(instance.parent->tag, frame.key, static_cast<std::uint64_t>(it.number)) : 0;
+  it.unfired = frame.unfired() - (is_planted(Planted::child_forgotten) ? frame.children : 0);
+  it.fate = Iteration::Fate::open;
+  if (instance.parent) {
+    LoopCounters& counters = loop_counters_[static_cast<std::size_t>(instance.number)];
+    const auto are_open = static_cast<std::uint64_t>(instance.opened - instance.oldest);
+    add(it.number == 0 ? counters.instances : counters.iterations);
+    if (it.number > 0) add(counters.open_sum, are_open);
+    if (are_open > counters.most_open.load(std::memory_order_relaxed)) counters.most_open.store(are_open, std::memory_order_relaxed);
+  }
+  instance.ring[static_cast<std::size_t>(it.number) % instance.ring.size()] = &it;
+  const bool is_forgotten = is_planted(Planted::enter_not_replayed) && it.number > 0;
+  const bool is_steady = instance.invariants_pending == 0 && !instance.has_dead_invariant && !is_forgotten;
+  it.awaited = is_steady ? frame.steady : frame.awaited;
+  ++it.unfired;  // nothing ends before this is through
+  if (is_steady) {
+    for (const FramePlan::Forward& forward : frame.forwards)
+      deliver(it, forward.target, Value(instance.invariants[static_cast<std::size_t>(forward.invariant)]));
+    for (auto root = frame.roots.rbegin(); root != frame.roots.rend(); ++root) enable(it, frame.nodes[static_cast<std::size_t>(*root)]);
+  } else {
+    for (std::size_t v = 0; v < instance.invariants.size(); ++v) {
+      if (!instance.invariant_came[v] || is_forgotten) continue;
+      if (instance.invariants[v].has_value()) deliver_all(it, frame.invariant_targets[v], Value(instance.invariants[v]));
+      else deliver_all_dead(it, frame.invariant_targets[v]);
+    }
+  }
+  if (!instance.early.empty()) {
+    std::vector<Token> early = std::exchange(instance.early, {});
+    for (Token& token : early) accept_at(instance, token);
+  }
+  fired(it);
+  return it;
+}
+
+void Partition::enter(Iteration& from, const PartitionPlan::Enter& enter, Value* value) {
+  Instance& instance = instance_at(from, enter.frame);
+  --instance.enters_pending;
+  if (enter.invariant < 0) {
+    Iteration& first = *instance.ring[0];
+    if (value) {
+      deliver_all(first, enter.targets, std::move(*value));
+      deliver_all(first, enter.index_targets, Tensor::scalar(std::int32_t{0}));
+    } else {
+      deliver_all_dead(first, enter.targets);
+      deliver_all_dead(first, enter.index_targets);
+    }
+  } else {
+    const auto v = static_cast<std::size_t>(enter.invariant);
+    --instance.invariants_pending;
+    instance.invariant_came[v] = 1;
+    if (value) instance.invariants[v] = std::move(*value);
+    else instance.invariants[v].reset(), instance.has_dead_invariant = true;
+    for (std::int64_t n = instance.oldest; n < instance.opened; ++n) {
+      Iteration& it = *instance.ring[static_cast<std::size_t>(n) % instance.ring.size()];
+      if (value) deliver_all(it, enter.targets, Value(instance.invariants[v]));
+      else deliver_all_dead(it, enter.targets);
+    }
+  }
+  if (instance.enters_pending == 0) advance(instance);
+}
+
+void Partition::exit(Iteration& from, const PartitionPlan::Exit& exit, Value* value) {
+  if (!value && is_planted(Planted::exit_not_withheld)) deliver_all_dead(*from.instance->parent, exit.targets);
+  if (!value) return;  // sent when the instance ends, if nothing live has left
+  Instance& instance = *from.instance;
+  char& exited = instance.exited[static_cast<std::size_t>(exit.ordinal)];
+  if (is_planted(Planted::early_exit) && exited) return;
+  if (exited) {
+    fail(*instance.record->run, nullptr,
+         Status(Code::failed_precondition, fmt::format("loop '{}': two iterations leave by one Exit", instance.frame->name)));
+    return;
+  }
+  exited = 1;
+  deliver_all(*instance.parent, exit.targets, std::move(*value));
+}
+
+void Partition::predicate(Iteration& iteration, Value&& value) {
+  const Tensor& t = value.tensor();
+  if (t.has_value() && !t.is_on_host()) {
+    ++iteration.unfired;  // until it has come
+    ask_device(iteration, nullptr, t);
+    return;
+  }
+  decide(iteration, t.has_value() && t.shape().elements() == 1 && t.at(0) != 0);
+}
+
+// The predicate has come: the next iteration opens, or waits for the window.
+void Partition::decide(Iteration& iteration, bool goes_on) {
+  Instance& instance = *iteration.instance;
+  iteration.fate = goes_on ? Iteration::Fate::goes_on : Iteration::Fate::ends;
+  if (goes_on) {
+    if (instance.opened - instance.oldest < instance.frame->window + is_planted(Planted::window_off_by_one)) open(instance);
+    else instance.must_open = true, add(loop_counters_[static_cast<std::size_t>(instance.number)].window_waits);
+    for (Iteration::Next& token : iteration.undecided) next(iteration, std::move(token));
+  }
+  iteration.undecided.clear();
+}
+
+void Partition::next(Iteration& from, Iteration::Next&& token) {
+  Instance& instance = *from.instance;
+  if (from.fate == Iteration::Fate::open) {
+    if (instance.frame->has_predicate) {
+      from.undecided.push_back(std::move(token));
+      return;
+    }
+    if (token.is_dead) return;
+    decide(from, true);
+  }
+  if (from.fate == Iteration::Fate::ends) return;
+  std::int64_t n = from.number + 1;
+  if (is_planted(Planted::wrong_iteration) && n < instance.opened) n = instance.opened - 1;
+  if (n < instance.opened) bring(*instance.ring[static_cast<std::size_t>(n) % instance.ring.size()], std::move(token));
+  else instance.waiting.push_back(std::move(token));
+}
+
+void Partition::bring(Iteration& iteration, Iteration::Next&& token) {
+  const PartitionPlan::Loop& loop = mine_.loops[static_cast<std::size_t>(token.loop)];
+  if (token.is_dead) {
+    deliver_all_dead(iteration, loop.targets);
+    deliver_all_dead(iteration, loop.index_targets);
+    return;
+  }
+  deliver_all(iteration, loop.targets, std::move(token.value));
+  if (loop.index_targets.first != loop.index_targets.last) deliver_all(iteration, loop.index_targets, Tensor::scalar(std::int32_t{1}));
+}
+
+// Gives back what is done, oldest first; opens what waited for it; ends what is through.
+void Partition::advance(Instance& instance) {
+  if (instance.enters_pending > 0 || instance.is_advancing) return;
+  instance.is_advancing = true;
+  while (instance.oldest < instance.opened) {
+    Iteration*& slot = instance.ring[static_cast<std::size_t>(instance.oldest) % instance.ring.size()];
+    if (slot->unfired > 0) {
+      instance.is_advancing = false;
+      return;
+    }
+    spare_iterations_[static_cast<std::size_t>(instance.number)].push_back(slot);
+    slot = nullptr;
+    ++instance.oldest;
+    if (instance.parent && !instance.frame->edges_in.empty()) grant(instance);
+    if (instance.must_open) {
+      instance.must_open = false;
+      std::vector<Iteration::Next> waiting = std::move(instance.waiting);
+      instance.waiting.clear();
+      Iteration& it = open(instance);
+      for (Iteration::Next& token : waiting) bring(it, std::move(token));
+      waiting.clear();
+      if (instance.waiting.empty()) instance.waiting = std::move(waiting);  // keeps its storage
+    }
+  }
+  instance.is_advancing = false;
+  end(instance);
+}
+
+void Partition::end(Instance& instance) {
+  if (!instance.parent) {
+    end(*instance.record);
+    return;
+  }
+  Iteration& parent = *instance.parent;
+  const FramePlan& frame = *instance.frame;
+  for (std::size_t e = 0; e < frame.exits.size(); ++e)
+    if (!instance.exited[e]) deliver_all_dead(parent, mine_.exits[static_cast<std::size_t>(frame.exits[e])].targets);
+  for (Value& v : instance.invariants) v.reset();
+  parent.children[static_cast<std::size_t>(frame.child_slot)] = nullptr;
+  spare_instances_[static_cast<std::size_t>(instance.number)].push_back(&instance);
+  fired(parent);
+}
+
+}  // namespace troupe
