@@ -125,7 +125,8 @@ Exprs bind_case(Graph& graph, const Expr& index, std::vector<std::shared_ptr<con
                 const std::string& name, const std::vector<std::int32_t>& controls, const Site& site) {
   Exprs inputs{index};
   inputs.insert(inputs.end(), captures.begin(), captures.end());
-  Attrs attrs{{"graphs", make_subgraphs(std::move(branches))}, {"label", capped(name, "cond")}};
+  const auto results = static_cast<std::int64_t>(branches[0]->outputs.size());
+  Attrs attrs{{"graphs", make_subgraphs(std::move(branches))}, {"results", results}, {"label", capped(name, "cond")}};
   return bind_after(graph, "Case", inputs, std::move(attrs), controls, site);
 }
 

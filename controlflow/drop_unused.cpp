@@ -39,6 +39,12 @@ std::vector<char> needed_variables(const WhileView& w, std::vector<char> needed)
   return needed;
 }
 
+// Results that the user wrote, which stay: what computes them may fail, and is to. Those after them were added.
+std::int64_t own_results(const Node& node) {
+  if (!node.op->evaluate) return 0;
+  return node.attrs.get<std::int64_t>(node.op->name == "While" ? "variables" : "results");
+}
+
 template <class T>
 std::vector<T> kept(const std::vector<T>& all, const std::vector<char>& keep) {
   std::vector<T> out;
@@ -62,9 +68,7 @@ Node reduced(const Node& node, const std::vector<char>& used) {
   std::vector<std::shared_ptr<const SubGraph>> graphs;
   if (node.op->name == "While") {
     WhileView w(node);
-    std::vector<char> of_explicit(used.begin(), used.begin() + w.explicit_variables), of_implicit(used.begin() + w.explicit_variables, used.end());
-    out.inputs = kept(node.inputs, of_explicit);
-    out.attrs.set("variables", static_cast<std::int64_t>(std::count(of_explicit.begin(), of_explicit.end(), 1)));
+    std::vector<char> of_implicit(used.begin() + w.explicit_variables, used.end());
     out.attrs.set("implicit", make_specs_attr(kept(w.implicit, of_implicit)));
     graphs.push_back(reduced(w.condition, kept(w.condition.inputs, used), w.condition.outputs));
     graphs.push_back(reduced(w.body, kept(w.body.inputs, used), kept(w.body.outputs, used)));
@@ -91,8 +95,10 @@ Program drop_unused(const Program& program) {
   Rewriter rewriter(program);
   for (std::int32_t id = 0; id < g.size(); ++id) {
     Node node = rewriter.translated(id);
-    if (node.op->name == "While") used[at(id)] = needed_variables(WhileView(node), used[at(id)]);
-    const std::vector<char>& keep = used[at(id)];
+    std::vector<char>& keep = used[at(id)];
+    const std::int64_t own = own_results(node);
+    for (std::size_t k = 0; k < keep.size(); ++k) keep[k] = keep[k] || static_cast<std::int64_t>(k) < own;
+    if (node.op->name == "While") keep = needed_variables(WhileView(node), keep);
     if (std::find(keep.begin(), keep.end(), 0) == keep.end()) {
       rewriter.replace(id, std::move(node));
       continue;

@@ -4,8 +4,8 @@
 
 namespace troupe {
 
-/// Removes results of functional nodes that nobody uses, and the loop variables that only serve them:
-/// what a gradient made a loop save, where the gradient is not asked for. Effects stay.
+/// Removes what was added to functional nodes and nobody uses: what a gradient made a loop or a branch
+/// save, where the gradient is not asked for. What the user wrote stays, and so do effects.
 Program drop_unused(const Program& program);
 
 }  // namespace troupe

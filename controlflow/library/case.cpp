@@ -14,6 +14,7 @@ TROUPE_OP(Case) {
   op.doc("Runs one of several sub-graphs.");
   op.inputs(1, -1);
   op.attr<std::string>("label");
+  op.attr<std::int64_t>("results");  // those that the user wrote; a gradient may have added more
   op.infer([](Inference& c) {
     DType t = c.dtype(0);
     c.require(!c.input(0).is_list() && (t == DType::boolean || t == DType::i32 || t == DType::i64),

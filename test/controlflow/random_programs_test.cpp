@@ -111,12 +111,12 @@ void compare_values(Seeds s, const Tastes& tastes) {
 
 BOOST_AUTO_TEST_SUITE(random_programs_test)
 
-BOOST_AUTO_TEST_CASE(values_are_the_oracles) { compare_values(seeds(3000), {}); }
+BOOST_AUTO_TEST_CASE(values_are_the_oracles) { compare_values(seeds(2000), {}); }
 
 BOOST_AUTO_TEST_CASE(errors_are_the_oracles) { compare_values(seeds(400), {.may_fail = true}); }
 
 BOOST_AUTO_TEST_CASE(gradients_are_the_oracles_differences) {
-  const Seeds s = seeds(600);
+  const Seeds s = seeds(300);
   int compared = 0, failed = 0;
   for (std::uint64_t seed = s.first; seed < s.first + s.count && failed < 3; ++seed) {
     Watch watch(seed);
