@@ -129,8 +129,21 @@ const Value& List::read(std::int64_t i) const {
   return find(i);
 }
 
+// Does the value hold the log, itself or in a list within it? Only lists of any kind can hold their like.
+bool List::holds(const Value& value, const Log* log) {
+  if (!value.is_list()) return false;
+  const List& list = value.list();
+  if (list.log() == log) return true;
+  if (list.depth() != kAnyDepth) return false;
+  for (std::int64_t i = 0; i < list.length(); ++i)
+    if (holds(list.find(i), log)) return true;
+  return false;
+}
+
 void List::push(Value element) {
   check_fits(element);
+  // A log that held itself would never be given back: the copy may hold the old one.
+  if (element.is_list() && !log()->is_sole() && holds(element, log())) copy_log();
   claim(length() + 1);
   log()->slot(length()) = std::move(element);
   set_length(length() + 1);

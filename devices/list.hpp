@@ -23,7 +23,8 @@
 // chunk's pointer may be looked at while it is set (the slots before the pushed one, never written,
 // lie in the same chunk), so it is released when set and acquired when read.
 // Invariants: 1. storage never moves: chunks of doubling size; 2. slots from `end` on are empty; 3.
-// no handle is longer than `end`; 4. a slot, once written, changes only under a sole holder.
+// no handle is longer than `end`; 4. a slot, once written, changes only under a sole holder; 5. no log
+// holds itself, through whatever lists.
 #pragma once
 
 #include <cstdint>
@@ -87,6 +88,7 @@ class List : public Value {
   void claim(std::int64_t n);
   void make_sole();
   void copy_log();
+  static bool holds(const Value& value, const Log* log);
 };
 
 static_assert(sizeof(List) == sizeof(Value));
