@@ -199,4 +199,21 @@ Shape shape_of_all(const List& list, std::span<const std::int64_t> which) {
   return shape;
 }
 
+void declare_element_at(OpBuilder& op) {
+  op.inputs(3);
+  op.takes_lists();
+  op.infer([](Inference& c) {
+    require_list(c, 0);
+    require_integers(c, 1, 0, "the index");
+    require_element(c, 0, 2);
+    c.output(c.input(0));
+  });
+}
+
+void set_element_gradient(Gradient& g) {
+  Exprs d = take_cotangent(g.dy(), g.x(1), g.x(2));
+  g.set(0, d[0]);
+  g.set(2, d[1]);
+}
+
 }  // namespace troupe

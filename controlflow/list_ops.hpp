@@ -62,6 +62,11 @@ Expr split_as(const Expr& list, const Expr& x, const Expr& lengths);
 /// Element `index` of a cotangent of a list, taken out of it: {the rest, dL/dx}. `index` an expression.
 Exprs take_cotangent(const Expr& dlist, const Operand& index, const Expr& x);
 
+/// What ops from (list, index, value) to the list with something done to that element declare.
+void declare_element_at(OpBuilder& op);
+/// The gradient of those that set the element to the value.
+void set_element_gradient(Gradient& g);
+
 // ---- kernels
 
 inline List take_list(KernelContext& c, int i) { return std::move(c.all_inputs()[static_cast<std::size_t>(i)].list()); }

@@ -24,14 +24,7 @@ TROUPE_OP(ListSum) {
 
 TROUPE_OP(ListAccumulate) {
   op.doc("The list with the third input added to the element of that index; it grows to hold it.");
-  op.inputs(3);
-  op.takes_lists();
-  op.infer([](Inference& c) {
-    require_list(c, 0);
-    require_integers(c, 1, 0, "the index");
-    require_element(c, 0, 2);
-    c.output(c.input(0));
-  });
+  declare_element_at(op);
   op.gradient([](Gradient& g) {
     g.set(0, g.cotangent());
     if (!g.needs(2)) return;
@@ -81,19 +74,8 @@ TROUPE_OP(ListTake) {
 
 TROUPE_OP(ListPut) {
   op.doc("The list with the third input as the element of that index, whatever it was; it grows to hold it.");
-  op.inputs(3);
-  op.takes_lists();
-  op.infer([](Inference& c) {
-    require_list(c, 0);
-    require_integers(c, 1, 0, "the index");
-    require_element(c, 0, 2);
-    c.output(c.input(0));
-  });
-  op.gradient([](Gradient& g) {
-    Exprs d = take_cotangent(g.dy(), g.x(1), g.x(2));
-    g.set(0, d[0]);
-    g.set(2, d[1]);
-  });
+  declare_element_at(op);
+  op.gradient(set_element_gradient);
   op.kernel([](const KernelSetup&) {
     return with_host_inputs({1}, [](KernelContext& c) {
       List list = take_list(c, 0);

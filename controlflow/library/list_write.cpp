@@ -8,20 +8,9 @@ Expr list_write(Operand list, Operand index, Operand value, bool dynamic_size) {
 
 TROUPE_OP(ListWrite) {
   op.doc("The list with the third input as the element of that index, which was not written before.");
-  op.inputs(3);
-  op.takes_lists();
+  declare_element_at(op);
   op.attr<bool>("dynamic_size", false);
-  op.infer([](Inference& c) {
-    require_list(c, 0);
-    require_integers(c, 1, 0, "the index");
-    require_element(c, 0, 2);
-    c.output(c.input(0));
-  });
-  op.gradient([](Gradient& g) {
-    Exprs d = take_cotangent(g.dy(), g.x(1), g.x(2));
-    g.set(0, d[0]);
-    g.set(2, d[1]);
-  });
+  op.gradient(set_element_gradient);
   op.kernel([](const KernelSetup& s) {
     return with_host_inputs({1}, [grows = s.attrs.get<bool>("dynamic_size")](KernelContext& c) {
       List list = take_list(c, 0);

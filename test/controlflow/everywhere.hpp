@@ -90,4 +90,23 @@ inline void everywhere(const Build& build, const std::vector<std::vector<double>
   }
 }
 
+/// The message of the error that `f` throws.
+template <class F>
+std::string refused(F f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+inline bool says(const std::string& text, std::initializer_list<const char*> parts) {
+  for (const char* p : parts)
+    if (text.find(p) == std::string::npos) {
+      BOOST_TEST_MESSAGE("missing '" << p << "' in: " << text);
+      return false;
+    }
+  return true;
+}
+
 }  // namespace troupe::test

@@ -10,25 +10,6 @@ namespace {
 
 using V = std::vector<double>;
 
-// The message of the error that `f` throws.
-template <class F>
-std::string refused(F f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
-bool says(const std::string& text, std::initializer_list<const char*> parts) {
-  for (const char* p : parts)
-    if (text.find(p) == std::string::npos) {
-      BOOST_TEST_MESSAGE("missing '" << p << "' in: " << text);
-      return false;
-    }
-  return true;
-}
-
 Expr scalar(Graph& g, double v) { return g.constant(static_cast<float>(v)); }
 
 }  // namespace
