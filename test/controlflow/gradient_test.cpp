@@ -1,6 +1,8 @@
 // Gradients through conditionals and loops: programs with known results.
 #include <boost/test/unit_test.hpp>
 
+#include <fmt/format.h>
+
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/troupe.hpp>
 
