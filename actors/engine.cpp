@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 
@@ -209,6 +210,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
     {
       std::lock_guard lock(mutex_);
       live_.emplace(id, run);
+      under_way_.store(live_.size(), std::memory_order_relaxed);
     }
     if (options.timeout.count() > 0) {
       auto& clock = system_->scheduler().clock();
@@ -216,6 +218,21 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
                              caf::make_mailbox_element(nullptr, caf::make_message_id(), {}, id));
     }
     for (const auto& partition : compiled->troupe.partitions) partition->send(StartRun{run});
+    return run;
+  }
+
+  // Starts a run and waits for it. A caller that finds a worker idle and nothing else under way works
+  // on the run itself in that worker's place: with no thread to wake, nor to be woken by, a small run
+  // takes half its time. Not where the run may have to be answered for before it ends.
+  Ref<Run> run(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options) {
+    std::optional<StandIn> stand_in;
+    if (options.timeout.count() == 0) stand_in.emplace(*pool_);
+    Ref<Run> run = start(compiled, std::move(feeds), options);
+    if (stand_in && *stand_in) {
+      stand_in->run_until([&] { return run->is_settled() || under_way_.load(std::memory_order_relaxed) > 1; });
+      stand_in.reset();
+    }
+    wait(*run);
     return run;
   }
 
@@ -278,12 +295,14 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
     auto it = live_.find(id);
     last = std::move(it->second);
     live_.erase(it);
+    under_way_.store(live_.size(), std::memory_order_relaxed);
     if (live_.empty()) drained_.notify_all();
   }
 
   std::mutex mutex_;  // guards live_, plans_ and compiled_
   std::condition_variable drained_;
   std::unordered_map<std::uint64_t, Ref<Run>> live_;
+  std::atomic<std::size_t> under_way_{0};  // live_.size(), for callers that work; publishes nothing but itself
   std::list<std::pair<CacheKey, std::shared_ptr<Compiled>>> plans_;  // most recently used first
   std::vector<std::weak_ptr<Compiled>> compiled_;  // all that users hold
   LeanRef<Timekeeper> timekeeper_;
@@ -316,7 +335,9 @@ RunHandle Function::start(std::vector<Tensor> feeds, const RunOptions& options) 
   return RunHandle(engine, engine.start(compiled_, std::move(feeds), options));
 }
 std::vector<Tensor> Function::operator()(std::vector<Tensor> feeds, const RunOptions& options) const {
-  return start(std::move(feeds), options).get();
+  if (!compiled_) throw Error(Code::failed_precondition, "an empty function was called; compile one");
+  EngineImpl& engine = compiled_->owner();
+  return RunHandle(engine, engine.run(compiled_, std::move(feeds), options)).get();
 }
 std::string Function::explain() const {
   std::string out;
@@ -364,19 +385,25 @@ Function Engine::compile(const Graph& graph, const std::vector<Expr>& feeds, con
   return Function(impl_->compile(graph, edges_of(graph, feeds, "feed"), edges_of(graph, fetches, "fetch"), options));
 }
 
-RunHandle Engine::start(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches, const RunOptions& options) {
+Function Engine::function_of(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches, std::vector<Tensor>& values) {
   std::vector<Expr> keys;
-  std::vector<Tensor> values;
   for (const auto& [key, value] : feeds) {
     keys.push_back(key);
     values.push_back(value);
   }
-  auto compiled = impl_->cached(graph, edges_of(graph, keys, "feed"), edges_of(graph, fetches, "fetch"));
-  return RunHandle(*impl_, impl_->start(compiled, std::move(values), options));
+  return Function(impl_->cached(graph, edges_of(graph, keys, "feed"), edges_of(graph, fetches, "fetch")));
+}
+
+RunHandle Engine::start(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches, const RunOptions& options) {
+  std::vector<Tensor> values;
+  const Function function = function_of(graph, feeds, fetches, values);
+  return function.start(std::move(values), options);
 }
 
 std::vector<Tensor> Engine::run(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches, const RunOptions& options) {
-  return start(graph, feeds, fetches, options).get();
+  std::vector<Tensor> values;
+  const Function function = function_of(graph, feeds, fetches, values);
+  return function(std::move(values), options);
 }
 
 namespace {

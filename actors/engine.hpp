@@ -86,7 +86,8 @@ class Function {
  public:
   Function() = default;
   explicit Function(std::shared_ptr<Compiled> compiled) : compiled_(std::move(compiled)) {}
-  /// Throws invalid_argument if a feed's number, dtype or shape is wrong, and the run's error.
+  /// Throws invalid_argument if a feed's number, dtype or shape is wrong, and the run's error. The calling
+  /// thread may run kernels itself, in the place of an idle worker.
   std::vector<Tensor> operator()(std::vector<Tensor> feeds, const RunOptions& options = {}) const;
   RunHandle start(std::vector<Tensor> feeds, const RunOptions& options = {}) const;
   /// The optimised program, one node a line, and what each pass did.
@@ -133,8 +134,9 @@ class Engine {
   /// Deterministic engines: moves the virtual clock; deadlines that pass are due.
   void advance_time(std::chrono::nanoseconds by);
 
-
  private:
+  Function function_of(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches, std::vector<Tensor>& values);
+
   std::unique_ptr<EngineImpl> impl_;
 };
 

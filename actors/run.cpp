@@ -19,8 +19,8 @@ bool Run::fail(Status status) { return settle(std::move(status)); }
 
 void Run::leave() {
   if (partitions_left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  settle(Status());
   if (on_drained) on_drained(*this);
+  settle(Status());
 }
 
 void Run::wait() const {

@@ -27,7 +27,8 @@ class Run final : public Counted {
     info_.seed = seed;
   }
 
-  /// Called once, when the last partition has left; nothing touches the run afterwards but its handle.
+  /// Called once, when the last partition has left; a success is settled right after it, so that a caller
+  /// who is answered finds the run gone from the engine's books.
   std::function<void(Run&)> on_drained;
 
   const Plan& plan() const { return *plan_; }

@@ -3,6 +3,8 @@
 #include <troupe/devices/parallel_loop.hpp>
 #include <troupe/devices/spin.hpp>
 
+#include <sched.h>
+
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
@@ -16,6 +18,7 @@ constexpr auto kStuckAfter = 5us;    // an owner that finishes no job for this l
 constexpr auto kBriefSearch = 10us;  // of the watcher, and when others search already: see who is stuck
 constexpr auto kWatchPeriod = 1ms;   // longest wait of a lone job behind a long one
 constexpr int kPausesPerLook = 16;   // looking at a ring takes its cache line from the owner
+constexpr int kPausesForPlace = 96;  // a searcher looks at wanted_ once in kPausesPerLook
 constexpr unsigned kFairness = 64;   // a worker with a full ring looks at the shared queue this often
 
 }  // namespace
@@ -52,12 +55,21 @@ bool Worker::search(Job& job) {
         leave_search();
         return true;
       }
-    } while (Clock::now() < deadline);
+      if (pool_->wanted_.load(std::memory_order_relaxed) == WorkerPool::kAnybody) lend();
+    } while (ring_.length() == 0 && Clock::now() < deadline);
+    if (ring_.pop(job)) {  // a stand-in has left it
+      leave_search();
+      return true;
+    }
     if (pool_->stopping_.load(std::memory_order_seq_cst) && !pool_->work_visible()) {
       pool_->state_.fetch_sub(WorkerPool::kSearching, std::memory_order_seq_cst);
       return false;
     }
     park();
+    if (ring_.pop(job)) {  // the same
+      leave_search();
+      return true;
+    }
   }
 }
 
@@ -103,6 +115,7 @@ void Worker::park() {
   {
     const std::lock_guard guard(pool_->idle_mutex_);
     notified_ = false;  // nobody notifies a worker that is not in parked_
+    core_ = sched_getcpu();
     pool_->parked_.push_back(this);
     watching = pool_->watcher_.load(std::memory_order_relaxed) == nullptr &&
                pool_->parked_.size() < pool_->workers_.size();
@@ -112,6 +125,17 @@ void Worker::park() {
   const bool stay = !pool_->work_visible() && !pool_->stopping_.load(std::memory_order_seq_cst);
   if (!stay && pool_->unpark(*this)) return;
   sleep(watching);
+}
+
+/// Hands this worker's place to the stand-in that asked for one. Enters and returns counted as
+/// searching, as which the stand-in takes over.
+void Worker::lend() {
+  {
+    const std::lock_guard guard(mutex_);
+    notified_ = false;  // the same
+  }
+  auto asked = WorkerPool::kAnybody;
+  if (pool_->wanted_.compare_exchange_strong(asked, reinterpret_cast<std::uintptr_t>(this), std::memory_order_acq_rel)) sleep(false);
 }
 
 void Worker::sleep(bool watching) {
@@ -186,21 +210,61 @@ bool WorkerPool::take_injected(Job& job) {
   return true;
 }
 
-/// Wakes the worker parked last (its cache is the warmest), the watcher only if it is alone.
 void WorkerPool::wake_one() {
-  Worker* chosen = nullptr;
-  {
-    const std::lock_guard guard(idle_mutex_);
-    if (parked_.empty()) return;
-    const auto* watcher = watcher_.load(std::memory_order_relaxed);
-    if (parked_.back() == watcher && parked_.size() > 1) std::swap(parked_.back(), parked_.front());
-    chosen = parked_.back();
-    parked_.pop_back();
-    if (chosen == watcher) watcher_.store(nullptr, std::memory_order_seq_cst);
-    state_.fetch_add(kSearching - kParked, std::memory_order_seq_cst);  // searches from now on, for submitters
-  }
+  Worker* const chosen = take_parked(false);
+  if (chosen == nullptr) return;
   wakes_.fetch_add(1, std::memory_order_relaxed);
   chosen->notify();
+}
+
+/// The worker parked last (its cache is the warmest), the watcher only if it is alone; null if none is
+/// parked. From now on it counts as searching. A caller takes the place of one that fell asleep on the
+/// caller's own core, if there is one: where cores share no cache the kernel wakes a thread on the core
+/// it slept on, where it would wait for the caller's kernels to end (measured: two branches after 200 ms
+/// of idleness ran one after the other).
+Worker* WorkerPool::take_parked(bool by_caller) {
+  const std::lock_guard guard(idle_mutex_);
+  if (parked_.empty()) return nullptr;
+  const auto* watcher = watcher_.load(std::memory_order_relaxed);
+  if (parked_.back() == watcher && parked_.size() > 1) std::swap(parked_.back(), parked_.front());
+  if (by_caller && parked_.size() > 1) {
+    const auto here = std::find_if(parked_.begin(), parked_.end(), [core = sched_getcpu()](const Worker* w) { return w->core_ == core; });
+    if (here != parked_.end()) std::swap(*here, parked_.back());
+  }
+  Worker* const chosen = parked_.back();
+  parked_.pop_back();
+  if (chosen == watcher) watcher_.store(nullptr, std::memory_order_seq_cst);
+  state_.fetch_add(kSearching - kParked, std::memory_order_seq_cst);
+  return chosen;
+}
+
+/// The place of a worker that searches and hands it over within about a microsecond; null if none does.
+Worker* WorkerPool::take_searching() {
+  auto wanted = kNobody;
+  if (searching(state_.load(std::memory_order_relaxed)) == 0 ||
+      !wanted_.compare_exchange_strong(wanted, kAnybody, std::memory_order_relaxed))
+    return nullptr;
+  for (int i = 0; i < kPausesForPlace && wanted_.load(std::memory_order_relaxed) == kAnybody; ++i) pause_core();
+  wanted = kAnybody;
+  if (wanted_.compare_exchange_strong(wanted, kNobody, std::memory_order_acquire)) return nullptr;
+  wanted_.store(kNobody, std::memory_order_relaxed);
+  return reinterpret_cast<Worker*>(wanted);
+}
+
+/// Takes back the place of a worker whose own thread sleeps; it counts as searching. The thread goes on
+/// sleeping, parked, where there is nothing for it to do.
+void WorkerPool::give_back(Worker& worker) {
+  bool stay = worker.ring_.length() == 0;
+  if (stay) {
+    const std::lock_guard guard(idle_mutex_);
+    stay = watcher_.load(std::memory_order_relaxed) != nullptr || parked_.size() + 1 == workers_.size();
+    if (stay) {
+      parked_.push_back(&worker);
+      state_.fetch_add(kParked - kSearching, std::memory_order_seq_cst);  // W1
+    }
+  }
+  if (stay && !work_visible()) return;  // W2
+  if (!stay || unpark(worker)) worker.notify();
 }
 
 /// A parked worker takes itself back; false if a waker has taken it already.
@@ -218,6 +282,42 @@ bool WorkerPool::work_visible() const {
   if (injected_.load(std::memory_order_seq_cst) != 0) return true;
   return std::any_of(workers_.begin(), workers_.end(), [](auto& worker) { return worker->ring_.length() > 1; });
 }
+
+// ---- a caller who works ------------------------------------------------------------------------
+
+StandIn::StandIn(WorkerPool& pool) {
+  if (pool.deterministic() || Worker::current_ != nullptr) return;
+  worker_ = pool.take_parked(true);
+  if (worker_ == nullptr) worker_ = pool.take_searching();
+  if (worker_ == nullptr) return;
+  worker_->leave_search();
+  Worker::current_ = worker_;
+}
+
+StandIn::~StandIn() {
+  if (worker_ == nullptr) return;
+  Worker::current_ = nullptr;
+  worker_->pool_->state_.fetch_add(WorkerPool::kSearching, std::memory_order_seq_cst);
+  worker_->pool_->give_back(*worker_);
+}
+
+void StandIn::run(bool (*done)(const void*), const void* condition) {
+  Worker& self = *worker_;
+  Job job;
+  for (;;) {
+    while (!done(condition) && self.next(job)) self.execute(job);
+    if (done(condition)) return;
+    self.pool_->state_.fetch_add(WorkerPool::kSearching, std::memory_order_seq_cst);
+    const auto deadline = Worker::Clock::now() + kSearchTime;
+    bool found = false;
+    while (!(found = self.look_around(job)) && !done(condition) && Worker::Clock::now() < deadline) {}
+    self.leave_search();
+    if (!found) return;
+    self.execute(job);
+  }
+}
+
+// ---- a test's steps ----------------------------------------------------------------------------
 
 bool WorkerPool::step() {
   Job job;

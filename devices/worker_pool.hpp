@@ -35,11 +35,16 @@
 //    submitter that finds a searcher instead leaves the job to it, so a searcher that goes to work
 //    does F1 searching−1 (seq_cst), F2 look again, and wakes the next if it was the last: S2 before
 //    F1 means S1 before F2. (Seq_cst operations rather than fences: TSan does not follow fences.)
+//    A stand-in (class StandIn) that takes a worker's place, or gives it back, does so by the same steps.
 // 5. While any worker is running a job and another is parked, one parked worker, the watcher, sleeps
 //    for at most a millisecond at a time. A thief that finds a ring of one whose owner has finished no
 //    job for a few microseconds takes that one too. So a job behind a long one waits ~1 ms at worst,
 //    and an idle pool has no timer running: the watch is given up when all are parked. Whoever goes
 //    to work and sees parked workers without a watcher wakes one, which soon becomes it.
+// 6. At any time one thread acts as a given worker: its own, or a stand-in, while its own sleeps in
+//    `sleep`. The place goes over under idle_mutex_ (from a parked worker, and back) or by `wanted_`
+//    (from a searching one), which orders what the two threads do to the worker's fields. So no more
+//    than size() threads compute, however many callers help.
 #pragma once
 
 #include <array>
@@ -59,6 +64,7 @@
 namespace troupe {
 
 class ParallelLoop;
+class StandIn;
 class WorkerPool;
 
 /// Asks for a pool without threads whose jobs run one at a time in an order drawn from `seed`.
@@ -75,7 +81,7 @@ struct PoolCounters {
   std::uint64_t wakes = 0;   ///< times a sleeping worker was woken by a submitter or a searcher
 };
 
-/// One thread of a pool and the jobs it has ahead of it.
+/// One place to work in a pool, with its thread and the jobs it has ahead of it.
 class Worker {
  public:
   Worker(const Worker&) = delete;
@@ -92,6 +98,7 @@ class Worker {
   inline void submit(Job job);
 
  private:
+  friend class StandIn;
   friend class WorkerPool;
   using Clock = std::chrono::steady_clock;
   struct Sighting {  // when a victim's count of finished jobs was first seen at this value
@@ -108,6 +115,7 @@ class Worker {
   bool steal_from(Worker& victim, Job& job);
   void leave_search();
   void park();
+  void lend();
   void sleep(bool watching);
   void notify();
 
@@ -121,6 +129,7 @@ class Worker {
   std::atomic<std::uint64_t> parks_{0};             // same
   std::vector<Sighting> sightings_;                 // by victim; own thread only
   unsigned tick_ = 0;
+  int core_ = -1;       // where its thread went to sleep; guarded by idle_mutex_
   bool brief_ = false;  // the next search is short: it comes from the watch
   std::mutex mutex_;    // guards notified_ while this worker is parked
   std::condition_variable wake_;
@@ -179,6 +188,7 @@ class WorkerPool {
 
  private:
   friend class Worker;
+  friend class StandIn;
   friend class ParallelLoop;
 
   /// First-in first-out queue that grows and keeps its memory. Guarded by inject_mutex_.
@@ -207,6 +217,9 @@ class WorkerPool {
     if (parked(state) != 0 && searching(state) == 0) wake_one();
   }
   void wake_one();
+  Worker* take_parked(bool by_caller);
+  Worker* take_searching();
+  void give_back(Worker& worker);
   bool unpark(Worker& self);
   bool work_visible() const;
   bool own(const Worker* worker) const { return worker != nullptr && worker->pool_ == this; }
@@ -224,6 +237,8 @@ class WorkerPool {
   std::atomic<std::uint64_t> wakes_{0};               // counts; publishes nothing
   std::atomic<bool> stopping_{false};                 // publishes that the destructor has begun
   std::atomic<Worker*> watcher_{nullptr};             // written under idle_mutex_; who sleeps by the millisecond
+  static constexpr std::uintptr_t kNobody = 0, kAnybody = 1;
+  std::atomic<std::uintptr_t> wanted_{kNobody};       // kAnybody: a stand-in asks for a place; else the worker that lends its own
 
   std::mutex inject_mutex_;  // guards queue_
   JobQueue queue_;
@@ -234,6 +249,37 @@ class WorkerPool {
   std::vector<std::unique_ptr<ParallelLoop>> loops_;
   std::mt19937_64 choice_;                                  // deterministic pool: order of steps and blocks
   std::array<std::atomic<void*>, kSlots> attached_{};  // publishes what was attached
+};
+
+/// A thread outside of the pool that acts as one of its workers, one that has nothing to do, until this
+/// object ends: a caller who would only wait for a result works on it instead, which saves waking a
+/// worker and being woken. Empty where no worker is idle, on a worker's own thread, and for a
+/// deterministic pool.
+///
+///   StandIn stand_in(pool);
+///   pool.submit(first);                       // to its own ring: wakes nobody
+///   if (stand_in) stand_in.run_until([&] { return is_done(); });
+class StandIn {
+ public:
+  explicit StandIn(WorkerPool& pool);
+  StandIn(const StandIn&) = delete;
+  StandIn& operator=(const StandIn&) = delete;
+  ~StandIn();
+
+  explicit operator bool() const { return worker_ != nullptr; }
+
+  /// Runs jobs, its own first, until `done()` holds between two of them, or no job has been found for
+  /// as long as a worker searches before it parks.
+  template <class Done>
+  void run_until(Done&& done) {
+    using Condition = std::remove_reference_t<Done>;
+    run([](const void* condition) -> bool { return (*static_cast<Condition*>(const_cast<void*>(condition)))(); }, std::addressof(done));
+  }
+
+ private:
+  void run(bool (*done)(const void*), const void* condition);
+
+  Worker* worker_ = nullptr;
 };
 
 inline void Worker::submit(Job job) {

@@ -117,6 +117,9 @@ run assertion wakeup -DFAULT_NO_SECOND_LOOK
 run assertion wakeup -DFAULT_NO_LAST_LOOK
 run assertion wakeup -DFAULT_WAKE_FIRST
 run assertion wakeup -DWAITS -DFAULT_NO_WATCHER
+run holds wakeup -DCALLS=1 -DOUTSIDE=0 -DCHILDREN=1
+run assertion wakeup -DCALLS=1 -DOUTSIDE=0 -DCHILDREN=2 -DFAULT_FORGETS_RING
+run assertion wakeup -DCALLS=1 -DOUTSIDE=1 -DCHILDREN=0 -DFAULT_NO_LOOK_AFTER
 
 if [ -n "$long" ]; then
   run holds frame -DK=1 -DN=3 -DPOISON
@@ -129,6 +132,11 @@ if [ -n "$long" ]; then
   run assertion nested -DNO=2 -DNI=2 -DFAULT_GRANT_BY_SLOT
   run holds wakeup
   run holds wakeup -DSTOP
+  run assertion wakeup -DWAITS -DCALLS=1 -DOUTSIDE=1 -DFAULT_NO_WATCH_AFTER
+  run holds wakeup -DCALLS=1 -DOUTSIDE=1 -DCHILDREN=0
+  run holds wakeup -DCALLS=2 -DOUTSIDE=0 -DCHILDREN=1
+  run holds wakeup -DCALLS=1 -DOUTSIDE=0 -DCHILDREN=1 -DSTOP
+  run holds wakeup -DCALLS=1 -DOUTSIDE=0 -DCHILDREN=1 -DLIVENESS
   run holds wakeup -DW=3 -DOUTSIDE=1 -DCHILDREN=1 -DCOMPACT
 fi
 [ "$failures" -eq 0 ]

@@ -13,6 +13,8 @@
  * A job pushes up to two children, decided freely. WAITS: the first job does not end before a job that it
  * pushed, alone, into its own ring has run: only the watcher can bring that about.
  * STOP: the destructor runs too.
+ * CALLS: a caller stands in for an idle worker so many times (class StandIn): it takes a parked worker's place, or
+ * asks a searching one for its own, pushes a job, runs as many jobs as it likes, and gives the place back.
  */
 #ifndef W
 #define W 2
@@ -22,6 +24,9 @@
 #endif
 #ifndef CHILDREN
 #define CHILDREN 2 /* jobs that jobs push, in all */
+#endif
+#ifndef CALLS
+#define CALLS 0
 #endif
 #define CAPACITY 2 /* of a ring; a third job overflows to the shared queue */
 #define NOBODY W
@@ -34,13 +39,18 @@ byte order[W]; /* parked_, by position; the last is woken first */
 bit notified[W];
 byte watcher = NOBODY;
 bit stopping;
+#define ANYBODY (W + 1)
+byte wanted = NOBODY; /* ANYBODY: a caller asks for a place; else who lends its own */
+bit lent[W];          /* the caller acts as this worker; a ghost */
+byte calls = CALLS;   /* to come, or under way */
 
 byte children = CHILDREN; /* that may still be pushed */
 bit waited;    /* WAITS: a job has begun that waits for its child */
 bit gone[W];   /* threads that have ended */
 
 /* Ghosts */
-bit computing[W], asleep[W], submitting;
+bit computing[W], asleep[W];
+byte submitting; /* how many are between their push and their look */
 byte made, made_outside, done;
 
 #define VISIBLE2 (injected > 0 || ring[0] > 1 || ring[1] > 1)
@@ -133,25 +143,28 @@ inline unpark() {
 }
 
 inline park() {
-  atomic { /* W1: under idle_mutex_ */
-    notified[me] = 0;
-    order[nparked] = me;
-    nparked++;
-    watching = 0;
-#ifndef FAULT_NO_WATCHER
-    if :: watcher == NOBODY && nparked < W -> watching = 1; watcher = me :: else fi;
-#endif
-    searching--
-  }
-#ifdef FAULT_NO_SECOND_LOOK
-  seen = 0;
-#else
-  look(); /* W2 */
-#endif
-  back = 0;
   if
-  :: seen || stopping -> unpark()
-  :: else
+  :: atomic { wanted == ANYBODY -> notified[me] = 0; wanted = me; lent[me] = 1; watching = 0; back = 0 } /* lend */
+  :: atomic { /* W1: under idle_mutex_ */
+      notified[me] = 0;
+      order[nparked] = me;
+      nparked++;
+      watching = 0;
+#ifndef FAULT_NO_WATCHER
+      if :: watcher == NOBODY && nparked < W -> watching = 1; watcher = me :: else fi;
+#endif
+      searching--
+    }
+#ifdef FAULT_NO_SECOND_LOOK
+    seen = 0;
+#else
+    look(); /* W2 */
+#endif
+    back = 0;
+    if
+    :: seen || stopping -> unpark()
+    :: else
+    fi
   fi;
   if
   :: back -> atomic { back = 0; watching = 0; seen = 0 }
@@ -253,7 +266,11 @@ proctype worker(byte me) {
     :: else -> /* search */
       searching++;
       do
-      :: steal();
+      :: atomic { if :: ring[me] > 0 -> ring[me]--; got = 1 :: else fi }; /* a stand-in has left it */
+        if
+        :: !got -> steal()
+        :: else
+        fi;
         if
         :: !got -> take_injected()
         :: else
@@ -281,8 +298,106 @@ left:
   skip
 }
 
+/* The destructor of StandIn, and give_back. */
+inline give_back() {
+  atomic { searching++; submitting++ }; /* on its way until its look, like a submitter */
+  stay = 0;
+  atomic { /* under idle_mutex_, but the look at its own ring */
+    if
+#ifndef FAULT_FORGETS_RING
+    :: ring[me] > 0
+#endif
+    :: else ->
+      if
+#ifndef FAULT_NO_WATCH_AFTER
+      :: watcher == NOBODY && nparked + 1 < W
+#endif
+      :: else -> order[nparked] = me; nparked++; searching--; stay = 1; lent[me] = 0
+      fi
+    fi
+  }
+  back = 0;
+  if
+  :: stay ->
+#ifndef FAULT_NO_LOOK_AFTER
+    look();
+    if :: seen -> seen = 0; unpark() :: else fi
+#endif
+  :: else
+  fi;
+  if
+  :: !stay || back -> atomic { back = 0; notified[me] = 1; lent[me] = 0 }
+  :: else
+  fi;
+  atomic { stay = 0; submitting-- }
+}
+
+proctype caller() {
+  byte me = NOBODY, i, v, chosen = NOBODY, pushed;
+  bit got, seen, back, last, stay;
+  do
+  :: calls > 0 ->
+    atomic { /* take_parked(true): any of them, for the core it sleeps on is its own affair */
+      if
+      :: nparked > 0 ->
+        do :: i + 1 < nparked -> i++ :: break od;
+        me = order[i];
+        order[i] = order[nparked - 1]; order[nparked - 1] = 0; i = 0;
+        nparked--; searching++; lent[me] = 1;
+        if :: me == watcher -> watcher = NOBODY :: else fi
+      :: else
+      fi
+    };
+    if
+    :: me == NOBODY && searching > 0 ->
+      wanted = ANYBODY;
+      if
+      :: wanted != ANYBODY
+      :: true
+      fi;
+      atomic {
+        if
+        :: wanted == ANYBODY -> wanted = NOBODY
+        :: else -> me = wanted; wanted = NOBODY
+        fi
+      }
+    :: else
+    fi;
+    if
+    :: me == NOBODY -> /* nobody is idle: as any submitter */
+      atomic { submitting++; made++ };
+      inject();
+      submitting--
+    :: else ->
+      leave_search();
+      atomic { assert(ring[me] == 0); made++; ring[me] = 1 };
+      do
+      :: atomic { if :: ring[me] > 0 -> ring[me]--; got = 1 :: else fi };
+        if :: !got -> take_injected() :: else fi;
+        if
+        :: got -> execute()
+        :: else ->
+          searching++;
+          steal();
+          if :: !got -> take_injected() :: else fi;
+          leave_search();
+          if
+          :: got -> execute()
+          :: else -> break
+          fi
+        fi
+      :: break
+      od;
+      give_back();
+      me = NOBODY
+    fi;
+    calls--
+  :: else -> break
+  od
+}
+
 /* Nobody is on the way to anything: each worker sleeps unnotified or computes. */
-#define SLEEPS(w) (asleep[w] && !notified[w])
+#define SLEEPS(w) (asleep[w] && !notified[w] && !lent[w])
 #define RESTS(w) (SLEEPS(w) || computing[w])
 #if W == 2
 #define ALL_REST (RESTS(0) && RESTS(1))
@@ -312,29 +427,33 @@ init {
     :: else -> i = 0; break
     od
   }
+#if CALLS
+  run caller();
+#endif
   do
   :: made_outside < OUTSIDE ->
-    atomic { submitting = 1; made_outside++; made++ };
+    atomic { submitting++; made_outside++; made++ };
     inject();
-    submitting = 0
+    submitting--
   :: else -> break
   od;
 #ifdef STOP
-  atomic { stopping = 1; submitting = 1 };
+  calls == 0; /* no destruction under a caller */
+  atomic { stopping = 1; submitting++ };
   do
   :: nparked > 0 -> wake_one()
   :: else -> break
   od;
-  submitting = 0;
+  submitting--;
   ALL_GONE;
 #else
   timeout; /* nothing moves any more */
 #endif
   assert(done == made);
-  assert(made >= OUTSIDE)
+  assert(made >= OUTSIDE + CALLS)
 }
 
 #ifdef LIVENESS
 /* Every job is run in the end. */
-ltl runs { <> (made_outside == OUTSIDE && done == made) }
+ltl runs { <> (made_outside == OUTSIDE && calls == 0 && done == made) }
 #endif

@@ -1,0 +1,180 @@
+// A caller in the place of an idle worker: jobs run once, on no more threads at a time than the pool has
+// workers, and what it leaves behind is run by the worker whose place it took.
+#include <troupe/devices/worker_pool.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <atomic>
+#include <latch>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace troupe;
+
+/// A job that owns its closure until it has run.
+template <class F>
+Job job_of(F f) {
+  return {[](void* object, Worker&) { (*std::unique_ptr<F>(static_cast<F*>(object)))(); }, new F(std::move(f))};
+}
+
+/// Runs `f` as a stand-in; tries again until a worker is idle.
+template <class F>
+void as_stand_in(WorkerPool& pool, F f) {
+  for (;;) {
+    StandIn stand_in(pool);
+    if (stand_in) return f(stand_in);
+    std::this_thread::yield();
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(stand_in)
+
+// One worker only: a second may take a job off a caller that the kernel has put aside.
+BOOST_AUTO_TEST_CASE(a_caller_runs_its_jobs_itself) {
+  WorkerPool pool(1);
+  for (int round = 0; round < 200; ++round)
+    as_stand_in(pool, [&](StandIn& self) {
+      BOOST_REQUIRE(Worker::current() != nullptr);
+      BOOST_TEST(&Worker::current()->pool() == &pool);
+      std::thread::id ran_on;
+      bool done = false;
+      pool.submit(job_of([&] {
+        ran_on = std::this_thread::get_id();
+        done = true;
+      }));
+      self.run_until([&] { return done; });
+      BOOST_TEST(done);
+      BOOST_TEST((ran_on == std::this_thread::get_id()));
+    });
+  BOOST_TEST(Worker::current() == nullptr);
+  BOOST_TEST(pool.counters().jobs == 200u);
+}
+
+BOOST_AUTO_TEST_CASE(only_where_a_worker_is_idle) {
+  WorkerPool pool(1);
+  std::latch begun(1), release(1), ended(1);
+  pool.submit(job_of([&] {
+    begun.count_down();
+    release.wait();
+    ended.count_down();
+  }));
+  begun.wait();
+  {
+    StandIn refused(pool);
+    BOOST_TEST(!refused);
+    BOOST_TEST(Worker::current() == nullptr);
+  }
+  release.count_down();
+  ended.wait();
+}
+
+BOOST_AUTO_TEST_CASE(not_on_a_worker_nor_twice_nor_for_a_stepped_pool) {
+  WorkerPool pool(2), other(1), stepped(Deterministic{.seed = 1});
+  as_stand_in(pool, [&](StandIn&) {
+    BOOST_TEST(!StandIn(pool));
+    BOOST_TEST(!StandIn(other));
+  });
+  std::latch done(1);
+  bool on_worker = true;
+  pool.submit(job_of([&] {
+    on_worker = static_cast<bool>(StandIn(pool));
+    done.count_down();
+  }));
+  done.wait();
+  BOOST_TEST(!on_worker);
+  BOOST_TEST(!StandIn(stepped));
+}
+
+BOOST_AUTO_TEST_CASE(what_it_leaves_behind_is_run) {
+  for (const int workers : {1, 2}) {
+    WorkerPool pool(workers);
+    for (int round = 0; round < 500; ++round) {
+      const int left = round % 4;
+      std::latch ran(left);
+      as_stand_in(pool, [&](StandIn&) {
+        for (int i = 0; i < left; ++i) pool.submit(job_of([&] { ran.count_down(); }));
+      });
+      ran.wait();
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(it_gives_up_where_nothing_comes) {
+  WorkerPool pool(2);
+  as_stand_in(pool, [&](StandIn& self) {
+    self.run_until([] { return false; });  // returns: there is nothing to do
+    BOOST_TEST(pool.counters().jobs == 0u);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_block_of_a_kernel_may_run_anywhere) {
+  WorkerPool pool(2);
+  for (int round = 0; round < 200; ++round)
+    as_stand_in(pool, [&](StandIn& self) {
+      std::atomic<int> sum{0};
+      std::latch done(1);
+      pool.submit(job_of([&] {
+        pool.parallel_for(16, [&](int block) { sum.fetch_add(block); });
+        done.count_down();
+      }));
+      self.run_until([&] { return done.try_wait(); });
+      done.wait();
+      BOOST_TEST(sum.load() == 120);
+    });
+}
+
+// Callers and submitters from outside, all at once: each job once, and never more at a time than workers.
+BOOST_AUTO_TEST_CASE(many_callers) {
+  constexpr int kCallers = 4, kRounds = 1500;
+  for (const int workers : {1, 2, 3}) {
+    std::atomic<int> ran{0}, at_once{0}, most{0}, stood_in{0};
+    {
+      WorkerPool pool(workers);
+      auto job = [&] {
+        const int now = at_once.fetch_add(1) + 1;
+        for (int seen = most.load(); seen < now && !most.compare_exchange_weak(seen, now);) {}
+        at_once.fetch_sub(1);
+        ran.fetch_add(1);
+      };
+      std::vector<std::thread> callers;
+      for (int c = 0; c < kCallers; ++c)
+        callers.emplace_back([&, c] {
+          for (int round = 0; round < kRounds; ++round) {
+            std::atomic<bool> done{false};
+            {
+              std::optional<StandIn> self;
+              if (c > 0) self.emplace(pool);
+              if (self && *self) stood_in.fetch_add(1);
+              pool.submit(job_of([&] {
+                job();
+                for (int i = 0; i < round % 3; ++i) pool.submit(job_of(job));
+                if (round % 5 == 0) pool.submit_elsewhere(job_of(job));
+                pool.submit(job_of([&] {
+                  job();
+                  done.store(true);
+                  done.notify_one();
+                }));
+              }));
+              if (self && *self) self->run_until([&] { return done.load(); });
+            }
+            done.wait(false);
+          }
+        });
+      for (std::thread& t : callers) t.join();
+    }
+    int expected = 0;
+    for (int round = 0; round < kRounds; ++round) expected += kCallers * (2 + round % 3 + (round % 5 == 0 ? 1 : 0));
+    BOOST_TEST(ran.load() == expected);
+    BOOST_TEST(most.load() <= workers);
+    BOOST_TEST(stood_in.load() > 0);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
