@@ -151,7 +151,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
     return *devices_.emplace(name, std::move(device)).first->second;
   }
 
-  Ref<State> host(const StateSpec& spec) override { return host_actor(*system_, spec); }
+  Ref<State> host(const StateSpec& spec) override { return host_actor(*system_, spec, !options_.deterministic); }
 
   // ---- compiling
 

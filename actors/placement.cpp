@@ -39,7 +39,9 @@ class Placement {
     if (!of_state.empty() && !n.device.empty() && n.device != of_state)
       throw Error(Code::invalid_argument,
                   fmt::format("{} is constrained to {}, but its state lives on {}", g_.describe(id), n.device, of_state));
-    return !of_state.empty() ? of_state : n.device;
+    if (!of_state.empty()) return of_state;
+    if (!n.device.empty() || n.state < 0 || g_.states()[at(n.state)].kind != StateSpec::Kind::actor) return n.device;
+    return default_.starts_with("cpu:") ? default_ : "cpu:0";  // a user's own code reads and writes the host's memory
   }
 
   // Those that only move tokens, from what they serve, until nothing changes.

@@ -118,7 +118,8 @@ class OwnThread {
 
 class Supervisor final : public LeanActor<SupervisorMessage> {
  public:
-  Supervisor(caf::actor_config& config, StateSpec spec) : LeanActor(config), spec_(std::move(spec)) {}
+  Supervisor(caf::actor_config& config, StateSpec spec, bool has_threads)
+      : LeanActor(config), spec_(std::move(spec)), needs_thread_(spec_.actor->options.blocks && has_threads) {}
   const char* name() const override { return "supervisor"; }
 
  protected:
@@ -163,6 +164,7 @@ class Supervisor final : public LeanActor<SupervisorMessage> {
   void next();
 
   const StateSpec spec_;
+  const bool needs_thread_;
   std::deque<ActorFiring> waiting_;
   bool busy_ = false;
   int failures_ = 0;  // in a row
@@ -194,7 +196,7 @@ void Supervisor::next() {
       continue;
     }
     busy_ = true;
-    if (spec_.actor->options.blocks) {
+    if (needs_thread_) {
       if (!own_thread_)
         own_thread_ = std::make_unique<OwnThread>(spec_, [this](bool failed) { send(Done{failed}); });
       own_thread_->start(std::move(firing));
@@ -210,7 +212,7 @@ void Supervisor::next() {
 
 class HostedActor final : public ActorState {
  public:
-  HostedActor(caf::actor_system& system, const StateSpec& spec) : supervisor_(lean_spawn<Supervisor>(system, spec)) {}
+  HostedActor(caf::actor_system& system, const StateSpec& spec, bool has_threads) : supervisor_(lean_spawn<Supervisor>(system, spec, has_threads)) {}
   ~HostedActor() override { caf::anon_send_exit(caf::actor_cast<caf::actor>(supervisor_.strong()), caf::exit_reason::user_shutdown); }
   void fire(std::uint64_t run_id, std::vector<Value> inputs, Completion completion) override {
     supervisor_->send(ActorFiring{run_id, std::move(inputs), std::move(completion)});
@@ -223,6 +225,8 @@ class HostedActor final : public ActorState {
 
 }  // namespace
 
-Ref<State> host_actor(caf::actor_system& system, const StateSpec& spec) { return Ref<State>(new HostedActor(system, spec)); }
+Ref<State> host_actor(caf::actor_system& system, const StateSpec& spec, bool has_threads) {
+  return Ref<State>(new HostedActor(system, spec, has_threads));
+}
 
 }  // namespace troupe

@@ -16,7 +16,8 @@
 
 namespace troupe {
 
-/// The state that hosts `spec`'s actor in `system`; the actor is made at its first firing.
-Ref<State> host_actor(caf::actor_system& system, const StateSpec& spec);
+/// The state that hosts `spec`'s actor in `system`; the actor is made at its first firing. Without
+/// `has_threads` one that blocks is fired as any other: a deterministic engine takes every step itself.
+Ref<State> host_actor(caf::actor_system& system, const StateSpec& spec, bool has_threads);
 
 }  // namespace troupe
