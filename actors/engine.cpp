@@ -76,6 +76,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
       : options_(std::move(options)), pool_(make_pool(options_)), config_(*pool_) {
     on_own_thread([this] { system_ = std::make_unique<caf::actor_system>(config_); });
     if (options_.default_device.empty()) options_.default_device = "cpu:0";
+    states_.print_to(options_.print);
     find(options_.default_device);
     timekeeper_ = lean_spawn<Timekeeper>(*system_, [this](std::uint64_t id) { expire(id); });
   }

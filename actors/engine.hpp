@@ -40,6 +40,8 @@ struct EngineOptions {
   /// are the same cores (a graph over several of them is cut as over any devices), and `sim:N`.
   std::string default_device = {};
   std::uint64_t sim_memory_limit = 0;  // bytes of each simulated device, 0: none
+  /// Gets what `Console`s print, a line at a time, on whatever thread prints; empty: standard output.
+  PrintLine print = {};
 };
 
 struct RunOptions {

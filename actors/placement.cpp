@@ -40,7 +40,7 @@ class Placement {
       throw Error(Code::invalid_argument,
                   fmt::format("{} is constrained to {}, but its state lives on {}", g_.describe(id), n.device, of_state));
     if (!of_state.empty()) return of_state;
-    if (!n.device.empty() || n.state < 0 || g_.states()[at(n.state)].kind != StateSpec::Kind::actor) return n.device;
+    if (!n.device.empty() || n.state < 0 || !g_.states()[at(n.state)].is_of_host()) return n.device;
     return default_.starts_with("cpu:") ? default_ : "cpu:0";  // a user's own code reads and writes the host's memory
   }
 

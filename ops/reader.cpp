@@ -70,4 +70,11 @@ Queue Reader::shuffling_queue(const std::string& name, std::vector<ValueSpec> co
   return Queue(this, declare(spec, at));
 }
 
+Console Reader::console(const std::string& name, At at) {
+  StateSpec spec;
+  spec.kind = StateSpec::Kind::console;
+  spec.name = name;
+  return Console(this, declare(spec, at));
+}
+
 }  // namespace troupe

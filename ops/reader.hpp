@@ -13,6 +13,7 @@ namespace troupe {
 
 struct OpDef;
 class Variable;
+class Console;
 class Queue;
 
 class Reader {
@@ -69,6 +70,8 @@ class Reader {
   Variable variable(const std::string& name, const Tensor& initial, At at = At::current());
   Variable variable(const std::string& name, DType dtype, const Shape& shape, Initializer init, At at = At::current());
   /// First in, first out; enqueue waits while `capacity` elements are in, dequeue while none is.
+  /// Where to print lines; graphs of one engine that name the same console share it.
+  Console console(const std::string& name = "console", At at = At::current());
   Queue fifo_queue(const std::string& name, std::vector<ValueSpec> components, std::int64_t capacity, At at = At::current());
   /// Elements leave in random order, once more than `min_after_dequeue` are in.
   Queue shuffling_queue(const std::string& name, std::vector<ValueSpec> components, std::int64_t capacity,

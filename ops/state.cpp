@@ -113,9 +113,15 @@ Ref<State> StateStore::make(const StateSpec& spec) {
     }
     case StateSpec::Kind::fifo_queue:
     case StateSpec::Kind::shuffling_queue: return Ref<State>(new QueueState(spec));
+    case StateSpec::Kind::console: return Ref<State>(new ConsoleState(spec.name, print_));
     case StateSpec::Kind::actor: return host_ ? host_->host(spec) : Ref<State>(new InlineActor(spec));
   }
   return {};
+}
+
+void StateStore::print_to(PrintLine print) {
+  std::lock_guard lock(mutex_);
+  print_ = std::move(print);
 }
 
 void StateStore::clear() {
@@ -233,6 +239,14 @@ void VariableState::replace(Tensor value) {
   while (!try_acquire()) std::this_thread::yield();
   value_ = std::move(value);
   release(true);
+}
+
+// ---- consoles
+
+void ConsoleState::print(const std::string& line) {
+  std::lock_guard lock(mutex_);
+  if (print_) print_(name_, line);
+  else fmt::print("{}\n", line);
 }
 
 // ---- queues

@@ -36,7 +36,7 @@ struct Initializer {
 struct ActorDefinition;
 
 struct StateSpec {
-  enum class Kind : std::uint8_t { variable, fifo_queue, shuffling_queue, actor };
+  enum class Kind : std::uint8_t { variable, fifo_queue, shuffling_queue, actor, console };
   Kind kind = Kind::variable;
   std::string name;
   std::vector<ValueSpec> values;  // a variable's one, a queue's components, an actor's outputs
@@ -48,7 +48,12 @@ struct StateSpec {
   std::shared_ptr<const ActorDefinition> actor;  // kind actor: how to make one, never serialised
   /// The same kind, values and limits?
   bool is_same(const StateSpec& other) const;
+  /// What only the host's memory will do for, unless a device is named: code of the user's, and text.
+  bool is_of_host() const { return kind == Kind::actor || kind == Kind::console; }
 };
+
+/// Gets the lines that consoles print, each without its end; one at a time for a console.
+using PrintLine = std::function<void(const std::string& console, const std::string& line)>;
 
 /// Gives user's actors a place to live; the engine is one.
 class ActorHost {
@@ -71,6 +76,8 @@ class StateStore {
   std::vector<std::string> names(StateSpec::Kind kind) const;
   std::vector<StateSpec> specs() const;
   void cancel_waiters(std::uint64_t run_id, const Status& status);
+  /// Where consoles made from now on print; until then, and for an empty `print`, standard output.
+  void print_to(PrintLine print);
   /// Drops every state; for shutting down.
   void clear();
 
@@ -82,7 +89,8 @@ class StateStore {
   Ref<State> make(const StateSpec& spec);
 
   ActorHost* host_;
-  mutable std::mutex mutex_;  // guards states_
+  mutable std::mutex mutex_;  // guards states_ and print_
+  PrintLine print_;
   std::map<std::string, Entry> states_;
 };
 
@@ -125,6 +133,19 @@ class VariableState final : public State {
   std::vector<Waiter> waiters_;
   Tensor value_;                           // owned by whoever holds the right
   std::atomic<std::uint64_t> version_{0};  // publishes nothing but itself
+};
+
+/// Lines of text for people.
+class ConsoleState final : public State {
+ public:
+  ConsoleState(std::string name, PrintLine print) : name_(std::move(name)), print_(std::move(print)) {}
+  void print(const std::string& line);
+  void cancel(std::uint64_t, const Status&) override {}  // nothing waits here
+
+ private:
+  const std::string name_;
+  const PrintLine print_;
+  std::mutex mutex_;  // a line at a time
 };
 
 /// A queue of tuples of tensors with back-pressure: what cannot go on waits as a continuation, in order.

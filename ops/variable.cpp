@@ -73,4 +73,12 @@ Exprs Queue::dequeue(At at) const {
 Expr Queue::size(At at) const { return reader_->bind(find_op("QueueSize"), {}, {}, at, state_)[0]; }
 Expr Queue::close(At at) const { return reader_->bind(find_op("QueueClose"), {}, {}, at, state_)[0]; }
 
+// ---- consoles
+
+Expr Console::print(const std::string& format, std::initializer_list<Operand> values, std::source_location at) const {
+  std::vector<Expr> in;
+  for (const Operand& o : values) in.push_back(to_reader(*reader_, o, DType::f32));
+  return reader_->bind(find_op("Print"), in, Attrs{{"format", format}}, at, state_)[0];
+}
+
 }  // namespace troupe

@@ -1,4 +1,4 @@
-// Typed handles on state: variables and queues.
+// Typed handles on state: variables, queues and consoles.
 //
 //   Variable w = g.variable("w", DType::f32, {784, 10}, Initializer::glorot(784, 10, 1));
 //   Expr y = matmul(x, w);                // reads a snapshot
@@ -54,6 +54,23 @@ class Queue {
   /// Yields the size at closing. What is in the queue can still be taken.
   Expr close(At at = At::current()) const;
   int state() const { return state_; }
+
+ private:
+  Reader* reader_;
+  int state_;
+};
+
+/// Prints lines, in program order: in a branch where it is taken, in a loop once an iteration. Where
+/// they go says `EngineOptions::print`.
+class Console {
+ public:
+  Console(Reader* reader, int state) : reader_(reader), state_(state) {}
+  /// `format` with a value for each `{}` in it (`{{` and `}}` are braces): a scalar as a number, else
+  /// its elements in brackets, the first and last three of a long axis. Yields true. Throws
+  /// invalid_argument where placeholders and values differ in number. At top level only what is
+  /// fetched, or comes before it, runs: fetch it.
+  Expr print(const std::string& format, std::initializer_list<Operand> values = {},
+             std::source_location at = std::source_location::current()) const;
 
  private:
   Reader* reader_;
