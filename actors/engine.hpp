@@ -40,6 +40,9 @@ struct EngineOptions {
   /// are the same cores (a graph over several of them is cut as over any devices), and `sim:N`.
   std::string default_device = {};
   std::uint64_t sim_memory_limit = 0;  // bytes of each simulated device, 0: none
+  /// Calls of functions inside each other, at most: what recursion without end runs into, at a few hundred
+  /// bytes and what it saves for a gradient a call. A run that goes deeper fails with resource_exhausted.
+  int call_depth = 10'000;
 };
 
 struct RunOptions {
