@@ -161,7 +161,9 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
     auto compiled = std::make_shared<Compiled>();
     compiled->engine = this;
     Program program = optimize(graph, feeds, fetches, options.optimize && options_.optimize, options.skip_passes, &compiled->reports);
-    compiled->troupe.plan = std::make_shared<const Plan>(make_plan(std::move(program), *this, options_.default_device, states_));
+    Plan plan = make_plan(std::move(program), *this, options_.default_device, states_);
+    plan.call_depth = options_.call_depth;
+    compiled->troupe.plan = std::make_shared<const Plan>(std::move(plan));
     for (std::size_t i = 0; i < compiled->troupe.plan->partitions.size(); ++i)
       compiled->troupe.partitions.push_back(lean_spawn<PartitionActor>(
           *system_, compiled->troupe.plan, static_cast<std::int32_t>(i), options_.granularity, *pool_, compiled->troupe,

@@ -42,6 +42,9 @@ struct EngineOptions {
   std::uint64_t sim_memory_limit = 0;  // bytes of each simulated device, 0: none
   /// Gets what `Console`s print, a line at a time, on whatever thread prints; empty: standard output.
   PrintLine print = {};
+  /// Calls of functions inside each other, at most: what recursion without end runs into, at a few hundred
+  /// bytes and what it saves for a gradient a call. A run that goes deeper fails with resource_exhausted.
+  int call_depth = 10'000;
 };
 
 struct RunOptions {

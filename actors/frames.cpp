@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/ops/function_def.hpp>
 #include <troupe/ops/op.hpp>
 
 namespace troupe {
@@ -39,6 +40,9 @@ Role Frames::role_of(std::int32_t id) const {
   if (op == "Exit") return Role::exit;
   if (op == "NextIteration") return Role::next;
   if (op == "ControlTrigger") return Role::trigger;
+  if (op == "Call") return Role::call;
+  if (op == "Argument") return Role::argument;
+  if (op == "Return") return Role::return_;
   if (op == "LoopCond" || op == "Identity") {
     bool is_here = partition_[at(n.inputs[0].node)] == partition_[at(id)] || role_[at(n.inputs[0].node)] == Role::constant;
     return n.controls.empty() && is_here ? Role::alias : Role::identity;
@@ -66,6 +70,7 @@ std::int32_t Frames::find_frame(std::int32_t id) {
     case Role::constant: return kNone;
     case Role::alias: return inputs;
     case Role::enter: return entered(n, inputs, id);
+    case Role::argument: return called(*function_of(n));
     case Role::exit:
       if (inputs <= 0) throw Error(Code::invalid_argument, fmt::format("{}: its input is in no frame that it could leave", g_.describe(id)));
       return frames_[at(inputs)].parent;
@@ -88,7 +93,21 @@ std::int32_t Frames::entered(const Node& n, std::int32_t parent, std::int32_t id
   return static_cast<std::int32_t>(frames_.size()) - 1;
 }
 
-std::string Frames::place(std::int32_t frame) const { return frame == 0 ? "outside of loops" : fmt::format("in loop '{}'", frames_[at(frame)].name); }
+std::int32_t Frames::called(const FunctionDef& function) {
+  for (std::size_t f = 1; f < frames_.size(); ++f)
+    if (frames_[f].function == &function) return static_cast<std::int32_t>(f);
+  Frame f;
+  f.name = function.name;
+  f.depth = 1;
+  f.function = &function;
+  frames_.push_back(std::move(f));
+  return static_cast<std::int32_t>(frames_.size()) - 1;
+}
+
+std::string Frames::place(std::int32_t frame) const {
+  if (frame == 0) return "outside of loops";
+  return fmt::format("in {} '{}'", frames_[at(frame)].function ? "function" : "loop", frames_[at(frame)].name);
+}
 
 void Frames::check_loop(std::int32_t merge, std::int32_t next) const {
   const Node& m = g_.node(merge);

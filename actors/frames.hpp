@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// A loop of the program; number 0 is what is outside of all.
+/// A loop of the program, or a function's body; number 0 is what is outside of all.
 struct Frame {
   std::string name;
   std::uint64_t key = 0;
@@ -18,9 +18,10 @@ struct Frame {
   std::int32_t depth = 0;
   std::int32_t window = 1;
   std::int32_t leader = -1;  // the partition of its LoopCond
+  const FunctionDef* function = nullptr;
 };
 
-enum class Role : std::uint8_t { kernel, identity, switch_, merge, trigger, enter, exit, next, loop_merge, alias, constant, feed };
+enum class Role : std::uint8_t { kernel, identity, switch_, merge, trigger, enter, exit, next, loop_merge, alias, constant, feed, call, argument, return_ };
 
 /// Throws invalid_argument, naming both nodes, where inputs of one node come from different frames,
 /// and for loops that cannot work. Refers to the graph and to `partition`.
@@ -45,6 +46,7 @@ class Frames {
   Role role_of(std::int32_t id) const;
   std::int32_t find_frame(std::int32_t id);
   std::int32_t entered(const Node& n, std::int32_t parent, std::int32_t id);
+  std::int32_t called(const FunctionDef& function);
   std::string place(std::int32_t frame) const;
   void check_loop(std::int32_t merge, std::int32_t next) const;
 

@@ -46,6 +46,7 @@ std::vector<LoopReport> report_loops(const Plan& plan, const std::vector<const P
   for (const Partition* p : partitions) {
     for (std::size_t f = 1; f < p->plan().frames.size(); ++f) {
       const FramePlan& frame = p->plan().frames[f];
+      if (frame.function) continue;
       const LoopCounters& c = p->loop_counters()[f];
       LoopReport r;
       r.loop = frame.name;

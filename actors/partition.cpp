@@ -22,7 +22,7 @@ Partition::Partition(std::shared_ptr<const Plan> plan, std::int32_t index, Granu
                      PartitionDriver& driver)
     : plan_(std::move(plan)), mine_(plan_->partitions[static_cast<std::size_t>(index)]), index_(index), granularity_(granularity),
       driver_(driver), stream_(mine_.device->compute_stream()),
-      scratch_(static_cast<std::size_t>(mine_.max_outputs)), spare_iterations_(mine_.frames.size()),
+      scratch_(static_cast<std::size_t>(std::max(1, mine_.max_outputs))), spare_iterations_(mine_.frames.size()),
       spare_instances_(mine_.frames.size()), loop_counters_(mine_.frames.size()),
       hands_over_(granularity == Granularity::automatic && workers > 1 && mine_.device->is_synchronous()), costs_(static_cast<std::size_t>(mine_.nodes)) {}
 
@@ -181,6 +181,9 @@ void Partition::fire(Iteration& iteration, const PlanNode& node) {
     if (node.kind == PlanNode::Kind::trigger && !record.run->is_poisoned()) {
       scratch_[0] = Tensor::scalar(true);
       finish(iteration, node, scratch_.data());
+    } else if (node.kind == PlanNode::Kind::return_) {
+      iteration.values[static_cast<std::size_t>(node.first_input)].reset();
+      give_back(iteration, node, nullptr);
     } else {
       finish_dead(iteration, node);
     }
@@ -191,6 +194,12 @@ void Partition::fire(Iteration& iteration, const PlanNode& node) {
       if (node.scalars && granularity_ != Granularity::op && run_scalars(iteration, node)) return;
       break;
     case PlanNode::Kind::switch_: choose(iteration, node); return;
+    case PlanNode::Kind::call: call(iteration, node); return;
+    case PlanNode::Kind::return_:
+      take_held(iteration, node);
+      scratch_[0] = std::move(iteration.values[static_cast<std::size_t>(node.first_input)]);
+      give_back(iteration, node, scratch_.data());
+      return;
     case PlanNode::Kind::trigger:
       scratch_[0] = Tensor::scalar(true);
       finish(iteration, node, scratch_.data());

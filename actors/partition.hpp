@@ -17,6 +17,10 @@
 //                         open, it waits in the instance, and the tokens for it.
 //   an instance ends      when its oldest iteration is done and no later one has opened or waits: it
 //                         then sends the dead tokens of those Exits that never saw a live one.
+// Calls: a Call that fires makes an instance of its function's frame, of one iteration, and gives it the
+// arguments; a Return passes a result to the users of the Call, in the iteration that called. The Call
+// has fired, and control edges from it are told, when the instance has ended. All of a function is in one
+// partition. However deep calls nest, nothing here does: Returns wait among the ready nodes like any other.
 // A token from another partition names its iteration by the numbers of the iterations around it; one
 // that comes before its iteration is open waits in the instance.
 // Windows: the receiver of a cut edge grants iterations, of its frame and of those around it: as many as
@@ -145,6 +149,8 @@ struct Instance {
   std::int32_t number = 0;  // of the frame
   Record* record = nullptr;
   Iteration* parent = nullptr;
+  const PlanNode* caller = nullptr;   // of a function's frame: the Call, in `parent`
+  std::int32_t depth = 0;             // calls around it, itself included
   std::vector<Iteration*> ring;       // iteration n at n mod size, oldest to opened - 1
   std::int64_t oldest = 0;
   std::int64_t opened = 0;
@@ -252,10 +258,15 @@ class Partition final : public CompletionSink {
   void next(Iteration& from, Iteration::Next&& token);
   void bring(Iteration& iteration, Iteration::Next&& token);
 
+  void call(Iteration& from, const PlanNode& node);
+  void give_back(Iteration& iteration, const PlanNode& node, Value* value);
+
+  Instance& take_instance(Iteration& parent, std::int32_t frame);
   Instance& instance_at(Iteration& parent, std::int32_t frame);
   Iteration& open(Instance& instance);
   void advance(Instance& instance);
-  void end(Instance& instance);
+  Iteration* advanced(Instance& instance);
+  Iteration* end(Instance& instance);
   void end(Record& record);
 
   void fetch(Record& record, std::int32_t index, Value&& value);

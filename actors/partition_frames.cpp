@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/planted.hpp>
+#include <troupe/ops/function_def.hpp>
 
 namespace troupe {
 
@@ -109,10 +110,18 @@ void Partition::merge(Iteration& iteration, std::int32_t node, std::int32_t inpu
 
 // ---- frames
 
+// The instance of a loop that lies in that iteration.
 Instance& Partition::instance_at(Iteration& parent, std::int32_t number) {
+  Instance*& child = parent.children[static_cast<std::size_t>(mine_.frames[static_cast<std::size_t>(number)].child_slot)];
+  if (!child) {
+    child = &take_instance(parent, number);
+    open(*child);
+  }
+  return *child;
+}
+
+Instance& Partition::take_instance(Iteration& parent, std::int32_t number) {
   const FramePlan& frame = mine_.frames[static_cast<std::size_t>(number)];
-  Instance*& child = parent.children[static_cast<std::size_t>(frame.child_slot)];
-  if (child) return *child;
   auto& spare = spare_instances_[static_cast<std::size_t>(number)];
   if (spare.empty()) {
     Instance& fresh = *instances_.emplace_back(std::make_unique<Instance>());
@@ -125,11 +134,12 @@ Instance& Partition::instance_at(Iteration& parent, std::int32_t number) {
     fresh.invariant_came.resize(static_cast<std::size_t>(frame.invariants));
     spare.push_back(&fresh);
   }
-  child = spare.back();
+  Instance& i = *spare.back();
   spare.pop_back();
-  Instance& i = *child;
   i.record = parent.instance->record;
   i.parent = &parent;
+  i.caller = nullptr;
+  i.depth = parent.instance->depth;
   i.oldest = i.opened = 0;
   i.enters_pending = frame.enters;
   i.invariants_pending = frame.invariants;
@@ -137,7 +147,6 @@ Instance& Partition::instance_at(Iteration& parent, std::int32_t number) {
   std::fill(i.granted.begin(), i.granted.end(), frame.window - 1);
   std::fill(i.exited.begin(), i.exited.end(), 0);
   std::fill(i.invariant_came.begin(), i.invariant_came.end(), 0);
-  open(i);
   return i;
 }
 
@@ -154,7 +163,8 @@ Iteration& Partition::open(Instance& instance) {
   spare.pop_back();
   it.instance = &instance;
   it.number = instance.opened++;
-  it.tag = instance.parent ? fold_tag(instance.parent->tag, frame.key, static_cast<std::uint64_t>(it.number)) : 0;
+  const std::uint64_t key = instance.caller ? mine_.calls[static_cast<std::size_t>(instance.caller->number)].key : frame.key;
+  it.tag = instance.parent ? fold_tag(instance.parent->tag, key, static_cast<std::uint64_t>(it.number)) : 0;
   it.unfired = frame.unfired() - (is_planted(Planted::child_forgotten) ? frame.children : 0);
   it.fate = Iteration::Fate::open;
   if (instance.parent) {
@@ -280,15 +290,56 @@ void Partition::bring(Iteration& iteration, Iteration::Next&& token) {
   if (loop.index_targets.first != loop.index_targets.last) deliver_all(iteration, loop.index_targets, Tensor::scalar(std::int32_t{1}));
 }
 
-// Gives back what is done, oldest first; opens what waited for it; ends what is through.
+// ---- calls
+
+void Partition::call(Iteration& from, const PlanNode& node) {
+  take_held(from, node);
+  const FramePlan& frame = mine_.frames[static_cast<std::size_t>(mine_.calls[static_cast<std::size_t>(node.number)].frame)];
+  if (from.instance->depth >= plan_->call_depth) {
+    fail(*from.instance->record->run, &node,
+         Status(Code::resource_exhausted, too_deep(*frame.function, plan_->call_depth, plan_->program.graph.node(node.source).site)));
+    finish_dead(from, node);
+    return;
+  }
+  Instance& callee = take_instance(from, mine_.calls[static_cast<std::size_t>(node.number)].frame);
+  callee.caller = &node;
+  ++callee.depth;
+  callee.enters_pending = 1;  // until the arguments are delivered: nothing ends meanwhile
+  Iteration& it = open(callee);
+  for (std::int32_t i = 0; i < node.inputs; ++i)
+    deliver_all(it, frame.arguments[static_cast<std::size_t>(i)], std::move(from.values[static_cast<std::size_t>(node.first_input + i)]));
+  callee.enters_pending = 0;
+  advance(callee);
+}
+
+// A Return: to the users of the call. `value`: null if it is dead.
+void Partition::give_back(Iteration& iteration, const PlanNode& node, Value* value) {
+  const Instance& instance = *iteration.instance;
+  const std::int32_t* range = mine_.output_targets.data() + instance.caller->first_output + 2 * node.number;
+  if (value) deliver_all(*instance.parent, {range[0], range[1]}, std::move(*value));
+  else deliver_all_dead(*instance.parent, {range[0], range[1]});
+  fired(iteration);
+}
+
+// Something in the instance has ended. What it ends with it may be the last of its own parent, and so on:
+// in a loop, for calls may be nested deep.
 void Partition::advance(Instance& instance) {
-  if (instance.enters_pending > 0 || instance.is_advancing) return;
+  for (Instance* i = &instance; i;) {
+    Iteration* parent = advanced(*i);
+    i = parent && --parent->unfired == 0 ? parent->instance : nullptr;
+  }
+}
+
+// Gives back what is done, oldest first; opens what waited for it; ends what is through: then yields the
+// iteration that the instance was in, if any.
+Iteration* Partition::advanced(Instance& instance) {
+  if (instance.enters_pending > 0 || instance.is_advancing) return nullptr;
   instance.is_advancing = true;
   while (instance.oldest < instance.opened) {
     Iteration*& slot = instance.ring[static_cast<std::size_t>(instance.oldest) % instance.ring.size()];
     if (slot->unfired > 0) {
       instance.is_advancing = false;
-      return;
+      return nullptr;
     }
     spare_iterations_[static_cast<std::size_t>(instance.number)].push_back(slot);
     slot = nullptr;
@@ -305,22 +356,29 @@ void Partition::advance(Instance& instance) {
     }
   }
   instance.is_advancing = false;
-  end(instance);
+  return end(instance);
 }
 
-void Partition::end(Instance& instance) {
+Iteration* Partition::end(Instance& instance) {
   if (!instance.parent) {
     end(*instance.record);
-    return;
+    return nullptr;
   }
   Iteration& parent = *instance.parent;
   const FramePlan& frame = *instance.frame;
   for (std::size_t e = 0; e < frame.exits.size(); ++e)
     if (!instance.exited[e]) deliver_all_dead(parent, mine_.exits[static_cast<std::size_t>(frame.exits[e])].targets);
   for (Value& v : instance.invariants) v.reset();
-  parent.children[static_cast<std::size_t>(frame.child_slot)] = nullptr;
+  if (instance.caller) {
+    const std::int32_t* ranges = mine_.output_targets.data() + instance.caller->first_output;
+    const TargetRange controls{ranges[2 * instance.caller->outputs], ranges[2 * instance.caller->outputs + 1]};
+    if (instance.record->run->is_poisoned()) deliver_all_dead(parent, controls);
+    else deliver_controls(parent, controls);
+  } else {
+    parent.children[static_cast<std::size_t>(frame.child_slot)] = nullptr;
+  }
   spare_instances_[static_cast<std::size_t>(instance.number)].push_back(&instance);
-  fired(parent);
+  return &parent;
 }
 
 }  // namespace troupe

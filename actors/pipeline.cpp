@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <map>
 
 #include <fmt/format.h>
 
 #include <troupe/controlflow/drop_unused.hpp>
 #include <troupe/controlflow/lower.hpp>
-#include <troupe/ops/subgraph.hpp>
+#include <troupe/ops/function_def.hpp>
 
 namespace troupe {
 namespace {
@@ -36,33 +38,64 @@ void verify(const Program& p, const char* pass) {
   for (Edge e : p.fetches) check(e.node >= 0 && e.node < p.graph.size(), e.node, "a fetch is missing: fetch");
 }
 
-// Applies `change` to the sub-graphs of each functional node, then to those nodes' graph.
-template <class F>
-Program in_all(const Program& program, const F& change) {
-  bool has_functional = std::any_of(program.graph.nodes().begin(), program.graph.nodes().end(), [](const Node& n) { return bool(n.op->evaluate); });
-  if (!has_functional) return change(program);
-  Rewriter rewriter(program);
-  for (std::int32_t id = 0; id < program.graph.size(); ++id) {
-    Node node = rewriter.translated(id);
-    if (node.op->evaluate) {
-      std::vector<std::shared_ptr<const SubGraph>> graphs;
-      for (const auto& sub : subgraphs_of(node)) {
-        Program changed = in_all(Program{sub->graph, sub->inputs, sub->outputs}, change);
-        auto fresh = std::make_shared<SubGraph>(std::move(changed.graph));
-        fresh->inputs = std::move(changed.feeds);
-        fresh->outputs = std::move(changed.fetches);
-        graphs.push_back(std::move(fresh));
-      }
-      node.attrs.set("graphs", make_subgraphs(std::move(graphs)));
-    }
-    rewriter.replace(id, std::move(node));
+// Applies `change` to a program, before that to the sub-graphs of its functional nodes and to the functions
+// that it calls, each once.
+class Everywhere {
+ public:
+  using Change = std::function<Program(const Program&)>;
+  explicit Everywhere(Change change) : change_(std::move(change)) {}
+
+  Program apply(const Program& program) {
+    Program out = in_graph(program);
+    std::vector<std::shared_ptr<FunctionDef>> functions;
+    for (auto& [from, made] : made_) functions.push_back(made);
+    analyse(functions);
+    out.graph.set_functions(std::move(functions));
+    return out;
   }
-  return change(rewriter.finish());
-}
+
+ private:
+  Program in_graph(const Program& program) {
+    bool has_functional = std::any_of(program.graph.nodes().begin(), program.graph.nodes().end(), [](const Node& n) { return bool(n.op->evaluate); });
+    if (!has_functional) return change_(program);
+    Rewriter rewriter(program);
+    for (std::int32_t id = 0; id < program.graph.size(); ++id) {
+      Node node = rewriter.translated(id);
+      if (const FunctionDef* function = function_of(node)) node.attrs.set("function", refer_to(*made_of(*function)));
+      std::vector<std::shared_ptr<const SubGraph>> graphs;
+      for (const auto& sub : subgraphs_of(node)) graphs.push_back(in_sub_graph(*sub));
+      if (!graphs.empty()) node.attrs.set("graphs", make_subgraphs(std::move(graphs)));
+      rewriter.replace(id, std::move(node));
+    }
+    return change_(rewriter.finish());
+  }
+
+  std::shared_ptr<const SubGraph> in_sub_graph(const SubGraph& sub) {
+    Program changed = in_graph(Program{sub.graph, sub.inputs, sub.outputs});
+    auto fresh = std::make_shared<SubGraph>(std::move(changed.graph));
+    fresh->inputs = std::move(changed.feeds);
+    fresh->outputs = std::move(changed.fetches);
+    return fresh;
+  }
+
+  // There before its body is: a call of it may be in there.
+  FunctionDef* made_of(const FunctionDef& function) {
+    auto [it, is_new] = made_.try_emplace(&function);
+    if (!is_new) return it->second.get();
+    FunctionDef* made = (it->second = std::make_shared<FunctionDef>(function)).get();
+    made->derived.clear();
+    if (function.base) made->base = made_of(*function.base);
+    if (function.body) made->body = in_sub_graph(*function.body);
+    return made;
+  }
+
+  const Change change_;
+  std::map<const FunctionDef*, std::shared_ptr<FunctionDef>> made_;
+};
 
 Program prune_all(const Program& program, Keep keep) {
   // Sub-graphs keep what has effects, the outermost graph only what its fetches need.
-  Program inner = in_all(program, [](const Program& p) { return prune(p.graph, p.feeds, p.fetches, Keep::effects); });
+  Program inner = Everywhere([](const Program& p) { return prune(p.graph, p.feeds, p.fetches, Keep::effects); }).apply(program);
   return prune(inner.graph, inner.feeds, inner.fetches, keep);
 }
 
@@ -97,7 +130,7 @@ Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::
     }
     start = Clock::now();
     std::int32_t before = program.graph.size();
-    program = pass.is_required ? pass.run(program) : in_all(program, pass.run);
+    program = pass.is_required ? pass.run(program) : Everywhere(pass.run).apply(program);
     verify(program, pass.name);
     report(pass.name, before, program.graph.size(), start);
   }

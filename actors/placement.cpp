@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <troupe/ops/function_def.hpp>
+
 namespace troupe {
 namespace {
 
@@ -23,8 +25,9 @@ class Placement {
     for (std::int32_t id = 0; id < g_.size(); ++id) {
       device_[at(id)] = demanded(id);
       if (device_[at(id)].empty() && !only_moves_tokens(g_.node(id))) device_[at(id)] = default_;
-      is_spread = is_spread || (!device_[at(id)].empty() && device_[at(id)] != default_);
     }
+    keep_functions_together();
+    for (const std::string& d : device_) is_spread = is_spread || (!d.empty() && d != default_);
     if (is_spread) follow();
     for (std::string& d : device_)
       if (d.empty()) d = default_;
@@ -42,6 +45,49 @@ class Placement {
     if (!of_state.empty()) return of_state;
     if (!n.device.empty() || n.state < 0 || !g_.states()[at(n.state)].is_of_host()) return n.device;
     return default_.starts_with("cpu:") ? default_ : "cpu:0";  // a user's own code reads and writes the host's memory
+  }
+
+  // A function's body, what it calls and all calls of it are on one device: what the bodies demand, else
+  // what the first call does.
+  void keep_functions_together() {
+    std::vector<const FunctionDef*> in(at(g_.size()), nullptr);  // the function whose body a node is in
+    std::map<const FunctionDef*, const FunctionDef*> leader;     // of those that have to be together; itself: it is the leader
+    auto find = [&](const FunctionDef* f) {
+      while (leader.emplace(f, f).first->second != f) f = leader.at(f);
+      return f;
+    };
+    for (std::int32_t id = 0; id < g_.size(); ++id) {
+      const Node& n = g_.node(id);
+      if (n.op->name == "Argument") in[at(id)] = function_of(n);
+      for (Edge e : n.inputs)
+        if (in[at(e.node)]) in[at(id)] = in[at(e.node)];
+      for (std::int32_t c : n.controls)
+        if (in[at(c)]) in[at(id)] = in[at(c)];
+      if (n.op->name == "Call" && in[at(id)]) leader[find(function_of(n))] = find(in[at(id)]);
+    }
+    struct Home {
+      std::string device;
+      std::int32_t who = -1;
+      bool is_of_body = false;
+    };
+    std::map<const FunctionDef*, Home> homes;
+    for (std::int32_t id = 0; id < g_.size(); ++id) {
+      const bool is_call = g_.node(id).op->name == "Call";
+      if (!is_call && !in[at(id)]) continue;
+      const std::string wanted = demanded(id);
+      Home& home = homes[find(is_call ? function_of(g_.node(id)) : in[at(id)])];
+      if (wanted.empty() || (is_call && home.who >= 0)) continue;
+      if (home.is_of_body && !is_call && home.device != wanted)
+        throw Error(Code::unimplemented, fmt::format("{} is constrained to {} and {} to {}: all of a function that calls itself runs on one device",
+                                                     g_.describe(home.who), home.device, g_.describe(id), wanted));
+      home = {wanted, id, !is_call};
+    }
+    for (std::int32_t id = 0; id < g_.size(); ++id) {
+      const bool is_call = g_.node(id).op->name == "Call";
+      if (!is_call && !in[at(id)]) continue;
+      const std::string& device = homes[find(is_call ? function_of(g_.node(id)) : in[at(id)])].device;
+      device_[at(id)] = device.empty() ? default_ : device;
+    }
   }
 
   // Those that only move tokens, from what they serve, until nothing changes.

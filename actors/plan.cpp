@@ -9,6 +9,7 @@
 #include <troupe/actors/frames.hpp>
 #include <troupe/actors/placement.hpp>
 #include <troupe/ops/fire.hpp>
+#include <troupe/ops/function_def.hpp>
 #include <troupe/ops/state.hpp>
 #include <troupe/ops/transfer.hpp>
 
@@ -75,7 +76,7 @@ class Planner {
     std::int32_t& known = parts_[at(q)][at(frame)];
     if (known >= 0) return known;
     const Frame& f = frames_->all()[at(frame)];
-    std::int32_t parent = frame == 0 ? -1 : part(q, f.parent);
+    std::int32_t parent = frame == 0 || f.function ? -1 : part(q, f.parent);
     PartitionPlan& p = partition(q);
     FramePlan made;
     made.name = f.name;
@@ -83,6 +84,8 @@ class Planner {
     made.parent = parent;
     made.depth = f.depth;
     made.window = f.window;
+    made.function = f.function;
+    if (f.function) made.arguments.resize(f.function->parameters.size());
     if (parent >= 0) made.child_slot = p.frames[at(parent)].children++;
     known = static_cast<std::int32_t>(p.frames.size());
     p.frames.push_back(std::move(made));
@@ -115,7 +118,9 @@ class Planner {
       case Role::identity:
       case Role::switch_:
       case Role::merge:
-      case Role::trigger: return true;
+      case Role::trigger:
+      case Role::call:
+      case Role::return_: return true;
       case Role::constant: return is_materialized_[at(id)];
       default: return false;
     }
@@ -149,7 +154,8 @@ class Planner {
         local_[at(id)] = static_cast<std::int32_t>(p.loops.size());
         p.loops.push_back({{}, {}, id, part(q, frames_->frame(id))});
         return;
-      case Role::loop_merge: part(q, frames_->frame(id)); return;
+      case Role::loop_merge:
+      case Role::argument: part(q, frames_->frame(id)); return;
       default: break;
     }
     if (!fires(id)) return;
@@ -168,6 +174,16 @@ class Planner {
       case Role::switch_: node.kind = PlanNode::Kind::switch_; break;
       case Role::merge: node.kind = PlanNode::Kind::merge; break;
       case Role::trigger: node.kind = PlanNode::Kind::trigger; break;
+      case Role::call: {
+        node.kind = PlanNode::Kind::call;
+        node.number = static_cast<std::int32_t>(p.calls.size());
+        p.calls.push_back({-1, n.origin});  // its frame: when all are there
+        break;
+      }
+      case Role::return_:
+        node.kind = PlanNode::Kind::return_;
+        node.number = static_cast<std::int32_t>(n.attrs.get<std::int64_t>("index"));
+        break;
       default:
         p.kernels.push_back(make_kernel_of(id, *p.device));
         node.kernel = p.kernels.back().get();
@@ -245,7 +261,7 @@ class Planner {
           if (frames_->role(e.node) != Role::constant && frames_->role(e.node) != Role::feed) users_[at(e.node)].push_back({e.output, id, Target::kControl});
           continue;
         }
-        bool has_one_token = rc == Role::enter || rc == Role::exit || rc == Role::loop_merge;
+        bool has_one_token = rc == Role::enter || rc == Role::exit || rc == Role::loop_merge || rc == Role::argument;
         users_[at(c)].push_back({has_one_token ? 0 : -1, id, Target::kControl});
       }
     }
@@ -369,6 +385,12 @@ class Planner {
         l.targets = value, l.index_targets = chosen;
         return;
       }
+      case Role::argument: {
+        TargetRange range = targets_of(id, 0);
+        frame_of(id).arguments[at(static_cast<std::int32_t>(n.attrs.get<std::int64_t>("index")))] = range;
+        return;
+      }
+      case Role::call: find_callee(id); break;
       case Role::exit: {
         TargetRange range = targets_of(id, 0);
         partition(q).exits[at(local_[at(id)])].targets = range;
@@ -387,6 +409,15 @@ class Planner {
       p.output_targets.push_back(r.first);
       p.output_targets.push_back(r.last);
     }
+  }
+
+  // The frame of a call's function, which placement has put beside it.
+  void find_callee(std::int32_t id) {
+    const FunctionDef* function = function_of(graph().node(id));
+    PartitionPlan& p = partition(partition_[at(id)]);
+    auto f = std::find_if(p.frames.begin(), p.frames.end(), [&](const FramePlan& frame) { return frame.function == function; });
+    if (f == p.frames.end()) throw Error(Code::internal, fmt::format("{}: function '{}' is on another device", graph().describe(id), function->name));
+    p.calls[at(frame_of(id).nodes[at(local_[at(id)])].number)].frame = static_cast<std::int32_t>(f - p.frames.begin());
   }
 
   // Whoever uses the Merge of a loop gets what its Enters and NextIterations bring. An Enter may also

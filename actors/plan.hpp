@@ -1,9 +1,9 @@
 // Plans: what never changes between runs. A plan is a lowered program cut into partitions, one a
 // device; each partition's nodes stand by frame, so that delivering a token is two array indexings.
 //
-// What fires: kernels, Switch, Merge of a conditional, Identity, ControlTrigger. What does not, and
+// What fires: kernels, Switch, Merge of a conditional, Identity, ControlTrigger, Call, Return. What does not, and
 // is resolved into targets when the plan is made: Enter, Exit, NextIteration, the Merge of a loop,
-// LoopCond, an Identity without controls; constants, which their users hold.
+// LoopCond, an Identity without controls; constants, which their users hold; a function's Arguments.
 //
 // Matching: in an iteration's record every input of every node has a slot for its value and every
 // node a count of tokens still awaited; both are found by index. The plan holds what records start from.
@@ -56,7 +56,7 @@ struct Held {
 };
 
 struct PlanNode {
-  enum class Kind : std::uint8_t { kernel, identity, switch_, merge, trigger };
+  enum class Kind : std::uint8_t { kernel, identity, switch_, merge, trigger, call, return_ };
   Kernel* kernel = nullptr;
   const ScalarProgram* scalars = nullptr;  // what to run instead where all inputs are inline scalars
   Kind kind = Kind::kernel;
@@ -71,9 +71,10 @@ struct PlanNode {
   std::int32_t held = 0;
   std::int32_t index = 0;         // among the nodes of the partition
   std::int32_t source = 0;        // node of the program, for errors
+  std::int32_t number = 0;        // of a call: into `calls`; of a Return: which result
 };
 
-/// A loop, a call or, number 0, what is outside of all.
+/// A loop, a function's body or, number 0, what is outside of all.
 struct FramePlan {
   std::string name;
   std::uint64_t key = 0;
@@ -99,6 +100,8 @@ struct FramePlan {
   std::int32_t receives = 0;           // tokens from other partitions, once an iteration
   std::vector<std::int32_t> edges_out; // sends from here or from frames within
   std::vector<std::int32_t> edges_in;  // receives of here or of frames within
+  const FunctionDef* function = nullptr;
+  std::vector<TargetRange> arguments;  // of a function: by parameter
   bool has_predicate = false;          // a LoopCond, here or in another partition, decides how long it goes on
   /// Of an iteration: what must happen until it has drained.
   std::int32_t unfired() const { return static_cast<std::int32_t>(nodes.size()) + children + receives; }
@@ -125,6 +128,10 @@ struct PartitionPlan {
     std::int32_t source = 0;  // node of the program
     std::int32_t frame = 0;
   };
+  struct Call {
+    std::int32_t frame = 0;  // of the function
+    std::uint64_t key = 0;   // for random draws in it
+  };
   struct Send {
     std::int32_t partition = 0;
     std::int32_t receive = 0;
@@ -148,6 +155,7 @@ struct PartitionPlan {
   std::vector<Enter> enters;
   std::vector<Exit> exits;
   std::vector<Loop> loops;
+  std::vector<Call> calls;
   std::vector<Send> sends;
   std::vector<Receive> receives;
   std::vector<Feed> feeds;
@@ -162,6 +170,7 @@ struct Plan {
   std::vector<ValueSpec> feeds;
   std::vector<std::string> feed_names;
   std::int32_t fetches = 0;
+  std::int32_t call_depth = 0;  // calls inside each other, at most
 };
 
 /// Finds devices by name; throws not_found.

@@ -5,6 +5,7 @@
 #include <troupe/actors/loop_report.hpp>
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/autodiff/optimizer.hpp>
+#include <troupe/controlflow/function.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/controlflow/list.hpp>
 #include <troupe/controlflow/primitives.hpp>

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <troupe/controlflow/build.hpp>
+#include <troupe/ops/function_def.hpp>
 #include <troupe/ops/op.hpp>
 
 namespace troupe {
@@ -27,6 +28,19 @@ bool reads_wanted(const Node& node, const Flags& states) {
     if (states[index(state)]) return true;
   return false;
 }
+
+// Of a call: what a function that calls itself does to each result is not followed; all depend on all.
+bool is_opaque(const Node& node) {
+  const FunctionDef* f = function_of(node);
+  return f && (f->is_recursive || !f->body);
+}
+std::vector<std::shared_ptr<const SubGraph>> graphs_of(const Node& node) {
+  if (const FunctionDef* f = function_of(node)) return {f->body};
+  auto branches = subgraphs_of(node);
+  return {branches.begin(), branches.end()};
+}
+// Inputs before those that are arguments of the sub-graphs.
+std::size_t first_argument(const Node& node) { return node.op->name == "Case" ? 1 : 0; }
 
 bool is_loop(const Node& node) { return node.op->name == "While"; }
 
@@ -125,9 +139,14 @@ Flags active_outputs(const Node& node, const Flags& active_inputs, const Flags& 
     for (std::size_t k = 0; k < out.size(); ++k) out[k] = arguments[k] && carries_gradient(node.outputs[k].dtype);
     return out;
   }
-  const Flags captures(active_inputs.begin() + 1, active_inputs.end());
-  for (const auto& branch : subgraphs_of(node)) {
-    Activity a = activity_of(*branch, captures, states);
+  if (is_opaque(node)) {
+    const bool is_active = any(active_inputs) || reads_wanted(node, states);
+    for (std::size_t o = 0; o < out.size(); ++o) out[o] = is_active && carries_gradient(node.outputs[o].dtype);
+    return out;
+  }
+  const Flags arguments(active_inputs.begin() + static_cast<std::ptrdiff_t>(first_argument(node)), active_inputs.end());
+  for (const auto& branch : graphs_of(node)) {
+    Activity a = activity_of(*branch, arguments, states);
     for (std::size_t o = 0; o < out.size(); ++o) out[o] = out[o] || a.is_active(branch->outputs[o]);
   }
   return out;
@@ -166,15 +185,22 @@ ReachedInputs reached_inputs(const Node& node, const Flags& active_inputs, const
     out.states = flow.states;
     return out;
   }
-  const Flags captures(active_inputs.begin() + 1, active_inputs.end());
-  for (const auto& branch : subgraphs_of(node)) {
-    Activity a = activity_of(*branch, captures, states);
+  if (is_opaque(node)) {
+    if (!any(reached)) return out;
+    out.inputs = active_inputs;
+    for (auto [state, effect] : effects_of(node)) out.states[index(state)] = states[index(state)];
+    return out;
+  }
+  const std::size_t first = first_argument(node);
+  const Flags arguments(active_inputs.begin() + static_cast<std::ptrdiff_t>(first), active_inputs.end());
+  for (const auto& branch : graphs_of(node)) {
+    Activity a = activity_of(*branch, arguments, states);
     std::vector<Edge> ys;
     for (std::size_t o = 0; o < reached.size(); ++o)
       if (reached[o]) ys.push_back(branch->outputs[o]);
     Activity::Reached r = a.reached_from(ys);
-    for (std::size_t c = 0; c < captures.size(); ++c)
-      out.inputs[c + 1] = out.inputs[c + 1] || r.values[index(a.at(branch->inputs[c]))];
+    for (std::size_t c = 0; c < arguments.size(); ++c)
+      out.inputs[c + first] = out.inputs[c + first] || r.values[index(a.at(branch->inputs[c]))];
     for (std::size_t s = 0; s < r.states.size(); ++s) out.states[s] = out.states[s] || r.states[s];
   }
   return out;

@@ -29,6 +29,7 @@ Expr OuterValues::in(std::size_t i, SubGraph& sub, const Expr& outer, const Valu
 }  // namespace control
 
 std::size_t captures_begin(const Node& node) {
+  if (node.op->name == "Call") return node.inputs.size();
   return node.op->name == "While" ? static_cast<std::size_t>(node.attrs.get<std::int64_t>("variables")) : 1;
 }
 
@@ -36,6 +37,7 @@ ControlCotangents differentiate_control(const ControlStep& step) {
   const std::string& op = step.graph.node(step.id).op->name;
   if (op == "While") return control::differentiate_while(step);
   if (op == "Case") return control::differentiate_case(step);
+  if (op == "Call") return control::differentiate_call(step);
   throw Error(Code::unimplemented, op + " has no gradient");
 }
 

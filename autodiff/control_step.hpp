@@ -90,5 +90,6 @@ class Step {
 
 ControlCotangents differentiate_while(const ControlStep& step);
 ControlCotangents differentiate_case(const ControlStep& step);
+ControlCotangents differentiate_call(const ControlStep& step);
 
 }  // namespace troupe::control

@@ -42,6 +42,7 @@ std::vector<Cotangent> differentiate(const OpDef& op, const Attrs& attrs, Firing
   for (std::size_t i = 0; i < result.size(); ++i) {
     if (!needed[i]) result[i] = Cotangent();
     if (result[i].is_none()) continue;
+    if (inputs[i].spec().depth == ValueSpec::kAnyDepth) continue;  // whose elements have dtypes of their own
     DType given = (result[i].is_sparse() ? result[i].values : result[i].dense).dtype(), wanted = inputs[i].dtype();
     if (given != wanted)
       throw Error(Code::internal, fmt::format("its gradient with respect to input {} is {}, not {}", i, name_of(given), name_of(wanted)));

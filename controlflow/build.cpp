@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/list.hpp>
+#include <troupe/ops/function_def.hpp>
 #include <troupe/ops/specs_attr.hpp>
 
 namespace troupe {
@@ -129,6 +130,12 @@ Exprs bind_case(Graph& graph, const Expr& index, std::vector<std::shared_ptr<con
   Attrs attrs{{"graphs", make_subgraphs(std::move(branches))}, {"results", results}, {"label", capped(name, "cond")}};
   return bind_after(graph, "Case", inputs, std::move(attrs), controls, site);
 }
+
+Exprs bind_call(Graph& graph, const FunctionDef& function, const Exprs& inputs, const Site& site) {
+  return graph.bind(find_op("Call"), inputs, Attrs{{"function", refer_to(function)}}, site);
+}
+
+ValueSpec any_list() { return {DType::f32, Shape::unknown(), ValueSpec::kAnyDepth}; }
 
 WhileView::WhileView(const Node& node)
     : condition(*subgraphs_of(node)[0]), body(*subgraphs_of(node)[1]),

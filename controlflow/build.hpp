@@ -58,6 +58,11 @@ Exprs bind_while(Graph& graph, const WhileParts& parts, const Site& site);
 Exprs bind_case(Graph& graph, const Expr& index, std::vector<std::shared_ptr<const SubGraph>> branches, const Exprs& captures,
                 const std::string& name, const std::vector<std::int32_t>& controls, const Site& site);
 
+/// A Call node; `inputs` are the function's parameters, its environment included.
+Exprs bind_call(Graph& graph, const FunctionDef& function, const Exprs& inputs, const Site& site);
+/// The spec of a list of elements of any kind.
+ValueSpec any_list();
+
 /// What an implicit loop variable starts as.
 Value implicit_value(const ValueSpec& spec);
 /// What is known of a value that is either of the two; throws invalid_argument if they are of different kinds.

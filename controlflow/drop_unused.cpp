@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <troupe/controlflow/build.hpp>
+#include <troupe/ops/function_def.hpp>
 #include <troupe/ops/specs_attr.hpp>
 
 namespace troupe {
@@ -62,6 +63,13 @@ std::shared_ptr<const SubGraph> reduced(const SubGraph& sub, std::vector<Edge> i
   return made;
 }
 
+// What a call may call instead, if nobody uses more of it than `used` says.
+const FunctionDef& least_version(const FunctionDef& function, const std::vector<char>& used) {
+  const FunctionDef* f = &function;
+  while (f->base && std::find(used.begin() + static_cast<std::ptrdiff_t>(f->base->results.size()), used.end(), 1) == used.end()) f = f->base;
+  return *f;
+}
+
 Node reduced(const Node& node, const std::vector<char>& used) {
   Node out = node;
   out.outputs = kept(node.outputs, used);
@@ -96,6 +104,17 @@ Program drop_unused(const Program& program) {
   for (std::int32_t id = 0; id < g.size(); ++id) {
     Node node = rewriter.translated(id);
     std::vector<char>& keep = used[at(id)];
+    if (const FunctionDef* function = function_of(node)) {
+      const FunctionDef& least = least_version(*function, keep);
+      node.attrs.set("function", refer_to(least));
+      node.outputs.resize(least.results.size());
+      const auto last = static_cast<std::int32_t>(least.results.size()) - 1;
+      const std::int32_t made = rewriter.graph().append(std::move(node));
+      std::vector<Edge> edges;
+      for (std::int32_t o = 0; o < static_cast<std::int32_t>(keep.size()); ++o) edges.push_back({made, std::min(o, std::max(0, last))});
+      rewriter.alias(id, edges, made);
+      continue;
+    }
     const std::int64_t own = own_results(node);
     for (std::size_t k = 0; k < keep.size(); ++k) keep[k] = keep[k] || static_cast<std::int64_t>(k) < own;
     if (node.op->name == "While") keep = needed_variables(WhileView(node), keep);

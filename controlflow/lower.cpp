@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
 #include <troupe/controlflow/build.hpp>
 #include <troupe/controlflow/list_ops.hpp>
 #include <troupe/devices/planted.hpp>
+#include <troupe/ops/function_def.hpp>
 
 namespace troupe {
 namespace {
@@ -21,6 +23,11 @@ class Lowering {
     std::vector<std::vector<Edge>> at = inline_graph(from_.graph, {}, {}, root);
     for (Edge e : from_.feeds) to_.feeds.push_back(at[index(e.node)][index(e.output)]);
     for (Edge e : from_.fetches) to_.fetches.push_back(at[index(e.node)][index(e.output)]);
+    while (!called_.empty()) {
+      const FunctionDef* f = called_.back();
+      called_.pop_back();
+      lower_function(*f);
+    }
     return std::move(to_);
   }
 
@@ -134,6 +141,7 @@ class Lowering {
       if (!at[index(id)].empty()) continue;
       const Node& node = graph.node(id);
       Node mine = node;
+      if (mine.device.empty()) mine.device = device_;
       for (Edge& e : mine.inputs) e = at[index(e.node)][index(e.output)];
       mine.controls.clear();
       for (std::int32_t c : node.controls) {
@@ -142,6 +150,7 @@ class Lowering {
       }
       if (node.op->name == "Case") at[index(id)] = lower_case(mine, frame, done[index(id)]);
       else if (node.op->name == "While") at[index(id)] = lower_while(mine, frame, done[index(id)]);
+      else if (node.op->name == "Call") at[index(id)] = lower_call(std::move(mine), frame, done[index(id)], is_waited_for[index(id)] != 0);
       else at[index(id)] = put(std::move(mine), frame, done[index(id)]);
     }
     return at;
@@ -155,14 +164,13 @@ class Lowering {
       });
       if (!has_token && !is_planted(Planted::pivot_forgotten)) node.controls.push_back(frame.pivot);
     }
-    std::int32_t state = node.state;
-    Effect effect = node.op->effect;
-    if (state >= 0 && effect != Effect::none)
+    const Effects effects = effects_of(node);
+    for (auto [state, effect] : effects)
       for (std::int32_t c : conflicting(frame.open[state], effect))
         if (std::find(node.controls.begin(), node.controls.end(), c) == node.controls.end()) node.controls.push_back(c);
     std::size_t outputs = node.outputs.size();
     std::int32_t id = to_.graph.append(std::move(node));
-    if (state >= 0 && effect != Effect::none) add_access(frame.open[state], {id, effect});
+    for (auto [state, effect] : effects) add_access(frame.open[state], {id, effect});
     done = {id};
     std::vector<Edge> edges;
     for (std::size_t o = 0; o < outputs; ++o) edges.push_back({id, static_cast<std::int32_t>(o)});
@@ -367,6 +375,39 @@ class Lowering {
     return out;
   }
 
+  // A call that cannot lead to another of its function is replaced by the body. Not where somebody waits for
+  // the whole of it, nor where its draws have to differ from those of other calls.
+  std::vector<Edge> lower_call(Node node, Frame& frame, std::vector<std::int32_t>& done, bool is_waited_for) {
+    const FunctionDef& f = *function_of(node);
+    if (!f.body)
+      throw Error(Code::failed_precondition,
+                  fmt::format("function '{}' ({}) is called at {} and was never defined", f.name, f.site.text(), node.site.text()));
+    if (f.is_recursive || f.has_draws || is_waited_for || !node.controls.empty()) {
+      if (lowered_.insert(&f).second) called_.push_back(&f);
+      return put(std::move(node), frame, done);
+    }
+    std::string outer = std::exchange(device_, node.device);
+    auto at = inline_graph(f.body->graph, f.body->inputs, node.inputs, frame);
+    device_ = std::move(outer);
+    std::vector<Edge> out;
+    for (Edge e : f.body->outputs) out.push_back(at[index(e.node)][index(e.output)]);
+    return out;
+  }
+
+  // The body of a function, once, for all calls of it.
+  void lower_function(const FunctionDef& f) {
+    Node like;
+    like.site = f.site;
+    auto numbered = [&](std::size_t i) { return Attrs{{"function", refer_to(f)}, {"index", static_cast<std::int64_t>(i)}}; };
+    std::vector<Edge> arguments;
+    for (std::size_t i = 0; i < f.parameters.size(); ++i) arguments.push_back({append("Argument", {}, {f.parameters[i]}, like, numbered(i)), 0});
+    Frame body;
+    body.pivot = arguments[0].node;
+    auto at = inline_graph(f.body->graph, f.body->inputs, arguments, body);
+    std::vector<Edge> results = outputs_of(*f.body, at, body, like);
+    for (std::size_t i = 0; i < results.size(); ++i) append("Return", {results[i]}, {}, like, numbered(i));
+  }
+
   Edge implicit(const ValueSpec& s, const Frame& frame, const Node& like) {
     if (s.is_list()) {
       std::vector<std::int32_t> controls;
@@ -379,6 +420,9 @@ class Lowering {
   const Program& from_;
   Program to_;
   int frames_ = 0;
+  std::string device_;  // of the call whose body is being put: for nodes that say nothing of theirs
+  std::set<const FunctionDef*> lowered_;
+  std::vector<const FunctionDef*> called_;  // of those, whose bodies are not there yet
 };
 
 }  // namespace

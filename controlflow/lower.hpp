@@ -5,6 +5,8 @@
 //                                      ▲         └─► body ─► NextIteration ─┐
 //                                      └───────────────────────────────────┘
 //           captured values come in through constant Enters
+//   call    non-recursive: the body; else the Call stays, and the function's body stands once in the program,
+//           between Arguments, in a frame of one iteration that each call makes an instance of, and Returns
 //
 // State order: what a sub-graph does to a state is ordered, within it and against the outside, by a
 // unit-valued token for that state, which goes through branches like a captured value and through
@@ -19,7 +21,7 @@
 
 namespace troupe {
 
-/// A program without functional nodes, effects on states ordered by control edges. Required: it is
+/// A program without functional nodes but calls, effects on states ordered by control edges. Required: it is
 /// what the planner understands.
 Program lower(const Program& program);
 

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include <fmt/format.h>
+
+#include <troupe/ops/function_def.hpp>
 
 namespace troupe {
 
@@ -101,7 +104,7 @@ Graph::Graph(std::shared_ptr<const Graph> finished, Graph& outer, std::int32_t n
   root_ = &outer.root();
   inner_ = nullptr;
   is_sealed_ = false;
-  captures_.clear();
+  if (!take_in_) captures_.clear();
   outer_controls_.clear();
   copy_of_ = std::move(finished);
   copied_ = nodes;
@@ -157,9 +160,32 @@ Expr Graph::capture(const Expr& outer, const Site& site) {
     captures_.back().inner = mine.edge();
     return mine;
   }
-  Expr mine = argument(outer_->spec(near.edge()), site);
+  Graph* inner = std::exchange(inner_, nullptr);  // what takes it in is bound here, not where it is used
+  Expr mine = take_in_ ? take_in_(*this, near, site) : argument(outer_->spec(near.edge()), site);
+  inner_ = inner;
   captures_.push_back({near, mine.edge()});
   return mine;
+}
+
+std::int64_t Graph::environment_slot(Edge outer) {
+  return environment_.emplace(outer, static_cast<std::int64_t>(environment_.size())).first->second;
+}
+
+Graph* Graph::function_body() {
+  Graph* g = this;
+  while (g && !g->take_in_) g = g->outer_;
+  return g;
+}
+
+FunctionDef& Graph::add_function(std::shared_ptr<FunctionDef> function) {
+  root().functions_.push_back(std::move(function));
+  return *root().functions_.back();
+}
+
+void Graph::define(FunctionDef& function, std::shared_ptr<const SubGraph> body) {
+  function.body = std::move(body);
+  analyse(root().functions_);
+  ++root().extensions_;
 }
 
 void Graph::extend(std::int32_t id, Attrs attrs, const std::vector<ValueSpec>& more_outputs) {
@@ -277,6 +303,7 @@ Graph Graph::blank() const {
   g.nodes_.reserve(nodes_.size());
   g.states_ = states_;
   g.state_names_ = state_names_;
+  g.functions_ = functions_;
   return g;
 }
 

@@ -18,6 +18,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -27,6 +29,9 @@
 #include <troupe/ops/reader.hpp>
 
 namespace troupe {
+
+class FunctionDef;
+struct SubGraph;
 
 struct Node {
   const OpDef* op = nullptr;
@@ -78,6 +83,29 @@ class Graph final : public Reader {
   const std::vector<Capture>& captures() const { return captures_; }
   /// Nodes of the outer graph that something here was told to start after.
   const std::vector<std::int32_t>& outer_controls() const { return outer_controls_; }
+  /// Makes this a function's body: values of the outer graph come in not as Input nodes but out of
+  /// `environment`, by `take_in`.
+  using TakeIn = std::function<Expr(Graph& here, const Expr& outer, const Site& site)>;
+  void take_in_from(Edge environment, TakeIn take_in) {
+    environment_edge_ = environment;
+    take_in_ = std::move(take_in);
+  }
+  Edge environment() const { return environment_edge_; }
+  /// The place of a value of the outermost graph in its functions' environments.
+  std::int64_t environment_slot(Edge outer);
+
+  // ---- functions (function_def.hpp); those of the outermost graph
+
+  FunctionDef& add_function(std::shared_ptr<FunctionDef> function);
+  void define(FunctionDef& function, std::shared_ptr<const SubGraph> body);
+  const std::vector<std::shared_ptr<FunctionDef>>& functions() const { return root_ ? root_->functions_ : functions_; }
+  /// For passes, whose functions are others.
+  void set_functions(std::vector<std::shared_ptr<FunctionDef>> functions) { functions_ = std::move(functions); }
+  /// The outermost graph.
+  Graph& root() { return root_ ? *root_ : *this; }
+  /// The body of a function that this is, or is inside of; null: none.
+  Graph* function_body();
+
   /// An argument of a sub-graph: an Input that its node feeds.
   Expr argument(const ValueSpec& spec, const Site& site);
   /// What is bound on the outer graph stays there again.
@@ -139,14 +167,13 @@ class Graph final : public Reader {
 
   /// Appends a node as it is, for passes: no inference, no scope.
   std::int32_t append(Node node);
-  /// A graph with this one's states and names but no nodes: where a pass writes to.
+  /// A graph with this one's states, functions and names but no nodes: where a pass writes to.
   Graph blank() const;
 
  private:
   Exprs bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state);
   Expr capture(const Expr& outer, const Site& site);
   [[noreturn]] void refuse_foreign(const Expr& foreign, const Site& site) const;
-  Graph& root() { return root_ ? *root_ : *this; }
 
   struct Id {
     Id();
@@ -164,6 +191,8 @@ class Graph final : public Reader {
   std::vector<std::int32_t> controls_;
   std::uint64_t origins_ = 0;     // build-time ids given so far, by the outermost graph
   std::uint64_t extensions_ = 0;
+  std::vector<std::shared_ptr<FunctionDef>> functions_;
+  std::map<Edge, std::int64_t> environment_;  // values that functions use: their places
   // Of sub-graphs.
   Graph* outer_ = nullptr;
   Graph* root_ = nullptr;   // the outermost; null if this is it
@@ -172,6 +201,8 @@ class Graph final : public Reader {
   bool is_sealed_ = false;
   std::vector<Capture> captures_;
   std::vector<std::int32_t> outer_controls_;
+  Edge environment_edge_;
+  TakeIn take_in_;  // of a function's body
   std::shared_ptr<const Graph> copy_of_;
   std::int32_t copied_ = 0;  // nodes
 };

@@ -4,6 +4,7 @@
 
 #include <troupe/devices/list.hpp>
 #include <troupe/ops/fire.hpp>
+#include <troupe/ops/function_def.hpp>
 #include <troupe/ops/transfer.hpp>
 
 namespace troupe {
@@ -41,6 +42,7 @@ std::vector<Tensor> Interpreter::run(const Program& program, const std::vector<T
   }
   specs_ = &graph.states();
   tag_ = 0;
+  depth_ = 0;
   std::vector<Value> results = run_graph(graph, program.feeds, std::move(arguments), program.fetches);
   ++run_.id;
   ++run_.step;
@@ -72,6 +74,16 @@ std::vector<Value> Interpreter::call(const SubGraph& sub, std::vector<Value> arg
   std::uint64_t outer = std::exchange(tag_, fold_tag(tag_, key, static_cast<std::uint64_t>(n)));
   std::vector<Value> out = run_graph(sub.graph, sub.inputs, std::move(arguments), sub.outputs);
   tag_ = outer;
+  return out;
+}
+
+std::vector<Value> Interpreter::call(const FunctionDef& function, std::vector<Value> arguments, const Node& node) {
+  if (!function.body)
+    throw Error(Code::failed_precondition, fmt::format("function '{}' ({}) is called at {} and was never defined", function.name, function.site.text(), node.site.text()));
+  if (depth_ >= kMaxDepth) throw Error(Code::resource_exhausted, too_deep(function, kMaxDepth, node.site));
+  ++depth_;
+  std::vector<Value> out = call(*function.body, std::move(arguments), node.origin, 0);
+  --depth_;
   return out;
 }
 

@@ -50,7 +50,11 @@ class Interpreter final : private Evaluation {
   std::vector<Value> fire_kernel(const Graph& graph, std::int32_t id, std::vector<Value>& inputs);
   std::vector<Value> call(const SubGraph& graph, std::vector<Value> arguments) override;
   std::vector<Value> call(const SubGraph& graph, std::vector<Value> arguments, std::uint64_t key, std::int64_t n) override;
+  std::vector<Value> call(const FunctionDef& function, std::vector<Value> arguments, const Node& node) override;
   Tensor on_host(const Value& value) override;
+
+  // Calls nest on the C++ stack, a few kilobytes each.
+  static constexpr int kMaxDepth = 500;
 
   std::unique_ptr<Device> own_;
   Device* device_;
@@ -59,6 +63,7 @@ class Interpreter final : private Evaluation {
   StateStore states_;
   const std::vector<StateSpec>* specs_ = nullptr;  // of the outermost graph under way
   std::uint64_t tag_ = 0;                          // of the iteration under way
+  int depth_ = 0;                                  // of the call under way
 };
 
 }  // namespace troupe

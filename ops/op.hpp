@@ -154,11 +154,12 @@ class OpBuilder {
   void run(void (*f)(KernelContext&, const Attrs&)) {
     def_.kernel = [f](const KernelSetup& s) { return make_kernel([f, a = s.attrs](KernelContext& c) { f(c, a); }); };
   }
-  /// A functional op: its nodes hold sub-graphs in the attribute `graphs`. Never folded, never merged.
-  void evaluate(std::function<std::vector<Value>(Evaluation&, const Node&, std::vector<Value>)> f) {
+  /// A functional op: its nodes hold sub-graphs in the attribute `graphs`, or refer to a function in the
+  /// attribute `function`. Never folded, never merged.
+  void evaluate(std::function<std::vector<Value>(Evaluation&, const Node&, std::vector<Value>)> f, const char* attribute = "graphs") {
     def_.evaluate = std::move(f);
     def_.side_effect = def_.takes_lists = true;
-    attr<std::shared_ptr<const AttrObject>>("graphs");
+    attr<std::shared_ptr<const AttrObject>>(attribute);
   }
   void effect(Effect e) { def_.effect = e; }
   void random() { def_.random = true; }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <troupe/ops/function_def.hpp>
+
 namespace troupe {
 
 std::string SubGraphs::text() const {
@@ -20,21 +22,28 @@ std::shared_ptr<const AttrObject> make_subgraphs(std::vector<std::shared_ptr<con
   return std::make_shared<SubGraphs>(std::move(graphs));
 }
 
+void merge_effect(Effects& all, std::int32_t state, Effect effect) {
+  auto [it, is_new] = all.emplace(state, effect);
+  if (!is_new && it->second != effect) it->second = Effect::write;
+}
+
 Effects effects_of(const Node& node) {
+  if (const FunctionDef* function = function_of(node)) return function->effects;
   Effects all;
   if (node.state >= 0 && node.op->effect != Effect::none) all[node.state] = node.op->effect;
   for (const auto& sub : subgraphs_of(node))
     for (const Node& inner : sub->graph.nodes())
-      for (auto [state, effect] : effects_of(inner)) {
-        auto [it, is_new] = all.emplace(state, effect);
-        if (!is_new && it->second != effect) it->second = Effect::write;
-      }
+      for (auto [state, effect] : effects_of(inner)) merge_effect(all, state, effect);
   return all;
 }
 
+bool has_own_effect(const Node& node) {
+  return node.op->effect != Effect::none || (node.op->side_effect && node.op->name != "Input" && !node.op->evaluate);
+}
+
 bool has_effect(const Node& node) {
-  if (node.op->effect != Effect::none) return true;
-  if (node.op->side_effect && node.op->name != "Input" && !node.op->evaluate) return true;
+  if (const FunctionDef* function = function_of(node)) return function->has_effect;
+  if (has_own_effect(node)) return true;
   for (const auto& sub : subgraphs_of(node))
     for (const Node& inner : sub->graph.nodes())
       if (has_effect(inner)) return true;

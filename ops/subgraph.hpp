@@ -45,11 +45,16 @@ std::span<const std::shared_ptr<const SubGraph>> subgraphs_of(const Attrs& attrs
 inline std::span<const std::shared_ptr<const SubGraph>> subgraphs_of(const Node& node) { return subgraphs_of(node.attrs); }
 std::shared_ptr<const AttrObject> make_subgraphs(std::vector<std::shared_ptr<const SubGraph>> graphs);
 
-/// What a node does to states, those in its sub-graphs included; two that conflict make a write.
+/// What a node does to states, its sub-graphs and what it calls included; two that conflict make a write.
 using Effects = std::map<std::int32_t, Effect>;
 Effects effects_of(const Node& node);
+void merge_effect(Effects& all, std::int32_t state, Effect effect);
 /// Would anybody notice if the node did not run, though nobody uses its outputs?
 bool has_effect(const Node& node);
+/// The same of the node's op, whatever its sub-graphs do.
+bool has_own_effect(const Node& node);
+
+class FunctionDef;
 
 /// Runs sub-graphs; implemented by the interpreter.
 class Evaluation {
@@ -57,6 +62,8 @@ class Evaluation {
   virtual std::vector<Value> call(const SubGraph& graph, std::vector<Value> arguments) = 0;
   /// The same in iteration `n` of the frame `key`: draws are keyed by it.
   virtual std::vector<Value> call(const SubGraph& graph, std::vector<Value> arguments, std::uint64_t key, std::int64_t n) = 0;
+  /// A function's results; draws are keyed by the call. Throws resource_exhausted where calls are nested too deep.
+  virtual std::vector<Value> call(const FunctionDef& function, std::vector<Value> arguments, const Node& node) = 0;
   /// A value on the host.
   virtual Tensor on_host(const Value& value) = 0;
 

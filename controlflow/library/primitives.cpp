@@ -2,6 +2,7 @@
 
 #include <troupe/controlflow/build.hpp>
 #include <troupe/controlflow/primitives.hpp>
+#include <troupe/ops/function_def.hpp>
 #include <troupe/ops/gradient.hpp>
 
 // What the executor does with these stands in actors/: it matches, forwards and counts; none of them
@@ -97,6 +98,22 @@ TROUPE_OP(ControlTrigger) {
   primitive(op, "True once all inputs have arrived, dead or live.");
   op.inputs(1, -1);
   op.infer([](Inference& c) { c.output(DType::boolean, Shape{}); });
+}
+
+TROUPE_OP(Argument) {
+  primitive(op, "In a function's frame: what the call gives for a parameter.");
+  op.inputs(0);
+  op.attr<std::shared_ptr<const AttrObject>>("function");
+  op.attr<std::int64_t>("index");
+  op.infer([](Inference& c) { c.output(function_of(c.attrs())->parameters[static_cast<std::size_t>(c.attrs().get<std::int64_t>("index"))]); });
+}
+
+TROUPE_OP(Return) {
+  primitive(op, "In a function's frame: its input becomes a result of the call.");
+  op.inputs(1);
+  op.attr<std::shared_ptr<const AttrObject>>("function");
+  op.attr<std::int64_t>("index");
+  op.infer([](Inference&) {});
 }
 
 namespace control {

@@ -1,5 +1,5 @@
 // The oracle: a sequential interpreter of programs with functional control flow, for tests. It walks
-// Case and While nodes as they were built and computes in doubles, with the references of the table of
+// Case, While and Call nodes as they were built and computes in doubles, with the references of the table of
 // operations (test/ops/), and what a list or a variable does in plain loops. It shares no code with what
 // is tested: no lowering, no kernels, no Interpreter, no eager path.
 //
@@ -23,7 +23,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/ops/subgraph.hpp>
+#include <troupe/ops/function_def.hpp>
 #include <troupe/test/ops/pointwise_rows.hpp>
 #include <troupe/test/ops/structure_rows.hpp>
 
@@ -68,6 +68,7 @@ class Oracle {
     for (const Expr& e : fetches) outputs.push_back(e.edge());
     root_ = &graph;
     fired_ = 0;
+    depth_ = 0;
     margin_ = std::numeric_limits<double>::infinity();
     return run_graph(graph, inputs, std::move(arguments), outputs, false);
   }
@@ -82,15 +83,25 @@ class Oracle {
  private:
   static constexpr std::int64_t kMaxFired = 200'000;
   static constexpr std::int64_t kMaxElements = 2'000;
+  static constexpr int kMaxDepth = 100;
   using Values = std::vector<OracleValue>;
 
   // ---- graphs
 
   static bool writes(const Node& n) {
+    std::set<const FunctionDef*> seen;
+    return writes(n, seen);
+  }
+  static bool writes(const Node& n, std::set<const FunctionDef*>& seen) {
+    if (const FunctionDef* f = function_of(n)) return f->body && seen.insert(f).second && writes(f->body->graph, seen);
     if (n.op->effect == Effect::write || n.op->effect == Effect::enqueue || n.op->effect == Effect::dequeue) return true;
     for (const auto& sub : subgraphs_of(n))
-      for (const Node& inner : sub->graph.nodes())
-        if (writes(inner)) return true;
+      if (writes(sub->graph, seen)) return true;
+    return false;
+  }
+  static bool writes(const Graph& g, std::set<const FunctionDef*>& seen) {
+    for (const Node& inner : g.nodes())
+      if (writes(inner, seen)) return true;
     return false;
   }
 
@@ -160,6 +171,7 @@ class Oracle {
     const std::string& op = n.op->name;
     if (op == "Case") return fire_case(n, in);
     if (op == "While") return fire_while(n, in);
+    if (op == "Call") return fire_call(n, in);
     if (op == "Constant") return {OracleValue::of(n.attrs.get<Tensor>("value"))};
     if (op == "Group") return {OracleValue::integer(n.outputs[0].dtype, 1)};
     if (n.state >= 0) return fire_state(n, in);
@@ -174,6 +186,16 @@ class Oracle {
     std::size_t which = index >= 0 && index < static_cast<double>(branches.size()) ? static_cast<std::size_t>(index) : branches.size() - 1;
     const SubGraph& sub = *branches[which];
     return run_graph(sub.graph, sub.inputs, Values(in.begin() + 1, in.end()), sub.outputs, true);
+  }
+
+  Values fire_call(const Node& n, const Values& in) {
+    const FunctionDef& f = *function_of(n);
+    if (!f.body) fail("the function has no body");
+    if (depth_ >= kMaxDepth) throw OracleRefusal("calls nest deep");
+    ++depth_;
+    Values out = run_graph(f.body->graph, f.body->inputs, in, f.body->outputs, true);
+    --depth_;
+    return out;
   }
 
   Values fire_while(const Node& n, const Values& in) {
@@ -423,6 +445,7 @@ class Oracle {
   std::map<std::string, Array> variables_;
   std::map<std::pair<const Graph*, bool>, std::vector<char>> needed_;
   std::int64_t fired_ = 0;
+  int depth_ = 0;  // of calls
   double margin_ = 0;
 };
 

@@ -10,6 +10,8 @@ inline constexpr const char* kLists = "controlflow/list_test";
 
 inline constexpr const char* kFlow = "controlflow/functional_test";
 
+inline constexpr const char* kCalls = "controlflow/function_test";
+
 /// Ops that a table of pure functions of tensors cannot hold, and where they are tested. Where that suite
 /// can, it asserts that it met just these.
 inline const std::map<std::string, std::string>& elsewhere() {
@@ -32,6 +34,7 @@ inline const std::map<std::string, std::string>& elsewhere() {
       {"Merge", kFlow},                 {"Enter", kFlow},                  {"Exit", kFlow},
       {"NextIteration", kFlow},         {"LoopCond", kFlow},               {"ControlTrigger", kFlow},
       {"EnsureShape", kFlow},           {"Blank", kFlow},
+      {"Call", kCalls},                 {"Argument", kCalls},              {"Return", kCalls},
       {"ListAccumulate", kLists},       {"ListTake", kLists},              {"ListPut", kLists},
   };
   return ops;

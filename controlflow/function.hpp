@@ -1,0 +1,116 @@
+// Functions inside a graph: built once, called from anywhere in it, from their own bodies too.
+//
+//   GraphFunction<Expr(Expr)> square(g, "square", {{DType::f32, Shape{}}}, [](Expr x) { return x * x; });
+//   Expr y = square(square(x));
+//
+//   const ValueSpec count{DType::i64, Shape{}};
+//   GraphFunction<Expr(Expr)> factorial(g, "factorial", {count}, {count});   // what it takes, what it yields
+//   factorial.define([&](Expr n) { return cond(n <= 1, [&] { return g.constant(1); }, [&] { return n * factorial(n - 1); }); });
+//
+// A function that calls itself, or is called before it is defined, is declared first. Parameters and
+// results are what a loop's variables may be (structure.hpp); specs are given flattened. Values of the
+// outermost graph that a body uses come to it by themselves, variables by reference.
+// A call happens once all its arguments are there; all effects of the body happen, in program order
+// with those around the call. How deep calls may nest is the engine's to say (`EngineOptions::call_depth`).
+// A function of an Eager scope runs its body at once.
+// Errors: what does not fit throws invalid_argument while building, naming the function and the user's line.
+// Lifetime: a handle must not outlive its reader; copies are the same function.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <troupe/controlflow/structure.hpp>
+#include <troupe/ops/reader.hpp>
+
+namespace troupe {
+
+class FunctionDef;
+class Graph;
+
+namespace detail {
+
+/// What a GraphFunction is a typed handle on.
+class NamedFunction {
+ public:
+  using Body = std::function<Operands(const Exprs&)>;
+  /// `results`: none if they follow from the body.
+  NamedFunction(Reader& reader, std::string name, std::vector<ValueSpec> parameters, std::optional<std::vector<ValueSpec>> results, const Site& at);
+
+  void define(Body body, const Site& at);
+  Exprs call(const Operands& arguments, const Site& at);
+
+ private:
+  void define_in_graph(const Body& body, const Site& at);
+  Exprs call_in_graph(Graph& here, const Operands& arguments, const Site& at);
+  Exprs call_at_once(const Operands& arguments, const Site& at);
+  Expr environment(Graph& here, const Site& at);
+  Expr as_argument(Reader& reader, const Operand& o, std::size_t i) const;
+  std::string title() const;
+  std::string title(const Site& at) const;
+  [[noreturn]] void refuse(const std::string& title, const std::string& why) const;
+
+  Reader& reader_;
+  Graph* graph_;  // null: eager
+  std::string name_;
+  Site declared_at_;
+  std::vector<ValueSpec> parameters_;
+  std::optional<std::vector<ValueSpec>> results_;
+  FunctionDef* function_ = nullptr;  // of the graph
+  Body body_;                        // of an eager function
+  int depth_ = 0;                    // the same: calls under way
+};
+
+}  // namespace detail
+
+template <class Signature>
+class GraphFunction;
+
+template <class Result, class... Parameters>
+class GraphFunction<Result(Parameters...)> {
+ public:
+  using At = std::source_location;
+  /// What a caller gives for a parameter: for an expression also a literal, a tensor, a variable.
+  template <class P>
+  using Given = std::conditional_t<std::is_same_v<std::decay_t<P>, Expr>, Operand, const std::decay_t<P>&>;
+
+  /// Declares it; `define` has to follow.
+  GraphFunction(Reader& reader, const std::string& name, std::vector<ValueSpec> parameters, std::vector<ValueSpec> results, At at = At::current())
+      : function_(std::make_shared<detail::NamedFunction>(reader, name, std::move(parameters), std::move(results), at)) {}
+  /// Declares and defines it; the results follow from the body, which therefore cannot call it.
+  template <class Body>
+    requires std::is_invocable_v<Body&, Built<Parameters>...>
+  GraphFunction(Reader& reader, const std::string& name, std::vector<ValueSpec> parameters, Body body, At at = At::current())
+      : function_(std::make_shared<detail::NamedFunction>(reader, name, std::move(parameters), std::nullopt, at)) {
+    define(std::move(body), at);
+  }
+
+  /// `body`: of the parameters, to the results. Once.
+  template <class Body>
+  void define(Body body, At at = At::current()) {
+    function_->define([body, at](const Exprs& all) mutable { return flattened(apply(body, all), at); }, at);
+  }
+
+  Built<Result> operator()(Given<Parameters>... arguments, At at = At::current()) const {
+    Operands operands;
+    (Structure<std::decay_t<Given<Parameters>>>::flatten(arguments, operands, at), ...);
+    return built<Result>(function_->call(operands, at));
+  }
+
+ private:
+  template <class Body>
+  static decltype(auto) apply(Body& body, const Exprs& all) {
+    if constexpr (sizeof...(Parameters) == 1) {
+      return body(built<Parameters>(all)...);
+    } else {
+      [[maybe_unused]] const Expr* next = all.data();
+      return std::apply(body, std::tuple<Built<Parameters>...>{Structure<std::decay_t<Parameters>>::build(next)...});  // braces: in order
+    }
+  }
+
+  std::shared_ptr<detail::NamedFunction> function_;
+};
+
+}  // namespace troupe
