@@ -6,6 +6,7 @@
 //   auto [i, s] = while_loop([&](Expr i, Expr) { return i < 10; },
 //                            [&](Expr i, Expr s) { return std::tuple{i + 1, s + i}; },
 //                            std::tuple{g.constant(0), g.constant(0)});
+//   when(i == 9, [&] { best.assign(s); });
 //   Expr states = scan([&](Expr h, Expr x) { return tanh(matmul(h, w) + x); }, xs, h0);
 //
 // On eager values they run at once: the predicate is looked at, and the lambda called.
@@ -61,6 +62,18 @@ auto cond(Operand predicate, Then then, Else otherwise, const CondOptions& optio
   using Result = std::invoke_result_t<Then&>;
   auto branch = [at](auto& f) { return detail::Branch([&f, at] { return flattened(f(), at); }); };
   return built<Result>(detail::switch_case(predicate, {branch(otherwise), branch(then)}, options, "cond", at));
+}
+
+/// `then()`, for its effects, if the predicate holds; yields whether it did, once they have happened.
+template <class Then>
+Expr when(Operand predicate, Then then, const CondOptions& options = {}, std::source_location at = std::source_location::current()) {
+  auto branch = [at](bool holds, auto effects) {
+    return detail::Branch([=] {
+      effects();
+      return Operands{Operand(Tensor::scalar(holds), at)};
+    });
+  };
+  return detail::switch_case(predicate, {branch(false, [] {}), branch(true, [&then] { then(); })}, options, "when", at)[0];
 }
 
 /// The branch numbered `index` (i32 or i64, scalar); the last one if there is none of that number.

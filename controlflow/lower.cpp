@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -16,7 +17,10 @@ namespace {
 
 class Lowering {
  public:
-  explicit Lowering(const Program& from) : from_(from), to_{from.graph.blank(), {}, {}} {}
+  explicit Lowering(const Program& from) : from_(from), to_{from.graph.blank(), {}, {}} {
+    for (const StateSpec& s : from.graph.states())
+      has_queues_ = has_queues_ || s.kind == StateSpec::Kind::fifo_queue || s.kind == StateSpec::Kind::shuffling_queue;
+  }
 
   Program run() {
     Frame root;
@@ -120,6 +124,57 @@ class Lowering {
     open.push_back(access);
   }
 
+  /// States that one order token serves.
+  struct OrderGroup {
+    std::vector<std::int32_t> states;
+    Effect effect;
+    std::vector<std::int32_t> before;  // what accesses of any of them wait for
+  };
+
+  using Accessors = std::map<std::int32_t, std::vector<std::int32_t>>;  // of each state
+
+  /// States that wait for the same nodes, and that a loop's body gives to the same branches and loops only, wait for
+  /// each other as one: an optimizer has dozens of slots, and each token costs ten firings an iteration. Not where there
+  /// are queues: what waits for a state that it does not use might wait for an element that comes after it.
+  std::vector<OrderGroup> grouped(const Effects& effects, const Frame& frame, const Accessors& accessors = {}) const {
+    std::vector<OrderGroup> groups;
+    using Key = std::tuple<Effect, std::vector<std::int32_t>, std::vector<std::int32_t>, std::string>;
+    std::map<Key, std::size_t> place;
+    for (auto [state, effect] : effects) {
+      auto open = frame.open.find(state);
+      std::vector<std::int32_t> before = open == frame.open.end() ? std::vector<std::int32_t>() : conflicting(open->second, effect);
+      auto by = accessors.find(state);
+      std::vector<std::int32_t> who = has_queues_ ? std::vector{state} : by == accessors.end() ? std::vector<std::int32_t>() : by->second;
+      Key key{effect, before, std::move(who), from_.graph.states()[index(state)].device};
+      auto [it, is_new] = place.emplace(std::move(key), groups.size());
+      if (is_new) groups.push_back({{}, effect, std::move(before)});
+      groups[it->second].states.push_back(state);
+    }
+    return groups;
+  }
+
+  /// Appends the group's open accesses in `frame` that `nodes` lacks, but for `known`.
+  static void add_accesses(std::vector<std::int32_t>& nodes, const OrderGroup& group, Frame& frame, std::int32_t known = -1) {
+    for (std::int32_t state : group.states)
+      for (const Access& a : frame.open[state])
+        if (a.node != known && std::find(nodes.begin(), nodes.end(), a.node) == nodes.end()) nodes.push_back(a.node);
+  }
+
+  /// Of each state, which nodes of a loop's sub-graphs access it, and how. An op that is no branch or loop has one state.
+  static Accessors accessors_in(const Node& loop) {
+    Accessors all;
+    std::int32_t place = 0;
+    for (const auto& sub : subgraphs_of(loop))
+      for (const Node& n : sub->graph.nodes()) {
+        ++place;
+        for (auto [state, effect] : effects_of(n)) {
+          all[state].push_back(place);
+          all[state].push_back(static_cast<std::int32_t>(effect));
+        }
+      }
+    return all;
+  }
+
   // ---- graphs
 
   /// Puts a graph's nodes here; its Input nodes are `inputs`, given as `arguments`.
@@ -202,16 +257,14 @@ class Lowering {
     Edge predicate = as_token(node.inputs[0], frame, node);
     if (!node.controls.empty()) predicate = identity(predicate, node, node.controls);
     const Effects effects = effects_of(node);
-    // What each branch's effects on a state have to wait for, as one token.
-    std::map<std::int32_t, Edge> order;
-    for (auto [state, effect] : effects) {
-      std::vector<std::int32_t> before = conflicting(frame.open[state], effect);
-      if (!before.empty()) order[state] = switched({token(std::move(before), node), 0}, predicate, n, node);
-    }
+    // What each branch's effects on a group of states have to wait for, as one token.
+    const std::vector<OrderGroup> groups = grouped(effects, frame);
+    std::vector<Edge> order;
+    for (const OrderGroup& g : groups) order.push_back(g.before.empty() ? Edge{} : switched({token(g.before, node), 0}, predicate, n, node));
     std::vector<Edge> through(node.inputs.size(), Edge{});  // the Switch of each captured value, made when first used
     Edge pivots{};
     std::vector<std::vector<Edge>> results;
-    std::map<std::int32_t, std::vector<Edge>> after;  // of each state, a token a branch
+    std::vector<std::vector<Edge>> after(groups.size());  // a token a branch
     std::vector<Edge> ends;
     for (std::int64_t b = 0; b < n; ++b) {
       const SubGraph& sub = *branches[static_cast<std::size_t>(b)];
@@ -220,7 +273,11 @@ class Lowering {
       Frame inside;
       if (pivots.node < 0) pivots = switched(predicate, predicate, n, node);
       inside.pivot = identity(side(pivots), node, {}).node;
-      for (const auto& [state, edge] : order) inside.open[state] = {{identity(side(edge), node, {}).node, Effect::write}};
+      for (std::size_t i = 0; i < groups.size(); ++i) {
+        if (order[i].node < 0) continue;
+        const std::int32_t before = identity(side(order[i]), node, {}).node;
+        for (std::int32_t state : groups[i].states) inside.open[state] = {{before, Effect::write}};
+      }
       std::vector<char> used = used_arguments(sub);
       std::vector<Edge> arguments;
       for (std::size_t k = 0; k < sub.inputs.size(); ++k) {
@@ -234,10 +291,10 @@ class Lowering {
       }
       auto at = inline_graph(sub.graph, sub.inputs, arguments, inside);
       results.push_back(outputs_of(sub, at, inside, node));
-      for (auto [state, effect] : effects) {
+      for (std::size_t i = 0; i < groups.size(); ++i) {
         std::vector<std::int32_t> last{inside.pivot};
-        for (const Access& a : inside.open[state]) last.push_back(a.node);
-        after[state].push_back({token(std::move(last), node), 0});
+        add_accesses(last, groups[i], inside);
+        after[i].push_back({token(std::move(last), node), 0});
       }
       if (node.outputs.empty() && effects.empty()) ends.push_back({inside.pivot, 0});
     }
@@ -248,10 +305,10 @@ class Lowering {
       out.push_back(merged(std::move(sides), node.outputs[o], node));
       done.push_back(out.back().node);
     }
-    for (auto [state, effect] : effects) {
-      std::int32_t end = merged(std::move(after[state]), {DType::boolean, Shape{}}, node).node;
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      std::int32_t end = merged(std::move(after[i]), {DType::boolean, Shape{}}, node).node;
       done.push_back(end);
-      add_access(frame.open[state], {end, effect});
+      for (std::int32_t state : groups[i].states) add_access(frame.open[state], {end, groups[i].effect});
     }
     if (!ends.empty()) done.push_back(merged(std::move(ends), {DType::boolean, Shape{}}, node).node);
     return out;
@@ -277,24 +334,23 @@ class Lowering {
       Edge first = k < w.explicit_variables ? node.inputs[index(k)] : implicit(w.implicit[static_cast<std::size_t>(k - w.explicit_variables)], frame, node);
       variables.push_back(merged({into(first, false)}, node.outputs[index(k)], node));
     }
-    // A state's order token: a variable of the loop.
+    // The order token of a group of states: a variable of the loop.
     struct Order {
-      std::int32_t state;
-      Effect effect;
+      OrderGroup group;
       Edge merge;
       bool is_serial;     // accesses of different iterations wait for each other
       std::int32_t before = -1;  // a constant Enter: what accesses of every iteration wait for
     };
     std::vector<Order> orders;
-    for (auto [state, effect] : effects) {
-      std::vector<std::int32_t> before = conflicting(frame.open[state], effect);
+    for (OrderGroup& group : grouped(effects, frame, accessors_in(node))) {
+      std::vector<std::int32_t> before = group.before;
       bool waits = !before.empty();
       if (!waits && frame.pivot >= 0) before.push_back(frame.pivot);
       Edge start{token(std::move(before), node), 0};
-      Order o{state, effect, merged({into(start, false)}, {DType::boolean, Shape{}}, node),
-              conflicts(effect, effect) && !is_planted(Planted::order_not_threaded)};
+      const bool is_serial = conflicts(group.effect, group.effect) && !is_planted(Planted::order_not_threaded);
+      Order o{std::move(group), merged({into(start, false)}, {DType::boolean, Shape{}}, node), is_serial};
       if (!o.is_serial && waits) o.before = into(start, true).node;
-      orders.push_back(o);
+      orders.push_back(std::move(o));
     }
     Edge trigger{};
     if (variables.empty() && orders.empty()) {
@@ -316,8 +372,9 @@ class Lowering {
       each.invariant.push_back(arguments.back());
     }
     for (const Order& o : orders) {
-      if (o.is_serial) each.open[o.state] = {{o.merge.node, Effect::write}};
-      else if (o.before >= 0) each.open[o.state] = {{o.before, Effect::write}};
+      const std::int32_t first = o.is_serial ? o.merge.node : o.before;
+      for (std::int32_t state : o.group.states)
+        if (first >= 0) each.open[state] = {{first, Effect::write}};
     }
     auto at = inline_graph(w.condition.graph, w.condition.inputs, arguments, each);
     Edge predicate = outputs_of(w.condition, at, each, node)[0];
@@ -334,8 +391,7 @@ class Lowering {
     for (const Order& o : orders) {
       Edge here = o.merge;
       std::vector<std::int32_t> accesses{o.merge.node};
-      for (const Access& a : each.open[o.state])
-        if (a.node != o.merge.node && a.node != o.before) accesses.push_back(a.node);
+      add_accesses(accesses, o.group, each, o.before);
       if (accesses.size() > 1) here = {token(std::move(accesses), node), 0};
       order_switches.push_back(switched(here, predicate, 2, node));
     }
@@ -344,8 +400,9 @@ class Lowering {
     std::vector<std::int32_t> order_inside;
     for (std::size_t i = 0; i < orders.size(); ++i) {
       order_inside.push_back(identity(next(order_switches[i]), node, {}).node);
-      if (orders[i].is_serial) body.open[orders[i].state] = {{order_inside[i], Effect::write}};
-      else if (orders[i].before >= 0) body.open[orders[i].state] = {{orders[i].before, Effect::write}};
+      const std::int32_t first = orders[i].is_serial ? order_inside[i] : orders[i].before;
+      for (std::int32_t state : orders[i].group.states)
+        if (first >= 0) body.open[state] = {{first, Effect::write}};
     }
     for (std::size_t k = 0; k < variables.size(); ++k) arguments[k] = next(switches[k]);
     at = inline_graph(w.body.graph, w.body.inputs, arguments, body);
@@ -354,8 +411,7 @@ class Lowering {
       append("NextIteration", {results[k], variables[k]}, {spec(results[k])}, node);
     for (std::size_t i = 0; i < orders.size(); ++i) {
       std::vector<std::int32_t> accesses{order_inside[i]};
-      for (const Access& a : body.open[orders[i].state])
-        if (a.node != order_inside[i] && a.node != orders[i].before) accesses.push_back(a.node);
+      add_accesses(accesses, orders[i].group, body, orders[i].before);
       Edge end = accesses.size() > 1 ? Edge{token(std::move(accesses), node), 0} : next(order_switches[i]);
       append("NextIteration", {end, orders[i].merge}, {{DType::boolean, Shape{}}}, node);
     }
@@ -369,7 +425,7 @@ class Lowering {
     for (std::size_t i = 0; i < orders.size(); ++i) {
       std::int32_t exit = append("Exit", {last(order_switches[i])}, {{DType::boolean, Shape{}}}, node);
       done.push_back(exit);
-      add_access(frame.open[orders[i].state], {exit, orders[i].effect});
+      for (std::int32_t state : orders[i].group.states) add_access(frame.open[state], {exit, orders[i].group.effect});
     }
     if (trigger.node >= 0) done.push_back(append("Exit", {last(order_switches[0])}, {{DType::boolean, Shape{}}}, node));
     return out;
@@ -423,6 +479,7 @@ class Lowering {
   std::string device_;  // of the call whose body is being put: for nodes that say nothing of theirs
   std::set<const FunctionDef*> lowered_;
   std::vector<const FunctionDef*> called_;  // of those, whose bodies are not there yet
+  bool has_queues_ = false;
 };
 
 }  // namespace

@@ -52,6 +52,54 @@ BOOST_AUTO_TEST_CASE(all_effects_of_the_taken_branch) {  // C28
   }, {V{2}, V{1}, V{2}, V{7}});
 }
 
+BOOST_AUTO_TEST_CASE(for_its_effects_alone) {
+  everywhere([](Graph& g) -> Scenario {
+    Variable v = g.variable("v", Tensor::scalar(7.f)), w = g.variable("w", Tensor::scalar(7.f));
+    Expr yes = when(scalar(g, 1) < 2.0, [&] { v.assign(1.0); }), no = when(scalar(g, 1) > 2.0, [&] { w.assign(1.0); });
+    auto after = g.after({yes, no});
+    return {{}, {cast(yes, DType::i32), cast(no, DType::i32), v.read(), w.read()}};
+  }, {V{1}, V{0}, V{1}, V{7}});
+}
+
+BOOST_AUTO_TEST_CASE(branches_that_share_states_take_turns) {  // one order token for a and b
+  everywhere([](Graph& g) -> Scenario {
+    Variable a = g.variable("a", Tensor::scalar(1.f)), b = g.variable("b", Tensor::scalar(2.f));
+    auto swap = [&] {
+      Expr old = a.read();
+      a.assign(b);
+      b.assign_add(old);
+    };
+    Expr i = while_loop([](Expr n) { return n < 6; },
+                        [&](Expr n) {
+                          when(mod(n, 2) == 0, swap);
+                          when(n > 3, [&] {
+                            b.assign(a * 10.0);
+                            a.assign_add(b);
+                          });
+                          return n + 1;
+                        },
+                        g.constant(std::int64_t{0}));
+    auto after = g.after({i});
+    return {{}, {a.read(), b.read()}};
+  }, {V{605}, V{550}});
+}
+
+BOOST_AUTO_TEST_CASE(a_branch_holds_up_only_its_own_states_where_there_are_queues) {
+  // The element that b waits for comes after a has been read.
+  Graph g;
+  Variable a = g.variable("a", Tensor::scalar(0.f)), b = g.variable("b", Tensor::scalar(0.f));
+  Queue q = g.fifo_queue("q", {{DType::f32, Shape{}}}, 1);
+  Expr element = q.dequeue()[0];
+  Expr done = when(scalar(g, 1) < 2.0, [&] {
+    a.assign(5.0);
+    b.assign(element);
+  });
+  Expr put = q.enqueue({a.read()});
+  Engine engine({.deterministic = true});
+  engine.run(g, {}, {done, put});
+  BOOST_TEST(engine.get(b).item<float>() == 5.f);
+}
+
 BOOST_AUTO_TEST_CASE(the_other_branch_never_runs) {  // C29
   for (const Setting& s : settings()) {
     Graph g;
