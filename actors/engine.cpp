@@ -74,6 +74,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
  public:
   explicit EngineImpl(EngineOptions options)
       : options_(std::move(options)), pool_(make_pool(options_)), config_(*pool_) {
+    if (options_.max_runs < 1) throw Error(Code::invalid_argument, fmt::format("EngineOptions::max_runs must be at least 1, not {}", options_.max_runs));
     on_own_thread([this] { system_ = std::make_unique<caf::actor_system>(config_); });
     if (options_.default_device.empty()) options_.default_device = "cpu:0";
     states_.print_to(options_.print);
@@ -195,7 +196,12 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   // ---- runs
 
   Ref<Run> start(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options) {
-    const Plan& plan = *compiled->troupe.plan;
+    check_feeds(*compiled->troupe.plan, feeds);
+    admit(options);
+    return begin(compiled, std::move(feeds), options);
+  }
+
+  static void check_feeds(const Plan& plan, const std::vector<Tensor>& feeds) {
     if (feeds.size() != plan.feeds.size())
       throw Error(Code::invalid_argument, fmt::format("the function takes {} feeds, not {}", plan.feeds.size(), feeds.size()));
     for (std::size_t i = 0; i < feeds.size(); ++i) {
@@ -205,6 +211,28 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
                     fmt::format("feed '{}' must be {}, not {}", plan.feed_names[i], want.text(),
                                 feeds[i].has_value() ? ValueSpec{feeds[i].dtype(), feeds[i].shape()}.text() : "nothing"));
     }
+  }
+
+  // Waits until another run may be in flight. What runs hold is bounded by how many there are; a caller
+  // that starts them faster than they end is slowed down, not remembered.
+  void admit(const RunOptions& options) {
+    std::unique_lock lock(mutex_);
+    const auto has_room = [&] { return in_flight_.load(std::memory_order_relaxed) < static_cast<std::size_t>(options_.max_runs); };
+    if (!has_room() && Worker::current() && &Worker::current()->pool() == pool_.get())
+      throw Error(Code::resource_exhausted,
+                  fmt::format("{} runs are in flight, as many as EngineOptions::max_runs allows, and an actor cannot wait for one to end", options_.max_runs));
+    while (options_.deterministic && !has_room()) {
+      lock.unlock();
+      if (!pool_->step()) wait_for_streams();
+      lock.lock();
+    }
+    if (options.timeout.count() == 0) room_.wait(lock, has_room);
+    else if (!room_.wait_for(lock, options.timeout, has_room))
+      throw Error(Code::deadline_exceeded, fmt::format("the run's time-out has passed before it could start: {} runs are in flight", options_.max_runs));
+    in_flight_.store(in_flight_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+
+  Ref<Run> begin(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options) {
     std::uint64_t step = options.step >= 0 ? static_cast<std::uint64_t>(options.step) : step_.fetch_add(1, std::memory_order_relaxed);
     std::uint64_t id = next_run_.fetch_add(1, std::memory_order_relaxed);
     Ref<Run> run(new Run(id, step, options_.seed, compiled->troupe.plan, std::move(feeds)));
@@ -213,7 +241,6 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
     {
       std::lock_guard lock(mutex_);
       live_.emplace(id, run);
-      under_way_.store(live_.size(), std::memory_order_relaxed);
     }
     if (options.timeout.count() > 0) {
       auto& clock = system_->scheduler().clock();
@@ -228,11 +255,13 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   // on the run itself in that worker's place: with no thread to wake, nor to be woken by, a small run
   // takes half its time. Not where the run may have to be answered for before it ends.
   Ref<Run> run(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options) {
+    check_feeds(*compiled->troupe.plan, feeds);
+    admit(options);
     std::optional<StandIn> stand_in;
     if (options.timeout.count() == 0) stand_in.emplace(*pool_);
-    Ref<Run> run = start(compiled, std::move(feeds), options);
+    Ref<Run> run = begin(compiled, std::move(feeds), options);
     if (stand_in && *stand_in) {
-      stand_in->run_until([&] { return run->is_settled() || under_way_.load(std::memory_order_relaxed) > 1; });
+      stand_in->run_until([&] { return run->is_settled() || in_flight_.load(std::memory_order_relaxed) > 1; });
       stand_in.reset();
     }
     wait(*run);
@@ -298,14 +327,16 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
     auto it = live_.find(id);
     last = std::move(it->second);
     live_.erase(it);
-    under_way_.store(live_.size(), std::memory_order_relaxed);
+    in_flight_.store(in_flight_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
+    room_.notify_one();
     if (live_.empty()) drained_.notify_all();
   }
 
   std::mutex mutex_;  // guards live_, plans_ and compiled_
   std::condition_variable drained_;
   std::unordered_map<std::uint64_t, Ref<Run>> live_;
-  std::atomic<std::size_t> under_way_{0};  // live_.size(), for callers that work; publishes nothing but itself
+  std::atomic<std::size_t> in_flight_{0};  // admitted; written under mutex_, read by callers that work
+  std::condition_variable room_;           // for another run
   std::list<std::pair<CacheKey, std::shared_ptr<Compiled>>> plans_;  // most recently used first
   std::vector<std::weak_ptr<Compiled>> compiled_;  // all that users hold
   LeanRef<Timekeeper> timekeeper_;

@@ -40,6 +40,9 @@ struct EngineOptions {
   /// are the same cores (a graph over several of them is cut as over any devices), and `sim:N`.
   std::string default_device = {};
   std::uint64_t sim_memory_limit = 0;  // bytes of each simulated device, 0: none
+  /// Runs in flight, at most; who starts one more waits until one has ended. Each holds its values and a
+  /// record for every open iteration.
+  int max_runs = 256;
   /// Gets what `Console`s print, a line at a time, on whatever thread prints; empty: standard output.
   PrintLine print = {};
   /// Calls of functions inside each other, at most: what recursion without end runs into, at a few hundred

@@ -1,6 +1,8 @@
 #include <troupe/actors/engine.hpp>
 
+#include <atomic>
 #include <thread>
+#include <vector>
 
 #include <boost/test/unit_test.hpp>
 #include <boost/test/data/test_case.hpp>
@@ -370,6 +372,53 @@ BOOST_AUTO_TEST_CASE(graphs_of_one_engine_share_variables_by_name) {
   Graph clash;
   Variable other = clash.variable("w", Tensor::of<float>({1, 2}));
   BOOST_CHECK_THROW(engine.run(clash, {}, {other.read()}), Error);
+}
+
+BOOST_AUTO_TEST_CASE(runs_in_flight_are_limited) {
+  for (const bool stepped : {false, true}) {
+    EngineOptions o;
+    o.max_runs = 2;
+    o.deterministic = stepped;
+    Graph g;
+    Queue q = g.fifo_queue("q", {{DType::f32, Shape{}}}, 4);
+    Expr out = q.dequeue()[0];
+    Expr one = g.constant(1.f) + 1.0;
+    Engine engine(o);
+    Function wait = engine.compile(g, {}, {out}), quick = engine.compile(g, {}, {one});
+    RunHandle first = wait.start({}), second = wait.start({});
+    const Code expected = stepped ? Code::failed_precondition : Code::deadline_exceeded;
+    BOOST_CHECK_EXCEPTION(quick.start({}, {.timeout = std::chrono::milliseconds(stepped ? 0 : 20)}), Error,
+                          [&](const Error& e) { return e.code() == expected; });
+    first.cancel();
+    BOOST_TEST(item(quick({})) == 2.f);
+    second.cancel();
+  }
+  EngineOptions none;
+  none.max_runs = 0;
+  BOOST_CHECK_THROW(Engine{none}, Error);
+}
+
+BOOST_AUTO_TEST_CASE(callers_beyond_the_limit_take_turns) {
+  EngineOptions o;
+  o.max_runs = 2;
+  o.workers = 2;
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{});
+  Expr y = x * 2.0 + 1.0;
+  Engine engine(o);
+  Function f = engine.compile(g, {x}, {y});
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> callers;
+  for (int c = 0; c < 6; ++c)
+    callers.emplace_back([&, c] {
+      for (int i = 0; i < 200; ++i) {
+        const float v = static_cast<float>(c * 1000 + i);
+        std::vector<Tensor> got = i % 2 == 0 ? f({Tensor::scalar(v)}) : f.start({Tensor::scalar(v)}).get();
+        if (item(got) != 2 * v + 1) wrong.fetch_add(1);
+      }
+    });
+  for (std::thread& t : callers) t.join();
+  BOOST_TEST(wrong.load() == 0);
 }
 
 BOOST_AUTO_TEST_CASE(a_graph_may_grow_between_runs) {
