@@ -38,13 +38,14 @@ class Placement {
  private:
   std::string demanded(std::int32_t id) const {
     const Node& n = g_.node(id);
-    std::string of_state = n.state >= 0 ? g_.states()[at(n.state)].device : std::string();
-    if (!of_state.empty() && !n.device.empty() && n.device != of_state)
-      throw Error(Code::invalid_argument,
-                  fmt::format("{} is constrained to {}, but its state lives on {}", g_.describe(id), n.device, of_state));
-    if (!of_state.empty()) return of_state;
-    if (!n.device.empty() || n.state < 0 || !g_.states()[at(n.state)].is_of_host()) return n.device;
-    return default_.starts_with("cpu:") ? default_ : "cpu:0";  // a user's own code reads and writes the host's memory
+    return n.state >= 0 ? home_of(g_.states()[at(n.state)]) : n.device;
+  }
+
+  // What is done to a state is done where it lives, whatever scope that is written in: where it was
+  // declared. A user's own code and a console read and write the host's memory.
+  std::string home_of(const StateSpec& state) const {
+    const std::string& home = state.device.empty() ? default_ : state.device;
+    return !state.is_of_host() || home.starts_with("cpu:") ? home : "cpu:0";
   }
 
   // A function's body, what it calls and all calls of it are on one device: what the bodies demand, else

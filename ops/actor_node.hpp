@@ -11,7 +11,7 @@
 // one engine that name the same actor share it.
 // Threads: one firing at a time, in program order within a run, in every iteration of the branch that
 // is taken; on a worker, or on a thread of its own if it says that it blocks (a deterministic engine
-// has no other threads). It lives on the host unless told otherwise.
+// has no other threads). It lives on the host.
 // Trouble: an exception fails the run of that firing, naming the actor and the user's line; the
 // supervisor makes a fresh actor for the next firing, up to a limit of failures in a row, after
 // which the actor stays down and every firing says so. Firings that wait meanwhile are not lost.

@@ -49,6 +49,30 @@ BOOST_AUTO_TEST_CASE(part_of_a_body_on_another_device) {
       }(), 2);
 }
 
+BOOST_AUTO_TEST_CASE(a_variable_that_is_used_from_several_devices) {
+  for (const std::string& home : {std::string(), std::string("cpu:1"), std::string("sim:1")})
+    everywhere([&](Graph& g) -> Scenario {
+      Variable v;
+      {
+        auto d = g.on_device(home);
+        v = g.variable("v", Tensor::of<float>({1, 2}));
+      }
+      Exprs seen;
+      for (const std::string& there : kDevices) {
+        auto d = g.on_device(there);
+        Expr n = while_loop([](Expr i) { return i < 3; },
+                            [&](Expr i) {
+                              v.assign_add(v * 1.0);
+                              return i + 1;
+                            },
+                            g.constant(0));
+        auto later = g.after({n});
+        seen.push_back(v + 0.0);
+      }
+      return {{}, seen};
+    }, {V{8, 16}, V{64, 128}, V{512, 1024}});
+}
+
 BOOST_AUTO_TEST_CASE(a_loop_variable_that_lives_elsewhere) {
   for (const std::string& there : kDevices)
     everywhere([&](Graph& g) -> Scenario {
