@@ -87,7 +87,7 @@ Training train(Graph& g, const Options& options) {
     Episode last = while_loop([](Episode e) { return logical_and(logical_not(e.has_fallen), e.length < kMaxSteps); }, step, first, {.name = "episode"});
     Expr episodes = t.episodes + 1;
     // Every step is worth one.
-    Expr kept = returns.scatter_update(expand_dims(mod(t.episodes, kAveraged), 0), expand_dims(cast(last.length, DType::f32), 0));
+    Expr kept = returns.scatter_update(mod(t.episodes, kAveraged), cast(last.length, DType::f32));
     Expr average = sum(kept) / cast(minimum(episodes, kAveraged), DType::f32);
     Expr is_done = logical_or(logical_and(episodes >= kAveraged, average > options.goal), episodes >= options.episodes);
     Expr has_time = cond(logical_or(is_done, mod(episodes, 50) == 0),
