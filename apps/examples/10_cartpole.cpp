@@ -8,8 +8,10 @@
 // Exit codes: 0 the goal was reached; 1 it was not, within --episodes and --seconds; 2 the command line
 // makes no sense.
 // Test: --goal 60 --episodes 300
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <memory>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -122,7 +124,8 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   CLI::App app{"Learns to balance a pole on a cart (CartPole-v0), inside the graph.", "cartpole"};
   Options options;
-  app.add_option("--goal", options.goal, "average return of 100 episodes, of at most 200, at which it stops")->check(CLI::Range(0.0, 200.0))->capture_default_str()->type_name("R");
+  app.add_option("--goal", options.goal, "average return of 100 episodes, of at most 200, at which it stops")
+      ->check(CLI::Range(0.0, 200.0))->capture_default_str()->type_name("R");
   app.add_option("--episodes", options.episodes, "at most as many")->check(CLI::Range(1, 1'000'000))->capture_default_str()->type_name("N");
   app.add_option("--seconds", options.seconds, "no new episode later than this, within 50 episodes")->check(CLI::PositiveNumber)->capture_default_str()->type_name("S");
   app.add_option("--seed", options.seed, "of the first weights, the world and the choices")->capture_default_str()->type_name("N");
