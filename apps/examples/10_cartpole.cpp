@@ -8,8 +8,10 @@
 // Exit codes: 0 the goal was reached; 1 it was not, within --episodes and --seconds; 2 the command line
 // makes no sense.
 // Test: --goal 60 --episodes 300
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <memory>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -87,7 +89,7 @@ Training train(Graph& g, const Options& options) {
     Episode last = while_loop([](Episode e) { return logical_and(logical_not(e.has_fallen), e.length < kMaxSteps); }, step, first, {.name = "episode"});
     Expr episodes = t.episodes + 1;
     // Every step is worth one.
-    Expr kept = returns.scatter_update(expand_dims(mod(t.episodes, kAveraged), 0), expand_dims(cast(last.length, DType::f32), 0));
+    Expr kept = returns.scatter_update(mod(t.episodes, kAveraged), cast(last.length, DType::f32));
     Expr average = sum(kept) / cast(minimum(episodes, kAveraged), DType::f32);
     Expr is_done = logical_or(logical_and(episodes >= kAveraged, average > options.goal), episodes >= options.episodes);
     Expr has_time = cond(logical_or(is_done, mod(episodes, 50) == 0),
@@ -122,7 +124,8 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   CLI::App app{"Learns to balance a pole on a cart (CartPole-v0), inside the graph.", "cartpole"};
   Options options;
-  app.add_option("--goal", options.goal, "average return of 100 episodes, of at most 200, at which it stops")->check(CLI::Range(0.0, 200.0))->capture_default_str()->type_name("R");
+  app.add_option("--goal", options.goal, "average return of 100 episodes, of at most 200, at which it stops")
+      ->check(CLI::Range(0.0, 200.0))->capture_default_str()->type_name("R");
   app.add_option("--episodes", options.episodes, "at most as many")->check(CLI::Range(1, 1'000'000))->capture_default_str()->type_name("N");
   app.add_option("--seconds", options.seconds, "no new episode later than this, within 50 episodes")->check(CLI::PositiveNumber)->capture_default_str()->type_name("S");
   app.add_option("--seed", options.seed, "of the first weights, the world and the choices")->capture_default_str()->type_name("N");

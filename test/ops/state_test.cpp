@@ -77,6 +77,9 @@ BOOST_AUTO_TEST_CASE(rows_of_variables) {
   BOOST_TEST(numbers(v.scatter_add(twice, rows).value()) == (Numbers{11, 12, 3, 4, 8, 9}), tools::per_element());
   BOOST_TEST(numbers(v.scatter_sub(twice, rows).value()) == (Numbers{1, 2, 3, 4, 5, 6}), tools::per_element());
   BOOST_TEST(numbers(v.scatter_update(twice, rows).value()) == (Numbers{10, 10, 3, 4, 2, 2}), tools::per_element());  // the last wins
+  Expr row = e.constant(Tensor::of<double>({7, 8}, {2}));
+  BOOST_TEST(numbers(v.scatter_update(1, row).value()) == (Numbers{10, 10, 7, 8, 2, 2}), tools::per_element());  // a scalar index is one row's
+  BOOST_CHECK_THROW(v.scatter_update(3, row), Error);
   BOOST_CHECK_THROW(v.scatter_add(e.constant(Tensor::of<std::int64_t>({3})), e.constant(Tensor::of<double>({0, 0}, {1, 2}))), Error);
   BOOST_CHECK_THROW(v.scatter_add(e.constant(Tensor::of<std::int64_t>({-1})), e.constant(Tensor::of<double>({0, 0}, {1, 2}))), Error);
 }

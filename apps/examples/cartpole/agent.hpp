@@ -59,11 +59,9 @@ class Agent {
 
   /// Keeps what happened in step `step`, an i64 scalar.
   Expr remember(const Expr& step, const Experience& e) const {
-    Expr place = expand_dims(mod(step, options_.memory), 0);
-    auto row = [](const Expr& x) { return expand_dims(x, 0); };
-    return group({observations_.scatter_update(place, row(e.observation)), actions_.scatter_update(place, row(e.action)),
-                  rewards_.scatter_update(place, row(e.reward)), nexts_.scatter_update(place, row(e.next)),
-                  ends_.scatter_update(place, row(e.is_end))});
+    Expr place = mod(step, options_.memory);
+    return group({observations_.scatter_update(place, e.observation), actions_.scatter_update(place, e.action),
+                  rewards_.scatter_update(place, e.reward), nexts_.scatter_update(place, e.next), ends_.scatter_update(place, e.is_end)});
   }
 
   /// One step down the gradient of the error on a batch of what is remembered from steps 0 to `step`;
