@@ -260,6 +260,7 @@ class Partition final : public CompletionSink {
 
   void call(Iteration& from, const PlanNode& node);
   void give_back(Iteration& iteration, const PlanNode& node, Value* value);
+  void tell_of(const Instance& callee);
 
   Instance& take_instance(Iteration& parent, std::int32_t frame);
   Instance& instance_at(Iteration& parent, std::int32_t frame);

@@ -309,7 +309,16 @@ void Partition::call(Iteration& from, const PlanNode& node) {
   for (std::int32_t i = 0; i < node.inputs; ++i)
     deliver_all(it, frame.arguments[static_cast<std::size_t>(i)], std::move(from.values[static_cast<std::size_t>(node.first_input + i)]));
   callee.enters_pending = 0;
+  if (is_planted(Planted::call_not_waited_for)) tell_of(callee);
   advance(callee);
+}
+
+// To those who wait for all of a call.
+void Partition::tell_of(const Instance& callee) {
+  const std::int32_t* ranges = mine_.output_targets.data() + callee.caller->first_output;
+  const TargetRange controls{ranges[2 * callee.caller->outputs], ranges[2 * callee.caller->outputs + 1]};
+  if (callee.record->run->is_poisoned()) deliver_all_dead(*callee.parent, controls);
+  else deliver_controls(*callee.parent, controls);
 }
 
 // A Return: to the users of the call. `value`: null if it is dead.
@@ -369,14 +378,8 @@ Iteration* Partition::end(Instance& instance) {
   for (std::size_t e = 0; e < frame.exits.size(); ++e)
     if (!instance.exited[e]) deliver_all_dead(parent, mine_.exits[static_cast<std::size_t>(frame.exits[e])].targets);
   for (Value& v : instance.invariants) v.reset();
-  if (instance.caller) {
-    const std::int32_t* ranges = mine_.output_targets.data() + instance.caller->first_output;
-    const TargetRange controls{ranges[2 * instance.caller->outputs], ranges[2 * instance.caller->outputs + 1]};
-    if (instance.record->run->is_poisoned()) deliver_all_dead(parent, controls);
-    else deliver_controls(parent, controls);
-  } else {
-    parent.children[static_cast<std::size_t>(frame.child_slot)] = nullptr;
-  }
+  if (!instance.caller) parent.children[static_cast<std::size_t>(frame.child_slot)] = nullptr;
+  else if (!is_planted(Planted::call_not_waited_for)) tell_of(instance);
   spare_instances_[static_cast<std::size_t>(instance.number)].push_back(&instance);
   return &parent;
 }

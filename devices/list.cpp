@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -59,11 +60,22 @@ class List::Log final : public Counted {
   ~Log() override {
     for (auto& chunk : chunks_) delete[] chunk.load(std::memory_order_relaxed);
   }
+  // What a recursion saves is a list in a list in a list, as deep as its calls: those that go with the one
+  // that goes wait for it, instead of the stack growing with them.
   void destroy() noexcept override {
-    this->~Log();
-    BlockPool<sizeof(Log)>::give(this);
+    thread_local Log* first = nullptr;
+    thread_local bool is_at_it = false;
+    next_gone_ = std::exchange(first, this);
+    if (std::exchange(is_at_it, true)) return;
+    while (first) {
+      Log* gone = std::exchange(first, first->next_gone_);
+      gone->~Log();
+      BlockPool<sizeof(Log)>::give(gone);
+    }
+    is_at_it = false;
   }
 
+  Log* next_gone_ = nullptr;                    // while it waits to be given back
   std::atomic<Value*> chunks_[kChunks] = {};  // each publishes that its slots are empty
 };
 

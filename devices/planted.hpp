@@ -19,6 +19,7 @@ enum class Planted {
   nested_switch_turned,     // a Switch in a branch or body sends to the other side
   pivot_forgotten,          // a node without inputs of its branch or iteration does not wait for it
   read_hides_write,         // of several reads after a write only the first waits for it
+  call_not_waited_for,      // what has to start after a call starts with it
   path_turned,              // a token to another partition names its iterations inside out
 };
 

@@ -38,7 +38,8 @@ Effects effects_of(const Node& node) {
 }
 
 bool has_own_effect(const Node& node) {
-  return node.op->effect != Effect::none || (node.op->side_effect && node.op->name != "Input" && !node.op->evaluate);
+  const bool changes_state = node.op->effect != Effect::none && node.op->effect != Effect::read;
+  return changes_state || (node.op->side_effect && node.op->name != "Input" && !node.op->evaluate);
 }
 
 bool has_effect(const Node& node) {

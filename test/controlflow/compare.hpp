@@ -240,7 +240,7 @@ inline std::optional<std::string> difference(const Recipe& r, const Expected& e,
   if (!way.is_interpreter) return difference(r, e, run_in_engine(r, way));
   Outcome o = interpret(r);
   // It computes what nobody needs in a branch or a body too, and may fail there.
-  if (e.error.empty() && !o.error.empty() && may_fail(r.body)) return std::nullopt;
+  if (e.error.empty() && !o.error.empty() && may_fail(r)) return std::nullopt;
   return difference(r, e, o);
 }
 

@@ -71,8 +71,8 @@ std::optional<std::string> often(const Check& check, const Recipe& r, const Way&
 void report(const Recipe& r, const Way& way, const std::string& wrong, const Check& check) {
   auto again = [&](const Recipe& c) { return apart([&] { return often(check, c, way); }); };
   Recipe small = Shrinker(r, [&](const Recipe& c) { return again(c).has_value(); }, 800).shrink();
-  BOOST_ERROR(fmt::format("seed {}, {}: {}\nMade small, of {} statements {} are left:\n{}{}", r.seed, way.name, wrong, statements_in(r.body),
-                          statements_in(small.body), text_of(small), again(small).value_or("(it does not fail every time)")));
+  BOOST_ERROR(fmt::format("seed {}, {}: {}\nMade small, of {} statements {} are left:\n{}{}", r.seed, way.name, wrong, statements_in(r),
+                          statements_in(small), text_of(small), again(small).value_or("(it does not fail every time)")));
 }
 
 // Deterministic ways always, those with threads for every third program each.

@@ -58,6 +58,7 @@ class Cook {
       recipe_.inputs.push_back(in);
       visible_.push_back(in.name);
     }
+    if (dice_.chance(40)) cook_functions();
     fill(recipe_.body, dice_.between(4, 9), 0, 1);
     finish();
     return std::move(recipe_);
@@ -82,6 +83,7 @@ class Cook {
 
   std::string device() {
     static const char* const names[] = {"cpu:0", "cpu:1", "cpu:2", "sim:0"};
+    if (is_in_function_) return "";
     return dice_.chance(30) ? names[dice_.below(4)] : "";
   }
 
@@ -125,6 +127,10 @@ class Cook {
     for (int k = 0; k < count; ++k) {
       const int what = dice_.below(100);
       const bool nests = depth < tastes_.depth;
+      if (!recipe_.functions.empty() && !is_last_ && dice_.chance(is_in_function_ ? 12 : 10)) {
+        add_call(block);
+        continue;
+      }
       if (nests && what < 12) add_cond(block, depth, times);
       else if (nests && what < 15) add_switch(block, depth, times);
       else if (nests && what < 27) add_while(block, depth, times);
@@ -135,7 +141,43 @@ class Cook {
 
   void season(Statement& s) {
     s.device = device();
-    if (dice_.chance(6) && !visible_.empty()) s.after.push_back(visible_[static_cast<std::size_t>(dice_.below(static_cast<int>(visible_.size())))].id);
+    if (!is_in_function_ && dice_.chance(6) && !visible_.empty()) s.after.push_back(visible_[static_cast<std::size_t>(dice_.below(static_cast<int>(visible_.size())))].id);
+  }
+
+  // What they are called with is drawn first, for they call each other; then what is in them.
+  void cook_functions() {
+    for (int k = dice_.between(1, 2); k > 0; --k) {
+      Recipe::Function f;
+      std::vector<Type> arguments{Type::i};
+      for (Type t : some_types(0, 3, true)) arguments.push_back(t);
+      f.arguments = fresh_of(arguments);
+      for (Type t : some_types(1, 2, true)) f.last.results.push_back({-1, t});
+      recipe_.functions.push_back(std::move(f));
+    }
+    is_in_function_ = true;
+    for (std::size_t k = 0; k < recipe_.functions.size(); ++k) {
+      Recipe::Function& f = recipe_.functions[k];
+      std::vector<Type> results;
+      for (const Named& n : f.last.results) results.push_back(n.type);
+      is_last_ = true;
+      f.last = inner(f.arguments, results, 0, 3, 2, 20);
+      is_last_ = false;
+      f.step = inner(f.arguments, results, 1, 5, 1, 10);
+    }
+    is_in_function_ = false;
+  }
+
+  void add_call(Block& block) {
+    const int k = dice_.below(static_cast<int>(recipe_.functions.size()));
+    const Recipe::Function& f = recipe_.functions[static_cast<std::size_t>(k)];
+    Statement s{"call", {}, {}};
+    for (std::size_t i = 1; i < f.arguments.size(); ++i) s.in.push_back(pick(block, f.arguments[i].type));
+    std::vector<Type> results;
+    for (const Named& n : f.last.results) results.push_back(n.type);
+    s.out = fresh_of(results);
+    s.numbers = {static_cast<double>(k), static_cast<double>(dice_.between(0, 3))};
+    season(s);
+    add(block, std::move(s));
   }
 
   void add_operation(Block& block) {
@@ -261,7 +303,8 @@ class Cook {
     add(block, std::move(s));
   }
 
-  static bool has_effect(const Statement& s) {
+  bool has_effect(const Statement& s) const {
+    if (s.op == "call") return is_stateful_;
     const Rule* r = find_rule(s.op);
     if (r && r->is_effect) return true;
     for (const Block& b : s.blocks)
@@ -301,6 +344,8 @@ class Cook {
   const Tastes tastes_;
   Recipe recipe_;
   bool is_stateful_ = false;
+  bool is_in_function_ = false;
+  bool is_last_ = false;  // in what a function yields when its counter has come to 0
   std::vector<Named> visible_;
   int next_ = 0;
 };

@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <troupe/controlflow/function.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/controlflow/list.hpp>
 #include <troupe/functions.hpp>
@@ -56,6 +57,8 @@ struct Block {
 ///   while     in: initial values; out and the blocks' arguments: a counter, then the variables; blocks:
 ///             condition (its result, if it has one, and counter < numbers[0]) and body. numbers[1]: the
 ///             counter's limit is told by maximum_iterations
+///   call      of function numbers[0]; in: its arguments but for the counter, which is numbers[1], or one less than
+///             that of the function that calls
 ///   map, scan, fold  in: numbers[0] elements, then states; block: (states, elements) to (states or results)
 struct Statement {
   std::string op;
@@ -81,9 +84,15 @@ struct Recipe {
     std::vector<double> initial;
     std::string device = {};
   };
+  /// Its first argument is a counter: while that is above 0, what `step` yields, which may call functions; else `last`.
+  struct Function {
+    std::vector<Named> arguments;
+    Block last, step;  // with the same arguments and results of the same types
+  };
   int runs = 1;
   std::vector<Input> inputs;
   std::vector<Var> variables;
+  std::vector<Function> functions;
   Block body;  // its results are fetched
 };
 
@@ -131,6 +140,7 @@ class Kitchen {
       auto scope = on(home_of(v));
       variables_.push_back(g.variable(fmt::format("v{}", k), tensor(v.type, v.initial)));
     }
+    make_functions();
     fetches_ = put(recipe.body, {});
   }
 
@@ -150,9 +160,9 @@ class Kitchen {
   }
   /// A variable of that type by a number drawn for it; -1: there is none.
   int variable(Type t, double number) const {
-    std::vector<int> fit;
+    std::vector<int> fit;  // in a function, which runs on one device, none of another device
     for (std::size_t k = 0; k < recipe_.variables.size(); ++k)
-      if (recipe_.variables[k].type == t) fit.push_back(static_cast<int>(k));
+      if (recipe_.variables[k].type == t && (!is_in_function_ || recipe_.variables[k].device.empty())) fit.push_back(static_cast<int>(k));
     return fit.empty() ? -1 : fit[static_cast<std::size_t>(number * 1000) % fit.size()];
   }
   using Scope = std::unique_ptr<Graph::Scope>;
@@ -194,7 +204,47 @@ class Kitchen {
     }
   }
 
+  ValueSpec spec_of_type(Type t) const {
+    switch (t) {
+      case Type::F: return {real(), Shape{}, 1};
+      case Type::V: return {real(), Shape{3}, 1};
+      case Type::FF: return {real(), Shape{}, 2};
+      default: return {dtype_of_type(t), shape_of_type(t)};
+    }
+  }
+
  private:
+  using Callable = GraphFunction<Exprs(Exprs)>;
+
+  // All are declared before any is defined: they may call each other.
+  void make_functions() {
+    for (const Recipe::Function& f : recipe_.functions) {
+      std::vector<ValueSpec> parameters, results;
+      for (const Named& n : f.arguments) parameters.push_back(spec_of_type(n.type));
+      for (const Named& n : f.last.results) results.push_back(spec_of_type(n.type));
+      functions_.emplace_back(g, fmt::format("f{}", functions_.size()), parameters, results);
+    }
+    is_in_function_ = true;
+    for (std::size_t k = 0; k < functions_.size(); ++k)
+      functions_[k].define([&](const Exprs& v) {
+        return cond(v[0] > 0, [&] {
+          counter_ = v[0];
+          Exprs out = put(recipe_.functions[k].step, v);
+          counter_.reset();
+          return out;
+        }, [&] { return put(recipe_.functions[k].last, v); });
+      });
+    is_in_function_ = false;
+  }
+
+  Exprs make_call(const Statement& s, const Exprs& in) {
+    const auto k = static_cast<std::size_t>(s.numbers[0]);
+    if (k >= functions_.size() || (is_in_function_ && !counter_)) return {};
+    Exprs arguments{counter_ ? *counter_ - 1 : g.constant(static_cast<std::int32_t>(s.numbers[1]))};
+    arguments.insert(arguments.end(), in.begin(), in.end());
+    return functions_[k](arguments);
+  }
+
   Expr use(const Named& n) {
     auto it = known_.find(n.id);
     return it != known_.end() ? it->second : constant(n.type);
@@ -239,8 +289,7 @@ class Kitchen {
     }
     if (s.op == "while") return make_while(s, in);
     if (s.op == "map" || s.op == "scan" || s.op == "fold") return make_scan(s, in);
-    const Rule* rule = find_rule(s.op);
-    Exprs out = rule->make(*this, in, s.numbers);
+    Exprs out = s.op == "call" ? make_call(s, in) : find_rule(s.op)->make(*this, in, s.numbers);
     if (out.empty())
       for (const Named& n : s.out) out.push_back(constant(n.type));
     return out;
@@ -298,6 +347,9 @@ class Kitchen {
  private:
   const Devices devices_;
   std::map<int, Expr> known_;
+  std::vector<Callable> functions_;
+  bool is_in_function_ = false;
+  std::optional<Expr> counter_;  // of the function whose step is being put
   Exprs inputs_, fetches_;
   std::vector<Variable> variables_;
 };
@@ -468,6 +520,14 @@ class Printer {
     for (const Recipe::Input& in : r.inputs) line(0, fmt::format("{}: {} = input {}", in.name.id, test::name_of(in.name.type), fmt::join(in.values, " then ")));
     for (std::size_t k = 0; k < r.variables.size(); ++k)
       line(0, fmt::format("variable v{}: {} = {}{}", k, test::name_of(r.variables[k].type), r.variables[k].initial, r.variables[k].device.empty() ? "" : " @" + r.variables[k].device));
+    for (std::size_t k = 0; k < r.functions.size(); ++k) {
+      const Recipe::Function& f = r.functions[k];
+      line(0, fmt::format("function {}({}):", k, list(f.arguments, true)));
+      line(1, "while it counts:");
+      block(2, f.step, "yield");
+      line(1, "last:");
+      block(2, f.last, "yield");
+    }
     block(0, r.body, "fetch");
   }
   std::string text;
@@ -514,12 +574,24 @@ inline bool may_fail(const Block& b) {
   return false;
 }
 
+inline bool may_fail(const Recipe& r) {
+  for (const Recipe::Function& f : r.functions)
+    if (may_fail(f.step) || may_fail(f.last)) return true;
+  return may_fail(r.body);
+}
+
 inline int statements_in(const Block& b) {
   int n = 0;
   for (const Statement& s : b.statements) {
     ++n;
     for (const Block& inner : s.blocks) n += statements_in(inner);
   }
+  return n;
+}
+
+inline int statements_in(const Recipe& r) {
+  int n = statements_in(r.body);
+  for (const Recipe::Function& f : r.functions) n += statements_in(f.step) + statements_in(f.last);
   return n;
 }
 

@@ -36,6 +36,21 @@ BOOST_AUTO_TEST_CASE(every_read_after_a_write_sees_it) {
   }, {V{20}, V{20}, V{20}});
 }
 
+// What only an unused read stands beside was computed, and could fail: a read is nothing that has to happen.
+BOOST_AUTO_TEST_CASE(a_read_that_nobody_uses_keeps_nothing) {
+  Graph g;
+  Variable v = g.variable("v", Tensor::scalar(1.f));
+  Expr none = list_empty(g, {DType::f32, Shape{}}), n = g.input("n", DType::i64, Shape{});
+  Expr i = while_loop([](Expr k) { return k < 2; },
+                      [&](Expr k) {
+                        Expr fails = list_read(none, k);
+                        (void)cond(k > 0, [&] { return v.read() + fails; }, [&] { return fails; });
+                        return k + 1;
+                      },
+                      n);
+  BOOST_TEST(Engine().run(g, {{n, Tensor::scalar(std::int64_t{0})}}, {i})[0].item<std::int64_t>() == 2);
+}
+
 // A list that went from a stream device to another kept its elements in that device's memory, not yet written.
 BOOST_AUTO_TEST_CASE(a_list_crosses_devices_with_all_it_holds) {
   for (const char* there : {"cpu:0", "cpu:1", "sim:1"})

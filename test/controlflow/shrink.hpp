@@ -92,6 +92,7 @@ class Shrinker {
   }
   static std::vector<Block*> blocks_of(Recipe& r) {
     std::vector<Block*> out;
+    for (Recipe::Function& f : r.functions) collect(f.step, out), collect(f.last, out);
     collect(r.body, out);
     return out;
   }
@@ -182,6 +183,7 @@ class Shrinker {
     for (double trips : {0.0, 1.0, 2.0, 3.0, 4.0})
       changed |= each_statement([&](Recipe&, Block& b, std::size_t i) {
         Statement& s = b.statements[i];
+        if (s.op == "call" && s.numbers[1] > trips) return s.numbers[1] = trips, true;
         if (s.op != "while" || s.numbers[0] <= trips) return false;
         s.numbers[0] = trips;
         return true;
@@ -268,6 +270,12 @@ class Shrinker {
       Recipe candidate = best_;
       erase(candidate.inputs, k);
       changed |= attempt(std::move(candidate));
+    }
+    while (!best_.functions.empty()) {  // a call of one that is not there yields constants
+      Recipe candidate = best_;
+      candidate.functions.pop_back();
+      if (!attempt(std::move(candidate))) break;
+      changed = true;
     }
     for (std::size_t k = best_.variables.size(); k-- > 0;) {
       Recipe candidate = best_;

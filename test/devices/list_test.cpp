@@ -280,6 +280,18 @@ BOOST_AUTO_TEST_CASE(a_sole_holder_comes_after_other_threads) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(lists_in_lists_are_given_back_however_deep) {
+  List outer(DType::f32, Shape::unknown(), List::kAnyDepth);
+  for (int depth = 0; depth < 200'000; ++depth) {
+    List next(DType::f32, Shape::unknown(), List::kAnyDepth);
+    next.push(std::move(outer));
+    outer = std::move(next);
+  }
+  BOOST_TEST(outer.length() == 1);
+  outer = List(DType::f32, Shape{});
+  BOOST_TEST(outer.length() == 0);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe

@@ -6,6 +6,7 @@
 #include <troupe/actors/engine.hpp>
 #include <troupe/actors/lean_actor.hpp>
 #include <troupe/actors/scheduler_module.hpp>
+#include <troupe/controlflow/function.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/functions.hpp>
 
@@ -129,6 +130,28 @@ int main() {
     allocated_by_run(20'000);
     const long few = allocated_by_run(100), many = allocated_by_run(20'000);
     std::printf("%ld allocations by 100 iterations, %ld by 20,000\n", few, many);
+    clean = clean && few == many;
+  }
+  // Calls, nested deep and many of them.
+  {
+    Graph g;
+    const ValueSpec count{DType::i32, Shape{}};
+    Expr n = g.input("n", DType::i32, Shape{});
+    GraphFunction<Expr(Expr)> fibonacci(g, "fibonacci", {count}, {count});
+    fibonacci.define([&](Expr k) { return cond(k < 2, [&] { return k; }, [&] { return fibonacci(k - 1) + fibonacci(k - 2); }); });
+    Expr r = fibonacci(n);
+    EngineOptions one;
+    one.workers = 1;
+    Engine engine(one);
+    Function f = engine.compile(g, {n}, {r});
+    const auto allocated_by_run = [&](int of) {
+      const long before = allocations.load();
+      f({Tensor::scalar(of)});
+      return allocations.load() - before;
+    };
+    allocated_by_run(18);
+    const long few = allocated_by_run(3), many = allocated_by_run(18);
+    std::printf("%ld allocations by 5 calls, %ld by 8,361\n", few, many);
     clean = clean && few == many;
   }
   return clean ? 0 : 1;

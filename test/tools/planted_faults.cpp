@@ -28,7 +28,7 @@ constexpr Fault kFaults[] = {{Planted::dropped_dead_token, "dropped_dead_token"}
                              {Planted::child_forgotten, "child_forgotten"}, {Planted::order_not_threaded, "order_not_threaded"},
                              {Planted::exit_not_withheld, "exit_not_withheld"}, {Planted::nested_switch_turned, "nested_switch_turned"},
                              {Planted::pivot_forgotten, "pivot_forgotten"}, {Planted::read_hides_write, "read_hides_write"},
-                             {Planted::path_turned, "path_turned"}};
+                             {Planted::path_turned, "path_turned"},               {Planted::call_not_waited_for, "call_not_waited_for"}};
 constexpr std::uint64_t kPrograms = 400;  // within which each must be caught
 constexpr int kSmall = 12;                // statements of what is left of the program, at most
 
@@ -51,9 +51,9 @@ bool is_caught(const Fault& fault) {
       if (!way.is_deterministic) continue;
       if (!wrong_with(r, way)) continue;
       Recipe small = Shrinker(r, [&](const Recipe& c) { return wrong_with(c, way).has_value(); }, 700).shrink();
-      const int n = statements_in(small.body);
+      const int n = statements_in(small);
       std::printf("%s: caught by program %llu (%d statements), %s; %d are left:\n%s%s\n\n", fault.name, static_cast<unsigned long long>(seed),
-                  statements_in(r.body), way.name.c_str(), n, text_of(small).c_str(), wrong_with(small, way).value_or("?").c_str());
+                  statements_in(r), way.name.c_str(), n, text_of(small).c_str(), wrong_with(small, way).value_or("?").c_str());
       std::fflush(stdout);
       return n <= kSmall;
     }
