@@ -50,10 +50,15 @@ class Differentiation {
 
   Pair make() {
     declare();
-    differentiate_body();
-    Cut cut(both_, f_.body->graph.size(), results_, free_values());
-    define_saving(cut);
-    define_gradient(cut);
+    try {
+      differentiate_body();
+      Cut cut(both_, f_.body->graph.size(), results_, free_values());
+      define_saving(cut);
+      define_gradient(cut);
+    } catch (...) {
+      forget_unfinished();
+      throw;
+    }
     return {saving_, gradient_};
   }
 
@@ -81,6 +86,16 @@ class Differentiation {
       if (wish_.states[s]) gradient_->results.push_back(root_.states()[s].values[0]);
     for (const auto& known : root_.functions())
       if (known.get() == &f_) known->derived[wish_.text()] = {saving_, gradient_};
+  }
+
+  // A gradient that could not be built, and those that call it: whoever asks again is told why again.
+  void forget_unfinished() {
+    auto is_unfinished = [](const FunctionDef* f) {
+      const std::vector<const FunctionDef*> all = reachable_from(*f);
+      return std::any_of(all.begin(), all.end(), [](const FunctionDef* g) { return !g->body; });
+    };
+    for (const auto& f : root_.functions())
+      std::erase_if(f->derived, [&](const auto& made) { return std::any_of(made.second.begin(), made.second.end(), is_unfinished); });
   }
 
   void differentiate_body() {
