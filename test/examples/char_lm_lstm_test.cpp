@@ -24,11 +24,9 @@ Text a_text(std::size_t characters, unsigned seed = 1) {
   return Text::of(text, "a text");
 }
 
-constexpr std::int64_t kContext = 3;
-
 TrainerOptions small(const Text& text, int workers = 1) {
   TrainerOptions o;
-  o.model = {.kind = char_lm::kLstm, .symbols = static_cast<std::int64_t>(text.alphabet().size()), .context = kContext, .length = 12, .embedding = 5, .hidden = 16, .layers = 2, .seed = 3};
+  o.model = {.kind = char_lm::kLstm, .symbols = static_cast<std::int64_t>(text.alphabet().size()), .length = 12, .embedding = 5, .hidden = 16, .layers = 2, .seed = 3};
   o.batch = 4;
   o.steps = 100;
   o.rate = 0.01;
@@ -36,11 +34,17 @@ TrainerOptions small(const Text& text, int workers = 1) {
   return o;
 }
 
+std::vector<std::int32_t> symbols_of(const Text& text, std::int64_t begin, std::int64_t end) {
+  std::vector<std::int32_t> symbols;
+  for (std::int64_t i = begin; i < end; ++i) symbols.push_back(text.symbol(i));
+  return symbols;
+}
+
 // A trainer's model in a graph of its own, with the trainer's weights and one row, without padding.
 class Alone {
  public:
   Alone(const Text& text, Trainer& trainer) : text_(text), model_(graph_, trainer.options().model), engine_({.workers = 1}) {
-    symbols_ = graph_.input("symbols", DType::i32, {kAny, 1, kContext});
+    symbols_ = graph_.input("symbols", DType::i32, {kAny, 1});
     labels_ = graph_.input("labels", DType::i32, {kAny, 1});
     auto [outputs, states] = model_.read(symbols_, {}, model_.zero_states(1));
     Exprs fetches{model_.losses(outputs, labels_)};
@@ -50,12 +54,8 @@ class Alone {
   }
   // The losses of characters [begin, end), read from zero states, and the states after them.
   std::vector<Tensor> read(std::int64_t begin, std::int64_t end) {
-    std::vector<std::int32_t> symbols, labels;
-    for (std::int64_t i = begin; i < end; ++i) {
-      for (std::int64_t k = i - kContext; k < i; ++k) symbols.push_back(k < 0 ? 0 : text_.symbol(k));
-      labels.push_back(text_.symbol(i));
-    }
-    return read_({Tensor::of<std::int32_t>(symbols, {end - begin, 1, kContext}), Tensor::of<std::int32_t>(labels, {end - begin, 1})});
+    return read_({Tensor::of<std::int32_t>(symbols_of(text_, begin - 1, end - 1), {end - begin, 1}),
+                  Tensor::of<std::int32_t>(symbols_of(text_, begin, end), {end - begin, 1})});
   }
 
  private:
@@ -108,7 +108,7 @@ BOOST_AUTO_TEST_CASE(batches_are_as_long_as_their_longest_row) {
   Pieces pieces(text, 1, 2700, 20);
   std::int64_t shortest = 20, longest = 0;
   for (std::int64_t step = 0; step < 50; ++step) {
-    Batch b = batch(text, pieces, 3, kContext, step);
+    Batch b = batch(text, pieces, 3, step);
     const std::int64_t time = b.symbols.shape()[0];
     std::int64_t characters = 0, most = 0;
     for (std::int64_t row = 0; row < 3; ++row) {
@@ -117,10 +117,7 @@ BOOST_AUTO_TEST_CASE(batches_are_as_long_as_their_longest_row) {
       BOOST_REQUIRE(b.goes_on.at(row) == (p.begin == 1 ? 0. : 1.));
       for (std::int64_t t = 0; t < time; ++t) {
         BOOST_REQUIRE(b.labels.at(t * 3 + row) == (t < p.size() ? text.symbol(p.begin + t) : -1.));
-        for (std::int64_t k = 0; k < kContext; ++k) {
-          const std::int64_t at = p.begin + t - kContext + k;
-          BOOST_REQUIRE(b.symbols.at((t * 3 + row) * kContext + k) == (t < p.size() && at >= 0 ? text.symbol(at) : 0.));
-        }
+        if (t < p.size()) BOOST_REQUIRE(b.symbols.at(t * 3 + row) == static_cast<double>(text.symbol(p.begin + t - 1)));
       }
       characters += p.size();
       most = std::max(most, p.size());

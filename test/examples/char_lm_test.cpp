@@ -28,7 +28,7 @@ std::string a_text(unsigned seed = 1) {
 const std::string kText = "text.txt";
 
 // Small ones of both models.
-const std::vector<std::string> kLstm{"--model", "lstm", "--hidden", "24", "--embedding", "6", "--context", "2", "--length", "12", "--batch", "8"};
+const std::vector<std::string> kLstm{"--model", "lstm", "--hidden", "24", "--embedding", "6", "--length", "12", "--batch", "8"};
 const std::vector<std::string> kWindow{"--model", "window", "--hidden", "24", "--embedding", "6", "--context", "6", "--batch", "32"};
 
 struct Place : Folder {
@@ -220,6 +220,7 @@ BOOST_AUTO_TEST_CASE(wrong_command_lines, *precondition(Built{"char_lm"})) {
   place.refuses({lm, "--steps", "5", "--seconds", "1"}, {"--steps", "--seconds"});
   place.refuses({lm, "--seconds", "0"}, {"--seconds"});
   place.refuses({lm, "--model", "oracle"}, {"--model", "lstm", "window"});
+  place.refuses({lm, "--context", "8"}, {"--context belongs to --model window"});
   place.refuses({lm, "--model", "window", "--length", "8"}, {"--length belongs to --model lstm"});
   place.refuses({lm, "--layers", "0"}, {"--layers 0", "--model window"});
   place.refuses({lm, "--text"}, {"--text"});
@@ -289,10 +290,10 @@ BOOST_AUTO_TEST_CASE(files_that_cannot_be_resumed, *precondition(Built{"char_lm"
   place.refuses({lm, "--text", "other.txt", "--resume", "good"}, {"'good'", "another text"});
   place.refuses({lm, "--text", kText, "--resume", "good", "--hidden", "48"}, {"--hidden 48", "'good'", "24"});
   place.refuses({lm, "--text", kText, "--resume", "good", "--model", "window"}, {"--model window", "'good'", "lstm"});
+  place.refuses({lm, "--text", kText, "--resume", "good", "--context", "6"}, {"--context", "'good'", "lstm"});
   // Weights of one model under the other's name.
   BOOST_REQUIRE(place.lm({"--steps", "5", "--save", "window"}, kWindow).code == 0);
   place.refuses({lm, "--text", kText, "--resume", "window", "--model", "lstm"}, {"--model lstm", "'window'"});
-  place.refuses({lm, "--text", kText, "--resume", "window", "--length", "12"}, {"--length", "no option of the window model", "'window'"});
   TensorFile window = load_safetensors(place / "window");
   variant([&](TensorFile& f) { f.tensors = window.tensors; }, {"lacks the variable", "lstm1"});
 }

@@ -84,9 +84,9 @@ class Checkpoint {
   static bool is_sane(const TrainerOptions& t) {
     auto within = [](std::int64_t n, std::int64_t low, std::int64_t high) { return low <= n && n <= high; };
     const ModelOptions& m = t.model;
-    const bool is_model = m.kind == kWindow ? within(m.layers, 0, kMaxLayers)
+    const bool is_model = m.kind == kWindow ? within(m.context, 1, kMaxContext) && within(m.layers, 0, kMaxLayers)
                                             : m.kind == kLstm && within(m.length, 1, kMaxLength) && within(m.layers, 1, kMaxLayers);
-    return is_model && within(m.context, 1, kMaxContext) && within(m.embedding, 1, kMaxEmbedding) && within(m.hidden, 1, kMaxHidden) && within(t.batch, 1, kMaxBatch) &&
+    return is_model && within(m.embedding, 1, kMaxEmbedding) && within(m.hidden, 1, kMaxHidden) && within(t.batch, 1, kMaxBatch) &&
            within(t.steps, 0, kMaxSteps) && t.rate > 0;
   }
 

@@ -1,10 +1,9 @@
 // The LSTM model: embeddings through layers of long short-term memory (Hochreiter and Schmidhuber, Neural
 // Computation, 1997) to a softmax over the next character. The loop over time is inside the graph, and as
-// long as the symbols it is given. At each step of time it is shown the last few characters side by side, so that
-// its memory need not learn to spell first.
+// long as the symbols it is given.
 //
 //   Graph g;
-//   LstmModel model(g, {.symbols = 72, .context = 8, .embedding = 16, .hidden = 256, .layers = 1});
+//   LstmModel model(g, {.symbols = 72, .embedding = 32, .hidden = 256, .layers = 1});
 //   auto [outputs, states] = model.read(symbols, lengths, model.zero_states(rows));
 //   Expr losses = model.losses(outputs, labels);
 #pragma once
@@ -26,7 +25,7 @@ class LstmModel {
  public:
   LstmModel(Graph& g, const ModelOptions& o) : options_(o), graph_(g) {
     embedding_ = g.variable("embedding", DType::f32, {o.symbols, o.embedding}, Initializer::normal(0, 0.5, o.seed));
-    std::int64_t in = o.context * o.embedding;
+    std::int64_t in = o.embedding;
     for (std::int64_t i = 1; i <= o.layers; ++i) {
       add_layer(fmt::format("lstm{}", i), in);
       in = o.hidden;
@@ -35,10 +34,9 @@ class LstmModel {
     bias_ = g.variable("output/bias", DType::f32, {o.symbols}, Initializer::constant(0));
   }
 
-  /// symbols: [time, rows, context], whose rows are known; lengths: [rows], or empty if all count. Outputs
-  /// [time, rows, hidden], and the states after them.
+  /// symbols: [time, rows]; lengths: [rows], or empty if all count. Outputs [time, rows, hidden], and the states after them.
   std::pair<Expr, Exprs> read(const Expr& symbols, const Expr& lengths, const Exprs& states) const {
-    Expr x = reshape(gather(embedding_, symbols), {kAny, symbols.shape()[1], options_.context * options_.embedding});
+    Expr x = gather(embedding_, symbols);
     Exprs last;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const Layer& l = layers_[i];

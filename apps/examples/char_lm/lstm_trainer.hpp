@@ -26,11 +26,11 @@ class LstmTrainer final : public Trainer {
 
   /// The next batch is read while the engine computes.
   double train(std::int64_t step) override {
-    Batch now = next_ && next_step_ == step ? std::move(*next_) : read(step);
+    Batch now = next_ && next_step_ == step ? std::move(*next_) : batch(text_, pieces_, options_.batch, step);
     characters_ += now.characters;
     RunHandle run = train_.start(
         {std::move(now.symbols), std::move(now.labels), std::move(now.lengths), std::move(now.goes_on), rate(step)}, {.step = step});
-    next_ = read(step + 1);
+    next_ = batch(text_, pieces_, options_.batch, step + 1);
     next_step_ = step + 1;
     return run.get()[0].item<float>() / std::numbers::ln2;
   }
@@ -42,18 +42,18 @@ class LstmTrainer final : public Trainer {
     auto first = [&](std::int64_t row) { return begin + part(row, all); };
     auto size = [&](std::int64_t row) { return std::min(part(row + 1, count) - part(row, count), first(row + 1) - first(row)); };
     const std::int64_t before = std::min(kBefore, begin - 1);
-    Batch lead = batch_of(text_, kRows, options_.model.context, [&](std::int64_t row) { return Piece{first(row) - before, first(row)}; });
-    Batch scored = batch_of(text_, kRows, options_.model.context, [&](std::int64_t row) { return Piece{first(row), first(row) + size(row)}; }, kChunk);
-    const std::int64_t chunks = scored.labels.shape()[0] / kChunk;
-    double nats = validate_({std::move(lead.symbols), scored.symbols.reshaped({chunks, kChunk, kRows, options_.model.context}),
-                             scored.labels.reshaped({chunks, kChunk, kRows})})[0].item<float>();
+    Batch lead = batch_of(text_, kRows, [&](std::int64_t row) { return Piece{first(row) - before, first(row)}; });
+    Batch scored = batch_of(text_, kRows, [&](std::int64_t row) { return Piece{first(row), first(row) + size(row)}; }, kChunk);
+    const Shape chunks{scored.symbols.shape()[0] / kChunk, kChunk, kRows};
+    double nats = validate_({std::move(lead.symbols), scored.symbols.reshaped(chunks), scored.labels.reshaped(chunks)})[0].item<float>();
     return nats / static_cast<double>(scored.characters) / std::numbers::ln2;
   }
 
   std::string sample(std::int64_t characters, double temperature) override {
-    const std::int64_t begin = sample_begin(1), count = std::min(kBefore, begin);
-    Batch before = batch_of(text_, 1, options_.model.context, [&](std::int64_t) { return Piece{begin - count + 1, begin + 1}; });
-    Tensor written = sample_({std::move(before.symbols), Tensor::scalar(static_cast<float>(temperature)), Tensor::scalar(characters)}, {.step = 0})[0];
+    std::vector<std::int32_t> before = prompt(std::min(kBefore, text_.held_out_begin()));
+    const auto time = static_cast<std::int64_t>(before.size());
+    Tensor written = sample_({Tensor::of<std::int32_t>(before, {time, 1}), Tensor::scalar(static_cast<float>(temperature)), Tensor::scalar(characters)},
+                             {.step = 0})[0];
     std::string out;
     for (std::int32_t symbol : written.to_vector<std::int32_t>()) out += text_.alphabet()[static_cast<std::size_t>(symbol)];
     return out;
@@ -63,11 +63,9 @@ class LstmTrainer final : public Trainer {
   std::vector<LoopReport> sampling_loops() const { return sample_.loops(); }
 
  private:
-  Batch read(std::int64_t step) const { return batch(text_, pieces_, options_.batch, options_.model.context, step); }
-
   void compile_training() {
     const std::int64_t rows = options_.batch;
-    Expr symbols = graph_.input("symbols", DType::i32, {kAny, rows, options_.model.context});
+    Expr symbols = graph_.input("symbols", DType::i32, {kAny, rows});
     Expr labels = graph_.input("labels", DType::i32, {kAny, rows});
     Expr lengths = graph_.input("lengths", DType::i64, {rows});
     Expr goes_on = graph_.input("goes_on", DType::f32, {rows, 1});
@@ -83,8 +81,8 @@ class LstmTrainer final : public Trainer {
   }
 
   void compile_validation() {
-    Expr lead = graph_.input("lead", DType::i32, {kAny, kRows, options_.model.context});
-    Expr symbols = graph_.input("held_out_symbols", DType::i32, {kAny, kChunk, kRows, options_.model.context});
+    Expr lead = graph_.input("lead", DType::i32, {kAny, kRows});
+    Expr symbols = graph_.input("held_out_symbols", DType::i32, {kAny, kChunk, kRows});
     Expr labels = graph_.input("held_out_labels", DType::i32, {kAny, kChunk, kRows});
     Exprs first = model_.read(lead, {}, model_.zero_states(kRows)).second;
     first.push_back(graph_.constant(0.f));
@@ -100,27 +98,25 @@ class LstmTrainer final : public Trainer {
     validate_ = engine_.compile(graph_, {lead, symbols, labels}, {last.back()});
   }
 
-  // The loop's variables: the characters written, the last ones that were read, what these put out, the states.
+  // The loop's variables: what the last character put out, the characters written, the states.
   void compile_sampling() {
-    const std::int64_t context = options_.model.context;
-    Expr before = graph_.input("prompt", DType::i32, {kAny, 1, context});
+    Expr before = graph_.input("prompt", DType::i32, {kAny, 1});
     Expr temperature = graph_.input("temperature", DType::f32, {});
     Expr characters = graph_.input("characters", DType::i64, {});
-    auto last_of = [](const Expr& x, std::int64_t width) { return reshape(slice(x, {-1, 0, 0}, {1, 1, width}), {1, width}); };
+    const Shape output{1, options_.model.hidden};
     auto [outputs, states] = model_.read(before, {}, model_.zero_states(1));
-    Exprs first{list_empty(graph_, {DType::i32, Shape{1}}), last_of(before, context), last_of(outputs, options_.model.hidden)};
+    Exprs first{reshape(slice(outputs, {-1, 0, 0}, {1, -1, -1}), output), list_empty(graph_, {DType::i32, Shape{1}})};
     first.insert(first.end(), states.begin(), states.end());
-    Exprs last = while_loop([&](const Exprs& s) { return list_length(s[0]) < characters; },
+    Exprs last = while_loop([&](const Exprs& s) { return list_length(s[1]) < characters; },
                             [&](const Exprs& s) {
-                              Expr symbol = draw(model_.logits(s[2]) / temperature);
-                              Expr seen = concat({slice(s[1], {0, 1}, {1, context - 1}), expand_dims(symbol, 0)}, 1);
-                              auto [next, after] = model_.read(expand_dims(seen, 0), {}, Exprs(s.begin() + 3, s.end()));
-                              Exprs out{list_push(s[0], symbol), seen, last_of(next, options_.model.hidden)};
+                              Expr symbol = draw(model_.logits(s[0]) / temperature);
+                              auto [next, after] = model_.read(expand_dims(symbol, 0), {}, Exprs(s.begin() + 2, s.end()));
+                              Exprs out{reshape(next, output), list_push(s[1], symbol)};
                               out.insert(out.end(), after.begin(), after.end());
                               return out;
                             },
                             first, {.name = "write", .back_prop = false});
-    sample_ = engine_.compile(graph_, {before, temperature, characters}, {list_stack(last[0])});
+    sample_ = engine_.compile(graph_, {before, temperature, characters}, {list_stack(last[1])});
   }
 
   // From the softmax of logits [1, symbols]: with such noise the largest is a draw (Gumbel, 1954).

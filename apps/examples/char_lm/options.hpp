@@ -29,12 +29,11 @@ inline TrainerOptions defaults(const std::string& kind) {
     t.rate = 3e-3;
   } else {
     t.model.length = 64;
-    t.model.context = 8;
-    t.model.embedding = 16;
+    t.model.embedding = 32;
     t.model.hidden = 256;
     t.model.layers = 1;
-    t.batch = 16;
-    t.rate = 8e-3;
+    t.batch = 32;
+    t.rate = 4e-3;
   }
   return t;
 }
@@ -61,8 +60,8 @@ struct Options {
 /// The options by which a model is made, by their names on the command line and in files: those that it has.
 void fields(auto& t, auto&& visit) {
   visit("model", t.model.kind);
-  if (t.model.kind == kLstm) visit("length", t.model.length);
-  visit("context", t.model.context);
+  if (t.model.kind == kWindow) visit("context", t.model.context);
+  else visit("length", t.model.length);
   visit("embedding", t.model.embedding);
   visit("hidden", t.model.hidden);
   visit("layers", t.model.layers);
@@ -88,7 +87,7 @@ inline void declare(CLI::App& app, Options& o) {
   auto both = [](auto lstm, auto window) { return fmt::format(" (lstm: {}, window: {})", lstm, window); };
   const TrainerOptions l = defaults(kLstm), w = defaults(kWindow);
   add("--length", m.length, fmt::format("lstm: characters of a stream in one step, at most, and so how far gradients go back ({})", l.model.length), count(1, kMaxLength));
-  add("--context", m.context, "characters the model is shown; lstm: besides what it remembers" + both(l.model.context, w.model.context), count(1, kMaxContext));
+  add("--context", m.context, fmt::format("window: characters the model sees ({})", w.model.context), count(1, kMaxContext));
   add("--embedding", m.embedding, "numbers a character is turned into" + both(l.model.embedding, w.model.embedding), count(1, kMaxEmbedding));
   add("--hidden", m.hidden, "width of a hidden layer" + both(l.model.hidden, w.model.hidden), count(1, kMaxHidden));
   add("--layers", m.layers, "hidden layers; window, 0: a linear model" + both(l.model.layers, w.model.layers), count(0, kMaxLayers));
@@ -128,7 +127,9 @@ inline void finish(const CLI::App& app, Options& o) {
 
   ModelOptions& m = o.trainer.model;
   const bool is_lstm = m.kind == kLstm;
-  if (!is_lstm && o.has_given("length")) throw CLI::ValidationError("--length belongs to --model lstm, not to window");
+  for (const char* name : {"length", "context"})
+    if (o.has_given(name) && is_lstm != (name == std::string("length")))
+      throw CLI::ValidationError(fmt::format("--{} belongs to --model {}, not to {}", name, is_lstm ? kWindow : kLstm, m.kind));
   if (is_lstm && o.has_given("layers") && m.layers == 0) throw CLI::ValidationError("--layers 0 belongs to --model window; the lstm needs one or more");
   auto choose = [&](const char* name, auto& value, auto otherwise) {
     if (!o.has_given(name)) value = otherwise;

@@ -1,7 +1,7 @@
 // The LSTM's reader: the text as pieces that end where words do, read by many streams side by side.
 //
 //   Pieces pieces(text, begin, end, 64);                // of at most 64 characters
-//   Batch b = batch(text, pieces, rows, 8, step);       // feeds of one step, which shows 8 characters at a time
+//   Batch b = batch(text, pieces, rows, step);          // feeds of one step
 //
 // Row r starts at the (r/rows)-th part of the pieces and takes the next one at every step, past the
 // last one the first: where a stream is follows from the step's number, which is all its state.
@@ -56,8 +56,8 @@ class Pieces {
 
 /// What one run is fed.
 struct Batch {
-  Tensor symbols;  // [time, rows, context], i32: the last ones that were read
-  Tensor labels;   // [time, rows], i32: the one that follows; -1 in the padding
+  Tensor symbols;  // [time, rows], i32
+  Tensor labels;   // the symbols that follow them, -1 in the padding
   Tensor lengths;  // [rows], i64: how much of each row is no padding
   Tensor goes_on;  // [rows, 1], f32: 0 where a row's piece has no other before it, else 1
   std::int64_t characters = 0;
@@ -65,7 +65,7 @@ struct Batch {
 
 /// Row r predicts `piece(r)`. The time is that of the longest piece, up to a multiple of `multiple`.
 template <class F>
-Batch batch_of(const Text& text, std::int64_t rows, std::int64_t context, F piece, std::int64_t multiple = 1) {
+Batch batch_of(const Text& text, std::int64_t rows, F piece, std::int64_t multiple = 1) {
   std::vector<Piece> pieces;
   std::int64_t longest = 0, characters = 0;
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -74,19 +74,16 @@ Batch batch_of(const Text& text, std::int64_t rows, std::int64_t context, F piec
     characters += pieces.back().size();
   }
   longest = (longest + multiple - 1) / multiple * multiple;
-  Batch b{Tensor::zeros(DType::i32, {longest, rows, context}), Tensor::empty(DType::i32, {longest, rows}), Tensor::empty(DType::i64, {rows}),
+  Batch b{Tensor::empty(DType::i32, {longest, rows}), Tensor::empty(DType::i32, {longest, rows}), Tensor::empty(DType::i64, {rows}),
           Tensor::empty(DType::f32, {rows, 1}), characters};
   auto* symbols = b.symbols.mutable_data<std::int32_t>();
   auto* labels = b.labels.mutable_data<std::int32_t>();
   for (std::int64_t r = 0; r < rows; ++r) {
     const Piece& p = pieces[static_cast<std::size_t>(r)];
     for (std::int64_t t = 0; t < longest; ++t) {
-      const std::int64_t at = p.begin + t;
-      labels[t * rows + r] = at < p.end ? text.symbol(at) : -1;
-      // Before the text there is nothing: zero.
-      if (at < p.end)
-        for (std::int64_t i = std::max<std::int64_t>(0, context - at); i < context; ++i)
-          symbols[(t * rows + r) * context + i] = text.symbol(at - context + i);
+      bool is_text = t < p.size();
+      symbols[t * rows + r] = is_text ? text.symbol(p.begin + t - 1) : 0;
+      labels[t * rows + r] = is_text ? text.symbol(p.begin + t) : -1;
     }
     b.lengths.mutable_data<std::int64_t>()[r] = p.size();
     b.goes_on.mutable_data<float>()[r] = p.begin > 1 ? 1.f : 0.f;
@@ -94,8 +91,8 @@ Batch batch_of(const Text& text, std::int64_t rows, std::int64_t context, F piec
   return b;
 }
 
-inline Batch batch(const Text& text, const Pieces& pieces, std::int64_t rows, std::int64_t context, std::int64_t step) {
-  return batch_of(text, rows, context, [&](std::int64_t r) { return pieces[pieces.index(r, rows, step)]; });
+inline Batch batch(const Text& text, const Pieces& pieces, std::int64_t rows, std::int64_t step) {
+  return batch_of(text, rows, [&](std::int64_t r) { return pieces[pieces.index(r, rows, step)]; });
 }
 
 }  // namespace troupe::char_lm

@@ -27,7 +27,7 @@ inline constexpr const char* kLstm = "lstm";
 struct ModelOptions {
   std::string kind = kLstm;
   std::int64_t symbols = 0;
-  std::int64_t context = 0;  // characters it sees; lstm: at every step of time
+  std::int64_t context = 0;  // window: characters it sees
   std::int64_t length = 0;   // lstm: characters gradients go back, at most
   std::int64_t embedding = 0;
   std::int64_t hidden = 0;
@@ -76,14 +76,18 @@ class Trainer {
  protected:
   Tensor rate(std::int64_t step) const { return Tensor::scalar(static_cast<float>(rate_at(step, options_))); }
 
-  /// Where a sample goes on: behind the line end nearest before the held-out part, if one has `before`
-  /// characters before it, else at the held-out part.
-  std::int64_t sample_begin(std::int64_t before) const {
-    const std::int64_t end = text_.held_out_begin();
-    const auto line_end = text_.alphabet().find('\n');
-    for (std::int64_t i = end; i > before && line_end != std::string::npos; --i)
-      if (text_.symbol(i - 1) == static_cast<int>(line_end)) return i;
-    return end;
+  /// `count` symbols that end at the line end nearest before the held-out part, if one is.
+  std::vector<std::int32_t> prompt(std::int64_t count) const {
+    std::int64_t end = text_.held_out_begin();
+    auto line_end = text_.alphabet().find('\n');
+    for (std::int64_t i = end; i > count && line_end != std::string::npos; --i)
+      if (text_.symbol(i - 1) == static_cast<int>(line_end)) {
+        end = i;
+        break;
+      }
+    std::vector<std::int32_t> symbols;
+    for (std::int64_t i = end - count; i < end; ++i) symbols.push_back(text_.symbol(i));
+    return symbols;
   }
 
   const Text& text_;

@@ -54,8 +54,7 @@ class WindowTrainer final : public Trainer {
   /// One character a run.
   std::string sample(std::int64_t characters, double temperature) override {
     std::int64_t context = options_.model.context;
-    std::vector<std::int32_t> seen;
-    for (std::int64_t begin = sample_begin(context), i = begin - context; i < begin; ++i) seen.push_back(text_.symbol(i));
+    std::vector<std::int32_t> seen = prompt(context);
     std::string out;
     for (std::int64_t i = 0; i < characters; ++i) {
       Tensor p = sample_({Tensor::of<std::int32_t>(seen, {1, context}), Tensor::scalar(static_cast<float>(temperature))})[0];
