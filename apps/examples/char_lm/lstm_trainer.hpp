@@ -17,6 +17,9 @@ namespace troupe::char_lm {
 
 class LstmTrainer final : public Trainer {
  public:
+  static constexpr std::int64_t kRows = 32;     // streams of a validation
+  static constexpr std::int64_t kBefore = 512;  // characters read before the first one that is predicted
+
   LstmTrainer(const Text& text, const TrainerOptions& options)
       : Trainer(text, options), pieces_(text, 1, text.held_out_begin(), options.model.length), model_(graph_, options.model) {
     compile_training();
@@ -125,9 +128,8 @@ class LstmTrainer final : public Trainer {
     return cast(argmax(logits + noise, -1), DType::i32);
   }
 
-  static constexpr std::int64_t kRows = 64, kChunk = 128;  // of a validation: streams, and characters of each at a time
-  static constexpr std::int64_t kBefore = 128;             // characters read before the first one that is predicted
-  static constexpr double kNorm = 1;                       // of all gradients together, at most
+  static constexpr std::int64_t kChunk = 128;  // characters of each stream of a validation at a time
+  static constexpr double kNorm = 1;           // of all gradients together, at most
 
   Pieces pieces_;
   LstmModel model_;

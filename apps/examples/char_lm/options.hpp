@@ -33,7 +33,7 @@ inline TrainerOptions defaults(const std::string& kind) {
     t.model.hidden = 256;
     t.model.layers = 1;
     t.batch = 32;
-    t.rate = 4e-3;
+    t.rate = 1e-2;
   }
   return t;
 }
