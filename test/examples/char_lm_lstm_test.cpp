@@ -71,48 +71,61 @@ class Alone {
 
 BOOST_AUTO_TEST_SUITE(char_lm_lstm_test)
 
-BOOST_AUTO_TEST_CASE(pieces_are_the_whole_text_and_cut_no_word) {
-  for (std::int64_t longest : {1, 4, 10, 64, 5000}) {
-    Text text = a_text(3000);
-    Pieces pieces(text, 1, 2700, longest);
-    std::int64_t at = 1;
-    for (std::int64_t i = 0; i < pieces.size(); ++i) {
-      BOOST_REQUIRE(pieces[i].begin == at);
-      BOOST_REQUIRE(pieces[i].size() >= 1);
-      BOOST_REQUIRE(pieces[i].size() <= longest);
-      at = pieces[i].end;
-      char last = text.alphabet()[static_cast<std::size_t>(text.symbol(at - 1))];
-      if (longest >= 10 && at < 2700) BOOST_REQUIRE((last == ' ' || last == '\n'));
+BOOST_AUTO_TEST_CASE(streams_go_on_where_they_ended) {
+  Text text = a_text(3000);
+  for (std::int64_t length : {1, 7, 8, 64, 300})
+    for (std::int64_t rows : {1, 3, 7}) {
+      Streams streams(text, 1, 2700, length, rows);
+      for (std::int64_t row = 0; row < rows; ++row) {
+        Piece now = streams.piece(row, 0);
+        for (std::int64_t step = 1; step < 3 * Streams::kStage + 500; ++step) {
+          const Piece next = streams.piece(row, step);
+          BOOST_REQUIRE(now.size() > 0);
+          BOOST_REQUIRE((next.begin == now.end || (now.end == 2700 && next.begin == 1)));
+          now = next;
+        }
+      }
     }
-    BOOST_TEST(at == 2700);
-  }
 }
 
-BOOST_AUTO_TEST_CASE(streams_go_on_where_they_ended_and_see_everything) {
-  Text text = a_text(3000);
-  Pieces pieces(text, 1, 2700, 20);
-  for (std::int64_t rows : {1, 3, 7}) {
-    std::vector<int> seen(3000);
-    for (std::int64_t step = 0; step < pieces.size(); ++step)
-      for (std::int64_t row = 0; row < rows; ++row) {
-        const Piece &now = pieces[pieces.index(row, rows, step)], &next = pieces[pieces.index(row, rows, step + 1)];
-        BOOST_REQUIRE((next.begin == now.end || (now.end == 2700 && next.begin == 1)));
-        for (std::int64_t i = now.begin; i < now.end; ++i) ++seen[static_cast<std::size_t>(i)];
-      }
-    for (std::int64_t i = 1; i < 2700; ++i) BOOST_REQUIRE(seen[static_cast<std::size_t>(i)] == rows);
+BOOST_AUTO_TEST_CASE(streams_see_everything_and_cut_no_word) {
+  Text text = a_text(30'000);
+  const std::int64_t end = 27'000, rows = 5;
+  Streams streams(text, 1, end, 128, rows);  // a mark every 16 characters: words are shorter
+  std::vector<int> seen(30'000);
+  for (std::int64_t k = 0; k < streams.pieces(); ++k)
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const Piece p = streams.piece(row, 3 * Streams::kStage + k);
+      for (std::int64_t i = p.begin; i < p.end; ++i) ++seen[static_cast<std::size_t>(i)];
+      const char last = text.alphabet()[static_cast<std::size_t>(text.symbol(p.end - 1))];
+      BOOST_REQUIRE((last == ' ' || last == '\n' || p.end == end));
+    }
+  for (std::int64_t i = 1; i < end; ++i) BOOST_REQUIRE(seen[static_cast<std::size_t>(i)] == rows);
+}
+
+BOOST_AUTO_TEST_CASE(pieces_grow_in_stages) {
+  Text text = a_text(30'000);
+  Streams streams(text, 1, 27'000, 128, 4);
+  double work = 0;
+  for (std::int64_t step = 0; step < 4 * Streams::kStage; ++step) {
+    const std::int64_t marks = std::min<std::int64_t>(8, 2 << (step / Streams::kStage));
+    BOOST_REQUIRE(streams.marks_at(step) == marks);
+    BOOST_REQUIRE(std::abs(static_cast<double>(streams.piece(1, step).size() - 16 * marks)) <= 16);
+    for (std::int64_t row = 0; row < 4; ++row) work += static_cast<double>(streams.piece(row, step).size());
   }
+  BOOST_TEST(streams.characters_before(4 * Streams::kStage) == work, boost::test_tools::tolerance(1e-3));
 }
 
 BOOST_AUTO_TEST_CASE(batches_are_as_long_as_their_longest_row) {
   Text text = a_text(3000);
-  Pieces pieces(text, 1, 2700, 20);
-  std::int64_t shortest = 20, longest = 0;
+  Streams streams(text, 1, 2700, 40, 3);
+  std::int64_t shortest = 40, longest = 0;
   for (std::int64_t step = 0; step < 50; ++step) {
-    Batch b = batch(text, pieces, 3, step);
+    Batch b = batch(text, streams, step);
     const std::int64_t time = b.symbols.shape()[0];
     std::int64_t characters = 0, most = 0;
     for (std::int64_t row = 0; row < 3; ++row) {
-      const Piece& p = pieces[pieces.index(row, 3, step)];
+      const Piece p = streams.piece(row, step);
       BOOST_REQUIRE(b.lengths.at(row) == static_cast<double>(p.size()));
       BOOST_REQUIRE(b.goes_on.at(row) == (p.begin == 1 ? 0. : 1.));
       for (std::int64_t t = 0; t < time; ++t) {
@@ -136,12 +149,12 @@ BOOST_AUTO_TEST_CASE(states_are_carried_from_step_to_step) {
   TrainerOptions o = small(text);
   o.rate = 0;
   LstmTrainer trainer(text, o);
-  Pieces pieces(text, 1, text.held_out_begin(), o.model.length);
-  const std::int64_t steps = 7;
+  Streams streams(text, 1, text.held_out_begin(), o.model.length, o.batch);
+  const std::int64_t steps = 40;
   for (std::int64_t step = 0; step < steps; ++step) trainer.train(step);
   Alone alone(text, trainer);
   for (std::int64_t row = 0; row < o.batch; ++row) {
-    std::vector<Tensor> expected = alone.read(pieces[pieces.index(row, o.batch, 0)].begin, pieces[pieces.index(row, o.batch, steps - 1)].end);
+    std::vector<Tensor> expected = alone.read(streams.piece(row, 0).begin, streams.piece(row, steps - 1).end);
     std::size_t k = 1;
     for (const char* name : {"lstm1/h", "lstm1/c", "lstm2/h", "lstm2/c"}) {
       Tensor state = trainer.engine().get(name);
@@ -151,10 +164,11 @@ BOOST_AUTO_TEST_CASE(states_are_carried_from_step_to_step) {
     }
   }
   // The first row begins the text, and so begins anew when it comes there again.
-  const std::int64_t last = pieces.size();
-  BOOST_REQUIRE(pieces.index(0, o.batch, last) == 0);
-  trainer.train(last);
-  Tensor h = trainer.engine().get("lstm1/h"), anew = alone.read(1, pieces[0].end)[1];
+  const std::int64_t again = 8 / 2 * streams.pieces();
+  BOOST_REQUIRE(again < Streams::kStage);
+  BOOST_REQUIRE(streams.piece(0, again).begin == 1);
+  trainer.train(again);
+  Tensor h = trainer.engine().get("lstm1/h"), anew = alone.read(1, streams.piece(0, again).end)[1];
   for (std::int64_t i = 0; i < o.model.hidden; ++i) BOOST_TEST(std::abs(h.at(i) - anew.at(i)) < 1e-5);
 }
 
@@ -205,8 +219,9 @@ BOOST_AUTO_TEST_CASE(temperature_makes_a_sample_more_or_less_certain) {
     return s;
   }(), "a text");
   TrainerOptions o = small(text);
+  o.steps = 400;
   LstmTrainer trainer(text, o);
-  for (int step = 0; step < 150; ++step) trainer.train(step);
+  for (int step = 0; step < o.steps; ++step) trainer.train(step);
   // Followers that the text has.
   auto right = [&](double temperature) {
     const std::string sample = trainer.sample(200, temperature), cycle = "abcdefgh a";

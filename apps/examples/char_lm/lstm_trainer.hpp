@@ -21,7 +21,7 @@ class LstmTrainer final : public Trainer {
   static constexpr std::int64_t kBefore = 512;  // characters read before the first one that is predicted
 
   LstmTrainer(const Text& text, const TrainerOptions& options)
-      : Trainer(text, options), pieces_(text, 1, text.held_out_begin(), options.model.length), model_(graph_, options.model) {
+      : Trainer(text, options), streams_(text, 1, text.held_out_begin(), options.model.length, options.batch), model_(graph_, options.model) {
     compile_training();
     compile_validation();
     compile_sampling();
@@ -29,14 +29,16 @@ class LstmTrainer final : public Trainer {
 
   /// The next batch is read while the engine computes.
   double train(std::int64_t step) override {
-    Batch now = next_ && next_step_ == step ? std::move(*next_) : batch(text_, pieces_, options_.batch, step);
+    Batch now = next_ && next_step_ == step ? std::move(*next_) : batch(text_, streams_, step);
     characters_ += now.characters;
     RunHandle run = train_.start(
         {std::move(now.symbols), std::move(now.labels), std::move(now.lengths), std::move(now.goes_on), rate(step)}, {.step = step});
-    next_ = batch(text_, pieces_, options_.batch, step + 1);
+    next_ = batch(text_, streams_, step + 1);
     next_step_ = step + 1;
     return run.get()[0].item<float>() / std::numbers::ln2;
   }
+
+  double work_before(std::int64_t step) const override { return streams_.characters_before(step); }
 
   /// Streams read the beginnings of equal parts side by side, each after the characters before it.
   double validate(std::int64_t limit) override {
@@ -131,7 +133,7 @@ class LstmTrainer final : public Trainer {
   static constexpr std::int64_t kChunk = 128;  // characters of each stream of a validation at a time
   static constexpr double kNorm = 1;           // of all gradients together, at most
 
-  Pieces pieces_;
+  Streams streams_;
   LstmModel model_;
   std::optional<Batch> next_;  // read ahead
   std::int64_t next_step_ = 0;

@@ -33,7 +33,7 @@ inline TrainerOptions defaults(const std::string& kind) {
     t.model.hidden = 256;
     t.model.layers = 1;
     t.batch = 32;
-    t.rate = 1e-2;
+    t.rate = 8e-3;
   }
   return t;
 }
@@ -86,7 +86,7 @@ inline void declare(CLI::App& app, Options& o) {
   };
   auto both = [](auto lstm, auto window) { return fmt::format(" (lstm: {}, window: {})", lstm, window); };
   const TrainerOptions l = defaults(kLstm), w = defaults(kWindow);
-  add("--length", m.length, fmt::format("lstm: characters of a stream in one step, at most, and so how far gradients go back ({})", l.model.length), count(1, kMaxLength));
+  add("--length", m.length, fmt::format("lstm: characters of a stream in one step, about, and so how far gradients go back ({}); the first steps take fewer", l.model.length), count(1, kMaxLength));
   add("--context", m.context, fmt::format("window: characters the model sees ({})", w.model.context), count(1, kMaxContext));
   add("--embedding", m.embedding, "numbers a character is turned into" + both(l.model.embedding, w.model.embedding), count(1, kMaxEmbedding));
   add("--hidden", m.hidden, "width of a hidden layer" + both(l.model.hidden, w.model.hidden), count(1, kMaxHidden));

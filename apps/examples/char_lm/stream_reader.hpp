@@ -1,11 +1,13 @@
-// The LSTM's reader: the text as pieces that end where words do, read by many streams side by side.
+// The LSTM's reader: many streams read the text side by side, a piece of each at a step.
 //
-//   Pieces pieces(text, begin, end, 64);                // of at most 64 characters
-//   Batch b = batch(text, pieces, rows, step);          // feeds of one step
+//   Streams streams(text, begin, end, 64, 32);          // 32 streams, pieces of about 64 characters
+//   Batch b = batch(text, streams, step);               // feeds of one step
 //
-// Row r starts at the (r/rows)-th part of the pieces and takes the next one at every step, past the
-// last one the first: where a stream is follows from the step's number, which is all its state.
-// Pieces differ in length, and so do batches; what a row lacks to the longest is padding.
+// Stream r starts at the (r/32)-th part of the text and goes on where it ended, at the text's end from its
+// beginning. Pieces end where words do, and so differ in length, and so do batches; what a row lacks to the
+// longest is padding. The first steps take pieces a quarter as long, then half: while there are only letters
+// and words to learn, many short steps teach more than a few long ones (Bengio et al., Curriculum learning,
+// ICML 2009). Where a stream is follows from the step's number, which is all its state.
 #pragma once
 
 #include <algorithm>
@@ -23,35 +25,51 @@ struct Piece {
   std::int64_t size() const { return end - begin; }
 };
 
-/// [begin, end) of a text, cut behind the last blank or line end within `longest` characters; in the
-/// middle of a word that is longer.
-class Pieces {
+/// Which piece of [begin, end) each stream reads at a step. The text has marks, eight a piece, all but evenly spaced:
+/// each is moved back to the end of a word, if one ends since the mark before.
+class Streams {
  public:
-  Pieces(const Text& text, std::int64_t begin, std::int64_t end, std::int64_t longest) {
-    auto is_gap = [&](std::int64_t i) {
-      char c = text.alphabet()[text.symbol(i)];
-      return c == ' ' || c == '\n';
-    };
-    while (begin < end) {
-      std::int64_t cut = std::min(begin + longest, end);
-      if (cut < end)
-        for (std::int64_t i = cut; i > begin; --i)
-          if (is_gap(i - 1)) {
-            cut = i;
-            break;
-          }
-      pieces_.push_back({begin, cut});
-      begin = cut;
-    }
-  }
-  std::int64_t size() const { return static_cast<std::int64_t>(pieces_.size()); }
-  const Piece& operator[](std::int64_t i) const { return pieces_[static_cast<std::size_t>(i)]; }
+  /// How many steps take pieces of the same number of marks, until they are whole.
+  static constexpr std::int64_t kStage = 1000;
 
-  /// Which piece a row reads at a step.
-  std::int64_t index(std::int64_t row, std::int64_t rows, std::int64_t step) const { return (row * size() / rows + step) % size(); }
+  Streams(const Text& text, std::int64_t begin, std::int64_t end, std::int64_t length, std::int64_t rows)
+      : text_(text), begin_(begin), size_(end - begin), pieces_(size_ / length), whole_(length < 8 ? 1 : 8), rows_(rows) {}
+
+  std::int64_t rows() const { return rows_; }
+  /// As many streams may there be.
+  std::int64_t pieces() const { return pieces_; }
+
+  Piece piece(std::int64_t row, std::int64_t step) const {
+    const std::int64_t first = (row * pieces_ / rows_ * whole_ + marks_before(step)) % (pieces_ * whole_);
+    return {mark(first), mark(first + marks_at(step))};
+  }
+  /// Of all streams, by the marks.
+  double characters_before(std::int64_t step) const {
+    return static_cast<double>(marks_before(step)) * static_cast<double>(size_) / static_cast<double>(pieces_ * whole_) * static_cast<double>(rows_);
+  }
+  /// Of a step's pieces.
+  std::int64_t marks_at(std::int64_t step) const { return std::min<std::int64_t>(whole_, 2 << std::min<std::int64_t>(step / kStage, 2)); }
 
  private:
-  std::vector<Piece> pieces_;
+  // A stage takes a number of marks that whole pieces divide, so that streams begin anew where the text does.
+  std::int64_t marks_before(std::int64_t step) const {
+    std::int64_t marks = 0, at = 0;
+    for (; at + kStage <= step && marks_at(at) < whole_; at += kStage) marks += kStage * marks_at(at);
+    return marks + (step - at) * marks_at(at);
+  }
+  std::int64_t mark(std::int64_t i) const {
+    const std::int64_t marks = pieces_ * whole_;
+    auto even = [&](std::int64_t k) { return begin_ + k * size_ / marks; };
+    if (i > 0 && i < marks)
+      for (std::int64_t at = even(i); at > even(i - 1); --at)
+        if (char c = text_.alphabet()[static_cast<std::size_t>(text_.symbol(at - 1))]; c == ' ' || c == '\n') return at;
+    return even(i);
+  }
+
+  const Text& text_;
+  std::int64_t begin_, size_;
+  std::int64_t pieces_, whole_;  // of the text; marks of each
+  std::int64_t rows_;
 };
 
 /// What one run is fed.
@@ -91,8 +109,8 @@ Batch batch_of(const Text& text, std::int64_t rows, F piece, std::int64_t multip
   return b;
 }
 
-inline Batch batch(const Text& text, const Pieces& pieces, std::int64_t rows, std::int64_t step) {
-  return batch_of(text, rows, [&](std::int64_t r) { return pieces[pieces.index(r, rows, step)]; });
+inline Batch batch(const Text& text, const Streams& streams, std::int64_t step) {
+  return batch_of(text, streams.rows(), [&](std::int64_t r) { return streams.piece(r, step); });
 }
 
 }  // namespace troupe::char_lm

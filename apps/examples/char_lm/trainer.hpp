@@ -43,14 +43,7 @@ struct TrainerOptions {
   int workers = 0;
 };
 
-inline constexpr std::int64_t kWarmUp = 100;
-
-/// Rises linearly, then falls to a hundredth along half a cosine (Loshchilov and Hutter, ICLR 2017).
-inline double rate_at(std::int64_t step, const TrainerOptions& o) {
-  if (step < kWarmUp) return o.rate * static_cast<double>(step + 1) / static_cast<double>(kWarmUp);
-  double done = std::min(1.0, static_cast<double>(step - kWarmUp) / static_cast<double>(std::max<std::int64_t>(1, o.steps - kWarmUp)));
-  return o.rate * (0.01 + 0.99 * 0.5 * (1 + std::cos(std::numbers::pi * done)));
-}
+inline constexpr std::int64_t kWarmUp = 100;  // steps
 
 class Trainer {
  public:
@@ -67,6 +60,18 @@ class Trainer {
   /// What the model writes after the line end nearest before the held-out part.
   virtual std::string sample(std::int64_t characters, double temperature) = 0;
 
+  /// How many characters all steps before this one predict, but for what falls to the ends of words.
+  virtual double work_before(std::int64_t step) const = 0;
+  /// The first step with so much before it.
+  std::int64_t step_after(double work) const {
+    std::int64_t low = 0, high = 1;
+    while (work_before(high) < work) high *= 2;
+    while (low < high)
+      if (const std::int64_t middle = (low + high) / 2; work_before(middle) < work) low = middle + 1;
+      else high = middle;
+    return low;
+  }
+
   Engine& engine() { return engine_; }
   const TrainerOptions& options() const { return options_; }
   void set_steps(std::int64_t steps) { options_.steps = steps; }
@@ -74,7 +79,16 @@ class Trainer {
   std::int64_t characters() const { return characters_; }
 
  protected:
-  Tensor rate(std::int64_t step) const { return Tensor::scalar(static_cast<float>(rate_at(step, options_))); }
+  /// Rises linearly, then falls to a hundredth along half a cosine (Loshchilov and Hutter, ICLR 2017).
+  Tensor rate(std::int64_t step) const {
+    double part = static_cast<double>(step + 1) / static_cast<double>(kWarmUp);
+    if (step >= kWarmUp) {
+      const double begin = work_before(kWarmUp), end = work_before(std::max(options_.steps, kWarmUp + 1));
+      const double done = std::min(1.0, (work_before(step) - begin) / (end - begin));
+      part = 0.01 + 0.99 * 0.5 * (1 + std::cos(std::numbers::pi * done));
+    }
+    return Tensor::scalar(static_cast<float>(options_.rate * part));
+  }
 
   /// `count` symbols that end at the line end nearest before the held-out part, if one is.
   std::vector<std::int32_t> prompt(std::int64_t count) const {

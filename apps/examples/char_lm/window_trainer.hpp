@@ -38,6 +38,8 @@ class WindowTrainer final : public Trainer {
     return run.get()[0].item<float>() / std::numbers::ln2;
   }
 
+  double work_before(std::int64_t step) const override { return static_cast<double>(step * options_.batch); }
+
   /// The characters are evenly spaced.
   double validate(std::int64_t limit) override {
     std::int64_t begin = std::max(text_.held_out_begin(), options_.model.context), all = text_.size() - begin;
