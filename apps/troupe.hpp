@@ -9,6 +9,7 @@
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/controlflow/list.hpp>
 #include <troupe/controlflow/primitives.hpp>
+#include <troupe/controlflow/recurrent.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/actor_node.hpp>
 #include <troupe/ops/custom_gradient.hpp>

@@ -3,6 +3,7 @@
 
 #include <troupe/autodiff/control_step.hpp>
 #include <troupe/autodiff/cut.hpp>
+#include <troupe/autodiff/products.hpp>
 #include <troupe/autodiff/sweep.hpp>
 #include <troupe/controlflow/list.hpp>
 #include <troupe/controlflow/list_ops.hpp>
@@ -65,6 +66,30 @@ class WhileStep : Step {
     sweep.run();
     for (Edge x : xs) results_.push_back(result(sweep.of(x), g.expr(x)).edge());
     for (std::int32_t s : states_) results_.push_back(refined(sweep.of_state(s).to_dense(), state_spec(s)).edge());
+    set_products_aside();
+  }
+
+  // What a sum has of products leaves it: their operands are results of their own.
+  void set_products_aside() {
+    Graph& g = both_->graph;
+    auto changes = [&](std::int32_t id) {
+      for (int c = 0; c < w_.captures; ++c)
+        if (body_input(w_.variables + c).node == id) return false;
+      return true;
+    };
+    std::vector<Edge> operands;
+    for (std::size_t i = carried_.size(); i < arguments_.size(); ++i) {
+      const TermsOfSum terms = terms_of(g, results_[i], arguments_[i].edge(), changes);
+      if (terms.products.empty()) continue;
+      Expr rest = arguments_[i];
+      for (Edge e : terms.others) rest = rest + g.expr(e);
+      results_[i] = refined(rest, arguments_[i].spec()).edge();
+      for (const Product& p : terms.products) {
+        products_.push_back({i, p.device});
+        operands.insert(operands.end(), {p.a, p.b});
+      }
+    }
+    results_.insert(results_.end(), operands.begin(), operands.end());
   }
 
   // An integer variable to which each iteration adds the same.
@@ -205,6 +230,8 @@ class WhileStep : Step {
     Graph& g = body_->graph;
     std::vector<ValueSpec> specs{{DType::i64, Shape{}}};
     for (const Expr& a : arguments_) specs.push_back(a.spec());
+    for (std::size_t i = arguments_.size(); i < results_.size(); ++i) specs.push_back(both_->graph.spec(results_[i]).list_of());
+    const std::size_t first_list = specs.size();
     for (const Cut::Saved& s : cut.saved()) specs.push_back(s.spec.list_of());
     for (const ValueSpec& spec : specs) body_->inputs.push_back(g.argument(spec, forward_.site).edge());
     OuterValues outside(2);
@@ -215,11 +242,14 @@ class WhileStep : Step {
       Exprs restored;
       std::vector<Edge> rests;
       for (std::size_t i = 0; i < cut.saved().size(); ++i) {
-        Popped p = list_pop(g.expr(body_->inputs[1 + arguments_.size() + i]), cut.saved()[i].spec);
+        Popped p = list_pop(g.expr(body_->inputs[first_list + i]), cut.saved()[i].spec);
         restored.push_back(p.value);
         rests.push_back(p.list.edge());
       }
-      for (Edge e : cut.backward_part(*body_, [&](Edge x) { return given(x, outside, iteration); }, restored)) body_->outputs.push_back(e);
+      for (Edge e : cut.backward_part(*body_, [&](Edge x) { return given(x, outside, iteration); }, restored)) {
+        const std::size_t i = body_->outputs.size();  // the variable that it goes to
+        body_->outputs.push_back(i <= arguments_.size() ? e : list_push(g.expr(body_->inputs[i]), g.expr(e)).edge());
+      }
       body_->outputs.insert(body_->outputs.end(), rests.begin(), rests.end());
     }
     auto condition = fresh(here_, "the condition of the gradient of " + of);
@@ -239,6 +269,7 @@ class WhileStep : Step {
     for (int k : carried_) parts.initial.push_back(dy(k));
     for (int c : accumulated_) parts.initial.push_back(sum_so_far(c));
     for (std::int32_t s : states_) parts.initial.push_back(here_.zeros(state_spec(s).dtype, state_spec(s).shape));
+    for (std::size_t i = arguments_.size(); i < results_.size(); ++i) parts.initial.push_back(list_empty(here_, both_->graph.spec(results_[i])));
     for (int k : lists_) parts.initial.push_back(at_home(output(k)));
     for (const Expr& e : outside.values()) parts.captures.push_back(at_home(e));
     parts.parallel_iterations = w_.parallel_iterations;
@@ -255,17 +286,36 @@ class WhileStep : Step {
 
   ControlCotangents answer(const Exprs& out) const {
     ControlCotangents made = nothing();
-    std::size_t next = 1;
+    std::size_t next = 0;
     for (int k : carried_) {
-      if (k < w_.explicit_variables && s_.needed[index(k)]) made.inputs[index(k)] = refined(out[next], input(k).spec());
+      if (k < w_.explicit_variables && s_.needed[index(k)]) made.inputs[index(k)] = refined(out[next + 1], input(k).spec());
       ++next;
     }
     for (int c : accumulated_) {
       const int i = w_.explicit_variables + c;
-      made.inputs[index(i)] = refined(out[next++], input(i).spec());
+      made.inputs[index(i)] = refined(total(next++, out), input(i).spec());
     }
-    for (std::int32_t s : states_) made.states[s] = out[next++];
+    for (std::int32_t s : states_) made.states[s] = refined(total(next++, out), state_spec(s));
     return made;
+  }
+
+  // Sum i: what the loop added up and the products that it set aside.
+  Expr total(std::size_t i, const Exprs& out) const {
+    Expr sum = out[1 + i];
+    // Zero and no terms: the products are all.
+    bool is_nothing = results_[i] == arguments_[i].edge() && starts_as_zero(i);
+    for (std::size_t p = 0; p < products_.size(); ++p) {
+      if (products_[p].sum != i) continue;
+      const std::size_t operand = 1 + arguments_.size() + 2 * p;
+      auto device = here_.on_device(products_[p].device);
+      Expr product = sum_of_products(out[operand], out[operand + 1]);
+      sum = std::exchange(is_nothing, false) ? product : sum + product;
+    }
+    return sum;
+  }
+  bool starts_as_zero(std::size_t i) const {
+    const std::size_t c = i - carried_.size();
+    return c >= accumulated_.size() || s_.arrived[index(w_.explicit_variables + accumulated_[c])].is_none();
   }
 
   const WhileView w_;
@@ -276,7 +326,12 @@ class WhileStep : Step {
   std::shared_ptr<SubGraph> both_;    // the body and its gradient
   std::int32_t nodes_ = 0;            // of the body
   Exprs arguments_;                   // of its gradient
-  std::vector<Edge> results_;         // one an argument
+  std::vector<Edge> results_;         // one an argument; then both operands of each product
+  struct SetAside {
+    std::size_t sum;  // the argument
+    std::string device;
+  };
+  std::vector<SetAside> products_;
   int count_ = 0;                     // the forward output that says how many iterations there were
   std::vector<int> lists_;            // the forward outputs that hold saved values
   std::shared_ptr<SubGraph> body_;    // of the backward loop

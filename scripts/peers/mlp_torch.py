@@ -7,7 +7,7 @@ request: `reset`: the weights of test/bench/mlp.cpp again; `steps <n>`: ns a ste
 import sys
 import time
 
-from peer import missing, serve, torch_blas
+from peer import missing, pattern, serve, torch_blas
 
 try:
     import numpy as np
@@ -20,18 +20,6 @@ torch.set_num_threads(int(sys.argv[1]))
 torch.set_num_interop_threads(1)
 
 BATCH, WIDTHS, BATCHES, RATE = 64, [784, 512, 512, 10], 8, 0.05
-
-
-def pattern(shape, scale, seed):
-    """The numbers of test/bench/pattern.hpp: a linear congruential sequence."""
-    count = int(np.prod(shape))
-    powers, sums = np.empty(count, np.uint64), np.empty(count, np.uint64)
-    power, total = 1, 0
-    for i in range(count):
-        power, total = power * 1664525 % 2**32, (total * 1664525 + 1013904223) % 2**32
-        powers[i], sums[i] = power, total
-    out = ((powers * np.uint64(seed) + sums) % np.uint64(2**32)).astype(np.float64)
-    return ((out / 4294967296.0 - 0.5) * scale).astype(np.float32).reshape(shape)
 
 
 def labels(seed):

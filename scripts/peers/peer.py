@@ -32,3 +32,17 @@ def torch_blas():
     parts += [f"MKL {mkl.group(1)}"] if mkl else []
     parts += [f"oneDNN {dnn.group(1)}"] if dnn else []
     return ", ".join(parts)
+
+
+def pattern(shape, scale, seed):
+    """The numbers of test/bench/pattern.hpp: a linear congruential sequence."""
+    import numpy as np
+
+    count = int(np.prod(shape))
+    powers, sums = np.empty(count, np.uint64), np.empty(count, np.uint64)
+    power, total = 1, 0
+    for i in range(count):
+        power, total = power * 1664525 % 2**32, (total * 1664525 + 1013904223) % 2**32
+        powers[i], sums[i] = power, total
+    out = ((powers * np.uint64(seed) + sums) % np.uint64(2**32)).astype(np.float64)
+    return ((out / 4294967296.0 - 0.5) * scale).astype(np.float32).reshape(shape)

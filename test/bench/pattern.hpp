@@ -1,5 +1,5 @@
 // Numbers that every side of a comparison can make for itself, bit for bit: a linear congruential
-// sequence (Knuth), scaled to [-scale/2, scale/2). scripts/peers/mlp_torch.py has the same.
+// sequence (Knuth), scaled to [-scale/2, scale/2). scripts/peers/peer.py has the same.
 #pragma once
 
 #include <cstdint>

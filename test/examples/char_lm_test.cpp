@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/apps/examples/char_lm/reader.hpp>
+#include <troupe/apps/examples/char_lm/window_reader.hpp>
 #include <troupe/ops/format/safetensors.hpp>
 
 namespace troupe::test {
@@ -27,16 +27,21 @@ std::string a_text(unsigned seed = 1) {
 
 const std::string kText = "text.txt";
 
+// Small ones of both models.
+const std::vector<std::string> kLstm{"--model", "lstm", "--hidden", "24", "--embedding", "6", "--length", "12", "--batch", "8"};
+const std::vector<std::string> kWindow{"--model", "window", "--hidden", "24", "--embedding", "6", "--context", "6", "--batch", "32"};
+
 struct Place : Folder {
   Place() { write_file(*this / kText, a_text()); }
-  // Small, unless the arguments say otherwise.
-  std::vector<std::string> command(std::vector<std::string> more, bool is_small = true) const {
+  std::vector<std::string> command(std::vector<std::string> more, const std::vector<std::string>& model = kLstm) const {
     std::vector<std::string> all{example("char_lm"), "--text", kText, "--sample-chars", "20"};
-    if (is_small) all.insert(all.end(), {"--hidden", "24", "--embedding", "6", "--context", "6", "--batch", "32"});
+    all.insert(all.end(), model.begin(), model.end());
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
-  Outcome lm(std::vector<std::string> more, bool is_small = true) const { return run(path(), command(std::move(more), is_small)); }
+  Outcome lm(std::vector<std::string> more, const std::vector<std::string>& model = kLstm) const { return run(path(), command(std::move(more), model)); }
+  // With the model that is in the file.
+  Outcome resume(std::vector<std::string> more) const { return lm(std::move(more), {}); }
   // Exit code 2, one sentence with these parts, and every file as it was.
   void refuses(const std::vector<std::string>& command, std::initializer_list<std::string> parts) const {
     std::map<std::string, std::string> before = contents();
@@ -114,40 +119,58 @@ BOOST_AUTO_TEST_CASE(the_reader_shows_every_character_once_an_epoch) {
 }
 
 BOOST_AUTO_TEST_CASE(it_learns, *precondition(Built{"char_lm"})) {
+  for (const auto& model : {kLstm, kWindow}) {
+    Place place;
+    Outcome o = place.lm({"--steps", "400", "--rate", "0.01"}, model);
+    BOOST_REQUIRE_MESSAGE(o.code == 0, o.out << o.error);
+    double order1 = number_after(o.out, "order-1 entropy of "), bits = number_after(o.out, "held-out part: ");
+    double first = number_after(o.out.substr(0, o.out.find("bits/char\nstep", o.out.find("step       0"))), "validation ");
+    BOOST_TEST(first > 4);
+    BOOST_TEST(bits < order1 - 0.2, o.out);
+    BOOST_TEST((o.out.find("the " + model[1] + " model after ") != std::string::npos), o.out);
+    BOOST_TEST((o.out.find("a sample:") != std::string::npos));
+    BOOST_TEST((o.out.find("chars/s") != std::string::npos));
+    BOOST_TEST((place.files() == std::vector<std::string>{"char_lm.safetensors", kText}));
+  }
+}
+
+// However fast or slow it goes, steps are planned: the rate falls to its end and the file says how many.
+BOOST_AUTO_TEST_CASE(a_training_for_some_seconds_ends_and_can_be_resumed, *precondition(Built{"char_lm"})) {
   Place place;
-  Outcome o = place.lm({"--steps", "400", "--rate", "0.01"});
+  Outcome o = place.lm({"--seconds", "0.2"});
   BOOST_REQUIRE_MESSAGE(o.code == 0, o.out << o.error);
-  double order1 = number_after(o.out, "order-1 entropy of "), bits = number_after(o.out, "held-out part: ");
-  double first = number_after(o.out.substr(0, o.out.find("bits/char\nstep", o.out.find("step       0"))), "validation ");
-  BOOST_TEST(first > 4);
-  BOOST_TEST(bits < order1 - 0.2, o.out);
-  BOOST_TEST((o.out.find("a sample:") != std::string::npos));
-  BOOST_TEST((o.out.find("chars/s") != std::string::npos));
-  BOOST_TEST((place.files() == std::vector<std::string>{"char_lm.safetensors", kText}));
+  TensorFile file = load_safetensors(place / "char_lm.safetensors");
+  BOOST_TEST(file.metadata.at("step") == file.metadata.at("steps"));
+  BOOST_TEST(std::stoi(file.metadata.at("steps")) >= 50);
+  o = place.resume({"--resume", "char_lm.safetensors", "--seconds", "0.2", "--save", "longer"});
+  BOOST_REQUIRE_MESSAGE(o.code == 0, o.out << o.error);
+  BOOST_TEST(std::stoi(load_safetensors(place / "longer").metadata.at("step")) >= std::stoi(file.metadata.at("step")) + 50);
 }
 
 // The child cannot run ahead of what is read of its output, so the signal finds it in the middle.
 BOOST_AUTO_TEST_CASE(interrupted_and_resumed_is_uninterrupted_bit_for_bit, *precondition(Built{"char_lm"})) {
-  Place place;
-  BOOST_REQUIRE(place.lm({"--steps", "500", "--seed", "9", "--workers", "1", "--save", "whole"}).code == 0);
-  BOOST_REQUIRE(place.lm({"--steps", "500", "--seed", "9", "--workers", "2", "--save", "whole2"}).code == 0);
-  BOOST_TEST((read_file(place / "whole") == read_file(place / "whole2")), "one worker and two differ");
+  for (const auto& model : {kLstm, kWindow}) {
+    Place place;
+    BOOST_REQUIRE(place.lm({"--steps", "500", "--seed", "9", "--workers", "1", "--save", "whole"}, model).code == 0);
+    BOOST_REQUIRE(place.lm({"--steps", "500", "--seed", "9", "--workers", "2", "--save", "whole2"}, model).code == 0);
+    BOOST_TEST((read_file(place / "whole") == read_file(place / "whole2")), "one worker and two differ");
 
-  for (auto [first, then] : {std::pair("2", "1"), std::pair("1", "2")}) {
-    Process process(place.path(), place.command({"--steps", "500", "--seed", "9", "--workers", first, "--save", "part", "--overwrite",
-                                                 "--validate-every", "1", "--validate-characters", "10"}));
-    BOOST_REQUIRE(process.read_until("step      73 of 500"));
-    process.interrupt(SIGINT);
-    Outcome o = process.finish();
-    BOOST_TEST(o.code == 130, o.out << o.error);
-    BOOST_TEST((o.out.find("go on with: char_lm --text text.txt --resume part") != std::string::npos), o.out);
-    double stopped = std::strtod(load_safetensors(place / "part").metadata.at("step").c_str(), nullptr);
-    BOOST_TEST(stopped >= 73);
-    BOOST_TEST(stopped < 500);
+    for (auto [first, then] : {std::pair("2", "1"), std::pair("1", "2")}) {
+      Process process(place.path(), place.command({"--steps", "500", "--seed", "9", "--workers", first, "--save", "part", "--overwrite",
+                                                   "--validate-every", "1", "--validate-characters", "10"}, model));
+      BOOST_REQUIRE(process.read_until("step      73 of 500"));
+      process.interrupt(SIGINT);
+      Outcome o = process.finish();
+      BOOST_TEST(o.code == 130, o.out << o.error);
+      BOOST_TEST((o.out.find("go on with: char_lm --text text.txt --resume part") != std::string::npos), o.out);
+      double stopped = std::strtod(load_safetensors(place / "part").metadata.at("step").c_str(), nullptr);
+      BOOST_TEST(stopped >= 73);
+      BOOST_TEST(stopped < 500);
 
-    o = place.lm({"--resume", "part", "--workers", then}, false);
-    BOOST_TEST(o.code == 0, o.out << o.error);
-    BOOST_TEST((read_file(place / "part") == read_file(place / "whole")), "stopped after step " << stopped);
+      o = place.resume({"--resume", "part", "--workers", then});
+      BOOST_TEST(o.code == 0, o.out << o.error);
+      BOOST_TEST((read_file(place / "part") == read_file(place / "whole")), model[1] << ", stopped after step " << stopped);
+    }
   }
 }
 
@@ -155,31 +178,33 @@ BOOST_AUTO_TEST_CASE(a_finished_training_can_be_prolonged_or_sampled, *precondit
   Place place;
   BOOST_REQUIRE(place.lm({"--steps", "20"}).code == 0);
   std::string before = read_file(place / "char_lm.safetensors");
-  Outcome o = place.lm({"--resume", "char_lm.safetensors"}, false);
+  Outcome o = place.resume({"--resume", "char_lm.safetensors"});
   BOOST_TEST(o.code == 0, o.error);
   BOOST_TEST((o.out.find("a sample:") != std::string::npos));
   BOOST_TEST((read_file(place / "char_lm.safetensors") == before));
-  o = place.lm({"--resume", "char_lm.safetensors", "--steps", "40", "--save", "longer"}, false);
+  o = place.resume({"--resume", "char_lm.safetensors", "--steps", "40", "--save", "longer"});
   BOOST_TEST(o.code == 0, o.error);
   BOOST_TEST(load_safetensors(place / "longer").metadata.at("step") == "40");
   BOOST_TEST((read_file(place / "char_lm.safetensors") == before));
 }
 
 BOOST_AUTO_TEST_CASE(a_training_that_diverges_keeps_what_was_good, *precondition(Built{"char_lm"})) {
-  Place place;
-  Outcome o = place.lm({"--steps", "200", "--rate", "1e30"});
-  BOOST_TEST(o.code == 2, o.out << o.error);
-  BOOST_TEST((o.error.find("lower --rate than 1e+30") != std::string::npos), o.error);
-  TensorFile file = load_safetensors(place / "char_lm.safetensors");
-  for (const auto& [name, tensor] : file.tensors)
-    for (std::int64_t i = 0; i < tensor.elements(); ++i) BOOST_REQUIRE_MESSAGE(std::isfinite(tensor.at(i)), name << " at step " << file.metadata["step"]);
+  for (const auto& model : {kLstm, kWindow}) {
+    Place place;
+    Outcome o = place.lm({"--steps", "200", "--rate", "1e38"}, model);
+    BOOST_TEST(o.code == 2, o.out << o.error);
+    BOOST_TEST((o.error.find("lower --rate than 1e+38") != std::string::npos), o.error);
+    TensorFile file = load_safetensors(place / "char_lm.safetensors");
+    for (const auto& [name, tensor] : file.tensors)
+      for (std::int64_t i = 0; i < tensor.elements(); ++i) BOOST_REQUIRE_MESSAGE(std::isfinite(tensor.at(i)), name << " at step " << file.metadata["step"]);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(help_names_every_option, *precondition(Built{"char_lm"})) {
   Place place;
   Outcome o = run(place.path(), {example("char_lm"), "--help"});
   BOOST_TEST(o.code == 0);
-  for (const char* option : {"--text", "--context", "--embedding", "--hidden", "--layers", "--batch", "--rate", "--seed", "--steps", "--minutes",
+  for (const char* option : {"--text", "--model", "--length", "--context", "--embedding", "--hidden", "--layers", "--batch", "--rate", "--seed", "--steps", "--seconds",
                              "--validate-every", "--validate-characters", "--workers", "--save", "--no-save", "--overwrite", "--resume",
                              "--sample-chars", "--temperature"})
     BOOST_TEST((o.out.find(option) != std::string::npos), option);
@@ -192,7 +217,12 @@ BOOST_AUTO_TEST_CASE(wrong_command_lines, *precondition(Built{"char_lm"})) {
   place.refuses({lm, "--steps", "many"}, {"--steps", "many"});
   place.refuses({lm, "--steps", "-1"}, {"--steps"});
   place.refuses({lm, "--hidden", "0"}, {"--hidden"});
-  place.refuses({lm, "--steps", "5", "--minutes", "1"}, {"--steps", "--minutes"});
+  place.refuses({lm, "--steps", "5", "--seconds", "1"}, {"--steps", "--seconds"});
+  place.refuses({lm, "--seconds", "0"}, {"--seconds"});
+  place.refuses({lm, "--model", "oracle"}, {"--model", "lstm", "window"});
+  place.refuses({lm, "--context", "8"}, {"--context belongs to --model window"});
+  place.refuses({lm, "--model", "window", "--length", "8"}, {"--length belongs to --model lstm"});
+  place.refuses({lm, "--layers", "0"}, {"--layers 0", "--model window"});
   place.refuses({lm, "--text"}, {"--text"});
 }
 
@@ -206,7 +236,8 @@ BOOST_AUTO_TEST_CASE(texts_that_cannot_be_learnt, *precondition(Built{"char_lm"}
   write_file(place / "a.txt", std::string(5000, 'a'));
   place.refuses({lm, "--text", "a.txt"}, {"a.txt", "one character", "--text FILE"});
   write_file(place / "short.txt", "too short");
-  place.refuses({lm, "--text", "short.txt"}, {"9 characters", "--context"});
+  place.refuses({lm, "--text", "short.txt"}, {"9 characters", "--text FILE", "--batch"});
+  place.refuses({lm, "--model", "window", "--text", "short.txt"}, {"9 characters", "--text FILE", "--context"});
   place.refuses({lm, "--text", "/proc/self/mem"}, {"/proc/self/mem", "Input/output error"});  // opens, but cannot be read
   place.refuses({"/usr/bin/env", "PATH=/nowhere", lm}, {"apt install bible-kjv", "--text FILE"});
 }
@@ -248,13 +279,23 @@ BOOST_AUTO_TEST_CASE(files_that_cannot_be_resumed, *precondition(Built{"char_lm"
   variant([](TensorFile& f) { f.metadata["step"] = "5x"; }, {"no number"});
   variant([](TensorFile& f) { f.metadata["step"] = "6"; }, {"contradicts itself"});
   variant([](TensorFile& f) { f.metadata["hidden"] = "999999999999"; }, {"out of all proportion"});
-  variant([](TensorFile& f) { f.metadata["hidden"] = "25"; }, {"f32[", "25"});
+  variant([](TensorFile& f) { f.metadata["hidden"] = "25"; }, {"f32[96]", "f32[100]"});
   variant([](TensorFile& f) { f.tensors.pop_back(); }, {"lacks the variable"});
   variant([](TensorFile& f) { f.tensors.emplace_back("more", Tensor::scalar(1.f)); }, {"the model has not"});
+
+  variant([](TensorFile& f) { f.metadata["model"] = "oracle"; }, {"out of all proportion"});
+  variant([](TensorFile& f) { f.metadata["format"] = "troupe char_lm 1"; }, {"an earlier version", "--overwrite", "--save FILE"});
 
   write_file(place / "other.txt", a_text(2));
   place.refuses({lm, "--text", "other.txt", "--resume", "good"}, {"'good'", "another text"});
   place.refuses({lm, "--text", kText, "--resume", "good", "--hidden", "48"}, {"--hidden 48", "'good'", "24"});
+  place.refuses({lm, "--text", kText, "--resume", "good", "--model", "window"}, {"--model window", "'good'", "lstm"});
+  place.refuses({lm, "--text", kText, "--resume", "good", "--context", "6"}, {"--context", "'good'", "lstm"});
+  // Weights of one model under the other's name.
+  BOOST_REQUIRE(place.lm({"--steps", "5", "--save", "window"}, kWindow).code == 0);
+  place.refuses({lm, "--text", kText, "--resume", "window", "--model", "lstm"}, {"--model lstm", "'window'"});
+  TensorFile window = load_safetensors(place / "window");
+  variant([&](TensorFile& f) { f.tensors = window.tensors; }, {"lacks the variable", "lstm1"});
 }
 
 BOOST_AUTO_TEST_CASE(places_where_nothing_can_be_saved, *precondition(Built{"char_lm"})) {
@@ -268,7 +309,7 @@ BOOST_AUTO_TEST_CASE(places_where_nothing_can_be_saved, *precondition(Built{"cha
 BOOST_AUTO_TEST_CASE(a_full_disk, *precondition(Built{"char_lm"}) * precondition(Mountable{})) {
   Place place;
   fs::create_directory(place / "disk");
-  std::string lm = fmt::format("'{}' --text {} --context 6 --steps 5 --save disk/lm", example("char_lm"), kText);
+  std::string lm = fmt::format("'{}' --text {} --length 12 --batch 8 --steps 5 --save disk/lm", example("char_lm"), kText);
   write_file(place / "script", "mount -t tmpfs -o size=1m none disk || exit 90\n" + lm + " --hidden 16 || exit 91\n" +
                                    "cp disk/lm before\n" +  // then a model of about 4 MB
                                    lm + " --overwrite --hidden 512\n" + "code=$?\n" +

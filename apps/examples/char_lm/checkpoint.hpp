@@ -19,25 +19,13 @@
 
 namespace troupe::char_lm {
 
-inline constexpr const char* kFormat = "troupe char_lm 1";
-
-/// The model's and the reader's options by the names of the command line.
-void fields(auto& t, auto&& visit) {
-  visit("context", t.model.context);
-  visit("embedding", t.model.embedding);
-  visit("hidden", t.model.hidden);
-  visit("layers", t.model.layers);
-  visit("batch", t.batch);
-  visit("rate", t.rate);
-  visit("seed", t.model.seed);
-  visit("steps", t.steps);
-}
+inline constexpr const char* kFormat = "troupe char_lm 2";
 
 inline void save(const std::string& path, Trainer& trainer, const Text& text, std::int64_t step) {
   std::map<std::string, std::string> metadata{
       {"format", kFormat},
       {"step", std::to_string(step)},
-      {"reader_position", std::to_string(trainer.position(step))},
+      {"reader_position", std::to_string(step * trainer.options().batch)},
       {"text_characters", std::to_string(text.size())},
       {"text_crc64", fmt::format("{:016x}", text.checksum())},
   };
@@ -53,8 +41,9 @@ class Checkpoint {
   /// of another text, or if options were given that contradict it.
   static Checkpoint load(const std::string& path, Options& options, const Text& text) {
     Checkpoint c(path, load_safetensors(path));
-    if (c.file_.metadata["format"] != kFormat)
-      c.refuse("was not saved by this program; give a file that `char_lm --save` wrote");
+    const std::string& format = c.file_.metadata["format"];
+    if (format == "troupe char_lm 1") c.refuse("was saved by an earlier version of this program; train again, with --overwrite or another --save FILE");
+    if (format != kFormat) c.refuse("was not saved by this program; give a file that `char_lm --save` wrote");
     const TrainerOptions asked = options.trainer;
     fields(options.trainer, [&](const char* name, auto& value) { c.parse(name, value); });
     c.parse("step", c.step_);
@@ -66,7 +55,8 @@ class Checkpoint {
     if (c.file_.metadata["text_crc64"] != fmt::format("{:016x}", text.checksum()))
       c.refuse(fmt::format("was trained on another text, of {} characters, not {}; give that one with --text FILE",
                            c.file_.metadata["text_characters"], text.size()));
-    if (options.has_steps) options.trainer.steps = asked.steps;
+    if (options.has_given("steps")) options.trainer.steps = asked.steps;
+    else if (!options.has_given("seconds") && options.trainer.steps > 0) options.seconds = 0;  // as many steps as were planned
     return c;
   }
 
@@ -93,8 +83,11 @@ class Checkpoint {
   // What the command line would accept.
   static bool is_sane(const TrainerOptions& t) {
     auto within = [](std::int64_t n, std::int64_t low, std::int64_t high) { return low <= n && n <= high; };
-    return within(t.model.context, 1, kMaxContext) && within(t.model.embedding, 1, kMaxEmbedding) && within(t.model.hidden, 1, kMaxHidden) &&
-           within(t.model.layers, 0, kMaxLayers) && within(t.batch, 1, kMaxBatch) && within(t.steps, 0, kMaxSteps) && t.rate > 0;
+    const ModelOptions& m = t.model;
+    const bool is_model = m.kind == kWindow ? within(m.context, 1, kMaxContext) && within(m.layers, 0, kMaxLayers)
+                                            : m.kind == kLstm && within(m.length, 1, kMaxLength) && within(m.layers, 1, kMaxLayers);
+    return is_model && within(m.embedding, 1, kMaxEmbedding) && within(m.hidden, 1, kMaxHidden) && within(t.batch, 1, kMaxBatch) &&
+           within(t.steps, 0, kMaxSteps) && t.rate > 0;
   }
 
   Checkpoint(std::string path, TensorFile file) : path_(std::move(path)), file_(std::move(file)) {}
@@ -107,17 +100,28 @@ class Checkpoint {
     auto it = file_.metadata.find(name);
     if (it == file_.metadata.end()) refuse(fmt::format("lacks the metadata '{}'", name));
     const std::string& s = it->second;
-    auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), value);
-    if (error != std::errc() || end != s.data() + s.size()) refuse(fmt::format("has the metadata '{}' = '{}', which is no number", name, s));
+    if constexpr (std::is_same_v<T, std::string>) {
+      value = s;
+    } else {
+      auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), value);
+      if (error != std::errc() || end != s.data() + s.size()) refuse(fmt::format("has the metadata '{}' = '{}', which is no number", name, s));
+    }
   }
   void check_given(const Options& options, const TrainerOptions& asked) const {
     std::map<std::string, std::string> in_file, on_line;
+    TrainerOptions line = asked;
+    line.model.kind = options.trainer.model.kind;  // whose options are compared
     fields(options.trainer, [&](const char* name, auto value) { in_file[name] = fmt::format("{}", value); });
-    fields(asked, [&](const char* name, auto value) { on_line[name] = fmt::format("{}", value); });
-    for (const std::string& name : options.given)
+    fields(line, [&](const char* name, auto value) { on_line[name] = fmt::format("{}", value); });
+    on_line["model"] = asked.model.kind;
+    for (const std::string& name : options.given) {
+      if (name == "steps" || name == "seconds") continue;
+      if (!in_file.contains(name))
+        throw Error(Code::invalid_argument, fmt::format("--{} is no option of the {} model in '{}'; leave it out to resume", name, in_file["model"], path_));
       if (in_file[name] != on_line[name])
         throw Error(Code::invalid_argument, fmt::format("--{} {} contradicts '{}', which was trained with {}; leave it out to resume", name,
                                                         on_line[name], path_, in_file[name]));
+    }
   }
 
   std::string path_;

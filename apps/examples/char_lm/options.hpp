@@ -1,6 +1,7 @@
 // What the command line says.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -8,17 +9,39 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include <troupe/apps/examples/char_lm/trainer.hpp>
+#include <troupe/apps/examples/char_lm/trainers.hpp>
 
 namespace troupe::char_lm {
 
-inline constexpr std::int64_t kMaxContext = 1024, kMaxEmbedding = 4096, kMaxHidden = 16'384, kMaxLayers = 64, kMaxBatch = 1 << 20,
+inline constexpr std::int64_t kMaxContext = 1024, kMaxLength = 4096, kMaxEmbedding = 4096, kMaxHidden = 16'384, kMaxLayers = 64, kMaxBatch = 1 << 20,
                               kMaxSteps = 1'000'000'000'000;
 
+/// Sizes with which each model learns most of the King James Bible in the default time on two cores.
+inline TrainerOptions defaults(const std::string& kind) {
+  TrainerOptions t;
+  t.model.kind = kind;
+  if (kind == kWindow) {
+    t.model.context = 16;
+    t.model.embedding = 24;
+    t.model.hidden = 512;
+    t.model.layers = 2;
+    t.batch = 512;
+    t.rate = 3e-3;
+  } else {
+    t.model.length = 64;
+    t.model.embedding = 32;
+    t.model.hidden = 256;
+    t.model.layers = 1;
+    t.batch = 32;
+    t.rate = 8e-3;
+  }
+  return t;
+}
+
 struct Options {
-  TrainerOptions trainer{.steps = 12'000, .rate = 3e-3};
+  TrainerOptions trainer = defaults(kLstm);
   std::string text;  // empty: the King James Bible
-  double minutes = 0;
+  double seconds = 150;  // 0: as many steps as were asked for
   std::string save = "char_lm.safetensors";
   std::string resume;
   bool saves = true;
@@ -29,10 +52,24 @@ struct Options {
   double temperature = 0.7;
   /// Options of the model and the reader that were given: a file that is resumed has its own.
   std::vector<std::string> given;
-  bool has_steps = false;
 
+  bool has_given(const std::string& name) const { return std::find(given.begin(), given.end(), name) != given.end(); }
   std::int64_t validation_interval() const { return validate_every > 0 ? validate_every : std::max<std::int64_t>(1, trainer.steps / 12); }
 };
+
+/// The options by which a model is made, by their names on the command line and in files: those that it has.
+void fields(auto& t, auto&& visit) {
+  visit("model", t.model.kind);
+  if (t.model.kind == kWindow) visit("context", t.model.context);
+  else visit("length", t.model.length);
+  visit("embedding", t.model.embedding);
+  visit("hidden", t.model.hidden);
+  visit("layers", t.model.layers);
+  visit("batch", t.batch);
+  visit("rate", t.rate);
+  visit("seed", t.model.seed);
+  visit("steps", t.steps);
+}
 
 /// Fills `app` with the options; read them after `app.parse`.
 inline void declare(CLI::App& app, Options& o) {
@@ -42,19 +79,27 @@ inline void declare(CLI::App& app, Options& o) {
   app.add_option("--text", o.text, "file to learn from, any bytes (default: the King James Bible from Debian's bible-kjv)")->type_name("FILE")->group("Text");
 
   const char* model = "Model (a resumed file has its own)";
-  app.add_option("--context", m.context, "characters the model sees")->check(count(1, kMaxContext))->capture_default_str()->type_name("N")->group(model);
-  app.add_option("--embedding", m.embedding, "numbers a character is turned into")->check(count(1, kMaxEmbedding))->capture_default_str()->type_name("N")->group(model);
-  app.add_option("--hidden", m.hidden, "width of a hidden layer")->check(count(1, kMaxHidden))->capture_default_str()->type_name("N")->group(model);
-  app.add_option("--layers", m.layers, "hidden layers; 0: a linear model")->check(count(0, kMaxLayers))->capture_default_str()->type_name("N")->group(model);
-  app.add_option("--batch", o.trainer.batch, "characters predicted in one step")->check(count(1, kMaxBatch))->capture_default_str()->type_name("N")->group(model);
-  app.add_option("--rate", o.trainer.rate, "Adam's learning rate after 100 steps; then it falls")->check(CLI::PositiveNumber)->capture_default_str()->type_name("R")->group(model);
+  app.add_option("--model", m.kind, "lstm: reads streams of text with a memory; window: sees the last characters only")
+      ->check(CLI::IsMember({kLstm, kWindow}))->capture_default_str()->type_name("NAME")->group(model);
+  auto add = [&](const char* name, auto& value, const std::string& what, const CLI::Validator& check, const char* type = "N") {
+    app.add_option(name, value, what)->check(check)->type_name(type)->group(model);
+  };
+  auto both = [](auto lstm, auto window) { return fmt::format(" (lstm: {}, window: {})", lstm, window); };
+  const TrainerOptions l = defaults(kLstm), w = defaults(kWindow);
+  add("--length", m.length, fmt::format("lstm: characters of a stream in one step, about, and so how far gradients go back ({}); the first steps take fewer", l.model.length), count(1, kMaxLength));
+  add("--context", m.context, fmt::format("window: characters the model sees ({})", w.model.context), count(1, kMaxContext));
+  add("--embedding", m.embedding, "numbers a character is turned into" + both(l.model.embedding, w.model.embedding), count(1, kMaxEmbedding));
+  add("--hidden", m.hidden, "width of a hidden layer" + both(l.model.hidden, w.model.hidden), count(1, kMaxHidden));
+  add("--layers", m.layers, "hidden layers; window, 0: a linear model" + both(l.model.layers, w.model.layers), count(0, kMaxLayers));
+  add("--batch", o.trainer.batch, "lstm: streams read side by side; window: characters predicted in one step" + both(l.batch, w.batch), count(1, kMaxBatch));
+  add("--rate", o.trainer.rate, "Adam's learning rate after 100 steps; then it falls" + both(l.rate, w.rate), CLI::PositiveNumber, "R");
   app.add_option("--seed", m.seed, "of the first weights, the reader and the sample")->capture_default_str()->type_name("N")->group(model);
 
   const char* length = "Length";
   auto* steps = app.add_option("--steps", o.trainer.steps, "steps of the whole training, those before a resume included")
-                    ->check(count(0, kMaxSteps))->capture_default_str()->type_name("N")->group(length);
-  app.add_option("--minutes", o.minutes, "instead of --steps: as many as fit into M minutes at the speed of the first ones")
-      ->check(CLI::PositiveNumber)->type_name("M")->group(length)->excludes(steps);
+                    ->check(count(0, kMaxSteps))->type_name("N")->group(length);
+  app.add_option("--seconds", o.seconds, "instead of --steps: train for so long, validations and saving not counted; a resumed training goes on for so long")
+      ->check(CLI::PositiveNumber)->capture_default_str()->type_name("S")->group(length)->excludes(steps);
   app.add_option("--validate-every", o.validate_every, "steps between validations and lines (default: a twelfth of all)")->check(count(1, 1'000'000'000))->type_name("N")->group(length);
   app.add_option("--validate-characters", o.validate_characters, "held-out characters of those validations; the last takes all")
       ->check(count(1, 1'000'000'000))->capture_default_str()->type_name("N")->group(length);
@@ -72,12 +117,31 @@ inline void declare(CLI::App& app, Options& o) {
   app.add_option("--temperature", o.temperature, "below 1 the sample is more certain, above more varied")->check(CLI::Range(0.01, 100.0))->capture_default_str()->type_name("T")->group(sample);
 }
 
-/// What depends on which options were given.
+/// What depends on which options were given. Throws CLI::ValidationError if they do not go together.
 inline void finish(const CLI::App& app, Options& o) {
-  for (const char* name : {"context", "embedding", "hidden", "layers", "batch", "rate", "seed"})
+  for (const char* name : {"model", "length", "context", "embedding", "hidden", "layers", "batch", "rate", "seed", "steps", "seconds"})
     if (app.count(std::string("--") + name)) o.given.emplace_back(name);
-  o.has_steps = app.count("--steps") > 0;
+  if (o.has_given("steps")) o.seconds = 0;
   if (!o.resume.empty() && !app.count("--save")) o.save = o.resume;
+  if (!o.resume.empty()) return;
+
+  ModelOptions& m = o.trainer.model;
+  const bool is_lstm = m.kind == kLstm;
+  for (const char* name : {"length", "context"})
+    if (o.has_given(name) && is_lstm != (name == std::string("length")))
+      throw CLI::ValidationError(fmt::format("--{} belongs to --model {}, not to {}", name, is_lstm ? kWindow : kLstm, m.kind));
+  if (is_lstm && o.has_given("layers") && m.layers == 0) throw CLI::ValidationError("--layers 0 belongs to --model window; the lstm needs one or more");
+  auto choose = [&](const char* name, auto& value, auto otherwise) {
+    if (!o.has_given(name)) value = otherwise;
+  };
+  const TrainerOptions d = defaults(m.kind);
+  choose("length", m.length, d.model.length);
+  choose("context", m.context, d.model.context);
+  choose("embedding", m.embedding, d.model.embedding);
+  choose("hidden", m.hidden, d.model.hidden);
+  choose("layers", m.layers, d.model.layers);
+  choose("batch", o.trainer.batch, d.batch);
+  choose("rate", o.trainer.rate, d.rate);
 }
 
 }  // namespace troupe::char_lm

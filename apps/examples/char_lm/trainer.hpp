@@ -1,136 +1,114 @@
-// Training, validation and sampling: three functions of one graph, in one engine.
+// What every model's training has in common. A model is a graph with three functions in an engine of
+// its own: train, validate, sample.
 //
-//   Trainer trainer(text, options);
-//   float loss = trainer.train(step);                    // one step; the loss before it, in bits
-//   double bits = trainer.validate(16'384);
-//   std::string s = trainer.sample(400, 0.7);
+//   std::unique_ptr<Trainer> trainer = make_trainer(text, options);   // trainers.hpp
+//   double loss = trainer->train(step);                  // one step; the loss before it, in bits
+//   double bits = trainer->validate(16'384);
+//   std::string s = trainer->sample(400, 0.7);
 //
 // What a step does depends on the options, the variables and its number only, so that a run that
 // stops after any step and goes on later ends with the same bits.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <numbers>
-#include <optional>
 #include <string>
-#include <utility>
+#include <vector>
 
-#include <troupe/apps/examples/char_lm/model.hpp>
-#include <troupe/apps/examples/char_lm/reader.hpp>
+#include <troupe/apps/examples/char_lm/text.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::char_lm {
 
+inline constexpr const char* kWindow = "window";
+inline constexpr const char* kLstm = "lstm";
+
+struct ModelOptions {
+  std::string kind = kLstm;
+  std::int64_t symbols = 0;
+  std::int64_t context = 0;  // window: characters it sees
+  std::int64_t length = 0;   // lstm: characters gradients go back, at most
+  std::int64_t embedding = 0;
+  std::int64_t hidden = 0;
+  std::int64_t layers = 0;
+  std::uint64_t seed = 0;
+};
+
 struct TrainerOptions {
   ModelOptions model{};
-  std::int64_t batch = 512;
-  std::int64_t steps = 1000;  // the whole training: the rate falls towards its end
-  double rate = 1e-3;
+  std::int64_t batch = 0;  // window: characters; lstm: streams
+  std::int64_t steps = 0;  // the whole training: the rate falls towards its end
+  double rate = 0;
   int workers = 0;
 };
 
-inline constexpr std::int64_t kWarmUp = 100;
-
-/// Rises linearly, then falls to a hundredth along half a cosine (Loshchilov and Hutter, ICLR 2017).
-inline double rate_at(std::int64_t step, const TrainerOptions& o) {
-  if (step < kWarmUp) return o.rate * static_cast<double>(step + 1) / static_cast<double>(kWarmUp);
-  double done = std::min(1.0, static_cast<double>(step - kWarmUp) / static_cast<double>(std::max<std::int64_t>(1, o.steps - kWarmUp)));
-  return o.rate * (0.01 + 0.99 * 0.5 * (1 + std::cos(std::numbers::pi * done)));
-}
+inline constexpr std::int64_t kWarmUp = 100;  // steps
 
 class Trainer {
  public:
   Trainer(const Text& text, const TrainerOptions& options)
-      : text_(text),
-        options_(options),
-        order_(options.model.context, text.held_out_begin(), options.model.seed),
-        engine_({.workers = options.workers, .seed = options.model.seed}) {
-    Expr contexts = graph_.input("contexts", DType::i32, {kAny, options.model.context});
-    Expr labels = graph_.input("labels", DType::i32, {kAny});
-    Expr rate = graph_.input("rate", DType::f32, {});
-    Expr temperature = graph_.input("temperature", DType::f32, {});
-    Model model(graph_, options.model);
-    Expr logits = model.logits(contexts);
-    Expr losses = cross_entropy(logits, labels);
-    Expr loss = mean(losses);
-    Expr step = Adam({.learning_rate = rate}).apply(gradients(loss, model.variables()), model.variables());
-    train_ = engine_.compile(graph_, {contexts, labels, rate}, {loss, step});
-    validate_ = engine_.compile(graph_, {contexts, labels}, {sum(losses)});
-    sample_ = engine_.compile(graph_, {contexts, temperature}, {softmax(logits / temperature)});
+      : text_(text), options_(options), engine_({.workers = options.workers, .seed = options.model.seed}) {}
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+  virtual ~Trainer() = default;
+
+  /// One step of training; the mean loss of its characters, in bits.
+  virtual double train(std::int64_t step) = 0;
+  /// Bits a character over at most `limit` held-out characters.
+  virtual double validate(std::int64_t limit) = 0;
+  /// What the model writes after the line end nearest before the held-out part.
+  virtual std::string sample(std::int64_t characters, double temperature) = 0;
+
+  /// How many characters all steps before this one predict, but for what falls to the ends of words.
+  virtual double work_before(std::int64_t step) const = 0;
+  /// The first step with so much before it.
+  std::int64_t step_after(double work) const {
+    std::int64_t low = 0, high = 1;
+    while (work_before(high) < work) high *= 2;
+    while (low < high)
+      if (const std::int64_t middle = (low + high) / 2; work_before(middle) < work) low = middle + 1;
+      else high = middle;
+    return low;
   }
 
   Engine& engine() { return engine_; }
   const TrainerOptions& options() const { return options_; }
   void set_steps(std::int64_t steps) { options_.steps = steps; }
-  std::int64_t position(std::int64_t step) const { return step * options_.batch; }
-  std::int64_t epoch_size() const { return order_.epoch_size(); }
+  /// Characters that steps so far have predicted, in this process.
+  std::int64_t characters() const { return characters_; }
 
-  /// One step of training. The next batch is read while the engine computes.
-  double train(std::int64_t step) {
-    Windows now = next_ && next_step_ == step ? std::move(*next_) : batch(step);
-    auto rate = Tensor::scalar(static_cast<float>(rate_at(step, options_)));
-    RunHandle run = train_.start({std::move(now.contexts), std::move(now.labels), rate}, {.step = step});
-    next_ = batch(step + 1);
-    next_step_ = step + 1;
-    return run.get()[0].item<float>() / std::numbers::ln2;
-  }
-
-  /// Bits a character over at most `limit` held-out characters, evenly spaced.
-  double validate(std::int64_t limit) {
-    std::int64_t begin = std::max(text_.held_out_begin(), options_.model.context), all = text_.size() - begin;
-    std::int64_t count = std::min(limit, all), rows = 1024;
-    double nats = 0;
-    for (std::int64_t first = 0; first < count; first += rows) {
-      Windows w = windows(text_, std::min(rows, count - first), options_.model.context,
-                          [&](std::int64_t r) { return begin + (first + r) * all / count; });
-      nats += validate_({std::move(w.contexts), std::move(w.labels)})[0].item<float>();
+ protected:
+  /// Rises linearly, then falls to a hundredth along half a cosine (Loshchilov and Hutter, ICLR 2017).
+  Tensor rate(std::int64_t step) const {
+    double part = static_cast<double>(step + 1) / static_cast<double>(kWarmUp);
+    if (step >= kWarmUp) {
+      const double begin = work_before(kWarmUp), end = work_before(std::max(options_.steps, kWarmUp + 1));
+      const double done = std::min(1.0, (work_before(step) - begin) / (end - begin));
+      part = 0.01 + 0.99 * 0.5 * (1 + std::cos(std::numbers::pi * done));
     }
-    return nats / static_cast<double>(count) / std::numbers::ln2;
+    return Tensor::scalar(static_cast<float>(options_.rate * part));
   }
 
-  /// What the model writes, one character a run, after the line end nearest before the held-out part.
-  std::string sample(std::int64_t characters, double temperature) {
-    std::int64_t from = text_.held_out_begin(), context = options_.model.context;
+  /// `count` symbols that end at the line end nearest before the held-out part, if one is.
+  std::vector<std::int32_t> prompt(std::int64_t count) const {
+    std::int64_t end = text_.held_out_begin();
     auto line_end = text_.alphabet().find('\n');
-    for (std::int64_t i = from; i > context; --i)
-      if (line_end != std::string::npos && text_.symbol(i - 1) == static_cast<int>(line_end)) {
-        from = i;
+    for (std::int64_t i = end; i > count && line_end != std::string::npos; --i)
+      if (text_.symbol(i - 1) == static_cast<int>(line_end)) {
+        end = i;
         break;
       }
-    std::vector<std::int32_t> seen(context);
-    for (std::int64_t i = 0; i < context; ++i) seen[i] = text_.symbol(from - context + i);
-    std::string out;
-    for (std::int64_t i = 0; i < characters; ++i) {
-      Tensor p = sample_({Tensor::of<std::int32_t>(seen, {1, context}), Tensor::scalar(static_cast<float>(temperature))})[0];
-      int symbol = draw(p, static_cast<double>(mixed(mixed(options_.model.seed) + i) >> 11) * 0x1p-53);
-      out += text_.alphabet()[symbol];
-      seen.erase(seen.begin());
-      seen.push_back(symbol);
-    }
-    return out;
-  }
-
- private:
-  Windows batch(std::int64_t step) const {
-    return windows(text_, options_.batch, options_.model.context, [&](std::int64_t r) { return order_[position(step) + r]; });
-  }
-
-  static int draw(const Tensor& probabilities, double uniform) {
-    const float* p = probabilities.data<float>();
-    int last = static_cast<int>(probabilities.elements()) - 1;
-    for (int i = 0; i < last; ++i)
-      if ((uniform -= p[i]) < 0) return i;
-    return last;
+    std::vector<std::int32_t> symbols;
+    for (std::int64_t i = end - count; i < end; ++i) symbols.push_back(text_.symbol(i));
+    return symbols;
   }
 
   const Text& text_;
   TrainerOptions options_;
-  Order order_;
-  std::optional<Windows> next_;  // read ahead
-  std::int64_t next_step_ = 0;
+  std::int64_t characters_ = 0;
   Graph graph_;
   Engine engine_;
-  Function train_, validate_, sample_;
 };
 
 }  // namespace troupe::char_lm

@@ -1,8 +1,8 @@
-// The model: embeddings of the last n characters, side by side, through hidden layers to a softmax
+// The window model: embeddings of the last n characters, side by side, through hidden layers to a softmax
 // over the next one (Bengio et al., A Neural Probabilistic Language Model, JMLR 2003).
 //
 //   Graph g;
-//   Model model(g, {.symbols = 72, .context = 16, .embedding = 24, .hidden = 512, .layers = 2});
+//   WindowModel model(g, {.symbols = 72, .context = 16, .embedding = 24, .hidden = 512, .layers = 2});
 //   Expr loss = mean(cross_entropy(model.logits(contexts), labels));
 //   Expr step = Adam().minimize(loss, model.variables());
 #pragma once
@@ -12,24 +12,13 @@
 
 #include <fmt/format.h>
 
-#include <troupe/functions.hpp>
-#include <troupe/ops/graph.hpp>
-#include <troupe/ops/variable.hpp>
+#include <troupe/apps/examples/char_lm/trainer.hpp>
 
 namespace troupe::char_lm {
 
-struct ModelOptions {
-  std::int64_t symbols = 0;
-  std::int64_t context = 16;
-  std::int64_t embedding = 24;
-  std::int64_t hidden = 512;
-  std::int64_t layers = 2;
-  std::uint64_t seed = 0;
-};
-
-class Model {
+class WindowModel {
  public:
-  Model(Graph& g, const ModelOptions& o) : options_(o) {
+  WindowModel(Graph& g, const ModelOptions& o) : options_(o) {
     embedding_ = g.variable("embedding", DType::f32, {o.symbols, o.embedding}, Initializer::normal(0, 0.5, o.seed));
     std::int64_t in = o.context * o.embedding;
     for (std::int64_t i = 1; i <= o.layers; ++i) {

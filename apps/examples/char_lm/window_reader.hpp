@@ -1,4 +1,4 @@
-// The reader: which characters the n-th example shows. Examples are drawn without replacement, an
+// The window model's reader: which characters the n-th example shows. Examples are drawn without replacement, an
 // epoch at a time, in an order keyed by (seed, epoch); the position is all its state.
 //
 //   Windows w = batch(text, order, step * size, size, context);   // feeds of one step

@@ -1,0 +1,235 @@
+#include <troupe/controlflow/recurrent.hpp>
+
+#include <fmt/format.h>
+
+#include <troupe/functions.hpp>
+
+namespace troupe {
+
+namespace {
+
+[[noreturn]] void refuse(const char* what, const std::string& name, const Site& at, const std::string& why) {
+  throw Error(Code::invalid_argument, name.empty() ? fmt::format("{} ({}): {}", what, at.text(), why)
+                                                   : fmt::format("{} '{}' ({}): {}", what, name, at.text(), why));
+}
+
+Shape shape_of_operand(const Operand& o) { return o.is_expr() ? o.expr().shape() : o.literal().shape(); }
+
+// The layer that an error is about, and what is known of its sizes.
+class Layer {
+ public:
+  Layer(const char* what, std::string name, const Site& at, std::int64_t gates) : what_(what), name_(std::move(name)), at_(at), gates_(gates) {}
+
+  [[noreturn]] void refused(const std::string& why) const { refuse(what_, name_, at_, why); }
+
+  /// Throws unless the argument has so many axes, as far as is known.
+  void require_rank(const char* argument, const Operand& o, int rank, const char* axes) const {
+    if (Shape s = shape_of_operand(o); s.has_rank() && s.rank() != rank) refused(fmt::format("'{}' must be {}, not {}", argument, axes, s.text()));
+  }
+  /// `extent` of the argument's axis is `per` for each unit.
+  void learn(const char* argument, const Operand& o, int axis, std::int64_t per) {
+    Shape s = shape_of_operand(o);
+    if (!s.has_rank() || s[axis] < 0) return;
+    if (s[axis] % per != 0) refused(fmt::format("'{}' is {}: extent {} of axis {} is no multiple of the {} gates", argument, s.text(), s[axis], axis, per));
+    if (units_ >= 0 && units_ != s[axis] / per)
+      refused(fmt::format("'{}' is {}, which makes {} units, but '{}' makes {}", argument, s.text(), s[axis] / per, told_by_, units_));
+    units_ = s[axis] / per;
+    told_by_ = argument;
+  }
+  void learn_state(const char* argument, const Operand& o) {
+    require_rank(argument, o, 2, "[batch, units]");
+    learn(argument, o, 1, 1);
+  }
+  void learn_recurrent(const Operand& o) {
+    require_rank("recurrent", o, 2, gates_ == 4 ? "[units, 4 * units]" : "[units, 3 * units]");
+    learn("recurrent", o, 0, 1);
+    learn("recurrent", o, 1, gates_);
+  }
+  void learn_weights(const RecurrentWeights& w) {
+    learn_recurrent(w.recurrent);
+    require_rank("input", w.input, 2, gates_ == 4 ? "[features, 4 * units]" : "[features, 3 * units]");
+    learn("input", w.input, 1, gates_);
+    require_rank("bias", w.bias, 1, gates_ == 4 ? "[4 * units]" : "[3 * units]");
+    learn("bias", w.bias, 0, gates_);
+  }
+  /// x's features are the input weights' rows.
+  void require_features(const Operand& x, const RecurrentWeights& w) const {
+    Shape s = shape_of_operand(x), rows = shape_of_operand(w.input);
+    if (!s.has_rank() || !rows.has_rank() || s[s.rank() - 1] < 0 || rows[0] < 0 || s[s.rank() - 1] == rows[0]) return;
+    refused(fmt::format("'x' is {}: {} features, but 'input' is {}", s.text(), s[s.rank() - 1], rows.text()));
+  }
+  std::int64_t units() const {
+    if (units_ < 0) refused("the number of units is not known: give 'recurrent' a shape that tells");
+    return units_;
+  }
+  std::vector<std::int64_t> pieces() const { return std::vector<std::int64_t>(static_cast<std::size_t>(gates_), units()); }
+
+ private:
+  const char* what_;
+  std::string name_;
+  Site at_;
+  std::int64_t gates_;
+  std::int64_t units_ = -1;
+  const char* told_by_ = "";
+};
+
+LstmState lstm_step(const Expr& gates, const LstmState& state, const Operand& recurrent, const std::vector<std::int64_t>& pieces) {
+  Exprs g = split(gates + matmul(state.h, recurrent), pieces, -1);
+  Expr c = sigmoid(g[1]) * state.c + sigmoid(g[0]) * tanh(g[2]);
+  return {sigmoid(g[3]) * tanh(c), c};
+}
+
+Expr gru_step(const Expr& gates, const Expr& h, const Operand& recurrent, const std::vector<std::int64_t>& pieces) {
+  Exprs in = split(gates, pieces, -1), kept = split(matmul(h, recurrent), pieces, -1);
+  Expr reset = sigmoid(in[0] + kept[0]), update = sigmoid(in[1] + kept[1]);
+  return update * h + (1.0 - update) * tanh(in[2] + reset * kept[2]);
+}
+
+// Zeros [batch, units] for gates [time, batch, n * units], whose batch may be unknown and time zero:
+// the sum over none of the steps.
+Expr first_state(const Expr& gates, std::int64_t units) { return zeros_like(sum(slice(gates, {0, 0, 0}, {0, -1, units}), {0})); }
+
+}  // namespace
+
+LstmState lstm_cell(Operand x, const LstmState& state, const RecurrentWeights& weights) {
+  Layer layer("lstm_cell", {}, x.site(), 4);
+  layer.require_rank("x", x, 2, "[batch, features]");
+  layer.learn_weights(weights);
+  layer.require_features(x, weights);
+  return lstm_cell(matmul(x, weights.input) + weights.bias, state, weights.recurrent);
+}
+
+LstmState lstm_cell(Operand projected, const LstmState& state, Operand recurrent) {
+  Layer layer("lstm_cell", {}, projected.site(), 4);
+  layer.learn_recurrent(recurrent);
+  layer.require_rank("projected", projected, 2, "[batch, 4 * units]");
+  layer.learn("projected", projected, 1, 4);
+  layer.learn_state("state.h", state.h);
+  layer.learn_state("state.c", state.c);
+  return lstm_step(identity(projected), state, recurrent, layer.pieces());
+}
+
+Expr gru_cell(Operand x, Operand h, const RecurrentWeights& weights) {
+  Layer layer("gru_cell", {}, x.site(), 3);
+  layer.require_rank("x", x, 2, "[batch, features]");
+  layer.learn_weights(weights);
+  layer.require_features(x, weights);
+  return gru_cell(matmul(x, weights.input) + weights.bias, h, weights.recurrent);
+}
+
+Expr gru_cell(Operand projected, Operand h, Operand recurrent) {
+  Layer layer("gru_cell", {}, projected.site(), 3);
+  layer.learn_recurrent(recurrent);
+  layer.require_rank("projected", projected, 2, "[batch, 3 * units]");
+  layer.learn("projected", projected, 1, 3);
+  layer.learn_state("h", h);
+  return gru_step(identity(projected), identity(h), recurrent, layer.pieces());
+}
+
+namespace {
+
+RnnResult<LstmState> lstm_layer(const Operand& x, const RecurrentWeights& w, const LstmState* initial, const RnnOptions& options, const Site& at) {
+  Layer layer("lstm", options.name, at, 4);
+  layer.require_rank("x", x, 3, "[time, batch, features]");
+  layer.learn_weights(w);
+  layer.require_features(x, w);
+  if (initial) layer.learn_state("initial.h", initial->h), layer.learn_state("initial.c", initial->c);
+  const auto pieces = layer.pieces();
+  Expr gates = matmul(x, w.input) + w.bias;
+  LstmState first = initial ? *initial : LstmState{first_state(gates, layer.units()), first_state(gates, layer.units())};
+  Exprs all = detail::dynamic_rnn(
+      {Operand(gates, at)}, flattened(first, at),
+      [&](const Exprs& v) { return flattened(lstm_step(v[2], {v[0], v[1]}, w.recurrent, pieces), at); }, options, "lstm", at);
+  return {all[2], {all[0], all[1]}};
+}
+
+RnnResult<Expr> gru_layer(const Operand& x, const RecurrentWeights& w, const Expr* initial, const RnnOptions& options, const Site& at) {
+  Layer layer("gru", options.name, at, 3);
+  layer.require_rank("x", x, 3, "[time, batch, features]");
+  layer.learn_weights(w);
+  layer.require_features(x, w);
+  if (initial) layer.learn_state("initial", *initial);
+  const auto pieces = layer.pieces();
+  Expr gates = matmul(x, w.input) + w.bias;
+  Exprs all = detail::dynamic_rnn(
+      {Operand(gates, at)}, {Operand(initial ? *initial : first_state(gates, layer.units()), at)},
+      [&](const Exprs& v) { return Operands{Operand(gru_step(v[1], v[0], w.recurrent, pieces), at)}; }, options, "gru", at);
+  return {all[1], all[0]};
+}
+
+}  // namespace
+
+RnnResult<LstmState> lstm(Operand x, const RecurrentWeights& weights, const RnnOptions& options, std::source_location at) {
+  return lstm_layer(x, weights, nullptr, options, at);
+}
+RnnResult<LstmState> lstm(Operand x, const RecurrentWeights& weights, const LstmState& initial, const RnnOptions& options, std::source_location at) {
+  return lstm_layer(x, weights, &initial, options, at);
+}
+RnnResult<Expr> gru(Operand x, const RecurrentWeights& weights, const RnnOptions& options, std::source_location at) {
+  return gru_layer(x, weights, nullptr, options, at);
+}
+RnnResult<Expr> gru(Operand x, const RecurrentWeights& weights, Expr initial, const RnnOptions& options, std::source_location at) {
+  return gru_layer(x, weights, &initial, options, at);
+}
+
+namespace detail {
+namespace {
+
+// mask [batch] for values of `rank` axes.
+Expr aligned(Expr mask, int rank) {
+  for (int axis = 1; axis < rank; ++axis) mask = expand_dims(mask, axis);
+  return mask;
+}
+
+}  // namespace
+
+Exprs dynamic_rnn(const Operands& elements, const Operands& initial, const LoopBody& cell, const RnnOptions& options, const char* what,
+                  const Site& at) {
+  auto fail = [&](const std::string& why) { refuse(what, options.name, at, why); };
+  if (initial.empty()) fail("there is no state");
+  const ScanOptions scanning{.name = options.name, .parallel_iterations = options.parallel_iterations, .reverse = options.reverse};
+  const auto states = initial.size();
+  auto checked = [&](const Exprs& v) {
+    Operands next = cell(v);
+    if (next.size() != states) fail(fmt::format("the cell yields {} values for a state of {}", next.size(), states));
+    return next;
+  };
+  if (options.lengths.is_empty()) {
+    return scan(elements, initial, [&](const Exprs& v) {
+      Operands next = checked(v);
+      next.push_back(next[0]);
+      return next;
+    }, states, scanning, what, at);
+  }
+
+  const ValueSpec spec = options.lengths.spec();
+  if ((spec.dtype != DType::i32 && spec.dtype != DType::i64) || (spec.shape.has_rank() && spec.shape.rank() != 1))
+    fail("'lengths' must be i32 or i64, [batch], not " + spec.text());
+  for (const Operand& x : elements)
+    if (Shape s = shape_of_operand(x); s.has_rank() && s.rank() < 2) fail("an element must be [time, batch, ...], not " + s.text());
+  if (elements.empty()) fail("there are no elements to go over");
+  for (const Operand& s : initial)
+    if (!shape_of_operand(s).has_rank() || shape_of_operand(s).rank() < 1) fail("with 'lengths' each part of the state must be [batch, ...] of a known rank");
+  // The time is one more part of the state.
+  const Expr lengths = cast(options.lengths, DType::i64);
+  const Expr time = reshape(slice(shape_of(elements[0]), {0}, {1}), Shape{});
+  Operands first = initial;
+  first.push_back(options.reverse ? Operand(time - 1, at) : Operand(std::int64_t{0}, at));
+  Exprs all = scan(elements, first, [&](const Exprs& v) {
+    const Expr t = v[states];
+    Exprs arguments(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(states));
+    arguments.insert(arguments.end(), v.begin() + static_cast<std::ptrdiff_t>(states) + 1, v.end());
+    const Operands made = checked(arguments);
+    const Expr counts = t < lengths;  // [batch]
+    Operands next;
+    for (std::size_t k = 0; k < states; ++k) next.emplace_back(where(aligned(counts, v[k].shape().rank()), made[k], v[k]), at);
+    next.emplace_back(options.reverse ? t - 1 : t + 1, at);
+    next.emplace_back(where(aligned(counts, v[0].shape().rank()), made[0], 0.0), at);
+    return next;
+  }, states + 1, scanning, what, at);
+  all.erase(all.begin() + static_cast<std::ptrdiff_t>(states));
+  return all;
+}
+
+}  // namespace detail
+}  // namespace troupe

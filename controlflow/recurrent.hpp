@@ -1,0 +1,100 @@
+// Recurrent layers whose loop over time is in the graph: as many steps as the sequence has, each
+// example as many as its own length.
+//
+//   auto [outputs, last] = lstm(x, {wx, wh, b}, {.lengths = lengths});        // x: [time, batch, features]
+//   auto [states, h] = dynamic_rnn([&](Expr h, Expr x) { return tanh(matmul(h, w) + x); }, x, h0);
+//
+// Time is the leading axis, the batch the next one; both may be unknown until the graph runs (for no
+// steps at all, the batch must be known). Past an
+// example's length its state stays as it is and its output is zero; so the last state is that after its
+// last element. With `reverse` time is walked from the end: an example's first element is then the one
+// before its length, the last state that at time 0, and outputs stand where their elements do.
+//
+// What depends on the input alone is computed for all steps at once, before the loop: one product
+// [time * batch, features] x [features, n * units].
+//
+// Errors: what does not fit throws invalid_argument while building, naming the function, the argument
+// and the user's line.
+#pragma once
+
+#include <troupe/controlflow/functional.hpp>
+
+namespace troupe {
+
+struct RnnOptions {
+  std::string name = {};
+  Expr lengths = {};  // [batch], i32 or i64: how many elements of each example count; none: all. More than there are: all
+  bool reverse = false;
+  int parallel_iterations = 32;
+};
+
+/// A layer over time: outputs [time, batch, units] and the state after the last step.
+template <class State>
+struct RnnResult {
+  Expr outputs;
+  State state;
+};
+
+/// Of a layer with n gates: input [features, n * units], recurrent [units, n * units], bias [n * units].
+/// `units` must be known while the graph is built, from any of them.
+struct RecurrentWeights {
+  Operand input, recurrent, bias;
+};
+
+/// What an LSTM carries: its output h and its cell c, each [batch, units].
+struct LstmState {
+  Expr h, c;
+  auto members() { return std::tie(h, c); }
+};
+
+/// One step of an LSTM (Hochreiter and Schmidhuber, 1997, with the forget gate of Gers et al., 2000).
+/// x: [batch, features]. The gates stand in the order input, forget, candidate, output:
+///   i, f, g, o = x W + h R + b;  c' = sigmoid(f) c + sigmoid(i) tanh(g);  h' = sigmoid(o) tanh(c')
+LstmState lstm_cell(Operand x, const LstmState& state, const RecurrentWeights& weights);
+/// The same where x W + b, [batch, 4 * units], is computed already.
+LstmState lstm_cell(Operand projected, const LstmState& state, Operand recurrent);
+
+/// One step of a gated recurrent unit (Cho et al., 2014), whose reset gate acts on the product.
+/// x: [batch, features], h: [batch, units]. The gates stand in the order reset, update, candidate:
+///   h' = z h + (1 - z) tanh(x W_n + b_n + r (h R_n)),  with r and z sigmoids of x W + h R + b
+Expr gru_cell(Operand x, Operand h, const RecurrentWeights& weights);
+/// The same where x W + b, [batch, 3 * units], is computed already.
+Expr gru_cell(Operand projected, Operand h, Operand recurrent);
+
+/// An LSTM over x [time, batch, features]. The state starts as zeros if none is given.
+RnnResult<LstmState> lstm(Operand x, const RecurrentWeights& weights, const RnnOptions& options = {},
+                          std::source_location at = std::source_location::current());
+RnnResult<LstmState> lstm(Operand x, const RecurrentWeights& weights, const LstmState& initial, const RnnOptions& options = {},
+                          std::source_location at = std::source_location::current());
+
+/// A gated recurrent unit over x [time, batch, features]; its state [batch, units] starts as zeros if none is given.
+RnnResult<Expr> gru(Operand x, const RecurrentWeights& weights, const RnnOptions& options = {},
+                    std::source_location at = std::source_location::current());
+RnnResult<Expr> gru(Operand x, const RecurrentWeights& weights, Expr initial, const RnnOptions& options = {},
+                    std::source_location at = std::source_location::current());
+
+namespace detail {
+/// `cell`: (state..., element...) to (state...); yields (last state..., outputs).
+Exprs dynamic_rnn(const Operands& elements, const Operands& initial, const LoopBody& cell, const RnnOptions& options, const char* what,
+                  const Site& at);
+}  // namespace detail
+
+/// state = cell(state, element) over axis 0 of x, each [time, batch, ...]; what the layer puts out is
+/// the first part of its state.
+template <class Cell, class X, class State>
+RnnResult<Built<State>> dynamic_rnn(Cell cell, const X& x, const State& initial, const RnnOptions& options = {},
+                                    std::source_location at = std::source_location::current()) {
+  using S = Built<State>;
+  using E = Built<X>;
+  const Operands first = flattened(initial, at);
+  const auto states = static_cast<std::ptrdiff_t>(first.size());
+  Exprs all = detail::dynamic_rnn(
+      flattened(x, at), first,
+      [&](const Exprs& v) {
+        return flattened(cell(built<S>(Exprs(v.begin(), v.begin() + states)), built<E>(Exprs(v.begin() + states, v.end()))), at);
+      },
+      options, "dynamic_rnn", at);
+  return {all.back(), built<S>(Exprs(all.begin(), all.end() - 1))};
+}
+
+}  // namespace troupe
