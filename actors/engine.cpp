@@ -142,10 +142,10 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
       cpu.name = name;
       device = make_cpu_device(cpu);
     } else if (name.rfind("sim:", 0) == 0) {
-      SimOptions sim;
+      SimOptions sim = options_.sim;
       sim.name = name;
       sim.seed = options_.seed + static_cast<std::uint64_t>(std::atoi(name.c_str() + 4));
-      sim.memory_limit = options_.sim_memory_limit;
+      sim.swap = options_.swap;
       device = make_sim_device(sim);
     } else {
       throw Error(Code::not_found, fmt::format("there is no device '{}'; this machine has cpu:0 to cpu:9, which share its cores, and simulated sim:N", name));
@@ -475,6 +475,7 @@ void Engine::set(const Variable& variable, Tensor value) {
   set(variable.name(), std::move(value));
 }
 std::vector<std::string> Engine::variables() const { return impl_->states_.names(StateSpec::Kind::variable); }
+Device& Engine::device(const std::string& name) { return impl_->find(name); }
 std::uint64_t Engine::step() const { return impl_->step_.load(std::memory_order_relaxed); }
 void Engine::set_step(std::uint64_t step) { impl_->step_.store(step, std::memory_order_relaxed); }
 int Engine::workers() const { return impl_->pool_->size(); }

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <troupe/devices/device.hpp>
 #include <troupe/ops/graph.hpp>
 #include <troupe/ops/variable.hpp>
 
@@ -39,7 +40,8 @@ struct EngineOptions {
   /// Where unconstrained nodes go; empty: `cpu:0`. Devices are made on first use: `cpu:0` to `cpu:9`, which
   /// are the same cores (a graph over several of them is cut as over any devices), and `sim:N`.
   std::string default_device = {};
-  std::uint64_t sim_memory_limit = 0;  // bytes of each simulated device, 0: none
+  SwapOptions swap = {};  // of devices with a limit of their memory
+  SimOptions sim = {};    // of simulated devices; name, swap and what the seed starts from are the engine's
   /// Runs in flight, at most; who starts one more waits until one has ended. Each holds its values and a
   /// record for every open iteration.
   int max_runs = 256;
@@ -132,6 +134,9 @@ class Engine {
   void set(const std::string& variable, Tensor value);
   void set(const Variable& variable, Tensor value);
   std::vector<std::string> variables() const;
+
+  /// A device by name, made if it was not used yet: for its allocator's and its swapper's counters.
+  Device& device(const std::string& name);
 
   std::uint64_t step() const;
   void set_step(std::uint64_t step);

@@ -51,7 +51,7 @@ void Partition::receive(PartitionMessage& message) {
     const PlanNode& node = *f.node;
     if (f.nanoseconds > 0) measure(node, f.nanoseconds);
     const bool is_dead = !f.status.ok();
-    if (is_dead) fail(*record.run, &node, f.status);
+    if (is_dead) fail(*record.run, &node, in_loop(iteration, f.status));
     f.outputs.resize(static_cast<std::size_t>(node.outputs));
     // The firing's outputs are moved on before it is given back.
     std::vector<Value> outputs = std::move(f.outputs);
@@ -102,7 +102,7 @@ void Partition::start(Ref<Run> run) {
     stream_->attribute(r.fault, -1);
     const Tensor& fed = r.run->feeds()[static_cast<std::size_t>(feed.index)];
     Value value = fed;
-    bring_to_device(value.tensor(), *mine_.device, *stream_);
+    bring_or_fail(*r.run, value);
     for (std::int32_t t = feed.targets.first; t < feed.targets.last; ++t) {
       const Target& target = mine_.targets[static_cast<std::size_t>(t)];
       deliver(outside, target, target.node == Target::kFetch ? Value(fed) : Value(value));
@@ -125,12 +125,13 @@ bool Partition::turn(int budget) {
     int share = active_.size() > 1 ? std::min(budget, kShare) : budget;
     int left = share;
     while (left > 0 && record.is_active) {
-      if (record.ready.empty()) {
-        dispatch_heavy(record);
+      if (record.ready.empty() && record.first.empty()) {
+        dispatch_others(record);
         if (record.ready.empty()) break;
       }
-      Record::Ready next = record.ready.back();
-      record.ready.pop_back();
+      std::vector<Record::Ready>& from = record.first.empty() ? record.ready : record.first;
+      Record::Ready next = from.back();
+      from.pop_back();
       fire(*next.iteration, *next.node);
       --left;
     }
@@ -139,8 +140,32 @@ bool Partition::turn(int budget) {
     if (record.is_active) ++next_active_;  // else it left `active_`, and the next stands in its place
   }
   for (Record* r : active_)
-    if (!r->ready.empty() || !r->heavy.empty()) return true;
+    if (r->has_ready()) return true;
   return false;
+}
+
+// Which iteration comes first where one is run after the other: negative if it is a. 0: the order does not say.
+int Partition::compare(const Iteration& a, const Iteration& b) {
+  const std::int32_t depth_a = a.instance->frame->depth, depth_b = b.instance->frame->depth;
+  if (depth_a != depth_b) {
+    const bool a_is_deeper = depth_a > depth_b;
+    const int around = a_is_deeper ? compare(*a.instance->parent, b) : compare(a, *b.instance->parent);
+    return around != 0 ? around : a_is_deeper ? 1 : -1;
+  }
+  if (a.instance == b.instance) return a.number < b.number ? -1 : a.number > b.number;
+  return depth_a == 0 ? 0 : compare(*a.instance->parent, *b.instance->parent);
+}
+
+// A value taken out of a list early is memory that nothing can swap out: loops that go backwards know how
+// far they go before they have computed anything, and would take as many as their window has iterations.
+void Partition::dispatch_others(Record& record) {
+  dispatch_heavy(record);
+  if (!record.ready.empty() || record.last.empty()) return;
+  auto next = record.last.begin();
+  for (auto it = std::next(next); it != record.last.end(); ++it)
+    if (compare(*it->iteration, *next->iteration) < 0) next = it;
+  record.ready.push_back(*next);
+  record.last.erase(next);
 }
 
 // Heavy nodes wait until nothing light is ready, so that light ones can enable more of them. One
@@ -294,6 +319,15 @@ void Partition::ask_device(Iteration& iteration, const PlanNode* node, const Ten
   });
 }
 
+// What comes from outside of the partition. A run that fails over it skips its kernels: the value stays where it is.
+void Partition::bring_or_fail(Run& run, Value& value) {
+  try {
+    bring_token(value);
+  } catch (...) {
+    fail(run, nullptr, Status::from_current_exception());
+  }
+}
+
 void Partition::bring_value(Value& value) {
   if (value.kind() == Value::Kind::tensor) bring_to_device(value.tensor(), *mine_.device, *stream_);
 }
@@ -323,7 +357,7 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
       for (Value& v : c.all_outputs()) bring_value(v);
   } catch (...) {
     Status status = Status::from_current_exception();
-    fail(*record.run, &node, status);
+    fail(*record.run, &node, in_loop(iteration, status));
     if (!c.was_deferred()) {
       --record.outside;
       spare_.push_back(ticket);
@@ -401,6 +435,12 @@ void Partition::end(Record& record) {
 void Partition::fail_at(Run& run, std::int32_t source, const Status& status) {
   std::string where = source < 0 ? mine_.device->name() : plan_->program.graph.describe(source);
   if (run.fail(Status(status.code(), fmt::format("{}: {}", where, status.message())))) driver_.run_failed(run);
+}
+
+// Whose memory runs out in a loop is told how far the loop got.
+Status Partition::in_loop(const Iteration& iteration, Status status) const {
+  if (status.code() != Code::resource_exhausted || !iteration.instance->parent) return status;
+  return Status(status.code(), fmt::format("in iteration {} of loop '{}': {}", iteration.number, iteration.instance->frame->name, status.message()));
 }
 
 void Partition::fail(Run& run, const PlanNode* node, const Status& status) { fail_at(run, node ? node->source : -1, status); }

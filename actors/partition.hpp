@@ -189,6 +189,9 @@ struct Record {
   Instance* root = nullptr;
   std::vector<Ready> ready;  // a stack: what was just enabled is warm
   std::vector<Ready> heavy;  // ready nodes whose kernels are worth another worker
+  std::vector<Ready> first;  // ready nodes by rank: before those of `ready`
+  std::vector<Ready> last;   // and when there is nothing else, the earliest iteration's first
+  bool has_ready() const { return !ready.empty() || !first.empty() || !heavy.empty() || !last.empty(); }
   std::int32_t outside = 0;  // firings that have not ended yet
   bool is_active = false;
   struct Held {
@@ -278,13 +281,17 @@ class Partition final : public CompletionSink {
   void grant(Instance& instance);
   void accept(const Grant& grant);
   void fail(Run& run, const PlanNode* node, const Status& status);
+  Status in_loop(const Iteration& iteration, Status status) const;
   void fail_at(Run& run, std::int32_t source, const Status& status);
   void measure(const PlanNode& node, std::int64_t nanoseconds);
   Firing& spare_firing();
   Firing& take_firing(Iteration& iteration, const PlanNode& node);
   void hand_over(Iteration& iteration, const PlanNode& node);
   void dispatch_heavy(Record& record);
+  void dispatch_others(Record& record);
+  static int compare(const Iteration& a, const Iteration& b);
   void bring_value(Value& value);
+  void bring_or_fail(Run& run, Value& value);
   bool run_scalars(Iteration& iteration, const PlanNode& node);
   void bring_token(Value& value);
   void take_held(Iteration& iteration, const PlanNode& node);

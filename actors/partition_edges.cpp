@@ -20,16 +20,22 @@ void each_on_device(const Value& value, const std::function<void(const Tensor&)>
   }
 }
 
-// The same value with f of each of its tensors in their places.
-Value with_tensors(const Value& value, const std::function<Tensor(const Tensor&)>& f) {
+// The same value with f of each of its tensors in their places; lists of saved values are `swapper`'s from now on.
+Value with_tensors(const Value& value, Swapper* swapper, const std::function<Tensor(const Tensor&)>& f) {
   if (value.kind() == Value::Kind::tensor) return f(value.tensor());
   if (!value.is_list()) return value;
   const List& from = value.list();
   List to(from.dtype(), from.element_shape(), from.depth());
+  if (from.is_saved()) to.mark_saved(swapper);
   to.grow(from.length());
   for (std::int64_t i = 0; i < from.length(); ++i)
-    if (from.read(i).has_value()) to.put(i, with_tensors(from.read(i), f));
+    if (Value element = from.peek(i); element.has_value()) to.put(i, with_tensors(element, swapper, f));
   return to;
+}
+
+// A list whose elements lie where they lie now: what was swapped out is on the host, and goes from there.
+Value at_rest(const Value& value) {
+  return with_tensors(value, nullptr, [](const Tensor& t) { return t; });
 }
 
 }  // namespace
@@ -41,7 +47,7 @@ Value with_tensors(const Value& value, const std::function<Tensor(const Tensor&)
 void Partition::accept(Token& token) {
   const TargetRange to = mine_.receives[static_cast<std::size_t>(token.receive)].targets;
   const bool is_predicate = to.last - to.first == 1 && mine_.targets[static_cast<std::size_t>(to.first)].node == Target::kPredicate;
-  if (!is_predicate) bring_token(token.value);
+  if (!is_predicate) bring_or_fail(*token.run, token.value);
   start(token.run);
   for (Record* r : active_)
     if (r->run.get() == token.run.get()) {
@@ -75,7 +81,7 @@ void Partition::accept_at(Instance& instance, Token& token) {
 void Partition::bring_token(Value& value) {
   if (!value.is_list()) bring_value(value);
   else if (!mine_.device->is_synchronous())
-    value = with_tensors(value, [&](Tensor t) {
+    value = with_tensors(value, mine_.device->swapper(), [&](Tensor t) {
       bring_to_device(t, *mine_.device, *stream_);
       return t;
     });
@@ -177,17 +183,20 @@ void Partition::post(Iteration& from, const PartitionPlan::Send& to, Value* valu
     it = it->instance->parent;
   }
   std::vector<Tensor> hosts;  // before the event that says they are there
-  if (value && !mine_.device->is_synchronous())
-    each_on_device(*value, [&](const Tensor& t) { hosts.push_back(land(t)); });
-  if (hosts.empty()) {
+  Value source;
+  if (value && !mine_.device->is_synchronous()) {
+    source = at_rest(*value);
+    each_on_device(source, [&](const Tensor& t) { hosts.push_back(land(t)); });
+  }
+  if (hosts.empty() && !source.is_list()) {
     if (value) token.value = std::move(*value);
     driver_.post(to.partition, std::move(token));
     return;
   }
-  // The source stays alive until then.
-  stream_->record()->then([this, to, token = std::move(token), hosts = std::move(hosts), source = *value](const Status&) mutable {
+  // The source stays alive until then; copies to the host, of what was swapped out too, have ended.
+  stream_->record()->then([this, to, token = std::move(token), hosts = std::move(hosts), source = std::move(source)](const Status&) mutable {
     auto next = hosts.begin();
-    token.value = with_tensors(source, [&](const Tensor& t) { return t.is_on_host() ? t : (next++)->reshaped(t.shape()); });
+    token.value = with_tensors(source, nullptr, [&](const Tensor& t) { return (t.is_on_host() ? t : *next++).reshaped(t.shape()); });
     driver_.post(to.partition, std::move(token));
   });
 }

@@ -81,6 +81,11 @@ void Partition::count_down(Iteration& iteration, std::int32_t node, std::int32_t
 // The node awaits nothing more.
 void Partition::enable(Iteration& iteration, const PlanNode& node) {
   Record& record = *iteration.instance->record;
+  if (node.rank != PlanNode::Rank::usual) {
+    if (node.rank == PlanNode::Rank::first) record.first.push_back({&iteration, &node});
+    else record.last.push_back({&iteration, &node});
+    return;
+  }
   bool heavy = false;
   if (hands_over_ && node.kind == PlanNode::Kind::kernel) {
     const Cost& cost = costs_[static_cast<std::size_t>(node.index)];

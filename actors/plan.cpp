@@ -189,6 +189,7 @@ class Planner {
         node.kernel = p.kernels.back().get();
         node.scalars = node.inputs > 0 ? node.kernel->scalar_program() : nullptr;
     }
+    if (!p.device->is_synchronous()) node.rank = rank_of(n);
     if (node.kind == PlanNode::Kind::merge && !n.controls.empty())
       throw Error(Code::invalid_argument, fmt::format("{}: a Merge cannot have control inputs; give them to an Identity after it", graph().describe(id)));
     for (std::int32_t i = 0; i < node.inputs; ++i)
@@ -196,6 +197,12 @@ class Planner {
         held_[at(id)].push_back({node.first_input + i, constant(q, frames_->resolve(n.inputs[at(i)]).node), -1});
     local_[at(id)] = static_cast<std::int32_t>(f.nodes.size());
     f.nodes.push_back(node);
+  }
+
+  static PlanNode::Rank rank_of(const Node& n) {
+    const std::string& op = n.op->name;
+    if (op == "ListPop" || op == "ListTake" || op == "ListRead") return PlanNode::Rank::last;
+    return !n.outputs.empty() && n.outputs[0].is_list() ? PlanNode::Rank::first : PlanNode::Rank::usual;
   }
 
   std::int32_t constant(std::int32_t q, std::int32_t id) {

@@ -183,7 +183,7 @@ Shape shape_of_all(const List& list, std::span<const std::int64_t> which) {
   Shape shape = list.element_shape();
   std::int64_t first = -1;
   for (std::int64_t i : which) {
-    const Value& v = list.read(i);
+    const Value v = list.peek(i);
     if (!v.has_value()) {
       // Not from other elements: this one might have had another shape.
       if (!list.element_shape().is_known()) never_written(list, i);

@@ -468,7 +468,9 @@ class Lowering {
     if (s.is_list()) {
       std::vector<std::int32_t> controls;
       if (frame.pivot >= 0) controls.push_back(frame.pivot);
-      return {append("ListEmpty", {}, {s}, like, attrs_of(s), std::move(controls)), 0};
+      Attrs attrs = attrs_of(s);
+      attrs.set("saved", true);  // a gradient made the variable: see WhileStep::save
+      return {append("ListEmpty", {}, {s}, like, std::move(attrs), std::move(controls)), 0};
     }
     return {append("Constant", {}, {s}, like, Attrs{{"value", Tensor::scalar_as(s.dtype, 0)}}), 0};
   }

@@ -55,7 +55,7 @@ class CachingAllocator final : public Allocator {
     SizeClass c = size_class(bytes);
     std::lock_guard lock(mutex_);
     ++counters_.allocations;
-    if (counters_.limit && counters_.in_use + c.bytes > counters_.limit) refuse(bytes);
+    if (!is_within_limit(c.bytes)) refuse(bytes);
     void* memory = nullptr;
     if (std::size_t(c.index) < cache_.size() && !cache_[c.index].empty()) {
       memory = cache_[c.index].back();
@@ -82,6 +82,11 @@ class CachingAllocator final : public Allocator {
     counters_.cached += c.bytes;
   }
 
+  bool has_room(std::size_t bytes) const override {
+    std::lock_guard lock(mutex_);
+    return is_within_limit(size_class(bytes).bytes);
+  }
+
   AllocatorCounters counters() const override {
     std::lock_guard lock(mutex_);
     return counters_;
@@ -93,6 +98,8 @@ class CachingAllocator final : public Allocator {
 #else
   static constexpr bool kKeepBlocks = true;
 #endif
+
+  bool is_within_limit(std::size_t class_bytes) const { return !counters_.limit || counters_.in_use + class_bytes <= counters_.limit; }
 
   void* fresh(std::size_t class_bytes, std::size_t asked) {
     ++counters_.misses;

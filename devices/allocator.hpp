@@ -31,6 +31,8 @@ class Allocator {
   virtual void* allocate(std::size_t bytes) = 0;
   /// `bytes` as given to allocate.
   virtual void deallocate(void* memory, std::size_t bytes) noexcept = 0;
+  /// Would an allocation of `bytes` stay within the limit now?
+  virtual bool has_room(std::size_t bytes) const = 0;
   virtual AllocatorCounters counters() const = 0;
 };
 

@@ -23,6 +23,7 @@
 namespace troupe {
 
 class Device;
+class Swapper;
 class WorkerPool;
 
 /// A point in a stream. Shared by whoever waits for it.
@@ -70,6 +71,8 @@ class Stream {
     (void)origin;
   }
   virtual std::shared_ptr<Event> record() = 0;
+  /// As `record`, for order alone: an error of the work before it is left to the next event recorded.
+  virtual std::shared_ptr<Event> mark() { return record(); }
   /// Work enqueued from now on starts after `event`.
   virtual void wait(const std::shared_ptr<Event>& event) = 0;
   /// Blocks the calling thread until the stream is empty; throws the first error of its work.
@@ -91,14 +94,17 @@ class Device {
   virtual std::unique_ptr<Stream> make_stream() = 0;
   /// A handle on the device's one compute queue: memory is freed and reused in its order.
   virtual std::unique_ptr<Stream> compute_stream() { return make_stream(); }
+  /// A queue beside the compute queue, for copies.
+  virtual std::unique_ptr<Stream> copy_stream() { return make_stream(); }
+  /// Moves saved values to the host where memory is short; null: this device does not.
+  virtual Swapper* swapper() { return nullptr; }
   /// Copies to and from host memory, in the stream's order. The source is kept until then; a
   /// destination must stay.
   virtual void copy_from_host(Stream&, const Tensor& host, View on_device) = 0;
   virtual void copy_to_host(Stream&, ConstView on_device, View host) = 0;
-  /// A tensor of this device.
-  Tensor empty(DType dtype, const Shape& shape) {
-    return is_synchronous() ? Tensor::empty(dtype, shape) : Tensor::empty_on(this, allocator(), dtype, shape);
-  }
+  /// A tensor of this device. Where memory is short, what is swapped out makes room; throws
+  /// resource_exhausted, saying what would help, if nothing is left to.
+  Tensor empty(DType dtype, const Shape& shape);
 };
 
 /// x86-64-v2, v3, v4 or portable: which copies of the CPU kernels run.
@@ -114,11 +120,34 @@ struct CpuOptions {
 /// The host as a device: synchronous streams, host_allocator().
 std::unique_ptr<Device> make_cpu_device(const CpuOptions& options = {});
 
+/// What of the values that loops save for their gradients moves to the host, and when (swap.hpp). A device without
+/// a limit of its memory swaps nothing.
+struct SwapOptions {
+  bool is_on = true;
+  std::size_t threshold = 16 << 10;  // bytes: smaller buffers stay
+  double fill_level = 0.7;           // of the limit: above it the oldest go
+  double keep_level = 1;             // above it, what has gone gives its memory back before anybody needs it
+  int prefetch = 4;                  // elements of a list that are fetched ahead of use
+  std::uint64_t host_limit = 0;      // bytes of host memory, 0: none
+  bool all_lists = false;            // users' lists too
+};
+
+/// What a simulated device's work takes on its virtual clock (devices/sim/sim_device.hpp).
+struct SimSpeed {
+  double launch_ns = 1000;         // of each piece of work
+  double bytes_per_ns = 288;       // of the device's memory
+  double flops_per_ns = 4000;      // of matrix products
+  double copy_bytes_per_ns = 10;   // to and from the host
+};
+
 struct SimOptions {
   std::string name = "sim:0";
   std::uint64_t seed = 1;           // of the delays
   std::uint64_t memory_limit = 0;   // bytes, 0 = none
   std::uint32_t max_delay_us = 50;  // each piece of work starts after a random delay up to this
+  SwapOptions swap = {};
+  SimSpeed speed = {};
+  bool is_traced = false;           // keep what ran when on the virtual clock
   bool manual = false;              // no threads: work runs when a test takes a step (devices/sim/sim_device.hpp)
 };
 /// A device with asynchronous streams and memory of its own but no hardware: kernels are the

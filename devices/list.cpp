@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/pool.hpp>
+#include <troupe/devices/swap.hpp>
 
 namespace troupe {
 
@@ -39,9 +40,17 @@ class List::Log final : public Counted {
     end.store(n, std::memory_order_relaxed);
   }
 
+  /// What a slot keeps of an element.
+  Value kept(Value element) const {
+    return swapper && element.kind() == Value::Kind::tensor ? swapper->admit(std::move(element.tensor())) : element;
+  }
+
   const Shape shape;
   const std::uint8_t depth;
-  std::atomic<std::int64_t> end{0};  // publishes nothing: see the protocol
+  bool is_saved = false;               // set while the log is empty and has one holder, as the next
+  Swapper* swapper = nullptr;
+  std::atomic<std::int64_t> end{0};    // publishes nothing: see the protocol
+  std::atomic<std::int64_t> seen{-1};  // the element read last: a guess at where reads go; publishes nothing
 
  private:
   static constexpr std::int64_t kFirst = 4;  // slots of the first chunk
@@ -88,6 +97,12 @@ List::Log* List::log() const { return static_cast<Log*>(object()); }
 const Shape& List::element_shape() const { return log()->shape; }
 std::uint8_t List::depth() const { return log()->depth; }
 bool List::is_sole_holder() const { return log()->is_sole(); }
+bool List::is_saved() const { return log()->is_saved; }
+
+void List::mark_saved(Swapper* swapper) {
+  log()->is_saved = true;
+  log()->swapper = swapper;
+}
 
 void List::check_index(std::int64_t i) const {
   if (i < 0 || i >= length()) throw Error(Code::out_of_range, fmt::format("index {} is outside a list of {}", i, length()));
@@ -106,6 +121,7 @@ void List::check_fits(const Value& element) const {
 
 void List::copy_log() {
   List copy(dtype(), element_shape(), depth());
+  if (is_saved()) copy.mark_saved(log()->swapper);
   for (std::int64_t i = 0; i < length(); ++i)
     if (const Value* v = log()->find(i); v && v->has_value()) copy.log()->slot(i) = *v;
   copy.log()->end.store(length(), std::memory_order_relaxed);
@@ -130,15 +146,45 @@ void List::make_sole() {
   if (!log()->is_sole()) copy_log();
 }
 
-const Value& List::find(std::int64_t i) const {
+// What the log holds, a `Saved` too.
+const Value& List::slot(std::int64_t i) const {
   static constinit const Value nothing;
   const Value* v = i < 0 || i >= length() ? nullptr : log()->find(i);
   return v ? *v : nothing;
 }
 
-const Value& List::read(std::int64_t i) const {
+namespace {
+Value opened(const Value& slot) { return slot.kind() == Value::Kind::saved ? Value(Saved::of(slot).tensor()) : slot; }
+}  // namespace
+
+Value List::find(std::int64_t i) const {
+  if (!log()->swapper) return slot(i);
+  Value element = opened(slot(i));
+  // Who reads neighbours one after the other will read the next.
+  const std::int64_t before = log()->seen.exchange(i, std::memory_order_relaxed);
+  if (before == i + 1 || before == i - 1) approach(i, i - before);
+  return element;
+}
+
+Value List::read(std::int64_t i) const {
   check_index(i);
   return find(i);
+}
+
+Value List::peek(std::int64_t i) const {
+  check_index(i);
+  const Value& v = slot(i);
+  return v.kind() == Value::Kind::saved ? Value(Saved::of(v).peek()) : v;
+}
+
+// Brings what comes after element i in that direction near. Lists are popped: of one, the end comes first.
+void List::approach(std::int64_t i, std::int64_t direction) const {
+  const int ahead = log()->swapper->options().prefetch;
+  for (int k = 1; k <= ahead; ++k) {
+    const Value& v = slot(i + k * direction);
+    if (v.kind() == Value::Kind::saved) Saved::of(v).approach();
+    else if (v.is_list() && v.list().log()->swapper) return v.list().approach(v.list().length(), -1);
+  }
 }
 
 // Does the value hold the log, itself or in a list within it? Only lists of any kind can hold their like.
@@ -148,7 +194,7 @@ bool List::holds(const Value& value, const Log* log) {
   if (list.log() == log) return true;
   if (list.depth() != kAnyDepth) return false;
   for (std::int64_t i = 0; i < list.length(); ++i)
-    if (holds(list.find(i), log)) return true;
+    if (holds(list.slot(i), log)) return true;
   return false;
 }
 
@@ -157,7 +203,7 @@ void List::push(Value element) {
   // A log that held itself would never be given back: the copy may hold the old one.
   if (element.is_list() && !log()->is_sole() && holds(element, log())) copy_log();
   claim(length() + 1);
-  log()->slot(length()) = std::move(element);
+  log()->slot(length()) = log()->kept(std::move(element));
   set_length(length() + 1);
 }
 
@@ -165,20 +211,25 @@ Value List::pop() {
   if (length() == 0) throw Error(Code::out_of_range, "an empty list has no last element");
   Value last;
   if (!log()->is_sole()) {
-    last = read(length() - 1);
+    last = slot(length() - 1);
   } else if (const Value* v = log()->find(length() - 1)) {
     last = std::move(const_cast<Value&>(*v));
   }
   set_length(length() - 1);
   if (log()->is_sole()) log()->trim(length());
+  if (!log()->swapper) return last;
+  if (last.kind() == Value::Kind::saved) last = Saved::of(last).tensor();
+  else if (last.is_list() && last.list().log()->swapper) last.list().approach(last.list().length(), -1);
+  approach(length(), -1);
   return last;
 }
 
 void List::write(std::int64_t i, Value element) {
-  if (read(i).has_value()) throw Error(Code::failed_precondition, fmt::format("element {} was written before; an element is written once", i));
+  check_index(i);
+  if (slot(i).has_value()) throw Error(Code::failed_precondition, fmt::format("element {} was written before; an element is written once", i));
   check_fits(element);
   make_sole();
-  log()->slot(i) = std::move(element);
+  log()->slot(i) = log()->kept(std::move(element));
 }
 
 void List::grow(std::int64_t n) {
@@ -189,9 +240,11 @@ void List::grow(std::int64_t n) {
 }
 
 Value List::take(std::int64_t i) {
-  if (!read(i).has_value()) return {};
+  check_index(i);
+  if (!slot(i).has_value()) return {};
   make_sole();
-  return std::move(log()->slot(i));
+  Value taken = std::move(log()->slot(i));
+  return taken.kind() == Value::Kind::saved ? Value(Saved::of(taken).tensor()) : taken;
 }
 
 void List::put(std::int64_t i, Value element) {
@@ -199,14 +252,15 @@ void List::put(std::int64_t i, Value element) {
   check_fits(element);
   grow(i + 1);
   make_sole();
-  log()->slot(i) = std::move(element);
+  log()->slot(i) = log()->kept(std::move(element));
 }
 
 std::size_t List::bytes() const {
   std::size_t sum = 0;
   for (std::int64_t i = 0; i < length(); ++i) {
-    const Value& v = read(i);
+    const Value& v = slot(i);
     if (v.is_list()) sum += v.list().bytes();
+    else if (v.kind() == Value::Kind::saved) sum += Saved::of(v).bytes();
     else if (v.has_value()) sum += v.tensor().bytes();
   }
   return sum;

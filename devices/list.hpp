@@ -10,6 +10,8 @@
 //
 // Push, pop and read take O(1); a write does where this handle is its log's sole holder, else it
 // copies the handles (never the elements' contents), as a push does that lost the end.
+// The elements of a list that a gradient saved may be on the host meanwhile (swap.hpp): a slot then holds a `Saved`,
+// which no element that leaves the list is.
 //
 // Threads: a handle belongs to one thread at a time, the log is shared by all of its holders.
 // The protocol: `end` counts the log's slots that belong to somebody. Whoever pushes through a
@@ -34,6 +36,8 @@
 
 namespace troupe {
 
+class Swapper;
+
 class List : public Value {
  public:
   static constexpr std::uint8_t kAnyDepth = 255;  // elements of any kind
@@ -43,6 +47,11 @@ class List : public Value {
   /// An empty list of elements that fit `dtype` and `element` (extents may be unknown), which lie
   /// `depth` lists deep: 1 for tensors.
   List(DType dtype, const Shape& element, std::uint8_t depth = 1);
+
+  /// Its elements are saved for a gradient: what is pushed from now on may be moved to the host by
+  /// `swapper`, if there is one where the list lies, until it is read. For the sole holder of an empty list.
+  void mark_saved(Swapper* swapper);
+  bool is_saved() const;
 
   std::int64_t length() const {
     std::int64_t n;
@@ -54,10 +63,16 @@ class List : public Value {
   std::uint8_t depth() const;
   bool is_sole_holder() const;
 
-  /// Element i, empty if it was never written; stays until this handle changes. Throws out_of_range.
-  const Value& read(std::int64_t i) const;
+  /// Element i, empty if it was never written. Throws out_of_range, and resource_exhausted if it was swapped
+  /// out and there is no room for it.
+  Value read(std::int64_t i) const;
   /// The same, empty outside the list too.
-  const Value& find(std::int64_t i) const;
+  Value find(std::int64_t i) const;
+  /// As `read`, but where it lies: a tensor that was swapped out is one on the host, whose elements are valid
+  /// once the device's compute stream has passed what is enqueued now.
+  Value peek(std::int64_t i) const;
+  /// What the log itself holds there, a `Saved` too, where it stays until this handle changes. For tests.
+  const Value& slot(std::int64_t i) const;
   /// Throws invalid_argument for what does not fit.
   void push(Value element);
   /// The last element, empty if it was never written. Throws out_of_range on an empty list.
@@ -83,6 +98,7 @@ class List : public Value {
   class Log;
   Log* log() const;
   void set_length(std::int64_t n) { std::memcpy(bits_ + 8, &n, sizeof n); }
+  void approach(std::int64_t i, std::int64_t direction) const;
   void check_index(std::int64_t i) const;
   void check_fits(const Value& element) const;
   void claim(std::int64_t n);

@@ -70,6 +70,13 @@ Tensor Tensor::empty_on(Device* device, Allocator& allocator, DType dtype, const
   return from_body(body, dtype);
 }
 
+Tensor Tensor::on_buffer(Ref<Buffer> buffer, std::size_t offset, Device* device, DType dtype, const Shape& shape) {
+  Body* body = Body::make(shape, device);
+  body->data = static_cast<unsigned char*>(buffer->data()) + offset;
+  body->buffer = std::move(buffer);
+  return from_body(body, dtype);
+}
+
 Tensor Tensor::zeros(DType dtype, const Shape& shape) {
   Tensor t = empty(dtype, shape);
   std::memset(t.raw_mutable(), 0, t.bytes());

@@ -60,6 +60,8 @@ class Tensor : public Value {
   /// The same on `device` (null: the host), from its allocator.
   static Tensor empty_on(Device* device, Allocator& allocator, DType dtype, const Shape& shape);
   static Tensor zeros(DType dtype, const Shape& shape);
+  /// The elements that lie `offset` bytes into a buffer of `device` (null: the host).
+  static Tensor on_buffer(Ref<Buffer> buffer, std::size_t offset, Device* device, DType dtype, const Shape& shape);
   /// Throws invalid_argument unless `elements` fill `shape`.
   template <class T>
   static Tensor of(std::span<const T> elements, const Shape& shape);
@@ -83,6 +85,8 @@ class Tensor : public Value {
   /// Where the elements are: null for the host.
   Device* device() const;
   bool is_on_host() const { return device() == nullptr; }
+  /// What the elements lie in; null where that is the handle itself, or a small body.
+  Ref<Buffer> buffer() const;
 
   const void* raw() const;
   /// Throws internal if the handle is no sole holder's; kernels write only what they allocated or took over.
@@ -166,6 +170,8 @@ inline std::int64_t Tensor::elements() const {
 }
 
 inline Device* Tensor::device() const { return kind_ == Kind::tensor ? body()->device : nullptr; }
+
+inline Ref<Buffer> Tensor::buffer() const { return kind_ == Kind::tensor ? body()->buffer : Ref<Buffer>(); }
 
 inline const void* Tensor::raw() const {
   if (kind_ == Kind::none) return nullptr;

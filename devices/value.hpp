@@ -70,7 +70,7 @@ class Ref {
 
 class Value {
  public:
-  enum class Kind : std::uint8_t { none, scalar, tensor, list };  // from tensor on: counted objects
+  enum class Kind : std::uint8_t { none, scalar, tensor, list, saved };  // from tensor on: counted objects; saved: in lists only, see swap.hpp
 
   Value() = default;
   Value(const Value& o) noexcept {

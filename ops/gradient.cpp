@@ -24,7 +24,7 @@ Expr Cotangent::to_dense() const {
 Expr zero_cotangent(const Expr& x) {
   ValueSpec s = x.spec();
   if (!s.is_list()) return s.shape.is_known() ? x.reader().zeros(s.dtype, s.shape) : zeros_like(x);
-  Attrs attrs{{"dtype", s.dtype}, {"shape", s.shape}, {"depth", std::int64_t{s.depth}}};
+  Attrs attrs{{"dtype", s.dtype}, {"shape", s.shape}, {"depth", std::int64_t{s.depth}}, {"saved", true}};
   return x.reader().bind(find_op("ListEmpty"), {}, std::move(attrs), Site())[0];
 }
 

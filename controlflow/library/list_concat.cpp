@@ -16,7 +16,7 @@ void require_rows(const Inference& c, int list) {
 
 // Of element i, written or not.
 Shape shape_of_element(const List& list, std::int64_t i) {
-  const Value& v = list.read(i);
+  const Value v = list.peek(i);
   Shape shape = v.has_value() ? v.tensor().shape() : list.element_shape();
   if (!shape.is_known())
     throw Error(Code::failed_precondition,

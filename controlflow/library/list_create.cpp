@@ -1,4 +1,5 @@
 #include <troupe/controlflow/list_ops.hpp>
+#include <troupe/devices/swap.hpp>
 
 namespace troupe {
 
@@ -25,9 +26,12 @@ ValueSpec created(Inference& c) {
   c.require(c.attrs().get<std::int64_t>("depth") > 0, "a list has a depth of at least 1");
   return spec_of(c.attrs());
 }
-List create(const Attrs& attrs) {
+List create(KernelContext& c, const Attrs& attrs, bool is_saved) {
   ValueSpec spec = spec_of(attrs);
-  return List(spec.dtype, spec.shape, spec.depth);
+  List list(spec.dtype, spec.shape, spec.depth);
+  Swapper* swapper = c.device().swapper();
+  if (is_saved || (swapper && swapper->options().all_lists)) list.mark_saved(swapper);
+  return list;
 }
 }  // namespace
 
@@ -35,8 +39,9 @@ TROUPE_OP(ListEmpty) {
   op.doc("A list of no elements.");
   op.inputs(0);
   spec_attrs(op);
+  op.attr<bool>("saved", false);  // a gradient keeps values in it: they may be swapped out
   op.infer([](Inference& c) { c.output(created(c)); });
-  op.run([](KernelContext& c, const Attrs& attrs) { c.set(0, create(attrs)); });
+  op.run([](KernelContext& c, const Attrs& attrs) { c.set(0, create(c, attrs, attrs.get<bool>("saved"))); });
 }
 
 TROUPE_OP(ListReserve) {
@@ -50,7 +55,7 @@ TROUPE_OP(ListReserve) {
   });
   op.kernel([](const KernelSetup& s) {
     return with_host_inputs({0}, [attrs = s.attrs](KernelContext& c) {
-      List list = create(attrs);
+      List list = create(c, attrs, false);
       list.grow(integer_of(c.input(0)));
       c.set(0, std::move(list));
     });

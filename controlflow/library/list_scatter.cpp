@@ -108,7 +108,7 @@ TROUPE_OP(ListErase) {
     return with_host_inputs({1}, [](KernelContext& c) {
       List list = take_list(c, 0);
       for (std::int64_t i : integers_of(c.input(1)))
-        if (list.find(i).has_value()) list.take(i);
+        if (list.slot(i).has_value()) list.take(i);
       c.set(0, std::move(list));
     });
   });

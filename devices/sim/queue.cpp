@@ -1,5 +1,6 @@
 #include <troupe/devices/sim/queue.hpp>
 
+#include <algorithm>
 #include <chrono>
 
 namespace troupe::sim {
@@ -15,19 +16,21 @@ void SimEvent::then(std::function<void(const Status&)> done) {
   done(status_);
 }
 
-void SimEvent::pass(const Status& status) {
+void SimEvent::pass(const Status& status, double now) {
   std::vector<std::function<void(const Status&)>> callbacks;
   {
     std::lock_guard lock(mutex_);
     status_ = status;
+    time_ = now;
     done_.store(true, std::memory_order_release);
     callbacks.swap(callbacks_);
   }
   for (auto& callback : callbacks) callback(status_);
 }
 
-Queue::Queue(const SimOptions& options, std::uint64_t index)
-    : manual_(options.manual), max_delay_us_(options.max_delay_us), random_(options.seed * 1000003 + index) {
+Queue::Queue(const SimOptions& options, std::uint64_t index, std::string name, std::shared_ptr<Trace> trace)
+    : manual_(options.manual), max_delay_us_(options.max_delay_us), random_(options.seed * 1000003 + index), name_(std::move(name)),
+      trace_(std::move(trace)) {
   if (!manual_) thread_ = std::thread([this] { live(); });
 }
 
@@ -52,27 +55,41 @@ void Queue::push(Item item) {
   signal_->changed.notify_all();
 }
 
-void Queue::enqueue(std::function<void()> work, std::shared_ptr<Fault> fault, std::int64_t origin) {
-  push({Kind::work, std::move(work), nullptr, nullptr, std::move(fault), origin});
+void Queue::enqueue(Cost cost, std::function<void()> work, std::shared_ptr<Fault> fault, std::int64_t origin) {
+  push({.kind = Kind::work, .work = std::move(work), .fault = std::move(fault), .origin = origin, .cost = cost});
 }
-void Queue::enqueue_always(std::function<void()> work) { push({Kind::always, std::move(work), nullptr, nullptr, nullptr, 0}); }
+void Queue::enqueue_always(std::function<void()> work) { push({.kind = Kind::always, .work = std::move(work)}); }
 
 std::shared_ptr<Event> Queue::record() {
   auto event = std::make_shared<SimEvent>();
-  push({Kind::record, nullptr, event, nullptr, nullptr, 0});
+  push({.kind = Kind::record, .event = event});
+  return event;
+}
+
+std::shared_ptr<Event> Queue::mark() {
+  auto event = std::make_shared<SimEvent>();
+  push({.kind = Kind::mark, .event = event});
   return event;
 }
 
 void Queue::wait(std::shared_ptr<Event> event) {
   auto gate = std::make_shared<Item::Gate>();
-  push({Kind::wait, nullptr, nullptr, gate, nullptr, 0});
-  event->then([signal = signal_, gate](const Status& status) {
+  push({.kind = Kind::wait, .gate = gate});
+  // Its own callback: the event is there. Another kind of device has no virtual time.
+  event->then([signal = signal_, gate, here = dynamic_cast<const SimEvent*>(event.get())](const Status& status) {
+    const double time = here ? here->time() : 0;
     // Under the mutex, or the runner could look, miss it, and sleep.
     std::lock_guard lock(signal->mutex);
     gate->status = status;
+    gate->time = time;
     gate->open.store(true, std::memory_order_release);
     signal->changed.notify_all();
   });
+}
+
+double Queue::now() const {
+  std::lock_guard lock(signal_->mutex);
+  return clock_;
 }
 
 Status Queue::take_status() {
@@ -83,12 +100,24 @@ Status Queue::take_status() {
 void Queue::run(Item& item) {
   Status failed;
   switch (item.kind) {
-    case Kind::record: return item.event->pass(take_status());
-    case Kind::wait: failed = item.gate->status; break;
+    case Kind::record: return item.event->pass(take_status(), now());
+    case Kind::mark: return item.event->pass(Status(), now());
+    case Kind::wait: {
+      failed = item.gate->status;
+      std::lock_guard lock(signal_->mutex);
+      clock_ = std::max(clock_, item.gate->time);
+      break;
+    }
     case Kind::work: {
       if (item.fault && item.fault->is_set()) return;
       std::unique_lock lock(signal_->mutex);
       if (!status_.ok()) return;
+      const double begin = clock_;
+      clock_ += item.cost.nanoseconds;
+      if (trace_) {
+        std::lock_guard trace_lock(trace_->mutex);
+        trace_->spans.push_back({name_, item.cost.what, begin, clock_});
+      }
     }
       [[fallthrough]];
     case Kind::always:
@@ -134,7 +163,7 @@ void Queue::live() {
       items_.pop_front();
       running_ = true;
     }
-    delay();
+    if (item.kind == Kind::work) delay();
     run(item);
     item = Item();
     {

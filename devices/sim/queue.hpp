@@ -8,37 +8,53 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
-#include <troupe/devices/device.hpp>
+#include <troupe/devices/sim/sim_device.hpp>
 
 namespace troupe::sim {
+
+// What ran when, by the virtual clock.
+struct Trace {
+  std::mutex mutex;  // guards spans
+  std::vector<SimSpan> spans;
+};
 
 class SimEvent final : public Event {
  public:
   bool is_done() const override { return done_.load(std::memory_order_acquire); }
   void then(std::function<void(const Status&)> done) override;
-  void pass(const Status& status);
+  void pass(const Status& status, double now);
+  /// The virtual time at which it passed; once it has.
+  double time() const { return time_; }
 
  private:
   std::mutex mutex_;                // guards callbacks_, and the moment of passing
-  std::atomic<bool> done_{false};   // publishes status_
+  std::atomic<bool> done_{false};   // publishes status_ and time_
   Status status_;
+  double time_ = 0;
   std::vector<std::function<void(const Status&)>> callbacks_;
 };
 
 class Queue {
  public:
-  Queue(const SimOptions& options, std::uint64_t index);
+  Queue(const SimOptions& options, std::uint64_t index, std::string name, std::shared_ptr<Trace> trace);
   /// Runs what is queued, then ends the thread.
   ~Queue();
 
+  /// What a piece of work is called, and how long it takes on the virtual clock.
+  struct Cost {
+    const char* what;
+    double nanoseconds;
+  };
   /// Skipped while the status is an unreported error. With a fault, that takes the status's place.
-  void enqueue(std::function<void()> work, std::shared_ptr<Fault> fault = nullptr, std::int64_t origin = 0);
+  void enqueue(Cost cost, std::function<void()> work, std::shared_ptr<Fault> fault = nullptr, std::int64_t origin = 0);
   /// Runs whatever the status (freeing memory).
   void enqueue_always(std::function<void()> work);
   std::shared_ptr<Event> record();
+  std::shared_ptr<Event> mark();
   void wait(std::shared_ptr<Event> event);
   /// Runs, or waits for, what is queued. Manual: up to an event that has not passed; false then.
   bool drain();
@@ -46,20 +62,24 @@ class Queue {
   void synchronize();
   bool step();
   bool manual() const { return manual_; }
+  /// The virtual time that its work has got to.
+  double now() const;
 
  private:
-  enum class Kind : std::uint8_t { work, always, record, wait };
+  enum class Kind : std::uint8_t { work, always, record, mark, wait };
   struct Item {
     Kind kind;
-    std::function<void()> work;
-    std::shared_ptr<SimEvent> event;  // record
+    std::function<void()> work = {};
+    std::shared_ptr<SimEvent> event = {};  // record, mark
     struct Gate {
-      std::atomic<bool> open{false};  // publishes status
+      std::atomic<bool> open{false};  // publishes status and time
       Status status;
+      double time = 0;
     };
-    std::shared_ptr<Gate> gate;       // wait
-    std::shared_ptr<Fault> fault;     // work
+    std::shared_ptr<Gate> gate = {};       // wait
+    std::shared_ptr<Fault> fault = {};     // work
     std::int64_t origin = 0;
+    Cost cost = {};                        // work
   };
 
   void push(Item item);
@@ -72,6 +92,8 @@ class Queue {
   const bool manual_;
   const std::uint32_t max_delay_us_;
   std::mt19937_64 random_;  // of whoever runs the work
+  const std::string name_;
+  const std::shared_ptr<Trace> trace_;  // null: nobody asks
 
   struct Signal {
     std::mutex mutex;  // guards the members below
@@ -82,6 +104,7 @@ class Queue {
   bool running_ = false;  // an item was taken and is not done
   bool stopping_ = false;
   Status status_;
+  double clock_ = 0;
   std::thread thread_;
 };
 

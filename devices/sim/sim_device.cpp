@@ -7,6 +7,7 @@
 
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/sim/queue.hpp>
+#include <troupe/devices/swap.hpp>
 
 namespace troupe {
 namespace sim {
@@ -52,6 +53,7 @@ class SimAllocator final : public Allocator {
     compute_.enqueue_always([memory, bytes] { std::memset(memory, kPattern, bytes); });
     cache_->deallocate(memory, bytes);
   }
+  bool has_room(std::size_t bytes) const override { return cache_->has_room(bytes); }
   AllocatorCounters counters() const override { return cache_->counters(); }
 
   bool owns(const void* data, std::size_t bytes) const {
@@ -75,13 +77,14 @@ class SimStream final : public Stream {
   SimStream(Device& device, std::shared_ptr<Queue> queue) : device_(device), queue_(std::move(queue)) {}
   Device& device() override { return device_; }
   std::shared_ptr<Event> record() override { return queue_->record(); }
+  std::shared_ptr<Event> mark() override { return queue_->mark(); }
   void wait(const std::shared_ptr<Event>& event) override { queue_->wait(event); }
   void synchronize() override { queue_->synchronize(); }
   void attribute(std::shared_ptr<Fault> fault, std::int64_t origin) override {
     fault_ = std::move(fault);
     origin_ = origin;
   }
-  void enqueue(std::function<void()> work) { queue_->enqueue(std::move(work), fault_, origin_); }
+  void enqueue(Queue::Cost cost, std::function<void()> work) { queue_->enqueue(cost, std::move(work), fault_, origin_); }
   Queue& queue() { return *queue_; }
 
  private:
@@ -91,7 +94,9 @@ class SimStream final : public Stream {
   std::int64_t origin_ = 0;
 };
 
-void enqueue(Stream& stream, std::function<void()> work) { static_cast<SimStream&>(stream).enqueue(std::move(work)); }
+void enqueue(Stream& stream, Queue::Cost cost, std::function<void()> work) {
+  static_cast<SimStream&>(stream).enqueue(cost, std::move(work));
+}
 
 // What the CPU's primitives are given when the work runs.
 class Now final : public Stream {
@@ -104,7 +109,7 @@ class Now final : public Stream {
 
 class SimPrimitives final : public Primitives {
  public:
-  explicit SimPrimitives(const SimAllocator& memory) : memory_(memory) {}
+  SimPrimitives(const SimAllocator& memory, const SimSpeed& speed) : memory_(memory), speed_(speed) {}
 
   void copy(Stream& s, ConstView in, View out) const override {
     later(s, "copy", {&in}, {&out}, [=, this] { cpu_.copy(now_, in, out); });
@@ -114,17 +119,20 @@ class SimPrimitives final : public Primitives {
   }
   void pointwise(Stream& s, const ScalarProgram& program, std::span<const ConstView> in,
                  std::span<const View> out) const override {
-    for (const ConstView& v : in) check("pointwise", v);
-    for (const View& v : out) check("pointwise", v);
     std::vector<ConstView> inputs(in.begin(), in.end());
     std::vector<View> outputs(out.begin(), out.end());
-    later(s, "pointwise", {}, {}, [=, this, p = &program] { cpu_.pointwise(now_, *p, inputs, outputs); });
+    std::size_t bytes = 0;
+    for (const ConstView& v : in) check("pointwise", v), bytes += v.bytes();
+    for (const View& v : out) check("pointwise", v), bytes += v.bytes();
+    enqueue(s, cost("pointwise", bytes), [=, this, p = &program] { cpu_.pointwise(now_, *p, inputs, outputs); });
   }
   void reduce(Stream& s, Reduction how, ConstView in, View out, std::uint32_t axes) const override {
     later(s, "reduce", {&in}, {&out}, [=, this] { cpu_.reduce(now_, how, in, out, axes); });
   }
   void matmul(Stream& s, const MatmulArgs& m) const override {
-    later(s, "matmul", {&m.a, &m.b}, {&m.out}, [=, this] { cpu_.matmul(now_, m); });
+    const Shape& a = m.a.shape;
+    const double products = static_cast<double>(m.out.elements()) * static_cast<double>(a[a.rank() - (m.transpose_a ? 2 : 1)]);
+    later(s, "matmul", {&m.a, &m.b}, {&m.out}, [=, this] { cpu_.matmul(now_, m); }, 2 * products);
   }
   void transpose(Stream& s, ConstView in, View out, std::span<const std::int64_t> permutation) const override {
     std::vector<std::int64_t> order(permutation.begin(), permutation.end());
@@ -172,15 +180,20 @@ class SimPrimitives final : public Primitives {
     if (v.elements() && !memory_.owns(data, v.bytes()))
       throw Error(Code::internal, fmt::format("{}: {}{} does not lie in this device's memory", op, name_of(v.dtype), v.shape.text()));
   }
+  Queue::Cost cost(const char* op, std::size_t bytes, double flops = 0) const {
+    return {op, speed_.launch_ns + static_cast<double>(bytes) / speed_.bytes_per_ns + flops / speed_.flops_per_ns};
+  }
   template <class F>
   void later(Stream& s, const char* op, std::initializer_list<const ConstView*> in, std::initializer_list<const View*> out,
-             F work) const {
-    for (const ConstView* v : in) check(op, *v);
-    for (const View* v : out) check(op, *v);
-    enqueue(s, std::move(work));
+             F work, double flops = 0) const {
+    std::size_t bytes = 0;
+    for (const ConstView* v : in) check(op, *v), bytes += v->bytes();
+    for (const View* v : out) check(op, *v), bytes += v->bytes();
+    enqueue(s, cost(op, bytes, flops), std::move(work));
   }
 
   const SimAllocator& memory_;
+  const SimSpeed speed_;
   cpu::CpuPrimitives cpu_{nullptr};
   mutable Now now_;
 };
@@ -188,10 +201,14 @@ class SimPrimitives final : public Primitives {
 class SimDevice final : public Device {
  public:
   explicit SimDevice(const SimOptions& options)
-      : options_(options), compute_(std::make_shared<Queue>(options, 0)), allocator_(std::make_unique<SimAllocator>(*compute_, options.memory_limit)),
-        primitives_(*allocator_) {}
+      : options_(options), trace_(options.is_traced ? std::make_shared<Trace>() : nullptr),
+        compute_(std::make_shared<Queue>(options, 0, "compute", trace_)),
+        allocator_(std::make_unique<SimAllocator>(*compute_, options.memory_limit)), primitives_(*allocator_, options.speed) {
+    if (options.memory_limit && options.swap.is_on) swapper_ = std::make_unique<Swapper>(*this, options.swap);
+  }
   ~SimDevice() override {
-    compute_->drain();   // its work uses the primitives
+    drain();             // their work uses the primitives
+    swapper_.reset();    // whose handles are of this device's streams
     allocator_.reset();  // whose blocks are returned in the queue's order, before it ends
   }
 
@@ -200,34 +217,77 @@ class SimDevice final : public Device {
   bool is_synchronous() const override { return false; }
   Allocator& allocator() override { return *allocator_; }
   const Primitives& primitives() const override { return primitives_; }
+  Swapper* swapper() override { return swapper_.get(); }
   std::unique_ptr<Stream> make_stream() override {
     std::uint64_t index = streams_.fetch_add(1, std::memory_order_relaxed);
-    return std::make_unique<SimStream>(*this, index == 0 ? compute_ : std::make_shared<Queue>(options_, index));
+    return std::make_unique<SimStream>(*this, index == 0 ? compute_ : make_queue(index, "stream"));
   }
   std::unique_ptr<Stream> compute_stream() override { return std::make_unique<SimStream>(*this, compute_); }
+  std::unique_ptr<Stream> copy_stream() override {
+    copies_.push_back(make_queue(kFirstCopy + copies_.size(), "copies"));
+    return std::make_unique<SimStream>(*this, copies_.back());
+  }
   void copy_from_host(Stream& s, const Tensor& host, View on_device) override {
     ConstView from(host);
-    enqueue(s, [from, on_device, keep = host] { move(from.data(), on_device.data, from.bytes()); });
+    enqueue(s, cost("copy_from_host", from.bytes()), [from, on_device, keep = host] { move(from.data(), on_device.data, from.bytes()); });
   }
   void copy_to_host(Stream& s, ConstView on_device, View host) override {
-    enqueue(s, [on_device, host] { move(on_device.data(), host.data, on_device.bytes()); });
+    enqueue(s, cost("copy_to_host", host.bytes()), [on_device, host] { move(on_device.data(), host.data, on_device.bytes()); });
   }
 
+  const Queue& compute() const { return *compute_; }
+  const std::shared_ptr<Trace>& trace() const { return trace_; }
+
  private:
+  static constexpr std::uint64_t kFirstCopy = 1000;  // of their seeds: the streams' own stay what they were
+
   static void move(const void* from, void* to, std::size_t bytes) {
     if (bytes) std::memcpy(to, from, bytes);
+  }
+  Queue::Cost cost(const char* what, std::size_t bytes) const {
+    return {what, options_.speed.launch_ns + static_cast<double>(bytes) / options_.speed.copy_bytes_per_ns};
+  }
+  std::shared_ptr<Queue> make_queue(std::uint64_t index, const char* what) {
+    return std::make_shared<Queue>(options_, index, fmt::format("{} {}", what, index), trace_);
+  }
+  // Copies and compute wait for each other's events: with threads each drains by itself, by hand they take turns.
+  void drain() {
+    for (bool goes_on = options_.manual; goes_on;) {
+      goes_on = compute_->step();
+      for (const auto& copies : copies_) goes_on = copies->step() || goes_on;
+    }
+    compute_->drain();
+    for (const auto& copies : copies_) copies->drain();
   }
 
   SimOptions options_;
   std::string kind_ = "sim";
   std::atomic<std::uint64_t> streams_{0};  // counts; publishes nothing
+  std::shared_ptr<Trace> trace_;
   std::shared_ptr<Queue> compute_;
   std::unique_ptr<SimAllocator> allocator_;
   SimPrimitives primitives_;
+  std::vector<std::shared_ptr<Queue>> copies_;
+  std::unique_ptr<Swapper> swapper_;
 };
+
+SimDevice& simulated(Device& device) {
+  auto* mine = dynamic_cast<SimDevice*>(&device);
+  if (!mine) throw Error(Code::invalid_argument, device.name() + " is no simulated device");
+  return *mine;
+}
 
 }  // namespace
 }  // namespace sim
+
+std::vector<SimSpan> trace_of(Device& device) {
+  const auto& trace = sim::simulated(device).trace();
+  if (!trace) throw Error(Code::invalid_argument, device.name() + " keeps no trace");
+  std::lock_guard lock(trace->mutex);
+  return trace->spans;
+}
+
+double virtual_time(Device& device) { return sim::simulated(device).compute().now(); }
 
 std::unique_ptr<Device> make_sim_device(const SimOptions& options) { return std::make_unique<sim::SimDevice>(options); }
 

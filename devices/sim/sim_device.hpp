@@ -22,11 +22,29 @@
 // Errors. The first error of a stream's work becomes its status; work behind it is skipped until the
 // status was reported: by the first event recorded behind it, or by synchronize, whichever comes
 // first. A stream that waited for an event which reported an error takes that error on.
+//
+// Time. Streams also keep a virtual clock: a piece of work takes what `SimSpeed` says of its bytes and
+// products, and starts when its stream has got there and the events it waits for have passed. So it can
+// be told what would overlap on a device of that speed; the time of whoever enqueues is not in it, nor are the seeded delays.
 #pragma once
+
+#include <string>
+#include <vector>
 
 #include <troupe/devices/device.hpp>
 
 namespace troupe {
+
+/// A piece of work on the virtual clock, in nanoseconds.
+struct SimSpan {
+  std::string stream;  // `compute`, or `copies 1` …
+  std::string what;    // the primitive; `copy_to_host`, `copy_from_host`
+  double begin, end;
+};
+/// What a device made with `is_traced` has run, each stream's in order. Throws invalid_argument for any other.
+std::vector<SimSpan> trace_of(Device& device);
+/// The virtual time that a simulated device's compute stream has got to. Throws invalid_argument for any other device.
+double virtual_time(Device& device);
 
 /// Runs the next piece of work of a manual device's stream; false if there is none, or if it waits
 /// for an event that has not passed. Throws invalid_argument for any other stream.

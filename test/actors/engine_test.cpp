@@ -326,7 +326,7 @@ BOOST_AUTO_TEST_CASE(a_graph_may_span_devices) {
 BOOST_AUTO_TEST_CASE(a_device_s_memory_limit_fails_the_run_not_the_engine) {
   EngineOptions o;
   o.default_device = "sim:0";
-  o.sim_memory_limit = 1 << 20;
+  o.sim.memory_limit = 1 << 20;
   o.optimize = false;
   Graph g;
   Expr n = g.input("n", DType::f32, Shape{kAny});

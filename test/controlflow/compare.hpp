@@ -12,6 +12,7 @@
 #include <troupe/ops/interpret.hpp>
 #include <troupe/test/controlflow/oracle.hpp>
 #include <troupe/test/controlflow/random_recipe.hpp>
+#include <troupe/test/controlflow/swapping.hpp>
 
 namespace troupe::test {
 
@@ -27,6 +28,7 @@ struct Way {
   bool in_flight = false;     // all runs at once, where there is no state
   std::string device = "cpu:0";
   std::uint64_t seed = 0;     // deterministic ways add the recipe's
+  bool swaps = false;         // lists' elements to the host, wherever it can
 };
 
 /// The quickest first.
@@ -45,6 +47,8 @@ inline const std::vector<Way>& ways() {
       {.name = "spread, two workers", .workers = 2, .granularity = Granularity::automatic, .devices = Devices::all},
       {.name = "spread over CPUs, two workers", .workers = 2, .granularity = Granularity::op, .devices = Devices::cpus},
       {.name = "a simulated device", .workers = 2, .granularity = Granularity::automatic, .device = "sim:0"},
+      {.name = "a simulated device that swaps", .workers = 2, .granularity = Granularity::automatic, .device = "sim:0", .seed = 7, .swaps = true},
+      {.name = "spread, with a device that swaps", .workers = 2, .granularity = Granularity::automatic, .devices = Devices::all, .device = "sim:0", .seed = 8, .swaps = true},
   };
   return all;
 }
@@ -151,16 +155,21 @@ inline bool settles(Engine& engine, RunHandle& run, bool is_deterministic) {
   return true;
 }
 
-/// Runs `fetches` of a recipe's graph in an engine of its own.
-inline void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k, const std::vector<Expr>& fetches, int runs, Outcome& out) {
+inline EngineOptions options_of(const Way& way, std::uint64_t seed) {
   EngineOptions o;
   o.workers = way.workers;
   o.granularity = way.granularity;
   o.deterministic = way.is_deterministic;
-  o.seed = way.seed + r.seed;
+  o.seed = way.seed + seed;
   o.default_device = way.device;
   o.optimize = way.optimize;
-  auto engine = std::make_unique<Engine>(o);
+  if (way.swaps) swap_everything(o);
+  return o;
+}
+
+/// Runs `fetches` of a recipe's graph in an engine of its own.
+inline void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k, const std::vector<Expr>& fetches, int runs, Outcome& out) {
+  auto engine = std::make_unique<Engine>(options_of(way, r.seed));
   try {
     RunOptions patient;
     if (!way.is_deterministic) patient.timeout = std::chrono::seconds(20);
@@ -185,6 +194,7 @@ inline void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen
       out.fetched.push_back(h.get());
     }
     for (const Variable& v : k.variables()) out.variables.push_back(engine->get(v));
+    if (way.swaps) swapped().count(*engine);
   } catch (const Error& e) {
     out.error = e.what();
   }

@@ -15,6 +15,7 @@
 #include <troupe/controlflow/primitives.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/interpret.hpp>
+#include <troupe/test/controlflow/swapping.hpp>
 
 namespace troupe::test {
 
@@ -26,6 +27,7 @@ struct Setting {
   std::uint64_t seed = 0;
   std::string device = "cpu:0";
   bool optimize = true;
+  bool swaps = false;
 };
 
 inline const std::vector<Setting>& settings() {
@@ -35,7 +37,8 @@ inline const std::vector<Setting>& settings() {
                                         {"no passes", 1, Granularity::automatic, true, 1, "cpu:0", false},
                                         {"deterministic 1", 1, Granularity::op, true, 1},
                                         {"deterministic 2", 1, Granularity::op, true, 2},
-                                        {"a simulated device", 2, Granularity::automatic, false, 0, "sim:0"}};
+                                        {"a simulated device", 2, Granularity::automatic, false, 0, "sim:0"},
+                                        {"a simulated device that swaps", 2, Granularity::automatic, false, 3, "sim:0", true, true}};
   return all;
 }
 
@@ -47,6 +50,7 @@ inline EngineOptions options_of(const Setting& s) {
   o.seed = s.seed;
   o.default_device = s.device;
   o.optimize = s.optimize;
+  if (s.swaps) swap_everything(o);
   return o;
 }
 
@@ -100,8 +104,8 @@ std::string refused(F f) {
   }
   return "nothing was thrown";
 }
-inline bool says(const std::string& text, std::initializer_list<const char*> parts) {
-  for (const char* p : parts)
+inline bool says(const std::string& text, std::initializer_list<std::string> parts) {
+  for (const std::string& p : parts)
     if (text.find(p) == std::string::npos) {
       BOOST_TEST_MESSAGE("missing '" << p << "' in: " << text);
       return false;

@@ -356,9 +356,9 @@ BOOST_AUTO_TEST_CASE(eager_lists) {
   const void* log = nullptr;
   for (int i = 0; i < 100; ++i) {  // the old list lives while the new one is made: still in place
     list = list_push(list, double(i));
-    if (i == 0) log = &list.held().list().read(0);
+    if (i == 0) log = &list.held().list().slot(0);
   }
-  BOOST_TEST((&list.held().list().read(0) == log));
+  BOOST_TEST((&list.held().list().slot(0) == log));
   auto [rest, last] = list_pop(list);
   BOOST_TEST(last.value().item<double>() == 99);
   BOOST_TEST(list_length(rest).value().item<std::int64_t>() == 99);

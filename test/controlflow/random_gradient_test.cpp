@@ -116,6 +116,7 @@ BOOST_AUTO_TEST_CASE(first_order) { against_differences(1, 150); }
 BOOST_AUTO_TEST_CASE(second_order) { against_differences(2, 50); }
 
 BOOST_AUTO_TEST_CASE(the_engine_says_what_the_interpreter_says) {
+  const std::uint64_t out = swapped().out, in = swapped().in;
   const std::uint64_t first = number("TROUPE_SEED", 1000), n = number("TROUPE_PROGRAMS", 60);
   for (std::uint64_t seed = first; seed < first + n; ++seed) {
     Recipe r = random_recipe(seed, {.is_smooth = true});
@@ -131,15 +132,9 @@ BOOST_AUTO_TEST_CASE(the_engine_says_what_the_interpreter_says) {
           expected = Interpreter().run(p.g, p.feeds(r), p.d);
           continue;
         }
-        EngineOptions o;
-        o.workers = way.workers;
-        o.granularity = way.granularity;
-        o.deterministic = way.is_deterministic;
-        o.seed = way.seed + seed;
-        o.default_device = way.device;
-        o.optimize = way.optimize;
-        Engine engine(o);
+        Engine engine(options_of(way, seed));
         std::vector<Tensor> got = engine.run(p.g, p.feeds(r), p.d);
+        if (way.swaps) swapped().count(engine);
         for (std::size_t i = 0; i < got.size(); ++i)
           for (std::int64_t k = 0; k < got[i].elements(); ++k) {
             double a = got[i].at(k), b = expected[i].at(k);
@@ -151,6 +146,7 @@ BOOST_AUTO_TEST_CASE(the_engine_says_what_the_interpreter_says) {
       BOOST_ERROR(under << ": " << e.what());
     }
   }
+  if (n >= 20) BOOST_TEST((swapped().out > out && swapped().in > in), swapped().out - out << " swapped out, " << swapped().in - in << " back");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

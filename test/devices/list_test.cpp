@@ -64,8 +64,8 @@ BOOST_AUTO_TEST_CASE(an_old_handle_sees_no_later_change) {
   BOOST_TEST(numbers_in(a) == (Numbers{1, 2}), boost::test_tools::per_element());
   BOOST_TEST(numbers_in(b) == (Numbers{1, 2, 3}), boost::test_tools::per_element());
   BOOST_TEST(numbers_in(c) == (Numbers{1, 2, 4}), boost::test_tools::per_element());
-  BOOST_TEST((&a.read(0) == &b.read(0)));
-  BOOST_TEST((&a.read(0) != &c.read(0)));
+  BOOST_TEST((&a.slot(0) == &b.slot(0)));
+  BOOST_TEST((&a.slot(0) != &c.slot(0)));
   b.pop();
   b.pop();
   b.push(number(5));  // a and the log still have a 2 there
@@ -92,9 +92,9 @@ BOOST_AUTO_TEST_CASE(the_last_holder_takes_back_what_others_appended) {
   other.reset();
   grown.grow(3);
   BOOST_TEST((!grown.read(1).has_value() && !grown.read(2).has_value()));
-  const Value* first = &a.read(0);
+  const Value* first = &a.slot(0);
   a.push(number(4));
-  BOOST_TEST((&a.read(0) == first));
+  BOOST_TEST((&a.slot(0) == first));
   BOOST_TEST(numbers_in(a) == (Numbers{1, 2, 4}), boost::test_tools::per_element());
 }
 
@@ -122,11 +122,11 @@ BOOST_AUTO_TEST_CASE(growth_moves_nothing_and_takes_few_chunks) {
   for (int i = 0; i < n; ++i) {
     if (i % 100 == 0) old.push_back(list);  // other holders do not make a push a copy
     list.push(number(i));
-    where.push_back(&list.read(i));
+    where.push_back(&list.slot(i));
   }
   int chunks = 1;
   for (int i = 0; i < n; ++i) {
-    BOOST_REQUIRE((&list.read(i) == where[static_cast<std::size_t>(i)]));
+    BOOST_REQUIRE((&list.slot(i) == where[static_cast<std::size_t>(i)]));
     if (i > 0 && where[static_cast<std::size_t>(i)] != where[static_cast<std::size_t>(i - 1)] + 1) ++chunks;
   }
   BOOST_TEST(chunks <= 13);
@@ -136,7 +136,7 @@ BOOST_AUTO_TEST_CASE(growth_moves_nothing_and_takes_few_chunks) {
   std::set<const Value*> slots;
   for (int i = 0; i < 1000; ++i) {
     list.push(number(i));
-    slots.insert(&list.read(n));
+    slots.insert(&list.slot(n));
     list.pop();
   }
   BOOST_TEST(slots.size() == 1);
@@ -152,9 +152,9 @@ BOOST_AUTO_TEST_CASE(elements_not_written) {
   list.write(3, vector_of(3));
   BOOST_TEST(!before.read(3).has_value());
   BOOST_TEST(list.read(3).tensor().at(1) == 3.5);
-  const Value* slot = &list.read(3);
+  const Value* slot = &list.slot(3);
   list.write(1, vector_of(1));  // now as sole holder: in place
-  BOOST_TEST((&list.read(3) == slot));
+  BOOST_TEST((&list.slot(3) == slot));
   BOOST_TEST(refusal([&] { list.write(3, vector_of(4)); }, Code::failed_precondition).find("element 3") != std::string::npos);
   BOOST_TEST(list.read(3).tensor().at(1) == 3.5);
   list.push(vector_of(5));
@@ -225,7 +225,7 @@ BOOST_AUTO_TEST_CASE(threads_append_to_what_they_share) {
     List start(DType::f64, Shape());
     start.grow(1 + round % 5);  // their chunk may not be there yet
     start.push(number(-5));
-    const Value* shared = &start.read(start.length() - 1);
+    const Value* shared = &start.slot(start.length() - 1);
     std::latch ready(3);
     std::vector<List> ends(2);
     auto append = [&](int who, List mine) {
@@ -249,7 +249,7 @@ BOOST_AUTO_TEST_CASE(threads_append_to_what_they_share) {
       const List& end = ends[static_cast<std::size_t>(who)];
       BOOST_REQUIRE(end.length() == start.length() + kPushes);
       for (int i = 0; i < kPushes; ++i) BOOST_REQUIRE(end.read(start.length() + i).tensor().at(0) == 100 * who + i);
-      stayed += &end.read(start.length() - 1) == shared;
+      stayed += &end.slot(start.length() - 1) == shared;
     }
     BOOST_REQUIRE(stayed == 1);
     in_place += stayed;
