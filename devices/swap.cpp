@@ -53,6 +53,8 @@ Saved::Body& Saved::body() const { return *static_cast<Body*>(object()); }
 Tensor Saved::tensor() const {
   const Body& b = body();
   std::lock_guard lock(b.swapper.mutex_);
+  if (b.parcel.device) b.swapper.become_newest(b.parcel);
+  b.swapper.trim(&b.parcel);
   b.swapper.fetch(b.parcel);
   return Tensor::on_buffer(b.parcel.device, b.offset, &b.swapper.device_, dtype(), b.shape);
 }
@@ -93,9 +95,14 @@ Value Swapper::admit(Tensor tensor) {
   ++parcel.holders;
   Saved saved;
   saved.adopt(Saved::Body::make(*this, parcel, shape, offset), Value::Kind::saved, dtype);
-  while (is_above(options_.fill_level, leaving_bytes_) && start_oldest_out(&parcel)) {}
-  while (!leaving_.empty() && is_above(options_.keep_level, 0)) give_back(leaving_.front());
+  trim(&parcel);
   return saved;
+}
+
+// To the levels that the options name, but for one parcel.
+void Swapper::trim(const Parcel* newest) {
+  while (is_above(options_.fill_level, leaving_bytes_) && start_oldest_out(newest)) {}
+  while (!leaving_.empty() && is_above(options_.keep_level, 0)) give_back(leaving_.front());
 }
 
 Swapper::Parcel& Swapper::parcel_of(Ref<Buffer> buffer) {

@@ -121,6 +121,7 @@ class Swapper {
   bool give_back_one();
   void give_back(Parcel& parcel);
   void become_newest(Parcel& parcel);
+  void trim(const Parcel* newest);
   void settle(Parcel& parcel);
   Ref<Buffer> host_buffer(std::size_t bytes);
   bool is_above(double level, std::uint64_t but_for) const;
