@@ -124,7 +124,9 @@ class SimPrimitives final : public Primitives {
     later(s, "reduce", {&in}, {&out}, [=, this] { cpu_.reduce(now_, how, in, out, axes); });
   }
   void matmul(Stream& s, const MatmulArgs& m) const override {
-    later(s, "matmul", {&m.a, &m.b}, {&m.out}, [=, this] { cpu_.matmul(now_, m); });
+    MatmulArgs mine = m;
+    mine.kept = nullptr;  // its kernel may be gone by then
+    later(s, "matmul", {&m.a, &m.b}, {&m.out}, [=, this] { cpu_.matmul(now_, mine); });
   }
   void transpose(Stream& s, ConstView in, View out, std::span<const std::int64_t> permutation) const override {
     std::vector<std::int64_t> order(permutation.begin(), permutation.end());
