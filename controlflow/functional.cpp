@@ -4,6 +4,7 @@
 
 #include <troupe/controlflow/build.hpp>
 #include <troupe/controlflow/list.hpp>
+#include <troupe/controlflow/list_ops.hpp>
 #include <troupe/functions.hpp>
 
 namespace troupe::detail {
@@ -51,6 +52,14 @@ Exprs named_errors(const std::string& title, const Site& at, F bind) {
     std::size_t found = text.find(at.text() + ": ");
     throw Error(e.code(), title + ": " + (found == std::string::npos ? text : text.substr(found + at.text().size() + 2)));
   }
+}
+
+// All elements of a list of `n`, which may be known while the graph is built.
+Expr stacked(const Expr& list, std::int64_t n, const Site& at) {
+  const ValueSpec element = list.spec().element();
+  if (n < 0 || element.is_list() || !element.shape.is_known()) return list_stack(Operand(list, at));
+  const Operand operands[] = {Operand(list, at)};
+  return bind1("ListStackLike", operands, attrs_of({element.dtype, element.shape.with_inserted(0, n)}), at);
 }
 
 Exprs eager_case(const Expr& index, const std::vector<Branch>& branches, const std::string& title) {
@@ -179,6 +188,7 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& st
   }
   const Exprs first = in_reader(reader, initial);
   const Expr length = list_length(lists[0]);
+  const std::int64_t steps = elements[0].is_expr() && elements[0].expr().shape().has_rank() ? elements[0].expr().shape()[0] : kAny;
   auto position = [&](const Expr& i) { return options.reverse ? length - 1 - i : i; };
   auto apply = [&](const Exprs& state, const Expr& at_index) {
     Exprs arguments = state;
@@ -238,7 +248,7 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& st
   parts.controls = builder.controls();
   Exprs out = named_errors(name, at, [&] { return bind_while(graph, parts, at); });
   Exprs results(out.begin() + 1, out.begin() + 1 + static_cast<std::ptrdiff_t>(states));
-  for (std::size_t k = 1 + states; k < out.size(); ++k) results.push_back(list_stack(out[k]));
+  for (std::size_t k = 1 + states; k < out.size(); ++k) results.push_back(stacked(out[k], steps, at));
   return results;
 }
 

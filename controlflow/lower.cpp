@@ -95,6 +95,11 @@ class Lowering {
     const Node& n = to_.graph.node(e.node);
     return n.op->name == "Constant" && n.controls.empty();
   }
+  /// Is it the same in most iterations: from outside, or a variable's value?
+  bool recurs(Edge e, const Frame& frame) const {
+    return is_constant(e) || to_.graph.node(e.node).op->name == "ReadVariable" ||
+           std::find(frame.invariant.begin(), frame.invariant.end(), e) != frame.invariant.end();
+  }
   /// The same value as a token of this frame: a constant has none of its own.
   Edge as_token(Edge e, const Frame& frame, const Node& like) {
     bool has_one = !is_constant(e) && std::find(frame.invariant.begin(), frame.invariant.end(), e) == frame.invariant.end();
@@ -223,6 +228,7 @@ class Lowering {
     for (auto [state, effect] : effects)
       for (std::int32_t c : conflicting(frame.open[state], effect))
         if (std::find(node.controls.begin(), node.controls.end(), c) == node.controls.end()) node.controls.push_back(c);
+    if (node.op->name == "MatMul" && frame.pivot >= 0 && recurs(node.inputs[1], frame)) node.attrs.set("b_recurs", true);
     std::size_t outputs = node.outputs.size();
     std::int32_t id = to_.graph.append(std::move(node));
     for (auto [state, effect] : effects) add_access(frame.open[state], {id, effect});

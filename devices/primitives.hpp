@@ -12,6 +12,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
 
 #include <troupe/devices/scalar_program.hpp>
@@ -78,12 +80,37 @@ struct RandomKey {
   std::uint64_t tag = 0;   // iteration numbers, folded
 };
 
+/// An operand's elements in a layout of the device's own.
+class Repacked {
+ public:
+  virtual ~Repacked() = default;
+};
+
+/// Where a device keeps an operand that comes again, between one product and the next; of a kernel.
+class RepackedSlot {
+ public:
+  std::shared_ptr<const Repacked> get() const {
+    std::lock_guard lock(mutex_);
+    return kept_;
+  }
+  void set(std::shared_ptr<const Repacked> kept) {
+    std::lock_guard lock(mutex_);
+    kept_.swap(kept);  // the old one is let go after the lock
+  }
+
+ private:
+  mutable std::mutex mutex_;  // guards kept_
+  std::shared_ptr<const Repacked> kept_;
+};
+
 struct MatmulArgs {
   ConstView a;    // [batch..., m, k], or [batch..., k, m] if transpose_a
   ConstView b;    // [batch..., k, n], or [batch..., n, k] if transpose_b; batch extents broadcast
   View out;       // [batch..., m, n]
   bool transpose_a = false;
   bool transpose_b = false;
+  RepackedSlot* kept = nullptr;  // b will come again: its layout may be kept here
+  std::uint64_t b_content = 0;   // Tensor::content() of b
 };
 
 /// A rectangular block: `extents` elements, every `step`-th from `start`, of a row-major tensor.

@@ -181,35 +181,6 @@ ScalarProgram Recorder::typed(std::span<const DType> inputs) const {
   return typer.take();
 }
 
-ScalarProgram compose(const ScalarProgram& consumer, int at, const ScalarProgram& producer) {
-  ScalarProgram out;
-  for (std::size_t i = 0; i < consumer.inputs.size(); ++i)
-    if (static_cast<int>(i) != at) out.inputs.push_back(consumer.inputs[i]);
-  std::int16_t shift = static_cast<std::int16_t>(out.inputs.size());
-  for (DType t : producer.inputs) out.inputs.push_back(t);
-  for (ScalarInstruction i : producer.code) {
-    if (i.op == ScalarOp::input) i.operand[0] = static_cast<std::int16_t>(i.operand[0] + shift);
-    out.code.push_back(i);
-  }
-  std::vector<std::int16_t> moved(consumer.code.size());
-  for (std::size_t k = 0; k < consumer.code.size(); ++k) {
-    ScalarInstruction i = consumer.code[k];
-    if (i.op == ScalarOp::input && i.operand[0] == at) {
-      moved[k] = producer.results[0];
-      continue;
-    }
-    if (i.op == ScalarOp::input) {
-      if (i.operand[0] > at) --i.operand[0];
-    } else {
-      for (int n = 0; n < arity(i.op); ++n) i.operand[n] = moved[i.operand[n]];
-    }
-    out.code.push_back(i);
-    moved[k] = static_cast<std::int16_t>(out.code.size() - 1);
-  }
-  for (std::int16_t r : consumer.results) out.results.push_back(moved[r]);
-  return out;
-}
-
 namespace {
 
 double rounded_to(DType type, double x) {

@@ -130,10 +130,6 @@ class Recorder {
   std::vector<std::int16_t> results_;
 };
 
-/// `consumer` with its input `at` replaced by result 0 of `producer`; the inputs are the
-/// consumer's others followed by the producer's. What pointwise fusion repeats.
-ScalarProgram compose(const ScalarProgram& consumer, int at, const ScalarProgram& producer);
-
 // ---- The functions a lambda may call, on `double` and on `Symbol` alike.
 
 inline Symbol record2(ScalarOp op, Symbol a, Symbol b) {

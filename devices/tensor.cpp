@@ -1,5 +1,7 @@
 #include <troupe/devices/tensor.hpp>
 
+#include <atomic>
+
 #include <fmt/format.h>
 
 #include <troupe/devices/pool.hpp>
@@ -77,6 +79,15 @@ Tensor Tensor::on_buffer(Ref<Buffer> buffer, std::size_t offset, Device* device,
   return from_body(body, dtype);
 }
 
+// Numbers are handed out to threads in blocks, so that they share no counter.
+std::uint64_t Buffer::next_content() {
+  constexpr std::uint64_t kBlock = 1 << 20;
+  static std::atomic<std::uint64_t> blocks{0};  // publishes nothing
+  static thread_local std::uint64_t next = 0;
+  if (next % kBlock == 0) next = blocks.fetch_add(1, std::memory_order_relaxed) * kBlock;
+  return ++next;
+}
+
 Tensor Tensor::zeros(DType dtype, const Shape& shape) {
   Tensor t = empty(dtype, shape);
   std::memset(t.raw_mutable(), 0, t.bytes());
@@ -87,6 +98,7 @@ void* Tensor::raw_mutable() {
   if (kind_ == Kind::none) return nullptr;
   if (kind_ == Kind::scalar) return bits_;
   if (!is_sole_holder()) throw Error(Code::internal, "a shared tensor cannot be written");
+  if (body()->buffer) body()->buffer->touch();
   return body()->data;
 }
 

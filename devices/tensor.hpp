@@ -28,14 +28,19 @@ class Buffer final : public Counted {
   static Ref<Buffer> allocate(Allocator& allocator, std::size_t bytes);
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
+  /// Changes whenever somebody may write; never the same for two buffers. 0: nobody did.
+  std::uint64_t content() const { return content_; }
+  void touch() { content_ = next_content(); }
 
  private:
+  static std::uint64_t next_content();
   Buffer(Allocator& allocator, void* data, std::size_t bytes) : allocator_(&allocator), data_(data), bytes_(bytes) {}
   void destroy() noexcept override;
 
   Allocator* allocator_;
   void* data_;
   std::size_t bytes_;
+  std::uint64_t content_ = 0;  // written by a sole holder
 };
 
 class Tensor : public Value {
@@ -116,6 +121,8 @@ class Tensor : public Value {
     return std::vector<T>(p, p + elements());
   }
 
+  /// Names the elements of the buffer that this is a view of: equal numbers, equal elements. 0: not known.
+  std::uint64_t content() const;
   /// May this handle's elements be overwritten?
   bool is_sole_holder() const;
   /// The same elements under another shape of as many elements; shares the buffer.
@@ -183,6 +190,8 @@ inline bool Tensor::is_sole_holder() const {
   const Body* b = body();
   return b->is_sole() && !b->owner.has_value() && (!b->buffer || b->buffer->is_sole());
 }
+
+inline std::uint64_t Tensor::content() const { return kind_ == Kind::tensor && body()->buffer ? body()->buffer->content() : 0; }
 
 /// Bit-for-bit equality of dtype, shape and elements (host tensors).
 bool identical(const Tensor& a, const Tensor& b);

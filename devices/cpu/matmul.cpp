@@ -1,4 +1,4 @@
-// Matrix products. f32 by oneDNN on the calling thread, f64 (and products too small for oneDNN's
+// Matrix products. f32 by oneDNN on the calling thread (packed_matmul.hpp: where b comes again), f64 (and products too small for oneDNN's
 // entry cost) by Eigen at the CPU's level, f16 and bf16 by way of f32, integers and complex by a
 // plain loop. One product is cut into blocks of its result by its shape, and the blocks run on the pool.
 #include <complex>
@@ -10,30 +10,11 @@
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/cpu/level.hpp>
-
-// oneDNN is built on OpenMP; only this of it is ours to say.
-extern "C" int omp_get_max_threads();
-extern "C" void omp_set_num_threads(int);
+#include <troupe/devices/cpu/packed_matmul.hpp>
+#include <troupe/devices/cpu/single_threaded.hpp>
 
 namespace troupe::cpu {
 namespace {
-
-// A region opened inside two workers would put four threads on two cores (six times slower), so
-// while one of ours is in oneDNN its thread opens none. The setting is the thread's own.
-class SingleThreaded {
- public:
-  SingleThreaded() : before_(omp_get_max_threads()) {
-    if (before_ != 1) omp_set_num_threads(1);
-  }
-  ~SingleThreaded() {
-    if (before_ != 1) omp_set_num_threads(before_);
-  }
-  SingleThreaded(const SingleThreaded&) = delete;
-  SingleThreaded& operator=(const SingleThreaded&) = delete;
-
- private:
-  int before_;
-};
 
 // Multiply-adds below which Eigen's entry cost wins (README: 16^3 0.14 against 0.25 µs, 32^3 0.55 against 0.48).
 constexpr std::int64_t kSmallProduct = 20 * 20 * 20;
@@ -85,18 +66,30 @@ void gemm(DType type, const GemmCall& g) {
 // A batch of products, with operands that may repeat along broadcast axes.
 struct Batch {
   int rank = 0;
-  std::int64_t count = 1;
+  std::int64_t count = 1, a_matrix = 0;
   std::int64_t extent[Shape::kMaxRank], a_step[Shape::kMaxRank], b_step[Shape::kMaxRank];
 
+  Batch() = default;
   explicit Batch(const MatmulArgs& m) {
     rank = m.out.shape.rank() - 2;
     std::int64_t a = matrix(m.a.shape), b = matrix(m.b.shape);
+    a_matrix = a;
     for (int d = rank - 1; d >= 0; --d) {
       extent[d] = m.out.shape[d];
       count *= extent[d];
       a_step[d] = step(m.a.shape, d, a);
       b_step[d] = step(m.b.shape, d, b);
     }
+  }
+  /// Is it all of a, in order, with one and the same b?
+  bool shares_b() const {
+    std::int64_t items = 1;
+    for (int d = rank - 1; d >= 0; --d) {
+      if (extent[d] == 1) continue;
+      if (b_step[d] != 0 || a_step[d] != items * a_matrix) return false;
+      items *= extent[d];
+    }
+    return true;
   }
   void locate(std::int64_t item, std::int64_t& a, std::int64_t& b) const {
     a = b = 0;
@@ -201,6 +194,16 @@ void CpuPrimitives::matmul(Stream& stream, const MatmulArgs& m) const {
   g.c_rs = g.n;
 
   Batch batch(m);
+  if (!m.transpose_a && batch.count > 1 && batch.shares_b()) {  // many rows times one matrix
+    g.m *= batch.count;
+    batch = Batch{};
+  }
+  if (m.kept && m.b_content != 0 && batch.count == 1 && type == DType::f32 && g.m * g.n * g.k > kSmallProduct) {
+    g.a = m.a.data();
+    g.b = m.b.data();
+    g.c = m.out.data;
+    return PackedProduct::run(pool_, g, m.b_content, *m.kept);
+  }
   Cut cut(g.m, g.n, g.k);
   std::int64_t items = batch.count * cut.count();
   std::int64_t group = std::max<std::int64_t>(1, kWork / std::max<std::int64_t>(1, g.k * cut.rows * cut.columns));

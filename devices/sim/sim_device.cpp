@@ -132,7 +132,9 @@ class SimPrimitives final : public Primitives {
   void matmul(Stream& s, const MatmulArgs& m) const override {
     const Shape& a = m.a.shape;
     const double products = static_cast<double>(m.out.elements()) * static_cast<double>(a[a.rank() - (m.transpose_a ? 2 : 1)]);
-    later(s, "matmul", {&m.a, &m.b}, {&m.out}, [=, this] { cpu_.matmul(now_, m); }, 2 * products);
+    MatmulArgs mine = m;
+    mine.kept = nullptr;  // its kernel may be gone by then
+    later(s, "matmul", {&m.a, &m.b}, {&m.out}, [=, this] { cpu_.matmul(now_, mine); }, 2 * products);
   }
   void transpose(Stream& s, ConstView in, View out, std::span<const std::int64_t> permutation) const override {
     std::vector<std::int64_t> order(permutation.begin(), permutation.end());

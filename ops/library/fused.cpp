@@ -10,14 +10,15 @@ const ScalarProgram& program_of(const Attrs& attrs) {
 }  // namespace
 
 TROUPE_OP(Fused) {
-  op.doc("A tree of pointwise operations in one node; made by fusion, never by a user.");
+  op.doc("Pointwise operations of one shape in one node; made by fusion, never by a user.");
   op.inputs(1, -1);
   op.attr<std::shared_ptr<const AttrObject>>("program");
   op.not_differentiable();  // differentiation happens before fusion
   op.infer([](Inference& c) {
     Shape shape = c.shape(0);
     for (int i = 1; i < c.inputs(); ++i) shape = broadcast(shape, c.shape(i));
-    c.output(program_of(c.attrs()).result_type(0), shape);
+    const ScalarProgram& program = program_of(c.attrs());
+    for (std::size_t k = 0; k < program.results.size(); ++k) c.output(program.result_type(static_cast<int>(k)), shape);
   });
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     auto object = s.attrs.get<std::shared_ptr<const AttrObject>>("program");

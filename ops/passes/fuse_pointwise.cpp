@@ -1,21 +1,25 @@
 #include <troupe/ops/program.hpp>
 
+#include <algorithm>
+
 #include <troupe/ops/pointwise.hpp>
 
-// A pointwise node whose every consumer is one and the same pointwise node joins it: the tree that
-// ends in the last consumer becomes one node `Fused`. Joining needs equal shapes as far as they are
-// known: a small operand that is broadcast would be recomputed for every element.
+// Pointwise nodes of one shape join into groups, and each group becomes one node `Fused`, with an output for
+// every member that somebody outside looks at: a chain is read and written once, however long it is.
+//
+// A node joins the groups of its operands, in the order of ids; the group stands where its last member did.
+// 1. Shapes are equal as far as they are known: a small operand that is broadcast would be recomputed for
+//    every element. A member that is seen outside has a shape known in full: unknown extents may differ.
+// 2. Whoever looks at a member from outside stands after the last member. So no group waits for itself.
+// 3. A value that is seen outside waits for nothing new: all that its group takes from elsewhere stands
+//    before it, constants aside. Scalars are left alone there: counters and predicates are to run ahead.
 
 namespace troupe {
 namespace {
 
-constexpr std::size_t kMaxInputs = 8;      // of a fused node
+constexpr std::size_t kMaxInputs = 8;  // of a fused node
+constexpr std::size_t kMaxResults = 8;
 constexpr std::size_t kMaxInstructions = 96;
-
-struct Use {
-  std::int32_t consumer = -1;  // the only one, if `count` is 1
-  int count = 0;
-};
 
 std::shared_ptr<const ScalarProgram> program_of(const Graph& g, const Node& n) {
   if (n.op->name == "Fused")
@@ -25,130 +29,167 @@ std::shared_ptr<const ScalarProgram> program_of(const Graph& g, const Node& n) {
   return n.op->pointwise->program({types, n.inputs.size()}, n.attrs);
 }
 
-// Removes inputs that occur twice.
-void unify_inputs(std::vector<Edge>& inputs, ScalarProgram& program) {
-  std::vector<Edge> kept;
-  std::vector<std::int16_t> moved;
-  std::vector<DType> types;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    std::size_t k = 0;
-    while (k < kept.size() && kept[k] != inputs[i]) ++k;
-    if (k == kept.size()) {
-      kept.push_back(inputs[i]);
-      types.push_back(program.inputs[i]);
+class Fusion {
+ public:
+  explicit Fusion(const Program& program) : program_(program), g_(program.graph), group_of_(size(), -1), consumers_(size()), is_kept_(size(), 0), is_fetched_(size(), 0) {
+    for (std::int32_t id = 0; id < g_.size(); ++id) {
+      for (Edge e : g_.node(id).inputs)
+        if (auto& c = consumers_[at(e.node)]; c.empty() || c.back() != id) c.push_back(id);
+      for (std::int32_t c : g_.node(id).controls) is_kept_[at(c)] = 1;
+      if (!g_.node(id).controls.empty()) is_kept_[at(id)] = 1;
     }
-    moved.push_back(static_cast<std::int16_t>(k));
+    for (Edge e : program.fetches) is_fetched_[at(e.node)] = 1;
   }
-  for (ScalarInstruction& i : program.code)
-    if (i.op == ScalarOp::input) i.operand[0] = moved[static_cast<std::size_t>(i.operand[0])];
-  inputs = std::move(kept);
-  program.inputs = std::move(types);
-}
+
+  Program run() {
+    for (std::int32_t id = 0; id < g_.size(); ++id)
+      if (is_pointwise(id)) gather(id);
+    Rewriter rewriter(program_);
+    for (std::int32_t id = 0; id < g_.size(); ++id) {
+      const std::int32_t group = group_of_[at(id)];
+      if (group < 0 || groups_[at(group)].members.size() == 1) rewriter.keep(id);
+      else if (groups_[at(group)].members.back() == id) emit(rewriter, groups_[at(group)].members);
+    }
+    return rewriter.finish();
+  }
+
+ private:
+  struct Group {
+    std::vector<std::int32_t> members;  // ascending
+    std::size_t instructions = 0;
+  };
+
+  static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+  std::size_t size() const { return at(g_.size()); }
+  bool is_pointwise(std::int32_t id) const {
+    const Node& n = g_.node(id);
+    return (n.op->pointwise || n.op->name == "Fused") && n.outputs.size() == 1;
+  }
+
+  void gather(std::int32_t id) {
+    const auto mine = static_cast<std::int32_t>(groups_.size());
+    groups_.push_back({{id}, program_of(g_, g_.node(id))->code.size()});
+    group_of_[at(id)] = mine;
+    for (Edge e : g_.node(id).inputs) {
+      const std::int32_t theirs = group_of_[at(e.node)];
+      if (theirs >= 0 && theirs != mine && may_join(groups_[at(theirs)], groups_[at(mine)], id)) join(theirs, mine);
+    }
+  }
+
+  void join(std::int32_t from, std::int32_t to) {
+    Group &a = groups_[at(from)], &b = groups_[at(to)];
+    for (std::int32_t m : a.members) group_of_[at(m)] = to;
+    b.members.insert(b.members.end(), a.members.begin(), a.members.end());
+    std::sort(b.members.begin(), b.members.end());
+    b.instructions += a.instructions;
+    a = {};
+  }
+
+  /// May `group`, which `id` reads, join the one that ends in `id`?
+  bool may_join(const Group& group, const Group& mine, std::int32_t id) const {
+    const Node &node = g_.node(id), &other = g_.node(group.members[0]);
+    const Shape& shape = node.outputs[0].shape;
+    if (!shape.has_rank() || !(shape == other.outputs[0].shape) || node.device != other.device) return false;
+    if (group.instructions + mine.instructions > kMaxInstructions) return false;
+    for (std::int32_t m : group.members)
+      if (is_kept_[at(m)]) return false;
+    std::vector<std::int32_t> all = group.members;
+    all.insert(all.end(), mine.members.begin(), mine.members.end());
+    const std::vector<Edge> inputs = inputs_of(all);
+    if (inputs.size() > kMaxInputs) return false;
+    std::size_t seen = 1;
+    std::int32_t first_seen = id;
+    for (std::int32_t m : all) {
+      if (m == id || !is_seen(m, all)) continue;
+      if (is_kept_[at(id)] || !shape.is_known() || shape.elements() <= 1) return false;
+      for (std::int32_t c : consumers_[at(m)])
+        if (c < id && std::find(all.begin(), all.end(), c) == all.end()) return false;
+      first_seen = std::min(first_seen, m);
+      ++seen;
+    }
+    if (seen == 1) return true;
+    return seen <= kMaxResults && std::all_of(inputs.begin(), inputs.end(), [&](Edge e) { return e.node < first_seen || is_constant(e.node); });
+  }
+
+  bool is_constant(std::int32_t id) const { return g_.node(id).op->name == "Constant" && g_.node(id).controls.empty(); }
+  /// Does anybody outside of these look at it?
+  bool is_seen(std::int32_t id, const std::vector<std::int32_t>& members) const {
+    if (is_fetched_[at(id)]) return true;
+    const auto& c = consumers_[at(id)];
+    return std::any_of(c.begin(), c.end(), [&](std::int32_t who) { return std::find(members.begin(), members.end(), who) == members.end(); });
+  }
+  /// What members take from elsewhere, each once.
+  std::vector<Edge> inputs_of(const std::vector<std::int32_t>& members) const {
+    std::vector<Edge> inputs;
+    for (std::int32_t m : members)
+      for (Edge e : g_.node(m).inputs)
+        if (std::find(members.begin(), members.end(), e.node) == members.end() && std::find(inputs.begin(), inputs.end(), e) == inputs.end()) inputs.push_back(e);
+    return inputs;
+  }
+
+  void emit(Rewriter& rewriter, const std::vector<std::int32_t>& members) const {
+    const std::vector<Edge> inputs = inputs_of(members);
+    ScalarProgram program;
+    for (Edge e : inputs) {
+      ScalarInstruction read{};
+      read.op = ScalarOp::input;
+      read.type = g_.spec(e).dtype;
+      read.operand[0] = static_cast<std::int16_t>(program.inputs.size());
+      program.inputs.push_back(read.type);
+      program.code.push_back(read);
+    }
+    std::vector<std::int16_t> result_of(members.size());
+    auto place_of = [&](Edge e) {
+      auto m = std::find(members.begin(), members.end(), e.node);
+      if (m != members.end()) return result_of[static_cast<std::size_t>(m - members.begin())];
+      return static_cast<std::int16_t>(std::find(inputs.begin(), inputs.end(), e) - inputs.begin());
+    };
+    Node node = rewriter.translated(members.back());
+    node.outputs.clear();
+    std::vector<std::int32_t> seen;
+    for (std::size_t k = 0; k < members.size(); ++k) {
+      const Node& member = g_.node(members[k]);
+      result_of[k] = append(program, *program_of(g_, member), [&](std::int16_t i) { return place_of(member.inputs[at(i)]); });
+      if (k + 1 < members.size() && !is_seen(members[k], members)) continue;
+      program.results.push_back(result_of[k]);
+      node.outputs.push_back(member.outputs[0]);
+      seen.push_back(members[k]);
+    }
+    node.op = &find_op("Fused");
+    node.attrs = Attrs{{"program", std::shared_ptr<const AttrObject>(std::make_shared<ProgramAttr>(std::make_shared<const ScalarProgram>(std::move(program))))}};
+    node.inputs.clear();
+    for (Edge e : inputs) node.inputs.push_back(rewriter.at(e));
+    const std::int32_t id = rewriter.graph().append(std::move(node));
+    for (std::size_t k = 0; k < seen.size(); ++k) rewriter.alias(seen[k], {Edge{id, static_cast<std::int32_t>(k)}}, id);
+  }
+
+  /// Appends what `member` computes; `place` says where each of its inputs is. Yields where its result is.
+  template <class Place>
+  static std::int16_t append(ScalarProgram& program, const ScalarProgram& member, Place place) {
+    std::vector<std::int16_t> moved;
+    for (ScalarInstruction i : member.code) {
+      if (i.op == ScalarOp::input) {
+        moved.push_back(place(i.operand[0]));
+        continue;
+      }
+      for (int n = 0; n < arity(i.op); ++n) i.operand[static_cast<std::size_t>(n)] = moved[at(i.operand[static_cast<std::size_t>(n)])];
+      moved.push_back(static_cast<std::int16_t>(program.code.size()));
+      program.code.push_back(i);
+    }
+    return moved[at(member.results[0])];
+  }
+
+  const Program& program_;
+  const Graph& g_;
+  std::vector<Group> groups_;
+  std::vector<std::int32_t> group_of_;  // -1: not pointwise
+  std::vector<std::vector<std::int32_t>> consumers_;
+  std::vector<char> is_kept_;     // waits for a control edge, or is waited for by one
+  std::vector<char> is_fetched_;
+};
 
 }  // namespace
 
-Program fuse_pointwise(const Program& program) {
-  const Graph& g = program.graph;
-  std::vector<Use> uses(static_cast<std::size_t>(g.size()));
-  for (std::int32_t id = 0; id < g.size(); ++id) {
-    for (Edge e : g.node(id).inputs) {
-      Use& u = uses[static_cast<std::size_t>(e.node)];
-      if (u.consumer != id) ++u.count;
-      u.consumer = id;
-    }
-    for (std::int32_t c : g.node(id).controls) uses[static_cast<std::size_t>(c)].count += 2;  // must stay a node
-  }
-  for (Edge e : program.fetches) uses[static_cast<std::size_t>(e.node)].count += 2;
-
-  // absorbed[id]: id is computed inside its only consumer.
-  std::vector<char> absorbed(static_cast<std::size_t>(g.size()), 0);
-  for (std::int32_t id = 0; id < g.size(); ++id) {
-    const Node& n = g.node(id);
-    const Use& u = uses[static_cast<std::size_t>(id)];
-    if (!n.op->pointwise || u.count != 1 || !n.controls.empty()) continue;
-    const Node& consumer = g.node(u.consumer);
-    if (!consumer.op->pointwise || consumer.device != n.device) continue;
-    const Shape &mine = n.outputs[0].shape, &theirs = consumer.outputs[0].shape;
-    if (!mine.has_rank() || !(mine == theirs)) continue;
-    absorbed[static_cast<std::size_t>(id)] = 1;
-  }
-
-  Rewriter rewriter(program);
-  struct Pending {
-    std::vector<Edge> inputs;  // new edges
-    std::shared_ptr<const ScalarProgram> program;
-  };
-  std::vector<Pending> pending(static_cast<std::size_t>(g.size()));
-  for (std::int32_t id = 0; id < g.size(); ++id) {
-    const Node& old = g.node(id);
-    if (!old.op->pointwise) {
-      rewriter.keep(id);
-      continue;
-    }
-    Pending mine{{}, program_of(g, old)};
-    bool joined = false;
-    std::vector<Edge> inputs = old.inputs;  // old edges, until resolved
-    // Absorb the operands that were marked, unless the node would grow past its bounds.
-    std::vector<Edge> resolved(inputs.size());
-    for (std::size_t i = 0; i < inputs.size(); ++i)
-      if (!absorbed[static_cast<std::size_t>(inputs[i].node)]) resolved[i] = rewriter.at(inputs[i]);
-    std::vector<std::int32_t> producers(inputs.size(), -1);
-    for (std::size_t i = 0; i < inputs.size(); ++i)
-      if (absorbed[static_cast<std::size_t>(inputs[i].node)]) producers[i] = inputs[i].node;
-    for (std::size_t i = 0; i < producers.size();) {
-      if (producers[i] < 0) {
-        ++i;
-        continue;
-      }
-      Pending& producer = pending[static_cast<std::size_t>(producers[i])];
-      std::int32_t from = producers[i];
-      bool fits = resolved.size() - 1 + producer.inputs.size() <= kMaxInputs &&
-                  mine.program->code.size() + producer.program->code.size() <= kMaxInstructions;
-      if (fits) {
-        mine.program = std::make_shared<const ScalarProgram>(compose(*mine.program, static_cast<int>(i), *producer.program));
-        resolved.erase(resolved.begin() + static_cast<std::ptrdiff_t>(i));
-        producers.erase(producers.begin() + static_cast<std::ptrdiff_t>(i));
-        for (Edge e : producer.inputs) {
-          resolved.push_back(e);
-          producers.push_back(-1);
-        }
-        joined = true;
-        // The same producer twice (x * x): both become the same instructions; unified below.
-        continue;
-      }
-      // Too large: the producer becomes a node after all.
-      if (rewriter.control_at(from) < 0) {
-        Node node = g.node(from);
-        if (producer.program->code.size() != program_of(g, node)->code.size() || node.inputs.size() != producer.inputs.size()) {
-          node.op = &find_op("Fused");
-          node.attrs = Attrs{{"program", std::shared_ptr<const AttrObject>(std::make_shared<ProgramAttr>(producer.program))}};
-        }
-        node.inputs = producer.inputs;
-        rewriter.replace(from, std::move(node));
-      }
-      resolved[i] = rewriter.at(Edge{from, 0});
-      producers[i] = -1;
-      ++i;
-    }
-    if (joined) {
-      ScalarProgram unified = *mine.program;
-      unify_inputs(resolved, unified);
-      mine.program = std::make_shared<const ScalarProgram>(std::move(unified));
-    }
-    mine.inputs = resolved;
-    if (absorbed[static_cast<std::size_t>(id)]) {
-      pending[static_cast<std::size_t>(id)] = std::move(mine);
-      continue;
-    }
-    Node node = rewriter.translated(id);
-    node.inputs = mine.inputs;
-    if (joined) {
-      node.op = &find_op("Fused");
-      node.attrs = Attrs{{"program", std::shared_ptr<const AttrObject>(std::make_shared<ProgramAttr>(mine.program))}};
-    }
-    rewriter.replace(id, std::move(node));
-  }
-  return rewriter.finish();
-}
+Program fuse_pointwise(const Program& program) { return Fusion(program).run(); }
 
 }  // namespace troupe

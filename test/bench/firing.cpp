@@ -3,8 +3,8 @@
 // (eager), on one thread each.
 //
 // Every run is fed another input, and every result is compared, bit for bit with a plain C++ loop and
-// to 1e-6 with the peer's. `ns an op` is the time of a whole run, hand-over to the engine's thread and
-// back included, divided by the ops; `latency` is the run of a chain of two ops alone. What a and b
+// to 1e-6 with the peer's. `ns an op` is the time of a whole run, from the call to its return, divided by
+// the ops; `latency` is the run of a chain of two ops alone. What a and b
 // multiply and add are inputs on all sides, so that there is nothing to fold.
 #include <troupe/actors/engine.hpp>
 #include <troupe/functions.hpp>
@@ -132,7 +132,7 @@ void measure(int ops, int rank, int runs) {
     }
     const double per_run = chain.allocations_per_run(200);
     c.also = {{"ops", ops}, {"allocations_per_run", per_run}, {"allocations_per_firing", per_run / ops}};
-    c.note = is_latency ? "a chain of two ops, run after run" : "hand-over to the engine's thread and back included";
+    c.note = is_latency ? "a chain of two ops, run after run" : "from the call to its return";
     c.print();
   }
 }

@@ -209,6 +209,35 @@ BOOST_AUTO_TEST_CASE(matmul_of_every_form) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(products_with_a_matrix_that_comes_again) {
+  for (auto [m, k, n] : {std::array<std::int64_t, 3>{32, 256, 1024}, {1, 300, 65}, {33, 257, 511}, {200, 64, 2000}})
+    for (int form = 0; form < 4; ++form) {
+      const bool ta = form & 1, tb = form & 2;
+      Tensor a = random_tensor(random, DType::f32, ta ? Shape{k, m} : Shape{m, k}, -1, 1), b = random_tensor(random, DType::f32, tb ? Shape{n, k} : Shape{k, n}, -1, 1);
+      Tensor plain = Tensor::empty(DType::f32, Shape{m, n});
+      RepackedSlot slot, other;
+      auto product = [&](const Primitives& with, RepackedSlot& kept, const Tensor& of) {
+        Tensor c = Tensor::empty(DType::f32, Shape{m, n});
+        with.matmul(*stream, {a, of, View(c), ta, tb, &kept, of.content()});
+        return c;
+      };
+      p().matmul(*stream, {a, b, View(plain), ta, tb});
+      const Tensor first = product(p(), slot, b);
+      BOOST_TEST(slot.get() != nullptr);
+      const auto kept = slot.get();
+      BOOST_TEST(identical(first, product(p(), slot, b)));
+      BOOST_TEST((slot.get() == kept));  // not made anew
+      BOOST_TEST(identical(first, product(alone->primitives(), other, b)));
+      for (std::int64_t i = 0; i < first.elements(); i += 17) BOOST_TEST_REQUIRE(std::fabs(first.at(i) - plain.at(i)) < 1e-3, m << "x" << k << "x" << n << " form " << form);
+      // Written in place: the same memory, other elements.
+      b.mutable_data<float>()[0] += 100;
+      p().matmul(*stream, {a, b, View(plain), ta, tb});
+      const Tensor changed = product(p(), slot, b);
+      BOOST_TEST(!identical(first, changed));
+      for (std::int64_t i = 0; i < first.elements(); i += 17) BOOST_TEST_REQUIRE(std::fabs(changed.at(i) - plain.at(i)) < 1e-3);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(large_products_are_the_same_on_any_number_of_workers) {
   for (auto [m, k, n] : {std::array<std::int64_t, 3>{64, 784, 512}, {300, 257, 600}, {1000, 64, 90}, {129, 1000, 2000}}) {
     Tensor a = random_tensor(random, DType::f32, Shape{m, k}, -1, 1), b = random_tensor(random, DType::f32, Shape{k, n}, -1, 1);

@@ -162,10 +162,37 @@ BOOST_AUTO_TEST_CASE(what_must_not_fuse) {
     auto device = g.on_device("cpu:1");
     remote = exp(x);
   }
-  Expr across = remote + 1.0, fetched = sin(x), after_fetched = fetched * 2.0;
-  Program p = fuse_pointwise(prune(g, {x.edge(), small.edge()}, {broadcast_operand.edge(), across.edge(), fetched.edge(), after_fetched.edge()}));
+  Expr across = remote + 1.0;
+  Expr open = g.input("open", DType::f32, {kAny, 3}), fetched = sin(open), after_fetched = fetched * x;  // sin may have one row
+  Expr n = g.input("n", DType::f32, Shape{}), counter = n + 1.0, after_counter = sqrt(counter) * n;     // counters run ahead
+  Program p = fuse_pointwise(prune(g, {x.edge(), small.edge(), open.edge(), n.edge()},
+                                   {broadcast_operand.edge(), across.edge(), fetched.edge(), after_fetched.edge(), counter.edge(), after_counter.edge()}));
   BOOST_TEST(count(p, "Exp") == 2);
   BOOST_TEST(count(p, "Sin") == 1);
+  BOOST_TEST(count(p, "Add") == 2);
+}
+
+BOOST_AUTO_TEST_CASE(a_fused_node_yields_what_others_look_at) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {5, 3}), y = g.input("y", DType::f32, {5, 3});
+  Expr a = sigmoid(x), b = tanh(y), c = a * b + x, d = c * sin(a);
+  Program p = prune(g, {x.edge(), y.edge()}, {a.edge(), c.edge(), d.edge(), sum(a).edge(), sum(b).edge()}), fused = fuse_pointwise(p);
+  auto draw = [&](const char* name) { return Initializer::normal(0, 1, 5).make(name, DType::f32, {5, 3}); };
+  same_values(p, fused, {draw("x"), draw("y")}, "four results");
+  Program only = prune(fused.graph, fused.feeds, fused.fetches);
+  BOOST_TEST(count(only, "Fused") == 1);
+  BOOST_TEST(count(only, "Sigmoid") + count(only, "Tanh") + count(only, "Sin") == 0);
+}
+
+BOOST_AUTO_TEST_CASE(no_fused_node_waits_for_itself_or_for_what_comes_later) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {4, 4});
+  Expr a = exp(x), through = matmul(a, a), round = through * a;  // round is behind a by way of the product
+  Expr early = sin(x), other = matmul(x, x), late = other + early;  // early need not wait for other
+  Program p = prune(g, {x.edge()}, {round.edge(), sum(early).edge(), late.edge()}), fused = fuse_pointwise(p);
+  same_values(p, fused, {Initializer::normal(0, 1, 5).make("x", DType::f32, {4, 4})}, "by way of products");
+  BOOST_TEST(count(fused, "Exp") == 1);
+  BOOST_TEST(count(fused, "Sin") == 1);
 }
 
 BOOST_AUTO_TEST_CASE(large_trees_fuse_within_bounds) {

@@ -1,0 +1,126 @@
+// Sums of matrix products over iterations: one product after the loop, with the same gradient.
+#include <boost/test/unit_test.hpp>
+
+#include <troupe/autodiff/check.hpp>
+#include <troupe/troupe.hpp>
+
+namespace troupe::test {
+namespace {
+
+Tensor filled(const Shape& shape, double scale) {
+  std::vector<double> v;
+  for (std::int64_t i = 0; i < shape.elements(); ++i) v.push_back(scale * std::sin(1.3 * static_cast<double>(i) + scale));
+  return Tensor::of<double>(v, shape);
+}
+
+void check(const Differentiable& f, const std::vector<Tensor>& xs) {
+  CheckReport r = check_gradients(f, xs, {.order = 2});
+  BOOST_TEST(r.ok(), r.text);
+  BOOST_TEST(r.compared > 0);
+  r = check_dot_product(f, xs);
+  BOOST_TEST(r.ok(), r.text);
+}
+
+// Products with a transposed left operand inside of the gradients of loops, and outside of them.
+struct Products {
+  int inside = 0, outside = 0;
+};
+Products products(const Graph& g) {
+  Products p;
+  auto count = [](const Graph& graph) {
+    int n = 0;
+    for (const Node& node : graph.nodes()) n += node.op->name == "MatMul" && node.attrs.get<bool>("transpose_a");
+    return n;
+  };
+  p.outside = count(g);
+  for (const Node& node : g.nodes())
+    if (node.op->name == "While") p.inside += count(subgraphs_of(node)[1]->graph);
+  return p;
+}
+
+// `steps` steps of h = tanh(h w) over h [rows, 3], and the gradient in w.
+Products after(std::int64_t rows) {
+  Graph g;
+  Expr h = g.input("h", DType::f32, {rows, 3}), w = g.input("w", DType::f32, {3, 3});
+  auto [n, y] = while_loop([](Expr i, Expr) { return i < 4; }, [&](Expr i, Expr v) { return std::tuple{i + 1, tanh(matmul(v, w))}; }, std::tuple{g.constant(0), h});
+  gradients(sum(y), w);
+  return products(g);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(products_test)
+
+BOOST_AUTO_TEST_CASE(few_rows_wait_many_do_not) {
+  BOOST_TEST(after(8).inside == 0);
+  BOOST_TEST(after(8).outside == 1);
+  BOOST_TEST(after(kAny).outside == 1);
+  BOOST_TEST(after(1000).inside == 1);
+  BOOST_TEST(after(1000).outside == 0);
+}
+
+BOOST_AUTO_TEST_CASE(several_products_and_other_terms) {
+  // w is multiplied with twice, once transposed, and added.
+  check([](Graph& g, const Exprs& x) {
+    auto [n, y] = while_loop([](Expr i, Expr) { return i < 3; },
+                             [&](Expr i, Expr h) { return std::tuple{i + 1, tanh(matmul(h, x[1]) + matmul(h, x[1], false, true) + sum(x[1]) * 0.1)}; },
+                             std::tuple{g.constant(0), x[0]});
+    return y;
+  }, {filled({2, 3}, 0.7), filled({3, 3}, 0.5)});
+}
+
+BOOST_AUTO_TEST_CASE(the_product_has_a_cotangent_from_elsewhere_too) {
+  check([](Graph& g, const Exprs& x) {
+    auto [n, y] = while_loop([](Expr i, Expr) { return i < 3; }, [&](Expr i, Expr h) { return std::tuple{i + 1, sin(matmul(h, x[1]))}; },
+                             std::tuple{g.constant(0), x[0]});
+    return matmul(y, x[1]);
+  }, {filled({2, 3}, 0.7), filled({3, 3}, 0.5)});
+}
+
+BOOST_AUTO_TEST_CASE(rows_of_other_numbers_each_time) {
+  check([](Graph& g, const Exprs& x) {
+    auto [n, y] = while_loop([](Expr i, Expr) { return i < 3; }, [&](Expr i, Expr h) { return std::tuple{i + 1, concat({tanh(matmul(h, x[1])), x[0]}, 0)}; },
+                             std::tuple{g.constant(0), x[0]}, {.shape_invariants = {std::nullopt, Shape{kAny, 3}}});
+    return y;
+  }, {filled({2, 3}, 0.7), filled({3, 3}, 0.5)});
+}
+
+BOOST_AUTO_TEST_CASE(loops_in_loops_and_no_iterations) {
+  for (int outer : {0, 2})
+    check([&](Graph& g, const Exprs& x) {
+      auto [n, y] = while_loop([&](Expr i, Expr) { return i < outer; },
+                               [&](Expr i, Expr h) {
+                                 auto [m, z] = while_loop([&](Expr j, Expr) { return j < i; }, [&](Expr j, Expr v) { return std::tuple{j + 1, tanh(matmul(v, x[1]))}; },
+                                                          std::tuple{g.constant(0), h});
+                                 return std::tuple{i + 1, matmul(z, x[1])};
+                               },
+                               std::tuple{g.constant(0), x[0]});
+      return y + matmul(x[0], x[1]);
+    }, {filled({2, 3}, 0.7), filled({3, 3}, 0.5)});
+}
+
+BOOST_AUTO_TEST_CASE(variables_read_in_the_loop) {
+  // d/dw of sum(h w w w) for h of ones, as differences say.
+  Graph g;
+  Expr h = g.input("h", DType::f64, {2, 3});
+  Variable w = g.variable("w", filled({3, 3}, 0.5));
+  auto [n, y] = while_loop([](Expr i, Expr) { return i < 3; }, [&](Expr i, Expr v) { return std::tuple{i + 1, matmul(v, w)}; }, std::tuple{g.constant(0), h});
+  Expr loss = sum(y), d = gradients(loss, w)[0];
+  BOOST_TEST(products(g).outside == 1);
+  Engine engine;
+  const Tensor ones = filled({2, 3}, 0.9), start = filled({3, 3}, 0.5);
+  const Tensor dw = engine.run(g, {{h, ones}}, {d})[0];
+  for (std::int64_t i = 0; i < 9; ++i) {
+    auto at = [&](double step) {
+      std::vector<double> v = start.to_vector<double>();
+      v[static_cast<std::size_t>(i)] += step;
+      engine.set(w, Tensor::of<double>(v, {3, 3}));
+      return engine.run(g, {{h, ones}}, {loss})[0].item<double>();
+    };
+    BOOST_TEST(dw.at(i) == (at(1e-5) - at(-1e-5)) / 2e-5, boost::test_tools::tolerance(1e-6));
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test
