@@ -202,9 +202,9 @@ BOOST_AUTO_TEST_CASE(an_error_names_actor_loop_and_line_and_a_fresh_actor_goes_o
       Function f = engine.compile(g, {bad}, {repeat(g, 4, body, {.name = "play"})});
       auto run = [&](std::int64_t n) { return number(f({Tensor::scalar(n)})[0]); };
       const std::string where = ":" + std::to_string(line) + ")";
-      auto fails = [&](std::initializer_list<const char*> parts) { BOOST_TEST(says(refused([&] { run(2); }), parts), s.name); };
+      auto fails = [&](std::initializer_list<std::string> parts) { BOOST_TEST(says(refused([&] { run(2); }), parts), s.name); };
       BOOST_TEST(run(-1) == 123, s.name);
-      fails({"'play/", "actor_in_control_flow_test.cpp", where.c_str(), "actor 'notebook': thirteen is no digit"});
+      fails({"'play/", "actor_in_control_flow_test.cpp", where, "actor 'notebook': thirteen is no digit"});
       BOOST_TEST(run(-1) == 123, s.name);  // a fresh one
       for (int i = 0; i < 2; ++i) run(-1);
       // One failure in a row may be followed by another life, two may not.
