@@ -24,9 +24,10 @@ constexpr std::int64_t kWork = 6 << 20;
 void sgemm(const GemmCall& g) {
   SingleThreaded one;
   bool ta = g.a_cs != 1, tb = g.b_cs != 1;
-  dnnl_status_t s = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', g.m, g.n, g.k, 1.f, static_cast<const float*>(g.a),
-                               ta ? g.a_cs : g.a_rs, static_cast<const float*>(g.b), tb ? g.b_cs : g.b_rs, 0.f,
-                               static_cast<float*>(g.c), g.c_rs);
+  // Of a single row, transposed or not, the next one would be anywhere; the library wants it behind this one.
+  const dnnl_dim_t lda = ta ? g.a_cs : std::max(g.a_rs, g.k), ldb = tb ? g.b_cs : std::max(g.b_rs, g.n);
+  dnnl_status_t s = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', g.m, g.n, g.k, 1.f, static_cast<const float*>(g.a), lda,
+                               static_cast<const float*>(g.b), ldb, 0.f, static_cast<float*>(g.c), g.c_rs);
   if (s != dnnl_success)
     throw Error(Code::internal, fmt::format("dnnl_sgemm {}x{}x{} failed with {}", g.m, g.k, g.n, int(s)));
 }

@@ -70,9 +70,15 @@ class Fusion {
     const auto mine = static_cast<std::int32_t>(groups_.size());
     groups_.push_back({{id}, program_of(g_, g_.node(id))->code.size()});
     group_of_[at(id)] = mine;
-    for (Edge e : g_.node(id).inputs) {
-      const std::int32_t theirs = group_of_[at(e.node)];
-      if (theirs >= 0 && theirs != mine && may_join(groups_[at(theirs)], groups_[at(mine)], id)) join(theirs, mine);
+    // What one operand's group takes from elsewhere may be in another's: until none joins any more.
+    for (bool has_joined = true; has_joined;) {
+      has_joined = false;
+      for (Edge e : g_.node(id).inputs) {
+        const std::int32_t theirs = group_of_[at(e.node)];
+        if (theirs < 0 || theirs == mine || !may_join(groups_[at(theirs)], groups_[at(mine)], id)) continue;
+        join(theirs, mine);
+        has_joined = true;
+      }
     }
   }
 

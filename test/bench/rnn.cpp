@@ -82,7 +82,7 @@ class Trainer {
 double longest(bool is_dynamic) {
   EngineOptions options = with_workers(1);
   options.default_device = "sim:0";
-  options.sim_memory_limit = 8 << 20;
+  options.sim.memory_limit = 8 << 20;
   double fits = 0;
   for (std::int64_t time = 25; time <= 25 << 6; time *= 2) {
     try {

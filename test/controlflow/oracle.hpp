@@ -417,7 +417,8 @@ class Oracle {
       return {list};
     }
     if (op == "ListLength") return {OracleValue::integer(DType::i64, static_cast<double>(in[0].elements.size()))};
-    if (op == "ListStack") return tensor(joined(in[0], all_of(in[0]), true));
+    const bool is_all = op == "ListStackLike" && in.size() == 1 && n.attrs.get<Shape>("shape")[0] == static_cast<std::int64_t>(in[0].elements.size());
+    if (op == "ListStack" || is_all) return tensor(joined(in[0], all_of(in[0]), true));
     if (op == "ListConcat") return tensor(joined(in[0], all_of(in[0]), false));
     if (op == "ListGather") return tensor(joined(in[0], in[1].array.v, true));
     if (op == "ListUnstack" || op == "ListSplit") {
