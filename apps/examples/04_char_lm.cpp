@@ -170,8 +170,6 @@ class Job {
                                with_commas(trainer.characters())));
     progress_.line(fmt::format("validation over the whole held-out part: {:.3f} bits/char, {:.3f} {} its order-1 entropy of {:.3f}", validation_,
                                std::abs(order1_ - validation_), validation_ < order1_ ? "below" : "above", order1_));
-    if (options_.text.empty() && options_.trainer.model.kind == kLstm)
-      progress_.line(fmt::format("for comparison: char_lm --model window --steps 12000 reaches {:.3f} on this text", kWindowBits));
     if (options_.saves) progress_.line(fmt::format("saved to {}", options_.save));
     if (options_.sample_characters > 0)
       progress_.line("\na sample:\n\n" + printable(trainer.sample(options_.sample_characters, options_.temperature)));
@@ -179,7 +177,6 @@ class Job {
 
   static constexpr std::int64_t kMeasured = 50;  // steps after which --seconds is planned: within the warm-up
 
-  static constexpr double kWindowBits = 2.049;   // of the King James Bible's held-out part, with the window model's defaults
 
   Options options_;
   Text text_;
