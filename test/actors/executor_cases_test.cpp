@@ -17,6 +17,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
+std::atomic<bool> is_under_way{false};
 std::atomic<int> saw_cancellation{0};
 
 Expr bound(const char* op, const Expr& x) { return x.reader().bind(find_op(op), std::vector<Expr>{x}, {}, std::source_location::current())[0]; }
@@ -39,6 +40,7 @@ TROUPE_OP(TestUntilCancelled) {
   op.side_effect();
   op.infer([](Inference& c) { c.output(DType::f32, Shape{}); });
   op.run([](KernelContext& c) {
+    is_under_way = true;
     while (!c.run().cancelled.load(std::memory_order_acquire)) std::this_thread::yield();
     ++saw_cancellation;
     saw_cancellation.notify_all();
@@ -47,11 +49,14 @@ TROUPE_OP(TestUntilCancelled) {
 }
 
 TROUPE_OP(TestFantasia) {
-  op.doc("Fails.");
+  op.doc("Fails, once the other one is under way.");
   op.inputs(1);
   op.side_effect();
   op.infer([](Inference& c) { c.output(DType::f32, Shape{}); });
-  op.run([](KernelContext&) { throw Error(Code::aborted, "fantasia!"); });
+  op.run([](KernelContext&) {
+    while (!is_under_way) std::this_thread::yield();
+    throw Error(Code::aborted, "fantasia!");
+  });
 }
 
 }  // namespace troupe
@@ -143,6 +148,7 @@ BOOST_AUTO_TEST_CASE(an_op_sees_that_its_run_has_timed_out) {  // X7
 
 BOOST_AUTO_TEST_CASE(the_first_error_is_the_run_s_and_the_other_device_is_cancelled) {  // X16
   saw_cancellation = 0;
+  is_under_way = false;
   Graph g;
   Expr x = g.input("x", DType::f32, Shape{});
   Expr long_one, failing;
