@@ -5,9 +5,8 @@ request: `reset`: the weights of test/bench/mlp.cpp again; `steps <n>`: ns a ste
 """
 
 import sys
-import time
 
-from peer import missing, pattern, serve, torch_blas
+from peer import missing, pattern, serve, torch_blas, training
 
 try:
     import numpy as np
@@ -42,20 +41,13 @@ def reset():
             layer.bias.zero_()
 
 
-def answer(words):
-    if words[0] == "reset":
-        reset()
-        return [0]
-    count, losses = int(words[1]), []
-    start = time.perf_counter_ns()
-    for i in range(count):
-        optimizer.zero_grad()
-        loss = criterion(model(xs[i % BATCHES]), ts[i % BATCHES])
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return [(time.perf_counter_ns() - start) / count, *losses]
+def step(i):
+    optimizer.zero_grad()
+    loss = criterion(model(xs[i % BATCHES]), ts[i % BATCHES])
+    loss.backward()
+    optimizer.step()
+    return loss.item()
 
 
 reset()
-serve(torch.__version__, torch_blas(), answer)
+serve(torch.__version__, torch_blas(), training(reset, step))

@@ -13,6 +13,22 @@ def serve(version, blas, answer):
             print("error", type(error).__name__, str(error).replace("\n", " "), flush=True)
 
 
+def training(reset, step):
+    """Answers `reset` and `steps <n>`: the latter with ns a step, then the n losses that `step(i)` returns."""
+    import time
+
+    def answer(words):
+        if words[0] == "reset":
+            reset()
+            return [0]
+        count = int(words[1])
+        start = time.perf_counter_ns()
+        losses = [step(i) for i in range(count)]
+        return [(time.perf_counter_ns() - start) / count, *losses]
+
+    return answer
+
+
 def missing(error):
     print("missing", error, sep="\t", flush=True)
     sys.exit(0)

@@ -10,9 +10,12 @@
 #include <fmt/format.h>
 
 #include <troupe/test/devices/numbers.hpp>
+#include <troupe/test/devices/refusal.hpp>
 
 namespace troupe {
 namespace {
+
+using test::refusal;
 
 Tensor number(double v) { return Tensor::scalar(v); }
 Tensor vector_of(double v) { return Tensor::of<double>({v, v + 0.5}); }
@@ -27,18 +30,6 @@ std::vector<double> numbers_in(const List& list) {
   return out;
 }
 using Numbers = std::vector<double>;
-
-template <class F>
-std::string refusal(F f, Code code) {
-  try {
-    f();
-  } catch (const Error& e) {
-    BOOST_TEST((e.code() == code), e.what());
-    return e.what();
-  }
-  BOOST_ERROR("nothing was thrown");
-  return "";
-}
 
 }  // namespace
 

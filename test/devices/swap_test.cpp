@@ -9,9 +9,12 @@
 #include <troupe/devices/list.hpp>
 #include <troupe/devices/sim/sim_device.hpp>
 #include <troupe/test/devices/numbers.hpp>
+#include <troupe/test/devices/refusal.hpp>
 
 namespace troupe {
 namespace {
+
+using test::refusal;
 
 constexpr std::int64_t kElements = 1024;
 constexpr std::uint64_t kBytes = kElements * sizeof(float);
@@ -61,18 +64,6 @@ struct Bench {
   std::unique_ptr<Stream> stream;
   std::vector<std::pair<Tensor, double>> expected;
 };
-
-template <class F>
-std::string refusal(F f, Code code) {
-  try {
-    f();
-  } catch (const Error& e) {
-    BOOST_TEST((e.code() == code), e.what());
-    return e.what();
-  }
-  BOOST_ERROR("nothing was thrown");
-  return "";
-}
 
 }  // namespace
 
