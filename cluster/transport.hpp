@@ -1,0 +1,93 @@
+// Transport: how nodes reach each other. One interface, three implementations: ZeroMQ, in-process, and
+// a seeded simulation that delays, reorders between lanes, drops connections and kills.
+//
+//   transport->start(listener);
+//   transport->connect("tcp://10.0.0.7:7117");            // ends in connected() or refused()
+//   transport->send(peer, Lane::data, {head, {tensor}});  // never blocks, never copies the tensor's bytes
+//
+// What it promises: between connected() and lost(), the messages of one lane to one peer arrive once each and in
+// order, whatever reconnects happen below; lanes do not wait for each other, so that a heartbeat is not behind
+// 256 MB. After lost() nothing more of that peer arrives, and what was not delivered is dropped: a peer that comes
+// back is a new peer with a new number.
+//
+// Threads: `send` from any thread. A listener is called from one thread at a time; it must not block, and may send.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <troupe/devices/error.hpp>
+#include <troupe/devices/tensor.hpp>
+
+namespace troupe {
+
+/// A connected peer, by a number of this transport that is never used again.
+using Peer = std::uint32_t;
+
+enum class Lane : std::uint8_t {
+  control,  // small and urgent: membership, grants, the outcome of runs
+  data,     // tokens
+};
+
+/// What is sent: a small head, which the transport does not look into, and tensors on the host, whose bytes
+/// it does not copy. The receiver gets tensors of the same dtype and shape in buffers of its own.
+struct Message {
+  std::vector<std::byte> head;
+  std::vector<Tensor> tensors;
+};
+
+/// What a peer said of itself when it connected.
+struct PeerInfo {
+  std::string name;         // of the node; unique in a cluster
+  std::uint64_t incarnation = 0;  // another one each time a node of that name starts
+  std::string address;      // where it listens; empty: nowhere
+  std::string engine;       // its version of Troupe
+};
+
+class TransportListener {
+ public:
+  virtual void connected(Peer peer, const PeerInfo& info) = 0;
+  /// `connect(address)` has come to nothing: nobody there, another version, not authorised.
+  virtual void refused(const std::string& address, const Status& why) = 0;
+  virtual void received(Peer peer, Lane lane, Message message) = 0;
+  /// The peer is gone: it left, it died, or it stayed away for longer than the transport keeps its messages.
+  virtual void lost(Peer peer, const Status& why) = 0;
+
+ protected:
+  ~TransportListener() = default;
+};
+
+/// Totals since the start; relaxed reads of single-writer counters.
+struct TransportCounters {
+  std::uint64_t messages_out = 0, messages_in = 0;
+  std::uint64_t bytes_out = 0, bytes_in = 0;  // of heads and tensors
+  std::uint64_t copied_bytes = 0;             // copied in user space, on either way
+  std::uint64_t unsent_bytes = 0;             // now: taken by `send`, not yet given to the network
+  std::uint64_t reconnects = 0;
+  std::uint64_t dropped = 0;                  // malformed, oversized, replayed, not authenticated
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  /// Listens and calls `listener` from now on; it outlives the transport. Throws unavailable if the address is taken.
+  virtual void start(TransportListener& listener) = 0;
+  /// Sends what is unsent, tells the peers, and calls the listener no more. Done by the destructor too.
+  virtual void stop() = 0;
+
+  /// Where peers reach this transport, with the port that was chosen; empty: it does not listen.
+  virtual std::string address() const = 0;
+  /// Asks for a connection. One that exists already is used; connecting to oneself is refused.
+  virtual void connect(const std::string& address) = 0;
+  /// Takes the message; a peer that is lost is no error: `lost` says so.
+  virtual void send(Peer peer, Lane lane, Message message) = 0;
+  /// Ends a connection: the peer's listener hears `lost` with this reason.
+  virtual void disconnect(Peer peer, const Status& why) = 0;
+
+  virtual TransportCounters counters() const = 0;
+};
+
+}  // namespace troupe
