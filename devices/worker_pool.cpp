@@ -4,6 +4,7 @@
 #include <troupe/devices/spin.hpp>
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -29,6 +30,7 @@ Worker::Worker(WorkerPool& pool, int index, bool threaded) : pool_(&pool), index
 
 void Worker::live() {
   current_ = this;
+  thread_id_ = gettid();
   Job job;
   while (next(job) || search(job)) execute(job);
 }
@@ -115,7 +117,6 @@ void Worker::park() {
   {
     const std::lock_guard guard(pool_->idle_mutex_);
     notified_ = false;  // nobody notifies a worker that is not in parked_
-    core_ = sched_getcpu();
     pool_->parked_.push_back(this);
     watching = pool_->watcher_.load(std::memory_order_relaxed) == nullptr &&
                pool_->parked_.size() < pool_->workers_.size();
@@ -150,6 +151,22 @@ void Worker::sleep(bool watching) {
     lock.lock();  // a waker was faster: its notification is on the way
   }
   wake_.wait(lock, notified);
+  if (allowed_) sched_setaffinity(0, sizeof *allowed_, &*allowed_);
+  allowed_.reset();
+}
+
+/// Has the sleeping thread wake on another core than this one, if it may run on one. Else the kernel of a virtual
+/// machine often wakes it on the waker's own, because it takes an idle virtual core for one that the host has
+/// suspended, and moves it on milliseconds later (measured: 2 to 4 ms; so 50 to 75 µs).
+void Worker::keep_off(int core) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(thread_id_, sizeof allowed, &allowed) != 0) return;
+  cpu_set_t others = allowed;
+  CPU_CLR(static_cast<std::size_t>(core), &others);
+  if (CPU_COUNT(&others) == 0 || CPU_EQUAL(&others, &allowed)) return;
+  if (sched_setaffinity(thread_id_, sizeof others, &others) != 0) return;
+  const std::lock_guard guard(mutex_);
+  allowed_ = allowed;
 }
 
 /// The signal comes after the unlock, so that the sleeper does not wake into a held mutex.
@@ -211,26 +228,20 @@ bool WorkerPool::take_injected(Job& job) {
 }
 
 void WorkerPool::wake_one() {
-  Worker* const chosen = take_parked(false);
+  Worker* const chosen = take_parked();
   if (chosen == nullptr) return;
   wakes_.fetch_add(1, std::memory_order_relaxed);
+  chosen->keep_off(sched_getcpu());
   chosen->notify();
 }
 
 /// The worker parked last (its cache is the warmest), the watcher only if it is alone; null if none is
-/// parked. From now on it counts as searching. A caller takes the place of one that fell asleep on the
-/// caller's own core, if there is one: where cores share no cache the kernel wakes a thread on the core
-/// it slept on, where it would wait for the caller's kernels to end (measured: two branches after 200 ms
-/// of idleness ran one after the other).
-Worker* WorkerPool::take_parked(bool by_caller) {
+/// parked. From now on it counts as searching.
+Worker* WorkerPool::take_parked() {
   const std::lock_guard guard(idle_mutex_);
   if (parked_.empty()) return nullptr;
   const auto* watcher = watcher_.load(std::memory_order_relaxed);
   if (parked_.back() == watcher && parked_.size() > 1) std::swap(parked_.back(), parked_.front());
-  if (by_caller && parked_.size() > 1) {
-    const auto here = std::find_if(parked_.begin(), parked_.end(), [core = sched_getcpu()](const Worker* w) { return w->core_ == core; });
-    if (here != parked_.end()) std::swap(*here, parked_.back());
-  }
   Worker* const chosen = parked_.back();
   parked_.pop_back();
   if (chosen == watcher) watcher_.store(nullptr, std::memory_order_seq_cst);
@@ -287,7 +298,7 @@ bool WorkerPool::work_visible() const {
 
 StandIn::StandIn(WorkerPool& pool) {
   if (pool.deterministic() || Worker::current_ != nullptr) return;
-  worker_ = pool.take_parked(true);
+  worker_ = pool.take_parked();
   if (worker_ == nullptr) worker_ = pool.take_searching();
   if (worker_ == nullptr) return;
   worker_->leave_search();

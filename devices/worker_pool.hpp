@@ -47,6 +47,9 @@
 //    than size() threads compute, however many callers help.
 #pragma once
 
+#include <sched.h>
+#include <sys/types.h>
+
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -54,6 +57,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 #include <type_traits>
@@ -117,6 +121,7 @@ class Worker {
   void park();
   void lend();
   void sleep(bool watching);
+  void keep_off(int core);
   void notify();
 
   static inline constinit thread_local Worker* current_ = nullptr;
@@ -129,7 +134,8 @@ class Worker {
   std::atomic<std::uint64_t> parks_{0};             // same
   std::vector<Sighting> sightings_;                 // by victim; own thread only
   unsigned tick_ = 0;
-  int core_ = -1;       // where its thread went to sleep; guarded by idle_mutex_
+  pid_t thread_id_ = 0;               // of its thread, which writes it before anybody can find it asleep
+  std::optional<cpu_set_t> allowed_;  // the cores it may run on, while `keep_off` keeps it off one; guarded by mutex_
   bool brief_ = false;  // the next search is short: it comes from the watch
   std::mutex mutex_;    // guards notified_ while this worker is parked
   std::condition_variable wake_;
@@ -217,7 +223,7 @@ class WorkerPool {
     if (parked(state) != 0 && searching(state) == 0) wake_one();
   }
   void wake_one();
-  Worker* take_parked(bool by_caller);
+  Worker* take_parked();
   Worker* take_searching();
   void give_back(Worker& worker);
   bool unpark(Worker& self);
