@@ -1,6 +1,7 @@
 #include <troupe/devices/worker_pool.hpp>
 
 #include <troupe/devices/parallel_loop.hpp>
+#include <troupe/devices/signals.hpp>
 #include <troupe/devices/spin.hpp>
 
 #include <sched.h>
@@ -29,6 +30,7 @@ constexpr unsigned kFairness = 64;   // a worker with a full ring looks at the s
 Worker::Worker(WorkerPool& pool, int index, bool threaded) : pool_(&pool), index_(index), ring_(threaded) {}
 
 void Worker::live() {
+  SignalsBlocked::for_good();
   current_ = this;
   thread_id_ = gettid();
   Job job;

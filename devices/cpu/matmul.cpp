@@ -11,7 +11,7 @@
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/cpu/packed_matmul.hpp>
-#include <troupe/devices/cpu/single_threaded.hpp>
+#include <troupe/devices/cpu/library_call.hpp>
 
 namespace troupe::cpu {
 namespace {
@@ -22,7 +22,7 @@ constexpr std::int64_t kSmallProduct = 20 * 20 * 20;
 constexpr std::int64_t kWork = 6 << 20;
 
 void sgemm(const GemmCall& g) {
-  SingleThreaded one;
+  LibraryCall call;
   bool ta = g.a_cs != 1, tb = g.b_cs != 1;
   // Of a single row, transposed or not, the next one would be anywhere; the library wants it behind this one.
   const dnnl_dim_t lda = ta ? g.a_cs : std::max(g.a_rs, g.k), ldb = tb ? g.b_cs : std::max(g.b_rs, g.n);

@@ -8,7 +8,7 @@
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/cpu/scratch.hpp>
-#include <troupe/devices/cpu/single_threaded.hpp>
+#include <troupe/devices/cpu/library_call.hpp>
 
 namespace troupe::cpu {
 namespace {
@@ -52,7 +52,7 @@ struct PackedProduct::Piece {
   Ref<Buffer> packed;
 
   Piece(const GemmCall& g, std::int64_t first, std::int64_t n) : begin(first), a(matrix(g.m, g.k, g.a_rs, g.a_cs)), c(matrix(g.m, n, g.c_rs, 1)) {
-    SingleThreaded one;
+    LibraryCall call;
     dnnl::primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);  // the library's own is shared between threads
     const dnnl::memory::desc any({g.k, n}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::any);
@@ -67,7 +67,7 @@ struct PackedProduct::Piece {
   }
 
   void multiply(const GemmCall& g) const {
-    SingleThreaded one;
+    LibraryCall call;
     product.execute(stream(), {{DNNL_ARG_SRC, dnnl::memory(a, engine(), not_const(g.a))},
                                {DNNL_ARG_WEIGHTS, dnnl::memory(b, engine(), packed->data())},
                                {DNNL_ARG_DST, dnnl::memory(c, engine(), static_cast<float*>(g.c) + begin)},
