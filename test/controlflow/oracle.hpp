@@ -75,6 +75,7 @@ class Oracle {
 
   /// A variable's value: what it starts as if no run has touched it.
   const Array& variable(const Graph& graph, std::int32_t state) { return state_of(graph.states()[static_cast<std::size_t>(state)]); }
+  void set_variable(const Graph& graph, std::int32_t state, Array value) { variables_[graph.states()[static_cast<std::size_t>(state)].name] = std::move(value); }
   /// Of the last run: the least distance of two floats that were compared, relative to them.
   double margin() const { return margin_; }
   /// Of the last run: nodes that were computed.

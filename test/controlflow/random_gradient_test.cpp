@@ -93,7 +93,7 @@ void against_differences(int order, std::uint64_t programs) {
   const std::uint64_t first = number("TROUPE_SEED", 1), n = number("TROUPE_PROGRAMS", programs);
   std::uint64_t compared = 0, moving = 0;
   for (std::uint64_t seed = first; seed < first + n; ++seed) {
-    Recipe r = random_recipe(seed, {.has_state = false, .is_smooth = true});
+    Recipe r = random_recipe(seed, {.variables = Use::none, .is_smooth = true});
     BOOST_TEST_CONTEXT("seed " << seed << "\n" << text_of(r)) try {
       Slopes s = slopes(r, order);
       if (!s.is_smooth) continue;

@@ -31,9 +31,11 @@ class Dice {
   std::uint64_t state_;
 };
 
+enum class Use : std::uint8_t { none, reads, all };  // of variables
+
 struct Tastes {
   bool may_fail = false;     // operations that are errors for some operands
-  bool has_state = true;
+  Use variables = Use::all;
   bool is_smooth = false;    // for finite differences: reals only are differentiated, nothing has a kink
   int depth = 3;             // of nested control flow
 };
@@ -45,7 +47,7 @@ class Cook {
   Recipe cook() {
     recipe_.real = dice_.chance(50) || tastes_.is_smooth ? DType::f64 : DType::f32;
     recipe_.runs = dice_.chance(40) ? 2 : 1;
-    is_stateful_ = tastes_.has_state && dice_.chance(70);
+    is_stateful_ = tastes_.variables != Use::none && dice_.chance(70);
     if (is_stateful_)
       for (int k = dice_.between(1, 3); k > 0; --k) {
         Type t = dice_.chance(60) ? Type::f : Type::v;
@@ -185,6 +187,7 @@ class Cook {
       const Rule& r = rule();
       if (r.may_fail && !(tastes_.may_fail && dice_.chance(30))) continue;
       if (r.variable >= 0 && (!is_stateful_ || dice_.chance(30))) continue;
+      if (r.is_effect && tastes_.variables == Use::reads) continue;
       if (tastes_.is_smooth && (std::string(r.name).rfind("relu", 0) == 0 || std::string(r.name).rfind("clip", 0) == 0 || std::string(r.name).rfind("max", 0) == 0 ||
                                 std::string(r.name).rfind("min", 0) == 0 || std::string(r.name).rfind("where", 0) == 0))
         continue;
