@@ -1,0 +1,161 @@
+// Membership: which nodes make up the cluster, and which of them still answer. SWIM (Das, Gupta and Motivala, DSN
+// 2002) with its suspicion and incarnations, as a machine of messages and times that knows no clock and no network:
+//
+//   Membership m({.name = "a", .incarnation = started, .address = "tcp://..."}, host, {}, seed);
+//   m.join(now, "b");                    // a node that was reached and may know others
+//   m.receive(now, "b", message);        // what came from a node, known or not
+//   next = m.tick(now);                  // to be called again at `next`, or when something has come
+//
+// Detection. Each period a node pings one other, in a shuffled round. Without an answer within `timeout` it has
+// `helpers` others ping it; without one by the end of the period it suspects it. A suspicion that is not refuted
+// within suspicion_time(n) makes it dead. So whoever stops answering is dead everywhere detection_bound(n) later,
+// whatever gossip is lost; mostly much sooner, because the first to notice tells.
+// Spreading. News rides on pings and answers, each piece about log n times, the newest first. Every `sync_periods`
+// periods two nodes compare all they know, which brings what was lost on the way, and rejoins halves of a network that was
+// cut: dead nodes are asked too, for as long as they are remembered.
+// Order of news. Of what is said of a node the greater (incarnation, refutations, state) is true: a process that
+// starts again has a greater incarnation; a node that hears itself suspected or dead says `alive` with one more
+// refutation; of the same life and refutation dead beats suspect beats alive. So all nodes agree in the end, in
+// whatever order they hear, and nobody comes back from the dead but by its own word.
+// A node that was itself held up (stopped, swapped out) accuses nobody: what it waited for is given the time it slept.
+//
+// Threads: one at a time, as an actor or a simulation calls it. The host must not call back.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+enum class MemberState : std::uint8_t { alive, suspect, dead, left };
+const char* name_of(MemberState state);
+
+struct Member {
+  std::string name;               // unique in the cluster
+  std::uint64_t incarnation = 0;  // greater each time a process of that name starts
+  std::uint32_t refutations = 0;
+  MemberState state = MemberState::alive;
+  std::string address;            // where it listens
+  std::string labels = {};        // `key=value` and spaces, for placement
+
+  bool is_up() const { return state == MemberState::alive || state == MemberState::suspect; }
+};
+
+struct MembershipMessage {
+  enum class Kind : std::uint8_t { ping, ping_for_me, answer, news, sync, sync_answer };
+  Kind kind = Kind::news;
+  std::uint64_t number = 0;  // of a ping and its answer
+  std::string target = {};   // ping_for_me: who is to be pinged; answer to it: who has answered
+  std::vector<Member> members = {};
+};
+
+class MembershipHost {
+ public:
+  /// To a node by its name; the host knows how to reach it by the address of the member. What cannot be sent is lost.
+  virtual void send(const Member& to, MembershipMessage message) = 0;
+  /// What is known of a member has changed: it is new, or its state or its life is. Not of this node itself.
+  virtual void changed(const Member& member) = 0;
+  /// A process with this node's name has started since: this one is to stop.
+  virtual void superseded(const Member& by) = 0;
+
+ protected:
+  ~MembershipHost() = default;
+};
+
+struct MembershipOptions {
+  std::chrono::nanoseconds period = std::chrono::milliseconds(500);
+  std::chrono::nanoseconds timeout = std::chrono::milliseconds(200);  // of a ping, before others are asked to help
+  int helpers = 3;
+  int suspicion_factor = 2;  // suspicion_time(n): so many periods times log2(n + 1), rounded up
+  int spread_factor = 3;     // a piece of news rides on so many messages times log2(n + 1)
+  int news_a_message = 16;   // at most
+  int sync_periods = 10;
+  std::chrono::nanoseconds remembered = std::chrono::minutes(10);  // how long a dead node is asked for
+};
+
+struct MembershipCounters {
+  std::uint64_t messages_out = 0, members_out = 0;  // members: pieces of news and of syncs
+  std::uint64_t suspicions = 0, refuted = 0, deaths = 0, held_up = 0;
+};
+
+class Membership {
+ public:
+  using Time = std::chrono::nanoseconds;  // since whenever the host likes
+
+  /// Throws invalid_argument if the options make no sense (a timeout longer than a period).
+  Membership(Member self, MembershipHost& host, const MembershipOptions& options, std::uint64_t seed);
+
+  /// Asks a node that was reached who else there is.
+  void join(Time now, const Member& contact);
+  void receive(Time now, const Member& from, const MembershipMessage& message);
+  /// Does what is due; the time at which it wants to be called next.
+  Time tick(Time now);
+  /// The network says that this member is gone: it is suspected at once.
+  void suspect(Time now, const std::string& name);
+  /// Tells the others that this node leaves; nothing is sent after it.
+  void leave(Time now);
+
+  const Member& self() const { return self_; }
+  /// Null if it is not known.
+  const Member* find(const std::string& name) const;
+  /// All that are known, this node included, by name.
+  std::vector<Member> members() const;
+  std::size_t count_up() const { return up_ + 1; }  // this node included
+
+  Time suspicion_time(std::size_t nodes) const;
+  /// The time after which a node that has stopped answering is dead for every other, in a cluster of so many.
+  Time detection_bound(std::size_t nodes) const;
+  const MembershipCounters& counters() const { return counters_; }
+
+ private:
+  struct Entry {
+    Member member;
+    Time since{};        // of its state
+    int rides = 0;       // messages that this news is still to ride on
+    std::uint64_t news = 0;  // counts up: the newest first
+  };
+  /// A ping that waits for its answer.
+  struct Probe {
+    std::string target;
+    Time helped_at{}, ends{};
+    bool has_helpers = false;
+    std::string asked_by = {};   // by another node, which gets the answer, under its own number
+    std::uint64_t number_there = 0;
+  };
+
+  void learn(Time now, const Member& news);
+  void learn_of_self(const Member& news);
+  void become(Time now, Entry& entry, const Member& news);
+  void spread(Entry& entry);
+  void send(const Member& to, MembershipMessage message);
+  void start_probe(Time now);
+  void help(Probe& probe, std::uint64_t number);
+  void sync_with(const Member& to, MembershipMessage::Kind kind);
+  void forgive(Time late);
+  void forget(Time now);
+  const Member* random_member(bool is_up);
+  int log_of_nodes(std::size_t nodes) const;
+
+  Member self_;
+  MembershipHost& host_;
+  const MembershipOptions options_;
+  std::mt19937_64 random_;
+  std::map<std::string, Entry> others_;
+  std::size_t up_ = 0;
+  Entry own_;                               // news of this node itself
+  std::vector<Entry*> suspects_;
+  std::vector<Entry*> spreading_;           // those with rides left
+  std::vector<std::string> round_;          // who is still to be pinged in this round
+  std::map<std::uint64_t, Probe> probes_;   // by number
+  std::uint64_t next_number_ = 1, next_news_ = 1;
+  Time next_period_{}, wanted_{};  // wanted: when tick was to be called again
+  bool has_started_ = false, has_left_ = false;
+  int periods_ = 0;
+  MembershipCounters counters_;
+};
+
+}  // namespace troupe
