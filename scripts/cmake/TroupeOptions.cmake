@@ -53,6 +53,7 @@ find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(CAF 0.17 REQUIRED)
+find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
 
 # `#include <troupe/ops/graph.hpp>` reads the same in the tree and after installation: a folder of
 # links, beside the header that the build generates.

@@ -1,0 +1,136 @@
+#include <troupe/cluster/seal.hpp>
+
+#include <cstring>
+#include <limits>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <openssl/core_names.h>
+#include <openssl/evp.h>
+#include <openssl/kdf.h>
+#include <openssl/params.h>
+#include <openssl/rand.h>
+
+namespace troupe {
+namespace {
+
+// libcrypto counts bytes in ints; frames are far smaller.
+constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+
+const unsigned char* bytes(const std::byte* p) { return reinterpret_cast<const unsigned char*>(p); }
+unsigned char* bytes(std::byte* p) { return reinterpret_cast<unsigned char*>(p); }
+
+[[noreturn]] void broken(const char* what) { throw Error(Code::internal, fmt::format("libcrypto: {} failed", what)); }
+
+class Context {
+ public:
+  Context(const SealKey& key, bool seals) : context_(EVP_CIPHER_CTX_new()) {
+    if (!context_) throw Error(Code::resource_exhausted, "libcrypto: no memory for a cipher");
+    const int ok = seals ? EVP_EncryptInit_ex(context_, EVP_aes_256_gcm(), nullptr, bytes(key.data()), nullptr)
+                         : EVP_DecryptInit_ex(context_, EVP_aes_256_gcm(), nullptr, bytes(key.data()), nullptr);
+    if (ok != 1) broken("AES-256-GCM");
+  }
+  ~Context() { EVP_CIPHER_CTX_free(context_); }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  EVP_CIPHER_CTX* get() const { return context_; }
+
+ private:
+  EVP_CIPHER_CTX* context_;
+};
+
+std::array<unsigned char, 12> nonce_of(std::uint64_t number) {
+  std::array<unsigned char, 12> nonce{};
+  for (int i = 0; i < 8; ++i) nonce[static_cast<std::size_t>(11 - i)] = static_cast<unsigned char>(number >> (8 * i));
+  return nonce;
+}
+
+SealKey derive(std::span<const std::byte> secret, std::string_view info) {
+  EVP_KDF* kdf = EVP_KDF_fetch(nullptr, "HKDF", nullptr);
+  EVP_KDF_CTX* context = kdf ? EVP_KDF_CTX_new(kdf) : nullptr;
+  EVP_KDF_free(kdf);
+  if (!context) broken("HKDF");
+  char digest[] = "SHA256";
+  auto* ikm = const_cast<std::byte*>(secret.data());
+  auto* label = const_cast<char*>(info.data());
+  const OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
+                               OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, ikm, secret.size()),
+                               OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, label, info.size()), OSSL_PARAM_construct_end()};
+  SealKey key;
+  const int ok = EVP_KDF_derive(context, bytes(key.data()), key.size(), params);
+  EVP_KDF_CTX_free(context);
+  if (ok != 1) broken("HKDF");
+  return key;
+}
+
+}  // namespace
+
+SealShare random_share() {
+  SealShare share;
+  if (RAND_bytes(bytes(share.data()), static_cast<int>(share.size())) != 1)
+    throw Error(Code::unavailable, "the system has no random bytes for keys");
+  return share;
+}
+
+SealKeys derive_seal_keys(const SealShare& mine, const SealShare& theirs, bool connected) {
+  std::array<std::byte, 2 * sizeof(SealShare)> secret;
+  std::memcpy(secret.data(), (connected ? mine : theirs).data(), sizeof(SealShare));
+  std::memcpy(secret.data() + sizeof(SealShare), (connected ? theirs : mine).data(), sizeof(SealShare));
+  const SealKey there = derive(secret, "troupe payload 1, from who connected"), back = derive(secret, "troupe payload 1, to who connected");
+  OPENSSL_cleanse(secret.data(), secret.size());
+  return connected ? SealKeys{there, back} : SealKeys{back, there};
+}
+
+struct Sealer::Cipher : Context {
+  using Context::Context;
+};
+struct Opener::Cipher : Context {
+  using Context::Context;
+};
+
+Sealer::Sealer(const SealKey& key) : cipher_(std::make_unique<Cipher>(key, true)) {}
+Sealer::~Sealer() = default;
+
+std::uint64_t Sealer::seal(std::span<const std::byte> about, std::span<const std::byte> plain, std::span<std::byte> box) {
+  if (box.size() != plain.size() + kSealTagBytes || plain.size() > kMostBytes || about.size() > kMostBytes)
+    throw Error(Code::invalid_argument, fmt::format("a box of {} bytes for {}, which takes {}", box.size(), plain.size(), plain.size() + kSealTagBytes));
+  if (next_ > kMostBoxes) throw Error(Code::resource_exhausted, "this key has sealed all it may");
+  EVP_CIPHER_CTX* c = cipher_->get();
+  const auto nonce = nonce_of(next_);
+  int n = 0;
+  if (EVP_EncryptInit_ex(c, nullptr, nullptr, nullptr, nonce.data()) != 1 ||
+      (!about.empty() && EVP_EncryptUpdate(c, nullptr, &n, bytes(about.data()), static_cast<int>(about.size())) != 1) ||
+      (!plain.empty() && EVP_EncryptUpdate(c, bytes(box.data()), &n, bytes(plain.data()), static_cast<int>(plain.size())) != 1) ||
+      EVP_EncryptFinal_ex(c, bytes(box.data()) + plain.size(), &n) != 1 ||
+      EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_AEAD_GET_TAG, kSealTagBytes, box.data() + plain.size()) != 1)
+    broken("sealing");
+  return next_++;
+}
+
+Opener::Opener(const SealKey& key) : cipher_(std::make_unique<Cipher>(key, false)) {}
+Opener::~Opener() = default;
+
+Status Opener::open(std::uint64_t number, std::span<const std::byte> about, std::span<const std::byte> box, std::span<std::byte> plain) {
+  auto refuse = [&](const std::string& why) {
+    std::memset(plain.data(), 0, plain.size());
+    return Status(Code::data_loss, why);
+  };
+  if (box.size() < kSealTagBytes || plain.size() != box.size() - kSealTagBytes || box.size() > kMostBytes || about.size() > kMostBytes)
+    return refuse(fmt::format("a box of {} bytes for {} of payload", box.size(), plain.size()));
+  if (number <= last_ || number > Sealer::kMostBoxes) return refuse(fmt::format("box {} after box {}: it was sent again, or by somebody else", number, last_));
+  EVP_CIPHER_CTX* c = cipher_->get();
+  const auto nonce = nonce_of(number);
+  unsigned char tag[kSealTagBytes];
+  std::memcpy(tag, box.data() + plain.size(), kSealTagBytes);
+  int n = 0;
+  if (EVP_DecryptInit_ex(c, nullptr, nullptr, nullptr, nonce.data()) != 1 ||
+      (!about.empty() && EVP_DecryptUpdate(c, nullptr, &n, bytes(about.data()), static_cast<int>(about.size())) != 1) ||
+      (!plain.empty() && EVP_DecryptUpdate(c, bytes(plain.data()), &n, bytes(box.data()), static_cast<int>(plain.size())) != 1) ||
+      EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_AEAD_SET_TAG, kSealTagBytes, tag) != 1)
+    broken("opening");
+  if (EVP_DecryptFinal_ex(c, tag, &n) != 1) return refuse(fmt::format("box {} is not what was sealed", number));
+  last_ = number;
+  return {};
+}
+
+}  // namespace troupe

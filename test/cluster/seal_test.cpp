@@ -1,0 +1,135 @@
+// Sealed payload: what comes out is what went in, and nothing else does.
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <troupe/cluster/seal.hpp>
+
+using namespace troupe;
+
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Bytes of(const std::string& s) {
+  Bytes b(s.size());
+  std::memcpy(b.data(), s.data(), s.size());
+  return b;
+}
+Bytes from_hex(const std::string& hex) {
+  Bytes b;
+  for (std::size_t i = 0; i < hex.size(); i += 2) b.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  return b;
+}
+
+struct Ends {
+  SealShare a = random_share(), b = random_share();
+  SealKeys keys_a = derive_seal_keys(a, b, true), keys_b = derive_seal_keys(b, a, false);
+  Sealer sealer{keys_a.out};
+  Opener opener{keys_b.in};
+
+  Bytes box_of(const Bytes& about, const Bytes& plain, std::uint64_t& number) {
+    Bytes box(plain.size() + kSealTagBytes);
+    number = sealer.seal(about, plain, box);
+    return box;
+  }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(seal_test)
+
+BOOST_AUTO_TEST_CASE(what_is_sealed_opens) {
+  Ends e;
+  std::mt19937_64 random{3};
+  for (std::size_t size : {0, 1, 15, 16, 17, 1000, 1 << 20}) {
+    Bytes plain(size), about = of("header " + std::to_string(size));
+    for (std::byte& x : plain) x = static_cast<std::byte>(random());
+    std::uint64_t n = 0;
+    Bytes box = e.box_of(about, plain, n), out(size);
+    BOOST_TEST(e.opener.open(n, about, box, out).ok());
+    BOOST_TEST((out == plain));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(in_place_too) {
+  Ends e;
+  const Bytes plain = of("the same memory for both");
+  Bytes box = plain;
+  box.resize(plain.size() + kSealTagBytes);
+  const std::uint64_t n = e.sealer.seal({}, std::span(box).first(plain.size()), box);
+  BOOST_TEST((Bytes(box.begin(), box.begin() + static_cast<std::ptrdiff_t>(plain.size())) != plain));
+  BOOST_TEST(e.opener.open(n, {}, box, std::span(box).first(plain.size())).ok());
+  BOOST_TEST((Bytes(box.begin(), box.begin() + static_cast<std::ptrdiff_t>(plain.size())) == plain));
+}
+
+// What pins the construction is a box made once by another library (libsodium), with
+// key 0..31, nonce 1 and this text.
+BOOST_AUTO_TEST_CASE(the_construction_is_aes_256_gcm) {
+  SealKey key;
+  for (std::size_t i = 0; i < key.size(); ++i) key[i] = static_cast<std::byte>(i);
+  Sealer sealer(key);
+  const Bytes plain = of("sixteen bytes ok"), about = of("about");
+  Bytes box(plain.size() + kSealTagBytes);
+  BOOST_TEST(sealer.seal(about, plain, box) == 1u);
+  BOOST_TEST((box == from_hex("66bfc78821915e3e6c57255c9f86559cf60f27ce4cd0f8b0afa3367910681cf4")));
+}
+
+BOOST_AUTO_TEST_CASE(one_changed_bit_is_refused) {
+  Ends e;
+  const Bytes plain = of("tokens and gradients"), about = of("frame 7");
+  std::uint64_t n = 0;
+  const Bytes box = e.box_of(about, plain, n);
+  Bytes out(plain.size());
+  for (std::size_t bit = 0; bit < 8 * box.size(); ++bit) {
+    Bytes changed = box;
+    changed[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
+    std::fill(out.begin(), out.end(), std::byte{1});
+    BOOST_TEST((e.opener.open(n, about, changed, out).code() == Code::data_loss));
+    BOOST_TEST(std::all_of(out.begin(), out.end(), [](std::byte b) { return b == std::byte{0}; }));
+  }
+  BOOST_TEST((e.opener.open(n, of("frame 8"), box, out).code() == Code::data_loss));
+  BOOST_TEST((e.opener.open(n + 1, about, box, out).code() == Code::data_loss));
+  BOOST_TEST((e.opener.open(n, about, std::span(box).first(10), out).code() == Code::data_loss));
+  BOOST_TEST(e.opener.open(n, about, box, out).ok());  // none of that cost the box that was sent
+}
+
+BOOST_AUTO_TEST_CASE(what_was_taken_is_not_taken_again) {
+  Ends e;
+  std::uint64_t first = 0, second = 0;
+  const Bytes a = e.box_of({}, of("first"), first), b = e.box_of({}, of("second"), second);
+  Bytes out(5), out2(6);
+  BOOST_TEST(e.opener.open(first, {}, a, out).ok());
+  BOOST_TEST((e.opener.open(first, {}, a, out).code() == Code::data_loss));
+  BOOST_TEST(e.opener.open(second, {}, b, out2).ok());
+  BOOST_TEST((e.opener.open(first, {}, a, out).code() == Code::data_loss));
+  BOOST_TEST((e.opener.open(0, {}, a, out).code() == Code::data_loss));
+  BOOST_TEST((e.opener.open(Sealer::kMostBoxes + 1, {}, a, out).code() == Code::data_loss));
+}
+
+BOOST_AUTO_TEST_CASE(keys_are_new_each_time_and_differ_by_direction) {
+  const SealShare a = random_share(), b = random_share();
+  const SealKeys one = derive_seal_keys(a, b, true), other = derive_seal_keys(b, a, false);
+  BOOST_TEST((one.out == other.in && one.in == other.out));
+  std::set<SealKey> all{one.out, one.in};
+  for (int i = 0; i < 50; ++i) {
+    const SealKeys k = derive_seal_keys(a, random_share(), true);
+    all.insert({k.out, k.in});
+  }
+  BOOST_TEST(all.size() == 102u);
+}
+
+BOOST_AUTO_TEST_CASE(the_box_of_another_connection_is_refused) {
+  Ends e, f;
+  std::uint64_t n = 0;
+  const Bytes box = f.box_of({}, of("hello"), n);
+  Bytes out(5);
+  BOOST_TEST((e.opener.open(n, {}, box, out).code() == Code::data_loss));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
