@@ -1,0 +1,179 @@
+#include <troupe/cluster/discovery.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/error.hpp>
+
+namespace troupe {
+namespace {
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(Code::invalid_argument, why); }
+
+bool is_digits(std::string_view s) {
+  return !s.empty() && std::all_of(s.begin(), s.end(), [](unsigned char c) { return c >= '0' && c <= '9'; });
+}
+
+std::optional<long> number(std::string_view s) {
+  long n = 0;
+  const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), n);
+  if (!is_digits(s) || error != std::errc() || end != s.data() + s.size()) return {};
+  return n;
+}
+
+int rank_of(const Environment& environment, const char* name) {
+  const std::string text = *environment(name);
+  const auto rank = number(text);
+  if (!rank || *rank > 1'000'000) refuse(fmt::format("{}='{}' is no rank", name, text));
+  return static_cast<int>(*rank);
+}
+
+std::string_view trimmed(std::string_view s) {
+  const auto first = s.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return s.substr(first, s.find_last_not_of(" \t\r") - first + 1);
+}
+
+std::vector<std::string> addresses_of(std::string_view list) {
+  std::vector<std::string> all;
+  while (!list.empty()) {
+    const auto comma = list.find(',');
+    if (const std::string_view one = trimmed(list.substr(0, comma)); !one.empty()) all.push_back(full_address(one));
+    list = comma == std::string_view::npos ? std::string_view() : list.substr(comma + 1);
+  }
+  return all;
+}
+
+}  // namespace
+
+Environment environment_of_process() {
+  return [](const char* name) -> std::optional<std::string> {
+    const char* text = std::getenv(name);
+    if (!text || !*text) return {};
+    return std::string(text);
+  };
+}
+
+std::vector<std::string> expand_hosts(std::string_view list) {
+  constexpr std::size_t kMost = 100'000;
+  std::vector<std::string> hosts;
+  auto add = [&](std::string host) {
+    if (host.empty()) refuse(fmt::format("'{}' is no list of hosts: a name is missing", list));
+    if (hosts.size() == kMost) refuse(fmt::format("a list of more than {} hosts", kMost));
+    hosts.push_back(std::move(host));
+  };
+  // What one bracket stands for, then the same for what follows it.
+  std::function<void(const std::string&, std::string_view)> expand = [&](const std::string& before, std::string_view rest) {
+    const auto open = rest.find('[');
+    if (open == std::string_view::npos) {
+      if (rest.find(']') != std::string_view::npos) refuse(fmt::format("'{}' is no list of hosts: ']' without '['", list));
+      return add(before + std::string(rest));
+    }
+    const auto close = rest.find(']', open);
+    if (close == std::string_view::npos) refuse(fmt::format("'{}' is no list of hosts: '[' without ']'", list));
+    std::string_view ranges = rest.substr(open + 1, close - open - 1);
+    for (;;) {
+      const auto comma = ranges.find(',');
+      const std::string_view range = ranges.substr(0, comma);
+      const auto dash = range.find('-');
+      const std::string_view low = range.substr(0, dash), high = dash == std::string_view::npos ? low : range.substr(dash + 1);
+      const auto first = number(low), last = number(high);
+      if (!first || !last || *first > *last) refuse(fmt::format("'{}' is no list of hosts: '{}' is no range", list, range));
+      for (long k = *first; k <= *last; ++k)  // 01-03 keeps its zeros
+        expand(before + std::string(rest.substr(0, open)) + fmt::format("{:0{}}", k, low.size()), rest.substr(close + 1));
+      if (comma == std::string_view::npos) break;
+      ranges = ranges.substr(comma + 1);
+    }
+  };
+  std::size_t begin = 0;
+  int depth = 0;
+  for (std::size_t i = 0; i <= list.size(); ++i) {
+    if (i < list.size() && list[i] == '[') ++depth;
+    if (i < list.size() && list[i] == ']') --depth;
+    if (i < list.size() && (list[i] != ',' || depth > 0)) continue;
+    expand("", trimmed(list.substr(begin, i - begin)));
+    begin = i + 1;
+  }
+  return hosts;
+}
+
+std::string full_address(std::string_view address) {
+  if (const auto scheme = address.find("://"); scheme != std::string_view::npos && address.substr(0, scheme) != "tcp") return std::string(address);
+  std::string_view rest = address.starts_with("tcp://") ? address.substr(6) : address;
+  // An IPv6 address stands in brackets.
+  const auto bracket = rest.starts_with('[') ? rest.find(']') : std::string_view::npos;
+  const auto colon = bracket != std::string_view::npos ? rest.find(':', bracket) : rest.rfind(':');
+  const std::string_view host = rest.substr(0, colon);
+  if (host.empty() || host.find_first_of(" \t/,") != std::string_view::npos || (bracket == std::string_view::npos && host.find(':') != std::string_view::npos))
+    refuse(fmt::format("'{}' is no address; write HOST, HOST:PORT or tcp://HOST:PORT", address));
+  if (colon == std::string_view::npos) return fmt::format("tcp://{}:{}", host, kDefaultPort);
+  const auto port = number(rest.substr(colon + 1));
+  if (!port || *port > 65535) refuse(fmt::format("'{}': '{}' is no port", address, rest.substr(colon + 1)));
+  return fmt::format("tcp://{}:{}", host, *port);
+}
+
+std::vector<std::string> read_peer_list(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw Error(Code::not_found, fmt::format("the list of peers '{}' cannot be read", path));
+  std::vector<std::string> all;
+  std::string line;
+  for (int n = 1; std::getline(file, line); ++n) {
+    const std::string_view text = trimmed(std::string_view(line).substr(0, line.find('#')));
+    if (text.empty()) continue;
+    try {
+      all.push_back(full_address(text));
+    } catch (const Error& e) {
+      refuse(fmt::format("{}:{}: {}", path, n, e.what()));
+    }
+  }
+  return all;
+}
+
+Discovery discover(const Environment& environment) {
+  Discovery d;
+  if (environment("SLURM_PROCID")) {
+    d.from = "Slurm";
+    d.rank = rank_of(environment, "SLURM_PROCID");
+    const char* variable = environment("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
+    const auto list = environment(variable);
+    if (!list) refuse("SLURM_PROCID is set, but neither SLURM_STEP_NODELIST nor SLURM_JOB_NODELIST");
+    d.name = fmt::format("{}-{}", environment("SLURM_JOB_NAME").value_or("task"), d.rank);
+    try {
+      if (d.rank > 0) d.join = {full_address(expand_hosts(*list).front())};
+    } catch (const Error& e) {
+      refuse(fmt::format("{}: {}", variable, e.what()));
+    }
+  } else if (environment("OMPI_COMM_WORLD_RANK")) {
+    d.from = "Open MPI";
+    d.rank = rank_of(environment, "OMPI_COMM_WORLD_RANK");
+    d.name = fmt::format("rank-{}", d.rank);
+  } else if (environment("PMI_RANK")) {
+    d.from = "MPICH";
+    d.rank = rank_of(environment, "PMI_RANK");
+    d.name = fmt::format("rank-{}", d.rank);
+  } else if (const auto pod = environment("HOSTNAME"); pod && environment("KUBERNETES_SERVICE_HOST") && environment("TROUPE_SERVICE")) {
+    d.from = "Kubernetes";
+    const auto dash = pod->rfind('-');
+    const auto ordinal = dash == std::string::npos ? std::nullopt : number(std::string_view(*pod).substr(dash + 1));
+    if (!ordinal) refuse(fmt::format("HOSTNAME='{}' is no pod of a StatefulSet, whose names end in -0, -1, ...", *pod));
+    d.rank = static_cast<int>(*ordinal);
+    d.name = *pod;
+    if (d.rank > 0) d.join = {full_address(fmt::format("{}-0.{}", pod->substr(0, dash), *environment("TROUPE_SERVICE")))};
+  }
+  const auto join = environment("TROUPE_JOIN");
+  const auto name = environment("TROUPE_NAME");
+  if (d.from.empty() && (join || name)) d.from = "environment";
+  if (name) d.name = *name;
+  if (join) try {
+      d.join = addresses_of(*join);
+    } catch (const Error& e) {
+      refuse(fmt::format("TROUPE_JOIN: {}", e.what()));
+    }
+  return d;
+}
+
+}  // namespace troupe

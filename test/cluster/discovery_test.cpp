@@ -1,0 +1,110 @@
+// What a node finds out from where it was started.
+#include <boost/test/unit_test.hpp>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include <troupe/cluster/discovery.hpp>
+#include <troupe/devices/error.hpp>
+
+using namespace troupe;
+
+namespace {
+
+using Strings = std::vector<std::string>;
+
+Environment of(std::map<std::string, std::string> variables) {
+  return [variables = std::move(variables)](const char* name) -> std::optional<std::string> {
+    auto it = variables.find(name);
+    return it == variables.end() ? std::nullopt : std::optional(it->second);
+  };
+}
+
+template <class F>
+std::string refusal(F f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "not refused";
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(discovery_test)
+
+BOOST_AUTO_TEST_CASE(host_lists_of_slurm) {
+  BOOST_TEST(expand_hosts("gpu[01-03,7],login") == Strings({"gpu01", "gpu02", "gpu03", "gpu7", "login"}), boost::test_tools::per_element());
+  BOOST_TEST(expand_hosts("solo") == Strings({"solo"}), boost::test_tools::per_element());
+  BOOST_TEST(expand_hosts("r[1-2]n[08-10]") == Strings({"r1n08", "r1n09", "r1n10", "r2n08", "r2n09", "r2n10"}), boost::test_tools::per_element());
+  BOOST_TEST(expand_hosts("a[099-101]-ib") == Strings({"a099-ib", "a100-ib", "a101-ib"}), boost::test_tools::per_element());
+  for (const char* wrong : {"", "a,,b", "a[1-", "a]", "a[2-1]", "a[x]", "a[]", "a[1-99999999]", "n[0-999]m[0-999]"})
+    BOOST_CHECK_THROW(expand_hosts(wrong), Error);
+}
+
+BOOST_AUTO_TEST_CASE(addresses_in_full) {
+  BOOST_TEST(full_address("a") == "tcp://a:7117");
+  BOOST_TEST(full_address("a:80") == "tcp://a:80");
+  BOOST_TEST(full_address("tcp://10.0.0.1:5") == "tcp://10.0.0.1:5");
+  BOOST_TEST(full_address("tcp://a.b") == "tcp://a.b:7117");
+  BOOST_TEST(full_address("[::1]:9") == "tcp://[::1]:9");
+  BOOST_TEST(full_address("[::1]") == "tcp://[::1]:7117");
+  BOOST_TEST(full_address("inproc://x") == "inproc://x");
+  for (const char* wrong : {"", ":80", "a:", "a:b", "a:70000", "a b", "a:1:2", "tcp://", "::1"}) BOOST_CHECK_THROW(full_address(wrong), Error);
+}
+
+BOOST_AUTO_TEST_CASE(from_slurm) {
+  const Discovery first = discover(of({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NODELIST", "c[1-4]"}, {"SLURM_JOB_NAME", "train"}}));
+  BOOST_TEST(first.from == "Slurm");
+  BOOST_TEST(first.name == "train-0");
+  BOOST_TEST(first.join.empty());
+  const Discovery third = discover(of({{"SLURM_PROCID", "2"}, {"SLURM_STEP_NODELIST", "c[1-4]"}, {"SLURM_JOB_NODELIST", "other"}}));
+  BOOST_TEST(third.name == "task-2");
+  BOOST_TEST(third.rank == 2);
+  BOOST_TEST(third.join == Strings({"tcp://c1:7117"}), boost::test_tools::per_element());
+  BOOST_TEST(refusal([] { discover(of({{"SLURM_PROCID", "1"}})); }).find("SLURM_JOB_NODELIST") != std::string::npos);
+  BOOST_TEST(refusal([] { discover(of({{"SLURM_PROCID", "x"}, {"SLURM_JOB_NODELIST", "a"}})); }) == "SLURM_PROCID='x' is no rank");
+  BOOST_TEST(refusal([] { discover(of({{"SLURM_PROCID", "1"}, {"SLURM_JOB_NODELIST", "a["}})); }).starts_with("SLURM_JOB_NODELIST: "));
+}
+
+BOOST_AUTO_TEST_CASE(from_mpirun_with_an_address) {
+  const Discovery open = discover(of({{"OMPI_COMM_WORLD_RANK", "3"}, {"TROUPE_JOIN", "head, tcp://spare:1"}}));
+  BOOST_TEST(open.from == "Open MPI");
+  BOOST_TEST(open.name == "rank-3");
+  BOOST_TEST(open.join == Strings({"tcp://head:7117", "tcp://spare:1"}), boost::test_tools::per_element());
+  BOOST_TEST(discover(of({{"PMI_RANK", "1"}})).from == "MPICH");
+}
+
+BOOST_AUTO_TEST_CASE(from_kubernetes) {
+  const auto pod = [](const char* name) { return of({{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}, {"TROUPE_SERVICE", "troupe.ml.svc"}, {"HOSTNAME", name}}); };
+  BOOST_TEST(discover(pod("worker-0")).join.empty());
+  const Discovery d = discover(pod("big-worker-12"));
+  BOOST_TEST(d.from == "Kubernetes");
+  BOOST_TEST(d.name == "big-worker-12");
+  BOOST_TEST(d.join == Strings({"tcp://big-worker-0.troupe.ml.svc:7117"}), boost::test_tools::per_element());
+  BOOST_TEST(refusal([&] { discover(pod("worker")); }).find("StatefulSet") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(by_hand_or_not_at_all) {
+  BOOST_TEST(discover(of({})).from.empty());
+  BOOST_TEST(discover(of({{"HOSTNAME", "laptop-1"}})).from.empty());
+  const Discovery d = discover(of({{"TROUPE_NAME", "me"}, {"TROUPE_JOIN", "a"}}));
+  BOOST_TEST(d.from == "environment");
+  BOOST_TEST(d.name == "me");
+  BOOST_TEST(refusal([] { discover(of({{"TROUPE_JOIN", "a:b"}})); }).starts_with("TROUPE_JOIN: 'a:b': 'b' is no port"));
+}
+
+BOOST_AUTO_TEST_CASE(a_list_of_peers_in_a_file) {
+  const auto path = std::filesystem::temp_directory_path() / "troupe_discovery_test_peers";
+  std::ofstream(path) << "# two machines\nalpha\n\n  beta:99  # the old one\r\n";
+  BOOST_TEST(read_peer_list(path) == Strings({"tcp://alpha:7117", "tcp://beta:99"}), boost::test_tools::per_element());
+  std::ofstream(path) << "alpha\nnot an address\n";
+  BOOST_TEST(refusal([&] { read_peer_list(path); }).find(":2: 'not an address' is no address") != std::string::npos);
+  std::filesystem::remove(path);
+  BOOST_TEST(refusal([&] { read_peer_list(path); }).find("cannot be read") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
