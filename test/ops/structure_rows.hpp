@@ -107,10 +107,12 @@ inline std::vector<Row> reduction_rows() {
       arg_reduction("ArgMax", true),
       arg_reduction("ArgMin", false),
   };
-  // The product's gradient where elements are zero: one in a group, and two. Its second derivatives
-  // there are not right (library/product.cpp).
+  // The product's derivatives where elements are zero: one in a group, two, and all.
   for (bool keep : {false, true})
-    rows[2].cases.push_back({{{{Shape{3, 3}, {1, 0, 2, 0, 0, 3, 4, 5, 6}}}}, Attrs{{"axes", Integers{1}}, {"keep_dims", keep}}, 1});
+    for (const Integers& axes : {Integers{1}, Integers{0}, Integers{}}) {
+      rows[2].cases.push_back({{{{Shape{3, 3}, {1, 0, 2, 0, 0, 3, 4, 5, 6}}}}, Attrs{{"axes", axes}, {"keep_dims", keep}}});
+      rows[2].cases.push_back({{{{Shape{2, 5}, {0, 0, 2, 3, 1, 0, 0, 0, 0, 0}}}}, Attrs{{"axes", axes}, {"keep_dims", keep}}});
+    }
   return rows;
 }
 
