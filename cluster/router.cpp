@@ -431,6 +431,7 @@ TransportCounters Router::counters() const {
   for (const auto& [peer, entry] : entries_) {
     all.copied_bytes += entry->session.copied_bytes();
     all.unsent_bytes += entry->session.unsent_bytes();
+    all.unacknowledged_bytes += entry->session.kept_bytes();
   }
   return all;
 }

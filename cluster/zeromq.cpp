@@ -245,7 +245,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
         }
         if (is_leaving_ && router_->is_idle()) break;
         if (worked || t - last_work < options_.spin) {
-          if (!worked) pause_core();
+          if (!worked) std::this_thread::yield();
           continue;
         }
       }
