@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troupe/cluster/in_process.hpp>
+#include <troupe/cluster/simulated.hpp>
 #include <troupe/cluster/zeromq.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -111,6 +112,22 @@ struct SteppedWorld {
     while (!done())
       if (!network.step()) return done();
     return true;
+  }
+};
+
+struct SimulatedWorld {
+  static constexpr bool has_threads = false, shares_buffers = false;
+  SimulatedNetwork network{7};
+  Bell bell;
+
+  std::string free_address(const std::string& name) { return "sim://" + name; }
+  std::unique_ptr<Transport> make(PeerInfo self) { return network.make_transport(std::move(self)); }
+  template <class Done>
+  bool until(Done done) {
+    const Time end = network.now() + std::chrono::seconds(100);
+    while (!done() && network.now() < end)
+      if (!network.step()) break;
+    return done();
   }
 };
 
