@@ -59,6 +59,13 @@ int main(int argc, char** argv) {
   ops_verb->add_option("NAME", op, "An operation, such as MatMul");
   ops_verb->callback([&] { status = ops(op); });
 
+  KeygenOptions keys;
+  CLI::App* keygen_verb = app.add_subcommand("keygen", "Make the keys of a node, or authorize another node's public key");
+  keygen_verb->add_option("--keys", keys.folder, "The folder of keys")->type_name("DIR")->capture_default_str();
+  keygen_verb->add_option("--name", keys.name, "The node the key belongs to (default: this host)")->type_name("NAME");
+  keygen_verb->add_option("--authorize", keys.authorize, "A public key that may connect from now on")->type_name("KEY");
+  keygen_verb->callback([&] { status = keygen(keys); });
+
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) throw CLI::RequiredError("a verb");

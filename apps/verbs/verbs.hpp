@@ -22,5 +22,12 @@ int doctor();
 /// Lists the registered operations or, if `name` is not empty, tells all about that one.
 int ops(const std::string& name);
 int version();
+struct KeygenOptions {
+  std::string folder = "keys";
+  std::string name = {};       // of the node; empty: the host's
+  std::string authorize = {};  // a public key that may connect; empty: make a pair
+};
+/// Makes a node's keys, or lets another one connect.
+int keygen(const KeygenOptions& options);
 
 }  // namespace troupe::verbs

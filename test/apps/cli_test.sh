@@ -25,17 +25,25 @@ expect 0 '^Tanh +.*Inputs: 1' ops
 expect 0 '^MatMul: ' ops MatMul
 expect 0 'attribute: dtype \(dtype, required\)' ops Cast
 expect 0 'gradient: +none, by definition' ops ArgMax
-for verb in version doctor ops; do
+for verb in version doctor ops keygen; do
   expect 0 "^  $verb " --help
   expect 0 'Usage: troupe '"$verb" "$verb" --help
 done
 
 expect 2 "there is no op 'MatMull'; did you mean 'MatMul'" ops MatMull
-expect 2 "there is no verb 'opps'; the verbs are version, doctor, ops" opps
+expect 2 "there is no verb 'opps'; the verbs are version, doctor, ops, keygen" opps
 expect 2 "there is no flag '--verbose'; run 'troupe --help'" --verbose
 expect 2 "run 'troupe ops --help'" ops --verbose
 expect 2 "run 'troupe ops --help'" ops Add Sub
-expect 2 'name a verb: version, doctor, ops'
+expect 2 'name a verb: version, doctor, ops, keygen'
+
+keys=$(mktemp -d)
+expect 0 '^[^ ]{40} alpha$' keygen --keys "$keys/a" --name alpha
+expect 2 'node.key is there already' keygen --keys "$keys/a"
+expect 0 '^beta may connect' keygen --keys "$keys/a" --name beta --authorize "$("$troupe" keygen --keys "$keys/b" --name beta 2>/dev/null | cut -d' ' -f1)"
+expect 2 "'abc' is no public key" keygen --keys "$keys/a" --authorize abc
+expect 2 "there is no .*node.key; 'troupe keygen" keygen --keys "$keys/none" --authorize "$(head -c 40 /dev/zero | tr '\0' a)"
+rm -rf "$keys"
 
 # A processor held below v3 is reported as degraded.
 out=$(TROUPE_CPU_LEVEL=v2 "$troupe" doctor)

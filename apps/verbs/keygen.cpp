@@ -1,0 +1,34 @@
+#include <troupe/apps/verbs/verbs.hpp>
+
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include <troupe/cluster/keys.hpp>
+#include <troupe/devices/error.hpp>
+
+namespace troupe::verbs {
+
+int keygen(const KeygenOptions& options) {
+  std::string name = options.name;
+  if (name.empty()) {
+    char host[256] = {};
+    name = ::gethostname(host, sizeof host - 1) == 0 && host[0] ? host : "node";
+  }
+  try {
+    if (options.authorize.empty()) {
+      const KeyPair own = make_keys(options.folder, name);
+      fmt::print("{} {}\n", own.public_key, name);
+      fmt::print(stderr, "the key of {} is in {}; on each node it is to reach: troupe keygen --authorize '{}' --name {}\n", name, options.folder,
+                 own.public_key, name);
+    } else {
+      authorize(options.folder, options.authorize, name);
+      fmt::print("{} may connect to nodes that use {}\n", name, options.folder);
+    }
+  } catch (const Error& e) {
+    throw Misuse(e.what());
+  }
+  return 0;
+}
+
+}  // namespace troupe::verbs

@@ -1,0 +1,128 @@
+#include <troupe/cluster/keys.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <zmq.h>
+
+#include <troupe/devices/error.hpp>
+
+namespace troupe {
+namespace {
+
+constexpr const char* kKeyFile = "node.key";
+constexpr const char* kListFile = "authorized";
+constexpr std::size_t kLength = 40;
+
+// Written whole or not at all; never readable by others, not even for a moment.
+void write(const std::filesystem::path& path, const std::string& text, ::mode_t mode) {
+  const std::filesystem::path temporary = path.string() + ".new";
+  const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+  bool ok = file >= 0;
+  for (std::size_t at = 0; ok && at < text.size();) {
+    const ssize_t n = ::write(file, text.data() + at, text.size() - at);
+    ok = n > 0;
+    if (ok) at += static_cast<std::size_t>(n);
+  }
+  ok = ok && ::fsync(file) == 0;
+  const int why = errno;
+  if (file >= 0) ::close(file);
+  if (ok && ::rename(temporary.c_str(), path.c_str()) == 0) return;
+  const int reason = ok ? errno : why;
+  ::unlink(temporary.c_str());
+  throw Error(Code::unavailable, fmt::format("{} cannot be written: {}", path.string(), std::strerror(reason)));
+}
+
+struct Line {
+  int number;
+  std::string first, rest;
+};
+
+std::vector<Line> lines_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  if (!file) throw Error(Code::not_found, fmt::format("there is no {}; 'troupe keygen --keys {}' makes one", path.string(), path.parent_path().string()));
+  std::vector<Line> lines;
+  std::string text;
+  for (int n = 1; std::getline(file, text); ++n) {
+    std::istringstream words(text.substr(0, text.find(" # ")));
+    Line line{n, {}, {}};
+    if (!(words >> line.first) || line.first == "#") continue;
+    std::getline(words >> std::ws, line.rest);
+    while (!line.rest.empty() && std::isspace(static_cast<unsigned char>(line.rest.back()))) line.rest.pop_back();
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+}  // namespace
+
+bool is_key(std::string_view text) {
+  constexpr std::string_view z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
+  return text.size() == kLength && std::all_of(text.begin(), text.end(), [&](char c) { return z85.find(c) != std::string_view::npos; });
+}
+
+KeyPair generate_keys() {
+  char open[kLength + 1] = {}, secret[kLength + 1] = {};
+  if (zmq_curve_keypair(open, secret) != 0) throw Error(Code::unavailable, "this build of ZeroMQ makes no keys: it has no CURVE");
+  return {open, secret};
+}
+
+KeyPair make_keys(const std::filesystem::path& folder, std::string_view name) {
+  std::error_code error;
+  if (std::filesystem::create_directories(folder, error)) ::chmod(folder.c_str(), 0700);
+  if (error) throw Error(Code::unavailable, fmt::format("{} cannot be made: {}", folder.string(), error.message()));
+  if (std::filesystem::exists(folder / kKeyFile))
+    throw Error(Code::already_exists, fmt::format("{} is there already; a new key would lock this node out, so take it away first if that is meant",
+                                                  (folder / kKeyFile).string()));
+  const KeyPair own = generate_keys();
+  write(folder / kListFile, fmt::format("# Public keys of nodes that may connect, each with a name.\n{} {}\n", own.public_key, name), 0644);
+  write(folder / kKeyFile, fmt::format("# The key of node {}. Who has the secret can act as it.\npublic {}\nsecret {}\n", name, own.public_key, own.secret_key), 0600);
+  return own;
+}
+
+Keys read_keys(const std::filesystem::path& folder) {
+  Keys keys;
+  const std::filesystem::path file = folder / kKeyFile;
+  const std::vector<Line> lines = lines_of(file);
+  struct ::stat about {};
+  if (::stat(file.c_str(), &about) == 0 && (about.st_mode & 077) != 0)
+    throw Error(Code::failed_precondition, fmt::format("others can read the secret in {}: 'chmod 600 {}', and make a new key if they may have", file.string(), file.string()));
+  for (const Line& line : lines) {
+    std::string* part = line.first == "public" ? &keys.own.public_key : line.first == "secret" ? &keys.own.secret_key : nullptr;
+    if (!part || !is_key(line.rest)) throw Error(Code::data_loss, fmt::format("{}:{} is neither 'public KEY' nor 'secret KEY'", file.string(), line.number));
+    *part = line.rest;
+  }
+  char derived[kLength + 1] = {};
+  if (keys.own.public_key.empty() || keys.own.secret_key.empty() || zmq_curve_public(derived, keys.own.secret_key.c_str()) != 0 ||
+      keys.own.public_key != derived)
+    throw Error(Code::data_loss, fmt::format("{} does not hold a pair of keys that belong together", file.string()));
+  const std::filesystem::path list = folder / kListFile;
+  for (const Line& line : lines_of(list)) {
+    if (!is_key(line.first)) throw Error(Code::data_loss, fmt::format("{}:{}: '{}' is no public key, which has {} characters", list.string(), line.number, line.first, kLength));
+    keys.authorized[line.first] = line.rest;
+  }
+  return keys;
+}
+
+void authorize(const std::filesystem::path& folder, std::string_view public_key, std::string_view name) {
+  if (!is_key(public_key)) throw Error(Code::invalid_argument, fmt::format("'{}' is no public key, which has {} characters; 'troupe keygen' prints it", public_key, kLength));
+  const Keys keys = read_keys(folder);
+  if (keys.authorized.contains(std::string(public_key))) return;
+  std::ifstream file(folder / kListFile);
+  std::stringstream text;
+  text << file.rdbuf();
+  std::string all = text.str();
+  if (!all.empty() && all.back() != '\n') all += '\n';
+  write(folder / kListFile, all + fmt::format("{} {}\n", public_key, name), 0644);
+}
+
+}  // namespace troupe

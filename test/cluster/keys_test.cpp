@@ -1,0 +1,106 @@
+// Keys of nodes, in files.
+#include <boost/test/unit_test.hpp>
+
+#include <filesystem>
+#include <fstream>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <troupe/cluster/keys.hpp>
+#include <troupe/devices/error.hpp>
+
+using namespace troupe;
+
+namespace {
+
+struct Folder {
+  Folder() : path(std::filesystem::temp_directory_path() / ("troupe_keys_test_" + std::to_string(::getpid()))) { std::filesystem::remove_all(path); }
+  ~Folder() { std::filesystem::remove_all(path); }
+  void append(const char* file, const char* text) const { std::ofstream(path / file, std::ios::app) << text; }
+  std::filesystem::path path;
+};
+
+template <class F>
+std::pair<Code, std::string> refusal(F f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return {e.code(), e.what()};
+  }
+  return {Code::ok, "not refused"};
+}
+
+unsigned mode_of(const std::filesystem::path& p) {
+  struct ::stat about {};
+  BOOST_REQUIRE(::stat(p.c_str(), &about) == 0);
+  return about.st_mode & 0777;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(keys_test)
+
+BOOST_AUTO_TEST_CASE(what_is_made_is_read) {
+  Folder f;
+  const KeyPair own = make_keys(f.path, "alpha");
+  BOOST_TEST(is_key(own.public_key));
+  BOOST_TEST(is_key(own.secret_key));
+  const Keys keys = read_keys(f.path);
+  BOOST_TEST(keys.own.public_key == own.public_key);
+  BOOST_TEST(keys.own.secret_key == own.secret_key);
+  BOOST_REQUIRE(keys.authorized.size() == 1u);
+  BOOST_TEST(keys.authorized.at(own.public_key) == "alpha");
+  BOOST_TEST(mode_of(f.path) == 0700u);
+  BOOST_TEST(mode_of(f.path / "node.key") == 0600u);
+}
+
+BOOST_AUTO_TEST_CASE(a_key_is_never_overwritten) {
+  Folder f;
+  const KeyPair own = make_keys(f.path, "alpha");
+  BOOST_TEST((refusal([&] { make_keys(f.path, "beta"); }).first == Code::already_exists));
+  BOOST_TEST(read_keys(f.path).own.secret_key == own.secret_key);
+}
+
+BOOST_AUTO_TEST_CASE(others_are_authorized_once) {
+  Folder f;
+  make_keys(f.path, "alpha");
+  const KeyPair beta = generate_keys();
+  authorize(f.path, beta.public_key, "beta, in the cellar");
+  authorize(f.path, beta.public_key, "again");
+  const Keys keys = read_keys(f.path);
+  BOOST_TEST(keys.authorized.size() == 2u);
+  BOOST_TEST(keys.authorized.at(beta.public_key) == "beta, in the cellar");
+  BOOST_TEST((refusal([&] { authorize(f.path, "short", "x"); }).first == Code::invalid_argument));
+}
+
+BOOST_AUTO_TEST_CASE(a_secret_that_others_can_read_is_refused) {
+  Folder f;
+  make_keys(f.path, "alpha");
+  ::chmod((f.path / "node.key").c_str(), 0640);
+  const auto [code, why] = refusal([&] { read_keys(f.path); });
+  BOOST_TEST((code == Code::failed_precondition));
+  BOOST_TEST(why.find("chmod 600") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(damage_is_named_with_its_place) {
+  Folder f;
+  BOOST_TEST((refusal([&] { read_keys(f.path); }).first == Code::not_found));
+  make_keys(f.path, "alpha");
+  f.append("authorized", "\n# a comment\nnot-a-key gamma\n");
+  const auto [code, why] = refusal([&] { read_keys(f.path); });
+  BOOST_TEST((code == Code::data_loss));
+  BOOST_TEST(why.find("authorized:5: 'not-a-key' is no public key") != std::string::npos, why);
+}
+
+BOOST_AUTO_TEST_CASE(a_pair_that_does_not_belong_together_is_refused) {
+  Folder f;
+  make_keys(f.path, "alpha");
+  const std::string line = "public " + generate_keys().public_key + "\n";
+  f.append("node.key", line.c_str());
+  BOOST_TEST((refusal([&] { read_keys(f.path); }).first == Code::data_loss));
+  f.append("node.key", "private x\n");
+  BOOST_TEST(refusal([&] { read_keys(f.path); }).second.find("node.key:5 is neither") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
