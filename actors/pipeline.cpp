@@ -19,7 +19,8 @@ constexpr Pass kPasses[] = {
     {"fold_constants", "before simplify, which looks for constants", fold_constants},
     {"simplify", "before merge_common: fewer forms of one value", simplify},
     {"merge_common", "before fusion, which hides what nodes have in common", merge_common},
-    {"fuse_pointwise", "last of those that also run in sub-graphs: everything else looks at single ops", fuse_pointwise},
+    {"fuse_pointwise", "after all that looks at single ops", fuse_pointwise},
+    {"fuse_slices", "last of those that also run in sub-graphs: whole groups take their operands out of wider ones", fuse_slices},
     {"lower", "last: the others see functional nodes as nodes, and keep the program order of effects that it makes explicit", lower, true},
 };
 

@@ -35,6 +35,10 @@ class WhileStep : Step {
   }
 
  private:
+  static Edge without_refinement(const Graph& g, Edge e) {
+    while (g.node(e.node).op->name == "EnsureShape") e = g.node(e.node).inputs[0];
+    return e;
+  }
   Edge body_input(int i) const { return w_.body.inputs[index(i)]; }
   Edge body_output(int k) const { return w_.body.outputs[index(k)]; }
   ValueSpec variable(int i) const { return w_.body.graph.spec(body_input(i)); }
@@ -223,14 +227,55 @@ class WhileStep : Step {
     return n + outside.in(0, *body_, input(i), variable(i));
   }
 
+  // Operands of the products: what lists of theirs hold is in the order of the iterations.
+  struct OperandPlace {
+    enum From { list, saved, sum } from = list;  // a list of its own, one that the forward loop saves, one that is summed up anyway
+    std::size_t which = 0;                        // of the lists, of `lists_`, of the sums
+  };
+
+  OperandPlace place_of(Edge e, const Cut& cut) const {
+    for (std::size_t i = 0; i < cut.saved().size(); ++i)
+      if (!cut.saved()[i].is_shape && cut.saved()[i].value == e) return {OperandPlace::saved, i};
+    const Graph& g = both_->graph;
+    for (std::size_t i = carried_.size(); i < carried_.size() + accumulated_.size(); ++i) {
+      const Node& put = g.node(without_refinement(g, results_[i]).node);
+      if (put.op->name == "ListAccumulate" && put.inputs[0] == arguments_[i].edge() && without_refinement(g, put.inputs[2]) == without_refinement(g, e) &&
+          counts_iterations(put.inputs[1]) && starts_as_zero(i))
+        return {OperandPlace::sum, i};
+    }
+    return {};
+  }
+  bool counts_iterations(Edge e) const {
+    for (int k = 0; k < w_.variables; ++k)
+      if (body_input(k) == e) return counter(k) && counter(k)->step == 1 && start(k) == 0;
+    return false;
+  }
+
+  void place_operands(const Cut& cut) {
+    std::size_t own = 0;
+    for (std::size_t i = arguments_.size(); i < results_.size(); ++i) {
+      OperandPlace o = place_of(results_[i], cut);
+      if (o.from == OperandPlace::list) o.which = own++;
+      operands_.push_back(o);
+    }
+  }
+  /// Operand i, of all iterations.
+  Expr operand(std::size_t i, const Exprs& out) const {
+    const OperandPlace& o = operands_[i];
+    if (o.from == OperandPlace::saved) return at_home(output(lists_[o.which]));
+    return out[1 + (o.from == OperandPlace::sum ? o.which : arguments_.size() + o.which)];
+  }
+
   ControlCotangents backward(const Cut& cut) {
+    place_operands(cut);
     const std::string of = w_.body.graph.what();
     body_ = fresh(here_, "the gradient of " + of);
     body_->made_from = both_;
     Graph& g = body_->graph;
     std::vector<ValueSpec> specs{{DType::i64, Shape{}}};
     for (const Expr& a : arguments_) specs.push_back(a.spec());
-    for (std::size_t i = arguments_.size(); i < results_.size(); ++i) specs.push_back(both_->graph.spec(results_[i]).list_of());
+    for (std::size_t i = 0; i < operands_.size(); ++i)
+      if (operands_[i].from == OperandPlace::list) specs.push_back(both_->graph.spec(results_[arguments_.size() + i]).list_of());
     const std::size_t first_list = specs.size();
     for (const Cut::Saved& s : cut.saved()) specs.push_back(s.spec.list_of());
     for (const ValueSpec& spec : specs) body_->inputs.push_back(g.argument(spec, forward_.site).edge());
@@ -246,9 +291,12 @@ class WhileStep : Step {
         restored.push_back(p.value);
         rests.push_back(p.list.edge());
       }
-      for (Edge e : cut.backward_part(*body_, [&](Edge x) { return given(x, outside, iteration); }, restored)) {
-        const std::size_t i = body_->outputs.size();  // the variable that it goes to
-        body_->outputs.push_back(i <= arguments_.size() ? e : list_push(g.expr(body_->inputs[i]), g.expr(e)).edge());
+      const std::vector<Edge> made = cut.backward_part(*body_, [&](Edge x) { return given(x, outside, iteration); }, restored);
+      body_->outputs.insert(body_->outputs.end(), made.begin(), made.begin() + static_cast<std::ptrdiff_t>(arguments_.size()));
+      for (std::size_t i = 0; i < operands_.size(); ++i) {
+        if (operands_[i].from != OperandPlace::list) continue;
+        const Expr list = g.expr(body_->inputs[body_->outputs.size()]);  // the variable that it goes to
+        body_->outputs.push_back(bind1("ListPut", {list, iteration, g.expr(made[arguments_.size() + i])}).edge());
       }
       body_->outputs.insert(body_->outputs.end(), rests.begin(), rests.end());
     }
@@ -269,7 +317,8 @@ class WhileStep : Step {
     for (int k : carried_) parts.initial.push_back(dy(k));
     for (int c : accumulated_) parts.initial.push_back(sum_so_far(c));
     for (std::int32_t s : states_) parts.initial.push_back(here_.zeros(state_spec(s).dtype, state_spec(s).shape));
-    for (std::size_t i = arguments_.size(); i < results_.size(); ++i) parts.initial.push_back(list_empty(here_, both_->graph.spec(results_[i])));
+    for (std::size_t i = 0; i < operands_.size(); ++i)
+      if (operands_[i].from == OperandPlace::list) parts.initial.push_back(list_empty(here_, both_->graph.spec(results_[arguments_.size() + i])));
     for (int k : lists_) parts.initial.push_back(at_home(output(k)));
     for (const Expr& e : outside.values()) parts.captures.push_back(at_home(e));
     parts.parallel_iterations = w_.parallel_iterations;
@@ -306,9 +355,8 @@ class WhileStep : Step {
     bool is_nothing = results_[i] == arguments_[i].edge() && starts_as_zero(i);
     for (std::size_t p = 0; p < products_.size(); ++p) {
       if (products_[p].sum != i) continue;
-      const std::size_t operand = 1 + arguments_.size() + 2 * p;
       auto device = here_.on_device(products_[p].device);
-      Expr product = sum_of_products(out[operand], out[operand + 1]);
+      Expr product = sum_of_products(operand(2 * p, out), operand(2 * p + 1, out));
       sum = std::exchange(is_nothing, false) ? product : sum + product;
     }
     return sum;
@@ -332,6 +380,7 @@ class WhileStep : Step {
     std::string device;
   };
   std::vector<SetAside> products_;
+  std::vector<OperandPlace> operands_;     // two of each product
   int count_ = 0;                     // the forward output that says how many iterations there were
   std::vector<int> lists_;            // the forward outputs that hold saved values
   std::shared_ptr<SubGraph> body_;    // of the backward loop

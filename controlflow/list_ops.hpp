@@ -96,6 +96,17 @@ class Rows {
   std::size_t written_ = 0;  // bytes
 };
 
+/// All of a list in order, as a tensor of `shape`, which `write` fills; not twice while others hold the list as it is.
+template <class Write>
+Tensor joined_rows(KernelContext& c, const List& list, const Shape& shape, Write write) {
+  if (Tensor known = list.joined(); known.has_value() && known.elements() == shape.elements()) return known.reshaped(shape);
+  Rows rows(c, list.dtype(), shape);
+  write(rows);
+  Tensor made = rows.finish();
+  if (!list.is_sole_holder()) list.keep_joined(made);
+  return made;
+}
+
 /// The one shape of the elements `which` of a list; throws, naming the element, if they differ or if one was
 /// not written and the list leaves open what it would be.
 Shape shape_of_all(const List& list, std::span<const std::int64_t> which);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -40,6 +41,21 @@ class List::Log final : public Counted {
     end.store(n, std::memory_order_relaxed);
   }
 
+  /// The elements of handles `length` long, in one tensor.
+  struct Joined {
+    std::int64_t length;
+    Tensor rows;
+  };
+  const Joined* joined() const { return joined_.load(std::memory_order_acquire); }
+  void keep(std::unique_ptr<Joined> joined) {
+    Joined* none = nullptr;
+    if (joined_.compare_exchange_strong(none, joined.get(), std::memory_order_acq_rel)) joined.release();
+  }
+  /// For a sole holder: elements are to change.
+  void forget_joined() {
+    if (joined_.load(std::memory_order_relaxed)) delete joined_.exchange(nullptr, std::memory_order_relaxed);
+  }
+
   /// What a slot keeps of an element.
   Value kept(Value element) const {
     return swapper && element.kind() == Value::Kind::tensor ? swapper->admit(std::move(element.tensor())) : element;
@@ -67,6 +83,7 @@ class List::Log final : public Counted {
 
   Log(const Shape& s, std::uint8_t d) : shape(s), depth(d) {}
   ~Log() override {
+    forget_joined();
     for (auto& chunk : chunks_) delete[] chunk.load(std::memory_order_relaxed);
   }
   // What a recursion saves is a list in a list in a list, as deep as its calls: those that go with the one
@@ -84,6 +101,7 @@ class List::Log final : public Counted {
     is_at_it = false;
   }
 
+  std::atomic<Joined*> joined_{nullptr};        // publishes what it points to
   Log* next_gone_ = nullptr;                    // while it waits to be given back
   std::atomic<Value*> chunks_[kChunks] = {};  // each publishes that its slots are empty
 };
@@ -132,6 +150,7 @@ void List::copy_log() {
 // Afterwards slots [length, n) are this handle's, and the log ends there.
 void List::claim(std::int64_t n) {
   if (log()->is_sole()) {
+    log()->forget_joined();
     log()->trim(length());
     log()->end.store(n, std::memory_order_relaxed);
     return;
@@ -144,6 +163,16 @@ void List::claim(std::int64_t n) {
 
 void List::make_sole() {
   if (!log()->is_sole()) copy_log();
+  else log()->forget_joined();
+}
+
+Tensor List::joined() const {
+  const Log::Joined* j = log()->joined();
+  return j && j->length == length() ? j->rows : Tensor();
+}
+
+void List::keep_joined(const Tensor& rows) const {
+  if (!log()->swapper && !log()->joined()) log()->keep(std::make_unique<Log::Joined>(Log::Joined{length(), rows}));
 }
 
 // What the log holds, a `Saved` too.

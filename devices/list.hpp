@@ -24,6 +24,7 @@
 // the end of everybody else's reads by the acquire in `is_sole`, which meets their release. Only a
 // chunk's pointer may be looked at while it is set (the slots before the pushed one, never written,
 // lie in the same chunk), so it is released when set and acquired when read.
+// The joined elements are released when set and acquired when read, and go under a sole holder, as slots do.
 // Invariants: 1. storage never moves: chunks of doubling size; 2. slots from `end` on are empty; 3.
 // no handle is longer than `end`; 4. a slot, once written, changes only under a sole holder; 5. no log
 // holds itself, through whatever lists.
@@ -88,6 +89,12 @@ class List : public Value {
   Value take(std::int64_t i);
   /// Sets element i, whatever it was; grows to hold it. Throws as `push`, and out_of_range for i < 0.
   void put(std::int64_t i, Value element);
+
+  // What stacks or concatenates a list that others will join, too: a gradient does so for each product it goes into.
+  /// The elements one after the other in one tensor of any shape, if a holder of as long a handle kept it; else empty.
+  Tensor joined() const;
+  /// Keeps that for as long as the elements are the same. Not where a limit of memory is: it holds on to the memory.
+  void keep_joined(const Tensor& rows) const;
 
   /// Of all tensors in it; what two elements share counts twice.
   std::size_t bytes() const;

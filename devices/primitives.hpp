@@ -61,6 +61,18 @@ struct View {
   Shape shape;
 };
 
+/// Rows of elements to read: element (r, c) is `of`'s number start + r * step + c. Step 0: one row for
+/// all; where `of` has one element, that for all.
+struct ConstRowsView {
+  ConstView of;
+  std::int64_t start = 0, step = 0;
+};
+/// The same, to write.
+struct RowsView {
+  View of;
+  std::int64_t start = 0, step = 0;
+};
+
 enum class Reduction : std::uint8_t { sum, mean, product, min, max, any, all, argmin, argmax, logsumexp };
 std::string_view name_of(Reduction r);
 
@@ -140,6 +152,10 @@ class Primitives {
   /// outlive the work.
   virtual void pointwise(Stream&, const ScalarProgram& program, std::span<const ConstView> in,
                          std::span<const View> out) const = 0;
+  /// The program on `rows` times `columns` elements of operands that are slices of wider rows. Outputs
+  /// overlap neither inputs nor each other.
+  virtual void pointwise_rows(Stream&, const ScalarProgram& program, std::int64_t rows, std::int64_t columns,
+                              std::span<const ConstRowsView> in, std::span<const RowsView> out) const = 0;
   /// Reduces the axes in `axes` (bit i: axis i of in); out has in's shape with those axes gone or 1.
   /// argmin/argmax: one axis, i64 out, the first of equals. min/max/arg of no elements: out_of_range.
   virtual void reduce(Stream&, Reduction, ConstView in, View out, std::uint32_t axes) const = 0;

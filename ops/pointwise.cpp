@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <troupe/devices/scalar_eval.hpp>
+#include <troupe/ops/op.hpp>
 
 namespace troupe {
 namespace {
@@ -22,7 +23,7 @@ class PointwiseKernel final : public Kernel {
   const ScalarProgram* scalar_program() const override { return program_->results.size() == 1 ? program_.get() : nullptr; }
 
  private:
-  static constexpr int kInline = 8;
+  static constexpr int kInline = 16;
 
   // Few tensors of one element each, as in chains of counters or of scalar losses, skip views and tiles:
   // the scalar evaluator gives the same bits. False if they are not that, or not here.
@@ -89,6 +90,39 @@ class PointwiseKernel final : public Kernel {
 
 std::unique_ptr<Kernel> make_pointwise_kernel(std::shared_ptr<const ScalarProgram> program) {
   return std::make_unique<PointwiseKernel>(std::move(program));
+}
+
+std::shared_ptr<const ScalarProgram> program_of(const Graph& graph, const Node& node) {
+  if (node.op->name == "Fused")
+    return static_cast<const ProgramAttr&>(*node.attrs.get<std::shared_ptr<const AttrObject>>("program")).program;
+  DType types[3];
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) types[i] = graph.spec(node.inputs[i]).dtype;
+  return node.op->pointwise->program({types, node.inputs.size()}, node.attrs);
+}
+
+std::vector<std::int16_t> append(ScalarProgram& program, const ScalarProgram& member, std::span<const std::int16_t> operands) {
+  std::vector<std::int16_t> moved, results;
+  for (ScalarInstruction i : member.code) {
+    if (i.op == ScalarOp::input) {
+      moved.push_back(operands[static_cast<std::size_t>(i.operand[0])]);
+      continue;
+    }
+    for (int n = 0; n < arity(i.op); ++n) i.operand[static_cast<std::size_t>(n)] = moved[static_cast<std::size_t>(i.operand[static_cast<std::size_t>(n)])];
+    moved.push_back(static_cast<std::int16_t>(program.code.size()));
+    program.code.push_back(i);
+  }
+  for (std::int16_t r : member.results) results.push_back(moved[static_cast<std::size_t>(r)]);
+  return results;
+}
+
+std::int16_t append_input(ScalarProgram& program, DType type) {
+  ScalarInstruction read{};
+  read.op = ScalarOp::input;
+  read.type = type;
+  read.operand[0] = static_cast<std::int16_t>(program.inputs.size());
+  program.inputs.push_back(type);
+  program.code.push_back(read);
+  return static_cast<std::int16_t>(program.code.size() - 1);
 }
 
 }  // namespace troupe

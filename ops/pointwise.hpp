@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include <troupe/devices/kernel.hpp>
 #include <troupe/devices/scalar_program.hpp>
+#include <troupe/ops/graph.hpp>
 
 namespace troupe {
 
@@ -18,5 +20,13 @@ class ProgramAttr final : public AttrObject {
   std::string text() const override { return program->text(); }
   const std::shared_ptr<const ScalarProgram> program;
 };
+
+/// What a pointwise or fused node computes.
+std::shared_ptr<const ScalarProgram> program_of(const Graph& graph, const Node& node);
+/// Appends what `member` computes of `operands`, instructions of `program`, one an input. Yields which
+/// instructions its results are.
+std::vector<std::int16_t> append(ScalarProgram& program, const ScalarProgram& member, std::span<const std::int16_t> operands);
+/// An instruction that reads one more input of `program`.
+std::int16_t append_input(ScalarProgram& program, DType type);
 
 }  // namespace troupe

@@ -36,6 +36,8 @@ Program simplify(const Program& program);
 Program merge_common(const Program& program);
 /// Joins chains and trees of pointwise nodes into one node each.
 Program fuse_pointwise(const Program& program);
+/// Pointwise nodes read slices of a split tensor where they lie, and write what is concatenated where it goes.
+Program fuse_slices(const Program& program);
 
 /// Rebuilds a program node by node; what passes are written with.
 class Rewriter {

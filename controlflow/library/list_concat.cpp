@@ -59,12 +59,12 @@ TROUPE_OP(ListConcat) {
   op.gradient([](Gradient& g) { g.set(0, split_as(g.x(0), g.dy(), list_extents(g.x(0)))); });
   op.run([](KernelContext& c) {
     const List& list = list_input(c, 0);
-    Rows rows(c, list.dtype(), concatenated_shape(list));
-    for (std::int64_t i = 0; i < list.length(); ++i) {
-      if (const Value& v = list.read(i); v.has_value()) rows.add(v.tensor());
-      else rows.add_zeros(shape_of_element(list, i).elements());
-    }
-    c.set(0, rows.finish());
+    c.set(0, joined_rows(c, list, concatenated_shape(list), [&](Rows& rows) {
+      for (std::int64_t i = 0; i < list.length(); ++i) {
+        if (const Value& v = list.read(i); v.has_value()) rows.add(v.tensor());
+        else rows.add_zeros(shape_of_element(list, i).elements());
+      }
+    }));
   });
 }
 

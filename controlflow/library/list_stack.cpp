@@ -31,9 +31,7 @@ TROUPE_OP(ListStack) {
     std::vector<std::int64_t> all(static_cast<std::size_t>(list.length()));
     std::iota(all.begin(), all.end(), 0);
     Shape element = shape_of_all(list, all);
-    Rows rows(c, list.dtype(), element.with_inserted(0, list.length()));
-    stack_rows(rows, list, list.length(), element.elements());
-    c.set(0, rows.finish());
+    c.set(0, joined_rows(c, list, element.with_inserted(0, list.length()), [&](Rows& rows) { stack_rows(rows, list, list.length(), element.elements()); }));
   });
 }
 
@@ -50,8 +48,11 @@ TROUPE_OP(ListStackLike) {
   op.gradient(list_stack_gradient);
   op.run([](KernelContext& c, const Attrs& attrs) {
     Shape shape = spec_like(c, attrs, 1).shape;
-    Rows rows(c, list_input(c, 0).dtype(), shape);
-    stack_rows(rows, list_input(c, 0), shape[0], shape.without(0).elements());
+    const List& list = list_input(c, 0);
+    auto write = [&](Rows& rows) { stack_rows(rows, list, shape[0], shape.without(0).elements()); };
+    if (list.length() == shape[0]) return c.set(0, joined_rows(c, list, shape, write));
+    Rows rows(c, list.dtype(), shape);
+    write(rows);
     c.set(0, rows.finish());
   });
 }

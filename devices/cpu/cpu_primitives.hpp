@@ -18,6 +18,8 @@ class CpuPrimitives final : public Primitives {
   void fill(Stream&, const Tensor& scalar, View out) const override;
   void pointwise(Stream&, const ScalarProgram& program, std::span<const ConstView> in,
                  std::span<const View> out) const override;
+  void pointwise_rows(Stream&, const ScalarProgram& program, std::int64_t rows, std::int64_t columns, std::span<const ConstRowsView> in,
+                      std::span<const RowsView> out) const override;
   void reduce(Stream&, Reduction, ConstView in, View out, std::uint32_t axes) const override;
   void matmul(Stream&, const MatmulArgs&) const override;
   void transpose(Stream&, ConstView in, View out, std::span<const std::int64_t> permutation) const override;

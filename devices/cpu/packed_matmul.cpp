@@ -1,6 +1,8 @@
 #include <troupe/devices/cpu/packed_matmul.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <utility>
 
 #include <dnnl.hpp>
 #include <fmt/format.h>
@@ -44,14 +46,16 @@ void* not_const(const void* p) { return const_cast<void*>(p); }  // a dnnl::memo
 
 }  // namespace
 
-// Columns [begin, begin + n) of the result.
+// What does not depend on the elements of b: how to multiply with columns [begin, begin + n) of it, and how
+// to pack them. Shared by all that is packed for one shape.
 struct PackedProduct::Piece {
   std::int64_t begin;
-  dnnl::memory::desc a, b, c, scratch;
+  dnnl::memory::desc a, b, c, scratch, plain;
   dnnl::matmul product;
-  Ref<Buffer> packed;
+  dnnl::reorder pack;
 
-  Piece(const GemmCall& g, std::int64_t first, std::int64_t n) : begin(first), a(matrix(g.m, g.k, g.a_rs, g.a_cs)), c(matrix(g.m, n, g.c_rs, 1)) {
+  Piece(const GemmCall& g, std::int64_t first, std::int64_t n)
+      : begin(first), a(matrix(g.m, g.k, g.a_rs, g.a_cs)), c(matrix(g.m, n, g.c_rs, 1)), plain(matrix(g.k, n, g.b_rs, g.b_cs)) {
     LibraryCall call;
     dnnl::primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);  // the library's own is shared between threads
@@ -60,45 +64,79 @@ struct PackedProduct::Piece {
     b = chosen.weights_desc();
     scratch = chosen.scratchpad_desc();
     product = dnnl::matmul(chosen);
-    packed = Buffer::allocate(host_allocator(), b.get_size());
-    dnnl::memory from(matrix(g.k, n, g.b_rs, g.b_cs), engine(), not_const(static_cast<const float*>(g.b) + begin * g.b_cs));
-    dnnl::memory to(b, engine(), packed->data());
-    dnnl::reorder(from, to).execute(stream(), from, to);
+    pack = dnnl::reorder(dnnl::reorder::primitive_desc(engine(), plain, engine(), b));
+  }
+  ~Piece() { delete spare_.load(std::memory_order_acquire); }
+
+  Ref<Buffer> packed(const GemmCall& g) const {
+    LibraryCall call;
+    Ref<Buffer> out = Buffer::allocate(host_allocator(), b.get_size());
+    dnnl::memory from(plain, engine(), not_const(static_cast<const float*>(g.b) + begin * g.b_cs));
+    dnnl::memory to(b, engine(), out->data());
+    pack.execute(stream(), from, to);
+    return out;
   }
 
-  void multiply(const GemmCall& g) const {
+  void multiply(const GemmCall& g, void* weights) const {
     LibraryCall call;
-    product.execute(stream(), {{DNNL_ARG_SRC, dnnl::memory(a, engine(), not_const(g.a))},
-                               {DNNL_ARG_WEIGHTS, dnnl::memory(b, engine(), packed->data())},
-                               {DNNL_ARG_DST, dnnl::memory(c, engine(), static_cast<float*>(g.c) + begin)},
-                               {DNNL_ARG_SCRATCHPAD, dnnl::memory(scratch, engine(), thread_scratch(scratch.get_size()))}});
+    std::unique_ptr<Operands> operands(spare_.exchange(nullptr, std::memory_order_acquire));
+    if (!operands) operands = std::make_unique<Operands>(*this);
+    operands->a.set_data_handle(not_const(g.a));
+    operands->b.set_data_handle(weights);
+    operands->c.set_data_handle(static_cast<float*>(g.c) + begin);
+    operands->scratch.set_data_handle(thread_scratch(scratch.get_size()));
+    const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, operands->a.get()},
+                                         {DNNL_ARG_WEIGHTS, operands->b.get()},
+                                         {DNNL_ARG_DST, operands->c.get()},
+                                         {DNNL_ARG_SCRATCHPAD, operands->scratch.get()}};
+    dnnl::error::wrap_c_api(dnnl_primitive_execute(product.get(), stream().get(), 4, arguments), "could not execute a product");
+    delete spare_.exchange(operands.release(), std::memory_order_acq_rel);
   }
+
+ private:
+  // The library's handles on memory, made once: a product makes none anew unless another run is at the same one.
+  struct Operands {
+    explicit Operands(const Piece& p)
+        : a(p.a, engine(), DNNL_MEMORY_NONE), b(p.b, engine(), DNNL_MEMORY_NONE), c(p.c, engine(), DNNL_MEMORY_NONE), scratch(p.scratch, engine(), DNNL_MEMORY_NONE) {}
+    dnnl::memory a, b, c, scratch;
+  };
+  mutable std::atomic<Operands*> spare_{nullptr};  // publishes the handles to who takes them next
 };
 
-PackedProduct::PackedProduct(const Key& key, const GemmCall& g, WorkerPool* pool) : key_(key) {
-  const std::int64_t wanted = std::clamp<std::int64_t>(g.m * g.n * g.k / kPieceWork, 1, std::min(kMostPieces, std::max<std::int64_t>(1, g.n / kNarrowest)));
-  const std::int64_t width = ((g.n + wanted - 1) / wanted + kNarrowest - 1) / kNarrowest * kNarrowest;
-  pieces_.resize(static_cast<std::size_t>((g.n + width - 1) / width));
-  for_blocks(pool, static_cast<std::int64_t>(pieces_.size()), [&](int i) {
-    pieces_[static_cast<std::size_t>(i)] = std::make_unique<Piece>(g, i * width, std::min(width, g.n - i * width));
-  });
+struct PackedProduct::Pieces {
+  std::vector<std::unique_ptr<Piece>> list;
+
+  Pieces(const GemmCall& g) {
+    const std::int64_t wanted = std::clamp<std::int64_t>(g.m * g.n * g.k / kPieceWork, 1, std::min(kMostPieces, std::max<std::int64_t>(1, g.n / kNarrowest)));
+    const std::int64_t width = ((g.n + wanted - 1) / wanted + kNarrowest - 1) / kNarrowest * kNarrowest;
+    for (std::int64_t begin = 0; begin < g.n; begin += width) list.push_back(std::make_unique<Piece>(g, begin, std::min(width, g.n - begin)));
+  }
+  std::int64_t count() const { return static_cast<std::int64_t>(list.size()); }
+};
+
+PackedProduct::PackedProduct(const Key& key, std::shared_ptr<const Pieces> pieces, const GemmCall& g, WorkerPool* pool)
+    : key_(key), pieces_(std::move(pieces)), packed_(pieces_->list.size()) {
+  for_blocks(pool, pieces_->count(), [&](int i) { packed_[static_cast<std::size_t>(i)] = pieces_->list[static_cast<std::size_t>(i)]->packed(g); });
 }
 
 PackedProduct::~PackedProduct() = default;
 
 void PackedProduct::multiply(WorkerPool* pool, const GemmCall& g) const {
-  for_blocks(pool, static_cast<std::int64_t>(pieces_.size()), [&](int i) { pieces_[static_cast<std::size_t>(i)]->multiply(g); });
+  for_blocks(pool, pieces_->count(), [&](int i) {
+    pieces_->list[static_cast<std::size_t>(i)]->multiply(g, packed_[static_cast<std::size_t>(i)]->data());
+  });
 }
 
 void PackedProduct::run(WorkerPool* pool, const GemmCall& g, std::uint64_t content, RepackedSlot& slot) {
-  const Key key{content, g.b, g.m, g.n, g.k, g.a_rs, g.a_cs, g.b_rs, g.b_cs};
+  const Key key{content, g.b, {g.m, g.n, g.k, g.a_rs, g.a_cs, g.b_rs, g.b_cs}};
   checked(g, [&] {
-    std::shared_ptr<const Repacked> kept = slot.get();
-    if (!kept || !(static_cast<const PackedProduct&>(*kept).key_ == key)) {
-      kept = std::shared_ptr<const PackedProduct>(new PackedProduct(key, g, pool));
+    auto kept = std::static_pointer_cast<const PackedProduct>(slot.get());
+    if (!kept || !(kept->key_ == key)) {
+      std::shared_ptr<const Pieces> pieces = kept && kept->key_.shape == key.shape ? kept->pieces_ : std::make_shared<const Pieces>(g);
+      kept = std::shared_ptr<const PackedProduct>(new PackedProduct(key, std::move(pieces), g, pool));
       slot.set(kept);
     }
-    static_cast<const PackedProduct&>(*kept).multiply(pool, g);
+    kept->multiply(pool, g);
   });
 }
 

@@ -29,18 +29,24 @@ class PackedProduct final : public Repacked {
 
  private:
   struct Piece;
+  struct Pieces;
+  struct ProductShape {
+    std::int64_t m, n, k, a_rs, a_cs, b_rs, b_cs;
+    friend bool operator==(const ProductShape&, const ProductShape&) = default;
+  };
   /// What it was made for: everything but a, c and where their rows are.
   struct Key {
     std::uint64_t content;
     const void* b;
-    std::int64_t m, n, k, a_rs, a_cs, b_rs, b_cs;
+    ProductShape shape;
     friend bool operator==(const Key&, const Key&) = default;
   };
-  PackedProduct(const Key& key, const GemmCall& g, WorkerPool* pool);
+  PackedProduct(const Key& key, std::shared_ptr<const Pieces> pieces, const GemmCall& g, WorkerPool* pool);
   void multiply(WorkerPool* pool, const GemmCall& g) const;
 
   Key key_;
-  std::vector<std::unique_ptr<Piece>> pieces_;
+  std::shared_ptr<const Pieces> pieces_;  // the same for every content of one shape
+  std::vector<Ref<Buffer>> packed_;       // one a piece
 };
 
 }  // namespace troupe::cpu

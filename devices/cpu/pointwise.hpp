@@ -26,6 +26,9 @@ class WorkerPool;
 
 namespace troupe::cpu {
 
+/// n times the element of so many bytes.
+void splat(std::byte* to, const void* element, std::size_t bytes, std::int64_t n);
+
 class TileProgram final : public PreparedProgram {
  public:
   TileProgram(const ScalarProgram& program, const LevelKernels& kernels);
@@ -36,6 +39,8 @@ class TileProgram final : public PreparedProgram {
   }
 
   void run(WorkerPool* pool, std::span<const ConstView> in, std::span<const View> out) const;
+  /// On slices of wider rows, each output's of its own.
+  void run_rows(WorkerPool* pool, std::int64_t rows, std::int64_t columns, std::span<const ConstRowsView> in, std::span<const RowsView> out) const;
   void run_scalars(std::span<const Value> in, Value& out) const;
 
  private:
@@ -71,7 +76,12 @@ class TileProgram final : public PreparedProgram {
 
   static const TileProgram& prepare(const ScalarProgram& program);
   void run_range(const Call& call, std::int64_t begin, std::int64_t end) const;
+  struct RowsCall;
+  void run_row_range(const RowsCall& call, std::int64_t begin, std::int64_t end) const;
   std::byte* scratch() const;
+  /// Elements worth a block of their own, and up to which a call is too small to be split.
+  std::int64_t block() const;
+  bool is_small(std::int64_t elements) const;
 
   std::vector<Step> steps_;
   std::vector<Input> inputs_;
@@ -82,6 +92,7 @@ class TileProgram final : public PreparedProgram {
   int registers_ = 0;
   std::int64_t tile_ = 0;        // elements
   std::size_t slot_bytes_ = 0;
+  std::int64_t weight_ = 0;      // of one element, in additions
   DType result_ = DType::f32;
   Direct direct_;
 };

@@ -126,6 +126,16 @@ class SimPrimitives final : public Primitives {
     for (const View& v : out) check("pointwise", v), bytes += v.bytes();
     enqueue(s, cost("pointwise", bytes), [=, this, p = &program] { cpu_.pointwise(now_, *p, inputs, outputs); });
   }
+  void pointwise_rows(Stream& s, const ScalarProgram& program, std::int64_t rows, std::int64_t columns, std::span<const ConstRowsView> in,
+                      std::span<const RowsView> out) const override {
+    std::vector<ConstRowsView> inputs(in.begin(), in.end());
+    std::vector<RowsView> outputs(out.begin(), out.end());
+    std::size_t bytes = 0;
+    auto row_bytes = [&](std::int64_t step, DType dtype) { return static_cast<std::size_t>((step ? rows : 1) * columns) * size_of(dtype); };
+    for (const ConstRowsView& v : in) check("pointwise_rows", v.of), bytes += row_bytes(v.step, v.of.dtype);
+    for (const RowsView& v : out) check("pointwise_rows", v.of), bytes += row_bytes(v.step, v.of.dtype);
+    enqueue(s, cost("pointwise_rows", bytes), [=, this, p = &program] { cpu_.pointwise_rows(now_, *p, rows, columns, inputs, outputs); });
+  }
   void reduce(Stream& s, Reduction how, ConstView in, View out, std::uint32_t axes) const override {
     later(s, "reduce", {&in}, {&out}, [=, this] { cpu_.reduce(now_, how, in, out, axes); });
   }

@@ -17,17 +17,9 @@
 namespace troupe {
 namespace {
 
-constexpr std::size_t kMaxInputs = 8;  // of a fused node
+constexpr std::size_t kMaxInputs = 12;  // of a fused node
 constexpr std::size_t kMaxResults = 8;
 constexpr std::size_t kMaxInstructions = 96;
-
-std::shared_ptr<const ScalarProgram> program_of(const Graph& g, const Node& n) {
-  if (n.op->name == "Fused")
-    return static_cast<const ProgramAttr&>(*n.attrs.get<std::shared_ptr<const AttrObject>>("program")).program;
-  DType types[3];
-  for (std::size_t i = 0; i < n.inputs.size(); ++i) types[i] = g.spec(n.inputs[i]).dtype;
-  return n.op->pointwise->program({types, n.inputs.size()}, n.attrs);
-}
 
 class Fusion {
  public:
@@ -136,14 +128,7 @@ class Fusion {
   void emit(Rewriter& rewriter, const std::vector<std::int32_t>& members) const {
     const std::vector<Edge> inputs = inputs_of(members);
     ScalarProgram program;
-    for (Edge e : inputs) {
-      ScalarInstruction read{};
-      read.op = ScalarOp::input;
-      read.type = g_.spec(e).dtype;
-      read.operand[0] = static_cast<std::int16_t>(program.inputs.size());
-      program.inputs.push_back(read.type);
-      program.code.push_back(read);
-    }
+    for (Edge e : inputs) append_input(program, g_.spec(e).dtype);
     std::vector<std::int16_t> result_of(members.size());
     auto place_of = [&](Edge e) {
       auto m = std::find(members.begin(), members.end(), e.node);
@@ -155,7 +140,9 @@ class Fusion {
     std::vector<std::int32_t> seen;
     for (std::size_t k = 0; k < members.size(); ++k) {
       const Node& member = g_.node(members[k]);
-      result_of[k] = append(program, *program_of(g_, member), [&](std::int16_t i) { return place_of(member.inputs[at(i)]); });
+      std::vector<std::int16_t> operands;
+      for (Edge e : member.inputs) operands.push_back(place_of(e));
+      result_of[k] = append(program, *program_of(g_, member), operands)[0];
       if (k + 1 < members.size() && !is_seen(members[k], members)) continue;
       program.results.push_back(result_of[k]);
       node.outputs.push_back(member.outputs[0]);
@@ -167,22 +154,6 @@ class Fusion {
     for (Edge e : inputs) node.inputs.push_back(rewriter.at(e));
     const std::int32_t id = rewriter.graph().append(std::move(node));
     for (std::size_t k = 0; k < seen.size(); ++k) rewriter.alias(seen[k], {Edge{id, static_cast<std::int32_t>(k)}}, id);
-  }
-
-  /// Appends what `member` computes; `place` says where each of its inputs is. Yields where its result is.
-  template <class Place>
-  static std::int16_t append(ScalarProgram& program, const ScalarProgram& member, Place place) {
-    std::vector<std::int16_t> moved;
-    for (ScalarInstruction i : member.code) {
-      if (i.op == ScalarOp::input) {
-        moved.push_back(place(i.operand[0]));
-        continue;
-      }
-      for (int n = 0; n < arity(i.op); ++n) i.operand[static_cast<std::size_t>(n)] = moved[at(i.operand[static_cast<std::size_t>(n)])];
-      moved.push_back(static_cast<std::int16_t>(program.code.size()));
-      program.code.push_back(i);
-    }
-    return moved[at(member.results[0])];
   }
 
   const Program& program_;

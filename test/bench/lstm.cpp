@@ -8,9 +8,8 @@
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/controlflow/recurrent.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/test/bench/count_allocations.hpp>
 #include <troupe/test/bench/pattern.hpp>
-#include <troupe/test/bench/peer.hpp>
+#include <troupe/test/bench/training.hpp>
 
 #include <cmath>
 #include <cstring>
@@ -77,42 +76,14 @@ class Trainer {
   std::vector<Tensor> xs_, targets_;
 };
 
-void compare_losses(Trainer& trainer, bench::Peer& torch, bench::Comparison& c) {
-  std::vector<float> ours;
-  trainer.reset();
-  trainer.steps(kCompared, &ours);
-  double worst = 0;
-  if (torch.is_here()) {
-    torch.ask("reset");
-    const std::vector<double> theirs = torch.ask("steps " + std::to_string(kCompared));
-    for (std::size_t i = 0; i < kCompared; ++i) worst = std::max(worst, std::abs(static_cast<double>(ours[i]) - theirs[i + 1]));
-    c.also.push_back({"loss_difference", worst});
-  }
-  c.also.push_back({"first_loss", ours.front()});
-  c.also.push_back({"last_loss", ours.back()});
-  if (worst <= 1e-4) return;
-  std::fprintf(stderr, "after %d steps the losses differ by %.3g\n", kCompared, worst);
-  std::exit(1);
-}
-
 void measure(int threads) {
   Trainer trainer(threads);
   bench::Peer torch("torch", "lstm_torch.py", {std::to_string(threads)}, threads);
   bench::Comparison c{.name = "lstm_step_" + std::to_string(threads) + (threads == 1 ? "_thread" : "_threads"), .unit = "ns a step",
                       .peer = {}, .budget = 0.6, .threads = threads, .note = "T 50, batch 32, 128-256, SGD; loss fetched every step"};
   torch.describe(c, "torch nn.LSTM (oneDNN), fused SGD");
-  compare_losses(trainer, torch, c);
-  for (int i = 0; i < kRepetitions; ++i) {
-    trainer.steps(1);  // wakes the workers
-    c.ours.push_back(trainer.steps(kSteps));
-    if (!torch.is_here()) continue;
-    torch.ask("steps 1");
-    c.theirs.push_back(torch.ask("steps " + std::to_string(kSteps))[0]);
-  }
-  const std::int64_t before = bench::allocations();
-  trainer.steps(kSteps);
-  c.also.push_back({"allocations_per_step", static_cast<double>(bench::allocations() - before) / kSteps});
-  c.print();
+  bench::compare_losses(trainer, torch, {.steps = kCompared, .tolerance = 1e-4}, c);
+  bench::measure_steps(trainer, torch, {.repetitions = kRepetitions, .steps = kSteps, .warm_up = 1}, c);
 }
 
 }  // namespace

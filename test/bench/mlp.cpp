@@ -6,9 +6,8 @@
 #include <troupe/actors/engine.hpp>
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/test/bench/count_allocations.hpp>
 #include <troupe/test/bench/pattern.hpp>
-#include <troupe/test/bench/peer.hpp>
+#include <troupe/test/bench/training.hpp>
 
 #include <cmath>
 #include <cstring>
@@ -86,42 +85,14 @@ class Trainer {
   std::vector<Tensor> xs_, ts_;
 };
 
-void compare_losses(Trainer& trainer, bench::Peer& torch, bench::Comparison& c) {
-  std::vector<float> ours;
-  trainer.reset();
-  trainer.steps(kSteps, &ours);
-  double worst = 0;
-  if (torch.is_here()) {
-    torch.ask("reset");
-    const std::vector<double> theirs = torch.ask("steps " + std::to_string(kSteps));
-    for (int i = 0; i < kSteps; ++i) worst = std::max(worst, std::abs(ours[static_cast<std::size_t>(i)] - theirs[static_cast<std::size_t>(i) + 1]));
-    c.also.push_back({"loss_difference", worst});
-  }
-  c.also.push_back({"first_loss", ours.front()});
-  c.also.push_back({"last_loss", ours.back()});
-  if (worst <= 1e-3) return;
-  std::fprintf(stderr, "after %d steps the losses differ by %.3g\n", kSteps, worst);
-  std::exit(1);
-}
-
 void measure(int threads) {
   Trainer trainer(threads);
   bench::Peer torch("torch", "mlp_torch.py", {std::to_string(threads)}, threads);
   bench::Comparison c{.name = "mlp_step_" + std::to_string(threads) + (threads == 1 ? "_thread" : "_threads"), .unit = "ns a step",
                       .peer = {}, .budget = 0.9, .threads = threads, .note = "784-512-512-10, batch 64, SGD; loss fetched every step"};
   torch.describe(c, "torch eager, fused SGD");
-  compare_losses(trainer, torch, c);
-  for (int i = 0; i < kRepetitions; ++i) {
-    trainer.steps(4);  // wakes the workers
-    c.ours.push_back(trainer.steps(kSteps));
-    if (!torch.is_here()) continue;
-    torch.ask("steps 4");
-    c.theirs.push_back(torch.ask("steps " + std::to_string(kSteps))[0]);
-  }
-  const std::int64_t before = bench::allocations();
-  trainer.steps(kSteps);
-  c.also.push_back({"allocations_per_step", static_cast<double>(bench::allocations() - before) / kSteps});
-  c.print();
+  bench::compare_losses(trainer, torch, {.steps = kSteps, .tolerance = 1e-3}, c);
+  bench::measure_steps(trainer, torch, {.repetitions = kRepetitions, .steps = kSteps, .warm_up = 4}, c);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct Pass {
   const char* name;
   Program (*run)(const Program&);
 };
-const std::vector<Pass> kPasses{{"lower", lower}, {"fold_constants", fold_constants}, {"simplify", simplify}, {"merge_common", merge_common}, {"fuse_pointwise", fuse_pointwise}};
+const std::vector<Pass> kPasses{{"lower", lower}, {"fold_constants", fold_constants}, {"simplify", simplify}, {"merge_common", merge_common}, {"fuse_pointwise", fuse_pointwise}, {"fuse_slices", fuse_slices}};
 
 void same_values(const Program& before, const Program& after, const std::vector<Tensor>& feeds, const std::string& where) {
   std::vector<Tensor> a = Interpreter().run(before, feeds), b = Interpreter().run(after, feeds);
@@ -182,6 +182,49 @@ BOOST_AUTO_TEST_CASE(a_fused_node_yields_what_others_look_at) {
   Program only = prune(fused.graph, fused.feeds, fused.fetches);
   BOOST_TEST(count(only, "Fused") == 1);
   BOOST_TEST(count(only, "Sigmoid") + count(only, "Tanh") + count(only, "Sin") == 0);
+}
+
+BOOST_AUTO_TEST_CASE(slices_are_read_and_written_where_they_are) {
+  for (DType t : {DType::f16, DType::f32, DType::f64})
+    for (const std::int64_t units : {32, 48, 50}) {  // 50: no whole number of packets
+      Graph g;
+      Expr x = g.input("x", t, {3, 5, 4 * units}), row = g.input("row", t, {4 * units}), c = g.input("c", t, {3, 5, units}), one = g.input("one", t, {1, 1, units});
+      Exprs gates = split(x + row, {units, units, units, units}, -1);
+      Expr cell = sigmoid(gates[1]) * c + sigmoid(gates[0]) * tanh(gates[2]), h = sigmoid(gates[3]) * tanh(cell) + one;
+      Expr joined = concat({h * cell, cell - c, h * h, h * 0.5}, 2);
+      Exprs halves = split(x, {2 * units, 2 * units}, 2);  // what one of them is multiplied with is no such node: it stays
+      Expr squares = square(halves[0]), first = matmul(halves[1], transpose(halves[1], {0, 2, 1}));
+      Program p = prune(g, {x.edge(), row.edge(), c.edge(), one.edge()}, {h.edge(), joined.edge(), sum(cell).edge(), squares.edge(), first.edge()});
+      Program sliced = fuse_slices(fuse_pointwise(p));
+      auto draw = [&](const char* name, const Shape& s) { return Initializer::normal(0, 1, 5).make(name, t, s); };
+      const std::vector<Tensor> feeds{draw("x", {3, 5, 4 * units}), draw("row", {4 * units}), draw("c", {3, 5, units}), draw("one", {1, 1, units})};
+      same_values(p, sliced, feeds, fmt::format("{}, {} units", name_of(t), units));
+      Program only = prune(sliced.graph, sliced.feeds, sliced.fetches);
+      BOOST_TEST(count(only, "FusedSlices") == 1);
+      BOOST_TEST(count(only, "Concat") == 0);
+      BOOST_TEST(count(only, "Split") == 1);
+      BOOST_TEST(count(only, "Add") == 0);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(what_must_not_be_sliced) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {4, 96}), open = g.input("open", DType::f32, {kAny, 96}), few = g.input("few", DType::f32, {4, 6});
+  Expr wide = x + 1.0;  // fetched: computed anyway
+  Exprs a = split(wide, {48, 48}, 1), b = split(open, {48, 48}, 1), c = split(few, {3, 3}, 1), d = split(exp(x), {48, 48}, 1), e = split(x, {2, 2}, 0);
+  Expr twice = tanh(d[0]) * sum(d[1]), again = matmul(transpose(sin(d[0]), {1, 0}), cos(d[0]));  // a piece that three compute with
+  Expr fetched = exp(a[0]), joined = concat({fetched, fetched * 2.0}, 1);  // one of its inputs is looked at
+  Program p = prune(g, {x.edge(), open.edge(), few.edge()},
+                    {wide.edge(), (a[0] * a[1]).edge(), (b[0] * b[1]).edge(), (c[0] * c[1]).edge(), twice.edge(), again.edge(), (e[0] * e[1]).edge(), fetched.edge(), joined.edge()});
+  Program sliced = fuse_slices(p);
+  auto draw = [&](const char* name, const Shape& s) { return Initializer::normal(0, 1, 5).make(name, DType::f32, s); };
+  same_values(p, sliced, {draw("x", {4, 96}), draw("open", {4, 96}), draw("few", {4, 6})}, "alone");
+  Program only = prune(sliced.graph, sliced.feeds, sliced.fetches);
+  BOOST_TEST(count(only, "Exp") == 1);    // once for both pieces; that of a piece is sliced
+  BOOST_TEST(count(only, "Add") == 1);
+  BOOST_TEST(count(only, "Split") == 4);  // a goes
+  BOOST_TEST(count(only, "Concat") == 1);
+  same_values(p, fuse_slices(fuse_pointwise(p)), {draw("x", {4, 96}), draw("open", {1, 96}), draw("few", {4, 6})}, "after fusion");
 }
 
 BOOST_AUTO_TEST_CASE(no_fused_node_waits_for_itself_or_for_what_comes_later) {
