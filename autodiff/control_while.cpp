@@ -318,7 +318,7 @@ class WhileStep : Step {
     for (int c : accumulated_) parts.initial.push_back(sum_so_far(c));
     for (std::int32_t s : states_) parts.initial.push_back(here_.zeros(state_spec(s).dtype, state_spec(s).shape));
     for (std::size_t i = 0; i < operands_.size(); ++i)
-      if (operands_[i].from == OperandPlace::list) parts.initial.push_back(list_empty(here_, both_->graph.spec(results_[arguments_.size() + i])));
+      if (operands_[i].from == OperandPlace::list) parts.initial.push_back(list_of_saved(here_, both_->graph.spec(results_[arguments_.size() + i])));
     for (int k : lists_) parts.initial.push_back(at_home(output(k)));
     for (const Expr& e : outside.values()) parts.captures.push_back(at_home(e));
     parts.parallel_iterations = w_.parallel_iterations;

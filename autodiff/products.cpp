@@ -41,6 +41,6 @@ TermsOfSum terms_of(const Graph& g, Edge sum, Edge argument, const std::function
   return terms;
 }
 
-Expr sum_of_products(const Expr& as, const Expr& bs) { return matmul(list_concat(as), list_concat(bs), true, false); }
+Expr sum_of_products(const Expr& as, const Expr& bs) { return bind1("ListProduct", {as, bs}); }
 
 }  // namespace troupe

@@ -6,7 +6,8 @@
 // Term by term it costs a product with a short inner extent and a pass over the whole sum an iteration;
 // as one product it runs at the machine's speed. The price is memory: b_t, a cotangent with as many rows
 // as the batch, is kept until the loop is done, as a_t, a saved value, was before. So terms with more than
-// kFewRows rows, of which a product is long enough by itself, are added up as they come.
+// kFewRows rows, of which a product is long enough by itself, are added up as they come. Where a device's memory is limited the products are
+// taken a few hundred rows at a time (controlflow/library/list_product.cpp), so that lists that are swapped out never come back whole.
 #pragma once
 
 #include <functional>

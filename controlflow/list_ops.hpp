@@ -67,6 +67,9 @@ void declare_element_at(OpBuilder& op);
 /// The gradient of those that set the element to the value.
 void set_element_gradient(Gradient& g);
 
+/// An empty list in which a gradient keeps values: they may be swapped out.
+Expr list_of_saved(Reader& reader, const ValueSpec& element, std::source_location at = std::source_location::current());
+
 // ---- kernels
 
 inline List take_list(KernelContext& c, int i) { return std::move(c.all_inputs()[static_cast<std::size_t>(i)].list()); }
@@ -106,6 +109,9 @@ Tensor joined_rows(KernelContext& c, const List& list, const Shape& shape, Write
   if (!list.is_sole_holder()) list.keep_joined(made);
   return made;
 }
+
+/// All elements along axis 0, zeros for one that was not written. Throws if they do not fit each other.
+Tensor concatenated(KernelContext& c, const List& list);
 
 /// The one shape of the elements `which` of a list; throws, naming the element, if they differ or if one was
 /// not written and the list leaves open what it would be.

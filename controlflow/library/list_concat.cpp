@@ -46,6 +46,15 @@ Shape concatenated_shape(const List& list) {
 
 }  // namespace
 
+Tensor concatenated(KernelContext& c, const List& list) {
+  return joined_rows(c, list, concatenated_shape(list), [&](Rows& rows) {
+    for (std::int64_t i = 0; i < list.length(); ++i) {
+      if (const Value& v = list.read(i); v.has_value()) rows.add(v.tensor());
+      else rows.add_zeros(shape_of_element(list, i).elements());
+    }
+  });
+}
+
 TROUPE_OP(ListConcat) {
   op.doc("The elements of the list one after the other along axis 0.");
   op.inputs(1);
@@ -57,15 +66,7 @@ TROUPE_OP(ListConcat) {
     c.output(c.dtype(0), shape);
   });
   op.gradient([](Gradient& g) { g.set(0, split_as(g.x(0), g.dy(), list_extents(g.x(0)))); });
-  op.run([](KernelContext& c) {
-    const List& list = list_input(c, 0);
-    c.set(0, joined_rows(c, list, concatenated_shape(list), [&](Rows& rows) {
-      for (std::int64_t i = 0; i < list.length(); ++i) {
-        if (const Value& v = list.read(i); v.has_value()) rows.add(v.tensor());
-        else rows.add_zeros(shape_of_element(list, i).elements());
-      }
-    }));
-  });
+  op.run([](KernelContext& c) { c.set(0, concatenated(c, list_input(c, 0))); });
 }
 
 TROUPE_OP(ListConcatLike) {

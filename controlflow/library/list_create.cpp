@@ -7,6 +7,12 @@ Expr list_empty(Reader& reader, const ValueSpec& element, std::source_location a
   return reader.bind(find_op("ListEmpty"), {}, attrs_of(element.list_of()), at)[0];
 }
 
+Expr list_of_saved(Reader& reader, const ValueSpec& element, std::source_location at) {
+  Attrs attrs = attrs_of(element.list_of());
+  attrs.set("saved", true);
+  return reader.bind(find_op("ListEmpty"), {}, attrs, at)[0];
+}
+
 Expr list_of_any(Reader& reader, DType dtype, std::source_location at) {
   return reader.bind(find_op("ListEmpty"), {}, attrs_of({dtype, Shape::unknown(), ValueSpec::kAnyDepth}), at)[0];
 }

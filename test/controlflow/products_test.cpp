@@ -21,7 +21,7 @@ void check(const Differentiable& f, const std::vector<Tensor>& xs) {
   BOOST_TEST(r.ok(), r.text);
 }
 
-// Products with a transposed left operand inside of the gradients of loops, and outside of them.
+// Products with a transposed left operand inside of the gradients of loops, and those of lists outside of them.
 struct Products {
   int inside = 0, outside = 0;
 };
@@ -32,7 +32,7 @@ Products products(const Graph& g) {
     for (const Node& node : graph.nodes()) n += node.op->name == "MatMul" && node.attrs.get<bool>("transpose_a");
     return n;
   };
-  p.outside = count(g);
+  for (const Node& node : g.nodes()) p.outside += node.op->name == "ListProduct";
   for (const Node& node : g.nodes())
     if (node.op->name == "While") p.inside += count(subgraphs_of(node)[1]->graph);
   return p;
@@ -50,6 +50,30 @@ Products after(std::int64_t rows) {
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(products_test)
+
+// More rows than one product takes: on a device whose memory is limited, and on one whose is not, the same bits.
+BOOST_AUTO_TEST_CASE(long_lists_are_multiplied_in_pieces) {
+  Graph g;
+  Expr x = g.input("x", DType::f64, {3000, 200}), y = g.input("y", DType::f64, {3000, 200});
+  Expr lengths = g.constant(Tensor::of(std::vector<std::int64_t>(30, 100), Shape{30}));
+  Expr in_pieces = bind1("ListProduct", {list_split(x, lengths), list_split(y, lengths)}), whole = matmul(x, y, true, false);
+  auto values = [](double from) {
+    Tensor t = Tensor::empty(DType::f64, {3000, 200});
+    for (std::int64_t i = 0; i < t.elements(); ++i) t.mutable_data<double>()[i] = std::sin(from + static_cast<double>(i));
+    return t;
+  };
+  const Feeds feeds{{x, values(1)}, {y, values(2)}};
+  Engine engine;
+  const std::vector<Tensor> out = engine.run(g, feeds, {in_pieces, whole});
+  double most = 0;
+  for (std::int64_t i = 0; i < out[0].elements(); ++i) most = std::max(most, std::abs(out[0].at(i) - out[1].at(i)));
+  BOOST_TEST(most < 1e-9);
+  BOOST_TEST(!identical(out[0], out[1]));  // else it was one piece
+  EngineOptions limited;
+  limited.default_device = "sim:0";
+  limited.sim.memory_limit = 64 << 20;
+  BOOST_TEST(identical(Engine(limited).run(g, feeds, {in_pieces})[0], out[0]));
+}
 
 BOOST_AUTO_TEST_CASE(few_rows_wait_many_do_not) {
   BOOST_TEST(after(8).inside == 0);

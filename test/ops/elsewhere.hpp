@@ -37,6 +37,7 @@ inline const std::map<std::string, std::string>& elsewhere() {
       {"EnsureShape", kFlow},           {"Blank", kFlow},
       {"Call", kCalls},                 {"Argument", kCalls},              {"Return", kCalls},
       {"ListAccumulate", kLists},       {"ListTake", kLists},              {"ListPut", kLists},
+      {"ListProduct", kLists},
   };
   return ops;
 }

@@ -1,0 +1,100 @@
+#include <troupe/controlflow/list_ops.hpp>
+#include <troupe/functions.hpp>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace troupe {
+
+namespace {
+
+// Operands of one product, at most: of one that runs at the machine's speed. Where to cut follows from the shapes alone, so
+// that a device with little memory gets what any other does.
+constexpr std::int64_t kBytes = 8 << 20;
+
+std::int64_t columns(const List& list) {
+  std::int64_t n = list.element_shape().has_rank() ? list.element_shape()[1] : -1;
+  for (std::int64_t i = 0; n < 0 && i < list.length(); ++i)
+    if (const Value v = list.peek(i); v.has_value()) n = v.tensor().shape()[1];
+  if (n < 0) throw Error(Code::failed_precondition, fmt::format("nothing tells how wide the elements of the {} are", list.text()));
+  return n;
+}
+
+std::int64_t rows_in(const List& list) {
+  std::int64_t rows = 0;
+  for (std::int64_t i = 0; i < list.length(); ++i)
+    if (const Value v = list.peek(i); v.has_value()) rows += v.tensor().shape()[0];
+  return rows;
+}
+
+Tensor product(KernelContext& c, const Tensor& a, const Tensor& b) {
+  MatmulArgs args{a, b, {}, true, false, nullptr, b.content()};
+  Tensor out = c.allocate(a.dtype(), Shape{a.shape()[1], b.shape()[1]});
+  args.out = View(out);
+  c.primitives().matmul(c.stream(), args);
+  return out;
+}
+
+// From the end, where what was pushed last has not been swapped out yet; as sole holder of a list this gives memory back.
+Value in_pieces(KernelContext& c, List as, List bs, std::int64_t rows_of_piece) {
+  const Shape result{columns(as), columns(bs)};
+  const DType dtype = as.dtype();
+  Value sum;
+  while (as.length() > 0) {
+    const auto rows_at = [&](std::int64_t i) -> std::int64_t {
+      const Value a = as.peek(i), b = bs.peek(i);
+      if (!a.has_value() || !b.has_value()) return 0;  // zeros
+      const std::int64_t rows = a.tensor().shape()[0];
+      if (rows != b.tensor().shape()[0]) throw Error(Code::invalid_argument, fmt::format("elements {} have {} and {} rows", i, rows, b.tensor().shape()[0]));
+      return rows;
+    };
+    std::int64_t first = as.length(), rows = 0;
+    while (first > 0 && (rows == 0 || rows + rows_at(first - 1) <= rows_of_piece)) rows += rows_at(--first);
+    Rows left(c, dtype, Shape{rows, result[0]}), right(c, dtype, Shape{rows, result[1]});
+    while (as.length() > first) {
+      const bool has_rows = rows_at(as.length() - 1) > 0;
+      const Value a = as.pop(), b = bs.pop();
+      if (!has_rows) continue;
+      left.add(a.tensor());
+      right.add(b.tensor());
+    }
+    sum = sum_of_values(c, std::move(sum), product(c, left.finish(), right.finish()));
+  }
+  return sum.has_value() ? sum : zeros(c, {dtype, result});
+}
+
+}  // namespace
+
+TROUPE_OP(ListProduct) {
+  op.doc("The sum over i of the matrix products transpose(a_i) b_i of the elements of two lists of equal length, [rows_i, m] and [rows_i, n]; "
+         "an element that was not written is zero.");
+  op.inputs(2);
+  op.takes_lists();
+  op.infer([](Inference& c) {
+    Shape out;
+    for (int i : {0, 1}) {
+      require_tensor_list(c, i);
+      c.require(!c.shape(i).has_rank() || c.shape(i).rank() == 2, "the elements must be matrices");
+      out.push_back(c.shape(i).has_rank() ? c.shape(i)[1] : kAny);
+    }
+    c.require_same_dtype(0, 1);
+    c.output(c.dtype(0), out);
+  });
+  op.gradient([](Gradient& g) {
+    const Expr as = g.x(0), bs = g.x(1), dy = g.dy();
+    if (g.needs(0)) g.set(0, split_as(as, matmul(list_concat(bs), dy, false, true), list_extents(as)));
+    if (g.needs(1)) g.set(1, split_as(bs, matmul(list_concat(as), dy), list_extents(bs)));
+  });
+  op.run([](KernelContext& c) {
+    List as = take_list(c, 0), bs = take_list(c, 1);
+    if (as.length() != bs.length())
+      throw Error(Code::invalid_argument, fmt::format("the lists have {} and {} elements", as.length(), bs.length()));
+    const std::int64_t rows_of_piece = kBytes / std::max<std::int64_t>(1, (columns(as) + columns(bs)) * static_cast<std::int64_t>(size_of(as.dtype())));
+    if (rows_in(as) > rows_of_piece) return c.set(0, in_pieces(c, std::move(as), std::move(bs), rows_of_piece));
+    const Tensor a = concatenated(c, as), b = concatenated(c, bs);
+    c.set(0, product(c, a, b));
+  });
+}
+
+}  // namespace troupe
