@@ -274,7 +274,7 @@ KernelContext Partition::context(Iteration& iteration, const PlanNode& node, Val
 
 // A Switch: its data to the side that the predicate names, dead tokens to the others.
 void Partition::choose(Iteration& iteration, const PlanNode& node) {
-  take_held(iteration, node);
+  if (node.held) take_held(iteration, node);
   Value& predicate = iteration.values[static_cast<std::size_t>(node.first_input) + 1];
   std::int64_t side = 0;
   if (predicate.is_inline() && predicate.dtype() == DType::boolean) {
@@ -300,7 +300,7 @@ void Partition::choose(Iteration& iteration, const PlanNode& node) {
   for (std::int32_t o = 0; o < node.outputs; ++o)
     if (o != side) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
   deliver_all(iteration, {ranges[2 * side], ranges[2 * side + 1]}, std::move(data));
-  deliver_controls(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]});
+  if (ranges[2 * node.outputs] != ranges[2 * node.outputs + 1]) deliver_controls(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]});
   fired(iteration);
 }
 
@@ -396,7 +396,7 @@ void Partition::finish(Iteration& iteration, const PlanNode& node, Value* output
   }
   const std::int32_t* ranges = mine_.output_targets.data() + node.first_output;
   for (std::int32_t o = 0; o < node.outputs; ++o) deliver_all(iteration, {ranges[2 * o], ranges[2 * o + 1]}, std::move(outputs[o]));
-  deliver_controls(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]});
+  if (ranges[2 * node.outputs] != ranges[2 * node.outputs + 1]) deliver_controls(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]});
   fired(iteration);
 }
 
@@ -405,11 +405,6 @@ void Partition::finish_dead(Iteration& iteration, const PlanNode& node) {
   const std::int32_t* ranges = mine_.output_targets.data() + node.first_output;
   for (std::int32_t o = 0; o <= node.outputs; ++o) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
   fired(iteration);
-}
-
-// One thing less that the iteration waits for.
-void Partition::fired(Iteration& iteration) {
-  if (--iteration.unfired == 0) advance(*iteration.instance);
 }
 
 void Partition::end(Record& record) {

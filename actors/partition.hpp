@@ -151,7 +151,8 @@ struct Instance {
   Iteration* parent = nullptr;
   const PlanNode* caller = nullptr;   // of a function's frame: the Call, in `parent`
   std::int32_t depth = 0;             // calls around it, itself included
-  std::vector<Iteration*> ring;       // iteration n at n mod size, oldest to opened - 1
+  std::vector<Iteration*> ring;       // iteration n at n mod size, a power of two; oldest to opened - 1
+  Iteration*& at(std::int64_t n) { return ring[static_cast<std::size_t>(n) & (ring.size() - 1)]; }
   std::int64_t oldest = 0;
   std::int64_t opened = 0;
   std::int32_t enters_pending = 0;
@@ -248,12 +249,15 @@ class Partition final : public CompletionSink {
 
   void deliver(Iteration& iteration, const Target& target, Value&& value);
   void deliver_dead(Iteration& iteration, const Target& target);
+  void deliver_elsewhere(Iteration& iteration, const Target& target, Value&& value);
   void deliver_all(Iteration& iteration, TargetRange targets, Value&& value);
+  void deliver_several(Iteration& iteration, TargetRange targets, Value&& value);
   void deliver_controls(Iteration& iteration, TargetRange targets);
   void deliver_all_dead(Iteration& iteration, TargetRange targets);
   void count_down(Iteration& iteration, std::int32_t node, std::int32_t dead);
   void merge(Iteration& iteration, std::int32_t node, std::int32_t input, Value* value);
   void enable(Iteration& iteration, const PlanNode& node);
+  void enable_by_rank(Iteration& iteration, const PlanNode& node);
   void enter(Iteration& from, const PartitionPlan::Enter& enter, Value* value);
   void exit(Iteration& from, const PartitionPlan::Exit& exit, Value* value);
   void predicate(Iteration& iteration, Value&& value);
@@ -327,5 +331,34 @@ class Partition final : public CompletionSink {
   int in_batch_ = 0;  // kernels enqueued since the last event
   int batches_ = 0;   // events that the stream has not got to
 };
+
+// What every token goes through, where the compiler sees it: a loop of scalars does little else.
+
+inline void Partition::enable(Iteration& iteration, const PlanNode& node) {
+  if (node.rank == PlanNode::Rank::usual && !hands_over_) iteration.instance->record->ready.push_back({&iteration, &node});
+  else enable_by_rank(iteration, node);
+}
+
+inline void Partition::count_down(Iteration& iteration, std::int32_t node, std::int32_t dead) {
+  std::int32_t& awaited = iteration.awaited[static_cast<std::size_t>(node)];
+  awaited = (awaited - 1) | dead;
+  if ((awaited & Iteration::kCount) == 0) enable(iteration, iteration.instance->frame->nodes[static_cast<std::size_t>(node)]);
+}
+
+inline void Partition::deliver(Iteration& iteration, const Target& target, Value&& value) {
+  if (target.node < 0 || target.slot < 0) return deliver_elsewhere(iteration, target, std::move(value));
+  iteration.values[static_cast<std::size_t>(target.slot)].fill(std::move(value));
+  count_down(iteration, target.node, 0);
+}
+
+inline void Partition::deliver_all(Iteration& iteration, TargetRange range, Value&& value) {
+  if (range.last - range.first == 1) deliver(iteration, mine_.targets[static_cast<std::size_t>(range.first)], std::move(value));
+  else deliver_several(iteration, range, std::move(value));
+}
+
+// One thing less that the iteration waits for.
+inline void Partition::fired(Iteration& iteration) {
+  if (--iteration.unfired == 0) advance(*iteration.instance);
+}
 
 }  // namespace troupe

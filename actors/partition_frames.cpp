@@ -1,6 +1,9 @@
 // What tokens do within a partition: delivery by index, Merges, and the frames of loops.
 #include <troupe/actors/partition.hpp>
 
+#include <bit>
+#include <cstring>
+
 #include <fmt/format.h>
 
 #include <troupe/devices/planted.hpp>
@@ -10,13 +13,21 @@ namespace troupe {
 
 // ---- tokens
 
-void Partition::deliver_all(Iteration& iteration, TargetRange range, Value&& value) {
+void Partition::deliver_several(Iteration& iteration, TargetRange range, Value&& value) {
   if (range.first == range.last) {
     value.reset();
     return;
   }
   const Target* t = mine_.targets.data() + range.first;
-  for (const Target* last = mine_.targets.data() + range.last - 1; t != last; ++t) deliver(iteration, *t, Value(value));
+  for (const Target* last = mine_.targets.data() + range.last - 1; t != last; ++t) {
+    if (t->node < 0 || t->slot < 0) {
+      deliver_elsewhere(iteration, *t, Value(value));
+      continue;
+    }
+    // Not by way of a copy on the stack: read back at once, it would have to leave the store buffer first.
+    iteration.values[static_cast<std::size_t>(t->slot)].share(value);
+    count_down(iteration, t->node, 0);
+  }
   deliver(iteration, *t, std::move(value));
 }
 
@@ -29,14 +40,11 @@ void Partition::deliver_all_dead(Iteration& iteration, TargetRange range) {
   for (std::int32_t t = range.first; t < range.last; ++t) deliver_dead(iteration, mine_.targets[static_cast<std::size_t>(t)]);
 }
 
-void Partition::deliver(Iteration& iteration, const Target& target, Value&& value) {
+// To a node's control edge, to a Merge, or to what is no node.
+void Partition::deliver_elsewhere(Iteration& iteration, const Target& target, Value&& value) {
   if (target.node >= 0) {
-    if (target.slot >= 0) iteration.values[static_cast<std::size_t>(target.slot)].fill(std::move(value));
-    else if (target.slot <= Target::kMerge) {
-      merge(iteration, target.node, Target::kMerge - target.slot, &value);
-      return;
-    }
-    count_down(iteration, target.node, 0);
+    if (target.slot <= Target::kMerge) merge(iteration, target.node, Target::kMerge - target.slot, &value);
+    else count_down(iteration, target.node, 0);
     return;
   }
   switch (target.node) {
@@ -72,14 +80,8 @@ void Partition::deliver_dead(Iteration& iteration, const Target& target) {
   }
 }
 
-void Partition::count_down(Iteration& iteration, std::int32_t node, std::int32_t dead) {
-  std::int32_t& awaited = iteration.awaited[static_cast<std::size_t>(node)];
-  awaited = (awaited - 1) | dead;
-  if ((awaited & Iteration::kCount) == 0) enable(iteration, iteration.instance->frame->nodes[static_cast<std::size_t>(node)]);
-}
-
 // The node awaits nothing more.
-void Partition::enable(Iteration& iteration, const PlanNode& node) {
+void Partition::enable_by_rank(Iteration& iteration, const PlanNode& node) {
   Record& record = *iteration.instance->record;
   if (node.rank != PlanNode::Rank::usual) {
     if (node.rank == PlanNode::Rank::first) record.first.push_back({&iteration, &node});
@@ -132,7 +134,7 @@ Instance& Partition::take_instance(Iteration& parent, std::int32_t number) {
     Instance& fresh = *instances_.emplace_back(std::make_unique<Instance>());
     fresh.frame = &frame;
     fresh.number = number;
-    fresh.ring.resize(static_cast<std::size_t>(frame.window));
+    fresh.ring.resize(std::bit_ceil(static_cast<std::size_t>(frame.window)));
     fresh.granted.resize(frame.edges_out.size());
     fresh.exited.resize(frame.exits.size());
     fresh.invariants.resize(static_cast<std::size_t>(frame.invariants));
@@ -179,7 +181,7 @@ Iteration& Partition::open(Instance& instance) {
     if (it.number > 0) add(counters.open_sum, are_open);
     if (are_open > counters.most_open.load(std::memory_order_relaxed)) counters.most_open.store(are_open, std::memory_order_relaxed);
   }
-  instance.ring[static_cast<std::size_t>(it.number) % instance.ring.size()] = &it;
+  instance.at(it.number) = &it;
   const bool is_forgotten = is_planted(Planted::enter_not_replayed) && it.number > 0;
   const bool is_steady = instance.invariants_pending == 0 && !instance.has_dead_invariant && !is_forgotten;
   it.awaited = is_steady ? frame.steady : frame.awaited;
@@ -222,7 +224,7 @@ void Partition::enter(Iteration& from, const PartitionPlan::Enter& enter, Value*
     if (value) instance.invariants[v] = std::move(*value);
     else instance.invariants[v].reset(), instance.has_dead_invariant = true;
     for (std::int64_t n = instance.oldest; n < instance.opened; ++n) {
-      Iteration& it = *instance.ring[static_cast<std::size_t>(n) % instance.ring.size()];
+      Iteration& it = *instance.at(n);
       if (value) deliver_all(it, enter.targets, Value(instance.invariants[v]));
       else deliver_all_dead(it, enter.targets);
     }
@@ -246,6 +248,12 @@ void Partition::exit(Iteration& from, const PartitionPlan::Exit& exit, Value* va
 }
 
 void Partition::predicate(Iteration& iteration, Value&& value) {
+  if (value.is_inline() && value.dtype() == DType::boolean) {
+    bool goes_on;
+    std::memcpy(&goes_on, value.scalar_bits(), sizeof goes_on);
+    decide(iteration, goes_on);
+    return;
+  }
   const Tensor& t = value.tensor();
   if (t.has_value() && !t.is_on_host()) {
     ++iteration.unfired;  // until it has come
@@ -280,7 +288,7 @@ void Partition::next(Iteration& from, Iteration::Next&& token) {
   if (from.fate == Iteration::Fate::ends) return;
   std::int64_t n = from.number + 1;
   if (is_planted(Planted::wrong_iteration) && n < instance.opened) n = instance.opened - 1;
-  if (n < instance.opened) bring(*instance.ring[static_cast<std::size_t>(n) % instance.ring.size()], std::move(token));
+  if (n < instance.opened) bring(*instance.at(n), std::move(token));
   else instance.waiting.push_back(std::move(token));
 }
 
@@ -350,7 +358,7 @@ Iteration* Partition::advanced(Instance& instance) {
   if (instance.enters_pending > 0 || instance.is_advancing) return nullptr;
   instance.is_advancing = true;
   while (instance.oldest < instance.opened) {
-    Iteration*& slot = instance.ring[static_cast<std::size_t>(instance.oldest) % instance.ring.size()];
+    Iteration*& slot = instance.at(instance.oldest);
     if (slot->unfired > 0) {
       instance.is_advancing = false;
       return nullptr;

@@ -31,6 +31,7 @@ class List::Log final : public Counted {
   }
   /// For a sole holder: slots from n on are given back.
   void trim(std::int64_t n) {
+    forget_joined();
     for (std::int64_t last = end.load(std::memory_order_relaxed); last > n;) {
       Place at = place(last - 1);
       std::int64_t begin = std::max(n, last - 1 - at.slot);
@@ -150,7 +151,6 @@ void List::copy_log() {
 // Afterwards slots [length, n) are this handle's, and the log ends there.
 void List::claim(std::int64_t n) {
   if (log()->is_sole()) {
-    log()->forget_joined();
     log()->trim(length());
     log()->end.store(n, std::memory_order_relaxed);
     return;

@@ -125,8 +125,9 @@ struct Cut {
     // a^T b of 256 x 1600 x 1024: 105, 123, 124), and squarer blocks pack less.
     double wanted = std::min(work / double(kWork), std::max(4.0, work / double(1 << 30)));
     while (double(down * across) < wanted) {
-      if (columns >= rows && columns >= 256) halve(columns, across, n);
+      if (columns > 2 * rows && columns >= 256) halve(columns, across, n);
       else if (rows >= 128) halve(rows, down, m);
+      else if (columns >= 256) halve(columns, across, n);
       else break;
     }
   }

@@ -68,13 +68,10 @@ struct PackedProduct::Piece {
   }
   ~Piece() { delete spare_.load(std::memory_order_acquire); }
 
-  Ref<Buffer> packed(const GemmCall& g) const {
+  void pack_into(void* weights, const GemmCall& g) const {
     LibraryCall call;
-    Ref<Buffer> out = Buffer::allocate(host_allocator(), b.get_size());
-    dnnl::memory from(plain, engine(), not_const(static_cast<const float*>(g.b) + begin * g.b_cs));
-    dnnl::memory to(b, engine(), out->data());
+    dnnl::memory from(plain, engine(), not_const(static_cast<const float*>(g.b) + begin * g.b_cs)), to(b, engine(), weights);
     pack.execute(stream(), from, to);
-    return out;
   }
 
   void multiply(const GemmCall& g, void* weights) const {
@@ -104,26 +101,35 @@ struct PackedProduct::Piece {
 };
 
 struct PackedProduct::Pieces {
+  static constexpr std::size_t kPage = 4096;
   std::vector<std::unique_ptr<Piece>> list;
+  std::vector<std::size_t> at;  // of each piece's weights in one buffer: large ones lie in huge pages, which conflict less in a cache
+  std::size_t bytes = 0;
 
   Pieces(const GemmCall& g) {
     const std::int64_t wanted = std::clamp<std::int64_t>(g.m * g.n * g.k / kPieceWork, 1, std::min(kMostPieces, std::max<std::int64_t>(1, g.n / kNarrowest)));
     const std::int64_t width = ((g.n + wanted - 1) / wanted + kNarrowest - 1) / kNarrowest * kNarrowest;
-    for (std::int64_t begin = 0; begin < g.n; begin += width) list.push_back(std::make_unique<Piece>(g, begin, std::min(width, g.n - begin)));
+    for (std::int64_t begin = 0; begin < g.n; begin += width) {
+      list.push_back(std::make_unique<Piece>(g, begin, std::min(width, g.n - begin)));
+      at.push_back(bytes);
+      bytes += (list.back()->b.get_size() + kPage - 1) / kPage * kPage;
+    }
   }
   std::int64_t count() const { return static_cast<std::int64_t>(list.size()); }
 };
 
 PackedProduct::PackedProduct(const Key& key, std::shared_ptr<const Pieces> pieces, const GemmCall& g, WorkerPool* pool)
-    : key_(key), pieces_(std::move(pieces)), packed_(pieces_->list.size()) {
-  for_blocks(pool, pieces_->count(), [&](int i) { packed_[static_cast<std::size_t>(i)] = pieces_->list[static_cast<std::size_t>(i)]->packed(g); });
+    : key_(key), pieces_(std::move(pieces)), packed_(Buffer::allocate(host_allocator(), pieces_->bytes)) {
+  for_blocks(pool, pieces_->count(), [&](int i) { pieces_->list[static_cast<std::size_t>(i)]->pack_into(weights(i), g); });
 }
 
 PackedProduct::~PackedProduct() = default;
 
+void* PackedProduct::weights(int piece) const { return static_cast<std::byte*>(packed_->data()) + pieces_->at[static_cast<std::size_t>(piece)]; }
+
 void PackedProduct::multiply(WorkerPool* pool, const GemmCall& g) const {
   for_blocks(pool, pieces_->count(), [&](int i) {
-    pieces_->list[static_cast<std::size_t>(i)]->multiply(g, packed_[static_cast<std::size_t>(i)]->data());
+    pieces_->list[static_cast<std::size_t>(i)]->multiply(g, weights(i));
   });
 }
 

@@ -43,10 +43,11 @@ class PackedProduct final : public Repacked {
   };
   PackedProduct(const Key& key, std::shared_ptr<const Pieces> pieces, const GemmCall& g, WorkerPool* pool);
   void multiply(WorkerPool* pool, const GemmCall& g) const;
+  void* weights(int piece) const;
 
   Key key_;
   std::shared_ptr<const Pieces> pieces_;  // the same for every content of one shape
-  std::vector<Ref<Buffer>> packed_;       // one a piece
+  Ref<Buffer> packed_;                    // the weights of all pieces
 };
 
 }  // namespace troupe::cpu

@@ -95,6 +95,7 @@ class TileProgram final : public PreparedProgram {
   std::int64_t weight_ = 0;      // of one element, in additions
   DType result_ = DType::f32;
   Direct direct_;
+  Value zero_;  // of the result's dtype
 };
 
 }  // namespace troupe::cpu

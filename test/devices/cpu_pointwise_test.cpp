@@ -80,6 +80,53 @@ double tolerance(ScalarOp op, DType type) {
 
 BOOST_AUTO_TEST_SUITE(cpu_pointwise)
 
+// Slices of wider rows give the bits that copies of them give, wherever blocks and tiles end.
+BOOST_AUTO_TEST_CASE(slices_of_rows) {
+  WorkerPool pool(2);
+  for (const std::int64_t rows : {1, 7, 300})
+    for (const std::int64_t columns : {16, 50, 256, 3000}) {
+      Recorder r(4);
+      Symbol x = r.record(ScalarOp::tanh, {r.input(0)}), y = r.record(ScalarOp::mul, {x, r.input(1)}), z = r.record(ScalarOp::add, {r.input(2), r.input(3)});
+      r.finish(y);
+      r.finish(r.record(ScalarOp::sigmoid, {r.record(ScalarOp::sub, {y, z})}));
+      r.finish(r.input(0));  // an output that is an input
+      const DType types[4] = {DType::f32, DType::f32, DType::f32, DType::f32};
+      const ScalarProgram p = r.typed(types);
+      auto numbers = [](const Shape& shape, int seed) {
+        std::vector<float> v(static_cast<std::size_t>(shape.elements()));
+        std::mt19937 random(static_cast<unsigned>(seed));
+        for (float& f : v) f = std::uniform_real_distribution<float>(-3, 3)(random);
+        return Tensor::of(v, shape);
+      };
+      const Tensor wide = numbers({rows, 3 * columns}, 1), whole = numbers({rows, columns}, 2), row = numbers({2 * columns}, 3), one = Tensor::scalar(0.25f);
+      auto copied = [&](std::int64_t start) {
+        Tensor out = Tensor::empty(DType::f32, {rows, columns});
+        for (std::int64_t i = 0; i < rows; ++i)
+          std::copy_n(wide.data<float>() + i * 3 * columns + start, columns, out.mutable_data<float>() + i * columns);
+        return out;
+      };
+      const Tensor bias = Tensor::of(std::vector<float>(row.data<float>() + columns, row.data<float>() + 2 * columns), {columns});
+      Tensor expected[3], narrow[2] = {Tensor::empty(DType::f32, {rows, 2 * columns}), Tensor::empty(DType::f32, {rows, columns})};
+      std::vector<View> views;
+      for (Tensor& t : expected) views.emplace_back(t = Tensor::empty(DType::f32, {rows, columns}));
+      const Tensor slice = copied(columns);
+      const ConstView in[4] = {slice, whole, bias, one};
+      cpu::TileProgram::of(p).run(nullptr, in, views);
+      const View joined(narrow[0]), alone(narrow[1]);
+      const ConstRowsView sliced[4] = {{wide, columns, 3 * columns}, {whole, 0, columns}, {row, columns, 0}, {one, 0, 0}};
+      const RowsView out[3] = {{joined, columns, 2 * columns}, {alone, 0, columns}, {joined, 0, 2 * columns}};
+      cpu::TileProgram::of(p).run_rows(&pool, rows, columns, sliced, out);
+      BOOST_TEST(identical(narrow[1], expected[1]));
+      bool is_same = true;
+      for (std::int64_t i = 0; i < rows; ++i) {
+        const float* to = narrow[0].data<float>() + i * 2 * columns;
+        is_same = is_same && std::equal(to, to + columns, expected[2].data<float>() + i * columns);
+        is_same = is_same && std::equal(to + columns, to + 2 * columns, expected[0].data<float>() + i * columns);
+      }
+      BOOST_TEST(is_same, rows << " rows of " << columns);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(every_floating_operation_agrees_with_the_reference) {
   std::vector<double> values = special_values();
   std::int64_t n = static_cast<std::int64_t>(values.size());

@@ -105,6 +105,32 @@ BOOST_AUTO_TEST_CASE(popping_as_sole_holder_frees) {
   BOOST_TEST(t.is_sole_holder());
 }
 
+BOOST_AUTO_TEST_CASE(what_is_joined_stays_while_the_elements_do) {
+  const Tensor rows = Tensor::of<float>({1, 2, 3});
+  List a = of({1, 2, 3}), b = a;
+  BOOST_TEST(!a.joined().has_value());
+  a.keep_joined(rows);
+  BOOST_TEST(identical(b.joined(), rows));
+  b.push(number(4));  // a sees no later change
+  BOOST_TEST(!b.joined().has_value());
+  BOOST_TEST(identical(a.joined(), rows));
+  b = List();
+  BOOST_TEST(a.is_sole_holder());
+  a.pop();
+  List c = a;
+  a.push(number(5));  // as long again, and not the same
+  BOOST_TEST(!a.joined().has_value());
+  for (int change = 0; change < 4; ++change) {
+    List list = of({1, 2, 3});
+    list.keep_joined(rows);
+    if (change == 0) list.put(1, number(7));
+    if (change == 1) list.take(1), list.put(1, number(7));
+    if (change == 2) list.pop(), list.push(number(7));
+    if (change == 3) list.pop(), list.grow(3);
+    BOOST_TEST(!list.joined().has_value(), change);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(growth_moves_nothing_and_takes_few_chunks) {
   constexpr int n = 10000;
   List list(DType::f64, Shape());

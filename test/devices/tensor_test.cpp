@@ -7,6 +7,24 @@ using namespace troupe;
 
 BOOST_AUTO_TEST_SUITE(tensors)
 
+BOOST_AUTO_TEST_CASE(blocks_of_host_memory_do_not_overlap) {
+  std::unique_ptr<MemorySource> memory = make_host_memory();
+  std::vector<std::pair<std::byte*, std::size_t>> blocks;
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 60; ++i)
+      for (const std::size_t bytes : {std::size_t(64), std::size_t(4) << 10, std::size_t(40) << 10, std::size_t(256) << 10, std::size_t(320) << 10}) {
+        auto* block = static_cast<std::byte*>(memory->get(bytes));
+        BOOST_REQUIRE(reinterpret_cast<std::uintptr_t>(block) % 64 == 0);
+        std::memset(block, static_cast<int>(blocks.size() % 251), bytes);
+        blocks.emplace_back(block, bytes);
+      }
+    for (std::size_t i = 0; i < blocks.size(); ++i)
+      for (const std::size_t at : {std::size_t(0), blocks[i].second - 1}) BOOST_TEST(std::to_integer<int>(blocks[i].first[at]) == static_cast<int>(i % 251));
+    for (const auto& [block, bytes] : blocks) memory->put(block, bytes);
+    blocks.clear();
+  }
+}
+
 BOOST_AUTO_TEST_CASE(scalars_live_in_the_handle) {
   Tensor t = Tensor::scalar(2.5f);
   BOOST_TEST(t.is_inline());
