@@ -142,6 +142,9 @@ class Engine {
   void set_step(std::uint64_t step);
   int workers() const;
 
+  /// What stands behind it, for the folders that build on this one (engine_impl.hpp).
+  EngineImpl& impl() { return *impl_; }
+
   /// Deterministic engines: takes one step of one actor; false if nothing is pending.
   bool take_step();
   /// Deterministic engines: moves the virtual clock; deadlines that pass are due.
