@@ -5,17 +5,23 @@
 //   transport->connect("tcp://10.0.0.7:7117");            // ends in connected() or refused()
 //   transport->send(peer, Lane::data, {head, {tensor}});  // never blocks, never copies the tensor's bytes
 //
-// What it promises: between connected() and lost(), the messages of one lane to one peer arrive once each and in
-// order, whatever reconnects happen below; lanes do not wait for each other, so that a heartbeat is not behind
-// 256 MB. After lost() nothing more of that peer arrives, and what was not delivered is dropped: a peer that comes
-// back is a new peer with a new number.
+// What it promises (test/cluster/transport_test.cpp holds every implementation to it):
+// 1. Between connected() and lost(), the messages of one lane to one peer arrive once each and in order, whatever
+//    reconnects happen below.
+// 2. Lanes do not wait for each other, so that a heartbeat is not behind 256 MB.
+// 3. Each connected() is followed by exactly one lost(), unless stop() comes first. After it nothing more of that peer
+//    arrives: a peer that comes back is a new peer with a new number, connected after the earlier one was lost.
+// 4. What is sent before disconnect() or stop() still arrives, unless the network or the peer fails; what a dead peer
+//    did not get is dropped.
 //
-// Threads: `send` from any thread. A listener is called from one thread at a time; it must not block, and may send.
+// Threads: all but start and stop from any thread. A listener is called from one thread at a time; it must not block,
+// and may call everything but stop.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <troupe/devices/error.hpp>
@@ -32,18 +38,19 @@ enum class Lane : std::uint8_t {
 };
 
 /// What is sent: a small head, which the transport does not look into, and tensors on the host, whose bytes
-/// it does not copy. The receiver gets tensors of the same dtype and shape in buffers of its own.
+/// it does not copy and which nobody may write any more. The receiver gets tensors of the same dtype, shape and bits;
+/// within a process they may be the sender's.
 struct Message {
   std::vector<std::byte> head;
   std::vector<Tensor> tensors;
 };
 
-/// What a peer said of itself when it connected.
+/// What a peer said of itself when it connected, and what a transport is told of its own node.
 struct PeerInfo {
-  std::string name;         // of the node; unique in a cluster
+  std::string name;               // of the node; unique in a cluster
   std::uint64_t incarnation = 0;  // another one each time a node of that name starts
-  std::string address;      // where it listens; empty: nowhere
-  std::string engine;       // its version of Troupe
+  std::string address;            // where it listens; empty: nowhere
+  std::string engine;             // its version of Troupe
 };
 
 class TransportListener {
@@ -80,14 +87,26 @@ class Transport {
 
   /// Where peers reach this transport, with the port that was chosen; empty: it does not listen.
   virtual std::string address() const = 0;
-  /// Asks for a connection. One that exists already is used; connecting to oneself is refused.
+  /// Asks for a connection. One that exists already is kept, and nothing is heard; connecting to oneself is refused.
   virtual void connect(const std::string& address) = 0;
-  /// Takes the message; a peer that is lost is no error: `lost` says so.
+  /// Takes the message; a peer that is lost is no error: `lost` says so. Throws invalid_argument for a tensor that is
+  /// not on the host, or is none.
   virtual void send(Peer peer, Lane lane, Message message) = 0;
-  /// Ends a connection: the peer's listener hears `lost` with this reason.
+  /// Ends a connection: both listeners hear `lost` with this reason.
   virtual void disconnect(Peer peer, const Status& why) = 0;
 
   virtual TransportCounters counters() const = 0;
 };
+
+// What implementations share.
+
+/// The version of Troupe in this process.
+std::string_view engine_version();
+/// May these two be connected? Not with oneself, without a name, or with another version of Troupe.
+Status check_peer(const PeerInfo& self, const PeerInfo& peer);
+/// Throws invalid_argument for what cannot be sent.
+void check_sendable(const Message& message);
+/// Bytes of head and tensors.
+std::uint64_t bytes_of(const Message& message);
 
 }  // namespace troupe

@@ -1,0 +1,116 @@
+// Where transports under test meet: one world for each implementation, with the same interface, and a listener that
+// writes down what it hears.
+#pragma once
+
+#include <troupe/cluster/in_process.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace troupe::test {
+
+/// Rings whenever a recorder has heard something; its mutex guards all of them.
+struct Bell {
+  std::mutex mutex;
+  std::condition_variable rings;
+};
+
+class Recorder final : public TransportListener {
+ public:
+  struct Got {
+    Peer peer;
+    Lane lane;
+    Message message;
+  };
+  explicit Recorder(Bell& bell) : bell_(bell) {}
+
+  std::vector<std::pair<Peer, PeerInfo>> peers;
+  std::vector<std::pair<std::string, Status>> refusals;
+  std::vector<Got> got;
+  std::vector<std::pair<Peer, Status>> losses;
+  std::vector<std::string> log;  // "connected a", "lost a", in order
+  /// Called, without the mutex, before a message is written down.
+  std::function<void(Peer, Lane, const Message&)> on_message;
+
+  void connected(Peer peer, const PeerInfo& info) override {
+    note([&] {
+      peers.emplace_back(peer, info);
+      log.push_back("connected " + info.name);
+    });
+  }
+  void refused(const std::string& address, const Status& why) override {
+    note([&] { refusals.emplace_back(address, why); });
+  }
+  void received(Peer peer, Lane lane, Message message) override {
+    if (on_message) on_message(peer, lane, message);
+    note([&] { got.push_back({peer, lane, std::move(message)}); });
+  }
+  void lost(Peer peer, const Status& why) override {
+    note([&] {
+      losses.emplace_back(peer, why);
+      for (const auto& [number, info] : peers)
+        if (number == peer) log.push_back("lost " + info.name);
+    });
+  }
+
+  Peer peer_named(const std::string& name) const {
+    Peer last = 0;
+    for (const auto& [number, info] : peers)
+      if (info.name == name) last = number;
+    return last;
+  }
+
+ private:
+  template <class F>
+  void note(F&& f) {
+    std::lock_guard lock(bell_.mutex);
+    f();
+    bell_.rings.notify_all();
+  }
+
+  Bell& bell_;
+};
+
+/// Waits for what threads do; ten times as long as it could take on a machine under load.
+template <class Done>
+bool wait_until(Bell& bell, Done done) {
+  std::unique_lock lock(bell.mutex);
+  return bell.rings.wait_for(lock, std::chrono::seconds(100), done);
+}
+
+struct InProcessWorld {
+  static constexpr bool has_threads = true, shares_buffers = true;
+  InProcessNetwork network;
+  Bell bell;
+
+  std::string free_address(const std::string& name) { return "inproc://" + name; }
+  std::unique_ptr<Transport> make(PeerInfo self) { return network.make_transport(std::move(self)); }
+  template <class Done>
+  bool until(Done done) {
+    return wait_until(bell, done);
+  }
+};
+
+struct SteppedWorld {
+  static constexpr bool has_threads = false, shares_buffers = true;
+  InProcessNetwork network{InProcessNetwork::Delivery::stepped};
+  Bell bell;
+
+  std::string free_address(const std::string& name) { return "inproc://" + name; }
+  std::unique_ptr<Transport> make(PeerInfo self) { return network.make_transport(std::move(self)); }
+  template <class Done>
+  bool until(Done done) {
+    while (!done())
+      if (!network.step()) return done();
+    return true;
+  }
+};
+
+}  // namespace troupe::test
