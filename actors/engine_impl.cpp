@@ -94,7 +94,6 @@ void EngineImpl::shut_down() {
   for (const auto& weak : compiled_)
     if (auto compiled = weak.lock()) {
       compiled->engine = nullptr;
-      compiled->troupe.remote.reset();
       compiled->troupe.partitions.clear();  // actors must be gone before their system
     }
   lock.unlock();
@@ -391,6 +390,10 @@ VariableState& variable_of(StateStore& states, const std::string& name, Ref<Stat
 Tensor EngineImpl::get(const std::string& variable) {
   StateSpec home;
   if (is_elsewhere(variable, home)) return peers_->get(std::string(node_of(home.device)), home);
+  return value_of(variable);
+}
+
+Tensor EngineImpl::value_of(const std::string& variable) {
   Ref<State> keep;
   Tensor value = variable_of(states_, variable, keep).snapshot();
   if (value.is_on_host()) return value;
@@ -417,6 +420,17 @@ Tensor EngineImpl::get(const StateSpec& spec) {
 void EngineImpl::set(const StateSpec& spec, Tensor value) {
   declare(spec);
   set(spec.name, std::move(value));
+}
+
+Tensor EngineImpl::get_here(const StateSpec& spec) {
+  states_.get(spec);
+  return value_of(spec.name);
+}
+
+void EngineImpl::set_here(const StateSpec& spec, Tensor value) {
+  states_.get(spec);
+  Ref<State> keep;
+  variable_of(states_, spec.name, keep).replace(std::move(value));
 }
 
 void EngineImpl::declare(StateSpec spec) {

@@ -94,6 +94,10 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   Tensor get(const StateSpec& spec);
   void set(const StateSpec& spec, Tensor value);
 
+  /// This engine's own, for another node, from whose graph the spec is.
+  Tensor get_here(const StateSpec& spec);
+  void set_here(const StateSpec& spec, Tensor value);
+
   const std::unique_ptr<WorkerPool>& pool() const { return pool_; }
   std::atomic<std::uint64_t> step_{0};  // publishes nothing but itself
 
@@ -120,6 +124,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   void expire(std::uint64_t id);
   bool step_elsewhere() { return peers_ && peers_->step(); }
   void wait_for_streams();
+  Tensor value_of(const std::string& variable);
   void declare(StateSpec spec);
   bool is_elsewhere(const std::string& variable, StateSpec& home);
   static Status aborted() { return Status(Code::aborted, "the run has failed or was cancelled"); }

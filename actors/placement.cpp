@@ -188,7 +188,7 @@ Placed place(Program program, const std::string& default_device, const std::stri
     rewriter.replace(id, std::move(node));
     placed.push_back(device[at(id)]);
   }
-  return {rewriter.finish(), std::move(placed), full_name(default_device, here)};
+  return {rewriter.finish(), std::move(placed), full_name(default_device, here), nullptr};
 }
 
 }  // namespace troupe

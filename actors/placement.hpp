@@ -4,6 +4,7 @@
 // that is no node of a cluster knows the short ones only; for one that is, placement writes all names in full.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,7 @@ struct Placed {
   Program program;
   std::vector<std::string> device;  // of each node
   std::string default_device;       // where a program of no nodes is
+  std::shared_ptr<const void> keep; // the strings that sites of a program from another node refer to
 };
 
 /// A node goes where its constraint says, else where its state lives, else to the default device. What

@@ -22,6 +22,7 @@ class Planner {
  public:
   Planner(Placed placed, DeviceFinder& devices, StateStore& states) : states_(states) {
     plan_.program = std::move(placed.program);
+    plan_.keep = std::move(placed.keep);
     const std::vector<std::string>& names = placed.device;
     const Graph& g = plan_.program.graph;
     for (Edge e : plan_.program.feeds) {

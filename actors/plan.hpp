@@ -173,6 +173,7 @@ struct PartitionPlan {
 
 struct Plan {
   Program program;
+  std::shared_ptr<const void> keep;  // strings that the program's sites refer to
   std::vector<PartitionPlan> partitions;
   std::vector<std::string> nodes;  // of the cluster that take part, by name, in order of their first partition
   std::int32_t here = 0;           // which of them this is; -1: none

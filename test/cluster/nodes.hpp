@@ -1,0 +1,47 @@
+// Nodes of one process, for tests.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <troupe/cluster/in_process.hpp>
+#include <troupe/cluster/node.hpp>
+
+namespace troupe::test {
+
+/// Nodes a, b, c … that are connected with each other. The first is the one that a test's program runs on.
+class Nodes {
+ public:
+  explicit Nodes(int count, EngineOptions engine = {}) {
+    for (int i = 0; i < count; ++i) add(std::string(1, static_cast<char>('a' + i)), engine);
+    for (auto& node : nodes_) node->wait_for(names_, std::chrono::seconds(60));
+  }
+
+  ClusterNode& add(const std::string& name, EngineOptions engine = {}) {
+    NodeOptions o;
+    o.name = name;
+    o.engine = engine;
+    o.transport = [this](PeerInfo self) {
+      self.address = "inproc://" + self.name;
+      return network_.make_transport(self);
+    };
+    if (!nodes_.empty()) o.join = {nodes_[0]->address()};
+    names_.push_back(name);
+    return *nodes_.emplace_back(std::make_unique<ClusterNode>(std::move(o)));
+  }
+
+  Engine& engine() { return nodes_[0]->engine(); }
+  ClusterNode& operator[](std::size_t i) { return *nodes_[i]; }
+  std::size_t size() const { return nodes_.size(); }
+  /// The node leaves at once.
+  void remove(std::size_t i) { nodes_.erase(nodes_.begin() + static_cast<std::ptrdiff_t>(i)), names_.erase(names_.begin() + static_cast<std::ptrdiff_t>(i)); }
+
+ private:
+  InProcessNetwork network_;
+  std::vector<std::string> names_;
+  std::vector<std::unique_ptr<ClusterNode>> nodes_;
+};
+
+}  // namespace troupe::test
