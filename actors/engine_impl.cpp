@@ -144,7 +144,7 @@ std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vec
   auto compiled = std::make_shared<Compiled>();
   compiled->engine = this;
   Program program = optimize(graph, feeds, fetches, options.optimize && options_.optimize, options.skip_passes, &compiled->reports);
-  Placed placed = place(std::move(program), options_.default_device, node());
+  Placed placed = place(std::move(program), {options_.default_device, node(), options_.scatter, options_.seed});
   const auto is_elsewhere = [&](const std::string& device) { return peers_ && node_of(device) != peers_->name(); };
   const bool is_shared = std::any_of(placed.device.begin(), placed.device.end(), is_elsewhere);
   Plan plan = make_plan(is_shared ? Placed(placed) : std::move(placed), *this, states_);

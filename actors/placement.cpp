@@ -20,12 +20,12 @@ bool only_moves_tokens(const Node& n) {
 
 class Placement {
  public:
-  Placement(const Program& p, const std::string& default_device, const std::string& node)
-      : g_(p.graph), node_(node), default_(full_name(default_device, node)), device_(at(g_.size())) {
+  Placement(const Program& p, const PlacementOptions& options)
+      : g_(p.graph), options_(options), node_(options.here), default_(full_name(options.default_device, options.here)), device_(at(g_.size())) {
     bool is_spread = false;
     for (std::int32_t id = 0; id < g_.size(); ++id) {
       device_[at(id)] = demanded(id);
-      if (device_[at(id)].empty() && !only_moves_tokens(g_.node(id))) device_[at(id)] = default_;
+      if (device_[at(id)].empty() && !only_moves_tokens(g_.node(id))) device_[at(id)] = drawn(id);
     }
     keep_functions_together();
     for (const std::string& d : device_) is_spread = is_spread || (!d.empty() && d != default_);
@@ -137,7 +137,14 @@ class Placement {
     }
   }
 
+  std::string drawn(std::int32_t id) const {
+    if (options_.scatter.empty()) return default_;
+    const std::uint64_t hash = (options_.seed + g_.node(id).origin + 1) * 0x9E3779B97F4A7C15ull;
+    return full_name(options_.scatter[(hash >> 32) % options_.scatter.size()], node_);
+  }
+
   const Graph& g_;
+  const PlacementOptions& options_;
   const std::string node_;
   const std::string default_;
   std::vector<std::string> device_;
@@ -165,8 +172,8 @@ std::string full_name(std::string_view device, std::string_view node) {
   return fmt::format("{}{}/{}", kNode, on.empty() ? node : on, short_name(device));
 }
 
-Placed place(Program program, const std::string& default_device, const std::string& here) {
-  std::vector<std::string> device = Placement(program, default_device, here).take();
+Placed place(Program program, const PlacementOptions& options) {
+  std::vector<std::string> device = Placement(program, options).take();
   const Graph& g = program.graph;
   // Constant Enters on every device that uses them.
   std::map<std::pair<std::int32_t, std::string>, std::int32_t> copies;  // Enter, device: the copy's place in `more`
@@ -188,7 +195,7 @@ Placed place(Program program, const std::string& default_device, const std::stri
     rewriter.replace(id, std::move(node));
     placed.push_back(device[at(id)]);
   }
-  return {rewriter.finish(), std::move(placed), full_name(default_device, here), nullptr};
+  return {rewriter.finish(), std::move(placed), full_name(options.default_device, options.here), nullptr};
 }
 
 }  // namespace troupe

@@ -4,6 +4,7 @@
 // that is no node of a cluster knows the short ones only; for one that is, placement writes all names in full.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,8 +32,14 @@ struct Placed {
 /// only moves tokens goes with what it serves: a Switch and an Exit with their producer; a loop
 /// variable (Enter, Merge, NextIteration) where its next value is made; a constant Enter to every
 /// device that uses it, so that the value crosses once an instance and not once an iteration.
-/// `here`: the caller's node in a cluster, whose names are then in full; empty: there is no cluster.
+struct PlacementOptions {
+  std::string default_device;
+  std::string here = {};                  // the caller's node in a cluster, whose names are then in full; empty: there is none
+  std::vector<std::string> scatter = {};  // what has no constraint goes to one of these instead, drawn from the seed
+  std::uint64_t seed = 0;
+};
+
 /// Throws invalid_argument if constraint and state contradict.
-Placed place(Program program, const std::string& default_device, const std::string& here = {});
+Placed place(Program program, const PlacementOptions& options);
 
 }  // namespace troupe

@@ -565,7 +565,7 @@ class Planner {
 Plan make_plan(Placed placed, DeviceFinder& devices, StateStore& states) { return Planner(std::move(placed), devices, states).make(); }
 
 Plan make_plan(Program program, DeviceFinder& devices, const std::string& default_device, StateStore& states) {
-  return make_plan(place(std::move(program), default_device, devices.node()), devices, states);
+  return make_plan(place(std::move(program), {.default_device = default_device, .here = devices.node()}), devices, states);
 }
 
 // FNV-1a over what nodes must agree on: which token goes where, and how often.

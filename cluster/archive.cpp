@@ -1,6 +1,8 @@
 #define MSGPACK_NO_BOOST
 #include <troupe/cluster/archive.hpp>
 
+#include <bit>
+
 #include <msgpack.hpp>
 
 namespace troupe {
@@ -42,7 +44,8 @@ inline constexpr std::uint64_t kValues<Form> = 4;
 MessageWriter::MessageWriter() { message_.head.reserve(64); }
 void MessageWriter::number(std::int64_t n) { pack(message_, n); }
 void MessageWriter::unsigned_number(std::uint64_t n) { pack(message_, n); }
-void MessageWriter::real(double x) { pack(message_, x); }
+// By its bits: the library would write 2.0, and -0.0, as integers.
+void MessageWriter::real(double x) { unsigned_number(std::bit_cast<std::uint64_t>(x)); }
 void MessageWriter::flag(bool b) { pack(message_, b); }
 void MessageWriter::text(const std::string& s) { pack(message_, s); }
 void MessageWriter::bytes(const void* data, std::size_t size) {
@@ -55,17 +58,15 @@ void MessageWriter::bytes(const void* data, std::size_t size) {
 // ---- reading
 
 struct MessageReader::Item : msgpack::null_visitor {
-  enum class Kind { other, positive, negative, real, flag, text, bytes } kind = Kind::other;
+  enum class Kind { other, positive, negative, flag, text, bytes } kind = Kind::other;
   std::uint64_t positive = 0;
   std::int64_t negative = 0;
-  double number = 0;
   bool is_true = false;
   const char* data = nullptr;
   std::size_t size = 0;
 
   bool visit_positive_integer(std::uint64_t n) { return kind = Kind::positive, positive = n, true; }
   bool visit_negative_integer(std::int64_t n) { return kind = Kind::negative, negative = n, true; }
-  bool visit_float64(double x) { return kind = Kind::real, number = x, true; }
   bool visit_boolean(bool b) { return kind = Kind::flag, is_true = b, true; }
   bool visit_str(const char* s, std::uint32_t n) { return kind = Kind::text, data = s, size = n, true; }
   bool visit_bin(const char* s, std::uint32_t n) { return kind = Kind::bytes, data = s, size = n, true; }
@@ -97,12 +98,7 @@ std::uint64_t MessageReader::unsigned_number() {
   return item.positive;
 }
 
-double MessageReader::real() {
-  Item item;
-  next(item);
-  if (item.kind != Item::Kind::real) malformed("no fraction where one was expected");
-  return item.number;
-}
+double MessageReader::real() { return std::bit_cast<double>(unsigned_number()); }
 
 bool MessageReader::flag() {
   Item item;

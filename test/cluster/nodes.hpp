@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -11,15 +12,23 @@
 
 namespace troupe::test {
 
-/// Nodes a, b, c … that are connected with each other. The first is the one that a test's program runs on.
+/// Nodes a, b, c … that are connected with each other. The first is the one that a test's program runs on. Those of a
+/// deterministic engine have no threads: who goes on, one of them or the network, is drawn from the seed.
 class Nodes {
  public:
-  explicit Nodes(int count, EngineOptions engine = {}) {
+  explicit Nodes(int count, const EngineOptions& engine = {})
+      : network_(engine.deterministic ? InProcessNetwork::Delivery::stepped : InProcessNetwork::Delivery::threads), random_(engine.seed) {
     for (int i = 0; i < count; ++i) add(std::string(1, static_cast<char>('a' + i)), engine);
     for (auto& node : nodes_) node->wait_for(names_, std::chrono::seconds(60));
   }
 
-  ClusterNode& add(const std::string& name, EngineOptions engine = {}) {
+  /// What is unconstrained goes anywhere.
+  static EngineOptions scattered(int count, EngineOptions engine = {}) {
+    for (int i = 0; i < count; ++i) engine.scatter.push_back("/node:" + std::string(1, static_cast<char>('a' + i)) + "/cpu:0");
+    return engine;
+  }
+
+  ClusterNode& add(const std::string& name, const EngineOptions& engine = {}) {
     NodeOptions o;
     o.name = name;
     o.engine = engine;
@@ -28,18 +37,33 @@ class Nodes {
       return network_.make_transport(self);
     };
     if (!nodes_.empty()) o.join = {nodes_[0]->address()};
+    if (engine.deterministic) o.step = [this] { return step(); };
     names_.push_back(name);
     return *nodes_.emplace_back(std::make_unique<ClusterNode>(std::move(o)));
+  }
+
+  /// One step of somebody; false if nothing is pending. Without threads.
+  bool step() {
+    const std::size_t all = nodes_.size() + 1, first = random_() % all;
+    for (std::size_t i = 0; i < all; ++i) {
+      const std::size_t who = (first + i) % all;
+      if (who == nodes_.size() ? network_.step() : nodes_[who]->engine().take_step()) return true;
+    }
+    return false;
   }
 
   Engine& engine() { return nodes_[0]->engine(); }
   ClusterNode& operator[](std::size_t i) { return *nodes_[i]; }
   std::size_t size() const { return nodes_.size(); }
   /// The node leaves at once.
-  void remove(std::size_t i) { nodes_.erase(nodes_.begin() + static_cast<std::ptrdiff_t>(i)), names_.erase(names_.begin() + static_cast<std::ptrdiff_t>(i)); }
+  void remove(std::size_t i) {
+    nodes_.erase(nodes_.begin() + static_cast<std::ptrdiff_t>(i));
+    names_.erase(names_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
 
  private:
   InProcessNetwork network_;
+  std::minstd_rand random_;
   std::vector<std::string> names_;
   std::vector<std::unique_ptr<ClusterNode>> nodes_;
 };
