@@ -128,8 +128,10 @@ void Router::on(Connection connection, const wire::Hello& h) {
   }
   if (h.resumes) return refuse(Code::unavailable, fmt::format("{} has given up this session", self_.name));
   if (Entry* known = named(h.info.name)) {
-    // One that is not attached is over for the other, or it would not begin another.
-    if (known->state == State::open && known->attached && known->info.incarnation == h.info.incarnation)
+    // A session that the other dialled, and that has no connection now, is over for it, or it would resume that one.
+    // One that we dialled may be just about to be resumed.
+    const bool is_over = !known->attached && known->dialled.empty();
+    if (known->state == State::open && !is_over && known->info.incarnation == h.info.incarnation)
       return refuse(Code::already_exists, fmt::format("{} is connected already", h.info.name), true);
     replace(*known);
   }
