@@ -53,6 +53,8 @@ find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(CAF 0.17 REQUIRED)
+find_package(cppzmq 4.9 REQUIRED)  # ZeroMQ with it
+find_package(msgpack 4.1 REQUIRED)
 
 # `#include <troupe/ops/graph.hpp>` reads the same in the tree and after installation: a folder of
 # links, beside the header that the build generates.

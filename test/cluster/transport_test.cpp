@@ -13,7 +13,7 @@ namespace {
 using namespace troupe;
 using namespace troupe::test;
 
-using Worlds = std::tuple<InProcessWorld, SteppedWorld>;
+using Worlds = std::tuple<InProcessWorld, SteppedWorld, SimulatedWorld, ZeroMqWorld>;
 
 Message numbered(std::uint64_t number, std::vector<Tensor> tensors = {}) {
   Message m;

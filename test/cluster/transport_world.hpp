@@ -3,6 +3,8 @@
 #pragma once
 
 #include <troupe/cluster/in_process.hpp>
+#include <troupe/cluster/simulated.hpp>
+#include <troupe/cluster/zeromq.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -110,6 +112,36 @@ struct SteppedWorld {
     while (!done())
       if (!network.step()) return done();
     return true;
+  }
+};
+
+struct SimulatedWorld {
+  static constexpr bool has_threads = false, shares_buffers = false;
+  SimulatedNetwork network{7};
+  Bell bell;
+
+  std::string free_address(const std::string& name) { return "sim://" + name; }
+  std::unique_ptr<Transport> make(PeerInfo self) { return network.make_transport(std::move(self)); }
+  template <class Done>
+  bool until(Done done) {
+    const Time end = network.now() + std::chrono::seconds(100);
+    while (!done() && network.now() < end)
+      if (!network.step()) break;
+    return done();
+  }
+};
+
+/// Over TCP. The time-outs are the real ones, but for those a test waits for.
+struct ZeroMqWorld {
+  static constexpr bool has_threads = true, shares_buffers = false;
+  Bell bell;
+
+  /// Where nobody listens: port 1 is nobody's; a transport gets any port that is free.
+  std::string free_address(const std::string& name) { return name == "nobody" ? "tcp://127.0.0.1:1" : "tcp://127.0.0.1:0"; }
+  std::unique_ptr<Transport> make(PeerInfo self) { return make_zeromq_transport(std::move(self)); }
+  template <class Done>
+  bool until(Done done) {
+    return wait_until(bell, done);
   }
 };
 

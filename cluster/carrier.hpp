@@ -1,0 +1,48 @@
+// What carries frames between nodes, as the router sees it: ZeroMQ's sockets, or the simulated network.
+//
+// A connection carries frames in order, or breaks: it may then have lost any number of the last ones. One that has
+// broken, or was closed, is never used again.
+//
+// Threads: a carrier and its router live on one thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <troupe/devices/value.hpp>
+
+namespace troupe {
+
+/// By a number of its carrier that is never used again; 0 is none.
+using Connection = std::uint64_t;
+
+using Time = std::chrono::nanoseconds;  // since some fixed point
+
+/// A frame on its way out: the header, and bulk that lies in memory which `owner` keeps alive. Counted, because both
+/// the session, which may have to repeat it, and the carrier hold it.
+class OutFrame final : public Counted {
+ public:
+  std::vector<std::byte> header;
+  const void* bulk = nullptr;
+  std::size_t bulk_bytes = 0;
+  Ref<Counted> owner;
+  std::uint64_t payload_bytes = 0;  // of messages, inline and bulk
+};
+
+/// Calls the router about what happens later, never from within one of these.
+class Carrier {
+ public:
+  virtual Connection dial(const std::string& address) = 0;
+  /// False if the connection has broken.
+  virtual bool send(Connection connection, const Ref<OutFrame>& frame) = 0;
+  /// What was sent before still goes out, if it can.
+  virtual void close(Connection connection) = 0;
+  virtual Time now() const = 0;
+
+ protected:
+  ~Carrier() = default;
+};
+
+}  // namespace troupe

@@ -1,0 +1,441 @@
+#include <troupe/cluster/router.hpp>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace troupe {
+
+namespace {
+
+double seconds(Time t) { return std::chrono::duration<double>(t).count(); }
+
+}  // namespace
+
+Router::Router(PeerInfo self, RouterOptions options, Carrier& carrier, TransportListener& listener)
+    : self_(std::move(self)), options_(options), carrier_(carrier), listener_(listener),
+      next_session_(options.session_seed * 0x9e3779b97f4a7c15ull + self_.incarnation + 1) {
+  if (self_.engine.empty()) self_.engine = engine_version();
+}
+
+// ---- what the user asks for
+
+void Router::connect(const std::string& address) {
+  if (leaving_) return;
+  for (const auto& [peer, entry] : entries_)
+    if (entry->state == State::open && (entry->info.address == address || entry->dialled == address)) return;
+  for (const auto& [connection, dial] : dials_)
+    if (dial.address == address) return;
+  for (const Dial& dial : retries_)
+    if (dial.address == address) return;
+  if (!self_.address.empty() && address == self_.address)
+    return listener_.refused(address, Status(Code::already_exists, fmt::format("{} is this node itself", self_.name)));
+  start_dial({.address = address, .session = 0, .began = carrier_.now()});
+}
+
+void Router::start_dial(Dial dial) {
+  dial.session = next_session_++;
+  const Connection connection = carrier_.dial(dial.address);
+  const std::uint64_t session = dial.session;
+  dials_.emplace(connection, std::move(dial));
+  say(connection, hello(session, false, {}));
+}
+
+void Router::send(Peer peer, Lane lane, Message message) {
+  const auto found = entries_.find(peer);
+  if (found == entries_.end() || found->second->state != State::open) return;
+  ++counters_.messages_out;
+  counters_.bytes_out += bytes_of(message);
+  found->second->session.add(lane, std::move(message));
+  pump(*found->second);
+}
+
+void Router::disconnect(Peer peer, const Status& why) {
+  const auto found = entries_.find(peer);
+  if (found != entries_.end() && found->second->state == State::open) end(*found->second, why);
+}
+
+void Router::leave() {
+  leaving_ = true;
+  for (const auto& [connection, dial] : dials_) carrier_.close(connection);
+  dials_.clear();
+  retries_.clear();
+  const Status why(Code::unavailable, fmt::format("{} has left", self_.name));
+  std::vector<Peer> all;
+  for (const auto& [peer, entry] : entries_) all.push_back(peer);
+  for (const Peer peer : all) {
+    Entry& entry = *entries_.at(peer);
+    if (entry.state == State::pending)
+      forget(entry);
+    else if (entry.state == State::open)
+      end(entry, why);
+  }
+}
+
+// ---- frames
+
+void Router::frame(Connection connection, std::span<const std::byte> header, std::span<const std::byte> bulk) {
+  wire::Decoded decoded;
+  if (Status s = wire::decode(header, options_.limits, decoded); !s.ok()) return drop();
+  if (!bulk.empty() && !std::holds_alternative<wire::Data>(decoded.frame)) return drop();
+  if (const auto* h = std::get_if<wire::Hello>(&decoded.frame)) return h->is_answer ? on_answer(connection, *h) : on(connection, *h);
+  if (const auto* refuse = std::get_if<wire::Refuse>(&decoded.frame)) return on(connection, *refuse);
+  Entry* entry = at(connection);
+  if (!entry) {
+    // What was on its way when a session ended is no offence.
+    if (std::holds_alternative<wire::Bye>(decoded.frame)) say(connection, wire::Gone{});
+    return;
+  }
+  entry->last_heard = carrier_.now();
+  if (const auto* data = std::get_if<wire::Data>(&decoded.frame))
+    return on_data(*entry, *data, header.subspan(decoded.header_bytes), bulk);
+  if (std::holds_alternative<wire::Ready>(decoded.frame)) return confirm(*entry);
+  if (const auto* ack = std::get_if<wire::Ack>(&decoded.frame)) {
+    if (!entry->session.acknowledge(ack->received)) return drop();
+    return pump(*entry);
+  }
+  if (const auto* bye = std::get_if<wire::Bye>(&decoded.frame)) {
+    say(connection, wire::Gone{});
+    return give_up(*entry, bye->why);
+  }
+  if (entry->state == State::closing) forget(*entry);  // Gone
+}
+
+void Router::on(Connection connection, const wire::Hello& h) {
+  const auto refuse = [&](Code code, std::string why, bool redundant = false) {
+    say(connection, wire::Refuse{self_.name, Status(code, std::move(why)), redundant});
+  };
+  if (h.version != wire::kVersion)
+    return refuse(Code::failed_precondition,
+                  fmt::format("{} speaks version {} of the protocol, not {}", self_.name, wire::kVersion, h.version));
+  if (leaving_ && !h.resumes) return refuse(Code::unavailable, fmt::format("{} is leaving", self_.name));
+  if (Status why = check_peer(self_, h.info); !why.ok()) return refuse(why.code(), why.message());
+
+  for (auto& [peer, entry] : entries_) {
+    if (entry->id != h.session || entry->info.name != h.info.name || entry->info.incarnation != h.info.incarnation || !entry->dialled.empty())
+      continue;
+    if (entry->connection != connection) detach(*entry);
+    entry->connection = connection;
+    by_connection_[connection] = peer;
+    say(connection, [&] {
+      wire::Hello answer = hello(h.session, true, entry->session.received());
+      answer.is_answer = true;
+      return answer;
+    }());
+    entry->last_heard = carrier_.now();
+    if (entry->state != State::pending) attach(*entry, h.received);
+    return;
+  }
+  if (h.resumes) return refuse(Code::unavailable, fmt::format("{} has given up this session", self_.name));
+  if (Entry* known = named(h.info.name)) {
+    // A session that the other dialled, and that has no connection now, is over for it, or it would resume that one.
+    // One that we dialled may be just about to be resumed.
+    const bool is_over = !known->attached && known->dialled.empty();
+    if (known->state == State::open && !is_over && known->info.incarnation == h.info.incarnation)
+      return refuse(Code::already_exists, fmt::format("{} is connected already", h.info.name), true);
+    replace(*known);
+  }
+  auto entry = std::make_unique<Entry>(next_peer_++, h.info, h.session, options_.window);
+  entry->session.limit_window(h.window);
+  entry->connection = connection;
+  entry->last_heard = entry->since = carrier_.now();
+  by_connection_[connection] = entry->peer;
+  entries_.emplace(entry->peer, std::move(entry));
+  wire::Hello answer = hello(h.session, false, {});
+  answer.is_answer = true;
+  say(connection, answer);
+}
+
+void Router::on_answer(Connection connection, const wire::Hello& answer) {
+  if (const auto found = dials_.find(connection); found != dials_.end()) {
+    if (answer.session != found->second.session && answer.version == wire::kVersion) return drop();
+    Dial dial = std::move(found->second);
+    dials_.erase(found);
+    return establish(connection, std::move(dial), answer);
+  }
+  Entry* entry = at(connection);
+  if (!entry || entry->dialled.empty() || entry->attached || answer.session != entry->id) return drop();
+  entry->last_heard = carrier_.now();
+  say(connection, wire::Ready{});
+  attach(*entry, answer.received);
+}
+
+void Router::establish(Connection connection, Dial dial, const wire::Hello& answer) {
+  Status why = check_peer(self_, answer.info);
+  if (answer.version != wire::kVersion)
+    why = Status(Code::failed_precondition, fmt::format("speaks version {} of the protocol, not {}", answer.version, wire::kVersion));
+  const auto abandon = [&](const Status& reason) {
+    say(connection, wire::Refuse{self_.name, reason, true});
+    carrier_.close(connection);
+  };
+  if (!why.ok()) {
+    abandon(why);
+    return listener_.refused(dial.address, why);
+  }
+  if (Entry* known = named(answer.info.name)) {
+    const bool is_same = known->info.incarnation == answer.info.incarnation;
+    if (is_same && (known->state == State::open || (known->state == State::pending && answer.info.name < self_.name)))
+      return abandon(Status(Code::already_exists, "connected already"));
+    replace(*known);
+  }
+  auto owned = std::make_unique<Entry>(next_peer_++, answer.info, dial.session, options_.window);
+  Entry& entry = *owned;
+  entry.session.limit_window(answer.window);
+  entry.connection = connection;
+  entry.dialled = std::move(dial.address);
+  entry.last_heard = carrier_.now();
+  by_connection_[connection] = entry.peer;
+  entries_.emplace(entry.peer, std::move(owned));
+  say(connection, wire::Ready{});
+  confirm(entry);
+}
+
+void Router::on(Connection connection, const wire::Refuse& refuse) {
+  if (const auto found = dials_.find(connection); found != dials_.end()) {
+    Dial dial = std::move(found->second);
+    dials_.erase(found);
+    carrier_.close(connection);
+    if (!refuse.redundant) return listener_.refused(dial.address, refuse.why);
+    if (named(refuse.name)) return;
+    // The other still holds a session that we have ended; it is about to hear of that.
+    dial.again = carrier_.now() + options_.redial;
+    retries_.push_back(std::move(dial));
+    return;
+  }
+  Entry* entry = at(connection);
+  if (!entry) return;
+  if (entry->state == State::open)
+    give_up(*entry, refuse.why);
+  else
+    forget(*entry);
+}
+
+void Router::on_data(Entry& entry, const wire::Data& data, std::span<const std::byte> rest, std::span<const std::byte> bulk) {
+  if (entry.state == State::pending || !entry.session.acknowledge(data.received)) return drop();
+  if (entry.state == State::closing) return pump(entry);  // nobody listens any more
+  const bool had_news = entry.session.has_news();
+  const Peer peer = entry.peer;
+  const Status s = entry.session.accept(data, rest, bulk, [&](Lane lane, Message m) {
+    ++counters_.messages_in;
+    counters_.bytes_in += bytes_of(m);
+    listener_.received(peer, lane, std::move(m));
+  });
+  if (!s.ok()) {
+    drop();
+    return end(entry, s);
+  }
+  if (!had_news) entry.news_at = carrier_.now() + options_.acknowledge;
+  pump(entry);
+  if (entry.session.has_much_news() && entry.attached) {
+    entry.session.told();
+    entry.last_sent = carrier_.now();
+    if (!say(entry.connection, wire::Ack{entry.session.received()})) detach(entry);
+  }
+}
+
+// ---- sessions
+
+void Router::confirm(Entry& entry) {
+  if (entry.state == State::pending) {
+    entry.state = State::open;
+    listener_.connected(entry.peer, entry.info);
+  }
+  if (!entry.attached) attach(entry, {});
+}
+
+void Router::attach(Entry& entry, const wire::Received& received) {
+  entry.attached = true;
+  entry.farewell = false;
+  entry.wait = Time::zero();
+  entry.last_sent = carrier_.now();
+  if (!entry.session.attach(received)) return end(entry, Status(Code::data_loss, "the peer has received what was not sent"));
+  pump(entry);
+}
+
+void Router::pump(Entry& entry) {
+  if (!entry.attached) return;
+  while (const Ref<OutFrame> frame = entry.session.next()) {
+    entry.last_sent = carrier_.now();
+    if (!carrier_.send(entry.connection, frame)) return detach(entry);
+  }
+  if (entry.state == State::closing && !entry.farewell && entry.session.is_all_sent()) {
+    entry.farewell = true;
+    if (!say(entry.connection, wire::Bye{entry.why})) detach(entry);
+  }
+}
+
+void Router::detach(Entry& entry) {
+  if (entry.connection != 0) {
+    by_connection_.erase(entry.connection);
+    carrier_.close(entry.connection);
+  }
+  const Time now = carrier_.now();
+  if (entry.attached) {
+    if (entry.state == State::open) entry.since = now;
+    ++counters_.reconnects;
+  }
+  entry.connection = 0;
+  entry.attached = false;
+  entry.redial_at = now + entry.wait;
+}
+
+void Router::redial(Entry& entry) {
+  entry.wait = std::clamp(entry.wait * 2, options_.redial, options_.heartbeat);
+  entry.last_heard = carrier_.now();
+  entry.connection = carrier_.dial(entry.dialled);
+  by_connection_[entry.connection] = entry.peer;
+  say(entry.connection, hello(entry.id, true, entry.session.received()));
+}
+
+void Router::end(Entry& entry, const Status& why) {
+  entry.state = State::closing;
+  entry.why = why;
+  entry.since = carrier_.now();
+  const Peer peer = entry.peer;
+  pump(entry);
+  if (!leaving_) listener_.lost(peer, why);
+}
+
+void Router::replace(Entry& entry) {
+  if (entry.state == State::pending) {
+    say(entry.connection, wire::Refuse{self_.name, Status(Code::already_exists, "connected already"), true});
+    return forget(entry);
+  }
+  const Status why(Code::unavailable, fmt::format("{} has started anew", entry.info.name));
+  if (entry.attached) say(entry.connection, wire::Bye{why});
+  give_up(entry, why);
+}
+
+void Router::give_up(Entry& entry, const Status& why) {
+  const Peer peer = entry.peer;
+  const bool was_open = entry.state == State::open;
+  forget(entry);
+  if (was_open && !leaving_) listener_.lost(peer, why);
+}
+
+void Router::forget(Entry& entry) {
+  copied_before_ += entry.session.copied_bytes();
+  if (entry.connection != 0) {
+    by_connection_.erase(entry.connection);
+    carrier_.close(entry.connection);
+  }
+  entries_.erase(entry.peer);
+}
+
+void Router::broken(Connection connection, const Status& why) {
+  if (const auto found = dials_.find(connection); found != dials_.end()) {
+    const Dial dial = std::move(found->second);
+    dials_.erase(found);
+    return listener_.refused(dial.address, why);
+  }
+  Entry* entry = at(connection);
+  if (!entry) return;
+  if (entry->state == State::pending)
+    forget(*entry);
+  else
+    detach(*entry);
+}
+
+// ---- time
+
+void Router::tick() {
+  const Time now = carrier_.now();
+  std::vector<Connection> unanswered;
+  for (const auto& [connection, dial] : dials_)
+    if (now - dial.began >= options_.answer) unanswered.push_back(connection);
+  for (const Connection connection : unanswered) {
+    carrier_.close(connection);
+    broken(connection, Status(Code::deadline_exceeded, fmt::format("no answer within {} s", seconds(options_.answer))));
+  }
+  std::vector<Dial> retries;
+  retries.swap(retries_);
+  for (Dial& dial : retries) {
+    if (now - dial.began >= options_.answer)
+      listener_.refused(dial.address, Status(Code::deadline_exceeded, "an earlier connection has not ended there"));
+    else if (now < dial.again)
+      retries_.push_back(std::move(dial));
+    else
+      start_dial(std::move(dial));
+  }
+  std::vector<Peer> all;
+  all.reserve(entries_.size());
+  for (const auto& [peer, entry] : entries_) all.push_back(peer);
+  for (const Peer peer : all)
+    if (const auto found = entries_.find(peer); found != entries_.end()) tick(*found->second);
+}
+
+void Router::tick(Entry& entry) {
+  const Time now = carrier_.now();
+  if (entry.state == State::closing && now - entry.since >= options_.drain) return forget(entry);
+  if (entry.state == State::pending && now - entry.since >= options_.answer) return forget(entry);
+  if (entry.connection != 0 && now - entry.last_heard >= options_.silence) detach(entry);
+  if (!entry.attached) {
+    if (entry.state == State::open && now - entry.since >= options_.away)
+      return give_up(entry, Status(Code::unavailable, fmt::format("{} did not come back within {} s", entry.info.name, seconds(options_.away))));
+    if (entry.connection == 0 && !entry.dialled.empty() && now >= entry.redial_at) redial(entry);
+    return;
+  }
+  if ((entry.session.has_news() && now >= entry.news_at) || now - entry.last_sent >= options_.heartbeat) {
+    entry.session.told();
+    entry.last_sent = now;
+    if (!say(entry.connection, wire::Ack{entry.session.received()})) detach(entry);
+  }
+}
+
+Time Router::due() const {
+  Time first = Time::max();
+  const auto at = [&](Time t) { first = std::min(first, t); };
+  for (const auto& [connection, dial] : dials_) at(dial.began + options_.answer);
+  for (const Dial& dial : retries_) at(dial.again);
+  for (const auto& [peer, entry] : entries_) {
+    if (entry->state == State::closing) at(entry->since + options_.drain);
+    if (entry->state == State::pending) at(entry->since + options_.answer);
+    if (entry->connection != 0) at(entry->last_heard + options_.silence);
+    if (entry->attached) {
+      at(entry->last_sent + options_.heartbeat);
+      if (entry->session.has_news()) at(entry->news_at);
+    } else if (entry->state == State::open) {
+      at(entry->since + options_.away);
+      if (entry->connection == 0 && !entry->dialled.empty()) at(entry->redial_at);
+    }
+  }
+  return first;
+}
+
+// ---- small things
+
+bool Router::say(Connection connection, const wire::Frame& frame) {
+  const Ref<OutFrame> out(new OutFrame);
+  out->header = wire::encode(frame);
+  return carrier_.send(connection, out);
+}
+
+wire::Hello Router::hello(std::uint64_t session, bool resumes, const wire::Received& received) const {
+  return {.is_answer = false, .version = wire::kVersion, .info = self_, .session = session, .resumes = resumes,
+          .window = options_.window, .received = received};
+}
+
+Router::Entry* Router::at(Connection connection) {
+  const auto found = by_connection_.find(connection);
+  return found == by_connection_.end() ? nullptr : entries_.at(found->second).get();
+}
+
+/// The session with a node of this name, but for those that are only being drained.
+Router::Entry* Router::named(const std::string& name) {
+  for (const auto& [peer, entry] : entries_)
+    if (entry->info.name == name && entry->state != State::closing) return entry.get();
+  return nullptr;
+}
+
+TransportCounters Router::counters() const {
+  TransportCounters all = counters_;
+  all.copied_bytes = copied_before_;
+  for (const auto& [peer, entry] : entries_) {
+    all.copied_bytes += entry->session.copied_bytes();
+    all.unsent_bytes += entry->session.unsent_bytes();
+    all.unacknowledged_bytes += entry->session.kept_bytes();
+  }
+  return all;
+}
+
+}  // namespace troupe

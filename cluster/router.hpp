@@ -1,0 +1,131 @@
+// Everything that a transport does but moving bytes: handshakes, sessions, reconnects, time-outs. ZeroMQ and the
+// simulation run the same router over different carriers, so what the simulation proves holds for both.
+//
+//   Router router(self, options, carrier, listener);
+//   router.connect("tcp://10.0.0.7:7117");  router.send(peer, lane, message);     // what the user asks for
+//   router.frame(connection, header, bulk);  router.broken(connection, why);      // what the carrier reports
+//   router.tick();                                                                // at router.due(), or sooner
+//
+// Threads: one. The listener is called in the midst of a call; what it asks for must come back later, from outside.
+//
+// Two nodes may dial each other at the same time, and must end with one connection. The one that dialled learns from
+// the answer who the other is. If it then holds an unconfirmed session that the other has dialled, the dial of the
+// node whose name comes first goes on, and each gives up the other one; both see the same two sessions, so both decide
+// alike. A Hello for which there is a session already is refused as redundant; a node that knows of no such session any
+// more, having just ended it, dials again.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <troupe/cluster/carrier.hpp>
+#include <troupe/cluster/session.hpp>
+#include <troupe/cluster/transport.hpp>
+#include <troupe/cluster/wire.hpp>
+
+namespace troupe {
+
+struct RouterOptions {
+  std::uint64_t window = 8 << 20;  // bytes a lane and peer that the network may hold unacknowledged
+  wire::Limits limits = {};
+  Time heartbeat = std::chrono::seconds(1);   // something is said at least so often
+  Time silence = std::chrono::seconds(4);     // a connection that says nothing for so long is given up
+  Time away = std::chrono::seconds(10);       // a peer without a connection for so long is lost
+  Time answer = std::chrono::seconds(5);      // for the first answer to a dial
+  Time redial = std::chrono::milliseconds(50);  // after the first failure; doubles up to `heartbeat`
+  Time drain = std::chrono::seconds(5);       // for a peer to take what is left when we end a session
+  Time acknowledge = std::chrono::milliseconds(2);  // the longest that news of arrival waits for company
+  std::uint64_t session_seed = 0;             // numbers of sessions follow from it
+};
+
+class Router {
+ public:
+  Router(PeerInfo self, RouterOptions options, Carrier& carrier, TransportListener& listener);
+
+  void connect(const std::string& address);
+  void send(Peer peer, Lane lane, Message message);
+  void disconnect(Peer peer, const Status& why);
+  /// Ends all sessions; `is_idle` tells when the peers have got what was sent, or their time has passed.
+  void leave();
+  bool is_idle() const { return entries_.empty(); }
+
+  /// Valid during the call only.
+  void frame(Connection connection, std::span<const std::byte> header, std::span<const std::byte> bulk);
+  void broken(Connection connection, const Status& why);
+  void tick();
+  /// When `tick` is to be called at the latest.
+  Time due() const;
+  /// Is this connection one of its own?
+  bool knows(Connection connection) const { return by_connection_.contains(connection) || dials_.contains(connection); }
+
+  TransportCounters counters() const;
+
+ private:
+  enum class State { pending, open, closing };  // dialled by the peer and not confirmed; connected; only to be drained
+
+  struct Entry {
+    Entry(Peer number, PeerInfo peer_info, std::uint64_t session_number, std::uint64_t window)
+        : peer(number), info(std::move(peer_info)), id(session_number), session(window) {}
+    Peer peer;
+    PeerInfo info;
+    std::uint64_t id;
+    Session session;
+    State state = State::pending;
+    std::string dialled;        // the address; empty if the peer dials
+    Connection connection = 0;  // none: it broke
+    bool attached = false;      // its handshake is done
+    bool farewell = false;      // Bye has been sent on this connection
+    Status why;                 // of Bye
+    Time last_heard{}, last_sent{}, since{}, redial_at{}, wait{}, news_at{};
+  };
+  struct Dial {
+    std::string address;
+    std::uint64_t session;
+    Time began;
+    Time again{};  // when to dial once more, for those in retries_
+  };
+
+  void on(Connection connection, const wire::Hello& hello);
+  void on_answer(Connection connection, const wire::Hello& answer);
+  void on(Connection connection, const wire::Refuse& refuse);
+  void on_data(Entry& entry, const wire::Data& data, std::span<const std::byte> rest, std::span<const std::byte> bulk);
+
+  void start_dial(Dial dial);
+  void establish(Connection connection, Dial dial, const wire::Hello& answer);
+  void confirm(Entry& entry);
+  void attach(Entry& entry, const wire::Received& received);
+  void pump(Entry& entry);
+  void detach(Entry& entry);
+  void redial(Entry& entry);
+  void replace(Entry& entry);                     // by another session with the same node
+  void give_up(Entry& entry, const Status& why);  // lost, and forgotten
+  void forget(Entry& entry);
+  void end(Entry& entry, const Status& why);      // lost, and drained
+  bool say(Connection connection, const wire::Frame& frame);
+  wire::Hello hello(std::uint64_t session, bool resumes, const wire::Received& received) const;
+  Entry* at(Connection connection);
+  Entry* named(const std::string& name);
+  void drop() { ++counters_.dropped; }
+  void tick(Entry& entry);
+
+  PeerInfo self_;
+  const RouterOptions options_;
+  Carrier& carrier_;
+  TransportListener& listener_;
+  std::map<Peer, std::unique_ptr<Entry>> entries_;
+  std::unordered_map<Connection, Peer> by_connection_;
+  std::map<Connection, Dial> dials_;
+  std::vector<Dial> retries_;
+  Peer next_peer_ = 1;
+  std::uint64_t next_session_;
+  bool leaving_ = false;
+  TransportCounters counters_;
+  std::uint64_t copied_before_ = 0;  // by sessions that are forgotten
+};
+
+}  // namespace troupe

@@ -1,0 +1,345 @@
+#include <troupe/cluster/simulated.hpp>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <queue>
+#include <random>
+#include <utility>
+#include <variant>
+
+#include <fmt/format.h>
+
+namespace troupe {
+
+namespace {
+
+class SimulatedTransport;
+
+/// One of the two directions of a connection.
+struct Direction {
+  SimulatedTransport* to = nullptr;  // null: nobody, not yet, or no longer
+  Time last{};                       // when the frame before arrives
+  std::deque<Ref<OutFrame>> frames;  // on their way: an arrival takes the first
+};
+
+struct Line {
+  std::string from, address;
+  Direction forward, back;  // from the one that dialled, and to it
+  bool is_broken = false;
+  bool acceptor_notices = false;  // that it is broken, when it sends
+  std::string acceptor;
+};
+
+// A node's own number of a line: even where it dialled, odd where it accepted.
+constexpr Connection dialler_of(std::uint64_t line) { return 2 * line; }
+constexpr Connection acceptor_of(std::uint64_t line) { return 2 * line + 1; }
+
+}  // namespace
+
+class SimulatedNetwork::World {
+ public:
+  World(std::uint64_t seed_number, SimulationOptions simulation) : seed(seed_number), options(simulation), random(seed_number) {}
+
+  struct Event {
+    Time when;
+    std::uint64_t number;  // of events at the same time the earlier one comes first
+    std::function<void()> what;
+    bool operator<(const Event& o) const { return std::tie(o.when, o.number) < std::tie(when, number); }
+  };
+  struct Stalled {
+    std::uint64_t line;
+    bool forward;
+  };
+
+  void at(Time when, std::function<void()> what) { events.push({std::max(when, now), ++event_number, std::move(what)}); }
+  Time delay() {
+    return Time(std::uniform_int_distribution<Time::rep>(options.least_delay.count(), options.most_delay.count())(random));
+  }
+  bool chance(double p) { return std::bernoulli_distribution(p)(random); }
+  bool step() {
+    if (events.empty()) return false;
+    Event event = events.top();
+    events.pop();
+    now = event.when;
+    ++done;
+    event.what();
+    return true;
+  }
+  bool is_cut(const std::string& a, const std::string& b) const { return apart.contains(a) != apart.contains(b); }
+
+  Line* line(std::uint64_t number) {
+    const auto found = lines.find(number);
+    return found == lines.end() ? nullptr : &found->second;
+  }
+  void send(std::uint64_t number, bool forward, const Ref<OutFrame>& frame) {
+    (forward ? lines.at(number).forward : lines.at(number).back).frames.push_back(frame);
+    schedule(number, forward);
+  }
+  void schedule(std::uint64_t number, bool forward) {
+    Direction& d = forward ? lines.at(number).forward : lines.at(number).back;
+    d.last = std::max(d.last, now + delay());
+    at(d.last, [this, number, forward] { arrive(number, forward); });
+  }
+  void arrive(std::uint64_t number, bool forward);
+  void break_line(std::uint64_t number);
+  void heal();
+
+  const std::uint64_t seed;
+  const SimulationOptions options;
+  std::mt19937_64 random;
+  Time now = std::chrono::seconds(1);
+  std::priority_queue<Event> events;
+  std::uint64_t event_number = 0, done = 0, lost = 0, stalled_frames = 0;
+  std::map<std::uint64_t, Line> lines;
+  std::uint64_t next_line = 1;
+  std::map<std::string, SimulatedTransport*> listening;  // by address
+  std::vector<SimulatedTransport*> nodes;
+  std::set<std::string> apart;
+  std::deque<Stalled> stalled;
+};
+
+namespace {
+
+class SimulatedTransport final : public Transport, public Carrier {
+ public:
+  SimulatedTransport(std::shared_ptr<SimulatedNetwork::World> world, PeerInfo info) : world_(std::move(world)), self(std::move(info)) {
+    if (self.engine.empty()) self.engine = engine_version();
+  }
+  ~SimulatedTransport() override {
+    stop();
+    *is_here_ = false;
+  }
+
+  void start(TransportListener& listener) override {
+    if (router) throw Error(Code::failed_precondition, "the transport was started before");
+    if (!self.address.empty()) {
+      if (!self.address.starts_with("sim://"))
+        throw Error(Code::invalid_argument, fmt::format("an address in the simulation is sim://NAME, not {}", self.address));
+      if (!world_->listening.emplace(self.address, this).second)
+        throw Error(Code::unavailable, fmt::format("the address {} is taken", self.address));
+    }
+    RouterOptions options = world_->options.router;
+    options.session_seed = world_->seed;
+    router = std::make_unique<Router>(self, options, *this, listener);
+    world_->nodes.push_back(this);
+  }
+
+  void stop() override {
+    if (!router) return;
+    serve_until(next_request_);
+    router->leave();
+    reschedule();
+    while (router && !router->is_idle() && world_->step()) {}
+    vanish();
+  }
+
+  std::string address() const override { return self.address; }
+  void connect(const std::string& address) override {
+    request(0, [address](Router& r) { r.connect(address); });
+  }
+  void send(Peer peer, Lane lane, Message message) override {
+    check_sendable(message);
+    auto shared = std::make_shared<Message>(std::move(message));
+    request(static_cast<std::size_t>(lane), [=](Router& r) { r.send(peer, lane, std::move(*shared)); });
+  }
+  void disconnect(Peer peer, const Status& why) override {
+    if (!router) return;
+    // Behind everything that was asked for before.
+    world_->at(world_->now, here([this, peer, why, before = next_request_] {
+      serve_until(before);
+      router->disconnect(peer, why);
+      reschedule();
+    }));
+  }
+  TransportCounters counters() const override { return router ? router->counters() : last_; }
+
+  // ---- Carrier
+
+  Connection dial(const std::string& address) override {
+    const std::uint64_t number = world_->next_line++;
+    Line& line = world_->lines[number];
+    line.from = self.name;
+    line.address = address;
+    line.back.to = this;
+    line.acceptor_notices = world_->chance(0.5);
+    return dialler_of(number);
+  }
+  bool send(Connection connection, const Ref<OutFrame>& frame) override {
+    const bool forward = connection % 2 == 0;
+    const Line* line = world_->line(connection / 2);
+    if (!line) return false;
+    if (line->is_broken) {
+      ++world_->lost;
+      return forward || !line->acceptor_notices;
+    }
+    world_->send(connection / 2, forward, frame);
+    return true;
+  }
+  void close(Connection connection) override {
+    // What was sent before arrives still; what comes back does not.
+    if (Line* line = world_->line(connection / 2)) (connection % 2 == 0 ? line->back : line->forward).to = nullptr;
+  }
+  Time now() const override { return world_->now; }
+
+  // ---- called by the world
+
+  void frame(Connection connection, const OutFrame& f) {
+    router->frame(connection, f.header, {static_cast<const std::byte*>(f.bulk), f.bulk_bytes});
+    reschedule();
+  }
+  void broken(Connection connection, const Status& why) {
+    router->broken(connection, why);
+    reschedule();
+  }
+  /// Takes part in nothing any more.
+  void vanish() {
+    if (!router) return;
+    last_ = router->counters();
+    if (!self.address.empty()) world_->listening.erase(self.address);
+    std::erase(world_->nodes, this);
+    for (auto& [number, line] : world_->lines)
+      for (Direction* d : {&line.forward, &line.back})
+        if (d->to == this) d->to = nullptr;
+    for (auto& lane : requests_) lane.clear();
+    router.reset();
+  }
+  /// Does nothing once this transport is gone.
+  std::function<void()> here(std::function<void()> what) {
+    return [this, is_here = is_here_, what = std::move(what)] {
+      if (*is_here && router) what();
+    };
+  }
+
+ private:
+  struct Request {
+    std::uint64_t number;
+    std::function<void(Router&)> what;
+  };
+
+  void request(std::size_t lane, std::function<void(Router&)> what) {
+    if (!router) return;
+    requests_[lane].push_back({next_request_++, std::move(what)});
+    taken_up_[lane] = std::max(taken_up_[lane], world_->now + world_->delay() / 4);
+    world_->at(taken_up_[lane], here([this, lane] {
+      if (requests_[lane].empty()) return;  // served before its time
+      serve(lane);
+      reschedule();
+    }));
+  }
+  void serve(std::size_t lane) {
+    const Request next = std::move(requests_[lane].front());
+    requests_[lane].pop_front();
+    next.what(*router);
+  }
+  void serve_until(std::uint64_t number) {
+    for (std::size_t lane = 0; lane < wire::kLanes; ++lane)
+      while (!requests_[lane].empty() && requests_[lane].front().number < number) serve(lane);
+  }
+  /// Sees to it that the router's next time-out is an event.
+  void reschedule() {
+    const Time due = router->due();
+    if (due == Time::max() || (tick_ > world_->now && tick_ <= due)) return;
+    tick_ = std::max(due, world_->now + Time(1));
+    world_->at(tick_, here([this] {
+      if (world_->now < router->due()) return reschedule();
+      router->tick();
+      reschedule();
+    }));
+  }
+
+  const std::shared_ptr<SimulatedNetwork::World> world_;
+
+ public:
+  PeerInfo self;
+  std::unique_ptr<Router> router;  // null: not started, stopped or killed
+
+ private:
+  std::deque<Request> requests_[wire::kLanes];
+  Time taken_up_[wire::kLanes] = {};
+  std::uint64_t next_request_ = 0;
+  Time tick_{};
+  TransportCounters last_;
+  const std::shared_ptr<bool> is_here_ = std::make_shared<bool>(true);
+};
+
+}  // namespace
+
+void SimulatedNetwork::World::arrive(std::uint64_t number, bool forward) {
+  Line& l = lines.at(number);
+  Direction& d = forward ? l.forward : l.back;
+  if (d.frames.empty()) return;  // lost with the line
+  if (forward && l.acceptor.empty()) {
+    const auto found = listening.find(l.address);
+    if (found == listening.end()) return break_line(number);
+    if (!is_cut(l.from, found->second->self.name)) {
+      l.acceptor = found->second->self.name;
+      d.to = found->second;
+    }
+  }
+  if (l.acceptor.empty() || is_cut(l.from, l.acceptor)) {
+    ++stalled_frames;
+    stalled.push_back({number, forward});
+    return;
+  }
+  const Ref<OutFrame> frame = std::move(d.frames.front());
+  d.frames.pop_front();
+  if (d.to)
+    d.to->frame(forward ? acceptor_of(number) : dialler_of(number), *frame);
+  else
+    ++lost;
+}
+
+void SimulatedNetwork::World::break_line(std::uint64_t number) {
+  Line& l = lines.at(number);
+  if (l.is_broken) return;
+  l.is_broken = true;
+  for (Direction* d : {&l.forward, &l.back}) lost += std::exchange(d->frames, {}).size();
+  at(now + delay(), [this, number] {
+    if (SimulatedTransport* dialler = line(number)->back.to)
+      dialler->broken(dialler_of(number), Status(Code::unavailable, fmt::format("nobody answers at {}", line(number)->address)));
+  });
+}
+
+void SimulatedNetwork::World::heal() {
+  apart.clear();
+  std::deque<Stalled> held;
+  held.swap(stalled);
+  for (const Stalled& s : held) schedule(s.line, s.forward);
+}
+
+SimulatedNetwork::SimulatedNetwork(std::uint64_t seed, SimulationOptions options) : world_(std::make_shared<World>(seed, options)) {}
+// Events hold the world's transports by address: they end with the network, not with the last transport.
+SimulatedNetwork::~SimulatedNetwork() { world_->events = {}; }
+
+std::unique_ptr<Transport> SimulatedNetwork::make_transport(PeerInfo self) {
+  return std::make_unique<SimulatedTransport>(world_, std::move(self));
+}
+
+bool SimulatedNetwork::step() { return world_->step(); }
+Time SimulatedNetwork::now() const { return world_->now; }
+void SimulatedNetwork::at(Time when, std::function<void()> what) { world_->at(when, std::move(what)); }
+
+void SimulatedNetwork::partition(std::set<std::string> names) {
+  world_->heal();
+  world_->apart = std::move(names);
+}
+void SimulatedNetwork::heal() { world_->heal(); }
+
+void SimulatedNetwork::break_connections(const std::string& name) {
+  for (auto& [number, line] : world_->lines)
+    if (line.from == name || line.acceptor == name) world_->break_line(number);
+}
+
+void SimulatedNetwork::kill(const std::string& name) {
+  break_connections(name);
+  const std::vector<SimulatedTransport*> nodes = world_->nodes;
+  for (SimulatedTransport* node : nodes)
+    if (node->self.name == name) node->vanish();
+}
+
+std::uint64_t SimulatedNetwork::events() const { return world_->done; }
+std::uint64_t SimulatedNetwork::frames_lost() const { return world_->lost; }
+std::uint64_t SimulatedNetwork::frames_stalled() const { return world_->stalled_frames; }
+
+}  // namespace troupe

@@ -1,0 +1,99 @@
+#include <troupe/cluster/tcp_socket.hpp>
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace troupe {
+
+namespace {
+
+using Resolved = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+Resolved resolve(const std::string& address, bool to_listen) {
+  constexpr std::string_view scheme = "tcp://";
+  const std::size_t colon = address.rfind(':');
+  if (!address.starts_with(scheme) || colon == std::string::npos || colon <= scheme.size() || colon + 1 == address.size())
+    throw Error(Code::invalid_argument, fmt::format("an address is tcp://HOST:PORT, not {}", address));
+  std::string host = address.substr(scheme.size(), colon - scheme.size());
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  if (host == "*") host = "0.0.0.0";
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = to_listen ? AI_PASSIVE : 0;
+  if (const int error = getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &found); error != 0)
+    throw Error(Code::unavailable, fmt::format("{}: {}", address, gai_strerror(error)));
+  return Resolved(found, &freeaddrinfo);
+}
+
+bool is_loopback(const sockaddr& address) {
+  if (address.sa_family == AF_INET) {
+    sockaddr_in v4;
+    std::memcpy(&v4, &address, sizeof v4);
+    return (ntohl(v4.sin_addr.s_addr) >> 24) == 127;
+  }
+  if (address.sa_family != AF_INET6) return false;
+  sockaddr_in6 v6;
+  std::memcpy(&v6, &address, sizeof v6);
+  return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
+}
+
+int port_of(int fd) {
+  sockaddr_storage bound{};
+  socklen_t size = sizeof bound;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) != 0) return 0;
+  char port[NI_MAXSERV] = {};
+  getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, nullptr, 0, port, sizeof port, NI_NUMERICSERV);
+  return std::atoi(port);
+}
+
+}  // namespace
+
+OwnedDescriptor& OwnedDescriptor::operator=(OwnedDescriptor&& o) noexcept {
+  std::swap(fd_, o.fd_);
+  return *this;
+}
+OwnedDescriptor::~OwnedDescriptor() {
+  if (fd_ >= 0) close(fd_);
+}
+int OwnedDescriptor::release() { return std::exchange(fd_, -1); }
+
+bool set_congestion(int fd, const std::string& congestion) {
+  return congestion.empty() ||
+         setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion.data(), static_cast<socklen_t>(congestion.size())) == 0;
+}
+
+bool is_loopback(const std::string& address) {
+  const Resolved found = resolve(address, false);
+  for (const addrinfo* a = found.get(); a; a = a->ai_next)
+    if (!is_loopback(*a->ai_addr)) return false;
+  return true;
+}
+
+ListeningSocket listen_at(const std::string& address, const std::string& congestion) {
+  const Resolved at = resolve(address, true);
+  OwnedDescriptor fd(socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+  const auto fail = [&](const char* what) {
+    throw Error(Code::unavailable, fmt::format("{}: {}: {}", address, what, std::strerror(errno)));
+  };
+  if (fd.get() < 0) fail("no socket");
+  const int on = 1;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  set_congestion(fd.get(), congestion);
+  if (bind(fd.get(), at->ai_addr, at->ai_addrlen) != 0) fail("the address cannot be had");
+  if (listen(fd.get(), 256) != 0) fail("the address cannot be had");
+  const std::string chosen = fmt::format("{}:{}", address.substr(0, address.rfind(':')), port_of(fd.get()));
+  return {std::move(fd), chosen};
+}
+
+}  // namespace troupe

@@ -1,0 +1,36 @@
+// TCP sockets that ZeroMQ is given, because it has no option for what is set here.
+#pragma once
+
+#include <string>
+
+#include <troupe/devices/error.hpp>
+
+namespace troupe {
+
+/// A file descriptor that is closed unless it is released.
+class OwnedDescriptor {
+ public:
+  explicit OwnedDescriptor(int fd = -1) : fd_(fd) {}
+  OwnedDescriptor(OwnedDescriptor&& o) noexcept : fd_(o.release()) {}
+  OwnedDescriptor& operator=(OwnedDescriptor&& o) noexcept;
+  ~OwnedDescriptor();
+  int get() const { return fd_; }
+  int release();
+
+ private:
+  int fd_;
+};
+
+struct ListeningSocket {
+  OwnedDescriptor fd;
+  std::string address;  // with the port that was chosen
+};
+
+/// Listens at `tcp://HOST:PORT`; connections that it accepts inherit the congestion control. Throws unavailable.
+ListeningSocket listen_at(const std::string& address, const std::string& congestion);
+/// Sets it for what is sent from here; false if the kernel does not have it.
+bool set_congestion(int fd, const std::string& congestion);
+/// Does `tcp://HOST:PORT` lead to this machine only? Throws invalid_argument for what is no such address.
+bool is_loopback(const std::string& address);
+
+}  // namespace troupe

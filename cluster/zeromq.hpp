@@ -1,0 +1,32 @@
+// Transports over TCP, on ZeroMQ.
+//
+//   auto t = make_zeromq_transport({.name = "worker1", .incarnation = 7, .address = "tcp://127.0.0.1:0"});
+//   t->start(listener);  t->address();   // tcp://127.0.0.1:41233
+//
+// One thread, the router's, owns all sockets, calls the listener, and looks at sockets and requests for `spin` before
+// it blocks: a wake-up costs more than most messages. ZeroMQ's own thread moves bytes to and from the kernel.
+//
+// Sockets: one ROUTER that listens, one DEALER for each connection that was dialled. ZeroMQ never reconnects by itself,
+// since it does not tell what it lost: a connection that breaks is replaced by another DEALER, and the session's
+// protocol (session.hpp) repeats what was not acknowledged.
+#pragma once
+
+#include <memory>
+
+#include <troupe/cluster/router.hpp>
+
+namespace troupe {
+
+struct ZeroMqOptions {
+  RouterOptions router = {};
+  std::chrono::nanoseconds spin = std::chrono::microseconds(50);
+  /// Of every connection, where the kernel has it. The default of some systems, bbr, halves the speed of loopback.
+  std::string congestion = "cubic";
+  /// Without it, addresses other than loopback are refused, in either direction: nothing is encrypted.
+  bool allow_remote = false;
+};
+
+/// `self.address` is `tcp://HOST:PORT`, with port 0 for any, or empty.
+std::unique_ptr<Transport> make_zeromq_transport(PeerInfo self, ZeroMqOptions options = {});
+
+}  // namespace troupe
