@@ -1,4 +1,3 @@
-#define MSGPACK_NO_BOOST
 #include <troupe/cluster/archive.hpp>
 
 #include <bit>

@@ -58,6 +58,9 @@ class ClusterNode {
   void connect(const std::string& address);
   /// Waits until all of these are connected; throws deadline_exceeded, naming those that are not and why.
   void wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout);
+  /// Waits until one of `options.join` is connected, asking again while nobody answers; throws unavailable, saying what
+  /// each of them said.
+  void wait_joined(std::chrono::nanoseconds timeout);
   TransportCounters counters() const;
 
  private:

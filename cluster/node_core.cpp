@@ -49,6 +49,7 @@ void NodeCore::open(EngineImpl& engine, const std::vector<std::string>& join) {
   engine_ = &engine;
   clerk_ = lean_spawn<Clerk>(engine.system());
   engine.join(*this);
+  join_ = join;
   transport_->start(*this);
   for (const std::string& address : join) transport_->connect(address);
 }
@@ -112,6 +113,27 @@ void NodeCore::wait_for(const std::vector<std::string>& names, std::chrono::nano
   std::string why;
   for (const auto& [address, status] : refusals_) why += fmt::format("; {}: {}", address, status.message());
   throw Error(Code::deadline_exceeded, fmt::format("node '{}' waited in vain for {}{}", self_.name, joined(missing()), why));
+}
+
+// Nodes are started in any order: who is not there yet is asked again.
+void NodeCore::wait_joined(std::chrono::nanoseconds timeout) {
+  constexpr auto kPause = std::chrono::milliseconds(100);
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  std::unique_lock lock(mutex_);
+  while (members_.empty() && !join_.empty()) {
+    std::string why;
+    for (const std::string& address : join_)
+      if (auto refusal = refusals_.find(address); refusal != refusals_.end()) why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", address, refusal->second.message());
+    if (std::chrono::steady_clock::now() >= deadline)
+      throw Error(Code::unavailable, fmt::format("no node could be joined: {}", why.empty() ? "nobody has answered yet" : why));
+    changed_.wait_for(lock, kPause);
+    if (!members_.empty() || why.empty()) continue;
+    refusals_.clear();
+    const std::vector<std::string> again = join_;
+    lock.unlock();
+    for (const std::string& address : again) transport_->connect(address);
+    lock.lock();
+  }
 }
 
 void NodeCore::connected(Peer peer, const PeerInfo& info) {

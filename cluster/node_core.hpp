@@ -39,6 +39,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   std::string name_of(Peer peer) const;
   std::vector<std::string> nodes() const;
   void wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout);
+  void wait_joined(std::chrono::nanoseconds timeout);
 
   template <class M>
   void send(Peer peer, const M& message) {
@@ -98,6 +99,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   std::map<Peer, NodeId> members_;
   std::map<std::string, Peer> by_name_;
   std::map<std::string, Status> refusals_;  // by address
+  std::vector<std::string> join_;
   std::map<std::uint64_t, Request> requests_;
   std::uint64_t last_request_ = 0;
   std::uint64_t last_plan_ = 0;

@@ -9,6 +9,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace troupe::verbs {
 
@@ -22,5 +23,15 @@ int doctor();
 /// Lists the registered operations or, if `name` is not empty, tells all about that one.
 int ops(const std::string& name);
 int version();
+
+struct NodeFlags {
+  std::string listen = "tcp://127.0.0.1:7117";
+  std::vector<std::string> join;
+  std::string name;
+  int workers = 0;
+  int patience = 10;  // seconds
+};
+/// A node of a cluster, until SIGTERM or SIGINT.
+int node(const NodeFlags& flags);
 
 }  // namespace troupe::verbs
