@@ -22,14 +22,17 @@ Status from_node(const std::string& node, const Status& status) {
   return Status(status.code(), fmt::format("node '{}': {}", node, status.message()));
 }
 
-// What other nodes get from one of a plan's.
+// What other nodes, and the caller, get from one of a plan's.
 std::string edges_out_of(const Plan& plan, std::int32_t node) {
   constexpr std::size_t kNamed = 3;
   std::set<std::int32_t> sources;
   for (const PartitionPlan& p : plan.partitions)
     for (const PartitionPlan::Receive& r : p.receives)
       if (p.node != node && plan.partitions[at(r.partition)].node == node) sources.insert(r.source);
-  if (sources.empty()) return "that it ends";
+  for (const PartitionPlan& p : plan.partitions)
+    for (const Target& t : p.targets)
+      if (p.node == node && t.node == Target::kFetch) sources.insert(plan.program.fetches[at(t.slot)].node);
+  if (sources.empty()) return "that it has done its part";
   std::string out;
   std::size_t named = 0;
   for (std::int32_t id : sources) {
