@@ -23,6 +23,7 @@ std::vector<std::string> ClusterNode::nodes() const { return core_->nodes(); }
 void ClusterNode::connect(const std::string& address) { core_->transport().connect(address); }
 void ClusterNode::wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout) { core_->wait_for(names, timeout); }
 void ClusterNode::wait_joined(std::chrono::nanoseconds timeout) { core_->wait_joined(timeout); }
+RunCounters ClusterNode::run_counters() const { return {core_->runs().waited(), core_->runs().dropped()}; }
 TransportCounters ClusterNode::counters() const { return core_->transport().counters(); }
 
 }  // namespace troupe

@@ -39,6 +39,12 @@ struct NodeOptions {
   std::function<bool()> step = {};
 };
 
+/// Messages for runs that had not begun on this node, which waited, and for runs that were over, which were dropped.
+struct RunCounters {
+  std::uint64_t early = 0;
+  std::uint64_t late = 0;
+};
+
 class ClusterNode {
  public:
   /// Throws invalid_argument for a name that is none, and unavailable if its address is taken.
@@ -62,6 +68,7 @@ class ClusterNode {
   /// each of them said.
   void wait_joined(std::chrono::nanoseconds timeout);
   TransportCounters counters() const;
+  RunCounters run_counters() const;
 
  private:
   std::shared_ptr<NodeCore> core_;

@@ -118,13 +118,15 @@ void NodeCore::wait_for(const std::vector<std::string>& names, std::chrono::nano
 // Nodes are started in any order: who is not there yet is asked again.
 void NodeCore::wait_joined(std::chrono::nanoseconds timeout) {
   constexpr auto kPause = std::chrono::milliseconds(100);
+  constexpr auto kFirstAnswer = std::chrono::seconds(5);  // is waited for in any case
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   std::unique_lock lock(mutex_);
   while (members_.empty() && !join_.empty()) {
     std::string why;
     for (const std::string& address : join_)
       if (auto refusal = refusals_.find(address); refusal != refusals_.end()) why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", address, refusal->second.message());
-    if (std::chrono::steady_clock::now() >= deadline)
+    const auto late = std::chrono::steady_clock::now() - deadline;
+    if (late >= kFirstAnswer || (late.count() >= 0 && !why.empty()))
       throw Error(Code::unavailable, fmt::format("no node could be joined: {}", why.empty() ? "nobody has answered yet" : why));
     changed_.wait_for(lock, kPause);
     if (!members_.empty() || why.empty()) continue;

@@ -329,16 +329,19 @@ void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
 }
 
 void SharedRuns::close() {
-  std::vector<Ref<Run>> all;
+  std::vector<Ref<Run>> owned, parts;
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
     for (const auto& weak : plans_)
       if (auto plan = weak.lock()) plan->break_off();
-    for (auto& [number, owned] : owned_) all.push_back(owned.run);
-    for (auto& [key, run] : parts_) all.push_back(run);
+    for (auto& [number, o] : owned_) owned.push_back(o.run);
+    for (auto& [key, run] : parts_) parts.push_back(run);
   }
-  for (const Ref<Run>& run : all) core_.engine().fail(*run, Status(Code::cancelled, fmt::format("node '{}' is leaving", core_.name())));
+  for (const Ref<Run>& run : owned) core_.engine().fail(*run, Status(Code::cancelled, fmt::format("node '{}' is leaving", core_.name())));
+  // What the owner hears first, this or the loss, says the same.
+  for (const Ref<Run>& run : parts)
+    core_.engine().fail(*run, lost_status(run->plan(), run->plan().here, {core_.name(), self_, {}}, Status(Code::unavailable, "it is leaving")));
 }
 
 }  // namespace troupe
