@@ -57,6 +57,8 @@ class Router {
   /// Valid during the call only.
   void frame(Connection connection, std::span<const std::byte> header, std::span<const std::byte> bulk);
   void broken(Connection connection, const Status& why);
+  /// The carrier has dropped something that was no frame.
+  void dropped() { ++counters_.dropped; }
   void tick();
   /// When `tick` is to be called at the latest.
   Time due() const;
@@ -110,7 +112,6 @@ class Router {
   wire::Hello hello(std::uint64_t session, bool resumes, const wire::Received& received) const;
   Entry* at(Connection connection);
   Entry* named(const std::string& name);
-  void drop() { ++counters_.dropped; }
   void tick(Entry& entry);
 
   PeerInfo self_;

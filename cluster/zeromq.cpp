@@ -287,7 +287,10 @@ class ZeroMqTransport final : public Transport, private Carrier {
       const bool is_whole = take_bulk(listening_, header.more());
       const std::string_view name(static_cast<const char*>(id.data()), id.size());
       const Connection connection = connection_of(name);
-      if (is_whole) router_->frame(connection, bytes_of(header), bytes_of(bulk_));
+      if (is_whole)
+        router_->frame(connection, bytes_of(header), bytes_of(bulk_));
+      else
+        router_->dropped();
       // A stranger that said nothing of use is not remembered.
       if (!router_->knows(connection)) close(connection);
     }
@@ -299,7 +302,10 @@ class ZeroMqTransport final : public Transport, private Carrier {
     for (zmq::message_t header; frames < kTurn; ++frames) {
       const auto found = dialled_.find(connection);  // a frame may end it
       if (found == dialled_.end() || !found->second.socket.recv(header, zmq::recv_flags::dontwait)) break;
-      if (take_bulk(found->second.socket, header.more())) router_->frame(connection, bytes_of(header), bytes_of(bulk_));
+      if (take_bulk(found->second.socket, header.more()))
+        router_->frame(connection, bytes_of(header), bytes_of(bulk_));
+      else
+        router_->dropped();
     }
     return frames > 0;
   }
