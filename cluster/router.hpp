@@ -66,6 +66,8 @@ class Router {
   bool knows(Connection connection) const { return by_connection_.contains(connection) || dials_.contains(connection); }
 
   TransportCounters counters() const;
+  /// The part of them that costs nothing to know: messages and bytes, in and out.
+  const TransportCounters& traffic() const { return counters_; }
 
  private:
   enum class State { pending, open, closing };  // dialled by the peer and not confirmed; connected; only to be drained

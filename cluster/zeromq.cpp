@@ -14,7 +14,6 @@
 #include <zmq.hpp>
 
 #include <troupe/cluster/tcp_socket.hpp>
-#include <troupe/devices/spin.hpp>
 
 namespace troupe {
 
@@ -23,6 +22,9 @@ namespace {
 constexpr std::int64_t kFrameBytes = 16 << 20;   // ZeroMQ refuses larger parts: no frame of ours comes near
 constexpr int kTurn = 64;               // frames taken from one socket before the others have their turn
 constexpr auto kTick = std::chrono::milliseconds(1);
+constexpr std::uint64_t kSmall = 32 << 10;               // bytes of a message whose arrival is waited for awake
+constexpr auto kCrowded = std::chrono::microseconds(50);  // others had the core for so long when it was offered
+constexpr auto kCrowdedFor = std::chrono::milliseconds(20);
 constexpr int kLinger = 500;            // ms, for the last frame of a connection that ends well
 
 struct ConnectRequest {
@@ -228,7 +230,6 @@ class ZeroMqTransport final : public Transport, private Carrier {
   // ---- the router's thread
 
   void run() {
-    Time last_work = now();
     for (;;) {
       bool worked = false;
       {
@@ -237,22 +238,39 @@ class ZeroMqTransport final : public Transport, private Carrier {
         worked |= receive();
         worked |= report_failures();
         const Time t = now();
-        if (worked) last_work = t;
         if (t >= next_tick_) {
           watch();
           router_->tick();
           next_tick_ = t + kTick;
         }
         if (is_leaving_ && router_->is_idle()) break;
-        if (worked || t - last_work < options_.spin) {
-          if (!worked) std::this_thread::yield();
-          continue;
-        }
+        worked = worked || !has_rested(t);
       }
-      block();
+      if (!worked) block();
     }
     dialled_.clear();
     if (listening_) listening_.close();
+  }
+
+  /// Is it time to block? Small messages are worth waiting for awake: a wake-up takes longer than they do. Chunks of large
+  /// ones are not, and take the core from ZeroMQ's thread; nor is anything if other threads want the core too.
+  bool has_rested(Time t) {
+    const TransportCounters& c = router_->traffic();
+    const std::uint64_t messages = c.messages_in + c.messages_out, bytes = c.bytes_in + c.bytes_out;
+    if (messages != messages_) {
+      const bool is_small = bytes - bytes_ < (messages - messages_) * kSmall;
+      messages_ = messages;
+      bytes_ = bytes;
+      rest_at_ = is_small && t >= crowded_until_ ? t + options_.spin : t;
+      return false;
+    }
+    if (t >= rest_at_) return true;
+    std::this_thread::yield();
+    if (now() - t > kCrowded) {
+      crowded_until_ = t + kCrowdedFor;
+      rest_at_ = t;
+    }
+    return false;
   }
 
   bool serve_requests() {
@@ -402,7 +420,8 @@ class ZeroMqTransport final : public Transport, private Carrier {
   std::vector<zmq_pollitem_t> pollers_;
   bool pollers_are_stale_ = true;
   bool is_leaving_ = false;
-  Time next_tick_{};
+  Time next_tick_{}, rest_at_{}, crowded_until_{};
+  std::uint64_t messages_ = 0, bytes_ = 0;  // as of the last turn that moved any
 };
 
 }  // namespace
