@@ -2,12 +2,13 @@
 //
 // Peers, in the same run, with the same congestion control: ZeroMQ used by hand as well as it can be (1 MiB chunks that
 // refer to the tensor's memory; the receiver puts them together in a warm buffer, because that is what a tensor is),
-// and bare sockets. Each receiver is a process of its own, told over a pipe what will come, and answers there once it
+// and bare sockets; all keep freed memory, as our transport makes malloc do. Each receiver is a process of its own, told over a pipe what will come, and answers there once it
 // has all of it: what is timed is from the first send to that answer. `transport profile BYTES` runs our side alone.
 #include <troupe/cluster/tcp_socket.hpp>
 #include <troupe/cluster/zeromq.hpp>
 #include <troupe/test/bench/bench.hpp>
 
+#include <malloc.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/resource.h>
@@ -466,7 +467,10 @@ void one_way(const Size& size, Sender& ours, ZeroMqByHand& zeromq, BareTcp& tcp,
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int repetitions = 5;
+  constexpr int repetitions = 5;
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);
+  mallopt(M_TOP_PAD, 16 << 20);
   if (argc == 3 && std::string(argv[1]) == "profile") {
     Sender ours;
     for (const Size& size : kSizes)
