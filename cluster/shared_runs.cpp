@@ -141,6 +141,7 @@ void SharedRuns::begin(Run& run, SharedPlan& plan) {
 void SharedRuns::handle(Peer from, RunFailed&& m) {
   Ref<Run> run = find({self_, m.run});
   check(!m.status.ok(), "a failure that is none");
+  if (run) check(plan_of(*run).node_of_peer(from) >= 0, "a failure of a run that it takes no part in");
   if (run) core_.engine().fail(*run, from_node(core_.name_of(from), m.status));
 }
 
