@@ -40,6 +40,8 @@ struct EngineOptions {
   /// Where unconstrained nodes go; empty: `cpu:0`. Devices are made on first use: `cpu:0` to `cpu:9`, which
   /// are the same cores (a graph over several of them is cut as over any devices), and `sim:N`.
   std::string default_device = {};
+  /// For tests: unconstrained nodes go to these devices instead, each to one that is drawn from the seed.
+  std::vector<std::string> scatter = {};
   SwapOptions swap = {};  // of devices with a limit of their memory
   SimOptions sim = {};    // of simulated devices; name, swap and what the seed starts from are the engine's
   /// Runs in flight, at most; who starts one more waits until one has ended. Each holds its values and a
@@ -141,6 +143,9 @@ class Engine {
   std::uint64_t step() const;
   void set_step(std::uint64_t step);
   int workers() const;
+
+  /// What stands behind it, for the folders that build on this one (engine_impl.hpp).
+  EngineImpl& impl() { return *impl_; }
 
   /// Deterministic engines: takes one step of one actor; false if nothing is pending.
   bool take_step();

@@ -50,7 +50,7 @@ std::vector<LoopReport> report_loops(const Plan& plan, const std::vector<const P
       const LoopCounters& c = p->loop_counters()[f];
       LoopReport r;
       r.loop = frame.name;
-      r.device = p->plan().device->name();
+      r.device = p->plan().name;
       r.executions = c.instances.load(std::memory_order_relaxed);
       r.iterations = c.iterations.load(std::memory_order_relaxed);
       r.parallel_iterations = frame.window;

@@ -36,6 +36,14 @@ void Partition::receive(PartitionMessage& message) {
     Iteration& iteration = *f.iteration;
     Record& record = *iteration.instance->record;
     --record.outside;
+    if (record.is_abandoned) {
+      f.outputs.clear();
+      f.status = Status();
+      f.run = Ref<Run>();
+      spare_.push_back(&f);
+      if (record.outside == 0) discard(record);
+      return;
+    }
     if (!f.node || f.node->kind == PlanNode::Kind::switch_) {  // a predicate has come from the device
       Value value = std::move(f.outputs[0]);
       spare_.push_back(&f);
@@ -70,6 +78,8 @@ void Partition::receive(PartitionMessage& message) {
     start(std::move(begin->run));
   } else if (auto* token = std::get_if<Token>(&message)) {
     accept(*token);
+  } else if (auto* abandoned = std::get_if<Abandon>(&message)) {
+    abandon(std::move(abandoned->run));
   }
 }
 
@@ -85,6 +95,7 @@ void Partition::start(Ref<Run> run) {
   idle_.pop_back();
   active_.push_back(&r);
   r.is_active = true;
+  r.is_abandoned = false;
   r.run = std::move(run);
   if (!mine_.device->is_synchronous()) r.fault = std::make_shared<Fault>();
   // The outside of all loops: an instance that nobody entered.

@@ -32,12 +32,17 @@
 // loops, everywhere at the same iteration, for only the predicate decides. The tokens of all
 // NextIterations of an iteration that goes on reach the next one, live or dead; otherwise none does.
 //
+// Other nodes: a partition of another node is posted to like one of this (`PartitionDriver::post`); its tokens, grants and
+// windows are the same, and nothing here knows the difference. But a peer may be lost, and with it tokens that counting
+// would wait for: a run over several nodes that fails is abandoned, not drained. What it holds here is given back at
+// once, or when its kernels that are under way have ended; who comes late for it is dropped.
+//
 // Threads: everything here runs in the actor's turn, but for `complete` and `run_elsewhere`, which
 // touch only their firing and then post it.
 // Invariants: 1. a node fires once an iteration: when its last awaited token arrives; 2. a slot is
 // written by one token and emptied by its node's firing; 3. a run leaves the partition when
 // everything has fired, kernel or none: an error skips kernels, not firings, so draining is counted,
-// never guessed; 4. a record is given back only when no token for it can be on its way; 5. after the
+// never guessed (an abandoned run: when nothing of it is under way); 4. a record is given back only when no token for it can be on its way; 5. after the
 // first run nothing is allocated: records, instances and firings are kept.
 #pragma once
 
@@ -97,7 +102,11 @@ struct Grant {
 };
 /// A stream has got to where an event was recorded.
 struct Passed {};
-using PartitionMessage = std::variant<StartRun, Ended, Token, Grant, Passed>;
+/// The run has failed, and is not drained: see 'Other nodes' above.
+struct Abandon {
+  Ref<Run> run;
+};
+using PartitionMessage = std::variant<StartRun, Ended, Token, Grant, Passed, Abandon>;
 
 /// What a partition needs of whoever drives it.
 class PartitionDriver {
@@ -195,6 +204,7 @@ struct Record {
   bool has_ready() const { return !ready.empty() || !first.empty() || !heavy.empty() || !last.empty(); }
   std::int32_t outside = 0;  // firings that have not ended yet
   bool is_active = false;
+  bool is_abandoned = false;
   struct Held {
     std::int32_t send;
     Iteration* iteration;
@@ -276,6 +286,9 @@ class Partition final : public CompletionSink {
   Iteration* advanced(Instance& instance);
   Iteration* end(Instance& instance);
   void end(Record& record);
+  void abandon(Ref<Run> run);
+  void discard(Record& record);
+  void discard(Instance& instance);
 
   void fetch(Record& record, std::int32_t index, Value&& value);
   Tensor land(const Tensor& on_device);

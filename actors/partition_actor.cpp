@@ -1,5 +1,7 @@
 #include <troupe/actors/partition_actor.hpp>
 
+#include <troupe/actors/remote.hpp>
+
 namespace troupe {
 
 class PartitionActor::OpActor final : public LeanActor<Firing*> {
@@ -19,9 +21,13 @@ PartitionActor::PartitionActor(caf::actor_config& config, std::shared_ptr<const 
 
 PartitionActor::~PartitionActor() = default;
 
-void PartitionActor::post(std::int32_t partition, PartitionMessage message) {
-  troupe_.partitions[static_cast<std::size_t>(partition)]->send(std::move(message));
+void PlanTroupe::post(std::int32_t partition, PartitionMessage message) {
+  const auto& here = partitions[static_cast<std::size_t>(partition)];
+  if (here) here->send(std::move(message));
+  else remote->post(partition, std::move(message));
 }
+
+void PartitionActor::post(std::int32_t partition, PartitionMessage message) { troupe_.post(partition, std::move(message)); }
 
 void PartitionActor::hand_over(Firing& firing) {
   if (granularity_ != Granularity::op) {

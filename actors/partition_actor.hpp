@@ -8,11 +8,16 @@
 namespace troupe {
 
 class PartitionActor;
+class RemotePlan;
 
 /// The actors of one plan, and what they share.
 struct PlanTroupe {
   std::shared_ptr<const Plan> plan;
-  std::vector<LeanRef<PartitionActor>> partitions;
+  std::vector<LeanRef<PartitionActor>> partitions;  // null: of another node
+  std::shared_ptr<RemotePlan> remote;               // of a plan over several nodes
+
+  /// To a partition of this node or of another. Any thread.
+  void post(std::int32_t partition, PartitionMessage message);
 };
 
 class PartitionActor final : public LeanActor<PartitionMessage>, private PartitionDriver {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <functional>
 
+#include <fmt/format.h>
+
 #include <troupe/devices/list.hpp>
 #include <troupe/devices/planted.hpp>
 #include <troupe/ops/transfer.hpp>
@@ -51,7 +53,7 @@ void Partition::accept(Token& token) {
   start(token.run);
   for (Record* r : active_)
     if (r->run.get() == token.run.get()) {
-      accept_at(*r->root, token);
+      if (!r->is_abandoned) accept_at(*r->root, token);
       return;
     }
 }
@@ -63,6 +65,10 @@ void Partition::accept_at(Instance& instance, Token& token) {
   const std::int64_t n = depth == 0 ? 0 : token.path.number[depth - 1];
   if (n >= instance.opened) {
     instance.early.push_back(std::move(token));
+    return;
+  }
+  if (n < instance.oldest) {  // its iteration was counted as done without it: this came twice
+    fail(*instance.record->run, nullptr, Status(Code::internal, fmt::format("a token came for iteration {} of '{}', which is done", n, instance.frame->name)));
     return;
   }
   Iteration& iteration = *instance.ring[static_cast<std::size_t>(n) % instance.ring.size()];
@@ -85,6 +91,48 @@ void Partition::bring_token(Value& value) {
       bring_to_device(t, *mine_.device, *stream_);
       return t;
     });
+}
+
+// ---- runs that are given up
+
+void Partition::abandon(Ref<Run> run) {
+  if (run->enter(index_)) {  // it had not begun here
+    run->leave();
+    return;
+  }
+  auto record = std::find_if(active_.begin(), active_.end(), [&](Record* r) { return r->run.get() == run.get(); });
+  if (record == active_.end() || (*record)->is_abandoned) return;
+  (*record)->is_abandoned = true;
+  for (auto* ready : {&(*record)->ready, &(*record)->heavy, &(*record)->first, &(*record)->last}) ready->clear();
+  if ((*record)->outside == 0) discard(**record);
+}
+
+// Nothing outside refers to the run's iterations any more.
+void Partition::discard(Record& record) {
+  for (const auto& instance : instances_)
+    if (instance->record == &record && instance.get() != record.root) {
+      discard(*instance);
+      spare_instances_[static_cast<std::size_t>(instance->number)].push_back(instance.get());
+    }
+  discard(*record.root);
+  record.held.clear();
+  record.landings.clear();
+  end(record);
+}
+
+void Partition::discard(Instance& instance) {
+  for (; instance.oldest < instance.opened; ++instance.oldest) {
+    Iteration*& slot = instance.ring[static_cast<std::size_t>(instance.oldest) % instance.ring.size()];
+    for (Value& v : slot->values) v.reset();
+    std::fill(slot->children.begin(), slot->children.end(), nullptr);
+    slot->undecided.clear();
+    spare_iterations_[static_cast<std::size_t>(instance.number)].push_back(slot);
+    slot = nullptr;
+  }
+  for (Value& v : instance.invariants) v.reset();
+  instance.waiting.clear();
+  instance.early.clear();
+  instance.record = nullptr;
 }
 
 // ---- out
@@ -144,7 +192,7 @@ void Partition::grant(Instance& instance) {
 // Grants overtake each other and may come late: the highest counts, and one for what is over is dropped.
 void Partition::accept(const Grant& grant) {
   auto record = std::find_if(active_.begin(), active_.end(), [&](Record* r) { return r->run.get() == grant.run.get(); });
-  if (record == active_.end()) return;
+  if (record == active_.end() || (*record)->is_abandoned) return;
   const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(grant.send)];
   Instance* instance = (*record)->root;
   for (std::int32_t d = 1; d <= grant.path.depth; ++d) {

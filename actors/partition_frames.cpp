@@ -393,6 +393,7 @@ Iteration* Partition::end(Instance& instance) {
   for (Value& v : instance.invariants) v.reset();
   if (!instance.caller) parent.children[static_cast<std::size_t>(frame.child_slot)] = nullptr;
   else if (!is_planted(Planted::call_not_waited_for)) tell_of(instance);
+  instance.record = nullptr;
   spare_instances_[static_cast<std::size_t>(instance.number)].push_back(&instance);
   return &parent;
 }

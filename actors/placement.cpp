@@ -20,11 +20,12 @@ bool only_moves_tokens(const Node& n) {
 
 class Placement {
  public:
-  Placement(const Program& p, const std::string& default_device) : g_(p.graph), default_(default_device), device_(at(g_.size())) {
+  Placement(const Program& p, const PlacementOptions& options)
+      : g_(p.graph), options_(options), node_(options.here), default_(full_name(options.default_device, options.here)), device_(at(g_.size())) {
     bool is_spread = false;
     for (std::int32_t id = 0; id < g_.size(); ++id) {
       device_[at(id)] = demanded(id);
-      if (device_[at(id)].empty() && !only_moves_tokens(g_.node(id))) device_[at(id)] = default_;
+      if (device_[at(id)].empty() && !only_moves_tokens(g_.node(id))) device_[at(id)] = drawn(id);
     }
     keep_functions_together();
     for (const std::string& d : device_) is_spread = is_spread || (!d.empty() && d != default_);
@@ -38,14 +39,14 @@ class Placement {
  private:
   std::string demanded(std::int32_t id) const {
     const Node& n = g_.node(id);
-    return n.state >= 0 ? home_of(g_.states()[at(n.state)]) : n.device;
+    return n.state >= 0 ? home_of(g_.states()[at(n.state)]) : full_name(n.device, node_);
   }
 
   // What is done to a state is done where it lives, whatever scope that is written in: where it was
   // declared. A user's own code and a console read and write the host's memory.
   std::string home_of(const StateSpec& state) const {
-    const std::string& home = state.device.empty() ? default_ : state.device;
-    return !state.is_of_host() || home.starts_with("cpu:") ? home : "cpu:0";
+    const std::string home = state.device.empty() ? default_ : full_name(state.device, node_);
+    return !state.is_of_host() || short_name(home).starts_with("cpu:") ? home : full_name("cpu:0", node_of(home));
   }
 
   // A function's body, what it calls and all calls of it are on one device: what the bodies demand, else
@@ -136,15 +137,43 @@ class Placement {
     }
   }
 
+  std::string drawn(std::int32_t id) const {
+    if (options_.scatter.empty()) return default_;
+    const std::uint64_t hash = (options_.seed + g_.node(id).origin + 1) * 0x9E3779B97F4A7C15ull;
+    return full_name(options_.scatter[(hash >> 32) % options_.scatter.size()], node_);
+  }
+
   const Graph& g_;
+  const PlacementOptions& options_;
+  const std::string node_;
   const std::string default_;
   std::vector<std::string> device_;
 };
 
+constexpr std::string_view kNode = "/node:";
+
 }  // namespace
 
-Placed place(Program program, const std::string& default_device) {
-  std::vector<std::string> device = Placement(program, default_device).take();
+std::string_view node_of(std::string_view device) {
+  if (!device.starts_with(kNode)) return {};
+  device.remove_prefix(kNode.size());
+  return device.substr(0, device.find('/'));
+}
+
+std::string_view short_name(std::string_view device) {
+  if (!device.starts_with(kNode)) return device;
+  const std::size_t slash = device.find('/', kNode.size());
+  return slash == std::string_view::npos ? "cpu:0" : device.substr(slash + 1);
+}
+
+std::string full_name(std::string_view device, std::string_view node) {
+  if (device.empty() || node.empty()) return std::string(device);
+  const std::string_view on = node_of(device);
+  return fmt::format("{}{}/{}", kNode, on.empty() ? node : on, short_name(device));
+}
+
+Placed place(Program program, const PlacementOptions& options) {
+  std::vector<std::string> device = Placement(program, options).take();
   const Graph& g = program.graph;
   // Constant Enters on every device that uses them.
   std::map<std::pair<std::int32_t, std::string>, std::int32_t> copies;  // Enter, device: the copy's place in `more`
@@ -166,7 +195,7 @@ Placed place(Program program, const std::string& default_device) {
     rewriter.replace(id, std::move(node));
     placed.push_back(device[at(id)]);
   }
-  return {rewriter.finish(), std::move(placed)};
+  return {rewriter.finish(), std::move(placed), full_name(options.default_device, options.here), nullptr};
 }
 
 }  // namespace troupe

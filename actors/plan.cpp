@@ -20,9 +20,9 @@ std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 class Planner {
  public:
-  Planner(Program program, DeviceFinder& devices, const std::string& default_device, StateStore& states) : states_(states) {
-    Placed placed = place(std::move(program), default_device);
+  Planner(Placed placed, DeviceFinder& devices, StateStore& states) : states_(states) {
     plan_.program = std::move(placed.program);
+    plan_.keep = std::move(placed.keep);
     const std::vector<std::string>& names = placed.device;
     const Graph& g = plan_.program.graph;
     for (Edge e : plan_.program.feeds) {
@@ -35,16 +35,12 @@ class Planner {
     partition_.resize(names.size());
     for (std::size_t id = 0; id < names.size(); ++id) {
       auto [it, is_new] = index.emplace(names[id], static_cast<std::int32_t>(plan_.partitions.size()));
-      if (is_new) {
-        plan_.partitions.emplace_back();
-        plan_.partitions.back().device = &devices.find(names[id]);
-      }
+      if (is_new) add_partition(names[id], devices);
       partition_[id] = it->second;
     }
-    if (plan_.partitions.empty()) {
-      plan_.partitions.emplace_back();
-      plan_.partitions.back().device = &devices.find(default_device);
-    }
+    if (plan_.partitions.empty()) add_partition(placed.default_device, devices);
+    auto here = std::find(plan_.nodes.begin(), plan_.nodes.end(), devices.node());
+    plan_.here = here == plan_.nodes.end() ? -1 : static_cast<std::int32_t>(here - plan_.nodes.begin());
     frames_.emplace(g, fed_, partition_);
   }
 
@@ -67,6 +63,16 @@ class Planner {
   }
 
  private:
+  void add_partition(const std::string& name, DeviceFinder& devices) {
+    PartitionPlan& made = plan_.partitions.emplace_back();
+    made.name = name;
+    made.device = devices.find(name);
+    const std::string_view on = node_of(name);
+    auto node = std::find(plan_.nodes.begin(), plan_.nodes.end(), on);
+    made.node = static_cast<std::int32_t>(node - plan_.nodes.begin());
+    if (node == plan_.nodes.end()) plan_.nodes.emplace_back(on);
+  }
+
   const Graph& graph() const { return plan_.program.graph; }
   PartitionPlan& partition(std::int32_t q) { return plan_.partitions[at(q)]; }
   FramePlan& frame_of(std::int32_t id) { return partition(partition_[at(id)]).frames[at(part(partition_[at(id)], frames_->frame(id)))]; }
@@ -185,11 +191,12 @@ class Planner {
         node.number = static_cast<std::int32_t>(n.attrs.get<std::int64_t>("index"));
         break;
       default:
+        if (!p.device) break;
         p.kernels.push_back(make_kernel_of(id, *p.device));
         node.kernel = p.kernels.back().get();
         node.scalars = node.inputs > 0 ? node.kernel->scalar_program() : nullptr;
     }
-    if (!p.device->is_synchronous()) node.rank = rank_of(n);
+    if (p.device && !p.device->is_synchronous()) node.rank = rank_of(n);
     if (node.kind == PlanNode::Kind::merge && !n.controls.empty())
       throw Error(Code::invalid_argument, fmt::format("{}: a Merge cannot have control inputs; give them to an Identity after it", graph().describe(id)));
     for (std::int32_t i = 0; i < node.inputs; ++i)
@@ -208,11 +215,11 @@ class Planner {
   std::int32_t constant(std::int32_t q, std::int32_t id) {
     auto [it, is_new] = constants_[at(q)].emplace(id, static_cast<std::int32_t>(partition(q).constants.size()));
     if (is_new) {
-      Tensor value = graph().node(id).attrs.get<Tensor>("value");
-      Device& device = *partition(q).device;
-      if (!device.is_synchronous()) {
-        auto stream = device.compute_stream();
-        bring_to_device(value, device, *stream);
+      Device* device = partition(q).device;
+      Tensor value = device ? graph().node(id).attrs.get<Tensor>("value") : Tensor();
+      if (device && !device->is_synchronous()) {
+        auto stream = device->compute_stream();
+        bring_to_device(value, *device, *stream);
         stream->synchronize();
       }
       partition(q).constants.push_back(std::move(value));
@@ -325,19 +332,19 @@ class Planner {
     std::map<std::int32_t, std::int32_t> others;  // partition: receive
     for (const User& u : users_[at(from)])
       if (u.output == output && u.consumer >= 0 && partition_[at(u.consumer)] != q) others[partition_[at(u.consumer)]] = -1;
-    for (auto& [to, receive] : others) receive = add_receive(to, from, local_targets(from, output, to));
+    for (auto& [to, receive] : others) receive = add_receive(to, from, output, local_targets(from, output, to));
     TargetRange range = local_targets(from, output, q);
     for (auto [to, receive] : others) append_send(range, q, to, receive);
     return range;
   }
 
-  std::int32_t add_receive(std::int32_t to, std::int32_t from, TargetRange targets) {
+  std::int32_t add_receive(std::int32_t to, std::int32_t from, std::int32_t output, TargetRange targets) {
     PartitionPlan& p = partition(to);
     std::int32_t frame = part(to, frames_->frame(from));
     if (p.frames[at(frame)].depth > Path::kMaxDepth)
       throw Error(Code::unimplemented, fmt::format("{}: its value goes to another device from inside {} loops; {} are supported",
                                                    graph().describe(from), p.frames[at(frame)].depth, Path::kMaxDepth));
-    p.receives.push_back({frame, targets, from, 0, 0});
+    p.receives.push_back({frame, targets, from, output, 0, 0});
     ++p.frames[at(frame)].receives;
     return static_cast<std::int32_t>(p.receives.size()) - 1;
   }
@@ -481,7 +488,7 @@ class Planner {
       PartitionPlan& p = partition(to);
       p.targets.push_back({Target::kPredicate, 0});
       auto end = static_cast<std::int32_t>(p.targets.size());
-      receive = add_receive(to, predicate.node, {end - 1, end});
+      receive = add_receive(to, predicate.node, predicate.output, {end - 1, end});
     }
     auto extend = [&](TargetRange& range) {
       if (to != q) append_send(range, q, to, receive);
@@ -555,8 +562,26 @@ class Planner {
 
 }  // namespace
 
+Plan make_plan(Placed placed, DeviceFinder& devices, StateStore& states) { return Planner(std::move(placed), devices, states).make(); }
+
 Plan make_plan(Program program, DeviceFinder& devices, const std::string& default_device, StateStore& states) {
-  return Planner(std::move(program), devices, default_device, states).make();
+  return make_plan(place(std::move(program), {.default_device = default_device, .here = devices.node()}), devices, states);
+}
+
+// FNV-1a over what nodes must agree on: which token goes where, and how often.
+std::uint64_t fingerprint(const Plan& plan) {
+  std::uint64_t hash = 0xCBF29CE484222325ull;
+  auto take = [&](std::initializer_list<std::int64_t> numbers) {
+    for (std::int64_t n : numbers) hash = (hash ^ static_cast<std::uint64_t>(n)) * 0x100000001B3ull;
+  };
+  for (const PartitionPlan& p : plan.partitions) {
+    take({p.node, p.nodes, static_cast<std::int64_t>(p.targets.size())});
+    for (const FramePlan& f : p.frames) take({f.parent, f.depth, f.window, f.enters, f.receives, f.unfired(), static_cast<std::int64_t>(f.key)});
+    for (const PartitionPlan::Send& s : p.sends) take({s.partition, s.receive, s.frame});
+    for (const PartitionPlan::Receive& r : p.receives) take({r.partition, r.send, r.frame, r.source, r.output});
+    for (const PartitionPlan::Feed& f : p.feeds) take({f.index, f.targets.first, f.targets.last});
+  }
+  return hash;
 }
 
 }  // namespace troupe

@@ -146,11 +146,14 @@ struct PartitionPlan {
     std::int32_t frame = 0;
     TargetRange targets;
     std::int32_t source = 0;  // node of the program
+    std::int32_t output = 0;  // of it; -1: a control edge, whose tokens have no value
     std::int32_t partition = 0;  // who sends, and by which send
     std::int32_t send = 0;
   };
 
-  Device* device = nullptr;
+  std::string name;          // of its device, in full where there is a cluster
+  std::int32_t node = 0;     // into Plan::nodes
+  Device* device = nullptr;  // null: on another node, which has the kernels and constants too
   std::vector<FramePlan> frames;
   std::vector<std::int32_t> output_targets;  // output o of a node: targets [x, y), which stand at first_output + 2 o; controls after the last
   std::vector<Target> targets;
@@ -170,7 +173,12 @@ struct PartitionPlan {
 
 struct Plan {
   Program program;
+  std::shared_ptr<const void> keep;  // strings that the program's sites refer to
   std::vector<PartitionPlan> partitions;
+  std::vector<std::string> nodes;  // of the cluster that take part, by name, in order of their first partition
+  std::int32_t here = 0;           // which of them this is; -1: none
+  bool is_shared() const { return nodes.size() > 1 || here < 0; }
+  bool is_here(std::size_t partition) const { return partitions[partition].node == here; }
   std::vector<ValueSpec> feeds;
   std::vector<std::string> feed_names;
   std::int32_t fetches = 0;
@@ -180,15 +188,25 @@ struct Plan {
 /// Finds devices by name; throws not_found.
 class DeviceFinder {
  public:
-  virtual Device& find(const std::string& name) = 0;
+  /// Null for a device of another node.
+  virtual Device* find(const std::string& name) = 0;
+  /// This node's name; empty where there is no cluster.
+  virtual std::string node() const { return {}; }
 
  protected:
   ~DeviceFinder() = default;
 };
 
-/// Places every node (its constraint, its state's device, else the default; primitives with what they
-/// serve), cuts the program and makes the kernels. Throws what making a kernel throws, naming node and
-/// line, and invalid_argument where inputs of one node come from different frames.
+struct Placed;
+
+/// Cuts a placed program and makes the kernels of its partitions on this node. From one placed program every node makes
+/// the same plan, but for what only the node that has a partition needs of it: device, kernels, constants.
+/// Throws what making a kernel throws, naming node and line, and invalid_argument where inputs of one
+/// node come from different frames.
+Plan make_plan(Placed placed, DeviceFinder& devices, StateStore& states);
+/// Places every node first (its constraint, its state's device, else the default; primitives with what they serve).
 Plan make_plan(Program program, DeviceFinder& devices, const std::string& default_device, StateStore& states);
+/// A number that plans have in common if they were cut in the same way.
+std::uint64_t fingerprint(const Plan& plan);
 
 }  // namespace troupe

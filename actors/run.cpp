@@ -18,7 +18,7 @@ bool Run::settle(Status status) {
 bool Run::fail(Status status) { return settle(std::move(status)); }
 
 void Run::leave() {
-  if (partitions_left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   if (on_drained) on_drained(*this);
   settle(Status());
 }

@@ -1,5 +1,8 @@
 // Runs: what one run changes that is common to its partitions: its feeds, its fetches, its outcome.
 //
+// Over several nodes each has a Run of its own for the partitions it has, under one key. The owner's, whose caller is
+// answered, counts the other nodes as it counts partitions: each leaves once, with what it fetched.
+//
 // Threads: partitions on any worker, and the caller. Protocol: every partition takes part once and
 // leaves once it has drained; the first error, or the last partition to leave, settles the outcome;
 // the caller is answered when it is settled, which for an error is before the partitions drain.
@@ -17,11 +20,21 @@
 
 namespace troupe {
 
+/// One run on all its nodes.
+struct RunKey {
+  std::uint64_t owner = 0;   // the incarnation of the node that started it; 0: the run is of one node
+  std::uint64_t number = 0;  // among the owner's runs over several nodes
+  friend auto operator<=>(const RunKey&, const RunKey&) = default;
+};
+
+struct PlanTroupe;
+
 class Run final : public Counted {
  public:
-  Run(std::uint64_t id, std::uint64_t step, std::uint64_t seed, std::shared_ptr<const Plan> plan, std::vector<Tensor> feeds)
+  /// `leavers`: partitions of this node and, at the owner, other nodes.
+  Run(std::uint64_t id, std::uint64_t step, std::uint64_t seed, std::shared_ptr<const Plan> plan, std::vector<Tensor> feeds, int leavers)
       : plan_(std::move(plan)), feeds_(std::move(feeds)), fetches_(static_cast<std::size_t>(plan_->fetches)),
-        entered_(plan_->partitions.size()), partitions_left_(static_cast<int>(plan_->partitions.size())) {
+        entered_(plan_->partitions.size()), left_(leavers) {
     info_.id = id;
     info_.step = step;
     info_.seed = seed;
@@ -30,6 +43,9 @@ class Run final : public Counted {
   /// Called once, when the last partition has left; a success is settled right after it, so that a caller
   /// who is answered finds the run gone from the engine's books.
   std::function<void(Run&)> on_drained;
+  // Of a run over several nodes, set before anybody else sees it.
+  RunKey key;
+  PlanTroupe* troupe = nullptr;  // lives as long as `on_drained`
 
   const Plan& plan() const { return *plan_; }
   const RunInfo& info() const { return info_; }
@@ -43,7 +59,7 @@ class Run final : public Counted {
   bool is_poisoned() const { return info_.cancelled.load(std::memory_order_acquire); }
   /// Settles the outcome as an error; false if it was settled before. The first to come wins.
   bool fail(Status status);
-  /// A partition has drained. The last one settles the outcome as a success.
+  /// A partition has drained, or another node has. The last one settles the outcome as a success.
   void leave();
 
   bool is_settled() const { return outcome_.load(std::memory_order_acquire) == kSettled; }
@@ -65,7 +81,7 @@ class Run final : public Counted {
   std::vector<char> entered_;  // entry i belongs to partition i
   Status status_;
   std::atomic<std::uint32_t> outcome_{kOpen};  // publishes status_ and fetches_
-  std::atomic<int> partitions_left_;           // publishes each partition's fetches to the last to leave
+  std::atomic<int> left_;                      // to leave; publishes each partition's fetches to the last
 };
 
 }  // namespace troupe

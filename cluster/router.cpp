@@ -76,8 +76,8 @@ void Router::leave() {
 
 void Router::frame(Connection connection, std::span<const std::byte> header, std::span<const std::byte> bulk) {
   wire::Decoded decoded;
-  if (Status s = wire::decode(header, options_.limits, decoded); !s.ok()) return drop();
-  if (!bulk.empty() && !std::holds_alternative<wire::Data>(decoded.frame)) return drop();
+  if (Status s = wire::decode(header, options_.limits, decoded); !s.ok()) return dropped();
+  if (!bulk.empty() && !std::holds_alternative<wire::Data>(decoded.frame)) return dropped();
   if (const auto* h = std::get_if<wire::Hello>(&decoded.frame)) return h->is_answer ? on_answer(connection, *h) : on(connection, *h);
   if (const auto* refuse = std::get_if<wire::Refuse>(&decoded.frame)) return on(connection, *refuse);
   Entry* entry = at(connection);
@@ -91,7 +91,7 @@ void Router::frame(Connection connection, std::span<const std::byte> header, std
     return on_data(*entry, *data, header.subspan(decoded.header_bytes), bulk);
   if (std::holds_alternative<wire::Ready>(decoded.frame)) return confirm(*entry);
   if (const auto* ack = std::get_if<wire::Ack>(&decoded.frame)) {
-    if (!entry->session.acknowledge(ack->received)) return drop();
+    if (!entry->session.acknowledge(ack->received)) return dropped();
     return pump(*entry);
   }
   if (const auto* bye = std::get_if<wire::Bye>(&decoded.frame)) {
@@ -128,8 +128,10 @@ void Router::on(Connection connection, const wire::Hello& h) {
   }
   if (h.resumes) return refuse(Code::unavailable, fmt::format("{} has given up this session", self_.name));
   if (Entry* known = named(h.info.name)) {
-    // One that is not attached is over for the other, or it would not begin another.
-    if (known->state == State::open && known->attached && known->info.incarnation == h.info.incarnation)
+    // A session that the other dialled, and that has no connection now, is over for it, or it would resume that one.
+    // One that we dialled may be just about to be resumed.
+    const bool is_over = !known->attached && known->dialled.empty();
+    if (known->state == State::open && !is_over && known->info.incarnation == h.info.incarnation)
       return refuse(Code::already_exists, fmt::format("{} is connected already", h.info.name), true);
     replace(*known);
   }
@@ -146,13 +148,13 @@ void Router::on(Connection connection, const wire::Hello& h) {
 
 void Router::on_answer(Connection connection, const wire::Hello& answer) {
   if (const auto found = dials_.find(connection); found != dials_.end()) {
-    if (answer.session != found->second.session && answer.version == wire::kVersion) return drop();
+    if (answer.session != found->second.session && answer.version == wire::kVersion) return dropped();
     Dial dial = std::move(found->second);
     dials_.erase(found);
     return establish(connection, std::move(dial), answer);
   }
   Entry* entry = at(connection);
-  if (!entry || entry->dialled.empty() || entry->attached || answer.session != entry->id) return drop();
+  if (!entry || entry->dialled.empty() || entry->attached || answer.session != entry->id) return dropped();
   entry->last_heard = carrier_.now();
   say(connection, wire::Ready{});
   attach(*entry, answer.received);
@@ -209,7 +211,7 @@ void Router::on(Connection connection, const wire::Refuse& refuse) {
 }
 
 void Router::on_data(Entry& entry, const wire::Data& data, std::span<const std::byte> rest, std::span<const std::byte> bulk) {
-  if (entry.state == State::pending || !entry.session.acknowledge(data.received)) return drop();
+  if (entry.state == State::pending || !entry.session.acknowledge(data.received)) return dropped();
   if (entry.state == State::closing) return pump(entry);  // nobody listens any more
   const bool had_news = entry.session.has_news();
   const Peer peer = entry.peer;
@@ -219,7 +221,7 @@ void Router::on_data(Entry& entry, const wire::Data& data, std::span<const std::
     listener_.received(peer, lane, std::move(m));
   });
   if (!s.ok()) {
-    drop();
+    dropped();
     return end(entry, s);
   }
   if (!had_news) entry.news_at = carrier_.now() + options_.acknowledge;

@@ -57,6 +57,8 @@ class Router {
   /// Valid during the call only.
   void frame(Connection connection, std::span<const std::byte> header, std::span<const std::byte> bulk);
   void broken(Connection connection, const Status& why);
+  /// The carrier has dropped something that was no frame.
+  void dropped() { ++counters_.dropped; }
   void tick();
   /// When `tick` is to be called at the latest.
   Time due() const;
@@ -64,6 +66,8 @@ class Router {
   bool knows(Connection connection) const { return by_connection_.contains(connection) || dials_.contains(connection); }
 
   TransportCounters counters() const;
+  /// The part of them that costs nothing to know: messages and bytes, in and out.
+  const TransportCounters& traffic() const { return counters_; }
 
  private:
   enum class State { pending, open, closing };  // dialled by the peer and not confirmed; connected; only to be drained
@@ -110,7 +114,6 @@ class Router {
   wire::Hello hello(std::uint64_t session, bool resumes, const wire::Received& received) const;
   Entry* at(Connection connection);
   Entry* named(const std::string& name);
-  void drop() { ++counters_.dropped; }
   void tick(Entry& entry);
 
   PeerInfo self_;

@@ -10,7 +10,7 @@
 // the node that dialled after a while, and the other one never or when that sends. A partition holds frames up. What a
 // user asks of a lane is taken up after a random while, so that lanes overtake each other.
 //
-// The same seed and the same calls give the same schedule. With heartbeats there is always a next event: bound a loop
+// Threads: one, whose calls and steps these are. The same seed and the same calls give the same schedule. With heartbeats there is always a next event: bound a loop
 // by what it waits for and by `now`.
 #pragma once
 

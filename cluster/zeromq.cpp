@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <variant>
 
+#include <malloc.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -14,7 +15,6 @@
 #include <zmq.hpp>
 
 #include <troupe/cluster/tcp_socket.hpp>
-#include <troupe/devices/spin.hpp>
 
 namespace troupe {
 
@@ -23,6 +23,9 @@ namespace {
 constexpr std::int64_t kFrameBytes = 16 << 20;   // ZeroMQ refuses larger parts: no frame of ours comes near
 constexpr int kTurn = 64;               // frames taken from one socket before the others have their turn
 constexpr auto kTick = std::chrono::milliseconds(1);
+constexpr std::uint64_t kSmall = 32 << 10;               // bytes of a message whose arrival is waited for awake
+constexpr auto kCrowded = std::chrono::microseconds(50);  // others had the core for so long when it was offered
+constexpr auto kCrowdedFor = std::chrono::milliseconds(20);
 constexpr int kLinger = 500;            // ms, for the last frame of a connection that ends well
 
 struct ConnectRequest {
@@ -39,6 +42,17 @@ struct DisconnectRequest {
 };
 struct LeaveRequest {};
 using Request = std::variant<ConnectRequest, SendRequest, DisconnectRequest, LeaveRequest>;
+
+/// ZeroMQ's thread allocates a block for each chunk that arrives. As malloc is, it gives freed ones back to the system
+/// as soon as a few lie together, and a quarter of all pages were fetched anew; each costs more than its transfer.
+void keep_freed_chunks() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most it accepts
+    mallopt(M_TRIM_THRESHOLD, 64 << 20);
+    mallopt(M_TOP_PAD, 16 << 20);
+  });
+}
 
 std::span<const std::byte> bytes_of(const zmq::message_t& m) { return {static_cast<const std::byte*>(m.data()), m.size()}; }
 
@@ -101,6 +115,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
  public:
   ZeroMqTransport(PeerInfo self, ZeroMqOptions options) : self_(std::move(self)), options_(std::move(options)), context_(1) {
     if (self_.engine.empty()) self_.engine = engine_version();
+    keep_freed_chunks();
     context_.set(zmq::ctxopt::max_sockets, context_.get(zmq::ctxopt::socket_limit));
   }
   ~ZeroMqTransport() override { stop(); }
@@ -228,7 +243,6 @@ class ZeroMqTransport final : public Transport, private Carrier {
   // ---- the router's thread
 
   void run() {
-    Time last_work = now();
     for (;;) {
       bool worked = false;
       {
@@ -237,22 +251,39 @@ class ZeroMqTransport final : public Transport, private Carrier {
         worked |= receive();
         worked |= report_failures();
         const Time t = now();
-        if (worked) last_work = t;
         if (t >= next_tick_) {
           watch();
           router_->tick();
           next_tick_ = t + kTick;
         }
         if (is_leaving_ && router_->is_idle()) break;
-        if (worked || t - last_work < options_.spin) {
-          if (!worked) std::this_thread::yield();
-          continue;
-        }
+        worked = worked || !has_rested(t);
       }
-      block();
+      if (!worked) block();
     }
     dialled_.clear();
     if (listening_) listening_.close();
+  }
+
+  /// Is it time to block? Small messages are worth waiting for awake: a wake-up takes longer than they do. Chunks of large
+  /// ones are not, and take the core from ZeroMQ's thread; nor is anything if other threads want the core too.
+  bool has_rested(Time t) {
+    const TransportCounters& c = router_->traffic();
+    const std::uint64_t messages = c.messages_in + c.messages_out, bytes = c.bytes_in + c.bytes_out;
+    if (messages != messages_) {
+      const bool is_small = bytes - bytes_ < (messages - messages_) * kSmall;
+      messages_ = messages;
+      bytes_ = bytes;
+      rest_at_ = is_small && t >= crowded_until_ ? t + options_.spin : t;
+      return false;
+    }
+    if (t >= rest_at_) return true;
+    std::this_thread::yield();
+    if (now() - t > kCrowded) {
+      crowded_until_ = t + kCrowdedFor;
+      rest_at_ = t;
+    }
+    return false;
   }
 
   bool serve_requests() {
@@ -287,7 +318,10 @@ class ZeroMqTransport final : public Transport, private Carrier {
       const bool is_whole = take_bulk(listening_, header.more());
       const std::string_view name(static_cast<const char*>(id.data()), id.size());
       const Connection connection = connection_of(name);
-      if (is_whole) router_->frame(connection, bytes_of(header), bytes_of(bulk_));
+      if (is_whole)
+        router_->frame(connection, bytes_of(header), bytes_of(bulk_));
+      else
+        router_->dropped();
       // A stranger that said nothing of use is not remembered.
       if (!router_->knows(connection)) close(connection);
     }
@@ -299,7 +333,10 @@ class ZeroMqTransport final : public Transport, private Carrier {
     for (zmq::message_t header; frames < kTurn; ++frames) {
       const auto found = dialled_.find(connection);  // a frame may end it
       if (found == dialled_.end() || !found->second.socket.recv(header, zmq::recv_flags::dontwait)) break;
-      if (take_bulk(found->second.socket, header.more())) router_->frame(connection, bytes_of(header), bytes_of(bulk_));
+      if (take_bulk(found->second.socket, header.more()))
+        router_->frame(connection, bytes_of(header), bytes_of(bulk_));
+      else
+        router_->dropped();
     }
     return frames > 0;
   }
@@ -396,7 +433,8 @@ class ZeroMqTransport final : public Transport, private Carrier {
   std::vector<zmq_pollitem_t> pollers_;
   bool pollers_are_stale_ = true;
   bool is_leaving_ = false;
-  Time next_tick_{};
+  Time next_tick_{}, rest_at_{}, crowded_until_{};
+  std::uint64_t messages_ = 0, bytes_ = 0;  // as of the last turn that moved any
 };
 
 }  // namespace

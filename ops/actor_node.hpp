@@ -45,6 +45,12 @@ struct ActorDefinition {
   ActorOptions options;
 };
 
+/// Makes an actor known by its name to graphs of other nodes, whose programs name it and whose factory stays where it is.
+/// Throws already_exists. Any thread.
+void register_actor(const std::string& name, std::function<std::unique_ptr<NodeActor>()> make, ActorOptions options = {});
+/// Null if no actor of that name is registered.
+std::shared_ptr<const ActorDefinition> find_actor(const std::string& name);
+
 /// The state behind an actor node, whoever hosts it.
 class ActorState : public State {
  public:

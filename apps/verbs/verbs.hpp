@@ -9,6 +9,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace troupe::verbs {
 
@@ -29,5 +30,15 @@ struct KeygenOptions {
 };
 /// Makes a node's keys, or lets another one connect.
 int keygen(const KeygenOptions& options);
+
+struct NodeFlags {
+  std::string listen = "tcp://127.0.0.1:7117";
+  std::vector<std::string> join;
+  std::string name;
+  int workers = 0;
+  int patience = 10;  // seconds
+};
+/// A node of a cluster, until SIGTERM or SIGINT.
+int node(const NodeFlags& flags);
 
 }  // namespace troupe::verbs

@@ -1,3 +1,6 @@
+#include <map>
+#include <mutex>
+
 #include <fmt/format.h>
 
 #include <troupe/ops/actor_node.hpp>
@@ -5,6 +8,33 @@
 #include <troupe/ops/specs_attr.hpp>
 
 namespace troupe {
+
+namespace {
+
+struct Actors {
+  std::mutex mutex;  // guards known
+  std::map<std::string, std::shared_ptr<const ActorDefinition>> known;
+};
+
+Actors& actors() {
+  static Actors all;
+  return all;
+}
+
+}  // namespace
+
+void register_actor(const std::string& name, std::function<std::unique_ptr<NodeActor>()> make, ActorOptions options) {
+  auto definition = std::make_shared<const ActorDefinition>(ActorDefinition{std::move(make), options});
+  std::lock_guard lock(actors().mutex);
+  if (!actors().known.emplace(name, std::move(definition)).second)
+    throw Error(Code::already_exists, fmt::format("an actor '{}' is registered already", name));
+}
+
+std::shared_ptr<const ActorDefinition> find_actor(const std::string& name) {
+  std::lock_guard lock(actors().mutex);
+  auto it = actors().known.find(name);
+  return it == actors().known.end() ? nullptr : it->second;
+}
 
 std::vector<Value> fire_actor(NodeActor& actor, const std::string& name, std::span<const ValueSpec> outputs, std::vector<Value> inputs) {
   std::vector<Tensor> in, out(outputs.size());

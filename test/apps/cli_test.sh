@@ -25,17 +25,17 @@ expect 0 '^Tanh +.*Inputs: 1' ops
 expect 0 '^MatMul: ' ops MatMul
 expect 0 'attribute: dtype \(dtype, required\)' ops Cast
 expect 0 'gradient: +none, by definition' ops ArgMax
-for verb in version doctor ops keygen; do
+for verb in version doctor ops keygen node; do
   expect 0 "^  $verb " --help
   expect 0 'Usage: troupe '"$verb" "$verb" --help
 done
 
 expect 2 "there is no op 'MatMull'; did you mean 'MatMul'" ops MatMull
-expect 2 "there is no verb 'opps'; the verbs are version, doctor, ops, keygen" opps
+expect 2 "there is no verb 'opps'; the verbs are version, doctor, ops, keygen, node" opps
 expect 2 "there is no flag '--verbose'; run 'troupe --help'" --verbose
 expect 2 "run 'troupe ops --help'" ops --verbose
 expect 2 "run 'troupe ops --help'" ops Add Sub
-expect 2 'name a verb: version, doctor, ops, keygen'
+expect 2 'name a verb: version, doctor, ops, keygen, node'
 
 keys=$(mktemp -d)
 expect 0 '^[^ ]{40} alpha$' keygen --keys "$keys/a" --name alpha
@@ -44,6 +44,10 @@ expect 0 '^beta may connect' keygen --keys "$keys/a" --name beta --authorize "$(
 expect 2 "'abc' is no public key" keygen --keys "$keys/a" --authorize abc
 expect 2 "there is no .*node.key; 'troupe keygen" keygen --keys "$keys/none" --authorize "$(head -c 40 /dev/zero | tr '\0' a)"
 rm -rf "$keys"
+
+expect 2 "takes an address such as tcp://127.0.0.1:7117, not 'here'" node --listen here
+expect 2 'no node could be joined: tcp://127.0.0.1:1: ' node --join tcp://127.0.0.1:1 --patience 0
+expect 2 "a node needs a name without '/'" node --name a/b
 
 # A processor held below v3 is reported as degraded.
 out=$(TROUPE_CPU_LEVEL=v2 "$troupe" doctor)

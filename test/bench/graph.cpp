@@ -21,7 +21,7 @@ constexpr std::int32_t kOps = 100'000;
 
 class OneDevice final : public DeviceFinder {
  public:
-  Device& find(const std::string&) override { return *device_; }
+  Device* find(const std::string&) override { return device_.get(); }
 
  private:
   std::unique_ptr<Device> device_ = make_cpu_device(CpuOptions{});

@@ -2,14 +2,16 @@
 //
 // Peers, in the same run, with the same congestion control: ZeroMQ used by hand as well as it can be (1 MiB chunks that
 // refer to the tensor's memory; the receiver puts them together in a warm buffer, because that is what a tensor is),
-// and bare sockets. Each receiver is a process of its own, told over a pipe what will come, and answers there once it
+// and bare sockets; all keep freed memory, as our transport makes malloc do. Each receiver is a process of its own, told over a pipe what will come, and answers there once it
 // has all of it: what is timed is from the first send to that answer. `transport profile BYTES` runs our side alone.
 #include <troupe/cluster/tcp_socket.hpp>
 #include <troupe/cluster/zeromq.hpp>
 #include <troupe/test/bench/bench.hpp>
 
+#include <malloc.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,15 +44,31 @@ struct Order {
   bool echo = false;
   std::uint32_t pause_us = 0;  // of a slow consumer, for each message
 };
-ZeroMqOptions options() {
-  ZeroMqOptions o;
-  if (const char* spin = std::getenv("SPIN")) o.spin = std::chrono::microseconds(std::atoi(spin));
-  if (const char* window = std::getenv("WINDOW")) o.router.window = std::strtoull(window, nullptr, 10) << 10;
-  return o;
+/// Processor time of this process.
+double cpu_ns() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  const auto ns = [](const timeval& t) { return 1e9 * static_cast<double>(t.tv_sec) + 1e3 * static_cast<double>(t.tv_usec); };
+  return ns(used.ru_utime) + ns(used.ru_stime);
 }
 
 struct Report {
   std::uint64_t copied = 0, received = 0;
+  double cpu = cpu_ns();
+};
+
+/// What a run took, on the clock and of both processes' processor time; the latter tells more on a busy machine.
+struct Took {
+  double ns = 0, cpu = 0;
+};
+/// Starts when it is made.
+class Watch {
+ public:
+  explicit Watch(double other_cpu) : start_(bench::now_ns()), cpu_(cpu_ns() + other_cpu) {}
+  Took stop(double ns, double other_cpu) const { return {ns - start_, cpu_ns() + other_cpu - cpu_}; }
+
+ private:
+  double start_, cpu_;
 };
 
 /// A pipe to the other process.
@@ -105,7 +123,7 @@ class Receiver final : public TransportListener {
 
 void receive_ours(Wire wire) {
   Receiver receiver;
-  auto transport = make_zeromq_transport({.name = "receiver", .incarnation = 1, .address = "", .engine = ""}, options());
+  auto transport = make_zeromq_transport({.name = "receiver", .incarnation = 1, .address = "", .engine = ""});
   receiver.transport = transport.get();
   transport->start(receiver);
   char address[64] = {};
@@ -118,7 +136,7 @@ void receive_ours(Wire wire) {
     wire.put('r');
     receiver.done.acquire();
     const TransportCounters c = transport->counters();
-    wire.put(Report{c.copied_bytes, c.bytes_in});
+    wire.put(Report{.copied = c.copied_bytes, .received = c.bytes_in});
   }
   transport->stop();
 }
@@ -126,7 +144,7 @@ void receive_ours(Wire wire) {
 class Sender final : public TransportListener {
  public:
   Sender() : wire_(spawn(receive_ours)) {
-    transport = make_zeromq_transport({.name = "sender", .incarnation = 1, .address = "tcp://127.0.0.1:0", .engine = ""}, options());
+    transport = make_zeromq_transport({.name = "sender", .incarnation = 1, .address = "tcp://127.0.0.1:0", .engine = ""});
     transport->start(*this);
     std::array<char, 64> address{};
     std::memcpy(address.data(), transport->address().data(), transport->address().size());
@@ -147,14 +165,14 @@ class Sender final : public TransportListener {
       back_.release();
   }
 
-  double one_way_ns(std::uint64_t bytes, std::uint64_t count) {
+  Took one_way(std::uint64_t bytes, std::uint64_t count) {
     const Tensor t = tensor(bytes);
     wire_.put(Order{.bytes = bytes, .count = count});
     wire_.get<char>();
-    const double start = bench::now_ns();
+    const Watch watch(report.cpu);
     for (std::uint64_t i = 0; i < count; ++i) transport->send(peer_, Lane::data, {std::vector<std::byte>(16), {t}});
     report = wire_.get<Report>();
-    return bench::now_ns() - start;
+    return watch.stop(bench::now_ns(), report.cpu);
   }
   double round_trip_ns(std::uint64_t bytes, std::uint64_t count) {
     const Tensor t = tensor(bytes);
@@ -173,9 +191,11 @@ class Sender final : public TransportListener {
     wire_.put(Order{.bytes = bytes, .count = count, .pause_us = pause_us});
     wire_.get<char>();
     const Tensor t = tensor(bytes);
-    for (std::uint64_t i = 0; i < count; ++i) transport->send(peer_, Lane::data, {std::vector<std::byte>(16), {t}});
     std::uint64_t held = 0, waiting = 0;
-    for (TransportCounters c = transport->counters(); c.unsent_bytes != 0 || c.unacknowledged_bytes != 0; c = transport->counters()) {
+    const std::uint64_t before = transport->counters().messages_out;
+    for (std::uint64_t i = 0; i < count; ++i) transport->send(peer_, Lane::data, {std::vector<std::byte>(16), {t}});
+    for (TransportCounters c{.unsent_bytes = 1}; c.unsent_bytes + c.unacknowledged_bytes != 0 || c.messages_out < before + count;
+         c = transport->counters()) {
       held = std::max(held, c.unacknowledged_bytes);
       waiting = std::max(waiting, c.unsent_bytes);
       usleep(500);
@@ -232,15 +252,15 @@ class ZeroMqByHand {
     zmq_close(socket_);
     zmq_ctx_term(context_);
   }
-  double one_way_ns(std::uint64_t bytes, std::uint64_t count) {
+  Took one_way(std::uint64_t bytes, std::uint64_t count) {
     source_.resize(bytes, std::byte{7});
     wire_.put(Order{.bytes = bytes, .count = count});
     wire_.get<char>();
-    const double start = bench::now_ns();
+    const Watch watch(report_.cpu);
     for (std::uint64_t i = 0; i < count; ++i)
       for (std::uint64_t at = 0; at < bytes; at += kChunk) send(source_.data() + at, std::min<std::uint64_t>(kChunk, bytes - at));
-    wire_.get<Report>();
-    return bench::now_ns() - start;
+    report_ = wire_.get<Report>();
+    return watch.stop(bench::now_ns(), report_.cpu);
   }
   double round_trip_ns(std::uint64_t bytes, std::uint64_t count) {
     source_.resize(bytes, std::byte{7});
@@ -254,7 +274,7 @@ class ZeroMqByHand {
       zmq_recv(socket_, ignored, sizeof ignored, 0);
     }
     const double took = bench::now_ns() - start;
-    wire_.get<Report>();
+    report_ = wire_.get<Report>();
     return took / static_cast<double>(count);
   }
 
@@ -305,6 +325,7 @@ class ZeroMqByHand {
   bool is_router_;
   std::string id_;
   std::vector<std::byte> source_;
+  Report report_;
 };
 
 // ---- bare sockets
@@ -323,14 +344,14 @@ class BareTcp {
     wire_.put(Order{});
     close(fd_);
   }
-  double one_way_ns(std::uint64_t bytes, std::uint64_t count) {
+  Took one_way(std::uint64_t bytes, std::uint64_t count) {
     source_.resize(bytes, std::byte{7});
     wire_.put(Order{.bytes = bytes, .count = count});
     wire_.get<char>();
-    const double start = bench::now_ns();
+    const Watch watch(report_.cpu);
     for (std::uint64_t i = 0; i < count; ++i) put(fd_, source_);
-    wire_.get<Report>();
-    return bench::now_ns() - start;
+    report_ = wire_.get<Report>();
+    return watch.stop(bench::now_ns(), report_.cpu);
   }
   double round_trip_ns(std::uint64_t bytes, std::uint64_t count) {
     source_.resize(bytes, std::byte{7});
@@ -342,7 +363,7 @@ class BareTcp {
       get(fd_, source_);
     }
     const double took = bench::now_ns() - start;
-    wire_.get<Report>();
+    report_ = wire_.get<Report>();
     return took / static_cast<double>(count);
   }
 
@@ -393,6 +414,7 @@ class BareTcp {
   Wire wire_;
   int fd_ = -1;
   std::vector<std::byte> source_;
+  Report report_;
 };
 
 struct Size {
@@ -411,25 +433,33 @@ double gb_s(const Size& size, double ns) { return static_cast<double>(size.bytes
 void one_way(const Size& size, Sender& ours, ZeroMqByHand& zeromq, BareTcp& tcp, int repetitions) {
   int major, minor, patch;
   zmq_version(&major, &minor, &patch);
-  const std::string version = std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(patch);
-  // Throughputs, so that theirs ÷ ours of `speed_up` is turned round: value and peer change places in the call.
-  bench::Comparison z{.name = std::string("transport_") + size.name, .unit = "GB/s", .peer = "ZeroMQ, chunked by hand", .peer_version = version,
-                      .note = size.of_zeromq > 0 ? "ratio at least " + bench::number(size.of_zeromq) + " wanted" : ""};
-  bench::Comparison t{.name = z.name + "_tcp", .unit = "GB/s", .peer = "bare TCP",
-                      .note = size.of_tcp > 0 ? "ratio at least " + bench::number(size.of_tcp) + " wanted" : ""};
-  ours.one_way_ns(size.bytes, size.count);
-  zeromq.one_way_ns(size.bytes, size.count);
-  tcp.one_way_ns(size.bytes, size.count);
-  for (int i = 0; i < repetitions; ++i) {
-    const TransportCounters before = ours.transport->counters();
-    const Report earlier = ours.report;
-    z.ours.push_back(gb_s(size, ours.one_way_ns(size.bytes, size.count)));
-    t.ours.push_back(z.ours.back());
-    const double copied = static_cast<double>(ours.transport->counters().copied_bytes - before.copied_bytes + ours.report.copied - earlier.copied);
-    z.also = {{"copies_per_byte", copied / static_cast<double>(ours.report.received - earlier.received)}};
-    z.theirs.push_back(gb_s(size, zeromq.one_way_ns(size.bytes, size.count)));
-    t.theirs.push_back(gb_s(size, tcp.one_way_ns(size.bytes, size.count)));
+  // ns a KiB, so that a ratio ours ÷ peer bounded from above says what throughput peer ÷ ours bounded from below does.
+  bench::Comparison z{.name = std::string("transport_") + size.name, .unit = "ns/KiB", .peer = "ZeroMQ, chunked by hand",
+                      .peer_version = std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(patch),
+                      .budget = size.of_zeromq, .threads = 2, .speed_up = true};
+  bench::Comparison t{.name = z.name + "_tcp", .unit = "ns/KiB", .peer = "bare TCP", .budget = size.of_tcp, .threads = 2, .speed_up = true};
+  const double kib = static_cast<double>(size.bytes * size.count) / 1024;
+  std::vector<double> cpu_ours, cpu_zeromq, cpu_tcp;
+  double copies = 0;
+  for (int i = -1; i < repetitions; ++i) {
+    const std::uint64_t copied_before = ours.transport->counters().copied_bytes;
+    const Report before = ours.report;
+    const Took o = ours.one_way(size.bytes, size.count), p = zeromq.one_way(size.bytes, size.count), q = tcp.one_way(size.bytes, size.count);
+    if (i < 0) continue;  // to warm up
+    copies = static_cast<double>(ours.transport->counters().copied_bytes - copied_before + ours.report.copied - before.copied) /
+             static_cast<double>(ours.report.received - before.received);
+    z.ours.push_back(o.ns / kib);
+    t.ours.push_back(o.ns / kib);
+    z.theirs.push_back(p.ns / kib);
+    t.theirs.push_back(q.ns / kib);
+    cpu_ours.push_back(o.cpu);
+    cpu_zeromq.push_back(p.cpu);
+    cpu_tcp.push_back(q.cpu);
   }
+  z.also = {{"gb_s", 1.024e3 / bench::median(z.ours)}, {"peer_gb_s", 1.024e3 / bench::median(z.theirs)},
+            {"cpu_ratio", bench::median(cpu_zeromq) / bench::median(cpu_ours)}, {"copies_per_byte", copies}};
+  t.also = {{"gb_s", 1.024e3 / bench::median(t.ours)}, {"peer_gb_s", 1.024e3 / bench::median(t.theirs)},
+            {"cpu_ratio", bench::median(cpu_tcp) / bench::median(cpu_ours)}};
   z.print();
   t.print();
 }
@@ -437,12 +467,15 @@ void one_way(const Size& size, Sender& ours, ZeroMqByHand& zeromq, BareTcp& tcp,
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int repetitions = 5;
+  constexpr int repetitions = 5;
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);
+  mallopt(M_TOP_PAD, 16 << 20);
   if (argc == 3 && std::string(argv[1]) == "profile") {
     Sender ours;
     for (const Size& size : kSizes)
       if (std::string(argv[2]) == size.name)
-        for (int i = 0; i < 10; ++i) std::printf("%s %.3g GB/s\n", size.name, gb_s(size, ours.one_way_ns(size.bytes, size.count)));
+        for (int i = 0; i < 10; ++i) std::printf("%s %.3g GB/s\n", size.name, gb_s(size, ours.one_way(size.bytes, size.count).ns));
     if (std::string(argv[2]) == "rtt")
       for (int i = 0; i < 10; ++i) std::printf("%.3g us\n", ours.round_trip_ns(64, 5000) / 1e3);
     return 0;

@@ -13,7 +13,13 @@ namespace {
 using namespace troupe;
 using namespace troupe::test;
 
+#if defined(__SANITIZE_THREAD__)
+using Worlds = std::tuple<InProcessWorld, SteppedWorld, SimulatedWorld>;  // libzmq is not instrumented
+using ThreadedWorlds = std::tuple<InProcessWorld, SteppedWorld>;
+#else
 using Worlds = std::tuple<InProcessWorld, SteppedWorld, SimulatedWorld, ZeroMqWorld>;
+using ThreadedWorlds = std::tuple<InProcessWorld, SteppedWorld, ZeroMqWorld>;  // all but the simulation
+#endif
 
 Message numbered(std::uint64_t number, std::vector<Tensor> tensors = {}) {
   Message m;
@@ -276,7 +282,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(control_does_not_wait_behind_data, World, Worlds) 
   BOOST_TEST((pair.heard_b.got.back().lane == Lane::data));
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(any_thread_may_send, World, Worlds) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(any_thread_may_send, World, ThreadedWorlds) {
   constexpr std::uint64_t kThreads = 4, kEach = 400;
   Pair<World> pair;
   {

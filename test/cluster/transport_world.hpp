@@ -88,7 +88,7 @@ bool wait_until(Bell& bell, Done done) {
 }
 
 struct InProcessWorld {
-  static constexpr bool has_threads = true, shares_buffers = true;
+  static constexpr bool has_threads = true;
   InProcessNetwork network;
   Bell bell;
 
@@ -101,7 +101,7 @@ struct InProcessWorld {
 };
 
 struct SteppedWorld {
-  static constexpr bool has_threads = false, shares_buffers = true;
+  static constexpr bool has_threads = false;
   InProcessNetwork network{InProcessNetwork::Delivery::stepped};
   Bell bell;
 
@@ -116,7 +116,7 @@ struct SteppedWorld {
 };
 
 struct SimulatedWorld {
-  static constexpr bool has_threads = false, shares_buffers = false;
+  static constexpr bool has_threads = false;
   SimulatedNetwork network{7};
   Bell bell;
 
@@ -133,7 +133,7 @@ struct SimulatedWorld {
 
 /// Over TCP. The time-outs are the real ones, but for those a test waits for.
 struct ZeroMqWorld {
-  static constexpr bool has_threads = true, shares_buffers = false;
+  static constexpr bool has_threads = true;
   Bell bell;
 
   /// Where nobody listens: port 1 is nobody's; a transport gets any port that is free.

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +18,25 @@
 
 namespace troupe::test {
 
+/// Where a program runs: an engine, and what else takes steps where there are no threads.
+class World {
+ public:
+  virtual ~World() = default;
+  virtual Engine& engine() = 0;
+  /// False if nothing is pending.
+  virtual bool step() = 0;
+};
+
+class OneEngine final : public World {
+ public:
+  explicit OneEngine(const EngineOptions& options) : engine_(options) {}
+  Engine& engine() override { return engine_; }
+  bool step() override { return engine_.take_step(); }
+
+ private:
+  Engine engine_;
+};
+
 /// A way to run a program.
 struct Way {
   std::string name;
@@ -29,6 +50,7 @@ struct Way {
   std::string device = "cpu:0";
   std::uint64_t seed = 0;     // deterministic ways add the recipe's
   bool swaps = false;         // lists' elements to the host, wherever it can
+  std::function<std::unique_ptr<World>(const EngineOptions&)> world = {};  // empty: one engine
 };
 
 /// The quickest first.
@@ -146,12 +168,12 @@ inline Outcome interpret(const Recipe& r) {
 
 /// Waits for a run. A deterministic engine's steps are bounded: an executor that went astray may take
 /// steps for ever. False if it hangs.
-inline bool settles(Engine& engine, RunHandle& run, bool is_deterministic) {
+inline bool settles(World& world, RunHandle& run, bool is_deterministic) {
   if (!is_deterministic) return run.wait().code() != Code::deadline_exceeded;
   // None of its devices has threads: what no step brings never comes.
   constexpr int kMostSteps = 400'000;
   for (int n = 0; !run.is_done(); ++n)
-    if (n == kMostSteps || !engine.take_step()) return false;
+    if (n == kMostSteps || !world.step()) return false;
   return true;
 }
 
@@ -169,11 +191,13 @@ inline EngineOptions options_of(const Way& way, std::uint64_t seed) {
 
 /// Runs `fetches` of a recipe's graph in an engine of its own.
 inline void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k, const std::vector<Expr>& fetches, int runs, Outcome& out) {
-  auto engine = std::make_unique<Engine>(options_of(way, r.seed));
+  const EngineOptions options = options_of(way, r.seed);
+  std::unique_ptr<World> world = way.world ? way.world(options) : std::make_unique<OneEngine>(options);
+  Engine& engine = world->engine();
   try {
     RunOptions patient;
     if (!way.is_deterministic) patient.timeout = std::chrono::seconds(20);
-    Function f = engine->compile(g, k.inputs(), fetches);
+    Function f = engine.compile(g, k.inputs(), fetches);
     std::vector<RunHandle> handles;
     auto start = [&](int run) {
       std::vector<Tensor> feeds;
@@ -186,15 +210,15 @@ inline void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen
     for (int run = 0; run < runs; ++run) {
       if (!all_at_once) start(run);
       RunHandle& h = handles[static_cast<std::size_t>(run)];
-      if (!settles(*engine, h, way.is_deterministic)) {
+      if (!settles(*world, h, way.is_deterministic)) {
         out.hangs = true;
-        (void)engine.release();  // what it waits for never comes: neither does the end of its destructor
+        (void)world.release();  // what it waits for never comes: neither does the end of its destructor
         return;
       }
       out.fetched.push_back(h.get());
     }
-    for (const Variable& v : k.variables()) out.variables.push_back(engine->get(v));
-    if (way.swaps) swapped().count(*engine);
+    for (const Variable& v : k.variables()) out.variables.push_back(engine.get(v));
+    if (way.swaps) swapped().count(engine);
   } catch (const Error& e) {
     out.error = e.what();
   }

@@ -1,6 +1,6 @@
 // A program and what it must yield, under every way to run it: the interpreter, which walks the
 // functional nodes, and the engine with each granularity and number of workers, real and deterministic,
-// with the graph on one device and spread over several.
+// with the graph on one device, spread over several, and over several nodes of a cluster.
 #pragma once
 
 #include <cmath>
@@ -15,6 +15,7 @@
 #include <troupe/controlflow/primitives.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/interpret.hpp>
+#include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/controlflow/swapping.hpp>
 
 namespace troupe::test {
@@ -28,6 +29,7 @@ struct Setting {
   std::string device = "cpu:0";
   bool optimize = true;
   bool swaps = false;
+  int nodes = 1;  // more: each node of the graph on one that is drawn
 };
 
 inline const std::vector<Setting>& settings() {
@@ -42,6 +44,13 @@ inline const std::vector<Setting>& settings() {
   return all;
 }
 
+/// Over nodes of a cluster.
+inline const std::vector<Setting>& cluster_settings() {
+  static const std::vector<Setting> all{{"two nodes", 1, Granularity::automatic, false, 4, "cpu:0", true, false, 2},
+                                        {"three nodes, deterministic", 1, Granularity::partition, true, 5, "cpu:0", false, false, 3}};
+  return all;
+}
+
 inline EngineOptions options_of(const Setting& s) {
   EngineOptions o;
   o.workers = s.workers;
@@ -51,6 +60,7 @@ inline EngineOptions options_of(const Setting& s) {
   o.default_device = s.device;
   o.optimize = s.optimize;
   if (s.swaps) swap_everything(o);
+  if (s.nodes > 1) o = Nodes::scattered(s.nodes, o);
   return o;
 }
 
@@ -91,6 +101,12 @@ inline void everywhere(const Build& build, const std::vector<std::vector<double>
     Scenario b = build(g);
     Engine engine(options_of(s));
     for (int r = 0; r < runs; ++r) compare(engine.run(g, b.feeds, b.fetches), expected, s.name);
+  }
+  for (const Setting& s : cluster_settings()) {
+    Graph g;
+    Scenario b = build(g);
+    Nodes nodes(s.nodes, options_of(s));
+    for (int r = 0; r < runs; ++r) compare(nodes.engine().run(g, b.feeds, b.fetches), expected, s.name);
   }
 }
 

@@ -6,114 +6,16 @@
 // What fails is made small, and printed.
 #include <boost/test/unit_test.hpp>
 
-#include <cstdio>
-#include <cstdlib>
-
 #include <troupe/test/controlflow/gradient_check.hpp>
-#include <troupe/test/controlflow/shrink.hpp>
+#include <troupe/test/controlflow/random_programs.hpp>
 
 namespace troupe::test {
-namespace {
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr std::uint64_t kShare = 10;
-#else
-constexpr std::uint64_t kShare = 1;
-#endif
-
-struct Seeds {
-  std::uint64_t first, count;
-};
-
-// `count`: programs where nobody says otherwise.
-Seeds seeds(std::uint64_t count) {
-  const char *first = std::getenv("TROUPE_SEED"), *programs = std::getenv("TROUPE_PROGRAMS");
-  Seeds s{1, std::max<std::uint64_t>(1, count / kShare)};
-  if (first) s = {std::strtoull(first, nullptr, 10), 1};
-  if (programs) s.count = std::strtoull(programs, nullptr, 10);
-  std::printf("seeds %llu to %llu\n", static_cast<unsigned long long>(s.first), static_cast<unsigned long long>(s.first + s.count - 1));
-  std::fflush(stdout);
-  return s;
-}
-
-// A program that neither ends nor times out (an engine that cannot be shut down) is named at least.
-class Watch {
- public:
-  explicit Watch(std::uint64_t seed) {
-    std::snprintf(text_, sizeof text_, "the program of seed %llu hangs\n", static_cast<unsigned long long>(seed));
-    std::signal(SIGALRM, [](int) {
-      [[maybe_unused]] ssize_t n = write(2, text_, std::strlen(text_));
-      _exit(1);
-    });
-    alarm(120);
-  }
-  Watch(const Watch&) = delete;
-  ~Watch() { alarm(0); }
-
- private:
-  static inline char text_[80];
-};
-
-using Check = std::function<std::optional<std::string>(const Recipe&, const Way&)>;
-
-// Some failures depend on threads: several tries.
-std::optional<std::string> often(const Check& check, const Recipe& r, const Way& way) {
-  for (int tries = way.is_deterministic || way.is_interpreter ? 1 : 10; tries > 0; --tries) {
-    try {
-      if (auto wrong = check(r, way)) return wrong;
-    } catch (const std::exception&) {
-      return std::nullopt;  // no program to compare
-    }
-  }
-  return std::nullopt;
-}
-
-void report(const Recipe& r, const Way& way, const std::string& wrong, const Check& check) {
-  auto again = [&](const Recipe& c) { return apart([&] { return often(check, c, way); }); };
-  Recipe small = Shrinker(r, [&](const Recipe& c) { return again(c).has_value(); }, 800).shrink();
-  BOOST_ERROR(fmt::format("seed {}, {}: {}\nMade small, of {} statements {} are left:\n{}{}", r.seed, way.name, wrong, statements_in(r),
-                          statements_in(small), text_of(small), again(small).value_or("(it does not fail every time)")));
-}
-
-// Deterministic ways always, those with threads for every third program each.
-bool is_due(std::size_t way, std::uint64_t seed) {
-  const Way& w = ways()[way];
-  return w.is_deterministic || w.is_interpreter || (seed + way) % 3 == 0 || std::getenv("TROUPE_SEED");
-}
-
-void compare_values(Seeds s, const Tastes& tastes) {
-  int compared = 0, failed = 0, errors = 0;
-  for (std::uint64_t seed = s.first; seed < s.first + s.count && failed < 3; ++seed) {
-    Watch watch(seed);
-    const Recipe r = random_recipe(seed, tastes);
-    Expected expected;
-    try {
-      expected = expected_of(r);
-    } catch (const Unfit&) {
-      continue;
-    }
-    ++compared;
-    errors += !expected.error.empty();
-    for (std::size_t w = 0; w < ways().size(); ++w) {
-      if (!is_due(w, seed)) continue;
-      auto wrong = difference(r, expected, ways()[w]);
-      if (!wrong) continue;
-      ++failed;
-      report(r, ways()[w], *wrong, [](const Recipe& c, const Way& way) { return difference(c, expected_of(c), way); });
-      break;
-    }
-  }
-  if (s.count >= 50) BOOST_TEST(compared >= static_cast<int>(s.count) * 4 / 5);  // what cannot be compared is rare
-  if (s.count >= 50 && tastes.may_fail) BOOST_TEST(errors > 0);
-}
-
-}  // namespace
 
 BOOST_AUTO_TEST_SUITE(random_programs_test)
 
-BOOST_AUTO_TEST_CASE(values_are_the_oracles) { compare_values(seeds(2000), {}); }
+BOOST_AUTO_TEST_CASE(values_are_the_oracles) { compare_values(ways(), seeds(2000), {}); }
 
-BOOST_AUTO_TEST_CASE(errors_are_the_oracles) { compare_values(seeds(400), {.may_fail = true}); }
+BOOST_AUTO_TEST_CASE(errors_are_the_oracles) { compare_values(ways(), seeds(400), {.may_fail = true}); }
 
 BOOST_AUTO_TEST_CASE(gradients_are_the_oracles_differences) {
   const Seeds s = seeds(300);

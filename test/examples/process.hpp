@@ -106,6 +106,7 @@ class Process {
       if (!read_some()) return false;
     return true;
   }
+  const std::string& seen() const { return seen_; }
   void interrupt(int signal) { kill(pid_, signal); }
   Outcome finish() {
     while (read_some()) {

@@ -1,0 +1,457 @@
+#include <troupe/actors/engine_impl.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include <troupe/actors/scheduler_module.hpp>
+#include <troupe/actors/user_actor.hpp>
+
+namespace troupe {
+
+// Ends runs whose deadline has passed. CAF's clock, real or virtual, sends it their ids.
+class EngineImpl::Timekeeper final : public LeanActor<std::uint64_t> {
+ public:
+  Timekeeper(caf::actor_config& config, std::function<void(std::uint64_t)> expire)
+      : LeanActor(config), expire_(std::move(expire)) {}
+  const char* name() const override { return "timekeeper"; }
+
+ protected:
+  void receive(std::uint64_t& run_id) override { expire_(run_id); }
+  void receive_control(caf::mailbox_element& element) override {
+    if (element.content().match_elements<std::uint64_t>()) expire_(element.content().get_as<std::uint64_t>(0));
+    else LeanActor::receive_control(element);
+  }
+
+ private:
+  std::function<void(std::uint64_t)> expire_;
+};
+
+EngineImpl::SystemConfig::SystemConfig(WorkerPool& pool) { SchedulerModule::load(*this, pool); }
+
+namespace {
+
+int workers_of(const EngineOptions& options) {
+  if (options.workers > 0) return options.workers;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+std::unique_ptr<WorkerPool> make_pool(const EngineOptions& options) {
+  return options.deterministic ? std::make_unique<WorkerPool>(Deterministic{options.seed})
+                               : std::make_unique<WorkerPool>(workers_of(options));
+}
+
+// CAF keeps a handle on a system in a thread-local of the thread that makes or ends it. The main
+// thread's are gone before objects of static lifetime end, and an engine may be one of them.
+template <class F>
+void on_own_thread(F f) {
+  std::exception_ptr thrown;
+  std::thread([&] {
+    try {
+      f();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+  }).join();
+  if (thrown) std::rethrow_exception(thrown);
+}
+
+}  // namespace
+
+EngineImpl::EngineImpl(EngineOptions options) : options_(std::move(options)), pool_(make_pool(options_)), config_(*pool_) {
+  if (options_.max_runs < 1) throw Error(Code::invalid_argument, fmt::format("EngineOptions::max_runs must be at least 1, not {}", options_.max_runs));
+  on_own_thread([this] { system_ = std::make_unique<caf::actor_system>(config_); });
+  if (options_.default_device.empty()) options_.default_device = "cpu:0";
+  states_.print_to(options_.print);
+  device(options_.default_device);
+  timekeeper_ = lean_spawn<Timekeeper>(*system_, [this](std::uint64_t id) { expire(id); });
+}
+
+EngineImpl::~EngineImpl() {
+  plans_.clear();
+  timekeeper_ = {};
+  on_own_thread([this] { system_.reset(); });
+}
+
+void EngineImpl::shut_down() {
+  std::vector<Ref<Run>> live;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& [id, run] : live_) live.push_back(run);
+  }
+  for (auto& run : live) fail(*run, Status(Code::cancelled, "the engine is shutting down"));
+  live.clear();
+  std::unique_lock lock(mutex_);
+  while (options_.deterministic && !live_.empty()) {
+    lock.unlock();
+    if (pool_->run_all() == 0 && !step_elsewhere()) std::this_thread::yield();
+    lock.lock();
+  }
+  drained_.wait(lock, [&] { return live_.empty(); });
+  plans_.clear();
+  for (const auto& weak : compiled_)
+    if (auto compiled = weak.lock()) {
+      compiled->engine = nullptr;
+      compiled->troupe.partitions.clear();  // actors must be gone before their system
+    }
+  lock.unlock();
+  states_.clear();
+}
+
+void EngineImpl::join(Peers& peers) {
+  peers_ = &peers;
+}
+
+// ---- devices
+
+Device* EngineImpl::find(const std::string& name) {
+  const std::string_view on = node_of(name);
+  if (on.empty() || (peers_ && on == peers_->name())) return &device(std::string(short_name(name)));
+  if (!peers_) throw Error(Code::not_found, fmt::format("there is no device '{}': this engine is no node of a cluster", name));
+  return nullptr;
+}
+
+Device& EngineImpl::device(const std::string& name) {
+    std::lock_guard lock(devices_mutex_);
+    auto it = devices_.find(name);
+    if (it != devices_.end()) return *it->second;
+    std::unique_ptr<Device> device;
+    if (name.size() == 5 && name.rfind("cpu:", 0) == 0 && name[4] >= '0' && name[4] <= '9') {
+      CpuOptions cpu;
+      cpu.pool = pool_.get();
+      cpu.name = name;
+      device = make_cpu_device(cpu);
+    } else if (name.rfind("sim:", 0) == 0) {
+      SimOptions sim = options_.sim;
+      sim.name = name;
+      sim.seed = options_.seed + static_cast<std::uint64_t>(std::atoi(name.c_str() + 4));
+      sim.swap = options_.swap;
+      device = make_sim_device(sim);
+    } else {
+      throw Error(Code::not_found, fmt::format("there is no device '{}'; this machine has cpu:0 to cpu:9, which share its cores, and simulated sim:N", name));
+    }
+    return *devices_.emplace(name, std::move(device)).first->second;
+}
+
+Ref<State> EngineImpl::host(const StateSpec& spec) { return host_actor(*system_, spec, !options_.deterministic); }
+
+// ---- compiling
+
+std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches,
+                                              const CompileOptions& options) {
+  auto compiled = std::make_shared<Compiled>();
+  compiled->engine = this;
+  Program program = optimize(graph, feeds, fetches, options.optimize && options_.optimize, options.skip_passes, &compiled->reports);
+  Placed placed = place(std::move(program), {options_.default_device, node(), options_.scatter, options_.seed});
+  const auto is_elsewhere = [&](const std::string& device) { return peers_ && node_of(device) != peers_->name(); };
+  const bool is_shared = std::any_of(placed.device.begin(), placed.device.end(), is_elsewhere);
+  Plan plan = make_plan(is_shared ? Placed(placed) : std::move(placed), *this, states_);
+  plan.call_depth = options_.call_depth;
+  compiled->troupe.plan = std::make_shared<const Plan>(std::move(plan));
+  if (is_shared) {
+    compiled->troupe.remote = peers_->prepare(compiled->troupe.plan, placed);
+    remember_homes(compiled->troupe.plan->program.graph);
+  }
+  spawn_partitions(*compiled);
+  std::lock_guard lock(mutex_);
+  std::erase_if(compiled_, [](const auto& weak) { return weak.expired(); });
+  compiled_.push_back(compiled);
+  return compiled;
+}
+
+std::shared_ptr<Compiled> EngineImpl::take_part(Placed placed, int call_depth) {
+  auto compiled = std::make_shared<Compiled>();
+  compiled->engine = this;
+  Plan plan = make_plan(std::move(placed), *this, states_);
+  plan.call_depth = call_depth;
+  compiled->troupe.plan = std::make_shared<const Plan>(std::move(plan));
+  spawn_partitions(*compiled);
+  std::lock_guard lock(mutex_);
+  std::erase_if(compiled_, [](const auto& weak) { return weak.expired(); });
+  compiled_.push_back(compiled);
+  return compiled;
+}
+
+void EngineImpl::spawn_partitions(Compiled& compiled) {
+  const Plan& plan = *compiled.troupe.plan;
+  for (std::size_t i = 0; i < plan.partitions.size(); ++i) {
+    LeanRef<PartitionActor>& partition = compiled.troupe.partitions.emplace_back();
+    if (plan.is_here(i))
+      partition = lean_spawn<PartitionActor>(*system_, compiled.troupe.plan, static_cast<std::int32_t>(i), options_.granularity, *pool_,
+                                             compiled.troupe, std::function<void(Run&)>([this](Run& run) { failed(run); }));
+  }
+}
+
+// Who asks for a variable by its name alone means the one that the last plan with a variable of that name used.
+void EngineImpl::remember_homes(const Graph& graph) {
+  std::lock_guard lock(mutex_);
+  for (StateSpec spec : graph.states()) {
+    if (spec.kind != StateSpec::Kind::variable) continue;
+    spec.device = full_name(spec.device.empty() ? options_.default_device : spec.device, node());
+    if (node_of(spec.device) == peers_->name()) homes_.erase(spec.name);
+    else homes_.insert_or_assign(spec.name, std::move(spec));
+  }
+}
+
+std::shared_ptr<Compiled> EngineImpl::cached(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches) {
+  CacheKey key{graph.id(), graph.version(), feeds, fetches};
+  std::shared_ptr<Compiled> broken;  // dropped outside the lock
+  {
+    std::lock_guard lock(mutex_);
+    for (auto it = plans_.begin(); it != plans_.end(); ++it) {
+      if (it->first != key) continue;
+      if (it->second->troupe.remote && it->second->troupe.remote->is_broken()) {
+        broken = std::move(it->second);
+        plans_.erase(it);
+        break;
+      }
+      plans_.splice(plans_.begin(), plans_, it);
+      return it->second;
+    }
+  }
+  auto compiled = compile(graph, feeds, fetches, {});
+  std::shared_ptr<Compiled> oldest;
+  std::lock_guard lock(mutex_);
+  plans_.emplace_front(std::move(key), compiled);
+  if (plans_.size() > kMaxPlans) {
+    oldest = std::move(plans_.back().second);
+    plans_.pop_back();
+  }
+  return compiled;
+}
+
+// ---- runs
+
+Ref<Run> EngineImpl::start(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options) {
+  check_feeds(*compiled->troupe.plan, feeds);
+  admit(options);
+  return begin(compiled, std::move(feeds), options);
+}
+
+void EngineImpl::check_feeds(const Plan& plan, const std::vector<Tensor>& feeds) {
+  if (feeds.size() != plan.feeds.size())
+    throw Error(Code::invalid_argument, fmt::format("the function takes {} feeds, not {}", plan.feeds.size(), feeds.size()));
+  for (std::size_t i = 0; i < feeds.size(); ++i) {
+    const ValueSpec& want = plan.feeds[i];
+    if (!feeds[i].has_value() || feeds[i].dtype() != want.dtype || !want.shape.is_compatible(feeds[i].shape()))
+      throw Error(Code::invalid_argument,
+                  fmt::format("feed '{}' must be {}, not {}", plan.feed_names[i], want.text(),
+                              feeds[i].has_value() ? ValueSpec{feeds[i].dtype(), feeds[i].shape()}.text() : "nothing"));
+  }
+}
+
+// Waits until another run may be in flight. What runs hold is bounded by how many there are; a caller
+// that starts them faster than they end is slowed down, not remembered.
+void EngineImpl::admit(const RunOptions& options) {
+  std::unique_lock lock(mutex_);
+  const auto has_room = [&] { return in_flight_.load(std::memory_order_relaxed) < static_cast<std::size_t>(options_.max_runs); };
+  if (!has_room() && Worker::current() && &Worker::current()->pool() == pool_.get())
+    throw Error(Code::resource_exhausted,
+                fmt::format("{} runs are in flight, as many as EngineOptions::max_runs allows, and an actor cannot wait for one to end", options_.max_runs));
+  while (options_.deterministic && !has_room()) {
+    lock.unlock();
+    if (!pool_->step()) wait_for_streams();
+    lock.lock();
+  }
+  if (options.timeout.count() == 0) room_.wait(lock, has_room);
+  else if (!room_.wait_for(lock, options.timeout, has_room))
+    throw Error(Code::deadline_exceeded, fmt::format("the run's time-out has passed before it could start: {} runs are in flight", options_.max_runs));
+  in_flight_.store(in_flight_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options) {
+  std::uint64_t step = options.step >= 0 ? static_cast<std::uint64_t>(options.step) : step_.fetch_add(1, std::memory_order_relaxed);
+  std::uint64_t id = next_run_.fetch_add(1, std::memory_order_relaxed);
+  PlanTroupe& troupe = compiled->troupe;
+  const auto here = static_cast<int>(std::count_if(troupe.partitions.begin(), troupe.partitions.end(), [](const auto& p) { return bool(p); }));
+  Ref<Run> run(new Run(id, step, options_.seed, troupe.plan, std::move(feeds), here + (troupe.remote ? troupe.remote->nodes() : 0)));
+  // The run keeps its actors; the engine keeps the run until it has drained.
+  run->on_drained = [this, compiled](Run& drained) { forget(drained.info().id); };
+  {
+    std::lock_guard lock(mutex_);
+    live_.emplace(id, run);
+  }
+  if (options.timeout.count() > 0) {
+    auto& clock = system_->scheduler().clock();
+    clock.schedule_message(clock.now() + options.timeout, caf::actor_cast<caf::strong_actor_ptr>(timekeeper_.strong()),
+                           caf::make_mailbox_element(nullptr, caf::make_message_id(), {}, id));
+  }
+  if (troupe.remote) {
+    run->troupe = &troupe;
+    troupe.remote->start(*run);
+  }
+  for (const auto& partition : troupe.partitions)
+    if (partition) partition->send(StartRun{run});
+  return run;
+}
+
+Ref<Run> EngineImpl::begin_part(const std::shared_ptr<Compiled>& compiled, RunKey key, std::uint64_t step, std::uint64_t seed,
+                                std::vector<Tensor> feeds, std::function<void(Run&)> on_end) {
+  PlanTroupe& troupe = compiled->troupe;
+  const auto here = static_cast<int>(std::count_if(troupe.partitions.begin(), troupe.partitions.end(), [](const auto& p) { return bool(p); }));
+  std::uint64_t id = next_run_.fetch_add(1, std::memory_order_relaxed);
+  Ref<Run> run(new Run(id, step, seed, troupe.plan, std::move(feeds), here));
+  run->key = key;
+  run->troupe = &troupe;
+  run->on_drained = [this, compiled, on_end = std::move(on_end)](Run& drained) {
+    on_end(drained);
+    forget(drained.info().id);
+  };
+  std::lock_guard lock(mutex_);
+  live_.emplace(id, run);
+  in_flight_.store(in_flight_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  return run;
+}
+
+Ref<Run> EngineImpl::run(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options) {
+  check_feeds(*compiled->troupe.plan, feeds);
+  admit(options);
+  std::optional<StandIn> stand_in;
+  if (options.timeout.count() == 0) stand_in.emplace(*pool_);
+  Ref<Run> run = begin(compiled, std::move(feeds), options);
+  if (stand_in && *stand_in) {
+    stand_in->run_until([&] { return run->is_settled() || in_flight_.load(std::memory_order_relaxed) > 1; });
+    stand_in.reset();
+  }
+  wait(*run);
+  return run;
+}
+
+void EngineImpl::wait(Run& run) {
+  if (!options_.deterministic) run.wait();
+  else step_until([&] { return run.is_settled(); });
+}
+
+void EngineImpl::step_until(const std::function<bool()>& is_done) {
+  while (!is_done())
+    if (!pool_->step() && !step_elsewhere()) wait_for_streams();
+}
+
+// No step is pending: a stream device, whose thread is its own, may still bring one.
+void EngineImpl::wait_for_streams() {
+  std::lock_guard lock(devices_mutex_);
+  if (std::all_of(devices_.begin(), devices_.end(), [](const auto& d) { return d.second->is_synchronous(); }))
+    throw Error(Code::failed_precondition, "the run waits for something that no pending step will bring");
+  std::this_thread::yield();
+}
+
+void EngineImpl::fail(Run& run, Status status) {
+  if (run.fail(std::move(status))) failed(run);
+}
+
+// A run over several nodes is given up everywhere: what its other nodes would still send may never come.
+void EngineImpl::failed(Run& run) {
+  states_.cancel_waiters(run.info().id, aborted());
+  if (!run.troupe) return;
+  run.retain();
+  Ref<Run> keep(&run);
+  for (const auto& partition : run.troupe->partitions)
+    if (partition) partition->send(Abandon{keep});
+  run.troupe->remote->failed(run);
+}
+
+void EngineImpl::expire(std::uint64_t id) {
+  Ref<Run> run;
+  {
+    std::lock_guard lock(mutex_);
+    auto it = live_.find(id);
+    if (it == live_.end()) return;
+    run = it->second;
+  }
+  fail(*run, Status(Code::deadline_exceeded, "the run's time-out has passed"));
+}
+
+void EngineImpl::forget(std::uint64_t id) {
+  Ref<Run> last;  // dropped outside the lock: it may be the last to hold its actors
+  std::lock_guard lock(mutex_);
+  auto it = live_.find(id);
+  last = std::move(it->second);
+  live_.erase(it);
+  in_flight_.store(in_flight_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
+  room_.notify_one();
+  if (live_.empty()) drained_.notify_all();
+}
+
+// ---- state
+
+namespace {
+
+VariableState& variable_of(StateStore& states, const std::string& name, Ref<State>& keep) {
+  keep = states.find(name);
+  auto* v = dynamic_cast<VariableState*>(keep.get());
+  if (!v) throw Error(Code::not_found, fmt::format("the engine has no variable '{}'", name));
+  return *v;
+}
+
+}  // namespace
+
+Tensor EngineImpl::get(const std::string& variable) {
+  StateSpec home;
+  if (is_elsewhere(variable, home)) return peers_->get(std::string(node_of(home.device)), home);
+  return value_of(variable);
+}
+
+Tensor EngineImpl::value_of(const std::string& variable) {
+  Ref<State> keep;
+  Tensor value = variable_of(states_, variable, keep).snapshot();
+  if (value.is_on_host()) return value;
+  Device& device = *value.device();
+  Tensor host = Tensor::empty(value.dtype(), value.shape().is_scalar() ? Shape{1} : value.shape());
+  auto stream = device.compute_stream();
+  device.copy_to_host(*stream, value, View(host));
+  stream->synchronize();
+  return host.reshaped(value.shape());
+}
+
+void EngineImpl::set(const std::string& variable, Tensor value) {
+  StateSpec home;
+  if (is_elsewhere(variable, home)) return peers_->set(std::string(node_of(home.device)), home, std::move(value));
+  Ref<State> keep;
+  variable_of(states_, variable, keep).replace(std::move(value));
+}
+
+Tensor EngineImpl::get(const StateSpec& spec) {
+  declare(spec);
+  return get(spec.name);
+}
+
+void EngineImpl::set(const StateSpec& spec, Tensor value) {
+  declare(spec);
+  set(spec.name, std::move(value));
+}
+
+Tensor EngineImpl::get_here(const StateSpec& spec) {
+  states_.get(spec);
+  return value_of(spec.name);
+}
+
+void EngineImpl::set_here(const StateSpec& spec, Tensor value) {
+  states_.get(spec);
+  Ref<State> keep;
+  variable_of(states_, spec.name, keep).replace(std::move(value));
+}
+
+void EngineImpl::declare(StateSpec spec) {
+  if (peers_) {
+    spec.device = full_name(spec.device.empty() ? options_.default_device : spec.device, node());
+    std::lock_guard lock(mutex_);
+    if (node_of(spec.device) != peers_->name()) {
+      homes_.insert_or_assign(spec.name, std::move(spec));
+      return;
+    }
+    homes_.erase(spec.name);
+  }
+  states_.get(spec);
+}
+
+bool EngineImpl::is_elsewhere(const std::string& variable, StateSpec& home) {
+  std::lock_guard lock(mutex_);
+  auto it = homes_.find(variable);
+  if (it == homes_.end()) return false;
+  home = it->second;
+  return true;
+}
+
+}  // namespace troupe

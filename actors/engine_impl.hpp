@@ -1,0 +1,153 @@
+// What stands behind an Engine: threads, devices, state, the plans and the runs in flight. For the folders that build on
+// it; users include engine.hpp.
+//
+// Runs over several nodes: the engine that compiled the plan owns its runs, and begins them on the others through
+// `RemotePlan`. At the others their node calls `take_part` and `begin_part`: the same plan with the partitions they have.
+//
+// Locks: `mutex_` is held for book-keeping only; kernels, actors and other nodes are called without it.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <caf/actor_system.hpp>
+#include <caf/actor_system_config.hpp>
+
+#include <troupe/actors/partition_actor.hpp>
+#include <troupe/actors/pipeline.hpp>
+#include <troupe/actors/remote.hpp>
+
+namespace troupe {
+
+/// A plan and its actors.
+class Compiled {
+ public:
+  /// The engine, while it lives.
+  EngineImpl& owner() const {
+    if (!engine) throw Error(Code::failed_precondition, "the engine of this function is gone");
+    return *engine;
+  }
+
+  EngineImpl* engine = nullptr;
+  PlanTroupe troupe;
+  std::vector<PassReport> reports;
+};
+
+class EngineImpl final : public DeviceFinder, public ActorHost {
+ public:
+  explicit EngineImpl(EngineOptions options);
+  ~EngineImpl();
+  /// Ends what still runs; after it no partition has work.
+  void shut_down();
+
+  /// Makes this engine a node, before it is used. `peers` outlives it.
+  void join(Peers& peers);
+  Peers* peers() const { return peers_; }
+  const EngineOptions& options() const { return options_; }
+  caf::actor_system& system() { return *system_; }
+  StateStore& states() { return states_; }
+
+  // ---- devices
+
+  Device* find(const std::string& name) override;
+  std::string node() const override { return peers_ ? peers_->name() : std::string(); }
+  /// Of this machine, by its short name; made if it was not used yet.
+  Device& device(const std::string& name);
+  Ref<State> host(const StateSpec& spec) override;
+
+  // ---- compiling
+
+  std::shared_ptr<Compiled> compile(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches,
+                                    const CompileOptions& options);
+  /// Plans of recent graphs, the least recently used dropped first.
+  std::shared_ptr<Compiled> cached(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches);
+  /// The part of another node's plan that is here.
+  std::shared_ptr<Compiled> take_part(Placed placed, int call_depth);
+
+  // ---- runs
+
+  Ref<Run> start(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options);
+  /// Starts a run and waits for it. A caller that finds a worker idle and nothing else under way works
+  /// on the run itself in that worker's place: with no thread to wake, nor to be woken by, a small run
+  /// takes half its time. Not where the run may have to be answered for before it ends.
+  Ref<Run> run(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options);
+  /// Begins the part of another node's run that is here; `on_end` is called once, when all of it has left.
+  Ref<Run> begin_part(const std::shared_ptr<Compiled>& compiled, RunKey key, std::uint64_t step, std::uint64_t seed, std::vector<Tensor> feeds,
+                      std::function<void(Run&)> on_end);
+  void wait(Run& run);
+  void fail(Run& run, Status status);
+  /// Blocks until `is_done`; a deterministic engine takes steps, here and elsewhere, until then.
+  void step_until(const std::function<bool()>& is_done);
+
+  // ---- state
+
+  Tensor get(const std::string& variable);
+  void set(const std::string& variable, Tensor value);
+  /// Where a variable lives that a graph declares: its home is asked, or made, there.
+  Tensor get(const StateSpec& spec);
+  void set(const StateSpec& spec, Tensor value);
+
+  /// This engine's own, for another node, from whose graph the spec is.
+  Tensor get_here(const StateSpec& spec);
+  void set_here(const StateSpec& spec, Tensor value);
+
+  const std::unique_ptr<WorkerPool>& pool() const { return pool_; }
+  std::atomic<std::uint64_t> step_{0};  // publishes nothing but itself
+
+ private:
+  class Timekeeper;
+  struct SystemConfig : caf::actor_system_config {
+    explicit SystemConfig(WorkerPool& pool);
+  };
+  static constexpr std::size_t kMaxPlans = 64;
+  struct CacheKey {
+    std::uint64_t graph;
+    std::uint64_t version;
+    std::vector<Edge> feeds, fetches;
+    friend bool operator==(const CacheKey&, const CacheKey&) = default;
+  };
+
+  void spawn_partitions(Compiled& compiled);
+  void remember_homes(const Graph& graph);
+  static void check_feeds(const Plan& plan, const std::vector<Tensor>& feeds);
+  void admit(const RunOptions& options);
+  Ref<Run> begin(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options);
+  void failed(Run& run);
+  void forget(std::uint64_t id);
+  void expire(std::uint64_t id);
+  bool step_elsewhere() { return peers_ && peers_->step(); }
+  void wait_for_streams();
+  Tensor value_of(const std::string& variable);
+  void declare(StateSpec spec);
+  bool is_elsewhere(const std::string& variable, StateSpec& home);
+  static Status aborted() { return Status(Code::aborted, "the run has failed or was cancelled"); }
+
+  EngineOptions options_;
+  StateStore states_{this};
+  std::unique_ptr<WorkerPool> pool_;
+  std::mutex devices_mutex_;  // guards devices_
+  std::map<std::string, std::unique_ptr<Device>> devices_;
+  SystemConfig config_;
+  std::unique_ptr<caf::actor_system> system_;
+  Peers* peers_ = nullptr;               // set before the engine is used
+  std::atomic<std::uint64_t> next_run_{1};  // publishes nothing but itself
+
+  std::mutex mutex_;  // guards live_, plans_, compiled_ and homes_
+  std::condition_variable drained_;
+  std::unordered_map<std::uint64_t, Ref<Run>> live_;
+  std::atomic<std::size_t> in_flight_{0};  // admitted, and parts of others' runs; written under mutex_, read by callers that work
+  std::condition_variable room_;           // for another run
+  std::list<std::pair<CacheKey, std::shared_ptr<Compiled>>> plans_;  // most recently used first
+  std::vector<std::weak_ptr<Compiled>> compiled_;  // all that users hold
+  std::map<std::string, StateSpec> homes_;         // variables of other nodes that a plan here has used
+  LeanRef<Timekeeper> timekeeper_;
+};
+
+}  // namespace troupe

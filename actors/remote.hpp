@@ -1,0 +1,54 @@
+// Other nodes, as the engine sees them: an engine that is a node of a cluster has `Peers`, and each of its plans over
+// several nodes a `RemotePlan`. cluster/ implements both; here nothing is known of messages, encodings or connections.
+//
+//   optimise, place ─► make_plan ─► Peers::prepare ─► the other nodes make the same plan, or say what they lack
+//   begin a run     ─► RemotePlan::start ─► they begin theirs ─► tokens, grants: RemotePlan::post, both ways
+//                                        ◄─ each leaves the run once; or somebody fails ─► RemotePlan::failed
+//
+// Threads: all of it from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <troupe/actors/partition.hpp>
+#include <troupe/actors/placement.hpp>
+#include <troupe/ops/state.hpp>
+
+namespace troupe {
+
+/// The other nodes of a plan. Dropping it lets them forget the plan.
+class RemotePlan {
+ public:
+  virtual ~RemotePlan() = default;
+  /// How many.
+  virtual int nodes() const = 0;
+  /// One of them is lost: the plan is of no use any more.
+  virtual bool is_broken() const = 0;
+  /// A Token or a Grant to a partition of theirs; for a run that is over it goes nowhere.
+  virtual void post(std::int32_t partition, PartitionMessage message) = 0;
+  /// At the owner: gives the run its key and begins it on the others. They leave it once each, lost ones too.
+  virtual void start(Run& run) = 0;
+  /// The run has failed on this node, which abandons it: the owner tells all others, any other tells the owner.
+  virtual void failed(Run& run) = 0;
+};
+
+class Peers {
+ public:
+  /// This node's name.
+  virtual const std::string& name() const = 0;
+  /// Has the other nodes make the plan. Blocks; throws what they say, naming the node, and unavailable, not_found for
+  /// nodes that are not there.
+  virtual std::shared_ptr<RemotePlan> prepare(const std::shared_ptr<const Plan>& plan, const Placed& placed) = 0;
+  /// A variable's value, on the host, and a new one. Block; throw what the node says.
+  virtual Tensor get(const std::string& node, const StateSpec& variable) = 0;
+  virtual void set(const std::string& node, const StateSpec& variable, Tensor value) = 0;
+  /// Without threads: lets something happen elsewhere; false if nothing is pending.
+  virtual bool step() = 0;
+
+ protected:
+  ~Peers() = default;
+};
+
+}  // namespace troupe

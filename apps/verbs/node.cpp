@@ -1,0 +1,70 @@
+// troupe node: this machine as a node of a cluster, until SIGTERM or SIGINT.
+#include <troupe/apps/verbs/verbs.hpp>
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <thread>
+
+#include <unistd.h>
+
+#include <troupe/cluster/node.hpp>
+#include <troupe/cluster/zeromq.hpp>
+
+namespace troupe::verbs {
+
+namespace {
+
+std::string host_name() {
+  char name[256] = "node";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// From here on these signals wait for `sigwait`, in threads that are started later too.
+sigset_t block_endings() {
+  sigset_t endings;
+  sigemptyset(&endings);
+  sigaddset(&endings, SIGTERM);
+  sigaddset(&endings, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &endings, nullptr);
+  return endings;
+}
+
+void demand_address(const std::string& address, const char* flag) {
+  if (!address.starts_with("tcp://") || address.rfind(':') <= 5) throw Misuse(fmt::format("{} takes an address such as tcp://127.0.0.1:7117, not '{}'", flag, address));
+}
+
+}  // namespace
+
+int node(const NodeFlags& flags) {
+  demand_address(flags.listen, "--listen");
+  for (const std::string& address : flags.join) demand_address(address, "--join");
+  const sigset_t endings = block_endings();
+  NodeOptions options;
+  options.name = flags.name.empty() ? host_name() : flags.name;
+  options.join = flags.join;
+  options.engine.workers = flags.workers;
+  options.transport = [&](PeerInfo self) {
+    self.address = flags.listen;
+    return make_zeromq_transport(std::move(self));
+  };
+  std::unique_ptr<ClusterNode> here;
+  try {
+    here = std::make_unique<ClusterNode>(std::move(options));
+    here->wait_joined(std::chrono::seconds(flags.patience));
+  } catch (const Error& error) {
+    if (error.code() != Code::invalid_argument && error.code() != Code::unavailable) throw;
+    throw Misuse(error.what());
+  }
+  fmt::print("node '{}' listens at {}\n", here->name(), here->address());
+  std::fflush(stdout);
+  int signal = 0;
+  sigwait(&endings, &signal);
+  fmt::print("node '{}' leaves\n", here->name());
+  return 0;
+}
+
+}  // namespace troupe::verbs

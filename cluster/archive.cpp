@@ -1,0 +1,226 @@
+#include <troupe/cluster/archive.hpp>
+
+#include <bit>
+
+#include <msgpack.hpp>
+
+namespace troupe {
+namespace {
+
+// What msgpack's packer writes to.
+class Head {
+ public:
+  explicit Head(std::vector<std::byte>& head) : head_(head) {}
+  void write(const char* data, std::size_t size) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(data);
+    head_.insert(head_.end(), bytes, bytes + size);
+  }
+
+ private:
+  std::vector<std::byte>& head_;
+};
+
+template <class T>
+void pack(Message& message, const T& x) {
+  Head head(message.head);
+  msgpack::packer<Head>(head).pack(x);
+}
+
+constexpr int kMostNested = 1000;  // lists in lists
+
+void write(MessageWriter& w, const Value& value, int depth);
+void read(MessageReader& r, Value& value, int depth);
+
+enum class Form : std::uint8_t { none, scalar, tensor, list };
+
+}  // namespace
+
+template <>
+inline constexpr std::uint64_t kValues<Form> = 4;
+
+// ---- writing
+
+MessageWriter::MessageWriter() { message_.head.reserve(64); }
+void MessageWriter::number(std::int64_t n) { pack(message_, n); }
+void MessageWriter::unsigned_number(std::uint64_t n) { pack(message_, n); }
+// By its bits: the library would write 2.0, and -0.0, as integers.
+void MessageWriter::real(double x) { unsigned_number(std::bit_cast<std::uint64_t>(x)); }
+void MessageWriter::flag(bool b) { pack(message_, b); }
+void MessageWriter::text(const std::string& s) { pack(message_, s); }
+void MessageWriter::bytes(const void* data, std::size_t size) {
+  Head head(message_.head);
+  msgpack::packer<Head> packer(head);
+  packer.pack_bin(static_cast<std::uint32_t>(size));
+  packer.pack_bin_body(static_cast<const char*>(data), static_cast<std::uint32_t>(size));
+}
+
+// ---- reading
+
+struct MessageReader::Item : msgpack::null_visitor {
+  enum class Kind { other, positive, negative, flag, text, bytes } kind = Kind::other;
+  std::uint64_t positive = 0;
+  std::int64_t negative = 0;
+  bool is_true = false;
+  const char* data = nullptr;
+  std::size_t size = 0;
+
+  bool visit_positive_integer(std::uint64_t n) { return kind = Kind::positive, positive = n, true; }
+  bool visit_negative_integer(std::int64_t n) { return kind = Kind::negative, negative = n, true; }
+  bool visit_boolean(bool b) { return kind = Kind::flag, is_true = b, true; }
+  bool visit_str(const char* s, std::uint32_t n) { return kind = Kind::text, data = s, size = n, true; }
+  bool visit_bin(const char* s, std::uint32_t n) { return kind = Kind::bytes, data = s, size = n, true; }
+  bool start_array(std::uint32_t) { return false; }
+  bool start_map(std::uint32_t) { return false; }
+  void parse_error(std::size_t, std::size_t) {}
+  void insufficient_bytes(std::size_t, std::size_t) {}
+};
+
+void MessageReader::malformed(const std::string& what) { throw Error(Code::data_loss, "a malformed message: " + what); }
+
+void MessageReader::next(Item& item) {
+  if (place_ >= head_.size() || !msgpack::parse(reinterpret_cast<const char*>(head_.data()), head_.size(), place_, item))
+    malformed("it ends early, or is no sequence of numbers and strings");
+}
+
+std::int64_t MessageReader::number() {
+  Item item;
+  next(item);
+  if (item.kind == Item::Kind::negative) return item.negative;
+  if (item.kind != Item::Kind::positive || item.positive > static_cast<std::uint64_t>(INT64_MAX)) malformed("no number where one was expected");
+  return static_cast<std::int64_t>(item.positive);
+}
+
+std::uint64_t MessageReader::unsigned_number() {
+  Item item;
+  next(item);
+  if (item.kind != Item::Kind::positive) malformed("no positive number where one was expected");
+  return item.positive;
+}
+
+double MessageReader::real() { return std::bit_cast<double>(unsigned_number()); }
+
+bool MessageReader::flag() {
+  Item item;
+  next(item);
+  if (item.kind != Item::Kind::flag) malformed("no truth value where one was expected");
+  return item.is_true;
+}
+
+std::string MessageReader::text() {
+  Item item;
+  next(item);
+  if (item.kind != Item::Kind::text) malformed("no text where some was expected");
+  return std::string(item.data, item.size);
+}
+
+std::span<const std::byte> MessageReader::bytes() {
+  Item item;
+  next(item);
+  if (item.kind != Item::Kind::bytes) malformed("no bytes where some were expected");
+  return {reinterpret_cast<const std::byte*>(item.data), item.size};
+}
+
+Tensor MessageReader::attached() {
+  if (tensor_ == tensors_.size()) malformed("a tensor is missing");
+  return std::move(tensors_[tensor_++]);
+}
+
+void MessageReader::count(std::size_t& n) {
+  n = unsigned_number();
+  if (n > head_.size() - place_) malformed("a count larger than the message");
+}
+
+void MessageReader::end() const {
+  if (place_ != head_.size() || tensor_ != tensors_.size()) malformed("it goes on after its end");
+}
+
+// ---- values
+
+void write(MessageWriter& w, const Shape& shape) {
+  w(static_cast<std::int64_t>(shape.has_rank() ? shape.rank() : -1));
+  for (std::int64_t extent : shape.dims()) w.number(extent);
+}
+
+void read(MessageReader& r, Shape& shape) {
+  const std::int64_t rank = r.number();
+  if (rank < -1 || rank > Shape::kMaxRank) MessageReader::malformed("a shape of too many dimensions");
+  shape = rank < 0 ? Shape::unknown() : Shape();
+  for (std::int64_t i = 0; i < rank; ++i) {
+    const std::int64_t extent = r.number();
+    if (extent < kAny) MessageReader::malformed("a negative extent");
+    shape.push_back(extent);
+  }
+}
+
+namespace {
+
+void write(MessageWriter& w, const Value& value, int depth) {
+  switch (value.kind()) {
+    case Value::Kind::none: w(Form::none); return;
+    case Value::Kind::scalar:
+      w(Form::scalar)(value.dtype());
+      w.bytes(value.scalar_bits(), size_of(value.dtype()));
+      return;
+    case Value::Kind::tensor:
+      w(Form::tensor);
+      w.attach(value.tensor());
+      return;
+    case Value::Kind::list: break;
+    case Value::Kind::saved: throw Error(Code::internal, "a value that was swapped out cannot leave its node");
+  }
+  if (depth == kMostNested) throw Error(Code::unimplemented, "a list goes to another node that holds lists a thousand deep");
+  const List& list = value.list();
+  w(Form::list)(list.dtype())(list.element_shape())(list.depth())(list.is_saved())(static_cast<std::uint64_t>(list.length()));
+  for (std::int64_t i = 0; i < list.length(); ++i) write(w, list.peek(i), depth + 1);
+}
+
+void read(MessageReader& r, Value& value, int depth) {
+  Form form{};
+  r(form);
+  switch (form) {
+    case Form::none: value.reset(); return;
+    case Form::scalar: {
+      DType dtype{};
+      r(dtype);
+      auto bits = r.bytes();
+      if (bits.size() != size_of(dtype)) MessageReader::malformed("a scalar of the wrong size");
+      value.set_scalar(dtype, bits.data(), bits.size());
+      return;
+    }
+    case Form::tensor: value = r.attached(); return;
+    case Form::list: break;
+  }
+  if (depth == kMostNested) MessageReader::malformed("lists nested too deep");
+  DType dtype{};
+  Shape element;
+  std::uint8_t nested = 0;
+  bool is_saved = false;
+  std::size_t length = 0;
+  r(dtype)(element)(nested)(is_saved).count(length);
+  if (nested == 0) MessageReader::malformed("a list of nothing");
+  List list(dtype, element, nested);
+  if (is_saved) list.mark_saved(nullptr);
+  list.grow(static_cast<std::int64_t>(length));
+  for (std::size_t i = 0; i < length; ++i) {
+    Value e;
+    read(r, e, depth + 1);
+    if (e.has_value()) list.put(static_cast<std::int64_t>(i), std::move(e));
+  }
+  value = std::move(list);
+}
+
+}  // namespace
+
+void write(MessageWriter& w, const Value& value) { write(w, value, 0); }
+void read(MessageReader& r, Value& value) { read(r, value, 0); }
+
+void write(MessageWriter& w, const Status& status) { w(status.code())(status.message()); }
+
+void read(MessageReader& r, Status& status) {
+  Code code{};
+  std::string message;
+  r(code)(message);
+  status = code == Code::ok ? Status() : Status(code, std::move(message));
+}
+
+}  // namespace troupe

@@ -1,0 +1,117 @@
+#include <troupe/cluster/messages.hpp>
+
+#include <troupe/cluster/program_codec.hpp>
+
+namespace troupe {
+
+template <>
+inline constexpr std::uint64_t kValues<MessageKind> = static_cast<std::uint64_t>(MessageKind::answer) + 1;
+
+template <class A>
+void fields(A& a, NodeId& n) {
+  a(n.name), a(n.incarnation), a(n.address);
+}
+template <class A>
+void fields(A& a, RunKey& k) {
+  a(k.owner), a(k.number);
+}
+template <class A>
+void fields(A& a, Path& p) {
+  a(p.depth);
+  if (p.depth < 0 || p.depth > Path::kMaxDepth) MessageReader::malformed("a path through too many loops");
+  for (std::int32_t d = 0; d < p.depth; ++d) {
+    a(p.number[d]);
+    if (p.number[d] < 0) MessageReader::malformed("a negative iteration");
+  }
+}
+template <class A>
+void fields(A& a, std::pair<std::int32_t, Tensor>& p) {
+  a(p.first), a(p.second);
+}
+
+template <class A>
+void fields(A& a, Members& m) {
+  a(m.nodes);
+}
+template <class A>
+void fields(A& a, MakePlan& m) {
+  a(m.request), a(m.plan), a(m.participants), a(m.call_depth), a(m.fingerprint);
+}
+template <class A>
+void fields(A& a, DropPlan& m) {
+  a(m.plan);
+}
+template <class A>
+void fields(A& a, BeginRun& m) {
+  a(m.run), a(m.plan), a(m.step), a(m.seed), a(m.feeds);
+}
+template <class A>
+void fields(A& a, RunToken& m) {
+  a(m.run), a(m.partition), a(m.receive), a(m.is_dead), a(m.path), a(m.value);
+}
+template <class A>
+void fields(A& a, RunGrant& m) {
+  a(m.run), a(m.partition), a(m.send), a(m.path), a(m.last);
+}
+template <class A>
+void fields(A& a, RunFailed& m) {
+  a(m.run), a(m.status);
+}
+template <class A>
+void fields(A& a, AbandonRun& m) {
+  a(m.run);
+}
+template <class A>
+void fields(A& a, LeftRun& m) {
+  a(m.run), a(m.status), a(m.fetches);
+}
+template <class A>
+void fields(A& a, GetVariable& m) {
+  a(m.request), a(m.variable);
+}
+template <class A>
+void fields(A& a, SetVariable& m) {
+  a(m.request), a(m.variable), a(m.value);
+}
+template <class A>
+void fields(A& a, Answer& m) {
+  a(m.request), a(m.status), a(m.value);
+}
+
+MessageKind kind_of(MessageReader& reader) {
+  MessageKind kind{};
+  reader(kind);
+  return kind;
+}
+
+template <class M>
+MessageWriter written(const M& message) {
+  MessageWriter w;
+  w(M::kKind);
+  fields(w, const_cast<M&>(message));  // writes only
+  return w;
+}
+
+template <class M>
+void read_fields(MessageReader& reader, M& message) {
+  fields(reader, message);
+}
+
+#define TROUPE_MESSAGE(M)               \
+  template MessageWriter written(const M&);    \
+  template void read_fields(MessageReader&, M&);
+TROUPE_MESSAGE(Members)
+TROUPE_MESSAGE(MakePlan)
+TROUPE_MESSAGE(DropPlan)
+TROUPE_MESSAGE(BeginRun)
+TROUPE_MESSAGE(RunToken)
+TROUPE_MESSAGE(RunGrant)
+TROUPE_MESSAGE(RunFailed)
+TROUPE_MESSAGE(AbandonRun)
+TROUPE_MESSAGE(LeftRun)
+TROUPE_MESSAGE(GetVariable)
+TROUPE_MESSAGE(SetVariable)
+TROUPE_MESSAGE(Answer)
+#undef TROUPE_MESSAGE
+
+}  // namespace troupe

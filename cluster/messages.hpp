@@ -1,0 +1,140 @@
+// What nodes say to each other, as plain structs; `node_core.hpp` says who says what when. One Kind a struct; its fields,
+// named once in messages.cpp, are what is written and read.
+//
+// To add a message: a Kind, a struct with `kKind` and `kLane`, a line in `fields`, and an overload of `NodeCore::handle`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <troupe/actors/partition.hpp>
+#include <troupe/cluster/archive.hpp>
+#include <troupe/ops/state.hpp>
+
+namespace troupe {
+
+enum class MessageKind : std::uint8_t {
+  members, make_plan, drop_plan, begin_run, token, grant, run_failed, abandon_run, left_run, get_variable, set_variable, answer
+};
+
+/// A node as others know it.
+struct NodeId {
+  std::string name;
+  std::uint64_t incarnation = 0;
+  std::string address;
+};
+
+/// Nodes that the sender is connected with.
+struct Members {
+  static constexpr MessageKind kKind = MessageKind::members;
+  static constexpr Lane kLane = Lane::control;
+  std::vector<NodeId> nodes;
+};
+/// Owner to participant: a plan to make. The placed program follows in the same message.
+struct MakePlan {
+  static constexpr MessageKind kKind = MessageKind::make_plan;
+  static constexpr Lane kLane = Lane::data;
+  std::uint64_t request = 0;
+  std::uint64_t plan = 0;                // among the owner's
+  std::vector<NodeId> participants;      // the owner included
+  std::int32_t call_depth = 0;
+  std::uint64_t fingerprint = 0;
+};
+/// Owner to participant: no run of this plan will begin any more.
+struct DropPlan {
+  static constexpr MessageKind kKind = MessageKind::drop_plan;
+  static constexpr Lane kLane = Lane::data;
+  std::uint64_t plan = 0;
+};
+/// Owner to participant. Numbers of an owner's runs go up.
+struct BeginRun {
+  static constexpr MessageKind kKind = MessageKind::begin_run;
+  static constexpr Lane kLane = Lane::data;
+  std::uint64_t run = 0;
+  std::uint64_t plan = 0;
+  std::uint64_t step = 0;
+  std::uint64_t seed = 0;
+  std::vector<std::pair<std::int32_t, Tensor>> feeds;  // those that its partitions take
+};
+/// Participant to participant.
+struct RunToken {
+  static constexpr MessageKind kKind = MessageKind::token;
+  static constexpr Lane kLane = Lane::data;
+  RunKey run;
+  std::int32_t partition = 0;
+  std::int32_t receive = 0;
+  bool is_dead = false;
+  Path path;
+  Value value;
+};
+struct RunGrant {
+  static constexpr MessageKind kKind = MessageKind::grant;
+  static constexpr Lane kLane = Lane::control;
+  RunKey run;
+  std::int32_t partition = 0;
+  std::int32_t send = 0;
+  Path path;
+  std::int64_t last = 0;
+};
+/// Participant to owner.
+struct RunFailed {
+  static constexpr MessageKind kKind = MessageKind::run_failed;
+  static constexpr Lane kLane = Lane::control;
+  std::uint64_t run = 0;
+  Status status;
+};
+/// Owner to participants: the run has failed.
+struct AbandonRun {
+  static constexpr MessageKind kKind = MessageKind::abandon_run;
+  static constexpr Lane kLane = Lane::control;
+  std::uint64_t run = 0;
+};
+/// Participant to owner, the last that it says of a run: behind its tokens.
+struct LeftRun {
+  static constexpr MessageKind kKind = MessageKind::left_run;
+  static constexpr Lane kLane = Lane::data;
+  std::uint64_t run = 0;
+  Status status;
+  std::vector<std::pair<std::int32_t, Tensor>> fetches;
+};
+struct GetVariable {
+  static constexpr MessageKind kKind = MessageKind::get_variable;
+  static constexpr Lane kLane = Lane::data;
+  std::uint64_t request = 0;
+  StateSpec variable;
+};
+struct SetVariable {
+  static constexpr MessageKind kKind = MessageKind::set_variable;
+  static constexpr Lane kLane = Lane::data;
+  std::uint64_t request = 0;
+  StateSpec variable;
+  Tensor value;
+};
+/// To a request: make_plan, get_variable, set_variable.
+struct Answer {
+  static constexpr MessageKind kKind = MessageKind::answer;
+  static constexpr Lane kLane = Lane::data;
+  std::uint64_t request = 0;
+  Status status;
+  Tensor value;
+};
+
+/// The kind, which comes first.
+MessageKind kind_of(MessageReader& reader);
+
+// Defined for every struct above.
+template <class M>
+MessageWriter written(const M& message);
+template <class M>
+void read_fields(MessageReader& reader, M& message);
+template <class M>
+M read_all(MessageReader& reader) {
+  M message;
+  read_fields(reader, message);
+  reader.end();
+  return message;
+}
+
+}  // namespace troupe

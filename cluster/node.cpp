@@ -1,0 +1,29 @@
+#include <troupe/cluster/node.hpp>
+
+#include <troupe/cluster/node_core.hpp>
+
+namespace troupe {
+
+ClusterNode::ClusterNode(NodeOptions options) {
+  EngineOptions of_engine = options.engine;
+  core_ = std::make_shared<NodeCore>(options);
+  engine_ = std::make_unique<Engine>(std::move(of_engine));
+  core_->open(engine_->impl(), options.join);
+}
+
+ClusterNode::~ClusterNode() {
+  core_->close();
+  engine_.reset();
+}
+
+Engine& ClusterNode::engine() { return *engine_; }
+const std::string& ClusterNode::name() const { return core_->name(); }
+std::string ClusterNode::address() const { return core_->transport().address(); }
+std::vector<std::string> ClusterNode::nodes() const { return core_->nodes(); }
+void ClusterNode::connect(const std::string& address) { core_->transport().connect(address); }
+void ClusterNode::wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout) { core_->wait_for(names, timeout); }
+void ClusterNode::wait_joined(std::chrono::nanoseconds timeout) { core_->wait_joined(timeout); }
+RunCounters ClusterNode::run_counters() const { return {core_->runs().waited(), core_->runs().dropped()}; }
+TransportCounters ClusterNode::counters() const { return core_->transport().counters(); }
+
+}  // namespace troupe

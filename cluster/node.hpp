@@ -1,0 +1,78 @@
+// A node of a cluster: an engine that other nodes can reach, and that reaches theirs.
+//
+//   ClusterNode node({.name = "me", .transport = tcp, .join = {"tcp://10.0.0.7:7117"}});
+//   node.wait_for({"worker1"}, 10s);
+//   Graph g;  ...  { auto there = g.on_device("/node:worker1/cpu:0");  y = matmul(x, w); }
+//   node.engine().run(g, {{x, value}}, {y});             // as with any engine
+//
+// The program is the same on one engine and on many nodes: where its parts run is said by device names. A name without
+// a node means the node that compiles. A state lives where it was declared; `Engine::get` and `set` find it there.
+//
+// Errors: a run that fails on another node throws here what it would have thrown, naming the node. A node that is lost
+// ends the runs it took part in with `unavailable`; runs over the other nodes go on, and so does the cluster.
+//
+// Ownership: the node owns its engine; functions and runs must not outlive it. Threads: any.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <troupe/actors/engine.hpp>
+#include <troupe/cluster/transport.hpp>
+
+namespace troupe {
+
+class NodeCore;
+
+struct NodeOptions {
+  std::string name;  // unique in the cluster; no '/'
+  /// Makes what this node is reached by, given its name and incarnation.
+  std::function<std::unique_ptr<Transport>(PeerInfo self)> transport;
+  std::vector<std::string> join = {};  // addresses of nodes; the others are heard of there
+  EngineOptions engine = {};
+  std::uint64_t incarnation = 0;       // 0: drawn
+  /// Deterministic engines: lets something happen on another node or between them; false if nothing is pending.
+  std::function<bool()> step = {};
+};
+
+/// Messages for runs that had not begun on this node, which waited, and for runs that were over, which were dropped.
+struct RunCounters {
+  std::uint64_t early = 0;
+  std::uint64_t late = 0;
+};
+
+class ClusterNode {
+ public:
+  /// Throws invalid_argument for a name that is none, and unavailable if its address is taken.
+  explicit ClusterNode(NodeOptions options);
+  /// Leaves: runs that this node takes part in end, other nodes are told.
+  ~ClusterNode();
+  ClusterNode(const ClusterNode&) = delete;
+  ClusterNode& operator=(const ClusterNode&) = delete;
+
+  Engine& engine();
+  const std::string& name() const;
+  /// Where others reach it; empty: nowhere.
+  std::string address() const;
+  /// Names of the nodes that are connected, this one first.
+  std::vector<std::string> nodes() const;
+  /// Asks for a connection.
+  void connect(const std::string& address);
+  /// Waits until all of these are connected; throws deadline_exceeded, naming those that are not and why.
+  void wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout);
+  /// Waits until one of `options.join` is connected, asking again while nobody answers; throws unavailable, saying what
+  /// each of them said.
+  void wait_joined(std::chrono::nanoseconds timeout);
+  TransportCounters counters() const;
+  RunCounters run_counters() const;
+
+ private:
+  std::shared_ptr<NodeCore> core_;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace troupe

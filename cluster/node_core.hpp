@@ -1,0 +1,111 @@
+// What a node is made of, behind `ClusterNode`: who is connected, requests to other nodes and their answers, plans made for
+// others. Runs are `SharedRuns`'.
+//
+//   caller's thread:  prepare, get, set ──request──►  ┌─────────┐ ──►  transport ──►  other nodes
+//   partitions:       tokens, grants ───────────────► │ NodeCore│ ◄── listener: members, tokens, grants, outcomes
+//                                                     └────┬────┘
+//                                    make_plan, variables: the clerk, an actor on the engine's workers
+//
+// What takes long (making kernels) is the clerk's; the transport's thread decodes, looks up and posts.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <troupe/cluster/node.hpp>
+#include <troupe/cluster/shared_runs.hpp>
+
+namespace troupe {
+
+class NodeCore final : public TransportListener, public Peers, public std::enable_shared_from_this<NodeCore> {
+ public:
+  explicit NodeCore(NodeOptions& options);
+  ~NodeCore();
+
+  /// `engine` outlives `close`.
+  void open(EngineImpl& engine, const std::vector<std::string>& join);
+  void close();
+
+  EngineImpl& engine() { return *engine_; }
+  Transport& transport() { return *transport_; }
+  SharedRuns& runs() { return runs_; }
+  /// Of a peer that is or was connected.
+  std::string name_of(Peer peer) const;
+  std::vector<std::string> nodes() const;
+  void wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout);
+  void wait_joined(std::chrono::nanoseconds timeout);
+
+  template <class M>
+  void send(Peer peer, const M& message) {
+    transport_->send(peer, M::kLane, written(message).take());
+  }
+
+  // ---- Peers
+  const std::string& name() const override { return self_.name; }
+  std::shared_ptr<RemotePlan> prepare(const std::shared_ptr<const Plan>& plan, const Placed& placed) override;
+  Tensor get(const std::string& node, const StateSpec& variable) override;
+  void set(const std::string& node, const StateSpec& variable, Tensor value) override;
+  bool step() override { return step_ && step_(); }
+
+  // ---- TransportListener
+  void connected(Peer peer, const PeerInfo& info) override;
+  void refused(const std::string& address, const Status& why) override;
+  void received(Peer peer, Lane lane, Message message) override;
+  void lost(Peer peer, const Status& why) override;
+
+ private:
+  class Clerk;
+  struct Request {
+    Peer to = 0;
+    bool is_done = false;
+    Status status;
+    Tensor value;
+  };
+  /// A plan of another node that waits for connections with the nodes that take part in it.
+  struct Waiting {
+    Peer from;
+    std::shared_ptr<Message> message;
+  };
+
+  void dispatch(Peer peer, const NodeId& from, Message& message);
+  void meet(const Members& members);
+  void handle(Answer&& answer);
+  void make_plan(Peer from, const std::shared_ptr<Message>& message);
+  bool try_make_plan(Peer from, const std::shared_ptr<Message>& message, const MakePlan& m, MessageReader& reader);
+  void drop_plan(Peer from, RunKey key);
+  void do_later(std::function<void()> job);
+  void retry_plans();
+
+  std::uint64_t request(Peer to);
+  Peer peer_of(const std::string& node) const;
+  Request answer_to(std::uint64_t request);
+
+  const NodeId self_;
+  const bool deterministic_;
+  const std::function<bool()> step_;
+  std::unique_ptr<Transport> transport_;
+  EngineImpl* engine_ = nullptr;
+  LeanRef<Clerk> clerk_;
+  SharedRuns runs_;
+
+  mutable std::mutex mutex_;  // guards everything below
+  std::condition_variable changed_;  // of members_, refusals_ and requests_
+  std::map<Peer, NodeId> members_;
+  std::map<std::string, Peer> by_name_;
+  std::map<std::string, Status> refusals_;  // by address
+  std::vector<std::string> join_;
+  std::map<std::uint64_t, Request> requests_;
+  std::uint64_t last_request_ = 0;
+  std::uint64_t last_plan_ = 0;
+  std::map<RunKey, std::shared_ptr<Compiled>> plans_;  // made for others
+  std::vector<Waiting> waiting_plans_;
+  bool closed_ = false;
+};
+
+}  // namespace troupe

@@ -1,0 +1,348 @@
+#include <troupe/cluster/shared_runs.hpp>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <troupe/cluster/node_core.hpp>
+
+namespace troupe {
+namespace {
+
+std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+Ref<Run> share(Run& run) {
+  run.retain();
+  return Ref<Run>(&run);
+}
+
+SharedPlan& plan_of(const Run& run) { return static_cast<SharedPlan&>(*run.troupe->remote); }
+
+Status from_node(const std::string& node, const Status& status) {
+  return Status(status.code(), fmt::format("node '{}': {}", node, status.message()));
+}
+
+// What other nodes, and the caller, get from one of a plan's.
+std::string edges_out_of(const Plan& plan, std::int32_t node) {
+  constexpr std::size_t kNamed = 3;
+  std::set<std::int32_t> sources;
+  for (const PartitionPlan& p : plan.partitions)
+    for (const PartitionPlan::Receive& r : p.receives)
+      if (p.node != node && plan.partitions[at(r.partition)].node == node) sources.insert(r.source);
+  for (const PartitionPlan& p : plan.partitions)
+    for (const Target& t : p.targets)
+      if (p.node == node && t.node == Target::kFetch) sources.insert(plan.program.fetches[at(t.slot)].node);
+  if (sources.empty()) return "that it has done its part";
+  std::string out;
+  std::size_t named = 0;
+  for (std::int32_t id : sources) {
+    if (named++ == kNamed) return fmt::format("{} and {} more", out, sources.size() - kNamed);
+    out += (out.empty() ? "" : ", ") + plan.program.graph.describe(id);
+  }
+  return out;
+}
+
+Status lost_status(const Plan& plan, std::int32_t node, const NodeId& who, const Status& why) {
+  return Status(Code::unavailable, fmt::format("node '{}' was lost ({}); awaited from it: {}", who.name, why.message(), edges_out_of(plan, node)));
+}
+
+void check(bool holds, const char* what) {
+  if (!holds) MessageReader::malformed(what);
+}
+
+// Only what this peer may send, to where it goes.
+void check(const RunToken& m, Run& run, const SharedPlan& shared, Peer from) {
+  const Plan& plan = run.plan();
+  check(m.partition >= 0 && at(m.partition) < plan.partitions.size() && run.troupe->partitions[at(m.partition)], "a token for no partition of this node");
+  const PartitionPlan& to = plan.partitions[at(m.partition)];
+  check(m.receive >= 0 && at(m.receive) < to.receives.size(), "a token of no edge");
+  const PartitionPlan::Receive& edge = to.receives[at(m.receive)];
+  check(shared.peer_of(edge.partition) == from, "a token of another's edge");
+  check(m.path.depth == to.frames[at(edge.frame)].depth, "a token of another loop");
+  if (m.is_dead || edge.output < 0) check(!m.value.has_value(), "a value where there is none");
+  else check(fits(m.value, plan.program.graph.spec({edge.source, edge.output})), "a value of another kind than its edge's");
+}
+
+void check(const RunGrant& m, Run& run, const SharedPlan& shared, Peer from) {
+  const Plan& plan = run.plan();
+  check(m.partition >= 0 && at(m.partition) < plan.partitions.size() && run.troupe->partitions[at(m.partition)], "a grant for no partition of this node");
+  const PartitionPlan& to = plan.partitions[at(m.partition)];
+  check(m.send >= 0 && at(m.send) < to.sends.size(), "a grant of no edge");
+  const PartitionPlan::Send& edge = to.sends[at(m.send)];
+  check(shared.peer_of(edge.partition) == from, "a grant of another's edge");
+  check(m.path.depth > 0 && m.path.depth <= to.frames[at(edge.frame)].depth, "a grant of another loop");
+}
+
+}  // namespace
+
+// ---- plans
+
+SharedPlan::SharedPlan(std::shared_ptr<NodeCore> core, RunKey key, std::shared_ptr<const Plan> plan, std::vector<Peer> peers, Peer owner)
+    : core_(std::move(core)), key_(key), plan_(std::move(plan)), peers_(std::move(peers)), owner_(owner) {
+  for (std::size_t n = 0; n < peers_.size(); ++n)
+    if (static_cast<std::int32_t>(n) != plan_->here) others_.push_back(peers_[n]);
+}
+
+SharedPlan::~SharedPlan() {
+  if (is_owned())
+    for (Peer peer : others_) core_->send(peer, DropPlan{key_.number});
+}
+
+std::int32_t SharedPlan::node_of_peer(Peer peer) const {
+  for (std::size_t n = 0; n < peers_.size(); ++n)
+    if (static_cast<std::int32_t>(n) != plan_->here && peers_[n] == peer) return static_cast<std::int32_t>(n);
+  return -1;
+}
+
+void SharedPlan::post(std::int32_t partition, PartitionMessage message) {
+  const Peer to = peer_of(partition);
+  if (auto* token = std::get_if<Token>(&message))
+    core_->send(to, RunToken{token->run->key, partition, token->receive, token->is_dead, token->path, std::move(token->value)});
+  else if (auto* grant = std::get_if<Grant>(&message))
+    core_->send(to, RunGrant{grant->run->key, partition, grant->send, grant->path, grant->last});
+}
+
+void SharedPlan::start(Run& run) { core_->runs().begin(run, *this); }
+void SharedPlan::failed(Run& run) { core_->runs().failed(run, *this); }
+
+void SharedRuns::add(const std::shared_ptr<SharedPlan>& plan) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(plans_, [](const auto& weak) { return weak.expired(); });
+  plans_.push_back(plan);
+  if (closed_) plan->break_off();
+}
+
+// ---- at the owner
+
+void SharedRuns::begin(Run& run, SharedPlan& plan) {
+  Ref<Run> keep = share(run);
+  {
+    std::lock_guard lock(mutex_);
+    run.key = {self_, ++last_};
+    if (!plan.is_broken()) {
+      owned_.emplace(last_, Owned{keep, plan.others()});
+      for (Peer peer : plan.others()) {
+        BeginRun m{last_, 0, run.info().step, run.info().seed, {}};
+        m.plan = plan.number();
+        std::set<std::int32_t> feeds;
+        for (const PartitionPlan& p : plan.plan().partitions)
+          if (p.node == plan.node_of_peer(peer))
+            for (const PartitionPlan::Feed& f : p.feeds) feeds.insert(f.index);
+        for (std::int32_t f : feeds) m.feeds.emplace_back(f, run.feeds()[at(f)]);
+        core_.send(peer, m);
+      }
+      return;
+    }
+  }
+  core_.engine().fail(run, Status(Code::unavailable, "a node that takes part in this function was lost; compile it again"));
+  for (int i = 0; i < plan.nodes(); ++i) run.leave();
+}
+
+void SharedRuns::handle(Peer from, RunFailed&& m) {
+  Ref<Run> run = find({self_, m.run});
+  check(!m.status.ok(), "a failure that is none");
+  if (run) check(plan_of(*run).node_of_peer(from) >= 0, "a failure of a run that it takes no part in");
+  if (run) core_.engine().fail(*run, from_node(core_.name_of(from), m.status));
+}
+
+void SharedRuns::handle(Peer from, LeftRun&& m) {
+  Ref<Run> run;
+  {
+    std::lock_guard lock(mutex_);
+    auto it = owned_.find(m.run);
+    if (it == owned_.end() || std::erase(it->second.awaited, from) == 0) {
+      dropped_.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+    run = it->second.run;
+    if (it->second.awaited.empty()) owned_.erase(it);
+  }
+  const Program& program = run->plan().program;
+  for (auto& [index, value] : m.fetches) {
+    const bool fits_here = index >= 0 && at(index) < program.fetches.size() && fits(value, program.graph.spec(program.fetches[at(index)]));
+    if (fits_here) run->set_fetch(index, std::move(value));
+    else if (m.status.ok()) m.status = Status(Code::data_loss, "it sent what was not fetched");
+  }
+  if (!m.status.ok()) core_.engine().fail(*run, from_node(core_.name_of(from), m.status));
+  run->leave();
+}
+
+// ---- at the others
+
+void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m, const std::shared_ptr<Compiled>& compiled) {
+  const RunKey key{owner, m.run};
+  {
+    std::lock_guard lock(mutex_);
+    std::uint64_t& begun = begun_[owner];
+    check(m.run > begun, "a run that began before");
+    begun = m.run;
+  }
+  auto refuse = [&](Code code, const char* why) { core_.send(from, LeftRun{m.run, Status(code, why), {}}); };
+  if (!compiled) return refuse(Code::failed_precondition, "it has no such plan");
+  const Plan& plan = *compiled->troupe.plan;
+  std::vector<Tensor> feeds(plan.feeds.size());
+  for (auto& [index, value] : m.feeds) {
+    check(index >= 0 && at(index) < feeds.size() && fits(value, plan.feeds[at(index)]), "a feed that does not fit");
+    feeds[at(index)] = std::move(value);
+  }
+  for (std::size_t p = 0; p < plan.partitions.size(); ++p)
+    if (plan.is_here(p))
+      for (const PartitionPlan::Feed& f : plan.partitions[p].feeds) check(feeds[at(f.index)].has_value(), "a run without a feed");
+  Ref<Run> run = core_.engine().begin_part(compiled, key, m.step, m.seed, std::move(feeds), [this](Run& r) { ended(r); });
+  std::vector<Waiting> waiting;
+  {
+    std::lock_guard lock(mutex_);
+    parts_.emplace(key, run);
+    if (auto it = waiting_.find(key); it != waiting_.end()) {
+      waiting = std::move(it->second);
+      are_waiting_ -= waiting.size();
+      waiting_.erase(it);
+    }
+  }
+  for (const auto& partition : compiled->troupe.partitions)
+    if (partition) partition->send(StartRun{run});
+  for (Waiting& w : waiting) {
+    if (auto* token = std::get_if<RunToken>(&w.message)) handle(w.from, std::move(*token));
+    else handle(w.from, owner, std::move(std::get<AbandonRun>(w.message)));
+  }
+}
+
+void SharedRuns::handle(Peer from, std::uint64_t owner, AbandonRun&& m) {
+  const RunKey key{owner, m.run};
+  if (Ref<Run> run = find(key)) core_.engine().fail(*run, Status(Code::aborted, "the run has failed on another node"));
+  else wait(key, {from, m});
+}
+
+// All of the run that was here has left it.
+void SharedRuns::ended(Run& run) {
+  Ref<Run> last;
+  {
+    std::lock_guard lock(mutex_);
+    auto it = parts_.find(run.key);
+    last = std::move(it->second);
+    parts_.erase(it);
+  }
+  LeftRun m{run.key.number, run.is_settled() ? run.status() : Status(), {}};
+  if (m.status.ok()) {
+    std::vector<Tensor> fetches = run.take_fetches();
+    for (std::size_t f = 0; f < fetches.size(); ++f)
+      if (fetches[f].has_value()) m.fetches.emplace_back(static_cast<std::int32_t>(f), std::move(fetches[f]));
+  }
+  core_.send(plan_of(run).owner(), m);
+}
+
+// ---- both
+
+Ref<Run> SharedRuns::find(const RunKey& key) {
+  std::lock_guard lock(mutex_);
+  if (key.owner == self_) {
+    auto it = owned_.find(key.number);
+    return it == owned_.end() ? Ref<Run>() : it->second.run;
+  }
+  auto it = parts_.find(key);
+  return it == parts_.end() ? Ref<Run>() : it->second;
+}
+
+bool SharedRuns::is_over(const RunKey& key) const {
+  if (key.owner == self_ || gone_.contains(key.owner) || closed_) return true;
+  auto begun = begun_.find(key.owner);
+  return begun != begun_.end() && key.number <= begun->second;
+}
+
+// For a run that has not begun here; false if there is no room, or it is over.
+bool SharedRuns::wait(const RunKey& key, Waiting&& message) {
+  std::lock_guard lock(mutex_);
+  if (is_over(key)) {
+    dropped_.fetch_add(1, std::memory_order_relaxed);
+    return false;
+  }
+  check(are_waiting_ < kMostWaiting, "too much for runs that nobody begins");
+  waiting_[key].push_back(std::move(message));
+  ++are_waiting_;
+  waited_.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+void SharedRuns::handle(Peer from, RunToken&& m) {
+  Ref<Run> run = find(m.run);
+  if (!run) {
+    const RunKey key = m.run;
+    wait(key, {from, std::move(m)});
+    return;
+  }
+  check(m, *run, plan_of(*run), from);
+  const auto& partition = run->troupe->partitions[at(m.partition)];
+  partition->send(Token{std::move(run), m.receive, m.is_dead, std::move(m.value), m.path});
+}
+
+// One for a run that is not under way here is dropped: who has no instance of a loop holds no token of it back.
+void SharedRuns::handle(Peer from, RunGrant&& m) {
+  Ref<Run> run = find(m.run);
+  if (!run) {
+    dropped_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  check(m, *run, plan_of(*run), from);
+  const auto& partition = run->troupe->partitions[at(m.partition)];
+  partition->send(Grant{std::move(run), m.send, m.path, m.last});
+}
+
+void SharedRuns::failed(Run& run, SharedPlan& plan) {
+  if (plan.is_owned()) {
+    for (Peer peer : plan.others()) core_.send(peer, AbandonRun{run.key.number});
+  } else if (run.status().code() != Code::aborted) {
+    core_.send(plan.owner(), RunFailed{run.key.number, run.status()});
+  }
+}
+
+void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
+  std::vector<std::shared_ptr<SharedPlan>> plans;  // kept: the last of one may not go under the lock
+  std::vector<Ref<Run>> owned, parts;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& weak : plans_)
+      if (auto plan = weak.lock()) {
+        plans.push_back(plan);
+        if (plan->node_of_peer(peer) >= 0) plan->break_off();
+      }
+    for (auto it = owned_.begin(); it != owned_.end();) {
+      if (std::erase(it->second.awaited, peer) > 0) owned.push_back(it->second.run);
+      it = it->second.awaited.empty() ? owned_.erase(it) : std::next(it);
+    }
+    for (auto& [key, run] : parts_)
+      if (plan_of(*run).node_of_peer(peer) >= 0 || key.owner == node.incarnation) parts.push_back(run);
+    gone_.insert(node.incarnation);
+    begun_.erase(node.incarnation);
+    for (auto it = waiting_.begin(); it != waiting_.end();) {
+      if (it->first.owner == node.incarnation) are_waiting_ -= it->second.size(), it = waiting_.erase(it);
+      else ++it;
+    }
+  }
+  for (const Ref<Run>& run : owned) {
+    core_.engine().fail(*run, lost_status(run->plan(), plan_of(*run).node_of_peer(peer), node, why));
+    run->leave();
+  }
+  for (const Ref<Run>& run : parts) {
+    const std::int32_t lost_node = plan_of(*run).node_of_peer(peer);
+    core_.engine().fail(*run, lost_node >= 0 ? lost_status(run->plan(), lost_node, node, why)
+                                             : Status(Code::unavailable, fmt::format("node '{}', whose run this was, was lost", node.name)));
+  }
+}
+
+void SharedRuns::close() {
+  std::vector<Ref<Run>> owned, parts;
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    for (const auto& weak : plans_)
+      if (auto plan = weak.lock()) plan->break_off();
+    for (auto& [number, o] : owned_) owned.push_back(o.run);
+    for (auto& [key, run] : parts_) parts.push_back(run);
+  }
+  for (const Ref<Run>& run : owned) core_.engine().fail(*run, Status(Code::cancelled, fmt::format("node '{}' is leaving", core_.name())));
+  // What the owner hears first, this or the loss, says the same.
+  for (const Ref<Run>& run : parts)
+    core_.engine().fail(*run, lost_status(run->plan(), run->plan().here, {core_.name(), self_, {}}, Status(Code::unavailable, "it is leaving")));
+}
+
+}  // namespace troupe

@@ -1,0 +1,123 @@
+// Runs over several nodes, seen from one of them: which run a message is for, who has still to leave it, and what becomes
+// of it when somebody fails or is lost. cluster/README.md has the protocol and why it ends.
+//
+// A message is for a run that is under way here, for one that is over (dropped), or for one that has not begun here yet,
+// for tokens of others overtake the owner's BeginRun: it waits. Which of the last two, the number says: an owner's
+// runs begin in the order of their numbers.
+//
+// Threads: any; the messages of one peer one at a time. The lock is held for book-keeping only, and while BeginRuns are sent.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <troupe/actors/engine_impl.hpp>
+#include <troupe/cluster/messages.hpp>
+
+namespace troupe {
+
+class NodeCore;
+
+/// A plan over several nodes, on any of them.
+class SharedPlan final : public RemotePlan {
+ public:
+  /// `peers`: of each of the plan's nodes; the one of this node is not looked at.
+  SharedPlan(std::shared_ptr<NodeCore> core, RunKey key, std::shared_ptr<const Plan> plan, std::vector<Peer> peers, Peer owner);
+  ~SharedPlan() override;
+
+  int nodes() const override { return static_cast<int>(others_.size()); }
+  bool is_broken() const override { return broken_.load(std::memory_order_acquire); }
+  void post(std::int32_t partition, PartitionMessage message) override;
+  void start(Run& run) override;
+  void failed(Run& run) override;
+
+  /// Peers that take part.
+  const std::vector<Peer>& others() const { return others_; }
+  Peer owner() const { return owner_; }
+  std::uint64_t number() const { return key_.number; }
+  bool is_owned() const { return owner_ == 0; }
+  Peer peer_of(std::int32_t partition) const { return peers_[static_cast<std::size_t>(plan_->partitions[static_cast<std::size_t>(partition)].node)]; }
+  const Plan& plan() const { return *plan_; }
+  /// The index of a peer among the plan's nodes; -1: it takes no part.
+  std::int32_t node_of_peer(Peer peer) const;
+  void break_off() { broken_.store(true, std::memory_order_release); }
+
+ private:
+  const std::shared_ptr<NodeCore> core_;
+  const RunKey key_;  // owner, number of the plan
+  const std::shared_ptr<const Plan> plan_;
+  const std::vector<Peer> peers_;
+  const Peer owner_;  // 0: this node
+  std::vector<Peer> others_;
+  std::atomic<bool> broken_{false};  // publishes nothing but itself
+};
+
+class SharedRuns {
+ public:
+  SharedRuns(NodeCore& core, std::uint64_t self) : core_(core), self_(self) {}
+
+  /// Plans that losses break.
+  void add(const std::shared_ptr<SharedPlan>& plan);
+
+  // ---- at the owner
+  void begin(Run& run, SharedPlan& plan);
+  void handle(Peer from, RunFailed&& m);
+  void handle(Peer from, LeftRun&& m);
+
+  // ---- at the others; `owner`: the incarnation of `from`
+  /// `compiled`: null if there is no such plan here.
+  void handle(Peer from, std::uint64_t owner, BeginRun&& m, const std::shared_ptr<Compiled>& compiled);
+  void handle(Peer from, std::uint64_t owner, AbandonRun&& m);
+
+  // ---- both
+  void handle(Peer from, RunToken&& m);
+  void handle(Peer from, RunGrant&& m);
+  /// The run has failed here.
+  void failed(Run& run, SharedPlan& plan);
+  void lost(Peer peer, const NodeId& node, const Status& why);
+  /// Ends all that is under way.
+  void close();
+  /// Messages for runs that were over, or had not begun yet.
+  std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
+  std::uint64_t waited() const { return waited_.load(std::memory_order_relaxed); }
+
+ private:
+  static constexpr std::size_t kMostWaiting = 1 << 16;  // messages for runs that have not begun here
+
+  struct Owned {
+    Ref<Run> run;
+    std::vector<Peer> awaited;  // have not left yet
+  };
+  struct Waiting {
+    Peer from;
+    std::variant<RunToken, AbandonRun> message;
+  };
+
+  Ref<Run> find(const RunKey& key);
+  bool is_over(const RunKey& key) const;
+  bool wait(const RunKey& key, Waiting&& message);
+  void ended(Run& run);
+
+  NodeCore& core_;
+  const std::uint64_t self_;  // this node's incarnation
+
+  std::mutex mutex_;  // guards everything below
+  std::uint64_t last_ = 0;  // number of a run of ours
+  std::map<std::uint64_t, Owned> owned_;
+  std::map<RunKey, Ref<Run>> parts_;
+  std::map<std::uint64_t, std::uint64_t> begun_;  // by owner: the last run that began here
+  std::set<std::uint64_t> gone_;                  // owners that are lost
+  std::map<RunKey, std::vector<Waiting>> waiting_;
+  std::size_t are_waiting_ = 0;
+  std::vector<std::weak_ptr<SharedPlan>> plans_;
+  bool closed_ = false;
+  std::atomic<std::uint64_t> dropped_{0}, waited_{0};  // publish nothing but themselves
+};
+
+}  // namespace troupe

@@ -1,0 +1,165 @@
+// What goes between nodes, byte by byte: values, programs, and what is no message at all.
+#include <boost/test/unit_test.hpp>
+
+#include <random>
+
+#include <troupe/actors/pipeline.hpp>
+#include <troupe/cluster/messages.hpp>
+#include <troupe/cluster/program_codec.hpp>
+#include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/troupe.hpp>
+
+namespace troupe::test {
+namespace {
+
+Value through(const Value& value) {
+  MessageWriter w;
+  w(value);
+  Message m = w.take();
+  MessageReader r(m);
+  Value back;
+  r(back);
+  r.end();
+  return back;
+}
+
+Placed placed_program(Graph& g) {
+  Expr x = g.input("x", DType::f32, {2});
+  Variable v = g.variable("v", Tensor::of<float>({1, 2}));
+  auto [n, s] = while_loop([](Expr i, Expr) { return i < 5; },
+                           [&](Expr i, Expr t) { return std::tuple{i + 1, tanh(t * x) + cond(i < 2, [&] { return t * 0.25; }, [&] { return v - 1.5; })}; },
+                           std::tuple{g.constant(0), x});
+  Program p = optimize(g, {x.edge()}, {s.edge(), n.edge()}, true, {}, nullptr);
+  return place(std::move(p), {.default_device = "cpu:0", .here = "a", .scatter = {"/node:a/cpu:0", "/node:b/cpu:0"}, .seed = 3});
+}
+
+Message message_of(const Placed& placed) {
+  MessageWriter w;
+  write(w, placed);
+  return w.take();
+}
+
+Placed placed_of(Message m) {
+  MessageReader r(m);
+  Placed placed;
+  read(r, placed, "b");
+  r.end();
+  return placed;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(codec_test)
+
+BOOST_AUTO_TEST_CASE(values_arrive_as_they_were) {
+  BOOST_TEST(!through(Value()).has_value());
+  BOOST_TEST(identical(through(Tensor::scalar(true)).tensor(), Tensor::scalar(true)));
+  BOOST_TEST(identical(through(Tensor::scalar(-0.0)).tensor(), Tensor::scalar(-0.0)));
+  BOOST_TEST(identical(through(Tensor::scalar(std::complex<double>(1, -2))).tensor(), Tensor::scalar(std::complex<double>(1, -2))));
+  const Tensor t = Tensor::of<float>({1, 2, 3, 4, 5, 6}, Shape{2, 3});
+  BOOST_TEST(identical(through(t).tensor(), t));
+  List inner(DType::f32, Shape{2, 3}), outer(DType::f32, Shape{2, 3}, 2);
+  inner.push(t);
+  inner.grow(3);
+  inner.mark_saved(nullptr);
+  outer.push(inner);
+  outer.push(List(DType::f32, Shape{2, 3}));
+  const Value back = through(outer);
+  BOOST_REQUIRE(back.is_list());
+  BOOST_TEST(text_of(back) == text_of(outer));
+  const Value first = back.list().read(0);
+  BOOST_TEST(first.list().length() == 3);
+  BOOST_TEST(first.list().is_saved());
+  BOOST_TEST(identical(first.list().read(0).tensor(), t));
+  BOOST_TEST(!first.list().read(1).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(every_node_makes_the_same_plan) {
+  Graph g;
+  const Placed here = placed_program(g);
+  const Placed there = placed_of(message_of(here));
+  BOOST_TEST(there.program.graph.text() == here.program.graph.text());
+  BOOST_TEST(there.device == here.device);
+  for (std::int32_t id = 0; id < here.program.graph.size(); ++id) BOOST_TEST(there.program.graph.describe(id) == here.program.graph.describe(id));
+  struct Finder final : DeviceFinder {
+    explicit Finder(std::string n) : name(std::move(n)) {}
+    Device* find(const std::string& full) override { return node_of(full) == name ? device.get() : nullptr; }
+    std::string node() const override { return name; }
+    std::string name;
+    std::unique_ptr<Device> device = make_cpu_device({});
+  };
+  Finder a("a"), b("b");
+  StateStore states_a, states_b;
+  const Plan mine = make_plan(Placed(here), a, states_a), theirs = make_plan(Placed(there), b, states_b);
+  BOOST_TEST(fingerprint(mine) == fingerprint(theirs));
+  BOOST_TEST(mine.is_shared());
+  for (std::size_t p = 0; p < mine.partitions.size(); ++p) BOOST_TEST((mine.partitions[p].kernels.empty() || theirs.partitions[p].kernels.empty()));
+}
+
+BOOST_AUTO_TEST_CASE(what_a_node_lacks_is_named) {
+  Graph g;
+  Placed placed = placed_program(g);
+  OpDef unknown;
+  unknown.name = "Frobnicate";
+  Node node;
+  node.op = &unknown;
+  node.site = std::source_location::current();
+  placed.program.graph.append(node);
+  placed.device.push_back("/node:b/cpu:0");
+  BOOST_CHECK_EXCEPTION(placed_of(message_of(placed)), Error, [](const Error& e) {
+    return e.code() == Code::not_found && says(e.what(), {"no op 'Frobnicate'", "codec_test.cpp"});
+  });
+}
+
+// Bytes that are turned, cut or added are refused or mean something: they do no harm (run under the sanitizers).
+BOOST_AUTO_TEST_CASE(damaged_programs_are_refused) {
+  Graph g;
+  const Message whole = message_of(placed_program(g));
+  std::minstd_rand random(1);
+  int refused = 0;
+  for (int n = 0; n < 4000; ++n) {
+    Message m = whole;
+    for (int k = 0; k < 1 + n % 3; ++k) m.head[random() % m.head.size()] = static_cast<std::byte>(random());
+    if (n % 7 == 0) m.head.resize(random() % m.head.size());
+    if (n % 11 == 0 && !m.tensors.empty()) m.tensors.pop_back();
+    try {
+      placed_of(std::move(m));
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  BOOST_TEST(refused > 2000);
+}
+
+BOOST_AUTO_TEST_CASE(damaged_tokens_are_refused) {
+  List list(DType::f32, Shape{2});
+  list.push(Tensor::of<float>({1, 2}));
+  RunToken token{{7, 8}, 1, 2, false, {}, list};
+  token.path.depth = 2;
+  token.path.number[1] = 3;
+  const Message whole = written(token).take();
+  {
+    Message m = whole;
+    MessageReader r(m);
+    BOOST_TEST((kind_of(r) == MessageKind::token));
+    const auto back = read_all<RunToken>(r);
+    BOOST_TEST((back.run == RunKey{7, 8}));
+    BOOST_TEST(back.path.number[1] == 3);
+    BOOST_TEST(text_of(back.value) == text_of(token.value));
+  }
+  std::minstd_rand random(1);
+  for (int n = 0; n < 20000; ++n) {
+    Message m = whole;
+    for (int k = 0; k < 1 + n % 3; ++k) m.head[random() % m.head.size()] = static_cast<std::byte>(random());
+    if (n % 7 == 0) m.head.resize(random() % m.head.size());
+    try {
+      MessageReader r(m);
+      if (kind_of(r) == MessageKind::token) read_all<RunToken>(r);
+    } catch (const Error&) {
+    }
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test

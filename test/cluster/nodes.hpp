@@ -1,0 +1,86 @@
+// Nodes of one process, for tests.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <troupe/cluster/in_process.hpp>
+#include <troupe/cluster/node.hpp>
+#include <troupe/cluster/simulated.hpp>
+
+namespace troupe::test {
+
+/// What is between nodes: handles passed on, or a network with delays that the seed decides.
+enum class Between { handles, simulation };
+
+/// Nodes a, b, c … that are connected with each other. The first is the one that a test's program runs on. Those of a
+/// deterministic engine have no threads: who goes on, one of them or the network, is drawn from the seed.
+class Nodes {
+ public:
+  explicit Nodes(int count, const EngineOptions& engine = {}, Between between = Between::handles) : random_(engine.seed) {
+    if (between == Between::simulation) {
+      simulated_ = std::make_unique<SimulatedNetwork>(engine.seed);
+    } else {
+      in_process_ = std::make_unique<InProcessNetwork>(engine.deterministic ? InProcessNetwork::Delivery::stepped : InProcessNetwork::Delivery::threads);
+    }
+    for (int i = 0; i < count; ++i) add(name_of(i), engine);
+    for (auto& node : nodes_) node->wait_for(names_, std::chrono::seconds(60));
+  }
+
+  static std::string name_of(int i) { return std::string(1, static_cast<char>('a' + i)); }
+
+  /// What is unconstrained goes anywhere.
+  static EngineOptions scattered(int count, EngineOptions engine = {}) {
+    for (int i = 0; i < count; ++i) engine.scatter.push_back("/node:" + name_of(i) + "/cpu:0");
+    return engine;
+  }
+
+  ClusterNode& add(const std::string& name, const EngineOptions& engine = {}) {
+    NodeOptions o;
+    o.name = name;
+    o.engine = engine;
+    o.incarnation = ++incarnations_;
+    o.transport = [this](PeerInfo self) {
+      self.address = (simulated_ ? "sim://" : "inproc://") + self.name;
+      return simulated_ ? simulated_->make_transport(self) : in_process_->make_transport(self);
+    };
+    if (!nodes_.empty()) o.join = {nodes_[0]->address()};
+    if (engine.deterministic) o.step = [this] { return step(); };
+    names_.push_back(name);
+    return *nodes_.emplace_back(std::make_unique<ClusterNode>(std::move(o)));
+  }
+
+  /// One step of somebody; false if nothing is pending (a simulated network always has something). Without threads.
+  bool step() {
+    const std::size_t all = nodes_.size() + 1, first = random_() % all;
+    for (std::size_t i = 0; i < all; ++i) {
+      const std::size_t who = (first + i) % all;
+      if (who < nodes_.size() ? nodes_[who]->engine().take_step() : simulated_ ? simulated_->step() : in_process_->step()) return true;
+    }
+    return false;
+  }
+
+  Engine& engine() { return nodes_[0]->engine(); }
+  SimulatedNetwork& network() { return *simulated_; }
+  ClusterNode& operator[](std::size_t i) { return *nodes_[i]; }
+  std::size_t size() const { return nodes_.size(); }
+  /// The node leaves at once.
+  void remove(std::size_t i) {
+    std::unique_ptr<ClusterNode> leaving = std::move(nodes_[i]);
+    nodes_.erase(nodes_.begin() + static_cast<std::ptrdiff_t>(i));
+    names_.erase(names_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+
+ private:
+  std::unique_ptr<InProcessNetwork> in_process_;
+  std::unique_ptr<SimulatedNetwork> simulated_;
+  std::minstd_rand random_;
+  std::uint64_t incarnations_ = 0;
+  std::vector<std::string> names_;
+  std::vector<std::unique_ptr<ClusterNode>> nodes_;
+};
+
+}  // namespace troupe::test

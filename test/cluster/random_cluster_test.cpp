@@ -1,0 +1,46 @@
+// Random programs with nested control flow, every operation on a node that is drawn, compared with the oracle.
+//
+//   TROUPE_SEED=7 test_cluster --run_test=random_cluster_test               # one program
+#include <troupe/test/cluster/nodes.hpp>
+#include <troupe/test/controlflow/random_programs.hpp>
+
+namespace troupe::test {
+namespace {
+
+class Cluster final : public World {
+ public:
+  Cluster(int count, const EngineOptions& engine, Between between) : nodes_(count, Nodes::scattered(count, engine), between) {}
+  Engine& engine() override { return nodes_.engine(); }
+  bool step() override { return nodes_.step(); }
+
+ private:
+  Nodes nodes_;
+};
+
+std::function<std::unique_ptr<World>(const EngineOptions&)> cluster(int count, Between between = Between::handles) {
+  return [=](const EngineOptions& engine) { return std::make_unique<Cluster>(count, engine, between); };
+}
+
+const std::vector<Way>& cluster_ways() {
+  static const std::vector<Way> all{
+      {.name = "two nodes, deterministic", .is_deterministic = true, .seed = 1, .world = cluster(2)},
+      {.name = "three nodes, deterministic, no passes", .granularity = Granularity::op, .is_deterministic = true, .optimize = false, .seed = 2, .world = cluster(3)},
+      {.name = "two nodes, in flight", .granularity = Granularity::automatic, .is_deterministic = true, .in_flight = true, .seed = 3, .world = cluster(2)},
+      {.name = "three nodes, a simulated network", .is_deterministic = true, .in_flight = true, .seed = 4, .world = cluster(3, Between::simulation)},
+      {.name = "two nodes, threads", .workers = 1, .granularity = Granularity::automatic, .in_flight = true, .seed = 5, .world = cluster(2)},
+      {.name = "three nodes, threads", .workers = 2, .granularity = Granularity::op, .seed = 6, .world = cluster(3)},
+  };
+  return all;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(random_cluster_test)
+
+BOOST_AUTO_TEST_CASE(values_are_the_oracles) { compare_values(cluster_ways(), seeds(400), {}); }
+
+BOOST_AUTO_TEST_CASE(errors_are_the_oracles) { compare_values(cluster_ways(), seeds(100), {.may_fail = true}); }
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test

@@ -1,0 +1,12 @@
+// libFuzzer: the first two bytes say how much of the rest is a frame's header; what is left is its bulk.
+#include <troupe/test/cluster/hostile.hpp>
+
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
+  const std::span<const std::byte> all(reinterpret_cast<const std::byte*>(data), size);
+  troupe::test::decode_and_check(all);
+  if (size < 2) return 0;
+  const std::size_t header = std::min<std::size_t>(size - 2, data[0] + 256u * data[1]);
+  troupe::test::Hostile victim;
+  victim.tell(all.subspan(2, header), all.subspan(2 + header));
+  return 0;
+}
