@@ -213,6 +213,7 @@ void Router::on(Connection connection, const wire::Refuse& refuse) {
 void Router::on_data(Entry& entry, const wire::Data& data, std::span<const std::byte> rest, std::span<const std::byte> bulk) {
   if (entry.state == State::pending || !entry.session.acknowledge(data.received)) return dropped();
   if (entry.state == State::closing) return pump(entry);  // nobody listens any more
+  if (entry.session.has_taken(data)) return dropped();
   const bool had_news = entry.session.has_news();
   const Peer peer = entry.peer;
   const Status s = entry.session.accept(data, rest, bulk, [&](Lane lane, Message m) {
