@@ -236,8 +236,9 @@ class SimulatedTransport final : public Transport, public Carrier {
     for (std::size_t lane = 0; lane < wire::kLanes; ++lane)
       while (!requests_[lane].empty() && requests_[lane].front().number < number) serve(lane);
   }
-  /// Sees to it that the router's next time-out is an event.
+  /// Sends what there is, and sees to it that the router's next time-out is an event.
   void reschedule() {
+    router->flush();
     const Time due = router->due();
     if (due == Time::max() || (tick_ > world_->now && tick_ <= due)) return;
     tick_ = std::max(due, world_->now + Time(1));

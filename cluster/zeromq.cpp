@@ -291,6 +291,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     for (Request& request : taken_) std::visit([this](auto& r) { serve(r); }, request);
     const bool any = !taken_.empty();
     taken_.clear();
+    if (any) router_->flush();
     return any;
   }
   void serve(ConnectRequest& r) { router_->connect(r.address); }
