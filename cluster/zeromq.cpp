@@ -74,6 +74,7 @@ class RequestQueue {
   void put(Request request) {
     {
       std::lock_guard lock(mutex_);
+      if (is_closed_) return;
       waiting_.push_back(std::move(request));
       is_empty_.store(false, std::memory_order_seq_cst);
     }
@@ -81,6 +82,12 @@ class RequestQueue {
       const std::uint64_t one = 1;
       [[maybe_unused]] const auto written = write(bell_.get(), &one, sizeof one);
     }
+  }
+  /// Nobody takes requests any more: those that wait are dropped, and so are others.
+  void close() {
+    std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    waiting_.clear();
   }
   /// All that wait, into `out`, which is empty.
   void take(std::vector<Request>& out) {
@@ -107,6 +114,7 @@ class RequestQueue {
   OwnedDescriptor bell_;
   std::mutex mutex_;
   std::vector<Request> waiting_;
+  bool is_closed_ = false;
   std::atomic<bool> is_empty_{true};    // hint for the taker; what it takes is guarded by the mutex
   std::atomic<bool> is_asleep_{false};  // the taker blocks, or is about to
 };
@@ -261,6 +269,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
       }
       if (!worked) block();
     }
+    requests_.close();
     dialled_.clear();
     if (listening_) listening_.close();
   }
