@@ -332,6 +332,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
         router_->frame(connection, bytes_of(header), bytes_of(bulk_));
       else
         router_->dropped();
+      serve_requests();  // an answer goes out before we look for more: each look costs a call of the kernel
       // A stranger that said nothing of use is not remembered.
       if (!router_->knows(connection)) close(connection);
     }
@@ -347,6 +348,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
         router_->frame(connection, bytes_of(header), bytes_of(bulk_));
       else
         router_->dropped();
+      serve_requests();
     }
     return frames > 0;
   }
