@@ -1,6 +1,7 @@
 #include <troupe/cluster/router.hpp>
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -46,8 +47,19 @@ void Router::send(Peer peer, Lane lane, Message message) {
   if (found == entries_.end() || found->second->state != State::open) return;
   ++counters_.messages_out;
   counters_.bytes_out += bytes_of(message);
-  found->second->session.add(lane, std::move(message));
-  pump(*found->second);
+  Entry& entry = *found->second;
+  entry.session.add(lane, std::move(message));
+  if (!std::exchange(entry.is_to_flush, true)) to_flush_.push_back(peer);
+}
+
+void Router::flush() {
+  for (const Peer peer : to_flush_) {
+    const auto found = entries_.find(peer);
+    if (found == entries_.end()) continue;
+    found->second->is_to_flush = false;
+    pump(*found->second);
+  }
+  to_flush_.clear();
 }
 
 void Router::disconnect(Peer peer, const Status& why) {
@@ -213,6 +225,7 @@ void Router::on(Connection connection, const wire::Refuse& refuse) {
 void Router::on_data(Entry& entry, const wire::Data& data, std::span<const std::byte> rest, std::span<const std::byte> bulk) {
   if (entry.state == State::pending || !entry.session.acknowledge(data.received)) return dropped();
   if (entry.state == State::closing) return pump(entry);  // nobody listens any more
+  if (entry.session.has_taken(data)) return dropped();
   const bool had_news = entry.session.has_news();
   const Peer peer = entry.peer;
   const Status s = entry.session.accept(data, rest, bulk, [&](Lane lane, Message m) {

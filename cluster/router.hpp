@@ -2,7 +2,8 @@
 // simulation run the same router over different carriers, so what the simulation proves holds for both.
 //
 //   Router router(self, options, carrier, listener);
-//   router.connect("tcp://10.0.0.7:7117");  router.send(peer, lane, message);     // what the user asks for
+//   router.connect("tcp://10.0.0.7:7117");                                        // what the user asks for
+//   router.send(peer, lane, message);  …  router.flush();
 //   router.frame(connection, header, bulk);  router.broken(connection, why);      // what the carrier reports
 //   router.tick();                                                                // at router.due(), or sooner
 //
@@ -49,6 +50,8 @@ class Router {
 
   void connect(const std::string& address);
   void send(Peer peer, Lane lane, Message message);
+  /// Puts what was sent into frames: after several calls of `send`, so that small messages share one.
+  void flush();
   void disconnect(Peer peer, const Status& why);
   /// Ends all sessions; `is_idle` tells when the peers have got what was sent, or their time has passed.
   void leave();
@@ -84,6 +87,7 @@ class Router {
     Connection connection = 0;  // none: it broke
     bool attached = false;      // its handshake is done
     bool farewell = false;      // Bye has been sent on this connection
+    bool is_to_flush = false;
     Status why;                 // of Bye
     Time last_heard{}, last_sent{}, since{}, redial_at{}, wait{}, news_at{};
   };
@@ -124,6 +128,7 @@ class Router {
   std::unordered_map<Connection, Peer> by_connection_;
   std::map<Connection, Dial> dials_;
   std::vector<Dial> retries_;
+  std::vector<Peer> to_flush_;
   Peer next_peer_ = 1;
   std::uint64_t next_session_;
   bool leaving_ = false;

@@ -11,8 +11,9 @@
 //     Bye ──────────────────────────────►      behind the last Data
 //     ◄───────────────────────────── Gone
 //
-// Frames of a lane are numbered from 0 for the whole session. Within a connection they arrive in order, so a receiver
-// that sees a number again drops that frame, and one that misses a number knows that the connection is no good.
+// Frames of a lane are numbered from 0 for the whole session. Both say in the handshake what they have received, and take
+// no more from the connection before; so each gets exactly what is missing, in order. A number that comes again was
+// replayed, and one that is left out ends the session.
 #pragma once
 
 #include <algorithm>
@@ -52,13 +53,15 @@ class Session {
   template <class Deliver>
   Status accept(const wire::Data& data, std::span<const std::byte> inline_bytes, std::span<const std::byte> bulk, Deliver deliver) {
     InLane& lane = in_[index(data.lane)];
-    if (data.sequence < lane.next()) return Status();  // repeated, although it had arrived
-    if (data.sequence > lane.next()) return Status(Code::data_loss, "frames are missing");
+    if (data.sequence != lane.next()) return Status(Code::data_loss, "frames are missing");
     lane.advance();
     unreported_bytes_ += inline_bytes.size() + bulk.size();
     ++unreported_frames_;
     return lane.accept(data, inline_bytes, bulk, [&](Message m) { deliver(data.lane, std::move(m)); });
   }
+
+  /// Has this frame arrived before? Somebody plays it again: a peer repeats only what it was told is missing.
+  bool has_taken(const wire::Data& data) const { return data.sequence < in_[index(data.lane)].next(); }
 
   wire::Received received() const { return {in_[0].next(), in_[1].next()}; }
   /// Has anything arrived that the peer was not told of?

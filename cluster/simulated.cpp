@@ -178,7 +178,10 @@ class SimulatedTransport final : public Transport, public Carrier {
   }
   void close(Connection connection) override {
     // What was sent before arrives still; what comes back does not.
-    if (Line* line = world_->line(connection / 2)) (connection % 2 == 0 ? line->back : line->forward).to = nullptr;
+    Line* line = world_->line(connection / 2);
+    if (!line) return;
+    (connection % 2 == 0 ? line->back : line->forward).to = nullptr;
+    if (!line->forward.to && !line->back.to) world_->lines.erase(connection / 2);
   }
   Time now() const override { return world_->now; }
 
@@ -236,8 +239,9 @@ class SimulatedTransport final : public Transport, public Carrier {
     for (std::size_t lane = 0; lane < wire::kLanes; ++lane)
       while (!requests_[lane].empty() && requests_[lane].front().number < number) serve(lane);
   }
-  /// Sees to it that the router's next time-out is an event.
+  /// Sends what there is, and sees to it that the router's next time-out is an event.
   void reschedule() {
+    router->flush();
     const Time due = router->due();
     if (due == Time::max() || (tick_ > world_->now && tick_ <= due)) return;
     tick_ = std::max(due, world_->now + Time(1));
@@ -266,7 +270,9 @@ class SimulatedTransport final : public Transport, public Carrier {
 }  // namespace
 
 void SimulatedNetwork::World::arrive(std::uint64_t number, bool forward) {
-  Line& l = lines.at(number);
+  const auto at_number = lines.find(number);
+  if (at_number == lines.end()) return;  // closed by both
+  Line& l = at_number->second;
   Direction& d = forward ? l.forward : l.back;
   if (d.frames.empty()) return;  // lost with the line
   if (forward && l.acceptor.empty()) {
@@ -296,8 +302,9 @@ void SimulatedNetwork::World::break_line(std::uint64_t number) {
   l.is_broken = true;
   for (Direction* d : {&l.forward, &l.back}) lost += std::exchange(d->frames, {}).size();
   at(now + delay(), [this, number] {
-    if (SimulatedTransport* dialler = line(number)->back.to)
-      dialler->broken(dialler_of(number), Status(Code::unavailable, fmt::format("nobody answers at {}", line(number)->address)));
+    const Line* broken = line(number);
+    if (broken && broken->back.to)
+      broken->back.to->broken(dialler_of(number), Status(Code::unavailable, fmt::format("nobody answers at {}", broken->address)));
   });
 }
 
@@ -305,7 +312,8 @@ void SimulatedNetwork::World::heal() {
   apart.clear();
   std::deque<Stalled> held;
   held.swap(stalled);
-  for (const Stalled& s : held) schedule(s.line, s.forward);
+  for (const Stalled& s : held)
+    if (line(s.line)) schedule(s.line, s.forward);
 }
 
 SimulatedNetwork::SimulatedNetwork(std::uint64_t seed, SimulationOptions options) : world_(std::make_shared<World>(seed, options)) {}

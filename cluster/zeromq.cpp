@@ -74,6 +74,7 @@ class RequestQueue {
   void put(Request request) {
     {
       std::lock_guard lock(mutex_);
+      if (is_closed_) return;
       waiting_.push_back(std::move(request));
       is_empty_.store(false, std::memory_order_seq_cst);
     }
@@ -81,6 +82,12 @@ class RequestQueue {
       const std::uint64_t one = 1;
       [[maybe_unused]] const auto written = write(bell_.get(), &one, sizeof one);
     }
+  }
+  /// Nobody takes requests any more: those that wait are dropped, and so are others.
+  void close() {
+    std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    waiting_.clear();
   }
   /// All that wait, into `out`, which is empty.
   void take(std::vector<Request>& out) {
@@ -107,6 +114,7 @@ class RequestQueue {
   OwnedDescriptor bell_;
   std::mutex mutex_;
   std::vector<Request> waiting_;
+  bool is_closed_ = false;
   std::atomic<bool> is_empty_{true};    // hint for the taker; what it takes is guarded by the mutex
   std::atomic<bool> is_asleep_{false};  // the taker blocks, or is about to
 };
@@ -261,6 +269,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
       }
       if (!worked) block();
     }
+    requests_.close();
     dialled_.clear();
     if (listening_) listening_.close();
   }
@@ -291,6 +300,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     for (Request& request : taken_) std::visit([this](auto& r) { serve(r); }, request);
     const bool any = !taken_.empty();
     taken_.clear();
+    if (any) router_->flush();
     return any;
   }
   void serve(ConnectRequest& r) { router_->connect(r.address); }
@@ -322,6 +332,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
         router_->frame(connection, bytes_of(header), bytes_of(bulk_));
       else
         router_->dropped();
+      serve_requests();  // an answer goes out before we look for more: each look costs a call of the kernel
       // A stranger that said nothing of use is not remembered.
       if (!router_->knows(connection)) close(connection);
     }
@@ -337,6 +348,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
         router_->frame(connection, bytes_of(header), bytes_of(bulk_));
       else
         router_->dropped();
+      serve_requests();
     }
     return frames > 0;
   }

@@ -163,6 +163,26 @@ BOOST_AUTO_TEST_CASE(no_beginning_of_a_frame_is_a_frame) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(what_is_played_again_is_dropped_and_counted) {
+  Hostile victim;
+  const auto data = [](std::uint64_t sequence) {
+    Bytes bytes = wire::encode(wire::Data{.lane = Lane::data, .sequence = sequence, .received = {}, .messages = {{.head_bytes = 3, .tensors = {}}}});
+    bytes.resize(bytes.size() + 3, std::byte{1});
+    return bytes;
+  };
+  victim.tell(data(0), {});
+  BOOST_TEST(victim.received() == 1);
+  BOOST_TEST(victim.dropped() == 0);
+  victim.tell(data(0), {});
+  BOOST_TEST(victim.received() == 1);
+  BOOST_TEST(victim.dropped() == 1);
+  victim.tell(data(1), {});
+  BOOST_TEST(victim.received() == 2);
+  victim.tell(data(3), {});  // one is missing: the session ends
+  victim.tell(data(2), {});
+  BOOST_TEST(victim.received() == 2);
+}
+
 BOOST_AUTO_TEST_CASE(mutated_frames_are_refused_or_read_the_same_again) {
   std::mt19937_64 random(20);
   std::vector<Bytes> seeds;
