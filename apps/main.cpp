@@ -69,7 +69,8 @@ int main(int argc, char** argv) {
   NodeFlags of_node;
   CLI::App* node_verb = app.add_subcommand("node", "Make this machine a node of a cluster, until SIGTERM");
   node_verb->add_option("--listen", of_node.listen, "Where other nodes reach it; port 0 takes any that is free")->capture_default_str();
-  node_verb->add_option("--join", of_node.join, "A node of the cluster to join; may be given several times");
+  node_verb->add_option("--join", of_node.join, "A node of the cluster to join; may be given several times (default: what Slurm, Kubernetes or TROUPE_JOIN say)");
+  node_verb->add_option("--peers", of_node.peers, "A file of such addresses, one a line")->type_name("FILE");
   node_verb->add_option("--name", of_node.name, "Its name in the cluster; otherwise the machine's");
   node_verb->add_option("--workers", of_node.workers, "Threads that compute; 0: one a core")->capture_default_str()->check(CLI::NonNegativeNumber);
   node_verb->add_option("--patience", of_node.patience, "Seconds to wait for a node to join")->capture_default_str()->check(CLI::NonNegativeNumber);

@@ -10,6 +10,7 @@
 
 #include <unistd.h>
 
+#include <troupe/cluster/discovery.hpp>
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/zeromq.hpp>
 
@@ -41,11 +42,19 @@ void demand_address(const std::string& address, const char* flag) {
 
 int node(const NodeFlags& flags) {
   demand_address(flags.listen, "--listen");
-  for (const std::string& address : flags.join) demand_address(address, "--join");
-  const sigset_t endings = block_endings();
   NodeOptions options;
-  options.name = flags.name.empty() ? host_name() : flags.name;
-  options.join = flags.join;
+  try {
+    const Discovery found = discover(environment_of_process());
+    options.name = !flags.name.empty() ? flags.name : !found.name.empty() ? found.name : host_name();
+    for (const std::string& address : flags.join) options.join.push_back(full_address(address));
+    if (!flags.peers.empty())
+      for (const std::string& address : read_peer_list(flags.peers))
+        if (address != flags.listen) options.join.push_back(address);
+    if (flags.join.empty() && flags.peers.empty()) options.join = found.join;
+  } catch (const Error& error) {
+    throw Misuse(error.what());
+  }
+  const sigset_t endings = block_endings();
   options.engine.workers = flags.workers;
   options.transport = [&](PeerInfo self) {
     self.address = flags.listen;

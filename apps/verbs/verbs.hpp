@@ -34,7 +34,8 @@ int keygen(const KeygenOptions& options);
 struct NodeFlags {
   std::string listen = "tcp://127.0.0.1:7117";
   std::vector<std::string> join;
-  std::string name;
+  std::string peers;  // a file with more addresses
+  std::string name;   // empty: what the environment says, else the host's
   int workers = 0;
   int patience = 10;  // seconds
 };
