@@ -14,7 +14,7 @@ complain() {
 }
 
 check_command() { # page:line, command line
-  local program=${2%% *} word help
+  local program=${2%% *} word verb help
   case $program in
     scripts/* | .ci/*) [ -x "$program" ] || { complain "$1: there is no command $program"; return; } ;;
     # Before a build there is nothing to compare with: the source must be there at least.
@@ -28,7 +28,9 @@ check_command() { # page:line, command line
     case $word in
       --help) ;;
       --*)
-        help=$("$program" --help 2>&1 || true)
+        verb=$(awk '$2 ~ /^[a-z]/ { print $2 }' <<<"$2")
+        if [ "$program" = build/release/troupe ] && [ -n "$verb" ]; then help=$("$program" "$verb" --help 2>&1 || true)
+        else help=$("$program" --help 2>&1 || true); fi
         grep -q -- "${word%%=*}" <<<"$help" || complain "$1: $program has no flag $word"
         ;;
       '#'*) break ;;
