@@ -62,7 +62,7 @@ std::pair<Expr, Expr> over_three(Graph& g, int iterations) {
 
 BOOST_AUTO_TEST_SUITE(node_process_test)
 
-BOOST_AUTO_TEST_CASE(a_loop_over_three_processes_and_one_that_dies) {
+BOOST_AUTO_TEST_CASE(a_loop_over_three_processes_and_one_that_dies, *boost::unit_test::label("stock_zmq")) {
   Folder folder_b, folder_c;
   NodeProcess b(folder_b, "b"), c(folder_c, "c", {"--join", b.address});
   auto a = client(c.address);  // hears of b there
@@ -103,7 +103,7 @@ BOOST_AUTO_TEST_CASE(a_loop_over_three_processes_and_one_that_dies) {
   BOOST_TEST((left.out.find("node 'b' leaves") != std::string::npos), left.out);
 }
 
-BOOST_AUTO_TEST_CASE(a_node_that_is_asked_to_end_while_it_works) {
+BOOST_AUTO_TEST_CASE(a_node_that_is_asked_to_end_while_it_works, *boost::unit_test::label("stock_zmq")) {
   Folder folder;
   NodeProcess b(folder, "b");
   auto a = client(b.address);
@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(a_node_that_is_asked_to_end_while_it_works) {
   BOOST_TEST(b.process.finish().code == 0);
 }
 
-BOOST_AUTO_TEST_CASE(an_address_that_is_taken_and_a_name_that_is) {
+BOOST_AUTO_TEST_CASE(an_address_that_is_taken_and_a_name_that_is, *boost::unit_test::label("stock_zmq")) {
   Folder folder, other;
   NodeProcess b(folder, "b");
   const Outcome taken = run(other.path(), {binary(), "node", "--name", "c", "--listen", b.address});
