@@ -46,12 +46,15 @@ expect 2 "there is no .*node.key; 'troupe keygen" keygen --keys "$keys/none" --a
 rm -rf "$keys"
 
 expect 2 "takes an address such as tcp://127.0.0.1:7117, not 'here'" node --listen here
-expect 2 'no node could be joined: tcp://127.0.0.1:1: ' node --listen tcp://127.0.0.1:0 --join tcp://127.0.0.1:1 --patience 0
 expect 2 "a node needs a name without '/'" node --name a/b
+# ZeroMQ's library is not instrumented: TSan would report it.
+if [[ $2 != *tsan* ]]; then
+  expect 2 'no node could be joined: tcp://127.0.0.1:1: ' node --listen tcp://127.0.0.1:0 --join tcp://127.0.0.1:1 --patience 0
+  SLURM_PROCID=1 SLURM_STEP_NODELIST='127.0.0.[1-2]' expect 2 'no node could be joined: tcp://127.0.0.1:7117: ' node --listen tcp://127.0.0.1:0 --patience 0
+fi
 expect 2 "'a b' is no address; write HOST" node --join 'a b'
 expect 2 "the list of peers '/nowhere' cannot be read" node --peers /nowhere
 TROUPE_JOIN=a:b expect 2 "TROUPE_JOIN: 'a:b': 'b' is no port" node
-SLURM_PROCID=1 SLURM_STEP_NODELIST='127.0.0.[1-2]' expect 2 'no node could be joined: tcp://127.0.0.1:7117: ' node --listen tcp://127.0.0.1:0 --patience 0
 
 # A processor held below v3 is reported as degraded.
 out=$(TROUPE_CPU_LEVEL=v2 "$troupe" doctor)
