@@ -8,7 +8,7 @@ failures=0
 expect() {
   local status=$1 pattern=$2 got=0 out
   shift 2
-  out=$("$troupe" "$@" 2>&1) || got=$?
+  out=$(timeout 120 "$troupe" "$@" 2>&1) || got=$?
   if [ "$got" -ne "$status" ] || ! grep -qE -- "$pattern" <<<"$out"; then
     printf 'troupe %s: status %d, want %d; want /%s/ in:\n%s\n' "$*" "$got" "$status" "$pattern" "$out"
     failures=$((failures + 1))
