@@ -47,9 +47,7 @@ void ParallelLoop::work() {
 
 void WorkerPool::run_blocks(int blocks, ParallelLoop::Body body, const void* f) {
   if (deterministic_) return run_blocks_seeded(blocks, body, f);
-  // Where nobody is idle, others would take blocks from what they could do as well.
-  const auto state = state_.load(std::memory_order_relaxed);
-  if (blocks <= 1 || size() == 1 || searching(state) + parked(state) == 0) {
+  if (blocks <= 1 || size() == 1) {
     for (int block = 0; block < blocks; ++block) body(f, block);
     return;
   }
