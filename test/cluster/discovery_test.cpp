@@ -8,8 +8,10 @@
 
 #include <troupe/cluster/discovery.hpp>
 #include <troupe/devices/error.hpp>
+#include <troupe/test/devices/refusal.hpp>
 
 using namespace troupe;
+using troupe::test::refusal;
 
 namespace {
 
@@ -20,16 +22,6 @@ Environment of(std::map<std::string, std::string> variables) {
     auto it = variables.find(name);
     return it == variables.end() ? std::nullopt : std::optional(it->second);
   };
-}
-
-template <class F>
-std::string refusal(F f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "not refused";
 }
 
 }  // namespace
@@ -65,9 +57,9 @@ BOOST_AUTO_TEST_CASE(from_slurm) {
   BOOST_TEST(third.name == "task-2");
   BOOST_TEST(third.rank == 2);
   BOOST_TEST(third.join == Strings({"tcp://c1:7117"}), boost::test_tools::per_element());
-  BOOST_TEST(refusal([] { discover(of({{"SLURM_PROCID", "1"}})); }).find("SLURM_JOB_NODELIST") != std::string::npos);
-  BOOST_TEST(refusal([] { discover(of({{"SLURM_PROCID", "x"}, {"SLURM_JOB_NODELIST", "a"}})); }) == "SLURM_PROCID='x' is no rank");
-  BOOST_TEST(refusal([] { discover(of({{"SLURM_PROCID", "1"}, {"SLURM_JOB_NODELIST", "a["}})); }).starts_with("SLURM_JOB_NODELIST: "));
+  BOOST_TEST(refusal([] { discover(of({{"SLURM_PROCID", "1"}})); }, Code::invalid_argument).find("SLURM_JOB_NODELIST") != std::string::npos);
+  BOOST_TEST(refusal([] { discover(of({{"SLURM_PROCID", "x"}, {"SLURM_JOB_NODELIST", "a"}})); }, Code::invalid_argument) == "SLURM_PROCID='x' is no rank");
+  BOOST_TEST(refusal([] { discover(of({{"SLURM_PROCID", "1"}, {"SLURM_JOB_NODELIST", "a["}})); }, Code::invalid_argument).starts_with("SLURM_JOB_NODELIST: "));
 }
 
 BOOST_AUTO_TEST_CASE(from_mpirun_with_an_address) {
@@ -85,7 +77,7 @@ BOOST_AUTO_TEST_CASE(from_kubernetes) {
   BOOST_TEST(d.from == "Kubernetes");
   BOOST_TEST(d.name == "big-worker-12");
   BOOST_TEST(d.join == Strings({"tcp://big-worker-0.troupe.ml.svc:7117"}), boost::test_tools::per_element());
-  BOOST_TEST(refusal([&] { discover(pod("worker")); }).find("StatefulSet") != std::string::npos);
+  BOOST_TEST(refusal([&] { discover(pod("worker")); }, Code::invalid_argument).find("StatefulSet") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(by_hand_or_not_at_all) {
@@ -94,7 +86,7 @@ BOOST_AUTO_TEST_CASE(by_hand_or_not_at_all) {
   const Discovery d = discover(of({{"TROUPE_NAME", "me"}, {"TROUPE_JOIN", "a"}}));
   BOOST_TEST(d.from == "environment");
   BOOST_TEST(d.name == "me");
-  BOOST_TEST(refusal([] { discover(of({{"TROUPE_JOIN", "a:b"}})); }).starts_with("TROUPE_JOIN: 'a:b': 'b' is no port"));
+  BOOST_TEST(refusal([] { discover(of({{"TROUPE_JOIN", "a:b"}})); }, Code::invalid_argument).starts_with("TROUPE_JOIN: 'a:b': 'b' is no port"));
 }
 
 BOOST_AUTO_TEST_CASE(a_list_of_peers_in_a_file) {
@@ -102,9 +94,9 @@ BOOST_AUTO_TEST_CASE(a_list_of_peers_in_a_file) {
   std::ofstream(path) << "# two machines\nalpha\n\n  beta:99  # the old one\r\n";
   BOOST_TEST(read_peer_list(path) == Strings({"tcp://alpha:7117", "tcp://beta:99"}), boost::test_tools::per_element());
   std::ofstream(path) << "alpha\nnot an address\n";
-  BOOST_TEST(refusal([&] { read_peer_list(path); }).find(":2: 'not an address' is no address") != std::string::npos);
+  BOOST_TEST(refusal([&] { read_peer_list(path); }, Code::invalid_argument).find(":2: 'not an address' is no address") != std::string::npos);
   std::filesystem::remove(path);
-  BOOST_TEST(refusal([&] { read_peer_list(path); }).find("cannot be read") != std::string::npos);
+  BOOST_TEST(refusal([&] { read_peer_list(path); }, Code::not_found).find("cannot be read") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -9,8 +9,10 @@
 
 #include <troupe/cluster/keys.hpp>
 #include <troupe/devices/error.hpp>
+#include <troupe/test/devices/refusal.hpp>
 
 using namespace troupe;
+using troupe::test::refusal;
 
 namespace {
 
@@ -20,16 +22,6 @@ struct Folder {
   void append(const char* file, const char* text) const { std::ofstream(path / file, std::ios::app) << text; }
   std::filesystem::path path;
 };
-
-template <class F>
-std::pair<Code, std::string> refusal(F f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return {e.code(), e.what()};
-  }
-  return {Code::ok, "not refused"};
-}
 
 unsigned mode_of(const std::filesystem::path& p) {
   struct ::stat about {};
@@ -58,7 +50,7 @@ BOOST_AUTO_TEST_CASE(what_is_made_is_read) {
 BOOST_AUTO_TEST_CASE(a_key_is_never_overwritten) {
   Folder f;
   const KeyPair own = make_keys(f.path, "alpha");
-  BOOST_TEST((refusal([&] { make_keys(f.path, "beta"); }).first == Code::already_exists));
+  refusal([&] { make_keys(f.path, "beta"); }, Code::already_exists);
   BOOST_TEST(read_keys(f.path).own.secret_key == own.secret_key);
 }
 
@@ -71,25 +63,23 @@ BOOST_AUTO_TEST_CASE(others_are_authorized_once) {
   const Keys keys = read_keys(f.path);
   BOOST_TEST(keys.authorized.size() == 2u);
   BOOST_TEST(keys.authorized.at(beta.public_key) == "beta, in the cellar");
-  BOOST_TEST((refusal([&] { authorize(f.path, "short", "x"); }).first == Code::invalid_argument));
+  refusal([&] { authorize(f.path, "short", "x"); }, Code::invalid_argument);
 }
 
 BOOST_AUTO_TEST_CASE(a_secret_that_others_can_read_is_refused) {
   Folder f;
   make_keys(f.path, "alpha");
   ::chmod((f.path / "node.key").c_str(), 0640);
-  const auto [code, why] = refusal([&] { read_keys(f.path); });
-  BOOST_TEST((code == Code::failed_precondition));
+  const std::string why = refusal([&] { read_keys(f.path); }, Code::failed_precondition);
   BOOST_TEST(why.find("chmod 600") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(damage_is_named_with_its_place) {
   Folder f;
-  BOOST_TEST((refusal([&] { read_keys(f.path); }).first == Code::not_found));
+  refusal([&] { read_keys(f.path); }, Code::not_found);
   make_keys(f.path, "alpha");
   f.append("authorized", "\n# a comment\nnot-a-key gamma\n");
-  const auto [code, why] = refusal([&] { read_keys(f.path); });
-  BOOST_TEST((code == Code::data_loss));
+  const std::string why = refusal([&] { read_keys(f.path); }, Code::data_loss);
   BOOST_TEST(why.find("authorized:5: 'not-a-key' is no public key") != std::string::npos, why);
 }
 
@@ -98,9 +88,9 @@ BOOST_AUTO_TEST_CASE(a_pair_that_does_not_belong_together_is_refused) {
   make_keys(f.path, "alpha");
   const std::string line = "public " + generate_keys().public_key + "\n";
   f.append("node.key", line.c_str());
-  BOOST_TEST((refusal([&] { read_keys(f.path); }).first == Code::data_loss));
+  refusal([&] { read_keys(f.path); }, Code::data_loss);
   f.append("node.key", "private x\n");
-  BOOST_TEST(refusal([&] { read_keys(f.path); }).second.find("node.key:5 is neither") != std::string::npos);
+  BOOST_TEST(refusal([&] { read_keys(f.path); }, Code::data_loss).find("node.key:5 is neither") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
