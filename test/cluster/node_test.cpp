@@ -7,25 +7,13 @@
 #include <troupe/ops/actor_node.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/test/devices/refusal.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
 namespace {
 
 const std::string kB = "/node:b/cpu:0", kC = "/node:c/cpu:0";
-
-// What `f` throws; its code must be this.
-template <class F>
-std::string thrown(Code code, F f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    BOOST_TEST((e.code() == code), name_of(e.code()) << ": " << e.what());
-    return e.what();
-  }
-  BOOST_ERROR("nothing was thrown");
-  return {};
-}
 
 // x*2+1 with the product on another node: whether these nodes still compute.
 void still_computes(Nodes& nodes, const std::string& there) {
@@ -88,7 +76,7 @@ BOOST_AUTO_TEST_CASE(a_state_lives_where_it_was_declared) {
   nodes.engine().set(v, Tensor::of<float>({7, 8}));
   compare({nodes[1].engine().get("v")}, {{7, 8}}, "set from elsewhere");
   compare(nodes.engine().run(g, {}, {sum}), {{8, 9}}, "after it was set");
-  const std::string why = thrown(Code::invalid_argument, [&] { nodes.engine().set(v, Tensor::of<float>({1})); });
+  const std::string why = refusal([&] { nodes.engine().set(v, Tensor::of<float>({1})); }, Code::invalid_argument);
   BOOST_TEST(says(why, {"node 'b'"}));
 }
 
@@ -122,7 +110,7 @@ BOOST_AUTO_TEST_CASE(a_users_actor_is_named_and_never_sent) {
     Expr n = actor_node(g, name, {}, {{DType::i64, Shape{}}}, [](std::span<const Tensor>, std::span<Tensor> out) { out[0] = Tensor::scalar<std::int64_t>(-1); })[0];
     return nodes.engine().run(g, {}, {n})[0].item<std::int64_t>();
   };
-  const std::string why = thrown(Code::not_found, [&] { program("nobody"); });
+  const std::string why = refusal([&] { program("nobody"); }, Code::not_found);
   BOOST_TEST(says(why, {"node 'b'", "user actor 'nobody'", "node_test.cpp"}));
   struct Counter final : NodeActor {
     std::int64_t n = 0;
@@ -149,7 +137,7 @@ BOOST_AUTO_TEST_CASE(errors_come_with_node_and_line) {
   }
   Function f = nodes.engine().compile(g, {x}, {z * 2.0});
   for (int round = 0; round < 5; ++round) {
-    const std::string why = thrown(Code::out_of_range, [&] { f({Tensor::of<std::int32_t>({7})}); });
+    const std::string why = refusal([&] { f({Tensor::of<std::int32_t>({7})}); }, Code::out_of_range);
     BOOST_TEST(says(why, {"node 'c'", "Gather", "node_test.cpp"}));
     compare(f({Tensor::of<std::int32_t>({2})}), {{8}}, "after an error");
   }
@@ -171,7 +159,7 @@ BOOST_AUTO_TEST_CASE(an_error_ends_a_loop_on_all_nodes) {
                            },
                            std::tuple{g.constant(0), g.zeros(DType::f32, {1})});
   for (int round = 0; round < 3; ++round) {
-    const std::string why = thrown(Code::out_of_range, [&] { nodes.engine().run(g, {}, {s}); });
+    const std::string why = refusal([&] { nodes.engine().run(g, {}, {s}); }, Code::out_of_range);
     BOOST_TEST(says(why, {"node 'b'", "Gather"}));
   }
   still_computes(nodes, kC);
@@ -204,8 +192,8 @@ BOOST_AUTO_TEST_CASE(a_node_that_leaves_ends_its_runs_and_no_others) {
   with_c.cancel();
   BOOST_TEST((with_c.wait().code() == Code::cancelled));
   still_computes(nodes, kC);
-  thrown(Code::unavailable, [&] { over_b({}); });
-  const std::string why = thrown(Code::not_found, [&] { still_computes(nodes, kB); });
+  refusal([&] { over_b({}); }, Code::unavailable);
+  const std::string why = refusal([&] { still_computes(nodes, kB); }, Code::not_found);
   BOOST_TEST(says(why, {"no node 'b'", "a, c"}));
 }
 
@@ -306,12 +294,12 @@ BOOST_AUTO_TEST_CASE(names_of_nowhere_are_refused) {
     auto d = g.on_device(kB);
     y = g.constant(1.f) * g.random_uniform(Shape{});
   }
-  BOOST_TEST(says(thrown(Code::not_found, [&] { alone.run(g, {}, {y}); }), {kB, "no node of a cluster"}));
-  thrown(Code::invalid_argument, [] {
+  BOOST_TEST(says(refusal([&] { alone.run(g, {}, {y}); }, Code::not_found), {kB, "no node of a cluster"}));
+  refusal([] {
     NodeOptions o;
     o.name = "a/b";
     ClusterNode node(std::move(o));
-  });
+  }, Code::invalid_argument);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
