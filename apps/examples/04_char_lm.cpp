@@ -6,6 +6,7 @@
 //   char_lm --model window                         # the last sixteen characters through two hidden layers
 //   char_lm --text book.txt --steps 2000 --save book.safetensors
 //   char_lm --text book.txt --resume book.safetensors --steps 4000
+//   char_lm --join tcp://127.0.0.1:7117 --nodes a,b,c   # each batch shared by three nodes of a cluster
 //
 // Exit codes: 0 done; 2 the input is wrong, in a sentence that says what to do; 130 (SIGINT) and 143
 // (SIGTERM) interrupted after saving; 1 Troupe's own fault.
@@ -101,7 +102,12 @@ class Job {
     std::int64_t since_characters = 0, last_line = first_;
     double paused = 0;  // validating and saving, which the speed leaves out
     while (step_ < options_.trainer.steps && !g_signal.load(std::memory_order_relaxed)) {
-      loss_ = trainer.train(step_++);
+      try {
+        loss_ = trainer.train(step_++);
+      } catch (const Error& e) {
+        if (e.code() == Code::unavailable) refuse_loss(e);
+        throw;
+      }
       if (!std::isfinite(loss_)) refuse_divergence();
       if (!is_planned && step_ - first_ == kMeasured) is_planned = plan(trainer, seconds_since(begin));
       double speed = speed_of(trainer.characters() - since_characters, seconds_since(since));
@@ -129,6 +135,12 @@ class Job {
     throw Error(Code::failed_precondition,
                 fmt::format("the loss is no number any more after step {}: start again with a lower --rate than {}{}", step_, options_.trainer.rate,
                             options_.saves ? fmt::format("; '{}' is as it was at the last line above", options_.save) : ""));
+  }
+
+  // A node of the cluster, after which weights may have been updated in part.
+  [[noreturn]] void refuse_loss(const Error& e) const {
+    throw Error(e.code(), fmt::format("{}{}", e.what(), options_.saves ? fmt::format("; '{0}' is as it was at the last line above: go on with --resume {0} over the nodes that "
+                                                                                    "are left", options_.save) : ""));
   }
 
   // --seconds, in steps at the speed so far; once more at each line, as speed may change. The rate's fall

@@ -14,6 +14,7 @@
 
 #include <troupe/actors/loop_report.hpp>
 #include <troupe/apps/examples/char_lm/lstm_trainer.hpp>
+#include <troupe/cluster/in_process.hpp>
 
 namespace troupe::test {
 namespace {
@@ -247,6 +248,44 @@ BOOST_AUTO_TEST_CASE(workers_change_no_bit) {
   for (const std::string& name : one.engine().variables()) {
     Tensor a = one.engine().get(name), b = two.engine().get(name);
     for (std::int64_t i = 0; i < a.elements(); ++i) BOOST_REQUIRE_MESSAGE(a.at(i) == b.at(i), name);
+  }
+}
+
+// Sums over rows are made in another order, and so differ in the last bits.
+BOOST_AUTO_TEST_CASE(nodes_that_share_a_batch_learn_the_same) {
+  Text text = a_text(1200);
+  LstmTrainer alone(text, small(text));
+  InProcessNetwork network;
+  auto reached = [&](PeerInfo self) {
+    self.address = "inproc://" + self.name;
+    return network.make_transport(std::move(self));
+  };
+  std::vector<std::unique_ptr<ClusterNode>> nodes;
+  TrainerOptions o = small(text);
+  o.cluster = {.join = {"inproc://a"}, .nodes = {"a", "b", "c"}, .transport = reached};
+  for (const std::string& name : o.cluster.nodes) {
+    NodeOptions n;
+    n.name = name;
+    n.transport = reached;
+    n.engine.workers = 1;
+    if (!nodes.empty()) n.join = {"inproc://a"};
+    nodes.push_back(std::make_unique<ClusterNode>(std::move(n)));
+  }
+  LstmTrainer shared(text, o);
+  for (int step = 0; step < 20; ++step) BOOST_TEST(alone.train(step) == shared.train(step), boost::test_tools::tolerance(1e-4));
+  for (const auto& node : nodes) BOOST_TEST(node->counters().bytes_in > 0u);
+  for (const std::string& name : alone.engine().variables()) {
+    Tensor a = alone.engine().get(name), b = shared.engine().get(name);
+    for (std::int64_t i = 0; i < a.elements(); ++i) BOOST_REQUIRE_MESSAGE(std::abs(a.at(i) - b.at(i)) < 1e-3, name);
+  }
+  BOOST_TEST(alone.validate(1000) == shared.validate(1000), boost::test_tools::tolerance(1e-3));
+
+  nodes[1].reset();
+  try {
+    shared.train(20);
+    BOOST_FAIL("node b has left");
+  } catch (const Error& e) {
+    BOOST_TEST((e.code() == Code::unavailable), e.what());
   }
 }
 

@@ -78,11 +78,38 @@ class LstmTrainer final : public Trainer {
     const std::vector<Variable> carried = model_.state_variables(rows);
     Exprs states;
     for (const Variable& v : carried) states.push_back(v * goes_on);
-    auto [outputs, last] = model_.read(symbols, lengths, states);
-    Expr loss = sum(model_.losses(outputs, labels)) / cast(sum(lengths), DType::f32);
+    auto [nats, last] = read_in_shares(symbols, labels, lengths, states);
+    Expr loss = nats / cast(sum(lengths), DType::f32);
     std::vector<Expr> done{Adam({.learning_rate = rate}).apply(clip_by_global_norm(gradients(loss, model_.variables()), kNorm), model_.variables())};
     for (std::size_t i = 0; i < carried.size(); ++i) done.push_back(carried[i].assign(last[i]));
     train_ = engine_.compile(graph_, {symbols, labels, lengths, goes_on, rate}, {loss, group(done)});
+  }
+
+  /// Each machine reads its share of the rows. The loss of all of them, and the states after them.
+  std::pair<Expr, Exprs> read_in_shares(const Expr& symbols, const Expr& labels, const Expr& lengths, const Exprs& states) {
+    const std::vector<std::string>& devices = machines_.devices();
+    if (devices.empty()) {
+      auto [outputs, last] = model_.read(symbols, lengths, states);
+      return {sum(model_.losses(outputs, labels)), last};
+    }
+    const auto shares = std::min(static_cast<std::int64_t>(devices.size()), options_.batch);
+    Exprs nats;
+    std::vector<Exprs> parts(states.size());
+    for (std::int64_t i = 0; i < shares; ++i) {
+      const std::int64_t first = i * options_.batch / shares, rows = (i + 1) * options_.batch / shares - first;
+      Expr my_symbols = slice(symbols, {0, first}, {-1, rows}), my_labels = slice(labels, {0, first}, {-1, rows}), my_lengths = slice(lengths, {first}, {rows});
+      Exprs before;
+      for (const Expr& s : states) before.push_back(slice(s, {first, 0}, {rows, -1}));
+      auto there = graph_.on_device(devices[static_cast<std::size_t>(i)]);
+      auto [outputs, after] = model_.read(my_symbols, my_lengths, before);
+      nats.push_back(sum(model_.losses(outputs, my_labels)));
+      for (std::size_t k = 0; k < after.size(); ++k) parts[k].push_back(after[k]);
+    }
+    Expr all = nats[0];
+    for (std::size_t i = 1; i < nats.size(); ++i) all = all + nats[i];
+    Exprs last;
+    for (const Exprs& part : parts) last.push_back(concat(part, 0));
+    return {all, last};
   }
 
   void compile_validation() {

@@ -105,6 +105,13 @@ inline void declare(CLI::App& app, Options& o) {
       ->check(count(1, 1'000'000'000))->capture_default_str()->type_name("N")->group(length);
   app.add_option("--workers", o.trainer.workers, "threads; they change speed, never results (0: one a core)")->check(count(0, 1024))->capture_default_str()->type_name("N")->group(length);
 
+  const char* cluster = "Cluster";
+  ClusterOptions& c = o.trainer.cluster;
+  auto* join = app.add_option("--join", c.join, "address of a node of a cluster; the others are heard of there")->type_name("ADDRESS")->group(cluster);
+  auto* nodes = app.add_option("--nodes", c.nodes, "names of the nodes that share each batch; weights and files stay here")
+                    ->delimiter(',')->type_name("NAME,NAME,...")->group(cluster)->needs(join);
+  join->needs(nodes);
+
   const char* files = "Files";
   auto* save = app.add_option("--save", o.save, "where weights, optimizer slots, step, seed and reader position go at every validation and at the end")
                    ->capture_default_str()->type_name("FILE")->group(files);
@@ -130,6 +137,7 @@ inline void finish(const CLI::App& app, Options& o) {
   for (const char* name : {"length", "context"})
     if (o.has_given(name) && is_lstm != (name == std::string("length")))
       throw CLI::ValidationError(fmt::format("--{} belongs to --model {}, not to {}", name, is_lstm ? kWindow : kLstm, m.kind));
+  if (!is_lstm && !o.trainer.cluster.nodes.empty()) throw CLI::ValidationError("--nodes belongs to --model lstm: the window model trains in one process");
   if (is_lstm && o.has_given("layers") && m.layers == 0) throw CLI::ValidationError("--layers 0 belongs to --model window; the lstm needs one or more");
   auto choose = [&](const char* name, auto& value, auto otherwise) {
     if (!o.has_given(name)) value = otherwise;

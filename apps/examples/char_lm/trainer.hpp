@@ -1,5 +1,4 @@
-// What every model's training has in common. A model is a graph with three functions in an engine of
-// its own: train, validate, sample.
+// What every model's training has in common. A model is a graph with three functions: train, validate, sample.
 //
 //   std::unique_ptr<Trainer> trainer = make_trainer(text, options);   // trainers.hpp
 //   double loss = trainer->train(step);                  // one step; the loss before it, in bits
@@ -16,8 +15,8 @@
 #include <string>
 #include <vector>
 
+#include <troupe/apps/examples/char_lm/machines.hpp>
 #include <troupe/apps/examples/char_lm/text.hpp>
-#include <troupe/troupe.hpp>
 
 namespace troupe::char_lm {
 
@@ -41,6 +40,7 @@ struct TrainerOptions {
   std::int64_t steps = 0;  // the whole training: the rate falls towards its end
   double rate = 0;
   int workers = 0;
+  ClusterOptions cluster{};
 };
 
 inline constexpr std::int64_t kWarmUp = 100;  // steps
@@ -48,7 +48,7 @@ inline constexpr std::int64_t kWarmUp = 100;  // steps
 class Trainer {
  public:
   Trainer(const Text& text, const TrainerOptions& options)
-      : text_(text), options_(options), engine_({.workers = options.workers, .seed = options.model.seed}) {}
+      : text_(text), options_(options), machines_({.workers = options.workers, .seed = options.model.seed}, options.cluster), engine_(machines_.engine()) {}
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
   virtual ~Trainer() = default;
@@ -108,7 +108,8 @@ class Trainer {
   TrainerOptions options_;
   std::int64_t characters_ = 0;
   Graph graph_;
-  Engine engine_;
+  Machines machines_;
+  Engine& engine_;
 };
 
 }  // namespace troupe::char_lm
