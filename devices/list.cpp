@@ -216,6 +216,12 @@ void List::approach(std::int64_t i, std::int64_t direction) const {
   }
 }
 
+void List::expect(std::int64_t first) const {
+  if (!log()->swapper) return;
+  for (std::int64_t i = length() - 1; i >= first; --i)
+    if (const Value& v = slot(i); v.kind() == Value::Kind::saved) Saved::of(v).approach();
+}
+
 // Does the value hold the log, itself or in a list within it? Only lists of any kind can hold their like.
 bool List::holds(const Value& value, const Log* log) {
   if (!value.is_list()) return false;

@@ -99,6 +99,9 @@ class List : public Value {
   /// Of all tensors in it; what two elements share counts twice.
   std::size_t bytes() const;
   /// `list(f32[2]) of 3`.
+  /// The elements from `first` to the end are popped soon: those that were swapped out start to come back, as far as
+  /// there is room.
+  void expect(std::int64_t first) const;
   std::string text() const;
 
  private:

@@ -37,28 +37,38 @@ Tensor product(KernelContext& c, const Tensor& a, const Tensor& b) {
 }
 
 // From the end, where what was pushed last has not been swapped out yet; as sole holder of a list this gives memory back.
+// The next piece comes back while this one is multiplied.
 Value in_pieces(KernelContext& c, List as, List bs, std::int64_t rows_of_piece) {
   const Shape result{columns(as), columns(bs)};
   const DType dtype = as.dtype();
+  const auto rows_at = [&](std::int64_t i) -> std::int64_t {
+    const Value a = as.peek(i), b = bs.peek(i);
+    if (!a.has_value() || !b.has_value()) return 0;  // zeros
+    const std::int64_t rows = a.tensor().shape()[0];
+    if (rows != b.tensor().shape()[0]) throw Error(Code::invalid_argument, fmt::format("elements {} have {} and {} rows", i, rows, b.tensor().shape()[0]));
+    return rows;
+  };
+  struct Piece {
+    std::int64_t first, rows;
+  };
+  const auto last_piece = [&] {
+    Piece p{as.length(), 0};
+    while (p.first > 0 && (p.rows == 0 || p.rows + rows_at(p.first - 1) <= rows_of_piece)) p.rows += rows_at(--p.first);
+    return p;
+  };
   Value sum;
-  while (as.length() > 0) {
-    const auto rows_at = [&](std::int64_t i) -> std::int64_t {
-      const Value a = as.peek(i), b = bs.peek(i);
-      if (!a.has_value() || !b.has_value()) return 0;  // zeros
-      const std::int64_t rows = a.tensor().shape()[0];
-      if (rows != b.tensor().shape()[0]) throw Error(Code::invalid_argument, fmt::format("elements {} have {} and {} rows", i, rows, b.tensor().shape()[0]));
-      return rows;
-    };
-    std::int64_t first = as.length(), rows = 0;
-    while (first > 0 && (rows == 0 || rows + rows_at(first - 1) <= rows_of_piece)) rows += rows_at(--first);
-    Rows left(c, dtype, Shape{rows, result[0]}), right(c, dtype, Shape{rows, result[1]});
-    while (as.length() > first) {
+  for (Piece piece = last_piece(); as.length() > 0;) {
+    Rows left(c, dtype, Shape{piece.rows, result[0]}), right(c, dtype, Shape{piece.rows, result[1]});
+    while (as.length() > piece.first) {
       const bool has_rows = rows_at(as.length() - 1) > 0;
       const Value a = as.pop(), b = bs.pop();
       if (!has_rows) continue;
       left.add(a.tensor());
       right.add(b.tensor());
     }
+    piece = last_piece();
+    as.expect(piece.first);
+    bs.expect(piece.first);
     sum = sum_of_values(c, std::move(sum), product(c, left.finish(), right.finish()));
   }
   return sum.has_value() ? sum : zeros(c, {dtype, result});

@@ -364,6 +364,28 @@ BOOST_AUTO_TEST_CASE(copies_overlap_compute_and_come_ahead_of_use) {
   BOOST_TEST(late.stalled_ns > 0.9 * static_cast<double>(late.copies / 2 * kBytes));
 }
 
+BOOST_AUTO_TEST_CASE(what_is_expected_comes_back_as_far_as_there_is_room) {
+  constexpr int kSaved = 12;
+  Bench b(room_for(8, {.prefetch = 0}));
+  List saved = b.list();
+  for (int i = 0; i < kSaved; ++i) saved.push(b.element(i));
+  for (int i = kSaved; i-- > 9;) b.expect(saved.pop().tensor(), i);
+  b.check();
+  const SwapCounters before = b.counters();
+  saved.expect(7);
+  saved.expect(9);  // nothing is there
+  for (int i = 9; i-- > 7;) b.expect(saved.pop().tensor(), i);
+  BOOST_TEST(b.counters().in == before.in + (b.counters().ahead - before.ahead));  // these two were not fetched when they were needed
+  b.check();
+  saved.expect(0);  // seven, beside which nothing has to leave
+  const SwapCounters after = b.counters();
+  BOOST_TEST(after.ahead > before.ahead);
+  BOOST_TEST(after.in == before.in + (after.ahead - before.ahead));
+  BOOST_TEST(b.in_use() <= 8 * kBytes);
+  for (int i = 7; i-- > 0;) b.expect(saved.pop().tensor(), i);
+  b.check();
+}
+
 BOOST_AUTO_TEST_CASE(errors_say_what_would_help) {
   auto says = [](const std::string& text, std::initializer_list<const char*> parts) {
     for (const char* p : parts) BOOST_TEST((text.find(p) != std::string::npos), "'" << p << "' is not in: " << text);
