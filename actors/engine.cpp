@@ -114,6 +114,7 @@ void Engine::set(const Variable& variable, Tensor value) { impl_->set(variable.r
 std::vector<std::string> Engine::variables() const { return impl_->states().names(StateSpec::Kind::variable); }
 Device& Engine::device(const std::string& name) { return impl_->device(name); }
 std::uint64_t Engine::step() const { return impl_->step_.load(std::memory_order_relaxed); }
+EngineSnapshot Engine::snapshot(std::chrono::nanoseconds patience) { return impl_->snapshot(patience); }
 void Engine::set_step(std::uint64_t step) { impl_->step_.store(step, std::memory_order_relaxed); }
 int Engine::workers() const { return impl_->pool()->size(); }
 bool Engine::take_step() { return impl_->pool()->step(); }

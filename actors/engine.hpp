@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <troupe/actors/snapshot.hpp>
 #include <troupe/devices/device.hpp>
 #include <troupe/ops/graph.hpp>
 #include <troupe/ops/variable.hpp>
@@ -57,7 +58,8 @@ struct EngineOptions {
 struct RunOptions {
   /// Keys random draws; -1: counts up with every run of this engine. Save it with a checkpoint.
   std::int64_t step = -1;
-  std::chrono::nanoseconds timeout{0};  // 0: none
+  /// 0: none. A run that takes longer ends with deadline_exceeded and what it was waiting for (`diagnose`).
+  std::chrono::nanoseconds timeout{0};
 };
 
 struct CompileOptions {
@@ -139,6 +141,10 @@ class Engine {
 
   /// A device by name, made if it was not used yet: for its allocator's and its swapper's counters.
   Device& device(const std::string& name);
+
+  /// What is under way, and what it waits for. Asks partitions, and waits for their answers, but not for long: who is in
+  /// the midst of a kernel does not answer. Not from within an actor.
+  EngineSnapshot snapshot(std::chrono::nanoseconds patience = std::chrono::milliseconds(100));
 
   std::uint64_t step() const;
   void set_step(std::uint64_t step);

@@ -20,6 +20,7 @@
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
 
+#include <troupe/actors/inspection.hpp>
 #include <troupe/actors/partition_actor.hpp>
 #include <troupe/actors/pipeline.hpp>
 #include <troupe/actors/remote.hpp>
@@ -82,6 +83,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   Ref<Run> begin_part(const std::shared_ptr<Compiled>& compiled, RunKey key, std::uint64_t step, std::uint64_t seed, std::vector<Tensor> feeds,
                       std::function<void(Run&)> on_end);
   void wait(Run& run);
+  EngineSnapshot snapshot(std::chrono::nanoseconds patience);
   void fail(Run& run, Status status);
   /// Blocks until `is_done`; a deterministic engine takes steps, here and elsewhere, until then.
   void step_until(const std::function<bool()>& is_done);
@@ -122,6 +124,9 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   void failed(Run& run);
   void forget(std::uint64_t id);
   void expire(std::uint64_t id);
+  void time_out(Run& run, const std::vector<PartitionSnapshot>& answers);
+  void remind_in(std::chrono::nanoseconds delay, std::uint64_t id);
+  static RunSnapshot snapshot_of(const Run& run, const std::vector<PartitionSnapshot>& answers);
   bool step_elsewhere() { return peers_ && peers_->step(); }
   void wait_for_streams();
   Tensor value_of(const std::string& variable);
@@ -139,9 +144,10 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   Peers* peers_ = nullptr;               // set before the engine is used
   std::atomic<std::uint64_t> next_run_{1};  // publishes nothing but itself
 
-  std::mutex mutex_;  // guards live_, plans_, compiled_ and homes_
+  std::mutex mutex_;  // guards live_, expiring_, plans_, compiled_ and homes_
   std::condition_variable drained_;
   std::unordered_map<std::uint64_t, Ref<Run>> live_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<Inspection>> expiring_;  // runs whose time is up: asked why they have not ended
   std::atomic<std::size_t> in_flight_{0};  // admitted, and parts of others' runs; written under mutex_, read by callers that work
   std::condition_variable room_;           // for another run
   std::list<std::pair<CacheKey, std::shared_ptr<Compiled>>> plans_;  // most recently used first

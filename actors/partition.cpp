@@ -80,6 +80,8 @@ void Partition::receive(PartitionMessage& message) {
     accept(*token);
   } else if (auto* abandoned = std::get_if<Abandon>(&message)) {
     abandon(std::move(abandoned->run));
+  } else if (auto* question = std::get_if<Inspect>(&message)) {
+    answer(*question);
   }
 }
 
@@ -203,6 +205,7 @@ void Partition::hand_over(Iteration& iteration, const PlanNode& node) {
   take_held(iteration, node);
   Firing& firing = take_firing(iteration, node);
   firing.run = record.run;
+  firing.began = std::chrono::nanoseconds(now_ns());
   ++record.outside;
   driver_.hand_over(firing);
 }
@@ -361,12 +364,14 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
   // A deferring kernel may be completed before `run` returns: the ticket is spoken for first.
   spare_.pop_back();
   ++record.outside;
+  running_.store(&node, std::memory_order_relaxed);
   try {
     node.kernel->run(c);
     // What a kernel made of host scalars (a reshaped counter) is on the host yet.
     if (record.fault && !c.was_deferred())
       for (Value& v : c.all_outputs()) bring_value(v);
   } catch (...) {
+    running_.store(nullptr, std::memory_order_relaxed);
     Status status = Status::from_current_exception();
     fail(*record.run, &node, in_loop(iteration, status));
     if (!c.was_deferred()) {
@@ -382,7 +387,11 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
     ++batches_;
     stream_->record()->then([this, run = record.run](const Status&) { driver_.post_self(Passed{}); });
   }
-  if (c.was_deferred()) return false;
+  running_.store(nullptr, std::memory_order_relaxed);
+  if (c.was_deferred()) {
+    ticket->began = std::chrono::nanoseconds(now_ns());  // its end, which others may have posted, is handled in a later turn
+    return false;
+  }
   --record.outside;
   spare_.push_back(ticket);
   if (timed) measure(node, now_ns() - start);

@@ -47,6 +47,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -59,10 +60,12 @@
 
 namespace troupe {
 
+class Inspection;
 class Partition;
 struct Record;
 struct Instance;
 struct Iteration;
+struct RunPart;
 
 /// A kernel that ends outside its partition's turn.
 struct Firing {
@@ -72,6 +75,7 @@ struct Firing {
   std::vector<Value> outputs;
   Status status;
   std::int64_t nanoseconds = 0;  // of a handed-over kernel
+  std::chrono::nanoseconds began{};  // on the steady clock, for those who ask what takes so long
   Ref<Run> run;                  // a handed-over kernel keeps its run
 };
 
@@ -106,7 +110,12 @@ struct Passed {};
 struct Abandon {
   Ref<Run> run;
 };
-using PartitionMessage = std::variant<StartRun, Ended, Token, Grant, Passed, Abandon>;
+/// Somebody wants to know what this partition waits for.
+struct Inspect {
+  std::shared_ptr<Inspection> inspection;
+  std::size_t place;  // of the answer
+};
+using PartitionMessage = std::variant<StartRun, Ended, Token, Grant, Passed, Abandon, Inspect>;
 
 /// What a partition needs of whoever drives it.
 class PartitionDriver {
@@ -231,6 +240,8 @@ class Partition final : public CompletionSink {
   std::uint64_t held_tokens() const { return held_tokens_.load(std::memory_order_relaxed); }
   const std::vector<LoopCounters>& loop_counters() const { return loop_counters_; }
   const PartitionPlan& plan() const { return mine_; }
+  /// The node whose kernel runs in this partition's turn; empty: none. Any thread, while the partition's actor lives.
+  std::string busy_with() const;
   /// What a node's kernel takes, by its index; 0 where it was not measured (scalars are not).
   std::int64_t cost_ns(std::int32_t index) const { return costs_[static_cast<std::size_t>(index)].nanoseconds.load(std::memory_order_relaxed); }
 
@@ -245,6 +256,11 @@ class Partition final : public CompletionSink {
   // for it, so that a loop's work and buffers do not pile up there.
   static constexpr int kBatch = 256;
   static constexpr int kBatches = 4;
+
+  void answer(const Inspect& question) const;
+  RunPart part_of(const Record& record) const;
+  bool is_missing(const Iteration& iteration, const PartitionPlan::Receive& receive) const;
+  std::int32_t predicate_of(const FramePlan& frame) const;
 
   void start(Ref<Run> run);
   void accept(Token& token);
@@ -338,6 +354,7 @@ class Partition final : public CompletionSink {
   std::vector<Firing*> spare_;
   std::vector<LoopCounters> loop_counters_;
   std::atomic<std::uint64_t> held_tokens_{0};
+  std::atomic<const PlanNode*> running_{nullptr};  // whose kernel the turn is in; points into the plan, publishes nothing
   const bool hands_over_;  // heavy kernels may go to other workers
   std::vector<Cost> costs_;
   std::uint32_t tick_ = 0;

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -45,7 +46,9 @@ class Run final : public Counted {
   std::function<void(Run&)> on_drained;
   // Of a run over several nodes, set before anybody else sees it.
   RunKey key;
+  // Of any run.
   PlanTroupe* troupe = nullptr;  // lives as long as `on_drained`
+  const std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
 
   const Plan& plan() const { return *plan_; }
   const RunInfo& info() const { return info_; }

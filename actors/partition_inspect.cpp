@@ -1,0 +1,143 @@
+// What a partition says of itself: which runs it has, and what each of them waits for.
+#include <troupe/actors/partition.hpp>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include <troupe/actors/inspection.hpp>
+
+namespace troupe {
+namespace {
+
+std::string tag_of(const Iteration& iteration) {
+  std::string tag;
+  for (const Iteration* it = &iteration; it->instance->parent; it = it->instance->parent) {
+    const Instance& instance = *it->instance;
+    const std::string here = instance.caller ? fmt::format("a call of '{}'", instance.frame->name) : fmt::format("iteration {} of loop '{}'", it->number, instance.frame->name);
+    tag = tag.empty() ? here : here + ", " + tag;
+  }
+  return tag;
+}
+
+const char* name_of(StateSpec::Kind kind) {
+  switch (kind) {
+    case StateSpec::Kind::variable: return "variable";
+    case StateSpec::Kind::fifo_queue: return "queue";
+    case StateSpec::Kind::shuffling_queue: return "shuffling queue";
+    case StateSpec::Kind::actor: return "actor";
+    case StateSpec::Kind::console: return "console";
+  }
+  return "state";
+}
+
+}  // namespace
+
+std::string Partition::busy_with() const {
+  const PlanNode* node = running_.load(std::memory_order_relaxed);
+  return node ? plan_->program.graph.describe(node->source) : std::string();
+}
+
+void Partition::answer(const Inspect& question) const {
+  PartitionSnapshot s;
+  s.device = mine_.name;
+  for (const Record* r : active_) s.runs.push_back(part_of(*r));
+  question.inspection->answer(question.place, std::move(s));
+}
+
+RunPart Partition::part_of(const Record& record) const {
+  RunPart part;
+  part.run = record.run->info().id;
+  part.ready = record.ready.size() + record.heavy.size() + record.first.size() + record.last.size();
+  const auto add_wait = [&](Wait::Kind kind, std::int32_t source, const Iteration& iteration, std::string from) -> Wait* {
+    if (part.waits.size() == RunPart::kMostWaits) {
+      ++part.more_waits;
+      return nullptr;
+    }
+    const Node& node = plan_->program.graph.node(source);
+    Wait& w = part.waits.emplace_back();
+    w.kind = kind;
+    w.node = source;
+    w.what = plan_->program.graph.describe(source);
+    if (node.state >= 0) {
+      const StateSpec& state = plan_->program.graph.states()[static_cast<std::size_t>(node.state)];
+      w.state = fmt::format("{} '{}'", name_of(state.kind), state.name);
+    }
+    w.tag = tag_of(iteration);
+    w.from = std::move(from);
+    return &w;
+  };
+
+  const std::unordered_set<const Firing*> spare(spare_.begin(), spare_.end());
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  for (const auto& firing : firings_) {
+    if (spare.contains(firing.get()) || firing->iteration->instance->record != &record) continue;
+    const bool is_predicate = !firing->node || firing->node->kind == PlanNode::Kind::switch_;
+    const std::int32_t source = firing->node ? firing->node->source : predicate_of(*firing->iteration->instance->frame);
+    if (source < 0) continue;
+    if (Wait* w = add_wait(is_predicate ? Wait::Kind::device : Wait::Kind::kernel, source, *firing->iteration, {}); w && !is_predicate && firing->began.count() > 0)
+      w->for_so_long = now - firing->began;
+  }
+
+  for (const auto& instance : instances_) {
+    if (instance->record != &record) continue;
+    if (instance->parent && !instance->caller) {
+      OpenLoop& loop = part.loops.emplace_back();
+      loop.loop = instance->frame->name;
+      loop.depth = instance->frame->depth;
+      loop.tag = tag_of(*instance->parent);
+      loop.first = instance->oldest;
+      loop.last = instance->opened - 1;
+      loop.window = instance->frame->window;
+      if (const std::int32_t predicate = predicate_of(*instance->frame); predicate >= 0) loop.predicate = plan_->program.graph.describe(predicate);
+    }
+    for (std::int64_t n = instance->oldest; n < instance->opened; ++n) {
+      const Iteration* iteration = instance->ring[static_cast<std::size_t>(n) & (instance->ring.size() - 1)];
+      if (!iteration) continue;
+      for (const PartitionPlan::Receive& receive : mine_.receives)
+        if (receive.frame == instance->number && is_missing(*iteration, receive))
+          add_wait(Wait::Kind::token, receive.source, *iteration, plan_->partitions[static_cast<std::size_t>(receive.partition)].name);
+    }
+  }
+  for (const Record::Held& held : record.held) {
+    const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(held.send)];
+    const PartitionPlan& to = plan_->partitions[static_cast<std::size_t>(send.partition)];
+    add_wait(Wait::Kind::grant, to.receives[static_cast<std::size_t>(send.receive)].source, *held.iteration, to.name);
+  }
+  std::stable_sort(part.loops.begin(), part.loops.end(), [](const OpenLoop& a, const OpenLoop& b) { return a.depth < b.depth; });
+  return part;
+}
+
+// Has a token not come? It is missing where somebody still waits and has no value from it. A dead one leaves no value, so
+// of a node that other tokens are missing for, this may name one too many.
+bool Partition::is_missing(const Iteration& iteration, const PartitionPlan::Receive& receive) const {
+  for (std::int32_t t = receive.targets.first; t < receive.targets.last; ++t) {
+    const Target& target = mine_.targets[static_cast<std::size_t>(t)];
+    if (target.node == Target::kPredicate) return iteration.fate == Iteration::Fate::open;
+    if (target.node < 0) continue;
+    const std::int32_t awaited = iteration.awaited[static_cast<std::size_t>(target.node)];
+    if ((awaited & Iteration::kCount) == 0) return false;
+    if (target.slot >= 0) return !iteration.values[static_cast<std::size_t>(target.slot)].has_value();
+    if (target.slot == Target::kControl) return true;
+    return !(awaited & Iteration::kMerged);
+  }
+  return iteration.unfired > 0;  // fetched, or on its way into a loop or out of one
+}
+
+// The node whose value decides whether a loop goes on; -1: it is in another partition.
+std::int32_t Partition::predicate_of(const FramePlan& frame) const {
+  for (const PlanNode& node : frame.nodes) {
+    if (node.has_only) {
+      if (node.only.node == Target::kPredicate) return node.source;
+      continue;
+    }
+    const std::int32_t* ranges = mine_.output_targets.data() + node.first_output;
+    for (std::int32_t o = 0; o < node.outputs; ++o)
+      for (std::int32_t t = ranges[2 * o]; t < ranges[2 * o + 1]; ++t)
+        if (mine_.targets[static_cast<std::size_t>(t)].node == Target::kPredicate) return node.source;
+  }
+  return -1;
+}
+
+}  // namespace troupe
