@@ -140,7 +140,7 @@ void measure(int ops, int rank, int runs) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::strcmp(argv[1], "profile") == 0) {  // ours alone, for a profiler: profile <rank> <ops> <runs>
+  if (argc > 4 && std::strcmp(argv[1], "profile") == 0) {  // ours alone, for a profiler: profile <rank> <ops> <runs>
     Chain(std::atoi(argv[3]), std::atoi(argv[2])).run(std::atoi(argv[4]), 0, nullptr);
     return 0;
   }

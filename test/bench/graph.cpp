@@ -133,7 +133,7 @@ int size_for(std::int32_t ops_of_64) { return static_cast<int>(64.0 * kOps / ops
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::strcmp(argv[1], "profile") == 0) {  // for a profiler: profile <layers|chain> <size>
+  if (argc > 3 && std::strcmp(argv[1], "profile") == 0) {  // for a profiler: profile <layers|chain> <size>
     std::int32_t ops = 0, planned = 0;
     for (const auto& [phase, s] : once(std::strcmp(argv[2], "chain") == 0 ? build_chain : build_layers, std::atoi(argv[3]), ops, planned))
       std::printf("%-20s %.4f s\n", phase.c_str(), s);

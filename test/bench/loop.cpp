@@ -69,7 +69,7 @@ constexpr Opponent kOpponents[] = {{"onnxruntime", "loop_onnxruntime.py", "onnxr
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::strcmp(argv[1], "profile") == 0) {  // ours alone, for a profiler: profile <iterations>
+  if (argc > 2 && std::strcmp(argv[1], "profile") == 0) {  // ours alone, for a profiler: profile <iterations>
     Loop().run(std::atoi(argv[2]));
     return 0;
   }

@@ -89,7 +89,7 @@ void measure(int threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::strcmp(argv[1], "profile") == 0) {  // ours alone, for a profiler: profile <workers> <steps>
+  if (argc > 3 && std::strcmp(argv[1], "profile") == 0) {  // ours alone, for a profiler: profile <workers> <steps>
     Trainer trainer(std::atoi(argv[2]));
     trainer.steps(2);
     std::vector<double> walls, cores;  // on a busy machine, the time of the cores says more

@@ -98,7 +98,7 @@ void measure(int threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::strcmp(argv[1], "profile") == 0) {  // ours alone, for a profiler: profile <workers> <steps>
+  if (argc > 3 && std::strcmp(argv[1], "profile") == 0) {  // ours alone, for a profiler: profile <workers> <steps>
     Trainer trainer(std::atoi(argv[2]));
     const double ns = trainer.steps(std::atoi(argv[3]));
     std::printf("%s%.0f ns a step\n", trainer.explain().c_str(), ns);
