@@ -133,6 +133,8 @@ class InProcessTransport final : public Transport {
     if (links_.contains(peer)) unlink(peer, why);
   }
 
+  std::chrono::nanoseconds now() const override { return {}; }
+
   TransportCounters counters() const override {
     std::lock_guard lock(hub_->mutex);
     TransportCounters all = counters_;

@@ -6,7 +6,7 @@
 //   a->start(listener_a);  b->start(listener_b);  b->connect("inproc://a");
 //
 // Tensors are passed as handles: both ends share the buffer, which is read-only as long as they do. Nothing is lost
-// here, so a connection ends only by `disconnect` and `stop`.
+// here, so a connection ends only by `disconnect` and `stop`, and there is no clock.
 //
 // Threads: each transport calls its listener on a thread of its own. A stepped network has no threads: `step`
 // delivers one event on the caller's, transport by transport in turn.

@@ -154,6 +154,13 @@ void Membership::join(Time now, const Member& contact) {
   sync_with(contact, MembershipMessage::Kind::sync);
 }
 
+void Membership::greet(const Member& contact, bool wants_all) {
+  if (has_left_) return;
+  const Member* known = find(contact.name);
+  if (wants_all || others_.empty() || (known && known->state != MemberState::alive)) sync_with(contact, MembershipMessage::Kind::sync);
+  else send(contact, {.kind = MembershipMessage::Kind::news});
+}
+
 void Membership::receive(Time now, const Member& from, const MembershipMessage& message) {
   if (has_left_) return;
   learn(now, from);  // a new life of it; of a life that is dead here it takes its own word
@@ -190,13 +197,8 @@ void Membership::leave(Time) {
   if (std::exchange(has_left_, true)) return;
   self_.state = MemberState::left;
   own_.member = self_;
-  constexpr std::size_t kTold = 8;  // they tell the rest
-  std::vector<const Member*> all;
   for (const auto& [name, entry] : others_)
-    if (entry.member.is_up()) all.push_back(&entry.member);
-  std::shuffle(all.begin(), all.end(), random_);
-  for (std::size_t i = 0; i < std::min(kTold, all.size()); ++i)
-    send(*all[i], {.kind = MembershipMessage::Kind::news, .members = {self_}});
+    if (entry.member.is_up()) send(entry.member, {.kind = MembershipMessage::Kind::news, .members = {self_}});
 }
 
 // ---- time

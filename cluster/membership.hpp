@@ -89,14 +89,19 @@ class Membership {
   /// Throws invalid_argument if the options make no sense (a timeout longer than a period).
   Membership(Member self, MembershipHost& host, const MembershipOptions& options, std::uint64_t seed);
 
+  /// Before anything was said: where this node listens.
+  void set_address(const std::string& address) { self_.address = own_.member.address = address; }
   /// Asks a node that was reached who else there is.
   void join(Time now, const Member& contact);
+  /// Says to a node that was reached who this one is, and asks it for all it knows if that is wanted, if nobody is known
+  /// here, or if it is not alive here. It is known when it has answered.
+  void greet(const Member& contact, bool wants_all);
   void receive(Time now, const Member& from, const MembershipMessage& message);
   /// Does what is due; the time at which it wants to be called next.
   Time tick(Time now);
   /// The network says that this member is gone: it is suspected at once.
   void suspect(Time now, const std::string& name);
-  /// Tells the others that this node leaves; nothing is sent after it.
+  /// Tells all others that this node leaves; nothing is sent after it.
   void leave(Time now);
 
   const Member& self() const { return self_; }

@@ -6,6 +6,10 @@ namespace troupe {
 
 template <>
 inline constexpr std::uint64_t kValues<MessageKind> = static_cast<std::uint64_t>(MessageKind::answer) + 1;
+template <>
+inline constexpr std::uint64_t kValues<MemberState> = static_cast<std::uint64_t>(MemberState::left) + 1;
+template <>
+inline constexpr std::uint64_t kValues<MembershipMessage::Kind> = static_cast<std::uint64_t>(MembershipMessage::Kind::sync_answer) + 1;
 
 template <class A>
 void fields(A& a, NodeId& n) {
@@ -30,8 +34,17 @@ void fields(A& a, std::pair<std::int32_t, Tensor>& p) {
 }
 
 template <class A>
-void fields(A& a, Members& m) {
-  a(m.nodes);
+void fields(A& a, Member& m) {
+  a(m.name), a(m.incarnation), a(m.refutations), a(m.state), a(m.address), a(m.labels);
+}
+template <class A>
+void fields(A& a, MembershipMessage& m) {
+  a(m.kind), a(m.number), a(m.target), a(m.members);
+}
+
+template <class A>
+void fields(A& a, Gossip& m) {
+  a(m.from), a(m.message);
 }
 template <class A>
 void fields(A& a, MakePlan& m) {
@@ -100,7 +113,7 @@ void read_fields(MessageReader& reader, M& message) {
 #define TROUPE_MESSAGE(M)               \
   template MessageWriter written(const M&);    \
   template void read_fields(MessageReader&, M&);
-TROUPE_MESSAGE(Members)
+TROUPE_MESSAGE(Gossip)
 TROUPE_MESSAGE(MakePlan)
 TROUPE_MESSAGE(DropPlan)
 TROUPE_MESSAGE(BeginRun)

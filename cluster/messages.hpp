@@ -11,12 +11,13 @@
 
 #include <troupe/actors/partition.hpp>
 #include <troupe/cluster/archive.hpp>
+#include <troupe/cluster/membership.hpp>
 #include <troupe/ops/state.hpp>
 
 namespace troupe {
 
 enum class MessageKind : std::uint8_t {
-  members, make_plan, drop_plan, begin_run, token, grant, run_failed, abandon_run, left_run, get_variable, set_variable, answer
+  gossip, make_plan, drop_plan, begin_run, token, grant, run_failed, abandon_run, left_run, get_variable, set_variable, answer
 };
 
 /// A node as others know it.
@@ -26,11 +27,12 @@ struct NodeId {
   std::string address;
 };
 
-/// Nodes that the sender is connected with.
-struct Members {
-  static constexpr MessageKind kKind = MessageKind::members;
+/// What the sender's membership says to the receiver's.
+struct Gossip {
+  static constexpr MessageKind kKind = MessageKind::gossip;
   static constexpr Lane kLane = Lane::control;
-  std::vector<NodeId> nodes;
+  Member from;
+  MembershipMessage message;
 };
 /// Owner to participant: a plan to make. The placed program follows in the same message.
 struct MakePlan {

@@ -20,10 +20,15 @@ Engine& ClusterNode::engine() { return *engine_; }
 const std::string& ClusterNode::name() const { return core_->name(); }
 std::string ClusterNode::address() const { return core_->transport().address(); }
 std::vector<std::string> ClusterNode::nodes() const { return core_->nodes(); }
-void ClusterNode::connect(const std::string& address) { core_->transport().connect(address); }
+std::vector<Member> ClusterNode::members() const { return core_->members(); }
+bool ClusterNode::has_joined() const { return core_->has_joined(); }
+Status ClusterNode::status() const { return core_->status(); }
+void ClusterNode::connect(const std::string& address) { core_->connect(address); }
 void ClusterNode::wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout) { core_->wait_for(names, timeout); }
 void ClusterNode::wait_joined(std::chrono::nanoseconds timeout) { core_->wait_joined(timeout); }
 RunCounters ClusterNode::run_counters() const { return {core_->runs().waited(), core_->runs().dropped()}; }
+MembershipCounters ClusterNode::membership_counters() const { return core_->membership_counters(); }
+std::chrono::nanoseconds ClusterNode::detection_bound(std::size_t nodes) const { return core_->detection_bound(nodes); }
 TransportCounters ClusterNode::counters() const { return core_->transport().counters(); }
 
 }  // namespace troupe

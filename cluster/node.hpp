@@ -9,7 +9,8 @@
 // a node means the node that compiles. A state lives where it was declared; `Engine::get` and `set` find it there.
 //
 // Errors: a run that fails on another node throws here what it would have thrown, naming the node. A node that is lost
-// ends the runs it took part in with `unavailable`; runs over the other nodes go on, and so does the cluster.
+// ends the runs it took part in with `unavailable`; runs over the other nodes go on, and so does the cluster. Lost is who
+// does not answer for long enough (cluster/membership.hpp), or has missed messages; it may come back.
 //
 // Ownership: the node owns its engine; functions and runs must not outlive it. Threads: any.
 #pragma once
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include <troupe/actors/engine.hpp>
+#include <troupe/cluster/membership.hpp>
 #include <troupe/cluster/transport.hpp>
 
 namespace troupe {
@@ -34,7 +36,9 @@ struct NodeOptions {
   std::function<std::unique_ptr<Transport>(PeerInfo self)> transport;
   std::vector<std::string> join = {};  // addresses of nodes; the others are heard of there
   EngineOptions engine = {};
-  std::uint64_t incarnation = 0;       // 0: drawn
+  std::string labels = {};             // `key=value` and spaces: what others know of it, for placement
+  MembershipOptions membership = {};   // how soon who does not answer is held for dead
+  std::uint64_t incarnation = 0;       // greater each time a node of this name starts; 0: by the clock
   /// Deterministic engines: lets something happen on another node or between them; false if nothing is pending.
   std::function<bool()> step = {};
 };
@@ -47,7 +51,7 @@ struct RunCounters {
 
 class ClusterNode {
  public:
-  /// Throws invalid_argument for a name that is none, and unavailable if its address is taken.
+  /// Throws invalid_argument for a name or labels that are none, and unavailable if its address is taken.
   explicit ClusterNode(NodeOptions options);
   /// Leaves: runs that this node takes part in end, other nodes are told.
   ~ClusterNode();
@@ -58,8 +62,14 @@ class ClusterNode {
   const std::string& name() const;
   /// Where others reach it; empty: nowhere.
   std::string address() const;
-  /// Names of the nodes that are connected, this one first.
+  /// Names of the nodes that can be worked with, this one first: connected, and not held for dead.
   std::vector<std::string> nodes() const;
+  /// All nodes that are known, this one included, also those that were lost a while ago.
+  std::vector<Member> members() const;
+  /// Is it in the cluster? Not before one of `options.join` is connected, if there are any.
+  bool has_joined() const;
+  /// Not ok if another process of this name has started since: this one takes part in nothing any more.
+  Status status() const;
   /// Asks for a connection.
   void connect(const std::string& address);
   /// Waits until all of these are connected; throws deadline_exceeded, naming those that are not and why.
@@ -69,6 +79,9 @@ class ClusterNode {
   void wait_joined(std::chrono::nanoseconds timeout);
   TransportCounters counters() const;
   RunCounters run_counters() const;
+  MembershipCounters membership_counters() const;
+  /// The longest that a node of so many can have stopped answering before the runs it takes part in end.
+  std::chrono::nanoseconds detection_bound(std::size_t nodes) const;
 
  private:
   std::shared_ptr<NodeCore> core_;

@@ -1,6 +1,7 @@
 #include <troupe/cluster/node_core.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 
 #include <fmt/format.h>
@@ -21,16 +22,15 @@ class NodeCore::Clerk final : public LeanActor<std::function<void()>> {
 
 namespace {
 
+// Greater each time, as long as the clock does not go back by more than a start takes, and another one for each of many
+// nodes that start in one millisecond.
 std::uint64_t draw_incarnation() {
-  std::random_device device;
-  std::uint64_t drawn = 0;
-  while (drawn == 0) drawn = std::uint64_t{device()} << 32 | device();
-  return drawn;
+  constexpr int kDrawn = 22;  // bits; the milliseconds take 41 until 2039
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return static_cast<std::uint64_t>(ms) << kDrawn | std::random_device()() >> (32 - kDrawn);
 }
 
 NodeId self_of(const NodeOptions& o) {
-  const bool is_name = !o.name.empty() && o.name.find('/') == std::string::npos;
-  if (!is_name) throw Error(Code::invalid_argument, fmt::format("a node needs a name without '/', not '{}'", o.name));
   if (!o.transport) throw Error(Code::invalid_argument, "a node needs a transport");
   return {o.name, o.incarnation ? o.incarnation : draw_incarnation(), {}};
 }
@@ -41,7 +41,29 @@ std::string joined(const std::vector<std::string>& names) { return fmt::format("
 
 NodeCore::NodeCore(NodeOptions& options)
     : self_(self_of(options)), deterministic_(options.engine.deterministic), step_(std::move(options.step)),
-      transport_(options.transport({self_.name, self_.incarnation, {}, {}})), runs_(*this, self_.incarnation) {}
+      transport_(options.transport({self_.name, self_.incarnation, {}, {}})), runs_(*this, self_.incarnation),
+      roster_({.name = self_.name, .incarnation = self_.incarnation, .address = {}, .labels = options.labels}, options.membership, self_.incarnation) {}
+
+// What happens to the roster, and then, without the lock, what follows.
+template <class Event>
+auto NodeCore::on_roster(Event event) {
+  std::unique_lock lock(mutex_);
+  auto finish = [&] {
+    Roster::Effects effects = roster_.take();
+    has_joined_ = has_joined_ || !roster_.is_alone();
+    if (effects.has_changed) changed_.notify_all();
+    lock.unlock();
+    act(std::move(effects));
+  };
+  if constexpr (std::is_void_v<decltype(event(Roster::Time()))>) {
+    event(transport_->now());
+    finish();
+  } else {
+    auto result = event(transport_->now());
+    finish();
+    return result;
+  }
+}
 
 NodeCore::~NodeCore() = default;
 
@@ -50,21 +72,28 @@ void NodeCore::open(EngineImpl& engine, const std::vector<std::string>& join) {
   clerk_ = lean_spawn<Clerk>(engine.system());
   engine.join(*this);
   join_ = join;
+  has_joined_ = join.empty();
   transport_->start(*this);
+  on_roster([&](Roster::Time) {
+    roster_.set_address(transport_->address());
+    for (const std::string& address : join) roster_.ask(address);
+  });
   for (const std::string& address : join) transport_->connect(address);
 }
 
+// The others hear of it first, so that nobody begins anything more with this node.
 void NodeCore::close() {
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
   }
+  on_roster([&](Roster::Time now) { roster_.leave(now); });
   runs_.close();
   transport_->stop();
   std::map<Peer, NodeId> left;
   {
     std::lock_guard lock(mutex_);
-    left = members_;
+    left = roster_.sessions();
   }
   for (const auto& [peer, node] : left) lost(peer, Status(Code::unavailable, fmt::format("node '{}' is leaving", self_.name)));
   clerk_ = {};
@@ -72,33 +101,67 @@ void NodeCore::close() {
 
 // ---- who is there
 
+void NodeCore::act(Roster::Effects effects) {
+  for (const auto& [peer, gossip] : effects.said) send(peer, gossip);
+  for (const auto& [peer, why] : effects.ended) {
+    transport_->disconnect(peer, why);
+    lost(peer, why);
+  }
+  for (const std::string& address : effects.dialled) transport_->connect(address);
+  if (effects.has_changed) retry_plans();
+}
+
+void NodeCore::connect(const std::string& address) {
+  on_roster([&](Roster::Time) { roster_.ask(address); });
+  transport_->connect(address);
+}
+
 std::vector<std::string> NodeCore::nodes() const {
   std::lock_guard lock(mutex_);
-  std::vector<std::string> names{self_.name};
-  for (const auto& [name, peer] : by_name_) names.push_back(name);
-  return names;
+  return roster_.names();
+}
+
+std::vector<Member> NodeCore::members() const {
+  std::lock_guard lock(mutex_);
+  return roster_.members();
+}
+
+bool NodeCore::has_joined() const {
+  std::lock_guard lock(mutex_);
+  return has_joined_;
+}
+
+Status NodeCore::status() const {
+  std::lock_guard lock(mutex_);
+  return roster_.status();
+}
+
+MembershipCounters NodeCore::membership_counters() const {
+  std::lock_guard lock(mutex_);
+  return roster_.counters();
 }
 
 std::string NodeCore::name_of(Peer peer) const {
   std::lock_guard lock(mutex_);
-  auto it = members_.find(peer);
-  return it == members_.end() ? "that has left" : it->second.name;
+  const NodeId* node = roster_.session(peer);
+  return node ? node->name : "that has left";
 }
 
 Peer NodeCore::peer_of(const std::string& node) const {
   std::lock_guard lock(mutex_);
-  auto it = by_name_.find(node);
-  if (it != by_name_.end()) return it->second;
-  std::vector<std::string> there{self_.name};
-  for (const auto& [known, peer] : by_name_) there.push_back(known);
-  throw Error(Code::not_found, fmt::format("there is no node '{}' in this cluster; there are {}", node, joined(there)));
+  roster_.status().throw_if_error();
+  if (const Peer peer = roster_.find(node)) return peer;
+  const Member* m = roster_.member(node);
+  throw Error(Code::not_found, fmt::format("there is no node '{}' in this cluster{}; there are {}", node,
+                                           m && !m->is_up() ? fmt::format(": it {}", m->state == MemberState::left ? "has left" : "is dead") : "",
+                                           joined(roster_.names())));
 }
 
 void NodeCore::wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout) {
   auto missing = [&] {
     std::vector<std::string> out;
     for (const std::string& n : names)
-      if (n != self_.name && !by_name_.contains(n)) out.push_back(n);
+      if (n != self_.name && roster_.find(n) == 0) out.push_back(n);
     return out;
   };
   if (deterministic_) {
@@ -121,7 +184,7 @@ void NodeCore::wait_joined(std::chrono::nanoseconds timeout) {
   constexpr auto kFirstAnswer = std::chrono::seconds(5);  // is waited for in any case
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   std::unique_lock lock(mutex_);
-  while (members_.empty() && !join_.empty()) {
+  while (roster_.is_alone() && !join_.empty()) {
     std::string why;
     for (const std::string& address : join_)
       if (auto refusal = refusals_.find(address); refusal != refusals_.end()) why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", address, refusal->second.message());
@@ -129,7 +192,7 @@ void NodeCore::wait_joined(std::chrono::nanoseconds timeout) {
     if (late >= kFirstAnswer || (late.count() >= 0 && !why.empty()))
       throw Error(Code::unavailable, fmt::format("no node could be joined: {}", why.empty() ? "nobody has answered yet" : why));
     changed_.wait_for(lock, kPause);
-    if (!members_.empty() || why.empty()) continue;
+    if (!roster_.is_alone() || why.empty()) continue;
     refusals_.clear();
     const std::vector<std::string> again = join_;
     lock.unlock();
@@ -139,36 +202,20 @@ void NodeCore::wait_joined(std::chrono::nanoseconds timeout) {
 }
 
 void NodeCore::connected(Peer peer, const PeerInfo& info) {
-  const NodeId fresh{info.name, info.incarnation, info.address};
-  Members all, one{{fresh}};
-  std::vector<Peer> others;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [other, node] : members_) {
-      others.push_back(other);
-      all.nodes.push_back(node);
-    }
-    members_.emplace(peer, fresh);
-    by_name_.insert_or_assign(info.name, peer);
+  runs_.met(info.incarnation);
+  on_roster([&](Roster::Time now) {
     refusals_.erase(info.address);
-    changed_.notify_all();
-  }
-  send(peer, all);
-  if (!info.address.empty())
-    for (Peer other : others) send(other, one);
+    roster_.connected(now, peer, info);
+  });
   retry_plans();
 }
 
-// Everybody connects with everybody.
-void NodeCore::meet(const Members& members) {
-  for (const NodeId& node : members.nodes) {
-    if (node.name == self_.name || node.address.empty()) continue;
-    {
-      std::lock_guard lock(mutex_);
-      if (by_name_.contains(node.name)) continue;
-    }
-    transport_->connect(node.address);
-  }
+void NodeCore::broken(Peer peer) {
+  on_roster([&](Roster::Time now) { roster_.broken(now, peer); });
+}
+
+std::chrono::nanoseconds NodeCore::tick(std::chrono::nanoseconds now) {
+  return on_roster([&](Roster::Time) { return roster_.tick(now); });
 }
 
 void NodeCore::refused(const std::string& address, const Status& why) {
@@ -180,30 +227,25 @@ void NodeCore::refused(const std::string& address, const Status& why) {
   retry_plans();
 }
 
+// A session has ended, and may have lost messages: nothing that was under way with that node can go on, whether it lives or not.
 void NodeCore::lost(Peer peer, const Status& why) {
-  NodeId node;
   std::vector<std::shared_ptr<Compiled>> plans;  // dropped outside the lock
-  {
-    std::lock_guard lock(mutex_);
-    auto it = members_.find(peer);
-    if (it == members_.end()) return;
-    node = it->second;
-    members_.erase(it);
-    if (auto named = by_name_.find(node.name); named != by_name_.end() && named->second == peer) by_name_.erase(named);
+  const std::optional<NodeId> node = on_roster([&](Roster::Time now) {
+    const std::optional<NodeId> lost_node = roster_.lost(now, peer);
+    if (!lost_node) return lost_node;
     for (auto& [id, request] : requests_) {
       if (request.to != peer || request.is_done) continue;
       request.is_done = true;
       request.status = Status(Code::unavailable, "it was lost: " + why.message());
     }
     for (auto plan = plans_.begin(); plan != plans_.end();) {
-      if (plan->first.owner == node.incarnation) plans.push_back(std::move(plan->second)), plan = plans_.erase(plan);
+      if (plan->first.owner == lost_node->incarnation) plans.push_back(std::move(plan->second)), plan = plans_.erase(plan);
       else ++plan;
     }
     std::erase_if(waiting_plans_, [&](const Waiting& w) { return w.from == peer; });
-    changed_.notify_all();
-  }
-  runs_.lost(peer, node, why);
-  retry_plans();
+    return lost_node;
+  });
+  if (node) runs_.lost(peer, *node, why);
 }
 
 // ---- messages
@@ -212,9 +254,9 @@ void NodeCore::received(Peer peer, Lane, Message message) {
   NodeId from;
   {
     std::lock_guard lock(mutex_);
-    auto it = members_.find(peer);
-    if (it == members_.end() || closed_) return;
-    from = it->second;
+    const NodeId* node = roster_.session(peer);
+    if (!node || closed_) return;
+    from = *node;
   }
   try {
     dispatch(peer, from, message);
@@ -242,7 +284,9 @@ void NodeCore::dispatch(Peer peer, const NodeId& from, Message& message) {
     case MessageKind::abandon_run: runs_.handle(peer, from.incarnation, read_all<AbandonRun>(r)); return;
     case MessageKind::run_failed: runs_.handle(peer, read_all<RunFailed>(r)); return;
     case MessageKind::left_run: runs_.handle(peer, read_all<LeftRun>(r)); return;
-    case MessageKind::members: meet(read_all<Members>(r)); return;
+    case MessageKind::gossip:
+      on_roster([&, m = read_all<Gossip>(r)](Roster::Time now) { roster_.heard(now, peer, m); });
+      return;
     case MessageKind::answer: handle(read_all<Answer>(r)); return;
     case MessageKind::make_plan:
       do_later([this, peer, kept = std::make_shared<Message>(std::move(message))] { make_plan(peer, kept); });
@@ -283,7 +327,7 @@ void NodeCore::do_later(std::function<void()> job) {
 
 std::uint64_t NodeCore::request(Peer to) {
   std::lock_guard lock(mutex_);
-  requests_.emplace(++last_request_, Request{to, !members_.contains(to), Status(Code::unavailable, "it was lost"), {}});
+  requests_.emplace(++last_request_, Request{to, !roster_.session(to), Status(Code::unavailable, "it was lost"), {}});
   return last_request_;
 }
 
@@ -335,9 +379,9 @@ std::shared_ptr<RemotePlan> NodeCore::prepare(const std::shared_ptr<const Plan>&
     const bool is_here = node == self_.name;
     const Peer peer = is_here ? 0 : peer_of(node);
     std::lock_guard lock(mutex_);
-    auto member = members_.find(peer);
-    if (!is_here && member == members_.end()) throw Error(Code::unavailable, fmt::format("node '{}' was lost", node));
-    m.participants.push_back(is_here ? NodeId{self_.name, self_.incarnation, transport_->address()} : member->second);
+    const NodeId* there = roster_.session(peer);
+    if (!is_here && !there) throw Error(Code::unavailable, fmt::format("node '{}' was lost", node));
+    m.participants.push_back(is_here ? NodeId{self_.name, self_.incarnation, transport_->address()} : *there);
     peers.push_back(peer);
   }
   {
@@ -391,18 +435,18 @@ bool NodeCore::try_make_plan(Peer from, const std::shared_ptr<Message>& message,
   std::map<std::string, Peer> peers;
   {
     std::lock_guard lock(mutex_);
-    auto sender = members_.find(from);
-    if (sender == members_.end()) return false;  // lost: nobody waits
-    owner = sender->second;
+    const NodeId* sender = roster_.session(from);
+    if (!sender) return false;  // lost: nobody waits
+    owner = *sender;
     for (const NodeId& p : m.participants) {
       if (p.name == self_.name && p.incarnation == self_.incarnation) continue;
-      auto known = by_name_.find(p.name);
-      if (known != by_name_.end() && members_.at(known->second).incarnation == p.incarnation) {
-        peers.emplace(p.name, known->second);
+      const Peer known = roster_.session_with(p.name);
+      if (known != 0 && roster_.session(known)->incarnation == p.incarnation) {
+        peers.emplace(p.name, known);
         continue;
       }
       auto refusal = refusals_.find(p.address);
-      if (known != by_name_.end() || p.address.empty() || refusal != refusals_.end())
+      if (known != 0 || p.address.empty() || refusal != refusals_.end())
         throw Error(Code::unavailable, fmt::format("it cannot reach node '{}'{}", p.name, refusal == refusals_.end() ? "" : ": " + refusal->second.message()));
       waiting_plans_.push_back({from, message});
       transport_->connect(p.address);
@@ -425,7 +469,7 @@ bool NodeCore::try_make_plan(Peer from, const std::shared_ptr<Message>& message,
   compiled->troupe.remote = shared;
   runs_.add(shared);
   std::lock_guard lock(mutex_);
-  if (members_.contains(from)) plans_.emplace(key, std::move(compiled));
+  if (roster_.session(from)) plans_.emplace(key, std::move(compiled));
   return true;
 }
 

@@ -1,8 +1,8 @@
-// What a node is made of, behind `ClusterNode`: who is connected, requests to other nodes and their answers, plans made for
-// others. Runs are `SharedRuns`'.
+// What a node is made of, behind `ClusterNode`: requests to other nodes and their answers, plans made for others, and what
+// follows when somebody comes or goes. Who is there is the `Roster`'s, runs are `SharedRuns`'.
 //
 //   caller's thread:  prepare, get, set ──request──►  ┌─────────┐ ──►  transport ──►  other nodes
-//   partitions:       tokens, grants ───────────────► │ NodeCore│ ◄── listener: members, tokens, grants, outcomes
+//   partitions:       tokens, grants ───────────────► │ NodeCore│ ◄── listener: gossip, tokens, grants, outcomes
 //                                                     └────┬────┘
 //                                    make_plan, variables: the clerk, an actor on the engine's workers
 //
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include <troupe/cluster/node.hpp>
+#include <troupe/cluster/roster.hpp>
 #include <troupe/cluster/shared_runs.hpp>
 
 namespace troupe {
@@ -35,9 +36,15 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   EngineImpl& engine() { return *engine_; }
   Transport& transport() { return *transport_; }
   SharedRuns& runs() { return runs_; }
-  /// Of a peer that is or was connected.
+  /// Of a peer that is connected.
   std::string name_of(Peer peer) const;
   std::vector<std::string> nodes() const;
+  std::vector<Member> members() const;
+  bool has_joined() const;
+  Status status() const;
+  MembershipCounters membership_counters() const;
+  std::chrono::nanoseconds detection_bound(std::size_t nodes) const { return roster_.detection_bound(nodes); }
+  void connect(const std::string& address);
   void wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout);
   void wait_joined(std::chrono::nanoseconds timeout);
 
@@ -58,6 +65,8 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   void refused(const std::string& address, const Status& why) override;
   void received(Peer peer, Lane lane, Message message) override;
   void lost(Peer peer, const Status& why) override;
+  void broken(Peer peer) override;
+  std::chrono::nanoseconds tick(std::chrono::nanoseconds now) override;
 
  private:
   class Clerk;
@@ -74,7 +83,9 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   };
 
   void dispatch(Peer peer, const NodeId& from, Message& message);
-  void meet(const Members& members);
+  template <class Event>
+  auto on_roster(Event event);
+  void act(Roster::Effects effects);
   void handle(Answer&& answer);
   void make_plan(Peer from, const std::shared_ptr<Message>& message);
   bool try_make_plan(Peer from, const std::shared_ptr<Message>& message, const MakePlan& m, MessageReader& reader);
@@ -95,11 +106,11 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   SharedRuns runs_;
 
   mutable std::mutex mutex_;  // guards everything below
-  std::condition_variable changed_;  // of members_, refusals_ and requests_
-  std::map<Peer, NodeId> members_;
-  std::map<std::string, Peer> by_name_;
+  std::condition_variable changed_;  // of roster_, refusals_ and requests_
+  Roster roster_;
   std::map<std::string, Status> refusals_;  // by address
   std::vector<std::string> join_;
+  bool has_joined_ = false;
   std::map<std::uint64_t, Request> requests_;
   std::uint64_t last_request_ = 0;
   std::uint64_t last_plan_ = 0;

@@ -286,6 +286,7 @@ void Router::detach(Entry& entry) {
   if (entry.attached) {
     if (entry.state == State::open) entry.since = now;
     ++counters_.reconnects;
+    if (entry.state == State::open && !leaving_) listener_.broken(entry.peer);
   }
   entry.connection = 0;
   entry.attached = false;
@@ -353,6 +354,7 @@ void Router::broken(Connection connection, const Status& why) {
 
 void Router::tick() {
   const Time now = carrier_.now();
+  if (now >= listener_due_ && !leaving_) listener_due_ = listener_.tick(now);
   std::vector<Connection> unanswered;
   for (const auto& [connection, dial] : dials_)
     if (now - dial.began >= options_.answer) unanswered.push_back(connection);
@@ -396,7 +398,7 @@ void Router::tick(Entry& entry) {
 }
 
 Time Router::due() const {
-  Time first = Time::max();
+  Time first = leaving_ ? Time::max() : listener_due_;
   const auto at = [&](Time t) { first = std::min(first, t); };
   for (const auto& [connection, dial] : dials_) at(dial.began + options_.answer);
   for (const Dial& dial : retries_) at(dial.again);

@@ -132,6 +132,7 @@ class Router {
   Peer next_peer_ = 1;
   std::uint64_t next_session_;
   bool leaving_ = false;
+  Time listener_due_{};  // at once
   TransportCounters counters_;
   std::uint64_t copied_before_ = 0;  // by sessions that are forgotten
 };

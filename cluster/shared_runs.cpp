@@ -176,6 +176,8 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m, const std:
     std::uint64_t& begun = begun_[owner];
     check(m.run > begun, "a run that began before");
     begun = m.run;
+    // What others said of runs that this node heard nothing of: their beginnings were lost with a session.
+    drop_waiting({owner, 0}, key);
   }
   auto refuse = [&](Code code, const char* why) { core_.send(from, LeftRun{m.run, Status(code, why), {}}); };
   if (!compiled) return refuse(Code::failed_precondition, "it has no such plan");
@@ -249,6 +251,12 @@ bool SharedRuns::is_over(const RunKey& key) const {
   return begun != begun_.end() && key.number <= begun->second;
 }
 
+void SharedRuns::drop_waiting(const RunKey& from, const RunKey& to) {
+  const auto first = waiting_.lower_bound(from), last = waiting_.lower_bound(to);
+  for (auto it = first; it != last; ++it) are_waiting_ -= it->second.size();
+  waiting_.erase(first, last);
+}
+
 // For a run that has not begun here; false if there is no room, or it is over.
 bool SharedRuns::wait(const RunKey& key, Waiting&& message) {
   std::lock_guard lock(mutex_);
@@ -312,11 +320,7 @@ void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
     for (auto& [key, run] : parts_)
       if (plan_of(*run).node_of_peer(peer) >= 0 || key.owner == node.incarnation) parts.push_back(run);
     gone_.insert(node.incarnation);
-    begun_.erase(node.incarnation);
-    for (auto it = waiting_.begin(); it != waiting_.end();) {
-      if (it->first.owner == node.incarnation) are_waiting_ -= it->second.size(), it = waiting_.erase(it);
-      else ++it;
-    }
+    drop_waiting({node.incarnation, 0}, {node.incarnation, UINT64_MAX});
   }
   for (const Ref<Run>& run : owned) {
     core_.engine().fail(*run, lost_status(run->plan(), plan_of(*run).node_of_peer(peer), node, why));
@@ -327,6 +331,13 @@ void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
     core_.engine().fail(*run, lost_node >= 0 ? lost_status(run->plan(), lost_node, node, why)
                                              : Status(Code::unavailable, fmt::format("node '{}', whose run this was, was lost", node.name)));
   }
+}
+
+// Its runs of before are over here, and others' tokens for them are told by their numbers; a run that it begins now is of a
+// plan that this node makes after this.
+void SharedRuns::met(std::uint64_t incarnation) {
+  std::lock_guard lock(mutex_);
+  gone_.erase(incarnation);
 }
 
 void SharedRuns::close() {

@@ -81,6 +81,8 @@ class SharedRuns {
   /// The run has failed here.
   void failed(Run& run, SharedPlan& plan);
   void lost(Peer peer, const NodeId& node, const Status& why);
+  /// A node of this incarnation is there, perhaps again.
+  void met(std::uint64_t incarnation);
   /// Ends all that is under way.
   void close();
   /// Messages for runs that were over, or had not begun yet.
@@ -102,6 +104,7 @@ class SharedRuns {
   Ref<Run> find(const RunKey& key);
   bool is_over(const RunKey& key) const;
   bool wait(const RunKey& key, Waiting&& message);
+  void drop_waiting(const RunKey& from, const RunKey& to);
   void ended(Run& run);
 
   NodeCore& core_;
@@ -112,7 +115,7 @@ class SharedRuns {
   std::map<std::uint64_t, Owned> owned_;
   std::map<RunKey, Ref<Run>> parts_;
   std::map<std::uint64_t, std::uint64_t> begun_;  // by owner: the last run that began here
-  std::set<std::uint64_t> gone_;                  // owners that are lost
+  std::set<std::uint64_t> gone_;                  // owners that there is no session with any more
   std::map<RunKey, std::vector<Waiting>> waiting_;
   std::size_t are_waiting_ = 0;
   std::vector<std::weak_ptr<SharedPlan>> plans_;

@@ -123,6 +123,7 @@ class SimulatedTransport final : public Transport, public Carrier {
     options.session_seed = world_->seed;
     router = std::make_unique<Router>(self, options, *this, listener);
     world_->nodes.push_back(this);
+    reschedule();
   }
 
   void stop() override {

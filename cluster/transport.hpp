@@ -18,6 +18,7 @@
 // and may call everything but stop.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -61,6 +62,11 @@ class TransportListener {
   virtual void received(Peer peer, Lane lane, Message message) = 0;
   /// The peer is gone: it left, it died, or it stayed away for longer than the transport keeps its messages.
   virtual void lost(Peer peer, const Status& why) = 0;
+  /// The way to the peer has broken. It may come back, with nothing lost; or `lost` follows.
+  virtual void broken(Peer) {}
+  /// What is due by the transport's clock: called once it is started, and then when the time has come that it answered.
+  /// A transport without a clock does not call it: where nothing is lost, nobody need be watched.
+  virtual std::chrono::nanoseconds tick(std::chrono::nanoseconds /*now*/) { return std::chrono::nanoseconds::max(); }
 
  protected:
   ~TransportListener() = default;
@@ -95,6 +101,9 @@ class Transport {
   virtual void send(Peer peer, Lane lane, Message message) = 0;
   /// Ends a connection: both listeners hear `lost` with this reason.
   virtual void disconnect(Peer peer, const Status& why) = 0;
+
+  /// What its clock says, since some fixed point: real, or a simulation's; always 0 without one. Any thread.
+  virtual std::chrono::nanoseconds now() const = 0;
 
   virtual TransportCounters counters() const = 0;
 };

@@ -20,9 +20,10 @@ enum class Between { handles, simulation };
 /// deterministic engine have no threads: who goes on, one of them or the network, is drawn from the seed.
 class Nodes {
  public:
-  explicit Nodes(int count, const EngineOptions& engine = {}, Between between = Between::handles) : random_(engine.seed) {
+  explicit Nodes(int count, const EngineOptions& engine = {}, Between between = Between::handles, const SimulationOptions& network = {})
+      : random_(engine.seed) {
     if (between == Between::simulation) {
-      simulated_ = std::make_unique<SimulatedNetwork>(engine.seed);
+      simulated_ = std::make_unique<SimulatedNetwork>(engine.seed, network);
     } else {
       in_process_ = std::make_unique<InProcessNetwork>(engine.deterministic ? InProcessNetwork::Delivery::stepped : InProcessNetwork::Delivery::threads);
     }
@@ -38,7 +39,10 @@ class Nodes {
     return engine;
   }
 
-  ClusterNode& add(const std::string& name, const EngineOptions& engine = {}) {
+  ClusterNode& add(const std::string& name, const EngineOptions& engine = {}, const std::string& labels = {}) {
+    return add(name, engine, labels, nodes_.empty() ? std::vector<std::string>() : std::vector{nodes_[0]->address()});
+  }
+  ClusterNode& add(const std::string& name, const EngineOptions& engine, const std::string& labels, std::vector<std::string> join) {
     NodeOptions o;
     o.name = name;
     o.engine = engine;
@@ -47,7 +51,8 @@ class Nodes {
       self.address = (simulated_ ? "sim://" : "inproc://") + self.name;
       return simulated_ ? simulated_->make_transport(self) : in_process_->make_transport(self);
     };
-    if (!nodes_.empty()) o.join = {nodes_[0]->address()};
+    o.labels = labels;
+    o.join = std::move(join);
     if (engine.deterministic) o.step = [this] { return step(); };
     names_.push_back(name);
     return *nodes_.emplace_back(std::make_unique<ClusterNode>(std::move(o)));
@@ -61,6 +66,23 @@ class Nodes {
       if (who < nodes_.size() ? nodes_[who]->engine().take_step() : simulated_ ? simulated_->step() : in_process_->step()) return true;
     }
     return false;
+  }
+
+  /// Until `done` or so much of the simulated network's time has passed; which of them.
+  template <class Done>
+  bool until(Time span, Done done) {
+    const Time end = simulated_->now() + span;
+    while (simulated_->now() < end && !done()) step();
+    return done();
+  }
+  /// Can each work with exactly those that are there, and does it hold them for alive?
+  bool agree() {
+    for (auto& node : nodes_) {
+      std::size_t alive = 0;
+      for (const Member& m : node->members()) alive += m.state == MemberState::alive;
+      if (alive != nodes_.size() || node->nodes().size() != nodes_.size()) return false;
+    }
+    return true;
   }
 
   Engine& engine() { return nodes_[0]->engine(); }
