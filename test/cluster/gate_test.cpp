@@ -36,6 +36,26 @@ bool says(const Message& m, const std::string& s) {
 
 bool contains(const std::string& all, const std::string& part) { return all.find(part) != std::string::npos; }
 
+OwnedDescriptor connected_to(int port) {
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<std::uint16_t>(port));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  sockaddr generic;
+  std::memcpy(&generic, &to, sizeof generic);
+  OwnedDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  BOOST_REQUIRE(connect(fd.get(), &generic, sizeof to) == 0);
+  return fd;
+}
+
+// For what rings no bell.
+template <class Done>
+bool wait_until_polled(Done done) {
+  const auto end = std::chrono::steady_clock::now() + 100s;
+  while (!done() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  return done();
+}
+
 // A transport, what it heard and what it logged.
 struct Party {
   Party(Bell& b, const std::string& name, std::optional<Keys> keys, const std::string& address = "tcp://127.0.0.1:0") : bell(b), heard(b) {
@@ -225,6 +245,32 @@ BOOST_AUTO_TEST_CASE(the_list_is_read_while_the_node_runs, *utf::label("stock_zm
   BOOST_REQUIRE(wait_until(k.bell, [&] { return a.heard.losses.size() == 1 && b.heard.losses.size() == 1; }));
   BOOST_TEST(contains(b.heard.losses[0].second.message(), "the key of b is not authorized at a any more"), b.heard.losses[0].second.message());
   BOOST_TEST(contains(b.refused_by(a.address()), "does not accept the key"));
+}
+
+BOOST_AUTO_TEST_CASE(who_does_not_finish_the_handshake_is_hung_up_on, *utf::label("stock_zmq")) {
+  Keyed k;
+  Bell bell;
+  troupe::test::Recorder heard(bell);
+  ZeroMqOptions options;
+  options.router.answer = 100ms;
+  for (const bool has_keys : {true, false}) {
+    options.keys.reset();
+    if (has_keys) options.keys = k.keys(k.a, {{k.a.public_key, "a"}});
+    auto a = make_zeromq_transport({.name = "a", .incarnation = 1, .address = "tcp://127.0.0.1:0", .engine = ""}, options);
+    a->start(heard);
+    std::string greeting("\xff\0\0\0\0\0\0\0\1\x7f\3\0", 12);
+    greeting += has_keys ? "CURVE" : "NULL";
+    greeting.resize(64);
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{9}, greeting.size()}) {
+      const OwnedDescriptor fd = connected_to(std::stoi(a->address().substr(a->address().rfind(':') + 1)));
+      BOOST_REQUIRE(send(fd.get(), greeting.data(), bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes));
+      char block[256];
+      while (read(fd.get(), block, sizeof block) > 0) {  // until it hangs up
+      }
+    }
+    BOOST_REQUIRE(wait_until_polled([&] { return a->counters().turned_away == 3u; }));
+    a->stop();
+  }
 }
 
 BOOST_AUTO_TEST_CASE(with_keys_a_node_is_reached_from_anywhere, *utf::label("stock_zmq")) {
