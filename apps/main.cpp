@@ -74,6 +74,7 @@ int main(int argc, char** argv) {
   node_verb->add_option("--name", of_node.name, "Its name in the cluster; otherwise the machine's");
   node_verb->add_option("--workers", of_node.workers, "Threads that compute; 0: one a core")->capture_default_str()->check(CLI::NonNegativeNumber);
   node_verb->add_option("--patience", of_node.patience, "Seconds to wait for a node to join")->capture_default_str()->check(CLI::NonNegativeNumber);
+  node_verb->add_option("--keys", of_node.keys, "The folder of its keys ('troupe keygen' makes one); without, only loopback")->type_name("DIR")->envname("TROUPE_KEYS");
   node_verb->callback([&] { status = node(of_node); });
 
   try {

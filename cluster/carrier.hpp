@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <troupe/devices/error.hpp>
 #include <troupe/devices/value.hpp>
 
 namespace troupe {
@@ -40,6 +41,13 @@ class Carrier {
   /// What was sent before still goes out, if it can.
   virtual void close(Connection connection) = 0;
   virtual Time now() const = 0;
+  /// The public key that the other end has proved to hold; empty: it has proved nothing.
+  virtual std::string key_of(Connection) const { return {}; }
+  bool is_authenticated(Connection connection) const { return !key_of(connection).empty(); }
+  /// Where a node is reached that says it listens at `told`, as seen from here.
+  virtual std::string reachable(Connection, const std::string& told) const { return told; }
+  /// May the other end, being who it is, call itself so?
+  virtual Status admits(Connection, const std::string& /*name*/) const { return Status(); }
 
  protected:
   ~Carrier() = default;

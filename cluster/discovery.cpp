@@ -119,15 +119,19 @@ std::string full_address(std::string_view address) {
 std::vector<std::string> read_peer_list(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw Error(Code::not_found, fmt::format("the list of peers '{}' cannot be read", path));
+  return parse_peer_list(file, path);
+}
+
+std::vector<std::string> parse_peer_list(std::istream& text, const std::string& where) {
   std::vector<std::string> all;
   std::string line;
-  for (int n = 1; std::getline(file, line); ++n) {
-    const std::string_view text = trimmed(std::string_view(line).substr(0, line.find('#')));
-    if (text.empty()) continue;
+  for (int n = 1; std::getline(text, line); ++n) {
+    const std::string_view address = trimmed(std::string_view(line).substr(0, line.find('#')));
+    if (address.empty()) continue;
     try {
-      all.push_back(full_address(text));
+      all.push_back(full_address(address));
     } catch (const Error& e) {
-      refuse(fmt::format("{}:{}: {}", path, n, e.what()));
+      refuse(fmt::format("{}:{}: {}", where, n, e.what()));
     }
   }
   return all;

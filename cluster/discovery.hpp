@@ -13,6 +13,7 @@
 #pragma once
 
 #include <functional>
+#include <iosfwd>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,5 +45,7 @@ std::string full_address(std::string_view address);
 
 /// The addresses of a peer list. Throws not_found if it cannot be read, invalid_argument for a line that is no address.
 std::vector<std::string> read_peer_list(const std::string& path);
+/// The same of a text; errors name `where` and the line.
+std::vector<std::string> parse_peer_list(std::istream& text, const std::string& where);
 
 }  // namespace troupe

@@ -20,7 +20,6 @@ namespace troupe {
 namespace {
 
 constexpr const char* kKeyFile = "node.key";
-constexpr const char* kListFile = "authorized";
 constexpr std::size_t kLength = 40;
 
 // Written whole or not at all; never readable by others, not even for a moment.
@@ -47,9 +46,13 @@ struct Line {
   std::string first, rest;
 };
 
-std::vector<Line> lines_of(const std::filesystem::path& path) {
+std::ifstream open(const std::filesystem::path& path) {
   std::ifstream file(path);
   if (!file) throw Error(Code::not_found, fmt::format("there is no {}; 'troupe keygen --keys {}' makes one", path.string(), path.parent_path().string()));
+  return file;
+}
+
+std::vector<Line> lines_of(std::istream& file) {
   std::vector<Line> lines;
   std::string text;
   for (int n = 1; std::getline(file, text); ++n) {
@@ -84,45 +87,58 @@ KeyPair make_keys(const std::filesystem::path& folder, std::string_view name) {
     throw Error(Code::already_exists, fmt::format("{} is there already; a new key would lock this node out, so take it away first if that is meant",
                                                   (folder / kKeyFile).string()));
   const KeyPair own = generate_keys();
-  write(folder / kListFile, fmt::format("# Public keys of nodes that may connect, each with a name.\n{} {}\n", own.public_key, name), 0644);
+  write(folder / kAuthorizedFile, fmt::format("# Public keys of nodes that may connect, each with a name.\n{} {}\n", own.public_key, name), 0644);
   write(folder / kKeyFile, fmt::format("# The key of node {}. Who has the secret can act as it.\npublic {}\nsecret {}\n", name, own.public_key, own.secret_key), 0600);
   return own;
 }
 
-Keys read_keys(const std::filesystem::path& folder) {
-  Keys keys;
-  const std::filesystem::path file = folder / kKeyFile;
-  const std::vector<Line> lines = lines_of(file);
-  struct ::stat about {};
-  if (::stat(file.c_str(), &about) == 0 && (about.st_mode & 077) != 0)
-    throw Error(Code::failed_precondition, fmt::format("others can read the secret in {}: 'chmod 600 {}', and make a new key if they may have", file.string(), file.string()));
-  for (const Line& line : lines) {
-    std::string* part = line.first == "public" ? &keys.own.public_key : line.first == "secret" ? &keys.own.secret_key : nullptr;
-    if (!part || !is_key(line.rest)) throw Error(Code::data_loss, fmt::format("{}:{} is neither 'public KEY' nor 'secret KEY'", file.string(), line.number));
+KeyPair parse_key_pair(std::istream& text, const std::string& where) {
+  KeyPair own;
+  for (const Line& line : lines_of(text)) {
+    std::string* part = line.first == "public" ? &own.public_key : line.first == "secret" ? &own.secret_key : nullptr;
+    if (!part || !is_key(line.rest)) throw Error(Code::data_loss, fmt::format("{}:{} is neither 'public KEY' nor 'secret KEY'", where, line.number));
     *part = line.rest;
   }
   char derived[kLength + 1] = {};
-  if (keys.own.public_key.empty() || keys.own.secret_key.empty() || zmq_curve_public(derived, keys.own.secret_key.c_str()) != 0 ||
-      keys.own.public_key != derived)
-    throw Error(Code::data_loss, fmt::format("{} does not hold a pair of keys that belong together", file.string()));
-  const std::filesystem::path list = folder / kListFile;
-  for (const Line& line : lines_of(list)) {
-    if (!is_key(line.first)) throw Error(Code::data_loss, fmt::format("{}:{}: '{}' is no public key, which has {} characters", list.string(), line.number, line.first, kLength));
-    keys.authorized[line.first] = line.rest;
+  if (own.public_key.empty() || own.secret_key.empty() || zmq_curve_public(derived, own.secret_key.c_str()) != 0 || own.public_key != derived)
+    throw Error(Code::data_loss, fmt::format("{} does not hold a pair of keys that belong together", where));
+  return own;
+}
+
+std::map<std::string, std::string> parse_authorized(std::istream& text, const std::string& where) {
+  std::map<std::string, std::string> authorized;
+  for (const Line& line : lines_of(text)) {
+    if (!is_key(line.first)) throw Error(Code::data_loss, fmt::format("{}:{}: '{}' is no public key, which has {} characters", where, line.number, line.first, kLength));
+    authorized[line.first] = line.rest;
   }
-  return keys;
+  return authorized;
+}
+
+std::map<std::string, std::string> read_authorized(const std::filesystem::path& folder) {
+  std::ifstream file = open(folder / kAuthorizedFile);
+  return parse_authorized(file, (folder / kAuthorizedFile).string());
+}
+
+Keys read_keys(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / kKeyFile;
+  std::ifstream file = open(path);
+  struct ::stat about {};
+  if (::stat(path.c_str(), &about) == 0 && (about.st_mode & 077) != 0)
+    throw Error(Code::failed_precondition, fmt::format("others can read the secret in {}: 'chmod 600 {}', and make a new key if they may have", path.string(), path.string()));
+  KeyPair own = parse_key_pair(file, path.string());
+  return {std::move(own), read_authorized(folder), folder};
 }
 
 void authorize(const std::filesystem::path& folder, std::string_view public_key, std::string_view name) {
   if (!is_key(public_key)) throw Error(Code::invalid_argument, fmt::format("'{}' is no public key, which has {} characters; 'troupe keygen' prints it", public_key, kLength));
   const Keys keys = read_keys(folder);
   if (keys.authorized.contains(std::string(public_key))) return;
-  std::ifstream file(folder / kListFile);
+  std::ifstream file(folder / kAuthorizedFile);
   std::stringstream text;
   text << file.rdbuf();
   std::string all = text.str();
   if (!all.empty() && all.back() != '\n') all += '\n';
-  write(folder / kListFile, all + fmt::format("{} {}\n", public_key, name), 0644);
+  write(folder / kAuthorizedFile, all + fmt::format("{} {}\n", public_key, name), 0644);
 }
 
 }  // namespace troupe

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <filesystem>
+#include <iosfwd>
 #include <map>
 #include <string>
 #include <string_view>
@@ -25,7 +26,9 @@ struct KeyPair {
 struct Keys {
   KeyPair own;
   std::map<std::string, std::string> authorized;  // public key: name
+  std::filesystem::path folder = {};              // where they were read; empty: nowhere
 };
+inline constexpr const char* kAuthorizedFile = "authorized";
 
 /// A new pair. Throws unavailable if this build of ZeroMQ has no CURVE.
 KeyPair generate_keys();
@@ -37,6 +40,12 @@ KeyPair make_keys(const std::filesystem::path& folder, std::string_view name);
 /// Throws not_found without a key, failed_precondition if others can read it, data_loss if a line makes no sense,
 /// naming file and line.
 Keys read_keys(const std::filesystem::path& folder);
+/// The list alone, as it is now.
+std::map<std::string, std::string> read_authorized(const std::filesystem::path& folder);
+
+/// What the two files say. Throws data_loss, naming `where` and the line.
+KeyPair parse_key_pair(std::istream& text, const std::string& where);
+std::map<std::string, std::string> parse_authorized(std::istream& text, const std::string& where);
 
 /// One more that may connect; nothing changes if it may already. Throws invalid_argument for what is no public key.
 void authorize(const std::filesystem::path& folder, std::string_view public_key, std::string_view name);

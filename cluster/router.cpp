@@ -122,9 +122,14 @@ void Router::on(Connection connection, const wire::Hello& h) {
                   fmt::format("{} speaks version {} of the protocol, not {}", self_.name, wire::kVersion, h.version));
   if (leaving_ && !h.resumes) return refuse(Code::unavailable, fmt::format("{} is leaving", self_.name));
   if (Status why = check_peer(self_, h.info); !why.ok()) return refuse(why.code(), why.message());
+  if (Status why = carrier_.admits(connection, h.info.name); !why.ok()) {
+    dropped();
+    return refuse(why.code(), why.message());
+  }
+  const std::string key = carrier_.key_of(connection);
 
   for (auto& [peer, entry] : entries_) {
-    if (entry->id != h.session || entry->info.name != h.info.name || entry->info.incarnation != h.info.incarnation || !entry->dialled.empty())
+    if (entry->id != h.session || entry->info.name != h.info.name || entry->info.incarnation != h.info.incarnation || entry->key != key || !entry->dialled.empty())
       continue;
     if (entry->connection != connection) detach(*entry);
     entry->connection = connection;
@@ -140,6 +145,10 @@ void Router::on(Connection connection, const wire::Hello& h) {
   }
   if (h.resumes) return refuse(Code::unavailable, fmt::format("{} has given up this session", self_.name));
   if (Entry* known = named(h.info.name)) {
+    if (known->key != key) {
+      dropped();
+      return refuse(Code::already_exists, fmt::format("another node, with another key, has the name {} at {}", h.info.name, self_.name));
+    }
     // A session that the other dialled, and that has no connection now, is over for it, or it would resume that one.
     // One that we dialled may be just about to be resumed.
     const bool is_over = !known->attached && known->dialled.empty();
@@ -148,6 +157,8 @@ void Router::on(Connection connection, const wire::Hello& h) {
     replace(*known);
   }
   auto entry = std::make_unique<Entry>(next_peer_++, h.info, h.session, options_.window);
+  entry->info.address = carrier_.reachable(connection, h.info.address);
+  entry->key = key;
   entry->session.limit_window(h.window);
   entry->connection = connection;
   entry->last_heard = entry->since = carrier_.now();
@@ -166,25 +177,29 @@ void Router::on_answer(Connection connection, const wire::Hello& answer) {
     return establish(connection, std::move(dial), answer);
   }
   Entry* entry = at(connection);
-  if (!entry || entry->dialled.empty() || entry->attached || answer.session != entry->id) return dropped();
+  if (!entry || entry->dialled.empty() || entry->attached || answer.session != entry->id || carrier_.key_of(connection) != entry->key) return dropped();
   entry->last_heard = carrier_.now();
   say(connection, wire::Ready{});
   attach(*entry, answer.received);
 }
 
 void Router::establish(Connection connection, Dial dial, const wire::Hello& answer) {
+  const std::string key = carrier_.key_of(connection);
   Status why = check_peer(self_, answer.info);
+  if (why.ok()) why = carrier_.admits(connection, answer.info.name);
   if (answer.version != wire::kVersion)
     why = Status(Code::failed_precondition, fmt::format("speaks version {} of the protocol, not {}", answer.version, wire::kVersion));
   const auto abandon = [&](const Status& reason) {
     say(connection, wire::Refuse{self_.name, reason, true});
     carrier_.close(connection);
   };
+  Entry* known = named(answer.info.name);
+  if (known && known->key != key) why = Status(Code::already_exists, fmt::format("another node, with another key, has the name {} too", answer.info.name));
   if (!why.ok()) {
     abandon(why);
     return listener_.refused(dial.address, why);
   }
-  if (Entry* known = named(answer.info.name)) {
+  if (known) {
     const bool is_same = known->info.incarnation == answer.info.incarnation;
     if (is_same && (known->state == State::open || (known->state == State::pending && answer.info.name < self_.name)))
       return abandon(Status(Code::already_exists, "connected already"));
@@ -192,6 +207,8 @@ void Router::establish(Connection connection, Dial dial, const wire::Hello& answ
   }
   auto owned = std::make_unique<Entry>(next_peer_++, answer.info, dial.session, options_.window);
   Entry& entry = *owned;
+  entry.key = key;
+  entry.info.address = carrier_.reachable(connection, answer.info.address);
   entry.session.limit_window(answer.window);
   entry.connection = connection;
   entry.dialled = std::move(dial.address);
@@ -348,6 +365,20 @@ void Router::broken(Connection connection, const Status& why) {
     forget(*entry);
   else
     detach(*entry);
+}
+
+void Router::expel(const std::function<bool(const std::string& key)>& is_out) {
+  std::vector<Peer> out;
+  for (const auto& [peer, entry] : entries_)
+    if (is_out(entry->key)) out.push_back(peer);
+  for (const Peer peer : out) {
+    const auto found = entries_.find(peer);
+    if (found == entries_.end()) continue;
+    Entry& entry = *found->second;
+    const Status why(Code::failed_precondition, fmt::format("the key of {} is not authorized at {} any more", entry.info.name, self_.name));
+    if (entry.attached) say(entry.connection, wire::Bye{why});
+    give_up(entry, why);
+  }
 }
 
 // ---- time

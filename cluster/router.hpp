@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -60,6 +61,8 @@ class Router {
   /// Valid during the call only.
   void frame(Connection connection, std::span<const std::byte> header, std::span<const std::byte> bulk);
   void broken(Connection connection, const Status& why);
+  /// Ends the sessions whose peers have proved a key for which this holds: it may not connect any more.
+  void expel(const std::function<bool(const std::string& key)>& is_out);
   /// The carrier has dropped something that was no frame.
   void dropped() { ++counters_.dropped; }
   void tick();
@@ -80,6 +83,7 @@ class Router {
         : peer(number), info(std::move(peer_info)), id(session_number), session(window) {}
     Peer peer;
     PeerInfo info;
+    std::string key;  // that the peer has proved when it connected, and has to prove again
     std::uint64_t id;
     Session session;
     State state = State::pending;

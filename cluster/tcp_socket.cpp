@@ -18,14 +18,15 @@ namespace troupe {
 
 namespace {
 
+constexpr std::string_view kScheme = "tcp://";
+
 using Resolved = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 Resolved resolve(const std::string& address, bool to_listen) {
-  constexpr std::string_view scheme = "tcp://";
   const std::size_t colon = address.rfind(':');
-  if (!address.starts_with(scheme) || colon == std::string::npos || colon <= scheme.size() || colon + 1 == address.size())
+  if (!address.starts_with(kScheme) || colon == std::string::npos || colon <= kScheme.size() || colon + 1 == address.size())
     throw Error(Code::invalid_argument, fmt::format("an address is tcp://HOST:PORT, not {}", address));
-  std::string host = address.substr(scheme.size(), colon - scheme.size());
+  std::string host = host_of(address);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   if (host == "*") host = "0.0.0.0";
   addrinfo hints{}, *found = nullptr;
@@ -78,6 +79,23 @@ bool is_loopback(const std::string& address) {
   for (const addrinfo* a = found.get(); a; a = a->ai_next)
     if (!is_loopback(*a->ai_addr)) return false;
   return true;
+}
+
+std::string host_of(std::string_view address) {
+  const std::size_t colon = address.rfind(':');
+  return std::string(address.substr(kScheme.size(), colon - kScheme.size()));
+}
+
+bool is_any_host(std::string_view told) {
+  const std::size_t colon = told.rfind(':');
+  if (!told.starts_with(kScheme) || colon < kScheme.size()) return false;
+  const std::string host = host_of(told);
+  return host == "*" || host == "0.0.0.0" || host == "[::]";
+}
+
+std::string with_host(std::string_view address, const std::string& host) {
+  const bool needs_brackets = host.find(':') != std::string::npos && !host.starts_with('[');
+  return fmt::format("{}{}{}", kScheme, needs_brackets ? "[" + host + "]" : host, address.substr(address.rfind(':')));
 }
 
 ListeningSocket listen_at(const std::string& address, const std::string& congestion) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include <troupe/devices/error.hpp>
 
@@ -30,6 +31,11 @@ struct ListeningSocket {
 ListeningSocket listen_at(const std::string& address, const std::string& congestion);
 /// Sets it for what is sent from here; false if the kernel does not have it.
 bool set_congestion(int fd, const std::string& congestion);
+/// Is HOST every address of the machine? `told` as it stands, malformed or not.
+bool is_any_host(std::string_view told);
+/// HOST of `tcp://HOST:PORT`, and the same address with another one, which may be an IPv6 address without brackets.
+std::string host_of(std::string_view address);
+std::string with_host(std::string_view address, const std::string& host);
 /// Does `tcp://HOST:PORT` lead to this machine only? Throws invalid_argument for what is no such address.
 bool is_loopback(const std::string& address);
 

@@ -81,6 +81,7 @@ struct TransportCounters {
   std::uint64_t unacknowledged_bytes = 0;     // now: given to the network, not known to have arrived
   std::uint64_t reconnects = 0;
   std::uint64_t dropped = 0;                  // malformed, oversized, replayed, not authenticated
+  std::uint64_t turned_away = 0;              // connections that ended in their handshake, before anything was said
 };
 
 class Transport {

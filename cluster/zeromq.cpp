@@ -1,47 +1,30 @@
 #include <troupe/cluster/zeromq.hpp>
 
-#include <atomic>
 #include <map>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
-#include <variant>
 
 #include <malloc.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <fmt/format.h>
 #include <zmq.hpp>
 
+#include <troupe/cluster/dialled.hpp>
+#include <troupe/cluster/gate.hpp>
+#include <troupe/cluster/request_queue.hpp>
 #include <troupe/cluster/tcp_socket.hpp>
+#include <troupe/cluster/zeromq_socket.hpp>
 
 namespace troupe {
 
 namespace {
 
-constexpr std::int64_t kFrameBytes = 16 << 20;   // ZeroMQ refuses larger parts: no frame of ours comes near
 constexpr int kTurn = 64;               // frames taken from one socket before the others have their turn
 constexpr auto kTick = std::chrono::milliseconds(1);
 constexpr std::uint64_t kSmall = 32 << 10;               // bytes of a message whose arrival is waited for awake
 constexpr auto kCrowded = std::chrono::microseconds(50);  // others had the core for so long when it was offered
 constexpr auto kCrowdedFor = std::chrono::milliseconds(20);
-constexpr int kLinger = 500;            // ms, for the last frame of a connection that ends well
-
-struct ConnectRequest {
-  std::string address;
-};
-struct SendRequest {
-  Peer peer;
-  Lane lane;
-  Message message;
-};
-struct DisconnectRequest {
-  Peer peer;
-  Status why;
-};
-struct LeaveRequest {};
-using Request = std::variant<ConnectRequest, SendRequest, DisconnectRequest, LeaveRequest>;
 
 /// ZeroMQ's thread allocates a block for each chunk that arrives. As malloc is, it gives freed ones back to the system
 /// as soon as a few lie together, and a quarter of all pages were fetched anew; each costs more than its transfer.
@@ -54,74 +37,17 @@ void keep_freed_chunks() {
   });
 }
 
-std::span<const std::byte> bytes_of(const zmq::message_t& m) { return {static_cast<const std::byte*>(m.data()), m.size()}; }
-
-/// A part that refers to the frame's memory, which ZeroMQ's thread releases.
-zmq::message_t part(const Ref<OutFrame>& frame, const void* data, std::size_t bytes) {
-  if (bytes <= 32) return zmq::message_t(data, bytes);  // it lies in ZeroMQ's handle
-  frame->retain();
-  return zmq::message_t(
-      const_cast<void*>(data), bytes, [](void*, void* hint) { static_cast<OutFrame*>(hint)->release(); }, frame.get());
+/// What ZeroMQ knows of the connection that a message came by; empty: nothing.
+std::string_view property(zmq::message_t& message, const char* name) {
+  const char* text = zmq_msg_gets(message.handle(), name);
+  return text ? text : std::string_view();
 }
 
-/// Requests from any thread to the router's. A thread that is about to block says so, looks once more, and blocks; who
-/// puts a request in first, and finds it said, rings: in the order of the seq_cst operations one of the two sees the other.
-class RequestQueue {
- public:
-  RequestQueue() : bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (bell_.get() < 0) throw Error(Code::resource_exhausted, "no descriptor is left for an eventfd");
-  }
-  void put(Request request) {
-    {
-      std::lock_guard lock(mutex_);
-      if (is_closed_) return;
-      waiting_.push_back(std::move(request));
-      is_empty_.store(false, std::memory_order_seq_cst);
-    }
-    if (is_asleep_.load(std::memory_order_seq_cst) && is_asleep_.exchange(false, std::memory_order_seq_cst)) {
-      const std::uint64_t one = 1;
-      [[maybe_unused]] const auto written = write(bell_.get(), &one, sizeof one);
-    }
-  }
-  /// Nobody takes requests any more: those that wait are dropped, and so are others.
-  void close() {
-    std::lock_guard lock(mutex_);
-    is_closed_ = true;
-    waiting_.clear();
-  }
-  /// All that wait, into `out`, which is empty.
-  void take(std::vector<Request>& out) {
-    if (is_empty_.load(std::memory_order_seq_cst)) return;
-    std::lock_guard lock(mutex_);
-    out.swap(waiting_);
-    is_empty_.store(true, std::memory_order_seq_cst);
-  }
-  /// False: there is a request, do not block.
-  bool fall_asleep() {
-    is_asleep_.store(true, std::memory_order_seq_cst);
-    if (is_empty_.load(std::memory_order_seq_cst)) return true;
-    wake_up();
-    return false;
-  }
-  void wake_up() {
-    is_asleep_.store(false, std::memory_order_seq_cst);
-    std::uint64_t rings;
-    [[maybe_unused]] const auto got = read(bell_.get(), &rings, sizeof rings);
-  }
-  int bell() const { return bell_.get(); }
-
- private:
-  OwnedDescriptor bell_;
-  std::mutex mutex_;
-  std::vector<Request> waiting_;
-  bool is_closed_ = false;
-  std::atomic<bool> is_empty_{true};    // hint for the taker; what it takes is guarded by the mutex
-  std::atomic<bool> is_asleep_{false};  // the taker blocks, or is about to
-};
+std::span<const std::byte> bytes_of(const zmq::message_t& m) { return {static_cast<const std::byte*>(m.data()), m.size()}; }
 
 class ZeroMqTransport final : public Transport, private Carrier {
  public:
-  ZeroMqTransport(PeerInfo self, ZeroMqOptions options) : self_(std::move(self)), options_(std::move(options)), context_(1) {
+  ZeroMqTransport(PeerInfo self, ZeroMqOptions options) : self_(std::move(self)), options_(std::move(options)), context_(1), gate_(self_.name, std::exchange(options_.keys, {}), options_.log) {
     if (self_.engine.empty()) self_.engine = engine_version();
     keep_freed_chunks();
     context_.set(zmq::ctxopt::max_sockets, context_.get(zmq::ctxopt::socket_limit));
@@ -130,11 +56,13 @@ class ZeroMqTransport final : public Transport, private Carrier {
 
   void start(TransportListener& listener) override {
     if (router_) throw Error(Code::failed_precondition, "the transport was started before");
+    gate_.open(context_);
     if (!self_.address.empty()) {
-      check_reach(self_.address);
+      gate_.check_reach(self_.address);
       ListeningSocket at = listen_at(self_.address, options_.congestion);
       listening_ = zmq::socket_t(context_, zmq::socket_type::router);
-      configure(listening_);
+      configure(listening_, options_.router.answer);
+      gate_.guard(context_, listening_);
       listening_.set(zmq::sockopt::router_mandatory, 1);
       const int fd = at.fd.get();
       if (zmq_setsockopt(listening_.handle(), ZMQ_USE_FD, &fd, sizeof fd) != 0) throw Error(Code::internal, "ZeroMQ takes no socket");
@@ -163,29 +91,22 @@ class ZeroMqTransport final : public Transport, private Carrier {
 
   TransportCounters counters() const override {
     if (!router_) return {};
-    if (thread_.get_id() == std::this_thread::get_id()) return router_->counters();
+    if (thread_.get_id() == std::this_thread::get_id()) return count();
     std::lock_guard lock(turn_);
-    return router_->counters();
+    return count();
   }
 
  private:
-  struct Dialled {
-    zmq::socket_t socket, monitor;
-    std::string address;
-    bool is_connected = false;
+  /// Who was accepted, by the routing id that ZeroMQ tells with each message, and by the key that was proved.
+  struct Accepted {
+    Connection connection;
+    std::string key, host;
   };
 
-  void check_reach(const std::string& address) const {
-    if (!options_.allow_remote && !is_loopback(address))
-      throw Error(Code::failed_precondition, fmt::format("{} is not on loopback, and nothing would be encrypted", address));
-  }
-
-  static void configure(zmq::socket_t& socket) {
-    socket.set(zmq::sockopt::sndhwm, 0);  // the window bounds what is handed over
-    socket.set(zmq::sockopt::rcvhwm, 1000);
-    socket.set(zmq::sockopt::maxmsgsize, kFrameBytes);
-    socket.set(zmq::sockopt::tcp_keepalive, 1);
-    socket.set(zmq::sockopt::linger, kLinger);
+  TransportCounters count() const {
+    TransportCounters all = router_->counters();
+    all.turned_away = gate_.turned_away();
+    return all;
   }
 
   // ---- Carrier
@@ -195,15 +116,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   Connection dial(const std::string& address) override {
     const Connection connection = next_++;
     try {
-      check_reach(address);
-      Dialled d{zmq::socket_t(context_, zmq::socket_type::dealer), zmq::socket_t(context_, zmq::socket_type::pair), address};
-      configure(d.socket);
-      d.socket.set(zmq::sockopt::reconnect_ivl, -1);
-      const std::string events = fmt::format("inproc://monitor-{}", connection);
-      zmq_socket_monitor(d.socket.handle(), events.c_str(), ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_CONNECT_RETRIED);
-      d.monitor.connect(events);
-      d.socket.connect(address);
-      dialled_.emplace(connection, std::move(d));
+      dialled_.try_emplace(connection, context_, gate_, options_, connection, address);
       pollers_are_stale_ = true;
     } catch (const Error& e) {
       failures_.emplace_back(connection, Status(e));
@@ -214,39 +127,41 @@ class ZeroMqTransport final : public Transport, private Carrier {
   }
 
   bool send(Connection connection, const Ref<OutFrame>& frame) override {
-    const bool has_bulk = frame->bulk_bytes != 0;
-    const auto more = zmq::send_flags::dontwait | zmq::send_flags::sndmore;
     try {
-      zmq::socket_t* socket = &listening_;
-      if (const auto found = dialled_.find(connection); found != dialled_.end()) {
-        socket = &found->second.socket;
-      } else {
-        const auto id = routing_ids_.find(connection);
-        if (id == routing_ids_.end()) return false;
-        if (!socket->send(zmq::const_buffer(id->second.data(), id->second.size()), more)) return false;
-      }
-      zmq::message_t header = part(frame, frame->header.data(), frame->header.size());
-      if (!socket->send(header, has_bulk ? more : zmq::send_flags::dontwait)) return false;
-      if (!has_bulk) return true;
-      zmq::message_t bulk = part(frame, frame->bulk, frame->bulk_bytes);
-      return socket->send(bulk, zmq::send_flags::dontwait).has_value();
+      if (const auto found = dialled_.find(connection); found != dialled_.end()) return found->second.send(frame);
+      const auto id = routing_ids_.find(connection);
+      if (id == routing_ids_.end()) return false;
+      const zmq::const_buffer to(id->second.data(), id->second.size());
+      return listening_.send(to, zmq::send_flags::dontwait | zmq::send_flags::sndmore) && send_frame(listening_, frame);
     } catch (const zmq::error_t&) {
       return false;  // EHOSTUNREACH: the peer's connection is gone
     }
   }
 
   void close(Connection connection) override {
-    if (const auto found = dialled_.find(connection); found != dialled_.end()) {
-      Dialled& d = found->second;
-      if (!d.is_connected) d.socket.set(zmq::sockopt::linger, 0);
-      zmq_socket_monitor(d.socket.handle(), nullptr, 0);
-      dialled_.erase(found);
+    if (dialled_.erase(connection) != 0) {
       pollers_are_stale_ = true;
     } else if (const auto id = routing_ids_.find(connection); id != routing_ids_.end()) {
-      by_routing_id_.erase(id->second);
+      accepted_.erase(id->second);
       routing_ids_.erase(id);
     }
   }
+
+  std::string key_of(Connection connection) const override {
+    if (const auto found = dialled_.find(connection); found != dialled_.end()) return found->second.key();
+    const auto id = routing_ids_.find(connection);
+    return id == routing_ids_.end() ? std::string() : accepted_.at(id->second).key;
+  }
+
+  /// Who listens at all addresses of its machine is reached at the one it was seen with.
+  std::string reachable(Connection connection, const std::string& told) const override {
+    if (!is_any_host(told)) return told;
+    if (const auto found = dialled_.find(connection); found != dialled_.end()) return with_host(told, host_of(found->second.address()));
+    const auto id = routing_ids_.find(connection);
+    return id == routing_ids_.end() ? told : with_host(told, accepted_.at(id->second).host);
+  }
+
+  Status admits(Connection connection, const std::string& name) const override { return gate_.admits(key_of(connection), name); }
 
   // ---- the router's thread
 
@@ -326,8 +241,12 @@ class ZeroMqTransport final : public Transport, private Carrier {
       if (!listening_.recv(id, zmq::recv_flags::dontwait)) break;
       if (!id.more() || !listening_.recv(header, zmq::recv_flags::dontwait)) continue;
       const bool is_whole = take_bulk(listening_, header.more());
-      const std::string_view name(static_cast<const char*>(id.data()), id.size());
-      const Connection connection = connection_of(name);
+      const std::string_view key = gate_.has_keys() ? property(header, "User-Id") : std::string_view();
+      if (gate_.has_keys() && key.empty()) {  // ZeroMQ would let in whoever comes if the gate did not answer
+        router_->dropped();
+        continue;
+      }
+      const Connection connection = connection_of({static_cast<const char*>(id.data()), id.size()}, key, header);
       if (is_whole)
         router_->frame(connection, bytes_of(header), bytes_of(bulk_));
       else
@@ -343,8 +262,8 @@ class ZeroMqTransport final : public Transport, private Carrier {
     int frames = 0;
     for (zmq::message_t header; frames < kTurn; ++frames) {
       const auto found = dialled_.find(connection);  // a frame may end it
-      if (found == dialled_.end() || !found->second.socket.recv(header, zmq::recv_flags::dontwait)) break;
-      if (take_bulk(found->second.socket, header.more()))
+      if (found == dialled_.end() || !found->second.socket().recv(header, zmq::recv_flags::dontwait)) break;
+      if (take_bulk(found->second.socket(), header.more()))
         router_->frame(connection, bytes_of(header), bytes_of(bulk_));
       else
         router_->dropped();
@@ -366,10 +285,18 @@ class ZeroMqTransport final : public Transport, private Carrier {
     return false;
   }
 
-  Connection connection_of(std::string_view routing_id) {
-    const auto [found, is_new] = by_routing_id_.try_emplace(std::string(routing_id), next_);
-    if (is_new) routing_ids_.emplace(next_++, found->first);
-    return found->second;
+  /// Whoever connects chooses its routing id, its key it does not: another key is another connection.
+  Connection connection_of(std::string_view routing_id, std::string_view key, zmq::message_t& message) {
+    std::string id(routing_id);
+    if (const auto found = accepted_.find(id); found != accepted_.end()) {
+      const Connection before = found->second.connection;
+      if (found->second.key == key) return before;
+      router_->broken(before, Status(Code::unavailable, "another node has taken its place"));
+      close(before);
+    }
+    routing_ids_.emplace(next_, id);
+    accepted_.emplace(std::move(id), Accepted{next_, std::string(key), std::string(property(message, "Peer-Address"))});
+    return next_++;
   }
 
   bool report_failures() {
@@ -379,27 +306,18 @@ class ZeroMqTransport final : public Transport, private Carrier {
     return true;
   }
 
-  /// What ZeroMQ says of the connections that were dialled.
+  /// What ZeroMQ says of the connections that were dialled, and of those who come to the gate.
   void watch() {
     for (auto& [connection, d] : dialled_) {
-      zmq::message_t event, where;
-      while (d.monitor.recv(event, zmq::recv_flags::dontwait)) {
-        [[maybe_unused]] const auto got = d.monitor.recv(where, zmq::recv_flags::dontwait);
-        std::uint16_t what;
-        std::int32_t value;
-        if (event.size() < sizeof what + sizeof value) continue;
-        std::memcpy(&what, event.data(), sizeof what);
-        std::memcpy(&value, static_cast<const char*>(event.data()) + sizeof what, sizeof value);
-        if (what == ZMQ_EVENT_CONNECTED) {
-          d.is_connected = true;
-          set_congestion(value, options_.congestion);
-        } else if (d.is_connected && what == ZMQ_EVENT_DISCONNECTED) {
-          failures_.emplace_back(connection, Status(Code::unavailable, fmt::format("the connection to {} broke", d.address)));
-        } else if (!d.is_connected && what != ZMQ_EVENT_DISCONNECTED) {
-          failures_.emplace_back(connection, Status(Code::unavailable, fmt::format("nobody answers at {}", d.address)));
-        }
+      const std::size_t before = d.attempts();
+      try {
+        if (Status over = d.watch(); !over.ok()) failures_.emplace_back(connection, std::move(over));
+      } catch (const zmq::error_t& e) {
+        failures_.emplace_back(connection, Status(Code::unavailable, e.what()));
       }
+      if (d.attempts() != before) pollers_are_stale_ = true;
     }
+    if (gate_.watch(now())) router_->expel([this](const std::string& key) { return !gate_.knows(key); });
     for (const auto& [connection, why] : std::exchange(failures_, {})) {
       router_->broken(connection, why);
       close(connection);
@@ -410,9 +328,10 @@ class ZeroMqTransport final : public Transport, private Carrier {
     if (pollers_are_stale_) {
       pollers_ = {{nullptr, requests_.bell(), ZMQ_POLLIN, 0}};
       if (listening_) pollers_.push_back({listening_.handle(), 0, ZMQ_POLLIN, 0});
+      for (void* handle : gate_.handles()) pollers_.push_back({handle, 0, ZMQ_POLLIN, 0});
       for (auto& [connection, d] : dialled_) {
-        pollers_.push_back({d.socket.handle(), 0, ZMQ_POLLIN, 0});
-        pollers_.push_back({d.monitor.handle(), 0, ZMQ_POLLIN, 0});
+        pollers_.push_back({d.socket().handle(), 0, ZMQ_POLLIN, 0});
+        pollers_.push_back({d.monitor(), 0, ZMQ_POLLIN, 0});
       }
       pollers_are_stale_ = false;
     }
@@ -427,6 +346,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   PeerInfo self_;
   ZeroMqOptions options_;
   zmq::context_t context_;
+  Gate gate_;
   RequestQueue requests_;
   std::thread thread_;
   mutable std::mutex turn_;  // guards router_ while the router's thread works; others only read its counters
@@ -436,7 +356,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   zmq::socket_t listening_;
   std::map<Connection, Dialled> dialled_;
   std::unordered_map<Connection, std::string> routing_ids_;  // of those that were accepted
-  std::unordered_map<std::string, Connection> by_routing_id_;
+  std::unordered_map<std::string, Accepted> accepted_;
   Connection next_ = 1;
   std::vector<std::pair<Connection, Status>> failures_;
   std::vector<Request> taken_;

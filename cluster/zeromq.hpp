@@ -11,8 +11,11 @@
 // protocol (session.hpp) repeats what was not acknowledged.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 
+#include <troupe/cluster/keys.hpp>
 #include <troupe/cluster/router.hpp>
 
 namespace troupe {
@@ -22,8 +25,11 @@ struct ZeroMqOptions {
   std::chrono::nanoseconds spin = std::chrono::microseconds(50);
   /// Of every connection, where the kernel has it. The default of some systems, bbr, halves the speed of loopback.
   std::string congestion = "cubic";
-  /// Without it, addresses other than loopback are refused, in either direction: nothing is encrypted.
-  bool allow_remote = false;
+  /// With keys (gate.hpp), every connection is encrypted and both its ends are authorized. Without, addresses other than
+  /// loopback are refused, in either direction.
+  std::optional<Keys> keys = {};
+  /// Told, a line at a time and on the router's thread, who was turned away.
+  std::function<void(const std::string& line)> log = {};
 };
 
 /// `self.address` is `tcp://HOST:PORT`, with port 0 for any, or empty.

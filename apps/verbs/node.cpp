@@ -43,7 +43,10 @@ void demand_address(const std::string& address, const char* flag) {
 int node(const NodeFlags& flags) {
   demand_address(flags.listen, "--listen");
   NodeOptions options;
+  ZeroMqOptions tcp;
+  tcp.log = [](const std::string& line) { fmt::print(stderr, "troupe: {}\n", line); };
   try {
+    if (!flags.keys.empty()) tcp.keys = read_keys(flags.keys);
     const Discovery found = discover(environment_of_process());
     options.name = !flags.name.empty() ? flags.name : !found.name.empty() ? found.name : host_name();
     for (const std::string& address : flags.join) options.join.push_back(full_address(address));
@@ -58,14 +61,14 @@ int node(const NodeFlags& flags) {
   options.engine.workers = flags.workers;
   options.transport = [&](PeerInfo self) {
     self.address = flags.listen;
-    return make_zeromq_transport(std::move(self));
+    return make_zeromq_transport(std::move(self), tcp);
   };
   std::unique_ptr<ClusterNode> here;
   try {
     here = std::make_unique<ClusterNode>(std::move(options));
     here->wait_joined(std::chrono::seconds(flags.patience));
   } catch (const Error& error) {
-    if (error.code() != Code::invalid_argument && error.code() != Code::unavailable) throw;
+    if (error.code() != Code::invalid_argument && error.code() != Code::unavailable && error.code() != Code::failed_precondition) throw;
     throw Misuse(error.what());
   }
   fmt::print("node '{}' listens at {}\n", here->name(), here->address());

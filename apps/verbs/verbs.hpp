@@ -38,6 +38,7 @@ struct NodeFlags {
   std::string name;   // empty: what the environment says, else the host's
   int workers = 0;
   int patience = 10;  // seconds
+  std::string keys;   // a folder; empty: none, and loopback only
 };
 /// A node of a cluster, until SIGTERM or SIGINT.
 int node(const NodeFlags& flags);

@@ -3,30 +3,11 @@
 
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/zeromq.hpp>
-#include <troupe/test/examples/process.hpp>
+#include <troupe/test/apps/node_process.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
 namespace {
-
-std::string binary() { return (fs::canonical("/proc/self/exe").parent_path().parent_path() / "troupe").string(); }
-
-// A node process that listens.
-struct NodeProcess {
-  NodeProcess(const Folder& folder, const std::string& name, std::vector<std::string> more = {})
-      : process(folder.path(), arguments(name, std::move(more))) {
-    BOOST_REQUIRE(process.read_until("\n"));
-    const std::string line = process.seen().substr(0, process.seen().find('\n'));
-    address = line.substr(line.find("tcp://"));
-  }
-  static std::vector<std::string> arguments(const std::string& name, std::vector<std::string> more) {
-    std::vector<std::string> all{binary(), "node", "--listen", "tcp://127.0.0.1:0", "--name", name, "--workers", "1"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  }
-  Process process;
-  std::string address;
-};
 
 // This program, which is listed first: its own node is `a`.
 std::unique_ptr<ClusterNode> client(const std::string& join) {

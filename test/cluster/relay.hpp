@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -35,6 +36,12 @@ class Relay {
     is_down_ = stay_down;
     cuts_wanted_.fetch_add(1);
     ring();
+  }
+  /// From now on it remembers everything that goes over it.
+  void tap() { is_tapped_ = true; }
+  std::string seen() const {
+    std::lock_guard lock(mutex_);
+    return seen_;
   }
   std::uint64_t cuts() const { return cut_.load(); }  // connections that were cut
 
@@ -96,9 +103,13 @@ class Relay {
     lines.push_back({{std::move(from), std::move(to)}});
   }
 
-  static bool pass(int from, int to, std::vector<char>& buffer) {
+  bool pass(int from, int to, std::vector<char>& buffer) {
     const ssize_t n = read(from, buffer.data(), buffer.size());
     if (n <= 0) return false;
+    if (is_tapped_) {
+      std::lock_guard lock(mutex_);
+      seen_.append(buffer.data(), static_cast<std::size_t>(n));
+    }
     for (ssize_t at = 0; at < n;) {
       const ssize_t sent = send(to, buffer.data() + at, static_cast<std::size_t>(n - at), MSG_NOSIGNAL);
       if (sent <= 0) return false;
@@ -116,7 +127,9 @@ class Relay {
   ListeningSocket listening_;
   OwnedDescriptor bell_;
   std::thread thread_;
-  std::atomic<bool> is_over_{false}, is_down_{false};  // publish nothing but themselves
+  mutable std::mutex mutex_;  // guards seen_
+  std::string seen_;
+  std::atomic<bool> is_over_{false}, is_down_{false}, is_tapped_{false};  // publish nothing but themselves
   std::atomic<std::uint64_t> cuts_wanted_{0}, cut_{0};
 };
 

@@ -1,0 +1,167 @@
+#include <troupe/cluster/gate.hpp>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <troupe/cluster/tcp_socket.hpp>
+
+namespace troupe {
+
+namespace {
+
+constexpr const char* kQuestions = "inproc://zeromq.zap.01";
+constexpr const char* kDomain = "troupe";
+constexpr std::size_t kKeyBytes = 32;
+constexpr std::size_t kStrangers = 100;                 // whose refusal is logged
+constexpr Time kLook = std::chrono::seconds(1);         // between looks at the list's file
+constexpr Time kTell = std::chrono::minutes(1);         // between lines on those without a key
+constexpr int kTurnedAway = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+
+std::filesystem::file_time_type time_of(const std::filesystem::path& file) {
+  std::error_code none;
+  return std::filesystem::last_write_time(file, none);
+}
+
+}  // namespace
+
+void Gate::check_reach(const std::string& address) const {
+  if (!is_loopback(address) && !keys_)
+    throw Error(Code::failed_precondition,
+                fmt::format("{} is not on loopback, and without keys nothing is encrypted; 'troupe keygen' makes keys, --keys uses them", address));
+}
+
+void Gate::open(zmq::context_t& context) {
+  if (!keys_) return;
+  if (!keys_->folder.empty()) read_at_ = time_of(keys_->folder / kAuthorizedFile);
+  questions_ = zmq::socket_t(context, zmq::socket_type::rep);
+  questions_.set(zmq::sockopt::linger, 0);
+  questions_.bind(kQuestions);
+}
+
+void Gate::guard(zmq::context_t& context, zmq::socket_t& listening) {
+  if (keys_) {
+    listening.set(zmq::sockopt::curve_server, true);
+    listening.set(zmq::sockopt::curve_secretkey, keys_->own.secret_key);
+    listening.set(zmq::sockopt::zap_domain, kDomain);
+  }
+  monitor_.emplace(context, listening, "listening", kTurnedAway);
+}
+
+void Gate::present(zmq::socket_t& dialling, const std::string& their_key) const {
+  if (!keys_) return;
+  dialling.set(zmq::sockopt::curve_serverkey, their_key);
+  dialling.set(zmq::sockopt::curve_publickey, keys_->own.public_key);
+  dialling.set(zmq::sockopt::curve_secretkey, keys_->own.secret_key);
+}
+
+std::vector<std::string> Gate::keys_of(const std::string& address) const {
+  if (!keys_) return {std::string()};
+  std::vector<std::string> keys;
+  const auto add = [&](const std::string& key) {
+    if (knows(key) && std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+  };
+  if (const auto found = found_.find(address); found != found_.end()) add(found->second);
+  add(keys_->own.public_key);
+  const std::size_t likely = keys.size();
+  for (const auto& [key, name] : keys_->authorized)
+    if (std::find(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(likely), key) == keys.begin() + static_cast<std::ptrdiff_t>(likely)) keys.push_back(key);
+  return keys;
+}
+
+bool Gate::watch(Time now) {
+  const bool is_due = now >= look_at_;
+  if (is_due) look_at_ = now + kLook;
+  const bool has_fewer = is_due && reload();
+  answer();
+  count();
+  if (turned_away_ != told_ && now >= tell_at_) {
+    log(fmt::format("{} connections ended in their handshake: whoever made them has no key, or none that is authorized here, or took this node for another",
+                    turned_away_ - told_));
+    told_ = turned_away_;
+    tell_at_ = now + kTell;
+  }
+  return has_fewer;
+}
+
+std::vector<void*> Gate::handles() {
+  std::vector<void*> all;
+  if (questions_) all.push_back(questions_.handle());
+  if (monitor_) all.push_back(monitor_->handle());
+  return all;
+}
+
+void Gate::answer() {
+  if (!questions_) return;
+  std::vector<std::string> parts;
+  for (zmq::message_t part; questions_.recv(part, zmq::recv_flags::dontwait); parts.clear()) {
+    for (parts.push_back(part.to_string()); part.more(); parts.push_back(part.to_string()))
+      [[maybe_unused]] const auto got = questions_.recv(part, zmq::recv_flags::none);  // a message comes whole
+    // version, request, domain, address, routing id, mechanism, credentials
+    const bool is_question = parts.size() == 7 && parts[5] == "CURVE" && parts[6].size() == kKeyBytes;
+    char key[kKeyBytes * 5 / 4 + 1] = {};
+    if (is_question) zmq_z85_encode(key, reinterpret_cast<const std::uint8_t*>(parts[6].data()), kKeyBytes);
+    const bool may = is_question && decide(key, parts[3]);
+    const std::string reply[] = {"1.0", parts.size() > 1 ? parts[1] : "", may ? "200" : "400", may ? "OK" : "not authorized", may ? key : "", ""};
+    for (const std::string& r : reply)
+      questions_.send(zmq::buffer(r), &r == std::end(reply) - 1 ? zmq::send_flags::none : zmq::send_flags::sndmore);
+  }
+}
+
+bool Gate::decide(const std::string& key, const std::string& address) {
+  if (knows(key)) return true;
+  if (strangers_.size() < kStrangers && strangers_.insert(key).second)
+    log(fmt::format("a node at {} was turned away: its key {} is not authorized here{}", address, key,
+                    strangers_.size() == kStrangers ? "; of others nothing is said any more" : ""));
+  return false;
+}
+
+void Gate::count() {
+  if (!monitor_) return;
+  for (SocketEvent event; monitor_->next(event);) ++turned_away_;
+}
+
+bool Gate::reload() {
+  if (!keys_ || keys_->folder.empty()) return false;
+  const std::filesystem::path file = keys_->folder / kAuthorizedFile;
+  const auto at = time_of(file);
+  if (at == read_at_) return false;
+  read_at_ = at;
+  try {
+    auto before = std::exchange(keys_->authorized, read_authorized(keys_->folder));
+    strangers_.clear();
+    log(fmt::format("{} was read anew: {} keys may connect", file.string(), keys_->authorized.size()));
+    return std::any_of(before.begin(), before.end(), [&](const auto& was) { return !knows(was.first); });
+  } catch (const Error& e) {
+    log(fmt::format("{}; who could connect before still may", e.what()));
+    return false;
+  }
+}
+
+Status Gate::admits(const std::string& key, const std::string& name) const {
+  if (!keys_) return Status();
+  const auto found = keys_->authorized.find(key);
+  if (found == keys_->authorized.end()) return Status(Code::failed_precondition, fmt::format("the key of {} is not authorized at {}", name, name_));
+  if (found->second == name) return Status();
+  for (const auto& [other, its_name] : keys_->authorized)
+    if (its_name == name)
+      return Status(Code::failed_precondition, fmt::format("at {} the name {} belongs to another key; start the node with another --name", name_, name));
+  return Status();
+}
+
+Status Gate::why_not(const std::string& address, const SocketEvent& event) const {
+  // Of two that do not fit, the first to see it hangs up; the other may learn no more than that.
+  const auto because = [&](std::string why) { return Status(Code::failed_precondition, std::move(why)); };
+  if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
+    return because(fmt::format("the node at {} does not accept the key of this one; there: troupe keygen --authorize '{}' --name {}", address,
+                               keys_ ? keys_->own.public_key : "", name_));
+  if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL && event.value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
+    return because(keys_ ? fmt::format("the node at {} has no key, and this one talks to none without; start it with --keys", address)
+                         : fmt::format("the node at {} demands a key; start this one with --keys", address));
+  if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL) return Status(Code::unavailable, fmt::format("what answers at {} is no node", address));
+  if (!keys_) return because(fmt::format("what answers at {} hangs up; if it is a node, it demands a key: start this one with --keys", address));
+  return because(fmt::format("what answers at {} has none of the {} keys that are authorized here, or no key at all; if it is a node, authorize here the "
+                             "public key in its node.key: troupe keygen --authorize KEY", address, keys_->authorized.size()));
+}
+
+}  // namespace troupe

@@ -1,0 +1,89 @@
+// The gate: who may connect over ZeroMQ. Closed by default: without keys there is loopback only (`check_reach`); with keys
+// every connection is CurveZMQ (RFC 26), between two parties that each have the other's public key in their list.
+//
+//   Gate gate("worker1", keys, log);
+//   gate.open(context);                      // before anything listens
+//   gate.guard(listening);                   // demands a key of whoever connects
+//   for (const std::string& key : gate.keys_of(address)) gate.present(dialling, key);   // to one who must hold this key
+//   gate.answer();                           // ZeroMQ's questions: may this key connect?
+//   gate.admits(key, name);                  // may who has proved this key be called so?
+//
+// Who dials must know the key of who listens before it says anything. It is not asked: whoever dials tries the keys of its
+// list in turn, that which answered here before and its own first (nodes may share one), until the other end proves to
+// hold one. A wrong guess ends a handshake of one message, and tells a stranger nothing: neither our key nor which one was
+// meant. So addresses carry no keys, and what an attacker puts in a list of addresses costs time only.
+//
+// A node may not call itself by a name that the list gives to other keys than its own.
+//
+// Threads: the router's.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <zmq.hpp>
+
+#include <troupe/cluster/carrier.hpp>
+#include <troupe/cluster/keys.hpp>
+#include <troupe/cluster/zeromq_socket.hpp>
+#include <troupe/devices/error.hpp>
+
+namespace troupe {
+
+/// Takes one line, without its end, for a person to read.
+using Log = std::function<void(const std::string& line)>;
+
+class Gate {
+ public:
+  Gate(std::string name, std::optional<Keys> keys, Log log) : name_(std::move(name)), keys_(std::move(keys)), log_(std::move(log)) {}
+
+  bool has_keys() const { return keys_.has_value(); }
+  /// Throws failed_precondition if nobody may be reached there, or from there: without keys, only loopback.
+  void check_reach(const std::string& address) const;
+
+  void open(zmq::context_t& context);
+  /// Before it is bound.
+  void guard(zmq::context_t& context, zmq::socket_t& listening);
+  void present(zmq::socket_t& dialling, const std::string& their_key) const;
+  /// Those that whoever listens at this address may hold, likely ones first; one empty key if there are no keys.
+  std::vector<std::string> keys_of(const std::string& address) const;
+  void remember(const std::string& address, const std::string& key) { found_[address] = key; }
+
+  /// Answers what ZeroMQ asks, counts who was turned away, and looks at the file now and then. True if keys that could
+  /// connect no longer may.
+  bool watch(Time now);
+  std::vector<void*> handles();
+
+  bool knows(const std::string& key) const { return !keys_ || keys_->authorized.contains(key); }
+  Status admits(const std::string& key, const std::string& name) const;
+  /// Why the other end of a dialled connection has turned us away.
+  Status why_not(const std::string& address, const SocketEvent& event) const;
+
+  std::uint64_t turned_away() const { return turned_away_; }
+
+ private:
+  void answer();
+  bool decide(const std::string& key, const std::string& address);
+  void count();
+  bool reload();
+  void log(const std::string& line) const {
+    if (log_) log_(line);
+  }
+
+  std::string name_;
+  std::optional<Keys> keys_;
+  Log log_;
+  zmq::socket_t questions_;  // REP: ZAP (RFC 27)
+  std::optional<SocketMonitor> monitor_;
+  std::map<std::string, std::string> found_;  // the key that was proved at an address
+  std::set<std::string> strangers_;           // keys whose refusal was logged; bounded
+  std::filesystem::file_time_type read_at_{};
+  Time look_at_{}, tell_at_{};
+  std::uint64_t turned_away_ = 0, told_ = 0;
+};
+
+}  // namespace troupe

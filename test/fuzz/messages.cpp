@@ -1,0 +1,76 @@
+// libFuzzer: what nodes say to each other. What can be read is written, and must then read as the same.
+// Instruments: cluster/messages.cpp cluster/archive.cpp
+#include <troupe/cluster/messages.hpp>
+#include <troupe/cluster/program_codec.hpp>
+#include <troupe/test/fuzz/input.hpp>
+
+namespace troupe::test {
+namespace {
+
+template <class M>
+void check(MessageReader& reader) {
+  M message;
+  read_fields(reader, message);
+  if constexpr (!std::is_same_v<M, MakePlan>) reader.end();  // of MakePlan, a program follows
+  Message first = written(message).take();
+  const std::vector<std::byte> head = first.head;
+  MessageReader again(first);
+  if (kind_of(again) != M::kKind) std::abort();
+  if (written(read_all<M>(again)).take().head != head) std::abort();
+}
+
+template <class... M>
+void check_any(Message& m) {
+  MessageReader reader(m);
+  const MessageKind kind = kind_of(reader);
+  ((kind == M::kKind ? check<M>(reader) : void()), ...);
+}
+
+template <class M>
+void seed_of(const M& message) {
+  seed(bytes_as_input(written(message).take()));
+}
+
+}  // namespace
+}  // namespace troupe::test
+
+using namespace troupe;
+using namespace troupe::test;
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  const NodeId a{"a", 7, "tcp://127.0.0.1:7117"}, b{"worker-1", 1u << 20, ""};
+  const Tensor t = Tensor::of<float>({1, 2, 3, 4, 5, 6}, Shape{2, 3});
+  List list(DType::f32, Shape{2, 3});
+  list.push(t);
+  list.grow(2);
+  RunToken token{{7, 8}, 1, 2, false, {}, list};
+  token.path.depth = 2;
+  token.path.number[1] = 300;
+  const Status failed(Code::out_of_range, "an index out of its bound");
+  StateSpec variable;
+  variable.name = "v";
+  variable.values = {ValueSpec{DType::f32, Shape{2, 3}}};
+  seed_of(Members{{a, b}});
+  seed_of(MakePlan{1, 2, {a, b}, 64, 0x1234567890abcdef});
+  seed_of(DropPlan{3});
+  seed_of(BeginRun{4, 2, 5, 6, {{0, t}, {3, Tensor::scalar(true)}}});
+  seed_of(token);
+  seed_of(RunToken{{7, 9}, 0, 0, true, {}, Tensor::scalar(1.5)});
+  seed_of(RunGrant{{7, 8}, 1, 2, token.path, 32});
+  seed_of(RunFailed{4, failed});
+  seed_of(AbandonRun{4});
+  seed_of(LeftRun{4, Status(), {{1, t}}});
+  seed_of(GetVariable{5, variable});
+  seed_of(SetVariable{6, variable, t});
+  seed_of(Answer{6, failed, t});
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
+  Message m = Input(data, size).message();
+  try {
+    check_any<Members, MakePlan, DropPlan, BeginRun, RunToken, RunGrant, RunFailed, AbandonRun, LeftRun, GetVariable, SetVariable, Answer>(m);
+  } catch (const Error&) {
+  }
+  return 0;
+}
