@@ -80,6 +80,14 @@ bool is_loopback(const std::string& address) {
   return true;
 }
 
+OwnedDescriptor connect_to(const std::string& address) {
+  const Resolved at = resolve(address, false);
+  OwnedDescriptor fd(socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+  if (fd.get() < 0 || (connect(fd.get(), at->ai_addr, at->ai_addrlen) != 0 && errno != EINPROGRESS))
+    throw Error(Code::unavailable, fmt::format("{}: {}", address, std::strerror(errno)));
+  return fd;
+}
+
 ListeningSocket listen_at(const std::string& address, const std::string& congestion) {
   const Resolved at = resolve(address, true);
   OwnedDescriptor fd(socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));

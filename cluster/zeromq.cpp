@@ -3,6 +3,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <variant>
@@ -14,6 +15,7 @@
 #include <fmt/format.h>
 #include <zmq.hpp>
 
+#include <troupe/cluster/bulk_channels.hpp>
 #include <troupe/cluster/tcp_socket.hpp>
 
 namespace troupe {
@@ -130,6 +132,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
 
   void start(TransportListener& listener) override {
     if (router_) throw Error(Code::failed_precondition, "the transport was started before");
+    bool is_port_chosen = false;
     if (!self_.address.empty()) {
       check_reach(self_.address);
       ListeningSocket at = listen_at(self_.address, options_.congestion);
@@ -140,10 +143,16 @@ class ZeroMqTransport final : public Transport, private Carrier {
       if (zmq_setsockopt(listening_.handle(), ZMQ_USE_FD, &fd, sizeof fd) != 0) throw Error(Code::internal, "ZeroMQ takes no socket");
       listening_.bind(at.address);
       at.fd.release();  // ZeroMQ closes it
+      is_port_chosen = !self_.address.ends_with(":0");
       self_.address = at.address;
     }
     options_.router.session_seed = static_cast<std::uint64_t>(now().count());
     router_ = std::make_unique<Router>(self_, options_.router, static_cast<Carrier&>(*this), listener);
+    if (options_.bulk) {
+      bulk_.emplace(*router_, static_cast<const Carrier&>(*this),
+                    BulkTcpOptions{.port = options_.bulk_port, .congestion = options_.congestion, .stall = options_.router.silence});
+      if (!self_.address.empty()) bulk_->listen(self_.address, is_port_chosen);
+    }
     thread_ = std::thread([this] { run(); });
   }
 
@@ -163,9 +172,11 @@ class ZeroMqTransport final : public Transport, private Carrier {
 
   TransportCounters counters() const override {
     if (!router_) return {};
-    if (thread_.get_id() == std::this_thread::get_id()) return router_->counters();
-    std::lock_guard lock(turn_);
-    return router_->counters();
+    std::unique_lock lock(turn_, std::defer_lock);
+    if (thread_.get_id() != std::this_thread::get_id()) lock.lock();
+    TransportCounters all = router_->counters();
+    if (bulk_) all.copied_bytes += bulk_->copied_bytes();
+    return all;
   }
 
  private:
@@ -236,6 +247,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   }
 
   void close(Connection connection) override {
+    if (bulk_) bulk_->close(connection);
     if (const auto found = dialled_.find(connection); found != dialled_.end()) {
       Dialled& d = found->second;
       if (!d.is_connected) d.socket.set(zmq::sockopt::linger, 0);
@@ -248,6 +260,19 @@ class ZeroMqTransport final : public Transport, private Carrier {
     }
   }
 
+  /// Has the peer proved who it is, and does ZeroMQ encrypt what is said?
+  bool is_authenticated(Connection) const { return options_.seal; }
+
+  wire::Bulk ask_for_bulk(Connection connection) override { return bulk_ ? bulk_->ask(connection, is_authenticated(connection)) : wire::Bulk(); }
+  wire::Bulk answer_bulk(Connection connection, const wire::Bulk& ask) override {
+    return bulk_ ? bulk_->answer(connection, ask, is_authenticated(connection)) : wire::Bulk();
+  }
+  void open_bulk(Connection connection, const wire::Bulk& answer) override {
+    const auto found = dialled_.find(connection);
+    if (bulk_ && found != dialled_.end()) bulk_->open(connection, found->second.address, answer);
+  }
+  bool send_bulk(Connection connection, const Ref<OutFrame>& frame) override { return bulk_->send(connection, frame); }
+
   // ---- the router's thread
 
   void run() {
@@ -257,6 +282,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
         std::lock_guard lock(turn_);
         worked |= serve_requests();
         worked |= receive();
+        worked |= bulk_ && bulk_->work();
         worked |= report_failures();
         const Time t = now();
         if (t >= next_tick_) {
@@ -272,6 +298,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     requests_.close();
     dialled_.clear();
     if (listening_) listening_.close();
+    if (bulk_) bulk_->stop();
   }
 
   /// Is it time to block? Small messages are worth waiting for awake: a wake-up takes longer than they do. Chunks of large
@@ -329,7 +356,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
       const std::string_view name(static_cast<const char*>(id.data()), id.size());
       const Connection connection = connection_of(name);
       if (is_whole)
-        router_->frame(connection, bytes_of(header), bytes_of(bulk_));
+        router_->frame(connection, bytes_of(header), bytes_of(second_));
       else
         router_->dropped();
       serve_requests();  // an answer goes out before we look for more: each look costs a call of the kernel
@@ -345,7 +372,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
       const auto found = dialled_.find(connection);  // a frame may end it
       if (found == dialled_.end() || !found->second.socket.recv(header, zmq::recv_flags::dontwait)) break;
       if (take_bulk(found->second.socket, header.more()))
-        router_->frame(connection, bytes_of(header), bytes_of(bulk_));
+        router_->frame(connection, bytes_of(header), bytes_of(second_));
       else
         router_->dropped();
       serve_requests();
@@ -353,12 +380,12 @@ class ZeroMqTransport final : public Transport, private Carrier {
     return frames > 0;
   }
 
-  /// The second part into bulk_; false if there are more than two.
+  /// The second part into second_; false if there are more than two.
   bool take_bulk(zmq::socket_t& socket, bool is_there) {
-    bulk_.rebuild();
+    second_.rebuild();
     if (!is_there) return true;
-    [[maybe_unused]] const auto got = socket.recv(bulk_, zmq::recv_flags::dontwait);
-    if (!bulk_.more()) return true;
+    [[maybe_unused]] const auto got = socket.recv(second_, zmq::recv_flags::dontwait);
+    if (!second_.more()) return true;
     zmq::message_t surplus;
     do {
       if (!socket.recv(surplus, zmq::recv_flags::dontwait)) break;
@@ -409,6 +436,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   void block() {
     if (pollers_are_stale_) {
       pollers_ = {{nullptr, requests_.bell(), ZMQ_POLLIN, 0}};
+      if (bulk_) pollers_.push_back({nullptr, bulk_->descriptor(), ZMQ_POLLIN, 0});
       if (listening_) pollers_.push_back({listening_.handle(), 0, ZMQ_POLLIN, 0});
       for (auto& [connection, d] : dialled_) {
         pollers_.push_back({d.socket.handle(), 0, ZMQ_POLLIN, 0});
@@ -433,6 +461,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
 
   // Of the router's thread.
   std::unique_ptr<Router> router_;
+  std::optional<BulkChannels> bulk_;
   zmq::socket_t listening_;
   std::map<Connection, Dialled> dialled_;
   std::unordered_map<Connection, std::string> routing_ids_;  // of those that were accepted
@@ -441,7 +470,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   std::vector<std::pair<Connection, Status>> failures_;
   std::vector<Request> taken_;
   std::vector<Connection> arrivals_;
-  zmq::message_t bulk_;
+  zmq::message_t second_;
   std::vector<zmq_pollitem_t> pollers_;
   bool pollers_are_stale_ = true;
   bool is_leaving_ = false;

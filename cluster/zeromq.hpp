@@ -22,6 +22,12 @@ struct ZeroMqOptions {
   std::chrono::nanoseconds spin = std::chrono::microseconds(50);
   /// Of every connection, where the kernel has it. The default of some systems, bbr, halves the speed of loopback.
   std::string congestion = "cubic";
+  /// Payload in large pieces goes by a second connection, of which the kernel reads straight into tensors (bulk_channels.hpp).
+  bool bulk = true;
+  /// Where a node that listens is reached by those; 0: the port above its own, if that was given and is free, else any.
+  int bulk_port = 0;
+  /// Seals what goes over them, as between authenticated nodes. Both ends must say the same, or have no bulk channel.
+  bool seal = false;
   /// Without it, addresses other than loopback are refused, in either direction: nothing is encrypted.
   bool allow_remote = false;
 };
