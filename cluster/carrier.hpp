@@ -3,6 +3,11 @@
 // A connection carries frames in order, or breaks: it may then have lost any number of the last ones. One that has
 // broken, or was closed, is never used again.
 //
+// Next to it there may be a bulk channel, for frames with much payload, which carries them in order too, but in no
+// order with those of the connection. The two hosts agree on one in the handshake: what they say about it is theirs
+// (wire::Bulk), the router only passes it on. A bulk channel that was never opened harms nothing; once it is open the two are
+// one connection, which breaks when either does.
+//
 // Threads: a carrier and its router live on one thread.
 #pragma once
 
@@ -11,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include <troupe/cluster/wire.hpp>
 #include <troupe/devices/error.hpp>
 #include <troupe/devices/value.hpp>
 
@@ -30,6 +36,8 @@ class OutFrame final : public Counted {
   std::size_t bulk_bytes = 0;
   Ref<Counted> owner;
   std::uint64_t payload_bytes = 0;  // of messages, inline and bulk
+
+  std::uint64_t cost() const { return wire::cost_of(header.size(), bulk_bytes); }
 };
 
 /// Calls the router about what happens later, never from within one of these.
@@ -40,6 +48,16 @@ class Carrier {
   virtual bool send(Connection connection, const Ref<OutFrame>& frame) = 0;
   /// What was sent before still goes out, if it can.
   virtual void close(Connection connection) = 0;
+
+  /// What a Hello says of the bulk channel; nothing: there shall be none.
+  virtual wire::Bulk ask_for_bulk(Connection) { return {}; }
+  /// What the answer says to that.
+  virtual wire::Bulk answer_bulk(Connection, const wire::Bulk&) { return {}; }
+  /// The answer has come: opens the channel, or lets it be. Both ends hear Router::bulk_opened when it may be used.
+  virtual void open_bulk(Connection, const wire::Bulk&) {}
+  /// As `send`, by the bulk channel, which is open.
+  virtual bool send_bulk(Connection, const Ref<OutFrame>&) { return false; }
+
   virtual Time now() const = 0;
   /// The public key that the other end has proved to hold; empty: it has proved nothing.
   virtual std::string key_of(Connection) const { return {}; }

@@ -12,6 +12,7 @@ constexpr std::size_t kInline = 64 << 10;    // of a frame
 // Unchunked, 256 MiB arrive at a seventh of the speed: each frame lands in fresh memory.
 constexpr std::size_t kChunk = 1 << 20;
 constexpr std::size_t kMessages = 1024;  // that begin in one frame
+constexpr std::size_t kHeadStep = 256 << 10;  // a head grows so much ahead of its bytes
 
 wire::MessageType type_of(const Message& message) {
   wire::MessageType type;
@@ -40,9 +41,11 @@ OutLane::Piece OutLane::piece(const Message& message) const {
 
 Ref<OutFrame> OutLane::next(const wire::Received& received, std::uint64_t window) {
   if (to_repeat_ < kept_.size()) return kept_[to_repeat_++];
-  if (queue_.empty() || (kept_bytes_ != 0 && kept_bytes_ + std::min<std::uint64_t>(unsent_bytes_, kChunk + kInline) > window)) return {};
+  if (queue_.empty() || kept_cost_ >= 2 * window) return {};
+  if (kept_bytes_ != 0 && kept_bytes_ + std::min<std::uint64_t>(unsent_bytes_, kChunk + kInline) > window) return {};
   Ref<OutFrame> frame = cut(received);
   kept_bytes_ += frame->payload_bytes;
+  kept_cost_ += frame->cost();
   unsent_bytes_ -= frame->payload_bytes;
   kept_.push_back(frame);
   to_repeat_ = kept_.size();
@@ -109,6 +112,7 @@ bool OutLane::acknowledge(std::uint64_t received) {
   if (received > first_kept_ + kept_.size()) return false;
   for (; first_kept_ < received; ++first_kept_) {
     kept_bytes_ -= kept_.front()->payload_bytes;
+    kept_cost_ -= kept_.front()->cost();
     kept_.pop_front();
     if (to_repeat_ != 0) --to_repeat_;
   }
@@ -132,25 +136,21 @@ Status InLane::open(const wire::MessageType& type) {
   return Status();
 }
 
-bool InLane::fill(Cursor& cursor) {
-  for (; part_ <= message_.tensors.size(); ++part_, offset_ = 0) {
-    const std::size_t whole = part_ == 0 ? head_bytes_ : message_.tensors[part_ - 1].bytes();
-    if (whole == 0) continue;
-    auto* to = part_ == 0 ? nullptr : static_cast<std::byte*>(message_.tensors[part_ - 1].raw_mutable());
-    while (offset_ < whole) {
-      auto& from = cursor.first.empty() ? cursor.second : cursor.first;
-      const std::size_t bytes = std::min(whole - offset_, from.size());
-      if (bytes == 0) return false;
-      if (to)
-        std::memcpy(to + offset_, from.data(), bytes);
-      else
-        message_.head.insert(message_.head.end(), from.begin(), from.begin() + static_cast<std::ptrdiff_t>(bytes));
-      copied_bytes_ += bytes;
-      offset_ += bytes;
-      from = from.subspan(bytes);
-    }
+bool InLane::is_complete() {
+  while (part_ <= message_.tensors.size() && offset_ == part_bytes()) {
+    ++part_;
+    offset_ = 0;
   }
-  return true;
+  return part_ > message_.tensors.size();
+}
+
+std::span<std::byte> InLane::room(std::size_t most) {
+  if (!is_open_) return {};
+  const std::size_t bytes = std::min(part_bytes() - offset_, most);
+  if (part_ != 0) return {static_cast<std::byte*>(message_.tensors[part_ - 1].raw_mutable()) + offset_, bytes};
+  const std::size_t grown = std::min(bytes, kHeadStep);
+  message_.head.resize(offset_ + grown);
+  return {message_.head.data() + offset_, grown};
 }
 
 bool InLane::is_valid() const {

@@ -4,19 +4,21 @@
 //   while (Ref<OutFrame> f = out.next(received)) carrier.send(c, f);      // what is new, or has to be repeated
 //   out.acknowledge(n);                                                   // frames up to n are the peer's now
 //
-//   InLane in;  Status s = in.accept(data, inline_bytes, bulk, [&](Message m) { ... });
+//   InLane in;  in.begin(data, inline_bytes, deliver);  in.copy(bulk, deliver);  in.end();
 //
 // A lane's messages are one stream of bytes, cut into frames: pieces of up to 16 KiB are gathered inline, up to 64 KiB a
 // frame; a larger head or tensor goes as bulk, in chunks of up to 1 MiB that refer to its memory.
 //
 // Invariants
 // 1. A frame is kept until it is acknowledged; it refers to its message, whose tensors live as long.
-// 2. Bytes in frames that are not acknowledged never exceed the window, but for one frame on an empty lane: this, and
-//    not what `add` was given, is what the network holds of the sender's memory.
+// 2. Payload in frames that are not acknowledged never exceeds the window, but for one frame on an empty lane: this, and
+//    not what `add` was given, is what the network holds of the sender's memory. Nor does their cost (wire::cost_of),
+//    headers included, exceed twice the window by more than a frame.
 // 3. Every byte is copied at most once at the receiver, and at the sender only if it is gathered inline.
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <span>
 #include <vector>
@@ -40,6 +42,8 @@ class OutLane {
   void repeat() { to_repeat_ = 0; }
 
   bool is_idle() const { return queue_.empty() && kept_.empty(); }
+  /// Frames that were cut since the session began.
+  std::uint64_t frames() const { return first_kept_ + kept_.size(); }
   bool is_all_sent() const { return queue_.empty() && to_repeat_ == kept_.size(); }
   std::uint64_t unsent_bytes() const { return unsent_bytes_; }
   std::uint64_t kept_bytes() const { return kept_bytes_; }
@@ -68,45 +72,88 @@ class OutLane {
   std::deque<Ref<OutFrame>> kept_;  // sent, not acknowledged
   std::size_t to_repeat_ = 0;       // of kept_, those from here on have to be sent on this connection
   std::uint64_t first_kept_ = 0;    // the sequence of kept_.front()
-  std::uint64_t kept_bytes_ = 0, unsent_bytes_ = 0, copied_bytes_ = 0;
+  std::uint64_t kept_bytes_ = 0, kept_cost_ = 0, unsent_bytes_ = 0, copied_bytes_ = 0;
 };
 
+/// A frame comes whole, or in pieces that are written straight to where they belong:
+///   begin(data, inline bytes);  while there is more: span = room(n), fill it, filled(bytes);  end()
+/// What broke off in the midst comes again on another connection, from its beginning: `begin` then skips what it did, and
+/// `placed` is how much of the bulk is there already. `deliver(Message)` is called for each message that is complete.
 class InLane {
  public:
-  /// Puts a frame's bytes into the messages they belong to and calls `deliver(Message)` for each that is complete.
+  /// The sequence of the frame that is awaited, or has begun.
+  std::uint64_t next() const { return next_; }
+
   /// data_loss if bytes and messages do not match; resource_exhausted if there is no memory.
   template <class Deliver>
-  Status accept(const wire::Data& data, std::span<const std::byte> inline_bytes, std::span<const std::byte> bulk, Deliver deliver) {
-    Cursor cursor{inline_bytes, bulk};
-    std::size_t begun = 0;
-    for (;;) {
-      if (is_open_) {
-        if (!fill(cursor)) break;
-        if (!is_valid()) return Status(Code::data_loss, "a bool that is neither false nor true");
-        deliver(close());
-      }
-      if (begun == data.messages.size()) break;
-      if (Status s = open(data.messages[begun++]); !s.ok()) return s;
-    }
-    if (begun < data.messages.size()) return Status(Code::data_loss, "a message begins before the one before it has ended");
-    if (!cursor.first.empty() || !cursor.second.empty()) return Status(Code::data_loss, "bytes that belong to no message");
+  Status begin(const wire::Data& data, std::span<const std::byte> inline_bytes, Deliver deliver) {
+    if (is_begun_) return Status();
+    is_begun_ = true;
+    types_ = data.messages;
+    next_type_ = 0;
+    if (Status s = settle(deliver); !s.ok()) return s;
+    Status s = copy(inline_bytes, deliver);
+    placed_ = 0;
+    return s;
+  }
+  std::uint64_t placed() const { return placed_; }
+  /// Where the next bytes go, up to `most` of them; empty: no message awaits any.
+  std::span<std::byte> room(std::size_t most);
+  template <class Deliver>
+  Status filled(std::size_t bytes, Deliver deliver) {
+    offset_ += bytes;
+    placed_ += bytes;
+    return settle(deliver);
+  }
+  Status end() {
+    if (next_type_ < types_.size()) return Status(Code::data_loss, "a message begins before the one before it has ended");
+    is_begun_ = false;
+    ++next_;
     return Status();
   }
-  std::uint64_t next() const { return next_; }
-  void advance() { ++next_; }
+  /// Bytes that lie elsewhere.
+  template <class Deliver>
+  Status copy(std::span<const std::byte> bytes, Deliver deliver) {
+    while (!bytes.empty()) {
+      const std::span<std::byte> to = room(bytes.size());
+      if (to.empty()) return Status(Code::data_loss, "bytes that belong to no message");
+      std::memcpy(to.data(), bytes.data(), to.size());
+      copied_bytes_ += to.size();
+      if (Status s = filled(to.size(), deliver); !s.ok()) return s;
+      bytes = bytes.subspan(to.size());
+    }
+    return Status();
+  }
+  /// Of bytes that were written to `room` from elsewhere in user space.
+  void note_copied(std::uint64_t bytes) { copied_bytes_ += bytes; }
   std::uint64_t copied_bytes() const { return copied_bytes_; }
 
  private:
-  struct Cursor {
-    std::span<const std::byte> first, second;
-  };
+  /// Closes the message that has all its bytes, and opens those that are next, up to one that awaits bytes.
+  template <class Deliver>
+  Status settle(Deliver deliver) {
+    for (;;) {
+      if (is_open_) {
+        if (!is_complete()) return Status();
+        if (!is_valid()) return Status(Code::data_loss, "a bool that is neither false nor true");
+        deliver(close());
+      }
+      if (next_type_ == types_.size()) return Status();
+      if (Status s = open(types_[next_type_++]); !s.ok()) return s;
+    }
+  }
   Status open(const wire::MessageType& type);
-  /// Takes what there is; true if the message is complete.
-  bool fill(Cursor& cursor);
+  std::size_t part_bytes() const { return part_ == 0 ? head_bytes_ : message_.tensors[part_ - 1].bytes(); }
+  /// Goes on to the part that awaits bytes; true if there is none.
+  bool is_complete();
   bool is_valid() const;
   Message close();
 
   std::uint64_t next_ = 0;
+  bool is_begun_ = false;
+  std::vector<wire::MessageType> types_;  // of the frame that has begun
+  std::size_t next_type_ = 0;
+  std::uint64_t placed_ = 0;  // of its bulk
   bool is_open_ = false;
   Message message_;
   std::uint64_t head_bytes_ = 0;  // the head grows as its bytes arrive

@@ -37,9 +37,10 @@ void Router::connect(const std::string& address) {
 void Router::start_dial(Dial dial) {
   dial.session = next_session_++;
   const Connection connection = carrier_.dial(dial.address);
-  const std::uint64_t session = dial.session;
+  wire::Hello h = hello(dial.session, false, {});
+  h.bulk = carrier_.ask_for_bulk(connection);
   dials_.emplace(connection, std::move(dial));
-  say(connection, hello(session, false, {}));
+  say(connection, h);
 }
 
 void Router::send(Peer peer, Lane lane, Message message) {
@@ -100,16 +101,13 @@ void Router::frame(Connection connection, std::span<const std::byte> header, std
   }
   entry->last_heard = carrier_.now();
   if (const auto* data = std::get_if<wire::Data>(&decoded.frame))
-    return on_data(*entry, *data, header.subspan(decoded.header_bytes), bulk);
+    return on_data(*entry, *data, header, decoded.header_bytes, bulk);
   if (std::holds_alternative<wire::Ready>(decoded.frame)) return confirm(*entry);
   if (const auto* ack = std::get_if<wire::Ack>(&decoded.frame)) {
     if (!entry->session.acknowledge(ack->received)) return dropped();
     return pump(*entry);
   }
-  if (const auto* bye = std::get_if<wire::Bye>(&decoded.frame)) {
-    say(connection, wire::Gone{});
-    return give_up(*entry, bye->why);
-  }
+  if (const auto* bye = std::get_if<wire::Bye>(&decoded.frame)) return on_bye(*entry, *bye);
   if (entry->state == State::closing) forget(*entry);  // Gone
 }
 
@@ -134,11 +132,7 @@ void Router::on(Connection connection, const wire::Hello& h) {
     if (entry->connection != connection) detach(*entry);
     entry->connection = connection;
     by_connection_[connection] = peer;
-    say(connection, [&] {
-      wire::Hello answer = hello(h.session, true, entry->session.received());
-      answer.is_answer = true;
-      return answer;
-    }());
+    answer(*entry, h, true);
     entry->last_heard = carrier_.now();
     if (entry->state != State::pending) attach(*entry, h.received);
     return;
@@ -156,17 +150,16 @@ void Router::on(Connection connection, const wire::Hello& h) {
       return refuse(Code::already_exists, fmt::format("{} is connected already", h.info.name), true);
     replace(*known);
   }
-  auto entry = std::make_unique<Entry>(next_peer_++, h.info, h.session, options_.window);
-  entry->info.address = carrier_.reachable(connection, h.info.address);
-  entry->key = key;
-  entry->session.limit_window(h.window);
-  entry->connection = connection;
-  entry->last_heard = entry->since = carrier_.now();
-  by_connection_[connection] = entry->peer;
-  entries_.emplace(entry->peer, std::move(entry));
-  wire::Hello answer = hello(h.session, false, {});
-  answer.is_answer = true;
-  say(connection, answer);
+  auto owned = std::make_unique<Entry>(next_peer_++, h.info, h.session, options_.window);
+  Entry& entry = *owned;
+  entry.info.address = carrier_.reachable(connection, h.info.address);
+  entry.key = key;
+  entry.session.limit_window(h.window);
+  entry.connection = connection;
+  entry.last_heard = entry.since = carrier_.now();
+  by_connection_[connection] = entry.peer;
+  entries_.emplace(entry.peer, std::move(owned));
+  answer(entry, h, false);
 }
 
 void Router::on_answer(Connection connection, const wire::Hello& answer) {
@@ -180,6 +173,7 @@ void Router::on_answer(Connection connection, const wire::Hello& answer) {
   if (!entry || entry->dialled.empty() || entry->attached || answer.session != entry->id || carrier_.key_of(connection) != entry->key) return dropped();
   entry->last_heard = carrier_.now();
   say(connection, wire::Ready{});
+  open_bulk(*entry, answer);
   attach(*entry, answer.received);
 }
 
@@ -216,6 +210,7 @@ void Router::establish(Connection connection, Dial dial, const wire::Hello& answ
   by_connection_[connection] = entry.peer;
   entries_.emplace(entry.peer, std::move(owned));
   say(connection, wire::Ready{});
+  open_bulk(entry, answer);
   confirm(entry);
 }
 
@@ -239,28 +234,25 @@ void Router::on(Connection connection, const wire::Refuse& refuse) {
     forget(*entry);
 }
 
-void Router::on_data(Entry& entry, const wire::Data& data, std::span<const std::byte> rest, std::span<const std::byte> bulk) {
+void Router::on_data(Entry& entry, const wire::Data& data, std::span<const std::byte> header, std::size_t header_bytes, std::span<const std::byte> bulk) {
   if (entry.state == State::pending || !entry.session.acknowledge(data.received)) return dropped();
   if (entry.state == State::closing) return pump(entry);  // nobody listens any more
   if (entry.session.has_taken(data)) return dropped();
   const bool had_news = entry.session.has_news();
-  const Peer peer = entry.peer;
-  const Status s = entry.session.accept(data, rest, bulk, [&](Lane lane, Message m) {
-    ++counters_.messages_in;
-    counters_.bytes_in += bytes_of(m);
-    listener_.received(peer, lane, std::move(m));
-  });
-  if (!s.ok()) {
-    dropped();
-    return end(entry, s);
+  const std::uint64_t cost = wire::cost_of(header.size(), bulk.size());
+  arrived(entry, had_news, entry.session.accept(data, header.subspan(header_bytes), bulk, cost, entry.may_have_bulk, delivery(entry)));
+}
+
+/// The peer has ended the session; what it sent before may still be on its way.
+void Router::on_bye(Entry& entry, const wire::Bye& bye) {
+  if (entry.state == State::open && !entry.session.has_received(bye.sent)) {
+    entry.bye = bye;
+    return;
   }
-  if (!had_news) entry.news_at = carrier_.now() + options_.acknowledge;
-  pump(entry);
-  if (entry.session.has_much_news() && entry.attached) {
-    entry.session.told();
-    entry.last_sent = carrier_.now();
-    if (!say(entry.connection, wire::Ack{entry.session.received()})) detach(entry);
-  }
+  // Ahead of the end of the bulk channel: who said goodbye is to know that it is not missing anything.
+  if (entry.has_bulk) acknowledge(entry);
+  say(entry.connection, wire::Gone{});
+  give_up(entry, bye.why);
 }
 
 // ---- sessions
@@ -284,13 +276,11 @@ void Router::attach(Entry& entry, const wire::Received& received) {
 
 void Router::pump(Entry& entry) {
   if (!entry.attached) return;
-  while (const Ref<OutFrame> frame = entry.session.next()) {
-    entry.last_sent = carrier_.now();
-    if (!carrier_.send(entry.connection, frame)) return detach(entry);
-  }
+  while (const Ref<OutFrame> frame = entry.session.next())
+    if (!transmit(entry, frame)) return detach(entry);
   if (entry.state == State::closing && !entry.farewell && entry.session.is_all_sent()) {
     entry.farewell = true;
-    if (!say(entry.connection, wire::Bye{entry.why})) detach(entry);
+    if (!say(entry.connection, wire::Bye{entry.why, entry.session.sent()})) detach(entry);
   }
 }
 
@@ -306,7 +296,9 @@ void Router::detach(Entry& entry) {
     if (entry.state == State::open && !leaving_) listener_.broken(entry.peer);
   }
   entry.connection = 0;
-  entry.attached = false;
+  entry.attached = entry.has_bulk = entry.may_have_bulk = false;
+  entry.bye.reset();  // it comes again
+  entry.bulk_left = 0;
   entry.redial_at = now + entry.wait;
 }
 
@@ -315,7 +307,9 @@ void Router::redial(Entry& entry) {
   entry.last_heard = carrier_.now();
   entry.connection = carrier_.dial(entry.dialled);
   by_connection_[entry.connection] = entry.peer;
-  say(entry.connection, hello(entry.id, true, entry.session.received()));
+  wire::Hello h = hello(entry.id, true, entry.session.received());
+  h.bulk = carrier_.ask_for_bulk(entry.connection);
+  say(entry.connection, h);
 }
 
 void Router::end(Entry& entry, const Status& why) {
@@ -359,12 +353,8 @@ void Router::broken(Connection connection, const Status& why) {
     dials_.erase(found);
     return listener_.refused(dial.address, why);
   }
-  Entry* entry = at(connection);
-  if (!entry) return;
-  if (entry->state == State::pending)
-    forget(*entry);
-  else
-    detach(*entry);
+  // One that is pending here may be open for the peer already, which then resumes it.
+  if (Entry* entry = at(connection)) detach(*entry);
 }
 
 void Router::expel(const std::function<bool(const std::string& key)>& is_out) {
@@ -421,10 +411,12 @@ void Router::tick(Entry& entry) {
     if (entry.connection == 0 && !entry.dialled.empty() && now >= entry.redial_at) redial(entry);
     return;
   }
-  if ((entry.session.has_news() && now >= entry.news_at) || now - entry.last_sent >= options_.heartbeat) {
+  if (now - entry.last_sent >= options_.heartbeat) {
     entry.session.told();
     entry.last_sent = now;
     if (!say(entry.connection, wire::Ack{entry.session.received()})) detach(entry);
+  } else if (entry.session.has_news() && now >= entry.news_at) {
+    if (!acknowledge(entry)) detach(entry);
   }
 }
 
@@ -458,7 +450,7 @@ bool Router::say(Connection connection, const wire::Frame& frame) {
 
 wire::Hello Router::hello(std::uint64_t session, bool resumes, const wire::Received& received) const {
   return {.is_answer = false, .version = wire::kVersion, .info = self_, .session = session, .resumes = resumes,
-          .window = options_.window, .received = received};
+          .window = options_.window, .received = received, .bulk = {}};
 }
 
 Router::Entry* Router::at(Connection connection) {

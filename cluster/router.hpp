@@ -5,6 +5,7 @@
 //   router.connect("tcp://10.0.0.7:7117");                                        // what the user asks for
 //   router.send(peer, lane, message);  …  router.flush();
 //   router.frame(connection, header, bulk);  router.broken(connection, why);      // what the carrier reports
+//   router.bulk_frame(connection, header, bytes);  …bulk_room, bulk_filled…       // and of a bulk channel (router_bulk.cpp)
 //   router.tick();                                                                // at router.due(), or sooner
 //
 // Threads: one. The listener is called in the midst of a call; what it asks for must come back later, from outside.
@@ -20,6 +21,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -42,6 +44,7 @@ struct RouterOptions {
   Time redial = std::chrono::milliseconds(50);  // after the first failure; doubles up to `heartbeat`
   Time drain = std::chrono::seconds(5);       // for a peer to take what is left when we end a session
   Time acknowledge = std::chrono::milliseconds(2);  // the longest that news of arrival waits for company
+  std::uint64_t bulk_frame = 32 << 10;        // from so much bulk on, a frame goes by the bulk channel, if there is one
   std::uint64_t session_seed = 0;             // numbers of sessions follow from it
 };
 
@@ -63,6 +66,25 @@ class Router {
   void broken(Connection connection, const Status& why);
   /// Ends the sessions whose peers have proved a key for which this holds: it may not connect any more.
   void expel(const std::function<bool(const std::string& key)>& is_out);
+
+  // Of the bulk channel next to a connection.
+
+  /// It may be used from now on. From here on it breaks with the connection, and the connection with it.
+  void bulk_opened(Connection connection);
+  void bulk_broken(Connection connection);
+  static constexpr std::size_t kBulkHeader = 256 << 10;  // frames of larger headers do not go there
+  enum class BulkTurn {
+    taken,   // there is no more to it
+    open,    // its bulk goes to where bulk_room says
+    later,   // it waits for a frame of the connection: ask again when one has come
+    broken,  // the connection is given up
+  };
+  /// A frame begins, of which `bulk_bytes` of bulk follow. `is_copy`: they are copied on their way to bulk_room.
+  BulkTurn bulk_frame(Connection connection, std::span<const std::byte> header, std::uint64_t bulk_bytes, bool is_copy = false);
+  /// Where the next bytes go, up to `most`; empty: the frame has them all, or the connection is given up.
+  std::span<std::byte> bulk_room(Connection connection, std::size_t most);
+  void bulk_filled(Connection connection, std::size_t bytes);
+
   /// The carrier has dropped something that was no frame.
   void dropped() { ++counters_.dropped; }
   void tick();
@@ -92,6 +114,13 @@ class Router {
     bool attached = false;      // its handshake is done
     bool farewell = false;      // Bye has been sent on this connection
     bool is_to_flush = false;
+    bool may_have_bulk = false;  // a bulk channel was agreed on: the peer may use it before we know that it is open
+    bool has_bulk = false;       // it is open
+    std::optional<wire::Bye> bye;  // of the peer, some of whose frames are on their way
+    // The frame that is coming by the bulk channel.
+    Lane bulk_lane{};
+    std::uint64_t bulk_left = 0, bulk_skipped = 0;  // bytes; of them those that have been here before
+    bool bulk_is_copy = false;
     Status why;                 // of Bye
     Time last_heard{}, last_sent{}, since{}, redial_at{}, wait{}, news_at{};
   };
@@ -105,10 +134,22 @@ class Router {
   void on(Connection connection, const wire::Hello& hello);
   void on_answer(Connection connection, const wire::Hello& answer);
   void on(Connection connection, const wire::Refuse& refuse);
-  void on_data(Entry& entry, const wire::Data& data, std::span<const std::byte> rest, std::span<const std::byte> bulk);
+  void on_data(Entry& entry, const wire::Data& data, std::span<const std::byte> header, std::size_t header_bytes, std::span<const std::byte> bulk);
 
   void start_dial(Dial dial);
   void establish(Connection connection, Dial dial, const wire::Hello& answer);
+  void on_bye(Entry& entry, const wire::Bye& bye);
+  /// After frames have arrived: acknowledges them, if they are many, and ends what was to end behind them.
+  void arrived(Entry& entry, bool had_news, const Status& s);
+  bool transmit(Entry& entry, const Ref<OutFrame>& frame);
+  bool acknowledge(Entry& entry);
+  auto delivery(Entry& entry) {
+    return [this, peer = entry.peer](Lane lane, Message m) {
+      ++counters_.messages_in;
+      counters_.bytes_in += bytes_of(m);
+      listener_.received(peer, lane, std::move(m));
+    };
+  }
   void confirm(Entry& entry);
   void attach(Entry& entry, const wire::Received& received);
   void pump(Entry& entry);
@@ -120,6 +161,8 @@ class Router {
   void end(Entry& entry, const Status& why);      // lost, and drained
   bool say(Connection connection, const wire::Frame& frame);
   wire::Hello hello(std::uint64_t session, bool resumes, const wire::Received& received) const;
+  void answer(Entry& entry, const wire::Hello& to, bool resumes);
+  void open_bulk(Entry& entry, const wire::Hello& answer);
   Entry* at(Connection connection);
   Entry* named(const std::string& name);
   void tick(Entry& entry);
@@ -138,6 +181,7 @@ class Router {
   bool leaving_ = false;
   Time listener_due_{};  // at once
   TransportCounters counters_;
+  std::vector<std::byte> skipped_;  // where bytes go that nobody awaits
   std::uint64_t copied_before_ = 0;  // by sessions that are forgotten
 };
 

@@ -1,6 +1,7 @@
 #include <troupe/cluster/simulated.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <queue>
@@ -23,9 +24,19 @@ struct Direction {
   std::deque<Ref<OutFrame>> frames;  // on their way: an arrival takes the first
 };
 
+/// One of the two directions of a bulk channel, whose frames arrive in pieces.
+struct BulkDirection : Direction {
+  std::size_t arrived = 0;  // of the first frame's bulk
+  bool is_begun = false;    // it has had its turn
+  bool is_under_way = false;  // an event will move its first frame
+  bool is_open = false;       // who gets them knows of the channel
+};
+
 struct Line {
   std::string from, address;
   Direction forward, back;  // from the one that dialled, and to it
+  BulkDirection bulk_forward, bulk_back;
+  bool has_bulk = false;
   bool is_broken = false;
   bool acceptor_notices = false;  // that it is broken, when it sends
   std::string acceptor;
@@ -50,6 +61,7 @@ class SimulatedNetwork::World {
   struct Stalled {
     std::uint64_t line;
     bool forward;
+    bool is_bulk = false;
   };
 
   void at(Time when, std::function<void()> what) { events.push({std::max(when, now), ++event_number, std::move(what)}); }
@@ -82,7 +94,19 @@ class SimulatedNetwork::World {
     at(d.last, [this, number, forward] { arrive(number, forward); });
   }
   void arrive(std::uint64_t number, bool forward);
+  void send_bulk(std::uint64_t number, bool forward, const Ref<OutFrame>& frame) {
+    BulkDirection& d = forward ? lines.at(number).bulk_forward : lines.at(number).bulk_back;
+    d.frames.push_back(frame);
+    schedule_bulk(number, forward, d);
+  }
+  void schedule_bulk(std::uint64_t number, bool forward, BulkDirection& d) {
+    if (d.frames.empty() || std::exchange(d.is_under_way, true)) return;
+    at(now + delay(), [this, number, forward] { arrive_bulk(number, forward); });
+  }
+  void arrive_bulk(std::uint64_t number, bool forward);
+  void open_bulk(std::uint64_t number);
   void break_line(std::uint64_t number);
+  void break_bulk(std::uint64_t number);
   void heal();
 
   const std::uint64_t seed;
@@ -90,7 +114,7 @@ class SimulatedNetwork::World {
   std::mt19937_64 random;
   Time now = std::chrono::seconds(1);
   std::priority_queue<Event> events;
-  std::uint64_t event_number = 0, done = 0, lost = 0, stalled_frames = 0;
+  std::uint64_t event_number = 0, done = 0, lost = 0, stalled_frames = 0, bulk_waits = 0, bulk_breaks = 0;
   std::map<std::uint64_t, Line> lines;
   std::uint64_t next_line = 1;
   std::map<std::string, SimulatedTransport*> listening;  // by address
@@ -186,7 +210,62 @@ class SimulatedTransport final : public Transport, public Carrier {
   }
   Time now() const override { return world_->now; }
 
+  wire::Bulk ask_for_bulk(Connection) override {
+    wire::Bulk ask;
+    ask.kinds = world_->chance(world_->options.bulk);
+    return ask;
+  }
+  wire::Bulk answer_bulk(Connection, const wire::Bulk& ask) override { return ask; }
+  void open_bulk(Connection connection, const wire::Bulk& answer) override {
+    // One in ten leads nowhere, as behind a firewall.
+    if (answer.kinds != 0 && world_->chance(0.9))
+      world_->at(world_->now + world_->delay(), [world = world_.get(), number = connection / 2] { world->open_bulk(number); });
+  }
+  bool send_bulk(Connection connection, const Ref<OutFrame>& frame) override {
+    const Line* line = world_->line(connection / 2);
+    if (!line) return false;
+    if (line->is_broken) return true;  // it is about to hear of that
+    world_->send_bulk(connection / 2, connection % 2 == 0, frame);
+    return true;
+  }
+
   // ---- called by the world
+
+  void bulk_opened(Connection connection) {
+    router->bulk_opened(connection);
+    reschedule();
+  }
+  void bulk_broken(Connection connection) {
+    router->bulk_broken(connection);
+    reschedule();
+  }
+  /// Moves up to `most` bytes of the first frame; false if it has to wait for its turn.
+  bool move_bulk(Connection connection, BulkDirection& d, std::size_t most) {
+    const Ref<OutFrame> frame = d.frames.front();
+    auto turn = Router::BulkTurn::open;
+    if (!d.is_begun) turn = router->bulk_frame(connection, frame->header, frame->bulk_bytes);
+    if (turn == Router::BulkTurn::later) return false;
+    // What the router was told may have ended the connection, and the direction with it.
+    if (turn == Router::BulkTurn::broken || !router->knows(connection)) return reschedule(), true;
+    d.is_begun = turn == Router::BulkTurn::open;
+    while (d.is_begun && most > 0) {
+      const std::span<std::byte> room = router->bulk_room(connection, most);
+      if (room.empty()) break;
+      std::memcpy(room.data(), static_cast<const std::byte*>(frame->bulk) + d.arrived, room.size());
+      d.arrived += room.size();
+      most -= room.size();
+      const bool is_last = d.arrived == frame->bulk_bytes;
+      if (is_last) d.is_begun = false;
+      router->bulk_filled(connection, room.size());
+      if (!router->knows(connection)) return reschedule(), true;
+    }
+    if (!d.is_begun) {
+      d.frames.pop_front();
+      d.arrived = 0;
+    }
+    reschedule();
+    return true;
+  }
 
   void frame(Connection connection, const OutFrame& f) {
     router->frame(connection, f.header, {static_cast<const std::byte*>(f.bulk), f.bulk_bytes});
@@ -297,11 +376,57 @@ void SimulatedNetwork::World::arrive(std::uint64_t number, bool forward) {
     ++lost;
 }
 
+void SimulatedNetwork::World::open_bulk(std::uint64_t number) {
+  Line* l = line(number);
+  if (!l || l->is_broken || l->acceptor.empty() || is_cut(l->from, l->acceptor) || !l->forward.to || !l->back.to) return;
+  l->has_bulk = l->bulk_forward.is_open = true;
+  l->forward.to->bulk_opened(acceptor_of(number));
+  at(now + delay(), [this, number] {
+    Line* opened = line(number);
+    if (!opened || opened->is_broken || !opened->back.to) return;
+    opened->bulk_back.is_open = true;
+    opened->back.to->bulk_opened(dialler_of(number));
+  });
+}
+
+void SimulatedNetwork::World::arrive_bulk(std::uint64_t number, bool forward) {
+  Line* l = line(number);
+  if (!l) return;
+  BulkDirection& d = forward ? l->bulk_forward : l->bulk_back;
+  d.is_under_way = false;
+  if (d.frames.empty()) return;
+  if (is_cut(l->from, l->acceptor)) {
+    ++stalled_frames;
+    stalled.push_back({number, forward, true});
+    return;
+  }
+  SimulatedTransport* to = (forward ? l->forward : l->back).to;
+  if (!to) {
+    lost += std::exchange(d.frames, {}).size();
+    return;
+  }
+  const std::size_t some = std::uniform_int_distribution<std::size_t>(1, 64 << 10)(random);
+  if (d.is_open) bulk_waits += !to->move_bulk(forward ? acceptor_of(number) : dialler_of(number), d, some);
+  if (line(number)) schedule_bulk(number, forward, d);
+}
+
+void SimulatedNetwork::World::break_bulk(std::uint64_t number) {
+  if (!lines.at(number).has_bulk || lines.at(number).is_broken) return;
+  ++bulk_breaks;
+  break_line(number);
+  // The end of the bulk channel is seen by both.
+  at(now + delay(), [this, number] {
+    const Line* broken = line(number);
+    if (broken && broken->forward.to) broken->forward.to->bulk_broken(acceptor_of(number));
+  });
+}
+
 void SimulatedNetwork::World::break_line(std::uint64_t number) {
   Line& l = lines.at(number);
   if (l.is_broken) return;
   l.is_broken = true;
-  for (Direction* d : {&l.forward, &l.back}) lost += std::exchange(d->frames, {}).size();
+  for (Direction* d : {&l.forward, &l.back, static_cast<Direction*>(&l.bulk_forward), static_cast<Direction*>(&l.bulk_back)})
+    lost += std::exchange(d->frames, {}).size();
   at(now + delay(), [this, number] {
     const Line* broken = line(number);
     if (broken && broken->back.to)
@@ -313,8 +438,14 @@ void SimulatedNetwork::World::heal() {
   apart.clear();
   std::deque<Stalled> held;
   held.swap(stalled);
-  for (const Stalled& s : held)
-    if (line(s.line)) schedule(s.line, s.forward);
+  for (const Stalled& s : held) {
+    Line* l = line(s.line);
+    if (!l) continue;
+    if (s.is_bulk)
+      schedule_bulk(s.line, s.forward, s.forward ? l->bulk_forward : l->bulk_back);
+    else
+      schedule(s.line, s.forward);
+  }
 }
 
 SimulatedNetwork::SimulatedNetwork(std::uint64_t seed, SimulationOptions options) : world_(std::make_shared<World>(seed, options)) {}
@@ -340,6 +471,11 @@ void SimulatedNetwork::break_connections(const std::string& name) {
     if (line.from == name || line.acceptor == name) world_->break_line(number);
 }
 
+void SimulatedNetwork::break_bulk_channels(const std::string& name) {
+  for (auto& [number, line] : world_->lines)
+    if (line.from == name || line.acceptor == name) world_->break_bulk(number);
+}
+
 void SimulatedNetwork::kill(const std::string& name) {
   break_connections(name);
   const std::vector<SimulatedTransport*> nodes = world_->nodes;
@@ -349,6 +485,8 @@ void SimulatedNetwork::kill(const std::string& name) {
 
 std::uint64_t SimulatedNetwork::events() const { return world_->done; }
 std::uint64_t SimulatedNetwork::frames_lost() const { return world_->lost; }
+std::uint64_t SimulatedNetwork::bulk_waits() const { return world_->bulk_waits; }
+std::uint64_t SimulatedNetwork::bulk_breaks() const { return world_->bulk_breaks; }
 std::uint64_t SimulatedNetwork::frames_stalled() const { return world_->stalled_frames; }
 
 }  // namespace troupe

@@ -7,7 +7,8 @@
 //
 // The transports run the same router, sessions and wire format as those on ZeroMQ; what is simulated is the carrier.
 // Frames take a random time, in order within a connection. A connection that breaks loses what was on its way, tells
-// the node that dialled after a while, and the other one never or when that sends. A partition holds frames up. What a
+// the node that dialled after a while, and the other one never or when that sends. Bulk channels come up late or never,
+// overtake their connection and are overtaken, and carry a frame in pieces. A partition holds frames up. What a
 // user asks of a lane is taken up after a random while, so that lanes overtake each other.
 //
 // Threads: one, whose calls and steps these are. The same seed and the same calls give the same schedule. With heartbeats there is always a next event: bound a loop
@@ -25,6 +26,7 @@ namespace troupe {
 
 struct SimulationOptions {
   Time least_delay = std::chrono::microseconds(50), most_delay = std::chrono::milliseconds(5);
+  double bulk = 0.8;  // the share of connections that ask for a bulk channel
   RouterOptions router = {};
 };
 
@@ -49,12 +51,16 @@ class SimulatedNetwork {
   void heal();
   /// Breaks every connection of this node.
   void break_connections(const std::string& name);
+  /// Breaks those that have a bulk channel, as they do when that breaks.
+  void break_bulk_channels(const std::string& name);
   /// Ends this node without a word. Its transport does nothing any more.
   void kill(const std::string& name);
 
   std::uint64_t events() const;        // run so far
   std::uint64_t frames_lost() const;   // by connections that broke
   std::uint64_t frames_stalled() const;  // by partitions
+  std::uint64_t bulk_waits() const;      // times a frame waited on a bulk channel for one of the connection
+  std::uint64_t bulk_breaks() const;     // bulk channels broken by break_bulk_channels
 
   class World;
 

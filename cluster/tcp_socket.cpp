@@ -98,6 +98,14 @@ std::string with_host(std::string_view address, const std::string& host) {
   return fmt::format("{}{}{}", kScheme, needs_brackets ? "[" + host + "]" : host, address.substr(address.rfind(':')));
 }
 
+OwnedDescriptor connect_to(const std::string& address) {
+  const Resolved at = resolve(address, false);
+  OwnedDescriptor fd(socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+  if (fd.get() < 0 || (connect(fd.get(), at->ai_addr, at->ai_addrlen) != 0 && errno != EINPROGRESS))
+    throw Error(Code::unavailable, fmt::format("{}: {}", address, std::strerror(errno)));
+  return fd;
+}
+
 ListeningSocket listen_at(const std::string& address, const std::string& congestion) {
   const Resolved at = resolve(address, true);
   OwnedDescriptor fd(socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));

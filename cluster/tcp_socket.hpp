@@ -29,6 +29,8 @@ struct ListeningSocket {
 
 /// Listens at `tcp://HOST:PORT`; connections that it accepts inherit the congestion control. Throws unavailable.
 ListeningSocket listen_at(const std::string& address, const std::string& congestion);
+/// Begins to connect to `tcp://HOST:PORT` without waiting; writable means that it has come to something. Throws unavailable.
+OwnedDescriptor connect_to(const std::string& address);
 /// Sets it for what is sent from here; false if the kernel does not have it.
 bool set_congestion(int fd, const std::string& congestion);
 /// Is HOST every address of the machine? `told` as it stands, malformed or not.

@@ -79,6 +79,7 @@ struct TransportCounters {
   std::uint64_t copied_bytes = 0;             // copied in user space, on either way
   std::uint64_t unsent_bytes = 0;             // now: taken by `send`, not yet given to the network
   std::uint64_t unacknowledged_bytes = 0;     // now: given to the network, not known to have arrived
+  std::uint64_t bulk_bytes_out = 0, bulk_bytes_in = 0;  // of those, payload that went beside the connection, by a bulk channel
   std::uint64_t reconnects = 0;
   std::uint64_t dropped = 0;                  // malformed, oversized, replayed, not authenticated
   std::uint64_t turned_away = 0;              // connections that ended in their handshake, before anything was said

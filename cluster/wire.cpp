@@ -1,5 +1,6 @@
 #include <troupe/cluster/wire.hpp>
 
+#include <cstring>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -42,8 +43,21 @@ void reason(Packer& p, const Status& why) {
   text(p, std::string_view(why.message()).substr(0, Limits{}.text_bytes));
 }
 
+void secret(Packer& p, const Bulk::Secret& s) {
+  p.pack_bin(Bulk::kSecretBytes);
+  p.pack_bin_body(reinterpret_cast<const char*>(s.data()), Bulk::kSecretBytes);
+}
+
+void pack(Packer& p, const Bulk& b) {
+  p.pack_array(5);
+  p.pack_uint8(b.kinds);
+  text(p, b.host);
+  text(p, b.where);
+  secret(p, b.ticket);
+  secret(p, b.share);
+}
 void pack(Packer& p, const Hello& h) {
-  open(p, h.is_answer ? Kind::welcome : Kind::hello, 11);
+  open(p, h.is_answer ? Kind::welcome : Kind::hello, 12);
   text(p, kMagic);
   p.pack_uint32(h.version);
   text(p, h.info.engine);
@@ -54,6 +68,7 @@ void pack(Packer& p, const Hello& h) {
   flag(p, h.resumes);
   p.pack_uint64(h.window);
   counts(p, h.received);
+  pack(p, h.bulk);
 }
 void pack(Packer& p, const Ready&) { open(p, Kind::ready, 0); }
 void pack(Packer& p, const Refuse& r) {
@@ -84,8 +99,9 @@ void pack(Packer& p, const Ack& a) {
   counts(p, a.received);
 }
 void pack(Packer& p, const Bye& b) {
-  open(p, Kind::bye, 2);
+  open(p, Kind::bye, 4);
   reason(p, b.why);
+  counts(p, b.sent);
 }
 void pack(Packer& p, const Gone&) { open(p, Kind::gone, 0); }
 
@@ -128,6 +144,13 @@ class Fields {
     if (o.via.str.size > most) throw Malformed{Code::resource_exhausted, fmt::format("a text of {} has {} bytes", what_, o.via.str.size)};
     return std::string(o.via.str.ptr, o.via.str.size);
   }
+  Bulk::Secret secret() {
+    const msgpack::object& o = object();
+    if (o.type != msgpack::type::BIN || o.via.bin.size != Bulk::kSecretBytes) refuse_frame(fmt::format("a secret of {} is none", what_));
+    Bulk::Secret s;
+    std::memcpy(s.data(), o.via.bin.ptr, s.size());
+    return s;
+  }
   Received received() {
     Received all;
     for (std::uint64_t& n : all) n = number();
@@ -148,6 +171,18 @@ class Fields {
   const msgpack::object* end_;
 };
 
+Bulk read_bulk(const msgpack::object& o, const Limits& limits) {
+  Fields f(o, "a bulk channel");
+  Bulk b;
+  b.kinds = static_cast<std::uint8_t>(f.number(0xff));
+  b.host = f.text(limits.text_bytes);
+  b.where = f.text(limits.text_bytes);
+  b.ticket = f.secret();
+  b.share = f.secret();
+  f.done();
+  return b;
+}
+
 Hello read_hello(Fields& f, bool is_answer, const Limits& limits) {
   Hello h;
   h.is_answer = is_answer;
@@ -162,6 +197,7 @@ Hello read_hello(Fields& f, bool is_answer, const Limits& limits) {
   h.resumes = f.flag();
   h.window = f.number();
   h.received = f.received();
+  h.bulk = read_bulk(f.object(), limits);
   f.done();
   return h;
 }
@@ -231,7 +267,12 @@ Frame read_frame(Fields& f, const Limits& limits) {
     }
     case Kind::data: return read_data(f, limits);
     case Kind::ack: frame = Ack{f.received()}; break;
-    case Kind::bye: frame = Bye{f.reason(limits.text_bytes)}; break;
+    case Kind::bye: {
+      Bye bye{f.reason(limits.text_bytes), {}};
+      bye.sent = f.received();
+      frame = std::move(bye);
+      break;
+    }
     case Kind::gone: frame = Gone{}; break;
     default: refuse_frame("a frame of no known kind");
   }

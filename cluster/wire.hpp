@@ -25,11 +25,29 @@
 namespace troupe::wire {
 
 /// Another one speaks another protocol: the two do not connect.
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 inline constexpr std::size_t kLanes = 2;
 
 /// Frames received of each lane since the session began: cumulative, so that a repetition does no harm.
 using Received = std::array<std::uint64_t, kLanes>;
+
+/// What a frame costs who keeps it, whatever it carries: windows and stashes are bounded by it, so that frames without
+/// payload are bounded too.
+constexpr std::uint64_t cost_of(std::size_t header_bytes, std::size_t bulk_bytes) { return 128 + header_bytes + bulk_bytes; }
+
+/// What the two ends say of the bulk channel next to the connection. Which fields a kind uses is in WIRE.md.
+struct Bulk {
+  static constexpr std::size_t kSecretBytes = 32;
+  using Secret = std::array<std::byte, kSecretBytes>;
+
+  std::uint8_t kinds = 0;  // a bit for each that is possible; in an answer that which was chosen
+  std::string host;        // what only processes of one host and user have in common
+  std::string where;       // of an answer: what to connect to
+  Secret ticket{};         // of an answer: what to show there, once
+  Secret share{};          // for the keys under which payload is sealed
+
+  bool operator==(const Bulk&) const = default;
+};
 
 /// The first frame of a connection, from the one that dialled, and the answer to it.
 struct Hello {
@@ -40,6 +58,7 @@ struct Hello {
   bool resumes = false;       // a connection of this session broke
   std::uint64_t window = 0;   // bytes a lane that the other may have sent and not seen acknowledged
   Received received = {};
+  Bulk bulk = {};
 };
 /// The third step of the handshake: both now know that there is a session.
 struct Ready {};
@@ -69,9 +88,10 @@ struct Data {
 struct Ack {
   Received received = {};
 };
-/// Ends the session: `why` for the peer's listener, behind everything that was sent.
+/// Ends the session: `why` for the peer's listener, behind everything that was sent, which is so many frames of each lane.
 struct Bye {
   Status why;
+  Received sent = {};
 };
 /// The answer: the session is forgotten.
 struct Gone {};

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 
@@ -10,6 +11,7 @@
 #include <fmt/format.h>
 #include <zmq.hpp>
 
+#include <troupe/cluster/bulk_channels.hpp>
 #include <troupe/cluster/dialled.hpp>
 #include <troupe/cluster/gate.hpp>
 #include <troupe/cluster/request_queue.hpp>
@@ -57,6 +59,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   void start(TransportListener& listener) override {
     if (router_) throw Error(Code::failed_precondition, "the transport was started before");
     gate_.open(context_);
+    bool is_port_chosen = false;
     if (!self_.address.empty()) {
       gate_.check_reach(self_.address);
       ListeningSocket at = listen_at(self_.address, options_.congestion);
@@ -68,10 +71,16 @@ class ZeroMqTransport final : public Transport, private Carrier {
       if (zmq_setsockopt(listening_.handle(), ZMQ_USE_FD, &fd, sizeof fd) != 0) throw Error(Code::internal, "ZeroMQ takes no socket");
       listening_.bind(at.address);
       at.fd.release();  // ZeroMQ closes it
+      is_port_chosen = !self_.address.ends_with(":0");
       self_.address = at.address;
     }
     options_.router.session_seed = static_cast<std::uint64_t>(now().count());
     router_ = std::make_unique<Router>(self_, options_.router, static_cast<Carrier&>(*this), listener);
+    if (options_.bulk) {
+      bulk_.emplace(*router_, static_cast<const Carrier&>(*this),
+                    BulkTcpOptions{.port = options_.bulk_port, .congestion = options_.congestion, .stall = options_.router.silence});
+      if (!self_.address.empty()) bulk_->listen(self_.address, is_port_chosen);
+    }
     thread_ = std::thread([this] { run(); });
   }
 
@@ -106,6 +115,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   TransportCounters count() const {
     TransportCounters all = router_->counters();
     all.turned_away = gate_.turned_away();
+    if (bulk_) all.copied_bytes += bulk_->copied_bytes();
     return all;
   }
 
@@ -139,6 +149,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   }
 
   void close(Connection connection) override {
+    if (bulk_) bulk_->close(connection);
     if (dialled_.erase(connection) != 0) {
       pollers_are_stale_ = true;
     } else if (const auto id = routing_ids_.find(connection); id != routing_ids_.end()) {
@@ -163,6 +174,19 @@ class ZeroMqTransport final : public Transport, private Carrier {
 
   Status admits(Connection connection, const std::string& name) const override { return gate_.admits(key_of(connection), name); }
 
+  /// Has the peer proved who it is, and does ZeroMQ encrypt what is said?
+  bool seals(Connection connection) const { return options_.seal || is_authenticated(connection); }
+
+  wire::Bulk ask_for_bulk(Connection connection) override { return bulk_ ? bulk_->ask(connection, seals(connection)) : wire::Bulk(); }
+  wire::Bulk answer_bulk(Connection connection, const wire::Bulk& ask) override {
+    return bulk_ ? bulk_->answer(connection, ask, seals(connection)) : wire::Bulk();
+  }
+  void open_bulk(Connection connection, const wire::Bulk& answer) override {
+    const auto found = dialled_.find(connection);
+    if (bulk_ && found != dialled_.end()) bulk_->open(connection, found->second.address(), answer);
+  }
+  bool send_bulk(Connection connection, const Ref<OutFrame>& frame) override { return bulk_->send(connection, frame); }
+
   // ---- the router's thread
 
   void run() {
@@ -172,6 +196,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
         std::lock_guard lock(turn_);
         worked |= serve_requests();
         worked |= receive();
+        worked |= bulk_ && bulk_->work();
         worked |= report_failures();
         const Time t = now();
         if (t >= next_tick_) {
@@ -187,6 +212,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     requests_.close();
     dialled_.clear();
     if (listening_) listening_.close();
+    if (bulk_) bulk_->stop();
   }
 
   /// Is it time to block? Small messages are worth waiting for awake: a wake-up takes longer than they do. Chunks of large
@@ -248,7 +274,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
       }
       const Connection connection = connection_of({static_cast<const char*>(id.data()), id.size()}, key, header);
       if (is_whole)
-        router_->frame(connection, bytes_of(header), bytes_of(bulk_));
+        router_->frame(connection, bytes_of(header), bytes_of(second_));
       else
         router_->dropped();
       serve_requests();  // an answer goes out before we look for more: each look costs a call of the kernel
@@ -264,7 +290,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
       const auto found = dialled_.find(connection);  // a frame may end it
       if (found == dialled_.end() || !found->second.socket().recv(header, zmq::recv_flags::dontwait)) break;
       if (take_bulk(found->second.socket(), header.more()))
-        router_->frame(connection, bytes_of(header), bytes_of(bulk_));
+        router_->frame(connection, bytes_of(header), bytes_of(second_));
       else
         router_->dropped();
       serve_requests();
@@ -272,12 +298,12 @@ class ZeroMqTransport final : public Transport, private Carrier {
     return frames > 0;
   }
 
-  /// The second part into bulk_; false if there are more than two.
+  /// The second part into second_; false if there are more than two.
   bool take_bulk(zmq::socket_t& socket, bool is_there) {
-    bulk_.rebuild();
+    second_.rebuild();
     if (!is_there) return true;
-    [[maybe_unused]] const auto got = socket.recv(bulk_, zmq::recv_flags::dontwait);
-    if (!bulk_.more()) return true;
+    [[maybe_unused]] const auto got = socket.recv(second_, zmq::recv_flags::dontwait);
+    if (!second_.more()) return true;
     zmq::message_t surplus;
     do {
       if (!socket.recv(surplus, zmq::recv_flags::dontwait)) break;
@@ -327,6 +353,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   void block() {
     if (pollers_are_stale_) {
       pollers_ = {{nullptr, requests_.bell(), ZMQ_POLLIN, 0}};
+      if (bulk_) pollers_.push_back({nullptr, bulk_->descriptor(), ZMQ_POLLIN, 0});
       if (listening_) pollers_.push_back({listening_.handle(), 0, ZMQ_POLLIN, 0});
       for (void* handle : gate_.handles()) pollers_.push_back({handle, 0, ZMQ_POLLIN, 0});
       for (auto& [connection, d] : dialled_) {
@@ -353,6 +380,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
 
   // Of the router's thread.
   std::unique_ptr<Router> router_;
+  std::optional<BulkChannels> bulk_;
   zmq::socket_t listening_;
   std::map<Connection, Dialled> dialled_;
   std::unordered_map<Connection, std::string> routing_ids_;  // of those that were accepted
@@ -361,7 +389,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   std::vector<std::pair<Connection, Status>> failures_;
   std::vector<Request> taken_;
   std::vector<Connection> arrivals_;
-  zmq::message_t bulk_;
+  zmq::message_t second_;
   std::vector<zmq_pollitem_t> pollers_;
   bool pollers_are_stale_ = true;
   bool is_leaving_ = false;

@@ -30,6 +30,12 @@ struct ZeroMqOptions {
   std::optional<Keys> keys = {};
   /// Told, a line at a time and on the router's thread, who was turned away.
   std::function<void(const std::string& line)> log = {};
+  /// Payload in large pieces goes by a second connection, of which the kernel reads straight into tensors (bulk_channels.hpp).
+  bool bulk = true;
+  /// Where a node that listens is reached by those; 0: the port above its own, if that was given and is free, else any.
+  int bulk_port = 0;
+  /// Seals what goes over them without keys too, for tests. Both ends must say the same, or have no bulk channel.
+  bool seal = false;
 };
 
 /// `self.address` is `tcp://HOST:PORT`, with port 0 for any, or empty.

@@ -473,9 +473,13 @@ int main(int argc, char** argv) {
   mallopt(M_TOP_PAD, 16 << 20);
   if (argc == 3 && std::string(argv[1]) == "profile") {
     Sender ours;
+    BareTcp bare;
     for (const Size& size : kSizes)
       if (std::string(argv[2]) == size.name)
-        for (int i = 0; i < 10; ++i) std::printf("%s %.3g GB/s\n", size.name, gb_s(size, ours.one_way(size.bytes, size.count).ns));
+        for (int i = 0; i < 10; ++i) {
+          const Took o = ours.one_way(size.bytes, size.count), t = bare.one_way(size.bytes, size.count);
+          std::printf("%s %.3g GB/s, %.3g by processor time; TCP %.3g, %.3g\n", size.name, gb_s(size, o.ns), gb_s(size, o.cpu), gb_s(size, t.ns), gb_s(size, t.cpu));
+        }
     if (std::string(argv[2]) == "rtt")
       for (int i = 0; i < 10; ++i) std::printf("%.3g us\n", ours.round_trip_ns(64, 5000) / 1e3);
     return 0;

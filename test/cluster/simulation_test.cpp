@@ -113,6 +113,7 @@ class Talker final : public TransportListener {
 
 struct Totals {
   std::uint64_t schedules = 0, heard = 0, reconnects = 0, lost_frames = 0, stalled_frames = 0, losses = 0, waited = 0, dropped = 0;
+  std::uint64_t bulk_bytes = 0, bulk_waits = 0, bulk_breaks = 0;
 };
 
 /// How much goes wrong.
@@ -122,6 +123,7 @@ enum class Trouble { breaks, all };
 std::string run(std::uint64_t seed, Trouble trouble, Totals& totals, std::vector<std::string>& log) {
   SimulationOptions options;
   options.router.window = 128 << 10;  // small, so that it binds
+  options.router.bulk_frame = 16 << 10;
   SimulatedNetwork network(seed, options);
   std::mt19937_64 random(seed * 3 + 1);
   const auto below = [&](std::uint64_t n) { return random() % n; };
@@ -154,18 +156,19 @@ std::string run(std::uint64_t seed, Trouble trouble, Totals& totals, std::vector
   for (std::size_t act = 0; act < acts && wrong().empty(); ++act) {
     const std::size_t who = below(count);
     Talker& talker = *talkers[who];
-    switch (below(trouble == Trouble::all ? 16 : 11)) {
+    switch (below(trouble == Trouble::all ? 17 : 12)) {
       case 8:
       case 9: network.break_connections(names[who]); break;
       case 10: run_for(Time(below(800) * 1'000'000)); break;
-      case 11: network.partition({names[who]}); break;
-      case 12: run_for(Time(below(15) * 1'000'000'000)); break;
-      case 13: network.heal(); break;
-      case 14:
+      case 11: network.break_bulk_channels(names[who]); break;
+      case 12: network.partition({names[who]}); break;
+      case 13: run_for(Time(below(15) * 1'000'000'000)); break;
+      case 14: network.heal(); break;
+      case 15:
         if (!talker.talks.empty()) talker.transport->disconnect(std::prev(talker.talks.end())->first, Status(Code::aborted, "enough"));
         if (below(2)) connect_all();
         break;
-      case 15: {
+      case 16: {
         network.kill(names[who]);
         for (const auto& [peer, talk] : talker.talks) totals.heard += talk.heard[0] + talk.heard[1];
         if (below(2)) run_for(Time(below(8) * 1'000'000'000));
@@ -208,11 +211,14 @@ std::string run(std::uint64_t seed, Trouble trouble, Totals& totals, std::vector
     const TransportCounters c = t->transport->counters();
     totals.reconnects += c.reconnects;
     totals.dropped += c.dropped;
+    totals.bulk_bytes += c.bulk_bytes_in;
     if (c.unsent_bytes != 0 || c.unacknowledged_bytes != 0) return "something is unsent or unacknowledged in the end";
   }
   ++totals.schedules;
   totals.lost_frames += network.frames_lost();
   totals.stalled_frames += network.frames_stalled();
+  totals.bulk_waits += network.bulk_waits();
+  totals.bulk_breaks += network.bulk_breaks();
   return {};
 }
 
@@ -233,14 +239,18 @@ void run_many(Trouble trouble, Totals& totals) {
     const std::string wrong = run(seed, trouble, totals, log);
     BOOST_REQUIRE_MESSAGE(wrong.empty(), "seed " << seed << ": " << wrong);
   }
-  BOOST_TEST_MESSAGE(fmt::format("{} schedules: {} messages, {} reconnects, {} frames lost, {} stalled, {} peers lost, {} times waiting",
+  BOOST_TEST_MESSAGE(fmt::format("{} schedules: {} messages, {} reconnects, {} frames lost, {} stalled, {} peers lost, {} times waiting; "
+                                 "by bulk channels {} bytes, {} waits for their turn, {} broken",
                                  totals.schedules, totals.heard, totals.reconnects, totals.lost_frames, totals.stalled_frames, totals.losses,
-                                 totals.waited));
+                                 totals.waited, totals.bulk_bytes, totals.bulk_waits, totals.bulk_breaks));
   BOOST_TEST(totals.heard > 0);
   BOOST_TEST(totals.reconnects > 0);
   BOOST_TEST(totals.lost_frames > 0);
   BOOST_TEST(totals.waited > 0);
   BOOST_TEST(totals.dropped == 0);
+  BOOST_TEST(totals.bulk_bytes > 0);
+  BOOST_TEST(totals.bulk_waits > 0);
+  BOOST_TEST(totals.bulk_breaks > 0);
 }
 
 BOOST_AUTO_TEST_SUITE(simulation_test)

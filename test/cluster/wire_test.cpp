@@ -21,10 +21,17 @@ struct Golden {
   wire::Frame frame;
 };
 
+wire::Bulk bulk() {
+  wire::Bulk b{.kinds = 3, .host = "here", .where = "7118", .ticket = {}, .share = {}};
+  b.ticket.fill(std::byte{0xaa});
+  b.share.fill(std::byte{0x55});
+  return b;
+}
+
 wire::Hello hello() {
   return {.is_answer = false, .version = wire::kVersion,
           .info = {.name = "worker1", .incarnation = 1234567890123, .address = "tcp://10.0.0.7:7117", .engine = "0.1.0"},
-          .session = 42, .resumes = false, .window = 8 << 20, .received = {0, 0}};
+          .session = 42, .resumes = false, .window = 8 << 20, .received = {0, 0}, .bulk = bulk()};
 }
 
 std::vector<Golden> goldens() {
@@ -41,7 +48,7 @@ std::vector<Golden> goldens() {
           {"data", data},
           {"empty_data", wire::Data{.lane = Lane::control, .sequence = 0, .received = {}, .messages = {}}},
           {"ack", wire::Ack{{255, 1ull << 40}}},
-          {"bye", wire::Bye{Status(Code::unavailable, "worker1 has left")}},
+          {"bye", wire::Bye{Status(Code::unavailable, "worker1 has left"), {5, 6}}},
           {"gone", wire::Gone{}}};
 }
 

@@ -1,0 +1,93 @@
+// Bulk channels over TCP: a second connection next to each of the transport's, on which payload is read from the socket
+// straight into its tensor.
+//
+//   BulkTcp bulk(router, options);  bulk.listen("tcp://127.0.0.1:7117");     // at 7118 if that is free
+//   who listens:  wire::Bulk answer = bulk.offer(connection, keys);          // a port and a ticket, in the handshake's answer
+//   who dialled:  bulk.open(connection, "tcp://127.0.0.1:7117", answer, keys);
+//   both, later:  router.bulk_opened(connection);  bulk.send(connection, frame);  bulk.work();
+//
+// Who dials shows the ticket, 32 random bytes that are good once, and is told that it was taken. Whoever does not, in
+// time and in full, is closed: for strangers there are kStrangers places of fixed size, the oldest of whom leaves.
+// A channel that makes no progress for as long as a connection may be silent breaks (TCP_USER_TIMEOUT).
+//
+// Threads: the router's. Calls of the router come from within `work` and `send`.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <troupe/cluster/bulk_record.hpp>
+#include <troupe/cluster/tcp_socket.hpp>
+
+namespace troupe {
+
+struct BulkTcpOptions {
+  int port = 0;                    // to listen at; 0: the one above the transport's, or any
+  std::string congestion = "cubic";
+  Time stall = std::chrono::seconds(4);
+  Time patience = std::chrono::seconds(2);  // with who connects and shows no ticket
+};
+
+class BulkTcp {
+ public:
+  static constexpr std::size_t kStrangers = 32;
+
+  BulkTcp(Router& router, const Carrier& clock, BulkTcpOptions options);
+  ~BulkTcp();
+
+  /// Next to the transport's own address. Throws unavailable if a port that was asked for cannot be had.
+  void listen(const std::string& address, bool is_port_chosen);
+  bool is_listening() const { return listening_.get() >= 0; }
+  wire::Bulk offer(Connection connection, const std::optional<SealKeys>& keys);
+  void open(Connection connection, const std::string& dialled, const wire::Bulk& answer, const std::optional<SealKeys>& keys);
+  /// False if it has broken.
+  bool send(Connection connection, const Ref<OutFrame>& frame);
+  void close(Connection connection);
+  /// Listens no more.
+  void stop();
+
+  /// Moves what can be moved without waiting; did anything?
+  bool work();
+  /// Readable when there is something to do.
+  int descriptor() const { return epoll_.get(); }
+  /// By sealing.
+  std::uint64_t copied_bytes() const { return copied_bytes_; }
+
+ private:
+  struct Channel;
+  struct Stranger;
+
+  void accept_all();
+  void hear(Stranger& stranger);
+  void admit(Stranger& stranger);
+  void greet(Channel& channel);
+  void receive(Channel& channel);
+  void flush(Channel& channel);
+  void watch(Channel& channel);
+  void broken(Channel& channel);
+  void retire(OwnedDescriptor fd);
+  void dismiss(std::uint64_t id);
+  OwnedDescriptor prepared(OwnedDescriptor fd) const;
+  Channel& add(Connection connection, OwnedDescriptor fd, const std::optional<SealKeys>& keys);
+
+  Router& router_;
+  const Carrier& clock_;
+  const BulkTcpOptions options_;
+  OwnedDescriptor epoll_, listening_;
+  std::string where_;
+  struct Offer {
+    wire::Bulk::Secret ticket;
+    std::optional<SealKeys> keys;
+  };
+  std::map<Connection, Offer> offers_;
+  std::map<std::uint64_t, std::unique_ptr<Channel>> channels_;  // by their own number, which epoll reports
+  std::map<Connection, std::uint64_t> by_connection_;
+  std::map<std::uint64_t, std::unique_ptr<Stranger>> strangers_;
+  std::vector<std::unique_ptr<Channel>> closed_;  // until nobody is within their calls
+  std::uint64_t next_id_ = 1, copied_bytes_ = 0;
+};
+
+}  // namespace troupe

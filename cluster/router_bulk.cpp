@@ -1,0 +1,138 @@
+// What the router does with frames that come by the bulk channel, or go there.
+#include <troupe/cluster/router.hpp>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t kSkipped = 64 << 10;
+
+}  // namespace
+
+void Router::answer(Entry& entry, const wire::Hello& to, bool resumes) {
+  wire::Hello h = hello(entry.id, resumes, entry.session.received());
+  h.is_answer = true;
+  h.bulk = carrier_.answer_bulk(entry.connection, to.bulk);
+  entry.may_have_bulk = h.bulk.kinds != 0;
+  entry.has_bulk = false;
+  say(entry.connection, h);
+}
+
+void Router::open_bulk(Entry& entry, const wire::Hello& answer) {
+  entry.may_have_bulk = answer.bulk.kinds != 0;
+  if (entry.may_have_bulk) carrier_.open_bulk(entry.connection, answer.bulk);
+}
+
+void Router::bulk_opened(Connection connection) {
+  if (Entry* entry = at(connection)) entry->has_bulk = true;
+}
+
+void Router::bulk_broken(Connection connection) {
+  Entry* entry = at(connection);
+  if (!entry) return;
+  // The peer closes it when it has taken our leave; its Gone is on the way.
+  if (entry->state == State::closing && entry->farewell && entry->session.is_all_acknowledged())
+    entry->has_bulk = false;
+  else
+    detach(*entry);
+}
+
+/// Only what goes over the connection itself counts as having said something: silence is to tell when that is dead.
+bool Router::transmit(Entry& entry, const Ref<OutFrame>& frame) {
+  if (entry.has_bulk && frame->bulk_bytes >= options_.bulk_frame && frame->header.size() <= kBulkHeader) {
+    counters_.bulk_bytes_out += frame->bulk_bytes;
+    return carrier_.send_bulk(entry.connection, frame);
+  }
+  entry.last_sent = carrier_.now();
+  return carrier_.send(entry.connection, frame);
+}
+
+bool Router::acknowledge(Entry& entry) {
+  entry.session.told();
+  const Ref<OutFrame> ack(new OutFrame);
+  ack->header = wire::encode(wire::Ack{entry.session.received()});
+  if (entry.has_bulk) return carrier_.send_bulk(entry.connection, ack);
+  entry.last_sent = carrier_.now();
+  return carrier_.send(entry.connection, ack);
+}
+
+void Router::arrived(Entry& entry, bool had_news, const Status& s) {
+  if (!s.ok()) {
+    dropped();
+    return end(entry, s);
+  }
+  if (!had_news) entry.news_at = carrier_.now() + options_.acknowledge;
+  if (entry.bye && entry.session.has_received(entry.bye->sent)) return on_bye(entry, wire::Bye(*entry.bye));
+  pump(entry);
+  if (entry.session.has_much_news() && entry.attached && !acknowledge(entry)) detach(entry);
+}
+
+Router::BulkTurn Router::bulk_frame(Connection connection, std::span<const std::byte> header, std::uint64_t bulk_bytes, bool is_copy) {
+  Entry* entry = at(connection);
+  if (!entry || !entry->has_bulk) return BulkTurn::broken;
+  const auto refuse = [&] {
+    dropped();
+    detach(*entry);
+    return BulkTurn::broken;
+  };
+  wire::Decoded decoded;
+  if (!wire::decode(header, options_.limits, decoded).ok()) return refuse();
+  if (const auto* ack = std::get_if<wire::Ack>(&decoded.frame)) {
+    if (bulk_bytes != 0 || !entry->session.acknowledge(ack->received)) return refuse();
+    pump(*entry);
+    return at(connection) ? BulkTurn::taken : BulkTurn::broken;
+  }
+  const auto* data = std::get_if<wire::Data>(&decoded.frame);
+  if (!data || bulk_bytes > options_.limits.message_bytes) return refuse();
+  if (entry->state == State::pending) return BulkTurn::later;
+  if (entry->state == State::open && entry->session.has_taken(*data)) return refuse();
+  if (entry->state == State::open && !entry->session.is_turn_of(*data)) return BulkTurn::later;
+  if (!entry->session.acknowledge(data->received)) return refuse();
+  entry->bulk_left = bulk_bytes;
+  entry->bulk_skipped = 0;
+  entry->bulk_is_copy = is_copy;
+  entry->bulk_lane = data->lane;
+  if (entry->state == State::open) {
+    const bool had_news = entry->session.has_news();
+    Status s = entry->session.begin_bulk(*data, header.subspan(decoded.header_bytes), entry->bulk_skipped, delivery(*entry));
+    if (s.ok() && entry->bulk_skipped > bulk_bytes) s = Status(Code::data_loss, "a frame is shorter than it was");
+    if (s.ok() && entry->bulk_skipped == bulk_bytes) s = entry->session.end_bulk(data->lane, delivery(*entry));
+    arrived(*entry, had_news, s);
+  } else {
+    pump(*entry);
+  }
+  if (!at(connection)) return BulkTurn::broken;
+  return bulk_bytes == 0 ? BulkTurn::taken : BulkTurn::open;
+}
+
+std::span<std::byte> Router::bulk_room(Connection connection, std::size_t most) {
+  Entry* entry = at(connection);
+  if (!entry || entry->bulk_left == 0) return {};
+  most = std::min<std::size_t>(most, entry->bulk_left);
+  if (entry->bulk_skipped == 0 && entry->state == State::open) {
+    const std::span<std::byte> room = entry->session.bulk_room(entry->bulk_lane, most);
+    if (room.empty()) arrived(*entry, true, Status(Code::data_loss, "bytes that belong to no message"));
+    return room;
+  }
+  skipped_.resize(kSkipped);
+  if (entry->bulk_skipped != 0) most = std::min<std::size_t>(most, entry->bulk_skipped);
+  return std::span(skipped_).first(std::min(most, kSkipped));
+}
+
+void Router::bulk_filled(Connection connection, std::size_t bytes) {
+  Entry* entry = at(connection);
+  if (!entry) return;
+  counters_.bulk_bytes_in += bytes;
+  entry->bulk_left -= bytes;
+  if (entry->bulk_skipped != 0) {
+    entry->bulk_skipped -= bytes;
+    return;
+  }
+  if (entry->state != State::open) return;
+  const bool had_news = entry->session.has_news();
+  Status s = entry->session.bulk_filled(entry->bulk_lane, bytes, entry->bulk_is_copy, delivery(*entry));
+  if (s.ok() && entry->bulk_left == 0) s = entry->session.end_bulk(entry->bulk_lane, delivery(*entry));
+  if (!s.ok() || entry->bulk_left == 0) arrived(*entry, had_news, s);
+}
+
+}  // namespace troupe
