@@ -33,7 +33,6 @@ void Gate::check_reach(const std::string& address) const {
 
 void Gate::open(zmq::context_t& context) {
   if (!keys_) return;
-  if (!keys_->folder.empty()) read_at_ = time_of(keys_->folder / kAuthorizedFile);
   questions_ = zmq::socket_t(context, zmq::socket_type::rep);
   questions_.set(zmq::sockopt::linger, 0);
   questions_.bind(kQuestions);
@@ -124,16 +123,22 @@ void Gate::count() {
 bool Gate::reload() {
   if (!keys_ || keys_->folder.empty()) return false;
   const std::filesystem::path file = keys_->folder / kAuthorizedFile;
+  // Times of files are coarse, and a list may be read in the midst of being written: one that has changed lately is read again.
   const auto at = time_of(file);
-  if (at == read_at_) return false;
+  if (at == read_at_ && std::filesystem::file_time_type::clock::now() - at > 2 * kLook) return false;
   read_at_ = at;
   try {
-    auto before = std::exchange(keys_->authorized, read_authorized(keys_->folder));
+    auto now = read_authorized(keys_->folder);
+    complaint_.clear();
+    if (now == keys_->authorized) return false;
+    auto before = std::exchange(keys_->authorized, std::move(now));
     strangers_.clear();
     log(fmt::format("{} was read anew: {} keys may connect", file.string(), keys_->authorized.size()));
     return std::any_of(before.begin(), before.end(), [&](const auto& was) { return !knows(was.first); });
   } catch (const Error& e) {
-    log(fmt::format("{}; who could connect before still may", e.what()));
+    if (complaint_ == e.what()) return false;
+    complaint_ = e.what();
+    log(fmt::format("{}; who could connect before still may", complaint_));
     return false;
   }
 }
