@@ -107,6 +107,7 @@ class Process {
     return true;
   }
   const std::string& seen() const { return seen_; }
+  pid_t pid() const { return pid_; }
   void interrupt(int signal) { kill(pid_, signal); }
   Outcome finish() {
     while (read_some()) {
