@@ -32,12 +32,12 @@ void RunHandle::cancel() {
 RunHandle Function::start(std::vector<Tensor> feeds, const RunOptions& options) const {
   if (!compiled_) throw Error(Code::failed_precondition, "an empty function was called; compile one");
   EngineImpl& engine = compiled_->owner();
-  return RunHandle(engine, engine.start(compiled_, std::move(feeds), options));
+  return RunHandle(engine, engine.start(engine.current(compiled_), std::move(feeds), options));
 }
 std::vector<Tensor> Function::operator()(std::vector<Tensor> feeds, const RunOptions& options) const {
   if (!compiled_) throw Error(Code::failed_precondition, "an empty function was called; compile one");
   EngineImpl& engine = compiled_->owner();
-  return RunHandle(engine, engine.run(compiled_, std::move(feeds), options)).get();
+  return RunHandle(engine, engine.run(engine.current(compiled_), std::move(feeds), options)).get();
 }
 std::string Function::explain() const {
   std::string out;
@@ -51,10 +51,26 @@ std::string Function::explain() const {
 }
 
 std::vector<LoopReport> Function::loops() const {
+  std::shared_ptr<Compiled> renewed;
+  {
+    std::lock_guard lock(compiled_->renewal_mutex);
+    renewed = compiled_->renewed;
+  }
+  return (renewed ? renewed : compiled_)->loops();
+}
+
+std::vector<LoopReport> Compiled::loops_here() const {
   std::vector<const Partition*> partitions;
-  for (const auto& actor : compiled_->troupe.partitions)
+  for (const auto& actor : troupe.partitions)
     if (actor) partitions.push_back(&actor->partition());
-  return report_loops(*compiled_->troupe.plan, partitions);
+  return report_loops(*troupe.plan, partitions);
+}
+
+std::vector<LoopReport> Compiled::loops() const {
+  std::vector<LoopReport> all = loops_here();
+  if (troupe.remote)
+    for (LoopReport& r : troupe.remote->loops()) all.push_back(std::move(r));
+  return all;
 }
 
 // ---- the engine

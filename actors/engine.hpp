@@ -95,7 +95,8 @@ class RunHandle {
 class Compiled;
 struct LoopReport;
 
-/// A graph compiled for certain feeds and fetches. A value; copies share the plan.
+/// A graph compiled for certain feeds and fetches. A value; copies share the plan. One over several nodes is made again, by
+/// the next call, after one of them was lost; that call throws not_found while such a node is not there.
 class Function {
  public:
   Function() = default;
@@ -106,7 +107,8 @@ class Function {
   RunHandle start(std::vector<Tensor> feeds, const RunOptions& options = {}) const;
   /// The optimised program, one node a line, and what each pass did.
   std::string explain() const;
-  /// How far the iterations of each loop ran side by side, over all runs so far; see loop_report.hpp.
+  /// How far the iterations of each loop ran side by side, over all runs so far, on all nodes; see loop_report.hpp. Asks
+  /// the other nodes: those that are lost are left out.
   std::vector<LoopReport> loops() const;
 
  private:

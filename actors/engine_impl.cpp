@@ -141,10 +141,15 @@ Ref<State> EngineImpl::host(const StateSpec& spec) { return host_actor(*system_,
 
 std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches,
                                               const CompileOptions& options) {
+  std::vector<PassReport> reports;
+  Program program = optimize(graph, feeds, fetches, options.optimize && options_.optimize, options.skip_passes, &reports);
+  return make_troupe(place(std::move(program), {options_.default_device, node(), options_.scatter, options_.seed}), std::move(reports));
+}
+
+std::shared_ptr<Compiled> EngineImpl::make_troupe(Placed placed, std::vector<PassReport> reports) {
   auto compiled = std::make_shared<Compiled>();
   compiled->engine = this;
-  Program program = optimize(graph, feeds, fetches, options.optimize && options_.optimize, options.skip_passes, &compiled->reports);
-  Placed placed = place(std::move(program), {options_.default_device, node(), options_.scatter, options_.seed});
+  compiled->reports = std::move(reports);
   const auto is_elsewhere = [&](const std::string& device) { return peers_ && node_of(device) != peers_->name(); };
   const bool is_shared = std::any_of(placed.device.begin(), placed.device.end(), is_elsewhere);
   Plan plan = make_plan(is_shared ? Placed(placed) : std::move(placed), *this, states_);
@@ -152,6 +157,7 @@ std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vec
   compiled->troupe.plan = std::make_shared<const Plan>(std::move(plan));
   if (is_shared) {
     compiled->troupe.remote = peers_->prepare(compiled->troupe.plan, placed);
+    compiled->placed = std::make_unique<const Placed>(std::move(placed));
     remember_homes(compiled->troupe.plan->program.graph);
   }
   spawn_partitions(*compiled);
@@ -159,6 +165,15 @@ std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vec
   std::erase_if(compiled_, [](const auto& weak) { return weak.expired(); });
   compiled_.push_back(compiled);
   return compiled;
+}
+
+std::shared_ptr<Compiled> EngineImpl::current(const std::shared_ptr<Compiled>& compiled) {
+  const auto is_broken = [](const Compiled& c) { return c.troupe.remote && c.troupe.remote->is_broken(); };
+  if (!is_broken(*compiled) || !compiled->placed) return compiled;
+  std::lock_guard lock(compiled->renewal_mutex);
+  std::shared_ptr<Compiled>& renewed = compiled->renewed;
+  if (!renewed || is_broken(*renewed)) renewed = make_troupe(Placed(*compiled->placed), compiled->reports);
+  return renewed;
 }
 
 std::shared_ptr<Compiled> EngineImpl::take_part(Placed placed, int call_depth) {

@@ -36,9 +36,19 @@ class Compiled {
     return *engine;
   }
 
+  /// What its loops did, on all its nodes.
+  std::vector<LoopReport> loops() const;
+  /// The part of that which is on this node.
+  std::vector<LoopReport> loops_here() const;
+
   EngineImpl* engine = nullptr;
   PlanTroupe troupe;
   std::vector<PassReport> reports;
+
+  /// Of a plan over several nodes, at its owner: what it is made of again when one of them was lost.
+  std::unique_ptr<const Placed> placed = {};
+  std::mutex renewal_mutex = {};  // guards renewed
+  std::shared_ptr<Compiled> renewed = {};
 };
 
 class EngineImpl final : public DeviceFinder, public ActorHost {
@@ -67,6 +77,8 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
 
   std::shared_ptr<Compiled> compile(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches,
                                     const CompileOptions& options);
+  /// The same, or what it was made anew into after one of its nodes was lost; makes it. Throws as `compile` does.
+  std::shared_ptr<Compiled> current(const std::shared_ptr<Compiled>& compiled);
   /// Plans of recent graphs, the least recently used dropped first.
   std::shared_ptr<Compiled> cached(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches);
   /// The part of another node's plan that is here.
@@ -116,6 +128,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
     friend bool operator==(const CacheKey&, const CacheKey&) = default;
   };
 
+  std::shared_ptr<Compiled> make_troupe(Placed placed, std::vector<PassReport> reports);
   void spawn_partitions(Compiled& compiled);
   void remember_homes(const Graph& graph);
   static void check_feeds(const Plan& plan, const std::vector<Tensor>& feeds);

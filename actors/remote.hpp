@@ -11,7 +11,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include <troupe/actors/loop_report.hpp>
 #include <troupe/actors/partition.hpp>
 #include <troupe/actors/placement.hpp>
 #include <troupe/ops/state.hpp>
@@ -30,6 +32,8 @@ class RemotePlan {
   virtual void post(std::int32_t partition, PartitionMessage message) = 0;
   /// At the owner: gives the run its key and begins it on the others. They leave it once each, lost ones too.
   virtual void start(Run& run) = 0;
+  /// What its loops did on the other nodes. Blocks.
+  virtual std::vector<LoopReport> loops() = 0;
   /// The run has failed on this node, which abandons it: the owner tells all others, any other tells the owner.
   virtual void failed(Run& run) = 0;
 };

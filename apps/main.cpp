@@ -75,6 +75,9 @@ int main(int argc, char** argv) {
   node_verb->add_option("--workers", of_node.workers, "Threads that compute; 0: one a core")->capture_default_str()->check(CLI::NonNegativeNumber);
   node_verb->add_option("--patience", of_node.patience, "Seconds to wait for a node to join")->capture_default_str()->check(CLI::NonNegativeNumber);
   node_verb->add_option("--keys", of_node.keys, "The folder of its keys ('troupe keygen' makes one); without, only loopback")->type_name("DIR")->envname("TROUPE_KEYS");
+  node_verb->add_option("--labels", of_node.labels, "What others know of it, for placement")->type_name("KEY=VALUE,...");
+  node_verb->add_option("--http", of_node.http, "Serve /healthz and /members there; a port alone is on loopback, 0 any that is free")->type_name("[HOST:]PORT");
+  node_verb->add_option("--standalone", of_node.standalone, "So many nodes of one cluster on this machine, a process each")->type_name("N")->check(CLI::PositiveNumber);
   node_verb->callback([&] { status = node(of_node); });
 
   try {

@@ -5,7 +5,7 @@
 namespace troupe {
 
 template <>
-inline constexpr std::uint64_t kValues<MessageKind> = static_cast<std::uint64_t>(MessageKind::answer) + 1;
+inline constexpr std::uint64_t kValues<MessageKind> = static_cast<std::uint64_t>(MessageKind::farewell) + 1;
 template <>
 inline constexpr std::uint64_t kValues<MemberState> = static_cast<std::uint64_t>(MemberState::left) + 1;
 template <>
@@ -87,9 +87,20 @@ void fields(A& a, SetVariable& m) {
   a(m.request), a(m.variable), a(m.value);
 }
 template <class A>
-void fields(A& a, Answer& m) {
-  a(m.request), a(m.status), a(m.value);
+void fields(A& a, LoopReport& r) {
+  a(r.loop), a(r.device), a(r.executions), a(r.iterations), a(r.parallel_iterations), a(r.achieved_parallelism), a(r.most_parallel);
+  a(r.limited_by_window), a(r.held_tokens), a(r.iteration_us), a(r.recurrence_us), a(r.limiting_dependence);
 }
+template <class A>
+void fields(A& a, GetLoops& m) {
+  a(m.request), a(m.plan);
+}
+template <class A>
+void fields(A& a, Answer& m) {
+  a(m.request), a(m.status), a(m.value), a(m.loops);
+}
+template <class A>
+void fields(A&, Farewell&) {}
 
 MessageKind kind_of(MessageReader& reader) {
   MessageKind kind{};
@@ -124,7 +135,9 @@ TROUPE_MESSAGE(AbandonRun)
 TROUPE_MESSAGE(LeftRun)
 TROUPE_MESSAGE(GetVariable)
 TROUPE_MESSAGE(SetVariable)
+TROUPE_MESSAGE(GetLoops)
 TROUPE_MESSAGE(Answer)
+TROUPE_MESSAGE(Farewell)
 #undef TROUPE_MESSAGE
 
 }  // namespace troupe

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <troupe/actors/loop_report.hpp>
 #include <troupe/actors/partition.hpp>
 #include <troupe/cluster/archive.hpp>
 #include <troupe/cluster/membership.hpp>
@@ -17,7 +18,7 @@
 namespace troupe {
 
 enum class MessageKind : std::uint8_t {
-  gossip, make_plan, drop_plan, begin_run, token, grant, run_failed, abandon_run, left_run, get_variable, set_variable, answer
+  gossip, make_plan, drop_plan, begin_run, token, grant, run_failed, abandon_run, left_run, get_variable, set_variable, get_loops, answer, farewell
 };
 
 /// A node as others know it.
@@ -114,13 +115,26 @@ struct SetVariable {
   StateSpec variable;
   Tensor value;
 };
-/// To a request: make_plan, get_variable, set_variable.
+/// Owner to participant: what a plan's loops did there.
+struct GetLoops {
+  static constexpr MessageKind kKind = MessageKind::get_loops;
+  static constexpr Lane kLane = Lane::data;
+  std::uint64_t request = 0;
+  std::uint64_t plan = 0;
+};
+/// To a request: make_plan, get_variable, set_variable, get_loops.
 struct Answer {
   static constexpr MessageKind kKind = MessageKind::answer;
   static constexpr Lane kLane = Lane::data;
   std::uint64_t request = 0;
   Status status;
   Tensor value;
+  std::vector<LoopReport> loops = {};
+};
+/// From a node that leaves, behind all that it had to say of runs it has done its part of.
+struct Farewell {
+  static constexpr MessageKind kKind = MessageKind::farewell;
+  static constexpr Lane kLane = Lane::data;
 };
 
 /// The kind, which comes first.

@@ -89,12 +89,13 @@ void NodeCore::close() {
   }
   on_roster([&](Roster::Time now) { roster_.leave(now); });
   runs_.close();
-  transport_->stop();
-  std::map<Peer, NodeId> left;
-  {
+  auto sessions = [&] {
     std::lock_guard lock(mutex_);
-    left = roster_.sessions();
-  }
+    return roster_.sessions();
+  };
+  for (const auto& [peer, node] : sessions()) send(peer, Farewell{});
+  transport_->stop();
+  const std::map<Peer, NodeId> left = sessions();
   for (const auto& [peer, node] : left) lost(peer, Status(Code::unavailable, fmt::format("node '{}' is leaving", self_.name)));
   clerk_ = {};
 }
@@ -287,6 +288,10 @@ void NodeCore::dispatch(Peer peer, const NodeId& from, Message& message) {
     case MessageKind::gossip:
       on_roster([&, m = read_all<Gossip>(r)](Roster::Time now) { roster_.heard(now, peer, m); });
       return;
+    case MessageKind::farewell:
+      read_all<Farewell>(r);
+      runs_.farewell(peer);
+      return;
     case MessageKind::answer: handle(read_all<Answer>(r)); return;
     case MessageKind::make_plan:
       do_later([this, peer, kept = std::make_shared<Message>(std::move(message))] { make_plan(peer, kept); });
@@ -303,6 +308,11 @@ void NodeCore::dispatch(Peer peer, const NodeId& from, Message& message) {
           a.status = Status::from_current_exception();
         }
         send(peer, a);
+      });
+      return;
+    case MessageKind::get_loops:
+      do_later([this, peer, owner = from.incarnation, m = read_all<GetLoops>(r)] {
+        send(peer, Answer{m.request, {}, {}, loops_of({owner, m.plan})});
       });
       return;
     case MessageKind::set_variable:
@@ -327,7 +337,7 @@ void NodeCore::do_later(std::function<void()> job) {
 
 std::uint64_t NodeCore::request(Peer to) {
   std::lock_guard lock(mutex_);
-  requests_.emplace(++last_request_, Request{to, !roster_.session(to), Status(Code::unavailable, "it was lost"), {}});
+  requests_.emplace(++last_request_, Request{to, !roster_.session(to), Status(Code::unavailable, "it was lost"), {}, {}});
   return last_request_;
 }
 
@@ -338,6 +348,7 @@ void NodeCore::handle(Answer&& answer) {
   it->second.is_done = true;
   it->second.status = std::move(answer.status);
   it->second.value = std::move(answer.value);
+  it->second.loops = std::move(answer.loops);
   changed_.notify_all();
 }
 
@@ -368,6 +379,27 @@ void NodeCore::set(const std::string& node, const StateSpec& variable, Tensor va
   send(to, SetVariable{id, variable, std::move(value)});
   const Request answer = answer_to(id);
   if (!answer.status.ok()) throw Error(answer.status.code(), fmt::format("node '{}': {}", node, answer.status.message()));
+}
+
+std::vector<LoopReport> NodeCore::loops(const SharedPlan& plan) {
+  std::vector<std::uint64_t> requests;
+  for (Peer peer : plan.others()) {
+    requests.push_back(request(peer));
+    send(peer, GetLoops{requests.back(), plan.number()});
+  }
+  std::vector<LoopReport> all;
+  for (std::uint64_t id : requests)
+    for (LoopReport& r : answer_to(id).loops) all.push_back(std::move(r));
+  return all;
+}
+
+std::vector<LoopReport> NodeCore::loops_of(RunKey plan) {
+  std::shared_ptr<Compiled> compiled;
+  {
+    std::lock_guard lock(mutex_);
+    if (auto it = plans_.find(plan); it != plans_.end()) compiled = it->second;
+  }
+  return compiled ? compiled->loops_here() : std::vector<LoopReport>();
 }
 
 // ---- plans

@@ -53,6 +53,8 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
     transport_->send(peer, M::kLane, written(message).take());
   }
 
+  std::vector<LoopReport> loops(const SharedPlan& plan);
+
   // ---- Peers
   const std::string& name() const override { return self_.name; }
   std::shared_ptr<RemotePlan> prepare(const std::shared_ptr<const Plan>& plan, const Placed& placed) override;
@@ -75,6 +77,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
     bool is_done = false;
     Status status;
     Tensor value;
+    std::vector<LoopReport> loops = {};
   };
   /// A plan of another node that waits for connections with the nodes that take part in it.
   struct Waiting {
@@ -87,6 +90,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   auto on_roster(Event event);
   void act(Roster::Effects effects);
   void handle(Answer&& answer);
+  std::vector<LoopReport> loops_of(RunKey plan);
   void make_plan(Peer from, const std::shared_ptr<Message>& message);
   bool try_make_plan(Peer from, const std::shared_ptr<Message>& message, const MakePlan& m, MessageReader& reader);
   void drop_plan(Peer from, RunKey key);

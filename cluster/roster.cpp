@@ -40,6 +40,7 @@ void Roster::connected(Time now, Peer peer, const PeerInfo& info) {
   now_ = now;
   sessions_.emplace(peer, NodeId{info.name, info.incarnation, info.address});
   by_name_.insert_or_assign(info.name, peer);
+  effects_.has_changed = true;
   const Member contact{.name = info.name, .incarnation = info.incarnation, .address = info.address};
   const Member* known = membership_.find(info.name);
   if (!status_.ok()) return end(peer, status_);

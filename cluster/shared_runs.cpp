@@ -81,6 +81,10 @@ SharedPlan::SharedPlan(std::shared_ptr<NodeCore> core, RunKey key, std::shared_p
     : core_(std::move(core)), key_(key), plan_(std::move(plan)), peers_(std::move(peers)), owner_(owner) {
   for (std::size_t n = 0; n < peers_.size(); ++n)
     if (static_cast<std::int32_t>(n) != plan_->here) others_.push_back(peers_[n]);
+  fetched_from_.assign(plan_->program.fetches.size(), -1);
+  for (const PartitionPlan& p : plan_->partitions)
+    for (const Target& t : p.targets)
+      if (t.node == Target::kFetch) fetched_from_[at(t.slot)] = p.node;
 }
 
 SharedPlan::~SharedPlan() {
@@ -103,6 +107,7 @@ void SharedPlan::post(std::int32_t partition, PartitionMessage message) {
 }
 
 void SharedPlan::start(Run& run) { core_->runs().begin(run, *this); }
+std::vector<LoopReport> SharedPlan::loops() { return core_->loops(*this); }
 void SharedPlan::failed(Run& run) { core_->runs().failed(run, *this); }
 
 void SharedRuns::add(const std::shared_ptr<SharedPlan>& plan) {
@@ -158,8 +163,9 @@ void SharedRuns::handle(Peer from, LeftRun&& m) {
     if (it->second.awaited.empty()) owned_.erase(it);
   }
   const Program& program = run->plan().program;
+  const SharedPlan& plan = plan_of(*run);
   for (auto& [index, value] : m.fetches) {
-    const bool fits_here = index >= 0 && at(index) < program.fetches.size() && fits(value, program.graph.spec(program.fetches[at(index)]));
+    const bool fits_here = index >= 0 && plan.is_fetched_from(plan.node_of_peer(from), index) && fits(value, program.graph.spec(program.fetches[at(index)]));
     if (fits_here) run->set_fetch(index, std::move(value));
     else if (m.status.ok()) m.status = Status(Code::data_loss, "it sent what was not fetched");
   }
@@ -303,6 +309,11 @@ void SharedRuns::failed(Run& run, SharedPlan& plan) {
   }
 }
 
+void SharedRuns::farewell(Peer peer) {
+  std::lock_guard lock(mutex_);
+  farewells_.insert(peer);
+}
+
 void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
   std::vector<std::shared_ptr<SharedPlan>> plans;  // kept: the last of one may not go under the lock
   std::vector<Ref<Run>> owned, parts;
@@ -317,8 +328,10 @@ void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
       if (std::erase(it->second.awaited, peer) > 0) owned.push_back(it->second.run);
       it = it->second.awaited.empty() ? owned_.erase(it) : std::next(it);
     }
+    // Of a run that a node had not done its part of when it left, the owner knows. Of one that it had, all is here.
+    const bool has_said_all = farewells_.erase(peer) > 0;
     for (auto& [key, run] : parts_)
-      if (plan_of(*run).node_of_peer(peer) >= 0 || key.owner == node.incarnation) parts.push_back(run);
+      if (key.owner == node.incarnation || (plan_of(*run).node_of_peer(peer) >= 0 && !has_said_all)) parts.push_back(run);
     gone_.insert(node.incarnation);
     drop_waiting({node.incarnation, 0}, {node.incarnation, UINT64_MAX});
   }

@@ -35,6 +35,7 @@ class SharedPlan final : public RemotePlan {
   bool is_broken() const override { return broken_.load(std::memory_order_acquire); }
   void post(std::int32_t partition, PartitionMessage message) override;
   void start(Run& run) override;
+  std::vector<LoopReport> loops() override;
   void failed(Run& run) override;
 
   /// Peers that take part.
@@ -46,6 +47,11 @@ class SharedPlan final : public RemotePlan {
   const Plan& plan() const { return *plan_; }
   /// The index of a peer among the plan's nodes; -1: it takes no part.
   std::int32_t node_of_peer(Peer peer) const;
+  /// Does this fetch come from that node?
+  bool is_fetched_from(std::int32_t node, std::int32_t fetch) const {
+    const auto f = static_cast<std::size_t>(fetch);
+    return f < fetched_from_.size() && fetched_from_[f] == node;
+  }
   void break_off() { broken_.store(true, std::memory_order_release); }
 
  private:
@@ -55,6 +61,7 @@ class SharedPlan final : public RemotePlan {
   const std::vector<Peer> peers_;
   const Peer owner_;  // 0: this node
   std::vector<Peer> others_;
+  std::vector<std::int32_t> fetched_from_;  // by fetch, among the plan's nodes
   std::atomic<bool> broken_{false};  // publishes nothing but itself
 };
 
@@ -81,6 +88,8 @@ class SharedRuns {
   /// The run has failed here.
   void failed(Run& run, SharedPlan& plan);
   void lost(Peer peer, const NodeId& node, const Status& why);
+  /// It leaves, and has said all it had to say.
+  void farewell(Peer peer);
   /// A node of this incarnation is there, perhaps again.
   void met(std::uint64_t incarnation);
   /// Ends all that is under way.
@@ -116,6 +125,7 @@ class SharedRuns {
   std::map<RunKey, Ref<Run>> parts_;
   std::map<std::uint64_t, std::uint64_t> begun_;  // by owner: the last run that began here
   std::set<std::uint64_t> gone_;                  // owners that there is no session with any more
+  std::set<Peer> farewells_;  // of peers that are not lost yet
   std::map<RunKey, std::vector<Waiting>> waiting_;
   std::size_t are_waiting_ = 0;
   std::vector<std::weak_ptr<SharedPlan>> plans_;

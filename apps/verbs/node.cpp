@@ -3,13 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <thread>
 
 #include <unistd.h>
 
+#include <troupe/apps/verbs/service.hpp>
+#include <troupe/apps/verbs/status_page.hpp>
 #include <troupe/cluster/discovery.hpp>
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/zeromq.hpp>
@@ -24,24 +26,37 @@ std::string host_name() {
   return name;
 }
 
-// From here on these signals wait for `sigwait`, in threads that are started later too.
-sigset_t block_endings() {
-  sigset_t endings;
-  sigemptyset(&endings);
-  sigaddset(&endings, SIGTERM);
-  sigaddset(&endings, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &endings, nullptr);
-  return endings;
-}
+constexpr int kToLeave = 20;  // seconds: for what is under way to end, and for others to take what they are told
 
 void demand_address(const std::string& address, const char* flag) {
   if (!address.starts_with("tcp://") || address.rfind(':') <= 5) throw Misuse(fmt::format("{} takes an address such as tcp://127.0.0.1:7117, not '{}'", flag, address));
 }
 
+// Until it is asked to end, or has no place in the cluster any more; the exit status.
+int stay(const ClusterNode& here, const sigset_t& endings) {
+  const timespec now_and_then{1, 0};
+  for (;;) {
+    if (sigtimedwait(&endings, nullptr, &now_and_then) >= 0) return 0;
+    if (const Status status = here.status(); !status.ok()) {
+      fmt::print(stderr, "troupe: {}\n", status.message());
+      return 1;
+    }
+  }
+}
+
 }  // namespace
+
+Endpoint endpoint(const std::string& text) {
+  const auto colon = text.rfind(':');
+  const std::string host = colon == std::string::npos ? "127.0.0.1" : text.substr(0, colon), digits = colon == std::string::npos ? text : text.substr(colon + 1);
+  const bool is_port = !digits.empty() && digits.size() <= 5 && digits.find_first_not_of("0123456789") == std::string::npos && std::stoi(digits) <= 65535;
+  if (!is_port || host.empty()) throw Misuse(fmt::format("--http takes a port, which is on loopback, or HOST:PORT, not '{}'", text));
+  return {host, std::stoi(digits)};
+}
 
 int node(const NodeFlags& flags) {
   demand_address(flags.listen, "--listen");
+  if (flags.standalone > 0) return standalone(flags);
   NodeOptions options;
   ZeroMqOptions tcp;
   tcp.log = [](const std::string& line) { fmt::print(stderr, "troupe: {}\n", line); };
@@ -57,6 +72,8 @@ int node(const NodeFlags& flags) {
   } catch (const Error& error) {
     throw Misuse(error.what());
   }
+  options.labels = flags.labels;
+  std::replace(options.labels.begin(), options.labels.end(), ',', ' ');
   const sigset_t endings = block_endings();
   options.engine.workers = flags.workers;
   options.transport = [&](PeerInfo self) {
@@ -64,19 +81,29 @@ int node(const NodeFlags& flags) {
     return make_zeromq_transport(std::move(self), tcp);
   };
   std::unique_ptr<ClusterNode> here;
+  std::unique_ptr<StatusPage> page;
   try {
     here = std::make_unique<ClusterNode>(std::move(options));
+    if (!flags.http.empty()) {
+      const Endpoint at = endpoint(flags.http);
+      page = std::make_unique<StatusPage>(*here, at.host, at.port);
+    }
     here->wait_joined(std::chrono::seconds(flags.patience));
   } catch (const Error& error) {
     if (error.code() != Code::invalid_argument && error.code() != Code::unavailable && error.code() != Code::failed_precondition) throw;
     throw Misuse(error.what());
   }
-  fmt::print("node '{}' listens at {}\n", here->name(), here->address());
+  fmt::print("node '{}' listens at {}{}\n", here->name(), here->address(), page ? " and " + page->address() : "");
   std::fflush(stdout);
-  int signal = 0;
-  sigwait(&endings, &signal);
+  notify_service("READY=1");
+  const int status = stay(*here, endings);
+  notify_service("STOPPING=1");
   fmt::print("node '{}' leaves\n", here->name());
-  return 0;
+  std::fflush(stdout);
+  const Deadline deadline(kToLeave);
+  page.reset();
+  here.reset();
+  return status;
 }
 
 }  // namespace troupe::verbs

@@ -39,8 +39,20 @@ struct NodeFlags {
   int workers = 0;
   int patience = 10;  // seconds
   std::string keys;   // a folder; empty: none, and loopback only
+  std::string labels = {};  // key=value,key=value
+  std::string http = {};    // PORT or HOST:PORT of the status page; empty: none
+  int standalone = 0;       // so many nodes, as processes of this machine; 0: this process is one
 };
 /// A node of a cluster, until SIGTERM or SIGINT.
 int node(const NodeFlags& flags);
+/// Several, each a process of its own, until SIGTERM or SIGINT.
+int standalone(const NodeFlags& flags);
+
+struct Endpoint {
+  std::string host;
+  int port = 0;
+};
+/// `PORT`, which is on loopback, or `HOST:PORT`. Throws Misuse.
+Endpoint endpoint(const std::string& text);
 
 }  // namespace troupe::verbs

@@ -56,6 +56,8 @@ find_package(CAF 0.17 REQUIRED)
 find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
 find_package(cppzmq 4.9 REQUIRED)  # ZeroMQ with it
 find_package(msgpack 4.1 REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib)  # its flags are part of its ABI
 
 # `#include <troupe/ops/graph.hpp>` reads the same in the tree and after installation: a folder of
 # links, beside the header that the build generates.

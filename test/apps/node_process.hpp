@@ -16,6 +16,7 @@ struct NodeProcess {
     BOOST_REQUIRE(process.read_until("\n"));
     const std::string line = process.seen().substr(0, process.seen().find('\n'));
     address = line.substr(line.find("tcp://"));
+    address = address.substr(0, address.find(' '));
   }
   static std::vector<std::string> arguments(const std::string& name, std::vector<std::string> more) {
     std::vector<std::string> all{binary(), "node", "--listen", "tcp://127.0.0.1:0", "--name", name, "--workers", "1"};

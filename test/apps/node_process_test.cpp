@@ -1,6 +1,16 @@
 // `troupe node` as processes on loopback, and this program as one more node.
 #include <boost/test/unit_test.hpp>
 
+#include <csignal>
+#include <sstream>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <httplib.h>
+#include <nlohmann/json.hpp>
+
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/zeromq.hpp>
 #include <troupe/test/apps/node_process.hpp>
@@ -111,6 +121,147 @@ BOOST_AUTO_TEST_CASE(an_address_that_is_taken_and_a_name_that_is, *boost::unit_t
   BOOST_TEST((taken.error.find(b.address) != std::string::npos), taken.error);
   const Outcome same = run(other.path(), {binary(), "node", "--name", "b", "--listen", "tcp://127.0.0.1:0", "--join", b.address, "--patience", "0"});
   BOOST_TEST(same.code == 2, same.error);
+}
+
+// ---- the node as an operated thing
+
+// Everything after `http://` on the line that says where a node listens.
+std::pair<std::string, int> page_of(const std::string& line) {
+  const std::string at = line.substr(line.find("http://") + 7);
+  return {at.substr(0, at.find(':')), std::stoi(at.substr(at.find(':') + 1))};
+}
+
+BOOST_AUTO_TEST_CASE(a_node_says_how_it_is, *boost::unit_test::label("stock_zmq")) {
+  Folder folder;
+  NodeProcess b(folder, "b", {"--labels", "gpu=none,zone=x", "--http", "0"});
+  const auto [host, port] = page_of(b.process.seen());
+  BOOST_TEST(host == "127.0.0.1");
+  httplib::Client page(host, port);
+  auto health = page.Get("/healthz");
+  BOOST_REQUIRE(health);
+  BOOST_TEST(health->status == 200);
+  auto a = client(b.address);
+  a->wait_for({"b"}, std::chrono::seconds(60));
+  nlohmann::json members;
+  // It hears of the newcomer when the newcomer hears of it, or a little later.
+  for (int i = 0; i < 1000 && members["members"].size() != 2; ++i) members = nlohmann::json::parse(page.Get("/members")->body);
+  BOOST_TEST(members["node"] == "b");
+  BOOST_REQUIRE(members["members"].size() == 2u);
+  const auto& of_b = members["members"][1];
+  BOOST_TEST(of_b["name"] == "b");
+  BOOST_TEST(of_b["state"] == "alive");
+  BOOST_TEST(of_b["labels"]["zone"] == "x");
+  BOOST_TEST(of_b["engine"] == engine_version());
+  BOOST_TEST(of_b["address"].get<std::string>().starts_with("tcp://127.0.0.1:"));
+  // What is no request, or too large, harms nothing.
+  BOOST_TEST(page.Get("/nothing")->status == 404);
+  BOOST_TEST(page.Post("/members", std::string(1 << 20, 'x'), "text/plain")->status >= 400);
+  BOOST_TEST(page.Get("/" + std::string(100'000, 'x'))->status >= 400);
+  httplib::Client again(host, port);
+  BOOST_TEST(again.Get("/healthz")->status == 200);
+  b.process.interrupt(SIGTERM);
+  BOOST_TEST(b.process.finish().code == 0);
+}
+
+// One that was free a moment ago.
+int free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof at;
+  BOOST_REQUIRE(bind(fd, reinterpret_cast<sockaddr*>(&at), length) == 0);
+  BOOST_REQUIRE(getsockname(fd, reinterpret_cast<sockaddr*>(&at), &length) == 0);
+  close(fd);
+  return ntohs(at.sin_port);
+}
+
+BOOST_AUTO_TEST_CASE(a_node_that_has_found_nobody_is_not_healthy, *boost::unit_test::label("stock_zmq")) {
+  const int port = free_port();
+  Folder folder;
+  Process lonely(folder.path(), {binary(), "node", "--listen", "tcp://127.0.0.1:0", "--name", "l", "--workers", "1", "--join", "tcp://127.0.0.1:1",
+                                 "--patience", "600", "--http", std::to_string(port)});
+  int status = 0;
+  for (int i = 0; i < 100'000 && status == 0; ++i) {
+    httplib::Client page("127.0.0.1", port);
+    if (auto health = page.Get("/healthz")) status = health->status;
+  }
+  BOOST_TEST(status == 503);
+  lonely.interrupt(SIGKILL);
+  lonely.finish();
+}
+
+// The processes whose parent is this one.
+std::vector<pid_t> children_of(pid_t parent) {
+  std::vector<pid_t> all;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "stat");
+    std::string text;
+    std::getline(file, text);
+    const auto close = text.rfind(')');
+    if (close == std::string::npos) continue;
+    std::istringstream rest(text.substr(close + 2));
+    char state = 0;
+    pid_t of = 0;
+    rest >> state >> of;
+    if (of == parent && state != 'Z') all.push_back(static_cast<pid_t>(std::stol(text)));
+  }
+  return all;
+}
+
+bool are_gone(const std::vector<pid_t>& all) {
+  for (int i = 0; i < 100'000; ++i) {
+    if (std::none_of(all.begin(), all.end(), [](pid_t p) { return kill(p, 0) == 0; })) return true;
+    usleep(1000);
+  }
+  return false;
+}
+
+Process standalone_of(const Folder& folder) {
+  return Process(folder.path(), {binary(), "node", "--standalone", "3", "--workers", "1"});
+}
+
+BOOST_AUTO_TEST_CASE(a_cluster_on_one_machine, *boost::unit_test::label("stock_zmq")) {
+  Folder folder;
+  Process all = standalone_of(folder);
+  BOOST_REQUIRE(all.read_until("3 nodes in this cluster\n"));
+  const std::vector<pid_t> nodes = children_of(all.pid());
+  BOOST_TEST(nodes.size() == 3u);
+  {
+    const std::string first = all.seen().substr(all.seen().find("tcp://"));
+    auto a = client(first.substr(0, first.find('\n')));
+    a->wait_for({"local-1", "local-2", "local-3"}, std::chrono::seconds(60));
+  }
+  all.interrupt(SIGTERM);
+  const Outcome end = all.finish();
+  BOOST_TEST(end.code == 0, end.error);
+  for (const char* name : {"local-1", "local-2", "local-3"})
+    BOOST_TEST((end.out.find(std::string("node '") + name + "' leaves") != std::string::npos), end.out);
+  BOOST_TEST(are_gone(nodes));
+}
+
+BOOST_AUTO_TEST_CASE(one_that_dies_ends_the_others_with_a_clear_line, *boost::unit_test::label("stock_zmq")) {
+  Folder folder;
+  Process all = standalone_of(folder);
+  BOOST_REQUIRE(all.read_until("3 nodes in this cluster\n"));
+  const std::vector<pid_t> nodes = children_of(all.pid());
+  BOOST_REQUIRE(nodes.size() == 3u);
+  kill(nodes[1], SIGKILL);
+  const Outcome end = all.finish();
+  BOOST_TEST(end.code == 1);
+  BOOST_TEST((end.error.find("was killed by signal 9; the others are ended too") != std::string::npos), end.error);
+  BOOST_TEST(are_gone(nodes));
+}
+
+BOOST_AUTO_TEST_CASE(no_node_outlives_its_supervisor, *boost::unit_test::label("stock_zmq")) {
+  Folder folder;
+  Process all = standalone_of(folder);
+  BOOST_REQUIRE(all.read_until("3 nodes in this cluster\n"));
+  const std::vector<pid_t> nodes = children_of(all.pid());
+  BOOST_REQUIRE(nodes.size() == 3u);
+  all.interrupt(SIGKILL);
+  all.finish();
+  BOOST_TEST(are_gone(nodes));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -192,7 +192,7 @@ BOOST_AUTO_TEST_CASE(a_node_that_leaves_ends_its_runs_and_no_others) {
   with_c.cancel();
   BOOST_TEST((with_c.wait().code() == Code::cancelled));
   still_computes(nodes, kC);
-  refusal([&] { over_b({}); }, Code::unavailable);
+  BOOST_TEST(says(refusal([&] { over_b({}); }, Code::not_found), {"no node 'b'", "it has left"}));
   const std::string why = refusal([&] { still_computes(nodes, kB); }, Code::not_found);
   BOOST_TEST(says(why, {"no node 'b'", "a, c"}));
 }
@@ -212,6 +212,27 @@ BOOST_AUTO_TEST_CASE(a_node_that_comes_back_takes_part_again) {
     nodes.remove(1);
     nodes.add("b");
     nodes[1].wait_for({"a"}, std::chrono::seconds(60));
+    nodes[0].wait_for({"b"}, std::chrono::seconds(60));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_function_is_made_again_when_its_node_is_there_again) {
+  Nodes nodes(2);
+  Graph g;
+  Expr x = g.input("x", DType::f32, {2});
+  Expr y;
+  {
+    auto d = g.on_device(kB);
+    y = x * 2.0;
+  }
+  Function f = nodes.engine().compile(g, {x}, {y + 1.0});
+  const Function copy = f;
+  for (int round = 0; round < 3; ++round) {
+    compare(f({Tensor::of<float>({1, 2})}), {{3, 5}}, "round");
+    compare(copy({Tensor::of<float>({1, 2})}), {{3, 5}}, "a copy");
+    nodes.remove(1);
+    BOOST_TEST(says(refusal([&] { f({Tensor::of<float>({1, 2})}); }, Code::not_found), {"no node 'b'"}));
+    nodes.add("b");
     nodes[0].wait_for({"b"}, std::chrono::seconds(60));
   }
 }
@@ -262,11 +283,13 @@ BOOST_AUTO_TEST_CASE(a_fast_producer_is_bounded_by_its_consumer_elsewhere) {
     for (int i = 0; i < 200; ++i) expected += 64000.0 * i * i;
     std::vector<Tensor> out = f({});
     BOOST_TEST(out[1].at(0) == expected, boost::test_tools::tolerance(1e-3));
-    std::uint64_t held = 0;
+    std::uint64_t held = 0, elsewhere = 0;
     for (const LoopReport& r : f.loops()) {
       BOOST_TEST(r.most_parallel <= static_cast<std::uint64_t>(parallel));
       held += r.held_tokens;
+      elsewhere += r.device == kB ? r.iterations : 0;
     }
+    BOOST_TEST(elsewhere == 200u);
     BOOST_TEST(held > 0u);  // the limit was seen to bind
   }
 }

@@ -219,6 +219,34 @@ BOOST_AUTO_TEST_CASE(who_leaves_is_known_to_have_left_at_once) {
   }
 }
 
+// c has sent b what it had to, and leaves in the midst of the run, which is none of its any more.
+BOOST_AUTO_TEST_CASE(who_has_done_its_part_may_leave) {
+  int in_the_midst = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    Nodes nodes(3, stepped(seed), Between::simulation);
+    Graph g;
+    Expr once;
+    {
+      auto d = g.on_device(device_of(2));
+      once = g.random_uniform({2}) * 0.0 + 3.0;
+    }
+    auto [n, t] = while_loop([](Expr i, Expr) { return i < 600; },
+                             [&](Expr i, Expr v) {
+                               Expr next = i + 1;
+                               auto d = g.on_device(device_of(1));
+                               return std::tuple{next, v * 0.5 + 1.5};
+                             },
+                             std::tuple{g.constant(0), once});
+    Function f = nodes.engine().compile(g, {}, {t * 1.0});
+    RunHandle run = f.start({});
+    nodes.until(50ms, [&] { return run.is_done(); });
+    in_the_midst += !run.is_done();
+    nodes.remove(2);
+    compare(run.get(), {{3, 3}}, "seed " + std::to_string(seed));
+  }
+  BOOST_TEST(in_the_midst == 20);
+}
+
 // The first of them goes, and says why; whoever has the name now takes part.
 BOOST_AUTO_TEST_CASE(of_two_with_one_name_the_later_stays) {
   Nodes nodes(3, stepped(3), Between::simulation);

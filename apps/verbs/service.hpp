@@ -1,0 +1,26 @@
+// A process that runs until it is told to end: signals, and what systemd wants to hear.
+#pragma once
+
+#include <csignal>
+#include <string>
+
+namespace troupe::verbs {
+
+/// From here on SIGTERM and SIGINT wait to be asked for, in threads that are started later too.
+sigset_t block_endings();
+/// Tells systemd, if it is what started this process (`Type=notify`); sd_notify(3) has the words.
+void notify_service(const std::string& what);
+/// Ends the process with status 1, saying so, if it is still there after so many seconds. Dropping it gives the all-clear.
+class Deadline {
+ public:
+  explicit Deadline(int seconds);
+  ~Deadline();
+  Deadline(const Deadline&) = delete;
+  Deadline& operator=(const Deadline&) = delete;
+
+ private:
+  struct Watch;
+  Watch* watch_;
+};
+
+}  // namespace troupe::verbs
