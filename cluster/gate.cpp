@@ -1,6 +1,9 @@
 #include <troupe/cluster/gate.hpp>
 
 #include <algorithm>
+#include <utility>
+
+#include <sys/stat.h>
 
 #include <fmt/format.h>
 
@@ -18,9 +21,11 @@ constexpr Time kLook = std::chrono::seconds(1);         // between looks at the 
 constexpr Time kTell = std::chrono::minutes(1);         // between lines on those without a key
 constexpr int kTurnedAway = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 
-std::filesystem::file_time_type time_of(const std::filesystem::path& file) {
-  std::error_code none;
-  return std::filesystem::last_write_time(file, none);
+/// Another one when the file is another, or was written to. Its time alone has the grain of the kernel's clock.
+std::string stamp_of(const std::filesystem::path& file) {
+  struct ::stat about {};
+  if (::stat(file.c_str(), &about) != 0) return "none";
+  return fmt::format("{} {} {} {}", about.st_ino, about.st_size, about.st_mtim.tv_sec, about.st_mtim.tv_nsec);
 }
 
 }  // namespace
@@ -33,7 +38,6 @@ void Gate::check_reach(const std::string& address) const {
 
 void Gate::open(zmq::context_t& context) {
   if (!keys_) return;
-  if (!keys_->folder.empty()) read_at_ = time_of(keys_->folder / kAuthorizedFile);
   questions_ = zmq::socket_t(context, zmq::socket_type::rep);
   questions_.set(zmq::sockopt::linger, 0);
   questions_.bind(kQuestions);
@@ -124,11 +128,12 @@ void Gate::count() {
 bool Gate::reload() {
   if (!keys_ || keys_->folder.empty()) return false;
   const std::filesystem::path file = keys_->folder / kAuthorizedFile;
-  const auto at = time_of(file);
-  if (at == read_at_) return false;
-  read_at_ = at;
+  std::string stamp = stamp_of(file);
+  if (stamp == stamp_) return false;
+  stamp_ = std::move(stamp);
   try {
-    auto before = std::exchange(keys_->authorized, read_authorized(keys_->folder));
+    const auto before = std::exchange(keys_->authorized, read_authorized(keys_->folder));
+    if (keys_->authorized == before) return false;
     strangers_.clear();
     log(fmt::format("{} was read anew: {} keys may connect", file.string(), keys_->authorized.size()));
     return std::any_of(before.begin(), before.end(), [&](const auto& was) { return !knows(was.first); });
