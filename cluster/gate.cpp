@@ -1,6 +1,9 @@
 #include <troupe/cluster/gate.hpp>
 
 #include <algorithm>
+#include <utility>
+
+#include <sys/stat.h>
 
 #include <fmt/format.h>
 
@@ -18,9 +21,11 @@ constexpr Time kLook = std::chrono::seconds(1);         // between looks at the 
 constexpr Time kTell = std::chrono::minutes(1);         // between lines on those without a key
 constexpr int kTurnedAway = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 
-std::filesystem::file_time_type time_of(const std::filesystem::path& file) {
-  std::error_code none;
-  return std::filesystem::last_write_time(file, none);
+/// Another one when the file is another, or was written to. Its time alone has the grain of the kernel's clock.
+std::string stamp_of(const std::filesystem::path& file) {
+  struct ::stat about {};
+  if (::stat(file.c_str(), &about) != 0) return "none";
+  return fmt::format("{} {} {} {}", about.st_ino, about.st_size, about.st_mtim.tv_sec, about.st_mtim.tv_nsec);
 }
 
 }  // namespace
@@ -123,22 +128,17 @@ void Gate::count() {
 bool Gate::reload() {
   if (!keys_ || keys_->folder.empty()) return false;
   const std::filesystem::path file = keys_->folder / kAuthorizedFile;
-  // Times of files are coarse, and a list may be read in the midst of being written: one that has changed lately is read again.
-  const auto at = time_of(file);
-  if (at == read_at_ && std::filesystem::file_time_type::clock::now() - at > 2 * kLook) return false;
-  read_at_ = at;
+  std::string stamp = stamp_of(file);
+  if (stamp == stamp_) return false;
+  stamp_ = std::move(stamp);
   try {
-    auto now = read_authorized(keys_->folder);
-    complaint_.clear();
-    if (now == keys_->authorized) return false;
-    auto before = std::exchange(keys_->authorized, std::move(now));
+    const auto before = std::exchange(keys_->authorized, read_authorized(keys_->folder));
+    if (keys_->authorized == before) return false;
     strangers_.clear();
     log(fmt::format("{} was read anew: {} keys may connect", file.string(), keys_->authorized.size()));
     return std::any_of(before.begin(), before.end(), [&](const auto& was) { return !knows(was.first); });
   } catch (const Error& e) {
-    if (complaint_ == e.what()) return false;
-    complaint_ = e.what();
-    log(fmt::format("{}; who could connect before still may", complaint_));
+    log(fmt::format("{}; who could connect before still may", e.what()));
     return false;
   }
 }

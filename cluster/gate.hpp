@@ -81,8 +81,7 @@ class Gate {
   std::optional<SocketMonitor> monitor_;
   std::map<std::string, std::string> found_;  // the key that was proved at an address
   std::set<std::string> strangers_;           // keys whose refusal was logged; bounded
-  std::filesystem::file_time_type read_at_{};
-  std::string complaint_;  // of a list that makes no sense, which is said once
+  std::string stamp_;                         // of the list's file when it was read
   Time look_at_{}, tell_at_{};
   std::uint64_t turned_away_ = 0, told_ = 0;
 };

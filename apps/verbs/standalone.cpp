@@ -67,6 +67,7 @@ class Supervisor {
     };
     // One address is the first one's; otherwise any port will do.
     add("--listen", i == 0 && flags_.listen != NodeFlags().listen ? flags_.listen : "tcp://127.0.0.1:0");
+    add("--keys", flags_.keys);
     add("--labels", flags_.labels);
     for (const std::string& address : join) add("--join", address);
     if (i == 0) add("--peers", flags_.peers);

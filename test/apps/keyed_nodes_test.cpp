@@ -29,18 +29,6 @@ using namespace std::string_literals;
 
 bool contains(const std::string& all, const std::string& part) { return all.find(part) != std::string::npos; }
 
-// Folders of keys of nodes that have each authorized all others.
-struct KeyFolders {
-  explicit KeyFolders(const std::vector<std::string>& names) {
-    std::map<std::string, std::string> open;
-    for (const std::string& n : names) open[n] = make_keys(folder / n, n).public_key;
-    for (const std::string& n : names)
-      for (const auto& [other, key] : open) authorize(folder / n, key, other);
-  }
-  std::string operator[](const std::string& name) const { return folder / name; }
-  Folder folder;
-};
-
 std::unique_ptr<ClusterNode> client(const std::string& name, const std::string& join, std::optional<Keys> keys) {
   NodeOptions o;
   o.name = name;

@@ -8,6 +8,7 @@
 #include <zmq.hpp>
 
 #include <troupe/cluster/node.hpp>
+#include <troupe/cluster/router.hpp>
 #include <troupe/troupe.hpp>
 
 namespace {
@@ -98,6 +99,43 @@ struct Keyed {
   Bell bell;
   KeyPair a = generate_keys(), b = generate_keys(), c = generate_keys();
   Keys keys(const KeyPair& own, Authorized authorized) const { return {own, std::move(authorized)}; }
+};
+
+wire::Hello hello(const std::string& name, std::uint64_t session, bool resumes) {
+  return {.is_answer = false, .version = wire::kVersion, .info = {name, 1, "", std::string(engine_version())}, .session = session, .resumes = resumes,
+          .window = 1 << 20, .received = {}};
+}
+
+// A router whose connections have proved what `keys` says; it hears frames, and what it says is kept.
+class Doors final : private Carrier, private TransportListener {
+ public:
+  std::map<Connection, std::string> keys;
+  std::map<Connection, wire::Frame> said;  // the last on each
+  std::vector<std::string> log;
+  Router router{{.name = "a", .incarnation = 1, .address = "test://a", .engine = ""}, {}, *this, *this};
+
+  void hear(Connection connection, const wire::Frame& frame) { router.frame(connection, wire::encode(frame), {}); }
+  std::string refusal(Connection connection) const {
+    const auto found = said.find(connection);
+    const auto* refuse = found == said.end() ? nullptr : std::get_if<wire::Refuse>(&found->second);
+    return refuse ? refuse->why.message() : "";
+  }
+
+ private:
+  Connection dial(const std::string&) override { return 1000; }
+  bool send(Connection connection, const Ref<OutFrame>& frame) override {
+    wire::Decoded d;
+    BOOST_REQUIRE(wire::decode(frame->header, {}, d).ok());
+    said.insert_or_assign(connection, std::move(d.frame));
+    return true;
+  }
+  void close(Connection) override {}
+  Time now() const override { return 1s; }
+  std::string key_of(Connection connection) const override { return keys.at(connection); }
+  void connected(Peer, const PeerInfo& info) override { log.push_back("connected " + info.name); }
+  void refused(const std::string&, const Status&) override {}
+  void received(Peer, Lane, Message) override {}
+  void lost(Peer, const Status& why) override { log.push_back("lost: " + why.message()); }
 };
 
 struct TemporaryFolder {
@@ -244,7 +282,7 @@ BOOST_AUTO_TEST_CASE(the_list_is_read_while_the_node_runs, *utf::label("stock_zm
   std::ofstream(folder.path / "authorized") << "what is this\n";
   BOOST_REQUIRE(wait_until(k.bell, [&] { return contains(a.log.back(), "authorized:1: 'what' is no public key"); }));
   BOOST_TEST(a.heard.losses.empty());
-  std::ofstream(folder.path / "authorized") << of_a.own.public_key << " a # alone again, and a line of another length\n";
+  std::ofstream(folder.path / "authorized") << of_a.own.public_key << " a # alone again\n";
   BOOST_REQUIRE(wait_until(k.bell, [&] { return a.heard.losses.size() == 1 && b.heard.losses.size() == 1; }));
   BOOST_TEST(contains(b.heard.losses[0].second.message(), "the key of b is not authorized at a any more"), b.heard.losses[0].second.message());
   BOOST_TEST(contains(b.refused_by(a.address()), "does not accept the key"));
@@ -315,6 +353,84 @@ BOOST_AUTO_TEST_CASE(a_program_runs_over_two_nodes_with_keys, *utf::label("stock
                         },
                         std::tuple{g.constant(0), g.zeros(DType::f32, {200, 300})});
   BOOST_TEST(a->engine().run(g, {}, {sum})[0].at(0) == 45);
+}
+
+BOOST_AUTO_TEST_CASE(a_session_belongs_to_the_key_that_opened_it) {
+  Doors doors;
+  doors.keys = {{1, "key of b"}, {2, "another"}, {3, "key of b"}, {4, "another"}};
+  doors.hear(1, hello("b", 77, false));
+  doors.hear(1, wire::Ready{});
+  BOOST_TEST(doors.log == std::vector<std::string>{"connected b"});
+  doors.hear(2, hello("b", 77, true));  // it knows everything but the key
+  BOOST_TEST(contains(doors.refusal(2), "has given up this session"), doors.refusal(2));
+  wire::Hello newer = hello("b", 78, false);
+  newer.info.incarnation = 2;  // as if b had started anew
+  doors.hear(4, newer);
+  BOOST_TEST(contains(doors.refusal(4), "another node, with another key, has the name b at a"), doors.refusal(4));
+  doors.hear(3, hello("b", 77, true));
+  BOOST_TEST(doors.refusal(3) == "");
+  BOOST_TEST(std::holds_alternative<wire::Hello>(doors.said.at(3)));
+  BOOST_TEST(doors.log.size() == 1u);
+  doors.router.expel([](const std::string& key) { return key == "another"; });
+  BOOST_TEST(doors.log.size() == 1u);
+  doors.router.expel([](const std::string& key) { return key == "key of b"; });
+  BOOST_REQUIRE(doors.log.size() == 2u);
+  BOOST_TEST(doors.log[1] == "lost: the key of b is not authorized at a any more");
+  BOOST_TEST(std::holds_alternative<wire::Bye>(doors.said.at(3)));
+}
+
+// Whoever connects may choose its routing id, and so pretend to be a connection that was there before.
+BOOST_AUTO_TEST_CASE(a_routing_id_proves_nothing, *utf::label("stock_zmq")) {
+  Keyed k;
+  Party a(k.bell, "a", k.keys(k.a, {{k.b.public_key, ""}, {k.c.public_key, ""}}));
+  zmq::context_t context(1);
+  const auto connected = [&](const KeyPair& own) {
+    zmq::socket_t socket(context, zmq::socket_type::dealer);
+    socket.set(zmq::sockopt::linger, 0);
+    socket.set(zmq::sockopt::routing_id, "the same");
+    socket.set(zmq::sockopt::curve_serverkey, k.a.public_key);
+    socket.set(zmq::sockopt::curve_publickey, own.public_key);
+    socket.set(zmq::sockopt::curve_secretkey, own.secret_key);
+    socket.connect(a.address());
+    return socket;
+  };
+  const auto say = [](zmq::socket_t& socket, const wire::Frame& frame) { socket.send(zmq::buffer(wire::encode(frame))); };
+  const auto answer = [](zmq::socket_t& socket) {
+    zmq::message_t m;
+    wire::Decoded d;
+    BOOST_REQUIRE(socket.recv(m));
+    BOOST_REQUIRE(wire::decode({static_cast<const std::byte*>(m.data()), m.size()}, {}, d).ok());
+    return d.frame;
+  };
+  zmq::socket_t b = connected(k.b);
+  say(b, hello("b", 5, false));
+  BOOST_REQUIRE(std::holds_alternative<wire::Hello>(answer(b)));
+  say(b, wire::Ready{});
+  BOOST_REQUIRE(wait_until(k.bell, [&] { return a.heard.peers.size() == 1; }));
+  b.close();
+  zmq::socket_t c = connected(k.c);
+  say(c, wire::Bye{Status(Code::unavailable, "b is leaving")});  // would end the session
+  say(c, hello("b", 5, true));                                    // would take it over
+  // ZeroMQ refuses an id that is still in use: then it tries again, until the first is gone.
+  c.set(zmq::sockopt::rcvtimeo, 100);
+  for (int i = 0; i < 100; ++i) {
+    zmq::message_t m;
+    if (c.recv(m)) {
+      wire::Decoded d;
+      BOOST_REQUIRE(wire::decode({static_cast<const std::byte*>(m.data()), m.size()}, {}, d).ok());
+      BOOST_TEST(!std::holds_alternative<wire::Hello>(d.frame));
+      if (const auto* refuse = std::get_if<wire::Refuse>(&d.frame)) {
+        BOOST_TEST(contains(refuse->why.message(), "given up this session"), refuse->why.message());
+        break;
+      }
+    } else {
+      c = connected(k.c);
+      c.set(zmq::sockopt::rcvtimeo, 100);
+      say(c, hello("b", 5, true));
+    }
+    BOOST_REQUIRE(i < 99);
+  }
+  BOOST_TEST(std::none_of(a.heard.losses.begin(), a.heard.losses.end(), [](const auto& l) { return contains(l.second.message(), "is leaving"); }));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,4 +1,5 @@
-// A TCP relay of the tests' own: what connects to it reaches `target`, until the test cuts the connections.
+// A TCP relay of the tests' own: what connects to it reaches `target`, after a while if the test says so, until it cuts the
+// connections.
 #pragma once
 
 #include <troupe/cluster/tcp_socket.hpp>
@@ -10,8 +11,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -22,7 +26,7 @@ namespace troupe::test {
 class Relay {
  public:
   explicit Relay(const std::string& target)
-      : port_(std::stoi(target.substr(target.rfind(':') + 1))), listening_(listen_at("tcp://127.0.0.1:0", "")), bell_(eventfd(0, EFD_CLOEXEC)) {
+      : host_(host_of(target)), port_(std::stoi(target.substr(target.rfind(':') + 1))), listening_(listen_at("tcp://127.0.0.1:0", "")), bell_(eventfd(0, EFD_CLOEXEC)) {
     thread_ = std::thread([this] { run(); });
   }
   ~Relay() {
@@ -37,6 +41,12 @@ class Relay {
     cuts_wanted_.fetch_add(1);
     ring();
   }
+  /// What arrives from now on goes on so much later.
+  void delay(std::chrono::milliseconds by) {
+    delay_ = by;
+    ring();
+  }
+  std::uint64_t delayed_bytes() const { return delayed_.load(); }
   /// From now on it remembers everything that goes over it.
   void tap() { is_tapped_ = true; }
   std::string seen() const {
@@ -46,8 +56,14 @@ class Relay {
   std::uint64_t cuts() const { return cut_.load(); }  // connections that were cut
 
  private:
+  using Clock = std::chrono::steady_clock;
+  struct Late {
+    Clock::time_point due;
+    std::string bytes;
+  };
   struct Line {
     OwnedDescriptor ends[2];
+    std::deque<Late> late[2] = {};  // to which end
   };
 
   void ring() const {
@@ -63,7 +79,7 @@ class Relay {
       std::vector<pollfd> polled = {{bell_.get(), POLLIN, 0}, {listening_.fd.get(), POLLIN, 0}};
       for (const Line& l : lines)
         for (const OwnedDescriptor& end : l.ends) polled.push_back({end.get(), POLLIN, 0});
-      if (poll(polled.data(), polled.size(), -1) < 0) continue;
+      if (poll(polled.data(), polled.size(), wait(lines)) < 0) continue;
       if (polled[0].revents) {
         std::uint64_t rings;
         [[maybe_unused]] const auto n = read(bell_.get(), &rings, sizeof rings);
@@ -81,7 +97,8 @@ class Relay {
         bool is_open = true;
         for (const int end : {0, 1})
           if (polled[2 + 2 * i + static_cast<std::size_t>(end)].revents && is_open)
-            is_open = pass(lines[i].ends[end].get(), lines[i].ends[1 - end].get(), buffer);
+            is_open = pass(lines[i], end, buffer);
+        for (const int end : {0, 1}) is_open = is_open && deliver(lines[i], end);
         if (is_open) left.push_back(std::move(lines[i]));
       }
       lines = std::move(left);
@@ -96,24 +113,45 @@ class Relay {
     sockaddr_in target{};
     target.sin_family = AF_INET;
     target.sin_port = htons(static_cast<std::uint16_t>(port_));
-    target.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    inet_pton(AF_INET, host_.c_str(), &target.sin_addr);
     sockaddr generic;
     std::memcpy(&generic, &target, sizeof generic);
     if (connect(to.get(), &generic, sizeof target) != 0) return;
-    lines.push_back({{std::move(from), std::move(to)}});
+    lines.push_back({{std::move(from), std::move(to)}, {}});
   }
 
-  bool pass(int from, int to, std::vector<char>& buffer) {
-    const ssize_t n = read(from, buffer.data(), buffer.size());
+  /// Milliseconds until something late is due; -1: nothing is.
+  static int wait(const std::vector<Line>& lines) {
+    auto first = Clock::time_point::max();
+    for (const Line& l : lines)
+      for (const auto& late : l.late)
+        if (!late.empty()) first = std::min(first, late.front().due);
+    if (first == Clock::time_point::max()) return -1;
+    return std::max<int>(0, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(first - Clock::now()).count()));
+  }
+
+  bool pass(Line& line, int end, std::vector<char>& buffer) {
+    const ssize_t n = read(line.ends[end].get(), buffer.data(), buffer.size());
     if (n <= 0) return false;
+    const std::chrono::milliseconds by = delay_;
+    if (by.count() != 0) delayed_ += static_cast<std::uint64_t>(n);
     if (is_tapped_) {
       std::lock_guard lock(mutex_);
       seen_.append(buffer.data(), static_cast<std::size_t>(n));
     }
-    for (ssize_t at = 0; at < n;) {
-      const ssize_t sent = send(to, buffer.data() + at, static_cast<std::size_t>(n - at), MSG_NOSIGNAL);
-      if (sent <= 0) return false;
-      at += sent;
+    line.late[1 - end].push_back({Clock::now() + by, std::string(buffer.data(), static_cast<std::size_t>(n))});
+    return true;
+  }
+
+  static bool deliver(Line& line, int end) {
+    std::deque<Late>& late = line.late[end];
+    for (; !late.empty() && late.front().due <= Clock::now(); late.pop_front()) {
+      const std::string& bytes = late.front().bytes;
+      for (std::size_t at = 0; at < bytes.size();) {
+        const ssize_t sent = send(line.ends[end].get(), bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
+        if (sent <= 0) return false;
+        at += static_cast<std::size_t>(sent);
+      }
     }
     return true;
   }
@@ -123,6 +161,7 @@ class Relay {
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
   }
 
+  const std::string host_;
   const int port_;
   ListeningSocket listening_;
   OwnedDescriptor bell_;
@@ -130,7 +169,8 @@ class Relay {
   mutable std::mutex mutex_;  // guards seen_
   std::string seen_;
   std::atomic<bool> is_over_{false}, is_down_{false}, is_tapped_{false};  // publish nothing but themselves
-  std::atomic<std::uint64_t> cuts_wanted_{0}, cut_{0};
+  std::atomic<std::chrono::milliseconds> delay_{std::chrono::milliseconds(0)};
+  std::atomic<std::uint64_t> cuts_wanted_{0}, cut_{0}, delayed_{0};
 };
 
 }  // namespace troupe::test

@@ -1,0 +1,234 @@
+// `troupe node` processes with keys, each in a network namespace of its own, and what networks do to them: links that go
+// down, packets that are lost, lines that are slow or long. This program is the router between them, and one more node, in a
+// namespace that nobody else sees and that ends with the case. What the system does not permit is skipped.
+#include <boost/test/unit_test.hpp>
+
+#include <sched.h>
+#include <sys/mount.h>
+
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include <troupe/cluster/node.hpp>
+#include <troupe/cluster/tcp_socket.hpp>
+#include <troupe/cluster/zeromq.hpp>
+#include <troupe/test/apps/node_process.hpp>
+#include <troupe/test/cluster/relay.hpp>
+#include <troupe/troupe.hpp>
+
+namespace troupe::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr const char* kNamespaces = "ip link add x type veth peer name y";
+constexpr const char* kLoss = "nft add table inet t && nft add chain inet t c && nft add rule inet t c numgen random mod 100 '<' 5 counter drop";
+constexpr const char* kRate = "tc qdisc add dev lo root tbf rate 20mbit burst 16k latency 100ms";
+constexpr const char* kDelay = "tc qdisc add dev lo root netem delay 20ms";
+
+/// A precondition: may we, and can the kernel?
+struct Permitted {
+  std::string command;
+  boost::test_tools::assertion_result operator()(boost::unit_test::test_unit_id) const {
+    const auto works = [](const std::string& c) { return std::system(("unshare -n -m sh -c \"" + c + "\" >/dev/null 2>&1").c_str()) == 0; };
+    boost::test_tools::assertion_result result(works(kNamespaces) && works(command));
+    result.message() << "this system does not permit: " << command;
+    return result;
+  }
+};
+
+/// What a command prints; it has to succeed.
+std::string shell(const std::string& command) {
+  Folder folder;
+  const Outcome o = run(folder.path(), {"/bin/sh", "-c", command});
+  BOOST_REQUIRE_MESSAGE(o.code == 0, command << ": " << o.error);
+  return o.out;
+}
+
+/// This thread, and what it starts, in a network and a mount namespace of their own.
+class Apart {
+ public:
+  Apart() : net_(open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC)), mounts_(open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC)), here_(fs::current_path()) {
+    BOOST_REQUIRE(unshare(CLONE_NEWNET | CLONE_NEWNS) == 0);
+    shell("mount --make-rprivate / && mkdir -p /run/netns && mount -t tmpfs none /run/netns && ip link set lo up && echo 1 >/proc/sys/net/ipv4/ip_forward");
+  }
+  ~Apart() {
+    BOOST_TEST(setns(net_.get(), CLONE_NEWNET) == 0);
+    BOOST_TEST(setns(mounts_.get(), CLONE_NEWNS) == 0);
+    fs::current_path(here_);
+  }
+
+ private:
+  OwnedDescriptor net_, mounts_;
+  fs::path here_;
+};
+
+/// Nodes b and c behind a link each, v_b and v_c, and this program's node a between them.
+class Network {
+ public:
+  Network() {
+    add("b", 1, {});
+    add("c", 2, {"--join", nodes_[0]->address});
+  }
+  ~Network() {
+    client.reset();
+    nodes_.clear();
+  }
+  NodeProcess& node(int i) { return *nodes_[static_cast<std::size_t>(i)]; }
+  void join(const std::string& address) {
+    NodeOptions o;
+    o.name = "a";
+    o.join = {address};
+    o.engine.workers = 1;
+    o.transport = [&](PeerInfo self) {
+      self.address = "tcp://0.0.0.0:0";
+      ZeroMqOptions options;
+      options.keys = read_keys(keys_["a"]);
+      options.router.heartbeat = 100ms;
+      options.router.silence = 500ms;
+      return make_zeromq_transport(std::move(self), options);
+    };
+    client = std::make_unique<ClusterNode>(std::move(o));
+    client->wait_for({"b", "c"}, 60s);
+  }
+  /// Until `done`, ten times as long as it could take.
+  template <class Done>
+  static bool wait_until(Done done) {
+    const auto end = std::chrono::steady_clock::now() + 100s;
+    while (!done() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    return done();
+  }
+
+  std::unique_ptr<ClusterNode> client;
+
+ private:
+  void add(const std::string& name, int number, std::vector<std::string> more) {
+    shell(fmt::format("ip netns add {0} && ip link add v_{0} type veth peer name eth0 netns {0} && ip addr add 10.77.{1}.1/24 dev v_{0} && ip link set v_{0} up && "
+                      "ip -n {0} link set lo up && ip -n {0} addr add 10.77.{1}.2/24 dev eth0 && ip -n {0} link set eth0 up && "
+                      "ip -n {0} route add default via 10.77.{1}.1", name, number));
+    more.insert(more.end(), {"--keys", keys_[name]});
+    nodes_.push_back(std::make_unique<NodeProcess>(folders_[number - 1], name, more, fmt::format("tcp://10.77.{}.2:7117", number),
+                                                   std::vector<std::string>{"/usr/sbin/ip", "netns", "exec", name}));
+  }
+
+  Apart apart_;
+  KeyFolders keys_{{"a", "b", "c"}};
+  Folder folders_[2];
+  std::vector<std::unique_ptr<NodeProcess>> nodes_;
+};
+
+/// Each iteration goes over all three; what comes out is what one engine says.
+struct Loop {
+  explicit Loop(int iterations, std::int64_t size = 16) : expected(1) {
+    auto [n, t] = while_loop([=](Expr i, Expr) { return i < iterations; },
+                             [&](Expr i, Expr x) {
+                               Expr next = i + 1, y;
+                               {
+                                 auto there = g.on_device("/node:b/cpu:0");
+                                 y = x * 0.5;
+                               }
+                               auto there = g.on_device("/node:c/cpu:0");
+                               return std::tuple{next, y + 1.0};
+                             },
+                             std::tuple{g.constant(0), g.ones(DType::f32, {size, size})});
+    count = n;
+    sum = t;
+    for (int i = 0; i < std::min(iterations, 100); ++i) expected = expected * 0.5f + 1;
+    wanted = iterations;
+  }
+  void check(const std::vector<Tensor>& out) const {
+    BOOST_TEST(out[0].item<std::int32_t>() == wanted);
+    BOOST_TEST(out[1].at(0) == expected);
+    BOOST_TEST(out[1].at(out[1].elements() - 1) == expected);
+  }
+  Graph g;
+  Expr count, sum;
+  float expected;
+  int wanted = 0;
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(network_test)
+
+BOOST_AUTO_TEST_CASE(a_link_that_goes_down_and_comes_up, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{"true"})) {
+  Network net;
+  net.join(net.node(1).address);
+  Loop loop(2000);
+  RunHandle run = net.client->engine().start(loop.g, {}, {loop.count, loop.sum});
+  BOOST_REQUIRE(net.wait_until([&] { return net.client->counters().messages_in > 50; }));
+  shell("ip link set v_b down");
+  BOOST_REQUIRE(net.wait_until([&] { return net.client->counters().reconnects > 0; }));
+  const std::uint64_t before = net.client->counters().messages_in;
+  shell("ip link set v_b up");
+  loop.check(run.get());
+  BOOST_TEST(net.client->counters().messages_in > before);  // it was under way
+  BOOST_TEST((net.client->nodes() == std::vector<std::string>{"a", "b", "c"}));
+}
+
+BOOST_AUTO_TEST_CASE(a_link_that_stays_down, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{"true"})) {
+  Network net;
+  net.join(net.node(1).address);
+  Loop endless(1000000000);
+  RunHandle run = net.client->engine().start(endless.g, {}, {endless.sum});
+  BOOST_REQUIRE(net.wait_until([&] { return net.client->counters().messages_in > 50; }));
+  shell("ip link set v_b down");
+  const Status status = run.wait();
+  BOOST_TEST((status.code() == Code::unavailable), status.message());
+  BOOST_TEST((status.message().find("node 'b' was lost") != std::string::npos), status.message());
+  Graph g;
+  Expr y;
+  {
+    auto there = g.on_device("/node:c/cpu:0");
+    y = g.ones(DType::f32, {2}) + 1.0;
+  }
+  BOOST_TEST(net.client->engine().run(g, {}, {y})[0].at(1) == 2);  // the others go on
+}
+
+BOOST_AUTO_TEST_CASE(packets_that_are_lost, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{kLoss})) {
+  Network net;
+  net.join(net.node(1).address);
+  shell("nft add table inet t && nft add chain inet t c '{ type filter hook prerouting priority 0; }' && "
+        "nft add rule inet t c iifname v_b numgen random mod 100 '<' 5 counter drop");
+  Loop loop(40, 256);
+  loop.check(net.client->engine().run(loop.g, {}, {loop.count, loop.sum}));
+  const std::string rules = shell("nft list table inet t");
+  BOOST_TEST(rules.find("counter packets ") != std::string::npos, rules);
+  BOOST_TEST(rules.find("counter packets 0 ") == std::string::npos, rules);  // some were
+}
+
+BOOST_AUTO_TEST_CASE(a_line_that_is_slow, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{kRate})) {
+  Network net;
+  net.join(net.node(1).address);
+  shell("tc qdisc add dev v_b root tbf rate 20mbit burst 16k latency 100ms");
+  Loop loop(6, 256);
+  loop.check(net.client->engine().run(loop.g, {}, {loop.count, loop.sum}));
+  const std::string queue = shell("tc -s qdisc show dev v_b");
+  BOOST_TEST(queue.find("overlimits 0 ") == std::string::npos, queue);  // the rate was reached
+}
+
+BOOST_AUTO_TEST_CASE(a_line_that_is_long_by_a_relay, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{"true"})) {
+  Network net;
+  Relay relay(net.node(0).address);
+  relay.delay(20ms);
+  net.join(relay.address());
+  Loop loop(10);
+  loop.check(net.client->engine().run(loop.g, {}, {loop.count, loop.sum}));
+  BOOST_TEST(relay.delayed_bytes() > 1000u);
+  net.client.reset();  // before the relay goes
+}
+
+BOOST_AUTO_TEST_CASE(a_line_that_is_long_by_netem, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{kDelay})) {
+  Network net;
+  net.join(net.node(1).address);
+  shell("tc qdisc add dev v_b root netem delay 20ms 5ms loss 1%");
+  Loop loop(10);
+  loop.check(net.client->engine().run(loop.g, {}, {loop.count, loop.sum}));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test
