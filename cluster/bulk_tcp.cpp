@@ -84,7 +84,7 @@ void BulkTcp::listen(const std::string& address, bool is_port_chosen) {
     }
   }
   listening_ = std::move(socket.fd);
-  where_ = socket.address.substr(socket.address.rfind(':') + 1);
+  where_ = options_.port_outside != 0 ? fmt::format("{}", options_.port_outside) : socket.address.substr(socket.address.rfind(':') + 1);
   epoll_event event{.events = EPOLLIN, .data = {.u64 = kListener}};
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listening_.get(), &event);
 }

@@ -26,6 +26,7 @@ namespace troupe {
 
 struct BulkTcpOptions {
   int port = 0;                    // to listen at; 0: the one above the transport's, or any
+  int port_outside = 0;            // that peers are told; 0: the same
   std::string congestion = "cubic";
   Time stall = std::chrono::seconds(4);
   Time patience = std::chrono::seconds(2);  // with who connects and shows no ticket

@@ -150,7 +150,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     router_ = std::make_unique<Router>(self_, options_.router, static_cast<Carrier&>(*this), listener);
     if (options_.bulk) {
       bulk_.emplace(*router_, static_cast<const Carrier&>(*this),
-                    BulkTcpOptions{.port = options_.bulk_port, .congestion = options_.congestion, .stall = options_.router.silence});
+                    BulkTcpOptions{.port = options_.bulk_port, .port_outside = options_.bulk_port_outside, .congestion = options_.congestion, .stall = options_.router.silence});
       if (!self_.address.empty()) bulk_->listen(self_.address, is_port_chosen);
     }
     thread_ = std::thread([this] { run(); });

@@ -26,6 +26,8 @@ struct ZeroMqOptions {
   bool bulk = true;
   /// Where a node that listens is reached by those; 0: the port above its own, if that was given and is free, else any.
   int bulk_port = 0;
+  /// The port that peers are told instead, where another one leads there; 0: the same.
+  int bulk_port_outside = 0;
   /// Seals what goes over them, as between authenticated nodes. Both ends must say the same, or have no bulk channel.
   bool seal = false;
   /// Without it, addresses other than loopback are refused, in either direction: nothing is encrypted.

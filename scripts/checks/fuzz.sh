@@ -16,7 +16,8 @@ work=build/fuzz
 mkdir -p "$work/corpus"
 
 # What a decoder stands on, compiled for the fuzzer in one go.
-sources=(cluster/wire.cpp cluster/lane.cpp cluster/router.cpp cluster/transport.cpp
+sources=(cluster/wire.cpp cluster/lane.cpp cluster/router.cpp cluster/router_bulk.cpp cluster/bulk_record.cpp cluster/seal.cpp
+  cluster/transport.cpp
   devices/tensor.cpp devices/allocator.cpp devices/error.cpp devices/shape.cpp)
 version=$(sed -n 's/^project(Troupe VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 for file in test/cluster/golden/*.golden; do
@@ -30,7 +31,7 @@ status=0
 for file in test/fuzz/*.cpp; do
   name=$(basename "$file" .cpp)
   clang++-16 -std=c++20 -O1 -g1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -DMSGPACK_NO_BOOST -DTROUPE_VERSION="\"$version\"" \
-    -I build/release/include "$file" "${sources[@]}" -lfmt -o "$work/$name" || { status=1; continue; }
+    -I build/release/include "$file" "${sources[@]}" -lfmt -lcrypto -o "$work/$name" || { status=1; continue; }
   if ! "$work/$name" -max_total_time="$seconds" -print_final_stats=1 -max_len=4096 -artifact_prefix="$work/$name-" "$work/corpus" >"$work/$name.log" 2>&1; then
     echo "$file: a crash; the input is in $work, the report in $work/$name.log"
     status=1

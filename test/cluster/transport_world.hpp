@@ -145,4 +145,12 @@ struct ZeroMqWorld {
   }
 };
 
+/// The same with everything over ZeroMQ, and with payload sealed.
+struct NoBulkWorld : ZeroMqWorld {
+  std::unique_ptr<Transport> make(PeerInfo self) { return make_zeromq_transport(std::move(self), {.bulk = false}); }
+};
+struct SealedWorld : ZeroMqWorld {
+  std::unique_ptr<Transport> make(PeerInfo self) { return make_zeromq_transport(std::move(self), {.seal = true}); }
+};
+
 }  // namespace troupe::test
