@@ -150,7 +150,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     router_ = std::make_unique<Router>(self_, options_.router, static_cast<Carrier&>(*this), listener);
     if (options_.bulk) {
       bulk_.emplace(*router_, static_cast<const Carrier&>(*this),
-                    BulkTcpOptions{.port = options_.bulk_port, .port_outside = options_.bulk_port_outside, .congestion = options_.congestion, .stall = options_.router.silence});
+                    BulkSocketOptions{.port = options_.bulk_port, .port_outside = options_.bulk_port_outside, .congestion = options_.congestion, .stall = options_.router.silence, .shared_memory = options_.shared_memory});
       if (!self_.address.empty()) bulk_->listen(self_.address, is_port_chosen);
     }
     thread_ = std::thread([this] { run(); });
@@ -307,7 +307,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     const TransportCounters& c = router_->traffic();
     const std::uint64_t messages = c.messages_in + c.messages_out, bytes = c.bytes_in + c.bytes_out;
     if (messages != messages_) {
-      const bool is_small = bytes - bytes_ < (messages - messages_) * kSmall;
+      const bool is_small = bytes - bytes_ < (messages - messages_) * kSmall || std::getenv("SPIN");
       messages_ = messages;
       bytes_ = bytes;
       rest_at_ = is_small && t >= crowded_until_ ? t + options_.spin : t;
@@ -447,7 +447,8 @@ class ZeroMqTransport final : public Transport, private Carrier {
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(router_->due() - now());
     const long ms = std::clamp<long>(static_cast<long>(wait.count()), 0, 1000);
     if (!requests_.fall_asleep()) return;
-    zmq_poll(pollers_.data(), static_cast<int>(pollers_.size()), ms);
+    if (!bulk_ || bulk_->fall_asleep()) zmq_poll(pollers_.data(), static_cast<int>(pollers_.size()), ms);
+    if (bulk_) bulk_->wake_up();
     requests_.wake_up();
     next_tick_ = Time::zero();
   }

@@ -2,9 +2,10 @@
 #include <troupe/test/cluster/hostile.hpp>
 #include <troupe/test/cluster/relay.hpp>
 #include <troupe/test/cluster/transport_world.hpp>
-#include <troupe/cluster/bulk_tcp.hpp>
+#include <troupe/cluster/bulk_sockets.hpp>
 
 #include <algorithm>
+#include <fstream>
 #include <random>
 
 #include <fmt/format.h>
@@ -220,7 +221,7 @@ struct Pair {
 
 BOOST_AUTO_TEST_CASE(payload_is_not_copied_and_sealed_once, *utf::label("stock_zmq")) {
   for (const bool sealed : {false, true}) {
-    Pair pair({.seal = sealed}, {.seal = sealed});
+    Pair pair({.shared_memory = false, .seal = sealed}, {.shared_memory = false, .seal = sealed});
     pair.warm_up();
     const TransportCounters before = pair.b->counters();
     pair.exchange(pair.next, pair.next + 30, 2'000'000);
@@ -238,7 +239,7 @@ BOOST_AUTO_TEST_CASE(a_bulk_channel_that_is_cut_loses_and_repeats_nothing, *utf:
   for (const bool sealed : {false, true}) {
     const int port = free_port();
     Relay relay(at_port(port));
-    Pair pair({.bulk_port = port, .bulk_port_outside = port_of(relay.address()), .seal = sealed}, {.seal = sealed});
+    Pair pair({.shared_memory = false, .bulk_port = port, .bulk_port_outside = port_of(relay.address()), .seal = sealed}, {.seal = sealed});
     pair.warm_up();
     for (int cut = 0; cut < 4; ++cut) {
       const std::uint64_t from = pair.next, to = from + 60;
@@ -265,11 +266,11 @@ BOOST_AUTO_TEST_CASE(a_bulk_channel_that_is_cut_loses_and_repeats_nothing, *utf:
 BOOST_AUTO_TEST_CASE(without_a_bulk_channel_all_goes_over_the_connection, *utf::label("stock_zmq")) {
   const int nobody = free_port();
   const std::pair<ZeroMqOptions, ZeroMqOptions> refusals[] = {
-      {{.bulk_port_outside = nobody}, {}},    // a firewall
+      {{.shared_memory = false, .bulk_port_outside = nobody}, {}},    // a firewall
       {{.bulk = false}, {}},
       {{}, {.bulk = false}},
-      {{.seal = true}, {.seal = false}},      // no clear text for who wants none
-      {{.seal = false}, {.seal = true}},
+      {{.shared_memory = false, .seal = true}, {.seal = false}},      // no clear text for who wants none
+      {{.shared_memory = false, .seal = false}, {.seal = true}},
   };
   for (const auto& [of_a, of_b] : refusals) {
     Pair pair(of_a, of_b);
@@ -280,9 +281,33 @@ BOOST_AUTO_TEST_CASE(without_a_bulk_channel_all_goes_over_the_connection, *utf::
   }
 }
 
+std::size_t rings_mapped() {
+  std::ifstream maps("/proc/self/maps");
+  std::size_t n = 0;
+  for (std::string line; std::getline(maps, line);) n += line.find("troupe rings") != std::string::npos;
+  return n;
+}
+
+BOOST_AUTO_TEST_CASE(processes_of_one_host_share_memory_for_as_long_as_they_live, *utf::label("stock_zmq")) {
+  BOOST_TEST(rings_mapped() == 0);
+  {
+    Pair pair({}, {.seal = true});
+    pair.warm_up();
+    BOOST_TEST(rings_mapped() == 2);
+    const TransportCounters before = pair.b->counters();
+    pair.exchange(pair.next, pair.next + 30, 2'000'000);
+    pair.exchange(pair.next + 30, pair.next + 1000, 70);
+    const TransportCounters after = pair.b->counters();
+    BOOST_TEST(after.bulk_bytes_in - before.bulk_bytes_in == 40'000'000u);
+    BOOST_TEST(after.copied_bytes - before.copied_bytes >= 80'000'000u);  // out of the ring, and into the other
+    BOOST_TEST(after.reconnects == 0);
+  }
+  BOOST_TEST(rings_mapped() == 0);
+}
+
 BOOST_AUTO_TEST_CASE(who_has_no_ticket_is_closed, *utf::label("stock_zmq")) {
   const int port = free_port();
-  Pair pair({.bulk_port = port}, {});
+  Pair pair({.shared_memory = false, .bulk_port = port}, {});
   pair.warm_up();
   const auto dial = [&] {
     OwnedDescriptor fd = connect_to(at_port(port));
@@ -306,7 +331,7 @@ BOOST_AUTO_TEST_CASE(who_has_no_ticket_is_closed, *utf::label("stock_zmq")) {
   }
   // Those that say nothing: the oldest leaves for one too many, the others after their time.
   std::vector<OwnedDescriptor> silent;
-  for (std::size_t i = 0; i <= BulkTcp::kStrangers; ++i) silent.push_back(dial());
+  for (std::size_t i = 0; i <= BulkSockets::kStrangers; ++i) silent.push_back(dial());
   for (const OwnedDescriptor& fd : silent) BOOST_TEST(is_closed(fd));
   pair.exchange(pair.next, pair.next + 6, 300'000);
   BOOST_TEST(pair.b->counters().reconnects == 0);

@@ -150,7 +150,11 @@ struct NoBulkWorld : ZeroMqWorld {
   std::unique_ptr<Transport> make(PeerInfo self) { return make_zeromq_transport(std::move(self), {.bulk = false}); }
 };
 struct SealedWorld : ZeroMqWorld {
-  std::unique_ptr<Transport> make(PeerInfo self) { return make_zeromq_transport(std::move(self), {.seal = true}); }
+  std::unique_ptr<Transport> make(PeerInfo self) { return make_zeromq_transport(std::move(self), {.shared_memory = false, .seal = true}); }
+};
+/// Over TCP as between two hosts: without shared memory.
+struct TcpWorld : ZeroMqWorld {
+  std::unique_ptr<Transport> make(PeerInfo self) { return make_zeromq_transport(std::move(self), {.shared_memory = false}); }
 };
 
 }  // namespace troupe::test
