@@ -32,7 +32,8 @@ class BulkChannels {
   bool send(Connection connection, const Ref<OutFrame>& frame) { return sockets_.send(connection, frame); }
   void close(Connection connection);
   void stop() { sockets_.stop(); }
-  bool work() { return sockets_.work(); }
+  bool work(bool looks_at_sockets) { return sockets_.work(looks_at_sockets); }
+  bool shares_memory() const { return sockets_.rings() != 0; }
   bool fall_asleep() { return sockets_.fall_asleep(); }
   void wake_up() { sockets_.wake_up(); }
   int descriptor() const { return sockets_.descriptor(); }

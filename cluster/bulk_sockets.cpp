@@ -4,14 +4,14 @@
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include <troupe/cluster/local_socket.hpp>
 
 namespace troupe {
 
@@ -24,62 +24,6 @@ constexpr std::uint64_t kListener = 0, kLocalListener = 1;  // what epoll report
 constexpr std::size_t kStep = 128 << 10;  // bytes of a ring between two words to the other: it copies while we do
 constexpr std::size_t kTurn = 8 << 20;  // bytes
 constexpr int kReads = 64;              // of one channel before the others have their turn
-
-/// The name of a unix socket that is not a file.
-struct LocalName {
-  explicit LocalName(const std::string& where) {
-    const std::string name = "troupe-" + where;
-    at.sun_family = AF_UNIX;
-    std::memcpy(at.sun_path + 1, name.data(), std::min(name.size(), sizeof at.sun_path - 1));
-    bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + std::min(name.size(), sizeof at.sun_path - 1));
-  }
-  const sockaddr* generic() const { return reinterpret_cast<const sockaddr*>(&at); }
-  sockaddr_un at{};
-  socklen_t bytes;
-};
-
-/// Is the process at the other end this user's?
-bool is_own(int fd) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
-}
-
-/// `kTaken`, and with it a descriptor.
-bool send_descriptor(int socket, const char* text, std::size_t bytes, int fd) {
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
-  iovec piece{const_cast<char*>(text), bytes};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* c = CMSG_FIRSTHDR(&message);
-  c->cmsg_level = SOL_SOCKET;
-  c->cmsg_type = SCM_RIGHTS;
-  c->cmsg_len = CMSG_LEN(sizeof fd);
-  std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
-  return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes);
-}
-
-/// As recv; `fd` becomes the first descriptor that comes along, and any others are closed by the kernel.
-ssize_t receive_descriptor(int socket, std::byte* to, std::size_t most, OwnedDescriptor& fd) {
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  iovec piece{to, most};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  const ssize_t n = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  const cmsghdr* c = n > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(int))) {
-    int got;
-    std::memcpy(&got, CMSG_DATA(c), sizeof got);
-    fd = OwnedDescriptor(got);
-  }
-  return n;
-}
 
 /// In the same time whatever the two are.
 bool is_same(const wire::Bulk::Secret& a, const std::byte* b) {
@@ -105,6 +49,7 @@ struct BulkSockets::Channel {
   BulkReader in;
   std::uint32_t watched = 0;  // events
   bool is_watched = false;
+  bool has_opened = false;
   bool is_full = false;       // the socket takes no more for now, or the ring
   std::optional<SharedRings> rings;
 };
@@ -152,12 +97,10 @@ void BulkSockets::listen(const std::string& address, bool is_port_chosen) {
   epoll_event event{.events = EPOLLIN, .data = {.u64 = kListener}};
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listening_.get(), &event);
   if (!options_.shared_memory) return;
-  // In the abstract name space there is no file to remove, and no directory to agree on.
   const SealShare name_bytes = random_share();
   for (const std::byte b : std::span(name_bytes).first(16)) where_locally_ += fmt::format("{:02x}", static_cast<unsigned>(b));
-  OwnedDescriptor local(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const LocalName name(where_locally_);
-  if (local.get() < 0 || bind(local.get(), name.generic(), name.bytes) != 0 || ::listen(local.get(), 64) != 0) return;
+  OwnedDescriptor local = listen_locally("troupe-" + where_locally_);
+  if (local.get() < 0) return;
   event.data.u64 = kLocalListener;
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, local.get(), &event);
   local_ = std::move(local);
@@ -197,9 +140,8 @@ void BulkSockets::open(Connection connection, const std::string& dialled, bool i
   try {
     OwnedDescriptor fd;
     if (is_local) {
-      fd = OwnedDescriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-      const LocalName name(answer.where);
-      if (fd.get() < 0 || ::connect(fd.get(), name.generic(), name.bytes) != 0 || !is_own(fd.get())) return;
+      fd = connect_locally("troupe-" + answer.where);
+      if (fd.get() < 0 || !is_own(fd.get())) return;
     } else {
       fd = connect_to(fmt::format("{}:{}", dialled.substr(0, dialled.rfind(':')), answer.where));
     }
@@ -250,6 +192,8 @@ void BulkSockets::greet(Channel& c) {
 void BulkSockets::opened(Channel& c) {
   c.state = Channel::State::open;
   watch(c);
+  c.has_opened = true;
+  rings_ += c.rings.has_value();
   if (c.is_local)
     router_.bulk_opened(c.connection, 0);
   else
@@ -451,9 +395,9 @@ void BulkSockets::watch(Channel& c) {
   c.watched = events;
 }
 
-bool BulkSockets::work() {
+bool BulkSockets::work(bool looks_at_sockets) {
   epoll_event events[32];
-  const int n = epoll_wait(epoll_.get(), events, 32, 0);
+  const int n = looks_at_sockets ? epoll_wait(epoll_.get(), events, 32, 0) : 0;
   for (int i = 0; i < n; ++i) {
     const std::uint64_t id = events[i].data.u64;
     if (id == kListener || id == kLocalListener) {
@@ -477,9 +421,9 @@ bool BulkSockets::work() {
   }
   bool worked = n > 0;
   const Time now = clock_.now();
-  std::vector<Channel*> all;
-  for (const auto& [id, c] : channels_) all.push_back(c.get());
-  for (Channel* c : all) {
+  all_.clear();
+  for (const auto& [id, c] : channels_) all_.push_back(c.get());
+  for (Channel* c : all_) {
     if (c->state == Channel::State::open && c->in.is_waiting()) {
       if (!c->in.retry()) c->state = Channel::State::closed;
       if (!c->in.is_waiting()) worked = true;
@@ -528,6 +472,7 @@ void BulkSockets::close(Connection connection) {
   const auto found = by_connection_.find(connection);
   if (found == by_connection_.end()) return;
   const auto channel = channels_.find(found->second);
+  if (channel->second->rings && channel->second->has_opened) --rings_;
   if (channel->second->state == Channel::State::open) retire(std::move(channel->second->fd));
   channel->second->state = Channel::State::closed;
   channel->second->fd = OwnedDescriptor();

@@ -54,8 +54,10 @@ class BulkSockets {
   /// Listens no more.
   void stop();
 
-  /// Moves what can be moved without waiting; did anything?
-  bool work();
+  /// Moves what can be moved without waiting, by shared memory only or by sockets too; did anything?
+  bool work(bool looks_at_sockets = true);
+  /// Channels by shared memory.
+  std::size_t rings() const { return rings_; }
   /// Before and after blocking on `descriptor`; false: there is something to do.
   bool fall_asleep();
   void wake_up();
@@ -100,8 +102,10 @@ class BulkSockets {
   std::map<std::uint64_t, std::unique_ptr<Channel>> channels_;  // by their own number, which epoll reports
   std::map<Connection, std::uint64_t> by_connection_;
   std::map<std::uint64_t, std::unique_ptr<Stranger>> strangers_;
+  std::vector<Channel*> all_;                    // at the beginning of a turn
   std::vector<std::unique_ptr<Channel>> closed_;  // until nobody is within their calls
   std::uint64_t next_id_ = 2, copied_bytes_ = 0;
+  std::size_t rings_ = 0;
 };
 
 }  // namespace troupe

@@ -23,7 +23,7 @@ namespace troupe {
 
 class SharedRings {
  public:
-  static constexpr std::size_t kBytes = 4 << 20;  // of a direction: a multiple of a page
+  static constexpr std::size_t kBytes = 1 << 20;  // of a direction: what stays in a cache shared by two cores
 
   /// Throws unavailable if the system has no such memory.
   static SharedRings create();

@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(who_sleeps_is_rung_once) {
 }
 
 BOOST_AUTO_TEST_CASE(a_peer_that_lies_breaks_its_rings_and_nothing_else) {
-  for (const std::uint64_t said : {std::uint64_t{SharedRings::kBytes} + 1, ~std::uint64_t{0}, std::uint64_t{1} << 63}) {
+  for (const std::uint64_t said : {std::uint64_t{SharedRings::kBytes} + 1, std::uint64_t{1} << 63}) {
     for (const std::size_t line : {0, 128}) {  // `written`, `read` of the first direction
       Pair pair;
       void* raw = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, pair.mine.descriptor(), 0);
