@@ -1,34 +1,59 @@
 #include <troupe/cluster/bulk_channels.hpp>
 
+#include <unistd.h>
+
 #include <bit>
+#include <fstream>
+
+#include <fmt/format.h>
 
 namespace troupe {
 
 namespace {
 
-constexpr bool has(std::uint8_t kinds, BulkKind kind) { return (kinds & static_cast<std::uint8_t>(kind)) != 0; }
+constexpr std::uint8_t bit(BulkKind kind) { return static_cast<std::uint8_t>(kind); }
+constexpr bool has(std::uint8_t kinds, BulkKind kind) { return (kinds & bit(kind)) != 0; }
 
 std::optional<SealKeys> keys_of(std::uint8_t kind, const wire::Bulk& mine, const wire::Bulk& theirs, bool dialled) {
   if (!has(kind, BulkKind::sealed_tcp)) return {};
   return derive_seal_keys(mine.share, theirs.share, dialled);
 }
 
+/// What processes have in common that can share memory; empty if this one cannot tell.
+std::string this_host() {
+  std::string host;
+  if (!(std::ifstream("/proc/sys/kernel/random/boot_id") >> host)) return {};
+  for (const char* space : {"net", "pid", "ipc", "mnt", "user"}) {
+    char name[64];
+    const ssize_t n = readlink(fmt::format("/proc/self/ns/{}", space).c_str(), name, sizeof name);
+    if (n <= 0) return {};
+    host += ' ' + std::string(name, static_cast<std::size_t>(n));
+  }
+  return fmt::format("{} {}", host, geteuid());
+}
+
 }  // namespace
+
+BulkChannels::BulkChannels(Router& router, const Carrier& clock, const BulkSocketOptions& options)
+    : sockets_(router, clock, options), host_(options.shared_memory ? this_host() : std::string()) {}
 
 wire::Bulk BulkChannels::ask(Connection connection, bool is_authenticated) {
   wire::Bulk terms;
-  terms.kinds = static_cast<std::uint8_t>(is_authenticated ? BulkKind::sealed_tcp : BulkKind::tcp);
+  terms.kinds = bit(is_authenticated ? BulkKind::sealed_tcp : BulkKind::tcp);
+  if (!host_.empty()) terms.kinds |= bit(BulkKind::shared_memory);
+  terms.host = host_;
   if (is_authenticated) terms.share = random_share();
   return asked_[connection] = terms;
 }
 
 wire::Bulk BulkChannels::answer(Connection connection, const wire::Bulk& ask, bool is_authenticated) {
-  const BulkKind kind = is_authenticated ? BulkKind::sealed_tcp : BulkKind::tcp;
-  if (!tcp_.is_listening() || !has(ask.kinds, kind)) return {};
+  const bool is_local = has(ask.kinds, BulkKind::shared_memory) && sockets_.is_listening_locally() && !host_.empty() && ask.host == host_;
+  const BulkKind kind = is_local ? BulkKind::shared_memory : is_authenticated ? BulkKind::sealed_tcp : BulkKind::tcp;
+  if (!sockets_.is_listening() || !has(ask.kinds, kind)) return {};
   wire::Bulk terms;
-  if (is_authenticated) terms.share = random_share();
-  const wire::Bulk offered = tcp_.offer(connection, keys_of(static_cast<std::uint8_t>(kind), terms, ask, false));
-  terms.kinds = static_cast<std::uint8_t>(kind);
+  if (kind == BulkKind::sealed_tcp) terms.share = random_share();
+  const wire::Bulk offered = sockets_.offer(connection, is_local, keys_of(bit(kind), terms, ask, false));
+  terms.kinds = bit(kind);
   terms.where = offered.where;
   terms.ticket = offered.ticket;
   return terms;
@@ -37,12 +62,12 @@ wire::Bulk BulkChannels::answer(Connection connection, const wire::Bulk& ask, bo
 void BulkChannels::open(Connection connection, const std::string& dialled, const wire::Bulk& answer) {
   const auto asked = asked_.extract(connection);
   if (!asked || std::popcount(answer.kinds) != 1 || (answer.kinds & asked.mapped().kinds) == 0) return;
-  tcp_.open(connection, dialled, answer, keys_of(answer.kinds, asked.mapped(), answer, true));
+  sockets_.open(connection, dialled, has(answer.kinds, BulkKind::shared_memory), answer, keys_of(answer.kinds, asked.mapped(), answer, true));
 }
 
 void BulkChannels::close(Connection connection) {
   asked_.erase(connection);
-  tcp_.close(connection);
+  sockets_.close(connection);
 }
 
 }  // namespace troupe

@@ -1,8 +1,12 @@
 // The bulk channels of a transport over TCP: which kind two nodes use, and the channel itself.
 //
 //   kind            when                                             what
-//   tcp             clear text is allowed: loopback, no keys         bulk_tcp.hpp
+//   tcp             clear text is allowed: loopback, no keys         a socket (bulk_sockets.hpp)
 //   sealed_tcp      the connection is authenticated                  the same, every byte in a box of seal.hpp
+//   shared_memory   both are processes of one host and one user      rings (shared_rings.hpp); small frames go there too
+//
+// One host: the same boot of the kernel and the same name spaces, which the two compare, and which opening the unix socket proves.
+// Its memory is for this user's processes only, so it needs no seal.
 //
 // Who dials asks for the kinds it would use, who listens chooses one of them; nothing else is accepted as the answer, so
 // an authenticated connection is never talked into clear text. For the keys either side adds 32 random bytes, which travel in
@@ -11,29 +15,33 @@
 // Threads: the router's.
 #pragma once
 
-#include <troupe/cluster/bulk_tcp.hpp>
+#include <troupe/cluster/bulk_sockets.hpp>
 
 namespace troupe {
 
-enum class BulkKind : std::uint8_t { tcp = 1, sealed_tcp = 2 };
+enum class BulkKind : std::uint8_t { tcp = 1, sealed_tcp = 2, shared_memory = 4 };
 
 class BulkChannels {
  public:
-  BulkChannels(Router& router, const Carrier& clock, BulkTcpOptions options) : tcp_(router, clock, std::move(options)) {}
-  void listen(const std::string& address, bool is_port_chosen) { tcp_.listen(address, is_port_chosen); }
+  BulkChannels(Router& router, const Carrier& clock, const BulkSocketOptions& options);
+  void listen(const std::string& address, bool is_port_chosen) { sockets_.listen(address, is_port_chosen); }
 
   wire::Bulk ask(Connection connection, bool is_authenticated);
   wire::Bulk answer(Connection connection, const wire::Bulk& ask, bool is_authenticated);
   void open(Connection connection, const std::string& dialled, const wire::Bulk& answer);
-  bool send(Connection connection, const Ref<OutFrame>& frame) { return tcp_.send(connection, frame); }
+  bool send(Connection connection, const Ref<OutFrame>& frame) { return sockets_.send(connection, frame); }
   void close(Connection connection);
-  void stop() { tcp_.stop(); }
-  bool work() { return tcp_.work(); }
-  int descriptor() const { return tcp_.descriptor(); }
-  std::uint64_t copied_bytes() const { return tcp_.copied_bytes(); }
+  void stop() { sockets_.stop(); }
+  bool work(bool looks_at_sockets) { return sockets_.work(looks_at_sockets); }
+  bool shares_memory() const { return sockets_.rings() != 0; }
+  bool fall_asleep() { return sockets_.fall_asleep(); }
+  void wake_up() { sockets_.wake_up(); }
+  int descriptor() const { return sockets_.descriptor(); }
+  std::uint64_t copied_bytes() const { return sockets_.copied_bytes(); }
 
  private:
-  BulkTcp tcp_;
+  BulkSockets sockets_;
+  const std::string host_;  // empty: no shared memory
   std::map<Connection, wire::Bulk> asked_;  // by us
 };
 

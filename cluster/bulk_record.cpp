@@ -92,7 +92,8 @@ void BulkWriter::seal_next() {
 
 // ---- in
 
-BulkReader::BulkReader(Router& router, Connection connection, const std::optional<SealKeys>& keys) : router_(router), connection_(connection) {
+BulkReader::BulkReader(Router& router, Connection connection, const std::optional<SealKeys>& keys, bool is_copy)
+    : router_(router), connection_(connection), is_copy_(is_copy || keys) {
   if (keys) opener_.emplace(keys->in);
 }
 
@@ -154,7 +155,7 @@ bool BulkReader::header_is_there() {
 }
 
 bool BulkReader::begin() {
-  switch (router_.bulk_frame(connection_, std::span(header_).first(header_bytes_), bulk_left_, opener_.has_value())) {
+  switch (router_.bulk_frame(connection_, std::span(header_).first(header_bytes_), bulk_left_, is_copy_)) {
     case Router::BulkTurn::taken: state_ = State::prefix; return true;
     case Router::BulkTurn::open: state_ = State::bulk; return true;
     case Router::BulkTurn::later: state_ = State::waiting; return true;

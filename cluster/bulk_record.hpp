@@ -58,7 +58,8 @@ class BulkWriter {
 
 class BulkReader {
  public:
-  BulkReader(Router& router, Connection connection, const std::optional<SealKeys>& keys);
+  /// `is_copy`: what is put into `room` is copied there in user space.
+  BulkReader(Router& router, Connection connection, const std::optional<SealKeys>& keys, bool is_copy = false);
   /// Where the next bytes go; empty: not now.
   std::span<std::byte> room();
   /// So many have come there; false if the connection is to be given up.
@@ -78,6 +79,7 @@ class BulkReader {
 
   Router& router_;
   const Connection connection_;
+  const bool is_copy_;
   State state_ = State::prefix;
   std::array<std::byte, kBulkPrefix> prefix_;
   std::vector<std::byte> header_;

@@ -84,12 +84,12 @@ class InLane {
   /// The sequence of the frame that is awaited, or has begun.
   std::uint64_t next() const { return next_; }
 
-  /// data_loss if bytes and messages do not match; resource_exhausted if there is no memory.
+  /// Takes the messages out of `data`. data_loss if bytes and messages do not match; resource_exhausted if there is no memory.
   template <class Deliver>
-  Status begin(const wire::Data& data, std::span<const std::byte> inline_bytes, Deliver deliver) {
+  Status begin(wire::Data& data, std::span<const std::byte> inline_bytes, Deliver deliver) {
     if (is_begun_) return Status();
     is_begun_ = true;
-    types_ = data.messages;
+    types_ = std::move(data.messages);
     next_type_ = 0;
     if (Status s = settle(deliver); !s.ok()) return s;
     Status s = copy(inline_bytes, deliver);

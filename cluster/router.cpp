@@ -100,7 +100,7 @@ void Router::frame(Connection connection, std::span<const std::byte> header, std
     return;
   }
   entry->last_heard = carrier_.now();
-  if (const auto* data = std::get_if<wire::Data>(&decoded.frame))
+  if (auto* data = std::get_if<wire::Data>(&decoded.frame))
     return on_data(*entry, *data, header, decoded.header_bytes, bulk);
   if (std::holds_alternative<wire::Ready>(decoded.frame)) return confirm(*entry);
   if (const auto* ack = std::get_if<wire::Ack>(&decoded.frame)) {
@@ -234,7 +234,7 @@ void Router::on(Connection connection, const wire::Refuse& refuse) {
     forget(*entry);
 }
 
-void Router::on_data(Entry& entry, const wire::Data& data, std::span<const std::byte> header, std::size_t header_bytes, std::span<const std::byte> bulk) {
+void Router::on_data(Entry& entry, wire::Data& data, std::span<const std::byte> header, std::size_t header_bytes, std::span<const std::byte> bulk) {
   if (entry.state == State::pending || !entry.session.acknowledge(data.received)) return dropped();
   if (entry.state == State::closing) return pump(entry);  // nobody listens any more
   if (entry.session.has_taken(data)) return dropped();

@@ -70,7 +70,9 @@ class Router {
   // Of the bulk channel next to a connection.
 
   /// It may be used from now on. From here on it breaks with the connection, and the connection with it.
-  void bulk_opened(Connection connection);
+  /// `from`: bytes of bulk from which on a frame goes there.
+  void bulk_opened(Connection connection, std::uint64_t from);
+  void bulk_opened(Connection connection) { bulk_opened(connection, options_.bulk_frame); }
   void bulk_broken(Connection connection);
   static constexpr std::size_t kBulkHeader = 256 << 10;  // frames of larger headers do not go there
   enum class BulkTurn {
@@ -116,6 +118,7 @@ class Router {
     bool is_to_flush = false;
     bool may_have_bulk = false;  // a bulk channel was agreed on: the peer may use it before we know that it is open
     bool has_bulk = false;       // it is open
+    std::uint64_t bulk_from = 0;  // for frames of so much bulk
     std::optional<wire::Bye> bye;  // of the peer, some of whose frames are on their way
     // The frame that is coming by the bulk channel.
     Lane bulk_lane{};
@@ -134,7 +137,7 @@ class Router {
   void on(Connection connection, const wire::Hello& hello);
   void on_answer(Connection connection, const wire::Hello& answer);
   void on(Connection connection, const wire::Refuse& refuse);
-  void on_data(Entry& entry, const wire::Data& data, std::span<const std::byte> header, std::size_t header_bytes, std::span<const std::byte> bulk);
+  void on_data(Entry& entry, wire::Data& data, std::span<const std::byte> header, std::size_t header_bytes, std::span<const std::byte> bulk);
 
   void start_dial(Dial dial);
   void establish(Connection connection, Dial dial, const wire::Hello& answer);

@@ -23,8 +23,11 @@ void Router::open_bulk(Entry& entry, const wire::Hello& answer) {
   if (entry.may_have_bulk) carrier_.open_bulk(entry.connection, answer.bulk);
 }
 
-void Router::bulk_opened(Connection connection) {
-  if (Entry* entry = at(connection)) entry->has_bulk = true;
+void Router::bulk_opened(Connection connection, std::uint64_t from) {
+  Entry* entry = at(connection);
+  if (!entry) return;
+  entry->has_bulk = true;
+  entry->bulk_from = from;
 }
 
 void Router::bulk_broken(Connection connection) {
@@ -39,7 +42,7 @@ void Router::bulk_broken(Connection connection) {
 
 /// Only what goes over the connection itself counts as having said something: silence is to tell when that is dead.
 bool Router::transmit(Entry& entry, const Ref<OutFrame>& frame) {
-  if (entry.has_bulk && frame->bulk_bytes >= options_.bulk_frame && frame->header.size() <= kBulkHeader) {
+  if (entry.has_bulk && frame->bulk_bytes >= entry.bulk_from && frame->header.size() <= kBulkHeader) {
     counters_.bulk_bytes_out += frame->bulk_bytes;
     return carrier_.send_bulk(entry.connection, frame);
   }
@@ -82,7 +85,7 @@ Router::BulkTurn Router::bulk_frame(Connection connection, std::span<const std::
     pump(*entry);
     return at(connection) ? BulkTurn::taken : BulkTurn::broken;
   }
-  const auto* data = std::get_if<wire::Data>(&decoded.frame);
+  auto* data = std::get_if<wire::Data>(&decoded.frame);
   if (!data || bulk_bytes > options_.limits.message_bytes) return refuse();
   if (entry->state == State::pending) return BulkTurn::later;
   if (entry->state == State::open && entry->session.has_taken(*data)) return refuse();

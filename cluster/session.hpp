@@ -60,7 +60,7 @@ class Session {
   }
   /// A whole frame from the connection; `may_be_early`: others may be on their way by the bulk channel.
   template <class Deliver>
-  Status accept(const wire::Data& data, std::span<const std::byte> inline_bytes, std::span<const std::byte> bulk, std::uint64_t cost,
+  Status accept(wire::Data& data, std::span<const std::byte> inline_bytes, std::span<const std::byte> bulk, std::uint64_t cost,
                 bool may_be_early, Deliver deliver) {
     if (data.sequence != in(data).next())
       return may_be_early ? put_by(data, inline_bytes, bulk, cost) : Status(Code::data_loss, "frames are missing");
@@ -72,7 +72,7 @@ class Session {
   bool is_turn_of(const wire::Data& data) const { return data.sequence == in_[index(data.lane)].next(); }
   /// `placed`: bytes of its bulk that are there already, since they came before the last connection broke.
   template <class Deliver>
-  Status begin_bulk(const wire::Data& data, std::span<const std::byte> inline_bytes, std::uint64_t& placed, Deliver deliver) {
+  Status begin_bulk(wire::Data& data, std::span<const std::byte> inline_bytes, std::uint64_t& placed, Deliver deliver) {
     Status s = in(data).begin(data, inline_bytes, to(data.lane, deliver));
     placed = in(data).placed();
     return s;
@@ -130,7 +130,7 @@ class Session {
   }
 
   template <class Deliver>
-  Status take(const wire::Data& data, std::span<const std::byte> inline_bytes, std::span<const std::byte> bulk, Deliver& deliver) {
+  Status take(wire::Data& data, std::span<const std::byte> inline_bytes, std::span<const std::byte> bulk, Deliver& deliver) {
     InLane& lane = in(data);
     unreported_bytes_ += inline_bytes.size() + bulk.size();
     ++unreported_frames_;
@@ -139,21 +139,23 @@ class Session {
     if (Status s = lane.copy(bulk.subspan(lane.placed()), to(data.lane, deliver)); !s.ok()) return s;
     return lane.end();
   }
-  Status put_by(const wire::Data& data, std::span<const std::byte> inline_bytes, std::span<const std::byte> bulk, std::uint64_t cost) {
+  Status put_by(wire::Data& data, std::span<const std::byte> inline_bytes, std::span<const std::byte> bulk, std::uint64_t cost) {
     // A sender has no more than this on its way when it adds a frame (lane.hpp, invariant 2).
     if (early_cost_[index(data.lane)] >= 2 * granted_) return Status(Code::data_loss, "frames are missing");
-    Early early{data, {inline_bytes.begin(), inline_bytes.end()}, cost};
+    Early early{std::move(data), {inline_bytes.begin(), inline_bytes.end()}, cost};
     early.bytes.insert(early.bytes.end(), bulk.begin(), bulk.end());
-    early_cost_[index(data.lane)] += cost;
+    const std::size_t lane = index(early.data.lane);
+    early_cost_[lane] += cost;
     copied_early_ += early.bytes.size();
-    early_[index(data.lane)].emplace(data.sequence, std::move(early));
+    const std::uint64_t sequence = early.data.sequence;
+    early_[lane].emplace(sequence, std::move(early));
     return Status();
   }
   template <class Deliver>
   Status take_what_was_early(Lane lane, Deliver& deliver) {
     auto& early = early_[index(lane)];
     while (!early.empty() && early.begin()->first == in_[index(lane)].next()) {
-      const auto frame = early.extract(early.begin());
+      auto frame = early.extract(early.begin());
       early_cost_[index(lane)] -= frame.mapped().cost;
       if (Status s = take(frame.mapped().data, frame.mapped().bytes, {}, deliver); !s.ok()) return s;
     }

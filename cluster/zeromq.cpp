@@ -23,6 +23,7 @@ namespace troupe {
 namespace {
 
 constexpr int kTurn = 64;               // frames taken from one socket before the others have their turn
+constexpr unsigned kLook = 8;           // turns from one look at sockets to the next, where memory is shared
 constexpr auto kTick = std::chrono::milliseconds(1);
 constexpr std::uint64_t kSmall = 32 << 10;               // bytes of a message whose arrival is waited for awake
 constexpr auto kCrowded = std::chrono::microseconds(50);  // others had the core for so long when it was offered
@@ -78,7 +79,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     router_ = std::make_unique<Router>(self_, options_.router, static_cast<Carrier&>(*this), listener);
     if (options_.bulk) {
       bulk_.emplace(*router_, static_cast<const Carrier&>(*this),
-                    BulkTcpOptions{.port = options_.bulk_port, .congestion = options_.congestion, .stall = options_.router.silence});
+                    BulkSocketOptions{.port = options_.bulk_port, .port_outside = options_.bulk_port_outside, .congestion = options_.congestion, .stall = options_.router.silence, .shared_memory = options_.shared_memory});
       if (!self_.address.empty()) bulk_->listen(self_.address, is_port_chosen);
     }
     thread_ = std::thread([this] { run(); });
@@ -195,8 +196,10 @@ class ZeroMqTransport final : public Transport, private Carrier {
       {
         std::lock_guard lock(turn_);
         worked |= serve_requests();
-        worked |= receive();
-        worked |= bulk_ && bulk_->work();
+        // A look at sockets costs calls of the kernel, one at shared memory does not.
+        const bool looks_at_sockets = !shares_memory() || turns_++ % kLook == 0;
+        if (looks_at_sockets) worked |= receive();
+        worked |= bulk_ && bulk_->work(looks_at_sockets);
         worked |= report_failures();
         const Time t = now();
         if (t >= next_tick_) {
@@ -215,13 +218,16 @@ class ZeroMqTransport final : public Transport, private Carrier {
     if (bulk_) bulk_->stop();
   }
 
+  bool shares_memory() const { return bulk_ && bulk_->shares_memory(); }
+
   /// Is it time to block? Small messages are worth waiting for awake: a wake-up takes longer than they do. Chunks of large
-  /// ones are not, and take the core from ZeroMQ's thread; nor is anything if other threads want the core too.
+  /// ones are not, and take the core from ZeroMQ's thread, unless they come by shared memory; nor is anything if other threads
+  /// want the core too.
   bool has_rested(Time t) {
     const TransportCounters& c = router_->traffic();
     const std::uint64_t messages = c.messages_in + c.messages_out, bytes = c.bytes_in + c.bytes_out;
     if (messages != messages_) {
-      const bool is_small = bytes - bytes_ < (messages - messages_) * kSmall;
+      const bool is_small = bytes - bytes_ < (messages - messages_) * kSmall || shares_memory();
       messages_ = messages;
       bytes_ = bytes;
       rest_at_ = is_small && t >= crowded_until_ ? t + options_.spin : t;
@@ -365,9 +371,11 @@ class ZeroMqTransport final : public Transport, private Carrier {
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(router_->due() - now());
     const long ms = std::clamp<long>(static_cast<long>(wait.count()), 0, 1000);
     if (!requests_.fall_asleep()) return;
-    zmq_poll(pollers_.data(), static_cast<int>(pollers_.size()), ms);
+    if (!bulk_ || bulk_->fall_asleep()) zmq_poll(pollers_.data(), static_cast<int>(pollers_.size()), ms);
+    if (bulk_) bulk_->wake_up();
     requests_.wake_up();
     next_tick_ = Time::zero();
+    turns_ = 0;  // what woke us may be a socket
   }
 
   PeerInfo self_;
@@ -393,6 +401,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   std::vector<zmq_pollitem_t> pollers_;
   bool pollers_are_stale_ = true;
   bool is_leaving_ = false;
+  unsigned turns_ = 0;
   Time next_tick_{}, rest_at_{}, crowded_until_{};
   std::uint64_t messages_ = 0, bytes_ = 0;  // as of the last turn that moved any
 };

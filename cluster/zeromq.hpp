@@ -32,8 +32,12 @@ struct ZeroMqOptions {
   std::function<void(const std::string& line)> log = {};
   /// Payload in large pieces goes by a second connection, of which the kernel reads straight into tensors (bulk_channels.hpp).
   bool bulk = true;
+  /// Between processes of one host it goes by shared memory instead.
+  bool shared_memory = true;
   /// Where a node that listens is reached by those; 0: the port above its own, if that was given and is free, else any.
   int bulk_port = 0;
+  /// The port that peers are told instead, where another one leads there; 0: the same.
+  int bulk_port_outside = 0;
   /// Seals what goes over them without keys too, for tests. Both ends must say the same, or have no bulk channel.
   bool seal = false;
 };

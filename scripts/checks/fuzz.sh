@@ -35,7 +35,7 @@ for file in "${targets[@]}"; do
   read -r -a instrumented < <(sed -n 's|^// Instruments: ||p' "$file")
   # vptr: what libtroupe hides has no type information to compare with.
   clang++-16 -std=c++20 -O1 -g1 -fsanitize=fuzzer,address,undefined -fno-sanitize=vptr -fno-sanitize-recover=all -DMSGPACK_NO_BOOST \
-    -DTROUPE_VERSION="\"$version\"" -I build/release/include "$file" "${instrumented[@]}" -L "$library" -Wl,-rpath,"$PWD/$library" -ltroupe -lfmt -lzmq \
+    -DTROUPE_VERSION="\"$version\"" -I build/release/include "$file" "${instrumented[@]}" -L "$library" -Wl,-rpath,"$PWD/$library" -ltroupe -lfmt -lzmq -lcrypto \
     -o "$work/$name.bin" || { status=1; continue; }
   mkdir -p "$work/$name"
   if ! TROUPE_SEEDS=$work/$name "$work/$name.bin" -max_total_time="$seconds" -print_final_stats=1 -max_len=16384 -timeout=20 \

@@ -2,6 +2,7 @@
 // fuzzer share. Nothing may crash, and nothing may be allocated for what a frame merely announces beyond the limits.
 #pragma once
 
+#include <troupe/cluster/bulk_record.hpp>
 #include <troupe/cluster/router.hpp>
 
 #include <cstdlib>
@@ -10,7 +11,8 @@ namespace troupe::test {
 
 class Hostile final : private Carrier, private TransportListener {
  public:
-  Hostile() : router_({.name = "victim", .incarnation = 1, .address = "test://victim", .engine = ""}, options(), *this, *this) {}
+  /// With a bulk channel next to the peer's connection, or without.
+  explicit Hostile(bool has_bulk = false, std::optional<SealKeys> keys = {}) : has_bulk_(has_bulk), keys_(std::move(keys)), router_({.name = "victim", .incarnation = 1, .address = "test://victim", .engine = ""}, options(), *this, *this) {}
 
   /// The frame comes from a stranger, then from a peer whose session is open.
   void tell(std::span<const std::byte> header, std::span<const std::byte> bulk) {
@@ -19,6 +21,32 @@ class Hostile final : private Carrier, private TransportListener {
     router_.frame(kPeer, header, bulk);
     time_ += std::chrono::milliseconds(10);
     router_.tick();
+  }
+  /// Of the peer alone.
+  void tell_open(std::span<const std::byte> header, std::span<const std::byte> bulk) {
+    greet();
+    router_.frame(kPeer, header, bulk);
+  }
+  /// The peer starts anew.
+  void forget() {
+    reader_.reset();
+    greet();
+  }
+  const Message& last() const { return last_; }
+  /// The peer's connection, then its bulk channel, which a new session opens anew. False: the channel was given up.
+  bool tell_bulk(std::span<const std::byte> stream) {
+    greet();
+    if (!reader_) return false;
+    while (!stream.empty()) {
+      if (reader_->is_waiting()) return reader_->retry() || (reader_.reset(), false);
+      const std::span<std::byte> room = reader_->room();
+      if (room.empty()) return reader_.reset(), false;
+      const std::size_t n = std::min(room.size(), stream.size());
+      std::memcpy(room.data(), stream.data(), n);
+      stream = stream.subspan(n);
+      if (!reader_->got(n)) return reader_.reset(), false;
+    }
+    return true;
   }
   std::uint64_t dropped() const { return router_.counters().dropped; }
   std::uint64_t received() const { return router_.counters().messages_in; }
@@ -32,14 +60,24 @@ class Hostile final : private Carrier, private TransportListener {
     return o;
   }
   void greet() {
-    if (router_.knows(kPeer)) return;
+    if (router_.knows(kPeer) && (!has_bulk_ || reader_)) return;
+    if (router_.knows(kPeer)) router_.broken(kPeer, Status(Code::unavailable, "its bulk channel broke"));
     wire::Hello hello;
     hello.info = {.name = "peer", .incarnation = ++incarnation_, .address = "", .engine = std::string(engine_version())};
     hello.session = incarnation_;
     hello.window = 1 << 20;
     router_.frame(kPeer, wire::encode(hello), {});
     router_.frame(kPeer, wire::encode(wire::Ready{}), {});
+    if (!has_bulk_) return;
+    router_.bulk_opened(kPeer);
+    reader_.emplace(router_, kPeer, keys_);
   }
+  wire::Bulk answer_bulk(Connection, const wire::Bulk&) override {
+    wire::Bulk answer;
+    answer.kinds = has_bulk_;
+    return answer;
+  }
+  bool send_bulk(Connection, const Ref<OutFrame>&) override { return true; }
 
   Connection dial(const std::string&) override { return next_++; }
   bool send(Connection, const Ref<OutFrame>&) override { return true; }
@@ -49,13 +87,18 @@ class Hostile final : private Carrier, private TransportListener {
   void refused(const std::string&, const Status&) override {}
   void received(Peer, Lane, Message m) override {
     if (bytes_of(m) > options().limits.message_bytes) std::abort();
+    last_ = std::move(m);
   }
   void lost(Peer, const Status&) override {}
 
   Time time_ = std::chrono::seconds(1);
   Connection next_ = 100;
   std::uint64_t incarnation_ = 0;
+  Message last_;
+  const bool has_bulk_;
+  const std::optional<SealKeys> keys_;
   Router router_;
+  std::optional<BulkReader> reader_;
 };
 
 /// Decodes; if that succeeds, what is written again must read as the same. False if it was refused.

@@ -17,8 +17,8 @@ using namespace troupe::test;
 using Worlds = std::tuple<InProcessWorld, SteppedWorld, SimulatedWorld>;  // libzmq is not instrumented
 using ThreadedWorlds = std::tuple<InProcessWorld, SteppedWorld>;
 #else
-using Worlds = std::tuple<InProcessWorld, SteppedWorld, SimulatedWorld, ZeroMqWorld>;
-using ThreadedWorlds = std::tuple<InProcessWorld, SteppedWorld, ZeroMqWorld>;  // all but the simulation
+using Worlds = std::tuple<InProcessWorld, SteppedWorld, SimulatedWorld, ZeroMqWorld, TcpWorld, NoBulkWorld, SealedWorld>;
+using ThreadedWorlds = std::tuple<InProcessWorld, SteppedWorld, ZeroMqWorld, TcpWorld, SealedWorld>;  // all but the simulation
 #endif
 
 Message numbered(std::uint64_t number, std::vector<Tensor> tensors = {}) {

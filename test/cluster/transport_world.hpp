@@ -145,4 +145,16 @@ struct ZeroMqWorld {
   }
 };
 
+/// The same with everything over ZeroMQ, and with payload sealed.
+struct NoBulkWorld : ZeroMqWorld {
+  std::unique_ptr<Transport> make(PeerInfo self) { return make_zeromq_transport(std::move(self), {.bulk = false}); }
+};
+struct SealedWorld : ZeroMqWorld {
+  std::unique_ptr<Transport> make(PeerInfo self) { return make_zeromq_transport(std::move(self), {.shared_memory = false, .seal = true}); }
+};
+/// Over TCP as between two hosts: without shared memory.
+struct TcpWorld : ZeroMqWorld {
+  std::unique_ptr<Transport> make(PeerInfo self) { return make_zeromq_transport(std::move(self), {.shared_memory = false}); }
+};
+
 }  // namespace troupe::test

@@ -1,9 +1,10 @@
-// Bulk channels over TCP: a second connection next to each of the transport's, on which payload is read from the socket
-// straight into its tensor.
+// Bulk channels over sockets: a second connection next to each of the transport's. Over TCP payload is read from the socket
+// straight into its tensor. Between processes of one host it is a unix socket, which passes shared memory
+// (shared_rings.hpp) and is from then on the bell, and the sign that the other is alive.
 //
-//   BulkTcp bulk(router, options);  bulk.listen("tcp://127.0.0.1:7117");     // at 7118 if that is free
-//   who listens:  wire::Bulk answer = bulk.offer(connection, keys);          // a port and a ticket, in the handshake's answer
-//   who dialled:  bulk.open(connection, "tcp://127.0.0.1:7117", answer, keys);
+//   BulkSockets bulk(router, options);  bulk.listen("tcp://127.0.0.1:7117");     // at 7118 if that is free
+//   who listens:  wire::Bulk answer = bulk.offer(connection, is_local, keys);    // where, and a ticket, in the handshake's answer
+//   who dialled:  bulk.open(connection, bulk.tcp_address(…) or the unix socket's, answer, keys);
 //   both, later:  router.bulk_opened(connection);  bulk.send(connection, frame);  bulk.work();
 //
 // Who dials shows the ticket, 32 random bytes that are good once, and is told that it was taken. Whoever does not, in
@@ -20,47 +21,61 @@
 #include <vector>
 
 #include <troupe/cluster/bulk_record.hpp>
+#include <troupe/cluster/shared_rings.hpp>
 #include <troupe/cluster/tcp_socket.hpp>
 
 namespace troupe {
 
-struct BulkTcpOptions {
+struct BulkSocketOptions {
   int port = 0;                    // to listen at; 0: the one above the transport's, or any
+  int port_outside = 0;            // that peers are told; 0: the same
   std::string congestion = "cubic";
   Time stall = std::chrono::seconds(4);
+  bool shared_memory = true;
   Time patience = std::chrono::seconds(2);  // with who connects and shows no ticket
 };
 
-class BulkTcp {
+class BulkSockets {
  public:
   static constexpr std::size_t kStrangers = 32;
 
-  BulkTcp(Router& router, const Carrier& clock, BulkTcpOptions options);
-  ~BulkTcp();
+  BulkSockets(Router& router, const Carrier& clock, BulkSocketOptions options);
+  ~BulkSockets();
 
   /// Next to the transport's own address. Throws unavailable if a port that was asked for cannot be had.
   void listen(const std::string& address, bool is_port_chosen);
   bool is_listening() const { return listening_.get() >= 0; }
-  wire::Bulk offer(Connection connection, const std::optional<SealKeys>& keys);
-  void open(Connection connection, const std::string& dialled, const wire::Bulk& answer, const std::optional<SealKeys>& keys);
+  bool is_listening_locally() const { return local_.get() >= 0; }
+  wire::Bulk offer(Connection connection, bool is_local, const std::optional<SealKeys>& keys);
+  void open(Connection connection, const std::string& dialled, bool is_local, const wire::Bulk& answer, const std::optional<SealKeys>& keys);
   /// False if it has broken.
   bool send(Connection connection, const Ref<OutFrame>& frame);
   void close(Connection connection);
   /// Listens no more.
   void stop();
 
-  /// Moves what can be moved without waiting; did anything?
-  bool work();
+  /// Moves what can be moved without waiting, by shared memory only or by sockets too; did anything?
+  bool work(bool looks_at_sockets = true);
+  /// Channels by shared memory.
+  std::size_t rings() const { return rings_; }
+  /// Before and after blocking on `descriptor`; false: there is something to do.
+  bool fall_asleep();
+  void wake_up();
   /// Readable when there is something to do.
   int descriptor() const { return epoll_.get(); }
-  /// By sealing.
+  /// By sealing, and into shared memory.
   std::uint64_t copied_bytes() const { return copied_bytes_; }
 
  private:
   struct Channel;
   struct Stranger;
 
-  void accept_all();
+  void accept_all(int listening);
+  void opened(Channel& channel);
+  bool share_memory(Channel& channel);
+  void flush_ring(Channel& channel);
+  void receive_ring(Channel& channel);
+  void ring(Channel& channel);
   void hear(Stranger& stranger);
   void admit(Stranger& stranger);
   void greet(Channel& channel);
@@ -71,23 +86,26 @@ class BulkTcp {
   void retire(OwnedDescriptor fd);
   void dismiss(std::uint64_t id);
   OwnedDescriptor prepared(OwnedDescriptor fd) const;
-  Channel& add(Connection connection, OwnedDescriptor fd, const std::optional<SealKeys>& keys);
+  Channel& add(Connection connection, OwnedDescriptor fd, bool is_local, const std::optional<SealKeys>& keys);
 
   Router& router_;
   const Carrier& clock_;
-  const BulkTcpOptions options_;
-  OwnedDescriptor epoll_, listening_;
-  std::string where_;
+  const BulkSocketOptions options_;
+  OwnedDescriptor epoll_, listening_, local_;
+  std::string where_, where_locally_;
   struct Offer {
     wire::Bulk::Secret ticket;
+    bool is_local;
     std::optional<SealKeys> keys;
   };
   std::map<Connection, Offer> offers_;
   std::map<std::uint64_t, std::unique_ptr<Channel>> channels_;  // by their own number, which epoll reports
   std::map<Connection, std::uint64_t> by_connection_;
   std::map<std::uint64_t, std::unique_ptr<Stranger>> strangers_;
+  std::vector<Channel*> all_;                    // at the beginning of a turn
   std::vector<std::unique_ptr<Channel>> closed_;  // until nobody is within their calls
-  std::uint64_t next_id_ = 1, copied_bytes_ = 0;
+  std::uint64_t next_id_ = 2, copied_bytes_ = 0;
+  std::size_t rings_ = 0;
 };
 
 }  // namespace troupe

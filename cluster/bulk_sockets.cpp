@@ -1,4 +1,4 @@
-#include <troupe/cluster/bulk_tcp.hpp>
+#include <troupe/cluster/bulk_sockets.hpp>
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -11,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include <troupe/cluster/local_socket.hpp>
+
 namespace troupe {
 
 namespace {
@@ -18,7 +20,9 @@ namespace {
 constexpr std::size_t kMagic = 8;
 constexpr std::size_t kGreeting = kMagic + wire::Bulk::kSecretBytes;
 constexpr char kShown[kMagic + 1] = "troupe-b", kTaken[kMagic + 1] = "troupe+b";
-constexpr std::uint64_t kListener = 0;  // what epoll reports for it
+constexpr std::uint64_t kListener = 0, kLocalListener = 1;  // what epoll reports for them
+constexpr std::size_t kStep = 128 << 10;  // bytes of a ring between two words to the other: it copies while we do
+constexpr std::size_t kTurn = 8 << 20;  // bytes
 constexpr int kReads = 64;              // of one channel before the others have their turn
 
 /// In the same time whatever the two are.
@@ -30,12 +34,13 @@ bool is_same(const wire::Bulk::Secret& a, const std::byte* b) {
 
 }  // namespace
 
-struct BulkTcp::Channel {
-  Channel(std::uint64_t number, Connection c, OwnedDescriptor socket, Router& router, const std::optional<SealKeys>& keys)
-      : id(number), connection(c), fd(std::move(socket)), out(keys), in(router, c, keys) {}
+struct BulkSockets::Channel {
+  Channel(std::uint64_t number, Connection c, OwnedDescriptor socket, bool local, Router& router, const std::optional<SealKeys>& keys)
+      : id(number), connection(c), fd(std::move(socket)), is_local(local), out(keys), in(router, c, keys, local) {}
   const std::uint64_t id;
   const Connection connection;
   OwnedDescriptor fd;
+  const bool is_local;
   enum class State { connecting, greeting, open, closed } state = State::connecting;
   std::array<std::byte, kGreeting> greeting{};  // to be shown, then what is answered
   std::size_t greeted = 0;
@@ -44,32 +49,36 @@ struct BulkTcp::Channel {
   BulkReader in;
   std::uint32_t watched = 0;  // events
   bool is_watched = false;
-  bool is_full = false;       // the socket takes no more for now
+  bool has_opened = false;
+  bool is_full = false;       // the socket takes no more for now, or the ring
+  std::optional<SharedRings> rings;
 };
 
-struct BulkTcp::Stranger {
+struct BulkSockets::Stranger {
   std::uint64_t id;
   OwnedDescriptor fd;
   Time deadline;
   std::array<std::byte, kGreeting> shown{};
   std::size_t bytes = 0;
+  bool is_local = false;
   bool is_leaving = false;  // was a channel, and what it says is not heard any more
 };
 
-BulkTcp::BulkTcp(Router& router, const Carrier& clock, BulkTcpOptions options)
+BulkSockets::BulkSockets(Router& router, const Carrier& clock, BulkSocketOptions options)
     : router_(router), clock_(clock), options_(std::move(options)), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   if (epoll_.get() < 0) throw Error(Code::resource_exhausted, "no descriptor is left for an epoll");
 }
-BulkTcp::~BulkTcp() = default;
+BulkSockets::~BulkSockets() = default;
 
-void BulkTcp::stop() {
+void BulkSockets::stop() {
   strangers_.clear();
   listening_ = OwnedDescriptor();
+  local_ = OwnedDescriptor();
 }
 
 // ---- coming up
 
-void BulkTcp::listen(const std::string& address, bool is_port_chosen) {
+void BulkSockets::listen(const std::string& address, bool is_port_chosen) {
   const std::size_t colon = address.rfind(':');
   const auto at = [&](int port) { return listen_at(fmt::format("{}:{}", address.substr(0, colon), port), options_.congestion); };
   const int next = std::atoi(address.c_str() + colon + 1) + 1;
@@ -84,21 +93,29 @@ void BulkTcp::listen(const std::string& address, bool is_port_chosen) {
     }
   }
   listening_ = std::move(socket.fd);
-  where_ = socket.address.substr(socket.address.rfind(':') + 1);
+  where_ = options_.port_outside != 0 ? fmt::format("{}", options_.port_outside) : socket.address.substr(socket.address.rfind(':') + 1);
   epoll_event event{.events = EPOLLIN, .data = {.u64 = kListener}};
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listening_.get(), &event);
+  if (!options_.shared_memory) return;
+  const SealShare name_bytes = random_share();
+  for (const std::byte b : std::span(name_bytes).first(16)) where_locally_ += fmt::format("{:02x}", static_cast<unsigned>(b));
+  OwnedDescriptor local = listen_locally("troupe-" + where_locally_);
+  if (local.get() < 0) return;
+  event.data.u64 = kLocalListener;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, local.get(), &event);
+  local_ = std::move(local);
 }
 
-wire::Bulk BulkTcp::offer(Connection connection, const std::optional<SealKeys>& keys) {
+wire::Bulk BulkSockets::offer(Connection connection, bool is_local, const std::optional<SealKeys>& keys) {
   close(connection);
   wire::Bulk terms;
-  terms.where = where_;
+  terms.where = is_local ? where_locally_ : where_;
   terms.ticket = random_share();
-  offers_[connection] = {terms.ticket, keys};
+  offers_[connection] = {terms.ticket, is_local, keys};
   return terms;
 }
 
-OwnedDescriptor BulkTcp::prepared(OwnedDescriptor fd) const {
+OwnedDescriptor BulkSockets::prepared(OwnedDescriptor fd) const {
   const int on = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   const auto stall = static_cast<unsigned>(std::chrono::duration_cast<std::chrono::milliseconds>(options_.stall).count());
@@ -107,17 +124,28 @@ OwnedDescriptor BulkTcp::prepared(OwnedDescriptor fd) const {
   return fd;
 }
 
-BulkTcp::Channel& BulkTcp::add(Connection connection, OwnedDescriptor fd, const std::optional<SealKeys>& keys) {
+BulkSockets::Channel& BulkSockets::add(Connection connection, OwnedDescriptor fd, bool is_local, const std::optional<SealKeys>& keys) {
   const std::uint64_t id = next_id_++;
   by_connection_[connection] = id;
-  return *channels_.emplace(id, std::make_unique<Channel>(id, connection, prepared(std::move(fd)), router_, keys)).first->second;
+  if (!is_local) fd = prepared(std::move(fd));
+  return *channels_.emplace(id, std::make_unique<Channel>(id, connection, std::move(fd), is_local, router_, keys)).first->second;
 }
 
-void BulkTcp::open(Connection connection, const std::string& dialled, const wire::Bulk& answer, const std::optional<SealKeys>& keys) {
+void BulkSockets::open(Connection connection, const std::string& dialled, bool is_local, const wire::Bulk& answer,
+                       const std::optional<SealKeys>& keys) {
   close(connection);
-  if (answer.where.empty() || answer.where.size() > 5 || answer.where.find_first_not_of("0123456789") != std::string::npos) return router_.dropped();
+  const std::size_t most = is_local ? 64 : 5;
+  if (answer.where.empty() || answer.where.size() > most || answer.where.find_first_not_of("0123456789abcdef") != std::string::npos)
+    return router_.dropped();
   try {
-    Channel& c = add(connection, connect_to(fmt::format("{}:{}", dialled.substr(0, dialled.rfind(':')), answer.where)), keys);
+    OwnedDescriptor fd;
+    if (is_local) {
+      fd = connect_locally("troupe-" + answer.where);
+      if (fd.get() < 0 || !is_own(fd.get())) return;
+    } else {
+      fd = connect_to(fmt::format("{}:{}", dialled.substr(0, dialled.rfind(':')), answer.where));
+    }
+    Channel& c = add(connection, std::move(fd), is_local, keys);
     std::memcpy(c.greeting.data(), kShown, kMagic);
     std::memcpy(c.greeting.data() + kMagic, answer.ticket.data(), answer.ticket.size());
     c.deadline = clock_.now() + options_.patience;
@@ -128,7 +156,7 @@ void BulkTcp::open(Connection connection, const std::string& dialled, const wire
 }
 
 /// Shows the ticket, and hears that it was taken.
-void BulkTcp::greet(Channel& c) {
+void BulkSockets::greet(Channel& c) {
   if (c.state == Channel::State::connecting) {
     while (c.greeted < kGreeting) {
       const ssize_t n = ::send(c.fd.get(), c.greeting.data() + c.greeted, kGreeting - c.greeted, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -140,8 +168,9 @@ void BulkTcp::greet(Channel& c) {
     c.greeted = 0;
     watch(c);
   }
+  OwnedDescriptor memory;
   while (c.greeted < kMagic) {
-    const ssize_t n = recv(c.fd.get(), c.greeting.data() + c.greeted, kMagic - c.greeted, MSG_DONTWAIT);
+    const ssize_t n = receive_descriptor(c.fd.get(), c.greeting.data() + c.greeted, kMagic - c.greeted, memory);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) return close(c.connection);
     c.greeted += static_cast<std::size_t>(n);
@@ -150,14 +179,36 @@ void BulkTcp::greet(Channel& c) {
     router_.dropped();
     return close(c.connection);
   }
-  c.state = Channel::State::open;
-  router_.bulk_opened(c.connection);
+  try {
+    if (c.is_local) c.rings.emplace(SharedRings::open(std::move(memory)));
+  } catch (const Error&) {
+    router_.dropped();
+    return close(c.connection);
+  }
+  opened(c);
 }
 
-void BulkTcp::accept_all() {
+/// By shared memory small frames go too: it takes no thread and no call of the kernel to bring them there.
+void BulkSockets::opened(Channel& c) {
+  c.state = Channel::State::open;
+  watch(c);
+  c.has_opened = true;
+  rings_ += c.rings.has_value();
+  if (c.is_local)
+    router_.bulk_opened(c.connection, 0);
+  else
+    router_.bulk_opened(c.connection);
+}
+
+void BulkSockets::accept_all(int listening) {
   for (;;) {
-    OwnedDescriptor fd(accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    OwnedDescriptor fd(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd.get() < 0) return;
+    const bool is_local = listening == local_.get();
+    if (is_local && !is_own(fd.get())) {
+      router_.dropped();
+      continue;
+    }
     if (strangers_.size() >= kStrangers) {
       router_.dropped();
       dismiss(strangers_.begin()->first);
@@ -167,13 +218,14 @@ void BulkTcp::accept_all() {
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd.get(), &event) != 0) continue;
     auto stranger = std::make_unique<Stranger>();
     stranger->id = id;
+    stranger->is_local = is_local;
     stranger->fd = std::move(fd);
     stranger->deadline = clock_.now() + options_.patience;
     strangers_.emplace(id, std::move(stranger));
   }
 }
 
-void BulkTcp::hear(Stranger& s) {
+void BulkSockets::hear(Stranger& s) {
   if (s.is_leaving) {
     std::byte unheard[16 << 10];
     if (const ssize_t n = recv(s.fd.get(), unheard, sizeof unheard, MSG_DONTWAIT); n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) dismiss(s.id);
@@ -188,30 +240,38 @@ void BulkTcp::hear(Stranger& s) {
   dismiss(s.id);
 }
 
-void BulkTcp::admit(Stranger& s) {
+void BulkSockets::admit(Stranger& s) {
   const std::uint64_t id = s.id;
   for (auto& [connection, offer] : offers_) {
-    if (!is_same(offer.ticket, s.shown.data() + kMagic)) continue;
+    if (offer.is_local != s.is_local || !is_same(offer.ticket, s.shown.data() + kMagic)) continue;
     const Connection at = connection;
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, s.fd.get(), nullptr);
-    Channel& c = add(at, std::move(s.fd), offer.keys);
+    Channel& c = add(at, std::move(s.fd), offer.is_local, offer.keys);
     offers_.erase(at);  // good once
     dismiss(id);
-    c.state = Channel::State::open;
     // An empty socket takes so few bytes.
-    if (::send(c.fd.get(), kTaken, kMagic, MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(kMagic)) return close(at);
-    watch(c);
-    return router_.bulk_opened(at);
+    if (c.is_local ? !share_memory(c) : ::send(c.fd.get(), kTaken, kMagic, MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(kMagic))
+      return close(at);
+    return opened(c);
   }
   router_.dropped();
   dismiss(id);
 }
 
-void BulkTcp::dismiss(std::uint64_t id) { strangers_.erase(id); }
+bool BulkSockets::share_memory(Channel& c) {
+  try {
+    c.rings.emplace(SharedRings::create());
+    return send_descriptor(c.fd.get(), kTaken, kMagic, c.rings->descriptor());
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void BulkSockets::dismiss(std::uint64_t id) { strangers_.erase(id); }
 
 // ---- frames
 
-bool BulkTcp::send(Connection connection, const Ref<OutFrame>& frame) {
+bool BulkSockets::send(Connection connection, const Ref<OutFrame>& frame) {
   const auto found = by_connection_.find(connection);
   if (found == by_connection_.end()) return false;
   Channel& c = *channels_.at(found->second);
@@ -220,7 +280,63 @@ bool BulkTcp::send(Connection connection, const Ref<OutFrame>& frame) {
   return c.state == Channel::State::open;
 }
 
-void BulkTcp::flush(Channel& c) {
+void BulkSockets::ring(Channel& c) {
+  // A socket that is full of bells needs no other.
+  if (::send(c.fd.get(), "!", 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN && errno != EINTR) c.state = Channel::State::closed;
+}
+
+void BulkSockets::flush_ring(Channel& c) {
+  iovec pieces[24];
+  c.is_full = false;
+  while (c.out.pieces(pieces) > 0) {
+    const std::span<std::byte> space = c.rings->space();
+    if (c.rings->is_broken()) c.state = Channel::State::closed;
+    if (space.empty()) {
+      if (c.state == Channel::State::closed) return;
+      c.is_full = c.rings->sleep_until_space();
+      if (c.is_full) return;
+      continue;
+    }
+    const std::size_t bytes = std::min({pieces[0].iov_len, space.size(), kStep});
+    std::memcpy(space.data(), pieces[0].iov_base, bytes);
+    copied_bytes_ += bytes;
+    c.out.wrote(bytes);
+    if (c.rings->publish(bytes)) ring(c);
+  }
+}
+
+void BulkSockets::receive_ring(Channel& c) {
+  std::size_t left = kTurn;
+  while (left > 0 && c.state == Channel::State::open) {
+    const std::span<const std::byte> from = c.rings->bytes();
+    if (c.rings->is_broken()) c.state = Channel::State::closed;
+    if (from.empty()) return;
+    const std::span<std::byte> room = c.in.room();
+    if (room.empty()) return;
+    const std::size_t bytes = std::min({room.size(), from.size(), kStep, left});
+    std::memcpy(room.data(), from.data(), bytes);
+    left -= bytes;
+    if (c.rings->consume(bytes)) ring(c);
+    if (!c.in.got(bytes)) c.state = Channel::State::closed;
+  }
+}
+
+bool BulkSockets::fall_asleep() {
+  for (const auto& [id, c] : channels_)
+    if (c->rings && !c->in.is_waiting() && !c->rings->sleep_until_bytes()) {
+      wake_up();
+      return false;
+    }
+  return true;
+}
+
+void BulkSockets::wake_up() {
+  for (const auto& [id, c] : channels_)
+    if (c->rings) c->rings->wake_up();
+}
+
+void BulkSockets::flush(Channel& c) {
+  if (c.rings) return flush_ring(c);
   iovec pieces[24];
   while (!c.is_full) {
     msghdr message{};
@@ -246,7 +362,16 @@ void BulkTcp::flush(Channel& c) {
   watch(c);
 }
 
-void BulkTcp::receive(Channel& c) {
+void BulkSockets::receive(Channel& c) {
+  if (c.rings) {  // bells
+    char heard[64];
+    const ssize_t n = recv(c.fd.get(), heard, sizeof heard, MSG_DONTWAIT);
+    receive_ring(c);
+    // What lies in the ring was said before the end.
+    if (n == 0 && (c.rings->bytes().empty() || c.in.is_waiting())) c.state = Channel::State::closed;
+    if (n < 0 && errno != EAGAIN && errno != EINTR) c.state = Channel::State::closed;
+    return;
+  }
   for (int reads = 0; reads < kReads && c.state == Channel::State::open; ++reads) {
     const std::span<std::byte> room = c.in.room();
     if (room.empty()) break;
@@ -260,23 +385,23 @@ void BulkTcp::receive(Channel& c) {
 }
 
 /// Tells epoll what to look for.
-void BulkTcp::watch(Channel& c) {
+void BulkSockets::watch(Channel& c) {
   std::uint32_t events = 0;
-  if (c.state == Channel::State::connecting || c.is_full) events |= EPOLLOUT;
-  if (c.state != Channel::State::connecting && !c.in.is_waiting()) events |= EPOLLIN;
+  if (c.state == Channel::State::connecting || (c.is_full && !c.rings)) events |= EPOLLOUT;
+  if (c.state != Channel::State::connecting && (c.rings || !c.in.is_waiting())) events |= EPOLLIN;
   if (c.is_watched && events == c.watched) return;
   epoll_event event{.events = events, .data = {.u64 = c.id}};
   epoll_ctl(epoll_.get(), std::exchange(c.is_watched, true) ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, c.fd.get(), &event);
   c.watched = events;
 }
 
-bool BulkTcp::work() {
+bool BulkSockets::work(bool looks_at_sockets) {
   epoll_event events[32];
-  const int n = epoll_wait(epoll_.get(), events, 32, 0);
+  const int n = looks_at_sockets ? epoll_wait(epoll_.get(), events, 32, 0) : 0;
   for (int i = 0; i < n; ++i) {
     const std::uint64_t id = events[i].data.u64;
-    if (id == kListener) {
-      accept_all();
+    if (id == kListener || id == kLocalListener) {
+      accept_all(id == kListener ? listening_.get() : local_.get());
     } else if (const auto stranger = strangers_.find(id); stranger != strangers_.end()) {
       hear(*stranger->second);
     } else if (const auto found = channels_.find(id); found != channels_.end()) {
@@ -287,7 +412,7 @@ bool BulkTcp::work() {
         flush(c);
       }
       if (c.state == Channel::State::open && (events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP))) {
-        if (c.in.is_waiting())
+        if (c.in.is_waiting() && !c.rings)
           c.state = Channel::State::closed;  // the peer is gone, and would be reported without end
         else
           receive(c);
@@ -296,12 +421,20 @@ bool BulkTcp::work() {
   }
   bool worked = n > 0;
   const Time now = clock_.now();
-  std::vector<Channel*> all;
-  for (const auto& [id, c] : channels_) all.push_back(c.get());
-  for (Channel* c : all) {
+  all_.clear();
+  for (const auto& [id, c] : channels_) all_.push_back(c.get());
+  for (Channel* c : all_) {
     if (c->state == Channel::State::open && c->in.is_waiting()) {
       if (!c->in.retry()) c->state = Channel::State::closed;
       if (!c->in.is_waiting()) worked = true;
+    }
+    if (c->state == Channel::State::open && c->rings) {
+      if (c->is_full && !c->rings->space().empty()) flush_ring(*c);
+      if (!c->rings->bytes().empty() && !c->in.is_waiting()) {
+        receive_ring(*c);
+        worked = true;
+      }
+      if (c->rings->is_broken()) c->state = Channel::State::closed;
     }
     if (c->state == Channel::State::open) watch(*c);
     if (c->state == Channel::State::closed) broken(*c);
@@ -313,7 +446,7 @@ bool BulkTcp::work() {
 }
 
 /// One that was open: the connection breaks with it.
-void BulkTcp::broken(Channel& c) {
+void BulkSockets::broken(Channel& c) {
   const Connection connection = c.connection;
   if (!by_connection_.contains(connection)) return;
   close(connection);
@@ -322,7 +455,7 @@ void BulkTcp::broken(Channel& c) {
 
 /// Says that nothing more comes, and stays until the other says so too: closing at once with bytes unread would take back
 /// what was said last.
-void BulkTcp::retire(OwnedDescriptor fd) {
+void BulkSockets::retire(OwnedDescriptor fd) {
   if (shutdown(fd.get(), SHUT_WR) != 0) return;
   auto leaving = std::make_unique<Stranger>();
   leaving->id = next_id_++;
@@ -334,11 +467,12 @@ void BulkTcp::retire(OwnedDescriptor fd) {
   strangers_.emplace(leaving->id, std::move(leaving));
 }
 
-void BulkTcp::close(Connection connection) {
+void BulkSockets::close(Connection connection) {
   offers_.erase(connection);
   const auto found = by_connection_.find(connection);
   if (found == by_connection_.end()) return;
   const auto channel = channels_.find(found->second);
+  if (channel->second->rings && channel->second->has_opened) --rings_;
   if (channel->second->state == Channel::State::open) retire(std::move(channel->second->fd));
   channel->second->state = Channel::State::closed;
   channel->second->fd = OwnedDescriptor();

@@ -1,0 +1,119 @@
+#include <troupe/cluster/shared_rings.hpp>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace troupe {
+
+/// Positions count bytes since the beginning. Each lies in a line of its own: one process writes it, the other reads it.
+struct SharedRings::Direction {
+  alignas(128) std::atomic<std::uint64_t> written;  // publishes the bytes before it
+  alignas(128) std::atomic<std::uint64_t> read;     // gives back the bytes before it
+  alignas(128) std::atomic<std::uint32_t> reader_sleeps;
+  alignas(128) std::atomic<std::uint32_t> writer_sleeps;
+};
+
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kWhole = 2 * (kPage + SharedRings::kBytes);
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+}  // namespace
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
+
+SharedRings SharedRings::create() {
+  OwnedDescriptor memory(memfd_create("troupe rings", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (memory.get() < 0 || ftruncate(memory.get(), kWhole) != 0 || fcntl(memory.get(), F_ADD_SEALS, kSeals) != 0)
+    throw Error(Code::unavailable, fmt::format("no memory to share: {}", std::strerror(errno)));
+  return SharedRings(std::move(memory), true);
+}
+
+SharedRings SharedRings::open(OwnedDescriptor memory) {
+  struct stat s {};
+  const int seals = fcntl(memory.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals || fstat(memory.get(), &s) != 0 || s.st_size != static_cast<off_t>(kWhole))
+    throw Error(Code::data_loss, "what was to be shared is not memory of the agreed size that nobody can shrink");
+  return SharedRings(std::move(memory), false);
+}
+
+SharedRings::SharedRings(OwnedDescriptor memory, bool is_first) : memory_(std::move(memory)) {
+  static_assert(sizeof(Direction) <= kPage);
+  void* at = mmap(nullptr, kWhole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory_.get(), 0);
+  if (at == MAP_FAILED) throw Error(Code::unavailable, fmt::format("shared memory cannot be mapped: {}", std::strerror(errno)));
+  base_ = static_cast<std::byte*>(at);
+  std::byte *first = base_, *second = base_ + kPage + kBytes;
+  if (!is_first) std::swap(first, second);
+  // Of zeros, as the memory is, and of atomics without locks: there is nothing to construct.
+  out_ = std::launder(reinterpret_cast<Direction*>(first));
+  in_ = std::launder(reinterpret_cast<Direction*>(second));
+  out_bytes_ = first + kPage;
+  in_bytes_ = second + kPage;
+}
+
+SharedRings::SharedRings(SharedRings&& o) noexcept
+    : memory_(std::move(o.memory_)), base_(std::exchange(o.base_, nullptr)), out_(o.out_), in_(o.in_), out_bytes_(o.out_bytes_),
+      in_bytes_(o.in_bytes_), written_(o.written_), read_(o.read_), is_broken_(o.is_broken_) {}
+
+SharedRings::~SharedRings() {
+  if (base_) munmap(base_, kWhole);
+}
+
+std::span<std::byte> SharedRings::space() {
+  const std::uint64_t used = written_ - out_->read.load(std::memory_order_acquire);
+  if (used > kBytes) is_broken_ = true;
+  if (is_broken_) return {};
+  const std::size_t at = written_ % kBytes;
+  return {out_bytes_ + at, std::min<std::size_t>(kBytes - used, kBytes - at)};
+}
+
+bool SharedRings::publish(std::size_t bytes) {
+  written_ += bytes;
+  out_->written.store(written_, std::memory_order_seq_cst);
+  return out_->reader_sleeps.load(std::memory_order_seq_cst) != 0 && out_->reader_sleeps.exchange(0, std::memory_order_seq_cst) != 0;
+}
+
+bool SharedRings::sleep_until_space() {
+  out_->writer_sleeps.store(1, std::memory_order_seq_cst);
+  if (written_ - out_->read.load(std::memory_order_seq_cst) == kBytes) return true;
+  out_->writer_sleeps.store(0, std::memory_order_seq_cst);
+  return false;
+}
+
+std::span<const std::byte> SharedRings::bytes() {
+  const std::uint64_t there = in_->written.load(std::memory_order_acquire) - read_;
+  if (there > kBytes) is_broken_ = true;
+  if (is_broken_) return {};
+  const std::size_t at = read_ % kBytes;
+  return {in_bytes_ + at, std::min<std::size_t>(there, kBytes - at)};
+}
+
+bool SharedRings::consume(std::size_t bytes) {
+  read_ += bytes;
+  in_->read.store(read_, std::memory_order_seq_cst);
+  // Not for a little space: a writer that is woken is to have something to do.
+  if (in_->written.load(std::memory_order_relaxed) - read_ > kBytes / 2) return false;
+  return in_->writer_sleeps.load(std::memory_order_seq_cst) != 0 && in_->writer_sleeps.exchange(0, std::memory_order_seq_cst) != 0;
+}
+
+bool SharedRings::sleep_until_bytes() {
+  in_->reader_sleeps.store(1, std::memory_order_seq_cst);
+  if (in_->written.load(std::memory_order_seq_cst) == read_) return true;
+  wake_up();
+  return false;
+}
+
+void SharedRings::wake_up() { in_->reader_sleeps.store(0, std::memory_order_seq_cst); }
+
+}  // namespace troupe

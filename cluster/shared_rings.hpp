@@ -1,0 +1,64 @@
+// Two rings of bytes in memory that two processes of one host share, one for each direction.
+//
+//   SharedRings mine = SharedRings::create();   SharedRings theirs = SharedRings::open(descriptor);   // passed by a socket
+//   while (!(to = mine.space()).empty()) mine.publish(copy to it);      theirs.bytes(), theirs.consume(n)
+//
+// Who finds its ring full, or empty, may sleep: it says so (`sleep_…`), looks once more, and waits for the bell, which
+// the two have beside this (bulk_sockets.hpp). publish and consume tell when to ring it: in the order of the seq_cst operations
+// either the sleeper sees the change, or the other sees the sleeper.
+//
+// The other process is not trusted: each keeps its own position to itself and writes it for the other to read; what the other
+// says is checked to be within the ring; and the memory is sealed, so that nobody can shrink it under a reader.
+//
+// Threads: one on either side.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <troupe/cluster/tcp_socket.hpp>
+
+namespace troupe {
+
+class SharedRings {
+ public:
+  static constexpr std::size_t kBytes = 1 << 20;  // of a direction: what stays in a cache shared by two cores
+
+  /// Throws unavailable if the system has no such memory.
+  static SharedRings create();
+  /// Throws data_loss for what `create` did not make.
+  static SharedRings open(OwnedDescriptor memory);
+  SharedRings(SharedRings&& o) noexcept;
+  SharedRings& operator=(SharedRings&&) = delete;
+  ~SharedRings();
+  int descriptor() const { return memory_.get(); }
+  /// The other has said what cannot be.
+  bool is_broken() const { return is_broken_; }
+
+  /// Where bytes may be written now, without a gap.
+  std::span<std::byte> space();
+  /// So many are written; true: ring the bell.
+  bool publish(std::size_t bytes);
+  /// Wants the bell when there is space; false: there is.
+  bool sleep_until_space();
+
+  /// Bytes that have come, without a gap.
+  std::span<const std::byte> bytes();
+  bool consume(std::size_t bytes);
+  bool sleep_until_bytes();
+  void wake_up();
+
+ private:
+  struct Direction;
+  SharedRings(OwnedDescriptor memory, bool is_first);
+
+  OwnedDescriptor memory_;
+  std::byte* base_ = nullptr;
+  Direction *out_ = nullptr, *in_ = nullptr;
+  std::byte *out_bytes_ = nullptr, *in_bytes_ = nullptr;
+  std::uint64_t written_ = 0, read_ = 0;  // ours
+  bool is_broken_ = false;
+};
+
+}  // namespace troupe

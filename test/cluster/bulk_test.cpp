@@ -1,0 +1,342 @@
+// The bulk channel: payload that goes beside the connection, its records, what is sealed, and who is not let in.
+#include <troupe/test/cluster/hostile.hpp>
+#include <troupe/test/cluster/relay.hpp>
+#include <troupe/test/cluster/transport_world.hpp>
+#include <troupe/cluster/bulk_sockets.hpp>
+
+#include <algorithm>
+#include <fstream>
+#include <random>
+
+#include <fmt/format.h>
+
+namespace {
+
+using namespace troupe;
+using namespace troupe::test;
+using Bytes = std::vector<std::byte>;
+namespace utf = boost::unit_test;
+
+// ---- records
+
+Ref<OutFrame> frame_of(std::uint64_t sequence, const Bytes& payload) {
+  Ref<OutFrame> frame(new OutFrame);
+  wire::Data data{.lane = Lane::data, .sequence = sequence, .received = {}, .messages = {}};
+  data.messages.push_back({.head_bytes = 0, .tensors = {{DType::u8, Shape{static_cast<std::int64_t>(payload.size())}}}});
+  wire::encode_data(data, frame->header);
+  frame->bulk = payload.data();
+  frame->bulk_bytes = payload.size();
+  return frame;
+}
+
+Bytes payload_of(std::size_t bytes, unsigned seed) {
+  Bytes payload(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) payload[i] = static_cast<std::byte>(i * 31 + seed);
+  return payload;
+}
+
+/// What the writer writes, in pieces of up to `most` bytes.
+Bytes written(BulkWriter& writer, std::size_t most) {
+  Bytes all;
+  iovec pieces[8];
+  while (const std::size_t n = writer.pieces(pieces)) {
+    const std::size_t bytes = std::min(most, pieces[0].iov_len);
+    const auto* from = static_cast<const std::byte*>(pieces[0].iov_base);
+    BOOST_REQUIRE(n > 0);
+    all.insert(all.end(), from, from + bytes);
+    writer.wrote(bytes);
+  }
+  return all;
+}
+
+SealKeys some_keys(bool dialled) {
+  SealShare a, b;
+  a.fill(std::byte{1});
+  b.fill(std::byte{2});
+  return dialled ? derive_seal_keys(a, b, true) : derive_seal_keys(b, a, false);
+}
+
+struct Stream {
+  Bytes bytes;
+  std::vector<Bytes> payloads;
+};
+
+Stream stream_of(const std::optional<SealKeys>& keys, std::vector<std::size_t> sizes, std::size_t most = 1000) {
+  Stream s;
+  for (const std::size_t size : sizes) s.payloads.push_back(payload_of(size, static_cast<unsigned>(size)));
+  BulkWriter writer(keys);
+  for (std::uint64_t i = 0; i < sizes.size(); ++i) writer.add(frame_of(i, s.payloads[i]));
+  s.bytes = written(writer, most);
+  return s;
+}
+
+BOOST_AUTO_TEST_SUITE(bulk_test)
+
+BOOST_AUTO_TEST_CASE(records_carry_frames_whatever_pieces_they_come_in) {
+  for (const bool sealed : {false, true}) {
+    std::optional<SealKeys> out, in;
+    if (sealed) out = some_keys(true), in = some_keys(false);
+    for (const std::size_t step : {1, 7, 4096, 1 << 20}) {
+      const Stream s = stream_of(out, {40'000, 1, 200'000, 131'072, 131'073}, 5000);
+      Hostile reader(true, in);
+      for (std::size_t at = 0; at < s.bytes.size(); at += step)
+        BOOST_REQUIRE(reader.tell_bulk(std::span(s.bytes).subspan(at, std::min(step, s.bytes.size() - at))));
+      BOOST_TEST(reader.received() == 5);
+      BOOST_TEST(reader.dropped() == 0);
+      BOOST_REQUIRE(reader.last().tensors.size() == 1);
+      BOOST_TEST(std::memcmp(reader.last().tensors[0].raw(), s.payloads.back().data(), s.payloads.back().size()) == 0);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(sealed_records_say_nothing_and_cannot_be_changed_left_out_or_repeated) {
+  const Stream plain = stream_of({}, {50'000, 50'000}), sealed = stream_of(some_keys(true), {50'000, 50'000});
+  const auto contains = [](const Bytes& all, const Bytes& part) {
+    return std::search(all.begin(), all.end(), part.begin() + 1000, part.begin() + 1032) != all.end();
+  };
+  BOOST_TEST(contains(plain.bytes, plain.payloads[0]));
+  BOOST_TEST(!contains(sealed.bytes, sealed.payloads[0]));
+  const auto received = [](const Bytes& bytes) {
+    Hostile reader(true, some_keys(false));
+    const bool accepted = reader.tell_bulk(bytes);
+    BOOST_TEST(reader.dropped() == (accepted ? 0u : 1u));
+    return reader.received();
+  };
+  const Bytes& whole = sealed.bytes;
+  const auto half = static_cast<std::ptrdiff_t>(whole.size() / 2);
+  BOOST_TEST(received(whole) == 2);
+  for (const std::size_t at : {std::size_t{0}, std::size_t{9}, kBulkPrefix, kBulkPrefix + 30, std::size_t{400}, whole.size() / 2 - 1}) {
+    Bytes changed = whole;
+    changed[at] ^= std::byte{1};
+    BOOST_TEST(received(changed) == 0, at);
+  }
+  Bytes repeated(whole.begin(), whole.begin() + half);
+  repeated.insert(repeated.end(), whole.begin(), whole.begin() + half);
+  BOOST_TEST(received(repeated) == 1);
+  BOOST_TEST(received(Bytes(whole.begin() + half, whole.end())) == 0);  // the first is left out
+  Bytes other = stream_of(some_keys(false), {50'000}).bytes;                   // the other direction's key
+  BOOST_TEST(received(other) == 0);
+  BOOST_TEST(received(plain.bytes) == 0);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_put_by_for_a_missing_frame_is_bounded) {
+  Hostile victim(true);
+  const Bytes payload = payload_of(100'000, 1);
+  std::uint64_t told = 0;
+  while (victim.dropped() == 0 && told < 10'000) {
+    const Ref<OutFrame> frame = frame_of(++told, payload);  // number 0 never comes
+    victim.tell_open(frame->header, payload);
+  }
+  BOOST_TEST(victim.received() == 0);
+  BOOST_TEST(told * payload.size() >= 2 * RouterOptions{}.window);
+  BOOST_TEST(told * payload.size() < 2 * RouterOptions{}.window + 3 * payload.size());
+}
+
+BOOST_AUTO_TEST_CASE(damaged_records_are_refused_or_read) {
+  std::mt19937_64 random(30);
+  const Stream s = stream_of({}, {40'000, 1, 0, 70'000});
+  Hostile victim(true);
+  std::uint64_t refused = 0, read = 0;
+  for (int round = 0; round < 3000; ++round) {
+    Bytes bytes = s.bytes;
+    for (std::uint64_t n = random() % 3; n > 0; --n) bytes[random() % (random() % 2 ? 100 : bytes.size())] = static_cast<std::byte>(random());
+    bytes.resize(bytes.size() - random() % 3 * 1000);
+    (victim.tell_bulk(bytes) ? read : refused) += 1;
+    victim.tell(std::span(bytes).subspan(kBulkPrefix, 40), {});
+    victim.forget();
+  }
+  BOOST_TEST(refused > 0);
+  BOOST_TEST(read > 0);
+  BOOST_TEST(victim.received() > 0);
+}
+
+// ---- over TCP
+
+Message numbered(std::uint64_t number, std::size_t bytes) {
+  Message m;
+  m.head.resize(sizeof number);
+  std::memcpy(m.head.data(), &number, sizeof number);
+  Tensor t = Tensor::empty(DType::u8, Shape{static_cast<std::int64_t>(bytes)});
+  std::memset(t.raw_mutable(), static_cast<int>(number % 251), bytes);
+  m.tensors.push_back(std::move(t));
+  return m;
+}
+
+bool is_numbered(const Message& m, std::uint64_t number) {
+  if (m.head.size() != sizeof number || std::memcmp(m.head.data(), &number, sizeof number) != 0) return false;
+  const auto* bytes = m.tensors.at(0).data<std::uint8_t>();
+  return std::all_of(bytes, bytes + m.tensors[0].elements(), [&](std::uint8_t b) { return b == number % 251; });
+}
+
+int free_port() {
+  const std::string address = listen_at("tcp://127.0.0.1:0", "").address;
+  return std::stoi(address.substr(address.rfind(':') + 1));
+}
+std::string at_port(int port) { return fmt::format("tcp://127.0.0.1:{}", port); }
+int port_of(const std::string& address) { return std::stoi(address.substr(address.rfind(':') + 1)); }
+
+/// b is connected to a.
+struct Pair {
+  Pair(const ZeroMqOptions& of_a, const ZeroMqOptions& of_b)
+      : a(make_zeromq_transport({.name = "a", .incarnation = 1, .address = "tcp://127.0.0.1:0", .engine = ""}, of_a)),
+        b(make_zeromq_transport({.name = "b", .incarnation = 1, .address = "tcp://127.0.0.1:0", .engine = ""}, of_b)) {
+    a->start(heard_a);
+    b->start(heard_b);
+    b->connect(a->address());
+    BOOST_REQUIRE(wait_until(bell, [&] { return !heard_a.peers.empty() && !heard_b.peers.empty(); }));
+    to_b = heard_a.peers[0].first;
+    to_a = heard_b.peers[0].first;
+  }
+  ~Pair() {
+    b->stop();
+    a->stop();
+  }
+  /// Both ways, and looks at what has come.
+  void exchange(std::uint64_t from, std::uint64_t to, std::size_t bytes) {
+    for (std::uint64_t i = from; i < to; ++i) {
+      a->send(to_b, Lane::data, numbered(i, i % 3 ? bytes : 100));
+      b->send(to_a, Lane::data, numbered(i, i % 3 ? bytes : 100));
+    }
+    BOOST_REQUIRE(wait_until(bell, [&] { return heard_a.got.size() >= to && heard_b.got.size() >= to; }));
+    for (const Recorder* heard : {&heard_a, &heard_b}) {
+      BOOST_REQUIRE(heard->got.size() == to);
+      for (std::uint64_t i = from; i < to; ++i) BOOST_REQUIRE(is_numbered(heard->got[i].message, i));
+      BOOST_TEST(heard->losses.empty());
+    }
+  }
+  /// Until the channel is there in both directions.
+  void warm_up() {
+    for (std::uint64_t n = 0; a->counters().bulk_bytes_in == 0 || b->counters().bulk_bytes_in == 0; n += 3) {
+      BOOST_REQUIRE(n < 3000);
+      exchange(n, n + 3, 100'000);
+      next = n + 3;
+    }
+  }
+  Bell bell;
+  Recorder heard_a{bell}, heard_b{bell};
+  std::unique_ptr<Transport> a, b;
+  Peer to_b = 0, to_a = 0;
+  std::uint64_t next = 0;
+};
+
+BOOST_AUTO_TEST_CASE(payload_is_not_copied_and_sealed_once, *utf::label("stock_zmq")) {
+  for (const bool sealed : {false, true}) {
+    Pair pair({.shared_memory = false, .seal = sealed}, {.shared_memory = false, .seal = sealed});
+    pair.warm_up();
+    const TransportCounters before = pair.b->counters();
+    pair.exchange(pair.next, pair.next + 30, 2'000'000);
+    const TransportCounters after = pair.b->counters();
+    const std::uint64_t in = after.bulk_bytes_in - before.bulk_bytes_in, out = after.bulk_bytes_out - before.bulk_bytes_out;
+    BOOST_TEST(in == 40'000'000u);
+    BOOST_TEST(out == 40'000'000u);
+    const std::uint64_t copied = after.copied_bytes - before.copied_bytes;
+    BOOST_TEST(copied >= (sealed ? in + out : 0));
+    BOOST_TEST(copied < (sealed ? in + out : 0) + 100'000);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_bulk_channel_that_is_cut_loses_and_repeats_nothing, *utf::label("stock_zmq")) {
+  for (const bool sealed : {false, true}) {
+    const int port = free_port();
+    Relay relay(at_port(port));
+    Pair pair({.shared_memory = false, .bulk_port = port, .bulk_port_outside = port_of(relay.address()), .seal = sealed}, {.seal = sealed});
+    pair.warm_up();
+    for (int cut = 0; cut < 4; ++cut) {
+      const std::uint64_t from = pair.next, to = from + 60;
+      for (std::uint64_t i = from; i < to; ++i) {
+        pair.a->send(pair.to_b, Lane::data, numbered(i, i % 3 ? 900'000 : 100));
+        pair.b->send(pair.to_a, Lane::data, numbered(i, i % 3 ? 900'000 : 100));
+      }
+      // In the midst of it.
+      BOOST_REQUIRE(wait_until(pair.bell, [&] { return pair.heard_a.got.size() > from + 5 && pair.heard_b.got.size() > from + 5; }));
+      relay.cut();
+      BOOST_REQUIRE(wait_until(pair.bell, [&] { return pair.heard_a.got.size() >= to && pair.heard_b.got.size() >= to; }));
+      for (const Recorder* heard : {&pair.heard_a, &pair.heard_b})
+        for (std::uint64_t i = from; i < to; ++i) BOOST_REQUIRE(is_numbered(heard->got[i].message, i));
+      pair.next = to;
+    }
+    BOOST_TEST(relay.cuts() > 0);
+    BOOST_TEST(pair.b->counters().reconnects > 0);
+    BOOST_TEST(pair.heard_a.peers.size() == 1);
+    BOOST_TEST(pair.heard_a.losses.empty());
+    BOOST_TEST(pair.heard_b.losses.empty());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(without_a_bulk_channel_all_goes_over_the_connection, *utf::label("stock_zmq")) {
+  const int nobody = free_port();
+  const std::pair<ZeroMqOptions, ZeroMqOptions> refusals[] = {
+      {{.shared_memory = false, .bulk_port_outside = nobody}, {}},    // a firewall
+      {{.bulk = false}, {}},
+      {{}, {.bulk = false}},
+      {{.shared_memory = false, .seal = true}, {.seal = false}},      // no clear text for who wants none
+      {{.shared_memory = false, .seal = false}, {.seal = true}},
+  };
+  for (const auto& [of_a, of_b] : refusals) {
+    Pair pair(of_a, of_b);
+    pair.exchange(0, 30, 300'000);
+    BOOST_TEST(pair.a->counters().bulk_bytes_in == 0);
+    BOOST_TEST(pair.b->counters().bulk_bytes_in == 0);
+    BOOST_TEST(pair.b->counters().reconnects == 0);
+  }
+}
+
+std::size_t rings_mapped() {
+  std::ifstream maps("/proc/self/maps");
+  std::size_t n = 0;
+  for (std::string line; std::getline(maps, line);) n += line.find("troupe rings") != std::string::npos;
+  return n;
+}
+
+BOOST_AUTO_TEST_CASE(processes_of_one_host_share_memory_for_as_long_as_they_live, *utf::label("stock_zmq")) {
+  BOOST_TEST(rings_mapped() == 0);
+  {
+    Pair pair({}, {.seal = true});
+    pair.warm_up();
+    BOOST_TEST(rings_mapped() == 2);
+    const TransportCounters before = pair.b->counters();
+    pair.exchange(pair.next, pair.next + 30, 2'000'000);
+    pair.exchange(pair.next + 30, pair.next + 1000, 70);
+    const TransportCounters after = pair.b->counters();
+    BOOST_TEST(after.bulk_bytes_in - before.bulk_bytes_in == 40'000'000u);
+    BOOST_TEST(after.copied_bytes - before.copied_bytes >= 80'000'000u);  // out of the ring, and into the other
+    BOOST_TEST(after.reconnects == 0);
+  }
+  BOOST_TEST(rings_mapped() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(who_has_no_ticket_is_closed, *utf::label("stock_zmq")) {
+  const int port = free_port();
+  Pair pair({.shared_memory = false, .bulk_port = port}, {});
+  pair.warm_up();
+  const auto dial = [&] {
+    OwnedDescriptor fd = connect_to(at_port(port));
+    pollfd connected{fd.get(), POLLOUT, 0};
+    BOOST_REQUIRE(poll(&connected, 1, 100'000) == 1);
+    return fd;
+  };
+  const auto is_closed = [](const OwnedDescriptor& fd) {
+    pollfd readable{fd.get(), POLLIN, 0};
+    char c;
+    return poll(&readable, 1, 100'000) == 1 && recv(fd.get(), &c, 1, MSG_DONTWAIT) <= 0;
+  };
+  std::string guess = "troupe-b" + std::string(32, '\0');
+  std::uint64_t dropped = pair.a->counters().dropped;
+  for (const std::string& said : {std::string("GET / HTTP/1.1\r\n\r\n"), guess, std::string(100'000, '\x7f')}) {
+    const OwnedDescriptor stranger = dial();
+    BOOST_TEST(send(stranger.get(), said.data(), said.size(), MSG_NOSIGNAL) > 0);
+    BOOST_TEST(is_closed(stranger));
+    BOOST_TEST(pair.a->counters().dropped > dropped);
+    dropped = pair.a->counters().dropped;
+  }
+  // Those that say nothing: the oldest leaves for one too many, the others after their time.
+  std::vector<OwnedDescriptor> silent;
+  for (std::size_t i = 0; i <= BulkSockets::kStrangers; ++i) silent.push_back(dial());
+  for (const OwnedDescriptor& fd : silent) BOOST_TEST(is_closed(fd));
+  pair.exchange(pair.next, pair.next + 6, 300'000);
+  BOOST_TEST(pair.b->counters().reconnects == 0);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
