@@ -48,6 +48,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
 
   // ---- Peers
   const std::string& name() const override { return self_.name; }
+  std::vector<NodeLabels> nodes_with_labels() const override;
   std::shared_ptr<RemotePlan> prepare(const std::shared_ptr<const Plan>& plan, const Placed& placed) override;
   Tensor get(const std::string& node, const StateSpec& variable) override;
   void set(const std::string& node, const StateSpec& variable, Tensor value) override;
@@ -73,7 +74,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
     std::shared_ptr<Message> message;
   };
 
-  void dispatch(Peer peer, const NodeId& from, Message& message);
+  void dispatch(Peer peer, std::uint64_t from, Message& message);  // from: its incarnation
   void meet(const Members& members);
   void handle(Answer&& answer);
   void make_plan(Peer from, const std::shared_ptr<Message>& message);

@@ -88,6 +88,7 @@ class SharedRuns {
   std::uint64_t waited() const { return waited_.load(std::memory_order_relaxed); }
 
  private:
+  static constexpr int kJobsHere = 4;  // of a worker, on the transport's thread
   static constexpr std::size_t kMostWaiting = 1 << 16;  // messages for runs that have not begun here
 
   struct Owned {
@@ -103,6 +104,8 @@ class SharedRuns {
   bool is_over(const RunKey& key) const;
   bool wait(const RunKey& key, Waiting&& message);
   void ended(Run& run);
+  template <class Send>
+  void here_if_light(const PlanTroupe& troupe, Send send);
 
   NodeCore& core_;
   const std::uint64_t self_;  // this node's incarnation
