@@ -298,7 +298,8 @@ void SharedRuns::handle(Peer from, RunGrant&& m) {
   }
   check(m, *run, plan_of(*run), from);
   const auto& partition = run->troupe->partitions[at(m.partition)];
-  partition->send(Grant{std::move(run), m.send, m.path, m.last});
+  PlanTroupe& troupe = *run->troupe;
+  here_if_light(troupe, [&] { partition->send(Grant{std::move(run), m.send, m.path, m.last}); });
 }
 
 void SharedRuns::failed(Run& run, SharedPlan& plan) {
