@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/engine_impl.hpp>
+#include <troupe/actors/explain.hpp>
 #include <troupe/actors/loop_report.hpp>
 #include <troupe/actors/scheduler_module.hpp>
 
@@ -40,14 +41,9 @@ std::vector<Tensor> Function::operator()(std::vector<Tensor> feeds, const RunOpt
   return RunHandle(engine, engine.run(engine.current(compiled_), std::move(feeds), options)).get();
 }
 std::string Function::explain() const {
-  std::string out;
-  for (const PassReport& r : compiled_->reports)
-    out += fmt::format("{:<16} {:>7} -> {:>7} nodes {:>9.3f} ms\n", r.name, r.nodes_before, r.nodes_after, r.seconds * 1e3);
-  const Plan& plan = *compiled_->troupe.plan;
-  for (std::size_t i = 0; i < plan.partitions.size(); ++i)
-    out += fmt::format("partition {} on {}: {} nodes, {} cut edges out\n", i, plan.partitions[i].name,
-                       plan.partitions[i].nodes, plan.partitions[i].sends.size());
-  return out + plan.program.graph.text();
+  if (!compiled_) throw Error(Code::failed_precondition, "an empty function was asked what it does; compile one");
+  const EngineImpl& engine = compiled_->owner();
+  return troupe::explain(*compiled_->troupe.plan, compiled_->reports, engine.costs(), full_name(engine.options().default_device, engine.node()));
 }
 
 std::vector<LoopReport> Function::loops() const {

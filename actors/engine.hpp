@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <troupe/actors/cost_options.hpp>
 #include <troupe/actors/snapshot.hpp>
 #include <troupe/devices/device.hpp>
 #include <troupe/ops/graph.hpp>
@@ -41,6 +42,14 @@ struct EngineOptions {
   /// Where unconstrained nodes go; empty: `cpu:0`. Devices are made on first use: `cpu:0` to `cpu:9`, which
   /// are the same cores (a graph over several of them is cut as over any devices), and `sim:N`.
   std::string default_device = {};
+  /// `automatic`: unconstrained nodes go where a run is predicted to end earliest, in the memory there is; a plan is
+  /// then never predicted to be slower than with all of them on the default device.
+  Placement placement = Placement::constraints;
+  /// Where the cost model, and constraints that name no single device, may place nodes; empty: the default device
+  /// and `cpu:0` of every node of the cluster.
+  std::vector<std::string> devices = {};
+  CostOptions costs = {};
+  EdgeOptions edges = {};
   /// For tests: unconstrained nodes go to these devices instead, each to one that is drawn from the seed.
   std::vector<std::string> scatter = {};
   SwapOptions swap = {};  // of devices with a limit of their memory
@@ -105,7 +114,9 @@ class Function {
   /// thread may run kernels itself, in the place of an idle worker.
   std::vector<Tensor> operator()(std::vector<Tensor> feeds, const RunOptions& options = {}) const;
   RunHandle start(std::vector<Tensor> feeds, const RunOptions& options = {}) const;
-  /// The optimised program, one node a line, and what each pass did.
+  /// What a run is predicted to do: its time and critical path, nodes, work and peak memory of each device, the bytes
+  /// that go over each cut edge; then what each pass did, and the optimised program, one node a line. The same text
+  /// for the same plan. README.md of this folder reads one.
   std::string explain() const;
   /// How far the iterations of each loop ran side by side, over all runs so far, on all nodes; see loop_report.hpp. Asks
   /// the other nodes: those that are lost are left out.

@@ -143,13 +143,16 @@ std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vec
                                               const CompileOptions& options) {
   std::vector<PassReport> reports;
   Program program = optimize(graph, feeds, fetches, options.optimize && options_.optimize, options.skip_passes, &reports);
-  return make_troupe(place(std::move(program), {options_.default_device, node(), options_.scatter, options_.seed}), std::move(reports));
+  PlacementOptions placement = placement_options();
+  if (options_.placement == Placement::automatic) placement.measured = measured(graph.id());
+  return make_troupe(place(std::move(program), placement), std::move(reports), graph.id());
 }
 
-std::shared_ptr<Compiled> EngineImpl::make_troupe(Placed placed, std::vector<PassReport> reports) {
+std::shared_ptr<Compiled> EngineImpl::make_troupe(Placed placed, std::vector<PassReport> reports, std::uint64_t graph) {
   auto compiled = std::make_shared<Compiled>();
   compiled->engine = this;
   compiled->reports = std::move(reports);
+  compiled->graph = graph;
   const auto is_elsewhere = [&](const std::string& device) { return peers_ && node_of(device) != peers_->name(); };
   const bool is_shared = std::any_of(placed.device.begin(), placed.device.end(), is_elsewhere);
   Plan plan = make_plan(is_shared ? Placed(placed) : std::move(placed), *this, states_);
@@ -172,7 +175,7 @@ std::shared_ptr<Compiled> EngineImpl::current(const std::shared_ptr<Compiled>& c
   if (!is_broken(*compiled) || !compiled->placed) return compiled;
   std::lock_guard lock(compiled->renewal_mutex);
   std::shared_ptr<Compiled>& renewed = compiled->renewed;
-  if (!renewed || is_broken(*renewed)) renewed = make_troupe(Placed(*compiled->placed), compiled->reports);
+  if (!renewed || is_broken(*renewed)) renewed = make_troupe(Placed(*compiled->placed), compiled->reports, compiled->graph);
   return renewed;
 }
 
@@ -199,12 +202,58 @@ void EngineImpl::spawn_partitions(Compiled& compiled) {
   }
 }
 
+PlacementOptions EngineImpl::placement_options() {
+  PlacementOptions o{.default_device = options_.default_device, .here = node(), .scatter = options_.scatter, .seed = options_.seed, .policy = options_.placement,
+                     .nodes = {}, .devices = options_.devices, .costs = costs(), .measured = {}, .edges = options_.edges, .homes = {}};
+  if (!peers_) return o;
+  o.nodes = peers_->nodes_with_labels();
+  std::lock_guard lock(mutex_);
+  o.homes = settled_;
+  return o;
+}
+
+// A simulated device's memory is known.
+CostOptions EngineImpl::costs() const {
+  CostOptions costs = options_.costs;
+  std::vector<std::string> names = options_.devices;
+  names.push_back(options_.default_device);
+  for (const std::string& name : names) {
+    const bool is_said = std::any_of(costs.devices.begin(), costs.devices.end(), [&](const auto& d) { return d.first == name; });
+    if (!name.starts_with("sim:") || options_.sim.memory_limit == 0 || is_said) continue;
+    costs.devices.emplace_back(name, costs.device);
+    costs.devices.back().second.memory_bytes = options_.sim.memory_limit;
+  }
+  return costs;
+}
+
+// What kernels took on this node, in earlier plans of a graph.
+Measured EngineImpl::measured(std::uint64_t graph) {
+  std::vector<std::shared_ptr<Compiled>> plans;  // dropped outside the lock
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& weak : compiled_)
+      if (auto compiled = weak.lock()) plans.push_back(std::move(compiled));
+  }
+  Measured times;
+  for (const auto& compiled : plans) {
+    if (compiled->graph != graph) continue;
+    for (const auto& actor : compiled->troupe.partitions) {
+      if (!actor) continue;
+      const Partition& partition = actor->partition();
+      for (const FramePlan& f : partition.plan().frames)
+        for (const PlanNode& n : f.nodes)
+          if (const std::int64_t ns = partition.cost_ns(n.index); ns > 0) times[compiled->troupe.plan->program.graph.node(n.source).origin] = static_cast<double>(ns);
+    }
+  }
+  return times;
+}
+
 // Who asks for a variable by its name alone means the one that the last plan with a variable of that name used.
 void EngineImpl::remember_homes(const Graph& graph) {
   std::lock_guard lock(mutex_);
   for (StateSpec spec : graph.states()) {
     if (spec.kind != StateSpec::Kind::variable) continue;
-    spec.device = full_name(spec.device.empty() ? options_.default_device : spec.device, node());
+    settled_.insert_or_assign(spec.name, spec.device);
     if (node_of(spec.device) == peers_->name()) homes_.erase(spec.name);
     else homes_.insert_or_assign(spec.name, std::move(spec));
   }
@@ -290,7 +339,10 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vecto
     live_.emplace(id, run);
   }
   if (options.timeout.count() > 0) remind_in(options.timeout, id);
-  if (troupe.remote) troupe.remote->start(*run);
+  if (troupe.remote) {
+    troupe.weigh();
+    troupe.remote->start(*run);
+  }
   for (const auto& partition : troupe.partitions)
     if (partition) partition->send(StartRun{run});
   return run;
@@ -304,6 +356,7 @@ Ref<Run> EngineImpl::begin_part(const std::shared_ptr<Compiled>& compiled, RunKe
   Ref<Run> run(new Run(id, step, seed, troupe.plan, std::move(feeds), here));
   run->key = key;
   run->troupe = &troupe;
+  troupe.weigh();
   run->on_drained = [this, compiled, on_end = std::move(on_end)](Run& drained) {
     on_end(drained);
     forget(drained.info().id);
@@ -533,8 +586,9 @@ void EngineImpl::set_here(const StateSpec& spec, Tensor value) {
 
 void EngineImpl::declare(StateSpec spec) {
   if (peers_) {
-    spec.device = full_name(spec.device.empty() ? options_.default_device : spec.device, node());
+    spec.device = home_of(spec, placement_options());
     std::lock_guard lock(mutex_);
+    settled_.insert_or_assign(spec.name, spec.device);
     if (node_of(spec.device) != peers_->name()) {
       homes_.insert_or_assign(spec.name, std::move(spec));
       return;

@@ -49,6 +49,7 @@ class Compiled {
   std::unique_ptr<const Placed> placed = {};
   std::mutex renewal_mutex = {};  // guards renewed
   std::shared_ptr<Compiled> renewed = {};
+  std::uint64_t graph = 0;  // that it was compiled from; 0: it came from another node
 };
 
 class EngineImpl final : public DeviceFinder, public ActorHost {
@@ -72,6 +73,9 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   /// Of this machine, by its short name; made if it was not used yet.
   Device& device(const std::string& name);
   Ref<State> host(const StateSpec& spec) override;
+
+  /// Of the options, with what is known of simulated devices.
+  CostOptions costs() const;
 
   // ---- compiling
 
@@ -128,7 +132,9 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
     friend bool operator==(const CacheKey&, const CacheKey&) = default;
   };
 
-  std::shared_ptr<Compiled> make_troupe(Placed placed, std::vector<PassReport> reports);
+  std::shared_ptr<Compiled> make_troupe(Placed placed, std::vector<PassReport> reports, std::uint64_t graph);
+  PlacementOptions placement_options();
+  Measured measured(std::uint64_t graph);
   void spawn_partitions(Compiled& compiled);
   void remember_homes(const Graph& graph);
   static void check_feeds(const Plan& plan, const std::vector<Tensor>& feeds);
@@ -157,7 +163,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   Peers* peers_ = nullptr;               // set before the engine is used
   std::atomic<std::uint64_t> next_run_{1};  // publishes nothing but itself
 
-  std::mutex mutex_;  // guards live_, expiring_, plans_, compiled_ and homes_
+  std::mutex mutex_;  // guards live_, expiring_, plans_, compiled_, settled_ and homes_
   std::condition_variable drained_;
   std::unordered_map<std::uint64_t, Ref<Run>> live_;
   std::unordered_map<std::uint64_t, std::shared_ptr<Inspection>> expiring_;  // runs whose time is up: asked why they have not ended
@@ -165,6 +171,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   std::condition_variable room_;           // for another run
   std::list<std::pair<CacheKey, std::shared_ptr<Compiled>>> plans_;  // most recently used first
   std::vector<std::weak_ptr<Compiled>> compiled_;  // all that users hold
+  std::map<std::string, std::string> settled_;     // where states live that plans here have used
   std::map<std::string, StateSpec> homes_;         // variables of other nodes that a plan here has used
   LeanRef<Timekeeper> timekeeper_;
 };

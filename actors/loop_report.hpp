@@ -23,6 +23,8 @@ struct LoopReport {
   std::uint64_t most_parallel = 0;
   double limited_by_window = 0;     // the part of iterations that waited for the limit
   std::uint64_t held_tokens = 0;    // tokens from this device that waited for a slower one, of all loops
+  std::uint64_t held_by_bytes = 0;  // of those: that waited only because of EdgeOptions::bytes
+  std::uint64_t most_bytes_on_way = 0;  // of large tokens of an edge from this device, not known to be consumed
   double iteration_us = 0;          // what the kernels of one iteration take, as measured
   /// The longest way from a loop variable to its own next value: iterations cannot follow each other faster.
   double recurrence_us = 0;

@@ -427,6 +427,17 @@ void Partition::finish_dead(Iteration& iteration, const PlanNode& node) {
   fired(iteration);
 }
 
+bool Partition::is_light() const {
+  constexpr std::int32_t kLooked = 500;
+  if (mine_.nodes > kLooked || granularity_ == Granularity::op || !mine_.device->is_synchronous()) return false;
+  for (const FramePlan& f : mine_.frames)
+    for (const PlanNode& n : f.nodes) {
+      const std::int64_t ns = cost_ns(n.index);
+      if (n.kernel && (ns >= kHeavy || (ns == 0 && !n.scalars))) return false;
+    }
+  return true;
+}
+
 void Partition::end(Record& record) {
   Ref<Run> run = std::move(record.run);
   record.is_active = false;

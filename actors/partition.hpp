@@ -26,7 +26,12 @@
 // Windows: the receiver of a cut edge grants iterations, of its frame and of those around it: as many as
 // its own window has room for, at first and whenever its oldest iteration is done. A token that is not
 // granted stays with its sender, and keeps its iteration open there. So a fast producer is bounded by
-// its slowest consumer: at most `window` tokens wait an edge and instance (test/model/frame.pml).
+// its slowest consumer: at most `window` tokens wait an edge and instance (test/model/frame.pml). A grant is worth
+// a message only after every fourth part of the window; but from its first large token on an instance grants after each
+// iteration, and at once if it is behind.
+// Bytes: the large tokens of an edge and instance that are on their way, or wait there, hold at most `Plan::edge_bytes`; one
+// more stays with its sender like one that is not granted. Never refused are that of the receiver's oldest iteration, which
+// grants tell, and one of any size where none is on its way.
 // Dead tokens: a node with a dead input skips its kernel and sends dead tokens; a Merge is dead when
 // all its inputs are. A run that has failed treats every firing as dead: the next predicate ends its
 // loops, everywhere at the same iteration, for only the predicate decides. The tokens of all
@@ -46,6 +51,7 @@
 // first run nothing is allocated: records, instances and firings are kept.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -179,6 +185,13 @@ struct Instance {
   bool is_advancing = false;          // iterations are being given back: once at a time
   bool must_open = false;             // iteration `opened` waits for the window
   std::vector<std::int64_t> granted;  // by edge out: the last iteration that may be sent
+  struct OnWay {
+    std::int32_t send;
+    std::int64_t number;
+    std::uint64_t bytes;
+  };
+  std::vector<OnWay> on_way;          // large tokens sent from here whose iterations the receiver has not said to be done
+  bool has_large = false;             // one has come from elsewhere: its sender counts on grants
   std::vector<char> exited;           // by exit: a live token left
   std::vector<Value> invariants;
   std::vector<char> invariant_came;
@@ -220,7 +233,7 @@ struct Record {
     bool is_dead;
     Value value;
   };
-  std::vector<Held> held;  // tokens that are not granted
+  std::vector<Held> held;  // tokens that are not granted, or too large for now
   std::vector<Landing> landings;
   std::shared_ptr<Fault> fault;  // of a stream device: what its work reports later
 };
@@ -238,12 +251,19 @@ class Partition final : public CompletionSink {
   /// By frame; the first stands for what is outside of loops.
   /// Tokens that had to wait for a grant so far.
   std::uint64_t held_tokens() const { return held_tokens_.load(std::memory_order_relaxed); }
+  /// Of those, tokens that the window would have let go, and the most bytes that large tokens of an edge and
+  /// instance had on their way.
+  std::uint64_t held_by_bytes() const { return held_by_bytes_.load(std::memory_order_relaxed); }
+  std::uint64_t most_on_way() const { return most_on_way_.load(std::memory_order_relaxed); }
   const std::vector<LoopCounters>& loop_counters() const { return loop_counters_; }
   const PartitionPlan& plan() const { return mine_; }
   /// The node whose kernel runs in this partition's turn; empty: none. Any thread, while the partition's actor lives.
   std::string busy_with() const;
   /// What a node's kernel takes, by its index; 0 where it was not measured (scalars are not).
   std::int64_t cost_ns(std::int32_t index) const { return costs_[static_cast<std::size_t>(index)].nanoseconds.load(std::memory_order_relaxed); }
+
+  /// Every kernel was measured and is short, or is a program of scalars. False for more kernels than are worth a look.
+  bool is_light() const;
 
   /// Runs a handed-over firing's kernel, on any thread, and posts its end.
   void run_elsewhere(Firing& firing);
@@ -254,6 +274,7 @@ class Partition final : public CompletionSink {
   static constexpr std::uint32_t kSampled = 1024; // one firing in so many is timed
   // A stream takes up to kBatches batches of kBatch kernels that it has not got to: then this waits
   // for it, so that a loop's work and buffers do not pile up there.
+  static constexpr std::uint64_t kLarge = 4096;  // bytes: smaller tokens are bounded by windows alone
   static constexpr int kBatch = 256;
   static constexpr int kBatches = 4;
 
@@ -309,7 +330,12 @@ class Partition final : public CompletionSink {
   void fetch(Record& record, std::int32_t index, Value&& value);
   Tensor land(const Tensor& on_device);
   void send(Iteration& from, std::int32_t send, Value* value);
-  void post(Iteration& from, const PartitionPlan::Send& to, Value* value);
+  void post(Iteration& from, std::int32_t send, Value* value);
+  std::uint64_t large() const { return std::max<std::uint64_t>(1, std::min(kLarge, plan_->edge_bytes)); }
+  bool has_room(const Iteration& from, std::int32_t send, std::uint64_t bytes);
+  void note(Instance& instance, const Token& token);
+  static std::int32_t grants_every(const Instance& instance) { return std::max(1, instance.frame->window / 4); }
+  void retry_held(Record& record, std::int32_t send);
   bool is_granted(const Iteration& from, const PartitionPlan::Send& to) const;
   void grant(Instance& instance);
   void accept(const Grant& grant);
@@ -353,7 +379,7 @@ class Partition final : public CompletionSink {
   std::vector<std::unique_ptr<Firing>> firings_;
   std::vector<Firing*> spare_;
   std::vector<LoopCounters> loop_counters_;
-  std::atomic<std::uint64_t> held_tokens_{0};
+  std::atomic<std::uint64_t> held_tokens_{0}, held_by_bytes_{0}, most_on_way_{0};  // as above
   std::atomic<const PlanNode*> running_{nullptr};  // whose kernel the turn is in; points into the plan, publishes nothing
   const bool hands_over_;  // heavy kernels may go to other workers
   std::vector<Cost> costs_;

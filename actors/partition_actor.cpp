@@ -27,6 +27,12 @@ void PlanTroupe::post(std::int32_t partition, PartitionMessage message) {
   else remote->post(partition, std::move(message));
 }
 
+void PlanTroupe::weigh() {
+  bool light = true;
+  for (const auto& here : partitions) light = light && (!here || here->partition().is_light());
+  is_light.store(light, std::memory_order_relaxed);
+}
+
 void PartitionActor::post(std::int32_t partition, PartitionMessage message) { troupe_.post(partition, std::move(message)); }
 
 void PartitionActor::hand_over(Firing& firing) {

@@ -2,6 +2,7 @@
 // thousand nodes, then yields.
 #pragma once
 
+#include <atomic>
 #include <troupe/actors/lean_actor.hpp>
 #include <troupe/actors/partition.hpp>
 
@@ -15,9 +16,13 @@ struct PlanTroupe {
   std::shared_ptr<const Plan> plan;
   std::vector<LeanRef<PartitionActor>> partitions;  // null: of another node
   std::shared_ptr<RemotePlan> remote;               // of a plan over several nodes
+  /// All kernels that are here were measured to be short: who brings a token may run what it enables.
+  std::atomic<bool> is_light{false};  // publishes nothing but itself
 
   /// To a partition of this node or of another. Any thread.
   void post(std::int32_t partition, PartitionMessage message);
+  /// Looks again whether that is so: before a run.
+  void weigh();
 };
 
 class PartitionActor final : public LeanActor<PartitionMessage>, private PartitionDriver {

@@ -35,6 +35,22 @@ Value with_tensors(const Value& value, Swapper* swapper, const std::function<Ten
   return to;
 }
 
+std::uint64_t bytes_of(const Value& value) {
+  if (value.kind() == Value::Kind::tensor) return value.tensor().bytes();
+  return value.is_list() ? value.list().bytes() : 0;
+}
+
+Path path_to(const Iteration& iteration) {
+  Path path;
+  path.depth = iteration.instance->frame->depth;
+  const Iteration* it = &iteration;
+  for (std::int32_t d = path.depth; d > 0; --d) {
+    path.number[d - 1] = it->number;
+    it = it->instance->parent;
+  }
+  return path;
+}
+
 // A list whose elements lie where they lie now: what was swapped out is on the host, and goes from there.
 Value at_rest(const Value& value) {
   return with_tensors(value, nullptr, [](const Tensor& t) { return t; });
@@ -63,6 +79,7 @@ void Partition::accept_at(Instance& instance, Token& token) {
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
   const std::int32_t depth = instance.frame->depth;
   const std::int64_t n = depth == 0 ? 0 : token.path.number[depth - 1];
+  if (instance.number == receive.frame) note(instance, token);
   if (n >= instance.opened) {
     instance.early.push_back(std::move(token));
     return;
@@ -132,6 +149,8 @@ void Partition::discard(Instance& instance) {
   for (Value& v : instance.invariants) v.reset();
   instance.waiting.clear();
   instance.early.clear();
+  instance.on_way.clear();
+  instance.has_large = false;
   instance.record = nullptr;
 }
 
@@ -163,14 +182,37 @@ bool Partition::is_granted(const Iteration& from, const PartitionPlan::Send& to)
 }
 
 void Partition::send(Iteration& from, std::int32_t send, Value* value) {
-  const PartitionPlan::Send& to = mine_.sends[static_cast<std::size_t>(send)];
-  if (is_granted(from, to)) {
-    post(from, to, value);
+  const bool is_granted_now = is_granted(from, mine_.sends[static_cast<std::size_t>(send)]);
+  if (is_granted_now && has_room(from, send, value ? bytes_of(*value) : 0)) {
+    post(from, send, value);
     return;
   }
   ++from.unfired;  // stays open until it is sent
   add(held_tokens_);
+  if (is_granted_now) add(held_by_bytes_);
   from.instance->record->held.push_back({send, &from, value == nullptr, value ? std::move(*value) : Value()});
+}
+
+// May so many bytes more be on their way? Then they are, from now on.
+bool Partition::has_room(const Iteration& from, std::int32_t send, std::uint64_t bytes) {
+  Instance& instance = *from.instance;
+  if (bytes < large() || instance.frame->depth == 0) return true;
+  std::uint64_t sum = bytes;
+  for (const Instance::OnWay& t : instance.on_way)
+    if (t.send == send) sum += t.bytes;
+  const std::int32_t place = mine_.sends[static_cast<std::size_t>(send)].place[instance.frame->depth - 1];
+  const bool is_oldest = from.number <= instance.granted[static_cast<std::size_t>(place)] - instance.frame->window + 1;
+  if (sum > plan_->edge_bytes && sum > bytes && !is_oldest) return false;
+  instance.on_way.push_back({send, from.number, bytes});
+  if (sum > most_on_way()) most_on_way_.store(sum, std::memory_order_relaxed);
+  return true;
+}
+
+// A token has come for this instance. Its sender may hold another back until it knows the oldest iteration.
+void Partition::note(Instance& instance, const Token& token) {
+  if (instance.has_large || !instance.parent || bytes_of(token.value) < large()) return;
+  instance.has_large = true;
+  if (instance.oldest % grants_every(instance) != 0) grant(instance);
 }
 
 // The window of an instance has moved: who sends to it may go on.
@@ -194,22 +236,31 @@ void Partition::accept(const Grant& grant) {
   auto record = std::find_if(active_.begin(), active_.end(), [&](Record* r) { return r->run.get() == grant.run.get(); });
   if (record == active_.end() || (*record)->is_abandoned) return;
   const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(grant.send)];
+  const auto frame_at = [&](std::int32_t depth) {
+    std::int32_t frame = send.frame;
+    while (mine_.frames[static_cast<std::size_t>(frame)].depth > depth) frame = mine_.frames[static_cast<std::size_t>(frame)].parent;
+    return static_cast<std::size_t>(frame);
+  };
   Instance* instance = (*record)->root;
   for (std::int32_t d = 1; d <= grant.path.depth; ++d) {
     const std::int64_t n = d == 1 ? 0 : grant.path.number[d - 2];
     if (n < instance->oldest || n >= instance->opened) return;
-    std::int32_t frame = send.frame;
-    while (mine_.frames[static_cast<std::size_t>(frame)].depth > d) frame = mine_.frames[static_cast<std::size_t>(frame)].parent;
-    Iteration& around = *instance->ring[static_cast<std::size_t>(n) % instance->ring.size()];
-    instance = around.children[static_cast<std::size_t>(mine_.frames[static_cast<std::size_t>(frame)].child_slot)];
+    instance = instance->at(n)->children[static_cast<std::size_t>(mine_.frames[frame_at(d)].child_slot)];
     if (!instance) return;
   }
   std::int64_t& last = instance->granted[static_cast<std::size_t>(send.place[grant.path.depth - 1])];
   if (grant.last <= last) return;
   last = grant.last;
-  auto& held = (*record)->held;
+  const std::int64_t oldest = last - instance->frame->window + 1;
+  std::erase_if(instance->on_way, [&](const Instance::OnWay& t) { return t.send == grant.send && t.number < oldest; });
+  retry_held(**record, grant.send);
+}
+
+void Partition::retry_held(Record& record, std::int32_t send) {
+  auto& held = record.held;
   for (std::size_t i = 0; i < held.size();) {
-    if (held[i].send != grant.send || !is_granted(*held[i].iteration, send)) {
+    if (held[i].send != send || !is_granted(*held[i].iteration, mine_.sends[static_cast<std::size_t>(send)]) ||
+        !has_room(*held[i].iteration, send, held[i].is_dead ? 0 : bytes_of(held[i].value))) {
       ++i;
       continue;
     }
@@ -220,16 +271,10 @@ void Partition::accept(const Grant& grant) {
   }
 }
 
-void Partition::post(Iteration& from, const PartitionPlan::Send& to, Value* value) {
-  Record& record = *from.instance->record;
-  Token token{record.run, to.receive, value == nullptr, {}, {}};
-  const std::int32_t depth = from.instance->frame->depth;
-  token.path.depth = depth;
-  const Iteration* it = &from;
-  for (std::int32_t d = depth; d > 0; --d) {
-    token.path.number[is_planted(Planted::path_turned) ? depth - d : d - 1] = it->number;
-    it = it->instance->parent;
-  }
+void Partition::post(Iteration& from, std::int32_t send, Value* value) {
+  const PartitionPlan::Send& to = mine_.sends[static_cast<std::size_t>(send)];
+  Token token{from.instance->record->run, to.receive, value == nullptr, {}, path_to(from)};
+  if (is_planted(Planted::path_turned)) std::reverse(token.path.number, token.path.number + token.path.depth);
   std::vector<Tensor> hosts;  // before the event that says they are there
   Value source;
   if (value && !mine_.device->is_synchronous()) {

@@ -1,8 +1,10 @@
 // What tokens do within a partition: delivery by index, Merges, and the frames of loops.
 #include <troupe/actors/partition.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -366,7 +368,7 @@ Iteration* Partition::advanced(Instance& instance) {
     spare_iterations_[static_cast<std::size_t>(instance.number)].push_back(slot);
     slot = nullptr;
     ++instance.oldest;
-    if (instance.parent && !instance.frame->edges_in.empty()) grant(instance);
+    if (instance.parent && !instance.frame->edges_in.empty() && (instance.has_large || instance.oldest % grants_every(instance) == 0)) grant(instance);
     if (instance.must_open) {
       instance.must_open = false;
       std::vector<Iteration::Next> waiting = std::move(instance.waiting);
@@ -393,6 +395,8 @@ Iteration* Partition::end(Instance& instance) {
   for (Value& v : instance.invariants) v.reset();
   if (!instance.caller) parent.children[static_cast<std::size_t>(frame.child_slot)] = nullptr;
   else if (!is_planted(Planted::call_not_waited_for)) tell_of(instance);
+  instance.on_way.clear();
+  instance.has_large = false;
   instance.record = nullptr;
   spare_instances_[static_cast<std::size_t>(instance.number)].push_back(&instance);
   return &parent;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/actors/choose_devices.hpp>
 #include <troupe/ops/function_def.hpp>
 
 namespace troupe {
@@ -12,23 +13,57 @@ namespace {
 
 std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
-bool only_moves_tokens(const Node& n) {
-  static const char* const names[] = {"Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond", "ControlTrigger", "Identity"};
-  return std::any_of(std::begin(names), std::end(names), [&](const char* name) { return n.op->name == name; }) ||
-         (n.op->name == "Constant" && !n.controls.empty());
+// What constraints allow.
+class Allowed {
+ public:
+  explicit Allowed(const PlacementOptions& options) : options_(options), devices_(devices_to_choose_from(options)) {}
+
+  const std::vector<std::string>& devices() const { return devices_; }
+
+  /// The one preferred first.
+  std::vector<std::string> by(const Constraint& c, const std::string& text) const {
+    if (c.is_exact()) return {c.node.empty() ? c.device : fmt::format("/node:{}/{}", c.node, c.device)};
+    std::vector<std::string> found;
+    for (const std::string& d : devices_)
+      if (c.allows(d, labels_of(node_of(d)))) found.push_back(d);
+    const bool is_cpu = c.device.empty() || c.device == "cpu:*";
+    if (found.empty() && is_cpu && c.labels.empty() && !c.node.empty()) found.push_back(fmt::format("/node:{}/cpu:0", c.node));
+    if (found.empty()) throw Error(Code::invalid_argument, fmt::format("no device is what '{}' asks for; there are {}", text, fmt::join(devices_, ", ")));
+    return found;
+  }
+
+ private:
+  NodeLabels labels_of(std::string_view node) const {
+    for (const NodeLabels& n : options_.nodes)
+      if (n.name == node) return n;
+    return {std::string(node), {}};
+  }
+
+  const PlacementOptions& options_;
+  const std::vector<std::string> devices_;
+};
+
+std::string home_of(const StateSpec& state, const Allowed& allowed, const PlacementOptions& options) {
+  const Constraint c = parse_constraint(state.device, options.here);
+  auto settled = options.homes.find(state.name);
+  const auto is_there = [&](std::string_view node) { return std::any_of(options.nodes.begin(), options.nodes.end(), [&](const NodeLabels& n) { return n.name == node; }); };
+  if (!c.is_exact() && settled != options.homes.end() && is_there(node_of(settled->second))) return settled->second;
+  const std::string home = c.is_free() ? full_name(options.default_device, options.here) : allowed.by(c, state.device)[0];
+  return !state.is_of_host() || short_name(home).starts_with("cpu:") ? home : full_name("cpu:0", node_of(home));
 }
 
-class Placement {
+class PlacementOf {
  public:
-  Placement(const Program& p, const PlacementOptions& options)
-      : g_(p.graph), options_(options), node_(options.here), default_(full_name(options.default_device, options.here)), device_(at(g_.size())) {
-    bool is_spread = false;
-    for (std::int32_t id = 0; id < g_.size(); ++id) {
-      device_[at(id)] = demanded(id);
-      if (device_[at(id)].empty() && !only_moves_tokens(g_.node(id))) device_[at(id)] = drawn(id);
-    }
+  PlacementOf(const Program& p, const PlacementOptions& options)
+      : program_(p), g_(p.graph), options_(options), node_(options.here), default_(full_name(options.default_device, options.here)), allowed_(options),
+        device_(at(g_.size())), wishes_(at(g_.size())) {
+    for (std::int32_t id = 0; id < g_.size(); ++id) wish(id);
+    for (std::int32_t id = 0; id < g_.size(); ++id) device_[at(id)] = demanded(id);
     keep_functions_together();
-    for (const std::string& d : device_) is_spread = is_spread || (!d.empty() && d != default_);
+    if (options_.policy == Placement::automatic && options_.scatter.empty()) choose();
+    for (std::int32_t id = 0; id < g_.size(); ++id)
+      if (device_[at(id)].empty() && !only_moves_tokens(g_.node(id))) device_[at(id)] = drawn(id);
+    const bool is_spread = std::any_of(device_.begin(), device_.end(), [&](const std::string& d) { return !d.empty() && d != default_; });
     if (is_spread) follow();
     for (std::string& d : device_)
       if (d.empty()) d = default_;
@@ -37,16 +72,90 @@ class Placement {
   std::vector<std::string> take() { return std::move(device_); }
 
  private:
-  std::string demanded(std::int32_t id) const {
+  /// Devices that a node may go to; of none: anywhere.
+  struct Wish {
+    std::vector<std::string> allowed;
+    std::int32_t group = -1;
+  };
+  struct Group {
+    std::vector<std::string> allowed;
+    std::int32_t who = -1;  // the first that said something
+    std::string text;
+  };
+
+  void wish(std::int32_t id) {
     const Node& n = g_.node(id);
-    return n.state >= 0 ? home_of(g_.states()[at(n.state)]) : full_name(n.device, node_);
+    if (n.device.empty() && n.state < 0) return;
+    Wish& w = wishes_[at(id)];
+    try {
+      const Constraint c = parse_constraint(n.device, node_);
+      // What is done to a state is done where it lives, whatever scope that is written in: where it was
+      // declared. A user's own code and a console read and write the host's memory.
+      if (n.state >= 0) w.allowed = {home_of(g_.states()[at(n.state)], allowed_, options_)};
+      else if (!c.is_free()) w.allowed = allowed_.by(c, n.device);
+      if (!c.group.empty()) join(id, c.group, w);
+    } catch (const Error& e) {
+      throw Error(e.code(), fmt::format("{}: {}", g_.describe(id), e.what()));
+    }
   }
 
-  // What is done to a state is done where it lives, whatever scope that is written in: where it was
-  // declared. A user's own code and a console read and write the host's memory.
-  std::string home_of(const StateSpec& state) const {
-    const std::string home = state.device.empty() ? default_ : full_name(state.device, node_);
-    return !state.is_of_host() || short_name(home).starts_with("cpu:") ? home : full_name("cpu:0", node_of(home));
+  // A group goes where all of it may.
+  void join(std::int32_t id, const std::string& name, Wish& w) {
+    auto [it, is_new] = group_of_.emplace(name, static_cast<std::int32_t>(groups_.size()));
+    if (is_new) groups_.emplace_back();
+    w.group = it->second;
+    Group& group = groups_[at(w.group)];
+    if (w.allowed.empty()) return;
+    std::vector<std::string> both;
+    for (const std::string& d : group.allowed)
+      if (std::find(w.allowed.begin(), w.allowed.end(), d) != w.allowed.end()) both.push_back(d);
+    if (group.who >= 0 && both.empty())
+      throw Error(Code::invalid_argument, fmt::format("it can be on {}, and {}, with which it is colocated, on {}", fmt::join(w.allowed, ", "),
+                                                      g_.describe(group.who), fmt::join(group.allowed, ", ")));
+    group.allowed = group.who < 0 ? w.allowed : both;
+    if (group.who < 0) group.who = id;
+  }
+
+  const std::vector<std::string>& allowed_of(std::int32_t id) const {
+    const Wish& w = wishes_[at(id)];
+    return w.group >= 0 ? groups_[at(w.group)].allowed : w.allowed;
+  }
+
+  // What constraints alone decide; nothing where the cost model is to choose.
+  std::string demanded(std::int32_t id) const {
+    const std::vector<std::string>& allowed = allowed_of(id);
+    const bool is_open = options_.policy == Placement::automatic && options_.scatter.empty() && allowed.size() > 1;
+    if (allowed.empty() && wishes_[at(id)].group >= 0 && options_.policy == Placement::constraints) return drawn(static_cast<std::uint64_t>(wishes_[at(id)].group));
+    return allowed.empty() || is_open ? std::string() : allowed[0];
+  }
+
+  void choose() {
+    std::vector<std::string> names = allowed_.devices();
+    const auto index = [&](const std::string& name) {
+      auto it = std::find(names.begin(), names.end(), name);
+      if (it == names.end()) it = names.insert(it, name);
+      return static_cast<std::int32_t>(it - names.begin());
+    };
+    std::vector<std::int32_t> anywhere;
+    for (const std::string& d : allowed_.devices()) anywhere.push_back(index(d));
+    const std::int32_t home = index(default_);
+    std::vector<Choice> choices(at(g_.size()));
+    for (std::int32_t id = 0; id < g_.size(); ++id) {
+      const Node& n = g_.node(id);
+      Choice& c = choices[at(id)];
+      if (!device_[at(id)].empty()) c.device = index(device_[at(id)]);
+      if (c.device >= 0 || n.op->name == "Constant" || n.op->name == "Input") continue;
+      for (const std::string& d : allowed_of(id)) c.allowed.push_back(index(d));
+      c.group = wishes_[at(id)].group;
+      if (c.allowed.empty() && (c.group >= 0 || !only_moves_tokens(n))) c.allowed = anywhere;
+    }
+    const CostModel model(options_.costs, names, options_.measured);
+    const std::vector<std::int32_t> chosen = choose_devices(program_, model, at(home), choices);
+    for (std::int32_t id = 0; id < g_.size(); ++id)
+      if (chosen[at(id)] >= 0) device_[at(id)] = names[at(chosen[at(id)])];
+    for (std::int32_t id = 0; id < g_.size(); ++id)  // constants stand with who uses them first
+      for (Edge e : g_.node(id).inputs)
+        if (g_.node(e.node).op->name == "Constant" && device_[at(e.node)].empty()) device_[at(e.node)] = device_[at(id)];
   }
 
   // A function's body, what it calls and all calls of it are on one device: what the bodies demand, else
@@ -76,7 +185,7 @@ class Placement {
     for (std::int32_t id = 0; id < g_.size(); ++id) {
       const bool is_call = g_.node(id).op->name == "Call";
       if (!is_call && !in[at(id)]) continue;
-      const std::string wanted = demanded(id);
+      const std::string wanted = allowed_of(id).empty() ? std::string() : allowed_of(id)[0];
       Home& home = homes[find(is_call ? function_of(g_.node(id)) : in[at(id)])];
       if (wanted.empty() || (is_call && home.who >= 0)) continue;
       if (home.is_of_body && !is_call && home.device != wanted)
@@ -137,65 +246,134 @@ class Placement {
     }
   }
 
-  std::string drawn(std::int32_t id) const {
+  std::string drawn(std::uint64_t what) const {
     if (options_.scatter.empty()) return default_;
-    const std::uint64_t hash = (options_.seed + g_.node(id).origin + 1) * 0x9E3779B97F4A7C15ull;
+    const std::uint64_t hash = (options_.seed + what + 1) * 0x9E3779B97F4A7C15ull;
     return full_name(options_.scatter[(hash >> 32) % options_.scatter.size()], node_);
   }
+  std::string drawn(std::int32_t id) const { return drawn(g_.node(id).origin); }
 
+  const Program& program_;
   const Graph& g_;
   const PlacementOptions& options_;
   const std::string node_;
   const std::string default_;
+  const Allowed allowed_;
   std::vector<std::string> device_;
+  std::vector<Wish> wishes_;
+  std::map<std::string, std::int32_t> group_of_;
+  std::vector<Group> groups_;
 };
 
-constexpr std::string_view kNode = "/node:";
+// Rewrites a program for where its nodes are: constant Enters on every device that uses them, f32 tensors between nodes
+// as bf16 where that is wanted.
+class Cutter {
+ public:
+  Cutter(const Program& program, const std::vector<std::string>& device, bool as_bf16)
+      : g_(program.graph), device_(device), as_bf16_(as_bf16), rewriter_(program) {}
+
+  Program cut(std::vector<std::string>& placed) {
+    placed_ = &placed;
+    for (std::int32_t id = 0; id < g_.size(); ++id) {
+      Node node = rewriter_.translated(id);
+      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+        const Edge e = g_.node(id).inputs[i];
+        const Node& source = g_.node(e.node);
+        if (device_[at(e.node)] == device_[at(id)] || (node.op->name == "NextIteration" && i == 1)) continue;
+        if (source.op->name == "Enter" && source.attrs.get<bool>("constant")) node.inputs[i] = entered(e.node, device_[at(id)]);
+        else if (as_bf16_ && is_narrowed(e, id)) node.inputs[i] = widened(e, device_[at(id)]);
+      }
+      rewriter_.replace(id, std::move(node));
+      placed.push_back(device_[at(id)]);
+    }
+    return rewriter_.finish();
+  }
+
+ private:
+  using Key = std::pair<Edge, std::string>;
+
+  Edge append(Node node, const std::string& device) {
+    placed_->push_back(device);
+    return {rewriter_.graph().append(std::move(node)), 0};
+  }
+
+  Edge entered(std::int32_t enter, const std::string& device) {
+    auto [it, is_new] = entered_.emplace(Key{{enter, 0}, device}, Edge{});
+    if (is_new) it->second = append(rewriter_.translated(enter), device);
+    return it->second;
+  }
+
+  // Feeds and constants do not travel as tokens.
+  bool is_narrowed(Edge e, std::int32_t to) const {
+    const ValueSpec& spec = g_.spec(e);
+    const std::string& op = g_.node(e.node).op->name;
+    return spec.dtype == DType::f32 && !spec.is_list() && op != "Input" && op != "Constant" && node_of(device_[at(e.node)]) != node_of(device_[at(to)]);
+  }
+
+  Edge cast(Edge from, const ValueSpec& spec, DType to, const Node& like, const std::string& device) {
+    Node n;
+    n.op = &find_op("Cast");
+    n.attrs.set("dtype", to);
+    n.inputs = {from};
+    n.outputs = {{to, spec.shape}};
+    n.site = like.site;
+    n.scope = like.scope;
+    n.origin = like.origin;
+    return append(std::move(n), device);
+  }
+
+  Edge widened(Edge e, const std::string& device) {
+    const Node& source = g_.node(e.node);
+    auto [narrow, is_new] = narrowed_.emplace(e, Edge{});
+    if (is_new) narrow->second = cast(rewriter_.at(e), g_.spec(e), DType::bf16, source, device_[at(e.node)]);
+    auto [wide, is_first] = widened_.emplace(Key{e, device}, Edge{});
+    if (is_first) wide->second = cast(narrow->second, g_.spec(e), DType::f32, source, device);
+    return wide->second;
+  }
+
+  const Graph& g_;
+  const std::vector<std::string>& device_;
+  const bool as_bf16_;
+  Rewriter rewriter_;
+  std::vector<std::string>* placed_ = nullptr;
+  std::map<Key, Edge> entered_, widened_;
+  std::map<Edge, Edge> narrowed_;
+};
 
 }  // namespace
 
-std::string_view node_of(std::string_view device) {
-  if (!device.starts_with(kNode)) return {};
-  device.remove_prefix(kNode.size());
-  return device.substr(0, device.find('/'));
+std::vector<std::string> devices_to_choose_from(const PlacementOptions& options) {
+  std::vector<std::string> devices;
+  const auto add = [&](const std::string& name) {
+    if (std::find(devices.begin(), devices.end(), name) == devices.end()) devices.push_back(name);
+  };
+  if (!options.devices.empty()) {
+    for (const std::string& d : options.devices) add(full_name(d, options.here));
+    auto preferred = std::find(devices.begin(), devices.end(), full_name(options.default_device, options.here));
+    if (preferred != devices.end()) std::rotate(devices.begin(), preferred, preferred + 1);
+    return devices;
+  }
+  add(full_name(options.default_device, options.here));
+  if (options.here.empty()) return devices;
+  add(full_name("cpu:0", options.here));
+  std::vector<std::string> others;
+  for (const NodeLabels& n : options.nodes) others.push_back(full_name("cpu:0", n.name));
+  std::sort(others.begin(), others.end());
+  for (const std::string& d : others) add(d);
+  return devices;
 }
 
-std::string_view short_name(std::string_view device) {
-  if (!device.starts_with(kNode)) return device;
-  const std::size_t slash = device.find('/', kNode.size());
-  return slash == std::string_view::npos ? "cpu:0" : device.substr(slash + 1);
-}
-
-std::string full_name(std::string_view device, std::string_view node) {
-  if (device.empty() || node.empty()) return std::string(device);
-  const std::string_view on = node_of(device);
-  return fmt::format("{}{}/{}", kNode, on.empty() ? node : on, short_name(device));
-}
+std::string home_of(const StateSpec& state, const PlacementOptions& options) { return home_of(state, Allowed(options), options); }
 
 Placed place(Program program, const PlacementOptions& options) {
-  std::vector<std::string> device = Placement(program, options).take();
-  const Graph& g = program.graph;
-  // Constant Enters on every device that uses them.
-  std::map<std::pair<std::int32_t, std::string>, std::int32_t> copies;  // Enter, device: the copy's place in `more`
-  Rewriter rewriter(program);
-  std::vector<std::string> placed;
-  for (std::int32_t id = 0; id < g.size(); ++id) {
-    Node node = rewriter.translated(id);
-    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      std::int32_t source = g.node(id).inputs[i].node;
-      const Node& s = g.node(source);
-      if (s.op->name != "Enter" || !s.attrs.get<bool>("constant") || device[at(source)] == device[at(id)]) continue;
-      auto [it, is_new] = copies.emplace(std::pair{source, device[at(id)]}, -1);
-      if (is_new) {
-        it->second = rewriter.graph().append(rewriter.translated(source));
-        placed.push_back(device[at(id)]);
-      }
-      node.inputs[i] = Edge{it->second, 0};
-    }
-    rewriter.replace(id, std::move(node));
-    placed.push_back(device[at(id)]);
-  }
-  return {rewriter.finish(), std::move(placed), full_name(options.default_device, options.here), nullptr};
+  const std::vector<std::string> device = PlacementOf(program, options).take();
+  Placed placed{{}, {}, full_name(options.default_device, options.here), nullptr, 0};
+  placed.program = Cutter(program, device, options.edges.as_bf16).cut(placed.device);
+  placed.edge_bytes = options.edges.bytes;
+  Graph& g = placed.program.graph;
+  for (std::size_t s = 0; s < g.states().size(); ++s)
+    if (!options.here.empty()) g.settle(static_cast<std::int32_t>(s), home_of(g.states()[s], options));
+  return placed;
 }
 
 }  // namespace troupe

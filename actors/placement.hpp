@@ -1,45 +1,57 @@
 // Placement: which device each node of a lowered program runs on.
 //
-// Devices have names such as `cpu:0`, on whatever node the name is said, and in full `/node:NAME/cpu:0`. An engine
-// that is no node of a cluster knows the short ones only; for one that is, placement writes all names in full.
+// Devices have names such as `cpu:0`, on whatever node the name is said, and in full `/node:NAME/cpu:0` (constraint.hpp). An
+// engine that is no node of a cluster knows the short ones only; for one that is, placement writes all names in full.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include <troupe/actors/constraint.hpp>
+#include <troupe/actors/cost_model.hpp>
 #include <troupe/ops/program.hpp>
 
 namespace troupe {
-
-/// `worker1` of `/node:worker1/cpu:0`; empty where no node is named.
-std::string_view node_of(std::string_view device);
-/// `cpu:0` of it, and of `/node:worker1` alone.
-std::string_view short_name(std::string_view device);
-/// The name in full, for somebody on `node`; as it is where `node` is empty, or the name.
-std::string full_name(std::string_view device, std::string_view node);
 
 struct Placed {
   Program program;
   std::vector<std::string> device;  // of each node
   std::string default_device;       // where a program of no nodes is
   std::shared_ptr<const void> keep; // the strings that sites of a program from another node refer to
+  std::uint64_t edge_bytes = EdgeOptions{}.bytes;
 };
 
-/// A node goes where its constraint says, else where its state lives, else to the default device. What
-/// only moves tokens goes with what it serves: a Switch and an Exit with their producer; a loop
-/// variable (Enter, Merge, NextIteration) where its next value is made; a constant Enter to every
-/// device that uses it, so that the value crosses once an instance and not once an iteration.
+/// What is done to a state is done where that lives. Any other node goes to the device that its constraint names; of
+/// several, to the default device, else to the first of the caller's node, else of the node that is first by name.
+/// Without a constraint it goes to the default device or, with `automatic`, where choose_devices.hpp says, which then
+/// chooses among several too. What only moves tokens goes with what it serves: a Switch and an Exit with their producer; a
+/// loop variable (Enter, Merge, NextIteration) where its next value is made; a constant Enter to every device that uses it,
+/// so that the value crosses once an instance and not once an iteration.
 struct PlacementOptions {
   std::string default_device;
   std::string here = {};                  // the caller's node in a cluster, whose names are then in full; empty: there is none
   std::vector<std::string> scatter = {};  // what has no constraint goes to one of these instead, drawn from the seed
   std::uint64_t seed = 0;
+  Placement policy = Placement::constraints;
+  std::vector<NodeLabels> nodes = {};     // of the cluster, with the caller's
+  std::vector<std::string> devices = {};  // to choose from; empty: the default device and cpu:0 of every node
+  CostOptions costs = {};
+  Measured measured = {};
+  EdgeOptions edges = {};
+  /// States that have a home already, by name: what their constraint allowed when they were first used.
+  std::map<std::string, std::string> homes = {};
 };
 
-/// Throws invalid_argument if constraint and state contradict.
+/// The devices to choose from, in full: the default device first.
+std::vector<std::string> devices_to_choose_from(const PlacementOptions& options);
+/// Where a state lives. Throws as `place` does.
+std::string home_of(const StateSpec& state, const PlacementOptions& options);
+
+/// Throws invalid_argument for a constraint that means nothing, that no device satisfies or that contradicts one it is
+/// colocated with, naming the node and the user's line; resource_exhausted as `choose_devices` does.
 Placed place(Program program, const PlacementOptions& options);
 
 }  // namespace troupe

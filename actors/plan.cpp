@@ -23,6 +23,7 @@ class Planner {
   Planner(Placed placed, DeviceFinder& devices, StateStore& states) : states_(states) {
     plan_.program = std::move(placed.program);
     plan_.keep = std::move(placed.keep);
+    plan_.edge_bytes = placed.edge_bytes;
     const std::vector<std::string>& names = placed.device;
     const Graph& g = plan_.program.graph;
     for (Edge e : plan_.program.feeds) {
@@ -59,6 +60,7 @@ class Planner {
     add_predicates();
     for (PartitionPlan& p : plan_.partitions)
       for (std::size_t f = 0; f < p.frames.size(); ++f) finish(p, static_cast<std::int32_t>(f));
+    plan_.partition_of = std::move(partition_);
     return std::move(plan_);
   }
 

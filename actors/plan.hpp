@@ -175,6 +175,7 @@ struct Plan {
   Program program;
   std::shared_ptr<const void> keep;  // strings that the program's sites refer to
   std::vector<PartitionPlan> partitions;
+  std::vector<std::int32_t> partition_of;  // each node of the program
   std::vector<std::string> nodes;  // of the cluster that take part, by name, in order of their first partition
   std::int32_t here = 0;           // which of them this is; -1: none
   bool is_shared() const { return nodes.size() > 1 || here < 0; }
@@ -183,6 +184,7 @@ struct Plan {
   std::vector<std::string> feed_names;
   std::int32_t fetches = 0;
   std::int32_t call_depth = 0;  // calls inside each other, at most
+  std::uint64_t edge_bytes = 64 << 20;  // EdgeOptions::bytes
 };
 
 /// Finds devices by name; throws not_found.

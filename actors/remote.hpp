@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include <troupe/actors/constraint.hpp>
 #include <troupe/actors/loop_report.hpp>
 #include <troupe/actors/partition.hpp>
 #include <troupe/actors/placement.hpp>
@@ -42,6 +43,8 @@ class Peers {
  public:
   /// This node's name.
   virtual const std::string& name() const = 0;
+  /// All nodes that are there, this one first, with their labels: what placement may choose from.
+  virtual std::vector<NodeLabels> nodes_with_labels() const { return {{name(), {}}}; }
   /// Has the other nodes make the plan. Blocks; throws what they say, naming the node, and unavailable, not_found for
   /// nodes that are not there.
   virtual std::shared_ptr<RemotePlan> prepare(const std::shared_ptr<const Plan>& plan, const Placed& placed) = 0;

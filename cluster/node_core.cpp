@@ -142,6 +142,16 @@ MembershipCounters NodeCore::membership_counters() const {
   return roster_.counters();
 }
 
+std::vector<NodeLabels> NodeCore::nodes_with_labels() const {
+  std::lock_guard lock(mutex_);
+  std::vector<NodeLabels> all;
+  for (const std::string& name : roster_.names()) all.push_back({name, {}});
+  for (const Member& member : roster_.members())
+    for (NodeLabels& node : all)
+      if (node.name == member.name) node.labels = member.labels;
+  return all;
+}
+
 std::string NodeCore::name_of(Peer peer) const {
   std::lock_guard lock(mutex_);
   const NodeId* node = roster_.session(peer);
@@ -252,12 +262,12 @@ void NodeCore::lost(Peer peer, const Status& why) {
 // ---- messages
 
 void NodeCore::received(Peer peer, Lane, Message message) {
-  NodeId from;
+  std::uint64_t from = 0;
   {
     std::lock_guard lock(mutex_);
     const NodeId* node = roster_.session(peer);
     if (!node || closed_) return;
-    from = *node;
+    from = node->incarnation;
   }
   try {
     dispatch(peer, from, message);
@@ -267,7 +277,7 @@ void NodeCore::received(Peer peer, Lane, Message message) {
   }
 }
 
-void NodeCore::dispatch(Peer peer, const NodeId& from, Message& message) {
+void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
   MessageReader r(message);
   switch (kind_of(r)) {
     case MessageKind::token: runs_.handle(peer, read_all<RunToken>(r)); return;
@@ -277,12 +287,12 @@ void NodeCore::dispatch(Peer peer, const NodeId& from, Message& message) {
       std::shared_ptr<Compiled> compiled;
       {
         std::lock_guard lock(mutex_);
-        if (auto it = plans_.find({from.incarnation, m.plan}); it != plans_.end()) compiled = it->second;
+        if (auto it = plans_.find({from, m.plan}); it != plans_.end()) compiled = it->second;
       }
-      runs_.handle(peer, from.incarnation, std::move(m), compiled);
+      runs_.handle(peer, from, std::move(m), compiled);
       return;
     }
-    case MessageKind::abandon_run: runs_.handle(peer, from.incarnation, read_all<AbandonRun>(r)); return;
+    case MessageKind::abandon_run: runs_.handle(peer, from, read_all<AbandonRun>(r)); return;
     case MessageKind::run_failed: runs_.handle(peer, read_all<RunFailed>(r)); return;
     case MessageKind::left_run: runs_.handle(peer, read_all<LeftRun>(r)); return;
     case MessageKind::gossip:
@@ -297,7 +307,7 @@ void NodeCore::dispatch(Peer peer, const NodeId& from, Message& message) {
       do_later([this, peer, kept = std::make_shared<Message>(std::move(message))] { make_plan(peer, kept); });
       return;
     case MessageKind::drop_plan:
-      do_later([this, peer, key = RunKey{from.incarnation, read_all<DropPlan>(r).plan}] { drop_plan(peer, key); });
+      do_later([this, peer, key = RunKey{from, read_all<DropPlan>(r).plan}] { drop_plan(peer, key); });
       return;
     case MessageKind::get_variable:
       do_later([this, peer, m = read_all<GetVariable>(r)] {
@@ -311,7 +321,7 @@ void NodeCore::dispatch(Peer peer, const NodeId& from, Message& message) {
       });
       return;
     case MessageKind::get_loops:
-      do_later([this, peer, owner = from.incarnation, m = read_all<GetLoops>(r)] {
+      do_later([this, peer, owner = from, m = read_all<GetLoops>(r)] {
         send(peer, Answer{m.request, {}, {}, loops_of({owner, m.plan})});
       });
       return;
@@ -429,7 +439,7 @@ std::shared_ptr<RemotePlan> NodeCore::prepare(const std::shared_ptr<const Plan>&
     m.request = request(peer);
     requests.push_back(m.request);
     MessageWriter w = written(m);
-    write(w, placed);
+    write(w, placed, plan->nodes[static_cast<std::size_t>(shared->node_of_peer(peer))]);
     transport_->send(peer, MakePlan::kLane, w.take());
   }
   Status first;

@@ -57,6 +57,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
 
   // ---- Peers
   const std::string& name() const override { return self_.name; }
+  std::vector<NodeLabels> nodes_with_labels() const override;
   std::shared_ptr<RemotePlan> prepare(const std::shared_ptr<const Plan>& plan, const Placed& placed) override;
   Tensor get(const std::string& node, const StateSpec& variable) override;
   void set(const std::string& node, const StateSpec& variable, Tensor value) override;
@@ -85,7 +86,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
     std::shared_ptr<Message> message;
   };
 
-  void dispatch(Peer peer, const NodeId& from, Message& message);
+  void dispatch(Peer peer, std::uint64_t from, Message& message);  // from: its incarnation
   template <class Event>
   auto on_roster(Event event);
   void act(Roster::Effects effects);

@@ -73,11 +73,19 @@ class Dictionary {
   std::shared_ptr<std::deque<std::string>> strings_ = std::make_shared<std::deque<std::string>>();
 };
 
+std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+// The node whose value an Identity, or several, pass on.
+std::int32_t repeated(const Graph& g, std::int32_t id) {
+  while (g.node(id).op->name == "Identity" || g.node(id).op->name == "LoopCond") id = g.node(id).inputs[0].node;
+  return id;
+}
+
 // ---- writing
 
 class ProgramWriter {
  public:
-  ProgramWriter(MessageWriter& w, const Placed& placed) : w_(w), placed_(placed) {}
+  ProgramWriter(MessageWriter& w, const Placed& placed, const std::string& to) : w_(w), placed_(placed), wants_(constants_for(placed, to)) {}
 
   void write() {
     const Graph& g = placed_.program.graph;
@@ -89,8 +97,8 @@ class ProgramWriter {
       site(f->site);
     }
     w_(static_cast<std::uint64_t>(g.size()));
-    for (std::int32_t id = 0; id < g.size(); ++id) node(g.node(id), placed_.device[static_cast<std::size_t>(id)]);
-    w_(placed_.program.feeds)(placed_.program.fetches)(placed_.default_device);
+    for (std::int32_t id = 0; id < g.size(); ++id) node(g.node(id), placed_.device[at(id)], wants_[at(id)]);
+    w_(placed_.program.feeds)(placed_.program.fetches)(placed_.default_device)(placed_.edge_bytes);
   }
 
  private:
@@ -100,7 +108,19 @@ class ProgramWriter {
     w_(s.line);
   }
 
-  void node(const Node& n, const std::string& device) {
+  // Who uses a constant holds it (actors/plan.hpp): other nodes need no value of it.
+  static std::vector<char> constants_for(const Placed& placed, const std::string& to) {
+    const Graph& g = placed.program.graph;
+    std::vector<char> wanted(at(g.size()), to.empty());
+    for (std::int32_t id = 0; id < g.size(); ++id) {
+      if (node_of(placed.device[at(id)]) != to) continue;
+      wanted[at(id)] = 1;
+      for (Edge e : g.node(id).inputs) wanted[at(repeated(g, e.node))] = 1;
+    }
+    return wanted;
+  }
+
+  void node(const Node& n, const std::string& device, bool has_value) {
     strings_.write(w_, n.op->name);
     site(n.site);
     w_(n.inputs)(n.controls)(n.outputs)(n.name)(n.state)(n.origin);
@@ -110,7 +130,8 @@ class ProgramWriter {
     for (const auto& [name, value] : n.attrs.entries()) {
       strings_.write(w_, name);
       w_(static_cast<std::uint64_t>(value.index()));
-      std::visit([&](const auto& v) { attribute(v); }, value);
+      if (!has_value && n.op->name == "Constant" && std::holds_alternative<Tensor>(value)) attribute(Tensor());
+      else std::visit([&](const auto& v) { attribute(v); }, value);
     }
   }
 
@@ -133,6 +154,7 @@ class ProgramWriter {
 
   MessageWriter& w_;
   const Placed& placed_;
+  const std::vector<char> wants_;
   Dictionary strings_;
   std::map<const FunctionDef*, std::size_t> functions_;
 };
@@ -185,11 +207,17 @@ class ProgramReader {
     std::size_t nodes = 0;
     r_.count(nodes);
     for (std::size_t i = 0; i < nodes; ++i) read_node();
-    r_(placed_.program.feeds)(placed_.program.fetches)(placed_.default_device);
+    r_(placed_.program.feeds)(placed_.program.fetches)(placed_.default_device)(placed_.edge_bytes);
     for (Edge e : placed_.program.feeds)
       if (graph_check(e); graph().node(e.node).op->name != "Input") MessageReader::malformed("a feed of what takes none");
     for (Edge e : placed_.program.fetches) graph_check(e);
     placed_.keep = strings_.strings();
+    for (std::int32_t id = 0; id < graph().size(); ++id) {
+      if (node_of(placed_.device[at(id)]) != here_) continue;
+      bool is_whole = !absent_.contains(id);
+      for (Edge e : graph().node(id).inputs) is_whole = is_whole && !absent_.contains(repeated(graph(), e.node));
+      if (!is_whole) MessageReader::malformed("a constant that is used here and has no value");
+    }
     refuse_missing();
   }
 
@@ -238,6 +266,13 @@ class ProgramReader {
       missing_.insert(fmt::format("op '{}' ({})", op, n.site.text()));
       n.op = &find_op("Input");  // stands in until all that is missing is known
       graph().append(std::move(n));
+      return;
+    }
+    const AttrValue* value = op == "Constant" ? n.attrs.find("value") : nullptr;
+    const auto* tensor = value ? std::get_if<Tensor>(value) : nullptr;
+    if (tensor && !tensor->has_value()) {  // of other nodes only
+      if (!n.inputs.empty() || n.outputs.size() != 1 || n.outputs[0].is_list() || n.state >= 0) MessageReader::malformed("a constant of no kind");
+      absent_.insert(graph().append(std::move(n)));
       return;
     }
     check(n);
@@ -345,11 +380,12 @@ class ProgramReader {
   Dictionary strings_;
   std::vector<std::shared_ptr<FunctionDef>> functions_;
   std::set<std::string> missing_;
+  std::set<std::int32_t> absent_;  // constants without a value
 };
 
 }  // namespace
 
-void write(MessageWriter& w, const Placed& placed) { ProgramWriter(w, placed).write(); }
+void write(MessageWriter& w, const Placed& placed, const std::string& to) { ProgramWriter(w, placed, to).write(); }
 void read(MessageReader& r, Placed& placed, const std::string& here) { ProgramReader(r, placed, here).read(); }
 
 void write(MessageWriter& w, const StateSpec& spec) { state_fields(w, const_cast<StateSpec&>(spec)); }

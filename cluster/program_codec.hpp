@@ -15,7 +15,8 @@
 
 namespace troupe {
 
-void write(MessageWriter& w, const Placed& placed);
+/// `to`: the node that it is for, which gets no values of constants that only others use; empty: all of them.
+void write(MessageWriter& w, const Placed& placed, const std::string& to = {});
 /// `here`: the name of this node, whose actors must be known.
 void read(MessageReader& r, Placed& placed, const std::string& here);
 

@@ -1,6 +1,7 @@
 #include <troupe/cluster/shared_runs.hpp>
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -173,6 +174,16 @@ void SharedRuns::handle(Peer from, LeftRun&& m) {
   run->leave();
 }
 
+// What a message enables, if it is short, is run by who brings it: no worker need be woken, nor wake the transport's thread
+// to send what comes of it. That is most of what an iteration takes that waits for another node.
+template <class Send>
+void SharedRuns::here_if_light(const PlanTroupe& troupe, Send send) {
+  std::optional<StandIn> worker;
+  if (troupe.is_light.load(std::memory_order_relaxed)) worker.emplace(*core_.engine().pool());
+  send();
+  if (worker && *worker) worker->run_some(kJobsHere);
+}
+
 // ---- at the others
 
 void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m, const std::shared_ptr<Compiled>& compiled) {
@@ -207,8 +218,10 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m, const std:
       waiting_.erase(it);
     }
   }
-  for (const auto& partition : compiled->troupe.partitions)
-    if (partition) partition->send(StartRun{run});
+  here_if_light(compiled->troupe, [&] {
+    for (const auto& partition : compiled->troupe.partitions)
+      if (partition) partition->send(StartRun{run});
+  });
   for (Waiting& w : waiting) {
     if (auto* token = std::get_if<RunToken>(&w.message)) handle(w.from, std::move(*token));
     else handle(w.from, owner, std::move(std::get<AbandonRun>(w.message)));
@@ -286,7 +299,8 @@ void SharedRuns::handle(Peer from, RunToken&& m) {
   }
   check(m, *run, plan_of(*run), from);
   const auto& partition = run->troupe->partitions[at(m.partition)];
-  partition->send(Token{std::move(run), m.receive, m.is_dead, std::move(m.value), m.path});
+  PlanTroupe& troupe = *run->troupe;
+  here_if_light(troupe, [&] { partition->send(Token{std::move(run), m.receive, m.is_dead, std::move(m.value), m.path}); });
 }
 
 // One for a run that is not under way here is dropped: who has no instance of a loop holds no token of it back.
@@ -298,7 +312,8 @@ void SharedRuns::handle(Peer from, RunGrant&& m) {
   }
   check(m, *run, plan_of(*run), from);
   const auto& partition = run->troupe->partitions[at(m.partition)];
-  partition->send(Grant{std::move(run), m.send, m.path, m.last});
+  PlanTroupe& troupe = *run->troupe;
+  here_if_light(troupe, [&] { partition->send(Grant{std::move(run), m.send, m.path, m.last}); });
 }
 
 void SharedRuns::failed(Run& run, SharedPlan& plan) {

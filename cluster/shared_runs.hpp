@@ -99,6 +99,7 @@ class SharedRuns {
   std::uint64_t waited() const { return waited_.load(std::memory_order_relaxed); }
 
  private:
+  static constexpr int kJobsHere = 4;  // of a worker, on the transport's thread
   static constexpr std::size_t kMostWaiting = 1 << 16;  // messages for runs that have not begun here
 
   struct Owned {
@@ -115,6 +116,8 @@ class SharedRuns {
   bool wait(const RunKey& key, Waiting&& message);
   void drop_waiting(const RunKey& from, const RunKey& to);
   void ended(Run& run);
+  template <class Send>
+  void here_if_light(const PlanTroupe& troupe, Send send);
 
   NodeCore& core_;
   const std::uint64_t self_;  // this node's incarnation

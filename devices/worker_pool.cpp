@@ -330,6 +330,11 @@ void StandIn::run(bool (*done)(const void*), const void* condition) {
   }
 }
 
+void StandIn::run_some(int most) {
+  Job job;
+  while (most-- > 0 && worker_->ring_.pop(job)) worker_->execute(job);
+}
+
 // ---- a test's steps ----------------------------------------------------------------------------
 
 bool WorkerPool::step() {

@@ -281,6 +281,8 @@ class StandIn {
     using Condition = std::remove_reference_t<Done>;
     run([](const void* condition) -> bool { return (*static_cast<Condition*>(const_cast<void*>(condition)))(); }, std::addressof(done));
   }
+  /// Runs what this thread has submitted since, at most so many jobs, and nobody else's.
+  void run_some(int most);
 
  private:
   void run(bool (*done)(const void*), const void* condition);

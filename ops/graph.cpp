@@ -229,6 +229,20 @@ Graph::Scope::~Scope() {
   graph_.controls_.resize(outer_controls_);
 }
 
+// Those that belong together say so in their constraints, by the origin of the node that the others joined.
+Graph::Scope Graph::colocate_with(const Expr& e, At at) {
+  Graph& here = current();
+  Graph* there = &here;
+  while (there && (e.is_empty() || &e.reader() != there)) there = there->outer_;
+  if (!there) throw Error(Code::invalid_argument, fmt::format("colocate_with at {}: the expression is of another graph, or of a part of this one that is finished", Site(at).text()));
+  Node& node = there->nodes_[static_cast<std::size_t>(e.edge().node)];
+  if (node.device.find("with:") == std::string::npos) {
+    node.device += fmt::format("{}with:{}", node.device.empty() ? "" : " ", node.origin);
+    ++root().extensions_;
+  }
+  return {here, {}, node.device, {}};
+}
+
 Graph::Scope Graph::after(std::initializer_list<Expr> first) {
   Graph& here = current();
   std::vector<std::int32_t> nodes;

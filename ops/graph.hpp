@@ -41,7 +41,7 @@ struct Node {
   std::vector<ValueSpec> outputs;
   std::string name;      // given by the user; empty: `scope/Op_id`, written out when somebody asks
   std::shared_ptr<const std::string> scope;  // the open scopes' names, ending in '/'; null: none
-  std::string device;    // constraint, such as `cpu:0`; empty: anywhere
+  std::string device;    // constraint, such as `cpu:0` (actors/constraint.hpp); empty: anywhere
   Site site;
   std::int32_t state = -1;       // index into the graph's states
   std::uint64_t origin = 0;      // build-time id, preserved by passes
@@ -122,6 +122,8 @@ class Graph final : public Reader {
   /// A new version of a node with sub-graphs: the same inputs, the outputs it had, and more of them.
   /// Expressions that refer to it refer to the new version.
   void extend(std::int32_t id, Attrs attrs, const std::vector<ValueSpec>& more_outputs);
+  /// For placement: where a state lives, in full.
+  void settle(std::int32_t state, std::string device) { states_[static_cast<std::size_t>(state)].device = std::move(device); }
 
   /// Nodes made while a scope lives are named `scope/...`, constrained to its device, and start
   /// after its controls. Scopes nest; the inner device wins.
@@ -140,6 +142,8 @@ class Graph final : public Reader {
   };
   [[nodiscard]] Scope scope(const std::string& name) { return {current(), name, {}, {}}; }
   [[nodiscard]] Scope on_device(const std::string& device) { return {current(), {}, device, {}}; }
+  /// On the same device as the expression's node, wherever that goes. Throws invalid_argument for another graph's.
+  [[nodiscard]] Scope colocate_with(const Expr& e, At at = At::current());
   [[nodiscard]] Scope after(std::initializer_list<Expr> first);
   /// Gives the expression's node a name, for fetching, errors and views. Throws already_exists.
   Expr named(const Expr& e, const std::string& name);

@@ -11,6 +11,7 @@ std::size_t combine(std::size_t h, std::size_t v) { return (h ^ v) * 0x9E3779B97
 
 std::size_t key_of(const Node& n) {
   std::size_t h = std::hash<const void*>()(n.op);
+  h = combine(h, std::hash<std::string>()(n.device));  // the same constant on each of many devices
   for (Edge e : n.inputs) h = combine(h, std::size_t(e.node) * 31 + std::size_t(e.output));
   for (const auto& [name, value] : n.attrs.entries()) h = combine(h, value.index());
   if (n.inputs.empty()) h = combine(h, std::hash<std::string>()(n.attrs.text()));

@@ -77,6 +77,13 @@ run holds frame -DK=2 -DN=3
 run holds frame -DK=1 -DN=2 -DONE_WAY
 run holds frame -DK=1 -DN=2 -DPOISON
 run holds frame -DK=1 -DN=2 -DLIVENESS
+run holds frame -DK=2 -DN=4 -DLAST=2 -DEVERY_GRANT=2
+run deadlock frame -DK=1 -DN=4 -DLAST=3 -DEVERY_GRANT=3
+bytes=(-DK=2 -DN=4 -DLAST=2 -DBYTES -DEVERY_GRANT=2)
+run holds frame "${bytes[@]}"
+run assertion frame "${bytes[@]}" -DNEVER_REFUSED
+run deadlock frame "${bytes[@]}" -DFAULT_REFUSES_OLDEST
+run deadlock frame "${bytes[@]}" -DFAULT_UNWATCHED
 run assertion frame "${frame[@]}" -DNEVER_WINDOW
 run assertion frame "${frame[@]}" -DNEVER_UNGRANTED
 run assertion frame "${frame[@]}" -DNEVER_EARLY

@@ -7,6 +7,7 @@
 #include <troupe/cluster/messages.hpp>
 #include <troupe/cluster/program_codec.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/test/devices/refusal.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -33,9 +34,9 @@ Placed placed_program(Graph& g) {
   return place(std::move(p), {.default_device = "cpu:0", .here = "a", .scatter = {"/node:a/cpu:0", "/node:b/cpu:0"}, .seed = 3});
 }
 
-Message message_of(const Placed& placed) {
+Message message_of(const Placed& placed, const std::string& to = {}) {
   MessageWriter w;
-  write(w, placed);
+  write(w, placed, to);
   return w.take();
 }
 
@@ -94,6 +95,32 @@ BOOST_AUTO_TEST_CASE(every_node_makes_the_same_plan) {
   BOOST_TEST(fingerprint(mine) == fingerprint(theirs));
   BOOST_TEST(mine.is_shared());
   for (std::size_t p = 0; p < mine.partitions.size(); ++p) BOOST_TEST((mine.partitions[p].kernels.empty() || theirs.partitions[p].kernels.empty()));
+}
+
+BOOST_AUTO_TEST_CASE(a_node_gets_the_constants_that_it_uses) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {2}), c = g.constant(Tensor::of<float>({3, 4}));
+  Expr y;
+  {
+    auto there = g.on_device("/node:b");
+    y = x * c;
+  }
+  const Placed placed = place(optimize(g, {x.edge()}, {y.edge()}, true, {}, nullptr), {.default_device = "cpu:0", .here = "a"});
+  const auto value_there = [](const Placed& p) {
+    for (const Node& n : p.program.graph.nodes())
+      if (n.op->name == "Constant") return n.attrs.get<Tensor>("value").has_value();
+    return false;
+  };
+  BOOST_TEST(value_there(placed_of(message_of(placed, "b"))));
+  const std::string why = refusal([&] { placed_of(message_of(placed, "c")); }, Code::data_loss);  // "b" reads what was meant for "c"
+  BOOST_TEST(says(why, {"a constant that is used here and has no value"}), why);
+  MessageWriter w;
+  write(w, placed, "c");
+  Message m = w.take();
+  MessageReader r(m);
+  Placed at_c;
+  read(r, at_c, "c");
+  BOOST_TEST(!value_there(at_c));
 }
 
 BOOST_AUTO_TEST_CASE(what_a_node_lacks_is_named) {

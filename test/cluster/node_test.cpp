@@ -294,6 +294,71 @@ BOOST_AUTO_TEST_CASE(a_fast_producer_is_bounded_by_its_consumer_elsewhere) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(constants_go_to_who_uses_them) {
+  Nodes nodes(3);
+  Graph g;
+  Expr x = g.input("x", DType::f32, {2}), big = g.constant(Tensor::of<float>(std::vector<float>(1 << 18, 0.5f), {1 << 18}));
+  Expr y, z;
+  {
+    auto there = g.on_device(kB);
+    y = x * sum(big * sum(x));
+  }
+  {
+    auto there = g.on_device(kC);
+    z = x + 1.0;
+  }
+  compare(nodes.engine().run(g, {{x, Tensor::of<float>({1, 2})}}, {y, z}, {}), {{393216, 786432}, {2, 3}}, "values");
+  BOOST_TEST(nodes[1].counters().bytes_in > 1u << 20);
+  BOOST_TEST(nodes[2].counters().bytes_in < 1u << 16);
+}
+
+// A value is sent once to a device, however many use it there: counted by the bytes.
+BOOST_AUTO_TEST_CASE(a_value_crosses_once) {
+  Nodes nodes(2);
+  Graph g;
+  Expr x = g.input("x", DType::f32, {1 << 16}), y = exp(x);
+  std::vector<Expr> sums;
+  for (int i = 0; i < 4; ++i) {
+    auto there = g.on_device(kB);
+    sums.push_back(sum(y * (i + 1.0)));
+  }
+  Function f = nodes.engine().compile(g, {x}, sums, {.optimize = false});
+  const Tensor feed = Tensor::zeros(DType::f32, {1 << 16});
+  f({feed});
+  const std::uint64_t before = nodes[1].counters().bytes_in;
+  f({feed});
+  BOOST_TEST(nodes[1].counters().bytes_in - before >= 1u << 18);
+  BOOST_TEST(nodes[1].counters().bytes_in - before < (1u << 18) + 4096);
+}
+
+BOOST_AUTO_TEST_CASE(edges_between_nodes_may_be_narrowed) {
+  EngineOptions narrow;
+  narrow.edges.as_bf16 = true;
+  Nodes nodes(2, narrow);
+  Graph g;
+  Expr x = g.input("x", DType::f32, {4}), y = x * 1.0 + 0.0;
+  Expr z;
+  {
+    auto there = g.on_device(kB);
+    z = exp(y) * 0.0 + y;
+  }
+  auto [n, s] = while_loop([](Expr i, Expr) { return i < 5; },
+                           [&](Expr i, Expr v) {
+                             Expr half = v * 0.5;
+                             auto d = g.on_device(kB);
+                             return std::tuple{i + 1, half + 1.0};
+                           },
+                           std::tuple{g.constant(0), y});
+  Function f = nodes.engine().compile(g, {x}, {z, s, y}, {.optimize = false});
+  const std::string text = f.explain();
+  BOOST_TEST(says(text, {"bf16[4], 8 B (rounded)"}), text);
+  const std::vector<Tensor> out = f({Tensor::of<float>({1, 1.00390625f, 3.14159265f, -1e30f})});
+  compare({out[2]}, {{1, 1.00390625, 3.14159274, -1e30}}, "what stays is as it was");
+  for (int i = 0; i < 4; ++i) BOOST_TEST(std::abs(out[0].at(i) - out[2].at(i)) <= std::abs(out[2].at(i)) / 256);
+  BOOST_TEST(out[0].at(1) != out[2].at(1));  // which has one digit too many
+  BOOST_TEST(out[1].at(0) == 1.96875, boost::test_tools::tolerance(0.02));
+}
+
 BOOST_AUTO_TEST_CASE(draws_are_the_same_wherever_they_are_made) {
   EngineOptions seeded;
   seeded.seed = 7;

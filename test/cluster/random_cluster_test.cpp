@@ -17,6 +17,22 @@ class Cluster final : public World {
   Nodes nodes_;
 };
 
+// Placed by the cost model, for which ways are short enough that it spreads what little there is to do.
+class ByCost final : public World {
+ public:
+  ByCost(int count, EngineOptions engine) : nodes_(count, priced(engine)) {}
+  Engine& engine() override { return nodes_.engine(); }
+  bool step() override { return nodes_.step(); }
+
+ private:
+  static EngineOptions& priced(EngineOptions& engine) {
+    engine.placement = Placement::automatic;
+    engine.costs.between_nodes = {.latency_ns = 1, .bytes_per_ns = 1000};
+    return engine;
+  }
+  Nodes nodes_;
+};
+
 std::function<std::unique_ptr<World>(const EngineOptions&)> cluster(int count, Between between = Between::handles) {
   return [=](const EngineOptions& engine) { return std::make_unique<Cluster>(count, engine, between); };
 }
@@ -28,6 +44,8 @@ const std::vector<Way>& cluster_ways() {
       {.name = "two nodes, in flight", .granularity = Granularity::automatic, .is_deterministic = true, .in_flight = true, .seed = 3, .world = cluster(2)},
       {.name = "three nodes, a simulated network", .is_deterministic = true, .in_flight = true, .seed = 4, .world = cluster(3, Between::simulation)},
       {.name = "two nodes, threads", .workers = 1, .granularity = Granularity::automatic, .in_flight = true, .seed = 5, .world = cluster(2)},
+      {.name = "three nodes, narrow edges", .is_deterministic = true, .seed = 8, .is_narrow = true, .world = cluster(3)},
+      {.name = "three nodes, by cost", .is_deterministic = true, .seed = 7, .world = [](const EngineOptions& engine) { return std::make_unique<ByCost>(3, engine); }},
       {.name = "three nodes, threads", .workers = 2, .granularity = Granularity::op, .seed = 6, .world = cluster(3)},
   };
   return all;

@@ -50,6 +50,7 @@ struct Way {
   std::string device = "cpu:0";
   std::uint64_t seed = 0;     // deterministic ways add the recipe's
   bool swaps = false;         // lists' elements to the host, wherever it can
+  bool is_narrow = false;     // an edge in a loop carries one value at a time
   std::function<std::unique_ptr<World>(const EngineOptions&)> world = {};  // empty: one engine
 };
 
@@ -61,6 +62,7 @@ inline const std::vector<Way>& ways() {
       {.name = "deterministic, an actor an op", .granularity = Granularity::op, .is_deterministic = true, .seed = 2},
       {.name = "no passes", .granularity = Granularity::op, .is_deterministic = true, .optimize = false, .seed = 3},
       {.name = "spread, deterministic", .is_deterministic = true, .devices = Devices::cpus, .seed = 4},
+      {.name = "spread, narrow edges", .is_deterministic = true, .devices = Devices::cpus, .seed = 9, .is_narrow = true},
       {.name = "spread, no passes", .granularity = Granularity::op, .is_deterministic = true, .optimize = false, .devices = Devices::cpus, .seed = 5},
       {.name = "in flight", .granularity = Granularity::automatic, .is_deterministic = true, .in_flight = true, .seed = 6},
       {.name = "one worker", .workers = 1, .granularity = Granularity::partition},
@@ -186,6 +188,7 @@ inline EngineOptions options_of(const Way& way, std::uint64_t seed) {
   o.default_device = way.device;
   o.optimize = way.optimize;
   if (way.swaps) swap_everything(o);
+  if (way.is_narrow) o.edges.bytes = 1;
   return o;
 }
 

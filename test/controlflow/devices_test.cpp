@@ -141,6 +141,36 @@ BOOST_AUTO_TEST_CASE(a_fast_producer_is_bounded_by_its_consumer) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(bytes_on_an_edge_are_bounded) {
+  constexpr std::uint64_t kToken = 64 << 10;
+  for (const std::uint64_t limit : {std::uint64_t{1}, kToken, 5 * kToken / 2, std::uint64_t{1} << 30}) {
+    Graph g;
+    Expr x = g.ones(DType::f32, {128, 128});
+    auto [n, s] = while_loop([](Expr i, Expr) { return i < 100; },
+                             [&](Expr i, Expr t) {
+                               Expr y = x * cast(i, DType::f32), next = i + 1;
+                               auto d = g.on_device("cpu:1");
+                               return std::tuple{next, t + sum(matmul(y, y))};
+                             },
+                             std::tuple{g.constant(0), g.constant(0.f)}, {.parallel_iterations = 16});
+    EngineOptions one;
+    one.workers = 1;  // the leader has its turn of a thousand firings first
+    one.edges.bytes = limit;
+    Engine engine(one);
+    Function f = engine.compile(g, {}, {n, s});
+    double expected = 0;
+    for (int i = 0; i < 100; ++i) expected += 128.0 * 128 * 128 * i * i;
+    for (int round = 0; round < 2; ++round) BOOST_TEST(f({})[1].at(0) == expected, boost::test_tools::tolerance(1e-3));
+    std::uint64_t held = 0, most = 0;
+    for (const LoopReport& r : f.loops()) held += r.held_by_bytes, most = std::max(most, r.most_bytes_on_way);
+    BOOST_TEST_CONTEXT("limit " << limit) {
+      BOOST_TEST((held > 0) == (limit < 16 * kToken));  // it was seen to bind
+      BOOST_TEST(most <= std::max(limit, kToken) + kToken);  // besides the oldest iteration's
+      BOOST_TEST(most >= std::min(limit, 16 * kToken) / kToken * kToken);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(errors_and_cancellation_end_loops_everywhere) {
   for (const std::string& there : kDevices) {
     Graph g;

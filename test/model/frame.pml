@@ -16,7 +16,9 @@
  *
  * Sizes: K parallel iterations (ring of K+1), at most N iterations of the body, GENS executions.
  * FAULT_... are planted, NEVER_... claim that a limit never binds, POISON adds errors,
- * ONE_WAY leaves the edge r out, so that the leader can be whole executions ahead: README.md.
+ * ONE_WAY leaves the edge r out, so that the leader can be whole executions ahead; EVERY_GRANT grants only after so many
+ * iterations; BYTES makes every token as large as an edge may carry at once (LAST: the body's iterations, where grants
+ * that say what is done go on to N): README.md.
  */
 #ifndef K
 #define K 1
@@ -26,6 +28,12 @@
 #endif
 #ifndef GENS
 #define GENS 2
+#endif
+#ifndef LAST
+#define LAST N
+#endif
+#ifndef EVERY_GRANT
+#define EVERY_GRANT 1
 #endif
 #define R (K + 1)
 
@@ -92,6 +100,7 @@ byte granted[EDGES];             /* at the sender: highest iteration that it may
 byte buffered[EDGES * GENS];     /* ghost: sent and not yet consumed */
 byte net[EDGES * GENS * (N + 1)];  /* in flight: what; USED afterwards */
 bit grant[EDGES * GENS * (N + 1)]; /* in flight */
+bit watched[2 * GENS];           /* a large token has come: grants after every iteration from now on */
 byte exits[GENS];                /* ghost: what the parent got */
 byte last[2 * GENS];             /* ghost: last iteration of each partition */
 byte entered[2 * GENS];          /* Enters that have arrived, of each partition and execution */
@@ -202,6 +211,7 @@ inline finish(p) {
 #endif
 inline give(p, e) {
   if
+  :: inst[p].oldest % EVERY_GRANT != 0 && !watched[(p) * GENS + inst[p].gen]
   :: inst[p].oldest + K + AHEAD <= N -> grant[AT(e, inst[p].gen, inst[p].oldest + K + AHEAD)] = 1
   :: else /* nobody will ever ask for it */
   fi
@@ -268,7 +278,22 @@ inline arrive(p, e, g, n) {
     :: else -> assert(RECORD(p, (n) % R).in0 == NONE); RECORD(p, (n) % R).in0 = net[AT(e, g, n)]
     fi
   fi;
-  net[AT(e, g, n)] = USED
+  net[AT(e, g, n)] = USED;
+#if defined(BYTES) && !defined(FAULT_UNWATCHED)
+  if
+  :: watched[(p) * GENS + (g)]
+  :: else ->
+    watched[(p) * GENS + (g)] = 1;
+    if
+#ifdef ONE_WAY
+    :: p == L
+#else
+    :: p == L -> give(p, RES)
+#endif
+    :: else -> give(p, P); give(p, D)
+    fi
+  fi
+#endif
 }
 #define IN_FLIGHT(e, g, n) (net[AT(e, g, n)] != NONE && net[AT(e, g, n)] != USED)
 #define ARRIVAL(p, e, g, n) :: d_step { inst[p].gen >= (g) && IN_FLIGHT(e, g, n) -> arrive(p, e, g, n) }
@@ -297,10 +322,26 @@ inline hear(p, e, g, n) {
 }
 #define GRANT(p, e, g, n) :: d_step { grant[AT(e, g, n)] -> hear(p, e, g, n) }
 
+/* With BYTES a token has room if it is of the oldest iteration, or no other is on its way: sent, and its iteration not
+ * known to be done. Grants say what is. */
+#define SENDER(e) (e == RES -> F : L)
+#define ON_WAY(e, m) ((m) + K >= granted[e] && net[AT(e, inst[SENDER(e)].gen, m)] != NONE)
+#ifdef FAULT_REFUSES_OLDEST
+#define IS_OLDEST(e, n) false
+#else
+#define IS_OLDEST(e, n) ((n) + K <= granted[e])
+#endif
+#if !defined(BYTES)
+#define HAS_ROOM(e, n) true
+#elif N == 4
+#define HAS_ROOM(e, n) (IS_OLDEST(e, n) || !(ON_WAY(e, 0) || ON_WAY(e, 1) || ON_WAY(e, 2) || ON_WAY(e, 3) || ON_WAY(e, 4)))
+#else
+#error with BYTES, N is 4
+#endif
 #ifdef FAULT_NO_GRANT
 #define MAY_SEND(e, n) true
 #else
-#define MAY_SEND(e, n) ((n) <= granted[e])
+#define MAY_SEND(e, n) ((n) <= granted[e] && HAS_ROOM(e, n))
 #endif
 
 #if N > 5
@@ -342,7 +383,9 @@ inline enter(p, g, b) {
 }
 #define ENTER(p, g, b) :: atomic { inst[p].gen >= (g) && !(entered[(p) * GENS + (g)] & (b)) -> enter(p, g, b) }
 
-#ifdef NEVER_UNGRANTED
+#if defined(NEVER_REFUSED) /* by bytes alone */
+#define UNGRANTED(p, s, node, before, e) :: READY(p, s, node, before) && RECORD(p, s).iter <= granted[e] && !HAS_ROOM(e, RECORD(p, s).iter) -> assert(false);
+#elif defined(NEVER_UNGRANTED)
 #define UNGRANTED(p, s, node, before, e) :: READY(p, s, node, before) && !MAY_SEND(e, RECORD(p, s).iter) -> assert(false);
 #else
 #define UNGRANTED(p, s, node, before, e)
@@ -363,7 +406,7 @@ inline enter(p, g, b) {
 #define LEADER(s) \
   :: atomic { READY(L, s, PRED, MERGE) -> \
        if \
-       :: RECORD(L, s).merge == LIVE && RECORD(L, s).iter < N -> RECORD(L, s).pred = LIVE \
+       :: RECORD(L, s).merge == LIVE && RECORD(L, s).iter < LAST -> RECORD(L, s).pred = LIVE \
        :: RECORD(L, s).merge == LIVE -> RECORD(L, s).pred = FALSE \
        POISONED_PRED(s) \
        :: RECORD(L, s).merge == DEAD -> RECORD(L, s).pred = DEAD \

@@ -1,0 +1,89 @@
+#include <troupe/actors/cost_model.hpp>
+
+#include <algorithm>
+
+#include <troupe/actors/constraint.hpp>
+#include <troupe/ops/pointwise.hpp>
+
+namespace troupe {
+namespace {
+
+// Elements that an op works on: all that it reads or all that it makes, whichever are more.
+double elements(const CostModel& model, const Graph& g, const Node& n) {
+  double in = 0, out = 0;
+  for (Edge e : n.inputs) in = std::max(in, model.size_of(g.spec(e)).bytes / static_cast<double>(size_of(g.spec(e).dtype)));
+  for (const ValueSpec& s : n.outputs) out = std::max(out, model.size_of(s).bytes / static_cast<double>(size_of(s.dtype)));
+  return std::max(in, out);
+}
+
+}  // namespace
+
+bool only_moves_tokens(const Node& n) {
+  static const char* const names[] = {"Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond", "ControlTrigger", "Identity"};
+  return std::any_of(std::begin(names), std::end(names), [&](const char* name) { return n.op->name == name; }) ||
+         (n.op->name == "Constant" && !n.controls.empty());
+}
+
+CostModel::CostModel(CostOptions options, std::vector<std::string> devices, Measured measured)
+    : options_(std::move(options)), devices_(std::move(devices)), measured_(std::move(measured)) {
+  for (const std::string& name : devices_) {
+    of_device_.push_back(options_.device);
+    for (const auto& [named, cost] : options_.devices)
+      if (named == name || named == short_name(name)) of_device_.back() = cost;
+  }
+}
+
+Size CostModel::size_of(const ValueSpec& spec) const {
+  Size size{static_cast<double>(troupe::size_of(spec.dtype)), !spec.is_list()};
+  if (spec.depth == ValueSpec::kAnyDepth || !spec.shape.has_rank()) return {size.bytes * static_cast<double>(options_.extent), false};
+  for (int i = 0; i < spec.shape.rank(); ++i) {
+    const std::int64_t extent = spec.shape[i];
+    size.is_known = size.is_known && extent != kAny;
+    size.bytes *= static_cast<double>(extent == kAny ? options_.extent : extent);
+  }
+  return size;
+}
+
+Work CostModel::work_of(const Graph& g, std::int32_t id) const {
+  const Node& n = g.node(id);
+  Work work;
+  if (only_moves_tokens(n) || n.op->name == "Constant" || n.op->name == "Input") return work;
+  for (const ValueSpec& s : n.outputs) work.bytes += size_of(s).bytes;
+  for (std::size_t i = 0; i < n.inputs.size(); ++i)
+    if (!n.op->takes_only_shape(i) && !g.spec(n.inputs[i]).is_list()) work.bytes += size_of(g.spec(n.inputs[i])).bytes;
+  if (n.op->name == "MatMul") {
+    const ValueSpec& a = g.spec(n.inputs[0]);
+    const bool is_transposed = n.attrs.find("transpose_a") && n.attrs.get<bool>("transpose_a");
+    const bool is_shaped = a.shape.has_rank() && a.shape.rank() >= 2;
+    const std::int64_t inner = is_shaped ? a.shape[a.shape.rank() - (is_transposed ? 2 : 1)] : kAny;
+    work.flops = 2 * static_cast<double>(inner == kAny ? options_.extent : inner) * size_of(n.outputs[0]).bytes / static_cast<double>(troupe::size_of(n.outputs[0].dtype));
+  } else if (const auto* value = n.attrs.find("program")) {
+    const auto* object = std::get_if<std::shared_ptr<const AttrObject>>(value);
+    const auto* program = object ? dynamic_cast<const ProgramAttr*>(object->get()) : nullptr;
+    work.flops = elements(*this, g, n) * (program ? static_cast<double>(program->program->code.size()) : 1);
+  } else {
+    work.flops = elements(*this, g, n);
+  }
+  return work;
+}
+
+// What is no matrix product runs at the memory's speed, whatever it computes.
+double CostModel::predicted_ns(const Work& work, const DeviceCost& device) const {
+  if (work.flops == 0 && work.bytes == 0) return 0;
+  return device.op_ns + std::max(work.flops / device.flops_per_ns, work.bytes / device.bytes_per_ns);
+}
+
+double CostModel::ns(const Graph& g, std::int32_t id, std::size_t device) const {
+  const double predicted = predicted_ns(work_of(g, id), of_device_[device]);
+  auto it = measured_.find(g.node(id).origin);
+  if (it == measured_.end() || predicted == 0) return predicted;
+  return it->second * predicted / predicted_ns(work_of(g, id), of_device_[0]);
+}
+
+double CostModel::transfer_ns(double bytes, std::size_t from, std::size_t to) const {
+  if (from == to) return 0;
+  const LinkCost& link = node_of(devices_[from]) == node_of(devices_[to]) ? options_.between_devices : options_.between_nodes;
+  return link.latency_ns + bytes / link.bytes_per_ns;
+}
+
+}  // namespace troupe

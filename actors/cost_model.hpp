@@ -1,0 +1,52 @@
+// The cost model: what a node takes on a device, and a value between two. From shapes; where a node was measured, by that.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <troupe/actors/cost_options.hpp>
+#include <troupe/ops/program.hpp>
+
+namespace troupe {
+
+/// Times by the origin of nodes, in nanoseconds.
+using Measured = std::map<std::uint64_t, double>;
+
+struct Size {
+  double bytes = 0;
+  bool is_known = true;  // false: an extent is unknown and was guessed, or it is a list, of one element
+};
+
+/// What one firing computes and touches.
+struct Work {
+  double flops = 0;
+  double bytes = 0;
+};
+
+class CostModel {
+ public:
+  CostModel(CostOptions options, std::vector<std::string> devices, Measured measured = {});
+
+  const std::vector<std::string>& devices() const { return devices_; }
+  const CostOptions& options() const { return options_; }
+  Size size_of(const ValueSpec& spec) const;
+  Work work_of(const Graph& graph, std::int32_t id) const;
+  /// Of one firing.
+  double ns(const Graph& graph, std::int32_t id, std::size_t device) const;
+  double transfer_ns(double bytes, std::size_t from, std::size_t to) const;
+  std::uint64_t memory_of(std::size_t device) const { return of_device_[device].memory_bytes; }
+
+ private:
+  double predicted_ns(const Work& work, const DeviceCost& device) const;
+
+  const CostOptions options_;
+  const std::vector<std::string> devices_;
+  const Measured measured_;
+  std::vector<DeviceCost> of_device_;
+};
+
+/// Yields what it gets: takes no time, and no memory of its own.
+bool only_moves_tokens(const Node& node);
+
+}  // namespace troupe

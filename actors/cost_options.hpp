@@ -1,0 +1,47 @@
+// What the cost model takes for granted, and what users may say of edges between nodes. In nanoseconds and bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+/// Who decides where a node goes that no constraint decides for: nobody (the default device), or the cost model.
+enum class Placement : std::uint8_t { constraints, automatic };
+
+/// What a device takes. The defaults are a few cores of a server.
+struct DeviceCost {
+  double flops_per_ns = 50;        // of matrix products, all cores together
+  double bytes_per_ns = 10;        // of everything else: of the memory's bandwidth
+  double op_ns = 100;              // of each firing, whatever it computes
+  std::uint64_t memory_bytes = 0;  // 0: no limit
+};
+
+struct LinkCost {
+  double latency_ns = 50'000;
+  double bytes_per_ns = 1;
+};
+
+struct CostOptions {
+  DeviceCost device = {};
+  std::vector<std::pair<std::string, DeviceCost>> devices = {};  // of those that differ, by name: `sim:0`, or in full
+  LinkCost between_nodes = {};
+  LinkCost between_devices = {.latency_ns = 2'000, .bytes_per_ns = 10};  // of one node
+  double trips = 100;        // of a loop
+  std::int64_t extent = 32;  // an unknown one
+};
+
+/// Of edges between devices.
+struct EdgeOptions {
+  /// Sends f32 tensors to other nodes as bf16, rounded to the nearest, in half the bytes: three digits are left of them, and
+  /// where a program is cut shows in its results.
+  bool as_bf16 = false;
+  /// What tokens of one edge and execution of a loop may hold on their way, in bytes, besides its window of iterations;
+  /// tokens that are smaller than this and than 4 KiB are not counted. The oldest open iteration is never refused, nor is a token of any
+  /// size on an edge that has none on its way.
+  std::uint64_t bytes = 64 << 20;
+};
+
+}  // namespace troupe

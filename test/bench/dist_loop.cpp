@@ -1,0 +1,119 @@
+// A trivial while_loop over one to four processes on this machine, over TCP on loopback.
+//
+// `dependent`: the counter is advanced on one process and compared with its bound on another, so every iteration waits
+// for a round trip. The peer is that round trip with nothing but the transport, in the same run (budget: ≥ 0.8 × 1/RTT).
+// `independent`: each process adds 1 to a value of its own; only the predicate goes round. It should take as long on
+// four processes as on one, up to the cores there are. `barrier`: the counter waits for all of these values each time.
+// `dist_loop profile [independent|barrier|dependent] [processes] [window]` runs one of them for a profiler.
+#include <thread>
+
+#include <troupe/controlflow/functional.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/test/bench/processes.hpp>
+
+namespace {
+
+using namespace troupe;
+constexpr int kMost = 4, kIterations = 2000, kRepetitions = 5;
+
+enum class Kind { dependent, independent, barrier };
+
+class Loop {
+ public:
+  Loop(Engine& engine, Kind kind, const std::vector<std::string>& devices, int window) {
+    limit_ = graph_.input("limit", DType::i32, {});
+    std::vector<Expr> initial{graph_.constant(0)};
+    for (std::size_t d = 0; kind != Kind::dependent && d < devices.size(); ++d) initial.push_back(graph_.constant(0));
+    const auto last = while_loop([&](std::vector<Expr> v) { return v[0] < limit_; },
+                                 [&](std::vector<Expr> v) {
+                                   for (std::size_t d = 1; d < v.size(); ++d) {
+                                     auto there = graph_.on_device(devices[d - 1]);
+                                     v[d] = v[d] + 1;
+                                   }
+                                   auto there = graph_.on_device(kind == Kind::dependent ? devices.back() : devices.front());
+                                   Expr next = v[0] + 1;
+                                   if (kind == Kind::barrier)
+                                     for (std::size_t d = 1; d < v.size(); ++d) next = maximum(next, v[d]);
+                                   v[0] = next;
+                                   return v;
+                                 },
+                                 initial, {.parallel_iterations = window});
+    run_ = engine.compile(graph_, {limit_}, {last});
+    ns(kIterations / 10);
+  }
+  /// Of an iteration.
+  double ns(int iterations) {
+    const double start = bench::now_ns();
+    const std::vector<Tensor> out = run_({Tensor::scalar<std::int32_t>(iterations)});
+    const double took = bench::now_ns() - start;
+    for (const Tensor& t : out)
+      if (t.item<std::int32_t>() != iterations) {
+        std::fprintf(stderr, "dist_loop: a wrong value\n");
+        std::exit(1);
+      }
+    return took / iterations;
+  }
+  const Function& function() const { return run_; }
+
+ private:
+  Graph graph_;
+  Expr limit_;
+  Function run_;
+};
+
+std::vector<std::string> first(const bench::Processes& workers, int processes) {
+  std::vector<std::string> devices{"cpu:0"};
+  for (int i = 1; i < processes; ++i) devices.push_back(workers.device(static_cast<std::size_t>(i) - 1));
+  return devices;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const auto argument = [&](int i, const char* otherwise) { return std::string(argc > i ? argv[i] : otherwise); };
+  if (argument(1, "") == "profile") {
+    const std::string what = argument(2, "dependent");
+    const int processes = std::atoi(argument(3, "2").c_str());
+    bench::Processes workers(processes - 1);
+    auto node = workers.join();
+    Loop loop(node->engine(), what == "dependent" ? Kind::dependent : what == "barrier" ? Kind::barrier : Kind::independent, first(workers, processes),
+              std::atoi(argument(4, "32").c_str()));
+    for (int i = 0; i < 10; ++i) std::printf("%.4g us an iteration\n", loop.ns(20'000) / 1e3);
+    return 0;
+  }
+  bench::Echo echo;  // processes first: nothing here has a thread yet
+  bench::Processes workers(kMost - 1);
+  auto node = workers.join();
+  echo.start();
+  echo.round_trip_ns(1000);
+
+  for (const int window : {1, 8, 32}) {
+    Loop dependent(node->engine(), Kind::dependent, first(workers, 2), window);
+    bench::Comparison c{.name = "dist_loop_dependent_" + std::to_string(window), .unit = "us", .peer = "round trip of the bare transport", .budget = 0.8,
+                        .threads = 2, .speed_up = true};
+    for (int i = 0; i < kRepetitions; ++i) {
+      c.ours.push_back(dependent.ns(kIterations) / 1e3);
+      c.theirs.push_back(echo.round_trip_ns(kIterations) / 1e3);
+    }
+    c.also = {{"iterations_s", 1e6 / bench::median(c.ours)}};
+    c.note = "an iteration that waits for one round trip, 2 processes";
+    c.print();
+  }
+  for (const Kind kind : {Kind::independent, Kind::barrier})
+    for (const int window : {1, 8, 32}) {
+      std::vector<double> two;
+      for (const int processes : {1, 2, 3, 4}) {
+        Loop loop(node->engine(), kind, first(workers, processes), window);
+        const std::string name = kind == Kind::barrier ? "dist_loop_barrier_" : "dist_loop_independent_";
+        bench::Comparison c{.name = name + std::to_string(window) + "_on_" + std::to_string(processes), .unit = "us",
+                            .peer = processes > 2 ? "the same on 2 processes" : "none", .threads = processes, .speed_up = true};
+        for (int i = 0; i < kRepetitions; ++i) c.ours.push_back(loop.ns(kIterations) / 1e3);
+        if (processes == 2) two = c.ours;
+        if (processes > 2) c.theirs = two;
+        c.also = {{"iterations_s", 1e6 / bench::median(c.ours)}, {"cores", static_cast<double>(cores)}};
+        if (processes > cores) c.note = "more processes than cores";
+        c.print();
+      }
+    }
+}
