@@ -23,6 +23,12 @@
 namespace troupe {
 
 class Stream;
+struct AlongArgs;     // along.hpp
+struct ConvolveArgs;  // window.hpp
+struct PoolArgs;
+struct ScanArgs;
+struct SearchArgs;
+struct SortArgs;
 
 /// Elements to read: device memory, or an inline scalar carried by value.
 class ConstView {
@@ -180,6 +186,13 @@ class Primitives {
   /// out[i] = start + i * step.
   virtual void range(Stream&, const Tensor& start, const Tensor& step, View out) const = 0;
   virtual void random(Stream&, Random, const RandomKey& key, View out) const = 0;
+  // Families with arguments of their own; what they do stands there.
+  virtual void convolve(Stream&, const ConvolveArgs&) const = 0;
+  virtual void pool(Stream&, const PoolArgs&) const = 0;
+  virtual void scan(Stream&, const ScanArgs&) const = 0;
+  virtual void sort(Stream&, const SortArgs&) const = 0;
+  virtual void along(Stream&, const AlongArgs&) const = 0;
+  virtual void search(Stream&, const SearchArgs&) const = 0;
 };
 
 }  // namespace troupe

@@ -5,9 +5,11 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/along.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/sim/queue.hpp>
 #include <troupe/devices/swap.hpp>
+#include <troupe/devices/window.hpp>
 
 namespace troupe {
 namespace sim {
@@ -179,12 +181,34 @@ class SimPrimitives final : public Primitives {
   void random(Stream& s, Random how, const RandomKey& key, View out) const override {
     later(s, "random", {}, {&out}, [=, this] { cpu_.random(now_, how, key, out); });
   }
+  void convolve(Stream& s, const ConvolveArgs& c) const override {
+    const double products = static_cast<double>(c.batch * c.windows.outputs() * c.windows.taps()) *
+                            static_cast<double>(c.channels / c.groups) * static_cast<double>(c.filters);
+    ConvolveArgs mine = c;
+    mine.kept = nullptr;  // its kernel may be gone by then
+    later(s, "convolve", {&c.a, &c.b}, {&c.out}, [=, this] { cpu_.convolve(now_, mine); }, 2 * products);
+  }
+  void pool(Stream& s, const PoolArgs& p) const override {
+    later(s, "pool", {&p.x, &p.other}, {&p.out}, [=, this] { cpu_.pool(now_, p); });
+  }
+  void scan(Stream& s, const ScanArgs& a) const override {
+    later(s, "scan", {&a.x, &a.a}, {&a.out}, [=, this] { cpu_.scan(now_, a); });
+  }
+  void sort(Stream& s, const SortArgs& a) const override {
+    later(s, "sort", {&a.x}, {&a.values, &a.indices}, [=, this] { cpu_.sort(now_, a); });
+  }
+  void along(Stream& s, const AlongArgs& a) const override {
+    later(s, "along", {&a.x, &a.indices}, {&a.out}, [=, this] { cpu_.along(now_, a); });
+  }
+  void search(Stream& s, const SearchArgs& a) const override {
+    later(s, "search", {&a.sorted, &a.values}, {&a.out}, [=, this] { cpu_.search(now_, a); });
+  }
 
  private:
   template <class V>
   void check(const char* op, const V& v) const {
     if constexpr (std::is_same_v<V, ConstView>) {
-      if (v.is_inline()) return;
+      if (v.is_inline() || !v.data()) return;  // carried by value, or not there
     }
     const void* data;
     if constexpr (std::is_same_v<V, ConstView>) data = v.data();

@@ -28,6 +28,7 @@ function(troupe_functions output)
 #include <vector>
 
 #include <troupe/ops/expr.hpp>
+#include <troupe/ops/window.hpp>
 
 namespace troupe {
 
