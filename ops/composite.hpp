@@ -23,6 +23,7 @@ class Composite {
 
   /// The operands as expressions of one reader.
   const Expr& operator[](std::size_t i) const { return inputs_[i]; }
+  std::size_t operands() const { return inputs_.size(); }
   Reader& reader() const { return reader_; }
   /// Throws invalid_argument, naming function and line, unless `condition`.
   void require(bool condition, const std::string& message) const;

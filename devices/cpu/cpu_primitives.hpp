@@ -39,6 +39,10 @@ class CpuPrimitives final : public Primitives {
   void sort(Stream&, const SortArgs&) const override;
   void along(Stream&, const AlongArgs&) const override;
   void search(Stream&, const SearchArgs&) const override;
+  void algebra(Stream&, const AlgebraArgs&) const override;
+  void attention(Stream&, const AttentionArgs&) const override;
+  void attention_gradient(Stream&, const AttentionGradientArgs&) const override;
+  void ctc(Stream&, const CtcArgs&) const override;
 
  private:
   WorkerPool* pool_;

@@ -10,6 +10,7 @@
 #include <troupe/devices/cpu/as_floats.hpp>
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/cpu/gemm.hpp>
 #include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/cpu/packed_matmul.hpp>
 #include <troupe/devices/cpu/library_call.hpp>
@@ -51,6 +52,8 @@ void plain_gemm(const GemmCall& g) {
   }
 }
 
+}  // namespace
+
 void gemm(DType type, const GemmCall& g) {
   switch (type) {
     case DType::f32: return g.m * g.n * g.k <= kSmallProduct ? level_kernels().gemm_f32(g) : sgemm(g);
@@ -64,6 +67,8 @@ void gemm(DType type, const GemmCall& g) {
     default: throw Error(Code::unimplemented, fmt::format("matmul of {} is not defined", name_of(type)));
   }
 }
+
+namespace {
 
 // A batch of products, with operands that may repeat along broadcast axes.
 struct Batch {

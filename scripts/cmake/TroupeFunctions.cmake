@@ -25,6 +25,7 @@ function(troupe_functions output)
 
 #include <cstdint>
 #include <source_location>
+#include <string>
 #include <vector>
 
 #include <troupe/ops/expr.hpp>

@@ -9,12 +9,9 @@
 
 #include <troupe/functions.hpp>
 #include <troupe/ops/op.hpp>
-#include <troupe/test/ops/along_rows.hpp>
+#include <troupe/test/ops/all_rows.hpp>
 #include <troupe/test/ops/elsewhere.hpp>
 #include <troupe/test/ops/places.hpp>
-#include <troupe/test/ops/pointwise_rows.hpp>
-#include <troupe/test/ops/structure_rows.hpp>
-#include <troupe/test/ops/window_rows.hpp>
 
 namespace troupe::test {
 namespace {

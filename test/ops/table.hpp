@@ -80,15 +80,4 @@ class Draws {
   std::uint64_t state_;
 };
 
-inline std::vector<Row> pointwise_rows();
-inline std::vector<Row> structure_rows();
-inline std::vector<Row> window_rows();
-inline std::vector<Row> along_rows();
-inline std::vector<Row> all_rows() {
-  std::vector<Row> rows = pointwise_rows();
-  for (auto family : {structure_rows, window_rows, along_rows})
-    for (Row& r : family()) rows.push_back(std::move(r));
-  return rows;
-}
-
 }  // namespace troupe::test
