@@ -23,6 +23,16 @@
 namespace troupe {
 
 class Stream;
+struct AlgebraArgs;    // algebra.hpp
+struct AlongArgs;      // along.hpp
+struct AttentionArgs;  // attention.hpp
+struct AttentionGradientArgs;
+struct ConvolveArgs;   // window.hpp
+struct CtcArgs;
+struct PoolArgs;
+struct ScanArgs;
+struct SearchArgs;
+struct SortArgs;
 
 /// Elements to read: device memory, or an inline scalar carried by value.
 class ConstView {
@@ -76,7 +86,7 @@ struct RowsView {
 enum class Reduction : std::uint8_t { sum, mean, product, min, max, any, all, argmin, argmax, logsumexp };
 std::string_view name_of(Reduction r);
 
-enum class Scatter : std::uint8_t { update, add, sub };
+enum class Scatter : std::uint8_t { update, add, sub, min, max };
 
 enum class Random : std::uint8_t {
   uniform,           // floating: [0, 1); integers: all bits
@@ -167,7 +177,7 @@ class Primitives {
                           const Shape& extents) const = 0;
   /// out[..., i..., ...] = params[..., indices[i...], ...] along `axis`; indices i32 or i64 in [0, extent).
   virtual void gather(Stream&, ConstView params, ConstView indices, int axis, View out) const = 0;
-  /// rows of out (axis 0): out[indices[i]] = / += / -= updates[i]; duplicates in index order.
+  /// rows of out (axis 0): out[indices[i]] = / += / -= / min= / max= updates[i]; duplicates in index order.
   virtual void scatter(Stream&, Scatter, ConstView indices, ConstView updates, View out) const = 0;
   /// Along the last axis; log: the logarithm of it.
   virtual void softmax(Stream&, ConstView in, View out, bool log) const = 0;
@@ -180,6 +190,17 @@ class Primitives {
   /// out[i] = start + i * step.
   virtual void range(Stream&, const Tensor& start, const Tensor& step, View out) const = 0;
   virtual void random(Stream&, Random, const RandomKey& key, View out) const = 0;
+  // Families with arguments of their own; what they do stands there.
+  virtual void convolve(Stream&, const ConvolveArgs&) const = 0;
+  virtual void pool(Stream&, const PoolArgs&) const = 0;
+  virtual void scan(Stream&, const ScanArgs&) const = 0;
+  virtual void sort(Stream&, const SortArgs&) const = 0;
+  virtual void along(Stream&, const AlongArgs&) const = 0;
+  virtual void search(Stream&, const SearchArgs&) const = 0;
+  virtual void algebra(Stream&, const AlgebraArgs&) const = 0;
+  virtual void attention(Stream&, const AttentionArgs&) const = 0;
+  virtual void attention_gradient(Stream&, const AttentionGradientArgs&) const = 0;
+  virtual void ctc(Stream&, const CtcArgs&) const = 0;
 };
 
 }  // namespace troupe

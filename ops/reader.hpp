@@ -52,6 +52,9 @@ class Reader {
     Site site_;
   };
 
+  /// The line to blame for what was bound at `given`.
+  const Site& site_for(const Site& given) const { return borrowed_site_ ? *borrowed_site_ : given; }
+
   // Source operations: values with no inputs.
   Expr constant(Tensor value, At at = At::current());
   template <class T>
@@ -81,8 +84,6 @@ class Reader {
   explicit Reader(int depth) : depth_(depth) {}
   Reader(const Reader& o) : depth_(o.depth_) {}
   Reader& operator=(const Reader&) { return *this; }
-  /// The line to blame for what was bound at `given`.
-  const Site& site_for(const Site& given) const { return borrowed_site_ ? *borrowed_site_ : given; }
 
  private:
   int depth_;

@@ -33,6 +33,16 @@ class CpuPrimitives final : public Primitives {
   void one_hot(Stream&, ConstView indices, const Tensor& on, const Tensor& off, View out) const override;
   void range(Stream&, const Tensor& start, const Tensor& step, View out) const override;
   void random(Stream&, Random, const RandomKey& key, View out) const override;
+  void convolve(Stream&, const ConvolveArgs&) const override;
+  void pool(Stream&, const PoolArgs&) const override;
+  void scan(Stream&, const ScanArgs&) const override;
+  void sort(Stream&, const SortArgs&) const override;
+  void along(Stream&, const AlongArgs&) const override;
+  void search(Stream&, const SearchArgs&) const override;
+  void algebra(Stream&, const AlgebraArgs&) const override;
+  void attention(Stream&, const AttentionArgs&) const override;
+  void attention_gradient(Stream&, const AttentionGradientArgs&) const override;
+  void ctc(Stream&, const CtcArgs&) const override;
 
  private:
   WorkerPool* pool_;

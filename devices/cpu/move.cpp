@@ -232,6 +232,16 @@ T plus(T x, T y, bool minus) {
   } else return minus ? x - y : x + y;
 }
 
+// As the reductions: NaN wins.
+template <class T>
+T extreme(T x, T y, bool largest) {
+  if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>)
+    throw Error(Code::unimplemented, "complex numbers have no order");
+  else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>)
+    return T(extreme(float(x), float(y), largest));
+  else return x != x || (largest ? y <= x : y >= x) ? x : y;
+}
+
 }  // namespace
 
 void CpuPrimitives::scatter(Stream&, Scatter how, ConstView indices, ConstView updates, View out) const {
@@ -252,7 +262,10 @@ void CpuPrimitives::scatter(Stream&, Scatter how, ConstView indices, ConstView u
     const T* from = static_cast<const T*>(updates.data());
     for (std::int64_t i = 0; i < count; ++i) {
       T* target = to + index_at(indices, i) * inner;
-      for (std::int64_t j = 0; j < inner; ++j) target[j] = plus(target[j], from[i * inner + j], how == Scatter::sub);
+      if (how == Scatter::min || how == Scatter::max)
+        for (std::int64_t j = 0; j < inner; ++j) target[j] = extreme(target[j], from[i * inner + j], how == Scatter::max);
+      else
+        for (std::int64_t j = 0; j < inner; ++j) target[j] = plus(target[j], from[i * inner + j], how == Scatter::sub);
     }
   });
 }

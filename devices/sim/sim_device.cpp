@@ -1,13 +1,19 @@
 #include <troupe/devices/sim/sim_device.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 
 #include <fmt/format.h>
 
+#include <troupe/devices/algebra.hpp>
+#include <troupe/devices/along.hpp>
+#include <troupe/devices/attention.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/ctc.hpp>
 #include <troupe/devices/sim/queue.hpp>
 #include <troupe/devices/swap.hpp>
+#include <troupe/devices/window.hpp>
 
 namespace troupe {
 namespace sim {
@@ -179,8 +185,47 @@ class SimPrimitives final : public Primitives {
   void random(Stream& s, Random how, const RandomKey& key, View out) const override {
     later(s, "random", {}, {&out}, [=, this] { cpu_.random(now_, how, key, out); });
   }
+  void convolve(Stream& s, const ConvolveArgs& c) const override {
+    const double products = static_cast<double>(c.batch * c.windows.outputs() * c.windows.taps()) *
+                            static_cast<double>(c.channels / c.groups) * static_cast<double>(c.filters);
+    ConvolveArgs mine = c;
+    mine.kept = nullptr;  // its kernel may be gone by then
+    later(s, "convolve", {&c.a, &c.b}, {&c.out}, [=, this] { cpu_.convolve(now_, mine); }, 2 * products);
+  }
+  void pool(Stream& s, const PoolArgs& p) const override {
+    later(s, "pool", {&p.x, &p.other}, {&p.out}, [=, this] { cpu_.pool(now_, p); });
+  }
+  void scan(Stream& s, const ScanArgs& a) const override {
+    later(s, "scan", {&a.x, &a.a}, {&a.out}, [=, this] { cpu_.scan(now_, a); });
+  }
+  void sort(Stream& s, const SortArgs& a) const override {
+    later(s, "sort", {&a.x}, {&a.values, &a.indices}, [=, this] { cpu_.sort(now_, a); });
+  }
+  void along(Stream& s, const AlongArgs& a) const override {
+    later(s, "along", {&a.x, &a.indices}, {&a.out}, [=, this] { cpu_.along(now_, a); });
+  }
+  void search(Stream& s, const SearchArgs& a) const override {
+    later(s, "search", {&a.sorted, &a.values}, {&a.out}, [=, this] { cpu_.search(now_, a); });
+  }
+  void algebra(Stream& s, const AlgebraArgs& a) const override {
+    const double cube = static_cast<double>(a.batch * a.m * a.n) * static_cast<double>(std::min(a.m, a.n));
+    later(s, "algebra", {&a.a, &a.b}, {&a.out[0], &a.out[1], &a.out[2]}, [=, this] { cpu_.algebra(now_, a); }, cube);
+  }
+  void attention(Stream& s, const AttentionArgs& a) const override {
+    later(s, "attention", {&a.q, &a.k, &a.v, &a.mask}, {&a.y, &a.log_sum}, [=, this] { cpu_.attention(now_, a); }, 2 * products(a));
+  }
+  void attention_gradient(Stream& s, const AttentionGradientArgs& a) const override {
+    later(s, "attention_gradient", {&a.of.q, &a.of.k, &a.of.v, &a.of.mask, &a.y, &a.log_sum, &a.dy}, {&a.dq, &a.dk, &a.dv},
+          [=, this] { cpu_.attention_gradient(now_, a); }, 5 * products(a.of));
+  }
+  void ctc(Stream& s, const CtcArgs& a) const override {
+    later(s, "ctc", {&a.log_probabilities, &a.labels, &a.time_lengths, &a.label_lengths}, {&a.loss, &a.gradient}, [=, this] { cpu_.ctc(now_, a); });
+  }
 
  private:
+  static double products(const AttentionArgs& a) {
+    return static_cast<double>(a.batch * a.heads * a.queries) * static_cast<double>(a.keys * (a.depth + a.width));
+  }
   template <class V>
   void check(const char* op, const V& v) const {
     if constexpr (std::is_same_v<V, ConstView>) {
@@ -189,6 +234,7 @@ class SimPrimitives final : public Primitives {
     const void* data;
     if constexpr (std::is_same_v<V, ConstView>) data = v.data();
     else data = v.data;
+    if (!data) return;  // not there
     if (v.elements() && !memory_.owns(data, v.bytes()))
       throw Error(Code::internal, fmt::format("{}: {}{} does not lie in this device's memory", op, name_of(v.dtype), v.shape.text()));
   }

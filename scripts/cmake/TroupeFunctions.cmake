@@ -25,9 +25,11 @@ function(troupe_functions output)
 
 #include <cstdint>
 #include <source_location>
+#include <string>
 #include <vector>
 
 #include <troupe/ops/expr.hpp>
+#include <troupe/ops/window.hpp>
 
 namespace troupe {
 

@@ -10,6 +10,8 @@ inline constexpr const char* kLists = "controlflow/list_test";
 
 inline constexpr const char* kFlow = "controlflow/functional_test";
 
+inline constexpr const char* kFunctions = "functions_test";
+
 inline constexpr const char* kCalls = "controlflow/function_test";
 
 /// Ops that a table of pure functions of tensors cannot hold, and where they are tested. Where that suite
@@ -38,6 +40,11 @@ inline const std::map<std::string, std::string>& elsewhere() {
       {"Call", kCalls},                 {"Argument", kCalls},              {"Return", kCalls},
       {"ListAccumulate", kLists},       {"ListTake", kLists},              {"ListPut", kLists},
       {"ListProduct", kLists},
+      {"Cholesky", kFunctions},         {"Qr", kFunctions},                {"Svd", kFunctions},
+      {"Eigh", kFunctions},             {"Solve", kFunctions},             {"TriangularSolve", kFunctions},
+      {"LogDeterminant", kFunctions},   {"Attention", kFunctions},         {"AttentionGradient", kFunctions},
+      {"CtcLoss", kFunctions},          {"SegmentMax", kFunctions},        {"RandomUniformLike", kFunctions},
+      {"RandomNormalLike", kFunctions},
   };
   return ops;
 }

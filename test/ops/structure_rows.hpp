@@ -8,7 +8,6 @@
 namespace troupe::test {
 
 using Integers = std::vector<std::int64_t>;
-using Arrays = std::vector<Array>;
 
 inline std::vector<bool> marked(const Integers& axes, int rank) {
   std::vector<bool> out(static_cast<std::size_t>(rank), axes.empty());

@@ -1,5 +1,5 @@
 // One table of operations: what each is tried with and what it must give. Every registered op has a
-// row here (pointwise_rows.hpp, structure_rows.hpp) or an entry in `elsewhere()` (elsewhere.hpp); op_table_test.cpp
+// row here (in one of the ..._rows.hpp) or an entry in `elsewhere()` (elsewhere.hpp); op_table_test.cpp
 // holds each row to values, gradients, refusals and non-finite inputs, on every place it knows.
 #pragma once
 
@@ -29,6 +29,8 @@ struct Case {
 
 /// All outputs, from the inputs as doubles.
 using Reference = std::function<std::vector<Array>(const std::vector<Array>&, const Attrs&)>;
+
+using Arrays = std::vector<Array>;
 
 struct Row {
   std::string op;
@@ -77,13 +79,5 @@ class Draws {
  private:
   std::uint64_t state_;
 };
-
-inline std::vector<Row> pointwise_rows();
-inline std::vector<Row> structure_rows();
-inline std::vector<Row> all_rows() {
-  std::vector<Row> rows = pointwise_rows();
-  for (Row& r : structure_rows()) rows.push_back(std::move(r));
-  return rows;
-}
 
 }  // namespace troupe::test

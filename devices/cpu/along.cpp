@@ -1,0 +1,166 @@
+// Running sums, sorting, choosing and searching along one axis.
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/along.hpp>
+#include <troupe/devices/cpu/blocks.hpp>
+#include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/cpu/move.hpp>
+
+namespace troupe::cpu {
+namespace {
+
+template <class T>
+constexpr bool is_small = std::is_same_v<T, half> || std::is_same_v<T, bfloat16>;
+template <class T>
+constexpr bool is_complex_type = std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
+
+// What a row is accumulated in: f16, bf16, f32 in double, integers wrap.
+template <class T>
+using Wide = std::conditional_t<std::is_integral_v<T>, std::uint64_t, double>;
+template <class T>
+Wide<T> wide(T x) {
+  if constexpr (is_small<T>) return float(x);
+  else return static_cast<Wide<T>>(x);
+}
+template <class T>
+T narrow(Wide<T> x) {
+  if constexpr (is_small<T>) return T(static_cast<float>(x));
+  else return static_cast<T>(x);
+}
+
+template <class T>
+void scan_row(const ScanArgs& s, const T* x, const T* a, T* out) {
+  Wide<T> so_far = s.what == Scan::product ? 1 : 0;
+  for (std::int64_t n = 0; n < s.extent; ++n) {
+    const std::int64_t at = (s.reverse ? s.extent - 1 - n : n) * s.inner;
+    if (s.what == Scan::linear) {
+      // Its factor stands at the later of the two elements it joins.
+      const Wide<T> factor = n == 0 ? 0 : wide(a[s.reverse ? at + s.inner : at]);
+      so_far = n == 0 ? wide(x[at]) : wide(x[at]) + factor * so_far;
+      out[at] = narrow<T>(so_far);
+      continue;
+    }
+    if (s.exclusive) out[at] = narrow<T>(so_far);
+    so_far = s.what == Scan::sum ? so_far + wide(x[at]) : so_far * wide(x[at]);
+    if (!s.exclusive) out[at] = narrow<T>(so_far);
+  }
+}
+
+// NaN is the largest.
+template <class T>
+bool is_below(T x, T y) {
+  if constexpr (is_small<T>) return is_below(float(x), float(y));
+  else return x < y || (y != y && x == x);
+}
+
+template <class T>
+void sort_row(const SortArgs& s, const T* x, T* values, std::int64_t* indices, std::vector<std::int64_t>& order) {
+  order.resize(static_cast<std::size_t>(s.extent));
+  std::iota(order.begin(), order.end(), 0);
+  auto comes_first = [&](std::int64_t i, std::int64_t j) {
+    if (s.descending ? is_below(x[j], x[i]) : is_below(x[i], x[j])) return true;
+    if (s.descending ? is_below(x[i], x[j]) : is_below(x[j], x[i])) return false;
+    return i < j;
+  };
+  if (s.count < s.extent) std::partial_sort(order.begin(), order.begin() + s.count, order.end(), comes_first);
+  else std::sort(order.begin(), order.end(), comes_first);
+  for (std::int64_t i = 0; i < s.count; ++i) {
+    indices[i] = order[static_cast<std::size_t>(i)];
+    values[i] = x[indices[i]];
+  }
+}
+
+template <class F>
+void visit_ordered(const char* what, DType type, F&& f) {
+  visit_dtype(type, [&]<class T>(type_tag<T> tag) {
+    if constexpr (is_complex_type<T> || std::is_same_v<T, bool>) throw Error(Code::unimplemented, fmt::format("{} of {} is not defined", what, name_of(type)));
+    else f(tag);
+  });
+}
+
+/// Rows worth a block together.
+std::int64_t rows_together(std::int64_t extent) { return std::max<std::int64_t>(1, kBlock / 4 / std::max<std::int64_t>(1, extent)); }
+
+template <class F>
+void for_rows(WorkerPool* pool, std::int64_t rows, std::int64_t extent, F&& f) {
+  const std::int64_t group = rows_together(extent);
+  for_blocks(rows * extent <= kSmallWork / 4 ? nullptr : pool, (rows + group - 1) / group,
+             [&](int b) { f(b * group, std::min(rows, (b + 1) * group)); });
+}
+
+}  // namespace
+
+void CpuPrimitives::scan(Stream&, const ScanArgs& s) const {
+  if (s.out.elements() == 0) return;
+  visit_ordered("a running sum", s.out.dtype, [&]<class T>(type_tag<T>) {
+    const T* x = static_cast<const T*>(s.x.data());
+    const T* a = static_cast<const T*>(s.a.data());
+    T* out = static_cast<T*>(s.out.data);
+    for_rows(pool_, s.outer * s.inner, s.extent, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        const std::int64_t at = r / s.inner * s.extent * s.inner + r % s.inner;
+        scan_row(s, x + at, a ? a + at : nullptr, out + at);
+      }
+    });
+  });
+}
+
+void CpuPrimitives::sort(Stream&, const SortArgs& s) const {
+  visit_ordered("sorting", s.x.dtype, [&]<class T>(type_tag<T>) {
+    for_rows(pool_, s.rows, s.extent, [&](std::int64_t begin, std::int64_t end) {
+      std::vector<std::int64_t> order;
+      for (std::int64_t r = begin; r < end; ++r)
+        sort_row(s, static_cast<const T*>(s.x.data()) + r * s.extent, static_cast<T*>(s.values.data) + r * s.count,
+                 static_cast<std::int64_t*>(s.indices.data) + r * s.count, order);
+    });
+  });
+}
+
+void CpuPrimitives::along(Stream&, const AlongArgs& a) const {
+  const char* name = a.what == Along::take ? "take_along" : "add_along";
+  check_index_type(name, a.indices);
+  for (std::int64_t i = 0; i < a.indices.elements(); ++i) check_index(name, index_at(a.indices, i), i, a.extent);
+  if (a.what == Along::take) {
+    visit_bytes(size_of(a.out.dtype), [&]<class T>(T) {
+      const T* x = static_cast<const T*>(a.x.data());
+      T* out = static_cast<T*>(a.out.data);
+      for (std::int64_t o = 0, at = 0; o < a.outer; ++o)
+        for (std::int64_t j = 0; j < a.n; ++j)
+          for (std::int64_t i = 0; i < a.inner; ++i, ++at) out[at] = x[(o * a.extent + index_at(a.indices, at)) * a.inner + i];
+    });
+    return;
+  }
+  if (a.out.elements()) std::memset(a.out.data, 0, a.out.bytes());
+  visit_ordered("add_along", a.out.dtype, [&]<class T>(type_tag<T>) {
+    const T* x = static_cast<const T*>(a.x.data());
+    T* out = static_cast<T*>(a.out.data);
+    for (std::int64_t o = 0, at = 0; o < a.outer; ++o)
+      for (std::int64_t j = 0; j < a.n; ++j)
+        for (std::int64_t i = 0; i < a.inner; ++i, ++at) {
+          T& to = out[(o * a.extent + index_at(a.indices, at)) * a.inner + i];
+          to = narrow<T>(wide(to) + wide(x[at]));
+        }
+  });
+}
+
+void CpuPrimitives::search(Stream&, const SearchArgs& s) const {
+  visit_ordered("searching", s.sorted.dtype, [&]<class T>(type_tag<T>) {
+    const T* sorted = static_cast<const T*>(s.sorted.data());
+    const T* values = static_cast<const T*>(s.values.data());
+    std::int64_t* out = static_cast<std::int64_t*>(s.out.data);
+    for_rows(pool_, s.rows * s.n, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const T* row = sorted + i / s.n * s.extent;
+        auto below = [](const T& x, const T& y) { return is_below(x, y); };
+        out[i] = (s.right ? std::upper_bound(row, row + s.extent, values[i], below) : std::lower_bound(row, row + s.extent, values[i], below)) - row;
+      }
+    });
+  });
+}
+
+}  // namespace troupe::cpu

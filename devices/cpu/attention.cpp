@@ -1,0 +1,209 @@
+// Attention in blocks: a block of queries meets blocks of keys, one after the other, and keeps for each query the largest score so
+// far, the sum of exponentials and the weighted sum of values (attention.hpp). Scores live in a block's scratch memory only.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/attention.hpp>
+#include <troupe/devices/cpu/as_floats.hpp>
+#include <troupe/devices/cpu/blocks.hpp>
+#include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/cpu/gemm.hpp>
+
+namespace troupe::cpu {
+namespace {
+
+constexpr std::int64_t kQueries = 64, kKeys = 128;  // of a block: 32 KiB of scores
+
+float largest(const float* x, std::int64_t n) { return level_kernels().max_f32(x, n); }
+double largest(const double* x, std::int64_t n) {
+  double best = -INFINITY;
+  for (std::int64_t i = 0; i < n; ++i) best = x[i] > best || x[i] != x[i] ? x[i] : best;
+  return best;
+}
+double exponentials(float* x, float shift, std::int64_t n) { return level_kernels().exp_sum_f32(x, x, shift, n); }
+double exponentials(double* x, double shift, std::int64_t n) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += x[i] = std::exp(x[i] - shift);
+  return sum;
+}
+
+// c = a b, or a b^T, or a^T b, of dense row-major matrices; c is [m, n] and k is summed over.
+template <class T>
+void product(T* c, const T* a, const T* b, std::int64_t m, std::int64_t n, std::int64_t k, bool a_transposed = false, bool b_transposed = false) {
+  gemm(std::is_same_v<T, float> ? DType::f32 : DType::f64,
+       {m, n, k, a, a_transposed ? 1 : k, a_transposed ? m : 1, b, b_transposed ? 1 : n, b_transposed ? k : 1, c, n});
+}
+template <class T>
+void add(T* to, const T* from, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) to[i] += from[i];
+}
+
+// One head of one item of the batch.
+template <class T>
+struct Head {
+  const AttentionArgs& a;
+  std::int64_t batch, head, group = head / (a.heads / a.groups);
+  const T* q = static_cast<const T*>(a.q.data()) + (batch * a.heads + head) * a.queries * a.depth;
+  const T* k = static_cast<const T*>(a.k.data()) + (batch * a.groups + group) * a.keys * a.depth;
+  const T* v = static_cast<const T*>(a.v.data()) + (batch * a.groups + group) * a.keys * a.width;
+  const bool* mask = a.mask.data() ? static_cast<const bool*>(a.mask.data()) + batch * a.queries * a.keys : nullptr;
+
+  std::int64_t row(std::int64_t query) const { return (batch * a.heads + head) * a.queries + query; }
+  /// The first key that query i may not look at for causality.
+  std::int64_t end_of(std::int64_t i) const { return a.causal ? std::clamp<std::int64_t>(i + a.keys - a.queries + 1, 0, a.keys) : a.keys; }
+
+  /// Scores of queries [i, i + rows) and keys [j, j + columns), -inf where a query may not look.
+  void scores(T* s, std::int64_t i, std::int64_t rows, std::int64_t j, std::int64_t columns) const {
+    product(s, q + i * a.depth, k + j * a.depth, rows, columns, a.depth, false, true);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      T* line = s + r * columns;
+      const std::int64_t end = std::clamp<std::int64_t>(end_of(i + r) - j, 0, columns);
+      for (std::int64_t c = 0; c < end; ++c)
+        line[c] = mask && !mask[(i + r) * a.keys + j + c] ? -std::numeric_limits<T>::infinity() : static_cast<T>(line[c] * a.scale);
+      std::fill(line + end, line + columns, -std::numeric_limits<T>::infinity());
+    }
+  }
+};
+
+template <class T>
+void attend(const Head<T>& h, std::int64_t first) {
+  const AttentionArgs& a = h.a;
+  const std::int64_t rows = std::min(kQueries, a.queries - first), keys = h.end_of(first + rows - 1);
+  std::vector<T> scores(static_cast<std::size_t>(rows * kKeys)), part(static_cast<std::size_t>(rows * a.width)), sum(part.size());
+  std::vector<T> top(static_cast<std::size_t>(rows), -std::numeric_limits<T>::infinity());
+  std::vector<double> total(top.size());
+  for (std::int64_t j = 0; j < keys; j += kKeys) {
+    const std::int64_t columns = std::min(kKeys, keys - j);
+    h.scores(scores.data(), first, rows, j, columns);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const auto at = static_cast<std::size_t>(r);
+      T* line = scores.data() + r * columns;
+      const T best = largest(line, columns), next = best > top[at] || best != best ? best : top[at];
+      if (next == -std::numeric_limits<T>::infinity()) {
+        std::fill(line, line + columns, T(0));
+        continue;
+      }
+      const double kept = std::exp(double(top[at]) - double(next));
+      total[at] = total[at] * kept + exponentials(line, next, columns);
+      for (std::int64_t w = 0; w < a.width; ++w) sum[static_cast<std::size_t>(r * a.width + w)] *= static_cast<T>(kept);
+      top[at] = next;
+    }
+    product(part.data(), scores.data(), h.v + j * a.width, rows, a.width, columns);
+    add(sum.data(), part.data(), rows * a.width);
+  }
+  T* y = static_cast<T*>(a.y.data) + h.row(first) * a.width;
+  T* log_sum = static_cast<T*>(a.log_sum.data) + h.row(first);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    const T scale = total[at] == 0 ? T(0) : static_cast<T>(1 / total[at]);
+    for (std::int64_t w = 0; w < a.width; ++w) y[r * a.width + w] = sum[static_cast<std::size_t>(r * a.width + w)] * scale;
+    log_sum[r] = total[at] == 0 ? std::numeric_limits<T>::infinity() : static_cast<T>(double(top[at]) + std::log(total[at]));
+  }
+}
+
+template <class T>
+void attend_back(const AttentionGradientArgs& g, std::int64_t batch, std::int64_t group) {
+  const AttentionArgs& a = g.of;
+  const std::int64_t share = a.heads / a.groups;
+  const T *y = static_cast<const T*>(g.y.data()), *dy = static_cast<const T*>(g.dy.data()), *log_sum = static_cast<const T*>(g.log_sum.data());
+  T* dk = static_cast<T*>(g.dk.data) + (batch * a.groups + group) * a.keys * a.depth;
+  T* dv = static_cast<T*>(g.dv.data) + (batch * a.groups + group) * a.keys * a.width;
+  std::vector<T> p(static_cast<std::size_t>(kQueries * kKeys)), dp(p.size()), part(static_cast<std::size_t>(std::max(kQueries, kKeys) * std::max(a.depth, a.width)));
+  for (std::int64_t n = group * share; n < (group + 1) * share; ++n) {
+    const Head<T> h{a, batch, n};
+    T* dq = static_cast<T*>(g.dq.data) + h.row(0) * a.depth;
+    for (std::int64_t i = 0; i < a.queries; i += kQueries) {
+      const std::int64_t rows = std::min(kQueries, a.queries - i), keys = h.end_of(i + rows - 1), w = a.width;
+      double weighted[kQueries];  // each query's sum of y dy
+      for (std::int64_t r = 0; r < rows; ++r) {
+        weighted[r] = 0;
+        for (std::int64_t c = 0; c < w; ++c) weighted[r] += double(y[h.row(i + r) * w + c]) * double(dy[h.row(i + r) * w + c]);
+      }
+      for (std::int64_t j = 0; j < keys; j += kKeys) {
+        const std::int64_t columns = std::min(kKeys, keys - j);
+        h.scores(p.data(), i, rows, j, columns);
+        for (std::int64_t r = 0; r < rows; ++r) exponentials(p.data() + r * columns, log_sum[h.row(i + r)], columns);
+        product(part.data(), p.data(), dy + h.row(i) * w, columns, w, rows, true);
+        add(dv + j * w, part.data(), columns * w);
+        product(dp.data(), dy + h.row(i) * w, h.v + j * w, rows, columns, w, false, true);
+        for (std::int64_t r = 0; r < rows; ++r)
+          for (std::int64_t c = 0; c < columns; ++c) {
+            const std::size_t at = static_cast<std::size_t>(r * columns + c);
+            dp[at] = p[at] * static_cast<T>((dp[at] - static_cast<T>(weighted[r])) * a.scale);
+          }
+        product(part.data(), dp.data(), h.k + j * a.depth, rows, a.depth, columns);
+        add(dq + i * a.depth, part.data(), rows * a.depth);
+        product(part.data(), dp.data(), h.q + i * a.depth, columns, a.depth, rows, true);
+        add(dk + j * a.depth, part.data(), columns * a.depth);
+      }
+    }
+  }
+}
+
+bool is_stored_only(DType t) { return t == DType::f16 || t == DType::bf16; }
+
+// A tensor as floats, and what it is computed in until it is stored.
+struct Widened {
+  Ref<Buffer> buffer;
+  ConstView view;
+  explicit Widened(const ConstView& v) : buffer(as_floats(v)), view(buffer->data(), DType::f32, v.shape) {}
+};
+struct Narrowed {
+  Ref<Buffer> buffer;
+  View to, view;
+  explicit Narrowed(const View& v)
+      : buffer(Buffer::allocate(host_allocator(), static_cast<std::size_t>(v.elements()) * sizeof(float) + 64)), to(v), view(buffer->data(), DType::f32, v.shape) {}
+  void store() const { from_floats(static_cast<const float*>(buffer->data()), to); }
+};
+
+template <class F>
+void in_its_type(DType t, F&& f) {
+  if (t == DType::f32) return f(type_tag<float>{});
+  if (t == DType::f64) return f(type_tag<double>{});
+  throw Error(Code::unimplemented, fmt::format("attention of {} is not defined", name_of(t)));
+}
+
+}  // namespace
+
+void CpuPrimitives::attention(Stream& stream, const AttentionArgs& a) const {
+  if (a.y.elements() == 0 && a.log_sum.elements() == 0) return;
+  if (is_stored_only(a.q.dtype)) {
+    Widened q(a.q), k(a.k), v(a.v);
+    Narrowed y(a.y);
+    AttentionArgs wide = a;
+    wide.q = q.view, wide.k = k.view, wide.v = v.view, wide.y = y.view;
+    attention(stream, wide);
+    return y.store();
+  }
+  const std::int64_t blocks = (a.queries + kQueries - 1) / kQueries;
+  in_its_type(a.q.dtype, [&]<class T>(type_tag<T>) {
+    for_blocks(pool_, a.batch * a.heads * blocks, [&](int i) {
+      attend(Head<T>{a, i / blocks / a.heads, i / blocks % a.heads}, i % blocks * kQueries);
+    });
+  });
+}
+
+void CpuPrimitives::attention_gradient(Stream& stream, const AttentionGradientArgs& g) const {
+  if (is_stored_only(g.of.q.dtype)) {
+    Widened q(g.of.q), k(g.of.k), v(g.of.v), y(g.y), dy(g.dy);
+    Narrowed dq(g.dq), dk(g.dk), dv(g.dv);
+    AttentionGradientArgs wide = g;
+    wide.of.q = q.view, wide.of.k = k.view, wide.of.v = v.view, wide.y = y.view, wide.dy = dy.view;
+    wide.dq = dq.view, wide.dk = dk.view, wide.dv = dv.view;
+    attention_gradient(stream, wide);
+    return dq.store(), dk.store(), dv.store();
+  }
+  for (const View& v : {g.dq, g.dk, g.dv})
+    if (v.elements()) std::memset(v.data, 0, v.bytes());
+  if (g.y.elements() == 0 || g.of.keys == 0) return;
+  in_its_type(g.of.q.dtype, [&]<class T>(type_tag<T>) {
+    for_blocks(pool_, g.of.batch * g.of.groups, [&](int i) { attend_back<T>(g, i / g.of.groups, i % g.of.groups); });
+  });
+}
+
+}  // namespace troupe::cpu

@@ -1,0 +1,32 @@
+// What the ops of linear algebra share. They work on the last two axes of f32 and f64; axes before are a batch.
+#pragma once
+
+#include <functional>
+
+#include <troupe/devices/algebra.hpp>
+#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/op.hpp>
+
+namespace troupe {
+
+/// Input i is a batch of matrices of f32 or f64; square: as many rows as columns.
+void require_matrices(const Inference& c, int i, bool square);
+/// The batch's axes, then `more`. Of an unknown rank, unknown.
+Shape batch_and(const Shape& matrices, std::initializer_list<std::int64_t> more);
+/// Rows and columns of the matrices of a shape whose rank is known.
+std::int64_t rows_of(const Shape& s);
+std::int64_t columns_of(const Shape& s);
+/// The smaller of the two, kAny if either is unknown.
+std::int64_t smaller_side(const Shape& s);
+
+/// The kernel of an op whose outputs have the shapes that `shapes` says; of solving where it has two inputs.
+void algebra_kernel(OpBuilder& op, Algebra what, bool square, std::function<std::vector<Shape>(const Shape& a, const Shape& b)> shapes);
+
+/// The transpose of the last two axes, whose rank must be known.
+Expr matrix_transpose(const Expr& x);
+/// Matrices of x's shape: 1 on the diagonal, else 0.
+Expr identity_like(const Expr& x);
+/// A symmetric gradient, for an op that looks at the lower half alone.
+Expr onto_lower_half(const Expr& symmetric);
+
+}  // namespace troupe

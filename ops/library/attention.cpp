@@ -1,0 +1,171 @@
+#include <troupe/functions.hpp>
+#include <troupe/devices/attention.hpp>
+#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/op.hpp>
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace troupe {
+
+/// softmax(q k^T * scale) v, head by head, without the matrix of scores ever being stored. q: [batch, heads, queries, depth]; k: [batch, groups, keys,
+/// depth]; v: [batch, groups, keys, width], each group for heads / groups heads in a row; result: [batch, heads, queries, width].
+/// scale 0: 1 / sqrt(depth). Causal: query i looks at keys up to i + keys - queries. A query that may look at nothing gets zeros.
+TROUPE_DSL(Expr attention(Operand q, Operand k, Operand v, bool causal = false, double scale = 0))
+/// The same with `mask`, bool [batch, queries, keys]: where it is true, a query may look at a key.
+TROUPE_DSL(Expr masked_attention(Operand q, Operand k, Operand v, Operand mask, bool causal = false, double scale = 0))
+
+Expr attention(Operand q, Operand k, Operand v, bool causal, double scale) {
+  return bind1("Attention", {q, k, v}, Attrs{{"causal", causal}, {"scale", scale}});
+}
+Expr masked_attention(Operand q, Operand k, Operand v, Operand mask, bool causal, double scale) {
+  return bind1("Attention", {q, k, v, mask}, Attrs{{"causal", causal}, {"scale", scale}});
+}
+
+namespace {
+
+void check_shapes(const Shape& q, const Shape& k, const Shape& v, const Shape* mask) {
+  auto fail = [&](const std::string& why) { throw Error(Code::invalid_argument, fmt::format("{}: q {}, k {}, v {}", why, q.text(), k.text(), v.text())); };
+  for (const Shape* s : {&q, &k, &v})
+    if (s->has_rank() && s->rank() != 4) fail("q, k and v must be [batch, heads, positions, depth]");
+  auto differ = [](const Shape& a, int i, const Shape& b, int j) { return a.has_rank() && b.has_rank() && a[i] >= 0 && b[j] >= 0 && a[i] != b[j]; };
+  if (differ(q, 0, k, 0) || differ(k, 0, v, 0)) fail("the batches differ");
+  if (differ(q, 3, k, 3)) fail("q and k differ in depth");
+  if (differ(k, 1, v, 1) || differ(k, 2, v, 2)) fail("k and v differ in heads or keys");
+  if (q.has_rank() && q[3] == 0) fail("the depth must not be 0");
+  if (q.has_rank() && k.has_rank() && q[1] >= 0 && k[1] >= 0 && (k[1] == 0 || q[1] % k[1] != 0)) fail("the heads of q are no multiple of k's");
+  if (!mask || !mask->has_rank()) return;
+  if (mask->rank() != 3 || differ(*mask, 0, q, 0) || differ(*mask, 1, q, 2) || differ(*mask, 2, k, 2))
+    fail(fmt::format("the mask must be [batch, queries, keys], not {}", mask->text()));
+}
+
+Shape attended(const Shape& q, const Shape& v) {
+  return {q.has_rank() ? q[0] : kAny, q.has_rank() ? q[1] : kAny, q.has_rank() ? q[2] : kAny, v.has_rank() ? v[3] : kAny};
+}
+Shape query_rows(const Shape& q) { return q.has_rank() ? q.without(3) : Shape{kAny, kAny, kAny}; }
+// What sums of exponentials are kept in.
+DType wide(DType t) { return t == DType::f64 ? t : DType::f32; }
+
+AttentionArgs args_of(KernelContext& c, const Attrs& attrs, bool has_mask) {
+  const Shape &q = c.input(0).shape(), &k = c.input(1).shape(), &v = c.input(2).shape();
+  check_shapes(q, k, v, has_mask ? &c.input(3).shape() : nullptr);
+  const double scale = attrs.get<double>("scale");
+  AttentionArgs a{c.input(0), c.input(1), c.input(2), {}, {}, {}, q[0], q[1], k[1], q[2], k[2], q[3], v[3],
+                  scale == 0 ? 1 / std::sqrt(static_cast<double>(q[3])) : scale, attrs.get<bool>("causal")};
+  if (has_mask) a.mask = c.input(3);
+  return a;
+}
+
+void require_operands(const Inference& c, bool has_mask) {
+  c.require(is_floating(c.dtype(0)), "needs a floating dtype");
+  c.require_same_dtype(0, 1);
+  c.require_same_dtype(0, 2);
+  if (has_mask) c.require_dtype(3, DType::boolean, "the mask");
+  check_shapes(c.shape(0), c.shape(1), c.shape(2), has_mask ? &c.shape(3) : nullptr);
+}
+
+// What the gradient of the gradient is made of, with the scores stored: of one head for each group.
+struct Stored {
+  Expr q, k, v, p, may_look;
+  double scale;
+};
+
+Stored stored(const Gradient& g, bool has_mask) {
+  const Shape q = g.x(0).shape(), k = g.x(1).shape();
+  if (!q.has_rank() || !k.has_rank() || q[1] < 0 || q[1] != k[1])
+    throw Error(Code::unimplemented, "the second derivative of attention needs as many heads of keys as of queries, known while the graph is built; repeat the keys");
+  double scale = g.attrs().get<double>("scale");
+  if (scale == 0) {
+    if (q[3] < 0) throw Error(Code::unimplemented, "the second derivative of attention needs the depth, or a scale, while the graph is built");
+    scale = 1 / std::sqrt(static_cast<double>(q[3]));
+  }
+  Stored s{g.x(0), g.x(1), g.x(2), {}, {}, scale};
+  Expr scores = matmul(s.q, s.k, false, true) * scale;
+  s.may_look = ones_like(scores);
+  if (g.attrs().get<bool>("causal")) {
+    // How many keys are left behind each query's last: row + keys - column - queries, counted from the ends.
+    Expr one = ones_like(stop_gradient(scores)), left = cumsum(one, -1, true, true), below = cumsum(one, -2, true, true);
+    s.may_look = cast(left >= below, scores.dtype());
+  }
+  if (has_mask) s.may_look = s.may_look * cast(expand_dims(g.x(3), 1), scores.dtype());
+  // The exponent of what may not be seen is cut off, so that no infinity meets a zero.
+  Expr seen = s.may_look > 0.0, top = stop_gradient(reduce_max(where(seen, scores, -1e30), {-1}, true));
+  Expr e = where(seen, exp(where(seen, scores - top, 0.0)), 0.0), total = sum(e, {-1}, true);
+  s.p = e / where(total == 0.0, 1.0, total);
+  return s;
+}
+
+}  // namespace
+
+TROUPE_OP(Attention) {
+  op.doc("Scaled dot-product attention that stores no scores: causal, masked, grouped heads. The second output is the logarithm of each softmax's sum.");
+  op.inputs(3, 4);
+  op.attr<bool>("causal", false);
+  op.attr<double>("scale", 0.0);
+  op.infer([](Inference& c) {
+    require_operands(c, c.inputs() == 4);
+    c.output(c.dtype(0), attended(c.shape(0), c.shape(2)));
+    c.output(wide(c.dtype(0)), query_rows(c.shape(0)));
+  });
+  op.gradient([](Gradient& g) {
+    // The second output is for this alone; nothing else sees it.
+    std::vector<Operand> operands{g.x(0), g.x(1), g.x(2), g.y(0), g.y(1), g.dy(0)};
+    if (g.inputs() == 4) operands.insert(operands.begin() + 3, g.x(3));
+    Exprs d = bind_op("AttentionGradient", operands, g.attrs(), operands[0].site());
+    for (int i = 0; i < 3; ++i)
+      if (g.needs(i)) g.set(i, d[static_cast<std::size_t>(i)]);
+  });
+  op.run([](KernelContext& c, const Attrs& attrs) {
+    AttentionArgs a = args_of(c, attrs, c.inputs() == 4);
+    Tensor y = c.allocate(a.q.dtype, {a.batch, a.heads, a.queries, a.width}), log_sum = c.allocate(wide(a.q.dtype), {a.batch, a.heads, a.queries});
+    a.y = View(y);
+    a.log_sum = View(log_sum);
+    c.primitives().attention(c.stream(), a);
+    c.set(0, std::move(y));
+    c.set(1, std::move(log_sum));
+  });
+}
+
+TROUPE_OP(AttentionGradient) {
+  op.doc("The gradients of Attention with respect to q, k and v, of what went in, what came out, and dy; its own store the scores.");
+  op.inputs(6, 7);
+  op.attr<bool>("causal", false);
+  op.attr<double>("scale", 0.0);
+  op.infer([](Inference& c) {
+    require_operands(c, c.inputs() == 7);
+    for (int i = 0; i < 3; ++i) c.output(c.dtype(i), c.shape(i));
+  });
+  op.gradient([](Gradient& g) {
+    // With dp = dy v^T, ds = p (dp - sum(p dp)): dq = ds k scale, dk = ds^T q scale, dv = p^T dy. y and log_sum are made of q, k and v:
+    // what depends on them is said for these.
+    const Stored s = stored(g, g.inputs() == 7);
+    Expr dy = g.x(g.inputs() - 1), a = g.dy(0), b = g.dy(1), c = g.dy(2);
+    auto over_keys = [](const Expr& e) { return sum(e, {-1}, true); };
+    Expr dp = matmul(dy, s.v, false, true), inner = over_keys(s.p * dp), ds = s.p * (dp - inner) * s.scale;
+    Expr of_ds = (matmul(a, s.k, false, true) + matmul(s.q, b, false, true)) * s.scale;
+    Expr weighted = over_keys(of_ds * s.p), of_dp = s.p * (of_ds - weighted);
+    Expr of_p = matmul(dy, c, false, true) + of_ds * (dp - inner) - weighted * dp;
+    Expr of_scores = s.p * (of_p - over_keys(s.p * of_p)) * s.scale;
+    if (g.needs(0)) g.set(0, matmul(ds, b) + matmul(of_scores, s.k));
+    if (g.needs(1)) g.set(1, matmul(ds, a, true, false) + matmul(of_scores, s.q, true, false));
+    if (g.needs(2)) g.set(2, matmul(of_dp, dy, true, false));
+    if (g.needs(g.inputs() - 1)) g.set(g.inputs() - 1, matmul(s.p, c) + matmul(of_dp, s.v));
+  });
+  op.run([](KernelContext& c, const Attrs& attrs) {
+    const bool has_mask = c.inputs() == 7;
+    const int after = has_mask ? 4 : 3;
+    AttentionGradientArgs g{args_of(c, attrs, has_mask), c.input(after), c.input(after + 1), c.input(after + 2), {}, {}, {}};
+    const Shape y{g.of.batch, g.of.heads, g.of.queries, g.of.width};
+    if (c.input(after).shape() != y || c.input(after + 1).shape() != y.without(3) || c.input(after + 2).shape() != y)
+      throw Error(Code::invalid_argument, fmt::format("y, log_sum and dy must have shapes {}, {} and {}", y.text(), y.without(3).text(), y.text()));
+    Tensor d[] = {c.allocate(g.of.q.dtype, g.of.q.shape), c.allocate(g.of.q.dtype, g.of.k.shape), c.allocate(g.of.q.dtype, g.of.v.shape)};
+    g.dq = View(d[0]);
+    g.dk = View(d[1]);
+    g.dv = View(d[2]);
+    c.primitives().attention_gradient(c.stream(), g);
+    for (int i = 0; i < 3; ++i) c.set(i, std::move(d[i]));
+  });
+}
+
+}  // namespace troupe

@@ -1,0 +1,61 @@
+#include <troupe/functions.hpp>
+#include <troupe/devices/ctc.hpp>
+#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/op.hpp>
+
+#include <fmt/format.h>
+
+namespace troupe {
+
+/// -log p(labels | log_probabilities) of each sequence, summed over all alignments with blanks, which are class 0 (Graves et al., 2006). log_probabilities:
+/// [batch, time, classes], as log_softmax makes them, f32 or f64; labels: i32 or i64 [batch, most], each in [1, classes); lengths of both: [batch]. Result: [batch];
+/// +inf, with no gradient, where labels do not fit into their time.
+TROUPE_DSL(Expr ctc_loss(Operand log_probabilities, Operand labels, Operand time_lengths, Operand label_lengths))
+Expr ctc_loss(Operand log_probabilities, Operand labels, Operand time_lengths, Operand label_lengths) {
+  return bind1("CtcLoss", {log_probabilities, labels, time_lengths, label_lengths});
+}
+
+namespace {
+
+void check_shapes(const Shape& x, const Shape& labels, const Shape& times, const Shape& lengths) {
+  auto rank = [](const Shape& s, int wanted, const char* what) {
+    if (s.has_rank() && s.rank() != wanted) throw Error(Code::invalid_argument, fmt::format("{} must have {} axes, not shape {}", what, wanted, s.text()));
+  };
+  rank(x, 3, "log_probabilities");
+  rank(labels, 2, "labels");
+  rank(times, 1, "time_lengths");
+  rank(lengths, 1, "label_lengths");
+  for (const Shape* s : {&labels, &times, &lengths})
+    if (x.has_rank() && s->has_rank() && x[0] >= 0 && (*s)[0] >= 0 && x[0] != (*s)[0])
+      throw Error(Code::invalid_argument, fmt::format("log_probabilities {} and {} differ in their batch", x.text(), s->text()));
+}
+
+}  // namespace
+
+TROUPE_OP(CtcLoss) {
+  op.doc("Connectionist temporal classification; the second output is the gradient with respect to the first input.");
+  op.inputs(4);
+  op.infer([](Inference& c) {
+    c.require(c.dtype(0) == DType::f32 || c.dtype(0) == DType::f64, std::string("log_probabilities are f32 or f64, not ") + std::string(name_of(c.dtype(0))));
+    c.require_index(1, "labels");
+    c.require_index(2, "time_lengths");
+    c.require_index(3, "label_lengths");
+    check_shapes(c.shape(0), c.shape(1), c.shape(2), c.shape(3));
+    c.output(c.dtype(0), Shape{c.shape(0).has_rank() ? c.shape(0)[0] : kAny});
+    c.output(c.dtype(0), c.shape(0));
+  });
+  op.gradient([](Gradient& g) {
+    if (g.has_dy(1)) throw Error(Code::unimplemented, "ctc_loss has no second derivative here");
+    if (g.has_dy(0)) g.set(0, g.y(1) * expand_dims(expand_dims(g.dy(0), -1), -1));
+  });
+  op.run([](KernelContext& c) {
+    const Tensor &x = c.input(0), &labels = c.input(1);
+    check_shapes(x.shape(), labels.shape(), c.input(2).shape(), c.input(3).shape());
+    Tensor loss = c.allocate(x.dtype(), {x.shape()[0]}), gradient = c.allocate(x.dtype(), x.shape());
+    c.primitives().ctc(c.stream(), {x, labels, c.input(2), c.input(3), View(loss), View(gradient), x.shape()[0], x.shape()[1], x.shape()[2], labels.shape()[1]});
+    c.set(0, std::move(loss));
+    c.set(1, std::move(gradient));
+  });
+}
+
+}  // namespace troupe

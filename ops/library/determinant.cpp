@@ -1,0 +1,35 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/algebra.hpp>
+#include <troupe/ops/composite.hpp>
+
+namespace troupe {
+
+/// Of each matrix the sign of its determinant (0 where it is singular) and the logarithm of its size (then -inf).
+TROUPE_DSL(Exprs log_determinant(Operand a))
+/// The determinant of each matrix. Its derivative where one is singular is NaN or an error.
+TROUPE_DSL(Expr determinant(Operand a))
+
+Exprs log_determinant(Operand a) {
+  const Operand all[] = {a};
+  return bind_op("LogDeterminant", all, {}, a.site());
+}
+Expr determinant(Operand a) {
+  Composite c("determinant", {a});
+  Exprs parts = log_determinant(c[0]);
+  return parts[0] * exp(parts[1]);
+}
+
+TROUPE_OP(LogDeterminant) {
+  op.doc("The sign of each matrix's determinant and the logarithm of its absolute value.");
+  op.inputs(1);
+  op.infer([](Inference& c) {
+    require_matrices(c, 0, true);
+    for (int i = 0; i < 2; ++i) c.output(c.dtype(0), batch_and(c.shape(0), {}));
+  });
+  op.gradient([](Gradient& g) {
+    if (g.has_dy(1)) g.set(0, expand_dims(expand_dims(g.dy(1), -1), -1) * solve(g.x(), identity_like(g.x()), true));
+  });
+  algebra_kernel(op, Algebra::determinant, true, [](const Shape& a, const Shape&) { return std::vector<Shape>{batch_and(a, {}), batch_and(a, {})}; });
+}
+
+}  // namespace troupe

@@ -1,0 +1,107 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/composite.hpp>
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+namespace troupe {
+
+// Made of reductions and pointwise ops, which fuse; means are taken in double, and variances of what is left when the mean is gone.
+
+/// x brought to mean 0 and variance 1 over the last axis, times `scale`, plus `bias`, both [channels].
+TROUPE_DSL(Expr layer_norm(Operand x, Operand scale, Operand bias, double epsilon = 1e-5))
+/// x over the root of its mean square over the last axis, times `scale` [channels].
+TROUPE_DSL(Expr rms_norm(Operand x, Operand scale, double epsilon = 1e-6))
+/// Training: x [..., channels] brought to mean 0 and variance 1 over all axes but the last, times `scale`, plus `bias`. Also the mean and the
+/// variance, [channels], for running averages, which the caller keeps.
+TROUPE_DSL(Exprs batch_norm(Operand x, Operand scale, Operand bias, double epsilon = 1e-5))
+/// Inference: the same with a mean and a variance that are given, [channels].
+TROUPE_DSL(Expr batch_norm_with(Operand x, Operand scale, Operand bias, Operand mean, Operand variance, double epsilon = 1e-5))
+/// x [batch, space..., channels] brought to mean 0 and variance 1 over the space of each group of channels of each item. All extents but one are known.
+TROUPE_DSL(Expr group_norm(Operand x, std::int64_t groups, Operand scale, Operand bias, double epsilon = 1e-5))
+/// The same for each channel by itself.
+TROUPE_DSL(Expr instance_norm(Operand x, Operand scale, Operand bias, double epsilon = 1e-5))
+
+namespace {
+
+using Axes = std::vector<std::int64_t>;
+
+Axes axes_between(int first, int end) {
+  Axes axes(static_cast<std::size_t>(std::max(0, end - first)));
+  std::iota(axes.begin(), axes.end(), first);
+  return axes;
+}
+
+// The channels' parameters fit, as far as extents are known.
+void require_channels(const Composite& c, std::size_t first) {
+  c.require(is_floating(c[0].dtype()), "needs a floating dtype");
+  c.require(c.rank(0) >= 1, "a scalar has no channels");
+  const std::int64_t channels = c[0].shape()[c.rank(0) - 1];
+  for (std::size_t i = first; i <= first + 3; ++i) {
+    if (i >= c.operands()) break;
+    const Shape s = c[i].shape();
+    c.require(!s.has_rank() || s.rank() == 0 || (s.rank() == 1 && (s[0] < 0 || channels < 0 || s[0] == channels)),
+              fmt::format("parameters are of shape [{}], not {}", channels, s.text()));
+  }
+}
+
+Expr normalized(const Expr& x, const Axes& axes, double epsilon) {
+  Expr centered = x - mean(x, axes, true);
+  return centered * rsqrt(mean(square(centered), axes, true) + epsilon);
+}
+
+}  // namespace
+
+Expr layer_norm(Operand x, Operand scale, Operand bias, double epsilon) {
+  Composite c("layer_norm", {x, scale, bias});
+  require_channels(c, 1);
+  return normalized(c[0], {-1}, epsilon) * c[1] + c[2];
+}
+
+Expr rms_norm(Operand x, Operand scale, double epsilon) {
+  Composite c("rms_norm", {x, scale});
+  require_channels(c, 1);
+  return c[0] * rsqrt(mean(square(c[0]), {-1}, true) + epsilon) * c[1];
+}
+
+Exprs batch_norm(Operand x, Operand scale, Operand bias, double epsilon) {
+  Composite c("batch_norm", {x, scale, bias});
+  require_channels(c, 1);
+  c.require(c.rank(0) >= 2, "x must be [..., channels], not " + c[0].shape().text());
+  const Axes axes = axes_between(0, c.rank(0) - 1);
+  Expr center = mean(c[0], axes), centered = c[0] - center, spread = mean(square(centered), axes);
+  return {centered * (rsqrt(spread + epsilon) * c[1]) + c[2], center, spread};
+}
+
+Expr batch_norm_with(Operand x, Operand scale, Operand bias, Operand mean, Operand variance, double epsilon) {
+  Composite c("batch_norm_with", {x, scale, bias, mean, variance});
+  require_channels(c, 1);
+  Expr factor = rsqrt(c[4] + epsilon) * c[1];
+  return c[0] * factor + (c[2] - c[3] * factor);
+}
+
+Expr group_norm(Operand x, std::int64_t groups, Operand scale, Operand bias, double epsilon) {
+  Composite c("group_norm", {x, scale, bias});
+  require_channels(c, 1);
+  c.require(c.rank(0) >= 2, "x must be [batch, space..., channels], not " + c[0].shape().text());
+  const std::int64_t channels = c.extent(0, -1);
+  c.require(groups >= 1 && channels % groups == 0, fmt::format("{} channels do not divide into {} groups", channels, groups));
+  Shape parts(c[0].shape().dims().subspan(0, static_cast<std::size_t>(c.rank(0) - 1)));
+  c.require(std::count(parts.begin(), parts.end(), kAny) <= 1, "needs all extents but one while the graph is built: " + c[0].shape().text());
+  parts.push_back(groups);
+  parts.push_back(channels / groups);
+  Axes axes = axes_between(1, c.rank(0) - 1);
+  axes.push_back(c.rank(0));
+  return reshape_like(normalized(reshape(c[0], parts), axes, epsilon), c[0]) * c[1] + c[2];
+}
+
+Expr instance_norm(Operand x, Operand scale, Operand bias, double epsilon) {
+  Composite c("instance_norm", {x, scale, bias});
+  require_channels(c, 1);
+  c.require(c.rank(0) >= 3, "x must be [batch, space..., channels], not " + c[0].shape().text());
+  return normalized(c[0], axes_between(1, c.rank(0) - 1), epsilon) * c[1] + c[2];
+}
+
+}  // namespace troupe

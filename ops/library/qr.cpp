@@ -1,0 +1,42 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/algebra.hpp>
+
+namespace troupe {
+
+/// q and r of each matrix a = q r: with k the smaller side of [m, n], q is [m, k] with orthonormal columns, r [k, n] upper triangular with
+/// no negative number on its diagonal. Gradients need m >= n and full rank.
+TROUPE_DSL(Exprs qr(Operand a))
+Exprs qr(Operand a) {
+  const Operand all[] = {a};
+  return bind_op("Qr", all, {}, a.site());
+}
+
+TROUPE_OP(Qr) {
+  op.doc("Orthonormal q and upper triangular r with a = q r.");
+  op.inputs(1);
+  op.infer([](Inference& c) {
+    require_matrices(c, 0, false);
+    const Shape& a = c.shape(0);
+    if (!a.has_rank()) {
+      c.output(c.dtype(0), a);
+      return c.output(c.dtype(0), a);
+    }
+    c.output(c.dtype(0), batch_and(a, {rows_of(a), smaller_side(a)}));
+    c.output(c.dtype(0), batch_and(a, {smaller_side(a), columns_of(a)}));
+  });
+  op.gradient([](Gradient& g) {
+    const Shape a = g.x().shape();
+    if (a.has_rank() && rows_of(a) >= 0 && columns_of(a) >= 0 && rows_of(a) < columns_of(a))
+      throw Error(Code::unimplemented, "the gradient of qr needs at least as many rows as columns, not " + a.text());
+    // (dq + q sym(m)) r^-T with m = r dr^T - dq^T q, sym taking its lower half for both.
+    Expr q = g.y(0), r = g.y(1), dq = g.dy(0);
+    Expr m = matmul(r, g.dy(1), false, true) - matmul(dq, q, true, false);
+    Expr both = tril(m) + matrix_transpose(tril(m, -1));
+    g.set(0, matrix_transpose(triangular_solve(r, matrix_transpose(dq + matmul(q, both)), false)));
+  });
+  algebra_kernel(op, Algebra::qr, false, [](const Shape& a, const Shape&) {
+    return std::vector<Shape>{batch_and(a, {rows_of(a), smaller_side(a)}), batch_and(a, {smaller_side(a), columns_of(a)})};
+  });
+}
+
+}  // namespace troupe

@@ -1,0 +1,82 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/composite.hpp>
+#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/op.hpp>
+
+#include <fmt/format.h>
+
+namespace troupe {
+
+/// Uniform draws in [0, 1) of x's shape and dtype, new ones each run (as Graph::random_uniform).
+TROUPE_DSL(Expr random_uniform_like(Operand x))
+/// Normal draws of mean 0 and deviation 1, of x's shape and dtype.
+TROUPE_DSL(Expr random_normal_like(Operand x))
+/// true with the probability that stands at each element.
+TROUPE_DSL(Expr bernoulli(Operand probabilities))
+/// A class for each row, drawn with the probabilities softmax(logits) (Gumbel's trick). logits: [..., classes]; result: i64 without the last axis.
+TROUPE_DSL(Expr categorical(Operand logits))
+/// Draws with density exp(-x), of x's shape and dtype.
+TROUPE_DSL(Expr random_exponential_like(Operand x))
+/// Training: each element is 0 with probability `rate`, else x / (1 - rate).
+TROUPE_DSL(Expr dropout(Operand x, double rate))
+
+Expr random_uniform_like(Operand x) { return bind1("RandomUniformLike", {x}); }
+Expr random_normal_like(Operand x) { return bind1("RandomNormalLike", {x}); }
+
+Expr bernoulli(Operand probabilities) {
+  Composite c("bernoulli", {probabilities});
+  c.require(is_floating(c[0].dtype()), "needs a floating dtype");
+  return random_uniform_like(c[0]) < c[0];
+}
+
+Expr random_exponential_like(Operand x) {
+  Composite c("random_exponential_like", {x});
+  c.require(is_floating(c[0].dtype()), "needs a floating dtype");
+  return -log1p(-random_uniform_like(c[0]));
+}
+
+Expr categorical(Operand logits) {
+  Composite c("categorical", {logits});
+  c.require(is_floating(c[0].dtype()), "needs a floating dtype");
+  // -log of an exponential draw is a Gumbel draw; drawn wide, where rows of many classes meet no ties.
+  Expr wide = cast(c[0], c[0].dtype() == DType::f64 ? DType::f64 : DType::f32);
+  return argmax(wide - log(random_exponential_like(wide)), -1);
+}
+
+Expr dropout(Operand x, double rate) {
+  Composite c("dropout", {x});
+  c.require(is_floating(c[0].dtype()), "needs a floating dtype");
+  c.require(rate >= 0 && rate < 1, fmt::format("the rate must be in [0, 1), not {}", rate));
+  if (rate == 0) return c[0];
+  // Drawn in f32 at least: f16 and bf16 have few numbers in [0, 1).
+  Expr draws = random_uniform_like(c[0].dtype() == DType::f64 ? c[0] : cast(c[0], DType::f32));
+  return where(draws >= rate, c[0] * (1 / (1 - rate)), 0);
+}
+
+namespace {
+
+void define_random_like(OpBuilder& op, Random kind, const char* doc) {
+  op.doc(doc);
+  op.inputs(1);
+  op.shape_only({0});
+  op.random();
+  op.not_differentiable();
+  op.infer([](Inference& c) {
+    c.require(is_floating(c.dtype(0)), std::string(name_of(c.dtype(0))) + " cannot be drawn so");
+    c.output(c.dtype(0), c.shape(0));
+  });
+  op.kernel([kind](const KernelSetup& s) -> std::unique_ptr<Kernel> {
+    return make_kernel([kind, origin = s.origin](KernelContext& c) {
+      Tensor out = c.allocate(c.input(0).dtype(), c.input(0).shape());
+      c.primitives().random(c.stream(), kind, RandomKey{c.run().seed, origin, c.run().step, c.tag()}, View(out));
+      c.set(0, std::move(out));
+    });
+  });
+}
+
+}  // namespace
+
+TROUPE_OP(RandomUniformLike) { define_random_like(op, Random::uniform, "Uniform draws in [0, 1) in the input's shape and dtype."); }
+TROUPE_OP(RandomNormalLike) { define_random_like(op, Random::normal, "Normal draws of mean 0 and standard deviation 1 in the input's shape and dtype."); }
+
+}  // namespace troupe

@@ -1,0 +1,87 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/scan.hpp>
+
+#include <fmt/format.h>
+
+namespace troupe {
+
+/// The elements of each row along the last axis in rising order, and where they were (i64). Equals keep their order; NaN is the largest.
+TROUPE_DSL(Exprs sort(Operand x, bool descending = false))
+/// Where the elements of each row, sorted along the last axis, were (i64).
+TROUPE_DSL(Expr argsort(Operand x, bool descending = false))
+/// The `k` largest elements of each row along the last axis, the largest first, and where they were (i64); the first of equals first.
+TROUPE_DSL(Exprs top_k(Operand x, std::int64_t k, bool largest = true))
+
+Exprs sort(Operand x, bool descending) {
+  const Operand all[] = {x};
+  return bind_op("Sort", all, Attrs{{"descending", descending}}, x.site());
+}
+Expr argsort(Operand x, bool descending) { return sort(x, descending)[1]; }
+Exprs top_k(Operand x, std::int64_t k, bool largest) {
+  const Operand all[] = {x};
+  return bind_op("TopK", all, Attrs{{"k", k}, {"largest", largest}}, x.site());
+}
+
+namespace {
+
+void require_rows(const Inference& c) {
+  c.require(c.dtype(0) != DType::boolean && !is_complex(c.dtype(0)), std::string(name_of(c.dtype(0))) + " has no order here; cast it");
+  c.require(!c.shape(0).has_rank() || c.shape(0).rank() >= 1, "a scalar has no rows");
+}
+
+void sort_rows(KernelContext& c, std::int64_t k, bool descending) {
+  const Tensor& x = c.input(0);
+  if (x.shape().rank() == 0) throw Error(Code::invalid_argument, "a scalar has no rows");
+  const AroundAxis a = around_axis(x.shape(), -1);
+  if (k > a.extent) throw Error(Code::out_of_range, fmt::format("k is {}, but a row has {} elements", k, a.extent));
+  Shape shape = x.shape();
+  if (k >= 0) shape.set(shape.rank() - 1, k);
+  Tensor values = c.allocate(x.dtype(), shape), indices = c.allocate(DType::i64, shape);
+  c.primitives().sort(c.stream(), {x, View(values), View(indices), a.outer, a.extent, k < 0 ? a.extent : k, descending});
+  c.set(0, std::move(values));
+  c.set(1, std::move(indices));
+}
+
+// What was taken from x at the places the indices name goes back there.
+void take_back(Gradient& g) {
+  if (g.has_dy(0)) g.set(0, bind1("AddAlong", {g.dy(0), g.y(1), g.x()}, Attrs{{"axis", std::int64_t{-1}}}));
+}
+
+}  // namespace
+
+TROUPE_OP(Sort) {
+  op.doc("Each row along the last axis in order, and the positions its elements had.");
+  op.inputs(1);
+  op.attr<bool>("descending", false);
+  op.infer([](Inference& c) {
+    require_rows(c);
+    c.output(c.dtype(0), c.shape(0));
+    c.output(DType::i64, c.shape(0));
+  });
+  op.gradient(take_back);
+  op.run([](KernelContext& c, const Attrs& attrs) { sort_rows(c, -1, attrs.get<bool>("descending")); });
+}
+
+TROUPE_OP(TopK) {
+  op.doc("The k largest elements of each row along the last axis, and their positions.");
+  op.inputs(1);
+  op.attr<std::int64_t>("k");
+  op.attr<bool>("largest", true);
+  op.infer([](Inference& c) {
+    require_rows(c);
+    const std::int64_t k = c.attrs().get<std::int64_t>("k");
+    c.require(k >= 0, fmt::format("k must be at least 0, not {}", k));
+    Shape out = c.shape(0);
+    if (out.has_rank()) {
+      const std::int64_t extent = out[out.rank() - 1];
+      c.require(extent < 0 || k <= extent, fmt::format("k is {}, but a row has {} elements", k, extent));
+      out.set(out.rank() - 1, k);
+    }
+    c.output(c.dtype(0), out);
+    c.output(DType::i64, out);
+  });
+  op.gradient(take_back);
+  op.run([](KernelContext& c, const Attrs& attrs) { sort_rows(c, attrs.get<std::int64_t>("k"), attrs.get<bool>("largest")); });
+}
+
+}  // namespace troupe

@@ -1,0 +1,33 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/composite.hpp>
+
+namespace troupe {
+
+/// Matrices with what is above diagonal `k` (0: the main one, 1: the next above, -1: below) made 0.
+TROUPE_DSL(Expr tril(Operand x, std::int64_t k = 0))
+/// Matrices with what is below diagonal `k` made 0.
+TROUPE_DSL(Expr triu(Operand x, std::int64_t k = 0))
+
+namespace {
+
+// column - row of each element, counted, so that extents need not be known.
+Expr diagonal_of(const Composite& c) {
+  Expr one = ones_like(cast(c[0], DType::i32));
+  return cumsum(one, -1) - cumsum(one, -2);
+}
+
+}  // namespace
+
+Expr tril(Operand x, std::int64_t k) {
+  Composite c("tril", {x});
+  c.require(!c[0].shape().has_rank() || c[0].shape().rank() >= 2, "needs matrices, not " + c[0].shape().text());
+  return where(diagonal_of(c) <= k, c[0], 0);
+}
+
+Expr triu(Operand x, std::int64_t k) {
+  Composite c("triu", {x});
+  c.require(!c[0].shape().has_rank() || c[0].shape().rank() >= 2, "needs matrices, not " + c[0].shape().text());
+  return where(diagonal_of(c) >= k, c[0], 0);
+}
+
+}  // namespace troupe

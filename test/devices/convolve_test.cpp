@@ -1,0 +1,88 @@
+// Convolutions in f32, which a library computes in pieces, against those in f64, which plain loops do; the table of ops
+// (test/ops/window_rows.hpp) has the small ones and the references.
+#include <boost/test/unit_test.hpp>
+
+#include <random>
+
+#include <troupe/devices/device.hpp>
+#include <troupe/devices/window.hpp>
+#include <troupe/devices/worker_pool.hpp>
+
+using namespace troupe;
+
+namespace {
+
+struct Problem {
+  std::int64_t batch, channels, filters, groups;
+  Windows windows;
+  Shape x() const { return {batch, windows.inputs(), channels}; }
+  Shape w() const { return {windows.taps(), channels / groups, filters}; }
+  Shape y() const { return {batch, windows.outputs(), filters}; }
+};
+
+Windows window(std::int64_t in, std::int64_t size, std::int64_t stride, std::int64_t before) {
+  WindowAxis a{.in = in, .out = (in + 2 * before - size) / stride + 1, .size = size, .stride = stride, .before = before};
+  return {{WindowAxis{}, a, a}};
+}
+
+Tensor random_tensor(DType t, const Shape& shape, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Tensor out = Tensor::empty(t, shape);
+  for (std::int64_t i = 0; i < shape.elements(); ++i) {
+    const float v = static_cast<float>(random() % 2001) / 1000.f - 1;
+    if (t == DType::f32) static_cast<float*>(out.raw_mutable())[i] = v;
+    else static_cast<double*>(out.raw_mutable())[i] = v;
+  }
+  return out;
+}
+
+Tensor convolved(Device& device, DType t, Convolve what, const Problem& p, RepackedSlot* kept) {
+  const Shape a = what == Convolve::output || what == Convolve::filter ? p.x() : p.y(), b = what == Convolve::filter ? p.y() : p.w();
+  Tensor x = random_tensor(t, a, 1), y = random_tensor(t, b, 2);
+  Tensor out = Tensor::empty(t, what == Convolve::output ? p.y() : what == Convolve::input ? p.x() : p.w());
+  auto stream = device.make_stream();
+  device.primitives().convolve(*stream, {what, x, y, View(out), p.windows, p.batch, p.channels, p.filters, p.groups, kept});
+  return out;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(convolve_test)
+
+BOOST_AUTO_TEST_CASE(pieces_of_a_batch_make_the_whole) {
+  WorkerPool pool(2);
+  auto shared = make_cpu_device({&pool, "cpu:0"}), alone = make_cpu_device();
+  const Problem problems[] = {
+      {5, 16, 32, 1, window(16, 3, 1, 1)},   // pieces, the last with fewer items
+      {33, 8, 16, 1, window(20, 5, 2, 2)},
+      {7, 32, 32, 32, window(28, 3, 1, 1)},  // depthwise
+      {6, 32, 64, 4, window(14, 3, 1, 0)},
+      {1, 3, 8, 1, window(32, 7, 2, 3)},
+  };
+  for (const Problem& p : problems)
+    for (Convolve what : {Convolve::output, Convolve::input, Convolve::filter}) {
+      RepackedSlot kept;
+      Tensor wanted = convolved(*alone, DType::f64, what, p, nullptr), got = convolved(*shared, DType::f32, what, p, &kept);
+      double worst = 0, size = 1;
+      for (std::int64_t i = 0; i < wanted.elements(); ++i) {
+        worst = std::max(worst, std::abs(got.at(i) - wanted.at(i)));
+        size = std::max(size, std::abs(wanted.at(i)));
+      }
+      BOOST_TEST(worst <= 1e-5 * size, "channels " << p.channels << ", part " << int(what) << ": off by " << worst << " of " << size);
+      BOOST_TEST((kept.get() != nullptr));
+      auto first = kept.get();
+      BOOST_TEST(identical(got, convolved(*shared, DType::f32, what, p, &kept)));
+      BOOST_TEST((kept.get() == first));  // made once
+      BOOST_TEST(identical(got, convolved(*alone, DType::f32, what, p, nullptr)));  // whoever computes it
+    }
+}
+
+BOOST_AUTO_TEST_CASE(another_shape_is_made_anew) {
+  auto device = make_cpu_device();
+  RepackedSlot kept;
+  const Problem small{2, 4, 8, 1, window(8, 3, 1, 1)}, large{3, 4, 8, 1, window(9, 3, 1, 1)};
+  for (const Problem& p : {small, large, small})
+    BOOST_TEST(identical(convolved(*device, DType::f32, Convolve::output, p, &kept), convolved(*device, DType::f32, Convolve::output, p, nullptr)));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

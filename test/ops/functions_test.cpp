@@ -1,0 +1,441 @@
+// Functions of the DSL that are made of other ops, and ops that no table of independent elements can hold, against plain loops;
+// their gradients by differences; what they refuse.
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+
+#include <troupe/autodiff/check.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/ops/graph.hpp>
+#include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/ops/places.hpp>
+#include <troupe/test/ops/table.hpp>
+
+namespace troupe::test {
+namespace {
+
+Tensor tensor_of(const Sample& s) {
+  Tensor t = Tensor::empty(s.role == Role::index ? DType::i64 : s.role == Role::truth ? DType::boolean : DType::f64, s.array.shape);
+  for (std::size_t i = 0; i < s.array.v.size(); ++i) {
+    if (s.role == Role::index) static_cast<std::int64_t*>(t.raw_mutable())[i] = static_cast<std::int64_t>(s.array.v[i]);
+    else if (s.role == Role::truth) static_cast<bool*>(t.raw_mutable())[i] = s.array.v[i] != 0;
+    else static_cast<double*>(t.raw_mutable())[i] = s.array.v[i];
+  }
+  return t;
+}
+
+using Function = std::function<Expr(const Exprs&)>;
+
+/// The function of the samples, everywhere alike; checked by differences up to `order`.
+Array computed(const std::vector<Sample>& samples, const Function& f, int order = 2) {
+  static const std::vector<Place> everywhere = places();
+  std::vector<Tensor> inputs;
+  for (const Sample& s : samples) inputs.push_back(tensor_of(s));
+  Array first;
+  for (const Place& place : everywhere) {
+    Graph g;
+    Exprs xs;
+    Feeds feeds;
+    for (const Tensor& t : inputs) {
+      xs.push_back(g.input("x" + std::to_string(xs.size()), t.dtype(), t.shape()));
+      feeds.emplace_back(xs.back(), t);
+    }
+    Array got = Array::of(place.evaluate(g, feeds, {f(xs)})[0]);
+    if (&place == &everywhere[0]) first = got;
+    BOOST_TEST((got.shape == first.shape), place.name);
+    double worst = 0;
+    for (std::size_t i = 0; i < got.v.size(); ++i)
+      if (got.v[i] != first.v[i]) worst = std::max(worst, std::abs(got.v[i] - first.v[i]));
+    BOOST_TEST(worst < 1e-12, place.name << " is off by " << worst);
+  }
+  if (order > 0) {
+    CheckReport r = check_gradients([&](Graph&, const Exprs& xs) { return f(xs); }, inputs, {.tolerance = 2e-6, .order = order});
+    BOOST_TEST(r.ok(), r.text);
+  }
+  return first;
+}
+
+void same(const Array& got, const Array& wanted, double tolerance = 1e-11) {
+  BOOST_REQUIRE_MESSAGE(got.shape == wanted.shape, got.shape.text() << ", not " << wanted.shape.text());
+  for (std::size_t i = 0; i < got.v.size(); ++i)
+    BOOST_TEST(std::abs(got.v[i] - wanted.v[i]) <= tolerance * std::max(1.0, std::abs(wanted.v[i])), "[" << i << "] is " << got.v[i] << ", not " << wanted.v[i]);
+}
+
+Array times(const Array& a, const Array& b) {
+  return tabulate({a.shape[0], b.shape[1]}, [&](const Index& i) {
+    double s = 0;
+    for (std::int64_t k = 0; k < a.shape[1]; ++k) s += a[{i[0], k}] * b[{k, i[1]}];
+    return s;
+  });
+}
+Array turned(const Array& a) {
+  return tabulate({a.shape[1], a.shape[0]}, [&](const Index& i) { return a[{i[1], i[0]}]; });
+}
+Array item(const Array& a, std::int64_t n) {
+  Shape s = a.shape.without(0);
+  const auto size = static_cast<std::ptrdiff_t>(s.elements());
+  return {s, {a.v.begin() + n * size, a.v.begin() + (n + 1) * size}};
+}
+Array identity(std::int64_t n) {
+  return tabulate({n, n}, [](const Index& i) { return i[0] == i[1] ? 1.0 : 0.0; });
+}
+
+void says(const std::string& text, std::initializer_list<const char*> parts) {
+  for (const char* part : parts) BOOST_TEST(text.find(part) != std::string::npos, "'" << part << "' is not in: " << text);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(functions_test)
+
+BOOST_AUTO_TEST_CASE(factors_of_matrices) {
+  Draws draws(51);
+  const Sample x = draws.values({2, 3, 3});
+  Array l = computed({x}, [](const Exprs& e) { return cholesky(matmul(e[0], e[0], false, true) + 0.5 * tril(triu(ones_like(e[0])))); });
+  for (std::int64_t n = 0; n < 2; ++n) {
+    Array wanted = times(item(x.array, n), turned(item(x.array, n)));
+    for (std::int64_t i = 0; i < 3; ++i) wanted[{i, i}] += 0.5;
+    same(times(item(l, n), turned(item(l, n))), wanted);
+    BOOST_TEST(item(l, n)[Index({0, 2})] == 0);
+  }
+  for (const Shape& s : {Shape{1, 4, 3}, Shape{1, 3, 3}, Shape{1, 2, 4}}) {
+    const Sample a = draws.values(s);
+    const int order = s[1] >= s[2] ? 2 : 0;
+    Array q = computed({a}, [](const Exprs& e) { return qr(e[0])[0]; }, order), r = computed({a}, [](const Exprs& e) { return qr(e[0])[1]; }, order);
+    same(times(item(q, 0), item(r, 0)), item(a.array, 0));
+    same(times(turned(item(q, 0)), item(q, 0)), identity(item(q, 0).shape[1]));
+    BOOST_TEST((item(r, 0)[Index({0, 0})] >= 0));
+    Array u = computed({a}, [](const Exprs& e) { return svd(e[0])[0]; }, 1), w = computed({a}, [](const Exprs& e) { return svd(e[0])[1]; }),
+          v = computed({a}, [](const Exprs& e) { return svd(e[0])[2]; }, 1);
+    Array scaled = item(u, 0);
+    for_each_index(scaled.shape, [&](const Index& i) { scaled[i] *= w[{0, i[1]}]; });
+    same(times(scaled, turned(item(v, 0))), item(a.array, 0));
+    same(times(turned(item(u, 0)), item(u, 0)), identity(w.shape[1]));
+    same(times(turned(item(v, 0)), item(v, 0)), identity(w.shape[1]));
+    BOOST_TEST(w.v[0] >= w.v[1]);
+  }
+  Array values = computed({x}, [](const Exprs& e) { return eigh(e[0])[0]; }), vectors = computed({x}, [](const Exprs& e) { return eigh(e[0])[1]; });
+  for (std::int64_t n = 0; n < 2; ++n) {
+    Array a = item(x.array, n), scaled = item(vectors, n);
+    for_each_index(a.shape, [&](const Index& i) {
+      if (i[1] > i[0]) a[i] = a[{i[1], i[0]}];
+    });
+    for_each_index(scaled.shape, [&](const Index& i) { scaled[i] *= values[{n, i[1]}]; });
+    same(times(scaled, turned(item(vectors, n))), a);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(solving_and_determinants) {
+  Draws draws(52);
+  Sample a = draws.values({2, 3, 3}), b = draws.values({2, 3, 2});
+  for (std::int64_t n = 0; n < 2; ++n)
+    for (std::int64_t i = 0; i < 3; ++i) a.array[{n, i, i}] += 3;
+  for (bool transposed : {false, true}) {
+    Array x = computed({a, b}, [=](const Exprs& e) { return solve(e[0], e[1], transposed); });
+    for (std::int64_t n = 0; n < 2; ++n) same(times(transposed ? turned(item(a.array, n)) : item(a.array, n), item(x, n)), item(b.array, n));
+    for (bool lower : {false, true}) {
+      Array y = computed({a, b}, [=](const Exprs& e) { return triangular_solve(e[0], e[1], lower, transposed); });
+      for (std::int64_t n = 0; n < 2; ++n) {
+        Array half = item(a.array, n);
+        for_each_index(half.shape, [&](const Index& i) {
+          if (lower ? i[1] > i[0] : i[1] < i[0]) half[i] = 0;
+        });
+        same(times(transposed ? turned(half) : half, item(y, n)), item(b.array, n));
+      }
+    }
+  }
+  Array inverted = computed({a}, [](const Exprs& e) { return inverse(e[0]); }), d = computed({a}, [](const Exprs& e) { return determinant(e[0]); });
+  computed({a}, [](const Exprs& e) { return log_determinant(e[0])[1]; });
+  for (std::int64_t n = 0; n < 2; ++n) {
+    same(times(item(a.array, n), item(inverted, n)), identity(3));
+    const Array m = item(a.array, n);
+    auto at = [&](std::int64_t i, std::int64_t j) { return m[{i, j}]; };
+    const double wanted = at(0, 0) * (at(1, 1) * at(2, 2) - at(1, 2) * at(2, 1)) - at(0, 1) * (at(1, 0) * at(2, 2) - at(1, 2) * at(2, 0)) +
+                          at(0, 2) * (at(1, 0) * at(2, 1) - at(1, 1) * at(2, 0));
+    BOOST_TEST(std::abs(d.v[static_cast<std::size_t>(n)] - wanted) < 1e-11 * std::abs(wanted));
+  }
+  same(computed({{Array{Shape{1, 2, 2}, {1, 2, 2, 4}}}}, [](const Exprs& e) { return determinant(e[0]); }, 0), {Shape{1}, {0}});
+  Graph g;
+  Expr wide = g.input("wide", DType::f32, {2, 3}), whole = g.input("whole", DType::i32, {3, 3}), square = g.input("square", DType::f64, {2, 2});
+  says(refusal([&] { cholesky(wide); }, Code::invalid_argument), {"Cholesky", "functions_test.cpp", "needs square matrices, not [2, 3]"});
+  says(refusal([&] { svd(whole); }, Code::invalid_argument), {"Svd", "f32 and f64, not i32"});
+  says(refusal([&] { solve(square, g.input("b", DType::f64, {3, 1})); }, Code::invalid_argument), {"Solve", "the right side of [2, 2]", "not [3, 1]"});
+  auto run = [&](const Expr& y, std::initializer_list<double> of) { evaluate_eagerly(g, {{square, Tensor::of<double>(of, {2, 2})}}, {y}); };
+  says(refusal([&] { run(cholesky(square), {1, 2, 2, 1}); }, Code::invalid_argument), {"Cholesky", "functions_test.cpp", "not positive definite"});
+  says(refusal([&] { run(inverse(square), {1, 2, 2, 4}); }, Code::invalid_argument), {"Solve", "functions_test.cpp", "is singular"});
+}
+
+BOOST_AUTO_TEST_CASE(attention_of_every_kind) {
+  Draws draws(53);
+  struct Setting {
+    std::int64_t heads, groups, queries, keys;
+    bool causal, masked;
+  };
+  for (const Setting& s : {Setting{2, 2, 3, 3, false, false}, {2, 1, 3, 4, false, false}, {2, 2, 3, 3, true, false}, {1, 1, 2, 3, true, false}, {1, 1, 4, 2, true, false},
+                           {2, 2, 2, 3, false, true}, {4, 2, 70, 150, true, true}}) {
+    const std::int64_t depth = 2, width = 3, batch = 2;
+    const bool is_large = s.queries > 10;
+    Sample q = draws.values({batch, s.heads, s.queries, depth}), k = draws.values({batch, s.groups, s.keys, depth}), v = draws.values({batch, s.groups, s.keys, width});
+    Sample mask = draws.truths({batch, s.queries, s.keys});
+    for (std::int64_t j = 0; j < s.keys; ++j) mask.array[{0, 0, j}] = 0;  // a query that may look at nothing
+    Function f = [=](const Exprs& e) { return s.masked ? masked_attention(e[0], e[1], e[2], e[3], s.causal, 0.7) : attention(e[0], e[1], e[2], s.causal, 0.7); };
+    std::vector<Sample> inputs{q, k, v};
+    if (s.masked) inputs.push_back(mask);
+    Array y = computed(inputs, f, is_large ? 0 : s.heads == s.groups ? 2 : 1);
+    same(y, tabulate({batch, s.heads, s.queries, width}, [&](const Index& i) {
+      const std::int64_t group = i[1] / (s.heads / s.groups);
+      double total = 0, sum = 0;
+      for (std::int64_t j = 0; j < s.keys; ++j) {
+        if ((s.causal && j > i[2] + s.keys - s.queries) || (s.masked && mask.array[{i[0], i[2], j}] == 0)) continue;
+        double score = 0;
+        for (std::int64_t d = 0; d < depth; ++d) score += q.array[{i[0], i[1], i[2], d}] * k.array[{i[0], group, j, d}];
+        total += std::exp(score * 0.7);
+        sum += std::exp(score * 0.7) * v.array[{i[0], group, j, i[3]}];
+      }
+      return total == 0 ? 0 : sum / total;
+    }));
+    if (!is_large) continue;
+    // Blocks of queries and keys: the gradient against that of the scores stored.
+    Graph g;
+    Exprs xs;
+    Feeds feeds;
+    for (const Sample& one : {q, k, v}) {
+      xs.push_back(g.input("x" + std::to_string(xs.size()), DType::f64, one.array.shape));
+      feeds.emplace_back(xs.back(), tensor_of(one));
+    }
+    Expr may = g.constant(tensor_of(mask)), seen = expand_dims(may, 1);
+    Expr one = ones_like(cast(seen, DType::i32)), last = cumsum(one, -1) - cumsum(one, -2) <= s.keys - s.queries;
+    auto repeated = [&](const Expr& e) { return gather(e, g.constant(Tensor::of<std::int64_t>({0, 0, 1, 1})), 1); };
+    Expr scores = matmul(xs[0], repeated(xs[1]), false, true) * 0.7, looks = logical_and(seen, last);
+    Expr e = where(looks, exp(scores), 0.0), total = sum(e, {-1}, true);
+    Expr stored = matmul(e / where(total == 0.0, 1.0, total), repeated(xs[2]));
+    Expr fused = masked_attention(xs[0], xs[1], xs[2], may, true, 0.7), weights = sin(cast(cumsum(ones_like(stored), 2), DType::f64));
+    Exprs fetches = gradients(sum(stored * weights), xs);
+    for (const Expr& d : gradients(sum(fused * weights), xs)) fetches.push_back(d);
+    std::vector<Tensor> got = evaluate_eagerly(g, feeds, fetches);
+    for (std::size_t i = 0; i < 3; ++i) same(Array::of(got[3 + i]), Array::of(got[i]), 1e-10);
+  }
+  Graph g;
+  Expr q = g.input("q", DType::f32, {2, 4, 3, 8}), k = g.input("k", DType::f32, {2, 3, 5, 8});
+  says(refusal([&] { attention(q, k, k); }, Code::invalid_argument), {"Attention", "functions_test.cpp", "the heads of q are no multiple of k's"});
+  says(refusal([&] { attention(q, q, g.input("v", DType::f32, {2, 4, 5, 8})); }, Code::invalid_argument), {"k and v differ in heads or keys"});
+  says(refusal([&] { masked_attention(q, q, q, g.input("m", DType::f32, {2, 3, 3})); }, Code::invalid_argument), {"the mask"});
+}
+
+BOOST_AUTO_TEST_CASE(alignments_with_blanks) {
+  // Against the sum over all paths of classes that collapse to the labels.
+  Draws draws(54);
+  const std::int64_t time = 4, classes = 3;
+  const std::vector<std::vector<std::int64_t>> rows{{1, 2}, {1, 1}, {2, 0}, {0, 0}};
+  const std::vector<std::int64_t> lengths{2, 2, 1, 0}, times{4, 3, 2, 4};
+  Sample x = draws.values({4, time, classes});
+  Sample labels{{Shape{4, 2}, {1, 2, 1, 1, 2, 0, 0, 0}}, Role::index}, t{{Shape{4}, {4, 3, 2, 4}}, Role::index}, n{{Shape{4}, {2, 2, 1, 0}}, Role::index};
+  Array loss = computed({x, labels, t, n}, [](const Exprs& e) { return ctc_loss(log_softmax(e[0]), e[1], e[2], e[3]); }, 1);
+  for (std::int64_t b = 0; b < 4; ++b) {
+    const auto at = static_cast<std::size_t>(b);
+    double all = 0;
+    const auto steps = times[at];
+    for (std::int64_t path = 0; path < static_cast<std::int64_t>(std::pow(classes, steps)); ++path) {
+      std::vector<std::int64_t> said;
+      double p = 1;
+      std::int64_t before = -1;
+      for (std::int64_t i = 0, rest = path; i < steps; ++i, rest /= classes) {
+        const std::int64_t c = rest % classes;
+        double sum = 0;
+        for (std::int64_t other = 0; other < classes; ++other) sum += std::exp(x.array[{b, i, other}]);
+        p *= std::exp(x.array[{b, i, c}]) / sum;
+        if (c != before && c != 0) said.push_back(c);
+        before = c;
+      }
+      if (said == std::vector<std::int64_t>(rows[at].begin(), rows[at].begin() + lengths[at])) all += p;
+    }
+    BOOST_TEST(std::abs(loss.v[at] + std::log(all)) < 1e-11);
+  }
+  Graph g;
+  Expr in = g.input("x", DType::f32, {1, 2, 3}), y = ctc_loss(in, g.constant(Tensor::of<std::int64_t>({3}, {1, 1})), g.constant(Tensor::of<std::int64_t>({2})), g.constant(Tensor::of<std::int64_t>({1})));
+  says(refusal([&] { evaluate_eagerly(g, {{in, Tensor::zeros(DType::f32, {1, 2, 3})}}, {y}); }, Code::out_of_range), {"CtcLoss", "functions_test.cpp", "label 3 at position 0 of item 0 is outside [1, 3)"});
+  says(refusal([&] { ctc_loss(in, g.input("l", DType::i64, {2, 1}), g.input("t", DType::i64, {1}), g.input("n", DType::i64, {1})); }, Code::invalid_argument), {"differ in their batch"});
+}
+
+BOOST_AUTO_TEST_CASE(normalisation) {
+  Draws draws(55);
+  const Sample x = draws.values({2, 3, 2, 4}), scale = draws.values({4}), bias = draws.values({4});
+  auto normalised = [&](auto same_group) {
+    return tabulate(x.array.shape, [&](const Index& i) {
+      double n = 0, sum = 0, squares = 0;
+      for_each_index(x.array.shape, [&](const Index& j) {
+        if (same_group(i, j)) n += 1, sum += x.array[j];
+      });
+      for_each_index(x.array.shape, [&](const Index& j) {
+        if (same_group(i, j)) squares += (x.array[j] - sum / n) * (x.array[j] - sum / n);
+      });
+      return (x.array[i] - sum / n) / std::sqrt(squares / n + 1e-5) * scale.array[{i[3]}] + bias.array[{i[3]}];
+    });
+  };
+  const std::vector<Sample> all{x, scale, bias};
+  same(computed(all, [](const Exprs& e) { return layer_norm(e[0], e[1], e[2]); }, 1),
+       normalised([](const Index& i, const Index& j) { return i[0] == j[0] && i[1] == j[1] && i[2] == j[2]; }));
+  same(computed(all, [](const Exprs& e) { return batch_norm(e[0], e[1], e[2])[0]; }, 1), normalised([](const Index& i, const Index& j) { return i[3] == j[3]; }));
+  same(computed(all, [](const Exprs& e) { return group_norm(e[0], 2, e[1], e[2]); }, 1),
+       normalised([](const Index& i, const Index& j) { return i[0] == j[0] && i[3] / 2 == j[3] / 2; }));
+  same(computed(all, [](const Exprs& e) { return instance_norm(e[0], e[1], e[2]); }, 1),
+       normalised([](const Index& i, const Index& j) { return i[0] == j[0] && i[3] == j[3]; }));
+  // Inference with the batch's own moments is training.
+  same(computed(all, [](const Exprs& e) {
+    Exprs y = batch_norm(e[0], e[1], e[2]);
+    return batch_norm_with(e[0], e[1], e[2], y[1], y[2]) - y[0];
+  }, 0), Array::filled(x.array.shape, 0));
+  same(computed({x, scale}, [](const Exprs& e) { return rms_norm(e[0], e[1]); }), tabulate(x.array.shape, [&](const Index& i) {
+    double squares = 0;
+    for (std::int64_t c = 0; c < 4; ++c) squares += x.array[{i[0], i[1], i[2], c}] * x.array[{i[0], i[1], i[2], c}] / 4;
+    return x.array[i] / std::sqrt(squares + 1e-6) * scale.array[{i[3]}];
+  }));
+  Graph g;
+  Expr in = g.input("x", DType::f32, {2, 4}), s = g.input("s", DType::f32, {3});
+  says(refusal([&] { layer_norm(in, s, s); }, Code::invalid_argument), {"layer_norm", "functions_test.cpp", "parameters are of shape [4], not [3]"});
+  says(refusal([&] { group_norm(in, 3, 1.0, 0.0); }, Code::invalid_argument), {"group_norm", "4 channels do not divide into 3 groups"});
+}
+
+BOOST_AUTO_TEST_CASE(moments_norms_and_losses) {
+  Draws draws(56);
+  const Sample x = draws.values({3, 4}), t = draws.values({3, 4}, 0, 1);
+  auto by_row = [&](auto f) {
+    return tabulate({3}, [&](const Index& i) { return f(std::vector<double>(x.array.v.begin() + 4 * i[0], x.array.v.begin() + 4 * i[0] + 4)); });
+  };
+  auto spread = [](const std::vector<double>& v) {
+    double m = std::accumulate(v.begin(), v.end(), 0.0) / 4, s = 0;
+    for (double e : v) s += (e - m) * (e - m) / 4;
+    return s;
+  };
+  same(computed({x}, [](const Exprs& e) { return variance(e[0], {1}); }), by_row(spread));
+  same(computed({x}, [](const Exprs& e) { return standard_deviation(e[0], {1}); }), by_row([&](const auto& v) { return std::sqrt(spread(v)); }));
+  for (double p : {1.0, 2.0, 3.0, double(INFINITY)})
+    same(computed({x}, [=](const Exprs& e) { return norm(e[0], {1}, p); }, 1), by_row([=](const std::vector<double>& v) {
+      double s = 0;
+      for (double e : v) s = std::isinf(p) ? std::max(s, std::abs(e)) : s + std::pow(std::abs(e), p);
+      return std::isinf(p) ? s : std::pow(s, 1 / p);
+    }));
+  auto each = [&](auto f) { return tabulate({3, 4}, [&](const Index& i) { return f(x.array[i], t.array[i]); }); };
+  same(computed({x, t}, [](const Exprs& e) { return huber_loss(e[0], e[1], 0.8); }, 1), each([](double a, double b) {
+    const double d = std::abs(a - b);
+    return d <= 0.8 ? d * d / 2 : 0.8 * (d - 0.4);
+  }));
+  same(computed({x, t}, [](const Exprs& e) { return binary_cross_entropy(e[0], e[1]); }), each([](double a, double b) {
+    const double s = 1 / (1 + std::exp(-a));
+    return -b * std::log(s) - (1 - b) * std::log(1 - s);
+  }));
+  double squares = 0;
+  for (std::size_t i = 0; i < 12; ++i) squares += std::pow(x.array.v[i] - t.array.v[i], 2) / 12;
+  same(computed({x, t}, [](const Exprs& e) { return mse_loss(e[0], e[1]); }), {Shape{}, {squares}});
+  const Sample labels{{Shape{3}, {2, 0, 3}}, Role::index};
+  same(computed({x, labels}, [](const Exprs& e) { return nll_loss(log_softmax(e[0]), e[1]) - cross_entropy(e[0], e[1]); }), Array::filled({3}, 0));
+}
+
+BOOST_AUTO_TEST_CASE(sums_by_letters) {
+  Draws draws(57);
+  struct Setting {
+    const char* equation;
+    std::vector<Shape> shapes;
+  };
+  for (const Setting& s : std::vector<Setting>{{"ij,jk->ik", {{2, 3}, {3, 2}}}, {"bij,bkj->bik", {{2, 2, 3}, {2, 2, 3}}}, {"ij->ji", {{2, 3}}}, {"ij->", {{2, 3}}}, {"i,j->ji", {{2}, {3}}},
+                                              {"bhqd,bhkd->bqhk", {{1, 2, 2, 2}, {1, 2, 3, 2}}}, {"ijk,kjl->li", {{2, 2, 3}, {3, 2, 2}}}, {"ab,bc,cd->ad", {{2, 2}, {2, 3}, {3, 2}}},
+                                              {"ij,ij->ij", {{2, 3}, {2, 3}}}, {"ij,j->i", {{2, 3}, {3}}}, {"i,i->", {{3}, {3}}}, {"ijk,j->ik", {{2, 3, 2}, {3}}}, {"ab,ac->a", {{2, 2}, {2, 3}}}}) {
+    std::vector<Sample> inputs;
+    for (const Shape& shape : s.shapes) inputs.push_back(draws.values(shape));
+    Array got = computed(inputs, [&](const Exprs& e) { return einsum(s.equation, e); });
+    // Over all values of all letters.
+    std::string text = s.equation, letters, right = text.substr(text.find("->") + 2);
+    std::vector<std::string> terms{""};
+    for (char c : text.substr(0, text.find("->")))
+      if (c == ',') terms.emplace_back();
+      else terms.back() += c;
+    Shape all, out;
+    for (std::size_t i = 0; i < terms.size(); ++i)
+      for (std::size_t k = 0; k < terms[i].size(); ++k)
+        if (letters.find(terms[i][k]) == std::string::npos) letters += terms[i][k], all.push_back(s.shapes[i][static_cast<int>(k)]);
+    auto pick = [&](const Index& i, const std::string& of) {
+      Index own;
+      for (char c : of) own.push_back(i[letters.find(c)]);
+      return own;
+    };
+    for (char c : right) out.push_back(all[static_cast<int>(letters.find(c))]);
+    Array wanted = Array::filled(out, 0);
+    for_each_index(all, [&](const Index& i) {
+      double p = 1;
+      for (std::size_t k = 0; k < terms.size(); ++k) p *= inputs[k].array[pick(i, terms[k])];
+      wanted[pick(i, right)] += p;
+    });
+    same(got, wanted);
+  }
+  Graph g;
+  Expr a = g.input("a", DType::f32, {2, 3}), b = g.input("b", DType::f32, {4, 3});
+  says(refusal([&] { einsum("ij,jk->ik", {a, b}); }, Code::invalid_argument), {"einsum", "functions_test.cpp", "axis j is 3 in one operand and 4 in another"});
+  says(refusal([&] { einsum("ij,jk", {a, b}); }, Code::invalid_argument), {"has no '->'"});
+  says(refusal([&] { einsum("ij->ij", {a, b}); }, Code::invalid_argument), {"names 1 operands, but there are 2"});
+  says(refusal([&] { einsum("ijk->i", {a}); }, Code::invalid_argument), {"names 3 axes, but operand 0 is [2, 3]"});
+  says(refusal([&] { einsum("ii->i", {a}); }, Code::invalid_argument), {"names axis i twice"});
+  says(refusal([&] { einsum("ij->k", {a}); }, Code::invalid_argument), {"'k' on the right"});
+}
+
+BOOST_AUTO_TEST_CASE(segments_and_triangles) {
+  Draws draws(58);
+  const Sample x = draws.values({5, 2}), ids{{Shape{5}, {2, 0, 2, 3, 0}}, Role::index};
+  auto reduced = [&](double none, auto f) {
+    return tabulate({5, 2}, [&](const Index& i) {
+      std::vector<double> v;
+      for (std::int64_t k = 0; k < 5; ++k)
+        if (static_cast<std::int64_t>(ids.array[{k}]) == i[0]) v.push_back(x.array[{k, i[1]}]);
+      return v.empty() ? none : f(v);
+    });
+  };
+  auto sum_of = [](const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0); };
+  same(computed({x, ids}, [](const Exprs& e) { return segment_sum(e[0], e[1], 5); }), reduced(0, sum_of));
+  same(computed({x, ids}, [](const Exprs& e) { return segment_mean(e[0], e[1], 5); }), reduced(0, [&](const auto& v) { return sum_of(v) / static_cast<double>(v.size()); }));
+  same(computed({x, ids}, [](const Exprs& e) { return maximum(segment_max(e[0], e[1], 5), -9.0); }, 1), reduced(-9, [](const auto& v) { return *std::max_element(v.begin(), v.end()); }));
+  const Sample m = draws.values({2, 3, 4});
+  for (std::int64_t k : {-1, 0, 1}) {
+    same(computed({m}, [=](const Exprs& e) { return tril(e[0], k); }), tabulate(m.array.shape, [&](const Index& i) { return i[2] - i[1] <= k ? m.array[i] : 0; }));
+    same(computed({m}, [=](const Exprs& e) { return triu(e[0], k); }), tabulate(m.array.shape, [&](const Index& i) { return i[2] - i[1] >= k ? m.array[i] : 0; }));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(other_sizes) {
+  Draws draws(59);
+  const Sample x = draws.values({1, 4, 3, 2});
+  auto at = [](double o, double in, double out) { return std::min(std::max((o + 0.5) * in / out - 0.5, 0.0), in - 1); };
+  for (auto [h, w] : {std::pair<std::int64_t, std::int64_t>{8, 6}, {2, 5}, {4, 3}, {7, 1}}) {
+    same(computed({x}, [=](const Exprs& e) { return resize_nearest(e[0], {h, w}); }), tabulate({1, h, w, 2}, [&](const Index& i) {
+      return x.array[{0, (2 * i[1] + 1) * 4 / (2 * h), (2 * i[2] + 1) * 3 / (2 * w), i[3]}];
+    }));
+    same(computed({x}, [=](const Exprs& e) { return resize_linear(e[0], {h, w}); }), tabulate({1, h, w, 2}, [&](const Index& i) {
+      const double r = at(double(i[1]), 4, double(h)), c = at(double(i[2]), 3, double(w));
+      double sum = 0;
+      for (std::int64_t a = 0; a < 4; ++a)
+        for (std::int64_t b = 0; b < 3; ++b)
+          sum += std::max(0.0, 1 - std::abs(r - double(a))) * std::max(0.0, 1 - std::abs(c - double(b))) * x.array[{0, a, b, i[3]}];
+      return sum;
+    }));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(draws_of_another_shape) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {kAny, 100});
+  Expr dropped = dropout(x, 0.25), coins = cast(bernoulli(x * 0.3), DType::f32), exponential = random_exponential_like(x), normal = random_normal_like(x);
+  Expr classes = categorical(g.constant(Tensor::of<float>({0, std::log(3.f)})) + zeros_like(slice(x, {0, 0}, {-1, 2})));
+  std::vector<Tensor> got = evaluate_eagerly(g, {{x, Tensor::of(std::vector<float>(100000, 1), {1000, 100})}},
+                                             {mean(dropped), mean(cast(dropped == 0.0, DType::f32)), mean(coins), mean(exponential), mean(square(normal)), reduce_max(dropped),
+                                              mean(cast(classes, DType::f32)), gradients(sum(dropped), {x})[0] - dropped});
+  const double wanted[] = {1, 0.25, 0.3, 1, 1, 4.0 / 3, 0.75};
+  const double error[] = {0.01, 0.01, 0.01, 0.02, 0.03, 1e-6, 0.07};
+  for (std::size_t i = 0; i < 7; ++i) BOOST_TEST(std::abs(got[i].at(0) - wanted[i]) < error[i], i << ": " << got[i].at(0));
+  for (std::int64_t i = 0; i < 1000; ++i) BOOST_TEST(got[7].at(i) == 0);  // the same mask
+  says(refusal([&] { dropout(x, 1); }, Code::invalid_argument), {"dropout", "functions_test.cpp", "[0, 1), not 1"});
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test

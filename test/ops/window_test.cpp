@@ -1,0 +1,105 @@
+// What convolutions and pooling refuse, and the functions over them. Values and gradients: window_rows.hpp.
+#include <boost/test/unit_test.hpp>
+
+#include <troupe/autodiff/check.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/ops/graph.hpp>
+#include <troupe/test/devices/refusal.hpp>
+
+namespace troupe::test {
+namespace {
+
+Tensor counted(const Shape& shape) {
+  Tensor t = Tensor::empty(DType::f64, shape);
+  for (std::int64_t i = 0; i < shape.elements(); ++i) static_cast<double*>(t.raw_mutable())[i] = static_cast<double>(i * 37 % 101);
+  return t;
+}
+
+template <class F>
+Tensor computed(const Tensor& x, F f) {
+  Graph g;
+  Expr in = g.input("x", x.dtype(), x.shape());
+  return evaluate_eagerly(g, {{in, x}}, {f(in)})[0];
+}
+
+void says(const std::string& text, std::initializer_list<const char*> parts) {
+  for (const char* part : parts) BOOST_TEST(text.find(part) != std::string::npos, "'" << part << "' is not in: " << text);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(window_test)
+
+BOOST_AUTO_TEST_CASE(wrong_windows_are_refused) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {2, 8, 8, 3}), w = g.input("w", DType::f32, {3, 3, 3, 4});
+  auto refused = [](auto f, Code code = Code::invalid_argument) { return refusal(f, code); };
+  says(refused([&] { conv(x, g.input("a", DType::f32, {3, 3, 2, 4})); }), {"Conv", "window_test.cpp", "the filter sees 2 channels", "has 3"});
+  says(refused([&] { conv(x, g.input("b", DType::f32, {3, 3, 4})); }), {"Conv", "differ in spatial axes"});
+  says(refused([&] { conv(g.input("c", DType::f32, {8, 3}), w); }), {"[batch, space..., channels]"});
+  says(refused([&] { conv(x, w, {.strides = {2}}); }), {"strides has 1 numbers for 2 spatial axes"});
+  says(refused([&] { conv(x, w, {.strides = {0, 1}}); }), {"strides must be at least 1, not 0"});
+  says(refused([&] { conv(x, w, {.dilation = {1, 0}}); }), {"dilation must be at least 1"});
+  says(refused([&] { conv(x, w, {.padding = Padding::of({-1, 0})}); }), {"before must be at least 0"});
+  says(refused([&] { conv(x, w, {.padding = {"full", {}, {}}}); }), {"valid, same or given, not 'full'"});
+  says(refused([&] { conv(x, g.input("d", DType::f32, {3, 3, 1, 4}), {}, 3); }), {"4 filters do not divide into 3 groups"});
+  says(refused([&] { conv(x, w, {}, 0); }), {"groups must be at least 1"});
+  says(refused([&] { conv(x, g.input("e", DType::f32, {9, 3, 3, 4})); }, Code::out_of_range), {"a window of 9 does not fit into spatial axis 0 of 8"});
+  says(refused([&] { conv(x, g.input("f", DType::f32, {3, 0, 3, 4})); }), {"has no elements"});
+  says(refused([&] { conv_transpose(x, w); }), {"ConvTranspose", "x has 3 channels, but the filter", "gives 4"});
+  says(refused([&] { max_pool(x, {2}); }), {"MaxPool", "1 numbers for 2 spatial axes"});
+  says(refused([&] { max_pool(x, {2, 0}); }), {"at least 1, not 0"});
+  says(refused([&] { max_pool(x, {2, 2}, {.padding = Padding::of({2, 0})}); }), {"could fill a window of 2"});
+  says(refused([&] { adaptive_avg_pool(x, {2}); }), {"adaptive_avg_pool", "window_test.cpp", "1 extents for 2 spatial axes"});
+  says(refused([&] { adaptive_max_pool(x, {0, 2}); }), {"cannot make 0 positions of 8"});
+  says(refused([&] { global_avg_pool(g.input("h", DType::f32, {2, 3})); }), {"global_avg_pool", "[batch, space..., channels]"});
+  says(refused([&] { adaptive_avg_pool(g.input("i", DType::f32, {2, kAny, 3}), {2}); }), {"adaptive_avg_pool", "needs the extent"});
+}
+
+BOOST_AUTO_TEST_CASE(what_was_open_is_checked_when_it_runs) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape::unknown()), w = g.input("w", DType::f32, Shape::unknown());
+  Expr y = conv(x, w);
+  auto run = [&](const Shape& a, const Shape& b) { evaluate_eagerly(g, {{x, Tensor::zeros(DType::f32, a)}, {w, Tensor::zeros(DType::f32, b)}}, {y}); };
+  says(refusal([&] { run({1, 4, 3}, {2, 2, 5}); }, Code::invalid_argument), {"Conv", "window_test.cpp", "does not fit"});
+  says(refusal([&] { run({1, 4, 3}, {5, 3, 5}); }, Code::out_of_range), {"a window of 5 does not fit into spatial axis 0 of 4"});
+}
+
+BOOST_AUTO_TEST_CASE(global_and_adaptive_pooling) {
+  const Tensor x = counted({2, 5, 4, 3});
+  const Tensor mean_of_all = computed(x, [](Expr e) { return global_avg_pool(e); }), largest = computed(x, [](Expr e) { return global_max_pool(e); });
+  BOOST_TEST((mean_of_all.shape() == Shape{2, 3}));
+  const Tensor means = computed(x, [](Expr e) { return adaptive_avg_pool(e, {3, 2}); }), tops = computed(x, [](Expr e) { return adaptive_max_pool(e, {3, 2}); });
+  BOOST_TEST((means.shape() == Shape{2, 3, 2, 3}));
+  auto at = [&](std::int64_t n, std::int64_t i, std::int64_t j, std::int64_t c) { return x.at(((n * 5 + i) * 4 + j) * 3 + c); };
+  for (std::int64_t n = 0; n < 2; ++n)
+    for (std::int64_t c = 0; c < 3; ++c) {
+      double sum = 0, top = -1;
+      for (std::int64_t i = 0; i < 5; ++i)
+        for (std::int64_t j = 0; j < 4; ++j) sum += at(n, i, j, c), top = std::max(top, at(n, i, j, c));
+      BOOST_TEST(std::abs(mean_of_all.at(n * 3 + c) - sum / 20) < 1e-12);
+      BOOST_TEST(largest.at(n * 3 + c) == top);
+      // Rows of 5 in 3: [0, 2), [1, 4), [3, 5); of 4 in 2: [0, 2), [2, 4).
+      const std::int64_t from[] = {0, 1, 3}, to[] = {2, 4, 5};
+      for (std::int64_t i = 0; i < 3; ++i)
+        for (std::int64_t j = 0; j < 2; ++j) {
+          double total = 0, best = -1;
+          int count = 0;
+          for (std::int64_t a = from[i]; a < to[i]; ++a)
+            for (std::int64_t b = 2 * j; b < 2 * j + 2; ++b, ++count) total += at(n, a, b, c), best = std::max(best, at(n, a, b, c));
+          BOOST_TEST(std::abs(means.at(((n * 3 + i) * 2 + j) * 3 + c) - total / count) < 1e-12);
+          BOOST_TEST(tops.at(((n * 3 + i) * 2 + j) * 3 + c) == best);
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(gradients_of_what_is_made_of_others) {
+  const Tensor x = counted({1, 5, 2});
+  for (auto f : {+[](Graph&, const Exprs& e) { return adaptive_avg_pool(e[0], {3}); }, +[](Graph&, const Exprs& e) { return adaptive_max_pool(e[0], {2}); },
+                 +[](Graph&, const Exprs& e) { return global_avg_pool(e[0]); }})
+    BOOST_TEST(check_gradients(f, {x}).ok());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test
