@@ -73,11 +73,12 @@ void NodeCore::open(EngineImpl& engine, const std::vector<std::string>& join) {
   engine.join(*this);
   join_ = join;
   has_joined_ = join.empty();
-  transport_->start(*this);
-  on_roster([&](Roster::Time) {
+  {
+    std::lock_guard lock(mutex_);  // nobody is told of this node before it knows its address
+    transport_->start(*this);
     roster_.set_address(transport_->address());
     for (const std::string& address : join) roster_.ask(address);
-  });
+  }
   for (const std::string& address : join) transport_->connect(address);
 }
 

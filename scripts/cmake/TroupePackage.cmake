@@ -29,6 +29,10 @@ install(FILES ${CMAKE_BINARY_DIR}/TroupeConfig.cmake ${CMAKE_BINARY_DIR}/TroupeC
 configure_file(${CMAKE_SOURCE_DIR}/scripts/cmake/troupe.pc.in ${CMAKE_BINARY_DIR}/troupe.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/troupe.pc DESTINATION ${TROUPE_LIB_DIR}/pkgconfig)
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION share/doc/troupe RENAME copyright)
+# systemd finds a package's units in lib/systemd/system of its prefix; the manifests are examples.
+install(FILES ${CMAKE_SOURCE_DIR}/scripts/systemd/troupe-node.service DESTINATION lib/systemd/system)
+install(FILES ${CMAKE_SOURCE_DIR}/scripts/kubernetes/troupe.yaml DESTINATION share/doc/troupe/examples)
+install(PROGRAMS ${CMAKE_SOURCE_DIR}/scripts/slurm/troupe.sbatch DESTINATION share/doc/troupe/examples)
 install(FILES ${CMAKE_SOURCE_DIR}/CHANGELOG.md ${CMAKE_SOURCE_DIR}/README.md DESTINATION share/doc/troupe)
 
 set(CPACK_GENERATOR DEB)

@@ -47,6 +47,9 @@ rm -rf "$keys"
 
 expect 2 "takes an address such as tcp://127.0.0.1:7117, not 'here'" node --listen here
 expect 2 "a node needs a name without '/'" node --name a/b
+expect 2 "'gpu' is no label; write key=value" node --labels zone=x,gpu
+expect 2 "--http takes a port, which is on loopback, or HOST:PORT, not 'x:y'" node --http x:y --standalone 2
+expect 2 "run 'troupe node --help'" node --standalone 0
 # ZeroMQ's library is not instrumented: TSan would report it.
 if [[ $2 != *tsan* ]]; then
   expect 2 'no node could be joined: tcp://127.0.0.1:1: ' node --listen tcp://127.0.0.1:0 --join tcp://127.0.0.1:1 --patience 0

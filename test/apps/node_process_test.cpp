@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <httplib.h>
 #include <nlohmann/json.hpp>
@@ -161,6 +162,30 @@ BOOST_AUTO_TEST_CASE(a_node_says_how_it_is, *boost::unit_test::label("stock_zmq"
   BOOST_TEST(again.Get("/healthz")->status == 200);
   b.process.interrupt(SIGTERM);
   BOOST_TEST(b.process.finish().code == 0);
+}
+
+// What systemd hears of a service of Type=notify, through a socket that this test stands in for.
+BOOST_AUTO_TEST_CASE(a_node_tells_its_service_manager, *boost::unit_test::label("stock_zmq")) {
+  Folder folder;
+  sockaddr_un at{};
+  at.sun_family = AF_UNIX;
+  const std::string path = folder / "notify";
+  path.copy(at.sun_path, sizeof at.sun_path - 1);
+  const int manager = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  BOOST_REQUIRE(bind(manager, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
+  auto heard = [&] {
+    char text[256];
+    const ssize_t n = recv(manager, text, sizeof text, 0);
+    return std::string(text, static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+  };
+  setenv("NOTIFY_SOCKET", path.c_str(), 1);
+  NodeProcess b(folder, "b");
+  unsetenv("NOTIFY_SOCKET");
+  BOOST_TEST(heard() == "READY=1");
+  b.process.interrupt(SIGTERM);
+  BOOST_TEST(heard() == "STOPPING=1");
+  BOOST_TEST(b.process.finish().code == 0);
+  close(manager);
 }
 
 // One that was free a moment ago.
