@@ -35,7 +35,9 @@ int main() {
                                      return std::tuple{next, matmul(p, growth)};
                                    },
                                    std::tuple{g.constant(1), growth.read()}, {.name = "grow"});
-  std::vector<Tensor> out = here.engine().run(g, {{limit, Tensor::scalar(1000.f)}}, {steps, power});
+  const Function grow = here.engine().compile(g, {limit}, {steps, power});
+  std::puts(grow.explain().c_str());  // what is where, what goes between the nodes and what that is predicted to take
+  std::vector<Tensor> out = grow({Tensor::scalar(1000.f)});
   std::printf("after %d steps: %s\n", out[0].item<int>(), out[1].text().c_str());
   if (out[0].item<int>() != 14 || out[1].at(0) != 610) return 1;
 

@@ -1,4 +1,5 @@
 // Where nodes go: constraints, colocation, the cost model; and what a plan says of itself.
+#include <chrono>
 #include <random>
 #include <set>
 
@@ -10,6 +11,21 @@
 #include <troupe/actors/placement.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/troupe.hpp>
+
+namespace troupe {
+
+TROUPE_OP(TestSlowly) {
+  op.doc("Takes a millisecond, which its shape does not show.");
+  op.inputs(1);
+  op.infer([](Inference& c) { c.output(c.input(0).dtype, c.input(0).shape); });
+  op.run([](KernelContext& c) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1);
+    while (std::chrono::steady_clock::now() < end) {}
+    c.set(0, c.input(0));
+  });
+}
+
+}  // namespace troupe
 
 namespace troupe::test {
 namespace {
@@ -244,6 +260,24 @@ BOOST_AUTO_TEST_CASE(what_was_measured_counts_more_than_shapes) {
   for (std::int32_t id = 0; id < program.graph.size(); ++id) o.measured[program.graph.node(id).origin] = 1e7;
   const Placed placed = place(program, o);
   BOOST_TEST(devices_of(placed, "Tanh") != devices_of(placed, "Exp"));
+}
+
+BOOST_AUTO_TEST_CASE(a_plan_that_ran_teaches_the_next) {
+  EngineOptions o;
+  o.workers = 2;
+  o.placement = Placement::automatic;
+  o.devices = {"cpu:0", "cpu:1"};
+  Engine engine(o);
+  Graph g;
+  Expr x = g.input("x", DType::f32, {2}), y = g.input("y", DType::f32, {2});
+  const auto slowly = [](const Expr& e) { return e.reader().bind(find_op("TestSlowly"), std::vector<Expr>{e}, {}, std::source_location::current())[0]; };
+  const std::vector<Expr> fetches{slowly(x), slowly(y)};
+  Function before = engine.compile(g, {x, y}, fetches);
+  BOOST_TEST(!says(before.explain(), {"cpu:1"}));
+  before({Tensor::of<float>({1, 2}), Tensor::of<float>({3, 4})});
+  Function after = engine.compile(g, {x, y}, fetches);
+  BOOST_TEST(says(after.explain(), {"\ncpu:1 "}), after.explain());
+  BOOST_TEST(after({Tensor::of<float>({1, 2}), Tensor::of<float>({3, 4})})[1].at(1) == 4);
 }
 
 BOOST_AUTO_TEST_CASE(a_loop_stays_together_but_for_what_is_constrained) {
