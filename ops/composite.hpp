@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include <troupe/ops/op.hpp>
 #include <troupe/ops/reader.hpp>
 
 namespace troupe {
