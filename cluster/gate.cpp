@@ -31,7 +31,8 @@ std::string stamp_of(const std::filesystem::path& file) {
 }  // namespace
 
 void Gate::check_reach(const std::string& address) const {
-  if (!is_loopback(address) && !keys_)
+  check_address(address);
+  if (!keys_ && !is_loopback(address))
     throw Error(Code::failed_precondition,
                 fmt::format("{} is not on loopback, and without keys nothing is encrypted; 'troupe keygen' makes keys, --keys uses them", address));
 }
