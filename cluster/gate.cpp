@@ -81,7 +81,7 @@ bool Gate::watch(Time now) {
   answer();
   count();
   if (turned_away_ != told_ && now >= tell_at_) {
-    log(fmt::format("{} connections ended in their handshake: whoever made them has no key, or none that is authorized here, or took this node for another",
+    log(fmt::format("connections that ended in their handshake: {}; no key, one that is not authorized here, or the key of another than this node was meant",
                     turned_away_ - told_));
     told_ = turned_away_;
     tell_at_ = now + kTell;
