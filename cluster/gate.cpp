@@ -31,7 +31,8 @@ std::string stamp_of(const std::filesystem::path& file) {
 }  // namespace
 
 void Gate::check_reach(const std::string& address) const {
-  if (!is_loopback(address) && !keys_)
+  check_address(address);
+  if (!keys_ && !is_loopback(address))
     throw Error(Code::failed_precondition,
                 fmt::format("{} is not on loopback, and without keys nothing is encrypted; 'troupe keygen' makes keys, --keys uses them", address));
 }
@@ -80,7 +81,7 @@ bool Gate::watch(Time now) {
   answer();
   count();
   if (turned_away_ != told_ && now >= tell_at_) {
-    log(fmt::format("{} connections ended in their handshake: whoever made them has no key, or none that is authorized here, or took this node for another",
+    log(fmt::format("connections that ended in their handshake: {}; no key, one that is not authorized here, or the key of another than this node was meant",
                     turned_away_ - told_));
     told_ = turned_away_;
     tell_at_ = now + kTell;

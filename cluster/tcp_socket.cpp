@@ -23,9 +23,8 @@ constexpr std::string_view kScheme = "tcp://";
 using Resolved = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 Resolved resolve(const std::string& address, bool to_listen) {
+  check_address(address);
   const std::size_t colon = address.rfind(':');
-  if (!address.starts_with(kScheme) || colon == std::string::npos || colon <= kScheme.size() || colon + 1 == address.size())
-    throw Error(Code::invalid_argument, fmt::format("an address is tcp://HOST:PORT, not {}", address));
   std::string host = host_of(address);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   if (host == "*") host = "0.0.0.0";
@@ -79,6 +78,12 @@ bool is_loopback(const std::string& address) {
   for (const addrinfo* a = found.get(); a; a = a->ai_next)
     if (!is_loopback(*a->ai_addr)) return false;
   return true;
+}
+
+void check_address(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  if (!address.starts_with(kScheme) || colon == std::string::npos || colon <= kScheme.size() || colon + 1 == address.size())
+    throw Error(Code::invalid_argument, fmt::format("an address is tcp://HOST:PORT, not {}", address));
 }
 
 std::string host_of(std::string_view address) {

@@ -33,6 +33,8 @@ ListeningSocket listen_at(const std::string& address, const std::string& congest
 OwnedDescriptor connect_to(const std::string& address);
 /// Sets it for what is sent from here; false if the kernel does not have it.
 bool set_congestion(int fd, const std::string& congestion);
+/// Throws invalid_argument for what is not `tcp://HOST:PORT`; asks nobody who HOST is.
+void check_address(const std::string& address);
 /// Is HOST every address of the machine? `told` as it stands, malformed or not.
 bool is_any_host(std::string_view told);
 /// HOST of `tcp://HOST:PORT`, and the same address with another one, which may be an IPv6 address without brackets.

@@ -24,7 +24,7 @@ Environment environment_of(const std::string& text) {
   };
 }
 
-void check_address(const std::string& text) {
+void check_full(const std::string& text) {
   const std::string full = full_address(text);
   if (full.starts_with("tcp://") && full_address(full) != full) std::abort();
 }
@@ -56,13 +56,15 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
         for (const std::string& host : expand_hosts(text))
           if (host.empty()) std::abort();
         break;
-      case 1: check_address(text); break;
+      case 1: check_full(text); break;
       case 2:
-        for (const std::string& address : parse_peer_list(lines, "peers")) check_address(address);
+        for (const std::string& address : parse_peer_list(lines, "peers")) check_full(address);
         break;
       case 3: discover(environment_of(text)); break;
       default:
         if (is_any_host(text)) with_host(text, "::1");
+        check_address(text);
+        if (host_of(text).empty()) std::abort();
     }
   } catch (const Error&) {
   }
