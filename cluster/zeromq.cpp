@@ -23,7 +23,7 @@ namespace troupe {
 namespace {
 
 constexpr int kTurn = 64;               // frames taken from one socket before the others have their turn
-constexpr unsigned kLook = 8;           // turns from one look at sockets to the next, where memory is shared
+constexpr unsigned kLook = 8;           // turns from one look at sockets that are not busy to the next
 constexpr auto kTick = std::chrono::milliseconds(1);
 constexpr std::uint64_t kSmall = 32 << 10;               // bytes of a message whose arrival is waited for awake
 constexpr auto kCrowded = std::chrono::microseconds(50);  // others had the core for so long when it was offered
@@ -197,9 +197,10 @@ class ZeroMqTransport final : public Transport, private Carrier {
         std::lock_guard lock(turn_);
         worked |= serve_requests();
         // A look at sockets costs calls of the kernel, one at shared memory does not.
-        const bool looks_at_sockets = !shares_memory() || turns_++ % kLook == 0;
-        if (looks_at_sockets) worked |= receive();
-        worked |= bulk_ && bulk_->work(looks_at_sockets);
+        const bool looks_everywhere = turns_++ % kLook == 0;
+        if (looks_everywhere || !shares_memory()) worked |= receive();
+        bulk_is_busy_ = bulk_ && bulk_->work(looks_everywhere || bulk_is_busy_);
+        worked |= bulk_is_busy_;
         worked |= report_failures();
         const Time t = now();
         if (t >= next_tick_) {
@@ -402,6 +403,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   bool pollers_are_stale_ = true;
   bool is_leaving_ = false;
   unsigned turns_ = 0;
+  bool bulk_is_busy_ = false;  // it did something in the last turn
   Time next_tick_{}, rest_at_{}, crowded_until_{};
   std::uint64_t messages_ = 0, bytes_ = 0;  // as of the last turn that moved any
 };

@@ -6,6 +6,8 @@
 // One thread, the router's, owns all sockets, calls the listener, and looks at sockets and requests for `spin` before
 // it blocks: a wake-up costs more than most messages. ZeroMQ's own thread moves bytes to and from the kernel.
 //
+// Large payload goes beside ZeroMQ's sockets (bulk_channels.hpp), on the same thread.
+//
 // Sockets: one ROUTER that listens, one DEALER for each connection that was dialled. ZeroMQ never reconnects by itself,
 // since it does not tell what it lost: a connection that breaks is replaced by another DEALER, and the session's
 // protocol (session.hpp) repeats what was not acknowledged.
