@@ -275,7 +275,7 @@ void Router::attach(Entry& entry, const wire::Received& received) {
 }
 
 void Router::pump(Entry& entry) {
-  if (!entry.attached) return;
+  if (!entry.attached || entry.is_mute) return;
   while (const Ref<OutFrame> frame = entry.session.next())
     if (!transmit(entry, frame)) return detach(entry);
   if (entry.state == State::closing && !entry.farewell && entry.session.is_all_sent()) {
@@ -366,8 +366,17 @@ void Router::expel(const std::function<bool(const std::string& key)>& is_out) {
     if (found == entries_.end()) continue;
     Entry& entry = *found->second;
     const Status why(Code::failed_precondition, fmt::format("the key of {} is not authorized at {} any more", entry.info.name, self_.name));
-    if (entry.attached) say(entry.connection, wire::Bye{why});
-    give_up(entry, why);
+    if (!entry.attached) {
+      give_up(entry, why);
+      continue;
+    }
+    // Told, and then nothing more; its connection stays until it has heard, for the end of the bulk channel would overtake the Bye.
+    const bool was_open = entry.state == State::open;
+    entry.state = State::closing;
+    entry.is_mute = entry.farewell = true;
+    entry.since = carrier_.now();
+    if (!say(entry.connection, wire::Bye{why})) detach(entry);
+    if (was_open && !leaving_) listener_.lost(peer, why);
   }
 }
 

@@ -115,6 +115,7 @@ class Router {
     Connection connection = 0;  // none: it broke
     bool attached = false;      // its handshake is done
     bool farewell = false;      // Bye has been sent on this connection
+    bool is_mute = false;       // nothing is sent any more
     bool is_to_flush = false;
     bool may_have_bulk = false;  // a bulk channel was agreed on: the peer may use it before we know that it is open
     bool has_bulk = false;       // it is open

@@ -105,7 +105,7 @@ class Job {
       try {
         loss_ = trainer.train(step_++);
       } catch (const Error& e) {
-        if (e.code() == Code::unavailable) refuse_loss(e);
+        if (e.code() == Code::unavailable || e.code() == Code::not_found) refuse_loss(e);
         throw;
       }
       if (!std::isfinite(loss_)) refuse_divergence();

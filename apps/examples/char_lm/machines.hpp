@@ -18,6 +18,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/cluster/keys.hpp>
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/zeromq.hpp>
 #include <troupe/troupe.hpp>
@@ -27,7 +28,8 @@ namespace troupe::char_lm {
 struct ClusterOptions {
   std::vector<std::string> join;   // addresses
   std::vector<std::string> nodes;  // names of those that compute; none: no cluster
-  std::function<std::unique_ptr<Transport>(PeerInfo self)> transport = [](PeerInfo self) { return make_zeromq_transport(std::move(self)); };
+  std::string keys;                // the folder of the keys of this program's node; empty: none, and loopback only
+  std::function<std::unique_ptr<Transport>(PeerInfo self)> transport = {};  // empty: TCP
 };
 
 class Machines {
@@ -40,7 +42,11 @@ class Machines {
     }
     NodeOptions o;
     o.name = fmt::format("char_lm-{}", getpid());
-    o.transport = cluster.transport;
+    o.transport = cluster.transport ? cluster.transport : [keys = cluster.keys](PeerInfo self) {
+      ZeroMqOptions tcp;
+      if (!keys.empty()) tcp.keys = read_keys(keys);
+      return make_zeromq_transport(std::move(self), tcp);
+    };
     o.join = cluster.join;
     o.engine = engine;
     node_ = std::make_unique<ClusterNode>(std::move(o));

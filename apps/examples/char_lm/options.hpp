@@ -111,6 +111,7 @@ inline void declare(CLI::App& app, Options& o) {
   auto* nodes = app.add_option("--nodes", c.nodes, "names of the nodes that share each batch; weights and files stay here")
                     ->delimiter(',')->type_name("NAME,NAME,...")->group(cluster)->needs(join);
   join->needs(nodes);
+  app.add_option("--keys", c.keys, "folder of keys, as of `troupe node --keys`")->type_name("DIR")->group(cluster)->needs(nodes);
 
   const char* files = "Files";
   auto* save = app.add_option("--save", o.save, "where weights, optimizer slots, step, seed and reader position go at every validation and at the end")
