@@ -1,0 +1,12 @@
+#!/bin/sh
+# scripts/cmake/ccache.sh CCACHE COMPILER ARGUMENT...: what CMake starts the compiler by.
+#
+# A precompiled header that is there already would be looked at instead of the headers that it was made of, and ccache would give
+# out one that was made of others. So the old one goes first. Only with the two relaxations are they cacheable at all.
+before=
+for argument; do
+  case $before$argument in -o*.gch) rm -f "$argument" ;; esac
+  before=
+  [ "$argument" = -o ] && before=-o
+done
+CCACHE_SLOPPINESS=pch_defines,time_macros exec "$@"
