@@ -58,7 +58,7 @@ class Chooser {
       std::int32_t loop = frames.frame(id);
       while (loop > 0 && frames.all()[at(loop)].parent > 0) loop = frames.all()[at(loop)].parent;
       if (c.group >= 0) put(id, {0, c.group});
-      else if (loop > 0 && c.allowed.size() == widest) put(id, {1, loop});
+      else if (loop > 0 && c.allowed.size() == widest && (!known.contains({1, loop}) || units_[at(known[{1, loop}])].allowed == c.allowed)) put(id, {1, loop});
       else put(id, {2, id});
     }
   }

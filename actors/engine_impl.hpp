@@ -98,6 +98,8 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   /// Begins the part of another node's run that is here; `on_end` is called once, when all of it has left.
   Ref<Run> begin_part(const std::shared_ptr<Compiled>& compiled, RunKey key, std::uint64_t step, std::uint64_t seed, std::vector<Tensor> feeds,
                       std::function<void(Run&)> on_end);
+  /// Runs under way here, parts of others' among them.
+  std::size_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
   void wait(Run& run);
   EngineSnapshot snapshot(std::chrono::nanoseconds patience);
   void fail(Run& run, Status status);
@@ -143,9 +145,9 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   void failed(Run& run);
   void forget(std::uint64_t id);
   void expire(std::uint64_t id);
-  void time_out(Run& run, const std::vector<PartitionSnapshot>& answers);
+  void time_out(Run& run, const std::vector<LeanRef<PartitionActor>>& partitions, const std::vector<PartitionSnapshot>& answers);
   void remind_in(std::chrono::nanoseconds delay, std::uint64_t id);
-  static RunSnapshot snapshot_of(const Run& run, const std::vector<PartitionSnapshot>& answers);
+  static RunSnapshot snapshot_of(const Run& run, const std::vector<LeanRef<PartitionActor>>& partitions, const std::vector<PartitionSnapshot>& answers);
   bool step_elsewhere() { return peers_ && peers_->step(); }
   void wait_for_streams();
   Tensor value_of(const std::string& variable);

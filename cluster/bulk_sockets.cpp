@@ -201,8 +201,18 @@ void BulkSockets::opened(Channel& c) {
 }
 
 void BulkSockets::accept_all(int listening) {
-  for (;;) {
+  constexpr int kTurn = 64;
+  for (int accepted = 0; accepted < kTurn; ++accepted) {
     OwnedDescriptor fd(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd.get() < 0 && (errno == EMFILE || errno == ENFILE) && spare_.get() >= 0) {
+      // None is left, and who waits would keep this thread awake: one is accepted with the spare one, and hung up on.
+      spare_ = OwnedDescriptor();
+      fd = OwnedDescriptor(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      fd = OwnedDescriptor();
+      spare_ = OwnedDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+      router_.dropped();
+      continue;
+    }
     if (fd.get() < 0) return;
     const bool is_local = listening == local_.get();
     if (is_local && !is_own(fd.get())) {

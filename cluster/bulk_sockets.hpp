@@ -14,6 +14,8 @@
 // Threads: the router's. Calls of the router come from within `work` and `send`.
 #pragma once
 
+#include <fcntl.h>
+
 #include <deque>
 #include <map>
 #include <memory>
@@ -92,6 +94,7 @@ class BulkSockets {
   const Carrier& clock_;
   const BulkSocketOptions options_;
   OwnedDescriptor epoll_, listening_, local_;
+  OwnedDescriptor spare_{::open("/dev/null", O_RDONLY | O_CLOEXEC)};  // for when there is no other
   std::string where_, where_locally_;
   struct Offer {
     wire::Bulk::Secret ticket;

@@ -58,6 +58,7 @@ Status Dialled::take(const SocketEvent& event) {
   switch (event.what) {
     case ZMQ_EVENT_CONNECTED:
       state_ = State::connected;
+      reached_ = peer_of(event.value);
       set_congestion(event.value, options_.congestion);
       return Status();
     case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:

@@ -34,6 +34,8 @@ class Dialled {
   /// Sockets differ where it did.
   std::size_t attempts() const { return attempts_; }
   const std::string& address() const { return address_; }
+  /// The address that it was connected with, in numbers: names are not looked up twice, nor for others than this; empty before.
+  const std::string& reached() const { return reached_; }
   zmq::socket_t& socket() { return socket_; }
   void* monitor() { return monitor_->handle(); }
 
@@ -51,7 +53,7 @@ class Dialled {
   std::vector<std::string> keys_;  // to be tried
   std::size_t attempts_ = 0;
   State state_ = State::nothing;
-  std::string key_;
+  std::string key_, reached_;
   std::vector<Ref<OutFrame>> early_;  // frames that wait for the handshake
   std::optional<SocketEvent> refusal_;
   zmq::socket_t socket_;

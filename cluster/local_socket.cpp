@@ -71,7 +71,7 @@ ssize_t receive_descriptor(int socket, std::byte* to, std::size_t most, OwnedDes
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
   message.msg_control = control;
-  message.msg_controllen = sizeof control;
+  message.msg_controllen = CMSG_LEN(sizeof(int));  // room for one: the kernel closes any others
   const ssize_t n = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   const cmsghdr* c = n > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
   if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(int))) {

@@ -303,7 +303,7 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
       read_all<Farewell>(r);
       runs_.farewell(peer);
       return;
-    case MessageKind::answer: handle(read_all<Answer>(r)); return;
+    case MessageKind::answer: handle(peer, read_all<Answer>(r)); return;
     case MessageKind::make_plan:
       do_later([this, peer, kept = std::make_shared<Message>(std::move(message))] { make_plan(peer, kept); });
       return;
@@ -352,10 +352,10 @@ std::uint64_t NodeCore::request(Peer to) {
   return last_request_;
 }
 
-void NodeCore::handle(Answer&& answer) {
+void NodeCore::handle(Peer from, Answer&& answer) {
   std::lock_guard lock(mutex_);
   auto it = requests_.find(answer.request);
-  if (it == requests_.end()) return;  // nobody waits any more
+  if (it == requests_.end() || it->second.is_done || it->second.to != from) return;  // nobody waits any more, or not for this one
   it->second.is_done = true;
   it->second.status = std::move(answer.status);
   it->second.value = std::move(answer.value);

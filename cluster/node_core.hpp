@@ -90,7 +90,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   template <class Event>
   auto on_roster(Event event);
   void act(Roster::Effects effects);
-  void handle(Answer&& answer);
+  void handle(Peer from, Answer&& answer);
   std::vector<LoopReport> loops_of(RunKey plan);
   void make_plan(Peer from, const std::shared_ptr<Message>& message);
   bool try_make_plan(Peer from, const std::shared_ptr<Message>& message, const MakePlan& m, MessageReader& reader);

@@ -148,7 +148,9 @@ void SharedRuns::handle(Peer from, RunFailed&& m) {
   Ref<Run> run = find({self_, m.run});
   check(!m.status.ok(), "a failure that is none");
   if (run) check(plan_of(*run).node_of_peer(from) >= 0, "a failure of a run that it takes no part in");
-  if (run) core_.engine().fail(*run, from_node(core_.name_of(from), m.status));
+  if (!run) return;
+  if (m.status.code() == Code::unavailable) plan_of(*run).break_off();  // two of the others may have lost each other: it is made again
+  core_.engine().fail(*run, from_node(core_.name_of(from), m.status));
 }
 
 void SharedRuns::handle(Peer from, LeftRun&& m) {
@@ -179,7 +181,8 @@ void SharedRuns::handle(Peer from, LeftRun&& m) {
 template <class Send>
 void SharedRuns::here_if_light(const PlanTroupe& troupe, Send send) {
   std::optional<StandIn> worker;
-  if (troupe.is_light.load(std::memory_order_relaxed)) worker.emplace(*core_.engine().pool());
+  // Where it is the only run, as for callers: what it wakes may else be another's, and long, or a user's code that asks a peer.
+  if (core_.engine().in_flight() <= 1 && troupe.is_light.load(std::memory_order_relaxed)) worker.emplace(*core_.engine().pool());
   send();
   if (worker && *worker) worker->run_some(kJobsHere);
 }
@@ -209,22 +212,31 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m, const std:
       for (const PartitionPlan::Feed& f : plan.partitions[p].feeds) check(feeds[at(f.index)].has_value(), "a run without a feed");
   Ref<Run> run = core_.engine().begin_part(compiled, key, m.step, m.seed, std::move(feeds), [this](Run& r) { ended(r); });
   std::vector<Waiting> waiting;
+  std::string lost;  // by this node only: the owner need not have heard of it
   {
     std::lock_guard lock(mutex_);
     parts_.emplace(key, run);
+    lost = plan_of(*run).lost;
     if (auto it = waiting_.find(key); it != waiting_.end()) {
       waiting = std::move(it->second);
       are_waiting_ -= waiting.size();
       waiting_.erase(it);
     }
   }
+  if (!lost.empty()) core_.engine().fail(*run, Status(Code::unavailable, fmt::format("node '{}' was lost before the run began here", lost)));
   here_if_light(compiled->troupe, [&] {
     for (const auto& partition : compiled->troupe.partitions)
       if (partition) partition->send(StartRun{run});
   });
   for (Waiting& w : waiting) {
-    if (auto* token = std::get_if<RunToken>(&w.message)) handle(w.from, std::move(*token));
-    else handle(w.from, owner, std::move(std::get<AbandonRun>(w.message)));
+    try {
+      if (auto* token = std::get_if<RunToken>(&w.message)) handle(w.from, std::move(*token));
+      else handle(w.from, owner, std::move(std::get<AbandonRun>(w.message)));
+    } catch (...) {  // whoever said it, not the owner, by whose message it is looked at now
+      const Status why = Status::from_current_exception();
+      core_.transport().disconnect(w.from, why);
+      core_.lost(w.from, why);
+    }
   }
 }
 
@@ -337,7 +349,9 @@ void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
     for (const auto& weak : plans_)
       if (auto plan = weak.lock()) {
         plans.push_back(plan);
-        if (plan->node_of_peer(peer) >= 0) plan->break_off();
+        if (plan->node_of_peer(peer) < 0) continue;
+        plan->break_off();
+        if (plan->lost.empty()) plan->lost = node.name;
       }
     for (auto it = owned_.begin(); it != owned_.end();) {
       if (std::erase(it->second.awaited, peer) > 0) owned.push_back(it->second.run);
@@ -347,6 +361,7 @@ void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
     const bool has_said_all = farewells_.erase(peer) > 0;
     for (auto& [key, run] : parts_)
       if (key.owner == node.incarnation || (plan_of(*run).node_of_peer(peer) >= 0 && !has_said_all)) parts.push_back(run);
+    for (auto& [key, messages] : waiting_) are_waiting_ -= std::erase_if(messages, [&](const Waiting& w) { return w.from == peer; });
     gone_.insert(node.incarnation);
     drop_waiting({node.incarnation, 0}, {node.incarnation, UINT64_MAX});
   }

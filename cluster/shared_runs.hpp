@@ -53,6 +53,8 @@ class SharedPlan final : public RemotePlan {
     return f < fetched_from_.size() && fetched_from_[f] == node;
   }
   void break_off() { broken_.store(true, std::memory_order_release); }
+  /// The first of its nodes that was lost here; empty: none. Under the lock of SharedRuns.
+  std::string lost;
 
  private:
   const std::shared_ptr<NodeCore> core_;

@@ -103,6 +103,15 @@ std::string with_host(std::string_view address, const std::string& host) {
   return fmt::format("{}{}{}", kScheme, needs_brackets ? "[" + host + "]" : host, address.substr(address.rfind(':')));
 }
 
+std::string peer_of(int fd) {
+  sockaddr_storage peer{};
+  socklen_t size = sizeof peer;
+  char host[NI_MAXHOST] = {}, port[NI_MAXSERV] = {};
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0) return {};
+  if (getnameinfo(reinterpret_cast<sockaddr*>(&peer), size, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0) return {};
+  return with_host(fmt::format(":{}", port), host);
+}
+
 OwnedDescriptor connect_to(const std::string& address) {
   const Resolved at = resolve(address, false);
   OwnedDescriptor fd(socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));

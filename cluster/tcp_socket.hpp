@@ -31,6 +31,8 @@ struct ListeningSocket {
 ListeningSocket listen_at(const std::string& address, const std::string& congestion);
 /// Begins to connect to `tcp://HOST:PORT` without waiting; writable means that it has come to something. Throws unavailable.
 OwnedDescriptor connect_to(const std::string& address);
+/// `tcp://` and who a socket is connected with, in numbers; empty: with nobody any more.
+std::string peer_of(int fd);
 /// Sets it for what is sent from here; false if the kernel does not have it.
 bool set_congestion(int fd, const std::string& congestion);
 /// Throws invalid_argument for what is not `tcp://HOST:PORT`; asks nobody who HOST is.

@@ -79,7 +79,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     router_ = std::make_unique<Router>(self_, options_.router, static_cast<Carrier&>(*this), listener);
     if (options_.bulk) {
       bulk_.emplace(*router_, static_cast<const Carrier&>(*this),
-                    BulkSocketOptions{.port = options_.bulk_port, .port_outside = options_.bulk_port_outside, .congestion = options_.congestion, .stall = options_.router.silence, .shared_memory = options_.shared_memory});
+                    BulkSocketOptions{.port = options_.bulk_port, .port_outside = options_.bulk_port_outside, .congestion = options_.congestion, .stall = options_.router.away, .shared_memory = options_.shared_memory});
       if (!self_.address.empty()) bulk_->listen(self_.address, is_port_chosen);
     }
     thread_ = std::thread([this] { run(); });
@@ -175,16 +175,14 @@ class ZeroMqTransport final : public Transport, private Carrier {
 
   Status admits(Connection connection, const std::string& name) const override { return gate_.admits(key_of(connection), name); }
 
-  /// Has the peer proved who it is, and does ZeroMQ encrypt what is said?
-  bool seals(Connection connection) const { return options_.seal || is_authenticated(connection); }
+  /// With keys nothing is said or heard before both ends have proved theirs, so every Hello is between two that have, and encrypted.
+  bool seals() const { return options_.seal || gate_.has_keys(); }
 
-  wire::Bulk ask_for_bulk(Connection connection) override { return bulk_ ? bulk_->ask(connection, seals(connection)) : wire::Bulk(); }
-  wire::Bulk answer_bulk(Connection connection, const wire::Bulk& ask) override {
-    return bulk_ ? bulk_->answer(connection, ask, seals(connection)) : wire::Bulk();
-  }
+  wire::Bulk ask_for_bulk(Connection connection) override { return bulk_ ? bulk_->ask(connection, seals()) : wire::Bulk(); }
+  wire::Bulk answer_bulk(Connection connection, const wire::Bulk& ask) override { return bulk_ ? bulk_->answer(connection, ask, seals()) : wire::Bulk(); }
   void open_bulk(Connection connection, const wire::Bulk& answer) override {
     const auto found = dialled_.find(connection);
-    if (bulk_ && found != dialled_.end()) bulk_->open(connection, found->second.address(), answer);
+    if (bulk_ && found != dialled_.end() && !found->second.reached().empty()) bulk_->open(connection, found->second.reached(), answer);
   }
   bool send_bulk(Connection connection, const Ref<OutFrame>& frame) override { return bulk_->send(connection, frame); }
 
@@ -335,7 +333,10 @@ class ZeroMqTransport final : public Transport, private Carrier {
   bool report_failures() {
     if (failures_.empty()) return false;
     const auto failures = std::exchange(failures_, {});
-    for (const auto& [connection, why] : failures) router_->broken(connection, why);
+    for (const auto& [connection, why] : failures) {
+      router_->broken(connection, why);
+      close(connection);
+    }
     return true;
   }
 

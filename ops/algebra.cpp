@@ -45,6 +45,7 @@ void algebra_kernel(OpBuilder& op, Algebra what, bool square, std::function<std:
         args.right = columns_of(b);
       }
       std::vector<Tensor> made;
+      made.reserve(out.size());  // a view of a host scalar points into its handle
       for (std::size_t i = 0; i < out.size(); ++i) {
         made.push_back(c.allocate(a.dtype(), out[i]));
         args.out[i] = View(made.back());

@@ -42,6 +42,7 @@ std::unique_ptr<Kernel> convolution_kernel(Convolve what, const KernelSetup& set
       const std::int64_t channels = s.filter[s.filter.rank() - 2] * groups;
       if (s.x.rank() != s.filter.rank() || s.x[s.x.rank() - 1] != channels || filters % groups)
         throw Error(Code::invalid_argument, fmt::format("a filter {} in {} groups does not fit {}", s.filter.text(), groups, s.x.text()));
+      if (what_ == Convolve::input && s.x.elements() == 0) return c.set(0, c.allocate(c.input(0).dtype(), s.x));
       ConvolveArgs args{what_, c.input(0), c.input(1), {}, windows_of(space_of(s.x), window_of(s.filter), attrs_), s.x[0], channels, filters, groups, &kept_};
       if (s.y != with_space(s.x[0], positions(space_of(s.x), window_of(s.filter), attrs_), filters))
         throw Error(Code::invalid_argument, fmt::format("{} is no result of a filter {} over {}", s.y.text(), s.filter.text(), s.x.text()));

@@ -79,6 +79,10 @@ void define_pooling(OpBuilder& op, Pool what) {
       if (what == Pool::max_at && c.input(1).shape() != x)
         throw Error(Code::invalid_argument, fmt::format("{} and {} differ", x.text(), c.input(1).shape().text()));
       PoolArgs args{what, c.input(0), {}, {}, windows_of(space_of(x), size_of_window(x, attrs), attrs), x[0], x[x.rank() - 1]};
+      for (const WindowAxis& a : args.windows.axis)
+        for (std::int64_t o = 0; o < a.out; ++o)
+          if (a.first_tap(o) >= a.last_tap(o))
+            throw Error(Code::invalid_argument, fmt::format("the window at {} of an axis of {} holds padding alone, which has no largest element and no mean", o, a.in));
       if (inputs == 2 && what != Pool::mean_gradient) args.other = c.input(1);
       Tensor out = c.allocate(c.input(0).dtype(), is_gradient ? x : pooled);
       args.out = View(out);

@@ -19,12 +19,15 @@ std::int64_t number(const Attrs& attrs, const char* name, int axis, std::int64_t
   return all.empty() ? none : all[static_cast<std::size_t>(axis)];
 }
 
+constexpr std::int64_t kMost = std::int64_t{1} << 30;  // of a stride, a step or padding: products with an extent stay numbers
+
 void check_numbers(const Attrs& attrs, const char* name, int axes, std::int64_t least) {
   const Integers& all = numbers(attrs, name);
   if (!all.empty() && static_cast<int>(all.size()) != axes)
     throw Error(Code::invalid_argument, fmt::format("{} has {} numbers for {} spatial axes", name, all.size(), axes));
   for (std::int64_t n : all)
-    if (n < least) throw Error(Code::invalid_argument, fmt::format("{} must be at least {}, not {}", name, least, n));
+    if (n < least || n > kMost)
+      throw Error(Code::invalid_argument, n < least ? fmt::format("{} must be at least {}, not {}", name, least, n) : fmt::format("{} must be at most {}, not {}", name, kMost, n));
 }
 
 void check_attrs(const Attrs& attrs, int axes) {
@@ -107,6 +110,8 @@ Shape covered(const Shape& space, const Shape& size, const Attrs& attrs) {
 }
 
 Windows windows_of(const Shape& space, const Shape& size, const Attrs& attrs) {
+  if (space.rank() < 1 || space.rank() > 3 || size.rank() != space.rank())
+    throw Error(Code::invalid_argument, fmt::format("needs one to three spatial axes, not {} and a window {}", space.text(), size.text()));
   check_attrs(attrs, space.rank());
   check_sizes(size);
   Windows w;
@@ -114,7 +119,10 @@ Windows windows_of(const Shape& space, const Shape& size, const Attrs& attrs) {
   return w;
 }
 
-Shape space_of(const Shape& shape) { return Shape(shape.dims().subspan(1, static_cast<std::size_t>(shape.rank() - 2))); }
+Shape space_of(const Shape& shape) {
+  if (shape.rank() < 3) throw Error(Code::invalid_argument, fmt::format("needs [batch, space..., channels], not {}", shape.text()));
+  return Shape(shape.dims().subspan(1, static_cast<std::size_t>(shape.rank() - 2)));
+}
 
 Shape with_space(std::int64_t batch, const Shape& space, std::int64_t channels) {
   Shape out{batch};

@@ -44,9 +44,15 @@ class Item {
   [[noreturn]] void refuse(const char* why) const { throw Error(Code::invalid_argument, fmt::format("matrix {} of the batch {}", index_, why)); }
 
   void cholesky() {
-    // As Eigen: of a matrix that is not positive definite it says so, of NaN it makes NaN.
-    Eigen::LLT<Matrix<T>, Eigen::Lower> l(a_);
-    if (l.info() != Eigen::Success && a_.allFinite()) refuse("is not positive definite");
+    // Of the lower half alone. Of a matrix that is not positive definite it says so, of NaN it makes NaN.
+    const Matrix<T> half = a_.template triangularView<Eigen::Lower>();
+    if (!half.allFinite()) {
+      Matrix<T> nothing = Matrix<T>::Constant(args_.n, args_.n, std::numeric_limits<T>::quiet_NaN());
+      out(0, args_.n, args_.n) = nothing.template triangularView<Eigen::Lower>();
+      return;
+    }
+    Eigen::LLT<Matrix<T>, Eigen::Lower> l(half);
+    if (l.info() != Eigen::Success) refuse("is not positive definite");
     out(0, args_.n, args_.n) = Matrix<T>(l.matrixL());
   }
   void qr() {
@@ -89,12 +95,13 @@ class Item {
   }
   void eigh() {
     auto values = out(0, args_.n, 1), vectors = out(1, args_.n, args_.n);
-    if (!a_.allFinite()) {
+    const Matrix<T> half = a_.template triangularView<Eigen::Lower>();  // the other one is not looked at
+    if (!half.allFinite()) {
       const T nan = std::numeric_limits<T>::quiet_NaN();
       values.setConstant(nan), vectors.setConstant(nan);
       return;
     }
-    Eigen::SelfAdjointEigenSolver<Matrix<T>> made((Matrix<T>(a_)));
+    Eigen::SelfAdjointEigenSolver<Matrix<T>> made(half);
     values = made.eigenvalues();
     vectors = made.eigenvectors();
     for (std::int64_t i = 0; i < args_.n; ++i)

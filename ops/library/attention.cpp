@@ -85,7 +85,7 @@ Stored stored(const Gradient& g, bool has_mask) {
   s.may_look = ones_like(scores);
   if (g.attrs().get<bool>("causal")) {
     // How many keys are left behind each query's last: row + keys - column - queries, counted from the ends.
-    Expr one = ones_like(stop_gradient(scores)), left = cumsum(one, -1, true, true), below = cumsum(one, -2, true, true);
+    Expr one = ones_like(cast(stop_gradient(scores), DType::i32)), left = cumsum(one, -1, true, true), below = cumsum(one, -2, true, true);
     s.may_look = cast(left >= below, scores.dtype());
   }
   if (has_mask) s.may_look = s.may_look * cast(expand_dims(g.x(3), 1), scores.dtype());

@@ -22,6 +22,7 @@ void check_shapes(const Shape& x, const Shape& labels, const Shape& times, const
     if (s.has_rank() && s.rank() != wanted) throw Error(Code::invalid_argument, fmt::format("{} must have {} axes, not shape {}", what, wanted, s.text()));
   };
   rank(x, 3, "log_probabilities");
+  if (x.has_rank() && x[2] == 0) throw Error(Code::invalid_argument, "log_probabilities need at least the class of the blank");
   rank(labels, 2, "labels");
   rank(times, 1, "time_lengths");
   rank(lengths, 1, "label_lengths");

@@ -23,24 +23,32 @@ TROUPE_DSL(Expr dropout(Operand x, double rate))
 Expr random_uniform_like(Operand x) { return bind1("RandomUniformLike", {x}); }
 Expr random_normal_like(Operand x) { return bind1("RandomNormalLike", {x}); }
 
+namespace {
+// Draws are made in f32 at least: f16 and bf16 have few numbers in [0, 1).
+Expr widened(const Expr& x) { return x.dtype() == DType::f64 ? x : cast(x, DType::f32); }
+}  // namespace
+
 Expr bernoulli(Operand probabilities) {
   Composite c("bernoulli", {probabilities});
   c.require(is_floating(c[0].dtype()), "needs a floating dtype");
-  return random_uniform_like(c[0]) < c[0];
+  Expr wide = widened(c[0]);
+  return random_uniform_like(wide) < wide;
 }
 
 Expr random_exponential_like(Operand x) {
   Composite c("random_exponential_like", {x});
   c.require(is_floating(c[0].dtype()), "needs a floating dtype");
-  return -log1p(-random_uniform_like(c[0]));
+  return cast(-log1p(-random_uniform_like(widened(c[0]))), c[0].dtype());
 }
 
 Expr categorical(Operand logits) {
   Composite c("categorical", {logits});
   c.require(is_floating(c[0].dtype()), "needs a floating dtype");
-  // -log of an exponential draw is a Gumbel draw; drawn wide, where rows of many classes meet no ties.
-  Expr wide = cast(c[0], c[0].dtype() == DType::f64 ? DType::f64 : DType::f32);
-  return argmax(wide - log(random_exponential_like(wide)), -1);
+  // -log of an exponential draw is a Gumbel draw; drawn wide, where rows of many classes meet no ties. A draw of 0 counts as half of
+  // the smallest above it: else its class won, whatever its logit.
+  Expr wide = widened(c[0]);
+  const double least = wide.dtype() == DType::f64 ? 0x1p-54 : 0x1p-25;
+  return argmax(wide - log(maximum(random_exponential_like(wide), least)), -1);
 }
 
 Expr dropout(Operand x, double rate) {
@@ -48,8 +56,7 @@ Expr dropout(Operand x, double rate) {
   c.require(is_floating(c[0].dtype()), "needs a floating dtype");
   c.require(rate >= 0 && rate < 1, fmt::format("the rate must be in [0, 1), not {}", rate));
   if (rate == 0) return c[0];
-  // Drawn in f32 at least: f16 and bf16 have few numbers in [0, 1).
-  Expr draws = random_uniform_like(c[0].dtype() == DType::f64 ? c[0] : cast(c[0], DType::f32));
+  Expr draws = random_uniform_like(widened(c[0]));
   return where(draws >= rate, c[0] * (1 / (1 - rate)), 0);
 }
 

@@ -29,11 +29,15 @@ Shape segmented(const Composite& c, std::int64_t segments) {
   return s;
 }
 
+// Sums of f16 and bf16 are made in f32: 256 + 1 is 256 in bf16.
+Expr widened_half(const Expr& x) { return x.dtype() == DType::f16 || x.dtype() == DType::bf16 ? cast(x, DType::f32) : x; }
+
 }  // namespace
 
 Expr segment_sum(Operand x, Operand ids, std::int64_t segments) {
   Composite c("segment_sum", {x, ids});
-  return scatter_add(c.reader().zeros(c[0].dtype(), segmented(c, segments)), c[1], c[0]);
+  Expr wide = widened_half(c[0]);
+  return cast(scatter_add(c.reader().zeros(wide.dtype(), segmented(c, segments)), c[1], wide), c[0].dtype());
 }
 
 Expr segment_mean(Operand x, Operand ids, std::int64_t segments) {
@@ -42,7 +46,8 @@ Expr segment_mean(Operand x, Operand ids, std::int64_t segments) {
   Shape s = segmented(c, segments), column = s;
   for (int i = 1; i < s.rank(); ++i) column.set(i, 1);
   Expr count = scatter_add(c.reader().zeros(DType::f32, {segments}), c[1], cast(ones_like(c[1]), DType::f32));
-  return segment_sum(c[0], c[1], segments) / cast(reshape(maximum(count, 1.0), column), c[0].dtype());
+  Expr wide = widened_half(c[0]);
+  return cast(segment_sum(wide, c[1], segments) / cast(reshape(maximum(count, 1.0), column), wide.dtype()), c[0].dtype());
 }
 
 Expr segment_max(Operand x, Operand ids, std::int64_t segments) {
@@ -81,8 +86,8 @@ TROUPE_OP(SegmentMax) {
   op.gradient([](Gradient& g) {
     const Expr ids = g.x(1);
     Expr is_largest = cast(g.x(0) == gather(g.y(), ids), g.x(0).dtype());
-    Expr count = scatter_add(zeros_like(g.y()), ids, is_largest);
-    g.set(0, is_largest * gather(g.dy() / maximum(count, 1.0), ids));
+    Expr count = scatter_add(zeros_like(widened_half(g.y())), ids, widened_half(is_largest));
+    g.set(0, is_largest * gather(cast(widened_half(g.dy()) / maximum(count, 1.0), g.dy().dtype()), ids));
   });
   op.run([](KernelContext& c, const Attrs& attrs) {
     ConstView x(c.input(0)), ids(c.input(1));

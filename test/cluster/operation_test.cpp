@@ -209,7 +209,7 @@ BOOST_AUTO_TEST_CASE(who_leaves_is_known_to_have_left_at_once) {
     Nodes nodes(5, stepped(seed), Between::simulation);
     const Ending o = run_without(nodes, 3, 2'000'000, 40, [&] { nodes.remove(1); });
     BOOST_TEST((o.status.code() == Code::unavailable));
-    BOOST_TEST(says(o.status.message(), {"node 'b' was lost"}));
+    BOOST_TEST(says(o.status.message(), {"node 'b' was lost"}), o.status.message());
     BOOST_TEST(o.after.count() < Time(100ms).count());
     nodes.until(100ms, [] { return false; });
     for (std::size_t i = 0; i < nodes.size(); ++i) {

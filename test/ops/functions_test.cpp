@@ -402,6 +402,42 @@ BOOST_AUTO_TEST_CASE(segments_and_triangles) {
   }
 }
 
+// What rows of tables do not show: a matrix without a batch, halves that are not looked at, sums of many in few bits.
+BOOST_AUTO_TEST_CASE(matrices_alone_and_halves) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  same(computed({{Array{Shape{2, 2}, {1, 2, 3, 4}}}}, [](const Exprs& e) { return determinant(e[0]); }), {Shape{}, {-2}});
+  same(computed({{Array{Shape{3, 3}, {0, 0, 2, 0, 3, 0, 4, 0, 0}}}}, [](const Exprs& e) { return log_determinant(e[0])[1]; }), {Shape{}, {std::log(24.)}});
+  same(computed({{Array{Shape{2, 2}, {4, nan, 2, 5}}}}, [](const Exprs& e) { return cholesky(e[0]); }, 0), {Shape{2, 2}, {2, 0, 1, 2}});
+  const auto refused = [](double upper) {
+    return refusal([&] { computed({{Array{Shape{2, 2}, {-1, upper, 0, 1}}}}, [](const Exprs& e) { return cholesky(e[0]); }, 0); }, Code::invalid_argument);
+  };
+  BOOST_TEST(refused(nan).find("is not positive definite") != std::string::npos);
+
+  const Tensor ids = Tensor::zeros(DType::i64, {1000});
+  for (const Place& place : places()) {
+    Graph g;
+    Expr s = g.input("s", DType::i64, {1000}), x = g.ones(DType::bf16, {1000});
+    BOOST_TEST(place.evaluate(g, {{s, ids}}, {segment_sum(x, s, 1)})[0].at(0) == 1000);
+    BOOST_TEST(place.evaluate(g, {{s, ids}}, {segment_mean(x, s, 1)})[0].at(0) == 1);
+  }
+}
+
+// Shapes that only a run shows.
+BOOST_AUTO_TEST_CASE(shapes_that_come_too_late_are_refused) {
+  const auto refused = [](const std::function<Expr(const Expr&, const Expr&)>& f, const Shape& a, const Shape& b) {
+    Graph g;
+    Expr x = g.input("x", DType::f32, Shape::unknown()), w = g.input("w", DType::f32, Shape::unknown());
+    Engine engine({.workers = 1});
+    return refusal([&] { engine.run(g, {{x, Tensor::zeros(DType::f32, a)}, {w, Tensor::zeros(DType::f32, b)}}, {f(x, w)}); }, Code::invalid_argument);
+  };
+  const auto convolved = [](const Expr& x, const Expr& w) { return conv(x, w); };
+  const Shape six{1, 1, 1, 1, 1, 1};
+  BOOST_TEST(refused(convolved, six, six).find("one to three spatial axes") != std::string::npos);
+  BOOST_TEST(refused(convolved, {1}, {1}).find("[batch, space..., channels]") != std::string::npos);
+  BOOST_TEST(refused([](const Expr& x, const Expr&) { return max_pool(x, {2}, {.strides = {1}, .padding = Padding::same(), .dilation = {4}}); }, {1, 3, 1}, {1})
+                 .find("holds padding alone") != std::string::npos);
+}
+
 BOOST_AUTO_TEST_CASE(other_sizes) {
   Draws draws(59);
   const Sample x = draws.values({1, 4, 3, 2});
