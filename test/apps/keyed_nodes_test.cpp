@@ -34,6 +34,8 @@ std::unique_ptr<ClusterNode> client(const std::string& name, const std::string& 
   o.name = name;
   o.join = {join};
   o.engine.workers = 1;
+  o.membership.period *= 10;  // processes under load, on a real clock
+  o.membership.timeout *= 10;
   o.transport = [&](PeerInfo self) {
     self.address = "tcp://127.0.0.1:0";
     ZeroMqOptions options;
