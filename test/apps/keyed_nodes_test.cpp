@@ -296,6 +296,7 @@ BOOST_AUTO_TEST_CASE(strangers_take_all_its_descriptors_and_who_is_connected_wor
   const auto used = [&] { return std::distance(fs::directory_iterator("/proc/" + std::to_string(node.process.pid()) + "/fd"), fs::directory_iterator()); };
   auto a = client("a", node.address, read_keys(keys["a"]));
   a->wait_for({"b"}, std::chrono::seconds(60));
+  BOOST_TEST(sum_on(*a, "b") == 8);  // all that a connection needs is there
   std::vector<OwnedDescriptor> left_open;
   // It hangs up on them after a while, so more come until none is free.
   std::ptrdiff_t most = 0;
