@@ -50,7 +50,13 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   StateSpec variable;
   variable.name = "v";
   variable.values = {ValueSpec{DType::f32, Shape{2, 3}}};
-  seed_of(Members{{a, b}});
+  MembershipMessage ping;
+  ping.number = 9;
+  ping.target = "worker-1";
+  ping.members = {{"a", 7, 1, MemberState::suspect, "tcp://127.0.0.1:7117", "gpu=no"}};
+  seed_of(Gossip{ping.members[0], ping});
+  seed_of(Farewell{});
+  seed_of(GetLoops{5, 2});
   seed_of(MakePlan{1, 2, {a, b}, 64, 0x1234567890abcdef});
   seed_of(DropPlan{3});
   seed_of(BeginRun{4, 2, 5, 6, {{0, t}, {3, Tensor::scalar(true)}}});
@@ -62,14 +68,14 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   seed_of(LeftRun{4, Status(), {{1, t}}});
   seed_of(GetVariable{5, variable});
   seed_of(SetVariable{6, variable, t});
-  seed_of(Answer{6, failed, t});
+  seed_of(Answer{6, failed, t, {}});
   return 0;
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   Message m = Input(data, size).message();
   try {
-    check_any<Members, MakePlan, DropPlan, BeginRun, RunToken, RunGrant, RunFailed, AbandonRun, LeftRun, GetVariable, SetVariable, Answer>(m);
+    check_any<Gossip, Farewell, GetLoops, MakePlan, DropPlan, BeginRun, RunToken, RunGrant, RunFailed, AbandonRun, LeftRun, GetVariable, SetVariable, Answer>(m);
   } catch (const Error&) {
   }
   return 0;
