@@ -12,8 +12,6 @@
 #include <troupe/test/bench/training.hpp>
 
 #include <cmath>
-#include <cstring>
-#include <ctime>
 
 namespace {
 
@@ -52,13 +50,7 @@ class Trainer {
 
   /// ns a step; the losses go to `losses`.
   double steps(int count, std::vector<float>* losses = nullptr) {
-    const double begin = bench::now_ns();
-    for (int i = 0; i < count; ++i) {
-      const auto batch = static_cast<std::size_t>(i % kBatches);
-      const float loss = step_({xs_[batch], targets_[batch]})[0].item<float>();
-      if (losses) losses->push_back(loss);
-    }
-    return (bench::now_ns() - begin) / count;
+    return bench::timed_steps(count, losses, [this](std::size_t i) { return step_({xs_[i % kBatches], targets_[i % kBatches]})[0].item<float>(); });
   }
   std::string explain() const { return step_.explain(); }
 
@@ -79,7 +71,7 @@ class Trainer {
 void measure(int threads) {
   Trainer trainer(threads);
   bench::Peer torch("torch", "lstm_torch.py", {std::to_string(threads)}, threads);
-  bench::Comparison c{.name = "lstm_step_" + std::to_string(threads) + (threads == 1 ? "_thread" : "_threads"), .unit = "ns a step",
+  bench::Comparison c{.name = bench::step_name("lstm", threads), .unit = "ns a step",
                       .peer = {}, .budget = 0.6, .threads = threads, .note = "T 50, batch 32, 128-256, SGD; loss fetched every step"};
   torch.describe(c, "torch nn.LSTM (oneDNN), fused SGD");
   bench::compare_losses(trainer, torch, {.steps = kCompared, .tolerance = 1e-4}, c);
@@ -88,19 +80,4 @@ void measure(int threads) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc > 3 && std::strcmp(argv[1], "profile") == 0) {  // ours alone, for a profiler: profile <workers> <steps>
-    Trainer trainer(std::atoi(argv[2]));
-    trainer.steps(2);
-    std::vector<double> walls, cores;  // on a busy machine, the time of the cores says more
-    for (int i = 0; i < std::atoi(argv[3]); ++i) {
-      const std::clock_t before = std::clock();
-      walls.push_back(trainer.steps(1));
-      cores.push_back(static_cast<double>(std::clock() - before) * 1e9 / CLOCKS_PER_SEC);
-    }
-    std::printf("%s%.0f ns a step at best, %.0f of the cores; medians %.0f, %.0f\n", trainer.explain().c_str(), *std::min_element(walls.begin(), walls.end()),
-                *std::min_element(cores.begin(), cores.end()), bench::median(walls), bench::median(cores));
-    return 0;
-  }
-  for (const int threads : {1, 2}) measure(threads);
-}
+int main(int argc, char** argv) { bench::run_training<Trainer>(argc, argv, measure); }

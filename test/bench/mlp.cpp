@@ -10,7 +10,6 @@
 #include <troupe/test/bench/training.hpp>
 
 #include <cmath>
-#include <cstring>
 
 namespace {
 
@@ -62,13 +61,7 @@ class Trainer {
 
   /// ns a step; the losses go to `losses`.
   double steps(int count, std::vector<float>* losses = nullptr) {
-    const double start = bench::now_ns();
-    for (int i = 0; i < count; ++i) {
-      const auto batch = static_cast<std::size_t>(i % kBatches);
-      const float loss = step_({xs_[batch], ts_[batch]})[0].item<float>();
-      if (losses) losses->push_back(loss);
-    }
-    return (bench::now_ns() - start) / count;
+    return bench::timed_steps(count, losses, [this](std::size_t i) { return step_({xs_[i % kBatches], ts_[i % kBatches]})[0].item<float>(); });
   }
   std::string explain() const { return step_.explain(); }
 
@@ -88,7 +81,7 @@ class Trainer {
 void measure(int threads) {
   Trainer trainer(threads);
   bench::Peer torch("torch", "mlp_torch.py", {std::to_string(threads)}, threads);
-  bench::Comparison c{.name = "mlp_step_" + std::to_string(threads) + (threads == 1 ? "_thread" : "_threads"), .unit = "ns a step",
+  bench::Comparison c{.name = bench::step_name("mlp", threads), .unit = "ns a step",
                       .peer = {}, .budget = 0.9, .threads = threads, .note = "784-512-512-10, batch 64, SGD; loss fetched every step"};
   torch.describe(c, "torch eager, fused SGD");
   bench::compare_losses(trainer, torch, {.steps = kSteps, .tolerance = 1e-3}, c);
@@ -97,12 +90,4 @@ void measure(int threads) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc > 3 && std::strcmp(argv[1], "profile") == 0) {  // ours alone, for a profiler: profile <workers> <steps>
-    Trainer trainer(std::atoi(argv[2]));
-    const double ns = trainer.steps(std::atoi(argv[3]));
-    std::printf("%s%.0f ns a step\n", trainer.explain().c_str(), ns);
-    return 0;
-  }
-  for (const int threads : {1, 2}) measure(threads);
-}
+int main(int argc, char** argv) { bench::run_training<Trainer>(argc, argv, measure); }

@@ -7,10 +7,13 @@
 // The peer answers `reset`, and `steps <n>` with ns a step and, for a comparison, the n losses.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -63,6 +66,41 @@ void measure_steps(Trainer& trainer, Peer& peer, const StepTimes& times, Compari
   trainer.steps(times.steps);
   c.also.push_back({"allocations_per_step", static_cast<double>(allocations() - before) / times.steps});
   c.print();
+}
+
+/// ns of each of `count` steps: `step(i)` makes the i-th and yields its loss, which goes to `losses`.
+template <class Step>
+double timed_steps(int count, std::vector<float>* losses, Step step) {
+  const double begin = now_ns();
+  for (int i = 0; i < count; ++i) {
+    const float loss = step(static_cast<std::size_t>(i));
+    if (losses) losses->push_back(loss);
+  }
+  return (now_ns() - begin) / count;
+}
+
+/// `lstm_step_2_threads`.
+inline std::string step_name(const std::string& subject, int threads) {
+  return subject + "_step_" + std::to_string(threads) + (threads == 1 ? "_thread" : "_threads");
+}
+
+/// What `main` does: `profile <workers> <steps>` runs our steps alone, for a profiler; otherwise `measure` on one thread and on two.
+template <class Trainer>
+void run_training(int argc, char** argv, void (*measure)(int threads)) {
+  if (argc > 3 && std::strcmp(argv[1], "profile") == 0) {
+    Trainer trainer(std::atoi(argv[2]));
+    trainer.steps(2);
+    std::vector<double> walls, cores;  // on a busy machine, the time of the cores says more
+    for (int i = 0; i < std::atoi(argv[3]); ++i) {
+      const std::clock_t before = std::clock();
+      walls.push_back(trainer.steps(1));
+      cores.push_back(static_cast<double>(std::clock() - before) * 1e9 / CLOCKS_PER_SEC);
+    }
+    std::printf("%s%.0f ns a step at best, %.0f of the cores; medians %.0f, %.0f\n", trainer.explain().c_str(), *std::min_element(walls.begin(), walls.end()),
+                *std::min_element(cores.begin(), cores.end()), median(walls), median(cores));
+    return;
+  }
+  for (const int threads : {1, 2}) measure(threads);
 }
 
 }  // namespace troupe::bench

@@ -8,8 +8,10 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -156,5 +158,22 @@ struct SealedWorld : ZeroMqWorld {
 struct TcpWorld : ZeroMqWorld {
   std::unique_ptr<Transport> make(PeerInfo self) { return make_zeromq_transport(std::move(self), {.shared_memory = false}); }
 };
+
+/// A message that its number tells apart, of so many bytes of payload.
+inline Message numbered(std::uint64_t number, std::size_t bytes) {
+  Message m;
+  m.head.resize(sizeof number);
+  std::memcpy(m.head.data(), &number, sizeof number);
+  Tensor t = Tensor::empty(DType::u8, Shape{static_cast<std::int64_t>(bytes)});
+  std::memset(t.raw_mutable(), static_cast<int>(number % 251), bytes);
+  m.tensors.push_back(std::move(t));
+  return m;
+}
+
+inline bool is_numbered(const Message& m, std::uint64_t number) {
+  if (m.head.size() != sizeof number || std::memcmp(m.head.data(), &number, sizeof number) != 0) return false;
+  const auto* bytes = m.tensors.at(0).data<std::uint8_t>();
+  return std::all_of(bytes, bytes + m.tensors[0].elements(), [&](std::uint8_t b) { return b == number % 251; });
+}
 
 }  // namespace troupe::test

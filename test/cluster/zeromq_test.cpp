@@ -14,22 +14,6 @@ using namespace troupe::test;
 using namespace std::chrono_literals;
 namespace utf = boost::unit_test;
 
-Message numbered(std::uint64_t number, std::size_t bytes) {
-  Message m;
-  m.head.resize(sizeof number);
-  std::memcpy(m.head.data(), &number, sizeof number);
-  Tensor t = Tensor::empty(DType::u8, Shape{static_cast<std::int64_t>(bytes)});
-  std::memset(t.raw_mutable(), static_cast<int>(number % 251), bytes);
-  m.tensors.push_back(std::move(t));
-  return m;
-}
-
-bool is_numbered(const Message& m, std::uint64_t number) {
-  if (m.head.size() != sizeof number || std::memcmp(m.head.data(), &number, sizeof number) != 0) return false;
-  const auto* bytes = m.tensors.at(0).data<std::uint8_t>();
-  return std::all_of(bytes, bytes + m.tensors[0].elements(), [&](std::uint8_t b) { return b == number % 251; });
-}
-
 std::unique_ptr<Transport> make(const std::string& name, ZeroMqOptions options = {}) {
   return make_zeromq_transport({.name = name, .incarnation = 1, .address = "tcp://127.0.0.1:0", .engine = ""}, std::move(options));
 }
