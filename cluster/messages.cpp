@@ -5,7 +5,7 @@
 namespace troupe {
 
 template <>
-inline constexpr std::uint64_t kValues<MessageKind> = static_cast<std::uint64_t>(MessageKind::probe_for) + 1;
+inline constexpr std::uint64_t kValues<MessageKind> = static_cast<std::uint64_t>(MessageKind::plan_broken) + 1;
 template <>
 inline constexpr std::uint64_t kValues<MemberState> = static_cast<std::uint64_t>(MemberState::left) + 1;
 template <>
@@ -118,6 +118,11 @@ void fields(A& a, ProbeFor& m) {
   a(m.request), a(m.node), a(m.bytes);
 }
 
+template <class A>
+void fields(A& a, PlanBroken& m) {
+  a(m.plan);
+}
+
 MessageKind kind_of(MessageReader& reader) {
   MessageKind kind{};
   reader(kind);
@@ -157,6 +162,7 @@ TROUPE_MESSAGE(Farewell)
 TROUPE_MESSAGE(GetCosts)
 TROUPE_MESSAGE(Probe)
 TROUPE_MESSAGE(ProbeFor)
+TROUPE_MESSAGE(PlanBroken)
 #undef TROUPE_MESSAGE
 
 }  // namespace troupe

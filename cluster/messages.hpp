@@ -19,7 +19,7 @@
 namespace troupe {
 
 enum class MessageKind : std::uint8_t {
-  gossip, make_plan, drop_plan, begin_run, token, grant, run_failed, abandon_run, left_run, get_variable, set_variable, get_loops, answer, farewell, get_costs, probe, probe_for
+  gossip, make_plan, drop_plan, begin_run, token, grant, run_failed, abandon_run, left_run, get_variable, set_variable, get_loops, answer, farewell, get_costs, probe, probe_for, plan_broken
 };
 
 /// A node as others know it.
@@ -161,6 +161,13 @@ struct ProbeFor {
   std::uint64_t request = 0;
   std::string node;
   std::uint64_t bytes = 0;
+};
+
+/// Participant to owner: it has lost another participant, so that no run of this plan can begin there any more.
+struct PlanBroken {
+  static constexpr MessageKind kKind = MessageKind::plan_broken;
+  static constexpr Lane kLane = Lane::control;
+  std::uint64_t plan = 0;
 };
 
 /// The kind, which comes first.

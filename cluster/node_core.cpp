@@ -337,6 +337,7 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
       });
       return;
     case MessageKind::probe: send(peer, Answer{read_all<Probe>(r).request, {}, {}}); return;
+    case MessageKind::plan_broken: runs_.handle(peer, read_all<PlanBroken>(r)); return;
     case MessageKind::probe_for: handle(peer, read_all<ProbeFor>(r)); return;
     case MessageKind::set_variable:
       do_later([this, peer, m = read_all<SetVariable>(r)] {

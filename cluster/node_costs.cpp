@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kTries = 3;                       // the least counts: what is added was somebody else's
 constexpr std::uint64_t kLoad = 256 << 10;      // bytes, as much as a few frames
+constexpr double kFastest = 100;                // bytes a nanosecond: what is faster was an accident
 constexpr std::size_t kAllPairs = 16;           // nodes; of more, links of this one only
 
 }  // namespace
@@ -67,7 +68,7 @@ std::vector<LinkBetween> NodeCore::links() {
   std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < unknown.size(); ++i) {
     if (least[i] == UINT64_MAX || loaded[i] == UINT64_MAX) continue;  // one of them was lost
-    const double more = std::max(1.0, static_cast<double>(loaded[i]) - static_cast<double>(least[i]));
+    const double more = std::max(static_cast<double>(kLoad) / kFastest, static_cast<double>(loaded[i]) - static_cast<double>(least[i]));
     links_.insert_or_assign(unknown[i], LinkCost{.latency_ns = static_cast<double>(least[i]) / 2, .bytes_per_ns = static_cast<double>(kLoad) / more});
   }
   std::vector<LinkBetween> known;

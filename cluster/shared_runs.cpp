@@ -186,6 +186,17 @@ void SharedRuns::handle(Peer from, LeftRun&& m) {
   run->leave();
 }
 
+// Two others have lost each other; the next call of its function makes it anew.
+void SharedRuns::handle(Peer from, PlanBroken&& m) {
+  std::vector<std::shared_ptr<SharedPlan>> plans;  // kept: the last of one may not go under the lock
+  std::lock_guard lock(mutex_);
+  for (const auto& weak : plans_)
+    if (auto plan = weak.lock()) {
+      if (plan->is_owned() && plan->number() == m.plan && plan->node_of_peer(from) >= 0) plan->break_off();
+      plans.push_back(std::move(plan));
+    }
+}
+
 // What a message enables, if it is short, is run by who brings it: no worker need be woken, nor wake the transport's thread
 // to send what comes of it. That is most of what an iteration takes that waits for another node.
 template <class Send>
@@ -374,6 +385,7 @@ void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
         if (plan->node_of_peer(peer) < 0) continue;
         plan->break_off();
         if (plan->lost.empty()) plan->lost = node.name;
+        if (!plan->is_owned() && plan->owner() != peer) core_.send(plan->owner(), PlanBroken{plan->number()});
       }
     for (auto it = owned_.begin(); it != owned_.end();) {
       if (std::erase(it->second.awaited, peer) > 0) owned.push_back(it->second.run);

@@ -84,6 +84,7 @@ class SharedRuns {
   void begin(Run& run, SharedPlan& plan);
   void handle(Peer from, RunFailed&& m);
   void handle(Peer from, LeftRun&& m);
+  void handle(Peer from, PlanBroken&& m);
 
   // ---- at the others; `owner`: the incarnation of `from`
   /// `compiled`: null if there is no such plan here.

@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <sstream>
+#include <thread>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -21,9 +22,10 @@ namespace troupe::test {
 namespace {
 
 // This program, which is listed first: its own node is `a`.
-std::unique_ptr<ClusterNode> client(const std::string& join) {
+std::unique_ptr<ClusterNode> client(const std::string& join, const EngineOptions& engine = {}) {
   NodeOptions o;
   o.name = "a";
+  o.engine = engine;
   o.join = {join};
   o.transport = [](PeerInfo self) {
     self.address = "tcp://127.0.0.1:0";
@@ -93,6 +95,66 @@ BOOST_AUTO_TEST_CASE(a_loop_over_three_processes_and_one_that_dies, *boost::unit
   const Outcome left = b.process.finish();
   BOOST_TEST(left.code == 0, left.error);
   BOOST_TEST((left.out.find("node 'b' leaves") != std::string::npos), left.out);
+}
+
+// c has given b what b needs of it, and dies: the run goes on, over the time in which it is found to be dead.
+BOOST_AUTO_TEST_CASE(a_process_that_has_done_its_part_dies, *boost::unit_test::label("stock_zmq")) {
+  Folder folder_b, folder_c;
+  NodeProcess b(folder_b, "b"), c(folder_c, "c", {"--join", b.address});
+  auto a = client(c.address);
+  a->wait_for({"b", "c"}, std::chrono::seconds(60));
+  Graph g;
+  Expr once;
+  {
+    auto d = g.on_device("/node:c/cpu:0");
+    once = g.random_uniform({2}) * 0.0 + 3.0;
+  }
+  auto [n, t] = while_loop([](Expr i, Expr) { return i < 1000000000; },
+                           [&](Expr i, Expr v) {
+                             Expr next = i + 1;
+                             auto d = g.on_device("/node:b/cpu:0");
+                             return std::tuple{next, v * 0.5 + once * 0.5};
+                           },
+                           std::tuple{g.constant(0), g.ones(DType::f32, {2})});
+  RunHandle run = a->engine().start(g, {}, {t});
+  const auto until = [&](auto done) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(100);
+    while (!done() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    return done();
+  };
+  const auto in = [&] { return a->counters().messages_in; };
+  BOOST_REQUIRE(until([&] { return in() > 1000; }));
+  c.process.interrupt(SIGKILL);
+  BOOST_TEST(until([&] {
+    const std::vector<Member> all = a->members();
+    return std::any_of(all.begin(), all.end(), [](const Member& m) { return m.name == "c" && m.state == MemberState::dead; });
+  }));
+  const std::uint64_t before = in();
+  BOOST_TEST(until([&] { return in() > before + 1000 || run.is_done(); }));
+  BOOST_TEST(!run.is_done());
+  run.cancel();
+  const Status status = run.wait();
+  BOOST_TEST((status.code() == Code::cancelled), status.message());
+}
+
+BOOST_AUTO_TEST_CASE(placement_goes_by_what_processes_measured, *boost::unit_test::label("stock_zmq")) {
+  Folder folder_b, folder_c;
+  NodeProcess b(folder_b, "b"), c(folder_c, "c", {"--join", b.address});
+  EngineOptions o;
+  o.placement = Placement::automatic;
+  auto a = client(c.address, o);
+  a->wait_for({"b", "c"}, std::chrono::seconds(60));
+  Graph g;
+  Expr x = g.input("x", DType::f32, {64, 64}), y;
+  {
+    auto d = g.on_device("/node:b/cpu:0");
+    y = matmul(x, x);
+  }
+  Function f = a->engine().compile(g, {x}, {y});
+  for (int run = 0; run < 3; ++run) f({Tensor::zeros(DType::f32, {64, 64})});
+  const std::string text = a->engine().compile(g, {x}, {y}).explain();
+  for (const char* part : {"link a - b: ", "link a - c: ", "link b - c: ", "measured: 1 of 1 nodes", "on /node:b/cpu:0 (measured)"})
+    BOOST_TEST((text.find(part) != std::string::npos), part << " is not in:\n" << text);
 }
 
 BOOST_AUTO_TEST_CASE(a_node_that_is_asked_to_end_while_it_works, *boost::unit_test::label("stock_zmq")) {

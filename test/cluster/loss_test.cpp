@@ -198,6 +198,23 @@ BOOST_AUTO_TEST_CASE(a_plan_that_two_others_break_is_made_anew) {
   }
 }
 
+// The same while nothing runs: a is told, and no call fails for it.
+BOOST_AUTO_TEST_CASE(a_plan_that_was_broken_in_between_fails_no_call) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    Nodes nodes(3, stepped(seed), Between::simulation, impatient());
+    double expected = 1;
+    for (int i = 0; i < 5; ++i) expected = expected * 0.5 + 1.0;
+    Graph g;
+    Function f = round_trip(nodes, g, 5);
+    compare(f({}), {{expected, expected}}, "before");
+    nodes.network().cut("b", "c");
+    BOOST_TEST(nodes.until(std::chrono::seconds(10), [&] { return nodes[1].nodes().size() == 2 && nodes[2].nodes().size() == 2; }));
+    nodes.network().heal();
+    BOOST_TEST(nodes.until(std::chrono::seconds(40), [&] { return nodes.agree(); }));
+    compare(f({}), {{expected, expected}}, "seed " + std::to_string(seed));
+  }
+}
+
 // b and c have not heard anything of each other that the run needs: that they are cut off from each other is nothing to it.
 BOOST_AUTO_TEST_CASE(who_awaits_nothing_of_each_other_may_be_apart) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {

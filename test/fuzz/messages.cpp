@@ -72,13 +72,14 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   seed_of(GetCosts{7, 2});
   seed_of(Probe{8, t});
   seed_of(ProbeFor{9, "worker-1", 1 << 18});
+  seed_of(PlanBroken{2});
   return 0;
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   Message m = Input(data, size).message();
   try {
-    check_any<Gossip, Farewell, GetLoops, MakePlan, DropPlan, BeginRun, RunToken, RunGrant, RunFailed, AbandonRun, LeftRun, GetVariable, SetVariable, Answer, GetCosts, Probe, ProbeFor>(m);
+    check_any<Gossip, Farewell, GetLoops, MakePlan, DropPlan, BeginRun, RunToken, RunGrant, RunFailed, AbandonRun, LeftRun, GetVariable, SetVariable, Answer, GetCosts, Probe, ProbeFor, PlanBroken>(m);
   } catch (const Error&) {
   }
   return 0;
