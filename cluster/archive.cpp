@@ -1,5 +1,6 @@
 #include <troupe/cluster/archive.hpp>
 
+#include <algorithm>
 #include <bit>
 
 #include <msgpack.hpp>
@@ -31,12 +32,12 @@ constexpr int kMostNested = 1000;  // lists in lists
 void write(MessageWriter& w, const Value& value, int depth);
 void read(MessageReader& r, Value& value, int depth);
 
-enum class Form : std::uint8_t { none, scalar, tensor, list };
+enum class Form : std::uint8_t { none, scalar, tensor, list, strings };
 
 }  // namespace
 
 template <>
-inline constexpr std::uint64_t kValues<Form> = 4;
+inline constexpr std::uint64_t kValues<Form> = 5;
 
 // ---- writing
 
@@ -154,6 +155,46 @@ void read(MessageReader& r, Shape& shape) {
 
 namespace {
 
+// Strings go as one tensor of bytes: their lengths, eight bytes each as they are in memory (all nodes are little-endian),
+// then what they hold.
+Tensor packed(const Tensor& strings) {
+  const std::span elements(strings.data<Text>(), static_cast<std::size_t>(strings.elements()));
+  std::size_t bytes = elements.size() * sizeof(std::uint64_t);
+  for (const Text& t : elements) bytes += t.size;
+  Tensor out = Tensor::empty(DType::u8, Shape{static_cast<std::int64_t>(bytes)});
+  auto* lengths = static_cast<unsigned char*>(out.raw_mutable());
+  auto* text = lengths + elements.size() * sizeof(std::uint64_t);
+  for (const Text& t : elements) {
+    std::memcpy(lengths, &t.size, sizeof t.size);
+    lengths += sizeof t.size;
+    text = std::copy_n(t.data, t.size, text);
+  }
+  return out;
+}
+
+Tensor unpacked(const Tensor& bytes, const Shape& shape) {
+  if (!shape.is_known() || bytes.dtype() != DType::u8) MessageReader::malformed("strings of no shape");
+  const auto all = static_cast<std::uint64_t>(bytes.elements());
+  std::uint64_t n = 1;
+  for (const std::int64_t extent : shape.dims())
+    if (__builtin_mul_overflow(n, static_cast<std::uint64_t>(extent), &n)) MessageReader::malformed("more strings than 64 bits count");
+  if (n > all / sizeof(std::uint64_t)) MessageReader::malformed("strings that are not there");
+  const auto* lengths = bytes.data<std::uint8_t>();
+  std::uint64_t left = all - n * sizeof(std::uint64_t);
+  const auto* text = reinterpret_cast<const char*>(lengths + n * sizeof(std::uint64_t));
+  std::vector<Text> elements(n);
+  for (Text& t : elements) {
+    std::memcpy(&t.size, lengths, sizeof t.size);
+    lengths += sizeof t.size;
+    if (t.size > left) MessageReader::malformed("a string longer than the message");
+    t.data = text;
+    text += t.size;
+    left -= t.size;
+  }
+  if (left != 0) MessageReader::malformed("more than the strings hold");
+  return Tensor::of(elements, shape).with_own_text();
+}
+
 void write(MessageWriter& w, const Value& value, int depth) {
   switch (value.kind()) {
     case Value::Kind::none: w(Form::none); return;
@@ -162,6 +203,11 @@ void write(MessageWriter& w, const Value& value, int depth) {
       w.bytes(value.scalar_bits(), size_of(value.dtype()));
       return;
     case Value::Kind::tensor:
+      if (value.dtype() == DType::string) {
+        w(Form::strings)(value.tensor().shape());
+        w.attach(packed(value.tensor()));
+        return;
+      }
       w(Form::tensor);
       w.attach(value.tensor());
       return;
@@ -183,11 +229,18 @@ void read(MessageReader& r, Value& value, int depth) {
       DType dtype{};
       r(dtype);
       auto bits = r.bytes();
+      if (dtype == DType::string) MessageReader::malformed("a scalar of strings");
       if (bits.size() != size_of(dtype)) MessageReader::malformed("a scalar of the wrong size");
       value.set_scalar(dtype, bits.data(), bits.size());
       return;
     }
     case Form::tensor: value = r.attached(); return;
+    case Form::strings: {
+      Shape shape;
+      r(shape);
+      value = unpacked(r.attached(), shape);
+      return;
+    }
     case Form::list: break;
   }
   if (depth == kMostNested) MessageReader::malformed("lists nested too deep");

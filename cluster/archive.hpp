@@ -95,7 +95,7 @@ void fields(A& a, ValueSpec& s) {
 template <class E>
 inline constexpr std::uint64_t kValues = 0;
 template <>
-inline constexpr std::uint64_t kValues<DType> = kDTypes;
+inline constexpr std::uint64_t kValues<DType> = kAllDTypes;
 template <>
 inline constexpr std::uint64_t kValues<Code> = static_cast<std::uint64_t>(Code::internal) + 1;
 

@@ -25,7 +25,7 @@ inline const std::map<std::string, std::string>& elsewhere() {
       {"AssignAdd", "state_test"},      {"AssignSub", "state_test"},       {"ScatterVariable", "state_test"},
       {"Enqueue", "state_test"},        {"Dequeue", "state_test"},         {"QueueSize", "state_test"},
       {"QueueClose", "state_test"},     {"Actor", "actors/engine_test"},
-      {"Print", "controlflow/print_test"},
+      {"Print", "controlflow/print_test"}, {"StringEqual", "controlflow/strings_test"},
       {"ListEmpty", kLists},            {"ListReserve", kLists},           {"ListPush", kLists},
       {"ListPop", kLists},              {"ListRead", kLists},              {"ListReadLike", kLists},
       {"ListWrite", kLists},            {"ListLength", kLists},            {"ListStack", kLists},
