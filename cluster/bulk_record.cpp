@@ -108,7 +108,7 @@ void BulkWriter::wrote(std::size_t bytes) {
 
 void BulkWriter::wrote_plain(std::size_t bytes) {
   sent_ += bytes;
-  while (!queue_.empty()) {
+  while (!prefixes_.empty()) {
     const std::size_t whole = prefixes_.front().record(*queue_.front());
     if (sent_ < whole) return;
     sent_ -= whole;
