@@ -57,68 +57,45 @@ void MessageWriter::bytes(const void* data, std::size_t size) {
 
 // ---- reading
 
-struct MessageReader::Item : msgpack::null_visitor {
-  enum class Kind { other, positive, negative, flag, text, bytes } kind = Kind::other;
-  std::uint64_t positive = 0;
-  std::int64_t negative = 0;
-  bool is_true = false;
-  const char* data = nullptr;
-  std::size_t size = 0;
-
-  bool visit_positive_integer(std::uint64_t n) { return kind = Kind::positive, positive = n, true; }
-  bool visit_negative_integer(std::int64_t n) { return kind = Kind::negative, negative = n, true; }
-  bool visit_boolean(bool b) { return kind = Kind::flag, is_true = b, true; }
-  bool visit_str(const char* s, std::uint32_t n) { return kind = Kind::text, data = s, size = n, true; }
-  bool visit_bin(const char* s, std::uint32_t n) { return kind = Kind::bytes, data = s, size = n, true; }
-  bool start_array(std::uint32_t) { return false; }
-  bool start_map(std::uint32_t) { return false; }
-  void parse_error(std::size_t, std::size_t) {}
-  void insufficient_bytes(std::size_t, std::size_t) {}
-};
-
 void MessageReader::malformed(const std::string& what) { throw Error(Code::data_loss, "a malformed message: " + what); }
 
-void MessageReader::next(Item& item) {
-  if (place_ >= head_.size() || !msgpack::parse(reinterpret_cast<const char*>(head_.data()), head_.size(), place_, item))
-    malformed("it ends early, or is no sequence of numbers and strings");
+PackScan::Element MessageReader::next() {
+  const PackScan::Element e = scan_.next();
+  if (e.kind == PackScan::Kind::malformed) malformed("it ends early, or is no sequence of numbers and strings");
+  return e;
 }
 
 std::int64_t MessageReader::number() {
-  Item item;
-  next(item);
-  if (item.kind == Item::Kind::negative) return item.negative;
-  if (item.kind != Item::Kind::positive || item.positive > static_cast<std::uint64_t>(INT64_MAX)) malformed("no number where one was expected");
-  return static_cast<std::int64_t>(item.positive);
+  const PackScan::Element e = next();
+  if (e.kind == PackScan::Kind::negative) return e.negative;
+  if (e.kind != PackScan::Kind::number || e.number > static_cast<std::uint64_t>(INT64_MAX)) malformed("no number where one was expected");
+  return static_cast<std::int64_t>(e.number);
 }
 
 std::uint64_t MessageReader::unsigned_number() {
-  Item item;
-  next(item);
-  if (item.kind != Item::Kind::positive) malformed("no positive number where one was expected");
-  return item.positive;
+  const PackScan::Element e = next();
+  if (e.kind != PackScan::Kind::number) malformed("no positive number where one was expected");
+  return e.number;
 }
 
 double MessageReader::real() { return std::bit_cast<double>(unsigned_number()); }
 
 bool MessageReader::flag() {
-  Item item;
-  next(item);
-  if (item.kind != Item::Kind::flag) malformed("no truth value where one was expected");
-  return item.is_true;
+  const PackScan::Element e = next();
+  if (e.kind != PackScan::Kind::flag) malformed("no truth value where one was expected");
+  return e.number != 0;
 }
 
 std::string MessageReader::text() {
-  Item item;
-  next(item);
-  if (item.kind != Item::Kind::text) malformed("no text where some was expected");
-  return std::string(item.data, item.size);
+  const PackScan::Element e = next();
+  if (e.kind != PackScan::Kind::text) malformed("no text where some was expected");
+  return std::string(reinterpret_cast<const char*>(e.bytes.data()), e.bytes.size());
 }
 
 std::span<const std::byte> MessageReader::bytes() {
-  Item item;
-  next(item);
-  if (item.kind != Item::Kind::bytes) malformed("no bytes where some were expected");
-  return {reinterpret_cast<const std::byte*>(item.data), item.size};
+  const PackScan::Element e = next();
+  if (e.kind != PackScan::Kind::bytes) malformed("no bytes where some were expected");
+  return e.bytes;
 }
 
 Tensor MessageReader::attached() {
@@ -128,11 +105,11 @@ Tensor MessageReader::attached() {
 
 void MessageReader::count(std::size_t& n) {
   n = unsigned_number();
-  if (n > head_.size() - place_) malformed("a count larger than the message");
+  if (n > scan_.left()) malformed("a count larger than the message");
 }
 
 void MessageReader::end() const {
-  if (place_ != head_.size() || tensor_ != tensors_.size()) malformed("it goes on after its end");
+  if (scan_.left() != 0 || tensor_ != tensors_.size()) malformed("it goes on after its end");
 }
 
 // ---- values

@@ -22,8 +22,9 @@ namespace troupe {
 
 namespace {
 
+constexpr std::size_t kLeastLent = 16 << 10;  // what is smaller is gathered, and so copied all the same
 constexpr int kTurn = 64;               // frames taken from one socket before the others have their turn
-constexpr unsigned kLook = 8;           // turns from one look at sockets that are not busy to the next
+constexpr auto kLook = std::chrono::microseconds(100);  // from one look at sockets that have nothing to say to the next
 constexpr auto kTick = std::chrono::milliseconds(1);
 constexpr std::uint64_t kSmall = 32 << 10;               // bytes of a message whose arrival is waited for awake
 constexpr auto kCrowded = std::chrono::microseconds(50);  // others had the core for so long when it was offered
@@ -79,7 +80,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     router_ = std::make_unique<Router>(self_, options_.router, static_cast<Carrier&>(*this), listener);
     if (options_.bulk) {
       bulk_.emplace(*router_, static_cast<const Carrier&>(*this),
-                    BulkSocketOptions{.port = options_.bulk_port, .port_outside = options_.bulk_port_outside, .congestion = options_.congestion, .stall = options_.router.away, .shared_memory = options_.shared_memory});
+                    BulkSocketOptions{.port = options_.bulk_port, .port_outside = options_.bulk_port_outside, .congestion = options_.congestion, .stall = options_.router.away, .shared_memory = options_.shared_memory, .slab_bytes = options_.slab_bytes});
       if (!self_.address.empty()) bulk_->listen(self_.address, is_port_chosen);
     }
     thread_ = std::thread([this] { run(); });
@@ -96,6 +97,16 @@ class ZeroMqTransport final : public Transport, private Carrier {
   void send(Peer peer, Lane lane, Message message) override {
     check_sendable(message);
     requests_.put(SendRequest{peer, lane, std::move(message)});
+  }
+  Tensor empty_for(Peer peer, DType dtype, const Shape& shape) override {
+    std::unique_lock lock(turn_, std::defer_lock);
+    if (thread_.get_id() != std::this_thread::get_id()) lock.lock();
+    const Ref<LendingSlab> slab = bulk_ ? bulk_->slab(router_->connection_of(peer)) : Ref<LendingSlab>();
+    if (lock) lock.unlock();
+    std::size_t bytes = 0;
+    const bool is_sane = shape.is_known() && !__builtin_mul_overflow(static_cast<std::size_t>(shape.elements()), size_of(dtype), &bytes);
+    Ref<Buffer> memory = is_sane && slab && bytes > kLeastLent ? slab->allocate(bytes) : Ref<Buffer>();
+    return memory ? Tensor::on_buffer(std::move(memory), 0, nullptr, dtype, shape) : Tensor::empty(dtype, shape);
   }
   void disconnect(Peer peer, const Status& why) override { requests_.put(DisconnectRequest{peer, why}); }
 
@@ -194,13 +205,16 @@ class ZeroMqTransport final : public Transport, private Carrier {
       {
         std::lock_guard lock(turn_);
         worked |= serve_requests();
-        // A look at sockets costs calls of the kernel, one at shared memory does not.
-        const bool looks_everywhere = turns_++ % kLook == 0;
-        if (looks_everywhere || !shares_memory()) worked |= receive();
-        bulk_is_busy_ = bulk_ && bulk_->work(looks_everywhere || bulk_is_busy_);
-        worked |= bulk_is_busy_;
-        worked |= report_failures();
         const Time t = now();
+        // A look at sockets costs calls of the kernel, and over ZeroMQ's hardly anything comes once all have channels.
+        const bool is_beside = bulk_ && bulk_->channels() >= dialled_.size() + routing_ids_.size();
+        const bool looks_everywhere = t >= next_look_ || !is_beside;
+        if (looks_everywhere) {
+          worked |= receive();
+          next_look_ = t + kLook;
+        }
+        worked |= bulk_ && bulk_->work(looks_everywhere || bulk_->has_sockets());
+        worked |= report_failures();
         if (t >= next_tick_) {
           watch();
           router_->tick();
@@ -376,8 +390,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     if (!bulk_ || bulk_->fall_asleep()) zmq_poll(pollers_.data(), static_cast<int>(pollers_.size()), ms);
     if (bulk_) bulk_->wake_up();
     requests_.wake_up();
-    next_tick_ = Time::zero();
-    turns_ = 0;  // what woke us may be a socket
+    next_tick_ = next_look_ = Time::zero();  // what woke us may be a socket
   }
 
   PeerInfo self_;
@@ -403,9 +416,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   std::vector<zmq_pollitem_t> pollers_;
   bool pollers_are_stale_ = true;
   bool is_leaving_ = false;
-  unsigned turns_ = 0;
-  bool bulk_is_busy_ = false;  // it did something in the last turn
-  Time next_tick_{}, rest_at_{}, crowded_until_{};
+  Time next_tick_{}, next_look_{}, rest_at_{}, crowded_until_{};
   std::uint64_t messages_ = 0, bytes_ = 0;  // as of the last turn that moved any
 };
 

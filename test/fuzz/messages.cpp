@@ -1,5 +1,5 @@
 // libFuzzer: what nodes say to each other. What can be read is written, and must then read as the same.
-// Instruments: cluster/messages.cpp cluster/archive.cpp
+// Instruments: cluster/messages.cpp cluster/archive.cpp cluster/pack_scan.cpp
 #include <troupe/cluster/messages.hpp>
 #include <troupe/cluster/program_codec.hpp>
 #include <troupe/test/fuzz/input.hpp>
