@@ -144,8 +144,15 @@ std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vec
   std::vector<PassReport> reports;
   Program program = optimize(graph, feeds, fetches, options.optimize && options_.optimize, options.skip_passes, &reports);
   PlacementOptions placement = placement_options();
-  if (options_.placement == Placement::automatic) placement.measured = measured(graph.id());
-  return make_troupe(place(std::move(program), placement), std::move(reports), graph.id());
+  if (options_.placement == Placement::automatic) {
+    placement.measured = measured(graph.id());
+    if (peers_ && placement.costs.measure_links)
+      for (LinkBetween& link : peers_->links()) placement.costs.links.push_back(std::move(link));  // those that users gave come first
+  }
+  auto compiled = make_troupe(place(std::move(program), placement), std::move(reports), graph.id());
+  compiled->costs = std::move(placement.costs);
+  compiled->measured = std::move(placement.measured);
+  return compiled;
 }
 
 std::shared_ptr<Compiled> EngineImpl::make_troupe(Placed placed, std::vector<PassReport> reports, std::uint64_t graph) {
@@ -175,7 +182,11 @@ std::shared_ptr<Compiled> EngineImpl::current(const std::shared_ptr<Compiled>& c
   if (!is_broken(*compiled) || !compiled->placed) return compiled;
   std::lock_guard lock(compiled->renewal_mutex);
   std::shared_ptr<Compiled>& renewed = compiled->renewed;
-  if (!renewed || is_broken(*renewed)) renewed = make_troupe(Placed(*compiled->placed), compiled->reports, compiled->graph);
+  if (!renewed || is_broken(*renewed)) {
+    renewed = make_troupe(Placed(*compiled->placed), compiled->reports, compiled->graph);
+    renewed->costs = compiled->costs;
+    renewed->measured = compiled->measured;
+  }
   return renewed;
 }
 
@@ -226,7 +237,7 @@ CostOptions EngineImpl::costs() const {
   return costs;
 }
 
-// What kernels took on this node, in earlier plans of a graph.
+// What kernels took in earlier plans of a graph, on all nodes.
 Measured EngineImpl::measured(std::uint64_t graph) {
   std::vector<std::shared_ptr<Compiled>> plans;  // dropped outside the lock
   {
@@ -237,15 +248,27 @@ Measured EngineImpl::measured(std::uint64_t graph) {
   Measured times;
   for (const auto& compiled : plans) {
     if (compiled->graph != graph) continue;
-    for (const auto& actor : compiled->troupe.partitions) {
-      if (!actor) continue;
-      const Partition& partition = actor->partition();
-      for (const FramePlan& f : partition.plan().frames)
-        for (const PlanNode& n : f.nodes)
-          if (const std::int64_t ns = partition.cost_ns(n.index); ns > 0) times[compiled->troupe.plan->program.graph.node(n.source).origin] = static_cast<double>(ns);
-    }
+    const Plan& plan = *compiled->troupe.plan;
+    std::vector<NodeCost> costs = compiled->costs_here();
+    if (compiled->troupe.remote && !compiled->troupe.remote->is_broken())
+      for (const NodeCost& c : compiled->troupe.remote->costs()) costs.push_back(c);
+    for (const NodeCost& c : costs)
+      if (c.node >= 0 && c.node < plan.program.graph.size() && c.ns > 0)
+        times.insert_or_assign({plan.program.graph.node(c.node).origin, plan.partitions[static_cast<std::size_t>(plan.partition_of[static_cast<std::size_t>(c.node)])].name}, c.ns);
   }
   return times;
+}
+
+std::vector<NodeCost> Compiled::costs_here() const {
+  std::vector<NodeCost> found;
+  for (const auto& actor : troupe.partitions) {
+    if (!actor) continue;
+    const Partition& partition = actor->partition();
+    for (const FramePlan& f : partition.plan().frames)
+      for (const PlanNode& n : f.nodes)
+        if (const std::int64_t ns = partition.cost_ns(n.index); ns > 0) found.push_back({n.source, static_cast<double>(ns)});
+  }
+  return found;
 }
 
 // Who asks for a variable by its name alone means the one that the last plan with a variable of that name used.

@@ -40,10 +40,14 @@ class Compiled {
   std::vector<LoopReport> loops() const;
   /// The part of that which is on this node.
   std::vector<LoopReport> loops_here() const;
+  /// What kernels of this node took.
+  std::vector<NodeCost> costs_here() const;
 
   EngineImpl* engine = nullptr;
   PlanTroupe troupe;
   std::vector<PassReport> reports;
+  CostOptions costs = {};   // what placement went by
+  Measured measured = {};
 
   /// Of a plan over several nodes, at its owner: what it is made of again when one of them was lost.
   std::unique_ptr<const Placed> placed = {};

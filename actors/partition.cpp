@@ -80,6 +80,8 @@ void Partition::receive(PartitionMessage& message) {
     accept(*token);
   } else if (auto* abandoned = std::get_if<Abandon>(&message)) {
     abandon(std::move(abandoned->run));
+  } else if (auto* lost = std::get_if<Lost>(&message)) {
+    accept(*lost);
   } else if (auto* question = std::get_if<Inspect>(&message)) {
     answer(*question);
   }
@@ -107,6 +109,7 @@ void Partition::start(Ref<Run> run) {
     root->frame = &mine_.frames[0];
     root->ring.resize(1);
   }
+  root->came.assign(static_cast<std::size_t>(root->frame->receives), 0);
   root->record = &r;
   root->oldest = root->opened = 0;
   root->enters_pending = 1;  // until the feeds are delivered: nothing ends meanwhile
@@ -115,7 +118,7 @@ void Partition::start(Ref<Run> run) {
     stream_->attribute(r.fault, -1);
     const Tensor& fed = r.run->feeds()[static_cast<std::size_t>(feed.index)];
     Value value = fed;
-    bring_or_fail(*r.run, value);
+    bring_or_fail(*r.run, value, plan_->program.feeds[static_cast<std::size_t>(feed.index)].node);
     for (std::int32_t t = feed.targets.first; t < feed.targets.last; ++t) {
       const Target& target = mine_.targets[static_cast<std::size_t>(t)];
       deliver(outside, target, target.node == Target::kFetch ? Value(fed) : Value(value));
@@ -296,7 +299,8 @@ void Partition::choose(Iteration& iteration, const PlanNode& node) {
     std::memcpy(&b, predicate.scalar_bits(), sizeof b);
     side = b;
   } else if (const Tensor& t = predicate.tensor(); t.shape().elements() != 1) {
-    fail(*iteration.instance->record->run, &node, Status(Code::invalid_argument, fmt::format("its predicate must be a scalar, not {}", t.shape().text())));
+    fail(*iteration.instance->record->run, &node,
+         in_loop(iteration, Status(Code::invalid_argument, fmt::format("its predicate must be a scalar, not {}", t.shape().text()))));
     finish_dead(iteration, node);
     return;
   } else if (!t.is_on_host()) {
@@ -334,11 +338,11 @@ void Partition::ask_device(Iteration& iteration, const PlanNode* node, const Ten
 }
 
 // What comes from outside of the partition. A run that fails over it skips its kernels: the value stays where it is.
-void Partition::bring_or_fail(Run& run, Value& value) {
+void Partition::bring_or_fail(Run& run, Value& value, std::int32_t source) {
   try {
     bring_token(value);
   } catch (...) {
-    fail(run, nullptr, Status::from_current_exception());
+    fail_at(run, source, Status::from_current_exception());
   }
 }
 
@@ -460,13 +464,14 @@ void Partition::end(Record& record) {
 // `source`: a node of the program; -1: none in particular.
 void Partition::fail_at(Run& run, std::int32_t source, const Status& status) {
   std::string where = source < 0 ? mine_.device->name() : plan_->program.graph.describe(source);
+  if (plan_->is_shared()) where = fmt::format("node '{}': {}", plan_->nodes[static_cast<std::size_t>(mine_.node)], where);
   if (run.fail(Status(status.code(), fmt::format("{}: {}", where, status.message())))) driver_.run_failed(run);
 }
 
-// Whose memory runs out in a loop is told how far the loop got.
-Status Partition::in_loop(const Iteration& iteration, Status status) const {
-  if (status.code() != Code::resource_exhausted || !iteration.instance->parent) return status;
-  return Status(status.code(), fmt::format("in iteration {} of loop '{}': {}", iteration.number, iteration.instance->frame->name, status.message()));
+// The tag is part of where an error is.
+Status Partition::in_loop(const Iteration& iteration, Status status) {
+  if (!iteration.instance->parent) return status;
+  return Status(status.code(), fmt::format("in {}: {}", tag_of(iteration), status.message()));
 }
 
 void Partition::fail(Run& run, const PlanNode* node, const Status& status) { fail_at(run, node ? node->source : -1, status); }

@@ -9,17 +9,22 @@
 #include <troupe/actors/inspection.hpp>
 
 namespace troupe {
-namespace {
 
+// Of calls that are nested deep the innermost.
 std::string tag_of(const Iteration& iteration) {
+  constexpr int kNamed = 8;
   std::string tag;
+  int named = 0;
   for (const Iteration* it = &iteration; it->instance->parent; it = it->instance->parent) {
+    if (named++ == kNamed) return "..., " + tag;
     const Instance& instance = *it->instance;
     const std::string here = instance.caller ? fmt::format("a call of '{}'", instance.frame->name) : fmt::format("iteration {} of loop '{}'", it->number, instance.frame->name);
     tag = tag.empty() ? here : here + ", " + tag;
   }
   return tag;
 }
+
+namespace {
 
 const char* name_of(StateSpec::Kind kind) {
   switch (kind) {
@@ -96,7 +101,7 @@ RunPart Partition::part_of(const Record& record) const {
       const Iteration* iteration = instance->ring[static_cast<std::size_t>(n) & (instance->ring.size() - 1)];
       if (!iteration) continue;
       for (const PartitionPlan::Receive& receive : mine_.receives)
-        if (receive.frame == instance->number && is_missing(*iteration, receive))
+        if (receive.frame == instance->number && !instance->has_come(n, receive))
           add_wait(Wait::Kind::token, receive.source, *iteration, plan_->partitions[static_cast<std::size_t>(receive.partition)].name);
     }
   }
@@ -107,22 +112,6 @@ RunPart Partition::part_of(const Record& record) const {
   }
   std::stable_sort(part.loops.begin(), part.loops.end(), [](const OpenLoop& a, const OpenLoop& b) { return a.depth < b.depth; });
   return part;
-}
-
-// Has a token not come? It is missing where somebody still waits and has no value from it. A dead one leaves no value, so
-// of a node that other tokens are missing for, this may name one too many.
-bool Partition::is_missing(const Iteration& iteration, const PartitionPlan::Receive& receive) const {
-  for (std::int32_t t = receive.targets.first; t < receive.targets.last; ++t) {
-    const Target& target = mine_.targets[static_cast<std::size_t>(t)];
-    if (target.node == Target::kPredicate) return iteration.fate == Iteration::Fate::open;
-    if (target.node < 0) continue;
-    const std::int32_t awaited = iteration.awaited[static_cast<std::size_t>(target.node)];
-    if ((awaited & Iteration::kCount) == 0) return false;
-    if (target.slot >= 0) return !iteration.values[static_cast<std::size_t>(target.slot)].has_value();
-    if (target.slot == Target::kControl) return true;
-    return !(awaited & Iteration::kMerged);
-  }
-  return iteration.unfired > 0;  // fetched, or on its way into a loop or out of one
 }
 
 // The node whose value decides whether a loop goes on; -1: it is in another partition.

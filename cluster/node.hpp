@@ -30,6 +30,13 @@ namespace troupe {
 
 class NodeCore;
 
+/// What is kept of one peer for runs that have not begun on this node, since it overtook their owner. A peer that sends
+/// more is disconnected.
+struct EarlyLimits {
+  std::size_t messages = 1 << 16;
+  std::uint64_t bytes = 1 << 30;
+};
+
 struct NodeOptions {
   std::string name;  // unique in the cluster; no '/'
   /// Makes what this node is reached by, given its name and incarnation.
@@ -38,15 +45,19 @@ struct NodeOptions {
   EngineOptions engine = {};
   std::string labels = {};             // `key=value` and spaces: what others know of it, for placement
   MembershipOptions membership = {};   // how soon who does not answer is held for dead
+  EarlyLimits early = {};
+  std::function<void(const std::string& line)> log = {};  // what a node's peers did wrong; from any thread
   std::uint64_t incarnation = 0;       // greater each time a node of this name starts; 0: by the clock
   /// Deterministic engines: lets something happen on another node or between them; false if nothing is pending.
   std::function<bool()> step = {};
 };
 
-/// Messages for runs that had not begun on this node, which waited, and for runs that were over, which were dropped.
+/// Messages for runs that had not begun on this node, which waited; for runs that were over, which were dropped; and such as
+/// no node sends that keeps to the protocol, repeated tokens among them, which were dropped too.
 struct RunCounters {
   std::uint64_t early = 0;
   std::uint64_t late = 0;
+  std::uint64_t refused = 0;
 };
 
 class ClusterNode {

@@ -41,7 +41,7 @@ std::string joined(const std::vector<std::string>& names) { return fmt::format("
 
 NodeCore::NodeCore(NodeOptions& options)
     : self_(self_of(options)), deterministic_(options.engine.deterministic), step_(std::move(options.step)),
-      transport_(options.transport({self_.name, self_.incarnation, {}, {}})), runs_(*this, self_.incarnation),
+      transport_(options.transport({self_.name, self_.incarnation, {}, {}})), runs_(*this, self_.incarnation, options.early, options.log),
       roster_({.name = self_.name, .incarnation = self_.incarnation, .address = {}, .labels = options.labels}, options.membership, self_.incarnation) {}
 
 // What happens to the roster, and then, without the lock, what follows.
@@ -255,8 +255,10 @@ void NodeCore::lost(Peer peer, const Status& why) {
       else ++plan;
     }
     std::erase_if(waiting_plans_, [&](const Waiting& w) { return w.from == peer; });
+    std::erase_if(links_, [&](const auto& link) { return link.first.first == lost_node->name || link.first.second == lost_node->name; });
     return lost_node;
   });
+  tell_of_probes();
   if (node) runs_.lost(peer, *node, why);
 }
 
@@ -273,8 +275,10 @@ void NodeCore::received(Peer peer, Lane, Message message) {
   try {
     dispatch(peer, from, message);
   } catch (...) {
-    transport_->disconnect(peer, Status::from_current_exception());
-    lost(peer, Status::from_current_exception());
+    const Status why = Status::from_current_exception();
+    runs_.refused(peer, why.message());
+    transport_->disconnect(peer, why);
+    lost(peer, why);
   }
 }
 
@@ -301,7 +305,6 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
       return;
     case MessageKind::farewell:
       read_all<Farewell>(r);
-      runs_.farewell(peer);
       return;
     case MessageKind::answer: handle(peer, read_all<Answer>(r)); return;
     case MessageKind::make_plan:
@@ -326,6 +329,15 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
         send(peer, Answer{m.request, {}, {}, loops_of({owner, m.plan})});
       });
       return;
+    case MessageKind::get_costs:
+      do_later([this, peer, owner = from, m = read_all<GetCosts>(r)] {
+        Answer a{m.request, {}, {}};
+        a.costs = costs_of({owner, m.plan});
+        send(peer, a);
+      });
+      return;
+    case MessageKind::probe: send(peer, Answer{read_all<Probe>(r).request, {}, {}}); return;
+    case MessageKind::probe_for: handle(peer, read_all<ProbeFor>(r)); return;
     case MessageKind::set_variable:
       do_later([this, peer, m = read_all<SetVariable>(r)] {
         Answer a{m.request, {}, {}};
@@ -348,19 +360,27 @@ void NodeCore::do_later(std::function<void()> job) {
 
 std::uint64_t NodeCore::request(Peer to) {
   std::lock_guard lock(mutex_);
-  requests_.emplace(++last_request_, Request{to, !roster_.session(to), Status(Code::unavailable, "it was lost"), {}, {}});
+  Request made;
+  made.to = to;
+  made.is_done = !roster_.session(to);
+  made.status = Status(Code::unavailable, "it was lost");
+  requests_.emplace(++last_request_, std::move(made));
   return last_request_;
 }
 
 void NodeCore::handle(Peer from, Answer&& answer) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   auto it = requests_.find(answer.request);
   if (it == requests_.end() || it->second.is_done || it->second.to != from) return;  // nobody waits any more, or not for this one
   it->second.is_done = true;
   it->second.status = std::move(answer.status);
   it->second.value = std::move(answer.value);
   it->second.loops = std::move(answer.loops);
+  it->second.costs = std::move(answer.costs);
+  it->second.ns = it->second.began.count() > 0 ? static_cast<std::uint64_t>((transport_->now() - it->second.began).count()) : answer.ns;
   changed_.notify_all();
+  lock.unlock();
+  tell_of_probes();
 }
 
 NodeCore::Request NodeCore::answer_to(std::uint64_t id) {

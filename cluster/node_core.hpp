@@ -54,11 +54,13 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   }
 
   std::vector<LoopReport> loops(const SharedPlan& plan);
+  std::vector<NodeCost> costs(const SharedPlan& plan);
 
   // ---- Peers
   const std::string& name() const override { return self_.name; }
   std::vector<NodeLabels> nodes_with_labels() const override;
   std::shared_ptr<RemotePlan> prepare(const std::shared_ptr<const Plan>& plan, const Placed& placed) override;
+  std::vector<LinkBetween> links() override;
   Tensor get(const std::string& node, const StateSpec& variable) override;
   void set(const std::string& node, const StateSpec& variable, Tensor value) override;
   bool step() override { return step_ && step_(); }
@@ -79,6 +81,12 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
     Status status;
     Tensor value;
     std::vector<LoopReport> loops = {};
+    std::vector<NodeCost> costs = {};
+    std::uint64_t ns = 0;  // that a probe took
+    // Of a probe: when it was sent, and the request of another node that it is for.
+    std::chrono::nanoseconds began{};
+    Peer asked_by = 0;
+    std::uint64_t number_there = 0;
   };
   /// A plan of another node that waits for connections with the nodes that take part in it.
   struct Waiting {
@@ -92,6 +100,11 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   void act(Roster::Effects effects);
   void handle(Peer from, Answer&& answer);
   std::vector<LoopReport> loops_of(RunKey plan);
+  std::vector<NodeCost> costs_of(RunKey plan);
+  // node_costs.cpp
+  void handle(Peer from, ProbeFor&& m);
+  std::uint64_t probe(const std::string& a, const std::string& b, std::uint64_t bytes);
+  void tell_of_probes();
   void make_plan(Peer from, const std::shared_ptr<Message>& message);
   bool try_make_plan(Peer from, const std::shared_ptr<Message>& message, const MakePlan& m, MessageReader& reader);
   void drop_plan(Peer from, RunKey key);
@@ -121,6 +134,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   std::uint64_t last_plan_ = 0;
   std::map<RunKey, std::shared_ptr<Compiled>> plans_;  // made for others
   std::vector<Waiting> waiting_plans_;
+  std::map<std::pair<std::string, std::string>, LinkCost> links_;  // that were measured, the lesser name first; until one of the two is lost
   bool closed_ = false;
 };
 

@@ -72,6 +72,7 @@ int node(const NodeFlags& flags) {
   } catch (const Error& error) {
     throw Misuse(error.what());
   }
+  options.log = tcp.log;
   options.labels = flags.labels;
   std::replace(options.labels.begin(), options.labels.end(), ',', ' ');
   const sigset_t endings = block_endings();
