@@ -130,18 +130,19 @@ def selecting(source, browser, shots):
 
 def looks(source, browser, shots):
     with Node(source, '--actors', '400', '--failing', 'error') as node:
-        light, dark = (browser.open(node.url, 1440, 900, dark) for dark in (False, True))
-        for page, name in ((light, 'failed_light'), (dark, 'failed_dark')):
+        ground, grounds = 'getComputedStyle(document.body).backgroundColor', []
+        for name, is_dark in (('failed_light', False), ('failed_dark', True)):
+            page = browser.open(node.url, 1440, 900, is_dark)
             page.until(READY)
             page.key('e')
             page.until("document.querySelector('#panel .verdict')")
             check('do not match' in page.ask("document.querySelector('#panel').innerText"), 'the last error is not shown')
             check('12 s' in page.ask("document.querySelector('#side').innerText"), 'it is not said since when a node is away')
             page.shot(f'{shots}/{name}.png')
-        ground = 'getComputedStyle(document.body).backgroundColor'
-        check(light.ask(ground) != dark.ask(ground), 'dark is as light')
-        dark.key('d')
-        check(light.ask(ground) == dark.ask(ground), 'the theme cannot be turned')
+            grounds.append(page.ask(ground))
+        check(grounds[0] != grounds[1], 'dark is as light')
+        page.key('d')
+        check(page.ask(ground) == grounds[0], 'the theme cannot be turned')
     with Node(source, '--actors', '400', '--failing', 'hang') as node:
         page = browser.open(node.url, 1440, 900)
         page.until(READY)
