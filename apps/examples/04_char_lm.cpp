@@ -6,6 +6,7 @@
 //   char_lm --model window                         # the last sixteen characters through two hidden layers
 //   char_lm --text book.txt --steps 2000 --save book.safetensors
 //   char_lm --text book.txt --resume book.safetensors --steps 4000
+//   char_lm --records runs/1                       # and tensorboard --logdir runs
 //   char_lm --join tcp://127.0.0.1:7117 --nodes a,b,c   # each batch shared by three nodes of a cluster
 //
 // Exit codes: 0 done; 2 the input is wrong, in a sentence that says what to do; 130 (SIGINT) and 143
@@ -54,6 +55,7 @@ class Job {
   int run() {
     refuse_to_replace();
     std::optional<Checkpoint> checkpoint;
+    if (!options_.records.empty()) records_.emplace(options_.records);
     if (!options_.resume.empty()) checkpoint = Checkpoint::load(options_.resume, options_, text_);
     prepare();
     std::unique_ptr<Trainer> trainer = make_trainer(text_, options_.trainer);
@@ -108,6 +110,7 @@ class Job {
         if (e.code() == Code::unavailable || e.code() == Code::not_found) refuse_loss(e);
         throw;
       }
+      if (records_) records_->scalar("loss", step_, loss_);
       if (!std::isfinite(loss_)) refuse_divergence();
       if (!is_planned && step_ - first_ == kMeasured) is_planned = plan(trainer, seconds_since(begin));
       double speed = speed_of(trainer.characters() - since_characters, seconds_since(since));
@@ -161,6 +164,9 @@ class Job {
     text += fmt::format("  validation {:.3f} bits/char", validation_);
     if (speed > 0) text += fmt::format("  {} chars/s", with_commas(static_cast<std::int64_t>(speed)));
     progress_.line(text);
+    if (!records_) return;
+    records_->scalar("validation/bits_per_character", step_, validation_);
+    if (speed > 0) records_->scalar("speed/characters_per_second", step_, speed);
   }
 
   void save_now(Trainer& trainer) {
@@ -183,8 +189,10 @@ class Job {
     progress_.line(fmt::format("validation over the whole held-out part: {:.3f} bits/char, {:.3f} {} its order-1 entropy of {:.3f}", validation_,
                                std::abs(order1_ - validation_), validation_ < order1_ ? "below" : "above", order1_));
     if (options_.saves) progress_.line(fmt::format("saved to {}", options_.save));
-    if (options_.sample_characters > 0)
-      progress_.line("\na sample:\n\n" + printable(trainer.sample(options_.sample_characters, options_.temperature)));
+    if (options_.sample_characters == 0) return;
+    const std::string sample = printable(trainer.sample(options_.sample_characters, options_.temperature));
+    progress_.line("\na sample:\n\n" + sample);
+    if (records_) records_->text("sample", step_, sample);
   }
 
   static constexpr std::int64_t kMeasured = 50;  // steps after which --seconds is planned: within the warm-up
@@ -193,6 +201,7 @@ class Job {
   Options options_;
   Text text_;
   Progress progress_;
+  std::optional<Records> records_;
   double order0_ = 0, order1_ = 0;
   std::int64_t first_ = 0, step_ = 0;
   double loss_ = 0, validation_ = 0, speed_ = 0, trained_ = 0;

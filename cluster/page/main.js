@@ -19,12 +19,12 @@ const layouts = new Layouts(inWorker(new URL('./layout_worker.js', import.meta.u
 
 const page = {
   state: null, plan: null, counters: null, tree: null, view: null, totals: null,
-  grouping: 'scope', wanted: null, selected: null, details: null, failure: null, series: [], heard: 0,
+  grouping: 'scope', wanted: null, selected: null, details: null, failure: null, series: [], heard: 0, verdicts: [],
 };
 
 const graph = new Graph(at('graph'), layouts, { select, toggle, covered: () => (innerWidth <= 820 && !at('panel').hidden ? at('panel').offsetHeight : 0) });
 const panel = new Panel(at('panel'), { goTo, close: () => select(null) });
-const side = new Side(at('side'), { plan: (id) => choosePlan(id) });
+const side = new Side(at('side'), { plan: (id) => choosePlan(id), actor: goTo });
 const timeline = new Timeline(at('timeline').querySelector('canvas'), at('tip'));
 const curves = new Curves(at('curves'));
 
@@ -194,7 +194,7 @@ async function tick() {
   page.state = state;
   setText(at('node-name'), shorten(clean(state.node), 40));
   document.title = `${shorten(clean(state.node), 40)} · Troupe`;
-  side.update(state);
+  side.update(state, page.verdicts);
   showLive();
   updatePlans(state.plans ?? []);
   const id = planToShow(state);
@@ -228,6 +228,19 @@ async function askScalars() {
   const { series } = await client.find('scalars', isAll ? {} : { since: Math.min(...steps) }) ?? { series: [] };
   page.series = isAll ? series : mergeSeries(page.series, series);
   curves.set(page.series);
+}
+
+// Beside the ticks, since a diagnosis takes a second: it looks twice.
+async function diagnose() {
+  for (;;) {
+    try {
+      if (page.state?.runs?.length) page.verdicts = (await client.find('diagnose')).verdicts ?? [];
+      else page.verdicts = [];
+    } catch {
+      // The ticks say that the node is silent.
+    }
+    await new Promise((done) => { setTimeout(done, 2000); });
+  }
 }
 
 async function live() {
@@ -379,3 +392,4 @@ listen({
 });
 
 live();
+diagnose();

@@ -91,20 +91,20 @@ export class Panel {
       known.line ? ['Line', el('code', { text: shorten(clean(known.line), 120) })] : null,
     ]));
     parts.push(...this.#edges(tree, actor, 'Inputs', plan.to, plan.from), ...this.#edges(tree, actor, 'Outputs', plan.from, plan.to));
-    const attributes = Array.isArray(known.attributes) ? known.attributes.map((a) => [a.name ?? a[0], a.value ?? a[1]]) : Object.entries(known.attributes ?? {});
+    const attributes = typeof known.attributes === 'string' ? [known.attributes && ['', known.attributes]].filter(Boolean) : Array.isArray(known.attributes) ? known.attributes.map((a) => [a.name ?? a[0], a.value ?? a[1]]) : Object.entries(known.attributes ?? {});
     if (attributes.length) parts.push(el('h3', { text: 'Attributes' }), facts(attributes.map(([name, value]) => [shorten(clean(name), 24), shorten(clean(typeof value === 'string' ? value : JSON.stringify(value)), 80)])));
     if (failure) parts.push(el('p', { class: 'quiet', text: clean(failure) }));
     this.#show(clean(tree.labels[v]), totals.state(v), parts);
   }
 
   #openIterations(details) {
-    const open = details?.open_iterations ?? details?.iterations;
-    if (!open || (Array.isArray(open) && !open.length)) return null;
-    return ['Open iterations', shorten(clean(Array.isArray(open) ? open.map((o) => (typeof o === 'object' ? Object.values(o).join(' ') : o)).join(', ') : typeof open === 'object' ? JSON.stringify(open) : open), 80)];
+    const open = details?.open_iterations ?? [];
+    if (!open.length) return null;
+    return ['Open iterations', open.slice(0, 3).map((o) => `${short(o.first)} to ${short(o.last)} of run ${clean(o.run)}, ${o.window} at most`).join('; ')];
   }
 
   #waits(tree, details, waitsFor) {
-    const rows = (details?.waits ?? []).slice(0, 4).map((w) => el('p', { text: clean([w.what ?? w.edge, w.tag !== undefined && `tag ${typeof w.tag === 'object' ? JSON.stringify(w.tag) : w.tag}`, w.from && `from ${w.from}`, w.from_node && `on ${w.from_node}`, w.for_ns && `for ${duration(w.for_ns)}`].filter(Boolean).join(', ')) }));
+    const rows = (details?.waits ?? []).slice(0, 4).map((w) => el('p', { text: clean([w.what ?? w.state, w.tag !== '' && w.tag !== undefined && `tag ${w.tag}`, w.from && `from ${w.from}`, w.from_node && `on ${w.from_node}`, w.for_ns && `for ${duration(w.for_ns)}`].filter(Boolean).join(', ')) }));
     const actor = tree.plan.actorAt.get(waitsFor);
     return el('div', { class: 'verdict hang' }, [el('b', { text: 'Waits for ' }), actor !== undefined ? this.#link(tree, actor) : el('span', { text: clean(waitsFor ?? '') }), ...rows]);
   }

@@ -146,13 +146,13 @@ function communication() {
     p.bytes += counters.edgeBytes[e];
   }
   cut.sort((a, b) => counters.edgeBytes[b] - counters.edgeBytes[a]);
-  const transports = (state.nodes ?? []).flatMap((n) => (n.transport ?? []).map((t) => [`${clean(n.name)} → ${clean(t.peer)}`, bytes(t.sent_bytes), bytes(t.received_bytes), short(t.sent_messages), t.round_trip_ns ? duration(t.round_trip_ns) : '–', bytes(t.queued_bytes)]));
+  const transports = (state.nodes ?? []).flatMap((n) => (n.transport?.sent_bytes === undefined ? [] : [[clean(n.name), bytes(n.transport.sent_bytes), bytes(n.transport.received_bytes), short(n.transport.sent_messages), n.round_trip_ns ? duration(n.round_trip_ns) : '–', bytes(n.transport.queued_bytes), short(n.transport.reconnects ?? 0)]]));
   return section('Communication', 'What crossed from one partition to another.',
     table(['From and to', 'Edges', 'Tokens', 'Bytes', 'A second of run'], [...pairs].sort((a, b) => b[1].bytes - a[1].bytes).slice(0, 20).map(([name, p]) => [name, short(p.edges), short(p.tokens), bytes(p.bytes), took > 0 ? `${bytes(p.bytes / runs / (took / 1e9))}/s` : '–'])),
     el('h3', { text: 'Edges' }),
     table(['Edge', 'Tokens', 'Bytes', 'A token', 'Window'], cut.slice(0, 12).filter((e) => counters.tokens[e] > 0).map((e) => [`${shorten(clean(plan.names[plan.from[e]]), 30)} → ${shorten(clean(plan.names[plan.to[e]]), 30)}`, short(counters.tokens[e]), bytes(counters.edgeBytes[e]), bytes(counters.edgeBytes[e] / counters.tokens[e]), counters.window[e] ? short(counters.window[e]) : '–'])),
     transports.length ? el('h3', { text: 'Transport' }) : null,
-    transports.length ? table(['Nodes', 'Sent', 'Received', 'Messages', 'Round trip', 'Queued'], transports) : null);
+    transports.length ? table(['Node', 'Sent', 'Received', 'Messages', 'Round trip', 'Queued', 'Reconnects'], transports) : null);
 }
 
 const [planSection, drawPlan] = topology();

@@ -28,12 +28,14 @@ export class Side {
     root.append(this.amiss, section('Runs', this.noRuns, this.runs, this.recent), section('Nodes', this.nodes));
   }
 
-  update(state) {
+  // verdicts: of /api/diagnose, which accuses only where a run hangs; a run's own sentences say why it has not ended yet.
+  update(state, verdicts) {
     const runs = state.runs ?? [];
-    this.#updateVerdicts(state, runs);
+    this.#updateVerdicts(state, verdicts);
+    this.accused = new Set(verdicts.map((v) => String(v.run)));
     this.noRuns.hidden = runs.length > 0;
     keyed(this.runs, runs, (r) => r.id, (r) => this.#makeRun(r), (card, r) => this.#updateRun(card, r, state.time_ns));
-    keyed(this.recent, (state.recent ?? []).slice(-6).reverse(), (r) => r.id, () => el('button', { class: 'past' }, [el('span', { class: 'mark' }), el('span', { class: 'id' }), el('span', { class: 'took' })]),
+    keyed(this.recent, [...(state.recent ?? [])].sort((a, b) => b.ended_ns - a.ended_ns).slice(0, 6), (r) => r.id, () => el('button', { class: 'past' }, [el('span', { class: 'mark' }), el('span', { class: 'id' }), el('span', { class: 'took' })]),
       (row, r) => {
         setText(row.children[0], r.ok ? '✓' : '✕');
         row.classList.toggle('bad', !r.ok);
@@ -45,16 +47,17 @@ export class Side {
     keyed(this.nodes, state.nodes ?? [], (n) => n.name, () => this.#makeNode(), (card, n) => this.#updateNode(card, n, state.time_ns));
   }
 
-  #updateVerdicts(state, runs) {
-    const said = runs.flatMap((r) => (r.verdicts ?? []).map((text) => ({ key: `${r.id} ${text}`, text, run: r.id, kind: 'hang' })));
-    const failed = (state.recent ?? []).filter((r) => !r.ok && state.time_ns - r.ended_ns < 60e9).slice(-2)
+  #updateVerdicts(state, verdicts) {
+    const said = verdicts.map((v) => ({ key: `${v.run} ${v.text}`, text: v.text, run: v.run, kind: 'hang', actor: v.actor }));
+    const failed = (state.recent ?? []).filter((r) => !r.ok && state.time_ns - r.ended_ns < 60e9).sort((a, b) => b.ended_ns - a.ended_ns).slice(0, 2)
       .map((r) => ({ key: `x ${r.id}`, text: r.error || 'failed', run: r.id, kind: 'error' }));
     const away = (state.nodes ?? []).filter((n) => n.reachable === false && n.state !== 'left')
       .map((n) => ({ key: `n ${n.name}`, text: n.why || `${n.name} does not answer`, run: n.name, kind: 'error' }));
     const all = [...said, ...failed, ...away];
     this.amiss.hidden = all.length === 0;
     keyed(this.verdicts, all, (v) => v.key, () => el('div', { class: 'verdict' }, [el('b'), el('p')]), (box, v) => {
-      box.className = `verdict ${v.kind}`;
+      box.className = `verdict ${v.kind}${v.actor ? ' leads' : ''}`;
+      box.onclick = v.actor ? () => this.callbacks.actor(v.actor) : null;
       setText(box.children[0], clean(v.run));
       setText(box.children[1], shorten(clean(v.text), 400));
     });
@@ -74,7 +77,8 @@ export class Side {
     const seen = this.fired.get(run.id);
     const perSecond = seen && time > seen[0] ? Math.max(0, (run.fired - seen[1]) / ((time - seen[0]) / 1e9)) : 0;
     this.fired.set(run.id, [time, run.fired]);
-    const waits = (run.waits ?? []).length, amiss = (run.verdicts ?? []).length > 0;
+    const waits = (run.waits ?? []).length, amiss = this.accused.has(String(run.id));
+    card.title = (run.verdicts ?? []).slice(0, 3).map((text) => shorten(clean(text), 300)).join('\n');
     card.classList.toggle('amiss', amiss);
     setText(top.children[1], clean(run.id));
     setText(top.children[2], `step ${short(run.step)} · ${duration(run.for_ns)}`);

@@ -1,7 +1,7 @@
 // What happened in the last seconds, a lane for each node and track, on one clock. Drawn on a canvas: thousands of events.
 import { clean, duration, shorten } from './format.js';
 
-const kKinds = ['kernel', 'turn', 'copy', 'send', 'receive', 'wait', 'run'];
+const kKinds = ['kernel', 'firing', 'turn', 'copy', 'send', 'receive', 'wait', 'run'];
 const kLane = 17, kLeft = 150, kTop = 20, kMostEvents = 20000, kMostLanes = 40;
 
 export class Timeline {

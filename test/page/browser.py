@@ -90,7 +90,7 @@ class Page:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             try:
-                value = self.ask(expression)
+                value = self.ask(f'(() => {{ const v = {expression}; return v instanceof Node ? true : v; }})()')  # an element has no value
             except RuntimeError:  # the page is not there yet
                 value = None
             if value:

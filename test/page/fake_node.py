@@ -28,6 +28,7 @@ class World:
         self.failing = failing
         self.actors, self.edges = [], []
         self.ticks = 0
+        self.verdicts = []
         self.born = time.time_ns()
         self._build(actors)
         if hostile:
@@ -119,12 +120,13 @@ class World:
                 node['why'] = 'worker3 has not answered for 12 s: its process is stopped, or the network to 10.0.0.3 is cut'
             else:
                 node.update({'cpu': 0.1 if hang else 1.2 + 0.4 * math.sin(t / 3 + k), 'cores': 2, 'memory': {'resident': (410 + 30 * k) << 20, 'total': 8 << 30}, 'workers': 2,
-                             'devices': [{'name': f'/node:{name}/cpu:0', 'in_use': (120 + 9 * (t % 7)) << 20, 'peak': 300 << 20, 'limit': 1 << 30, 'swapped': 0}], 'transport': []})
+                             'devices': [{'name': f'/node:{name}/cpu:0', 'in_use': (120 + 9 * (t % 7)) << 20, 'peak': 300 << 20, 'limit': 1 << 30, 'swapped': 0}], 'transport': {'sent_bytes': t << 20, 'received_bytes': t << 19, 'sent_messages': t * 40, 'received_messages': t * 40, 'queued_bytes': 0, 'reconnects': 0}, 'round_trip_ns': 41_000})
             nodes.append(node)
         verdict = "'next batch' (Dequeue, model.cpp:12) on node a waits for a token that nobody sends: queue 'batches' is empty, and nothing in this run or elsewhere enqueues to it"
         runs = [{'id': 'a/17', 'plan': 'a/3', 'owner': 'a', 'step': 17, 'started_ns': self.born, 'for_ns': self.now() - self.born, 'state': 'running', 'nodes': ['a', 'b'], 'fired': (40 if hang else t) * 9_120, 'ready': 3,
                  'loops': [{'loop': 'time', 'tag': '0', 'node': 'a', 'device': 'cpu:0', 'first': t % 400, 'last': t % 400 + 11, 'window': 32, 'depth': 1}],
-                 'waits': [{'kind': 'token', 'what': 'next batch', 'tag': '0', 'node': 'a', 'device': 'cpu:0', 'for_ns': 2_000_000_000}] if hang else [], 'verdicts': [verdict] if hang else []}]
+                 'waits': [{'kind': 'token', 'what': 'next batch', 'tag': '0', 'node': 'a', 'device': 'cpu:0', 'for_ns': 2_000_000_000}] if hang else [], 'verdicts': [verdict if hang else 'a kernel computes']}]
+        self.verdicts = [{'run': 'a/17', 'text': verdict, 'node': 'a', 'actor': 'a/3:0', 'line': 'model.cpp:12'}] if hang else []
         recent = [{'id': f'a/{i}', 'plan': 'a/3', 'ended_ns': self.now() - (17 - i) * 1_000_000_000, 'took_ns': 812_000_000 + i * 1_000_000, 'ok': not (self.failing and i == 15), 'error': 'MatMul \'gates\' (model.cpp:31): shapes [32, 256] and [128, 256] do not match' if self.failing and i == 15 else ''} for i in range(9, 17)]
         return {'version': 1, 'time_ns': self.now(), 'node': 'a', 'nodes': nodes, 'plans': [{'id': 'a/3', 'owner': 'a', 'nodes': ['a', 'b'], 'actors': len(self.actors), 'edges': len(self.edges), 'made_ns': self.born, 'runs_started': 17, 'runs_ended': 16, 'runs_failed': 0}],
                 'runs': runs, 'recent': recent, 'errors': []}
@@ -135,8 +137,8 @@ class World:
             return None
         i = int(name.split(':')[1])
         waits = [{'what': 'edge x', 'tag': '0,12', 'from': 'merge', 'from_node': 'b', 'for_ns': 1_500_000_000}] if self.failing == 'hang' else []
-        errors = [{'text': "MatMul 'gates' (model.cpp:31): shapes [32, 256] and [128, 256] do not match"}] if self.failing and i == len(self.actors) // 2 else []
-        return {'id': name, 'op': at[1], 'name': at[2], 'attributes': {'transpose': False, 'name': at[2]}, 'open_iterations': '12 to 19' if at[8] else '', 'waits': waits, 'errors': errors}
+        errors = ["MatMul 'gates' (model.cpp:31): shapes [32, 256] and [128, 256] do not match"] if self.failing and i == len(self.actors) // 2 else []
+        return {'id': name, 'op': at[1], 'name': at[2], 'attributes': 'transpose=false', 'open_iterations': [{'run': 'a/17', 'loop': 'time', 'tag': '0', 'first': 12, 'last': 19, 'window': 32}] if at[8] else [], 'waits': waits, 'errors': errors}
 
     def events(self, since):
         rows, end = [], self.now()
@@ -201,7 +203,7 @@ class Handler(BaseHTTPRequestHandler):
         world = self.server.world
         since = int(float(query.get('since', 0)))
         body = {'state': world.state, 'plan': world.plan, 'counters': lambda: world.counters(since), 'scalars': lambda: {'series': world.scalars()},
-                'actor': lambda: world.actor(query.get('id')), 'events': lambda: {'events': world.events(since), 'dropped': 0}, 'diagnose': lambda: {'verdicts': []}}.get(what, lambda: None)()
+                'actor': lambda: world.actor(query.get('id')), 'events': lambda: {'events': world.events(since), 'dropped': 0}, 'diagnose': lambda: {'runs': 1, 'verdicts': world.verdicts}}.get(what, lambda: None)()
         if body is None:
             self.answer_json(404, {'error': f'there is no {what} {query.get("id", "")}'})
             return

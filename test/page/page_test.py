@@ -147,7 +147,7 @@ def looks(source, browser, shots):
         page = browser.open(node.url, 1440, 900)
         page.until(READY)
         ticks(page)
-        check('nothing in this run or elsewhere enqueues' in page.ask("document.querySelector('.verdicts').innerText"), 'the verdict is not shown')
+        page.until("document.querySelector('.verdicts').innerText.includes('nothing in this run or elsewhere enqueues')")
         check(page.ask("document.querySelectorAll('.link.full').length") > 0, 'edges without credit look as others')
         page.shot(f'{shots}/hang.png')
     with Node(source, '--actors', '400') as node:
