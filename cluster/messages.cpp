@@ -1,11 +1,12 @@
 #include <troupe/cluster/messages.hpp>
 
+#include <troupe/cluster/inspection_codec.hpp>
 #include <troupe/cluster/program_codec.hpp>
 
 namespace troupe {
 
 template <>
-inline constexpr std::uint64_t kValues<MessageKind> = static_cast<std::uint64_t>(MessageKind::farewell) + 1;
+inline constexpr std::uint64_t kValues<MessageKind> = static_cast<std::uint64_t>(MessageKind::inspected) + 1;
 template <>
 inline constexpr std::uint64_t kValues<MemberState> = static_cast<std::uint64_t>(MemberState::left) + 1;
 template <>
@@ -102,6 +103,15 @@ void fields(A& a, Answer& m) {
 template <class A>
 void fields(A&, Farewell&) {}
 
+template <class A>
+void fields(A& a, InspectNode& m) {
+  a(m.request), a(m.question);
+}
+template <class A>
+void fields(A& a, Inspected& m) {
+  a(m.request), a(m.status), a(m.report);
+}
+
 MessageKind kind_of(MessageReader& reader) {
   MessageKind kind{};
   reader(kind);
@@ -138,6 +148,8 @@ TROUPE_MESSAGE(SetVariable)
 TROUPE_MESSAGE(GetLoops)
 TROUPE_MESSAGE(Answer)
 TROUPE_MESSAGE(Farewell)
+TROUPE_MESSAGE(InspectNode)
+TROUPE_MESSAGE(Inspected)
 #undef TROUPE_MESSAGE
 
 }  // namespace troupe
