@@ -1,11 +1,12 @@
 #include <troupe/cluster/messages.hpp>
 
+#include <troupe/cluster/inspection_codec.hpp>
 #include <troupe/cluster/program_codec.hpp>
 
 namespace troupe {
 
 template <>
-inline constexpr std::uint64_t kValues<MessageKind> = static_cast<std::uint64_t>(MessageKind::probe_for) + 1;
+inline constexpr std::uint64_t kValues<MessageKind> = static_cast<std::uint64_t>(MessageKind::inspected) + 1;
 template <>
 inline constexpr std::uint64_t kValues<MemberState> = static_cast<std::uint64_t>(MemberState::left) + 1;
 template <>
@@ -118,6 +119,15 @@ void fields(A& a, ProbeFor& m) {
   a(m.request), a(m.node), a(m.bytes);
 }
 
+template <class A>
+void fields(A& a, InspectNode& m) {
+  a(m.request), a(m.question);
+}
+template <class A>
+void fields(A& a, Inspected& m) {
+  a(m.request), a(m.status), a(m.report);
+}
+
 MessageKind kind_of(MessageReader& reader) {
   MessageKind kind{};
   reader(kind);
@@ -157,6 +167,8 @@ TROUPE_MESSAGE(Farewell)
 TROUPE_MESSAGE(GetCosts)
 TROUPE_MESSAGE(Probe)
 TROUPE_MESSAGE(ProbeFor)
+TROUPE_MESSAGE(InspectNode)
+TROUPE_MESSAGE(Inspected)
 #undef TROUPE_MESSAGE
 
 }  // namespace troupe

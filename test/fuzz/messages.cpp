@@ -2,6 +2,7 @@
 // Instruments: cluster/messages.cpp cluster/archive.cpp cluster/pack_scan.cpp
 #include <troupe/cluster/messages.hpp>
 #include <troupe/cluster/program_codec.hpp>
+#include <troupe/test/cluster/inspected.hpp>
 #include <troupe/test/fuzz/input.hpp>
 
 namespace troupe::test {
@@ -72,13 +73,15 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   seed_of(GetCosts{7, 2});
   seed_of(Probe{8, t});
   seed_of(ProbeFor{9, "worker-1", 1 << 18});
+  seed_of(InspectNode{7, {NodeQuestion::What::counters, {"a", 3}, 12}});
+  seed_of(inspected_with_everything());
   return 0;
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   Message m = Input(data, size).message();
   try {
-    check_any<Gossip, Farewell, GetLoops, MakePlan, DropPlan, BeginRun, RunToken, RunGrant, RunFailed, AbandonRun, LeftRun, GetVariable, SetVariable, Answer, GetCosts, Probe, ProbeFor>(m);
+    check_any<Gossip, Farewell, GetLoops, MakePlan, DropPlan, BeginRun, RunToken, RunGrant, RunFailed, AbandonRun, LeftRun, GetVariable, SetVariable, Answer, GetCosts, Probe, ProbeFor, InspectNode, Inspected>(m);
   } catch (const Error&) {
   }
   return 0;
