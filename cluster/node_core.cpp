@@ -40,7 +40,7 @@ std::string joined(const std::vector<std::string>& names) { return fmt::format("
 }  // namespace
 
 NodeCore::NodeCore(NodeOptions& options)
-    : self_(self_of(options)), deterministic_(options.engine.deterministic), step_(std::move(options.step)), log_(options.engine.log),
+    : self_(self_of(options)), deterministic_(options.engine.deterministic), step_(std::move(options.step)),
       transport_(options.transport({self_.name, self_.incarnation, {}, {}})), runs_(*this, self_.incarnation),
       roster_({.name = self_.name, .incarnation = self_.incarnation, .address = {}, .labels = options.labels}, options.membership, self_.incarnation) {}
 
@@ -355,7 +355,7 @@ void NodeCore::do_later(std::function<void()> job) {
 
 std::uint64_t NodeCore::request(Peer to) {
   std::lock_guard lock(mutex_);
-  requests_.emplace(++last_request_, Request{to, !roster_.session(to), Status(Code::unavailable, "it was lost"), {}});
+  requests_.emplace(++last_request_, Request{to, !roster_.session(to), Status(Code::unavailable, "it was lost"), {}, {}});
   return last_request_;
 }
 

@@ -131,7 +131,6 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   const NodeId self_;
   const bool deterministic_;
   const std::function<bool()> step_;
-  const std::function<void(const LogRecord&)> log_;
   std::unique_ptr<Transport> transport_;
   EngineImpl* engine_ = nullptr;
   LeanRef<Clerk> clerk_;
@@ -143,11 +142,6 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   Roster roster_;
   std::map<std::string, Status> refusals_;  // by address
   std::vector<std::string> join_;
-  bool has_joined_ = false;
-  std::map<std::uint64_t, Request> requests_;
-  std::uint64_t last_request_ = 0;
-  std::map<RunKey, std::shared_ptr<Compiled>> plans_;  // made for others
-  std::vector<Waiting> waiting_plans_;
   std::map<std::string, std::pair<MemberState, std::int64_t>> states_;  // of members: since when, of the Unix epoch
   std::map<std::string, Clock> clocks_;
   struct {
@@ -155,6 +149,11 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
     std::uint64_t cpu_ns = 0;
     double cores = 0;
   } load_;
+  bool has_joined_ = false;
+  std::map<std::uint64_t, Request> requests_;
+  std::uint64_t last_request_ = 0;
+  std::map<RunKey, std::shared_ptr<Compiled>> plans_;  // made for others
+  std::vector<Waiting> waiting_plans_;
   bool closed_ = false;
 };
 
