@@ -314,9 +314,6 @@ class Partition final : public CompletionSink {
 
   void answer(const Inspect& question);
   RunPart part_of(const Record& record) const;
-  std::vector<ActorCounters> actor_counters() const;
-  std::vector<EdgeCounters> edge_counters() const;
-  std::int32_t missing_input(const Iteration& iteration, const PlanNode& node) const;
   std::int32_t predicate_of(const FramePlan& frame) const;
 
   void start(Ref<Run> run);
@@ -390,6 +387,9 @@ class Partition final : public CompletionSink {
   void fail(Run& run, const PlanNode* node, const Status& status);
   static Status in_loop(const Iteration& iteration, Status status);
   void fail_at(Run& run, std::int32_t source, const Status& status);
+  std::vector<ActorCounters> actor_counters() const;
+  std::vector<EdgeCounters> edge_counters() const;
+  std::int32_t missing_input(const Iteration& iteration, const PlanNode& node) const;
   void measure(const PlanNode& node, std::int64_t nanoseconds, std::span<const Value> outputs);
   void record_kernel(const Iteration& iteration, const PlanNode& node, std::int64_t start, std::int64_t took);
   void record_token(RecordedEvent::Kind kind, const Run& run, std::int32_t partition, std::int32_t receive, const Path& path);

@@ -144,7 +144,6 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   const NodeId self_;
   const bool deterministic_;
   const std::function<bool()> step_;
-  const std::function<void(const LogRecord&)> log_;
   std::unique_ptr<Transport> transport_;
   EngineImpl* engine_ = nullptr;
   LeanRef<Clerk> clerk_;

@@ -208,8 +208,9 @@ std::vector<LogRecord> NodeCore::note_states() {
 }
 
 void NodeCore::log(const std::vector<LogRecord>& records) const {
-  if (!log_) return;
-  for (const LogRecord& r : records) log_(r);
+  const auto& log = engine_->options().log;
+  if (!log) return;
+  for (const LogRecord& r : records) log(r);
 }
 
 ClusterReport NodeCore::inspect(const NodeQuestion& question, std::chrono::nanoseconds patience, const std::string& only) {

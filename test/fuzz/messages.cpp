@@ -58,6 +58,8 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   seed_of(Gossip{ping.members[0], ping});
   seed_of(Farewell{});
   seed_of(GetLoops{5, 2});
+  seed_of(InspectNode{7, {NodeQuestion::What::counters, {"a", 3}, 12}});
+  seed_of(inspected_with_everything());
   seed_of(MakePlan{1, 2, {a, b}, 64, 0x1234567890abcdef});
   seed_of(DropPlan{3});
   seed_of(BeginRun{4, 2, 5, 6, {{0, t}, {3, Tensor::scalar(true)}}});
