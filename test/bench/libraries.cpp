@@ -17,8 +17,6 @@
 #include <troupe/test/bench/bench.hpp>
 #include <troupe/test/bench/pattern.hpp>
 
-extern "C" void omp_set_num_threads(int);
-
 namespace {
 
 using namespace troupe;
@@ -132,7 +130,8 @@ void measure(const Case& c, const OpenBlas& blas, bool as_table) {
 
 int main(int argc, char** argv) {
   const bool as_table = argc > 1 && std::strcmp(argv[1], "table") == 0;
-  omp_set_num_threads(1);
+  // oneDNN brings OpenMP along; who links with oneDNN alone finds its functions at run time.
+  if (void* set = dlsym(RTLD_DEFAULT, "omp_set_num_threads")) reinterpret_cast<void (*)(int)>(set)(1);
   const OpenBlas blas;
   if (as_table) std::printf("| m x k x n | Troupe | oneDNN sgemm | Eigen | oneDNN, b packed%s |\n|---|---|---|---|---|%s\n", blas.product ? " | OpenBLAS" : "", blas.product ? "---|" : "");
   for (const Case& c : {Case{8, 8, 8}, Case{16, 16, 16}, Case{32, 32, 32}, Case{64, 64, 64, false, false, 0.95}, Case{128, 128, 128, false, false, 0.95}, Case{256, 256, 256},
