@@ -31,6 +31,16 @@ CostModel::CostModel(CostOptions options, std::vector<std::string> devices, Meas
     for (const auto& [named, cost] : options_.devices)
       if (named == name || named == short_name(name)) of_device_.back() = cost;
   }
+  for (std::size_t from = 0; from < devices_.size(); ++from)
+    for (std::size_t to = 0; to < devices_.size(); ++to) links_.push_back(link(from, to));
+}
+
+const LinkCost& CostModel::link(std::size_t from, std::size_t to) const {
+  const std::string_view a = node_of(devices_[from]), b = node_of(devices_[to]);
+  if (a == b) return options_.between_devices;
+  for (const LinkBetween& l : options_.links)
+    if ((l.a == a && l.b == b) || (l.a == b && l.b == a)) return l.cost;
+  return options_.between_nodes;
 }
 
 Size CostModel::size_of(const ValueSpec& spec) const {
@@ -75,15 +85,18 @@ double CostModel::predicted_ns(const Work& work, const DeviceCost& device) const
 
 double CostModel::ns(const Graph& g, std::int32_t id, std::size_t device) const {
   const double predicted = predicted_ns(work_of(g, id), of_device_[device]);
-  auto it = measured_.find(g.node(id).origin);
-  if (it == measured_.end() || predicted == 0) return predicted;
-  return it->second * predicted / predicted_ns(work_of(g, id), of_device_[0]);
+  if (predicted == 0) return predicted;
+  const std::uint64_t origin = g.node(id).origin;
+  if (auto here = measured_.find({origin, devices_[device]}); here != measured_.end()) return here->second;
+  for (std::size_t d = 0; d < devices_.size(); ++d)
+    if (auto there = measured_.find({origin, devices_[d]}); there != measured_.end()) return there->second * predicted / predicted_ns(work_of(g, id), of_device_[d]);
+  return predicted;
 }
 
 double CostModel::transfer_ns(double bytes, std::size_t from, std::size_t to) const {
   if (from == to) return 0;
-  const LinkCost& link = node_of(devices_[from]) == node_of(devices_[to]) ? options_.between_devices : options_.between_nodes;
-  return link.latency_ns + bytes / link.bytes_per_ns;
+  const LinkCost& way = links_[from * devices_.size() + to];
+  return way.latency_ns + bytes / way.bytes_per_ns;
 }
 
 }  // namespace troupe

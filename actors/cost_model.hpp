@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <troupe/actors/cost_options.hpp>
@@ -10,8 +11,8 @@
 
 namespace troupe {
 
-/// Times by the origin of nodes, in nanoseconds.
-using Measured = std::map<std::uint64_t, double>;
+/// Nanoseconds that the node of an origin took on a device, which is named in full where there is a cluster.
+using Measured = std::map<std::pair<std::uint64_t, std::string>, double>;
 
 struct Size {
   double bytes = 0;
@@ -32,18 +33,21 @@ class CostModel {
   const CostOptions& options() const { return options_; }
   Size size_of(const ValueSpec& spec) const;
   Work work_of(const Graph& graph, std::int32_t id) const;
-  /// Of one firing.
+  /// Of one firing. As measured on that device; else as on another, in proportion to what is predicted of the two.
   double ns(const Graph& graph, std::int32_t id, std::size_t device) const;
   double transfer_ns(double bytes, std::size_t from, std::size_t to) const;
+  bool is_measured(const Graph& graph, std::int32_t id, std::size_t device) const { return measured_.contains({graph.node(id).origin, devices_[device]}); }
   std::uint64_t memory_of(std::size_t device) const { return of_device_[device].memory_bytes; }
 
  private:
   double predicted_ns(const Work& work, const DeviceCost& device) const;
+  const LinkCost& link(std::size_t from, std::size_t to) const;
 
   const CostOptions options_;
   const std::vector<std::string> devices_;
   const Measured measured_;
   std::vector<DeviceCost> of_device_;
+  std::vector<LinkCost> links_;  // from times to
 };
 
 /// Yields what it gets: takes no time, and no memory of its own.

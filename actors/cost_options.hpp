@@ -24,10 +24,18 @@ struct LinkCost {
   double bytes_per_ns = 1;
 };
 
+/// A link between two nodes as it was seen, either way.
+struct LinkBetween {
+  std::string a, b;  // nodes
+  LinkCost cost;
+};
+
 struct CostOptions {
   DeviceCost device = {};
   std::vector<std::pair<std::string, DeviceCost>> devices = {};  // of those that differ, by name: `sim:0`, or in full
-  LinkCost between_nodes = {};
+  LinkCost between_nodes = {};        // where it is not measured
+  std::vector<LinkBetween> links = {};  // of those that differ
+  bool measure_links = true;          // ask the nodes how long messages take before the first plan that the cost model places
   LinkCost between_devices = {.latency_ns = 2'000, .bytes_per_ns = 10};  // of one node
   double trips = 100;        // of a loop
   std::int64_t extent = 32;  // an unknown one

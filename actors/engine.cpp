@@ -43,7 +43,7 @@ std::vector<Tensor> Function::operator()(std::vector<Tensor> feeds, const RunOpt
 std::string Function::explain() const {
   if (!compiled_) throw Error(Code::failed_precondition, "an empty function was asked what it does; compile one");
   const EngineImpl& engine = compiled_->owner();
-  return troupe::explain(*compiled_->troupe.plan, compiled_->reports, engine.costs(), full_name(engine.options().default_device, engine.node()));
+  return troupe::explain(*compiled_->troupe.plan, compiled_->reports, compiled_->costs, compiled_->measured, full_name(engine.options().default_device, engine.node()));
 }
 
 std::vector<LoopReport> Function::loops() const {

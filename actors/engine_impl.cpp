@@ -144,8 +144,15 @@ std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vec
   std::vector<PassReport> reports;
   Program program = optimize(graph, feeds, fetches, options.optimize && options_.optimize, options.skip_passes, &reports);
   PlacementOptions placement = placement_options();
-  if (options_.placement == Placement::automatic) placement.measured = measured(graph.id());
-  return make_troupe(place(std::move(program), placement), std::move(reports), graph.id());
+  if (options_.placement == Placement::automatic) {
+    placement.measured = measured(graph.id());
+    if (peers_ && placement.costs.measure_links)
+      for (LinkBetween& link : peers_->links()) placement.costs.links.push_back(std::move(link));  // those that users gave come first
+  }
+  auto compiled = make_troupe(place(std::move(program), placement), std::move(reports), graph.id());
+  compiled->costs = std::move(placement.costs);
+  compiled->measured = std::move(placement.measured);
+  return compiled;
 }
 
 std::shared_ptr<Compiled> EngineImpl::make_troupe(Placed placed, std::vector<PassReport> reports, std::uint64_t graph) {
@@ -157,6 +164,7 @@ std::shared_ptr<Compiled> EngineImpl::make_troupe(Placed placed, std::vector<Pas
   const bool is_shared = std::any_of(placed.device.begin(), placed.device.end(), is_elsewhere);
   Plan plan = make_plan(is_shared ? Placed(placed) : std::move(placed), *this, states_);
   plan.call_depth = options_.call_depth;
+  plan.name = {node(), next_plan_.fetch_add(1, std::memory_order_relaxed)};
   compiled->troupe.plan = std::make_shared<const Plan>(std::move(plan));
   if (is_shared) {
     compiled->troupe.remote = peers_->prepare(compiled->troupe.plan, placed);
@@ -175,15 +183,20 @@ std::shared_ptr<Compiled> EngineImpl::current(const std::shared_ptr<Compiled>& c
   if (!is_broken(*compiled) || !compiled->placed) return compiled;
   std::lock_guard lock(compiled->renewal_mutex);
   std::shared_ptr<Compiled>& renewed = compiled->renewed;
-  if (!renewed || is_broken(*renewed)) renewed = make_troupe(Placed(*compiled->placed), compiled->reports, compiled->graph);
+  if (!renewed || is_broken(*renewed)) {
+    renewed = make_troupe(Placed(*compiled->placed), compiled->reports, compiled->graph);
+    renewed->costs = compiled->costs;
+    renewed->measured = compiled->measured;
+  }
   return renewed;
 }
 
-std::shared_ptr<Compiled> EngineImpl::take_part(Placed placed, int call_depth) {
+std::shared_ptr<Compiled> EngineImpl::take_part(Placed placed, int call_depth, PlanName name) {
   auto compiled = std::make_shared<Compiled>();
   compiled->engine = this;
   Plan plan = make_plan(std::move(placed), *this, states_);
   plan.call_depth = call_depth;
+  plan.name = std::move(name);
   compiled->troupe.plan = std::make_shared<const Plan>(std::move(plan));
   spawn_partitions(*compiled);
   std::lock_guard lock(mutex_);
@@ -226,7 +239,7 @@ CostOptions EngineImpl::costs() const {
   return costs;
 }
 
-// What kernels took on this node, in earlier plans of a graph.
+// What kernels took in earlier plans of a graph, on all nodes.
 Measured EngineImpl::measured(std::uint64_t graph) {
   std::vector<std::shared_ptr<Compiled>> plans;  // dropped outside the lock
   {
@@ -237,15 +250,27 @@ Measured EngineImpl::measured(std::uint64_t graph) {
   Measured times;
   for (const auto& compiled : plans) {
     if (compiled->graph != graph) continue;
-    for (const auto& actor : compiled->troupe.partitions) {
-      if (!actor) continue;
-      const Partition& partition = actor->partition();
-      for (const FramePlan& f : partition.plan().frames)
-        for (const PlanNode& n : f.nodes)
-          if (const std::int64_t ns = partition.cost_ns(n.index); ns > 0) times[compiled->troupe.plan->program.graph.node(n.source).origin] = static_cast<double>(ns);
-    }
+    const Plan& plan = *compiled->troupe.plan;
+    std::vector<NodeCost> costs = compiled->costs_here();
+    if (compiled->troupe.remote && !compiled->troupe.remote->is_broken())
+      for (const NodeCost& c : compiled->troupe.remote->costs()) costs.push_back(c);
+    for (const NodeCost& c : costs)
+      if (c.node >= 0 && c.node < plan.program.graph.size() && c.ns > 0)
+        times.insert_or_assign({plan.program.graph.node(c.node).origin, plan.partitions[static_cast<std::size_t>(plan.partition_of[static_cast<std::size_t>(c.node)])].name}, c.ns);
   }
   return times;
+}
+
+std::vector<NodeCost> Compiled::costs_here() const {
+  std::vector<NodeCost> found;
+  for (const auto& actor : troupe.partitions) {
+    if (!actor) continue;
+    const Partition& partition = actor->partition();
+    for (const FramePlan& f : partition.plan().frames)
+      for (const PlanNode& n : f.nodes)
+        if (const std::int64_t ns = partition.cost_ns(n.index); ns > 0) found.push_back({n.source, static_cast<double>(ns)});
+  }
+  return found;
 }
 
 // Who asks for a variable by its name alone means the one that the last plan with a variable of that name used.
@@ -332,16 +357,23 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vecto
   const auto here = static_cast<int>(std::count_if(troupe.partitions.begin(), troupe.partitions.end(), [](const auto& p) { return bool(p); }));
   Ref<Run> run(new Run(id, step, options_.seed, troupe.plan, std::move(feeds), here + (troupe.remote ? troupe.remote->nodes() : 0)));
   // The run keeps its actors; the engine keeps the run until it has drained.
-  run->on_drained = [this, compiled](Run& drained) { forget(drained.info().id); };
+  run->on_drained = [this, compiled, trace = options.trace](Run& drained) { forget(drained, compiled, true, trace); };
   run->troupe = &troupe;
+  compiled->started.fetch_add(1, std::memory_order_relaxed);
   {
     std::lock_guard lock(mutex_);
     live_.emplace(id, run);
   }
   if (options.timeout.count() > 0) remind_in(options.timeout, id);
+  if (!options.trace.empty()) {
+    Inspect on{};
+    on.trace = Inspect::Trace::on;
+    ask(troupe.partitions, on);
+  }
   if (troupe.remote) {
     troupe.weigh();
     troupe.remote->start(*run);
+    run->is_named.store(true, std::memory_order_release);
   }
   for (const auto& partition : troupe.partitions)
     if (partition) partition->send(StartRun{run});
@@ -355,11 +387,13 @@ Ref<Run> EngineImpl::begin_part(const std::shared_ptr<Compiled>& compiled, RunKe
   std::uint64_t id = next_run_.fetch_add(1, std::memory_order_relaxed);
   Ref<Run> run(new Run(id, step, seed, troupe.plan, std::move(feeds), here));
   run->key = key;
+  run->is_named.store(true, std::memory_order_release);
   run->troupe = &troupe;
+  compiled->started.fetch_add(1, std::memory_order_relaxed);
   troupe.weigh();
   run->on_drained = [this, compiled, on_end = std::move(on_end)](Run& drained) {
     on_end(drained);
-    forget(drained.info().id);
+    forget(drained, compiled, false);
   };
   std::lock_guard lock(mutex_);
   live_.emplace(id, run);
@@ -420,9 +454,23 @@ void EngineImpl::remind_in(std::chrono::nanoseconds delay, std::uint64_t id) {
                          caf::make_mailbox_element(nullptr, caf::make_message_id(), {}, id));
 }
 
-void EngineImpl::forget(std::uint64_t id) {
+void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned, const std::string& trace) {
+  const std::uint64_t id = run.info().id;
+  const bool has_failed = run.is_settled() && !run.status().ok();  // a success is settled after this
+  EndedRun end{id, is_owned, compiled->troupe.plan->name, epoch_ns(), (std::chrono::steady_clock::now() - run.began).count(), has_failed ? run.status().message() : std::string()};
+  (has_failed ? compiled->failed : compiled->ended).fetch_add(1, std::memory_order_relaxed);
+  if (!trace.empty()) write_events(run, compiled, trace, Inspect::Trace::off);
+  if (has_failed && !options_.flight.empty()) write_events(run, compiled, fmt::format("{}/run-{}.json", options_.flight, id % EngineOptions::kFlights), Inspect::Trace::as_it_is);
+  if (has_failed && options_.log) log_failure(end);
+  const auto keep = [](std::vector<EndedRun>& ring, std::size_t most, std::uint64_t& count, const EndedRun& e) {
+    if (ring.size() < most) ring.push_back(e);
+    else ring[count % most] = e;
+    ++count;
+  };
   Ref<Run> last;  // dropped outside the lock: it may be the last to hold its actors
   std::lock_guard lock(mutex_);
+  if (has_failed) keep(errors_, kErrors, failed_, end);
+  keep(recent_, kRecent, ended_, end);
   auto it = live_.find(id);
   last = std::move(it->second);
   live_.erase(it);

@@ -27,8 +27,8 @@ std::string readable_flops(double flops) {
 
 class Explanation {
  public:
-  Explanation(const Plan& plan, const CostOptions& costs, const std::string& home)
-      : plan_(plan), g_(plan.program.graph), model_(costs, names(plan, home)), home_(index(home)), forecaster_(plan.program, model_, home_) {
+  Explanation(const Plan& plan, const CostOptions& costs, const Measured& measured, const std::string& home)
+      : plan_(plan), g_(plan.program.graph), model_(costs, names(plan, home), measured), home_(index(home)), forecaster_(plan.program, model_, home_) {
     std::vector<std::int32_t> device;
     for (std::int32_t p : plan.partition_of) device.push_back(static_cast<std::int32_t>(index(plan.partitions[at(p)].name)));
     forecast_ = forecaster_.run(device);
@@ -39,7 +39,7 @@ class Explanation {
   std::string text() {
     std::string out = fmt::format("predicted: {} a run", readable_ns(forecast_.ns));
     if (model_.devices().size() > 1) out += fmt::format("; {} with all of it on {}", readable_ns(all_at_home_), model_.devices()[home_]);
-    return out + "\n" + devices() + edges() + path();
+    return out + "\n" + devices() + sources() + edges() + path();
   }
 
  private:
@@ -65,6 +65,21 @@ class Explanation {
       out += "\n";
     }
     return out;
+  }
+
+  // What the prediction is made of, where there is more than shapes.
+  std::string sources() const {
+    std::size_t measured = 0, all = 0;
+    for (std::int32_t id = 0; id < g_.size(); ++id) {
+      if (plan_.partition_of[at(id)] < 0 || model_.work_of(g_, id).bytes == 0) continue;
+      ++all;
+      measured += model_.is_measured(g_, id, index(plan_.partitions[at(plan_.partition_of[at(id)])].name));
+    }
+    std::string out;
+    if (measured > 0) out += fmt::format("measured: {} of {} nodes where they are; the others by their shapes\n", measured, all);
+    for (const LinkBetween& l : model_.options().links)
+      out += fmt::format("link {} - {}: {}, {}/s (measured)\n", l.a, l.b, readable_ns(l.cost.latency_ns), readable_bytes(l.cost.bytes_per_ns * 1e9));
+    return out.empty() ? out : "\n" + out;
   }
 
   // ---- cut edges
@@ -137,10 +152,12 @@ class Explanation {
       }
       const std::string where = s.device >= 0 ? model_.devices()[at(s.device)] : std::string();
       out += fmt::format("  {:>9} +{:<9} {}{}\n", readable_ns(s.start_ns), readable_ns(s.end_ns - s.start_ns), what,
-                         where.empty() ? "" : (s.is_transfer ? " goes to " : " on ") + where);
+                         where.empty() ? "" : (s.is_transfer ? " goes to " : " on ") + where + (is_measured(s) ? " (measured)" : ""));
     }
     return out;
   }
+
+  bool is_measured(const Forecast::Step& s) const { return !s.is_transfer && s.frame < 0 && s.node >= 0 && s.device >= 0 && model_.is_measured(g_, s.node, at(s.device)); }
 
   const Plan& plan_;
   const Graph& g_;
@@ -160,8 +177,8 @@ std::string readable_bytes(double bytes) {
   return fmt::format("{:.1f} GiB", bytes / (1024.0 * 1024 * 1024));
 }
 
-std::string explain(const Plan& plan, std::span<const PassReport> passes, const CostOptions& costs, const std::string& home) {
-  std::string out = Explanation(plan, costs, home).text();
+std::string explain(const Plan& plan, std::span<const PassReport> passes, const CostOptions& costs, const Measured& measured, const std::string& home) {
+  std::string out = Explanation(plan, costs, measured, home).text();
   if (!passes.empty()) out += "\nnodes after each pass\n";
   for (const PassReport& r : passes) out += fmt::format("  {:<16} {:>7} -> {:>7}\n", r.name, r.nodes_before, r.nodes_after);
   return out + "\nthe program\n" + plan.program.graph.text();

@@ -4,14 +4,14 @@
 #include <span>
 #include <string>
 
-#include <troupe/actors/cost_options.hpp>
+#include <troupe/actors/cost_model.hpp>
 #include <troupe/actors/pipeline.hpp>
 #include <troupe/actors/plan.hpp>
 
 namespace troupe {
 
 /// The same text for the same plan and costs. `home`: the device where feeds come from and fetches go.
-std::string explain(const Plan& plan, std::span<const PassReport> passes, const CostOptions& costs, const std::string& home);
+std::string explain(const Plan& plan, std::span<const PassReport> passes, const CostOptions& costs, const Measured& measured, const std::string& home);
 
 /// `12.5 KiB`
 std::string readable_bytes(double bytes);

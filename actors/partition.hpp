@@ -22,7 +22,8 @@
 // has fired, and control edges from it are told, when the instance has ended. All of a function is in one
 // partition. However deep calls nest, nothing here does: Returns wait among the ready nodes like any other.
 // A token from another partition names its iteration by the numbers of the iterations around it; one
-// that comes before its iteration is open waits in the instance.
+// that comes before its iteration is open waits in the instance. What has come over each cut edge is noted by iteration: a
+// token that comes twice, or for an iteration that was never granted or is done, is dropped, and said to be (`refuse`).
 // Windows: the receiver of a cut edge grants iterations, of its frame and of those around it: as many as
 // its own window has room for, at first and whenever its oldest iteration is done. A token that is not
 // granted stays with its sender, and keeps its iteration open there. So a fast producer is bounded by
@@ -40,7 +41,8 @@
 // Other nodes: a partition of another node is posted to like one of this (`PartitionDriver::post`); its tokens, grants and
 // windows are the same, and nothing here knows the difference. But a peer may be lost, and with it tokens that counting
 // would wait for: a run over several nodes that fails is abandoned, not drained. What it holds here is given back at
-// once, or when its kernels that are under way have ended; who comes late for it is dropped.
+// once, or when its kernels that are under way have ended; who comes late for it is dropped. A loss is none to a partition
+// that awaits nothing more of that node, in any iteration that is open or may open (`awaited_from`): its part of the run goes on.
 //
 // Threads: everything here runs in the actor's turn, but for `complete` and `run_elsewhere`, which
 // touch only their firing and then post it.
@@ -60,6 +62,7 @@
 #include <variant>
 #include <vector>
 
+#include <troupe/actors/recorder.hpp>
 #include <troupe/actors/run.hpp>
 #include <troupe/devices/worker_pool.hpp>
 #include <troupe/actors/engine.hpp>
@@ -68,6 +71,8 @@ namespace troupe {
 
 class Inspection;
 class Partition;
+struct ActorCounters;
+struct EdgeCounters;
 struct Record;
 struct Instance;
 struct Iteration;
@@ -81,6 +86,7 @@ struct Firing {
   std::vector<Value> outputs;
   Status status;
   std::int64_t nanoseconds = 0;  // of a handed-over kernel
+  std::int64_t ran = 0;          // when it began, on the steady clock; written by who runs it, read after its end
   std::chrono::nanoseconds began{};  // on the steady clock, for those who ask what takes so long
   Ref<Run> run;                  // a handed-over kernel keeps its run
 };
@@ -116,12 +122,22 @@ struct Passed {};
 struct Abandon {
   Ref<Run> run;
 };
+/// One of the plan's nodes is lost: the run fails if this partition awaits anything of it.
+struct Lost {
+  Ref<Run> run;
+  std::int32_t node;  // into Plan::nodes
+  Status why;  // what is awaited is added
+};
 /// Somebody wants to know what this partition waits for.
 struct Inspect {
   std::shared_ptr<Inspection> inspection;
   std::size_t place;  // of the answer
+  bool asks_of_actors = false;   // what each of them has done, too
+  bool asks_of_events = false;   // what is recorded
+  std::int64_t since_ns = 0;     // of that: from when on
+  enum class Trace : std::uint8_t { as_it_is, on, off } trace = Trace::as_it_is;
 };
-using PartitionMessage = std::variant<StartRun, Ended, Token, Grant, Passed, Abandon, Inspect>;
+using PartitionMessage = std::variant<StartRun, Ended, Token, Grant, Passed, Abandon, Inspect, Lost>;
 
 /// What a partition needs of whoever drives it.
 class PartitionDriver {
@@ -133,6 +149,8 @@ class PartitionDriver {
   virtual void hand_over(Firing& firing) = 0;
   /// The run failed here: other partitions and waiters on state must hear of it.
   virtual void run_failed(Run& run) = 0;
+  /// A token or a grant that another node should not have sent was dropped; `partition`: that it came from.
+  virtual void refused(Run& run, std::int32_t partition, const std::string& what) = 0;
 
  protected:
   ~PartitionDriver() = default;
@@ -176,7 +194,8 @@ struct Instance {
   const PlanNode* caller = nullptr;   // of a function's frame: the Call, in `parent`
   std::int32_t depth = 0;             // calls around it, itself included
   std::vector<Iteration*> ring;       // iteration n at n mod size, a power of two; oldest to opened - 1
-  Iteration*& at(std::int64_t n) { return ring[static_cast<std::size_t>(n) & (ring.size() - 1)]; }
+  std::size_t place_of(std::int64_t n) const { return static_cast<std::size_t>(n) & (ring.size() - 1); }
+  Iteration*& at(std::int64_t n) { return ring[place_of(n)]; }
   std::int64_t oldest = 0;
   std::int64_t opened = 0;
   std::int32_t enters_pending = 0;
@@ -192,12 +211,19 @@ struct Instance {
   };
   std::vector<OnWay> on_way;          // large tokens sent from here whose iterations the receiver has not said to be done
   bool has_large = false;             // one has come from elsewhere: its sender counts on grants
+  std::vector<char> came;             // over cut edges: by iteration, then by `Receive::place`
+  char& has_come(std::int64_t n, const PartitionPlan::Receive& r) { return came[place_of(n) * static_cast<std::size_t>(frame->receives) + static_cast<std::size_t>(r.place)]; }
   std::vector<char> exited;           // by exit: a live token left
   std::vector<Value> invariants;
   std::vector<char> invariant_came;
   std::vector<Iteration::Next> waiting;  // for iteration `opened`
   std::vector<Token> early;           // tokens for iterations that are not open yet
 };
+
+/// What it keeps alive; of a list, all that is in it.
+std::uint64_t bytes_of(const Value& value);
+/// The iterations around a firing, outermost first: `iteration 2 of loop 'a', iteration 0 of loop 'b'`. Empty outside of loops.
+std::string tag_of(const Iteration& iteration);
 
 /// What a loop's iterations had in common with each other; over all runs. Written by the partition's
 /// turn, read by anybody: single-writer counters that publish nothing.
@@ -206,6 +232,13 @@ struct LoopCounters {
   std::atomic<std::uint64_t> open_sum{0};      // over iterations, of those open when it opened
   std::atomic<std::uint64_t> most_open{0};
   std::atomic<std::uint64_t> window_waits{0};  // iterations that could have opened but for the window
+  std::atomic<std::uint64_t> longest{0};       // iterations of the longest execution that has ended
+};
+std::uint64_t bytes_of(const Value& value);
+
+/// Of a cut edge, at one of its ends.
+struct EdgeCount {
+  std::atomic<std::uint64_t> tokens{0}, bytes{0};
 };
 inline void add(std::atomic<std::uint64_t>& counter, std::uint64_t n = 1) {
   counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
@@ -218,6 +251,7 @@ struct Record {
     const PlanNode* node;
   };
   Ref<Run> run;
+  std::uint64_t fired = 0;   // in the turns that are over
   Instance* root = nullptr;
   std::vector<Ready> ready;  // a stack: what was just enabled is warm
   std::vector<Ready> heavy;  // ready nodes whose kernels are worth another worker
@@ -278,15 +312,28 @@ class Partition final : public CompletionSink {
   static constexpr int kBatch = 256;
   static constexpr int kBatches = 4;
 
-  void answer(const Inspect& question) const;
+  void answer(const Inspect& question);
   RunPart part_of(const Record& record) const;
-  bool is_missing(const Iteration& iteration, const PartitionPlan::Receive& receive) const;
+  std::vector<ActorCounters> actor_counters() const;
+  std::vector<EdgeCounters> edge_counters() const;
+  std::int32_t missing_input(const Iteration& iteration, const PlanNode& node) const;
   std::int32_t predicate_of(const FramePlan& frame) const;
 
   void start(Ref<Run> run);
   void accept(Token& token);
   void accept_at(Instance& instance, Token& token);
+  void pass_on(Instance& instance, Token& token);
+  const char* why_refused(Instance& instance, const Token& token);
+  void refuse(Run& run, const PartitionPlan::Receive& edge, const char* why);
+  const FramePlan& next_towards(std::int32_t frame, std::int32_t around) const;
+  static std::int64_t number_in(const Instance& instance, const Token& token) { return instance.frame->depth == 0 ? 0 : token.path.number[instance.frame->depth - 1]; }
+  std::string awaited_from(const Record& record, std::int32_t node) const;
+  void accept(const Lost& lost);
   void fire(Iteration& iteration, const PlanNode& node);
+  void fire_closely(Iteration& iteration, const PlanNode& node);
+  void observe(const Iteration& iteration, const PlanNode& node);
+  const Value& input_of(const Iteration& iteration, const PlanNode& node, std::int32_t input) const;
+  const PlanNode* predicate_node(const FramePlan& frame) const;
   bool run_kernel(Iteration& iteration, const PlanNode& node);
   void finish(Iteration& iteration, const PlanNode& node, Value* outputs);
   void finish_dead(Iteration& iteration, const PlanNode& node);
@@ -324,6 +371,7 @@ class Partition final : public CompletionSink {
   Iteration* end(Instance& instance);
   void end(Record& record);
   void abandon(Ref<Run> run);
+  Record* find(const Run& run);
   void discard(Record& record);
   void discard(Instance& instance);
 
@@ -340,9 +388,11 @@ class Partition final : public CompletionSink {
   void grant(Instance& instance);
   void accept(const Grant& grant);
   void fail(Run& run, const PlanNode* node, const Status& status);
-  Status in_loop(const Iteration& iteration, Status status) const;
+  static Status in_loop(const Iteration& iteration, Status status);
   void fail_at(Run& run, std::int32_t source, const Status& status);
-  void measure(const PlanNode& node, std::int64_t nanoseconds);
+  void measure(const PlanNode& node, std::int64_t nanoseconds, std::span<const Value> outputs);
+  void record_kernel(const Iteration& iteration, const PlanNode& node, std::int64_t start, std::int64_t took);
+  void record_token(RecordedEvent::Kind kind, const Run& run, std::int32_t partition, std::int32_t receive, const Path& path);
   Firing& spare_firing();
   Firing& take_firing(Iteration& iteration, const PlanNode& node);
   void hand_over(Iteration& iteration, const PlanNode& node);
@@ -350,7 +400,7 @@ class Partition final : public CompletionSink {
   void dispatch_others(Record& record);
   static int compare(const Iteration& a, const Iteration& b);
   void bring_value(Value& value);
-  void bring_or_fail(Run& run, Value& value);
+  void bring_or_fail(Run& run, Value& value, std::int32_t source);
   bool run_scalars(Iteration& iteration, const PlanNode& node);
   void bring_token(Value& value);
   void take_held(Iteration& iteration, const PlanNode& node);
@@ -359,6 +409,7 @@ class Partition final : public CompletionSink {
   struct Cost {
     std::atomic<std::int64_t> nanoseconds{0};  // written by the turn, read by reports; publishes nothing
     std::int32_t samples = 0;
+    std::uint64_t bytes = 0;  // that its outputs held when it was measured last
   };
 
   const std::shared_ptr<const Plan> plan_;
@@ -375,6 +426,7 @@ class Partition final : public CompletionSink {
   std::vector<std::unique_ptr<Instance>> instances_;
   std::vector<std::vector<Iteration*>> spare_iterations_;  // by frame
   std::vector<std::vector<Instance*>> spare_instances_;
+  Instance over_;  // stands among an iteration's children for one that has ended
   std::size_t next_active_ = 0;  // whose turn it is among the runs in flight
   std::vector<std::unique_ptr<Firing>> firings_;
   std::vector<Firing*> spare_;
@@ -383,6 +435,20 @@ class Partition final : public CompletionSink {
   std::atomic<const PlanNode*> running_{nullptr};  // whose kernel the turn is in; points into the plan, publishes nothing
   const bool hands_over_;  // heavy kernels may go to other workers
   std::vector<Cost> costs_;
+  // Live firings are not counted: a node fires once an iteration, so they are the iterations but for what is here.
+  std::vector<std::uint64_t> dead_, skipped_;  // by node: firings without a kernel, and those that a run given up left out
+  std::vector<EdgeCount> sent_, received_;     // by send, by receive
+  std::atomic<std::int32_t> failed_{-1};       // the node of the program that failed a run last; -1: none since the last start
+  FlightRecorder recorder_;
+  /// What the predicate of a frame compared, for a while after somebody has asked.
+  struct Observed {
+    const PlanNode* predicate = nullptr;
+    std::int64_t at = -1;
+    double left = 0, right = 0;
+  };
+  std::vector<Observed> observed_;  // by frame
+  int observes_ = 0;                // so many more firings
+  bool looks_closer_ = false;       // traces or observes
   std::uint32_t tick_ = 0;
   int in_batch_ = 0;  // kernels enqueued since the last event
   int batches_ = 0;   // events that the stream has not got to

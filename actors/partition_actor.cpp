@@ -35,6 +35,8 @@ void PlanTroupe::weigh() {
 
 void PartitionActor::post(std::int32_t partition, PartitionMessage message) { troupe_.post(partition, std::move(message)); }
 
+void PartitionActor::refused(Run& run, std::int32_t partition, const std::string& what) { troupe_.remote->refused(run, partition, what); }
+
 void PartitionActor::hand_over(Firing& firing) {
   if (granularity_ != Granularity::op) {
     pool_.submit_elsewhere({[](void* object, Worker&) {

@@ -47,6 +47,7 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   void post(std::int32_t partition, PartitionMessage message) override;
   void hand_over(Firing& firing) override;
   void run_failed(Run& run) override { on_failure_(run); }
+  void refused(Run& run, std::int32_t partition, const std::string& what) override;
 
   WorkerPool& pool_;
   PlanTroupe& troupe_;

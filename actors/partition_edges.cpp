@@ -35,11 +35,6 @@ Value with_tensors(const Value& value, Swapper* swapper, const std::function<Ten
   return to;
 }
 
-std::uint64_t bytes_of(const Value& value) {
-  if (value.kind() == Value::Kind::tensor) return value.tensor().bytes();
-  return value.is_list() ? value.list().bytes() : 0;
-}
-
 Path path_to(const Iteration& iteration) {
   Path path;
   path.depth = iteration.instance->frame->depth;
@@ -58,46 +53,100 @@ Value at_rest(const Value& value) {
 
 }  // namespace
 
+std::uint64_t bytes_of(const Value& value) {
+  if (value.kind() == Value::Kind::tensor) return value.tensor().bytes();
+  return value.is_list() ? value.list().bytes() : 0;
+}
+
 // ---- tokens from other partitions
 
-// A partition cannot drain before all its tokens have come, so a token's run is either active here
-// or has not started here yet.
-void Partition::accept(Token& token) {
-  const TargetRange to = mine_.receives[static_cast<std::size_t>(token.receive)].targets;
-  const bool is_predicate = to.last - to.first == 1 && mine_.targets[static_cast<std::size_t>(to.first)].node == Target::kPredicate;
-  if (!is_predicate) bring_or_fail(*token.run, token.value);
-  start(token.run);
+Record* Partition::find(const Run& run) {
   for (Record* r : active_)
-    if (r->run.get() == token.run.get()) {
-      if (!r->is_abandoned) accept_at(*r->root, token);
-      return;
-    }
+    if (r->run.get() == &run) return r;
+  return nullptr;
+}
+
+// A partition cannot drain before all its tokens have come, so a token's run is either active here
+// or has not started here yet; unless it was given up, or the token is one too many.
+void Partition::accept(Token& token) {
+  start(token.run);
+  const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
+  add(received_[static_cast<std::size_t>(token.receive)].tokens);
+  record_token(RecordedEvent::Kind::receive, *token.run, index_, token.receive, token.path);
+  if (Record* record = find(*token.run)) {
+    if (!record->is_abandoned) accept_at(*record->root, token);
+  } else if (!token.run->is_poisoned()) {
+    refuse(*token.run, receive, "when all of its run was done");
+  }
 }
 
 // Takes a token from an instance of a frame around its own, or of its own, to where it belongs.
 void Partition::accept_at(Instance& instance, Token& token) {
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
-  const std::int32_t depth = instance.frame->depth;
-  const std::int64_t n = depth == 0 ? 0 : token.path.number[depth - 1];
-  if (instance.number == receive.frame) note(instance, token);
-  if (n >= instance.opened) {
-    instance.early.push_back(std::move(token));
+  if (const char* why = why_refused(instance, token)) {
+    refuse(*instance.record->run, receive, why);
     return;
   }
-  if (n < instance.oldest) {  // its iteration was counted as done without it: this came twice
-    fail(*instance.record->run, nullptr, Status(Code::internal, fmt::format("a token came for iteration {} of '{}', which is done", n, instance.frame->name)));
-    return;
-  }
-  Iteration& iteration = *instance.ring[static_cast<std::size_t>(n) % instance.ring.size()];
   if (instance.number == receive.frame) {
-    if (token.is_dead) deliver_all_dead(iteration, receive.targets);
-    else deliver_all(iteration, receive.targets, std::move(token.value));
-    fired(iteration);
+    instance.has_come(number_in(instance, token), receive) = 1;
+    note(instance, token);
+  }
+  if (number_in(instance, token) < instance.opened) pass_on(instance, token);
+  else instance.early.push_back(std::move(token));
+}
+
+// What no partition sends that keeps to the protocol: null if it is all right so far.
+const char* Partition::why_refused(Instance& instance, const Token& token) {
+  const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
+  const std::int64_t n = number_in(instance, token);
+  if (n < instance.oldest) return "for an iteration that is done";
+  if (n - instance.oldest >= instance.frame->window) return "that it was not granted";
+  if (instance.number == receive.frame) return instance.has_come(n, receive) ? "that had come" : nullptr;
+  if (n < instance.opened) return instance.at(n)->children[static_cast<std::size_t>(next_towards(receive.frame, instance.number).child_slot)] == &over_ ? "for a loop that has ended" : nullptr;
+  // The executions within are yet to come: none of their iterations was granted beyond the first window.
+  for (std::int32_t f = receive.frame; f != instance.number; f = mine_.frames[static_cast<std::size_t>(f)].parent) {
+    const FramePlan& frame = mine_.frames[static_cast<std::size_t>(f)];
+    if (token.path.number[frame.depth - 1] >= frame.window) return "that it was not granted";
+  }
+  const auto is_same = [&](const Token& t) { return t.receive == token.receive && std::equal(t.path.number, t.path.number + t.path.depth, token.path.number); };
+  return std::any_of(instance.early.begin(), instance.early.end(), is_same) ? "that had come" : nullptr;
+}
+
+// Its iteration of this instance is open.
+void Partition::pass_on(Instance& instance, Token& token) {
+  const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
+  Iteration& iteration = *instance.at(number_in(instance, token));
+  if (instance.number != receive.frame) {
+    const FramePlan& next = next_towards(receive.frame, instance.number);
+    accept_at(instance_at(iteration, static_cast<std::int32_t>(&next - mine_.frames.data())), token);
     return;
   }
-  std::int32_t next = receive.frame;  // the frame that comes after this one on the way
-  while (mine_.frames[static_cast<std::size_t>(next)].parent != instance.number) next = mine_.frames[static_cast<std::size_t>(next)].parent;
-  accept_at(instance_at(iteration, next), token);
+  if (token.is_dead) {
+    deliver_all_dead(iteration, receive.targets);
+    if (receive.decides) decide(iteration, false);
+  } else {
+    Value decision;  // stays on the host, wherever others want it
+    if (receive.decides) decision = token.value;
+    if (receive.targets.first != receive.targets.last) {
+      bring_or_fail(*token.run, token.value, receive.source);
+      deliver_all(iteration, receive.targets, std::move(token.value));
+    }
+    if (receive.decides) predicate(iteration, std::move(decision));
+  }
+  fired(iteration);
+}
+
+// Of the frames on the way to `frame` the one within `around`.
+const FramePlan& Partition::next_towards(std::int32_t frame, std::int32_t around) const {
+  while (mine_.frames[static_cast<std::size_t>(frame)].parent != around) frame = mine_.frames[static_cast<std::size_t>(frame)].parent;
+  return mine_.frames[static_cast<std::size_t>(frame)];
+}
+
+// Dropped, whoever sent it. Another node may be faulty; this one may not.
+void Partition::refuse(Run& run, const PartitionPlan::Receive& edge, const char* why) {
+  const std::string what = fmt::format("a token of {} {}", plan_->program.graph.describe(edge.source), why);
+  if (plan_->is_here(static_cast<std::size_t>(edge.partition))) fail(run, nullptr, Status(Code::internal, what));
+  else driver_.refused(run, edge.partition, what);
 }
 
 // What comes from another partition: a list with all that it holds.
@@ -110,6 +159,16 @@ void Partition::bring_token(Value& value) {
     });
 }
 
+// The flow: the same number at both ends, made of what both know.
+void Partition::record_token(RecordedEvent::Kind kind, const Run& run, std::int32_t partition, std::int32_t receive, const Path& path) {
+  std::uint64_t flow = run.key.owner ^ (run.key.number ? run.key.number : run.info().id) * 0x9e3779b97f4a7c15u;
+  const auto mix = [&](std::uint64_t n) { flow = (flow ^ n) * 0x100000001b3u, flow ^= flow >> 29; };
+  mix(static_cast<std::uint64_t>(partition) << 32 | static_cast<std::uint32_t>(receive));
+  for (std::int32_t d = 0; d < path.depth; ++d) mix(static_cast<std::uint64_t>(path.number[d]));
+  const PartitionPlan::Receive& edge = plan_->partitions[static_cast<std::size_t>(partition)].receives[static_cast<std::size_t>(receive)];
+  recorder_.add({kind, false, edge.source, ticks(), 0, run.info().id, path.depth ? path.number[path.depth - 1] : 0, flow | 1});
+}
+
 // ---- runs that are given up
 
 void Partition::abandon(Ref<Run> run) {
@@ -117,11 +176,60 @@ void Partition::abandon(Ref<Run> run) {
     run->leave();
     return;
   }
-  auto record = std::find_if(active_.begin(), active_.end(), [&](Record* r) { return r->run.get() == run.get(); });
-  if (record == active_.end() || (*record)->is_abandoned) return;
-  (*record)->is_abandoned = true;
-  for (auto* ready : {&(*record)->ready, &(*record)->heavy, &(*record)->first, &(*record)->last}) ready->clear();
-  if ((*record)->outside == 0) discard(**record);
+  Record* record = find(*run);
+  if (!record || record->is_abandoned) return;
+  record->is_abandoned = true;
+  for (auto* ready : {&record->ready, &record->heavy, &record->first, &record->last}) {
+    for (const Record::Ready& r : *ready) ++skipped_[static_cast<std::size_t>(r.node->index)];
+    ready->clear();
+  }
+  if (record->outside == 0) discard(*record);
+}
+
+// ---- nodes that are lost
+
+// The run goes on if nothing is awaited from that node: its tokens are all here, whatever became of it since.
+void Partition::accept(const Lost& lost) {
+  start(lost.run);
+  const Record* record = find(*lost.run);
+  if (!record || record->is_abandoned) return;
+  const std::string awaited = awaited_from(*record, lost.node);
+  if (awaited.empty()) return;
+  if (lost.run->fail(Status(lost.why.code(), fmt::format("{}; awaited from it: {}", lost.why.message(), awaited)))) driver_.run_failed(*lost.run);
+}
+
+// A token that has not come, in an iteration that is open or that may open, or a grant for one that is held back: the first
+// of them. Empty: nothing.
+std::string Partition::awaited_from(const Record& record, std::int32_t node) const {
+  const Graph& g = plan_->program.graph;
+  const auto is_of = [&](std::int32_t partition) { return plan_->partitions[static_cast<std::size_t>(partition)].node == node; };
+  const auto in = [](const Iteration& iteration) { return iteration.instance->parent ? " in " + tag_of(iteration) : std::string(); };
+  const auto edge_into = [&](const FramePlan& frame) -> const PartitionPlan::Receive* {
+    for (std::int32_t r : frame.edges_in)
+      if (is_of(mine_.receives[static_cast<std::size_t>(r)].partition)) return &mine_.receives[static_cast<std::size_t>(r)];
+    return nullptr;
+  };
+  for (const auto& instance : instances_) {
+    if (instance->record != &record) continue;
+    for (std::int64_t n = instance->oldest; n < instance->opened; ++n) {
+      Iteration& iteration = *instance->at(n);
+      for (const PartitionPlan::Receive& r : mine_.receives)
+        if (r.frame == instance->number && is_of(r.partition) && !instance->has_come(n, r)) return g.describe(r.source) + in(iteration);
+      for (const FramePlan& f : mine_.frames) {
+        const bool is_to_begin = f.parent == instance->number && !iteration.children[static_cast<std::size_t>(f.child_slot)];
+        if (const PartitionPlan::Receive* edge = is_to_begin ? edge_into(f) : nullptr) return fmt::format("{} in loop '{}'{}", g.describe(edge->source), f.name, in(iteration));
+      }
+    }
+    const PartitionPlan::Receive* edge = instance->parent ? edge_into(*instance->frame) : nullptr;
+    if (edge && instance->at(instance->opened - 1)->fate != Iteration::Fate::ends)
+      return fmt::format("{} in iteration {} of loop '{}', if there is one", g.describe(edge->source), instance->opened, instance->frame->name);
+  }
+  for (const Record::Held& held : record.held) {
+    const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(held.send)];
+    const PartitionPlan& to = plan_->partitions[static_cast<std::size_t>(send.partition)];
+    if (to.node == node) return fmt::format("a grant for {}{}", g.describe(to.receives[static_cast<std::size_t>(send.receive)].source), in(*held.iteration));
+  }
+  return {};
 }
 
 // Nothing outside refers to the run's iterations any more.
@@ -140,6 +248,8 @@ void Partition::discard(Record& record) {
 void Partition::discard(Instance& instance) {
   for (; instance.oldest < instance.opened; ++instance.oldest) {
     Iteration*& slot = instance.ring[static_cast<std::size_t>(instance.oldest) % instance.ring.size()];
+    for (const PlanNode& node : instance.frame->nodes)
+      if ((slot->awaited[static_cast<std::size_t>(&node - instance.frame->nodes.data())] & Iteration::kCount) > 0) ++skipped_[static_cast<std::size_t>(node.index)];
     for (Value& v : slot->values) v.reset();
     std::fill(slot->children.begin(), slot->children.end(), nullptr);
     slot->undecided.clear();
@@ -233,27 +343,32 @@ void Partition::grant(Instance& instance) {
 
 // Grants overtake each other and may come late: the highest counts, and one for what is over is dropped.
 void Partition::accept(const Grant& grant) {
-  auto record = std::find_if(active_.begin(), active_.end(), [&](Record* r) { return r->run.get() == grant.run.get(); });
-  if (record == active_.end() || (*record)->is_abandoned) return;
+  Record* record = find(*grant.run);
+  if (!record || record->is_abandoned) return;
   const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(grant.send)];
   const auto frame_at = [&](std::int32_t depth) {
     std::int32_t frame = send.frame;
     while (mine_.frames[static_cast<std::size_t>(frame)].depth > depth) frame = mine_.frames[static_cast<std::size_t>(frame)].parent;
     return static_cast<std::size_t>(frame);
   };
-  Instance* instance = (*record)->root;
+  Instance* instance = record->root;
   for (std::int32_t d = 1; d <= grant.path.depth; ++d) {
     const std::int64_t n = d == 1 ? 0 : grant.path.number[d - 2];
     if (n < instance->oldest || n >= instance->opened) return;
     instance = instance->at(n)->children[static_cast<std::size_t>(mine_.frames[frame_at(d)].child_slot)];
-    if (!instance) return;
+    if (!instance || instance == &over_) return;
   }
   std::int64_t& last = instance->granted[static_cast<std::size_t>(send.place[grant.path.depth - 1])];
   if (grant.last <= last) return;
+  if (grant.last >= instance->opened + instance->frame->window) {  // who has not had this edge's token of an iteration is not done with it
+    if (!plan_->is_here(static_cast<std::size_t>(send.partition)))
+      driver_.refused(*grant.run, send.partition, fmt::format("a grant of iteration {} of '{}', where none was sent since {}", grant.last, instance->frame->name, instance->opened - 1));
+    return;
+  }
   last = grant.last;
   const std::int64_t oldest = last - instance->frame->window + 1;
   std::erase_if(instance->on_way, [&](const Instance::OnWay& t) { return t.send == grant.send && t.number < oldest; });
-  retry_held(**record, grant.send);
+  retry_held(*record, grant.send);
 }
 
 void Partition::retry_held(Record& record, std::int32_t send) {
@@ -273,7 +388,10 @@ void Partition::retry_held(Record& record, std::int32_t send) {
 
 void Partition::post(Iteration& from, std::int32_t send, Value* value) {
   const PartitionPlan::Send& to = mine_.sends[static_cast<std::size_t>(send)];
+  add(sent_[static_cast<std::size_t>(send)].tokens);
+  if (value) add(sent_[static_cast<std::size_t>(send)].bytes, bytes_of(*value));
   Token token{from.instance->record->run, to.receive, value == nullptr, {}, path_to(from)};
+  record_token(RecordedEvent::Kind::send, *token.run, to.partition, to.receive, token.path);
   if (is_planted(Planted::path_turned)) std::reverse(token.path.number, token.path.number + token.path.depth);
   std::vector<Tensor> hosts;  // before the event that says they are there
   Value source;

@@ -112,6 +112,7 @@ void Partition::merge(Iteration& iteration, std::int32_t node, std::int32_t inpu
     deliver_all(iteration, {ranges[4], ranges[5]}, Value());
   } else if ((is_last || is_planted(Planted::merge_of_the_dead)) && !(awaited & Iteration::kMerged)) {
     if (is_planted(Planted::merge_of_the_dead)) awaited |= Iteration::kMerged;
+    ++dead_[static_cast<std::size_t>(n.index)];
     for (int o = 0; o < 3; ++o) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
   }
   if (is_last) fired(iteration);
@@ -138,6 +139,7 @@ Instance& Partition::take_instance(Iteration& parent, std::int32_t number) {
     fresh.number = number;
     fresh.ring.resize(std::bit_ceil(static_cast<std::size_t>(frame.window)));
     fresh.granted.resize(frame.edges_out.size());
+    fresh.came.resize(fresh.ring.size() * static_cast<std::size_t>(frame.receives));
     fresh.exited.resize(frame.exits.size());
     fresh.invariants.resize(static_cast<std::size_t>(frame.invariants));
     fresh.invariant_came.resize(static_cast<std::size_t>(frame.invariants));
@@ -154,6 +156,7 @@ Instance& Partition::take_instance(Iteration& parent, std::int32_t number) {
   i.invariants_pending = frame.invariants;
   i.has_dead_invariant = i.must_open = false;
   std::fill(i.granted.begin(), i.granted.end(), frame.window - 1);
+  std::fill(i.came.begin(), i.came.end(), 0);
   std::fill(i.exited.begin(), i.exited.end(), 0);
   std::fill(i.invariant_came.begin(), i.invariant_came.end(), 0);
   return i;
@@ -176,6 +179,7 @@ Iteration& Partition::open(Instance& instance) {
   it.tag = instance.parent ? fold_tag(instance.parent->tag, key, static_cast<std::uint64_t>(it.number)) : 0;
   it.unfired = frame.unfired() - (is_planted(Planted::child_forgotten) ? frame.children : 0);
   it.fate = Iteration::Fate::open;
+  std::fill(it.children.begin(), it.children.end(), nullptr);
   if (instance.parent) {
     LoopCounters& counters = loop_counters_[static_cast<std::size_t>(instance.number)];
     const auto are_open = static_cast<std::uint64_t>(instance.opened - instance.oldest);
@@ -201,7 +205,11 @@ Iteration& Partition::open(Instance& instance) {
   }
   if (!instance.early.empty()) {
     std::vector<Token> early = std::exchange(instance.early, {});
-    for (Token& token : early) accept_at(instance, token);
+    for (Token& token : early) {
+      const bool is_open = number_in(instance, token) < instance.opened;
+      if (is_open) pass_on(instance, token);
+      else instance.early.push_back(std::move(token));
+    }
   }
   fired(it);
   return it;
@@ -367,6 +375,8 @@ Iteration* Partition::advanced(Instance& instance) {
     }
     spare_iterations_[static_cast<std::size_t>(instance.number)].push_back(slot);
     slot = nullptr;
+    const auto edges = static_cast<std::size_t>(instance.frame->receives);
+    std::fill_n(instance.came.begin() + static_cast<std::ptrdiff_t>(instance.place_of(instance.oldest) * edges), edges, 0);
     ++instance.oldest;
     if (instance.parent && !instance.frame->edges_in.empty() && (instance.has_large || instance.oldest % grants_every(instance) == 0)) grant(instance);
     if (instance.must_open) {
@@ -390,12 +400,16 @@ Iteration* Partition::end(Instance& instance) {
   }
   Iteration& parent = *instance.parent;
   const FramePlan& frame = *instance.frame;
+  LoopCounters& counters = loop_counters_[static_cast<std::size_t>(instance.number)];
+  if (const auto iterations = static_cast<std::uint64_t>(instance.opened); iterations > counters.longest.load(std::memory_order_relaxed))
+    counters.longest.store(iterations, std::memory_order_relaxed);
   for (std::size_t e = 0; e < frame.exits.size(); ++e)
     if (!instance.exited[e]) deliver_all_dead(parent, mine_.exits[static_cast<std::size_t>(frame.exits[e])].targets);
   for (Value& v : instance.invariants) v.reset();
-  if (!instance.caller) parent.children[static_cast<std::size_t>(frame.child_slot)] = nullptr;
+  if (!instance.caller) parent.children[static_cast<std::size_t>(frame.child_slot)] = &over_;
   else if (!is_planted(Planted::call_not_waited_for)) tell_of(instance);
   instance.on_way.clear();
+  instance.early.clear();  // what a faulty node sent for iterations that never began
   instance.has_large = false;
   instance.record = nullptr;
   spare_instances_[static_cast<std::size_t>(instance.number)].push_back(&instance);

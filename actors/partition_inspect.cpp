@@ -9,17 +9,22 @@
 #include <troupe/actors/inspection.hpp>
 
 namespace troupe {
-namespace {
 
+// Of calls that are nested deep the innermost.
 std::string tag_of(const Iteration& iteration) {
+  constexpr int kNamed = 8;
   std::string tag;
+  int named = 0;
   for (const Iteration* it = &iteration; it->instance->parent; it = it->instance->parent) {
+    if (named++ == kNamed) return "..., " + tag;
     const Instance& instance = *it->instance;
     const std::string here = instance.caller ? fmt::format("a call of '{}'", instance.frame->name) : fmt::format("iteration {} of loop '{}'", it->number, instance.frame->name);
     tag = tag.empty() ? here : here + ", " + tag;
   }
   return tag;
 }
+
+namespace {
 
 const char* name_of(StateSpec::Kind kind) {
   switch (kind) {
@@ -39,16 +44,27 @@ std::string Partition::busy_with() const {
   return node ? plan_->program.graph.describe(node->source) : std::string();
 }
 
-void Partition::answer(const Inspect& question) const {
+void Partition::answer(const Inspect& question) {
   PartitionSnapshot s;
   s.device = mine_.name;
   for (const Record* r : active_) s.runs.push_back(part_of(*r));
+  if (question.asks_of_actors) s.actors = actor_counters(), s.edges = edge_counters();
+  if (question.asks_of_events) s.events = recorder_.since(question.since_ns), s.dropped_events = recorder_.dropped();
+  if (question.trace != Inspect::Trace::as_it_is) recorder_.trace(question.trace == Inspect::Trace::on);
+  if (mine_.frames.size() > 1) {
+    constexpr int kObserved = 4096;  // firings: some iterations of any loop
+    observes_ = kObserved;
+    if (observed_.empty())
+      for (const FramePlan& frame : mine_.frames) observed_.push_back({predicate_node(frame), -1, 0, 0});
+  }
+  looks_closer_ = observes_ > 0 || recorder_.traces();
   question.inspection->answer(question.place, std::move(s));
 }
 
 RunPart Partition::part_of(const Record& record) const {
   RunPart part;
   part.run = record.run->info().id;
+  part.fired = record.fired;
   part.ready = record.ready.size() + record.heavy.size() + record.first.size() + record.last.size();
   const auto add_wait = [&](Wait::Kind kind, std::int32_t source, const Iteration& iteration, std::string from) -> Wait* {
     if (part.waits.size() == RunPart::kMostWaits) {
@@ -90,13 +106,16 @@ RunPart Partition::part_of(const Record& record) const {
       loop.first = instance->oldest;
       loop.last = instance->opened - 1;
       loop.window = instance->frame->window;
+      if (const auto number = static_cast<std::size_t>(instance->number); number < observed_.size() && observed_[number].at < instance->opened)
+        loop.observed_at = observed_[number].at, loop.left = observed_[number].left, loop.right = observed_[number].right;
+      loop.longest = loop_counters_[static_cast<std::size_t>(instance->number)].longest.load(std::memory_order_relaxed);
       if (const std::int32_t predicate = predicate_of(*instance->frame); predicate >= 0) loop.predicate = plan_->program.graph.describe(predicate);
     }
     for (std::int64_t n = instance->oldest; n < instance->opened; ++n) {
       const Iteration* iteration = instance->ring[static_cast<std::size_t>(n) & (instance->ring.size() - 1)];
       if (!iteration) continue;
       for (const PartitionPlan::Receive& receive : mine_.receives)
-        if (receive.frame == instance->number && is_missing(*iteration, receive))
+        if (receive.frame == instance->number && !instance->has_come(n, receive))
           add_wait(Wait::Kind::token, receive.source, *iteration, plan_->partitions[static_cast<std::size_t>(receive.partition)].name);
     }
   }
@@ -109,35 +128,126 @@ RunPart Partition::part_of(const Record& record) const {
   return part;
 }
 
-// Has a token not come? It is missing where somebody still waits and has no value from it. A dead one leaves no value, so
-// of a node that other tokens are missing for, this may name one too many.
-bool Partition::is_missing(const Iteration& iteration, const PartitionPlan::Receive& receive) const {
-  for (std::int32_t t = receive.targets.first; t < receive.targets.last; ++t) {
-    const Target& target = mine_.targets[static_cast<std::size_t>(t)];
-    if (target.node == Target::kPredicate) return iteration.fate == Iteration::Fate::open;
-    if (target.node < 0) continue;
-    const std::int32_t awaited = iteration.awaited[static_cast<std::size_t>(target.node)];
-    if ((awaited & Iteration::kCount) == 0) return false;
-    if (target.slot >= 0) return !iteration.values[static_cast<std::size_t>(target.slot)].has_value();
-    if (target.slot == Target::kControl) return true;
-    return !(awaited & Iteration::kMerged);
+// A node fires once an iteration: what has fired are all iterations that were opened, but for what has not fired in those
+// that are open, and what was given up.
+std::vector<ActorCounters> Partition::actor_counters() const {
+  struct Here {
+    std::uint64_t awaiting = 0, ready = 0, running = 0;
+    std::int32_t waiting_for = -1;
+  };
+  std::vector<Here> here(static_cast<std::size_t>(mine_.nodes));
+  const auto at = [](std::int32_t i) { return static_cast<std::size_t>(i); };
+  for (const auto& instance : instances_) {
+    if (!instance->record) continue;
+    for (std::int64_t n = instance->oldest; n < instance->opened; ++n) {
+      const Iteration* iteration = instance->ring[static_cast<std::size_t>(n) & (instance->ring.size() - 1)];
+      if (!iteration) continue;
+      for (std::size_t i = 0; i < instance->frame->nodes.size(); ++i) {
+        if ((iteration->awaited[i] & Iteration::kCount) == 0) continue;
+        const PlanNode& node = instance->frame->nodes[i];
+        Here& h = here[at(node.index)];
+        ++h.awaiting;
+        if (h.waiting_for < 0) h.waiting_for = missing_input(*iteration, node);
+      }
+    }
   }
-  return iteration.unfired > 0;  // fetched, or on its way into a loop or out of one
+  for (const Record* r : active_)
+    for (const auto* ready : {&r->ready, &r->heavy, &r->first, &r->last})
+      for (const Record::Ready& one : *ready) ++here[at(one.node->index)].ready;
+  const std::unordered_set<const Firing*> spare(spare_.begin(), spare_.end());
+  for (const auto& firing : firings_)
+    if (firing->node && !spare.contains(firing.get())) ++here[at(firing->node->index)].running;
+
+  std::vector<ActorCounters> all;
+  all.reserve(here.size());
+  const std::int32_t failed = failed_.load(std::memory_order_relaxed);
+  for (std::size_t f = 0; f < mine_.frames.size(); ++f) {
+    const LoopCounters& counters = loop_counters_[f];
+    const std::uint64_t opened = counters.instances.load(std::memory_order_relaxed) + counters.iterations.load(std::memory_order_relaxed);
+    for (const PlanNode& node : mine_.frames[f].nodes) {
+      const Here& h = here[at(node.index)];
+      const Cost& cost = costs_[at(node.index)];
+      ActorCounters& c = all.emplace_back();
+      c.node = node.source;
+      c.dead = dead_[at(node.index)];
+      const std::uint64_t not_fired = h.awaiting + h.ready + h.running + skipped_[at(node.index)] + c.dead;
+      c.fires = opened > not_fired ? opened - not_fired : 0;
+      c.busy_ns = c.fires * static_cast<std::uint64_t>(cost.nanoseconds.load(std::memory_order_relaxed));
+      c.bytes_out = c.fires * cost.bytes;
+      c.state = failed == node.source ? ActorStatus::failed
+                : h.running > 0       ? ActorStatus::running
+                : h.ready > 0         ? ActorStatus::ready
+                : h.awaiting > 0      ? ActorStatus::waiting
+                : c.dead > 0 && c.fires == 0 ? ActorStatus::dead
+                                             : ActorStatus::idle;
+      if (c.state == ActorStatus::waiting) c.waiting_for = h.waiting_for;
+    }
+  }
+  return all;
+}
+
+// Whose token a node still awaits; -1: a control edge's, or that of a dead one, which leaves no value.
+std::int32_t Partition::missing_input(const Iteration& iteration, const PlanNode& node) const {
+  const troupe::Node& of_program = plan_->program.graph.node(node.source);
+  if (node.kind == PlanNode::Kind::merge) return -1;
+  for (std::int32_t i = 0; i < node.inputs && i < static_cast<std::int32_t>(of_program.inputs.size()); ++i) {
+    if (iteration.values[static_cast<std::size_t>(node.first_input + i)].has_value()) continue;
+    const Held* held = mine_.held.data() + node.first_held;
+    if (std::none_of(held, held + node.held, [&](const Held& h) { return h.slot == node.first_input + i; })) return of_program.inputs[static_cast<std::size_t>(i)].node;
+  }
+  return -1;
+}
+
+std::vector<EdgeCounters> Partition::edge_counters() const {
+  std::vector<EdgeCounters> all;
+  for (std::size_t s = 0; s < sent_.size(); ++s) {
+    const PartitionPlan::Send& send = mine_.sends[s];
+    all.push_back({send.partition, send.receive, sent_[s].tokens.load(std::memory_order_relaxed), sent_[s].bytes.load(std::memory_order_relaxed), 0, 0});
+  }
+  for (std::size_t r = 0; r < received_.size(); ++r)
+    all.push_back({index_, static_cast<std::int32_t>(r), 0, 0, received_[r].tokens.load(std::memory_order_relaxed), mine_.frames[static_cast<std::size_t>(mine_.receives[r].frame)].window});
+  return all;
 }
 
 // The node whose value decides whether a loop goes on; -1: it is in another partition.
 std::int32_t Partition::predicate_of(const FramePlan& frame) const {
+  const PlanNode* node = predicate_node(frame);
+  return node ? node->source : -1;
+}
+
+const PlanNode* Partition::predicate_node(const FramePlan& frame) const {
   for (const PlanNode& node : frame.nodes) {
     if (node.has_only) {
-      if (node.only.node == Target::kPredicate) return node.source;
+      if (node.only.node == Target::kPredicate) return &node;
       continue;
     }
     const std::int32_t* ranges = mine_.output_targets.data() + node.first_output;
     for (std::int32_t o = 0; o < node.outputs; ++o)
       for (std::int32_t t = ranges[2 * o]; t < ranges[2 * o + 1]; ++t)
-        if (mine_.targets[static_cast<std::size_t>(t)].node == Target::kPredicate) return node.source;
+        if (mine_.targets[static_cast<std::size_t>(t)].node == Target::kPredicate) return &node;
   }
-  return -1;
+  return nullptr;
+}
+
+// What a predicate is about to compare, if it is two scalars on the host.
+void Partition::observe(const Iteration& iteration, const PlanNode& node) {
+  Observed& seen = observed_[static_cast<std::size_t>(iteration.instance->number)];
+  if (seen.predicate != &node || node.inputs != 2) return;
+  const Value &left = input_of(iteration, node, 0), &right = input_of(iteration, node, 1);
+  const auto is_number = [](const Value& v) { return v.is_inline() || (v.kind() == Value::Kind::tensor && v.tensor().is_on_host() && v.tensor().shape().elements() == 1); };
+  if (!is_number(left) || !is_number(right)) return;
+  seen.at = iteration.number;
+  seen.left = left.tensor().at(0);
+  seen.right = right.tensor().at(0);
+}
+
+// Of a node that is about to fire: what it awaited, or holds.
+const Value& Partition::input_of(const Iteration& iteration, const PlanNode& node, std::int32_t input) const {
+  const Held* held = mine_.held.data() + node.first_held;
+  for (const Held* last = held + node.held; held != last; ++held)
+    if (held->slot == node.first_input + input)
+      return held->constant >= 0 ? mine_.constants[static_cast<std::size_t>(held->constant)] : iteration.instance->invariants[static_cast<std::size_t>(held->invariant)];
+  return iteration.values[static_cast<std::size_t>(node.first_input + input)];
 }
 
 }  // namespace troupe

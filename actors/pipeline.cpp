@@ -20,6 +20,7 @@ constexpr Pass kPasses[] = {
     {"simplify", "before merge_common: fewer forms of one value", simplify},
     {"merge_common", "before fusion, which hides what nodes have in common", merge_common},
     {"fuse_pointwise", "after all that looks at single ops", fuse_pointwise},
+    {"fuse_updates", "after fuse_pointwise, which makes one node of what an update is made of", fuse_updates},
     {"fuse_slices", "last of those that also run in sub-graphs: whole groups take their operands out of wider ones", fuse_slices},
     {"lower", "last: the others see functional nodes as nodes, and keep the program order of effects that it makes explicit", lower, true},
 };

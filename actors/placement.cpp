@@ -159,7 +159,7 @@ class PlacementOf {
   }
 
   // A function's body, what it calls and all calls of it are on one device: what the bodies demand, else
-  // what the first call does.
+  // what the first call does. What is colocated with any of that comes along.
   void keep_functions_together() {
     std::vector<const FunctionDef*> in(at(g_.size()), nullptr);  // the function whose body a node is in
     std::map<const FunctionDef*, const FunctionDef*> leader;     // of those that have to be together; itself: it is the leader
@@ -175,6 +175,11 @@ class PlacementOf {
       for (std::int32_t c : n.controls)
         if (in[at(c)]) in[at(id)] = in[at(c)];
       if (n.op->name == "Call" && in[at(id)]) leader[find(function_of(n))] = find(in[at(id)]);
+    }
+    std::map<std::int32_t, const FunctionDef*> in_group;  // one of whose calls, or of whose body
+    for (std::int32_t id = 0; id < g_.size(); ++id) {
+      const FunctionDef* f = g_.node(id).op->name == "Call" ? function_of(g_.node(id)) : in[at(id)];
+      if (f && wishes_[at(id)].group >= 0) leader[find(f)] = find(in_group.emplace(wishes_[at(id)].group, f).first->second);
     }
     struct Home {
       std::string device;
@@ -198,6 +203,17 @@ class PlacementOf {
       if (!is_call && !in[at(id)]) continue;
       const std::string& device = homes[find(is_call ? function_of(g_.node(id)) : in[at(id)])].device;
       device_[at(id)] = device.empty() ? default_ : device;
+    }
+    for (std::int32_t id = 0; id < g_.size(); ++id) {
+      auto together = in_group.find(wishes_[at(id)].group);
+      if (together == in_group.end()) continue;
+      const std::string& home = homes[find(together->second)].device;
+      const std::string device = home.empty() ? default_ : home;
+      const std::vector<std::string>& allowed = allowed_of(id);
+      if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), device) == allowed.end())
+        throw Error(Code::invalid_argument, fmt::format("{}: it is colocated with a call of function '{}', which runs on {}; its group can be on {}", g_.describe(id),
+                                                        together->second->name, device, fmt::join(allowed, ", ")));
+      device_[at(id)] = device;
     }
   }
 

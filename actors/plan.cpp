@@ -346,8 +346,7 @@ class Planner {
     if (p.frames[at(frame)].depth > Path::kMaxDepth)
       throw Error(Code::unimplemented, fmt::format("{}: its value goes to another device from inside {} loops; {} are supported",
                                                    graph().describe(from), p.frames[at(frame)].depth, Path::kMaxDepth));
-    p.receives.push_back({frame, targets, from, output, 0, 0});
-    ++p.frames[at(frame)].receives;
+    p.receives.push_back({frame, targets, from, output, 0, 0, p.frames[at(frame)].receives++, false});
     return static_cast<std::int32_t>(p.receives.size()) - 1;
   }
 
@@ -487,10 +486,14 @@ class Planner {
     std::int32_t q = partition_[at(predicate.node)];
     std::int32_t receive = -1;
     if (to != q) {
-      PartitionPlan& p = partition(to);
-      p.targets.push_back({Target::kPredicate, 0});
-      auto end = static_cast<std::int32_t>(p.targets.size());
-      receive = add_receive(to, predicate.node, predicate.output, {end - 1, end});
+      std::vector<PartitionPlan::Receive>& there = partition(to).receives;
+      auto known = std::find_if(there.begin(), there.end(), [&](const auto& r) { return r.source == predicate.node && r.output == predicate.output; });
+      if (known != there.end()) {  // it goes there anyway, to a node
+        known->decides = true;
+        return;
+      }
+      receive = add_receive(to, predicate.node, predicate.output, {});
+      there.back().decides = true;
     }
     auto extend = [&](TargetRange& range) {
       if (to != q) append_send(range, q, to, receive);
@@ -580,7 +583,7 @@ std::uint64_t fingerprint(const Plan& plan) {
     take({p.node, p.nodes, static_cast<std::int64_t>(p.targets.size())});
     for (const FramePlan& f : p.frames) take({f.parent, f.depth, f.window, f.enters, f.receives, f.unfired(), static_cast<std::int64_t>(f.key)});
     for (const PartitionPlan::Send& s : p.sends) take({s.partition, s.receive, s.frame});
-    for (const PartitionPlan::Receive& r : p.receives) take({r.partition, r.send, r.frame, r.source, r.output});
+    for (const PartitionPlan::Receive& r : p.receives) take({r.partition, r.send, r.frame, r.source, r.output, r.decides});
     for (const PartitionPlan::Feed& f : p.feeds) take({f.index, f.targets.first, f.targets.last});
   }
   return hash;

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include <troupe/actors/snapshot.hpp>
 #include <troupe/devices/kernel.hpp>
 #include <troupe/ops/program.hpp>
 
@@ -149,6 +150,8 @@ struct PartitionPlan {
     std::int32_t output = 0;  // of it; -1: a control edge, whose tokens have no value
     std::int32_t partition = 0;  // who sends, and by which send
     std::int32_t send = 0;
+    std::int32_t place = 0;      // among the receives of its frame
+    bool decides = false;        // it is the predicate of its frame, whoever else may use it
   };
 
   std::string name;          // of its device, in full where there is a cluster
@@ -172,6 +175,7 @@ struct PartitionPlan {
 };
 
 struct Plan {
+  PlanName name;
   Program program;
   std::shared_ptr<const void> keep;  // strings that the program's sites refer to
   std::vector<PartitionPlan> partitions;

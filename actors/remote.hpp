@@ -9,17 +9,25 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <troupe/actors/constraint.hpp>
+#include <troupe/actors/cost_options.hpp>
 #include <troupe/actors/loop_report.hpp>
 #include <troupe/actors/partition.hpp>
 #include <troupe/actors/placement.hpp>
 #include <troupe/ops/state.hpp>
 
 namespace troupe {
+
+/// What a node of a program took where it ran, as measured.
+struct NodeCost {
+  std::int32_t node = 0;
+  double ns = 0;
+};
 
 /// The other nodes of a plan. Dropping it lets them forget the plan.
 class RemotePlan {
@@ -35,8 +43,12 @@ class RemotePlan {
   virtual void start(Run& run) = 0;
   /// What its loops did on the other nodes. Blocks.
   virtual std::vector<LoopReport> loops() = 0;
+  /// What kernels took there. Blocks.
+  virtual std::vector<NodeCost> costs() = 0;
   /// The run has failed on this node, which abandons it: the owner tells all others, any other tells the owner.
   virtual void failed(Run& run) = 0;
+  /// A partition here has dropped what came from one of theirs.
+  virtual void refused(Run& run, std::int32_t partition, const std::string& what) = 0;
 };
 
 class Peers {
@@ -48,9 +60,13 @@ class Peers {
   /// Has the other nodes make the plan. Blocks; throws what they say, naming the node, and unavailable, not_found for
   /// nodes that are not there.
   virtual std::shared_ptr<RemotePlan> prepare(const std::shared_ptr<const Plan>& plan, const Placed& placed) = 0;
+  /// What links between nodes take, as far as there is a clock to measure it by. Blocks where it is not known yet.
+  virtual std::vector<LinkBetween> links() { return {}; }
   /// A variable's value, on the host, and a new one. Block; throw what the node says.
   virtual Tensor get(const std::string& node, const StateSpec& variable) = 0;
   virtual void set(const std::string& node, const StateSpec& variable, Tensor value) = 0;
+  /// Asks the other nodes of a run what they do of it; each that answers is heard once, on any thread, others never.
+  virtual void ask_about(const Run& run, std::function<void(const RunSnapshot&)> heard) = 0;
   /// Without threads: lets something happen elsewhere; false if nothing is pending.
   virtual bool step() = 0;
 

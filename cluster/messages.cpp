@@ -1,11 +1,12 @@
 #include <troupe/cluster/messages.hpp>
 
+#include <troupe/cluster/inspection_codec.hpp>
 #include <troupe/cluster/program_codec.hpp>
 
 namespace troupe {
 
 template <>
-inline constexpr std::uint64_t kValues<MessageKind> = static_cast<std::uint64_t>(MessageKind::farewell) + 1;
+inline constexpr std::uint64_t kValues<MessageKind> = static_cast<std::uint64_t>(MessageKind::inspected) + 1;
 template <>
 inline constexpr std::uint64_t kValues<MemberState> = static_cast<std::uint64_t>(MemberState::left) + 1;
 template <>
@@ -92,15 +93,40 @@ void fields(A& a, LoopReport& r) {
   a(r.limited_by_window), a(r.held_tokens), a(r.iteration_us), a(r.recurrence_us), a(r.limiting_dependence);
 }
 template <class A>
+void fields(A& a, NodeCost& c) {
+  a(c.node), a(c.ns);
+}
+template <class A>
 void fields(A& a, GetLoops& m) {
   a(m.request), a(m.plan);
 }
 template <class A>
 void fields(A& a, Answer& m) {
-  a(m.request), a(m.status), a(m.value), a(m.loops);
+  a(m.request), a(m.status), a(m.value), a(m.loops), a(m.costs), a(m.ns);
 }
 template <class A>
 void fields(A&, Farewell&) {}
+template <class A>
+void fields(A& a, GetCosts& m) {
+  a(m.request), a(m.plan);
+}
+template <class A>
+void fields(A& a, Probe& m) {
+  a(m.request), a(m.load);
+}
+template <class A>
+void fields(A& a, ProbeFor& m) {
+  a(m.request), a(m.node), a(m.bytes);
+}
+
+template <class A>
+void fields(A& a, InspectNode& m) {
+  a(m.request), a(m.question);
+}
+template <class A>
+void fields(A& a, Inspected& m) {
+  a(m.request), a(m.status), a(m.report);
+}
 
 MessageKind kind_of(MessageReader& reader) {
   MessageKind kind{};
@@ -138,6 +164,11 @@ TROUPE_MESSAGE(SetVariable)
 TROUPE_MESSAGE(GetLoops)
 TROUPE_MESSAGE(Answer)
 TROUPE_MESSAGE(Farewell)
+TROUPE_MESSAGE(GetCosts)
+TROUPE_MESSAGE(Probe)
+TROUPE_MESSAGE(ProbeFor)
+TROUPE_MESSAGE(InspectNode)
+TROUPE_MESSAGE(Inspected)
 #undef TROUPE_MESSAGE
 
 }  // namespace troupe

@@ -11,14 +11,16 @@
 
 #include <troupe/actors/loop_report.hpp>
 #include <troupe/actors/partition.hpp>
+#include <troupe/actors/remote.hpp>
 #include <troupe/cluster/archive.hpp>
+#include <troupe/cluster/inspection.hpp>
 #include <troupe/cluster/membership.hpp>
 #include <troupe/ops/state.hpp>
 
 namespace troupe {
 
 enum class MessageKind : std::uint8_t {
-  gossip, make_plan, drop_plan, begin_run, token, grant, run_failed, abandon_run, left_run, get_variable, set_variable, get_loops, answer, farewell
+  gossip, make_plan, drop_plan, begin_run, token, grant, run_failed, abandon_run, left_run, get_variable, set_variable, get_loops, answer, farewell, get_costs, probe, probe_for, inspect, inspected
 };
 
 /// A node as others know it.
@@ -122,7 +124,7 @@ struct GetLoops {
   std::uint64_t request = 0;
   std::uint64_t plan = 0;
 };
-/// To a request: make_plan, get_variable, set_variable, get_loops.
+/// To a request.
 struct Answer {
   static constexpr MessageKind kKind = MessageKind::answer;
   static constexpr Lane kLane = Lane::data;
@@ -130,11 +132,51 @@ struct Answer {
   Status status;
   Tensor value;
   std::vector<LoopReport> loops = {};
+  std::vector<NodeCost> costs = {};
+  std::uint64_t ns = 0;  // that a probe took
 };
 /// From a node that leaves, behind all that it had to say of runs it has done its part of.
 struct Farewell {
   static constexpr MessageKind kKind = MessageKind::farewell;
   static constexpr Lane kLane = Lane::data;
+};
+
+/// Owner to participant: what kernels of a plan took there.
+struct GetCosts {
+  static constexpr MessageKind kKind = MessageKind::get_costs;
+  static constexpr Lane kLane = Lane::data;
+  std::uint64_t request = 0;
+  std::uint64_t plan = 0;
+};
+/// Is answered at once: to see how long a message with so much in it takes.
+struct Probe {
+  static constexpr MessageKind kKind = MessageKind::probe;
+  static constexpr Lane kLane = Lane::data;
+  std::uint64_t request = 0;
+  Tensor load;
+};
+/// Asks a node to send such a probe to another, and how long it took.
+struct ProbeFor {
+  static constexpr MessageKind kKind = MessageKind::probe_for;
+  static constexpr Lane kLane = Lane::data;
+  std::uint64_t request = 0;
+  std::string node;
+  std::uint64_t bytes = 0;
+};
+/// A node wants to know what another is doing.
+struct InspectNode {
+  static constexpr MessageKind kKind = MessageKind::inspect;
+  static constexpr Lane kLane = Lane::control;
+  std::uint64_t request = 0;
+  NodeQuestion question;
+};
+/// The answer to it.
+struct Inspected {
+  static constexpr MessageKind kKind = MessageKind::inspected;
+  static constexpr Lane kLane = Lane::data;
+  std::uint64_t request = 0;
+  Status status;
+  NodeReport report;
 };
 
 /// The kind, which comes first.

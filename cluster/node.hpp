@@ -23,12 +23,20 @@
 #include <vector>
 
 #include <troupe/actors/engine.hpp>
+#include <troupe/cluster/inspection.hpp>
 #include <troupe/cluster/membership.hpp>
 #include <troupe/cluster/transport.hpp>
 
 namespace troupe {
 
 class NodeCore;
+
+/// What is kept of one peer for runs that have not begun on this node, since it overtook their owner. A peer that sends
+/// more is disconnected.
+struct EarlyLimits {
+  std::size_t messages = 1 << 16;
+  std::uint64_t bytes = 1 << 30;
+};
 
 struct NodeOptions {
   std::string name;  // unique in the cluster; no '/'
@@ -38,15 +46,19 @@ struct NodeOptions {
   EngineOptions engine = {};
   std::string labels = {};             // `key=value` and spaces: what others know of it, for placement
   MembershipOptions membership = {};   // how soon who does not answer is held for dead
+  EarlyLimits early = {};
+  std::function<void(const std::string& line)> log = {};  // what a node's peers did wrong; from any thread
   std::uint64_t incarnation = 0;       // greater each time a node of this name starts; 0: by the clock
   /// Deterministic engines: lets something happen on another node or between them; false if nothing is pending.
   std::function<bool()> step = {};
 };
 
-/// Messages for runs that had not begun on this node, which waited, and for runs that were over, which were dropped.
+/// Messages for runs that had not begun on this node, which waited; for runs that were over, which were dropped; and such as
+/// no node sends that keeps to the protocol, repeated tokens among them, which were dropped too.
 struct RunCounters {
   std::uint64_t early = 0;
   std::uint64_t late = 0;
+  std::uint64_t refused = 0;
 };
 
 class ClusterNode {
@@ -80,6 +92,11 @@ class ClusterNode {
   TransportCounters counters() const;
   RunCounters run_counters() const;
   MembershipCounters membership_counters() const;
+  /// Asks all nodes that are known, this one included, or one of them. Blocks for as long as `patience`; who does not answer
+  /// within it is there with the reason. Not from within an actor.
+  ClusterReport inspect(const NodeQuestion& question = {}, std::chrono::nanoseconds patience = std::chrono::milliseconds(500), const std::string& only = {}) const;
+  /// Looks twice, `apart` from each other: which runs hang, and why (`hangs`). Takes three times `patience` and `apart` at most.
+  std::vector<Verdict> diagnose(std::chrono::nanoseconds apart = std::chrono::milliseconds(400), std::chrono::nanoseconds patience = std::chrono::milliseconds(300)) const;
   /// The longest that a node of so many can have stopped answering before the runs it takes part in end.
   std::chrono::nanoseconds detection_bound(std::size_t nodes) const;
 

@@ -40,8 +40,8 @@ std::string joined(const std::vector<std::string>& names) { return fmt::format("
 }  // namespace
 
 NodeCore::NodeCore(NodeOptions& options)
-    : self_(self_of(options)), deterministic_(options.engine.deterministic), step_(std::move(options.step)),
-      transport_(options.transport({self_.name, self_.incarnation, {}, {}})), runs_(*this, self_.incarnation),
+    : self_(self_of(options)), deterministic_(options.engine.deterministic), step_(std::move(options.step)), log_(options.engine.log),
+      transport_(options.transport({self_.name, self_.incarnation, {}, {}})), runs_(*this, self_.incarnation, options.early, options.log),
       roster_({.name = self_.name, .incarnation = self_.incarnation, .address = {}, .labels = options.labels}, options.membership, self_.incarnation) {}
 
 // What happens to the roster, and then, without the lock, what follows.
@@ -51,8 +51,10 @@ auto NodeCore::on_roster(Event event) {
   auto finish = [&] {
     Roster::Effects effects = roster_.take();
     has_joined_ = has_joined_ || !roster_.is_alone();
-    if (effects.has_changed) changed_.notify_all();
+    std::vector<LogRecord> news;
+    if (effects.has_changed) news = note_states(), changed_.notify_all();
     lock.unlock();
+    log(news);
     act(std::move(effects));
   };
   if constexpr (std::is_void_v<decltype(event(Roster::Time()))>) {
@@ -70,6 +72,7 @@ NodeCore::~NodeCore() = default;
 void NodeCore::open(EngineImpl& engine, const std::vector<std::string>& join) {
   engine_ = &engine;
   clerk_ = lean_spawn<Clerk>(engine.system());
+  start_inspector();
   engine.join(*this);
   join_ = join;
   has_joined_ = join.empty();
@@ -98,6 +101,7 @@ void NodeCore::close() {
   transport_->stop();
   const std::map<Peer, NodeId> left = sessions();
   for (const auto& [peer, node] : left) lost(peer, Status(Code::unavailable, fmt::format("node '{}' is leaving", self_.name)));
+  stop_inspector();
   clerk_ = {};
 }
 
@@ -245,6 +249,7 @@ void NodeCore::lost(Peer peer, const Status& why) {
   const std::optional<NodeId> node = on_roster([&](Roster::Time now) {
     const std::optional<NodeId> lost_node = roster_.lost(now, peer);
     if (!lost_node) return lost_node;
+    std::erase_if(requests_, [&](const auto& request) { return request.second.to == peer && request.second.heard; });
     for (auto& [id, request] : requests_) {
       if (request.to != peer || request.is_done) continue;
       request.is_done = true;
@@ -255,8 +260,10 @@ void NodeCore::lost(Peer peer, const Status& why) {
       else ++plan;
     }
     std::erase_if(waiting_plans_, [&](const Waiting& w) { return w.from == peer; });
+    std::erase_if(links_, [&](const auto& link) { return link.first.first == lost_node->name || link.first.second == lost_node->name; });
     return lost_node;
   });
+  tell_of_probes();
   if (node) runs_.lost(peer, *node, why);
 }
 
@@ -273,8 +280,10 @@ void NodeCore::received(Peer peer, Lane, Message message) {
   try {
     dispatch(peer, from, message);
   } catch (...) {
-    transport_->disconnect(peer, Status::from_current_exception());
-    lost(peer, Status::from_current_exception());
+    const Status why = Status::from_current_exception();
+    runs_.refused(peer, why.message());
+    transport_->disconnect(peer, why);
+    lost(peer, why);
   }
 }
 
@@ -301,9 +310,10 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
       return;
     case MessageKind::farewell:
       read_all<Farewell>(r);
-      runs_.farewell(peer);
       return;
     case MessageKind::answer: handle(peer, read_all<Answer>(r)); return;
+    case MessageKind::inspect: handle(peer, read_all<InspectNode>(r)); return;
+    case MessageKind::inspected: handle(peer, read_all<Inspected>(r)); return;
     case MessageKind::make_plan:
       do_later([this, peer, kept = std::make_shared<Message>(std::move(message))] { make_plan(peer, kept); });
       return;
@@ -326,6 +336,15 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
         send(peer, Answer{m.request, {}, {}, loops_of({owner, m.plan})});
       });
       return;
+    case MessageKind::get_costs:
+      do_later([this, peer, owner = from, m = read_all<GetCosts>(r)] {
+        Answer a{m.request, {}, {}};
+        a.costs = costs_of({owner, m.plan});
+        send(peer, a);
+      });
+      return;
+    case MessageKind::probe: send(peer, Answer{read_all<Probe>(r).request, {}, {}}); return;
+    case MessageKind::probe_for: handle(peer, read_all<ProbeFor>(r)); return;
     case MessageKind::set_variable:
       do_later([this, peer, m = read_all<SetVariable>(r)] {
         Answer a{m.request, {}, {}};
@@ -348,19 +367,27 @@ void NodeCore::do_later(std::function<void()> job) {
 
 std::uint64_t NodeCore::request(Peer to) {
   std::lock_guard lock(mutex_);
-  requests_.emplace(++last_request_, Request{to, !roster_.session(to), Status(Code::unavailable, "it was lost"), {}, {}});
+  Request made;
+  made.to = to;
+  made.is_done = !roster_.session(to);
+  made.status = Status(Code::unavailable, "it was lost");
+  requests_.emplace(++last_request_, std::move(made));
   return last_request_;
 }
 
 void NodeCore::handle(Peer from, Answer&& answer) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   auto it = requests_.find(answer.request);
   if (it == requests_.end() || it->second.is_done || it->second.to != from) return;  // nobody waits any more, or not for this one
   it->second.is_done = true;
   it->second.status = std::move(answer.status);
   it->second.value = std::move(answer.value);
   it->second.loops = std::move(answer.loops);
+  it->second.costs = std::move(answer.costs);
+  it->second.ns = it->second.began.count() > 0 ? static_cast<std::uint64_t>((transport_->now() - it->second.began).count()) : answer.ns;
   changed_.notify_all();
+  lock.unlock();
+  tell_of_probes();
 }
 
 NodeCore::Request NodeCore::answer_to(std::uint64_t id) {
@@ -427,10 +454,7 @@ std::shared_ptr<RemotePlan> NodeCore::prepare(const std::shared_ptr<const Plan>&
     m.participants.push_back(is_here ? NodeId{self_.name, self_.incarnation, transport_->address()} : *there);
     peers.push_back(peer);
   }
-  {
-    std::lock_guard lock(mutex_);
-    m.plan = ++last_plan_;
-  }
+  m.plan = plan->name.number;
   m.call_depth = plan->call_depth;
   m.fingerprint = fingerprint(*plan);
   auto shared = std::make_shared<SharedPlan>(shared_from_this(), RunKey{self_.incarnation, m.plan}, plan, std::move(peers), 0);
@@ -499,7 +523,7 @@ bool NodeCore::try_make_plan(Peer from, const std::shared_ptr<Message>& message,
   Placed placed;
   read(reader, placed, self_.name);
   reader.end();
-  std::shared_ptr<Compiled> compiled = engine_->take_part(std::move(placed), m.call_depth);
+  std::shared_ptr<Compiled> compiled = engine_->take_part(std::move(placed), m.call_depth, {owner.name, m.plan});
   const std::shared_ptr<const Plan> plan = compiled->troupe.plan;
   if (plan->here < 0 || fingerprint(*plan) != m.fingerprint) throw Error(Code::internal, "it makes another plan of this program");
   std::vector<Peer> of_nodes;

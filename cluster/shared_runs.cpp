@@ -1,14 +1,18 @@
 #include <troupe/cluster/shared_runs.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 
 #include <fmt/format.h>
 
+#include <troupe/actors/explain.hpp>
 #include <troupe/cluster/node_core.hpp>
 
 namespace troupe {
 namespace {
+
+constexpr const char* kElsewhere = "the run has failed on another node";  // which its owner has said
 
 std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
@@ -19,8 +23,10 @@ Ref<Run> share(Run& run) {
 
 SharedPlan& plan_of(const Run& run) { return static_cast<SharedPlan&>(*run.troupe->remote); }
 
+// A node's own name comes first, unless it was said where the error was made.
 Status from_node(const std::string& node, const Status& status) {
-  return Status(status.code(), fmt::format("node '{}': {}", node, status.message()));
+  const std::string name = fmt::format("node '{}'", node);
+  return status.message().starts_with(name) ? status : Status(status.code(), fmt::format("{}: {}", name, status.message()));
 }
 
 // What other nodes, and the caller, get from one of a plan's.
@@ -43,8 +49,10 @@ std::string edges_out_of(const Plan& plan, std::int32_t node) {
   return out;
 }
 
+Status lost_status(const NodeId& who, const Status& why) { return Status(Code::unavailable, fmt::format("node '{}' was lost ({})", who.name, why.message())); }
+
 Status lost_status(const Plan& plan, std::int32_t node, const NodeId& who, const Status& why) {
-  return Status(Code::unavailable, fmt::format("node '{}' was lost ({}); awaited from it: {}", who.name, why.message(), edges_out_of(plan, node)));
+  return Status(Code::unavailable, fmt::format("{}; awaited from it: {}", lost_status(who, why).message(), edges_out_of(plan, node)));
 }
 
 void check(bool holds, const char* what) {
@@ -109,7 +117,9 @@ void SharedPlan::post(std::int32_t partition, PartitionMessage message) {
 
 void SharedPlan::start(Run& run) { core_->runs().begin(run, *this); }
 std::vector<LoopReport> SharedPlan::loops() { return core_->loops(*this); }
+std::vector<NodeCost> SharedPlan::costs() { return core_->costs(*this); }
 void SharedPlan::failed(Run& run) { core_->runs().failed(run, *this); }
+void SharedPlan::refused(Run&, std::int32_t partition, const std::string& what) { core_->runs().refused(peer_of(partition), what); }
 
 void SharedRuns::add(const std::shared_ptr<SharedPlan>& plan) {
   std::lock_guard lock(mutex_);
@@ -217,11 +227,7 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m, const std:
     std::lock_guard lock(mutex_);
     parts_.emplace(key, run);
     lost = plan_of(*run).lost;
-    if (auto it = waiting_.find(key); it != waiting_.end()) {
-      waiting = std::move(it->second);
-      are_waiting_ -= waiting.size();
-      waiting_.erase(it);
-    }
+    waiting = take_waiting(key);
   }
   if (!lost.empty()) core_.engine().fail(*run, Status(Code::unavailable, fmt::format("node '{}' was lost before the run began here", lost)));
   here_if_light(compiled->troupe, [&] {
@@ -234,6 +240,7 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m, const std:
       else handle(w.from, owner, std::move(std::get<AbandonRun>(w.message)));
     } catch (...) {  // whoever said it, not the owner, by whose message it is looked at now
       const Status why = Status::from_current_exception();
+      refused(w.from, why.message());
       core_.transport().disconnect(w.from, why);
       core_.lost(w.from, why);
     }
@@ -242,7 +249,7 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m, const std:
 
 void SharedRuns::handle(Peer from, std::uint64_t owner, AbandonRun&& m) {
   const RunKey key{owner, m.run};
-  if (Ref<Run> run = find(key)) core_.engine().fail(*run, Status(Code::aborted, "the run has failed on another node"));
+  if (Ref<Run> run = find(key)) core_.engine().fail(*run, Status(Code::aborted, kElsewhere));
   else wait(key, {from, m});
 }
 
@@ -283,21 +290,35 @@ bool SharedRuns::is_over(const RunKey& key) const {
 }
 
 void SharedRuns::drop_waiting(const RunKey& from, const RunKey& to) {
-  const auto first = waiting_.lower_bound(from), last = waiting_.lower_bound(to);
-  for (auto it = first; it != last; ++it) are_waiting_ -= it->second.size();
-  waiting_.erase(first, last);
+  for (auto it = waiting_.lower_bound(from); it != waiting_.end() && it->first < to; it = waiting_.lower_bound(from)) take_waiting(it->first);
 }
 
-// For a run that has not begun here; false if there is no room, or it is over.
+std::vector<SharedRuns::Waiting> SharedRuns::take_waiting(const RunKey& key) {
+  auto it = waiting_.find(key);
+  if (it == waiting_.end()) return {};
+  std::vector<Waiting> taken = std::move(it->second);
+  waiting_.erase(it);
+  for (const Waiting& w : taken) {
+    Early& early = early_[w.from];
+    --early.messages, early.bytes -= w.bytes;
+  }
+  return taken;
+}
+
+// For a run that has not begun here; false if it is over. Who sends more of that than is kept is disconnected.
 bool SharedRuns::wait(const RunKey& key, Waiting&& message) {
   std::lock_guard lock(mutex_);
   if (is_over(key)) {
     dropped_.fetch_add(1, std::memory_order_relaxed);
     return false;
   }
-  check(are_waiting_ < kMostWaiting, "too much for runs that nobody begins");
+  if (const auto* token = std::get_if<RunToken>(&message.message)) message.bytes = bytes_of(token->value);
+  Early& early = early_[message.from];
+  if (early.messages >= limits_.messages || early.bytes + message.bytes > limits_.bytes)
+    throw Error(Code::resource_exhausted, fmt::format("it sent more than {} messages or {} for runs that have not begun on node '{}'; NodeOptions::early says how much that may be",
+                                                      limits_.messages, readable_bytes(static_cast<double>(limits_.bytes)), core_.name()));
+  ++early.messages, early.bytes += message.bytes;
   waiting_[key].push_back(std::move(message));
-  ++are_waiting_;
   waited_.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
@@ -331,14 +352,15 @@ void SharedRuns::handle(Peer from, RunGrant&& m) {
 void SharedRuns::failed(Run& run, SharedPlan& plan) {
   if (plan.is_owned()) {
     for (Peer peer : plan.others()) core_.send(peer, AbandonRun{run.key.number});
-  } else if (run.status().code() != Code::aborted) {
+  } else if (run.status().message() != kElsewhere) {
     core_.send(plan.owner(), RunFailed{run.key.number, run.status()});
   }
 }
 
-void SharedRuns::farewell(Peer peer) {
-  std::lock_guard lock(mutex_);
-  farewells_.insert(peer);
+void SharedRuns::refused(Peer peer, const std::string& what) {
+  const std::uint64_t so_far = refused_.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (log_ && std::has_single_bit(so_far))
+    log_(fmt::format("node '{}' sent what it should not have: {}; dropped{}", core_.name_of(peer), what, so_far > 1 ? fmt::format(", as {} so far", so_far) : ""));
 }
 
 void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
@@ -357,11 +379,10 @@ void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
       if (std::erase(it->second.awaited, peer) > 0) owned.push_back(it->second.run);
       it = it->second.awaited.empty() ? owned_.erase(it) : std::next(it);
     }
-    // Of a run that a node had not done its part of when it left, the owner knows. Of one that it had, all is here.
-    const bool has_said_all = farewells_.erase(peer) > 0;
     for (auto& [key, run] : parts_)
-      if (key.owner == node.incarnation || (plan_of(*run).node_of_peer(peer) >= 0 && !has_said_all)) parts.push_back(run);
-    for (auto& [key, messages] : waiting_) are_waiting_ -= std::erase_if(messages, [&](const Waiting& w) { return w.from == peer; });
+      if (key.owner == node.incarnation || plan_of(*run).node_of_peer(peer) >= 0) parts.push_back(run);
+    for (auto& [key, messages] : waiting_) std::erase_if(messages, [&](const Waiting& w) { return w.from == peer; });
+    early_.erase(peer);
     gone_.insert(node.incarnation);
     drop_waiting({node.incarnation, 0}, {node.incarnation, UINT64_MAX});
   }
@@ -371,8 +392,14 @@ void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
   }
   for (const Ref<Run>& run : parts) {
     const std::int32_t lost_node = plan_of(*run).node_of_peer(peer);
-    core_.engine().fail(*run, lost_node >= 0 ? lost_status(run->plan(), lost_node, node, why)
-                                             : Status(Code::unavailable, fmt::format("node '{}', whose run this was, was lost", node.name)));
+    if (run->key.owner == node.incarnation) {
+      core_.engine().fail(*run, lost_node >= 0 ? lost_status(run->plan(), lost_node, node, why)
+                                               : Status(Code::unavailable, fmt::format("node '{}', whose run this was, was lost", node.name)));
+      continue;
+    }
+    // It may have done its part: a partition that has all it awaits of it goes on. If it had not, the owner knows.
+    for (const auto& partition : run->troupe->partitions)
+      if (partition) partition->send(Lost{run, lost_node, lost_status(node, why)});
   }
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,6 +20,7 @@
 
 #include <troupe/actors/engine_impl.hpp>
 #include <troupe/cluster/messages.hpp>
+#include <troupe/cluster/node.hpp>
 
 namespace troupe {
 
@@ -36,7 +38,9 @@ class SharedPlan final : public RemotePlan {
   void post(std::int32_t partition, PartitionMessage message) override;
   void start(Run& run) override;
   std::vector<LoopReport> loops() override;
+  std::vector<NodeCost> costs() override;
   void failed(Run& run) override;
+  void refused(Run& run, std::int32_t partition, const std::string& what) override;
 
   /// Peers that take part.
   const std::vector<Peer>& others() const { return others_; }
@@ -69,7 +73,9 @@ class SharedPlan final : public RemotePlan {
 
 class SharedRuns {
  public:
-  SharedRuns(NodeCore& core, std::uint64_t self) : core_(core), self_(self) {}
+  /// `log`: may be empty.
+  SharedRuns(NodeCore& core, std::uint64_t self, const EarlyLimits& limits, std::function<void(const std::string&)> log)
+      : core_(core), self_(self), limits_(limits), log_(std::move(log)) {}
 
   /// Plans that losses break.
   void add(const std::shared_ptr<SharedPlan>& plan);
@@ -90,8 +96,8 @@ class SharedRuns {
   /// The run has failed here.
   void failed(Run& run, SharedPlan& plan);
   void lost(Peer peer, const NodeId& node, const Status& why);
-  /// It leaves, and has said all it had to say.
-  void farewell(Peer peer);
+  /// What a node should not have said was dropped: counted, and written to the log, the more there is the more seldom.
+  void refused(Peer peer, const std::string& what);
   /// A node of this incarnation is there, perhaps again.
   void met(std::uint64_t incarnation);
   /// Ends all that is under way.
@@ -99,10 +105,10 @@ class SharedRuns {
   /// Messages for runs that were over, or had not begun yet.
   std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
   std::uint64_t waited() const { return waited_.load(std::memory_order_relaxed); }
+  std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr int kJobsHere = 4;  // of a worker, on the transport's thread
-  static constexpr std::size_t kMostWaiting = 1 << 16;  // messages for runs that have not begun here
 
   struct Owned {
     Ref<Run> run;
@@ -111,11 +117,17 @@ class SharedRuns {
   struct Waiting {
     Peer from;
     std::variant<RunToken, AbandonRun> message;
+    std::uint64_t bytes = 0;
+  };
+  struct Early {
+    std::size_t messages = 0;
+    std::uint64_t bytes = 0;
   };
 
   Ref<Run> find(const RunKey& key);
   bool is_over(const RunKey& key) const;
   bool wait(const RunKey& key, Waiting&& message);
+  std::vector<Waiting> take_waiting(const RunKey& key);
   void drop_waiting(const RunKey& from, const RunKey& to);
   void ended(Run& run);
   template <class Send>
@@ -123,6 +135,8 @@ class SharedRuns {
 
   NodeCore& core_;
   const std::uint64_t self_;  // this node's incarnation
+  const EarlyLimits limits_;
+  const std::function<void(const std::string&)> log_;
 
   std::mutex mutex_;  // guards everything below
   std::uint64_t last_ = 0;  // number of a run of ours
@@ -130,12 +144,11 @@ class SharedRuns {
   std::map<RunKey, Ref<Run>> parts_;
   std::map<std::uint64_t, std::uint64_t> begun_;  // by owner: the last run that began here
   std::set<std::uint64_t> gone_;                  // owners that there is no session with any more
-  std::set<Peer> farewells_;  // of peers that are not lost yet
   std::map<RunKey, std::vector<Waiting>> waiting_;
-  std::size_t are_waiting_ = 0;
+  std::map<Peer, Early> early_;  // what waits of each
   std::vector<std::weak_ptr<SharedPlan>> plans_;
   bool closed_ = false;
-  std::atomic<std::uint64_t> dropped_{0}, waited_{0};  // publish nothing but themselves
+  std::atomic<std::uint64_t> dropped_{0}, waited_{0}, refused_{0};  // publish nothing but themselves
 };
 
 }  // namespace troupe

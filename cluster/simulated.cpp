@@ -64,6 +64,12 @@ class SimulatedNetwork::World {
     bool is_bulk = false;
   };
 
+  static constexpr std::size_t kPiece = 64 << 10;  // of a bulk channel's frame, at most
+  struct Slow {
+    Time delay;
+    double ns_per_byte;
+  };
+
   void at(Time when, std::function<void()> what) { events.push({std::max(when, now), ++event_number, std::move(what)}); }
   Time delay() {
     return Time(std::uniform_int_distribution<Time::rep>(options.least_delay.count(), options.most_delay.count())(random));
@@ -78,7 +84,14 @@ class SimulatedNetwork::World {
     event.what();
     return true;
   }
-  bool is_cut(const std::string& a, const std::string& b) const { return apart.contains(a) != apart.contains(b); }
+  bool is_cut(const std::string& a, const std::string& b) const { return apart.contains(a) != apart.contains(b) || cut_links.contains(std::minmax(a, b)); }
+  // What a slow link adds for so many bytes.
+  Time added(const Line& l, std::size_t bytes) const {
+    if (slow_links.empty()) return {};
+    const std::string to = l.acceptor.empty() ? l.address.substr(std::string_view("sim://").size()) : l.acceptor;
+    auto slow = slow_links.find(std::minmax(l.from, to));
+    return slow == slow_links.end() ? Time() : slow->second.delay + Time(static_cast<Time::rep>(slow->second.ns_per_byte * static_cast<double>(bytes)));
+  }
 
   Line* line(std::uint64_t number) {
     const auto found = lines.find(number);
@@ -90,7 +103,7 @@ class SimulatedNetwork::World {
   }
   void schedule(std::uint64_t number, bool forward) {
     Direction& d = forward ? lines.at(number).forward : lines.at(number).back;
-    d.last = std::max(d.last, now + delay());
+    d.last = std::max(d.last, now + delay() + added(lines.at(number), d.frames.empty() ? 0 : d.frames.back()->header.size() + d.frames.back()->bulk_bytes));
     at(d.last, [this, number, forward] { arrive(number, forward); });
   }
   void arrive(std::uint64_t number, bool forward);
@@ -101,7 +114,7 @@ class SimulatedNetwork::World {
   }
   void schedule_bulk(std::uint64_t number, bool forward, BulkDirection& d) {
     if (d.frames.empty() || std::exchange(d.is_under_way, true)) return;
-    at(now + delay(), [this, number, forward] { arrive_bulk(number, forward); });
+    at(now + delay() + added(lines.at(number), std::min(kPiece, d.frames.front()->bulk_bytes)), [this, number, forward] { arrive_bulk(number, forward); });
   }
   void arrive_bulk(std::uint64_t number, bool forward);
   void open_bulk(std::uint64_t number);
@@ -120,6 +133,8 @@ class SimulatedNetwork::World {
   std::map<std::string, SimulatedTransport*> listening;  // by address
   std::vector<SimulatedTransport*> nodes;
   std::set<std::string> apart;
+  std::set<std::pair<std::string, std::string>> cut_links;  // the lesser name first
+  std::map<std::pair<std::string, std::string>, Slow> slow_links;
   std::deque<Stalled> stalled;
 };
 
@@ -405,7 +420,7 @@ void SimulatedNetwork::World::arrive_bulk(std::uint64_t number, bool forward) {
     lost += std::exchange(d.frames, {}).size();
     return;
   }
-  const std::size_t some = std::uniform_int_distribution<std::size_t>(1, 64 << 10)(random);
+  const std::size_t some = std::uniform_int_distribution<std::size_t>(1, kPiece)(random);
   if (d.is_open) bulk_waits += !to->move_bulk(forward ? acceptor_of(number) : dialler_of(number), d, some);
   if (line(number)) schedule_bulk(number, forward, d);
 }
@@ -436,6 +451,7 @@ void SimulatedNetwork::World::break_line(std::uint64_t number) {
 
 void SimulatedNetwork::World::heal() {
   apart.clear();
+  cut_links.clear();
   std::deque<Stalled> held;
   held.swap(stalled);
   for (const Stalled& s : held) {
@@ -464,7 +480,11 @@ void SimulatedNetwork::partition(std::set<std::string> names) {
   world_->heal();
   world_->apart = std::move(names);
 }
+void SimulatedNetwork::cut(const std::string& a, const std::string& b) { world_->cut_links.insert(std::minmax(a, b)); }
 void SimulatedNetwork::heal() { world_->heal(); }
+void SimulatedNetwork::slow_down(const std::string& a, const std::string& b, Time delay, double ns_per_byte) {
+  world_->slow_links.insert_or_assign(std::minmax(a, b), World::Slow{delay, ns_per_byte});
+}
 
 void SimulatedNetwork::break_connections(const std::string& name) {
   for (auto& [number, line] : world_->lines)

@@ -48,7 +48,11 @@ class SimulatedNetwork {
 
   /// These nodes and the others do not reach each other any more, until `heal`; an earlier partition ends.
   void partition(std::set<std::string> names);
+  /// So do these two, with each other alone.
+  void cut(const std::string& a, const std::string& b);
   void heal();
+  /// What goes between these two takes so much longer, and this long for each byte.
+  void slow_down(const std::string& a, const std::string& b, Time delay, double ns_per_byte);
   /// Breaks every connection of this node.
   void break_connections(const std::string& name);
   /// Breaks those that have a bulk channel, as they do when that breaks.

@@ -36,6 +36,8 @@ Program simplify(const Program& program);
 Program merge_common(const Program& program);
 /// Joins chains and trees of pointwise nodes into one node each.
 Program fuse_pointwise(const Program& program);
+/// Pointwise nodes whose value updates a variable, and nothing else, go into the update.
+Program fuse_updates(const Program& program);
 /// Pointwise nodes read slices of a split tensor where they lie, and write what is concatenated where it goes.
 Program fuse_slices(const Program& program);
 

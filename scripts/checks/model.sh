@@ -79,6 +79,9 @@ run holds frame -DK=1 -DN=2 -DPOISON
 run holds frame -DK=1 -DN=2 -DLIVENESS
 run holds frame -DK=2 -DN=4 -DLAST=2 -DEVERY_GRANT=2
 run deadlock frame -DK=1 -DN=4 -DLAST=3 -DEVERY_GRANT=3
+run holds frame -DK=1 -DN=2 -DREPEAT
+run assertion frame -DK=1 -DN=2 -DREPEAT -DNEVER_REPEATED
+run assertion frame -DK=1 -DN=2 -DREPEAT -DFAULT_NO_CAME
 bytes=(-DK=2 -DN=4 -DLAST=2 -DBYTES -DEVERY_GRANT=2)
 run holds frame "${bytes[@]}"
 run assertion frame "${bytes[@]}" -DNEVER_REFUSED

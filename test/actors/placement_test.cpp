@@ -257,9 +257,81 @@ BOOST_AUTO_TEST_CASE(what_was_measured_counts_more_than_shapes) {
   PlacementOptions o = three_nodes(Placement::automatic);
   const Program program = lowered(g, {x}, {a, b});
   is(devices_of(place(program, o), "Tanh"), {kA}, "by its shape it is nothing");
-  for (std::int32_t id = 0; id < program.graph.size(); ++id) o.measured[program.graph.node(id).origin] = 1e7;
+  for (std::int32_t id = 0; id < program.graph.size(); ++id) o.measured[{program.graph.node(id).origin, kA}] = 1e7;
   const Placed placed = place(program, o);
   BOOST_TEST(devices_of(placed, "Tanh") != devices_of(placed, "Exp"));
+}
+
+// As fast as it was seen to be there; elsewhere, in proportion.
+BOOST_AUTO_TEST_CASE(each_device_is_as_fast_as_it_was_measured) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {4});
+  Expr a = exp(x), b = tanh(x);
+  PlacementOptions o = three_nodes(Placement::automatic);
+  const Program program = lowered(g, {x}, {a, b});
+  const auto origin_of = [&](const std::string& op) {
+    for (std::int32_t id = 0; id < program.graph.size(); ++id)
+      if (program.graph.node(id).op->name == op) return program.graph.node(id).origin;
+    return std::uint64_t{0};
+  };
+  o.measured[{origin_of("Exp"), kA}] = o.measured[{origin_of("Tanh"), kA}] = 1e7;
+  o.measured[{origin_of("Tanh"), kB}] = o.measured[{origin_of("Exp"), kB}] = 1e9;
+  const Placed placed = place(program, o);
+  Devices both = devices_of(placed, "Exp");
+  both.merge(devices_of(placed, "Tanh"));
+  is(both, {kA, kC}, "b is slow");
+}
+
+BOOST_AUTO_TEST_CASE(each_link_is_as_fast_as_it_was_measured) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {512, 512}), y = g.input("y", DType::f32, {512, 512});
+  const Program program = lowered(g, {x, y}, {sum(chain(x, 4)) + sum(chain(y, 4))});
+  PlacementOptions o = three_nodes(Placement::automatic);
+  const auto other_than_a = [&] {
+    Devices products = devices_of(place(program, o), "MatMul");
+    products.erase(kA);
+    return std::set<std::string>(products.begin(), products.end());
+  };
+  BOOST_TEST((other_than_a() == std::set{kB}));
+  o.costs.links = {{"a", "b", {.latency_ns = 1e9, .bytes_per_ns = 1}}};
+  BOOST_TEST((other_than_a() == std::set{kC}));
+  o.costs.links.push_back({"c", "a", {.latency_ns = 1e9, .bytes_per_ns = 1}});
+  BOOST_TEST(other_than_a().empty());
+}
+
+// A function that calls itself is on one device with all its calls: so is what is colocated with one of them.
+BOOST_AUTO_TEST_CASE(what_is_colocated_with_a_call_goes_with_it) {
+  const auto build = [](Graph& g, const char* there, const char* constrained) {
+    GraphFunction<Expr(Expr)> deep(g, "deep", {{DType::f32, {4}}}, {{DType::f32, {4}}});
+    deep.define([&](Expr v) {
+      return cond(sum(v) < 100.0, [&] { return deep(v * 2.0); }, [&] {
+        if (!there) return v + 1.0;
+        auto d = g.on_device(there);
+        return v + 1.0;
+      });
+    });
+    Expr x = g.input("x", DType::f32, {4}), anchor = [&] {
+      auto d = g.on_device(constrained ? constrained : "");
+      return tanh(x);
+    }();
+    Expr called = [&] {
+      auto together = g.colocate_with(anchor);
+      return deep(x);
+    }();
+    return std::pair{x, exp(called) + anchor};
+  };
+  for (const Placement policy : {Placement::constraints, Placement::automatic}) {
+    Graph g;
+    auto [x, beside] = build(g, "/node:b", nullptr);
+    is(devices_of(place(lowered(g, {x}, {beside}), three_nodes(policy)), "Tanh"), {kB}, "where the body is");
+    Graph h;
+    auto [y, there] = build(h, nullptr, "/node:c");
+    is(devices_of(place(lowered(h, {y}, {there}), three_nodes(policy)), "Call"), {kC, kC}, "where another of the group is");
+    Graph k;
+    auto [z, apart] = build(k, "/node:b", "/node:c");
+    const std::string why = refusal([&] { place(lowered(k, {z}, {apart}), three_nodes(policy)); }, Code::invalid_argument);
+    BOOST_TEST(says(why, {"/node:c/cpu:0", "colocated", "'deep'", "/node:b/cpu:0", "placement_test.cpp"}), why);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_plan_that_ran_teaches_the_next) {

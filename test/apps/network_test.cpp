@@ -188,6 +188,34 @@ BOOST_AUTO_TEST_CASE(a_link_that_stays_down, *boost::unit_test::label("stock_zmq
   BOOST_TEST(net.client->engine().run(g, {}, {y})[0].at(1) == 2);  // the others go on
 }
 
+// This node reaches both; they do not reach each other any more, until they do.
+BOOST_AUTO_TEST_CASE(two_others_that_are_cut_off_from_each_other, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{kLoss})) {
+  Network net;
+  net.join(net.node(1).address);
+  Loop endless(1000000000), loop(40);
+  Function f = net.client->engine().compile(loop.g, {}, {loop.count, loop.sum});
+  loop.check(f({}));
+  RunHandle run = net.client->engine().start(endless.g, {}, {endless.sum});
+  BOOST_REQUIRE(net.wait_until([&] { return net.client->counters().messages_in > 200; }));
+  shell("nft add table inet t && nft add chain inet t c '{ type filter hook forward priority 0; }' && nft add rule inet t c counter drop");
+  const Status status = run.wait();
+  BOOST_TEST((status.code() == Code::unavailable), status.message());
+  const auto has = [&](const char* text) { return status.message().find(text) != std::string::npos; };
+  BOOST_TEST((has("node 'b': node 'c' was lost") || has("node 'c': node 'b' was lost")), status.message());
+  BOOST_TEST((has("awaited from it") && has("network_test.cpp")), status.message());
+  shell("nft delete table inet t");
+  std::vector<Tensor> out;
+  const auto works = [&] {
+    try {
+      out = f({});
+    } catch (const Error&) {  // as long as they have not found each other again
+    }
+    return !out.empty();
+  };
+  BOOST_REQUIRE(net.wait_until(works));
+  loop.check(out);
+}
+
 BOOST_AUTO_TEST_CASE(packets_that_are_lost, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{kLoss})) {
   Network net;
   net.join(net.node(1).address);

@@ -1,6 +1,8 @@
 // A peer that is connected and says what is not its to say: the run it takes part in fails, or it is disconnected.
 #include <boost/test/unit_test.hpp>
 
+#include <functional>
+
 #include <troupe/cluster/messages.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
@@ -21,6 +23,7 @@ class Impostor final : public TransportListener {
   ~Impostor() { transport_->stop(); }
 
   std::vector<std::pair<std::int32_t, Tensor>> fetches;
+  std::function<void(std::uint64_t run)> when_begun;  // what it says before it ends the run
   bool is_lost = false;
   Status why;
 
@@ -46,6 +49,7 @@ class Impostor final : public TransportListener {
       say(Answer{m.request, {}, {}});
     } else if (kind == MessageKind::begin_run) {
       const auto m = read_all<BeginRun>(reader);
+      if (when_begun) when_begun(m.run);
       say(LeftRun{m.run, {}, fetches});
     }
   }
@@ -102,6 +106,54 @@ BOOST_AUTO_TEST_CASE(and_nothing_that_is_fetched_elsewhere) {
     BOOST_TEST((status.code() == Code::data_loss), status.message());
     BOOST_TEST(says(status.message(), {"node 'b'", "it sent what was not fetched"}));
   }
+}
+
+// A token or a grant of no edge of its own, of another loop, or with another value than its edge carries: counted, logged, and the
+// end of the session. Which of the two partitions is a's, the first or the second, the impostor does not know.
+BOOST_AUTO_TEST_CASE(tokens_and_grants_that_make_no_sense) {
+  const auto said = [](const auto& message_for) {
+    std::string all;
+    for (const std::int32_t partition : {0, 1, 7, -1}) {
+      Scene s;
+      s.b.when_begun = [&](std::uint64_t run) {
+        auto message = message_for(RunKey{1, run});  // a is the first node
+        message.partition = partition;
+        s.b.say(message);
+      };
+      Graph g;
+      Expr x = g.input("x", DType::f32, {2}), there;
+      {
+        auto d = g.on_device("/node:b/cpu:0");
+        there = x * 2.0;
+      }
+      const Status status = s.nodes.engine().compile(g, {x}, {there + 1.0}).start({Tensor::of<float>({1, 2})}).wait();
+      BOOST_TEST((status.code() == Code::unavailable || status.code() == Code::data_loss), status.message());
+      BOOST_TEST(s.nodes.until(5s, [&] { return s.b.is_lost; }));
+      BOOST_TEST(s.nodes[0].run_counters().refused == 1u);
+      BOOST_REQUIRE(s.nodes.log().size() == 1u);
+      BOOST_TEST(says(s.nodes.log()[0], {"node 'b' sent what it should not have"}));
+      all += s.nodes.log()[0] + "\n";
+    }
+    return all;
+  };
+  const Tensor right = Tensor::of<float>({2, 4});
+  const auto token = [&](auto change) {
+    return [=](RunKey key) {
+      RunToken t{key, 0, 0, false, {}, right};
+      change(t);
+      return t;
+    };
+  };
+  const auto says_each = [&](const std::string& all, std::initializer_list<std::string> parts) { BOOST_TEST(says(all, parts), all); };
+  says_each(said(token([](RunToken& t) { t.receive = 5; })), {"a token for no partition of this node", "a token of no edge"});
+  says_each(said(token([](RunToken& t) { t.receive = -1; })), {"a token of no edge"});
+  says_each(said(token([](RunToken& t) { t.path.depth = 2; })), {"a token of another loop"});
+  says_each(said(token([](RunToken& t) { t.value = Tensor::of<double>({2, 4}); })), {"a value of another kind than its edge's"});
+  says_each(said(token([](RunToken& t) { t.value = Tensor::of<float>({2, 4, 6}); })), {"a value of another kind than its edge's"});
+  says_each(said(token([](RunToken& t) { t.value = List(DType::f32, Shape{2}); })), {"a value of another kind than its edge's"});
+  says_each(said(token([](RunToken& t) { t.value = Value(); })), {"a value of another kind than its edge's"});
+  says_each(said(token([](RunToken& t) { t.is_dead = true; })), {"a value where there is none"});
+  says_each(said([](RunKey key) { return RunGrant{key, 0, 0, {}, 3}; }), {"a grant for no partition of this node", "a grant of no edge"});
 }
 
 BOOST_AUTO_TEST_CASE(who_speaks_for_another_is_disconnected) {

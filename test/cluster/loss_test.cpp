@@ -105,6 +105,163 @@ BOOST_AUTO_TEST_CASE(an_error_reaches_the_owner_and_ends_the_others) {
   }
 }
 
+namespace {
+
+// Connections that are silent for long are soon given up.
+SimulationOptions impatient() {
+  SimulationOptions o;
+  o.router.silence = std::chrono::milliseconds(300), o.router.heartbeat = std::chrono::milliseconds(100), o.router.away = std::chrono::milliseconds(500);
+  return o;
+}
+
+// What c makes once, b uses in each of many iterations.
+Function once_then_loop(Nodes& nodes, Graph& g) {
+  Expr once;
+  {
+    auto d = g.on_device(kC);
+    once = g.random_uniform({2}) * 0.0 + 3.0;
+  }
+  auto [n, t] = while_loop([](Expr i, Expr) { return i < 600; },
+                           [&](Expr i, Expr v) {
+                             Expr next = i + 1;
+                             auto d = g.on_device(kB);
+                             return std::tuple{next, v * 0.5 + once * 0.5};
+                           },
+                           std::tuple{g.constant(0), g.ones(DType::f32, {2})}, {.parallel_iterations = 1});  // seconds, then
+  return nodes.engine().compile(g, {}, {t * 1.0});
+}
+
+}  // namespace
+
+// Dead without a word, or cut off from b alone: what b awaits of it has come, and the run goes on.
+BOOST_AUTO_TEST_CASE(who_has_done_its_part_may_die) {
+  int lost_in_the_midst = 0;
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    Nodes nodes(3, stepped(seed), Between::simulation, impatient());
+    Graph g;
+    Function f = once_then_loop(nodes, g);
+    RunHandle run = f.start({});
+    nodes.until(std::chrono::milliseconds(60), [&] { return run.is_done(); });
+    if (seed % 2) nodes.network().kill("c");
+    else nodes.network().cut("b", "c");
+    const auto b_has_lost_it = [&] {
+      const std::vector<std::string> there = nodes[1].nodes();
+      return std::find(there.begin(), there.end(), "c") == there.end();
+    };
+    lost_in_the_midst += nodes.until(std::chrono::seconds(30), [&] { return run.is_done() || b_has_lost_it(); }) && !run.is_done();
+    compare(run.get(), {{3, 3}}, "seed " + std::to_string(seed));
+  }
+  BOOST_TEST(lost_in_the_midst == 12);
+}
+
+// a reaches both, they do not reach each other: who awaits the other says so to a, whose next call waits for no broken plan.
+BOOST_AUTO_TEST_CASE(a_plan_that_two_others_break_is_made_anew) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    Nodes nodes(3, stepped(seed), Between::simulation, impatient());
+    double expected = 1;
+    for (int i = 0; i < 20; ++i) expected = expected * 0.5 + 1.0;
+    Graph g;
+    Function f = round_trip(nodes, g, 20);
+    compare(f({}), {{expected, expected}}, "before");
+    RunHandle run = f.start({});
+    for (std::uint64_t n = 0; n < 30 + seed && !run.is_done(); ++n) nodes.step();
+    nodes.network().cut("b", "c");
+    const Status status = run.wait();
+    BOOST_TEST((status.code() == Code::unavailable), "seed " << seed << ": " << status.message());
+    BOOST_TEST((says(status.message(), {"node 'b': node 'c' was lost", "awaited from it"}) || says(status.message(), {"node 'c': node 'b' was lost", "awaited from it", "loss_test.cpp"})));
+    // As long as they cannot reach each other, a function over both is refused, saying who and whom; one over either runs.
+    const std::string why = refused([&] { f({}); });
+    BOOST_TEST((says(why, {"node 'b'", "it cannot reach node 'c'"}) || says(why, {"node 'c'", "it cannot reach node 'b'"}) || says(why, {"was lost"})), why);
+    Graph h;
+    Expr y;
+    {
+      auto d = h.on_device(kB);
+      y = h.ones(DType::f32, {2}) * h.random_uniform({2}) * 0.0 + 2.0;
+    }
+    compare(nodes.engine().run(h, {}, {y + 1.0}), {{3, 3}}, "over a and b");
+    nodes.network().heal();
+    const auto works = [&] {
+      try {
+        compare(f({}), {{expected, expected}}, "healed");
+        return true;
+      } catch (const Error&) {
+        return false;
+      }
+    };
+    bool has_healed = false;
+    for (int tries = 0; tries < 40 && !has_healed; ++tries) {
+      nodes.until(std::chrono::seconds(1), [] { return false; });
+      has_healed = works();
+    }
+    BOOST_TEST(has_healed, "seed " << seed);
+    compare(f({}), {{expected, expected}}, "and stays so");
+  }
+}
+
+// b and c have not heard anything of each other that the run needs: that they are cut off from each other is nothing to it.
+BOOST_AUTO_TEST_CASE(who_awaits_nothing_of_each_other_may_be_apart) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    Nodes nodes(3, stepped(seed), Between::simulation, impatient());
+    Graph g;
+    auto [n, t, u] = while_loop([](Expr i, Expr, Expr) { return i < 600; },
+                                [&](Expr i, Expr v, Expr w) {
+                                  Expr next = i + 1, x, y;
+                                  {
+                                    auto d = g.on_device(kB);
+                                    x = v * 0.5 + 1.0;
+                                  }
+                                  auto d = g.on_device(kC);
+                                  y = w * 0.5 + 2.0;
+                                  return std::tuple{next, x, y};
+                                },
+                                std::tuple{g.constant(0), g.ones(DType::f32, {2}), g.ones(DType::f32, {2})}, {.parallel_iterations = 1});
+    Function f = nodes.engine().compile(g, {}, {t * 1.0 + u});
+    RunHandle run = f.start({});
+    nodes.until(std::chrono::milliseconds(50), [&] { return run.is_done(); });
+    nodes.network().cut("b", "c");
+    compare(run.get(), {{6, 6}}, "seed " + std::to_string(seed));
+    BOOST_TEST(nodes[1].nodes().size() == 2u);
+  }
+}
+
+// Wherever it is made, in each granularity: node, operation, iterations around it, the user's line.
+BOOST_AUTO_TEST_CASE(an_error_names_node_operation_tag_and_line) {
+  for (const Granularity granularity : {Granularity::partition, Granularity::op}) {
+    for (const char* there : {"a", "b", "c"}) {
+      EngineOptions o = stepped(7);
+      o.granularity = granularity;
+      Nodes nodes(3, o, Between::simulation);
+      Graph g;
+      Expr table = g.constant(Tensor::of<float>({1, 2, 3, 4, 5, 6, 7}));
+      unsigned line = 0;
+      auto [i_end, t] = while_loop([](Expr i, Expr) { return i < 5; },
+                                   [&](Expr i, Expr v) {
+                                     auto [k_end, u] = while_loop([](Expr k, Expr) { return k < 4; },
+                                                                  [&](Expr k, Expr w) {
+                                                                    Expr next = k + 1, found;
+                                                                    {
+                                                                      auto d = g.on_device(std::string("/node:") + there + "/cpu:0");
+                                                                      line = __LINE__ + 1;
+                                                                      found = gather(table, reshape(cast(i * 4 + k == 7, DType::i32) * 100, {1}));
+                                                                    }
+                                                                    auto d = g.on_device(kB);
+                                                                    return std::tuple{next, w + found};
+                                                                  },
+                                                                  std::tuple{g.constant(0), v}, {.name = "inner"});
+                                     return std::tuple{i + 1, u};
+                                   },
+                                   std::tuple{g.constant(0), g.zeros(DType::f32, {1})}, {.name = "outer"});
+      Function f = nodes.engine().compile(g, {}, {t * 1.0});
+      const Status status = f.start({}).wait();
+      BOOST_TEST((status.code() == Code::out_of_range), status.message());
+      BOOST_TEST(says(status.message(), {std::string("node '") + there + "': ", "Gather", "loss_test.cpp:" + std::to_string(line), "in iteration 1 of loop 'outer", "iteration 3 of loop 'inner"}),
+                 status.message());
+      Graph h;
+      compare(nodes.engine().run(h, {}, {h.constant(2.f) * h.ones(DType::f32, {2})}), {{2, 2}}, "goes on");
+    }
+  }
+}
+
 // Cancelled again and again, at any moment: what comes late for a run that is over is dropped, and the next one is right.
 BOOST_AUTO_TEST_CASE(late_tokens_are_dropped) {
   std::uint64_t late = 0, early = 0;

@@ -5,6 +5,7 @@
 
 #include <troupe/actors/loop_report.hpp>
 #include <troupe/ops/actor_node.hpp>
+#include <troupe/test/cluster/faulty.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/test/devices/refusal.hpp>
@@ -12,6 +13,8 @@
 
 namespace troupe::test {
 namespace {
+
+using namespace std::chrono_literals;
 
 const std::string kB = "/node:b/cpu:0", kC = "/node:c/cpu:0";
 
@@ -197,16 +200,21 @@ BOOST_AUTO_TEST_CASE(a_node_that_leaves_ends_its_runs_and_no_others) {
   BOOST_TEST(says(why, {"no node 'b'", "a, c"}));
 }
 
-BOOST_AUTO_TEST_CASE(a_node_that_comes_back_takes_part_again) {
-  Nodes nodes(2);
-  Graph g;
+// x of two elements, and 2 x + 1.
+std::pair<Expr, Expr> doubled_on_b_plus_one(Graph& g) {
   Expr x = g.input("x", DType::f32, {2});
   Expr y;
   {
     auto d = g.on_device(kB);
     y = x * 2.0;
   }
-  Expr z = y + 1.0;
+  return {x, y + 1.0};
+}
+
+BOOST_AUTO_TEST_CASE(a_node_that_comes_back_takes_part_again) {
+  Nodes nodes(2);
+  Graph g;
+  auto [x, z] = doubled_on_b_plus_one(g);
   for (int round = 0; round < 3; ++round) {
     compare(nodes.engine().run(g, {{x, Tensor::of<float>({1, 2})}}, {z}), {{3, 5}}, "round");
     nodes.remove(1);
@@ -219,13 +227,8 @@ BOOST_AUTO_TEST_CASE(a_node_that_comes_back_takes_part_again) {
 BOOST_AUTO_TEST_CASE(a_function_is_made_again_when_its_node_is_there_again) {
   Nodes nodes(2);
   Graph g;
-  Expr x = g.input("x", DType::f32, {2});
-  Expr y;
-  {
-    auto d = g.on_device(kB);
-    y = x * 2.0;
-  }
-  Function f = nodes.engine().compile(g, {x}, {y + 1.0});
+  auto [x, z] = doubled_on_b_plus_one(g);
+  Function f = nodes.engine().compile(g, {x}, {z});
   const Function copy = f;
   for (int round = 0; round < 3; ++round) {
     compare(f({Tensor::of<float>({1, 2})}), {{3, 5}}, "round");
@@ -331,6 +334,36 @@ BOOST_AUTO_TEST_CASE(a_value_crosses_once) {
   BOOST_TEST(nodes[1].counters().bytes_in - before < (1u << 18) + 4096);
 }
 
+// Nor does a predicate, which tells b whether to go on and its Switches where to.
+BOOST_AUTO_TEST_CASE(a_predicate_crosses_once) {
+  for (const bool is_used : {false, true}) {
+    std::map<std::pair<std::string, std::int64_t>, int> tokens;  // by sender and iteration; of a deterministic engine: one thread
+    EngineOptions stepped;
+    stepped.deterministic = true;
+    Nodes nodes(2, stepped, Between::handles, {}, [&](const std::string& name, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+      return std::make_unique<FaultyTransport>(std::move(inner), [&tokens, name](Peer peer, Lane lane, Message m, const FaultyTransport::Send& send) {
+        if (auto token = as<RunToken>(m)) ++tokens[{name, token->path.depth == 1 ? token->path.number[0] : -1}];
+        send(peer, lane, std::move(m));
+      });
+    });
+    Graph g;
+    Expr x = g.input("x", DType::f32, {2});
+    auto [n, t] = while_loop([](Expr i, Expr) { return i < 5; },
+                             [&](Expr i, Expr v) {
+                               Expr next = i + 1, more = i < 5;  // the same node as the predicate, once passes have run
+                               auto d = g.on_device(kB);
+                               Expr sum = v + 1.0;
+                               return std::tuple{next, is_used ? sum + cast(more, DType::f32) : sum};
+                             },
+                             std::tuple{g.constant(0), x * 1.0});
+    Function f = nodes.engine().compile(g, {x}, {t * 1.0});
+    const double expected = is_used ? 10 : 5;
+    compare(f({Tensor::zeros(DType::f32, {2})}), {{expected, expected}}, "values");
+    for (std::int64_t i = 0; i < 5; ++i) BOOST_TEST((tokens[{"a", i}]) == (is_used ? 2 : 1), "iteration " << i);
+    BOOST_TEST((tokens[{"a", 5}]) >= 1);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(edges_between_nodes_may_be_narrowed) {
   EngineOptions narrow;
   narrow.edges.as_bf16 = true;
@@ -357,6 +390,38 @@ BOOST_AUTO_TEST_CASE(edges_between_nodes_may_be_narrowed) {
   for (int i = 0; i < 4; ++i) BOOST_TEST(std::abs(out[0].at(i) - out[2].at(i)) <= std::abs(out[2].at(i)) / 256);
   BOOST_TEST(out[0].at(1) != out[2].at(1));  // which has one digit too many
   BOOST_TEST(out[1].at(0) == 1.96875, boost::test_tools::tolerance(0.02));
+}
+
+// Links are measured by the simulation's clock, kernels by the machine's: milliseconds here against microseconds there.
+BOOST_AUTO_TEST_CASE(placement_goes_by_what_was_measured) {
+  EngineOptions o;
+  o.deterministic = true;
+  o.seed = 1;
+  o.placement = Placement::automatic;
+  o.costs.device.flops_per_ns = 1e-4;  // far too slow: seconds for what takes microseconds
+  Nodes nodes(3, o, Between::simulation);
+  nodes.network().slow_down("a", "c", 1s, 0);
+  Graph g;
+  Expr x = g.input("x", DType::f32, {64, 64}), y = g.input("y", DType::f32, {64, 64});
+  const std::vector<Expr> fetches{sum(matmul(x, x)), sum(matmul(y, y))};
+  const std::vector<Tensor> feeds{Tensor::zeros(DType::f32, {64, 64}), Tensor::zeros(DType::f32, {64, 64})};
+  const auto is_near = nodes.engine().compile(g, {x, y}, fetches).explain();
+  BOOST_TEST(says(is_near, {"/node:b/cpu:0", "link a - c: 1.0 s", "link b - c: ", "(measured)"}), is_near);
+  BOOST_TEST(is_near.find("/node:c/cpu:0 ") == std::string::npos, is_near);
+
+  Nodes slow(3, o, Between::simulation);
+  slow.network().slow_down("a", "b", 1s, 0);
+  Function f = slow.engine().compile(g, {x, y}, fetches);
+  const std::string is_far = f.explain();
+  BOOST_TEST(says(is_far, {"/node:c/cpu:0 ", "link a - b: 1.0 s"}), is_far);
+  BOOST_TEST(is_far.find("/node:b/cpu:0 ") == std::string::npos, is_far);
+  BOOST_TEST(is_far.find("measured: ") == std::string::npos, is_far);
+
+  for (int run = 0; run < 3; ++run) f(feeds);
+  Function after = slow.engine().compile(g, {x, y}, fetches);
+  const std::string is_known = after.explain();
+  BOOST_TEST(says(is_known, {"measured: "}), is_known);
+  BOOST_TEST(is_known.find("\n/node:c/cpu:0 ") == std::string::npos, is_known);
 }
 
 BOOST_AUTO_TEST_CASE(draws_are_the_same_wherever_they_are_made) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <string>
 #include <vector>
@@ -20,8 +22,12 @@ enum class Between { handles, simulation };
 /// deterministic engine have no threads: who goes on, one of them or the network, is drawn from the seed.
 class Nodes {
  public:
-  explicit Nodes(int count, const EngineOptions& engine = {}, Between between = Between::handles, const SimulationOptions& network = {})
-      : random_(engine.seed) {
+  /// What a node's transport is wrapped in, by the node's name.
+  using Wrap = std::function<std::unique_ptr<Transport>(const std::string&, std::unique_ptr<Transport>)>;
+
+  explicit Nodes(int count, const EngineOptions& engine = {}, Between between = Between::handles, const SimulationOptions& network = {}, Wrap wrap = {},
+                 EarlyLimits early = {})
+      : random_(engine.seed), wrap_(std::move(wrap)), early_(early) {
     if (between == Between::simulation) {
       simulated_ = std::make_unique<SimulatedNetwork>(engine.seed, network);
     } else {
@@ -49,7 +55,13 @@ class Nodes {
     o.incarnation = ++incarnations_;
     o.transport = [this](PeerInfo self) {
       self.address = (simulated_ ? "sim://" : "inproc://") + self.name;
-      return simulated_ ? simulated_->make_transport(self) : in_process_->make_transport(self);
+      auto made = simulated_ ? simulated_->make_transport(self) : in_process_->make_transport(self);
+      return wrap_ ? wrap_(self.name, std::move(made)) : std::move(made);
+    };
+    o.early = early_;
+    o.log = [this](const std::string& line) {
+      std::lock_guard lock(log_mutex_);
+      log_.push_back(line);
     };
     o.labels = labels;
     o.join = std::move(join);
@@ -89,6 +101,11 @@ class Nodes {
   SimulatedNetwork& network() { return *simulated_; }
   ClusterNode& operator[](std::size_t i) { return *nodes_[i]; }
   std::size_t size() const { return nodes_.size(); }
+  /// What nodes have said of each other's faults.
+  std::vector<std::string> log() {
+    std::lock_guard lock(log_mutex_);
+    return log_;
+  }
   /// The node leaves at once.
   void remove(std::size_t i) {
     std::unique_ptr<ClusterNode> leaving = std::move(nodes_[i]);
@@ -100,6 +117,10 @@ class Nodes {
   std::unique_ptr<InProcessNetwork> in_process_;
   std::unique_ptr<SimulatedNetwork> simulated_;
   std::minstd_rand random_;
+  const Wrap wrap_;
+  const EarlyLimits early_;
+  std::mutex log_mutex_;  // guards log_
+  std::vector<std::string> log_;
   std::uint64_t incarnations_ = 0;
   std::vector<std::string> names_;
   std::vector<std::unique_ptr<ClusterNode>> nodes_;

@@ -326,7 +326,7 @@ BOOST_AUTO_TEST_CASE(whatever_happens_runs_end_and_nodes_agree) {
         const std::string victim = Nodes::name_of(1 + static_cast<int>(dice() % static_cast<std::uint64_t>(total - 1)));
         const int at = index_of(victim);
         const Time length = Time(static_cast<std::int64_t>(dice() % 4'000'000'000));
-        switch (dice() % 5) {
+        switch (dice() % 6) {
           case 0: nodes.network().break_connections(victim); break;
           case 1:
             nodes.network().partition({victim});
@@ -342,6 +342,10 @@ BOOST_AUTO_TEST_CASE(whatever_happens_runs_end_and_nodes_agree) {
             break;
           case 4:
             if (at < 0) nodes.add(victim, stepped(seed));
+            break;
+          case 5:
+            nodes.network().cut(victim, Nodes::name_of(static_cast<int>(dice() % static_cast<std::uint64_t>(total))));
+            nodes.network().at(nodes.network().now() + length, [&] { nodes.network().heal(); });
             break;
         }
         const Time until = nodes.network().now() + 60s;

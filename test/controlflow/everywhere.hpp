@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,29 @@ inline EngineOptions options_of(const Setting& s) {
   return o;
 }
 
+/// Both.
+inline std::vector<Setting> all_settings() {
+  std::vector<Setting> all = settings();
+  all.insert(all.end(), cluster_settings().begin(), cluster_settings().end());
+  return all;
+}
+
+/// An engine of a setting, and the other nodes if there are any.
+class Somewhere {
+ public:
+  explicit Somewhere(const Setting& s, PrintLine print = {}) {
+    EngineOptions o = options_of(s);
+    o.print = std::move(print);
+    if (s.nodes > 1) nodes_ = std::make_unique<Nodes>(s.nodes, o);
+    else alone_ = std::make_unique<Engine>(o);
+  }
+  Engine& engine() { return nodes_ ? nodes_->engine() : *alone_; }
+
+ private:
+  std::unique_ptr<Nodes> nodes_;
+  std::unique_ptr<Engine> alone_;
+};
+
 /// What a test builds: feeds and fetches of a graph.
 struct Scenario {
   Feeds feeds;
@@ -96,17 +120,11 @@ inline void everywhere(const Build& build, const std::vector<std::vector<double>
     Scenario b = build(g);
     compare(Interpreter().run(g, b.feeds, b.fetches), expected, "interpreter");
   }
-  for (const Setting& s : settings()) {
+  for (const Setting& s : all_settings()) {
     Graph g;
     Scenario b = build(g);
-    Engine engine(options_of(s));
-    for (int r = 0; r < runs; ++r) compare(engine.run(g, b.feeds, b.fetches), expected, s.name);
-  }
-  for (const Setting& s : cluster_settings()) {
-    Graph g;
-    Scenario b = build(g);
-    Nodes nodes(s.nodes, options_of(s));
-    for (int r = 0; r < runs; ++r) compare(nodes.engine().run(g, b.feeds, b.fetches), expected, s.name);
+    Somewhere there(s);
+    for (int r = 0; r < runs; ++r) compare(there.engine().run(g, b.feeds, b.fetches), expected, s.name);
   }
 }
 

@@ -101,15 +101,15 @@ BOOST_AUTO_TEST_CASE(a_branch_holds_up_only_its_own_states_where_there_are_queue
 }
 
 BOOST_AUTO_TEST_CASE(the_other_branch_never_runs) {  // C29
-  for (const Setting& s : settings()) {
+  for (const Setting& s : all_settings()) {
     Graph g;
     Variable v = g.variable("v", Tensor::scalar(7.f));
     Expr c = g.input("c", DType::i32, Shape{});
     Expr r = cond(c >= 1, [&] { return v.assign(1.0); }, [&] { return v.assign(2.0); });
-    Engine engine(options_of(s));
+    Somewhere there(s);
     for (int i : {2, 0, 5}) {
-      engine.run(g, {{c, Tensor::scalar(i)}}, {r});
-      BOOST_TEST(engine.get(v).item<float>() == (i >= 1 ? 1.f : 2.f), s.name);
+      there.engine().run(g, {{c, Tensor::scalar(i)}}, {r});
+      BOOST_TEST(there.engine().get(v).item<float>() == (i >= 1 ? 1.f : 2.f), s.name);
     }
   }
 }
@@ -395,17 +395,16 @@ BOOST_AUTO_TEST_CASE(wrong_loops_are_refused_while_building) {
 }
 
 BOOST_AUTO_TEST_CASE(a_loop_without_end_is_stopped) {  // W32
-  for (Granularity granularity : {Granularity::partition, Granularity::op}) {
+  const Setting real[]{{"two workers", 2, Granularity::partition, false}, {"an actor an op", 2, Granularity::op, false}, cluster_settings()[0]};
+  for (const Setting& s : real) {
     Graph g;
     Expr forever = while_loop([](Expr x) { return x >= 0.0; }, [](Expr x) { return x * 1.0 + 0.0; }, scalar(g, 1)), y = scalar(g, 1) + 1.0;
-    EngineOptions o;
-    o.workers = 2;
-    o.granularity = granularity;
-    Engine engine(o);
+    Somewhere there(s);
+    Engine& engine = there.engine();
     RunOptions quick;
     quick.timeout = std::chrono::milliseconds(1);
     std::string why = refused([&] { engine.run(g, {}, {forever}, quick); });
-    BOOST_TEST(says(why, {"time-out"}));
+    BOOST_TEST(says(why, {"time-out"}), s.name << ": " << why);
     RunHandle h = engine.start(g, {}, {forever});
     h.cancel();
     BOOST_TEST((h.wait().code() == Code::cancelled));

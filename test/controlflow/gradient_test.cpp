@@ -31,11 +31,12 @@ BOOST_AUTO_TEST_CASE(of_the_taken_branch) {  // C11
 }
 
 BOOST_AUTO_TEST_CASE(built_after_a_run) {  // C15
-  for (const Setting& s : settings()) {
+  for (const Setting& s : all_settings()) {
     Graph g;
     Expr x = scalar(g, 10), p = g.input("p", DType::boolean, Shape{});
     Expr r = cond(p, [&] { return square(square(x)); }, [&] { return square(x); });
-    Engine engine(options_of(s));
+    Somewhere there(s);
+    Engine& engine = there.engine();
     Feeds feeds{{p, Tensor::scalar(true)}};
     compare(engine.run(g, feeds, {r}), {V{10000}}, s.name);
     Expr d = gradients(r, x)[0];
@@ -151,7 +152,7 @@ BOOST_AUTO_TEST_CASE(no_iteration) {  // G5
 }
 
 BOOST_AUTO_TEST_CASE(built_after_a_run) {  // G6, G7
-  for (const Setting& s : settings())
+  for (const Setting& s : all_settings())
     for (bool nested : {false, true}) {
       Graph g;
       Expr v = scalar(g, 2);
@@ -161,7 +162,8 @@ BOOST_AUTO_TEST_CASE(built_after_a_run) {  // G6, G7
         return std::tuple{i + 1, y_end};
       };
       auto [i_end, r_end] = while_loop([](Expr i, Expr) { return i < 100; }, body, std::tuple{g.constant(0), v}, {.maximum_iterations = 3});
-      Engine engine(options_of(s));
+      Somewhere there(s);
+      Engine& engine = there.engine();
       compare(engine.run(g, {}, {r_end}), {V{256}}, s.name);
       Expr d = gradients(r_end, v)[0];
       compare(engine.run(g, {}, {d}), {V{1024}}, s.name);

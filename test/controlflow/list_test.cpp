@@ -13,6 +13,7 @@
 #include <troupe/ops/eager.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
+#include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/controlflow/list_rows.hpp>
 #include <troupe/test/ops/elsewhere.hpp>
 #include <troupe/test/ops/places.hpp>
@@ -32,6 +33,17 @@ void same(const Tensor& got, const Shape& shape, const Doubles& elements, const 
   BOOST_CHECK_MESSAGE(values == elements, where << ": " << got.text());
 }
 
+/// A cluster too, each node of the graph on one that is drawn.
+std::vector<Place> all_places() {
+  std::vector<Place> out = places();
+  EngineOptions stepped;
+  stepped.deterministic = true;
+  stepped.seed = 3;
+  auto nodes = std::make_shared<Nodes>(3, Nodes::scattered(3, stepped));
+  out.push_back({"three nodes", [nodes](const Graph& g, const Feeds& feeds, const std::vector<Expr>& fetches) { return nodes->engine().run(g, feeds, fetches); }});
+  return out;
+}
+
 struct Wanted {
   Expr of;
   Shape shape;
@@ -40,7 +52,7 @@ struct Wanted {
 
 /// Builds a graph on every place and compares what it fetches.
 void everywhere(const std::function<std::vector<Wanted>(Graph&)>& build) {
-  for (const Place& place : places()) {
+  for (const Place& place : all_places()) {
     Graph g;
     std::vector<Wanted> wanted = build(g);
     std::vector<Expr> fetches;
@@ -64,7 +76,7 @@ std::string line(unsigned n) { return fmt::format("list_test.cpp:{}", n); }
 
 /// The run fails, on every place, with an error that says so.
 void fails_everywhere(const std::function<Expr(Graph&)>& build, Code code, const std::vector<std::string>& parts) {
-  for (const Place& place : places()) {
+  for (const Place& place : all_places()) {
     Graph g;
     Expr y = build(g);
     try {
@@ -204,7 +216,7 @@ BOOST_AUTO_TEST_CASE(t8_wrong_index_and_wrong_dtype) {
   refused([&] { ta.list() + 1.0; }, Code::invalid_argument, {"input 0 is a list", line(__LINE__)});
   refused([&] { TensorArray{f32}; }, Code::invalid_argument, {"a TensorArray is a list of tensors, not f32[3]"});
   // A shape that only the run knows.
-  for (const Place& place : places()) {
+  for (const Place& place : all_places()) {
     Graph open;
     Expr x = open.input("x", DType::f32, {kAny}), y = array(open, 3, DType::f32, {2}).write(0, x).size();
     BOOST_TEST(place.evaluate(open, {{x, tensor({2}, {1, 2}, DType::f32)}}, {y})[0].at(0) == 3);
@@ -305,7 +317,7 @@ BOOST_AUTO_TEST_CASE(lists_of_anything) {
 
 BOOST_AUTO_TEST_CASE(indices_may_be_computed) {
   // On the simulated device these are in its memory.
-  for (const Place& place : places()) {
+  for (const Place& place : all_places()) {
     Graph g;
     Expr at = g.input("at", DType::i64, {2}), i = g.input("i", DType::i64, {1});
     Expr k = sum(i);
@@ -323,7 +335,7 @@ BOOST_AUTO_TEST_CASE(indices_may_be_computed) {
 }
 
 BOOST_AUTO_TEST_CASE(a_list_is_neither_fed_nor_fetched) {
-  for (const Place& place : places()) {
+  for (const Place& place : all_places()) {
     Graph g;
     Expr list = list_unstack(g.constant(tensor({2}, {1, 2})));
     refused([&] { place.evaluate(g, {}, {list}); }, Code::invalid_argument, {"ListUnstack", "yields a list, which is not fetched", line(__LINE__ - 1)});
@@ -428,7 +440,7 @@ BOOST_AUTO_TEST_CASE(cotangents_that_are_lists) {
 
 BOOST_AUTO_TEST_CASE(gradients_agree_with_differences) {
   std::int64_t compared = 0;
-  std::vector<Place> everywhere_else = places();
+  std::vector<Place> everywhere_else = all_places();
   for (const ListRow& row : list_rows())
     for (bool open : {false, true}) {
       try {

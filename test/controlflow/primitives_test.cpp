@@ -11,19 +11,20 @@ using V = std::vector<double>;
 
 // The interpreter walks functional nodes: programs of primitives run on the engine only.
 void on_engines(const Build& build, const std::vector<V>& expected, int runs = 2) {
-  for (const Setting& s : settings()) {
+  for (const Setting& s : all_settings()) {
     Graph g;
     Scenario b = build(g);
-    Engine engine(options_of(s));
-    for (int r = 0; r < runs; ++r) compare(engine.run(g, b.feeds, b.fetches), expected, s.name);
+    Somewhere there(s);
+    for (int r = 0; r < runs; ++r) compare(there.engine().run(g, b.feeds, b.fetches), expected, s.name);
   }
 }
 
-std::string error_of(const Build& build) {
+std::string error_of(const Build& build, const Setting& s = settings()[0]) {
   return refused([&] {
     Graph g;
     Scenario b = build(g);
-    Engine().run(g, b.feeds, b.fetches);
+    Somewhere there(s);
+    there.engine().run(g, b.feeds, b.fetches);
   });
 }
 
@@ -51,11 +52,13 @@ BOOST_AUTO_TEST_CASE(switch_and_merge) {  // P2, P3, P4
 }
 
 BOOST_AUTO_TEST_CASE(a_dead_fetch_is_an_error) {  // P5
-  std::string why = error_of([](Graph& g) -> Scenario {
-    Expr p = g.input("p", DType::boolean, Shape{});
-    return {{{p, Tensor::scalar(true)}}, {control::switch_(one_to_six(g), p).if_false * 1.5}};
-  });
-  BOOST_TEST(says(why, {"fetch 0", "does not have a value", "primitives_test.cpp:"}));
+  for (const Setting& s : all_settings()) {
+    const std::string why = error_of([](Graph& g) -> Scenario {
+      Expr p = g.input("p", DType::boolean, Shape{});
+      return {{{p, Tensor::scalar(true)}}, {control::switch_(one_to_six(g), p).if_false * 1.5}};
+    }, s);
+    BOOST_TEST(says(why, {"fetch 0", "does not have a value", "primitives_test.cpp:"}), s.name << ": " << why);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(dead_tokens_cross_devices) {  // P6, P7

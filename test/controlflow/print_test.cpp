@@ -19,18 +19,16 @@ void prints(const Build& build, const std::vector<std::vector<double>>& expected
     compare(interpreter.run(g, b.feeds, b.fetches), expected, "interpreter");
     BOOST_TEST(printed == lines, boost::test_tools::per_element());
   }
-  for (const Setting& s : settings()) {
+  for (const Setting& s : all_settings()) {
     BOOST_TEST_CONTEXT(s.name) {
       Graph g;
       Scenario b = build(g);
       Lines printed;  // a console prints a line at a time
-      EngineOptions o = options_of(s);
-      o.print = [&](const std::string& console, const std::string& line) {
+      Somewhere there(s, [&](const std::string& console, const std::string& line) {
         BOOST_TEST(console == "console");
         printed.push_back(line);
-      };
-      Engine engine(o);
-      compare(engine.run(g, b.feeds, b.fetches), expected, s.name);
+      });
+      compare(there.engine().run(g, b.feeds, b.fetches), expected, s.name);
       BOOST_TEST(printed == lines, boost::test_tools::per_element());
     }
   }

@@ -39,7 +39,7 @@ class Watch {
   explicit Watch(std::uint64_t seed) {
     std::snprintf(text_, sizeof text_, "the program of seed %llu hangs\n", static_cast<unsigned long long>(seed));
     std::signal(SIGALRM, [](int) {
-      [[maybe_unused]] ssize_t n = write(2, text_, std::strlen(text_));
+      [[maybe_unused]] ssize_t n = ::write(2, text_, std::strlen(text_));
       _exit(1);
     });
     alarm(120);

@@ -38,7 +38,7 @@ inline std::optional<std::string> apart(const std::function<std::optional<std::s
     std::optional<std::string> wrong = f();
     std::string text = wrong ? "!" + *wrong : "";
     for (std::size_t at = 0; at < text.size();) {
-      ssize_t n = write(ends[1], text.data() + at, text.size() - at);
+      ssize_t n = ::write(ends[1], text.data() + at, text.size() - at);
       if (n <= 0) break;
       at += static_cast<std::size_t>(n);
     }
@@ -47,7 +47,7 @@ inline std::optional<std::string> apart(const std::function<std::optional<std::s
   close(ends[1]);
   std::string text;
   char buffer[4096];
-  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(n));
+  for (ssize_t n; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(n));
   close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);

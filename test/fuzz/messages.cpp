@@ -1,7 +1,8 @@
 // libFuzzer: what nodes say to each other. What can be read is written, and must then read as the same.
-// Instruments: cluster/messages.cpp cluster/archive.cpp
+// Instruments: cluster/messages.cpp cluster/archive.cpp cluster/pack_scan.cpp
 #include <troupe/cluster/messages.hpp>
 #include <troupe/cluster/program_codec.hpp>
+#include <troupe/test/cluster/inspected.hpp>
 #include <troupe/test/fuzz/input.hpp>
 
 namespace troupe::test {
@@ -68,14 +69,19 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   seed_of(LeftRun{4, Status(), {{1, t}}});
   seed_of(GetVariable{5, variable});
   seed_of(SetVariable{6, variable, t});
-  seed_of(Answer{6, failed, t, {}});
+  seed_of(Answer{6, failed, t, {}, {{3, 1500.0}}, 200});
+  seed_of(GetCosts{7, 2});
+  seed_of(Probe{8, t});
+  seed_of(ProbeFor{9, "worker-1", 1 << 18});
+  seed_of(InspectNode{7, {NodeQuestion::What::counters, {"a", 3}, 12}});
+  seed_of(inspected_with_everything());
   return 0;
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   Message m = Input(data, size).message();
   try {
-    check_any<Gossip, Farewell, GetLoops, MakePlan, DropPlan, BeginRun, RunToken, RunGrant, RunFailed, AbandonRun, LeftRun, GetVariable, SetVariable, Answer>(m);
+    check_any<Gossip, Farewell, GetLoops, MakePlan, DropPlan, BeginRun, RunToken, RunGrant, RunFailed, AbandonRun, LeftRun, GetVariable, SetVariable, Answer, GetCosts, Probe, ProbeFor, InspectNode, Inspected>(m);
   } catch (const Error&) {
   }
   return 0;

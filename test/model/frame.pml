@@ -17,7 +17,7 @@
  * Sizes: K parallel iterations (ring of K+1), at most N iterations of the body, GENS executions.
  * FAULT_... are planted, NEVER_... claim that a limit never binds, POISON adds errors,
  * ONE_WAY leaves the edge r out, so that the leader can be whole executions ahead; EVERY_GRANT grants only after so many
- * iterations; BYTES makes every token as large as an edge may carry at once (LAST: the body's iterations, where grants
+ * iterations; REPEAT has one token come twice, at any time; BYTES makes every token as large as an edge may carry at once (LAST: the body's iterations, where grants
  * that say what is done go on to N): README.md.
  */
 #ifndef K
@@ -83,6 +83,9 @@ typedef Record {
   byte in0;    /* remote tokens, held until the node fires: L: r; F: p */
   byte in1;    /* F: d */
   byte data;   /* liveness of what the body got from the other side */
+#ifdef REPEAT
+  byte came;   /* edges whose token of this iteration has come, as bits */
+#endif
 };
 
 typedef Instance {
@@ -105,6 +108,9 @@ byte exits[GENS];                /* ghost: what the parent got */
 byte last[2 * GENS];             /* ghost: last iteration of each partition */
 byte entered[2 * GENS];          /* Enters that have arrived, of each partition and execution */
 bit alive[GENS];                 /* the loop's variables enter live: it is not in a branch that was not taken */
+#ifdef REPEAT
+bit repeated;                    /* once is enough: more change nothing, as long as this does not */
+#endif
 bit poisoned[GENS];              /* ghost: an error came before the loop's end */
 
 #define AT(e, g, n) ((e) * GENS * (N + 1) + (g) * (N + 1) + (n))
@@ -130,7 +136,10 @@ inline bind(p, n) {
   RECORD(p, (n) % R).pred = NONE;
   RECORD(p, (n) % R).in0 = NONE;
   RECORD(p, (n) % R).in1 = NONE;
-  RECORD(p, (n) % R).data = NONE;
+  RECORD(p, (n) % R).data = NONE
+#ifdef REPEAT
+  ; RECORD(p, (n) % R).came = 0
+#endif
 }
 
 /* The Merge of iteration n gets its one token: the iteration starts. */
@@ -279,6 +288,9 @@ inline arrive(p, e, g, n) {
     fi
   fi;
   net[AT(e, g, n)] = USED;
+#ifdef REPEAT
+  RECORD(p, (n) % R).came = RECORD(p, (n) % R).came | (1 << (e));
+#endif
 #if defined(BYTES) && !defined(FAULT_UNWATCHED)
   if
   :: watched[(p) * GENS + (g)]
@@ -296,6 +308,30 @@ inline arrive(p, e, g, n) {
 #endif
 }
 #define IN_FLIGHT(e, g, n) (net[AT(e, g, n)] != NONE && net[AT(e, g, n)] != USED)
+/* It comes once more. The receiver knows it by its path and by what it noted of this iteration and edge; that a slot is
+ * empty says nothing, for the node that it was for may have fired. */
+#ifdef REPEAT
+#ifdef FAULT_NO_CAME
+#define HAS_COME(p, e, n) ((e) == D -> RECORD(p, (n) % R).in1 != NONE : RECORD(p, (n) % R).in0 != NONE)
+#else
+#define HAS_COME(p, e, n) (RECORD(p, (n) % R).came & (1 << (e)))
+#endif
+inline repeat(p, e, g, n) {
+  repeated = 1;
+  if
+  :: inst[p].gen != (g) /* its execution is over */
+  :: inst[p].gen == (g) && (n) < inst[p].oldest /* its iteration is done */
+  :: inst[p].gen == (g) && (n) >= inst[p].oldest ->
+#ifdef NEVER_REPEATED
+    assert(false);
+#endif
+    assert(HAS_COME(p, e, n)) /* else it would be counted twice */
+  fi
+}
+#define REPETITION(p, e, g, n) :: d_step { !repeated && net[AT(e, g, n)] == USED -> repeat(p, e, g, n) }
+#else
+#define REPETITION(p, e, g, n)
+#endif
 #define ARRIVAL(p, e, g, n) :: d_step { inst[p].gen >= (g) && IN_FLIGHT(e, g, n) -> arrive(p, e, g, n) }
 
 /* A grant reaches the sender p. It is a maximum, since grants overtake each other; of an execution that is
@@ -517,6 +553,9 @@ end:
   EVERY(ARRIVAL, F, P, g)
   EVERY(ARRIVAL, F, D, g)
   EVERY(ARRIVAL, L, RES, g)
+  EVERY(REPETITION, F, P, g)
+  EVERY(REPETITION, F, D, g)
+  EVERY(REPETITION, L, RES, g)
   EVERY(GRANT, L, P, g)
   EVERY(GRANT, L, D, g)
   EVERY(GRANT, F, RES, g)

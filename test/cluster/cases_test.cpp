@@ -1,0 +1,291 @@
+// Rows X of the control-flow cases over nodes, and that every row is a test that runs over nodes.
+#include <boost/test/unit_test.hpp>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include <troupe/ops/op.hpp>
+#include <troupe/test/cluster/nodes.hpp>
+#include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/test/devices/refusal.hpp>
+#include <troupe/troupe.hpp>
+
+namespace troupe {
+namespace {
+
+std::atomic<bool> is_under_way{false};
+std::atomic<int> saw_cancellation{0};
+
+}  // namespace
+
+TROUPE_OP(TestThereUntilCancelled) {
+  op.doc("Runs until its run is cancelled.");
+  op.inputs(1);
+  op.side_effect();
+  op.infer([](Inference& c) { c.output(DType::f32, Shape{}); });
+  op.run([](KernelContext& c) {
+    is_under_way = true;
+    is_under_way.notify_all();
+    while (!c.run().cancelled.load(std::memory_order_acquire)) std::this_thread::yield();
+    ++saw_cancellation;
+    saw_cancellation.notify_all();
+    c.set(0, Tensor::scalar(0.f));
+  });
+}
+
+TROUPE_OP(TestThereFantasia) {
+  op.doc("Fails, once the other one is under way.");
+  op.inputs(1);
+  op.side_effect();
+  op.infer([](Inference& c) { c.output(DType::f32, Shape{}); });
+  op.run([](KernelContext&) {
+    is_under_way.wait(false);
+    throw Error(Code::aborted, "fantasia!");
+  });
+}
+
+}  // namespace troupe
+
+namespace troupe::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::string kB = "/node:b/cpu:0", kC = "/node:c/cpu:0";
+
+Expr bound(const char* op, const Expr& x) { return x.reader().bind(find_op(op), std::vector<Expr>{x}, {}, std::source_location::current())[0]; }
+
+EngineOptions unoptimised() {
+  EngineOptions o;
+  o.workers = 1;
+  o.optimize = false;
+  return o;
+}
+
+constexpr const char* kEverywhere[]{"everywhere(", "on_engines(", "all_settings()", "cluster_settings()", "prints(", "all_places()", "gradients_everywhere("};
+
+Queue queue_on(Graph& g, const std::string& device, const std::string& name) {
+  auto d = g.on_device(device);
+  return g.fifo_queue(name, {{DType::f32, Shape{}}}, 4);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(cases_test)
+
+BOOST_AUTO_TEST_CASE(self_add) {  // X1
+  Nodes nodes(3, Nodes::scattered(3, unoptimised()));
+  Graph g;
+  Expr v = g.input("v", DType::f32, Shape{}), sum = v;
+  for (int i = 0; i < 10; ++i) sum = sum + sum;
+  compare(nodes.engine().run(g, {{v, Tensor::scalar(1.f)}}, {sum}), {{1024}}, "three nodes");
+}
+
+BOOST_AUTO_TEST_CASE(random_tree) {  // X2
+  Nodes nodes(3, Nodes::scattered(3, unoptimised()));
+  Graph g;
+  Expr a = g.input("a", DType::f32, Shape{});
+  std::vector<Expr> left(4096, a);
+  std::mt19937 choice(7);
+  while (left.size() > 1) {
+    for (std::size_t i = 0; i < 2; ++i) std::swap(left[choice() % (left.size() - i)], left[left.size() - 1 - i]);
+    Expr sum = left[left.size() - 1] + left[left.size() - 2];
+    left.pop_back();
+    left.back() = sum;
+  }
+  compare(nodes.engine().run(g, {{a, Tensor::scalar(1.f)}}, {left[0]}), {{4096}}, "three nodes");
+}
+
+BOOST_AUTO_TEST_CASE(abort_while_the_last_of_four_values_is_awaited) {  // X4
+  Nodes nodes(3, unoptimised());
+  Engine& engine = nodes.engine();
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{}), sum;
+  std::vector<Queue> queues;
+  for (int i = 0; i < 4; ++i) {
+    queues.push_back(queue_on(g, kB, "q" + std::to_string(i)));
+    Expr value = queues.back().dequeue()[0];
+    auto d = g.on_device(kC);
+    sum = sum.is_empty() ? value * 1.0 : sum + value;
+  }
+  Function wait = engine.compile(g, {}, {sum});
+  auto put = [&](int i, float value) { engine.run(g, {{x, Tensor::scalar(value)}}, {queues[static_cast<std::size_t>(i)].enqueue({x})}); };
+  RunHandle run = wait.start({});
+  for (int i = 0; i < 3; ++i) put(i, 1);
+  run.cancel();
+  BOOST_TEST((run.wait().code() == Code::cancelled));
+  for (int i = 0; i < 4; ++i) put(i, 10);
+  float expected = 10;
+  for (int i = 0; i < 3; ++i) {
+    const auto left = engine.run(g, {}, {queues[static_cast<std::size_t>(i)].size()})[0].item<std::int64_t>();
+    BOOST_TEST((left == 1 || left == 2));
+    expected += left == 1 ? 10 : 1;
+  }
+  compare(wait({}), {{expected}}, "the next run");
+}
+
+BOOST_AUTO_TEST_CASE(a_dequeue_from_an_empty_queue_times_out) {  // X6
+  Nodes nodes(2, unoptimised());
+  Engine& engine = nodes.engine();
+  Graph g;
+  Queue q = queue_on(g, kB, "empty");
+  Expr out = q.dequeue()[0] * 1.0, x = g.input("x", DType::f32, Shape{}), in = q.enqueue({x});
+  for (const auto timeout : {100ms, 20ms}) {
+    const std::string why = refusal([&] { engine.run(g, {}, {out}, {.timeout = timeout}); }, Code::deadline_exceeded);
+    BOOST_TEST(says(why, {"time-out"}), why);
+  }
+  engine.run(g, {{x, Tensor::scalar(3.f)}}, {in});
+  compare(engine.run(g, {}, {out}), {{3}}, "after it");
+}
+
+BOOST_AUTO_TEST_CASE(an_op_sees_that_its_run_has_timed_out) {  // X7
+  saw_cancellation = 0;
+  Nodes nodes(2, unoptimised());
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{}), y;
+  {
+    auto d = g.on_device(kB);
+    y = bound("TestThereUntilCancelled", x);
+  }
+  refusal([&] { nodes.engine().run(g, {{x, Tensor::scalar(1.f)}}, {y}, {.timeout = 100ms}); }, Code::deadline_exceeded);
+  saw_cancellation.wait(0);
+  BOOST_TEST(saw_cancellation.load() == 1);
+  compare(nodes.engine().run(g, {{x, Tensor::scalar(1.f)}}, {x + 1.0}), {{2}}, "after it");
+}
+
+// Of the rest of the row: producers and consumers that are first, `loss_test` (late_tokens_are_dropped, and early ones); one that comes
+// twice, `faulty_peer_test`.
+BOOST_AUTO_TEST_CASE(tokens_of_runs_and_nodes_that_are_over) {  // X13
+  EngineOptions stepped;
+  stepped.deterministic = true;
+  Nodes nodes(3, stepped, Between::simulation);
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{}), y;
+  {
+    auto d = g.on_device(kC);
+    y = x * 2.0;
+  }
+  {
+    auto d = g.on_device(kB);
+    y = y + 1.0;
+  }
+  Function f = nodes.engine().compile(g, {x}, {y});
+  for (int run = 0; run < 20; ++run) {  // pending, and given up
+    RunHandle h = f.start({Tensor::scalar(1.f)});
+    for (int step = 0; step < 5 * run && !h.is_done(); ++step) nodes.step();
+    h.cancel();
+    h.wait();
+    compare(f({Tensor::scalar(1.f)}), {{3}}, "then used");
+  }
+  // c starts again in the midst: what its earlier life sent is no run's any more.
+  RunHandle h = f.start({Tensor::scalar(1.f)});
+  for (int step = 0; step < 10; ++step) nodes.step();
+  nodes.network().kill("c");
+  nodes.remove(2);
+  nodes.add("c", stepped);
+  h.wait();
+  BOOST_TEST(nodes.until(30s, [&] { return nodes.agree(); }));
+  compare(f({Tensor::scalar(2.f)}), {{5}}, "with the new one");
+}
+
+BOOST_AUTO_TEST_CASE(cancelled_while_waiting_or_too_late) {  // X14
+  Nodes nodes(2, unoptimised());
+  Graph g;
+  Queue q = queue_on(g, kB, "fruit");
+  Expr x = g.input("x", DType::f32, Shape{}), in = q.enqueue({x}), out = q.dequeue()[0] * 1.0;
+  Function take = nodes.engine().compile(g, {}, {out});
+  RunHandle waiting = take.start({});
+  waiting.cancel();
+  BOOST_TEST((waiting.wait().code() == Code::cancelled));
+  constexpr float kPeach = 7;
+  nodes.engine().run(g, {{x, Tensor::scalar(kPeach)}}, {in});
+  RunHandle late = take.start({});
+  BOOST_TEST(late.wait().ok());
+  late.cancel();
+  compare(late.get(), {{kPeach}}, "it had come");
+}
+
+BOOST_AUTO_TEST_CASE(the_first_error_is_the_run_s_and_the_other_node_is_cancelled) {  // X16
+  saw_cancellation = 0;
+  is_under_way = false;
+  Nodes nodes(3, unoptimised());
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{}), long_one, failing;
+  {
+    auto d = g.on_device(kB);
+    long_one = bound("TestThereUntilCancelled", x);
+  }
+  {
+    auto d = g.on_device(kC);
+    failing = bound("TestThereFantasia", x);
+  }
+  const std::string why = refusal([&] { nodes.engine().run(g, {{x, Tensor::scalar(1.f)}}, {long_one, failing}); }, Code::aborted);
+  BOOST_TEST(says(why, {"node 'c': TestThereFantasia", "cases_test.cpp", "fantasia!"}), why);
+  saw_cancellation.wait(0);
+  BOOST_TEST(saw_cancellation.load() == 1);
+}
+
+BOOST_AUTO_TEST_CASE(the_largest_eigenvalue_a_step_a_call) {  // X19
+  Nodes nodes(3, unoptimised());
+  Graph g;
+  Variable x;
+  {
+    auto d = g.on_device(kC);
+    x = g.variable("x", Tensor::of<float>({1, 0.5f}, Shape{2, 1}));
+  }
+  Expr a = g.constant(Tensor::of<float>({3, 2, -1, 0}, Shape{2, 2})), y;
+  {
+    auto d = g.on_device(kB);
+    y = matmul(a, x);
+  }
+  Expr value = sqrt(sum(square(y)) / sum(square(x.read()))), next = x.assign(y / sqrt(sum(square(y))));
+  Function step = nodes.engine().compile(g, {}, {value, next});
+  float last = 0, now = 1;
+  int steps = 0;
+  for (; std::abs(now - last) >= 1e-10f && steps < 1000; ++steps) {
+    last = now;
+    now = step({})[0].item<float>();
+  }
+  BOOST_TEST(steps < 1000);
+  BOOST_TEST(std::abs(now - 2) < 0.01f);
+}
+
+// A row is named behind the test case it is, or by its name (`t1_...`); that is one of cluster/, or its program goes everywhere.
+BOOST_AUTO_TEST_CASE(every_row_runs_over_nodes) {
+  const std::string rows = "P1 P2 P3 P4 P5 P6 P7 P8 P16 C1 C2 C3 C6 C11 C15 C17 C18 C24 C28 C29 C32 C36 W1 W2 W3 W5 W7 W8 W9 W15 W17 W18 W19 W21 W22 W26 W28 W30 W32 "
+                           "W33 G1 G2 G4 G5 G6 G7 G9 G11 G14 G18 G19 G20 G22 G26 G33 G34 G37 G40 G41 G46 T1 T2 T4 T5 T6 T7 T8 T9 T10 T12 T13 T14 T15 T23 F1 F2 F7 F9 "
+                           "X1 X2 X4 X6 X7 X13 X14 X16 X19";
+  const std::set<std::string> while_built{"P16", "W9"};  // refused before anything is placed
+  std::set<std::string> found = while_built;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(std::filesystem::path(TROUPE_SOURCE_DIR) / "test")) {
+    if (!entry.path().string().ends_with("_test.cpp")) continue;
+    std::ostringstream read;
+    read << std::ifstream(entry.path()).rdbuf();
+    const std::string text = read.str(), start = "BOOST_AUTO_TEST_CASE(";
+    for (std::size_t at = text.find(start); at != std::string::npos;) {
+      const std::size_t next = text.find(start, at + 1);
+      const std::string one = text.substr(at, next == std::string::npos ? next : next - at), head = one.substr(0, one.find('\n'));
+      at = next;
+      const bool is_over_nodes = entry.path().parent_path().filename() == "cluster" ||
+                                 std::any_of(std::begin(kEverywhere), std::end(kEverywhere), [&](const char* way) { return one.find(way) != std::string::npos; });
+      static const std::regex row("\\b([PCWGTFXt][0-9]+)(?![0-9])");
+      for (std::sregex_iterator m(head.begin(), head.end(), row), end; is_over_nodes && m != end; ++m) {
+        std::string name = (*m)[1];
+        name[0] = static_cast<char>(std::toupper(name[0]));
+        found.insert(name);
+      }
+    }
+  }
+  std::istringstream all(rows);
+  for (std::string row; all >> row;) BOOST_TEST(found.contains(row), row << " does not run over nodes");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test
