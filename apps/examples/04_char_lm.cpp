@@ -7,6 +7,7 @@
 //   char_lm --text book.txt --steps 2000 --save book.safetensors
 //   char_lm --text book.txt --resume book.safetensors --steps 4000
 //   char_lm --records runs/1                       # and tensorboard --logdir runs
+//   char_lm --http 7200                            # and a browser at http://127.0.0.1:7200/
 //   char_lm --join tcp://127.0.0.1:7117 --nodes a,b,c   # each batch shared by three nodes of a cluster
 //
 // Exit codes: 0 done; 2 the input is wrong, in a sentence that says what to do; 130 (SIGINT) and 143
@@ -28,6 +29,7 @@ using namespace troupe::char_lm;
 
 namespace {
 
+using char_lm::Text;  // not that of tensors of strings
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
@@ -55,10 +57,12 @@ class Job {
   int run() {
     refuse_to_replace();
     std::optional<Checkpoint> checkpoint;
-    if (!options_.records.empty()) records_.emplace(options_.records);
     if (!options_.resume.empty()) checkpoint = Checkpoint::load(options_.resume, options_, text_);
     prepare();
+    if (!options_.records.empty()) records_.emplace(options_.records);
+    else if (options_.trainer.cluster.http >= 0) records_.emplace();
     std::unique_ptr<Trainer> trainer = make_trainer(text_, options_.trainer);
+    if (InspectionServer* page = trainer->page()) show_on(*page);
     if (checkpoint) {
       checkpoint->restore(*trainer);
       first_ = step_ = checkpoint->step();
@@ -95,6 +99,14 @@ class Job {
     progress_.line(fmt::format("{}: {} characters, {} different; the last {} are held out", options_.text.empty() ? "King James Bible" : options_.text,
                                with_commas(text_.size()), m.symbols, with_commas(text_.held_out_size())));
     progress_.line(fmt::format("entropy of the held-out part: order 0 {:.3f}, order 1 {:.3f} bits/char", order0_, order1_));
+  }
+
+  void show_on(InspectionServer& page) {
+    page.serve("/api/scalars", [this](const InspectionServer::Query& query) {
+      const auto since = query.find("since");
+      return fmt::format("{{\"version\": 1, \"series\": {}}}", records_->json(since == query.end() ? -1 : std::strtoll(since->second.c_str(), nullptr, 10)));
+    });
+    progress_.line(fmt::format("to be seen at {}", page.address()));
   }
 
   void train(Trainer& trainer) {

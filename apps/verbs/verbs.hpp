@@ -67,10 +67,10 @@ struct LookFlags {
   std::string token;   // a file
   bool json = false;   // what the node answered, as it is
   double watch = 0;    // again every so many seconds, until SIGINT; 0: once
-  std::string what;    // inspect: an actor's id or name; graph: a plan's id
+  std::string what;    // inspect: an actor's id or name; graph: a plan's id; report: a run's id
   bool dot = false;    // graph: for Graphviz
   int seconds = 1;     // trace
-  std::string out;     // trace: the file; empty: standard output
+  std::string out;     // trace and report: the file; empty: standard output
 };
 int ps(const LookFlags& flags);
 int top(const LookFlags& flags);
@@ -80,6 +80,8 @@ int graph(const LookFlags& flags);
 int diagnose(const LookFlags& flags);
 int trace(const LookFlags& flags);
 int metrics(const LookFlags& flags);
+/// A run, as one HTML file.
+int report(const LookFlags& flags);
 /// A script that completes the command line, for `bash`, `zsh` or `fish`.
 int completions(const std::string& shell, const std::vector<std::pair<std::string, std::vector<std::string>>>& verbs);
 

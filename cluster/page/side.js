@@ -25,6 +25,7 @@ export class Side {
     this.noRuns = el('p', { class: 'quiet', text: 'No run is under way.' });
     const section = (title, ...children) => el('section', {}, [el('h2', { text: title }), ...children]);
     this.amiss = section('Amiss', this.verdicts);
+    this.amiss.hidden = true;
     root.append(this.amiss, section('Runs', this.noRuns, this.runs, this.recent), section('Nodes', this.nodes));
   }
 

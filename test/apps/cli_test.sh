@@ -25,7 +25,7 @@ expect 0 '^Tanh +.*Inputs: 1' ops
 expect 0 '^MatMul: ' ops MatMul
 expect 0 'attribute: dtype \(dtype, required\)' ops Cast
 expect 0 'gradient: +none, by definition' ops ArgMax
-for verb in version doctor ops keygen node ps top inspect graph diagnose trace metrics completions; do
+for verb in version doctor ops keygen node ps top inspect graph diagnose trace metrics report completions; do
   expect 0 "^  $verb " --help
   expect 0 'Usage: troupe '"$verb" "$verb" --help
 done

@@ -123,6 +123,8 @@ inline void declare(CLI::App& app, Options& o) {
 
   app.add_option("--records", o.records, "folder for TensorBoard's event files: loss, validation, speed and the sample")->type_name("DIR")->group(files);
 
+  app.add_option("--http", o.trainer.cluster.http, "port on this machine where a browser sees the training; 0: any that is free")->check(CLI::Range(0, 65535))->type_name("PORT")->group(files);
+
   const char* sample = "Sample";
   app.add_option("--sample-chars", o.sample_characters, "characters to write at the end")->check(count(0, 1'000'000))->capture_default_str()->type_name("N")->group(sample);
   app.add_option("--temperature", o.temperature, "below 1 the sample is more certain, above more varied")->check(CLI::Range(0.01, 100.0))->capture_default_str()->type_name("T")->group(sample);
