@@ -102,7 +102,9 @@ class Sender final : public TransportListener {
     const Watch watch(report.cpu);
     for (std::uint64_t i = 0; i < count; ++i) {
       free_.acquire();
-      transport->send(peer_, Lane::data, {std::vector<std::byte>(16), {transport->empty_for(peer_, DType::u8, Shape{static_cast<std::int64_t>(bytes)})}});
+      Message m{std::vector<std::byte>(16), {}};  // no list in braces: that holds the tensor for a while, and it would be copied
+      m.tensors.push_back(transport->empty_for(peer_, DType::u8, Shape{static_cast<std::int64_t>(bytes)}));
+      transport->send(peer_, Lane::data, std::move(m));
     }
     report = wire_.get<Report>();
     return watch.stop(bench::now_ns(), report.cpu);
