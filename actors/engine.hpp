@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,6 +75,9 @@ struct RunOptions {
 struct CompileOptions {
   bool optimize = true;
   std::vector<std::string> skip_passes = {};  // by name, for tests and for finding the culprit
+  /// f16 or bf16: f32 products, and what joins them, are stored in it (`mixed_precision` in ops/program.hpp); variables stay
+  /// f32. For f16 scale the loss (autodiff/loss_scale.hpp). Needs `optimize`.
+  std::optional<DType> mixed_precision = {};
 };
 
 class Run;
