@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -91,6 +92,9 @@ struct RunOptions {
 struct CompileOptions {
   bool optimize = true;
   std::vector<std::string> skip_passes = {};  // by name, for tests and for finding the culprit
+  /// f16 or bf16: f32 products, and what joins them, are stored in it (`mixed_precision` in ops/program.hpp); variables stay
+  /// f32. For f16 scale the loss (autodiff/loss_scale.hpp). Needs `optimize`.
+  std::optional<DType> mixed_precision = {};
 };
 
 class Run;

@@ -142,7 +142,7 @@ Ref<State> EngineImpl::host(const StateSpec& spec) { return host_actor(*system_,
 std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches,
                                               const CompileOptions& options) {
   std::vector<PassReport> reports;
-  Program program = optimize(graph, feeds, fetches, options.optimize && options_.optimize, options.skip_passes, &reports);
+  Program program = optimize(graph, feeds, fetches, options.optimize && options_.optimize, options.skip_passes, &reports, options.mixed_precision);
   PlacementOptions placement = placement_options();
   if (options_.placement == Placement::automatic) {
     placement.measured = measured(graph.id());

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include <troupe/controlflow/host_inputs.hpp>
+#include <troupe/ops/host_inputs.hpp>
 #include <troupe/controlflow/list.hpp>
 #include <troupe/devices/list.hpp>
 #include <troupe/ops/gradient.hpp>

@@ -12,6 +12,8 @@ inline constexpr const char* kFlow = "controlflow/functional_test";
 
 inline constexpr const char* kFunctions = "functions_test";
 
+inline constexpr const char* kLibrary = "library_test";
+
 inline constexpr const char* kCalls = "controlflow/function_test";
 
 /// Ops that a table of pure functions of tensors cannot hold, and where they are tested. Where that suite
@@ -45,7 +47,9 @@ inline const std::map<std::string, std::string>& elsewhere() {
       {"Eigh", kFunctions},             {"Solve", kFunctions},             {"TriangularSolve", kFunctions},
       {"LogDeterminant", kFunctions},   {"Attention", kFunctions},         {"AttentionGradient", kFunctions},
       {"CtcLoss", kFunctions},          {"SegmentMax", kFunctions},        {"RandomUniformLike", kFunctions},
-      {"RandomNormalLike", kFunctions},
+      {"RandomNormalLike", kFunctions}, {"SegmentMin", kLibrary},          {"Real", kLibrary},
+      {"Imaginary", kLibrary},          {"Complex", kLibrary},             {"RandomGamma", kLibrary},
+      {"RandomPoisson", kLibrary},
   };
   return ops;
 }
