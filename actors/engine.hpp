@@ -11,7 +11,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +31,14 @@ enum class Granularity : std::uint8_t {
   automatic,  // inline; kernels measured as heavy go to other workers when several are ready
   partition,  // always inline in the partition's turn
   op,         // each op's kernel in an actor of its own
+};
+
+/// A line of a log: what happened, and to whom. A field that does not apply is empty.
+struct LogRecord {
+  enum class Level : std::uint8_t { info, warning, error } level = Level::info;
+  std::int64_t time_ns = 0;  // since the Unix epoch
+  std::string node, run, plan, actor;
+  std::string text;
 };
 
 struct EngineOptions {
@@ -62,6 +72,11 @@ struct EngineOptions {
   /// Calls of functions inside each other, at most: what recursion without end runs into, at a few hundred
   /// bytes and what it saves for a gradient a call. A run that goes deeper fails with resource_exhausted.
   int call_depth = 10'000;
+  /// Where the flight recorder is written when a run fails: `DIR/run-N.json`, of the last kFlights of them; empty: nowhere.
+  std::string flight = {};
+  static constexpr std::uint64_t kFlights = 16;
+  /// Gets what happens to runs and nodes, on whatever thread it happens; must not block. Empty: nobody.
+  std::function<void(const LogRecord&)> log = {};
 };
 
 struct RunOptions {
@@ -69,11 +84,17 @@ struct RunOptions {
   std::int64_t step = -1;
   /// 0: none. A run that takes longer ends with deadline_exceeded and what it was waiting for (`diagnose`).
   std::chrono::nanoseconds timeout{0};
+  /// A file for what the partitions of this node do in this run, each firing timed, in the format of Chrome and Perfetto; it is there
+  /// a little after the run has ended. Empty: none.
+  std::string trace = {};
 };
 
 struct CompileOptions {
   bool optimize = true;
   std::vector<std::string> skip_passes = {};  // by name, for tests and for finding the culprit
+  /// f16 or bf16: f32 products, and what joins them, are stored in it (`mixed_precision` in ops/program.hpp); variables stay
+  /// f32. For f16 scale the loss (autodiff/loss_scale.hpp). Needs `optimize`.
+  std::optional<DType> mixed_precision = {};
 };
 
 class Run;

@@ -142,7 +142,7 @@ Ref<State> EngineImpl::host(const StateSpec& spec) { return host_actor(*system_,
 std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches,
                                               const CompileOptions& options) {
   std::vector<PassReport> reports;
-  Program program = optimize(graph, feeds, fetches, options.optimize && options_.optimize, options.skip_passes, &reports);
+  Program program = optimize(graph, feeds, fetches, options.optimize && options_.optimize, options.skip_passes, &reports, options.mixed_precision);
   PlacementOptions placement = placement_options();
   if (options_.placement == Placement::automatic) {
     placement.measured = measured(graph.id());
@@ -164,6 +164,7 @@ std::shared_ptr<Compiled> EngineImpl::make_troupe(Placed placed, std::vector<Pas
   const bool is_shared = std::any_of(placed.device.begin(), placed.device.end(), is_elsewhere);
   Plan plan = make_plan(is_shared ? Placed(placed) : std::move(placed), *this, states_);
   plan.call_depth = options_.call_depth;
+  plan.name = {node(), next_plan_.fetch_add(1, std::memory_order_relaxed)};
   compiled->troupe.plan = std::make_shared<const Plan>(std::move(plan));
   if (is_shared) {
     compiled->troupe.remote = peers_->prepare(compiled->troupe.plan, placed);
@@ -190,11 +191,12 @@ std::shared_ptr<Compiled> EngineImpl::current(const std::shared_ptr<Compiled>& c
   return renewed;
 }
 
-std::shared_ptr<Compiled> EngineImpl::take_part(Placed placed, int call_depth) {
+std::shared_ptr<Compiled> EngineImpl::take_part(Placed placed, int call_depth, PlanName name) {
   auto compiled = std::make_shared<Compiled>();
   compiled->engine = this;
   Plan plan = make_plan(std::move(placed), *this, states_);
   plan.call_depth = call_depth;
+  plan.name = std::move(name);
   compiled->troupe.plan = std::make_shared<const Plan>(std::move(plan));
   spawn_partitions(*compiled);
   std::lock_guard lock(mutex_);
@@ -355,16 +357,23 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vecto
   const auto here = static_cast<int>(std::count_if(troupe.partitions.begin(), troupe.partitions.end(), [](const auto& p) { return bool(p); }));
   Ref<Run> run(new Run(id, step, options_.seed, troupe.plan, std::move(feeds), here + (troupe.remote ? troupe.remote->nodes() : 0)));
   // The run keeps its actors; the engine keeps the run until it has drained.
-  run->on_drained = [this, compiled](Run& drained) { forget(drained.info().id); };
+  run->on_drained = [this, compiled, trace = options.trace](Run& drained) { forget(drained, compiled, true, trace); };
   run->troupe = &troupe;
+  compiled->started.fetch_add(1, std::memory_order_relaxed);
   {
     std::lock_guard lock(mutex_);
     live_.emplace(id, run);
   }
   if (options.timeout.count() > 0) remind_in(options.timeout, id);
+  if (!options.trace.empty()) {
+    Inspect on{};
+    on.trace = Inspect::Trace::on;
+    ask(troupe.partitions, on);
+  }
   if (troupe.remote) {
     troupe.weigh();
     troupe.remote->start(*run);
+    run->is_named.store(true, std::memory_order_release);
   }
   for (const auto& partition : troupe.partitions)
     if (partition) partition->send(StartRun{run});
@@ -378,11 +387,13 @@ Ref<Run> EngineImpl::begin_part(const std::shared_ptr<Compiled>& compiled, RunKe
   std::uint64_t id = next_run_.fetch_add(1, std::memory_order_relaxed);
   Ref<Run> run(new Run(id, step, seed, troupe.plan, std::move(feeds), here));
   run->key = key;
+  run->is_named.store(true, std::memory_order_release);
   run->troupe = &troupe;
+  compiled->started.fetch_add(1, std::memory_order_relaxed);
   troupe.weigh();
   run->on_drained = [this, compiled, on_end = std::move(on_end)](Run& drained) {
     on_end(drained);
-    forget(drained.info().id);
+    forget(drained, compiled, false);
   };
   std::lock_guard lock(mutex_);
   live_.emplace(id, run);
@@ -443,9 +454,23 @@ void EngineImpl::remind_in(std::chrono::nanoseconds delay, std::uint64_t id) {
                          caf::make_mailbox_element(nullptr, caf::make_message_id(), {}, id));
 }
 
-void EngineImpl::forget(std::uint64_t id) {
+void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned, const std::string& trace) {
+  const std::uint64_t id = run.info().id;
+  const bool has_failed = run.is_settled() && !run.status().ok();  // a success is settled after this
+  EndedRun end{id, is_owned, compiled->troupe.plan->name, epoch_ns(), (std::chrono::steady_clock::now() - run.began).count(), has_failed ? run.status().message() : std::string()};
+  (has_failed ? compiled->failed : compiled->ended).fetch_add(1, std::memory_order_relaxed);
+  if (!trace.empty()) write_events(run, compiled, trace, Inspect::Trace::off);
+  if (has_failed && !options_.flight.empty()) write_events(run, compiled, fmt::format("{}/run-{}.json", options_.flight, id % EngineOptions::kFlights), Inspect::Trace::as_it_is);
+  if (has_failed && options_.log) log_failure(end);
+  const auto keep = [](std::vector<EndedRun>& ring, std::size_t most, std::uint64_t& count, const EndedRun& e) {
+    if (ring.size() < most) ring.push_back(e);
+    else ring[count % most] = e;
+    ++count;
+  };
   Ref<Run> last;  // dropped outside the lock: it may be the last to hold its actors
   std::lock_guard lock(mutex_);
+  if (has_failed) keep(errors_, kErrors, failed_, end);
+  keep(recent_, kRecent, ended_, end);
   auto it = live_.find(id);
   last = std::move(it->second);
   live_.erase(it);

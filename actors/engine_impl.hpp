@@ -27,6 +27,10 @@
 
 namespace troupe {
 
+inline std::int64_t epoch_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 /// A plan and its actors.
 class Compiled {
  public:
@@ -54,6 +58,8 @@ class Compiled {
   std::mutex renewal_mutex = {};  // guards renewed
   std::shared_ptr<Compiled> renewed = {};
   std::uint64_t graph = 0;  // that it was compiled from; 0: it came from another node
+  const std::int64_t made_ns = epoch_ns();
+  std::atomic<std::uint64_t> started{0}, ended{0}, failed{0};  // runs, as this node has seen them; publish nothing
 };
 
 class EngineImpl final : public DeviceFinder, public ActorHost {
@@ -90,7 +96,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   /// Plans of recent graphs, the least recently used dropped first.
   std::shared_ptr<Compiled> cached(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches);
   /// The part of another node's plan that is here.
-  std::shared_ptr<Compiled> take_part(Placed placed, int call_depth);
+  std::shared_ptr<Compiled> take_part(Placed placed, int call_depth, PlanName name);
 
   // ---- runs
 
@@ -106,6 +112,11 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   std::size_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
   void wait(Run& run);
   EngineSnapshot snapshot(std::chrono::nanoseconds patience);
+  /// What the partitions of a plan that are here answer to a question of one's own (its inspection and place are not looked at);
+  /// those that do not in time are there without an answer. Throws not_found.
+  std::vector<PartitionSnapshot> ask(const PlanName& plan, const Inspect& question, std::chrono::nanoseconds patience);
+  /// Plans that take part here, the newest last.
+  std::vector<std::shared_ptr<Compiled>> plans();
   void fail(Run& run, Status status);
   /// Blocks until `is_done`; a deterministic engine takes steps, here and elsewhere, until then.
   void step_until(const std::function<bool()>& is_done);
@@ -147,10 +158,17 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   void admit(const RunOptions& options);
   Ref<Run> begin(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options);
   void failed(Run& run);
-  void forget(std::uint64_t id);
+  void forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned, const std::string& trace = {});
+  /// Writes what the partitions have recorded since a run began, when they have answered.
+  void write_events(Run& run, const std::shared_ptr<Compiled>& compiled, std::string path, Inspect::Trace trace);
+  void log_failure(const EndedRun& end);
+  void wait_for(const std::vector<std::shared_ptr<Inspection>>& inspections, std::chrono::nanoseconds patience);
   void expire(std::uint64_t id);
-  void time_out(Run& run, const std::vector<LeanRef<PartitionActor>>& partitions, const std::vector<PartitionSnapshot>& answers);
+  void time_out(Run& run, const std::vector<LeanRef<PartitionActor>>& partitions, const std::vector<PartitionSnapshot>& answers, const std::vector<RunSnapshot>& elsewhere);
+  void heard(std::uint64_t id, const RunSnapshot& part);
+  void answered(std::uint64_t id);
   void remind_in(std::chrono::nanoseconds delay, std::uint64_t id);
+  static std::shared_ptr<Inspection> ask(const std::vector<LeanRef<PartitionActor>>& partitions, Inspect question, std::function<void(Inspection&)> on_complete = {});
   static RunSnapshot snapshot_of(const Run& run, const std::vector<LeanRef<PartitionActor>>& partitions, const std::vector<PartitionSnapshot>& answers);
   bool step_elsewhere() { return peers_ && peers_->step(); }
   void wait_for_streams();
@@ -168,15 +186,26 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   std::unique_ptr<caf::actor_system> system_;
   Peers* peers_ = nullptr;               // set before the engine is used
   std::atomic<std::uint64_t> next_run_{1};  // publishes nothing but itself
+  std::atomic<std::uint64_t> next_plan_{1};  // the same
 
-  std::mutex mutex_;  // guards live_, expiring_, plans_, compiled_, settled_ and homes_
+  std::mutex mutex_;  // guards live_, expiring_, plans_, compiled_, recent_, errors_, settled_ and homes_
   std::condition_variable drained_;
   std::unordered_map<std::uint64_t, Ref<Run>> live_;
-  std::unordered_map<std::uint64_t, std::shared_ptr<Inspection>> expiring_;  // runs whose time is up: asked why they have not ended
+  /// A run whose time is up: asked why it has not ended.
+  struct Expiring {
+    std::shared_ptr<Inspection> here;
+    std::vector<RunSnapshot> elsewhere;  // of other nodes
+    std::size_t nodes = 0;               // how many of those were asked
+    bool is_answered() const { return here->is_complete() && elsewhere.size() == nodes; }
+  };
+  std::unordered_map<std::uint64_t, Expiring> expiring_;
   std::atomic<std::size_t> in_flight_{0};  // admitted, and parts of others' runs; written under mutex_, read by callers that work
   std::condition_variable room_;           // for another run
   std::list<std::pair<CacheKey, std::shared_ptr<Compiled>>> plans_;  // most recently used first
   std::vector<std::weak_ptr<Compiled>> compiled_;  // all that users hold
+  static constexpr std::size_t kRecent = 32, kErrors = 64;
+  std::vector<EndedRun> recent_, errors_;  // rings
+  std::uint64_t ended_ = 0, failed_ = 0;   // how many there were
   std::map<std::string, std::string> settled_;     // where states live that plans here have used
   std::map<std::string, StateSpec> homes_;         // variables of other nodes that a plan here has used
   LeanRef<Timekeeper> timekeeper_;

@@ -1,5 +1,6 @@
 // What an engine says of itself: snapshots, and why a run whose time is up has not ended.
 #include <troupe/actors/engine_impl.hpp>
+#include <troupe/actors/trace_file.hpp>
 
 #include <algorithm>
 
@@ -7,14 +8,14 @@
 
 namespace troupe {
 
-// At first asks the run's partitions what they wait for, for the caller wants to know; the second time, soon after, ends the
-// run with what they have said.
+// At first asks the run's partitions, and the other nodes, what they wait for, for the caller wants to know; the second time, soon
+// after, ends the run with what they have said.
 void EngineImpl::expire(std::uint64_t id) {
-  constexpr auto kPatience = std::chrono::milliseconds(30);
+  constexpr auto kPatience = std::chrono::milliseconds(30), kPatienceWithNodes = std::chrono::milliseconds(500);
   Ref<Run> run;
-  std::shared_ptr<Inspection> inspection;
+  Expiring said;
   std::vector<LeanRef<PartitionActor>> partitions;  // the run may end meanwhile, and the engine, which empties the troupe's own
-  bool is_new, is_answered;
+  bool is_new;
   {
     std::lock_guard lock(mutex_);
     auto it = live_.find(id);
@@ -22,24 +23,54 @@ void EngineImpl::expire(std::uint64_t id) {
     run = it->second;
     partitions = run->troupe->partitions;
     const auto here = static_cast<std::size_t>(std::count_if(partitions.begin(), partitions.end(), [](const auto& p) { return bool(p); }));
-    auto& slot = expiring_[id];
-    is_new = !slot;
-    if (is_new)
-      slot = std::make_shared<Inspection>(here, [this, id] { expire(id); });
-    inspection = slot;
-    is_answered = inspection->is_complete();
-    if (is_new && !is_answered) remind_in(kPatience, id);
+    Expiring& slot = expiring_[id];
+    is_new = !slot.here;
+    if (is_new) {
+      slot.here = std::make_shared<Inspection>(here, [this, id] { answered(id); });
+      slot.nodes = run->troupe->remote ? static_cast<std::size_t>(run->troupe->remote->nodes()) : 0;
+    }
+    if (is_new && !slot.is_answered()) remind_in(slot.nodes > 0 ? kPatienceWithNodes : kPatience, id);
+    else is_new = false;
+    said = slot;
   }
-  if (!is_new || is_answered) return time_out(*run, partitions, inspection->answers());
+  if (!is_new) return time_out(*run, partitions, said.here->answers(), said.elsewhere);
+  if (said.nodes > 0) peers_->ask_about(*run, [this, id](const RunSnapshot& part) { heard(id, part); });
   std::size_t place = 0;
   for (const auto& partition : partitions)
-    if (partition) partition->send(Inspect{inspection, place++});
+    if (partition) partition->send(Inspect{said.here, place++});
 }
 
-void EngineImpl::time_out(Run& run, const std::vector<LeanRef<PartitionActor>>& partitions, const std::vector<PartitionSnapshot>& answers) {
+void EngineImpl::heard(std::uint64_t id, const RunSnapshot& part) {
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = expiring_.find(id);
+    if (it == expiring_.end()) return;
+    it->second.elsewhere.push_back(part);
+  }
+  answered(id);
+}
+
+// Who answered last makes an end of it.
+void EngineImpl::answered(std::uint64_t id) {
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = expiring_.find(id);
+    if (it == expiring_.end() || !it->second.is_answered()) return;
+  }
+  expire(id);
+}
+
+void EngineImpl::time_out(Run& run, const std::vector<LeanRef<PartitionActor>>& partitions, const std::vector<PartitionSnapshot>& answers, const std::vector<RunSnapshot>& elsewhere) {
   std::string text = "the run's time-out has passed";
   constexpr std::size_t kMost = 4;
-  const std::vector<std::string> causes = diagnose(snapshot_of(run, partitions, answers));
+  RunSnapshot all = snapshot_of(run, partitions, answers);
+  for (const RunSnapshot& part : elsewhere) {
+    all.partitions.insert(all.partitions.end(), part.partitions.begin(), part.partitions.end());
+    std::erase_if(all.other_nodes, [&](const std::string& node) { return std::find(part.other_nodes.begin(), part.other_nodes.end(), node) == part.other_nodes.end(); });
+  }
+  if (run.troupe->remote)
+    for (const std::string& node : all.other_nodes) all.silent.push_back({node, "it was asked what it waits for"});
+  const std::vector<std::string> causes = diagnose(all);
   for (std::size_t i = 0; i < std::min(causes.size(), kMost); ++i) text += (i == 0 ? ": " : "; ") + causes[i];
   if (causes.size() > kMost) text += fmt::format("; and {} more", causes.size() - kMost);
   fail(run, Status(Code::deadline_exceeded, text));
@@ -49,6 +80,8 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run, const std::vector<LeanRef<Pa
   RunSnapshot s;
   s.run = run.info().id;
   s.step = run.info().step;
+  if (run.is_named.load(std::memory_order_acquire)) s.owner = run.key.owner, s.number = run.key.number;
+  s.plan = run.plan().name;
   s.for_so_long = std::chrono::steady_clock::now() - run.began;
   s.is_ending = run.is_settled();
   const Plan& plan = run.plan();
@@ -85,21 +118,98 @@ EngineSnapshot EngineImpl::snapshot(std::chrono::nanoseconds patience) {
     for (const auto& [id, run] : live_) runs.push_back(run);
   }
   std::sort(runs.begin(), runs.end(), [](const Ref<Run>& a, const Ref<Run>& b) { return a->info().id < b->info().id; });
-  std::vector<std::shared_ptr<Inspection>> inspections;
-  for (const Ref<Run>& run : runs) {
-    const auto& partitions = run->troupe->partitions;
-    const auto here = static_cast<std::size_t>(std::count_if(partitions.begin(), partitions.end(), [](const auto& p) { return bool(p); }));
-    inspections.push_back(std::make_shared<Inspection>(here));
-    std::size_t place = 0;
-    for (const auto& partition : partitions)
-      if (partition) partition->send(Inspect{inspections.back(), place++});
+  {
+    std::lock_guard lock(mutex_);
+    const auto latest_first = [](const std::vector<EndedRun>& ring, std::uint64_t count) {
+      std::vector<EndedRun> all;
+      for (std::uint64_t i = 0; i < ring.size(); ++i) all.push_back(ring[(count - 1 - i) % ring.size()]);
+      return all;
+    };
+    s.recent = latest_first(recent_, ended_);
+    s.errors = latest_first(errors_, failed_);
   }
+  for (const auto& compiled : plans()) {
+    const Plan& plan = *compiled->troupe.plan;
+    PlanSnapshot& p = s.plans.emplace_back();
+    p.name = plan.name;
+    p.nodes = plan.nodes;
+    p.actors = static_cast<std::uint64_t>(plan.program.graph.size());
+    for (const Node& n : plan.program.graph.nodes()) p.edges += n.inputs.size() + n.controls.size();
+    p.made_ns = compiled->made_ns;
+    p.started = compiled->started.load(std::memory_order_relaxed);
+    p.ended = compiled->ended.load(std::memory_order_relaxed);
+    p.failed = compiled->failed.load(std::memory_order_relaxed);
+  }
+  std::vector<std::shared_ptr<Inspection>> inspections;
+  for (const Ref<Run>& run : runs) inspections.push_back(ask(run->troupe->partitions, {}));
+  wait_for(inspections, patience);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    s.runs.push_back(snapshot_of(*runs[i], runs[i]->troupe->partitions, inspections[i]->answers()));
+    s.runs.back().is_owned = runs[i]->plan().name.owner == s.node;
+  }
+  return s;
+}
+
+std::shared_ptr<Inspection> EngineImpl::ask(const std::vector<LeanRef<PartitionActor>>& partitions, Inspect question, std::function<void(Inspection&)> on_complete) {
+  const auto here = static_cast<std::size_t>(std::count_if(partitions.begin(), partitions.end(), [](const auto& p) { return bool(p); }));
+  auto self = std::make_shared<std::weak_ptr<Inspection>>();  // whoever answers last holds the inspection
+  question.inspection = on_complete ? std::make_shared<Inspection>(here, [self, on_complete] { on_complete(*self->lock()); }) : std::make_shared<Inspection>(here);
+  *self = question.inspection;
+  question.place = 0;
+  for (const auto& partition : partitions) {
+    if (!partition) continue;
+    partition->send(question);
+    ++question.place;
+  }
+  return question.inspection;
+}
+
+void EngineImpl::wait_for(const std::vector<std::shared_ptr<Inspection>>& inspections, std::chrono::nanoseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   const auto all_are_complete = [&] { return std::all_of(inspections.begin(), inspections.end(), [](const auto& i) { return i->is_complete(); }); };
   while (options_.deterministic && !all_are_complete() && pool_->step()) {}
   for (const auto& inspection : inspections) inspection->wait(std::max<std::chrono::nanoseconds>(deadline - std::chrono::steady_clock::now(), std::chrono::nanoseconds(0)));
-  for (std::size_t i = 0; i < runs.size(); ++i) s.runs.push_back(snapshot_of(*runs[i], runs[i]->troupe->partitions, inspections[i]->answers()));
-  return s;
+}
+
+std::vector<std::shared_ptr<Compiled>> EngineImpl::plans() {
+  std::vector<std::shared_ptr<Compiled>> all;
+  std::lock_guard lock(mutex_);
+  for (const auto& weak : compiled_)
+    if (auto compiled = weak.lock(); compiled && compiled->engine) all.push_back(std::move(compiled));
+  return all;
+}
+
+std::vector<PartitionSnapshot> EngineImpl::ask(const PlanName& plan, const Inspect& question, std::chrono::nanoseconds patience) {
+  for (const auto& compiled : plans()) {
+    if (compiled->troupe.plan->name != plan) continue;
+    const auto& partitions = compiled->troupe.partitions;
+    const std::shared_ptr<Inspection> inspection = ask(partitions, question);
+    wait_for({inspection}, patience);
+    std::vector<PartitionSnapshot> answers = inspection->answers();
+    std::size_t place = 0;
+    for (const auto& partition : partitions)
+      if (partition && answers[place++].device.empty()) answers[place - 1].device = partition->partition().plan().name;
+    return answers;
+  }
+  throw Error(Code::not_found, fmt::format("node '{}' has no plan '{}'", node(), plan.text()));
+}
+
+void EngineImpl::write_events(Run& run, const std::shared_ptr<Compiled>& compiled, std::string path, Inspect::Trace trace) {
+  Inspect question{};
+  question.asks_of_events = true;
+  question.trace = trace;
+  question.since_ns = trace == Inspect::Trace::off ? epoch_ns() - (std::chrono::steady_clock::now() - run.began).count() : 0;
+  ask(compiled->troupe.partitions, question, [compiled, path = std::move(path), log = options_.log, node = node()](Inspection& inspection) {
+    if (write_trace(path, *compiled->troupe.plan, inspection.answers()) || !log) return;
+    log({LogRecord::Level::warning, epoch_ns(), node, {}, compiled->troupe.plan->name.text(), {}, fmt::format("what was recorded cannot be written to '{}'", path)});
+  });
+}
+
+// The error names the actor first, as `Op 'name' (line): ...`.
+void EngineImpl::log_failure(const EndedRun& end) {
+  const auto colon = end.error.find("): ");
+  const std::string actor = colon == std::string::npos ? std::string() : end.error.substr(0, colon + 1);
+  options_.log({LogRecord::Level::error, end.ended_ns, node(), fmt::format("{}/{}", end.plan.owner, end.run), end.plan.text(), actor, end.error});
 }
 
 }  // namespace troupe

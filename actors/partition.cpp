@@ -12,9 +12,7 @@
 namespace troupe {
 namespace {
 
-std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+std::int64_t now_ns() { return steady_ns(); }
 
 }  // namespace
 
@@ -24,7 +22,8 @@ Partition::Partition(std::shared_ptr<const Plan> plan, std::int32_t index, Granu
       driver_(driver), stream_(mine_.device->compute_stream()),
       scratch_(static_cast<std::size_t>(std::max(1, mine_.max_outputs))), spare_iterations_(mine_.frames.size()),
       spare_instances_(mine_.frames.size()), loop_counters_(mine_.frames.size()),
-      hands_over_(granularity == Granularity::automatic && workers > 1 && mine_.device->is_synchronous()), costs_(static_cast<std::size_t>(mine_.nodes)) {}
+      hands_over_(granularity == Granularity::automatic && workers > 1 && mine_.device->is_synchronous()), costs_(static_cast<std::size_t>(mine_.nodes)),
+      dead_(costs_.size()), skipped_(costs_.size()), sent_(mine_.sends.size()), received_(mine_.receives.size()) {}
 
 Partition::~Partition() = default;
 
@@ -57,7 +56,10 @@ void Partition::receive(PartitionMessage& message) {
       return;
     }
     const PlanNode& node = *f.node;
-    if (f.nanoseconds > 0) measure(node, f.nanoseconds);
+    if (f.nanoseconds > 0) {
+      measure(node, f.nanoseconds, f.outputs);
+      record_kernel(iteration, node, f.ran, f.nanoseconds);
+    }
     const bool is_dead = !f.status.ok();
     if (is_dead) fail(*record.run, &node, in_loop(iteration, f.status));
     f.outputs.resize(static_cast<std::size_t>(node.outputs));
@@ -101,6 +103,10 @@ void Partition::start(Ref<Run> run) {
   r.is_active = true;
   r.is_abandoned = false;
   r.run = std::move(run);
+  r.fired = 0;
+  for (Observed& o : observed_) o.at = -1;
+  failed_.store(-1, std::memory_order_relaxed);
+  add(loop_counters_[0].instances);
   if (!mine_.device->is_synchronous()) r.fault = std::make_shared<Fault>();
   // The outside of all loops: an instance that nobody entered.
   Instance*& root = r.root;
@@ -135,9 +141,13 @@ bool Partition::turn(int budget) {
   constexpr int kShare = 100;
   std::size_t without_work = 0;
   if (batches_ >= kBatches) return false;  // goes on when the stream has passed
+  const std::uint64_t began = ticks();
+  const int allowed = budget;
+  std::uint64_t run_id = 0;
   while (budget > 0 && without_work < active_.size()) {
     if (next_active_ >= active_.size()) next_active_ = 0;
     Record& record = *active_[next_active_];
+    run_id = record.run->info().id;
     int share = active_.size() > 1 ? std::min(budget, kShare) : budget;
     int left = share;
     while (left > 0 && record.is_active) {
@@ -148,16 +158,35 @@ bool Partition::turn(int budget) {
       std::vector<Record::Ready>& from = record.first.empty() ? record.ready : record.first;
       Record::Ready next = from.back();
       from.pop_back();
-      fire(*next.iteration, *next.node);
+      if (looks_closer_) [[unlikely]] fire_closely(*next.iteration, *next.node);
+      else fire(*next.iteration, *next.node);
       --left;
     }
     budget -= share - left;
+    record.fired += static_cast<std::uint64_t>(share - left);
     without_work = left == share ? without_work + 1 : 0;
     if (record.is_active) ++next_active_;  // else it left `active_`, and the next stands in its place
+  }
+  if (budget < allowed) {
+    const std::uint64_t length = ticks() - began;
+    recorder_.add({RecordedEvent::Kind::turn, false, -1, began, length, run_id, allowed - budget, 0});
+    if (recorder_.traces()) recorder_.turn_took(length);
   }
   for (Record* r : active_)
     if (r->has_ready()) return true;
   return false;
+}
+
+void Partition::fire_closely(Iteration& iteration, const PlanNode& node) {
+  if (observes_ > 0) {
+    observe(iteration, node);
+    if (--observes_ == 0) looks_closer_ = recorder_.traces();
+  }
+  if (!recorder_.traces() || !recorder_.draws()) return fire(iteration, node);
+  const std::int64_t number = iteration.number;  // what fires may end its iteration
+  const std::uint64_t run = iteration.instance->record->run->info().id, began = ticks();
+  fire(iteration, node);
+  recorder_.add({RecordedEvent::Kind::firing, false, node.source, began, ticks() - began, run, number, 0});
 }
 
 // Which iteration comes first where one is run after the other: negative if it is a. 0: the order does not say.
@@ -363,7 +392,8 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
   c.set_sink(this, ticket);
   if (record.fault) stream_->attribute(record.fault, node.source);
   Cost& cost = costs_[static_cast<std::size_t>(node.index)];
-  bool timed = cost.samples < 3 || (++tick_ % kSampled) == 0;
+  const bool is_heavy = cost.nanoseconds.load(std::memory_order_relaxed) >= kHeavy;
+  bool timed = is_heavy || cost.samples < 3 || (++tick_ % kSampled) == 0;
   std::int64_t start = timed ? now_ns() : 0;
   // A deferring kernel may be completed before `run` returns: the ticket is spoken for first.
   spare_.pop_back();
@@ -398,12 +428,23 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
   }
   --record.outside;
   spare_.push_back(ticket);
-  if (timed) measure(node, now_ns() - start);
+  if (timed) {
+    const std::int64_t took = now_ns() - start;
+    measure(node, took, {scratch_.data(), static_cast<std::size_t>(node.outputs)});
+    if (took >= kHeavy && !recorder_.traces()) record_kernel(iteration, node, start, took);
+  }
   return true;
 }
 
-void Partition::measure(const PlanNode& node, std::int64_t nanoseconds) {
+void Partition::record_kernel(const Iteration& iteration, const PlanNode& node, std::int64_t start, std::int64_t took) {
+  recorder_.add({RecordedEvent::Kind::kernel, true, node.source, static_cast<std::uint64_t>(start), static_cast<std::uint64_t>(took),
+                 iteration.instance->record->run->info().id, iteration.number, 0});
+}
+
+void Partition::measure(const PlanNode& node, std::int64_t nanoseconds, std::span<const Value> outputs) {
   Cost& cost = costs_[static_cast<std::size_t>(node.index)];
+  cost.bytes = 0;
+  for (const Value& v : outputs) cost.bytes += bytes_of(v);
   // The first firings warm caches up: their least counts; later samples move the estimate slowly.
   const std::int64_t known = cost.nanoseconds.load(std::memory_order_relaxed);
   const std::int64_t now = cost.samples == 0 ? nanoseconds : cost.samples < 3 ? std::min(known, nanoseconds) : known + (nanoseconds - known) / 4;
@@ -425,6 +466,7 @@ void Partition::finish(Iteration& iteration, const PlanNode& node, Value* output
 }
 
 void Partition::finish_dead(Iteration& iteration, const PlanNode& node) {
+  ++dead_[static_cast<std::size_t>(node.index)];
   for (std::int32_t i = 0; i < node.inputs; ++i) iteration.values[static_cast<std::size_t>(node.first_input + i)].reset();
   const std::int32_t* ranges = mine_.output_targets.data() + node.first_output;
   for (std::int32_t o = 0; o <= node.outputs; ++o) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
@@ -463,6 +505,7 @@ void Partition::end(Record& record) {
 
 // `source`: a node of the program; -1: none in particular.
 void Partition::fail_at(Run& run, std::int32_t source, const Status& status) {
+  failed_.store(source, std::memory_order_relaxed);
   std::string where = source < 0 ? mine_.device->name() : plan_->program.graph.describe(source);
   if (plan_->is_shared()) where = fmt::format("node '{}': {}", plan_->nodes[static_cast<std::size_t>(mine_.node)], where);
   if (run.fail(Status(status.code(), fmt::format("{}: {}", where, status.message())))) driver_.run_failed(run);
@@ -507,6 +550,7 @@ void Partition::run_elsewhere(Firing& firing) {
     firing.status = Status::from_current_exception();
   }
   if (c.was_deferred()) return;
+  firing.ran = start;
   firing.nanoseconds = std::max<std::int64_t>(1, now_ns() - start);
   driver_.post_self(Ended{&firing});
 }

@@ -62,6 +62,7 @@
 #include <variant>
 #include <vector>
 
+#include <troupe/actors/recorder.hpp>
 #include <troupe/actors/run.hpp>
 #include <troupe/devices/worker_pool.hpp>
 #include <troupe/actors/engine.hpp>
@@ -70,6 +71,8 @@ namespace troupe {
 
 class Inspection;
 class Partition;
+struct ActorCounters;
+struct EdgeCounters;
 struct Record;
 struct Instance;
 struct Iteration;
@@ -83,6 +86,7 @@ struct Firing {
   std::vector<Value> outputs;
   Status status;
   std::int64_t nanoseconds = 0;  // of a handed-over kernel
+  std::int64_t ran = 0;          // when it began, on the steady clock; written by who runs it, read after its end
   std::chrono::nanoseconds began{};  // on the steady clock, for those who ask what takes so long
   Ref<Run> run;                  // a handed-over kernel keeps its run
 };
@@ -128,6 +132,10 @@ struct Lost {
 struct Inspect {
   std::shared_ptr<Inspection> inspection;
   std::size_t place;  // of the answer
+  bool asks_of_actors = false;   // what each of them has done, too
+  bool asks_of_events = false;   // what is recorded
+  std::int64_t since_ns = 0;     // of that: from when on
+  enum class Trace : std::uint8_t { as_it_is, on, off } trace = Trace::as_it_is;
 };
 using PartitionMessage = std::variant<StartRun, Ended, Token, Grant, Passed, Abandon, Inspect, Lost>;
 
@@ -224,6 +232,13 @@ struct LoopCounters {
   std::atomic<std::uint64_t> open_sum{0};      // over iterations, of those open when it opened
   std::atomic<std::uint64_t> most_open{0};
   std::atomic<std::uint64_t> window_waits{0};  // iterations that could have opened but for the window
+  std::atomic<std::uint64_t> longest{0};       // iterations of the longest execution that has ended
+};
+std::uint64_t bytes_of(const Value& value);
+
+/// Of a cut edge, at one of its ends.
+struct EdgeCount {
+  std::atomic<std::uint64_t> tokens{0}, bytes{0};
 };
 inline void add(std::atomic<std::uint64_t>& counter, std::uint64_t n = 1) {
   counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
@@ -236,6 +251,7 @@ struct Record {
     const PlanNode* node;
   };
   Ref<Run> run;
+  std::uint64_t fired = 0;   // in the turns that are over
   Instance* root = nullptr;
   std::vector<Ready> ready;  // a stack: what was just enabled is warm
   std::vector<Ready> heavy;  // ready nodes whose kernels are worth another worker
@@ -296,7 +312,7 @@ class Partition final : public CompletionSink {
   static constexpr int kBatch = 256;
   static constexpr int kBatches = 4;
 
-  void answer(const Inspect& question) const;
+  void answer(const Inspect& question);
   RunPart part_of(const Record& record) const;
   std::int32_t predicate_of(const FramePlan& frame) const;
 
@@ -311,6 +327,10 @@ class Partition final : public CompletionSink {
   std::string awaited_from(const Record& record, std::int32_t node) const;
   void accept(const Lost& lost);
   void fire(Iteration& iteration, const PlanNode& node);
+  void fire_closely(Iteration& iteration, const PlanNode& node);
+  void observe(const Iteration& iteration, const PlanNode& node);
+  const Value& input_of(const Iteration& iteration, const PlanNode& node, std::int32_t input) const;
+  const PlanNode* predicate_node(const FramePlan& frame) const;
   bool run_kernel(Iteration& iteration, const PlanNode& node);
   void finish(Iteration& iteration, const PlanNode& node, Value* outputs);
   void finish_dead(Iteration& iteration, const PlanNode& node);
@@ -367,7 +387,12 @@ class Partition final : public CompletionSink {
   void fail(Run& run, const PlanNode* node, const Status& status);
   static Status in_loop(const Iteration& iteration, Status status);
   void fail_at(Run& run, std::int32_t source, const Status& status);
-  void measure(const PlanNode& node, std::int64_t nanoseconds);
+  std::vector<ActorCounters> actor_counters() const;
+  std::vector<EdgeCounters> edge_counters() const;
+  std::int32_t missing_input(const Iteration& iteration, const PlanNode& node) const;
+  void measure(const PlanNode& node, std::int64_t nanoseconds, std::span<const Value> outputs);
+  void record_kernel(const Iteration& iteration, const PlanNode& node, std::int64_t start, std::int64_t took);
+  void record_token(RecordedEvent::Kind kind, const Run& run, std::int32_t partition, std::int32_t receive, const Path& path);
   Firing& spare_firing();
   Firing& take_firing(Iteration& iteration, const PlanNode& node);
   void hand_over(Iteration& iteration, const PlanNode& node);
@@ -384,6 +409,7 @@ class Partition final : public CompletionSink {
   struct Cost {
     std::atomic<std::int64_t> nanoseconds{0};  // written by the turn, read by reports; publishes nothing
     std::int32_t samples = 0;
+    std::uint64_t bytes = 0;  // that its outputs held when it was measured last
   };
 
   const std::shared_ptr<const Plan> plan_;
@@ -409,6 +435,20 @@ class Partition final : public CompletionSink {
   std::atomic<const PlanNode*> running_{nullptr};  // whose kernel the turn is in; points into the plan, publishes nothing
   const bool hands_over_;  // heavy kernels may go to other workers
   std::vector<Cost> costs_;
+  // Live firings are not counted: a node fires once an iteration, so they are the iterations but for what is here.
+  std::vector<std::uint64_t> dead_, skipped_;  // by node: firings without a kernel, and those that a run given up left out
+  std::vector<EdgeCount> sent_, received_;     // by send, by receive
+  std::atomic<std::int32_t> failed_{-1};       // the node of the program that failed a run last; -1: none since the last start
+  FlightRecorder recorder_;
+  /// What the predicate of a frame compared, for a while after somebody has asked.
+  struct Observed {
+    const PlanNode* predicate = nullptr;
+    std::int64_t at = -1;
+    double left = 0, right = 0;
+  };
+  std::vector<Observed> observed_;  // by frame
+  int observes_ = 0;                // so many more firings
+  bool looks_closer_ = false;       // traces or observes
   std::uint32_t tick_ = 0;
   int in_batch_ = 0;  // kernels enqueued since the last event
   int batches_ = 0;   // events that the stream has not got to

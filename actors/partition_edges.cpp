@@ -71,6 +71,8 @@ Record* Partition::find(const Run& run) {
 void Partition::accept(Token& token) {
   start(token.run);
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
+  add(received_[static_cast<std::size_t>(token.receive)].tokens);
+  record_token(RecordedEvent::Kind::receive, *token.run, index_, token.receive, token.path);
   if (Record* record = find(*token.run)) {
     if (!record->is_abandoned) accept_at(*record->root, token);
   } else if (!token.run->is_poisoned()) {
@@ -157,6 +159,16 @@ void Partition::bring_token(Value& value) {
     });
 }
 
+// The flow: the same number at both ends, made of what both know.
+void Partition::record_token(RecordedEvent::Kind kind, const Run& run, std::int32_t partition, std::int32_t receive, const Path& path) {
+  std::uint64_t flow = run.key.owner ^ (run.key.number ? run.key.number : run.info().id) * 0x9e3779b97f4a7c15u;
+  const auto mix = [&](std::uint64_t n) { flow = (flow ^ n) * 0x100000001b3u, flow ^= flow >> 29; };
+  mix(static_cast<std::uint64_t>(partition) << 32 | static_cast<std::uint32_t>(receive));
+  for (std::int32_t d = 0; d < path.depth; ++d) mix(static_cast<std::uint64_t>(path.number[d]));
+  const PartitionPlan::Receive& edge = plan_->partitions[static_cast<std::size_t>(partition)].receives[static_cast<std::size_t>(receive)];
+  recorder_.add({kind, false, edge.source, ticks(), 0, run.info().id, path.depth ? path.number[path.depth - 1] : 0, flow | 1});
+}
+
 // ---- runs that are given up
 
 void Partition::abandon(Ref<Run> run) {
@@ -167,7 +179,10 @@ void Partition::abandon(Ref<Run> run) {
   Record* record = find(*run);
   if (!record || record->is_abandoned) return;
   record->is_abandoned = true;
-  for (auto* ready : {&record->ready, &record->heavy, &record->first, &record->last}) ready->clear();
+  for (auto* ready : {&record->ready, &record->heavy, &record->first, &record->last}) {
+    for (const Record::Ready& r : *ready) ++skipped_[static_cast<std::size_t>(r.node->index)];
+    ready->clear();
+  }
   if (record->outside == 0) discard(*record);
 }
 
@@ -233,6 +248,8 @@ void Partition::discard(Record& record) {
 void Partition::discard(Instance& instance) {
   for (; instance.oldest < instance.opened; ++instance.oldest) {
     Iteration*& slot = instance.ring[static_cast<std::size_t>(instance.oldest) % instance.ring.size()];
+    for (const PlanNode& node : instance.frame->nodes)
+      if ((slot->awaited[static_cast<std::size_t>(&node - instance.frame->nodes.data())] & Iteration::kCount) > 0) ++skipped_[static_cast<std::size_t>(node.index)];
     for (Value& v : slot->values) v.reset();
     std::fill(slot->children.begin(), slot->children.end(), nullptr);
     slot->undecided.clear();
@@ -371,7 +388,10 @@ void Partition::retry_held(Record& record, std::int32_t send) {
 
 void Partition::post(Iteration& from, std::int32_t send, Value* value) {
   const PartitionPlan::Send& to = mine_.sends[static_cast<std::size_t>(send)];
+  add(sent_[static_cast<std::size_t>(send)].tokens);
+  if (value) add(sent_[static_cast<std::size_t>(send)].bytes, bytes_of(*value));
   Token token{from.instance->record->run, to.receive, value == nullptr, {}, path_to(from)};
+  record_token(RecordedEvent::Kind::send, *token.run, to.partition, to.receive, token.path);
   if (is_planted(Planted::path_turned)) std::reverse(token.path.number, token.path.number + token.path.depth);
   std::vector<Tensor> hosts;  // before the event that says they are there
   Value source;

@@ -112,6 +112,7 @@ void Partition::merge(Iteration& iteration, std::int32_t node, std::int32_t inpu
     deliver_all(iteration, {ranges[4], ranges[5]}, Value());
   } else if ((is_last || is_planted(Planted::merge_of_the_dead)) && !(awaited & Iteration::kMerged)) {
     if (is_planted(Planted::merge_of_the_dead)) awaited |= Iteration::kMerged;
+    ++dead_[static_cast<std::size_t>(n.index)];
     for (int o = 0; o < 3; ++o) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
   }
   if (is_last) fired(iteration);
@@ -399,6 +400,9 @@ Iteration* Partition::end(Instance& instance) {
   }
   Iteration& parent = *instance.parent;
   const FramePlan& frame = *instance.frame;
+  LoopCounters& counters = loop_counters_[static_cast<std::size_t>(instance.number)];
+  if (const auto iterations = static_cast<std::uint64_t>(instance.opened); iterations > counters.longest.load(std::memory_order_relaxed))
+    counters.longest.store(iterations, std::memory_order_relaxed);
   for (std::size_t e = 0; e < frame.exits.size(); ++e)
     if (!instance.exited[e]) deliver_all_dead(parent, mine_.exits[static_cast<std::size_t>(frame.exits[e])].targets);
   for (Value& v : instance.invariants) v.reset();

@@ -44,16 +44,27 @@ std::string Partition::busy_with() const {
   return node ? plan_->program.graph.describe(node->source) : std::string();
 }
 
-void Partition::answer(const Inspect& question) const {
+void Partition::answer(const Inspect& question) {
   PartitionSnapshot s;
   s.device = mine_.name;
   for (const Record* r : active_) s.runs.push_back(part_of(*r));
+  if (question.asks_of_actors) s.actors = actor_counters(), s.edges = edge_counters();
+  if (question.asks_of_events) s.events = recorder_.since(question.since_ns), s.dropped_events = recorder_.dropped();
+  if (question.trace != Inspect::Trace::as_it_is) recorder_.trace(question.trace == Inspect::Trace::on);
+  if (mine_.frames.size() > 1) {
+    constexpr int kObserved = 4096;  // firings: some iterations of any loop
+    observes_ = kObserved;
+    if (observed_.empty())
+      for (const FramePlan& frame : mine_.frames) observed_.push_back({predicate_node(frame), -1, 0, 0});
+  }
+  looks_closer_ = observes_ > 0 || recorder_.traces();
   question.inspection->answer(question.place, std::move(s));
 }
 
 RunPart Partition::part_of(const Record& record) const {
   RunPart part;
   part.run = record.run->info().id;
+  part.fired = record.fired;
   part.ready = record.ready.size() + record.heavy.size() + record.first.size() + record.last.size();
   const auto add_wait = [&](Wait::Kind kind, std::int32_t source, const Iteration& iteration, std::string from) -> Wait* {
     if (part.waits.size() == RunPart::kMostWaits) {
@@ -95,6 +106,9 @@ RunPart Partition::part_of(const Record& record) const {
       loop.first = instance->oldest;
       loop.last = instance->opened - 1;
       loop.window = instance->frame->window;
+      if (const auto number = static_cast<std::size_t>(instance->number); number < observed_.size() && observed_[number].at < instance->opened)
+        loop.observed_at = observed_[number].at, loop.left = observed_[number].left, loop.right = observed_[number].right;
+      loop.longest = loop_counters_[static_cast<std::size_t>(instance->number)].longest.load(std::memory_order_relaxed);
       if (const std::int32_t predicate = predicate_of(*instance->frame); predicate >= 0) loop.predicate = plan_->program.graph.describe(predicate);
     }
     for (std::int64_t n = instance->oldest; n < instance->opened; ++n) {
@@ -116,17 +130,22 @@ RunPart Partition::part_of(const Record& record) const {
 
 // The node whose value decides whether a loop goes on; -1: it is in another partition.
 std::int32_t Partition::predicate_of(const FramePlan& frame) const {
+  const PlanNode* node = predicate_node(frame);
+  return node ? node->source : -1;
+}
+
+const PlanNode* Partition::predicate_node(const FramePlan& frame) const {
   for (const PlanNode& node : frame.nodes) {
     if (node.has_only) {
-      if (node.only.node == Target::kPredicate) return node.source;
+      if (node.only.node == Target::kPredicate) return &node;
       continue;
     }
     const std::int32_t* ranges = mine_.output_targets.data() + node.first_output;
     for (std::int32_t o = 0; o < node.outputs; ++o)
       for (std::int32_t t = ranges[2 * o]; t < ranges[2 * o + 1]; ++t)
-        if (mine_.targets[static_cast<std::size_t>(t)].node == Target::kPredicate) return node.source;
+        if (mine_.targets[static_cast<std::size_t>(t)].node == Target::kPredicate) return &node;
   }
-  return -1;
+  return nullptr;
 }
 
 }  // namespace troupe

@@ -20,6 +20,7 @@ constexpr Pass kPasses[] = {
     {"simplify", "before merge_common: fewer forms of one value", simplify},
     {"merge_common", "before fusion, which hides what nodes have in common", merge_common},
     {"fuse_pointwise", "after all that looks at single ops", fuse_pointwise},
+    {"fuse_updates", "after fuse_pointwise, which makes one node of what an update is made of", fuse_updates},
     {"fuse_slices", "last of those that also run in sub-graphs: whole groups take their operands out of wider ones", fuse_slices},
     {"lower", "last: the others see functional nodes as nodes, and keep the program order of effects that it makes explicit", lower, true},
 };
@@ -110,7 +111,7 @@ void refuse_lists(const Graph& graph, const std::vector<Edge>& edges, const char
 std::span<const Pass> passes() { return kPasses; }
 
 Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches, bool all_passes,
-                 const std::vector<std::string>& skip, std::vector<PassReport>* reports) {
+                 const std::vector<std::string>& skip, std::vector<PassReport>* reports, std::optional<DType> low) {
   refuse_lists(graph, feeds, "fed; feed the tensors it is made of");
   refuse_lists(graph, fetches, "fetched; fetch what is read from it, stacked or concatenated");
   using Clock = std::chrono::steady_clock;
@@ -122,6 +123,13 @@ Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::
   report("prune", graph.size(), program.graph.size(), start);
   for (const Pass& pass : kPasses) {
     bool skipped = !all_passes || std::find(skip.begin(), skip.end(), pass.name) != skip.end();
+    if (low && all_passes && pass.run == merge_common) {
+      start = Clock::now();
+      std::int32_t before = program.graph.size();
+      program = Everywhere([low](const Program& p) { return mixed_precision(p, *low); }).apply(program);
+      verify(program, "mixed_precision");
+      report("mixed_precision", before, program.graph.size(), start);
+    }
     if (skipped && !pass.is_required) continue;
     if (pass.is_required) {  // what folding and merging left without users goes
       start = Clock::now();

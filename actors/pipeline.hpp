@@ -1,6 +1,7 @@
 // The ordered list of passes, and the runner that times, names and can skip each.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,8 +28,9 @@ struct PassReport {
 };
 
 /// Prunes to feeds and fetches and runs the passes. After each pass the program is verified: inputs
-/// before their users, every edge's output there; a violation throws internal naming the pass.
+/// before their users, every edge's output there; a violation throws internal naming the pass. `low`: mixed precision, after
+/// folding, which is exact, and before what is common is merged, casts among it.
 Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches, bool all_passes,
-                 const std::vector<std::string>& skip, std::vector<PassReport>* reports);
+                 const std::vector<std::string>& skip, std::vector<PassReport>* reports, std::optional<DType> low = {});
 
 }  // namespace troupe

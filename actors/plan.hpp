@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include <troupe/actors/snapshot.hpp>
 #include <troupe/devices/kernel.hpp>
 #include <troupe/ops/program.hpp>
 
@@ -174,6 +175,7 @@ struct PartitionPlan {
 };
 
 struct Plan {
+  PlanName name;
   Program program;
   std::shared_ptr<const void> keep;  // strings that the program's sites refer to
   std::vector<PartitionPlan> partitions;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -64,6 +65,8 @@ class Peers {
   /// A variable's value, on the host, and a new one. Block; throw what the node says.
   virtual Tensor get(const std::string& node, const StateSpec& variable) = 0;
   virtual void set(const std::string& node, const StateSpec& variable, Tensor value) = 0;
+  /// Asks the other nodes of a run what they do of it; each that answers is heard once, on any thread, others never.
+  virtual void ask_about(const Run& run, std::function<void(const RunSnapshot&)> heard) = 0;
   /// Without threads: lets something happen elsewhere; false if nothing is pending.
   virtual bool step() = 0;
 

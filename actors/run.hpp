@@ -46,6 +46,7 @@ class Run final : public Counted {
   std::function<void(Run&)> on_drained;
   // Of a run over several nodes, set before anybody else sees it.
   RunKey key;
+  std::atomic<bool> is_named{false};  // publishes key to those who look at runs from outside
   // Of any run.
   PlanTroupe* troupe = nullptr;  // lives as long as `on_drained`
   const std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();

@@ -1,6 +1,7 @@
 #include <troupe/actors/snapshot.hpp>
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -36,29 +37,133 @@ std::string going_on(const OpenLoop& loop, const std::string& device) {
 
 }  // namespace
 
-std::vector<std::string> diagnose(const RunSnapshot& run) {
-  std::vector<std::string> causes, loops, effects;
+std::uint64_t RunSnapshot::fired() const {
+  std::uint64_t sum = 0;
+  for (const PartitionSnapshot& p : partitions)
+    for (const RunPart& part : p.runs) sum += part.fired;
+  return sum;
+}
+
+std::vector<Verdict> verdicts(const RunSnapshot& run) {
+  std::vector<Verdict> causes, loops, effects;
+  const auto verdict = [&](Verdict::Kind kind, const std::string& device, std::string text) {
+    Verdict v;
+    v.run = run.run;
+    v.plan = run.plan;
+    v.kind = kind;
+    v.device = device;
+    v.text = std::move(text);
+    return v;
+  };
   const auto is_asked = [&](const std::string& device) {
     return std::any_of(run.partitions.begin(), run.partitions.end(), [&](const PartitionSnapshot& p) { return p.device == device; });
   };
+  for (const RunSnapshot::Silent& s : run.silent) causes.push_back(verdict(Verdict::Kind::silence, s.node, fmt::format("node '{}' takes part and does not answer: {}", s.node, s.why)));
   for (const PartitionSnapshot& p : run.partitions) {
     if (!p.has_answered) {
-      causes.push_back(p.busy_with.empty() ? fmt::format("{} has not had its turn: all workers are busy", p.device)
-                                           : fmt::format("{} on {} is computing, and {} does nothing else meanwhile", p.busy_with, p.device, p.device));
+      causes.push_back(p.busy_with.empty() ? verdict(Verdict::Kind::no_turn, p.device, fmt::format("{} has not had its turn: all workers are busy", p.device))
+                                           : verdict(Verdict::Kind::computing, p.device, fmt::format("{} on {} is computing, and {} does nothing else meanwhile", p.busy_with, p.device, p.device)));
+      causes.back().actor = p.busy_with;
       continue;
     }
     for (const RunPart& part : p.runs) {
-      for (const Wait& w : part.waits)
-        (w.kind == Wait::Kind::token || w.kind == Wait::Kind::grant ? (is_asked(w.from) ? effects : causes) : causes).push_back(sentence(w, p.device));
+      for (const Wait& w : part.waits) {
+        const bool is_computing = w.kind == Wait::Kind::kernel && w.state.empty();
+        Verdict v = verdict(is_computing ? Verdict::Kind::computing : Verdict::Kind::waiting, p.device, sentence(w, p.device));
+        v.actor = w.what;
+        v.node = w.node;
+        v.tag = w.tag;
+        v.from = w.from;
+        const bool is_effect = (w.kind == Wait::Kind::token || w.kind == Wait::Kind::grant) && (is_asked(w.from) || !run.silent.empty());
+        (is_effect ? effects : causes).push_back(std::move(v));
+      }
       // Outer loops wait for the inner ones.
-      if (part.waits.empty() && !part.loops.empty()) loops.push_back(going_on(part.loops.back(), p.device));
-      else if (part.waits.empty() && part.ready > 0) loops.push_back(fmt::format("{} has {} nodes ready to fire", p.device, part.ready));
+      if (part.waits.empty() && !part.loops.empty()) {
+        loops.push_back(verdict(Verdict::Kind::loop, p.device, going_on(part.loops.back(), p.device)));
+        loops.back().actor = part.loops.back().predicate;
+        loops.back().tag = part.loops.back().tag;
+      } else if (part.waits.empty() && part.ready > 0) {
+        loops.push_back(verdict(Verdict::Kind::ready, p.device, fmt::format("{} has {} nodes ready to fire", p.device, part.ready)));
+      }
     }
   }
   if (causes.empty()) causes = std::move(loops);
   if (causes.empty() && effects.empty())
-    for (const std::string& other : run.other_nodes) causes.push_back(fmt::format("node '{}' has not done its part", other));
+    for (const std::string& other : run.other_nodes) causes.push_back(verdict(Verdict::Kind::silence, other, fmt::format("node '{}' has not done its part", other)));
   return causes.empty() ? effects : causes;
+}
+
+// Has anybody who answered both times fired meanwhile? Who was not there before has.
+static bool has_got_on(const RunSnapshot& before, const RunSnapshot& now) {
+  const auto fired = [](const PartitionSnapshot& p) {
+    std::uint64_t sum = 0;
+    for (const RunPart& part : p.runs) sum += part.fired;
+    return sum;
+  };
+  return std::any_of(now.partitions.begin(), now.partitions.end(), [&](const PartitionSnapshot& p) {
+    const auto earlier = std::find_if(before.partitions.begin(), before.partitions.end(), [&](const PartitionSnapshot& b) { return b.device == p.device; });
+    if (earlier == before.partitions.end()) return before.silent.empty();
+    return p.has_answered && earlier->has_answered && fired(p) != fired(*earlier);
+  });
+}
+
+// Does the predicate of a loop get any nearer to being false?
+static bool never_ends(const RunSnapshot& before, const std::string& device, const OpenLoop& now) {
+  constexpr std::int64_t kMany = 100'000, kManyOfTheSame = 10'000;  // iterations
+  for (const PartitionSnapshot& p : before.partitions)
+    for (const RunPart& part : p.runs)
+      for (const OpenLoop& then : part.loops) {
+        if (p.device != device || then.loop != now.loop || then.tag != now.tag || then.observed_at < 0 || now.observed_at <= then.observed_at) continue;
+        const bool is_same = then.left == now.left && then.right == now.right;
+        const bool comes_nearer = std::abs(now.left - now.right) < std::abs(then.left - then.right);
+        return !comes_nearer && now.last >= (is_same ? kManyOfTheSame : kMany) && static_cast<std::uint64_t>(now.last) >= 10 * now.longest;
+      }
+  return false;
+}
+
+std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::vector<RunSnapshot>& now) {
+  std::vector<Verdict> all;
+  // Who computes may be slow, and so is whoever waits for it or for its worker.
+  const auto computes = std::any_of(now.begin(), now.end(), [](const RunSnapshot& run) {
+    const std::vector<Verdict> causes = verdicts(run);
+    return std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.kind == Verdict::Kind::computing; });
+  });
+  for (const RunSnapshot& run : now) {
+    const auto earlier = std::find_if(before.begin(), before.end(), [&](const RunSnapshot& b) { return b.run == run.run && b.owner == run.owner && b.number == run.number; });
+    if (earlier == before.end() || run.is_ending) continue;
+    std::vector<Verdict> causes = verdicts(run);
+    if (!has_got_on(*earlier, run)) {
+      std::erase_if(causes, [&](const Verdict& v) {
+        // Who has answered once may do so again.
+        const auto is_it = [&](const RunSnapshot::Silent& s) { return s.node == v.device; };
+        if (v.kind == Verdict::Kind::silence && std::none_of(earlier->silent.begin(), earlier->silent.end(), is_it)) return true;
+        return v.kind == Verdict::Kind::computing || v.kind == Verdict::Kind::ready || v.kind == Verdict::Kind::loop || (computes && v.kind == Verdict::Kind::no_turn);
+      });
+      all.insert(all.end(), causes.begin(), causes.end());
+      continue;
+    }
+    for (const PartitionSnapshot& p : run.partitions)
+      for (const RunPart& part : p.runs) {
+        if (part.loops.empty()) continue;
+        const OpenLoop& inner = part.loops.back();
+        if (!never_ends(*earlier, p.device, inner)) continue;
+        Verdict& v = all.emplace_back();
+        v.run = run.run;
+        v.plan = run.plan;
+        v.kind = Verdict::Kind::loop;
+        v.device = p.device;
+        v.actor = inner.predicate;
+        v.tag = inner.tag;
+        v.text = going_on(inner, p.device);
+      }
+  }
+  return all;
+}
+
+std::vector<std::string> diagnose(const RunSnapshot& run) {
+  std::vector<std::string> sentences;
+  for (Verdict& v : verdicts(run)) sentences.push_back(std::move(v.text));
+  return sentences;
 }
 
 std::vector<std::string> diagnose(const EngineSnapshot& engine) {

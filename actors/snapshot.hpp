@@ -41,11 +41,38 @@ struct OpenLoop {
   int depth = 0;          // loops and calls around it, itself included
   std::int64_t first = 0, last = 0;  // iterations that are open
   std::int32_t window = 1;           // as many as may be
+  std::uint64_t longest = 0;         // iterations of the longest execution of this loop that has ended
+  /// What the predicate compared, a little after somebody asked the last time; observed_at -1: that is not known.
+  std::int64_t observed_at = -1;     // the iteration
+  double left = 0, right = 0;
+};
+
+enum class ActorStatus : std::uint8_t { idle, ready, running, waiting, dead, failed };
+
+/// What an actor of a plan has done since the plan was made. Counted by iterations and by samples, so nothing on the hot path
+/// counts: `busy_ns` and `bytes_out` are firings times what a timed one took and put out.
+struct ActorCounters {
+  std::int32_t node = 0;      // of the program
+  std::uint64_t fires = 0;    // with a kernel, or passing a value on
+  std::uint64_t dead = 0;     // dead tokens passed on instead
+  std::uint64_t busy_ns = 0, bytes_out = 0;
+  ActorStatus state = ActorStatus::idle;
+  std::int32_t waiting_for = -1;  // the node whose token has not come; -1: none, or not known
+  friend bool operator==(const ActorCounters&, const ActorCounters&) = default;
+};
+
+/// Of a cut edge, as one of its ends has counted.
+struct EdgeCounters {
+  std::int32_t to = 0;       // the partition that receives, and its number there
+  std::int32_t receive = 0;
+  std::uint64_t sent = 0, bytes = 0, received = 0;
+  std::int32_t window = 0;   // iterations that the receiver grants; 0: said by the other end
 };
 
 /// A run in a partition.
 struct RunPart {
   std::uint64_t run = 0;  // its number in this engine
+  std::uint64_t fired = 0;
   std::size_t ready = 0;  // nodes that can fire
   std::vector<OpenLoop> loops;   // outer ones first
   std::vector<Wait> waits;       // kMostWaits at most
@@ -53,20 +80,81 @@ struct RunPart {
   static constexpr std::size_t kMostWaits = 32;
 };
 
+/// What the flight recorder of a partition has kept (recorder.hpp).
+struct RecordedEvent {
+  enum class Kind : std::uint8_t { turn, kernel, firing, send, receive };
+  Kind kind = Kind::turn;
+  std::int32_t node = -1;      // of the program; -1: none
+  std::int64_t begin_ns = 0;   // since the Unix epoch
+  std::int64_t length_ns = 0;
+  std::uint64_t run = 0;       // its number in this engine
+  std::int64_t tag = 0;        // the innermost iteration; of a turn: how many nodes it fired
+  std::uint64_t flow = 0;      // the same at both ends of a token's way
+};
+
 struct PartitionSnapshot {
   std::string device;
   bool has_answered = false;
   std::string busy_with;  // the node whose kernel it runs itself; empty: none
   std::vector<RunPart> runs;
+  std::vector<ActorCounters> actors;  // where they were asked for
+  std::vector<EdgeCounters> edges;
+  std::vector<RecordedEvent> events;  // the same
+  std::uint64_t dropped_events = 0;
+};
+
+/// What a plan is called on all its nodes.
+struct PlanName {
+  std::string owner;         // the node that compiled it; empty: of no cluster
+  std::uint64_t number = 0;  // among the owner's
+  std::string text() const { return owner + "/" + std::to_string(number); }
+  friend auto operator<=>(const PlanName&, const PlanName&) = default;
 };
 
 struct RunSnapshot {
   std::uint64_t run = 0;
   std::uint64_t step = 0;
+  std::uint64_t owner = 0, number = 0;  // of a run over several nodes: its key (actors/run.hpp)
+  PlanName plan;
   std::chrono::nanoseconds for_so_long{};
   bool is_ending = false;  // it has failed or was cancelled
+  bool is_owned = true;    // it was started here
   std::vector<std::string> other_nodes;       // that take part and were not asked
   std::vector<PartitionSnapshot> partitions;  // of this node, each with this run alone
+  struct Silent {
+    std::string node, why;
+  };
+  std::vector<Silent> silent;  // nodes that take part, were asked and have not answered
+  std::uint64_t fired() const;
+};
+
+struct PlanSnapshot {
+  PlanName name;
+  std::vector<std::string> nodes;
+  std::uint64_t actors = 0, edges = 0;
+  std::int64_t made_ns = 0;  // since the Unix epoch
+  std::uint64_t started = 0, ended = 0, failed = 0;  // runs, as this node has seen them
+};
+
+struct EndedRun {
+  std::uint64_t run = 0;  // its number in the engine that says so
+  bool is_owned = true;
+  PlanName plan;
+  std::int64_t ended_ns = 0;  // since the Unix epoch
+  std::int64_t took_ns = 0;
+  std::string error;  // empty: it ended well
+};
+
+/// Why has a run not ended? One cause.
+struct Verdict {
+  std::uint64_t run = 0;
+  PlanName plan;       // of which it is a run
+  std::string text;    // a sentence
+  std::string device;  // where
+  std::string actor;   // the node of the program, with the user's line; empty: none in particular
+  std::int32_t node = -1;
+  std::string tag, from;
+  enum class Kind : std::uint8_t { silence, computing, waiting, loop, ready, no_turn } kind = Kind::waiting;
 };
 
 struct EngineSnapshot {
@@ -78,12 +166,21 @@ struct EngineSnapshot {
   int workers = 0;
   std::vector<Memory> devices;
   std::vector<RunSnapshot> runs;  // in the order they were started
+  std::vector<PlanSnapshot> plans;
+  std::vector<EndedRun> recent;   // the last that ended, the latest first
+  std::vector<EndedRun> errors;   // the last that failed, the latest first
   std::string text() const;
 };
 
 /// Why a run has not ended: a sentence for each cause, the likeliest first. A partition that waits for another is no cause
 /// if the other one can be asked.
 std::vector<std::string> diagnose(const RunSnapshot& run);
+std::vector<Verdict> verdicts(const RunSnapshot& run);
+/// Which runs hang, and why: those that have fired nothing between two looks, a second or so apart, and whose cause is not
+/// a kernel that computes; and those in a loop whose predicate compares two numbers that do not come nearer to each other, which
+/// has gone on for ten times as long as it ever did, and for a hundred thousand iterations at least (ten thousand if they stay the
+/// same). A run that is merely slow is not named.
+std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::vector<RunSnapshot>& now);
 /// Of all runs, each sentence naming its run.
 std::vector<std::string> diagnose(const EngineSnapshot& engine);
 

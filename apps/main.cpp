@@ -76,9 +76,53 @@ int main(int argc, char** argv) {
   node_verb->add_option("--patience", of_node.patience, "Seconds to wait for a node to join")->capture_default_str()->check(CLI::NonNegativeNumber);
   node_verb->add_option("--keys", of_node.keys, "The folder of its keys ('troupe keygen' makes one); without, only loopback")->type_name("DIR")->envname("TROUPE_KEYS");
   node_verb->add_option("--labels", of_node.labels, "What others know of it, for placement")->type_name("KEY=VALUE,...");
-  node_verb->add_option("--http", of_node.http, "Serve /healthz and /members there; a port alone is on loopback, 0 any that is free")->type_name("[HOST:]PORT");
+  node_verb->add_option("--http", of_node.http, "Serve inspections there (cluster/INSPECTION.md); a port alone is on loopback, 0 any that is free")->type_name("[HOST:]PORT");
+  node_verb->add_option("--http-token-file", of_node.http_token, "A file with what who asks there must say; needed where --http is not loopback")->type_name("FILE")->envname("TROUPE_HTTP_TOKEN_FILE");
+  node_verb->add_option("--log", of_node.log, "How what happens is told on stderr: text, or json, an object a line")->capture_default_str()->check(CLI::IsMember({"text", "json"}));
+  node_verb->add_option("--flight", of_node.flight, "Write what led to the failure of a run there")->type_name("DIR")->check(CLI::ExistingDirectory);
   node_verb->add_option("--standalone", of_node.standalone, "So many nodes of one cluster on this machine, a process each")->type_name("N")->check(CLI::PositiveNumber);
   node_verb->callback([&] { status = node(of_node); });
+
+  LookFlags look;
+  const auto looks = [&](const char* name, const char* what, int (*verb)(const LookFlags&)) {
+    CLI::App* app_of = app.add_subcommand(name, what);
+    app_of->add_option("--node", look.node, "The node to ask, by where it serves --http")->type_name("URL")->capture_default_str()->envname("TROUPE_HTTP");
+    app_of->add_option("--token-file", look.token, "A file with the token that it demands")->type_name("FILE")->envname("TROUPE_HTTP_TOKEN_FILE");
+    app_of->callback([&look, &status, verb] { status = verb(look); });
+    return app_of;
+  };
+  const auto repeats = [&](CLI::App* verb) {
+    verb->add_flag("--json", look.json, "What the node answers, as it is");
+    verb->add_option("--watch", look.watch, "Again every so many seconds, until SIGINT")->type_name("SECONDS")->expected(0, 1)->default_str("1")->check(CLI::PositiveNumber);
+    return verb;
+  };
+  repeats(looks("ps", "What runs in the cluster: nodes, plans, runs", ps));
+  looks("top", "The same on a full screen, with the busiest actors; q leaves", top);
+  repeats(looks("inspect", "All about one actor", inspect))->add_option("ACTOR", look.what, "Its id, such as a/3:12, or its name")->required();
+  CLI::App* graph_verb = repeats(looks("graph", "The actors of a plan, and the edges between them", graph));
+  graph_verb->add_option("PLAN", look.what, "Its id, such as a/3; otherwise the newest");
+  graph_verb->add_flag("--dot", look.dot, "For Graphviz");
+  repeats(looks("diagnose", "Which runs hang, and why; exit status 1 if any does", diagnose));
+  CLI::App* trace_verb = looks("trace", "Record what all nodes do, in the format of Chrome and Perfetto", trace);
+  trace_verb->add_option("--seconds", look.seconds, "For how long")->capture_default_str()->check(CLI::Range(1, 60));
+  trace_verb->add_option("-o,--out", look.out, "The file to write; otherwise standard output")->type_name("FILE");
+  looks("metrics", "What Prometheus would be told", metrics);
+  CLI::App* report_verb = looks("report", "A run as one HTML file: plan, timeline, slowest ops, loops, communication, memory", report);
+  report_verb->add_option("RUN", look.what, "Its id, such as a/17, of those under way and the last that ended")->required();
+  report_verb->add_option("-o,--out", look.out, "The file to write; otherwise standard output")->type_name("FILE");
+
+  std::string shell;
+  CLI::App* completions_verb = app.add_subcommand("completions", "Print a script that completes the command line");
+  completions_verb->add_option("SHELL", shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  completions_verb->callback([&] {
+    std::vector<std::pair<std::string, std::vector<std::string>>> verbs;
+    for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+      auto& flags = verbs.emplace_back(verb->get_name(), std::vector<std::string>()).second;
+      for (const CLI::Option* option : verb->get_options())
+        for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+    }
+    status = completions(shell, verbs);
+  });
 
   try {
     app.parse(argc, argv);

@@ -15,4 +15,5 @@
 #include <troupe/ops/custom_gradient.hpp>
 #include <troupe/ops/eager.hpp>
 #include <troupe/ops/graph.hpp>
+#include <troupe/ops/records.hpp>
 #include <troupe/ops/variable.hpp>

@@ -30,18 +30,41 @@ bool may_be_broadcast(const std::vector<Expr>& inputs, std::size_t i) {
   return false;
 }
 
+// An op's gradient says dy f'(x). Of a holomorphic f the gradient of a real number is dy conj(f'(x)): the conjugate of
+// what the op says of conj(dy). Ops from complex to real numbers or back say it themselves.
+bool is_holomorphic(const Firing& firing) {
+  bool has_complex = false;
+  for (std::size_t i = 0; i < firing.inputs.size(); ++i) {
+    const bool is = is_complex(firing.inputs[i].dtype());
+    if (firing.inputs[i].spec().is_list() || (firing.needed[i] && !is)) return false;
+    has_complex = has_complex || (is && firing.needed[i]);
+  }
+  for (const Expr& y : firing.outputs)
+    if (y.spec().is_list() || !is_complex(y.dtype())) return false;
+  return has_complex;
+}
+
+Cotangent conjugated(const Cotangent& c) {
+  if (c.is_none()) return c;
+  return c.is_sparse() ? Cotangent::sparse(c.indices, conjugate(c.values), c.like) : Cotangent(conjugate(c.dense));
+}
+
 }  // namespace
 
 std::vector<Cotangent> differentiate(const OpDef& op, const Attrs& attrs, Firing firing) {
   if (!op.gradient) throw Error(Code::unimplemented, fmt::format("{} has no gradient", op.name));
   std::vector<Expr> inputs = firing.inputs;
   std::vector<bool> needed = firing.needed;
+  const bool conjugates = is_holomorphic(firing);
+  if (conjugates)
+    for (Cotangent& c : firing.cotangents) c = conjugated(c);
   Gradient g(std::move(firing.inputs), std::move(firing.outputs), std::move(firing.cotangents), attrs, std::move(firing.needed));
   op.gradient(g);
   std::vector<Cotangent> result = std::move(g.result());
   for (std::size_t i = 0; i < result.size(); ++i) {
     if (!needed[i]) result[i] = Cotangent();
     if (result[i].is_none()) continue;
+    if (conjugates) result[i] = conjugated(result[i]);
     if (inputs[i].spec().depth == ValueSpec::kAnyDepth) continue;  // whose elements have dtypes of their own
     DType given = (result[i].is_sparse() ? result[i].values : result[i].dense).dtype(), wanted = inputs[i].dtype();
     if (given != wanted)

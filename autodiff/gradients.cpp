@@ -46,15 +46,17 @@ void check(Graph& graph, const std::vector<Expr>& ys, const Independents& xs, co
   graph.current().require_open("gradients", Site());
   for (const Expr& y : ys) {
     if (!is_around(y.reader(), graph)) refuse("the ys are of several graphs");
-    if (!is_floating(y.dtype())) refuse(fmt::format("y is {}, the output of {}; only floating values have gradients", name_of(y.dtype()), text(y)));
+    const bool has_dy = !dys.empty() && is_complex(y.dtype());
+    if (!is_floating(y.dtype()) && !has_dy)
+      refuse(fmt::format("y is {}, the output of {}; only floating values have gradients{}", name_of(y.dtype()), text(y), is_complex(y.dtype()) ? ", and complex ones whose dy is given" : ""));
   }
   for (const Independent& x : xs) {
     const Reader& reader = x.expr() ? x.expr()->reader() : x.variable()->reader();
     std::string name = x.expr() ? "an expression" : "variable '" + x.variable()->name() + "'";
     auto* of = dynamic_cast<const Graph*>(&reader);
     if (!of || !(is_around(reader, graph) || is_around(graph, *of))) refuse(name + " is not of the graph of y");
-    if (!is_floating(x.dtype()))
-      refuse(fmt::format("{} is {}; only floating values have gradients", x.expr() ? text(*x.expr()) : name, name_of(x.dtype())));
+    if (!is_floating(x.dtype()) && !is_complex(x.dtype()))
+      refuse(fmt::format("{} is {}; only floating and complex values have gradients", x.expr() ? text(*x.expr()) : name, name_of(x.dtype())));
   }
   for (std::size_t i = 0; i < dys.size(); ++i) {
     if (dys[i].is_empty()) continue;

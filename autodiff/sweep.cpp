@@ -91,16 +91,14 @@ void Sweep::pass_on(std::int32_t id, std::vector<Cotangent> totals) {
   std::vector<Edge> inputs = node.inputs;
   Firing firing;
   firing.cotangents = std::move(totals);
-  bool any_needed = false, is_complex_path = false;
+  bool any_needed = false;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const bool is_active = activity_.is_active(inputs[i]) && !op.takes_only_shape(i);
     firing.inputs.push_back(graph_.expr(inputs[i]));
     firing.needed.push_back(is_active);
     any_needed = any_needed || is_active;
-    is_complex_path = is_complex_path || (is_active && is_complex(graph_.spec(inputs[i]).dtype));
   }
   if (!any_needed) return;
-  if (is_complex_path) fail(id, Code::unimplemented, "gradients of complex values are not written yet");
   for (std::int32_t i = 0; i < activity_.first(id + 1) - activity_.first(id); ++i) firing.outputs.push_back(graph_.expr(Edge{id, i}));
   std::vector<Cotangent> dxs;
   try {

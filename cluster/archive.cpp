@@ -1,5 +1,6 @@
 #include <troupe/cluster/archive.hpp>
 
+#include <algorithm>
 #include <bit>
 
 #include <msgpack.hpp>
@@ -31,12 +32,12 @@ constexpr int kMostNested = 1000;  // lists in lists
 void write(MessageWriter& w, const Value& value, int depth);
 void read(MessageReader& r, Value& value, int depth);
 
-enum class Form : std::uint8_t { none, scalar, tensor, list };
+enum class Form : std::uint8_t { none, scalar, tensor, list, strings };
 
 }  // namespace
 
 template <>
-inline constexpr std::uint64_t kValues<Form> = 4;
+inline constexpr std::uint64_t kValues<Form> = 5;
 
 // ---- writing
 
@@ -56,68 +57,45 @@ void MessageWriter::bytes(const void* data, std::size_t size) {
 
 // ---- reading
 
-struct MessageReader::Item : msgpack::null_visitor {
-  enum class Kind { other, positive, negative, flag, text, bytes } kind = Kind::other;
-  std::uint64_t positive = 0;
-  std::int64_t negative = 0;
-  bool is_true = false;
-  const char* data = nullptr;
-  std::size_t size = 0;
-
-  bool visit_positive_integer(std::uint64_t n) { return kind = Kind::positive, positive = n, true; }
-  bool visit_negative_integer(std::int64_t n) { return kind = Kind::negative, negative = n, true; }
-  bool visit_boolean(bool b) { return kind = Kind::flag, is_true = b, true; }
-  bool visit_str(const char* s, std::uint32_t n) { return kind = Kind::text, data = s, size = n, true; }
-  bool visit_bin(const char* s, std::uint32_t n) { return kind = Kind::bytes, data = s, size = n, true; }
-  bool start_array(std::uint32_t) { return false; }
-  bool start_map(std::uint32_t) { return false; }
-  void parse_error(std::size_t, std::size_t) {}
-  void insufficient_bytes(std::size_t, std::size_t) {}
-};
-
 void MessageReader::malformed(const std::string& what) { throw Error(Code::data_loss, "a malformed message: " + what); }
 
-void MessageReader::next(Item& item) {
-  if (place_ >= head_.size() || !msgpack::parse(reinterpret_cast<const char*>(head_.data()), head_.size(), place_, item))
-    malformed("it ends early, or is no sequence of numbers and strings");
+PackScan::Element MessageReader::next() {
+  const PackScan::Element e = scan_.next();
+  if (e.kind == PackScan::Kind::malformed) malformed("it ends early, or is no sequence of numbers and strings");
+  return e;
 }
 
 std::int64_t MessageReader::number() {
-  Item item;
-  next(item);
-  if (item.kind == Item::Kind::negative) return item.negative;
-  if (item.kind != Item::Kind::positive || item.positive > static_cast<std::uint64_t>(INT64_MAX)) malformed("no number where one was expected");
-  return static_cast<std::int64_t>(item.positive);
+  const PackScan::Element e = next();
+  if (e.kind == PackScan::Kind::negative) return e.negative;
+  if (e.kind != PackScan::Kind::number || e.number > static_cast<std::uint64_t>(INT64_MAX)) malformed("no number where one was expected");
+  return static_cast<std::int64_t>(e.number);
 }
 
 std::uint64_t MessageReader::unsigned_number() {
-  Item item;
-  next(item);
-  if (item.kind != Item::Kind::positive) malformed("no positive number where one was expected");
-  return item.positive;
+  const PackScan::Element e = next();
+  if (e.kind != PackScan::Kind::number) malformed("no positive number where one was expected");
+  return e.number;
 }
 
 double MessageReader::real() { return std::bit_cast<double>(unsigned_number()); }
 
 bool MessageReader::flag() {
-  Item item;
-  next(item);
-  if (item.kind != Item::Kind::flag) malformed("no truth value where one was expected");
-  return item.is_true;
+  const PackScan::Element e = next();
+  if (e.kind != PackScan::Kind::flag) malformed("no truth value where one was expected");
+  return e.number != 0;
 }
 
 std::string MessageReader::text() {
-  Item item;
-  next(item);
-  if (item.kind != Item::Kind::text) malformed("no text where some was expected");
-  return std::string(item.data, item.size);
+  const PackScan::Element e = next();
+  if (e.kind != PackScan::Kind::text) malformed("no text where some was expected");
+  return std::string(reinterpret_cast<const char*>(e.bytes.data()), e.bytes.size());
 }
 
 std::span<const std::byte> MessageReader::bytes() {
-  Item item;
-  next(item);
-  if (item.kind != Item::Kind::bytes) malformed("no bytes where some were expected");
-  return {reinterpret_cast<const std::byte*>(item.data), item.size};
+  const PackScan::Element e = next();
+  if (e.kind != PackScan::Kind::bytes) malformed("no bytes where some were expected");
+  return e.bytes;
 }
 
 Tensor MessageReader::attached() {
@@ -127,11 +105,11 @@ Tensor MessageReader::attached() {
 
 void MessageReader::count(std::size_t& n) {
   n = unsigned_number();
-  if (n > head_.size() - place_) malformed("a count larger than the message");
+  if (n > scan_.left()) malformed("a count larger than the message");
 }
 
 void MessageReader::end() const {
-  if (place_ != head_.size() || tensor_ != tensors_.size()) malformed("it goes on after its end");
+  if (scan_.left() != 0 || tensor_ != tensors_.size()) malformed("it goes on after its end");
 }
 
 // ---- values
@@ -154,6 +132,46 @@ void read(MessageReader& r, Shape& shape) {
 
 namespace {
 
+// Strings go as one tensor of bytes: their lengths, eight bytes each as they are in memory (all nodes are little-endian),
+// then what they hold.
+Tensor packed(const Tensor& strings) {
+  const std::span elements(strings.data<Text>(), static_cast<std::size_t>(strings.elements()));
+  std::size_t bytes = elements.size() * sizeof(std::uint64_t);
+  for (const Text& t : elements) bytes += t.size;
+  Tensor out = Tensor::empty(DType::u8, Shape{static_cast<std::int64_t>(bytes)});
+  auto* lengths = static_cast<unsigned char*>(out.raw_mutable());
+  auto* text = lengths + elements.size() * sizeof(std::uint64_t);
+  for (const Text& t : elements) {
+    std::memcpy(lengths, &t.size, sizeof t.size);
+    lengths += sizeof t.size;
+    text = std::copy_n(t.data, t.size, text);
+  }
+  return out;
+}
+
+Tensor unpacked(const Tensor& bytes, const Shape& shape) {
+  if (!shape.is_known() || bytes.dtype() != DType::u8) MessageReader::malformed("strings of no shape");
+  const auto all = static_cast<std::uint64_t>(bytes.elements());
+  std::uint64_t n = 1;
+  for (const std::int64_t extent : shape.dims())
+    if (__builtin_mul_overflow(n, static_cast<std::uint64_t>(extent), &n)) MessageReader::malformed("more strings than 64 bits count");
+  if (n > all / sizeof(std::uint64_t)) MessageReader::malformed("strings that are not there");
+  const auto* lengths = bytes.data<std::uint8_t>();
+  std::uint64_t left = all - n * sizeof(std::uint64_t);
+  const auto* text = reinterpret_cast<const char*>(lengths + n * sizeof(std::uint64_t));
+  std::vector<Text> elements(n);
+  for (Text& t : elements) {
+    std::memcpy(&t.size, lengths, sizeof t.size);
+    lengths += sizeof t.size;
+    if (t.size > left) MessageReader::malformed("a string longer than the message");
+    t.data = text;
+    text += t.size;
+    left -= t.size;
+  }
+  if (left != 0) MessageReader::malformed("more than the strings hold");
+  return Tensor::of(elements, shape).with_own_text();
+}
+
 void write(MessageWriter& w, const Value& value, int depth) {
   switch (value.kind()) {
     case Value::Kind::none: w(Form::none); return;
@@ -162,6 +180,11 @@ void write(MessageWriter& w, const Value& value, int depth) {
       w.bytes(value.scalar_bits(), size_of(value.dtype()));
       return;
     case Value::Kind::tensor:
+      if (value.dtype() == DType::string) {
+        w(Form::strings)(value.tensor().shape());
+        w.attach(packed(value.tensor()));
+        return;
+      }
       w(Form::tensor);
       w.attach(value.tensor());
       return;
@@ -183,11 +206,18 @@ void read(MessageReader& r, Value& value, int depth) {
       DType dtype{};
       r(dtype);
       auto bits = r.bytes();
+      if (dtype == DType::string) MessageReader::malformed("a scalar of strings");
       if (bits.size() != size_of(dtype)) MessageReader::malformed("a scalar of the wrong size");
       value.set_scalar(dtype, bits.data(), bits.size());
       return;
     }
     case Form::tensor: value = r.attached(); return;
+    case Form::strings: {
+      Shape shape;
+      r(shape);
+      value = unpacked(r.attached(), shape);
+      return;
+    }
     case Form::list: break;
   }
   if (depth == kMostNested) MessageReader::malformed("lists nested too deep");

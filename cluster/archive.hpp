@@ -15,6 +15,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <troupe/cluster/pack_scan.hpp>
 #include <troupe/cluster/transport.hpp>
 #include <troupe/devices/list.hpp>
 #include <troupe/ops/expr.hpp>
@@ -50,7 +51,7 @@ class MessageReader {
   static constexpr bool reads = true;
 
   /// Takes the tensors; the head must stay.
-  explicit MessageReader(Message& message) : head_(message.head), tensors_(message.tensors) {}
+  explicit MessageReader(Message& message) : scan_(message.head), tensors_(message.tensors) {}
   std::int64_t number();
   std::uint64_t unsigned_number();
   double real();
@@ -68,12 +69,10 @@ class MessageReader {
   MessageReader& operator()(T& x);
 
  private:
-  struct Item;
-  void next(Item& item);
+  PackScan::Element next();
 
-  std::span<const std::byte> head_;
+  PackScan scan_;
   std::span<Tensor> tensors_;
-  std::size_t place_ = 0;
   std::size_t tensor_ = 0;
 };
 
@@ -95,7 +94,7 @@ void fields(A& a, ValueSpec& s) {
 template <class E>
 inline constexpr std::uint64_t kValues = 0;
 template <>
-inline constexpr std::uint64_t kValues<DType> = kDTypes;
+inline constexpr std::uint64_t kValues<DType> = kAllDTypes;
 template <>
 inline constexpr std::uint64_t kValues<Code> = static_cast<std::uint64_t>(Code::internal) + 1;
 

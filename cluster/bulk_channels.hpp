@@ -31,8 +31,12 @@ class BulkChannels {
   void open(Connection connection, const std::string& dialled, const wire::Bulk& answer);
   bool send(Connection connection, const Ref<OutFrame>& frame) { return sockets_.send(connection, frame); }
   void close(Connection connection);
+  Ref<LendingSlab> slab(Connection connection) const { return sockets_.slab(connection); }
   void stop() { sockets_.stop(); }
   bool work(bool looks_at_sockets) { return sockets_.work(looks_at_sockets); }
+  /// That are open.
+  std::size_t channels() const { return sockets_.channels(); }
+  bool has_sockets() const { return sockets_.channels() > sockets_.rings(); }
   bool shares_memory() const { return sockets_.rings() != 0; }
   bool fall_asleep() { return sockets_.fall_asleep(); }
   void wake_up() { sockets_.wake_up(); }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
+#include <utility>
 
 namespace troupe {
 
@@ -14,16 +16,55 @@ BulkWriter::BulkWriter(const std::optional<SealKeys>& keys) {
   if (keys) sealer_.emplace(keys->out);
 }
 
-namespace {
+void BulkWriter::add(const Ref<OutFrame>& frame) {
+  if (!frame->is_urgent || queue_.size() < 2) return queue_.push_back(frame);
+  const auto behind = std::find_if(queue_.begin() + 1, queue_.end(), [](const Ref<OutFrame>& f) { return !f->is_urgent; });
+  queue_.insert(behind, frame);
+  if (prefixes_.size() > 1) prefixes_.resize(1);
+}
 
-std::array<std::byte, kBulkPrefix> prefix_of(const OutFrame& frame) {
-  std::array<std::byte, kBulkPrefix> prefix{};
+BulkWriter::Prefix BulkWriter::prefix_of(const OutFrame& frame) {
+  Prefix prefix;
   const auto header = static_cast<std::uint32_t>(frame.header.size());
   const std::uint64_t bulk = frame.bulk_bytes;
-  std::memcpy(prefix.data(), &header, sizeof header);
-  std::memcpy(prefix.data() + 8, &bulk, sizeof bulk);
+  std::memcpy(prefix.bytes.data(), &header, sizeof header);
+  std::memcpy(prefix.bytes.data() + 8, &bulk, sizeof bulk);
   return prefix;
 }
+
+/// The frame's prefix; its bulk goes into the slab now, if it is of a tensor that has its place there, or gets one.
+BulkWriter::Prefix BulkWriter::prepare(const OutFrame& frame) {
+  Prefix prefix = prefix_of(frame);
+  if (!slab_ || !frame.whole) return prefix;
+  Lending& l = lending_[frame.is_urgent ? 0 : 1];
+  const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(frame.bulk) - static_cast<const std::byte*>(frame.whole->raw()));
+  const std::size_t bytes = frame.whole->bytes();
+  if (offset == 0) {
+    l = {.place = slab_->tell(*frame.whole), .loan = {}, .whole = frame.whole, .done = 0};
+    if (!l.place) l.loan = slab_->take(bytes);
+    if (l.loan) l.place = l.loan->place;
+  }
+  if (!l.place || l.whole != frame.whole || l.done != offset) return prefix;
+  if (l.loan) {
+    std::memcpy(slab_->at(*l.loan) + offset, frame.bulk, frame.bulk_bytes);
+    copied_bytes_ += frame.bulk_bytes;
+  }
+  const std::uint64_t place[] = {l.place->slot, l.place->position, l.place->bytes, offset};
+  const std::uint32_t lent = 1;
+  static_assert(sizeof place == kBulkPlace);
+  std::memcpy(prefix.bytes.data() + 4, &lent, sizeof lent);
+  std::memcpy(prefix.bytes.data() + kBulkPrefix, place, sizeof place);
+  prefix.size += kBulkPlace;
+  prefix.is_lent = true;
+  l.done += frame.bulk_bytes;
+  if (l.done == bytes) {
+    if (l.loan) slab_->lend(*l.loan);
+    l = {};
+  }
+  return prefix;
+}
+
+namespace {
 
 iovec piece(const void* data, std::size_t bytes) { return {const_cast<void*>(data), bytes}; }
 
@@ -39,10 +80,14 @@ std::size_t BulkWriter::pieces(std::span<iovec> most) {
 
 std::size_t BulkWriter::plain_pieces(std::span<iovec> most) {
   std::size_t n = 0, skip = sent_;
-  for (std::size_t i = 0; i < queue_.size() && n + 3 <= most.size(); ++i) {
+  // With a slab one at a time: the other reads what is there while the next is copied.
+  const std::size_t frames = slab_ ? std::min<std::size_t>(queue_.size(), 1) : queue_.size();
+  for (std::size_t i = 0; i < frames && n + 3 <= most.size(); ++i) {
     const OutFrame& frame = *queue_[i];
-    if (prefixes_.size() <= i) prefixes_.push_back(prefix_of(frame));
-    for (const iovec whole : {piece(prefixes_[i].data(), kBulkPrefix), piece(frame.header.data(), frame.header.size()), piece(frame.bulk, frame.bulk_bytes)}) {
+    if (prefixes_.size() <= i) prefixes_.push_back(prepare(frame));
+    const Prefix& prefix = prefixes_[i];
+    for (const iovec whole : {piece(prefix.bytes.data(), prefix.size), piece(frame.header.data(), frame.header.size()),
+                              piece(frame.bulk, prefix.is_lent ? 0 : frame.bulk_bytes)}) {
       const std::size_t gone = std::min(skip, whole.iov_len);
       skip -= gone;
       if (gone < whole.iov_len) most[n++] = {static_cast<std::byte*>(whole.iov_base) + gone, whole.iov_len - gone};
@@ -63,8 +108,8 @@ void BulkWriter::wrote(std::size_t bytes) {
 
 void BulkWriter::wrote_plain(std::size_t bytes) {
   sent_ += bytes;
-  while (!queue_.empty()) {
-    const std::size_t whole = kBulkPrefix + queue_.front()->header.size() + queue_.front()->bulk_bytes;
+  while (!prefixes_.empty()) {
+    const std::size_t whole = prefixes_.front().record(*queue_.front());
     if (sent_ < whole) return;
     sent_ -= whole;
     queue_.pop_front();
@@ -76,10 +121,11 @@ void BulkWriter::seal_next() {
   const OutFrame& frame = *queue_.front();
   box_sent_ = 0;
   if (!header_is_sealed_) {
-    const auto prefix = prefix_of(frame);
+    const Prefix prefix = prefix_of(frame);
+    const std::span<const std::byte> about = std::span(prefix.bytes).first(kBulkPrefix);
     box_.resize(kBulkPrefix + frame.header.size() + kSealTagBytes);
-    std::memcpy(box_.data(), prefix.data(), kBulkPrefix);
-    sealer_->seal(prefix, frame.header, std::span(box_).subspan(kBulkPrefix));
+    std::memcpy(box_.data(), about.data(), kBulkPrefix);
+    sealer_->seal(about, frame.header, std::span(box_).subspan(kBulkPrefix));
     header_is_sealed_ = true;
     return;
   }
@@ -100,6 +146,7 @@ BulkReader::BulkReader(Router& router, Connection connection, const std::optiona
 std::span<std::byte> BulkReader::room() {
   switch (state_) {
     case State::prefix: return std::span(prefix_).subspan(at_);
+    case State::place: return std::span(place_bytes_).subspan(at_);
     case State::header: return std::span(header_).subspan(at_);
     case State::waiting: return {};
     case State::bulk: break;
@@ -118,27 +165,68 @@ bool BulkReader::got(std::size_t bytes) {
   }
   at_ += bytes;
   switch (state_) {
-    case State::prefix: {
-      if (at_ < kBulkPrefix) return true;
-      std::uint32_t header, zero;
-      std::memcpy(&header, prefix_.data(), sizeof header);
-      std::memcpy(&zero, prefix_.data() + 4, sizeof zero);
-      std::memcpy(&bulk_left_, prefix_.data() + 8, sizeof bulk_left_);
-      header_bytes_ = header;
-      at_ = 0;
-      if (zero != 0 || header == 0 || header > Router::kBulkHeader) {
-        router_.dropped();
-        return false;
-      }
-      header_.resize(header_bytes_ + seal_bytes());
-      state_ = State::header;
-      return true;
-    }
+    case State::prefix: return at_ < kBulkPrefix || prefix_is_there();
+    case State::place: return at_ < kBulkPlace || place_is_there();
     case State::header: return at_ < header_.size() || header_is_there();
     case State::waiting: return true;
     case State::bulk: return at_ < box_.size() || box_is_there();
   }
   return false;
+}
+
+bool BulkReader::prefix_is_there() {
+  std::uint32_t header, where;
+  std::memcpy(&header, prefix_.data(), sizeof header);
+  std::memcpy(&where, prefix_.data() + 4, sizeof where);
+  std::memcpy(&bulk_left_, prefix_.data() + 8, sizeof bulk_left_);
+  header_bytes_ = header;
+  at_ = 0;
+  place_.reset();
+  if (where > (slab_ ? 1 : 0) || header == 0 || header > Router::kBulkHeader) {
+    router_.dropped();
+    return false;
+  }
+  header_.resize(header_bytes_ + seal_bytes());
+  state_ = where == 0 ? State::header : State::place;
+  return true;
+}
+
+bool BulkReader::place_is_there() {
+  std::uint64_t said[4];
+  std::memcpy(said, place_bytes_.data(), sizeof said);
+  const LoanPlace place{.slot = said[0], .position = said[1], .bytes = said[2]};
+  if (!slab_->has(place) || bulk_left_ == 0 || said[3] > place.bytes || bulk_left_ > place.bytes - said[3]) {
+    router_.dropped();
+    return false;
+  }
+  place_ = place;
+  place_offset_ = said[3];
+  at_ = 0;
+  state_ = State::header;
+  return true;
+}
+
+/// The bulk is in the slab: it stays there if the tensor can, or is copied from there.
+bool BulkReader::take_lent() {
+  const LoanPlace place = *place_;
+  const std::byte* from = slab_->at(place) + place_offset_;
+  const std::uint64_t offset = place_offset_, bytes = std::exchange(bulk_left_, 0);
+  state_ = State::prefix;
+  const std::function<Ref<Buffer>()> borrow = [&] { return slab_->borrow(place); };
+  if (router_.bulk_borrow(connection_, {.data = slab_->at(place), .bytes = place.bytes, .offset = offset, .borrow = borrow})) {
+    router_.bulk_filled(connection_, bytes);
+    return router_.knows(connection_);
+  }
+  for (std::uint64_t left = bytes; left > 0;) {
+    const std::span<std::byte> to = router_.bulk_room(connection_, left);
+    if (to.empty()) return false;
+    std::memcpy(to.data(), from, to.size());
+    from += to.size();
+    left -= to.size();
+    router_.bulk_filled(connection_, to.size());
+  }
+  if (offset + bytes == place.bytes) slab_->give_back(place);
+  return router_.knows(connection_);
 }
 
 bool BulkReader::header_is_there() {
@@ -155,9 +243,9 @@ bool BulkReader::header_is_there() {
 }
 
 bool BulkReader::begin() {
-  switch (router_.bulk_frame(connection_, std::span(header_).first(header_bytes_), bulk_left_, is_copy_)) {
+  switch (router_.bulk_frame(connection_, std::span(header_).first(header_bytes_), bulk_left_, is_copy_ || place_)) {
     case Router::BulkTurn::taken: state_ = State::prefix; return true;
-    case Router::BulkTurn::open: state_ = State::bulk; return true;
+    case Router::BulkTurn::open: state_ = State::bulk; return !place_ || take_lent();
     case Router::BulkTurn::later: state_ = State::waiting; return true;
     case Router::BulkTurn::broken: break;
   }

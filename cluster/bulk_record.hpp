@@ -4,7 +4,9 @@
 //   BulkReader in(router, connection, keys);
 //   for (span = in.room(); !span.empty(); span = in.room()) in.got(read(fd, span));    // payload goes straight to its tensor
 //
-// A record: header bytes (u32), zero (u32), bulk bytes (u64), little-endian; the header; the bulk. With keys (seal.hpp) the
+// A record: header bytes (u32), where the bulk is (u32), bulk bytes (u64), little-endian; the header; the bulk. Where: 0, here; 1, in a
+// slab (shared_slab.hpp), and the place stands before the header: slot, position, bytes of the loan, offset into it (u64 each).
+// Of a tensor that goes by loan the first record takes it, and the last lends it. With keys (seal.hpp) the
 // header is a box, whose `about` is those sixteen bytes, and the bulk is one box after another, of up to kBoxBytes each.
 // Boxes are numbered by counting, so that none can be left out, repeated or exchanged; opening them is the one copy.
 //
@@ -22,16 +24,21 @@
 
 #include <troupe/cluster/router.hpp>
 #include <troupe/cluster/seal.hpp>
+#include <troupe/cluster/shared_slab.hpp>
 
 namespace troupe {
 
-inline constexpr std::size_t kBulkPrefix = 16;
+inline constexpr std::size_t kBulkPrefix = 16, kBulkPlace = 32;
 inline constexpr std::size_t kBoxBytes = 128 << 10;  // stays in the cache between the socket and the tensor
 
 class BulkWriter {
  public:
   explicit BulkWriter(const std::optional<SealKeys>& keys);
-  void add(const Ref<OutFrame>& frame) { queue_.push_back(frame); }
+  /// Tensors go by this from now on, while it has room.
+  void use(Ref<LendingSlab> slab) { slab_ = std::move(slab); }
+  const Ref<LendingSlab>& slab() const { return slab_; }
+  /// Behind what was added before; what is urgent goes before all that is not, but for the frame that may have begun.
+  void add(const Ref<OutFrame>& frame);
   bool is_empty() const { return queue_.empty(); }
   /// The next bytes, in up to `most.size()` pieces; how many pieces. Throws resource_exhausted when a key is used up.
   std::size_t pieces(std::span<iovec> most);
@@ -40,7 +47,21 @@ class BulkWriter {
   std::uint64_t copied_bytes() const { return copied_bytes_; }
 
  private:
-  using Prefix = std::array<std::byte, kBulkPrefix>;
+  struct Prefix {
+    std::array<std::byte, kBulkPrefix + kBulkPlace> bytes{};
+    std::size_t size = kBulkPrefix;
+    bool is_lent = false;
+    std::size_t record(const OutFrame& frame) const { return size + frame.header.size() + (is_lent ? 0 : frame.bulk_bytes); }
+  };
+  /// A tensor some of whose pieces are in the slab.
+  struct Lending {
+    std::optional<LoanPlace> place;
+    std::optional<Loan> loan;  // if it is copied there
+    const Tensor* whole = nullptr;
+    std::size_t done = 0;
+  };
+  static Prefix prefix_of(const OutFrame& frame);
+  Prefix prepare(const OutFrame& frame);
   /// The next box of the first frame into box_.
   void seal_next();
   std::size_t plain_pieces(std::span<iovec> most);
@@ -49,6 +70,8 @@ class BulkWriter {
   std::deque<Ref<OutFrame>> queue_;
   std::deque<Prefix> prefixes_;   // of the first frames in queue_; a deque keeps them in place
   std::size_t sent_ = 0;          // of the first record; sealed: of its bulk
+  Ref<LendingSlab> slab_;
+  std::array<Lending, wire::kLanes> lending_;
   std::optional<Sealer> sealer_;
   std::vector<std::byte> box_;
   std::size_t box_sent_ = 0;
@@ -64,15 +87,20 @@ class BulkReader {
   std::span<std::byte> room();
   /// So many have come there; false if the connection is to be given up.
   bool got(std::size_t bytes);
+  /// The other end lends from this.
+  void use(Ref<BorrowedSlab> slab) { slab_ = std::move(slab); }
   /// Is there a frame that waits for one of the connection?
   bool is_waiting() const { return state_ == State::waiting; }
   /// Looks whether its turn has come; false as above.
   bool retry();
 
  private:
-  enum class State { prefix, header, waiting, bulk };
+  enum class State { prefix, place, header, waiting, bulk };
 
+  bool prefix_is_there();
+  bool place_is_there();
   bool header_is_there();
+  bool take_lent();
   bool begin();
   bool box_is_there();
   std::size_t seal_bytes() const { return opener_ ? kSealTagBytes : 0; }
@@ -82,6 +110,10 @@ class BulkReader {
   const bool is_copy_;
   State state_ = State::prefix;
   std::array<std::byte, kBulkPrefix> prefix_;
+  std::array<std::byte, kBulkPlace> place_bytes_;
+  std::optional<LoanPlace> place_;  // of the bulk
+  std::uint64_t place_offset_ = 0;
+  Ref<BorrowedSlab> slab_;
   std::vector<std::byte> header_;
   std::size_t header_bytes_ = 0;
   std::uint64_t bulk_left_ = 0;

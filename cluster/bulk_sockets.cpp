@@ -24,6 +24,7 @@ constexpr std::uint64_t kListener = 0, kLocalListener = 1;  // what epoll report
 constexpr std::size_t kStep = 128 << 10;  // bytes of a ring between two words to the other: it copies while we do
 constexpr std::size_t kTurn = 8 << 20;  // bytes
 constexpr int kReads = 64;              // of one channel before the others have their turn
+constexpr std::size_t kStaged = 1 << 10;  // where less than this is awaited, so much is read: a small frame costs one call of the kernel
 
 /// In the same time whatever the two are.
 bool is_same(const wire::Bulk::Secret& a, const std::byte* b) {
@@ -47,6 +48,8 @@ struct BulkSockets::Channel {
   Time deadline{};  // to be open
   BulkWriter out;
   BulkReader in;
+  std::array<std::byte, kStaged> staged;  // what was read ahead
+  std::size_t staged_at = 0, staged_end = 0;
   std::uint32_t watched = 0;  // events
   bool is_watched = false;
   bool has_opened = false;
@@ -168,9 +171,9 @@ void BulkSockets::greet(Channel& c) {
     c.greeted = 0;
     watch(c);
   }
-  OwnedDescriptor memory;
+  std::vector<OwnedDescriptor> memory;
   while (c.greeted < kMagic) {
-    const ssize_t n = receive_descriptor(c.fd.get(), c.greeting.data() + c.greeted, kMagic - c.greeted, memory);
+    const ssize_t n = receive_descriptors(c.fd.get(), c.greeting.data() + c.greeted, kMagic - c.greeted, memory);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) return close(c.connection);
     c.greeted += static_cast<std::size_t>(n);
@@ -180,7 +183,7 @@ void BulkSockets::greet(Channel& c) {
     return close(c.connection);
   }
   try {
-    if (c.is_local) c.rings.emplace(SharedRings::open(std::move(memory)));
+    if (c.is_local) share_memory(c, std::move(memory));
   } catch (const Error&) {
     router_.dropped();
     return close(c.connection);
@@ -188,16 +191,13 @@ void BulkSockets::greet(Channel& c) {
   opened(c);
 }
 
-/// By shared memory small frames go too: it takes no thread and no call of the kernel to bring them there.
 void BulkSockets::opened(Channel& c) {
   c.state = Channel::State::open;
   watch(c);
   c.has_opened = true;
   rings_ += c.rings.has_value();
-  if (c.is_local)
-    router_.bulk_opened(c.connection, 0);
-  else
-    router_.bulk_opened(c.connection);
+  ++open_;
+  router_.bulk_opened(c.connection, 0);
 }
 
 void BulkSockets::accept_all(int listening) {
@@ -268,13 +268,25 @@ void BulkSockets::admit(Stranger& s) {
   dismiss(id);
 }
 
+/// Who was dialled makes the rings, and a slab for either to lend from.
 bool BulkSockets::share_memory(Channel& c) {
   try {
     c.rings.emplace(SharedRings::create());
-    return send_descriptor(c.fd.get(), kTaken, kMagic, c.rings->descriptor());
+    const OwnedDescriptor ours = make_slab(options_.slab_bytes), theirs = make_slab(options_.slab_bytes);
+    c.out.use(LendingSlab::open(ours));
+    c.in.use(BorrowedSlab::open(theirs));
+    const int all[] = {c.rings->descriptor(), theirs.get(), ours.get()};
+    return send_descriptors(c.fd.get(), kTaken, kMagic, all);
   } catch (const Error&) {
     return false;
   }
+}
+
+void BulkSockets::share_memory(Channel& c, std::vector<OwnedDescriptor> told) {
+  if (told.size() != 3) throw Error(Code::data_loss, "rings and two slabs were to come");
+  c.rings.emplace(SharedRings::open(std::move(told[0])));
+  c.out.use(LendingSlab::open(told[1]));
+  c.in.use(BorrowedSlab::open(told[2]));
 }
 
 void BulkSockets::dismiss(std::uint64_t id) { strangers_.erase(id); }
@@ -290,6 +302,11 @@ bool BulkSockets::send(Connection connection, const Ref<OutFrame>& frame) {
   return c.state == Channel::State::open;
 }
 
+Ref<LendingSlab> BulkSockets::slab(Connection connection) const {
+  const auto found = by_connection_.find(connection);
+  return found == by_connection_.end() ? Ref<LendingSlab>() : channels_.at(found->second)->out.slab();
+}
+
 void BulkSockets::ring(Channel& c) {
   // A socket that is full of bells needs no other.
   if (::send(c.fd.get(), "!", 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN && errno != EINTR) c.state = Channel::State::closed;
@@ -298,7 +315,11 @@ void BulkSockets::ring(Channel& c) {
 void BulkSockets::flush_ring(Channel& c) {
   iovec pieces[24];
   c.is_full = false;
-  while (c.out.pieces(pieces) > 0) {
+  for (;;) {
+    const std::uint64_t lent_before = c.out.copied_bytes();
+    const std::size_t n = c.out.pieces(pieces);
+    copied_bytes_ += c.out.copied_bytes() - lent_before;
+    if (n == 0) return;
     const std::span<std::byte> space = c.rings->space();
     if (c.rings->is_broken()) c.state = Channel::State::closed;
     if (space.empty()) {
@@ -307,8 +328,13 @@ void BulkSockets::flush_ring(Channel& c) {
       if (c.is_full) return;
       continue;
     }
-    const std::size_t bytes = std::min({pieces[0].iov_len, space.size(), kStep});
-    std::memcpy(space.data(), pieces[0].iov_base, bytes);
+    const std::size_t most = std::min(space.size(), kStep);
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < n && bytes < most; ++i) {
+      const std::size_t part = std::min(pieces[i].iov_len, most - bytes);
+      std::memcpy(space.data() + bytes, pieces[i].iov_base, part);
+      bytes += part;
+    }
     copied_bytes_ += bytes;
     c.out.wrote(bytes);
     if (c.rings->publish(bytes)) ring(c);
@@ -382,15 +408,31 @@ void BulkSockets::receive(Channel& c) {
     if (n < 0 && errno != EAGAIN && errno != EINTR) c.state = Channel::State::closed;
     return;
   }
-  for (int reads = 0; reads < kReads && c.state == Channel::State::open; ++reads) {
+  bool is_drained = false;  // the socket had less than there was room for
+  for (int reads = 0; c.state == Channel::State::open;) {
     const std::span<std::byte> room = c.in.room();
-    if (room.empty()) break;
-    const ssize_t n = recv(c.fd.get(), room.data(), room.size(), MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
-    if (n <= 0 || !c.in.got(static_cast<std::size_t>(n))) {
-      c.state = Channel::State::closed;
-      break;
+    if (room.empty()) return;
+    if (c.staged_at < c.staged_end) {
+      const std::size_t n = std::min(room.size(), c.staged_end - c.staged_at);
+      std::memcpy(room.data(), c.staged.data() + c.staged_at, n);
+      copied_bytes_ += n;
+      c.staged_at += n;
+      if (!c.in.got(n)) c.state = Channel::State::closed;
+      continue;
     }
+    if (is_drained || reads++ == kReads) return;
+    const bool is_small = room.size() < kStaged;
+    const std::span<std::byte> to = is_small ? std::span(c.staged) : room;
+    const ssize_t n = recv(c.fd.get(), to.data(), to.size(), MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n <= 0) {
+      c.state = Channel::State::closed;
+      return;
+    }
+    is_drained = static_cast<std::size_t>(n) < to.size();
+    c.staged_at = 0;
+    c.staged_end = is_small ? static_cast<std::size_t>(n) : 0;
+    if (!is_small && !c.in.got(static_cast<std::size_t>(n))) c.state = Channel::State::closed;
   }
 }
 
@@ -436,7 +478,10 @@ bool BulkSockets::work(bool looks_at_sockets) {
   for (Channel* c : all_) {
     if (c->state == Channel::State::open && c->in.is_waiting()) {
       if (!c->in.retry()) c->state = Channel::State::closed;
-      if (!c->in.is_waiting()) worked = true;
+      if (!c->in.is_waiting()) {
+        worked = true;
+        if (c->staged_at < c->staged_end) receive(*c);
+      }
     }
     if (c->state == Channel::State::open && c->rings) {
       if (c->is_full && !c->rings->space().empty()) flush_ring(*c);
@@ -482,6 +527,7 @@ void BulkSockets::close(Connection connection) {
   const auto found = by_connection_.find(connection);
   if (found == by_connection_.end()) return;
   const auto channel = channels_.find(found->second);
+  if (channel->second->has_opened) --open_;
   if (channel->second->rings && channel->second->has_opened) --rings_;
   if (channel->second->state == Channel::State::open) retire(std::move(channel->second->fd));
   channel->second->state = Channel::State::closed;

@@ -34,6 +34,7 @@ struct BulkSocketOptions {
   std::string congestion = "cubic";
   Time stall = std::chrono::seconds(4);
   bool shared_memory = true;
+  std::size_t slab_bytes = std::size_t(256) << 20;  // lent to a peer at once at most, and as much by it
   Time patience = std::chrono::seconds(2);  // with who connects and shows no ticket
 };
 
@@ -53,12 +54,15 @@ class BulkSockets {
   /// False if it has broken.
   bool send(Connection connection, const Ref<OutFrame>& frame);
   void close(Connection connection);
+  /// What tensors are lent from there; null: nothing.
+  Ref<LendingSlab> slab(Connection connection) const;
   /// Listens no more.
   void stop();
 
   /// Moves what can be moved without waiting, by shared memory only or by sockets too; did anything?
   bool work(bool looks_at_sockets = true);
-  /// Channels by shared memory.
+  /// Channels that are open, and of them those by shared memory.
+  std::size_t channels() const { return open_; }
   std::size_t rings() const { return rings_; }
   /// Before and after blocking on `descriptor`; false: there is something to do.
   bool fall_asleep();
@@ -75,6 +79,7 @@ class BulkSockets {
   void accept_all(int listening);
   void opened(Channel& channel);
   bool share_memory(Channel& channel);
+  void share_memory(Channel& channel, std::vector<OwnedDescriptor> told);
   void flush_ring(Channel& channel);
   void receive_ring(Channel& channel);
   void ring(Channel& channel);
@@ -108,7 +113,7 @@ class BulkSockets {
   std::vector<Channel*> all_;                    // at the beginning of a turn
   std::vector<std::unique_ptr<Channel>> closed_;  // until nobody is within their calls
   std::uint64_t next_id_ = 2, copied_bytes_ = 0;
-  std::size_t rings_ = 0;
+  std::size_t open_ = 0, rings_ = 0;
 };
 
 }  // namespace troupe

@@ -36,6 +36,8 @@ class OutFrame final : public Counted {
   std::size_t bulk_bytes = 0;
   Ref<Counted> owner;
   std::uint64_t payload_bytes = 0;  // of messages, inline and bulk
+  const Tensor* whole = nullptr;    // that bulk is a piece of, if it is one; `owner` holds it
+  bool is_urgent = false;           // goes before those that are not, by a channel that could not take them yet
 
   std::uint64_t cost() const { return wire::cost_of(header.size(), bulk_bytes); }
 };

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -50,25 +51,30 @@ class OutLane {
   std::uint64_t copied_bytes() const { return copied_bytes_; }
 
  private:
-  /// A message that is being cut up, or refered to by frames.
-  struct Cut final : Counted {
-    Message message;
+  /// A message that frames refer to.
+  struct Held final : Counted {
+    explicit Held(Message m) : message(std::move(m)) {}
+    const Message message;
   };
   struct Piece {
     const void* data;
     std::size_t bytes;
   };
+  const Message& first() const { return held_ ? held_->message : queue_.front(); }
   Piece piece(const Message& message) const;
   Ref<OutFrame> cut(const wire::Received& received);
-  bool gather(const Message& message, OutFrame& frame);
+  bool gather(OutFrame& frame);
 
   const Lane lane_;
-  std::deque<Ref<Cut>> queue_;  // the first may be sent in part
+  std::deque<Message> queue_;   // the first may be sent in part
+  Ref<Held> held_;              // what was the first in queue_, if a frame refers to it
   std::size_t part_ = 0;        // of the first: 0 the head, then the tensors
   std::size_t offset_ = 0;      // into that part
   bool begun_ = false;          // its type is in a frame already
   std::vector<Piece> pieces_;   // gathered for the frame that is being cut
   std::size_t gathered_ = 0;    // their bytes
+  std::vector<Message> finished_;      // whose pieces these are
+  std::vector<wire::MessageType> types_;  // of messages that begin in it; those of earlier frames behind them, to be written over
   std::deque<Ref<OutFrame>> kept_;  // sent, not acknowledged
   std::size_t to_repeat_ = 0;       // of kept_, those from here on have to be sent on this connection
   std::uint64_t first_kept_ = 0;    // the sequence of kept_.front()
@@ -89,7 +95,7 @@ class InLane {
   Status begin(wire::Data& data, std::span<const std::byte> inline_bytes, Deliver deliver) {
     if (is_begun_) return Status();
     is_begun_ = true;
-    types_ = std::move(data.messages);
+    types_.swap(data.messages);  // which the next frame is read into
     next_type_ = 0;
     if (Status s = settle(deliver); !s.ok()) return s;
     Status s = copy(inline_bytes, deliver);
@@ -97,8 +103,17 @@ class InLane {
     return s;
   }
   std::uint64_t placed() const { return placed_; }
-  /// Where the next bytes go, up to `most` of them; empty: no message awaits any.
+  /// Where the next bytes go, up to `most` of them; empty: `no_room` says why.
   std::span<std::byte> room(std::size_t most);
+  Status no_room() const { return no_room_.ok() ? Status(Code::data_loss, "bytes that belong to no message") : no_room_; }
+  /// The next bytes lie in memory that can be the tensor's own: `borrow` makes it that, if it is as large and begins here.
+  /// False: they have to be copied.
+  struct Loan {
+    const void* data;             // of the whole tensor
+    std::uint64_t bytes, offset;  // of the whole; of these
+    const std::function<Ref<Buffer>()>& borrow;
+  };
+  bool borrow(const Loan& loan);
   template <class Deliver>
   Status filled(std::size_t bytes, Deliver deliver) {
     offset_ += bytes;
@@ -109,6 +124,7 @@ class InLane {
     if (next_type_ < types_.size()) return Status(Code::data_loss, "a message begins before the one before it has ended");
     is_begun_ = false;
     ++next_;
+    forget_many();
     return Status();
   }
   /// Bytes that lie elsewhere.
@@ -116,7 +132,7 @@ class InLane {
   Status copy(std::span<const std::byte> bytes, Deliver deliver) {
     while (!bytes.empty()) {
       const std::span<std::byte> to = room(bytes.size());
-      if (to.empty()) return Status(Code::data_loss, "bytes that belong to no message");
+      if (to.empty()) return no_room();
       std::memcpy(to.data(), bytes.data(), to.size());
       copied_bytes_ += to.size();
       if (Status s = filled(to.size(), deliver); !s.ok()) return s;
@@ -139,15 +155,16 @@ class InLane {
         deliver(close());
       }
       if (next_type_ == types_.size()) return Status();
-      if (Status s = open(types_[next_type_++]); !s.ok()) return s;
+      open(types_[next_type_++]);
     }
   }
-  Status open(const wire::MessageType& type);
-  std::size_t part_bytes() const { return part_ == 0 ? head_bytes_ : message_.tensors[part_ - 1].bytes(); }
+  void open(wire::MessageType& type);
+  void enter();
   /// Goes on to the part that awaits bytes; true if there is none.
   bool is_complete();
   bool is_valid() const;
   Message close();
+  void forget_many();
 
   std::uint64_t next_ = 0;
   bool is_begun_ = false;
@@ -155,9 +172,11 @@ class InLane {
   std::size_t next_type_ = 0;
   std::uint64_t placed_ = 0;  // of its bulk
   bool is_open_ = false;
+  wire::MessageType type_;  // of message_
   Message message_;
+  Status no_room_;
   std::uint64_t head_bytes_ = 0;  // the head grows as its bytes arrive
-  std::size_t part_ = 0, offset_ = 0;
+  std::size_t part_ = 0, offset_ = 0, part_bytes_ = 0;
   std::uint64_t copied_bytes_ = 0;
 };
 

@@ -48,36 +48,37 @@ bool is_own(int socket) {
   return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
-bool send_descriptor(int socket, const char* text, std::size_t bytes, int fd) {
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
+bool send_descriptors(int socket, const char* text, std::size_t bytes, std::span<const int> descriptors) {
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostDescriptors * sizeof(int))] = {};
   iovec piece{const_cast<char*>(text), bytes};
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
   message.msg_control = control;
-  message.msg_controllen = sizeof control;
+  message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
   cmsghdr* c = CMSG_FIRSTHDR(&message);
   c->cmsg_level = SOL_SOCKET;
   c->cmsg_type = SCM_RIGHTS;
-  c->cmsg_len = CMSG_LEN(sizeof fd);
-  std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
+  c->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+  std::memcpy(CMSG_DATA(c), descriptors.data(), descriptors.size_bytes());
   return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes);
 }
 
-ssize_t receive_descriptor(int socket, std::byte* to, std::size_t most, OwnedDescriptor& fd) {
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+ssize_t receive_descriptors(int socket, std::byte* to, std::size_t most, std::vector<OwnedDescriptor>& descriptors) {
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostDescriptors * sizeof(int))] = {};
   iovec piece{to, most};
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
   message.msg_control = control;
-  message.msg_controllen = CMSG_LEN(sizeof(int));  // room for one: the kernel closes any others
+  message.msg_controllen = CMSG_LEN(kMostDescriptors * sizeof(int));  // the kernel closes those that have no room
   const ssize_t n = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   const cmsghdr* c = n > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(int))) {
+  if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) return n;
+  for (std::size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
     int got;
-    std::memcpy(&got, CMSG_DATA(c), sizeof got);
-    fd = OwnedDescriptor(got);
+    std::memcpy(&got, CMSG_DATA(c) + i * sizeof got, sizeof got);
+    descriptors.emplace_back(got);
   }
   return n;
 }

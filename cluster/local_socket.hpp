@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
+#include <vector>
 
 #include <sys/types.h>
 
@@ -16,9 +18,10 @@ OwnedDescriptor listen_locally(const std::string& name);
 OwnedDescriptor connect_locally(const std::string& name);
 /// Does the process at the other end run as this user?
 bool is_own(int socket);
-/// All of `text` or nothing, and `fd` with it.
-bool send_descriptor(int socket, const char* text, std::size_t bytes, int fd);
-/// As recv; `fd` becomes the descriptor that comes along, if one does. Any others are closed by the kernel.
-ssize_t receive_descriptor(int socket, std::byte* to, std::size_t most, OwnedDescriptor& fd);
+/// All of `text` or nothing, and the descriptors with it.
+bool send_descriptors(int socket, const char* text, std::size_t bytes, std::span<const int> descriptors);
+inline constexpr std::size_t kMostDescriptors = 3;
+/// As recv; `descriptors` become those that come along, if any do. More than kMostDescriptors are closed by the kernel.
+ssize_t receive_descriptors(int socket, std::byte* to, std::size_t most, std::vector<OwnedDescriptor>& descriptors);
 
 }  // namespace troupe

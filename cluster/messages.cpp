@@ -1,5 +1,6 @@
 #include <troupe/cluster/messages.hpp>
 
+#include <troupe/cluster/inspection_codec.hpp>
 #include <troupe/cluster/program_codec.hpp>
 
 namespace troupe {
@@ -119,6 +120,14 @@ void fields(A& a, ProbeFor& m) {
 }
 
 template <class A>
+void fields(A& a, InspectNode& m) {
+  a(m.request), a(m.question);
+}
+template <class A>
+void fields(A& a, Inspected& m) {
+  a(m.request), a(m.status), a(m.report);
+}
+template <class A>
 void fields(A& a, PlanBroken& m) {
   a(m.plan);
 }
@@ -162,6 +171,8 @@ TROUPE_MESSAGE(Farewell)
 TROUPE_MESSAGE(GetCosts)
 TROUPE_MESSAGE(Probe)
 TROUPE_MESSAGE(ProbeFor)
+TROUPE_MESSAGE(InspectNode)
+TROUPE_MESSAGE(Inspected)
 TROUPE_MESSAGE(PlanBroken)
 #undef TROUPE_MESSAGE
 

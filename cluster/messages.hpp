@@ -13,13 +13,14 @@
 #include <troupe/actors/partition.hpp>
 #include <troupe/actors/remote.hpp>
 #include <troupe/cluster/archive.hpp>
+#include <troupe/cluster/inspection.hpp>
 #include <troupe/cluster/membership.hpp>
 #include <troupe/ops/state.hpp>
 
 namespace troupe {
 
 enum class MessageKind : std::uint8_t {
-  gossip, make_plan, drop_plan, begin_run, token, grant, run_failed, abandon_run, left_run, get_variable, set_variable, get_loops, answer, farewell, get_costs, probe, probe_for, plan_broken
+  gossip, make_plan, drop_plan, begin_run, token, grant, run_failed, abandon_run, left_run, get_variable, set_variable, get_loops, answer, farewell, get_costs, probe, probe_for, inspect, inspected, plan_broken
 };
 
 /// A node as others know it.
@@ -161,6 +162,21 @@ struct ProbeFor {
   std::uint64_t request = 0;
   std::string node;
   std::uint64_t bytes = 0;
+};
+/// A node wants to know what another is doing.
+struct InspectNode {
+  static constexpr MessageKind kKind = MessageKind::inspect;
+  static constexpr Lane kLane = Lane::control;
+  std::uint64_t request = 0;
+  NodeQuestion question;
+};
+/// The answer to it.
+struct Inspected {
+  static constexpr MessageKind kKind = MessageKind::inspected;
+  static constexpr Lane kLane = Lane::data;
+  std::uint64_t request = 0;
+  Status status;
+  NodeReport report;
 };
 
 /// Participant to owner: it has lost another participant, so that no run of this plan can begin there any more.

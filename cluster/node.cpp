@@ -29,6 +29,8 @@ void ClusterNode::wait_joined(std::chrono::nanoseconds timeout) { core_->wait_jo
 RunCounters ClusterNode::run_counters() const { return {core_->runs().waited(), core_->runs().dropped(), core_->runs().refused()}; }
 MembershipCounters ClusterNode::membership_counters() const { return core_->membership_counters(); }
 std::chrono::nanoseconds ClusterNode::detection_bound(std::size_t nodes) const { return core_->detection_bound(nodes); }
+ClusterReport ClusterNode::inspect(const NodeQuestion& question, std::chrono::nanoseconds patience, const std::string& only) const { return core_->inspect(question, patience, only); }
+std::vector<Verdict> ClusterNode::diagnose(std::chrono::nanoseconds apart, std::chrono::nanoseconds patience) const { return core_->diagnose(apart, patience); }
 TransportCounters ClusterNode::counters() const { return core_->transport().counters(); }
 
 }  // namespace troupe

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include <troupe/actors/engine.hpp>
+#include <troupe/cluster/inspection.hpp>
 #include <troupe/cluster/membership.hpp>
 #include <troupe/cluster/transport.hpp>
 
@@ -91,6 +92,11 @@ class ClusterNode {
   TransportCounters counters() const;
   RunCounters run_counters() const;
   MembershipCounters membership_counters() const;
+  /// Asks all nodes that are known, this one included, or one of them. Blocks for as long as `patience`; who does not answer
+  /// within it is there with the reason. Not from within an actor.
+  ClusterReport inspect(const NodeQuestion& question = {}, std::chrono::nanoseconds patience = std::chrono::milliseconds(500), const std::string& only = {}) const;
+  /// Looks twice, `apart` from each other: which runs hang, and why (`hangs`). Takes three times `patience` and `apart` at most.
+  std::vector<Verdict> diagnose(std::chrono::nanoseconds apart = std::chrono::milliseconds(400), std::chrono::nanoseconds patience = std::chrono::milliseconds(300)) const;
   /// The longest that a node of so many can have stopped answering before the runs it takes part in end.
   std::chrono::nanoseconds detection_bound(std::size_t nodes) const;
 

@@ -51,8 +51,10 @@ auto NodeCore::on_roster(Event event) {
   auto finish = [&] {
     Roster::Effects effects = roster_.take();
     has_joined_ = has_joined_ || !roster_.is_alone();
-    if (effects.has_changed) changed_.notify_all();
+    std::vector<LogRecord> news;
+    if (effects.has_changed) news = note_states(), changed_.notify_all();
     lock.unlock();
+    log(news);
     act(std::move(effects));
   };
   if constexpr (std::is_void_v<decltype(event(Roster::Time()))>) {
@@ -70,6 +72,7 @@ NodeCore::~NodeCore() = default;
 void NodeCore::open(EngineImpl& engine, const std::vector<std::string>& join) {
   engine_ = &engine;
   clerk_ = lean_spawn<Clerk>(engine.system());
+  start_inspector();
   engine.join(*this);
   join_ = join;
   has_joined_ = join.empty();
@@ -98,6 +101,7 @@ void NodeCore::close() {
   transport_->stop();
   const std::map<Peer, NodeId> left = sessions();
   for (const auto& [peer, node] : left) lost(peer, Status(Code::unavailable, fmt::format("node '{}' is leaving", self_.name)));
+  stop_inspector();
   clerk_ = {};
 }
 
@@ -245,6 +249,7 @@ void NodeCore::lost(Peer peer, const Status& why) {
   const std::optional<NodeId> node = on_roster([&](Roster::Time now) {
     const std::optional<NodeId> lost_node = roster_.lost(now, peer);
     if (!lost_node) return lost_node;
+    std::erase_if(requests_, [&](const auto& request) { return request.second.to == peer && request.second.heard; });
     for (auto& [id, request] : requests_) {
       if (request.to != peer || request.is_done) continue;
       request.is_done = true;
@@ -307,6 +312,8 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
       read_all<Farewell>(r);
       return;
     case MessageKind::answer: handle(peer, read_all<Answer>(r)); return;
+    case MessageKind::inspect: handle(peer, read_all<InspectNode>(r)); return;
+    case MessageKind::inspected: handle(peer, read_all<Inspected>(r)); return;
     case MessageKind::make_plan:
       do_later([this, peer, kept = std::make_shared<Message>(std::move(message))] { make_plan(peer, kept); });
       return;
@@ -448,10 +455,7 @@ std::shared_ptr<RemotePlan> NodeCore::prepare(const std::shared_ptr<const Plan>&
     m.participants.push_back(is_here ? NodeId{self_.name, self_.incarnation, transport_->address()} : *there);
     peers.push_back(peer);
   }
-  {
-    std::lock_guard lock(mutex_);
-    m.plan = ++last_plan_;
-  }
+  m.plan = plan->name.number;
   m.call_depth = plan->call_depth;
   m.fingerprint = fingerprint(*plan);
   auto shared = std::make_shared<SharedPlan>(shared_from_this(), RunKey{self_.incarnation, m.plan}, plan, std::move(peers), 0);
@@ -520,7 +524,7 @@ bool NodeCore::try_make_plan(Peer from, const std::shared_ptr<Message>& message,
   Placed placed;
   read(reader, placed, self_.name);
   reader.end();
-  std::shared_ptr<Compiled> compiled = engine_->take_part(std::move(placed), m.call_depth);
+  std::shared_ptr<Compiled> compiled = engine_->take_part(std::move(placed), m.call_depth, {owner.name, m.plan});
   const std::shared_ptr<const Plan> plan = compiled->troupe.plan;
   if (plan->here < 0 || fingerprint(*plan) != m.fingerprint) throw Error(Code::internal, "it makes another plan of this program");
   std::vector<Peer> of_nodes;

@@ -56,6 +56,10 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   std::vector<LoopReport> loops(const SharedPlan& plan);
   std::vector<NodeCost> costs(const SharedPlan& plan);
 
+  // ---- inspections: node_inspect.cpp
+  ClusterReport inspect(const NodeQuestion& question, std::chrono::nanoseconds patience, const std::string& only);
+  std::vector<Verdict> diagnose(std::chrono::nanoseconds apart, std::chrono::nanoseconds patience);
+
   // ---- Peers
   const std::string& name() const override { return self_.name; }
   std::vector<NodeLabels> nodes_with_labels() const override;
@@ -63,6 +67,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   std::vector<LinkBetween> links() override;
   Tensor get(const std::string& node, const StateSpec& variable) override;
   void set(const std::string& node, const StateSpec& variable, Tensor value) override;
+  void ask_about(const Run& run, std::function<void(const RunSnapshot&)> heard) override;
   bool step() override { return step_ && step_(); }
 
   // ---- TransportListener
@@ -75,6 +80,12 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
 
  private:
   class Clerk;
+  class Inspector;
+  /// How another node's clock differs from this one's, by the quickest question so far.
+  struct Clock {
+    std::uint64_t incarnation = 0;
+    std::int64_t round_trip_ns = 0, offset_ns = 0;
+  };
   struct Request {
     Peer to = 0;
     bool is_done = false;
@@ -87,6 +98,9 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
     std::chrono::nanoseconds began{};
     Peer asked_by = 0;
     std::uint64_t number_there = 0;
+    std::shared_ptr<NodeReport> report = {};
+    std::int64_t ended_ns = 0;
+    std::function<void(const NodeReport&)> heard = {};  // nobody waits: who sent it wants to be told
   };
   /// A plan of another node that waits for connections with the nodes that take part in it.
   struct Waiting {
@@ -111,6 +125,18 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   void do_later(std::function<void()> job);
   void retry_plans();
 
+  void handle(Peer from, InspectNode&& m);
+  void handle(Peer from, Inspected&& said);
+  void start_inspector();
+  void stop_inspector();
+  void answer(Peer peer, const InspectNode& m, std::int64_t received_ns);
+  NodeReport report(const NodeQuestion& question, std::int64_t received_ns);
+  void measure_process(NodeReport& report);
+  /// Under the lock; what is to be logged of it, without.
+  std::vector<LogRecord> note_states();
+  void log(const std::vector<LogRecord>& records) const;
+  /// `is_done`: called under the lock.
+  bool wait_until(const std::function<bool()>& is_done, std::chrono::nanoseconds patience);
   std::uint64_t request(Peer to);
   Peer peer_of(const std::string& node) const;
   Request answer_to(std::uint64_t request);
@@ -121,6 +147,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   std::unique_ptr<Transport> transport_;
   EngineImpl* engine_ = nullptr;
   LeanRef<Clerk> clerk_;
+  std::shared_ptr<Inspector> inspector_;  // null without threads
   SharedRuns runs_;
 
   mutable std::mutex mutex_;  // guards everything below
@@ -131,10 +158,16 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   bool has_joined_ = false;
   std::map<std::uint64_t, Request> requests_;
   std::uint64_t last_request_ = 0;
-  std::uint64_t last_plan_ = 0;
   std::map<RunKey, std::shared_ptr<Compiled>> plans_;  // made for others
   std::vector<Waiting> waiting_plans_;
   std::map<std::pair<std::string, std::string>, LinkCost> links_;  // that were measured, the lesser name first; until one of the two is lost
+  std::map<std::string, std::pair<MemberState, std::int64_t>> states_;  // of members: since when, of the Unix epoch
+  std::map<std::string, Clock> clocks_;
+  struct {
+    std::int64_t at_ns = 0;
+    std::uint64_t cpu_ns = 0;
+    double cores = 0;
+  } load_;
   bool closed_ = false;
 };
 

@@ -334,7 +334,7 @@ class ProgramReader {
     };
     const std::string& op = n.op->name;
     bool fits = true;
-    if (op == "Fused") fits = is("program", type_tag<ProgramAttr>{});
+    if (op == "Fused" || op == "UpdateVariable") fits = is("program", type_tag<ProgramAttr>{});
     if (op == "Actor") fits = is("outputs", type_tag<SpecsAttr>{});
     if (op == "Dequeue") fits = is("components", type_tag<SpecsAttr>{});
     if (op == "Switch") fits = n.attrs.get<std::int64_t>("branches") == static_cast<std::int64_t>(n.outputs.size());

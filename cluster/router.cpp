@@ -88,26 +88,25 @@ void Router::leave() {
 // ---- frames
 
 void Router::frame(Connection connection, std::span<const std::byte> header, std::span<const std::byte> bulk) {
-  wire::Decoded decoded;
-  if (Status s = wire::decode(header, options_.limits, decoded); !s.ok()) return dropped();
-  if (!bulk.empty() && !std::holds_alternative<wire::Data>(decoded.frame)) return dropped();
-  if (const auto* h = std::get_if<wire::Hello>(&decoded.frame)) return h->is_answer ? on_answer(connection, *h) : on(connection, *h);
-  if (const auto* refuse = std::get_if<wire::Refuse>(&decoded.frame)) return on(connection, *refuse);
+  if (Status s = wire::decode(header, options_.limits, decoded_); !s.ok()) return dropped();
+  if (!bulk.empty() && !std::holds_alternative<wire::Data>(decoded_.frame)) return dropped();
+  if (const auto* h = std::get_if<wire::Hello>(&decoded_.frame)) return h->is_answer ? on_answer(connection, *h) : on(connection, *h);
+  if (const auto* refuse = std::get_if<wire::Refuse>(&decoded_.frame)) return on(connection, *refuse);
   Entry* entry = at(connection);
   if (!entry) {
     // What was on its way when a session ended is no offence.
-    if (std::holds_alternative<wire::Bye>(decoded.frame)) say(connection, wire::Gone{});
+    if (std::holds_alternative<wire::Bye>(decoded_.frame)) say(connection, wire::Gone{});
     return;
   }
   entry->last_heard = carrier_.now();
-  if (auto* data = std::get_if<wire::Data>(&decoded.frame))
-    return on_data(*entry, *data, header, decoded.header_bytes, bulk);
-  if (std::holds_alternative<wire::Ready>(decoded.frame)) return confirm(*entry);
-  if (const auto* ack = std::get_if<wire::Ack>(&decoded.frame)) {
+  if (auto* data = std::get_if<wire::Data>(&decoded_.frame))
+    return on_data(*entry, *data, header, decoded_.header_bytes, bulk);
+  if (std::holds_alternative<wire::Ready>(decoded_.frame)) return confirm(*entry);
+  if (const auto* ack = std::get_if<wire::Ack>(&decoded_.frame)) {
     if (!entry->session.acknowledge(ack->received)) return dropped();
     return pump(*entry);
   }
-  if (const auto* bye = std::get_if<wire::Bye>(&decoded.frame)) return on_bye(*entry, *bye);
+  if (const auto* bye = std::get_if<wire::Bye>(&decoded_.frame)) return on_bye(*entry, *bye);
   if (entry->state == State::closing) forget(*entry);  // Gone
 }
 
@@ -465,6 +464,11 @@ wire::Hello Router::hello(std::uint64_t session, bool resumes, const wire::Recei
 Router::Entry* Router::at(Connection connection) {
   const auto found = by_connection_.find(connection);
   return found == by_connection_.end() ? nullptr : entries_.at(found->second).get();
+}
+
+Connection Router::connection_of(Peer peer) const {
+  const auto found = entries_.find(peer);
+  return found == entries_.end() ? 0 : found->second->connection;
 }
 
 /// The session with a node of this name, but for those that are only being drained.

@@ -86,12 +86,16 @@ class Router {
   /// Where the next bytes go, up to `most`; empty: the frame has them all, or the connection is given up.
   std::span<std::byte> bulk_room(Connection connection, std::size_t most);
   void bulk_filled(Connection connection, std::size_t bytes);
+  /// The bulk lies in memory that is lent: true if it can stay there, and is filled then; else it is copied to bulk_room.
+  bool bulk_borrow(Connection connection, const InLane::Loan& loan);
 
   /// The carrier has dropped something that was no frame.
   void dropped() { ++counters_.dropped; }
   void tick();
   /// When `tick` is to be called at the latest.
   Time due() const;
+  /// By which a peer is reached now; 0: it is not.
+  Connection connection_of(Peer peer) const;
   /// Is this connection one of its own?
   bool knows(Connection connection) const { return by_connection_.contains(connection) || dials_.contains(connection); }
 
@@ -185,6 +189,7 @@ class Router {
   bool leaving_ = false;
   Time listener_due_{};  // at once
   TransportCounters counters_;
+  wire::Decoded decoded_;           // the frame that is being read
   std::vector<std::byte> skipped_;  // where bytes go that nobody awaits
   std::uint64_t copied_before_ = 0;  // by sessions that are forgotten
 };

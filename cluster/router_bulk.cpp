@@ -54,6 +54,7 @@ bool Router::acknowledge(Entry& entry) {
   entry.session.told();
   const Ref<OutFrame> ack(new OutFrame);
   ack->header = wire::encode(wire::Ack{entry.session.received()});
+  ack->is_urgent = true;
   if (entry.has_bulk) return carrier_.send_bulk(entry.connection, ack);
   entry.last_sent = carrier_.now();
   return carrier_.send(entry.connection, ack);
@@ -78,14 +79,13 @@ Router::BulkTurn Router::bulk_frame(Connection connection, std::span<const std::
     detach(*entry);
     return BulkTurn::broken;
   };
-  wire::Decoded decoded;
-  if (!wire::decode(header, options_.limits, decoded).ok()) return refuse();
-  if (const auto* ack = std::get_if<wire::Ack>(&decoded.frame)) {
+  if (!wire::decode(header, options_.limits, decoded_).ok()) return refuse();
+  if (const auto* ack = std::get_if<wire::Ack>(&decoded_.frame)) {
     if (bulk_bytes != 0 || !entry->session.acknowledge(ack->received)) return refuse();
     pump(*entry);
     return at(connection) ? BulkTurn::taken : BulkTurn::broken;
   }
-  auto* data = std::get_if<wire::Data>(&decoded.frame);
+  auto* data = std::get_if<wire::Data>(&decoded_.frame);
   if (!data || bulk_bytes > options_.limits.message_bytes) return refuse();
   if (entry->state == State::pending) return BulkTurn::later;
   if (entry->state == State::open && entry->session.has_taken(*data)) return refuse();
@@ -97,7 +97,7 @@ Router::BulkTurn Router::bulk_frame(Connection connection, std::span<const std::
   entry->bulk_lane = data->lane;
   if (entry->state == State::open) {
     const bool had_news = entry->session.has_news();
-    Status s = entry->session.begin_bulk(*data, header.subspan(decoded.header_bytes), entry->bulk_skipped, delivery(*entry));
+    Status s = entry->session.begin_bulk(*data, header.subspan(decoded_.header_bytes), entry->bulk_skipped, delivery(*entry));
     if (s.ok() && entry->bulk_skipped > bulk_bytes) s = Status(Code::data_loss, "a frame is shorter than it was");
     if (s.ok() && entry->bulk_skipped == bulk_bytes) s = entry->session.end_bulk(data->lane, delivery(*entry));
     arrived(*entry, had_news, s);
@@ -114,12 +114,19 @@ std::span<std::byte> Router::bulk_room(Connection connection, std::size_t most) 
   most = std::min<std::size_t>(most, entry->bulk_left);
   if (entry->bulk_skipped == 0 && entry->state == State::open) {
     const std::span<std::byte> room = entry->session.bulk_room(entry->bulk_lane, most);
-    if (room.empty()) arrived(*entry, true, Status(Code::data_loss, "bytes that belong to no message"));
+    if (room.empty()) arrived(*entry, true, entry->session.no_room(entry->bulk_lane));
     return room;
   }
   skipped_.resize(kSkipped);
   if (entry->bulk_skipped != 0) most = std::min<std::size_t>(most, entry->bulk_skipped);
   return std::span(skipped_).first(std::min(most, kSkipped));
+}
+
+bool Router::bulk_borrow(Connection connection, const InLane::Loan& loan) {
+  Entry* entry = at(connection);
+  if (!entry || entry->bulk_skipped != 0 || entry->state != State::open || !entry->session.borrow(entry->bulk_lane, loan)) return false;
+  entry->bulk_is_copy = false;
+  return true;
 }
 
 void Router::bulk_filled(Connection connection, std::size_t bytes) {

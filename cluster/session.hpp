@@ -78,6 +78,8 @@ class Session {
     return s;
   }
   std::span<std::byte> bulk_room(Lane lane, std::size_t most) { return in_[index(lane)].room(most); }
+  Status no_room(Lane lane) const { return in_[index(lane)].no_room(); }
+  bool borrow(Lane lane, const InLane::Loan& loan) { return in_[index(lane)].borrow(loan); }
   template <class Deliver>
   Status bulk_filled(Lane lane, std::size_t bytes, bool is_copy, Deliver deliver) {
     if (is_copy) in_[index(lane)].note_copied(bytes);

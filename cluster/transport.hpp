@@ -101,6 +101,9 @@ class Transport {
   /// Takes the message; a peer that is lost is no error: `lost` says so. Throws invalid_argument for a tensor that is
   /// not on the host, or is none.
   virtual void send(Peer peer, Lane lane, Message message) = 0;
+  /// A tensor with elements not yet written, to be sent to this peer: in memory that it reads where it lies, if they share any and
+  /// there is room, else as any other. It goes there uncopied if it is sent whole and nobody else holds it then.
+  virtual Tensor empty_for(Peer, DType dtype, const Shape& shape) { return Tensor::empty(dtype, shape); }
   /// Ends a connection: both listeners hear `lost` with this reason.
   virtual void disconnect(Peer peer, const Status& why) = 0;
 

@@ -6,12 +6,13 @@
 #include <fmt/format.h>
 #include <msgpack.hpp>
 
+#include <troupe/cluster/pack_scan.hpp>
+
 namespace troupe::wire {
 
 namespace {
 
 constexpr std::string_view kMagic = "troupe";
-constexpr int kDepth = 5;  // frame, messages, message, tensors, tensor
 
 enum class Kind : std::uint8_t { hello = 1, welcome, ready, refuse, data, ack, bye, gone };
 
@@ -77,13 +78,13 @@ void pack(Packer& p, const Refuse& r) {
   flag(p, r.redundant);
   reason(p, r.why);
 }
-void pack(Packer& p, const Data& d) {
+void pack(Packer& p, const Data& d, std::size_t messages) {
   open(p, Kind::data, 5);
   p.pack_uint8(static_cast<std::uint8_t>(d.lane));
   p.pack_uint64(d.sequence);
   counts(p, d.received);
-  p.pack_array(static_cast<std::uint32_t>(d.messages.size()));
-  for (const MessageType& m : d.messages) {
+  p.pack_array(static_cast<std::uint32_t>(messages));
+  for (const MessageType& m : std::span(d.messages).first(messages)) {
     p.pack_array(2);
     p.pack_uint64(m.head_bytes);
     p.pack_array(static_cast<std::uint32_t>(m.tensors.size()));
@@ -94,6 +95,7 @@ void pack(Packer& p, const Data& d) {
     }
   }
 }
+void pack(Packer& p, const Data& d) { pack(p, d, d.messages.size()); }
 void pack(Packer& p, const Ack& a) {
   open(p, Kind::ack, 2);
   counts(p, a.received);
@@ -114,41 +116,35 @@ struct Malformed {
 };
 [[noreturn]] void refuse_frame(std::string what) { throw Malformed{Code::data_loss, std::move(what)}; }
 
-/// Reads the elements of an array one after another.
+/// Reads the elements of an array one after another; those of an array in it, before what follows that.
 class Fields {
  public:
-  Fields(const msgpack::object& o, const char* what) : what_(what) {
-    if (o.type != msgpack::type::ARRAY) refuse_frame(fmt::format("{} is not an array", what));
-    next_ = o.via.array.ptr;
-    end_ = next_ + o.via.array.size;
+  Fields(PackScan& scan, const char* what) : scan_(scan), what_(what) {
+    const PackScan::Element e = scan_.next();
+    if (e.kind != PackScan::Kind::array) refuse_frame(fmt::format("{} is not an array", what));
+    left_ = e.number;
   }
-  std::size_t left() const { return static_cast<std::size_t>(end_ - next_); }
-  const msgpack::object& object() {
-    if (next_ == end_) refuse_frame(fmt::format("{} ends too early", what_));
-    return *next_++;
+  std::size_t left() const { return left_; }
+  Fields array(const char* what) {
+    count();
+    return Fields(scan_, what);
   }
   std::uint64_t number(std::uint64_t most = ~std::uint64_t{0}) {
-    const msgpack::object& o = object();
-    if (o.type != msgpack::type::POSITIVE_INTEGER) refuse_frame(fmt::format("a number of {} is none", what_));
-    if (o.via.u64 > most) refuse_frame(fmt::format("{} in {} exceeds {}", o.via.u64, what_, most));
-    return o.via.u64;
+    const PackScan::Element e = element(PackScan::Kind::number, "number");
+    if (e.number > most) refuse_frame(fmt::format("{} in {} exceeds {}", e.number, what_, most));
+    return e.number;
   }
-  bool flag() {
-    const msgpack::object& o = object();
-    if (o.type != msgpack::type::BOOLEAN) refuse_frame(fmt::format("a flag of {} is none", what_));
-    return o.via.boolean;
-  }
+  bool flag() { return element(PackScan::Kind::flag, "flag").number != 0; }
   std::string text(std::uint64_t most) {
-    const msgpack::object& o = object();
-    if (o.type != msgpack::type::STR) refuse_frame(fmt::format("a text of {} is none", what_));
-    if (o.via.str.size > most) throw Malformed{Code::resource_exhausted, fmt::format("a text of {} has {} bytes", what_, o.via.str.size)};
-    return std::string(o.via.str.ptr, o.via.str.size);
+    const PackScan::Element e = element(PackScan::Kind::text, "text");
+    if (e.bytes.size() > most) throw Malformed{Code::resource_exhausted, fmt::format("a text of {} has {} bytes", what_, e.bytes.size())};
+    return std::string(reinterpret_cast<const char*>(e.bytes.data()), e.bytes.size());
   }
   Bulk::Secret secret() {
-    const msgpack::object& o = object();
-    if (o.type != msgpack::type::BIN || o.via.bin.size != Bulk::kSecretBytes) refuse_frame(fmt::format("a secret of {} is none", what_));
+    const PackScan::Element e = element(PackScan::Kind::bytes, "secret");
+    if (e.bytes.size() != Bulk::kSecretBytes) refuse_frame(fmt::format("a secret of {} is none", what_));
     Bulk::Secret s;
-    std::memcpy(s.data(), o.via.bin.ptr, s.size());
+    std::memcpy(s.data(), e.bytes.data(), s.size());
     return s;
   }
   Received received() {
@@ -166,13 +162,23 @@ class Fields {
   }
 
  private:
+  void count() {
+    if (left_ == 0) refuse_frame(fmt::format("{} ends too early", what_));
+    --left_;
+  }
+  PackScan::Element element(PackScan::Kind kind, const char* name) {
+    count();
+    const PackScan::Element e = scan_.next();
+    if (e.kind != kind) refuse_frame(fmt::format("a {} of {} is none", name, what_));
+    return e;
+  }
+
+  PackScan& scan_;
   const char* what_;
-  const msgpack::object* next_;
-  const msgpack::object* end_;
+  std::size_t left_;
 };
 
-Bulk read_bulk(const msgpack::object& o, const Limits& limits) {
-  Fields f(o, "a bulk channel");
+Bulk read_bulk(Fields f, const Limits& limits) {
   Bulk b;
   b.kinds = static_cast<std::uint8_t>(f.number(0xff));
   b.host = f.text(limits.text_bytes);
@@ -197,7 +203,7 @@ Hello read_hello(Fields& f, bool is_answer, const Limits& limits) {
   h.resumes = f.flag();
   h.window = f.number();
   h.received = f.received();
-  h.bulk = read_bulk(f.object(), limits);
+  h.bulk = read_bulk(f.array("a bulk channel"), limits);
   f.done();
   return h;
 }
@@ -213,49 +219,44 @@ std::uint64_t bytes_within(const TensorType& t, std::uint64_t so_far, const Limi
   return total;
 }
 
-TensorType read_tensor(const msgpack::object& o) {
-  Fields f(o, "a tensor");
-  TensorType t;
+void read_tensor(Fields f, TensorType& t) {
   t.dtype = static_cast<DType>(f.number(kDTypes - 1));
   if (f.left() > Shape::kMaxRank) refuse_frame(fmt::format("a tensor of rank {}", f.left()));
+  t.shape = Shape();
   while (f.left() != 0) t.shape.push_back(static_cast<std::int64_t>(f.number(std::uint64_t(1) << 62)));
-  return t;
 }
 
-MessageType read_message(const msgpack::object& o, const Limits& limits) {
-  Fields f(o, "a message");
-  MessageType m;
+void read_message(Fields f, const Limits& limits, MessageType& m) {
   m.head_bytes = f.number();
   if (m.head_bytes > limits.message_bytes) throw Malformed{Code::resource_exhausted, fmt::format("a head of {} bytes", m.head_bytes)};
   std::uint64_t total = m.head_bytes;
-  Fields tensors(f.object(), "a message's tensors");
+  Fields tensors = f.array("a message's tensors");
   f.done();
-  m.tensors.reserve(tensors.left());
-  while (tensors.left() != 0) {
-    m.tensors.push_back(read_tensor(tensors.object()));
-    total = bytes_within(m.tensors.back(), total, limits);
+  m.tensors.resize(tensors.left());
+  for (TensorType& t : m.tensors) {
+    read_tensor(tensors.array("a tensor"), t);
+    total = bytes_within(t, total, limits);
   }
-  return m;
 }
 
-Data read_data(Fields& f, const Limits& limits) {
-  Data d;
+/// Into what an earlier frame has left, if that was of the kind.
+void read_data(Fields& f, const Limits& limits, Frame& frame) {
+  if (!std::holds_alternative<Data>(frame)) frame = Data{};
+  Data& d = std::get<Data>(frame);
   d.lane = static_cast<Lane>(f.number(kLanes - 1));
   d.sequence = f.number();
   d.received = f.received();
-  Fields messages(f.object(), "the messages of a frame");
+  Fields messages = f.array("the messages of a frame");
   f.done();
-  d.messages.reserve(messages.left());
-  while (messages.left() != 0) d.messages.push_back(read_message(messages.object(), limits));
-  return d;
+  d.messages.resize(messages.left());
+  for (MessageType& m : d.messages) read_message(messages.array("a message"), limits, m);
 }
 
-Frame read_frame(Fields& f, const Limits& limits) {
+void read_frame(Fields& f, const Limits& limits, Frame& frame) {
   const auto kind = static_cast<Kind>(f.number(static_cast<std::uint64_t>(Kind::gone)));
-  Frame frame;
   switch (kind) {
     case Kind::hello:
-    case Kind::welcome: return read_hello(f, kind == Kind::welcome, limits);
+    case Kind::welcome: frame = read_hello(f, kind == Kind::welcome, limits); return;
     case Kind::ready: frame = Ready{}; break;
     case Kind::refuse: {
       Refuse refuse;
@@ -265,7 +266,7 @@ Frame read_frame(Fields& f, const Limits& limits) {
       frame = std::move(refuse);
       break;
     }
-    case Kind::data: return read_data(f, limits);
+    case Kind::data: return read_data(f, limits, frame);
     case Kind::ack: frame = Ack{f.received()}; break;
     case Kind::bye: {
       Bye bye{f.reason(limits.text_bytes), {}};
@@ -277,7 +278,6 @@ Frame read_frame(Fields& f, const Limits& limits) {
     default: refuse_frame("a frame of no known kind");
   }
   f.done();
-  return frame;
 }
 
 }  // namespace
@@ -290,25 +290,20 @@ std::vector<std::byte> encode(const Frame& frame) {
   return out;
 }
 
-void encode_data(const Data& data, std::vector<std::byte>& out) {
+void encode_data(const Data& data, std::size_t messages, std::vector<std::byte>& out) {
   Bytes bytes{out};
   Packer packer(bytes);
-  pack(packer, data);
+  pack(packer, data, messages);
 }
 
 Status decode(std::span<const std::byte> part, const Limits& limits, Decoded& out) {
   try {
-    // An element takes at least one byte, so an array of more elements than there are bytes is refused before
-    // anything is allocated for it. Neither maps nor extensions occur.
-    const std::size_t most = part.size();
-    const msgpack::unpack_limit bounds(most, 0, most, most, 0, kDepth);
-    std::size_t used = 0;
-    const msgpack::object_handle handle = msgpack::unpack(
-        reinterpret_cast<const char*>(part.data()), part.size(), used, [](msgpack::type::object_type, std::size_t, void*) { return true; },
-        nullptr, bounds);
-    Fields fields(handle.get(), "a frame");
-    out.frame = read_frame(fields, limits);
-    out.header_bytes = used;
+    // An element takes at least one byte, so an array of more elements than there are bytes is refused before anything is
+    // allocated for it.
+    PackScan scan(part);
+    Fields fields(scan, "a frame");
+    read_frame(fields, limits, out.frame);
+    const std::size_t used = out.header_bytes = scan.place();
     if (used != part.size() && !std::holds_alternative<Data>(out.frame)) {
       const auto* hello = std::get_if<Hello>(&out.frame);
       if (!hello || hello->version == kVersion) refuse_frame("bytes behind the end of a frame");
@@ -316,8 +311,6 @@ Status decode(std::span<const std::byte> part, const Limits& limits, Decoded& ou
     return Status();
   } catch (const Malformed& m) {
     return Status(m.code, m.what);
-  } catch (const msgpack::unpack_error& e) {
-    return Status(Code::data_loss, e.what());
   } catch (const Error& e) {
     return Status(e);
   }

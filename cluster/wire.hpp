@@ -25,7 +25,7 @@
 namespace troupe::wire {
 
 /// Another one speaks another protocol: the two do not connect.
-inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kVersion = 3;
 inline constexpr std::size_t kLanes = 2;
 
 /// Frames received of each lane since the session began: cumulative, so that a repetition does no harm.
@@ -110,9 +110,10 @@ struct Decoded {
 
 /// The header, without inline bytes.
 std::vector<std::byte> encode(const Frame& frame);
-/// Appends a Data header; what `encode` does, without a copy of the messages' types.
-void encode_data(const Data& data, std::vector<std::byte>& out);
-/// data_loss for what is not a frame, resource_exhausted for what exceeds a limit.
+/// Appends a Data header, of the first `messages` of data's; what `encode` does, without a copy of their types.
+void encode_data(const Data& data, std::size_t messages, std::vector<std::byte>& out);
+/// data_loss for what is not a frame, resource_exhausted for what exceeds a limit. A Data frame is read into the memory of one
+/// that `out` has from before.
 Status decode(std::span<const std::byte> part, const Limits& limits, Decoded& out);
 
 }  // namespace troupe::wire

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include <malloc.h>
+#include <sys/epoll.h>
 
 #include <fmt/format.h>
 #include <zmq.hpp>
@@ -22,8 +23,10 @@ namespace troupe {
 
 namespace {
 
+constexpr std::size_t kLeastLent = 16 << 10;  // what is smaller is gathered, and so copied all the same
 constexpr int kTurn = 64;               // frames taken from one socket before the others have their turn
-constexpr unsigned kLook = 8;           // turns from one look at sockets that are not busy to the next
+constexpr auto kLook = std::chrono::microseconds(100);  // from one look at sockets that have nothing to say to the next
+constexpr std::uint32_t kBell = 0, kBulk = 1, kZeroMq = 2;  // what wakes the thread
 constexpr auto kTick = std::chrono::milliseconds(1);
 constexpr std::uint64_t kSmall = 32 << 10;               // bytes of a message whose arrival is waited for awake
 constexpr auto kCrowded = std::chrono::microseconds(50);  // others had the core for so long when it was offered
@@ -79,7 +82,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     router_ = std::make_unique<Router>(self_, options_.router, static_cast<Carrier&>(*this), listener);
     if (options_.bulk) {
       bulk_.emplace(*router_, static_cast<const Carrier&>(*this),
-                    BulkSocketOptions{.port = options_.bulk_port, .port_outside = options_.bulk_port_outside, .congestion = options_.congestion, .stall = options_.router.away, .shared_memory = options_.shared_memory});
+                    BulkSocketOptions{.port = options_.bulk_port, .port_outside = options_.bulk_port_outside, .congestion = options_.congestion, .stall = options_.router.away, .shared_memory = options_.shared_memory, .slab_bytes = options_.slab_bytes});
       if (!self_.address.empty()) bulk_->listen(self_.address, is_port_chosen);
     }
     thread_ = std::thread([this] { run(); });
@@ -96,6 +99,16 @@ class ZeroMqTransport final : public Transport, private Carrier {
   void send(Peer peer, Lane lane, Message message) override {
     check_sendable(message);
     requests_.put(SendRequest{peer, lane, std::move(message)});
+  }
+  Tensor empty_for(Peer peer, DType dtype, const Shape& shape) override {
+    std::unique_lock lock(turn_, std::defer_lock);
+    if (thread_.get_id() != std::this_thread::get_id()) lock.lock();
+    const Ref<LendingSlab> slab = bulk_ ? bulk_->slab(router_->connection_of(peer)) : Ref<LendingSlab>();
+    if (lock) lock.unlock();
+    std::size_t bytes = 0;
+    const bool is_sane = shape.is_known() && !__builtin_mul_overflow(static_cast<std::size_t>(shape.elements()), size_of(dtype), &bytes);
+    Ref<Buffer> memory = is_sane && slab && bytes > kLeastLent ? slab->allocate(bytes) : Ref<Buffer>();
+    return memory ? Tensor::on_buffer(std::move(memory), 0, nullptr, dtype, shape) : Tensor::empty(dtype, shape);
   }
   void disconnect(Peer peer, const Status& why) override { requests_.put(DisconnectRequest{peer, why}); }
 
@@ -125,10 +138,11 @@ class ZeroMqTransport final : public Transport, private Carrier {
   Time now() const override { return std::chrono::steady_clock::now().time_since_epoch(); }
 
   Connection dial(const std::string& address) override {
+    was_asked_ = false;
     const Connection connection = next_++;
     try {
       dialled_.try_emplace(connection, context_, gate_, options_, connection, address);
-      pollers_are_stale_ = true;
+      sockets_are_stale_ = true;
     } catch (const Error& e) {
       failures_.emplace_back(connection, Status(e));
     } catch (const zmq::error_t& e) {
@@ -138,6 +152,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   }
 
   bool send(Connection connection, const Ref<OutFrame>& frame) override {
+    was_asked_ = false;
     try {
       if (const auto found = dialled_.find(connection); found != dialled_.end()) return found->second.send(frame);
       const auto id = routing_ids_.find(connection);
@@ -152,7 +167,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   void close(Connection connection) override {
     if (bulk_) bulk_->close(connection);
     if (dialled_.erase(connection) != 0) {
-      pollers_are_stale_ = true;
+      sockets_are_stale_ = true;
     } else if (const auto id = routing_ids_.find(connection); id != routing_ids_.end()) {
       accepted_.erase(id->second);
       routing_ids_.erase(id);
@@ -194,20 +209,23 @@ class ZeroMqTransport final : public Transport, private Carrier {
       {
         std::lock_guard lock(turn_);
         worked |= serve_requests();
-        // A look at sockets costs calls of the kernel, one at shared memory does not.
-        const bool looks_everywhere = turns_++ % kLook == 0;
-        if (looks_everywhere || !shares_memory()) worked |= receive();
-        bulk_is_busy_ = bulk_ && bulk_->work(looks_everywhere || bulk_is_busy_);
-        worked |= bulk_is_busy_;
-        worked |= report_failures();
         const Time t = now();
+        // A look at sockets costs calls of the kernel, and over ZeroMQ's hardly anything comes once all have channels.
+        const bool is_beside = bulk_ && bulk_->channels() >= dialled_.size() + routing_ids_.size();
+        const bool looks_everywhere = t >= next_look_ || !is_beside;
+        if (looks_everywhere) {
+          worked |= receive();
+          next_look_ = t + kLook;
+        }
+        worked |= bulk_ && bulk_->work(looks_everywhere || bulk_->has_sockets() || std::exchange(bulk_rang_, false));
+        worked |= report_failures();
         if (t >= next_tick_) {
           watch();
           router_->tick();
           next_tick_ = t + kTick;
         }
         if (is_leaving_ && router_->is_idle()) break;
-        worked = worked || !has_rested(t);
+        worked = worked || !has_rested(t) || !is_quiet();
       }
       if (!worked) block();
     }
@@ -215,6 +233,15 @@ class ZeroMqTransport final : public Transport, private Carrier {
     dialled_.clear();
     if (listening_) listening_.close();
     if (bulk_) bulk_->stop();
+  }
+
+  /// Have ZeroMQ's sockets nothing to say, and will their descriptors tell when they have? These tell of what is new since a
+  /// socket was last asked until it had nothing; and whatever is done with a socket may take the news from them.
+  bool is_quiet() {
+    if (was_asked_) return true;
+    watch();
+    was_asked_ = true;
+    return !receive() && was_asked_;
   }
 
   bool shares_memory() const { return bulk_ && bulk_->shares_memory(); }
@@ -263,6 +290,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     arrivals_.clear();
     for (const auto& [connection, d] : dialled_) arrivals_.push_back(connection);
     for (const Connection connection : arrivals_) any |= receive_from(connection);
+    if (any) was_asked_ = false;  // not to the end, perhaps
     return any;
   }
 
@@ -342,6 +370,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
 
   /// What ZeroMQ says of the connections that were dialled, and of those who come to the gate.
   void watch() {
+    was_asked_ = false;
     for (auto& [connection, d] : dialled_) {
       const std::size_t before = d.attempts();
       try {
@@ -349,7 +378,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
       } catch (const zmq::error_t& e) {
         failures_.emplace_back(connection, Status(Code::unavailable, e.what()));
       }
-      if (d.attempts() != before) pollers_are_stale_ = true;
+      if (d.attempts() != before) sockets_are_stale_ = true;
     }
     if (gate_.watch(now())) router_->expel([this](const std::string& key) { return !gate_.knows(key); });
     for (const auto& [connection, why] : std::exchange(failures_, {})) {
@@ -358,26 +387,48 @@ class ZeroMqTransport final : public Transport, private Carrier {
     }
   }
 
+  /// By one call of the kernel: to ask each socket in turn, as zmq_poll does, takes two for each, before and after.
   void block() {
-    if (pollers_are_stale_) {
-      pollers_ = {{nullptr, requests_.bell(), ZMQ_POLLIN, 0}};
-      if (bulk_) pollers_.push_back({nullptr, bulk_->descriptor(), ZMQ_POLLIN, 0});
-      if (listening_) pollers_.push_back({listening_.handle(), 0, ZMQ_POLLIN, 0});
-      for (void* handle : gate_.handles()) pollers_.push_back({handle, 0, ZMQ_POLLIN, 0});
-      for (auto& [connection, d] : dialled_) {
-        pollers_.push_back({d.socket().handle(), 0, ZMQ_POLLIN, 0});
-        pollers_.push_back({d.monitor(), 0, ZMQ_POLLIN, 0});
-      }
-      pollers_are_stale_ = false;
-    }
+    if (sockets_are_stale_) watch_sockets();
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(router_->due() - now());
     const long ms = std::clamp<long>(static_cast<long>(wait.count()), 0, 1000);
     if (!requests_.fall_asleep()) return;
-    if (!bulk_ || bulk_->fall_asleep()) zmq_poll(pollers_.data(), static_cast<int>(pollers_.size()), ms);
+    epoll_event events[8];
+    int n = 0;
+    if (!bulk_ || bulk_->fall_asleep()) n = epoll_wait(sleep_.get(), events, 8, static_cast<int>(ms));
     if (bulk_) bulk_->wake_up();
     requests_.wake_up();
-    next_tick_ = Time::zero();
-    turns_ = 0;  // what woke us may be a socket
+    next_look_ = now() + kLook;
+    if (n == 0) next_tick_ = Time::zero();
+    for (int i = 0; i < n; ++i) {
+      bulk_rang_ |= events[i].data.u32 == kBulk;
+      if (events[i].data.u32 != kZeroMq) continue;
+      was_asked_ = false;
+      next_tick_ = next_look_ = Time::zero();
+    }
+  }
+
+  void watch_sockets() {
+    sleep_ = OwnedDescriptor(epoll_create1(EPOLL_CLOEXEC));
+    const auto add = [&](int fd, std::uint32_t what) {
+      epoll_event event{.events = EPOLLIN, .data = {.u32 = what}};
+      if (epoll_ctl(sleep_.get(), EPOLL_CTL_ADD, fd, &event) != 0) throw Error(Code::resource_exhausted, "no descriptor is left to wait with");
+    };
+    const auto add_socket = [&](void* socket) {
+      int fd = -1;
+      std::size_t size = sizeof fd;
+      zmq_getsockopt(socket, ZMQ_FD, &fd, &size);
+      add(fd, kZeroMq);
+    };
+    add(requests_.bell(), kBell);
+    if (bulk_) add(bulk_->descriptor(), kBulk);
+    if (listening_) add_socket(listening_.handle());
+    for (void* handle : gate_.handles()) add_socket(handle);
+    for (auto& [connection, d] : dialled_) {
+      add_socket(d.socket().handle());
+      add_socket(d.monitor());
+    }
+    sockets_are_stale_ = false;
   }
 
   PeerInfo self_;
@@ -400,12 +451,12 @@ class ZeroMqTransport final : public Transport, private Carrier {
   std::vector<Request> taken_;
   std::vector<Connection> arrivals_;
   zmq::message_t second_;
-  std::vector<zmq_pollitem_t> pollers_;
-  bool pollers_are_stale_ = true;
+  OwnedDescriptor sleep_;  // an epoll of all that wakes the thread
+  bool sockets_are_stale_ = true;  // in it
+  bool bulk_rang_ = false;         // a channel's socket has something
+  bool was_asked_ = false;         // each of ZeroMQ's sockets, and nothing was done with one since
   bool is_leaving_ = false;
-  unsigned turns_ = 0;
-  bool bulk_is_busy_ = false;  // it did something in the last turn
-  Time next_tick_{}, rest_at_{}, crowded_until_{};
+  Time next_tick_{}, next_look_{}, rest_at_{}, crowded_until_{};
   std::uint64_t messages_ = 0, bytes_ = 0;  // as of the last turn that moved any
 };
 

@@ -36,6 +36,8 @@ struct ZeroMqOptions {
   bool bulk = true;
   /// Between processes of one host it goes by shared memory instead.
   bool shared_memory = true;
+  /// Of tensors that lie where the other process's lie at most, for each peer and direction; what is more is copied.
+  std::size_t slab_bytes = std::size_t(256) << 20;
   /// Where a node that listens is reached by those; 0: the port above its own, if that was given and is free, else any.
   int bulk_port = 0;
   /// The port that peers are told instead, where another one leads there; 0: the same.

@@ -110,6 +110,7 @@ Tensor slice_of(const Tensor& t, std::int64_t i) { return t.rows(i, i + 1).resha
 
 Value zeros(KernelContext& c, const ValueSpec& spec) {
   if (spec.is_list()) return List(spec.dtype, spec.shape, spec.depth);
+  if (spec.dtype == DType::string) return Tensor::zeros(spec.dtype, spec.shape);
   Tensor zero = Tensor::scalar_as(spec.dtype, 0);
   if (spec.shape.is_scalar()) return zero;
   Tensor out = c.allocate(spec.dtype, spec.shape);
@@ -176,8 +177,11 @@ void Rows::add(const Tensor& piece) {
 
 void Rows::add_zeros(std::int64_t elements) {
   View to = next(Shape{elements});
+  if (view_.dtype == DType::string) return static_cast<void>(std::memset(to.data, 0, to.bytes()));
   if (elements) c_.primitives().fill(c_.stream(), Tensor::scalar_as(view_.dtype, 0), to);
 }
+
+Tensor Rows::finish() { return out_.dtype() == DType::string ? out_.with_own_text() : std::move(out_); }
 
 Shape shape_of_all(const List& list, std::span<const std::int64_t> which) {
   Shape shape = list.element_shape();
@@ -202,6 +206,7 @@ Shape shape_of_all(const List& list, std::span<const std::int64_t> which) {
 void declare_element_at(OpBuilder& op) {
   op.inputs(3);
   op.takes_lists();
+  op.takes_strings();
   op.infer([](Inference& c) {
     require_list(c, 0);
     require_integers(c, 1, 0, "the index");

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include <troupe/controlflow/host_inputs.hpp>
+#include <troupe/ops/host_inputs.hpp>
 #include <troupe/controlflow/list.hpp>
 #include <troupe/devices/list.hpp>
 #include <troupe/ops/gradient.hpp>
@@ -89,7 +89,7 @@ class Rows {
   Rows(KernelContext& c, DType dtype, const Shape& shape) : c_(c), out_(c.allocate(dtype, shape)), view_(out_) {}
   void add(const Tensor& piece);
   void add_zeros(std::int64_t elements);
-  Tensor finish() { return std::move(out_); }
+  Tensor finish();
 
  private:
   View next(const Shape& shape);

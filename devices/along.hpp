@@ -2,6 +2,8 @@
 // [outer, extent, inner], with the axis in the middle.
 #pragma once
 
+#include <array>
+
 #include <troupe/devices/primitives.hpp>
 
 namespace troupe {
@@ -35,12 +37,21 @@ struct SortArgs {
 enum class Along : std::uint8_t {
   take,  // out[o, j, i] = x[o, indices[o, j, i], i], out [outer, n, inner]
   add,   // out[o, indices[o, j, i], i] += x[o, j, i] over zeros, out [outer, extent, inner]
+  // With coordinates [outer, n, depth], each below its extent of a tensor [outer, extents..., inner]:
+  take_at,  // out[o, j] = x[o, coordinates[o, j]...], out [outer, n, inner]
+  put_at,   // out[o, coordinates[o, j]...] and x[o, j] become one, in the order of j
 };
+/// How what is put and what is there become one.
+enum class Put : std::uint8_t { update, add, sub, min, max, mul };
+
 struct AlongArgs {
   Along what;
   ConstView x, indices;
   View out;
-  std::int64_t outer, extent, n, inner;
+  std::int64_t outer, extent, n, inner;  // of coordinates: extent is the product of their extents
+  Put how = Put::update;
+  int depth = 1;
+  std::array<std::int64_t, Shape::kMaxRank> extents{};
 };
 
 /// How many elements of a row of `sorted` [rows, extent], in rising order, are below each of values [rows, n]; right: or equal to

@@ -15,8 +15,17 @@
 
 namespace troupe {
 
-enum class DType : std::uint8_t { f16, bf16, f32, f64, c64, c128, i8, i16, i32, i64, u8, u16, u32, u64, boolean };
-inline constexpr int kDTypes = 15;
+enum class DType : std::uint8_t { f16, bf16, f32, f64, c64, c128, i8, i16, i32, i64, u8, u16, u32, u64, boolean, string };
+inline constexpr int kDTypes = 15;     // those that can be computed with, from f16 to boolean
+inline constexpr int kAllDTypes = 16;  // and string
+
+/// An element of a tensor of strings: bytes that the tensor keeps (`Tensor::with_own_text`). Zeros are the empty string.
+struct Text {
+  const char* data = nullptr;
+  std::uint64_t size = 0;
+  std::string_view view() const { return {data, size}; }
+  friend bool operator==(const Text& a, const Text& b) { return a.view() == b.view(); }
+};
 
 /// IEEE 754 binary16: stored; arithmetic happens in float.
 struct half {
@@ -65,7 +74,7 @@ inline bfloat16::operator float() const {
 std::string_view name_of(DType type);
 /// Bytes of one element.
 constexpr std::size_t size_of(DType type) {
-  constexpr std::uint8_t bytes[kDTypes] = {2, 2, 4, 8, 8, 16, 1, 2, 4, 8, 1, 2, 4, 8, 1};
+  constexpr std::uint8_t bytes[kAllDTypes] = {2, 2, 4, 8, 8, 16, 1, 2, 4, 8, 1, 2, 4, 8, 1, sizeof(Text)};
   return bytes[static_cast<int>(type)];
 }
 constexpr bool is_floating(DType t) { return t <= DType::f64; }
@@ -78,7 +87,10 @@ struct type_tag {
   using type = T;
 };
 
-/// Calls `f(type_tag<T>{})` with the C++ type of `type`.
+/// Throws unimplemented: what takes numbers was given strings.
+[[noreturn]] void refuse_strings();
+
+/// Calls `f(type_tag<T>{})` with the C++ type of `type`, which is not string.
 template <class F>
 decltype(auto) visit_dtype(DType type, F&& f) {
   switch (type) {
@@ -97,6 +109,7 @@ decltype(auto) visit_dtype(DType type, F&& f) {
     case DType::u32: return f(type_tag<std::uint32_t>{});
     case DType::u64: return f(type_tag<std::uint64_t>{});
     case DType::boolean: break;
+    case DType::string: refuse_strings();
   }
   return f(type_tag<bool>{});
 }
@@ -111,6 +124,7 @@ constexpr DType dtype_for() {
   else if constexpr (std::is_same_v<T, std::complex<float>>) return DType::c64;
   else if constexpr (std::is_same_v<T, std::complex<double>>) return DType::c128;
   else if constexpr (std::is_same_v<T, bool>) return DType::boolean;
+  else if constexpr (std::is_same_v<T, Text>) return DType::string;
   else {
     static_assert(std::is_integral_v<T>, "no dtype holds this C++ type");
     constexpr int log2 = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;

@@ -8,10 +8,12 @@
 namespace troupe {
 
 std::string_view name_of(DType type) {
-  constexpr std::string_view names[kDTypes] = {"f16", "bf16", "f32", "f64", "c64", "c128", "i8",  "i16",
-                                               "i32", "i64",  "u8",  "u16", "u32", "u64",  "bool"};
+  constexpr std::string_view names[kAllDTypes] = {"f16", "bf16", "f32", "f64", "c64", "c128", "i8",   "i16",
+                                                  "i32", "i64",  "u8",  "u16", "u32", "u64",  "bool", "string"};
   return names[static_cast<int>(type)];
 }
+
+void refuse_strings() { throw Error(Code::unimplemented, "strings have no numbers to compute with"); }
 
 Shape::Shape(std::span<const std::int64_t> dims) {
   if (dims.size() > kMaxRank)

@@ -1,5 +1,6 @@
 #include <troupe/devices/tensor.hpp>
 
+#include <algorithm>
 #include <atomic>
 
 #include <fmt/format.h>
@@ -55,7 +56,7 @@ Tensor Tensor::empty(DType dtype, const Shape& shape) { return empty_on(nullptr,
 Tensor Tensor::empty_on(Device* device, Allocator& allocator, DType dtype, const Shape& shape) {
   if (!shape.is_known())
     throw Error(Code::internal, "a tensor needs a shape known in full, not " + shape.text());
-  if (!device && shape.is_scalar()) {
+  if (!device && shape.is_scalar() && dtype != DType::string) {
     Tensor t;
     t.kind_ = Kind::scalar;
     t.dtype_ = dtype;
@@ -106,7 +107,7 @@ Tensor Tensor::reshaped(const Shape& shape) const {
   if (shape.elements() != elements())
     throw Error(Code::invalid_argument,
                 fmt::format("{} elements of shape {} cannot take shape {}", elements(), this->shape().text(), shape.text()));
-  if (kind_ == Kind::scalar || (shape.is_scalar() && is_on_host())) {
+  if (kind_ == Kind::scalar || (shape.is_scalar() && is_on_host() && dtype_ != DType::string)) {
     Tensor t = empty(dtype_, shape);
     std::memcpy(t.raw_mutable(), raw(), bytes());
     return t;
@@ -115,7 +116,7 @@ Tensor Tensor::reshaped(const Shape& shape) const {
   Body* view = Body::make(shape, b->device);
   view->data = b->data;
   view->buffer = b->buffer;
-  if (!b->buffer) view->owner = *this;
+  view->owner = b->buffer ? b->owner : *this;
   return from_body(view, dtype_);
 }
 
@@ -129,7 +130,7 @@ Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
   Body* view = Body::make(s, b->device);
   view->data = static_cast<unsigned char*>(b->data) + static_cast<std::size_t>(begin * row) * size_of(dtype_);
   view->buffer = b->buffer;
-  if (!b->buffer) view->owner = *this;
+  view->owner = b->buffer ? b->owner : *this;
   return from_body(view, dtype_);
 }
 
@@ -138,7 +139,40 @@ Tensor Tensor::clone() const {
   if (kind_ != Kind::tensor) return *this;
   Tensor copy = empty(dtype_, shape());
   std::memcpy(copy.raw_mutable(), raw(), bytes());
-  return copy;
+  return dtype_ == DType::string ? copy.with_own_text() : copy;
+}
+
+// ---- strings
+
+Tensor Tensor::strings(const std::vector<std::string>& elements, const Shape& shape) {
+  std::vector<Text> views;
+  for (const std::string& s : elements) views.push_back({s.data(), s.size()});
+  return of(views, shape).with_own_text();
+}
+
+std::vector<std::string> Tensor::to_strings() const {
+  std::vector<std::string> out;
+  for (const Text& t : std::span(data<Text>(), static_cast<std::size_t>(elements()))) out.emplace_back(t.view());
+  return out;
+}
+
+Tensor Tensor::with_own_text() const {
+  const Body* holder = body();  // of the elements: small ones lie in the tensor that this is a view of
+  while (holder->owner.has_value() && holder->owner.dtype() == DType::string) holder = holder->owner.body();
+  if (holder->owner.has_value()) return *this;
+  const std::span from(data<Text>(), static_cast<std::size_t>(elements()));
+  std::int64_t bytes = 0;
+  for (const Text& t : from) bytes += static_cast<std::int64_t>(t.size);
+  if (bytes == 0) return *this;
+  Tensor own = empty(DType::string, shape()), text = empty(DType::u8, Shape{bytes});
+  auto* to = static_cast<Text*>(own.raw_mutable());
+  auto* next = static_cast<char*>(text.raw_mutable());
+  for (const Text& t : from) {
+    *to++ = {next, t.size};
+    next = std::copy_n(t.data, t.size, next);
+  }
+  own.body()->owner = std::move(text);
+  return own;
 }
 
 void Tensor::check_access(DType wanted) const {
@@ -171,15 +205,17 @@ std::string Tensor::text(std::int64_t limit) const {
   out += " {";
   for (std::int64_t i = 0; i < std::min(limit, elements()); ++i) {
     if (i) out += ", ";
-    out += dtype_ == DType::boolean ? std::string(at(i) != 0 ? "true" : "false") : fmt::format("{:g}", at(i));
+    if (dtype_ == DType::string) out += fmt::format("\"{}\"", data<Text>()[i].view());
+    else out += dtype_ == DType::boolean ? std::string(at(i) != 0 ? "true" : "false") : fmt::format("{:g}", at(i));
   }
   if (elements() > limit) out += ", ...";
   return out + "}";
 }
 
 bool identical(const Tensor& a, const Tensor& b) {
-  return a.has_value() == b.has_value() && a.dtype() == b.dtype() && a.shape() == b.shape() &&
-         (a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0);
+  if (a.has_value() != b.has_value() || a.dtype() != b.dtype() || a.shape() != b.shape()) return false;
+  if (a.has_value() && a.dtype() == DType::string) return std::equal(a.data<Text>(), a.data<Text>() + a.elements(), b.data<Text>());
+  return a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0;
 }
 
 }  // namespace troupe

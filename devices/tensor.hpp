@@ -51,7 +51,7 @@ class Tensor : public Value {
   template <class T>
     requires requires { dtype_of<T>; }
   static Tensor scalar(T value) {
-    static_assert(sizeof(T) <= 16);
+    static_assert(sizeof(T) <= 16 && !std::is_same_v<T, Text>);
     Tensor t;
     std::memcpy(t.bits_, &value, sizeof(T));
     t.kind_ = Kind::scalar;
@@ -82,6 +82,11 @@ class Tensor : public Value {
   static Tensor of(std::initializer_list<T> elements) {
     return of(elements, Shape{static_cast<std::int64_t>(elements.size())});
   }
+
+  /// A tensor of strings, any bytes, on the host. Throws invalid_argument unless they fill `shape`.
+  static Tensor strings(const std::vector<std::string>& elements, const Shape& shape);
+  /// A scalar of dtype string.
+  static Tensor string(const std::string& element) { return strings({element}, Shape{}); }
 
   const Shape& shape() const;
   int rank() const { return shape().rank(); }
@@ -121,6 +126,11 @@ class Tensor : public Value {
     return std::vector<T>(p, p + elements());
   }
 
+  std::vector<std::string> to_strings() const;
+  /// Of a tensor of strings: one that keeps its bytes itself; this one, if it does. What a kernel put together of its
+  /// inputs' elements is turned into that before the inputs may go.
+  Tensor with_own_text() const;
+
   /// Names the elements of the buffer that this is a view of: equal numbers, equal elements. 0: not known.
   std::uint64_t content() const;
   /// May this handle's elements be overwritten?
@@ -156,7 +166,7 @@ class Tensor::Body final : public Counted {
   Device* device;
   void* data = small;
   Ref<Buffer> buffer;  // null while the elements are in `small`
-  Tensor owner;        // keeps a view's small elements alive
+  Tensor owner;        // keeps a view's small elements alive; of strings, a u8 tensor: their bytes
   alignas(64) unsigned char small[kSmall];
 
  private:
@@ -193,7 +203,7 @@ inline bool Tensor::is_sole_holder() const {
 
 inline std::uint64_t Tensor::content() const { return kind_ == Kind::tensor && body()->buffer ? body()->buffer->content() : 0; }
 
-/// Bit-for-bit equality of dtype, shape and elements (host tensors).
+/// Bit-for-bit equality of dtype, shape and elements (host tensors), of strings byte for byte.
 bool identical(const Tensor& a, const Tensor& b);
 
 template <class T>

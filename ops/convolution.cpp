@@ -2,6 +2,12 @@
 
 namespace troupe {
 
+Expr bind_convolution(const char* op, Operand x, Operand filter, const Window& window, std::int64_t groups) {
+  Attrs attrs = attrs_of(window);
+  attrs.set("groups", groups);
+  return bind1(op, {std::move(x), std::move(filter)}, std::move(attrs));
+}
+
 void convolution_attrs(OpBuilder& op) {
   window_attrs(op);
   op.attr<std::int64_t>("groups", 1);

@@ -12,6 +12,8 @@
 
 namespace troupe {
 
+/// Makes the node of `op`.
+Expr bind_convolution(const char* op, Operand x, Operand filter, const Window& window, std::int64_t groups);
 /// A window's, and `groups`.
 void convolution_attrs(OpBuilder& op);
 /// Dtypes, ranks and groups of a tensor and a filter.

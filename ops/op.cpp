@@ -100,6 +100,10 @@ std::vector<ValueSpec> infer_outputs(const OpDef& op, std::span<const ValueSpec>
     for (int i = 0; i < n; ++i)
       if (inputs[static_cast<std::size_t>(i)].is_list())
         throw Error(Code::invalid_argument, fmt::format("input {} is a list; read, stack or concatenate it first", i));
+  if (!op.takes_strings)
+    for (int i = 0; i < n; ++i)
+      if (inputs[static_cast<std::size_t>(i)].dtype == DType::string)
+        throw Error(Code::invalid_argument, fmt::format("input {} is of strings, with which it cannot compute", i));
   for (const AttrSpec& spec : op.attrs) {
     const AttrValue* given = attrs.find(spec.name);
     if (!given && spec.fallback) attrs.set(spec.name, *spec.fallback);
@@ -115,11 +119,34 @@ std::vector<ValueSpec> infer_outputs(const OpDef& op, std::span<const ValueSpec>
   return std::move(inference.outputs());
 }
 
+namespace {
+
+// Has the strings that a kernel yields keep their bytes themselves.
+class KeepsText final : public Kernel {
+ public:
+  explicit KeepsText(std::unique_ptr<Kernel> inner) : inner_(std::move(inner)) {}
+  void run(KernelContext& c) override {
+    inner_->run(c);
+    for (Value& v : c.all_outputs())
+      if (v.kind() == Value::Kind::tensor && v.dtype() == DType::string) v = v.tensor().with_own_text();
+  }
+
+ private:
+  std::unique_ptr<Kernel> inner_;
+};
+
+bool holds_string(std::span<const DType> types) { return std::find(types.begin(), types.end(), DType::string) != types.end(); }
+
+}  // namespace
+
 std::unique_ptr<Kernel> make_node_kernel(const OpDef& op, const KernelSetup& setup) {
+  const bool yields_strings = holds_string(setup.output_types);
+  if (!setup.device.is_synchronous() && (yields_strings || holds_string(setup.input_types)) && op.name != "Constant" && op.name != "Identity")
+    throw Error(Code::unimplemented, fmt::format("{} of strings cannot run on {}: strings stay on the host; place it on a cpu", op.name, setup.device.name()));
   if (const KernelFactory* own = find_device_kernel(setup.device.kind(), op.name)) return (*own)(setup);
   if (!op.kernel)
     throw Error(Code::unimplemented, fmt::format("{} has no kernel for {}", op.name, setup.device.name()));
-  return op.kernel(setup);
+  return yields_strings ? std::make_unique<KeepsText>(op.kernel(setup)) : op.kernel(setup);
 }
 
 // ---- pointwise ops

@@ -109,6 +109,7 @@ struct OpDef {
   bool side_effect = false;   // acts on the world: never folded, never merged
   bool commutative = false;   // inputs may be swapped
   bool takes_lists = false;   // else inference refuses them before it asks the op
+  bool takes_strings = false; // else inference refuses them, too
   bool differentiable = true; // false: its gradient is none by definition (Argmax, Shape)
   std::uint64_t shape_only = 0;  // inputs of which nothing but the shape (or a list's length) is looked at: bit i, the last for all from 63 on
 
@@ -158,7 +159,7 @@ class OpBuilder {
   /// attribute `function`. Never folded, never merged.
   void evaluate(std::function<std::vector<Value>(Evaluation&, const Node&, std::vector<Value>)> f, const char* attribute = "graphs") {
     def_.evaluate = std::move(f);
-    def_.side_effect = def_.takes_lists = true;
+    def_.side_effect = def_.takes_lists = def_.takes_strings = true;
     attr<std::shared_ptr<const AttrObject>>(attribute);
   }
   void effect(Effect e) { def_.effect = e; }
@@ -172,6 +173,8 @@ class OpBuilder {
   void shape_only_from(int first) { def_.shape_only |= ~std::uint64_t{0} << first; }
   /// Inputs may be lists; `infer` says which.
   void takes_lists() { def_.takes_lists = true; }
+  /// Inputs may be of strings: it moves elements, or looks at shapes.
+  void takes_strings() { def_.takes_strings = true; }
 
   /// A pointwise op: inputs, inference, broadcasting and kernel follow from the scalar expression,
   /// a generic lambda of as many scalars as there are inputs. `parameters` names attributes (with

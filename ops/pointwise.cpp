@@ -63,23 +63,22 @@ class PointwiseKernel final : public Kernel {
     View outs[kInline];
     int results = static_cast<int>(program_->results.size());
     for (int k = 0; k < results; ++k) {
-      Tensor out = allocate(c, k, shape, results == 1);
+      Tensor out = allocate(c, k, shape);
       outs[k] = View(out);
       c.set(k, std::move(out));
     }
     c.primitives().pointwise(c.stream(), *program_, {views, std::size_t(n)}, {outs, std::size_t(results)});
   }
 
-  // A sole holder's input of the same shape becomes the output: the evaluator reads each tile
-  // before it writes it. Not with several results: a later one may still read the input.
-  Tensor allocate(KernelContext& c, int k, const Shape& shape, bool may_take_over) {
+  // A sole holder's input of the same shape becomes an output, each at most one: the evaluator reads each tile
+  // before it writes it, and what is read after an output was made goes through its scratch.
+  Tensor allocate(KernelContext& c, int k, const Shape& shape) {
     DType dtype = program_->result_type(k);
-    if (may_take_over)
-      for (int i = 0; i < c.inputs(); ++i) {
-        const Tensor& in = c.input(i);
-        if (in.kind() == Value::Kind::tensor && in.dtype() == dtype && in.shape() == shape && in.is_sole_holder())
-          return c.allocate_over(i, dtype, shape);
-      }
+    for (int i = 0; i < c.inputs(); ++i) {
+      const Tensor& in = c.input(i);
+      if (in.kind() == Value::Kind::tensor && in.dtype() == dtype && in.shape() == shape && in.is_sole_holder())
+        return c.allocate_over(i, dtype, shape);
+    }
     return c.allocate(dtype, shape);
   }
 
@@ -91,6 +90,8 @@ class PointwiseKernel final : public Kernel {
 std::unique_ptr<Kernel> make_pointwise_kernel(std::shared_ptr<const ScalarProgram> program) {
   return std::make_unique<PointwiseKernel>(std::move(program));
 }
+
+const ScalarProgram& program_of(const Attrs& attrs) { return *static_cast<const ProgramAttr&>(*attrs.get<std::shared_ptr<const AttrObject>>("program")).program; }
 
 std::shared_ptr<const ScalarProgram> program_of(const Graph& graph, const Node& node) {
   if (node.op->name == "Fused")

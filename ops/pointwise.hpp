@@ -21,6 +21,8 @@ class ProgramAttr final : public AttrObject {
   const std::shared_ptr<const ScalarProgram> program;
 };
 
+/// The attribute `program`.
+const ScalarProgram& program_of(const Attrs& attrs);
 /// What a pointwise or fused node computes.
 std::shared_ptr<const ScalarProgram> program_of(const Graph& graph, const Node& node);
 /// Appends what `member` computes of `operands`, instructions of `program`, one an input. Yields which

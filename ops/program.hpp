@@ -36,8 +36,13 @@ Program simplify(const Program& program);
 Program merge_common(const Program& program);
 /// Joins chains and trees of pointwise nodes into one node each.
 Program fuse_pointwise(const Program& program);
+/// Pointwise nodes whose value updates a variable, and nothing else, go into the update.
+Program fuse_updates(const Program& program);
 /// Pointwise nodes read slices of a split tensor where they lie, and write what is concatenated where it goes.
 Program fuse_slices(const Program& program);
+/// Stores f32 products (matmuls, convolutions, attention), and what only moves, adds or cuts them, in `low`, f16 or bf16, and casts where they meet
+/// the rest; variables, losses and what is fetched keep their dtype. Not bit for bit the same: only for who asks. Throws invalid_argument for other dtypes.
+Program mixed_precision(const Program& program, DType low);
 
 /// Rebuilds a program node by node; what passes are written with.
 class Rewriter {

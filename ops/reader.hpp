@@ -62,6 +62,7 @@ class Reader {
   Expr constant(T value, At at = At::current()) {
     return constant(Tensor::scalar(value), at);
   }
+  Expr constant(const std::string& element, At at = At::current()) { return constant(Tensor::string(element), at); }
   Expr zeros(DType dtype, const Shape& shape, At at = At::current());
   Expr ones(DType dtype, const Shape& shape, At at = At::current());
   /// [0, 1) for floating dtypes, all bits for integers; a new draw every run (DESIGN: keyed by

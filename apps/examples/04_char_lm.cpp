@@ -6,6 +6,8 @@
 //   char_lm --model window                         # the last sixteen characters through two hidden layers
 //   char_lm --text book.txt --steps 2000 --save book.safetensors
 //   char_lm --text book.txt --resume book.safetensors --steps 4000
+//   char_lm --records runs/1                       # and tensorboard --logdir runs
+//   char_lm --http 7200                            # and a browser at http://127.0.0.1:7200/
 //   char_lm --join tcp://127.0.0.1:7117 --nodes a,b,c   # each batch shared by three nodes of a cluster
 //
 // Exit codes: 0 done; 2 the input is wrong, in a sentence that says what to do; 130 (SIGINT) and 143
@@ -27,6 +29,7 @@ using namespace troupe::char_lm;
 
 namespace {
 
+using char_lm::Text;  // not that of tensors of strings
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
@@ -56,7 +59,10 @@ class Job {
     std::optional<Checkpoint> checkpoint;
     if (!options_.resume.empty()) checkpoint = Checkpoint::load(options_.resume, options_, text_);
     prepare();
+    if (!options_.records.empty()) records_.emplace(options_.records);
+    else if (options_.trainer.cluster.http >= 0) records_.emplace();
     std::unique_ptr<Trainer> trainer = make_trainer(text_, options_.trainer);
+    if (InspectionServer* page = trainer->page()) show_on(*page);
     if (checkpoint) {
       checkpoint->restore(*trainer);
       first_ = step_ = checkpoint->step();
@@ -95,6 +101,14 @@ class Job {
     progress_.line(fmt::format("entropy of the held-out part: order 0 {:.3f}, order 1 {:.3f} bits/char", order0_, order1_));
   }
 
+  void show_on(InspectionServer& page) {
+    page.serve("/api/scalars", [this](const InspectionServer::Query& query) {
+      const auto since = query.find("since");
+      return fmt::format("{{\"version\": 1, \"series\": {}}}", records_->json(since == query.end() ? -1 : std::strtoll(since->second.c_str(), nullptr, 10)));
+    });
+    progress_.line(fmt::format("to be seen at {}", page.address()));
+  }
+
   void train(Trainer& trainer) {
     bool is_planned = options_.seconds == 0;
     if (!is_planned) options_.trainer.steps = first_ + kMeasured;
@@ -108,6 +122,7 @@ class Job {
         if (e.code() == Code::unavailable || e.code() == Code::not_found) refuse_loss(e);
         throw;
       }
+      if (records_) records_->scalar("loss", step_, loss_);
       if (!std::isfinite(loss_)) refuse_divergence();
       if (!is_planned && step_ - first_ == kMeasured) is_planned = plan(trainer, seconds_since(begin));
       double speed = speed_of(trainer.characters() - since_characters, seconds_since(since));
@@ -161,6 +176,9 @@ class Job {
     text += fmt::format("  validation {:.3f} bits/char", validation_);
     if (speed > 0) text += fmt::format("  {} chars/s", with_commas(static_cast<std::int64_t>(speed)));
     progress_.line(text);
+    if (!records_) return;
+    records_->scalar("validation/bits_per_character", step_, validation_);
+    if (speed > 0) records_->scalar("speed/characters_per_second", step_, speed);
   }
 
   void save_now(Trainer& trainer) {
@@ -183,8 +201,10 @@ class Job {
     progress_.line(fmt::format("validation over the whole held-out part: {:.3f} bits/char, {:.3f} {} its order-1 entropy of {:.3f}", validation_,
                                std::abs(order1_ - validation_), validation_ < order1_ ? "below" : "above", order1_));
     if (options_.saves) progress_.line(fmt::format("saved to {}", options_.save));
-    if (options_.sample_characters > 0)
-      progress_.line("\na sample:\n\n" + printable(trainer.sample(options_.sample_characters, options_.temperature)));
+    if (options_.sample_characters == 0) return;
+    const std::string sample = printable(trainer.sample(options_.sample_characters, options_.temperature));
+    progress_.line("\na sample:\n\n" + sample);
+    if (records_) records_->text("sample", step_, sample);
   }
 
   static constexpr std::int64_t kMeasured = 50;  // steps after which --seconds is planned: within the warm-up
@@ -193,6 +213,7 @@ class Job {
   Options options_;
   Text text_;
   Progress progress_;
+  std::optional<Records> records_;
   double order0_ = 0, order1_ = 0;
   std::int64_t first_ = 0, step_ = 0;
   double loss_ = 0, validation_ = 0, speed_ = 0, trained_ = 0;

@@ -2,17 +2,19 @@
 #include <troupe/apps/verbs/verbs.hpp>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <fstream>
 
 #include <unistd.h>
 
 #include <troupe/apps/verbs/service.hpp>
-#include <troupe/apps/verbs/status_page.hpp>
 #include <troupe/cluster/discovery.hpp>
+#include <troupe/cluster/inspection_server.hpp>
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/zeromq.hpp>
 
@@ -32,6 +34,20 @@ void demand_address(const std::string& address, const char* flag) {
   if (!address.starts_with("tcp://") || address.rfind(':') <= 5) throw Misuse(fmt::format("{} takes an address such as tcp://127.0.0.1:7117, not '{}'", flag, address));
 }
 
+// One write a line, so that lines of several threads do not mix.
+void write_log(const LogRecord& r, bool is_json) {
+  constexpr const char* levels[] = {"info", "warning", "error"};
+  std::string line = fmt::format("troupe: {}\n", r.text);
+  if (is_json) {
+    const std::int64_t now = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+    nlohmann::json j = {{"time_ns", r.time_ns ? r.time_ns : now}, {"level", levels[static_cast<std::size_t>(r.level)]}, {"text", r.text}};
+    for (const auto& [name, value] : {std::pair{"node", &r.node}, std::pair{"run", &r.run}, std::pair{"plan", &r.plan}, std::pair{"actor", &r.actor}})
+      if (!value->empty()) j[name] = *value;
+    line = j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  }
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
 // Until it is asked to end, or has no place in the cluster any more; the exit status.
 int stay(const ClusterNode& here, const sigset_t& endings) {
   const timespec now_and_then{1, 0};
@@ -46,6 +62,14 @@ int stay(const ClusterNode& here, const sigset_t& endings) {
 
 }  // namespace
 
+std::string token_of(const std::string& file) {
+  if (file.empty()) return {};
+  std::ifstream in(file);
+  std::string token;
+  if (!in || !(in >> token) || token.size() < 16) throw Misuse(fmt::format("the file '{}' must hold a token of 16 characters or more", file));
+  return token;
+}
+
 Endpoint endpoint(const std::string& text) {
   const auto colon = text.rfind(':');
   const std::string host = colon == std::string::npos ? "127.0.0.1" : text.substr(0, colon), digits = colon == std::string::npos ? text : text.substr(colon + 1);
@@ -59,7 +83,9 @@ int node(const NodeFlags& flags) {
   if (flags.standalone > 0) return standalone(flags);
   NodeOptions options;
   ZeroMqOptions tcp;
-  tcp.log = [](const std::string& line) { fmt::print(stderr, "troupe: {}\n", line); };
+  options.engine.flight = flags.flight;
+  options.engine.log = [is_json = flags.log == "json"](const LogRecord& r) { write_log(r, is_json); };
+  tcp.log = [log = options.engine.log](const std::string& line) { log({LogRecord::Level::info, 0, {}, {}, {}, {}, line}); };
   try {
     if (!flags.keys.empty()) tcp.keys = read_keys(flags.keys);
     const Discovery found = discover(environment_of_process());
@@ -82,12 +108,16 @@ int node(const NodeFlags& flags) {
     return make_zeromq_transport(std::move(self), tcp);
   };
   std::unique_ptr<ClusterNode> here;
-  std::unique_ptr<StatusPage> page;
+  std::unique_ptr<InspectionServer> page;
   try {
     here = std::make_unique<ClusterNode>(std::move(options));
     if (!flags.http.empty()) {
       const Endpoint at = endpoint(flags.http);
-      page = std::make_unique<StatusPage>(*here, at.host, at.port);
+      InspectionOptions inspection;
+      inspection.host = at.host;
+      inspection.port = at.port;
+      inspection.token = token_of(flags.http_token);
+      page = std::make_unique<InspectionServer>(*here, std::move(inspection));
     }
     here->wait_joined(std::chrono::seconds(flags.patience));
   } catch (const Error& error) {

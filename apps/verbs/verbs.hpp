@@ -40,7 +40,10 @@ struct NodeFlags {
   int patience = 10;  // seconds
   std::string keys;   // a folder; empty: none, and loopback only
   std::string labels = {};  // key=value,key=value
-  std::string http = {};    // PORT or HOST:PORT of the status page; empty: none
+  std::string http = {};    // PORT or HOST:PORT of the inspection server; empty: none
+  std::string http_token = {};  // a file with what who asks there must say; empty: nothing
+  std::string log = "text";  // or `json`: one object a line on stderr
+  std::string flight = {};  // a folder; see EngineOptions::flight
   int standalone = 0;       // so many nodes, as processes of this machine; 0: this process is one
 };
 /// A node of a cluster, until SIGTERM or SIGINT.
@@ -54,5 +57,32 @@ struct Endpoint {
 };
 /// `PORT`, which is on loopback, or `HOST:PORT`. Throws Misuse.
 Endpoint endpoint(const std::string& text);
+
+/// What a file holds; empty for none. Throws Misuse for one that is missing or too short to keep anybody out.
+std::string token_of(const std::string& file);
+
+/// Of the verbs that ask a running node (cluster/INSPECTION.md): they print to a terminal in colour, to a pipe plainly.
+struct LookFlags {
+  std::string node = "http://127.0.0.1:7200";  // where an inspection server is
+  std::string token;   // a file
+  bool json = false;   // what the node answered, as it is
+  double watch = 0;    // again every so many seconds, until SIGINT; 0: once
+  std::string what;    // inspect: an actor's id or name; graph: a plan's id; report: a run's id
+  bool dot = false;    // graph: for Graphviz
+  int seconds = 1;     // trace
+  std::string out;     // trace and report: the file; empty: standard output
+};
+int ps(const LookFlags& flags);
+int top(const LookFlags& flags);
+int inspect(const LookFlags& flags);
+int graph(const LookFlags& flags);
+/// 1 if a run hangs.
+int diagnose(const LookFlags& flags);
+int trace(const LookFlags& flags);
+int metrics(const LookFlags& flags);
+/// A run, as one HTML file.
+int report(const LookFlags& flags);
+/// A script that completes the command line, for `bash`, `zsh` or `fish`.
+int completions(const std::string& shell, const std::vector<std::pair<std::string, std::vector<std::string>>>& verbs);
 
 }  // namespace troupe::verbs

@@ -8,6 +8,7 @@ TROUPE_OP(EnsureShape) {
   op.doc("The input, of which the attributes say more than is known when the graph is built.");
   op.inputs(1);
   op.takes_lists();
+  op.takes_strings();
   spec_attrs(op);
   op.infer([](Inference& c) {
     ValueSpec is = c.input(0), wanted = spec_of(c.attrs());

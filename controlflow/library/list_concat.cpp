@@ -59,6 +59,7 @@ TROUPE_OP(ListConcat) {
   op.doc("The elements of the list one after the other along axis 0.");
   op.inputs(1);
   op.takes_lists();
+  op.takes_strings();
   op.infer([](Inference& c) {
     require_rows(c, 0);
     Shape shape = c.shape(0);
@@ -103,6 +104,7 @@ TROUPE_OP(ListExtents) {
   op.inputs(1);
   op.shape_only({0});
   op.takes_lists();
+  op.takes_strings();
   op.not_differentiable();
   op.infer([](Inference& c) {
     require_rows(c, 0);

@@ -14,6 +14,7 @@ TROUPE_OP(ListGather) {
   op.doc("The elements of the list at the indices in the second input, of one shape, along a new leading axis.");
   op.inputs(2);
   op.takes_lists();
+  op.takes_strings();
   op.infer([](Inference& c) {
     require_tensor_list(c, 0);
     require_integers(c, 1, 1, "indices");
@@ -40,6 +41,7 @@ TROUPE_OP(ListGatherLike) {
   op.inputs(2, 3);
   op.shape_only({2});
   op.takes_lists();
+  op.takes_strings();
   spec_attrs(op);
   op.infer([](Inference& c) {
     require_tensor_list(c, 0);

@@ -9,6 +9,7 @@ TROUPE_OP(ListLength) {
   op.inputs(1);
   op.shape_only({0});
   op.takes_lists();
+  op.takes_strings();
   op.not_differentiable();
   op.infer([](Inference& c) {
     require_list(c, 0);

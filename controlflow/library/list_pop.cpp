@@ -19,6 +19,7 @@ TROUPE_OP(ListPop) {
   op.doc("The list without its last element, and that element.");
   op.inputs(1);
   op.takes_lists();
+  op.takes_strings();
   spec_attrs(op);
   op.infer([](Inference& c) {
     require_list(c, 0);

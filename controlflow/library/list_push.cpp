@@ -8,6 +8,7 @@ TROUPE_OP(ListPush) {
   op.doc("The list with the second input as one more element.");
   op.inputs(2);
   op.takes_lists();
+  op.takes_strings();
   op.infer([](Inference& c) {
     require_list(c, 0);
     require_element(c, 0, 1);

@@ -9,6 +9,7 @@ TROUPE_OP(ListRead) {
   op.doc("One element of the list; zeros if it was not written and its shape is known.");
   op.inputs(2);
   op.takes_lists();
+  op.takes_strings();
   spec_attrs(op);
   op.infer([](Inference& c) {
     require_list(c, 0);
@@ -31,6 +32,7 @@ TROUPE_OP(ListReadLike) {
   op.inputs(2, 3);
   op.shape_only({2});
   op.takes_lists();
+  op.takes_strings();
   spec_attrs(op);
   op.infer([](Inference& c) {
     require_list(c, 0);

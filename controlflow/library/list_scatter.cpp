@@ -52,6 +52,7 @@ TROUPE_OP(ListScatter) {
   op.doc("The list with slices of the third input written at the indices in the second.");
   op.inputs(3);
   op.takes_lists();
+  op.takes_strings();
   op.attr<bool>("dynamic_size", false);
   op.infer(infer_scatter);
   op.gradient([](Gradient& g) {
@@ -75,6 +76,7 @@ TROUPE_OP(ListScatterAdd) {
   op.doc("The list with slices of the third input added at the indices in the second; it grows to hold them.");
   op.inputs(3);
   op.takes_lists();
+  op.takes_strings();
   op.infer(infer_scatter);
   op.gradient([](Gradient& g) {
     g.set(0, g.cotangent());
@@ -97,6 +99,7 @@ TROUPE_OP(ListErase) {
   op.doc("The list without the elements at the indices in the second input, where it has them.");
   op.inputs(2);
   op.takes_lists();
+  op.takes_strings();
   op.infer([](Inference& c) {
     require_list(c, 0);
     require_tensor(c, 1, "indices");

@@ -21,6 +21,7 @@ Expr split_as(const Expr& list, const Expr& x, const Expr& lengths) { return spl
 TROUPE_OP(ListSplit) {
   op.doc("The first input cut along axis 0 into pieces of the extents in the second, as a list.");
   op.inputs(2);
+  op.takes_strings();
   op.attr<Shape>("shape");  // the list's elements': no more than is known when the graph is built
   op.infer([](Inference& c) {
     require_integers(c, 1, 1, "lengths");

@@ -21,6 +21,7 @@ TROUPE_OP(ListStack) {
   op.doc("The elements of the list, of one shape, along a new leading axis.");
   op.inputs(1);
   op.takes_lists();
+  op.takes_strings();
   op.infer([](Inference& c) {
     require_tensor_list(c, 0);
     c.output(c.dtype(0), with_leading(kAny, c.shape(0)));
@@ -40,6 +41,7 @@ TROUPE_OP(ListStackLike) {
   op.inputs(1, 2);
   op.shape_only({1});
   op.takes_lists();
+  op.takes_strings();
   spec_attrs(op);
   op.infer([](Inference& c) {
     require_tensor_list(c, 0);

@@ -16,6 +16,7 @@ Expr unstacked_as(const Expr& list, const Expr& x) { return unstacked(x, list.sh
 TROUPE_OP(ListUnstack) {
   op.doc("The slices of the input along axis 0, as a list.");
   op.inputs(1);
+  op.takes_strings();
   op.attr<Shape>("shape");  // the list's elements': no more than is known when the graph is built
   op.infer([](Inference& c) {
     c.require(!c.shape(0).has_rank() || c.shape(0).rank() > 0, "a scalar has no slices");

@@ -15,6 +15,7 @@ void primitive(OpBuilder& op, const char* doc) {
   op.doc(doc);
   op.side_effect();  // where a token is dead is part of what they mean: never folded, never merged
   op.takes_lists();
+  op.takes_strings();
   op.gradient([](Gradient&) {
     throw Error(Code::unimplemented, "gradients go through cond, while_loop and their like, not through the primitives they are made of");
   });

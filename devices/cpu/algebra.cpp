@@ -2,12 +2,16 @@
 #include <cmath>
 #include <limits>
 
-#include <Eigen/Dense>
+#include <Eigen/Cholesky>
+#include <Eigen/Eigenvalues>
+#include <Eigen/LU>
+#include <Eigen/QR>
 #include <fmt/format.h>
 
 #include <troupe/devices/algebra.hpp>
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/cpu/thin_svd.hpp>
 
 namespace troupe::cpu {
 namespace {
@@ -83,10 +87,12 @@ class Item {
       u.setConstant(nan), s.setConstant(nan), v.setConstant(nan);
       return;
     }
-    Eigen::BDCSVD<Matrix<T>> made(a_, Eigen::ComputeThinU | Eigen::ComputeThinV);
-    u = made.matrixU();
-    s = made.singularValues();
-    v = made.matrixV();
+    const Rows<double> wide = a_.template cast<double>();  // f32 too: one instance to compile, and its last bits are right
+    Rows<double> left(args_.m, k), values(k, 1), right(args_.n, k);
+    thin_svd(wide.data(), args_.m, args_.n, left.data(), values.data(), right.data());
+    u = left.cast<T>();
+    s = values.cast<T>();
+    v = right.cast<T>();
     for (std::int64_t i = 0; i < k; ++i)
       if (points_back(u.col(i))) {
         u.col(i) *= -1;

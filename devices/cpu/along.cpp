@@ -8,6 +8,7 @@
 
 #include <troupe/devices/along.hpp>
 #include <troupe/devices/cpu/blocks.hpp>
+#include <troupe/devices/cpu/coordinates.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/cpu/move.hpp>
 
@@ -122,6 +123,8 @@ void CpuPrimitives::sort(Stream&, const SortArgs& s) const {
 }
 
 void CpuPrimitives::along(Stream&, const AlongArgs& a) const {
+  if (a.what == Along::take_at) return take_at(pool_, a);
+  if (a.what == Along::put_at) return put_at(a);
   const char* name = a.what == Along::take ? "take_along" : "add_along";
   check_index_type(name, a.indices);
   for (std::int64_t i = 0; i < a.indices.elements(); ++i) check_index(name, index_at(a.indices, i), i, a.extent);
@@ -138,13 +141,14 @@ void CpuPrimitives::along(Stream&, const AlongArgs& a) const {
   if (a.out.elements()) std::memset(a.out.data, 0, a.out.bytes());
   visit_ordered("add_along", a.out.dtype, [&]<class T>(type_tag<T>) {
     const T* x = static_cast<const T*>(a.x.data());
-    T* out = static_cast<T*>(a.out.data);
-    for (std::int64_t o = 0, at = 0; o < a.outer; ++o)
-      for (std::int64_t j = 0; j < a.n; ++j)
-        for (std::int64_t i = 0; i < a.inner; ++i, ++at) {
-          T& to = out[(o * a.extent + index_at(a.indices, at)) * a.inner + i];
-          to = narrow<T>(wide(to) + wide(x[at]));
-        }
+    in_sums<T>(a.out, [&]<class Sum>(Sum* sums) {
+      for (std::int64_t o = 0, at = 0; o < a.outer; ++o)
+        for (std::int64_t j = 0; j < a.n; ++j)
+          for (std::int64_t i = 0; i < a.inner; ++i, ++at) {
+            Sum& to = sums[(o * a.extent + index_at(a.indices, at)) * a.inner + i];
+            to = static_cast<Sum>(wide(to) + wide(x[at]));
+          }
+    });
   });
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include <fmt/format.h>
@@ -38,9 +39,26 @@ void product(T* c, const T* a, const T* b, std::int64_t m, std::int64_t n, std::
   gemm(std::is_same_v<T, float> ? DType::f32 : DType::f64,
        {m, n, k, a, a_transposed ? 1 : k, a_transposed ? m : 1, b, b_transposed ? 1 : n, b_transposed ? k : 1, c, n});
 }
-template <class T>
-void add(T* to, const T* from, std::int64_t n) {
+void add(float* to, const float* from, std::int64_t n) { level_kernels().add_f32(to, from, n); }
+void add(double* to, const double* from, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) to[i] += from[i];
+}
+void scale_by(float* x, double factor, std::int64_t n) { level_kernels().shift_scale_f32(x, x, 0, static_cast<float>(factor), n); }
+void scale_by(double* x, double factor, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+// dp becomes the gradient of the scores, where p is their softmax and its p dp add up to `mean`.
+void softmax_back(float* dp, const float* p, double mean, double scale, std::int64_t n) {
+  level_kernels().softmax_back_f32(dp, p, static_cast<float>(mean), static_cast<float>(scale), n);
+}
+void softmax_back(double* dp, const double* p, double mean, double scale, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) dp[i] = p[i] * ((dp[i] - mean) * scale);
+}
+
+// Memory that holds nothing yet.
+template <class T>
+std::unique_ptr<T[]> room(std::int64_t n) {
+  return std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(n));
 }
 
 // One head of one item of the batch.
@@ -63,8 +81,9 @@ struct Head {
     for (std::int64_t r = 0; r < rows; ++r) {
       T* line = s + r * columns;
       const std::int64_t end = std::clamp<std::int64_t>(end_of(i + r) - j, 0, columns);
-      for (std::int64_t c = 0; c < end; ++c)
-        line[c] = mask && !mask[(i + r) * a.keys + j + c] ? -std::numeric_limits<T>::infinity() : static_cast<T>(line[c] * a.scale);
+      scale_by(line, a.scale, end);
+      for (std::int64_t c = 0; mask && c < end; ++c)
+        if (!mask[(i + r) * a.keys + j + c]) line[c] = -std::numeric_limits<T>::infinity();
       std::fill(line + end, line + columns, -std::numeric_limits<T>::infinity());
     }
   }
@@ -74,15 +93,16 @@ template <class T>
 void attend(const Head<T>& h, std::int64_t first) {
   const AttentionArgs& a = h.a;
   const std::int64_t rows = std::min(kQueries, a.queries - first), keys = h.end_of(first + rows - 1);
-  std::vector<T> scores(static_cast<std::size_t>(rows * kKeys)), part(static_cast<std::size_t>(rows * a.width)), sum(part.size());
+  const auto scores = room<T>(rows * kKeys), part = room<T>(rows * a.width);
+  std::vector<T> sum(static_cast<std::size_t>(rows * a.width));
   std::vector<T> top(static_cast<std::size_t>(rows), -std::numeric_limits<T>::infinity());
   std::vector<double> total(top.size());
   for (std::int64_t j = 0; j < keys; j += kKeys) {
     const std::int64_t columns = std::min(kKeys, keys - j);
-    h.scores(scores.data(), first, rows, j, columns);
+    h.scores(scores.get(), first, rows, j, columns);
     for (std::int64_t r = 0; r < rows; ++r) {
       const auto at = static_cast<std::size_t>(r);
-      T* line = scores.data() + r * columns;
+      T* line = scores.get() + r * columns;
       const T best = largest(line, columns), next = best > top[at] || best != best ? best : top[at];
       if (next == -std::numeric_limits<T>::infinity()) {
         std::fill(line, line + columns, T(0));
@@ -90,18 +110,18 @@ void attend(const Head<T>& h, std::int64_t first) {
       }
       const double kept = std::exp(double(top[at]) - double(next));
       total[at] = total[at] * kept + exponentials(line, next, columns);
-      for (std::int64_t w = 0; w < a.width; ++w) sum[static_cast<std::size_t>(r * a.width + w)] *= static_cast<T>(kept);
+      if (kept != 1) scale_by(sum.data() + r * a.width, kept, a.width);
       top[at] = next;
     }
-    product(part.data(), scores.data(), h.v + j * a.width, rows, a.width, columns);
-    add(sum.data(), part.data(), rows * a.width);
+    product(part.get(), scores.get(), h.v + j * a.width, rows, a.width, columns);
+    add(sum.data(), part.get(), rows * a.width);
   }
   T* y = static_cast<T*>(a.y.data) + h.row(first) * a.width;
   T* log_sum = static_cast<T*>(a.log_sum.data) + h.row(first);
   for (std::int64_t r = 0; r < rows; ++r) {
     const auto at = static_cast<std::size_t>(r);
-    const T scale = total[at] == 0 ? T(0) : static_cast<T>(1 / total[at]);
-    for (std::int64_t w = 0; w < a.width; ++w) y[r * a.width + w] = sum[static_cast<std::size_t>(r * a.width + w)] * scale;
+    scale_by(sum.data() + r * a.width, total[at] == 0 ? 0 : 1 / total[at], a.width);
+    std::copy_n(sum.data() + r * a.width, a.width, y + r * a.width);
     log_sum[r] = total[at] == 0 ? std::numeric_limits<T>::infinity() : static_cast<T>(double(top[at]) + std::log(total[at]));
   }
 }
@@ -113,7 +133,7 @@ void attend_back(const AttentionGradientArgs& g, std::int64_t batch, std::int64_
   const T *y = static_cast<const T*>(g.y.data()), *dy = static_cast<const T*>(g.dy.data()), *log_sum = static_cast<const T*>(g.log_sum.data());
   T* dk = static_cast<T*>(g.dk.data) + (batch * a.groups + group) * a.keys * a.depth;
   T* dv = static_cast<T*>(g.dv.data) + (batch * a.groups + group) * a.keys * a.width;
-  std::vector<T> p(static_cast<std::size_t>(kQueries * kKeys)), dp(p.size()), part(static_cast<std::size_t>(std::max(kQueries, kKeys) * std::max(a.depth, a.width)));
+  const auto p = room<T>(kQueries * kKeys), dp = room<T>(kQueries * kKeys), part = room<T>(std::max(kQueries, kKeys) * std::max(a.depth, a.width));
   for (std::int64_t n = group * share; n < (group + 1) * share; ++n) {
     const Head<T> h{a, batch, n};
     T* dq = static_cast<T*>(g.dq.data) + h.row(0) * a.depth;
@@ -126,20 +146,16 @@ void attend_back(const AttentionGradientArgs& g, std::int64_t batch, std::int64_
       }
       for (std::int64_t j = 0; j < keys; j += kKeys) {
         const std::int64_t columns = std::min(kKeys, keys - j);
-        h.scores(p.data(), i, rows, j, columns);
-        for (std::int64_t r = 0; r < rows; ++r) exponentials(p.data() + r * columns, log_sum[h.row(i + r)], columns);
-        product(part.data(), p.data(), dy + h.row(i) * w, columns, w, rows, true);
-        add(dv + j * w, part.data(), columns * w);
-        product(dp.data(), dy + h.row(i) * w, h.v + j * w, rows, columns, w, false, true);
-        for (std::int64_t r = 0; r < rows; ++r)
-          for (std::int64_t c = 0; c < columns; ++c) {
-            const std::size_t at = static_cast<std::size_t>(r * columns + c);
-            dp[at] = p[at] * static_cast<T>((dp[at] - static_cast<T>(weighted[r])) * a.scale);
-          }
-        product(part.data(), dp.data(), h.k + j * a.depth, rows, a.depth, columns);
-        add(dq + i * a.depth, part.data(), rows * a.depth);
-        product(part.data(), dp.data(), h.q + i * a.depth, columns, a.depth, rows, true);
-        add(dk + j * a.depth, part.data(), columns * a.depth);
+        h.scores(p.get(), i, rows, j, columns);
+        for (std::int64_t r = 0; r < rows; ++r) exponentials(p.get() + r * columns, log_sum[h.row(i + r)], columns);
+        product(part.get(), p.get(), dy + h.row(i) * w, columns, w, rows, true);
+        add(dv + j * w, part.get(), columns * w);
+        product(dp.get(), dy + h.row(i) * w, h.v + j * w, rows, columns, w, false, true);
+        for (std::int64_t r = 0; r < rows; ++r) softmax_back(dp.get() + r * columns, p.get() + r * columns, weighted[r], a.scale, columns);
+        product(part.get(), dp.get(), h.k + j * a.depth, rows, a.depth, columns);
+        add(dq + i * a.depth, part.get(), rows * a.depth);
+        product(part.get(), dp.get(), h.q + i * a.depth, columns, a.depth, rows, true);
+        add(dk + j * a.depth, part.get(), columns * a.depth);
       }
     }
   }

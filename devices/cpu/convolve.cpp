@@ -1,4 +1,4 @@
-// Convolutions. f32 by oneDNN (library_convolution.hpp), f16 and bf16 by way of it, f64 and integers (which wrap) by the loops
+// Convolutions. f32 by oneDNN (library_convolution.hpp) or as products (product_convolution.hpp), f16 and bf16 by way of it, f64 and integers (which wrap) by the loops
 // here. Each element adds its products in one order, whatever the number of workers.
 #include <cstring>
 
@@ -8,6 +8,7 @@
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/cpu/library_convolution.hpp>
+#include <troupe/devices/cpu/product_convolution.hpp>
 #include <troupe/devices/window.hpp>
 
 namespace troupe::cpu {
@@ -105,7 +106,7 @@ void CpuPrimitives::convolve(Stream& stream, const ConvolveArgs& c) const {
       convolve(stream, wide);
       return from_floats(static_cast<const float*>(out->data()), c.out);
     }
-    case DType::f32: return LibraryConvolution::run(pool_, c);
+    case DType::f32: return is_better_as_product(c) ? convolve_as_product(*this, stream, pool_, c) : LibraryConvolution::run(pool_, c);
     case DType::f64: return convolve_plainly<double>(pool_, c);
     case DType::i8: case DType::u8: return convolve_plainly<std::uint8_t>(pool_, c);
     case DType::i16: case DType::u16: return convolve_plainly<std::uint16_t>(pool_, c);

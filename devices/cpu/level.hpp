@@ -53,6 +53,18 @@ struct LevelKernels {
   /// out[i] = (x[i] - shift) * scale.
   void (*shift_scale_f32)(float* out, const float* x, float shift, float scale, std::int64_t n);
 
+  /// to[i] += from[i].
+  void (*add_f32)(float* to, const float* from, std::int64_t n);
+  /// dp[i] = p[i] * ((dp[i] - mean) * scale): through a softmax p, whose p dp add up to `mean`.
+  void (*softmax_back_f32)(float* dp, const float* p, float mean, float scale, std::int64_t n);
+
+  // Pooling at one position: `taps` are the n > 0 rows of channels that its window holds, `to` and `from` such rows elsewhere.
+  void (*pool_max_f32)(float* y, const float* const* taps, int n, std::int64_t channels);
+  void (*pool_max_add_f32)(float* const* to, const float* const* taps, int n, const float* dy, std::int64_t channels);
+  void (*pool_max_at_f32)(float* y, const float* const* from, const float* const* taps, int n, std::int64_t channels);
+  void (*pool_mean_f32)(float* y, const float* const* taps, int n, std::int64_t channels);
+  void (*pool_mean_add_f32)(float* const* to, int n, const float* dy, std::int64_t channels);
+
   void (*gemm_f32)(const GemmCall&);
   void (*gemm_f64)(const GemmCall&);
 };
@@ -68,6 +80,7 @@ const LevelKernels& level_kernels();
   void fill_functions_##level(LevelKernels&);      \
   void fill_casts_##level(LevelKernels&);          \
   void fill_rows_##level(LevelKernels&);           \
+  void fill_pool_##level(LevelKernels&);           \
   void fill_gemm_##level(LevelKernels&);
 TROUPE_LEVEL_PARTS(portable)
 TROUPE_LEVEL_PARTS(v2)

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 
-#include <dnnl.hpp>
 #include <fmt/format.h>
 
 #include <troupe/devices/cpu/blocks.hpp>
+#include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/cpu/library_call.hpp>
+#include <troupe/devices/cpu/library_engine.hpp>
 #include <troupe/devices/cpu/scratch.hpp>
 
 namespace troupe::cpu {
@@ -17,16 +18,6 @@ using dnnl::memory;
 // Multiply-adds worth a piece of their own, as for products.
 constexpr double kPieceWork = 2 << 20;
 constexpr std::int64_t kMostPieces = 16, kMostSums = 4;
-
-const dnnl::engine& engine() {
-  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
-  return cpu;
-}
-dnnl::stream& stream() {
-  static thread_local dnnl::stream of_thread(engine());
-  return of_thread;
-}
-void* not_const(const void* p) { return const_cast<void*>(p); }  // a memory that is only read
 
 
 }  // namespace
@@ -79,48 +70,48 @@ struct LibraryConvolution::Piece {
     dnnl::primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);  // the library's own is shared between threads
     const dnnl::convolution_forward::primitive_desc forward(
-        dnnl::convolution_forward::desc(dnnl::prop_kind::forward_training, direct, x, any, y, strides, dilation, before, after), attr, engine());
+        dnnl::convolution_forward::desc(dnnl::prop_kind::forward_training, direct, x, any, y, strides, dilation, before, after), attr, library_engine());
     if (key.what == Convolve::output) {
       packed = forward.weights_desc();
       scratch = forward.scratchpad_desc();
       primitive = dnnl::convolution_forward(forward);
     } else if (key.what == Convolve::input) {
       const dnnl::convolution_backward_data::primitive_desc chosen(
-          dnnl::convolution_backward_data::desc(direct, x, any, y, strides, dilation, before, after), attr, engine(), forward);
+          dnnl::convolution_backward_data::desc(direct, x, any, y, strides, dilation, before, after), attr, library_engine(), forward);
       packed = chosen.weights_desc();
       scratch = chosen.scratchpad_desc();
       primitive = dnnl::convolution_backward_data(chosen);
     } else {
       const dnnl::convolution_backward_weights::primitive_desc chosen(
-          dnnl::convolution_backward_weights::desc(direct, x, any, y, strides, dilation, before, after), attr, engine(), forward);
+          dnnl::convolution_backward_weights::desc(direct, x, any, y, strides, dilation, before, after), attr, library_engine(), forward);
       packed = chosen.diff_weights_desc();
       scratch = chosen.scratchpad_desc();
       primitive = dnnl::convolution_backward_weights(chosen);
     }
-    reorder = key.what == Convolve::filter ? dnnl::reorder(dnnl::reorder::primitive_desc(engine(), packed, engine(), plain))
-                                           : dnnl::reorder(dnnl::reorder::primitive_desc(engine(), plain, engine(), packed));
+    reorder = key.what == Convolve::filter ? dnnl::reorder(dnnl::reorder::primitive_desc(library_engine(), packed, library_engine(), plain))
+                                           : dnnl::reorder(dnnl::reorder::primitive_desc(library_engine(), plain, library_engine(), packed));
   }
 
   void execute(Convolve what, const float* x_data, const float* y_data, void* w_data) const {
     LibraryCall call;
-    memory mx(x, engine(), not_const(x_data)), my(y, engine(), not_const(y_data)), mw(packed, engine(), w_data);
-    memory room(scratch, engine(), thread_scratch(scratch.get_size()));
+    memory mx(x, library_engine(), not_const(x_data)), my(y, library_engine(), not_const(y_data)), mw(packed, library_engine(), w_data);
+    memory room(scratch, library_engine(), thread_scratch(scratch.get_size()));
     if (what == Convolve::output)
-      primitive.execute(stream(), {{DNNL_ARG_SRC, mx}, {DNNL_ARG_WEIGHTS, mw}, {DNNL_ARG_DST, my}, {DNNL_ARG_SCRATCHPAD, room}});
+      primitive.execute(library_stream(), {{DNNL_ARG_SRC, mx}, {DNNL_ARG_WEIGHTS, mw}, {DNNL_ARG_DST, my}, {DNNL_ARG_SCRATCHPAD, room}});
     else if (what == Convolve::input)
-      primitive.execute(stream(), {{DNNL_ARG_DIFF_SRC, mx}, {DNNL_ARG_WEIGHTS, mw}, {DNNL_ARG_DIFF_DST, my}, {DNNL_ARG_SCRATCHPAD, room}});
+      primitive.execute(library_stream(), {{DNNL_ARG_DIFF_SRC, mx}, {DNNL_ARG_WEIGHTS, mw}, {DNNL_ARG_DIFF_DST, my}, {DNNL_ARG_SCRATCHPAD, room}});
     else
-      primitive.execute(stream(), {{DNNL_ARG_SRC, mx}, {DNNL_ARG_DIFF_WEIGHTS, mw}, {DNNL_ARG_DIFF_DST, my}, {DNNL_ARG_SCRATCHPAD, room}});
+      primitive.execute(library_stream(), {{DNNL_ARG_SRC, mx}, {DNNL_ARG_DIFF_WEIGHTS, mw}, {DNNL_ARG_DIFF_DST, my}, {DNNL_ARG_SCRATCHPAD, room}});
   }
   void pack(const void* from, void* to) const {
     LibraryCall call;
-    memory a(plain, engine(), not_const(from)), b(packed, engine(), to);
-    reorder.execute(stream(), a, b);
+    memory a(plain, library_engine(), not_const(from)), b(packed, library_engine(), to);
+    reorder.execute(library_stream(), a, b);
   }
   void unpack(void* from, void* to) const {
     LibraryCall call;
-    memory a(packed, engine(), from), b(plain, engine(), to);
-    reorder.execute(stream(), a, b);
+    memory a(packed, library_engine(), from), b(plain, library_engine(), to);
+    reorder.execute(library_stream(), a, b);
   }
 };
 
@@ -169,7 +160,7 @@ void LibraryConvolution::to_the_filter(WorkerPool* pool, const ConvolveArgs& c) 
   });
   for (std::int64_t i = 1; i < pieces(); ++i) {
     const float* more = static_cast<const float*>(sums->data()) + i * elements;
-    for (std::int64_t k = 0; k < elements; ++k) out[k] += more[k];
+    for_ranges(pool, elements, kBlock, [&](std::int64_t begin, std::int64_t end) { level_kernels().add_f32(out + begin, more + begin, end - begin); });
   }
 }
 

@@ -11,6 +11,7 @@
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/cpu/gemm.hpp>
+#include <troupe/devices/cpu/int8_matmul.hpp>
 #include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/cpu/packed_matmul.hpp>
 #include <troupe/devices/cpu/library_call.hpp>
@@ -152,6 +153,7 @@ void CpuPrimitives::matmul(Stream& stream, const MatmulArgs& m) const {
   std::int64_t elements = m.out.elements();
   if (elements == 0) return;
   DType type = m.out.dtype;
+  if (type == DType::i32 && size_of(m.a.dtype) == 1) return int8_matmul(pool_, m);
   if (type == DType::f16 || type == DType::bf16) {
     Ref<Buffer> a = as_floats(m.a), b = as_floats(m.b);
     Ref<Buffer> c = Buffer::allocate(host_allocator(), static_cast<std::size_t>(elements) * sizeof(float));

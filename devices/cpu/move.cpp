@@ -103,15 +103,29 @@ void permute_elements(WorkerPool* pool, const T* in, T* out, const Axes& axes) {
   std::int64_t items = outer * cuts;
   WorkerPool* used = items * (inner / cuts) <= kSmallWork ? nullptr : pool;
   for_blocks(used, (items + group - 1) / group, [&](int b) {
-    for (std::int64_t item = b * group; item < std::min(items, (b + 1) * group); ++item) {
-      std::int64_t part = item % cuts, rest = item / cuts, from = 0, to = 0;
+    // Where the first item is, by divisions; the others by steps, since rows may be short.
+    std::int64_t at[Shape::kMaxRank], part = b * group % cuts, rest = b * group / cuts, from = 0, to = 0;
+    for (int d = last - 1; d >= 0; --d) {
+      if (d == other) continue;
+      at[d] = rest % axes.extent[d];
+      rest /= axes.extent[d];
+      from += at[d] * axes.step[d];
+      to += at[d] * out_step[d];
+    }
+    auto advance = [&] {
+      if (++part < cuts) return;
+      part = 0;
       for (int d = last - 1; d >= 0; --d) {
         if (d == other) continue;
-        std::int64_t at = rest % axes.extent[d];
-        rest /= axes.extent[d];
-        from += at * axes.step[d];
-        to += at * out_step[d];
+        from += axes.step[d];
+        to += out_step[d];
+        if (++at[d] < axes.extent[d]) return;
+        from -= axes.extent[d] * axes.step[d];
+        to -= axes.extent[d] * out_step[d];
+        at[d] = 0;
       }
+    };
+    for (std::int64_t item = b * group; item < std::min(items, (b + 1) * group); ++item, advance()) {
       if (other >= 0) {
         std::int64_t r0 = part * cut, rows = std::min(cut, axes.extent[other] - r0);
         transpose_matrix(out + to + r0 * out_step[other], out_step[other], in + from + r0, step, rows, row);

@@ -4,13 +4,13 @@
 #include <atomic>
 #include <utility>
 
-#include <dnnl.hpp>
 #include <fmt/format.h>
 
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/cpu/scratch.hpp>
 #include <troupe/devices/cpu/library_call.hpp>
+#include <troupe/devices/cpu/library_engine.hpp>
 
 namespace troupe::cpu {
 namespace {
@@ -18,16 +18,6 @@ namespace {
 // Multiply-adds worth a piece of their own: ~15 µs, several times the cost of handing it to a worker.
 constexpr std::int64_t kPieceWork = 2 << 20;
 constexpr std::int64_t kMostPieces = 8, kNarrowest = 64;
-
-const dnnl::engine& engine() {
-  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
-  return cpu;
-}
-
-dnnl::stream& stream() {
-  static thread_local dnnl::stream of_thread(engine());
-  return of_thread;
-}
 
 dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, std::int64_t row_step, std::int64_t column_step) {
   return {{rows, columns}, dnnl::memory::data_type::f32, dnnl::memory::dims{row_step, column_step}};
@@ -41,8 +31,6 @@ void checked(const GemmCall& g, F f) {
     throw Error(Code::internal, fmt::format("oneDNN, a packed product {}x{}x{}: {}", g.m, g.k, g.n, e.what()));
   }
 }
-
-void* not_const(const void* p) { return const_cast<void*>(p); }  // a dnnl::memory that is only read
 
 }  // namespace
 
@@ -60,18 +48,18 @@ struct PackedProduct::Piece {
     dnnl::primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);  // the library's own is shared between threads
     const dnnl::memory::desc any({g.k, n}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::any);
-    const dnnl::matmul::primitive_desc chosen(dnnl::matmul::desc(a, any, c), attr, engine());
+    const dnnl::matmul::primitive_desc chosen(dnnl::matmul::desc(a, any, c), attr, library_engine());
     b = chosen.weights_desc();
     scratch = chosen.scratchpad_desc();
     product = dnnl::matmul(chosen);
-    pack = dnnl::reorder(dnnl::reorder::primitive_desc(engine(), plain, engine(), b));
+    pack = dnnl::reorder(dnnl::reorder::primitive_desc(library_engine(), plain, library_engine(), b));
   }
   ~Piece() { delete spare_.load(std::memory_order_acquire); }
 
   void pack_into(void* weights, const GemmCall& g) const {
     LibraryCall call;
-    dnnl::memory from(plain, engine(), not_const(static_cast<const float*>(g.b) + begin * g.b_cs)), to(b, engine(), weights);
-    pack.execute(stream(), from, to);
+    dnnl::memory from(plain, library_engine(), not_const(static_cast<const float*>(g.b) + begin * g.b_cs)), to(b, library_engine(), weights);
+    pack.execute(library_stream(), from, to);
   }
 
   void multiply(const GemmCall& g, void* weights) const {
@@ -86,7 +74,7 @@ struct PackedProduct::Piece {
                                          {DNNL_ARG_WEIGHTS, operands->b.get()},
                                          {DNNL_ARG_DST, operands->c.get()},
                                          {DNNL_ARG_SCRATCHPAD, operands->scratch.get()}};
-    dnnl::error::wrap_c_api(dnnl_primitive_execute(product.get(), stream().get(), 4, arguments), "could not execute a product");
+    dnnl::error::wrap_c_api(dnnl_primitive_execute(product.get(), library_stream().get(), 4, arguments), "could not execute a product");
     delete spare_.exchange(operands.release(), std::memory_order_acq_rel);
   }
 
@@ -94,7 +82,7 @@ struct PackedProduct::Piece {
   // The library's handles on memory, made once: a product makes none anew unless another run is at the same one.
   struct Operands {
     explicit Operands(const Piece& p)
-        : a(p.a, engine(), DNNL_MEMORY_NONE), b(p.b, engine(), DNNL_MEMORY_NONE), c(p.c, engine(), DNNL_MEMORY_NONE), scratch(p.scratch, engine(), DNNL_MEMORY_NONE) {}
+        : a(p.a, library_engine(), DNNL_MEMORY_NONE), b(p.b, library_engine(), DNNL_MEMORY_NONE), c(p.c, library_engine(), DNNL_MEMORY_NONE), scratch(p.scratch, library_engine(), DNNL_MEMORY_NONE) {}
     dnnl::memory a, b, c, scratch;
   };
   mutable std::atomic<Operands*> spare_{nullptr};  // publishes the handles to who takes them next

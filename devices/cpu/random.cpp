@@ -13,34 +13,10 @@
 
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
-#include <troupe/devices/cpu/philox.hpp>
+#include <troupe/devices/philox.hpp>
 
 namespace troupe::cpu {
 namespace {
-
-// splitmix64's finaliser: a bijection in which every bit depends on every other.
-std::uint64_t mixed(std::uint64_t x) {
-  x += 0x9E3779B97F4A7C15;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
-  return x ^ (x >> 31);
-}
-
-class Generator {
- public:
-  explicit Generator(const RandomKey& key) {
-    std::uint64_t h = mixed(mixed(mixed(mixed(key.seed) ^ key.op) ^ key.step) ^ key.tag);
-    k0_ = static_cast<std::uint32_t>(h);
-    k1_ = static_cast<std::uint32_t>(h >> 32);
-    k2_ = static_cast<std::uint32_t>(mixed(h ^ key.op));
-  }
-  PhiloxWords block(std::uint64_t index, std::uint32_t redraw = 0) const {
-    return philox({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32), redraw, k2_}, k0_, k1_);
-  }
-
- private:
-  std::uint32_t k0_, k1_, k2_;
-};
 
 std::uint64_t word64(const PhiloxWords& w, int i) { return w[2 * i] | std::uint64_t(w[2 * i + 1]) << 32; }
 

@@ -2,6 +2,7 @@
 #include <troupe/devices/attention.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
+#include <troupe/ops/reader.hpp>
 
 #include <cmath>
 
@@ -65,22 +66,43 @@ void require_operands(const Inference& c, bool has_mask) {
   check_shapes(c.shape(0), c.shape(1), c.shape(2), has_mask ? &c.shape(3) : nullptr);
 }
 
-// What the gradient of the gradient is made of, with the scores stored: of one head for each group.
+// Of each group what its heads share, once for each head, and back: the sum over the heads of each group.
+struct Heads {
+  std::int64_t heads = 1, groups = 1;
+  Expr numbers(Reader& in, std::int64_t first, std::int64_t step) const {
+    std::vector<std::int64_t> which;
+    for (std::int64_t i = first; static_cast<std::int64_t>(which.size()) < (step ? groups : heads); i += step ? step : 1) which.push_back(step ? i : i / (heads / groups));
+    const auto n = static_cast<std::int64_t>(which.size());
+    return in.constant(Tensor::of(which, Shape{n}));
+  }
+  Expr repeated(const Expr& e) const { return heads == groups ? e : gather(e, numbers(e.reader(), 0, 0), 1); }
+  Expr summed(const Expr& e) const {
+    if (heads == groups) return e;
+    const std::int64_t each = heads / groups;
+    Expr total = gather(e, numbers(e.reader(), 0, each), 1);
+    for (std::int64_t i = 1; i < each; ++i) total = total + gather(e, numbers(e.reader(), i, each), 1);
+    return total;
+  }
+};
+
+// What the gradient of the gradient is made of, with the scores stored; keys and values once for each head.
 struct Stored {
   Expr q, k, v, p, may_look;
   double scale;
+  Heads heads;
 };
 
 Stored stored(const Gradient& g, bool has_mask) {
   const Shape q = g.x(0).shape(), k = g.x(1).shape();
-  if (!q.has_rank() || !k.has_rank() || q[1] < 0 || q[1] != k[1])
-    throw Error(Code::unimplemented, "the second derivative of attention needs as many heads of keys as of queries, known while the graph is built; repeat the keys");
+  if (!q.has_rank() || !k.has_rank() || q[1] < 0 || k[1] < 0)
+    throw Error(Code::unimplemented, "the second derivative of attention needs the numbers of heads while the graph is built; give q and k shapes");
   double scale = g.attrs().get<double>("scale");
   if (scale == 0) {
     if (q[3] < 0) throw Error(Code::unimplemented, "the second derivative of attention needs the depth, or a scale, while the graph is built");
     scale = 1 / std::sqrt(static_cast<double>(q[3]));
   }
-  Stored s{g.x(0), g.x(1), g.x(2), {}, {}, scale};
+  const Heads heads{q[1], k[1]};
+  Stored s{g.x(0), heads.repeated(g.x(1)), heads.repeated(g.x(2)), {}, {}, scale, heads};
   Expr scores = matmul(s.q, s.k, false, true) * scale;
   s.may_look = ones_like(scores);
   if (g.attrs().get<bool>("causal")) {
@@ -140,7 +162,7 @@ TROUPE_OP(AttentionGradient) {
     // With dp = dy v^T, ds = p (dp - sum(p dp)): dq = ds k scale, dk = ds^T q scale, dv = p^T dy. y and log_sum are made of q, k and v:
     // what depends on them is said for these.
     const Stored s = stored(g, g.inputs() == 7);
-    Expr dy = g.x(g.inputs() - 1), a = g.dy(0), b = g.dy(1), c = g.dy(2);
+    Expr dy = g.x(g.inputs() - 1), a = g.dy(0), b = s.heads.repeated(g.dy(1)), c = s.heads.repeated(g.dy(2));
     auto over_keys = [](const Expr& e) { return sum(e, {-1}, true); };
     Expr dp = matmul(dy, s.v, false, true), inner = over_keys(s.p * dp), ds = s.p * (dp - inner) * s.scale;
     Expr of_ds = (matmul(a, s.k, false, true) + matmul(s.q, b, false, true)) * s.scale;
@@ -148,8 +170,8 @@ TROUPE_OP(AttentionGradient) {
     Expr of_p = matmul(dy, c, false, true) + of_ds * (dp - inner) - weighted * dp;
     Expr of_scores = s.p * (of_p - over_keys(s.p * of_p)) * s.scale;
     if (g.needs(0)) g.set(0, matmul(ds, b) + matmul(of_scores, s.k));
-    if (g.needs(1)) g.set(1, matmul(ds, a, true, false) + matmul(of_scores, s.q, true, false));
-    if (g.needs(2)) g.set(2, matmul(of_dp, dy, true, false));
+    if (g.needs(1)) g.set(1, s.heads.summed(matmul(ds, a, true, false) + matmul(of_scores, s.q, true, false)));
+    if (g.needs(2)) g.set(2, s.heads.summed(matmul(of_dp, dy, true, false)));
     if (g.needs(g.inputs() - 1)) g.set(g.inputs() - 1, matmul(s.p, c) + matmul(of_dp, s.v));
   });
   op.run([](KernelContext& c, const Attrs& attrs) {

@@ -41,6 +41,7 @@ Shape concatenated(int n, ShapeOf shape, std::int64_t axis_attr) {
 TROUPE_OP(Concat) {
   op.doc("The inputs one after the other along one axis.");
   op.inputs(1, -1);
+  op.takes_strings();
   op.attr<std::int64_t>("axis");
   op.infer([](Inference& c) {
     for (int i = 1; i < c.inputs(); ++i) c.require_same_dtype(0, i);

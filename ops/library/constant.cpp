@@ -16,7 +16,7 @@ TROUPE_OP(Constant) {
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     // A stream device gets its copy once, when the kernel is made.
     Tensor value = s.attrs.get<Tensor>("value");
-    if (!s.device.is_synchronous() && !value.is_inline()) {
+    if (!s.device.is_synchronous() && !value.is_inline() && value.dtype() != DType::string) {
       Tensor there = s.device.empty(value.dtype(), value.shape());
       auto stream = s.device.compute_stream();
       s.device.copy_from_host(*stream, value, View(there));

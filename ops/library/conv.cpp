@@ -7,11 +7,7 @@ namespace troupe {
 /// filters]; result: [batch, positions..., filters]. With groups, the i-th part of the filters sees the i-th part of the channels;
 /// groups = channels is a depthwise convolution. f16 and bf16 add in f32; integers wrap.
 TROUPE_DSL(Expr conv(Operand x, Operand filter, const Window& window = {}, std::int64_t groups = 1))
-Expr conv(Operand x, Operand filter, const Window& window, std::int64_t groups) {
-  Attrs attrs = attrs_of(window);
-  attrs.set("groups", groups);
-  return bind1("Conv", {x, filter}, attrs);
-}
+Expr conv(Operand x, Operand filter, const Window& window, std::int64_t groups) { return bind_convolution("Conv", x, filter, window, groups); }
 
 // The three are linear in each operand and each other's gradients: with <u, v> the sum of products,
 // <Conv(x, w), dy> = <x, ConvInputGradient(dy, w)> = <w, ConvFilterGradient(x, dy)>.

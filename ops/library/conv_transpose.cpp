@@ -7,11 +7,7 @@ namespace troupe {
 /// element over a window. filter: that of the convolution, [window..., channels / groups, filters]. An extent of the result is
 /// (n - 1) * stride + (window - 1) * dilation + 1 less the padding; with Padding::same() n * stride.
 TROUPE_DSL(Expr conv_transpose(Operand x, Operand filter, const Window& window = {}, std::int64_t groups = 1))
-Expr conv_transpose(Operand x, Operand filter, const Window& window, std::int64_t groups) {
-  Attrs attrs = attrs_of(window);
-  attrs.set("groups", groups);
-  return bind1("ConvTranspose", {x, filter}, attrs);
-}
+Expr conv_transpose(Operand x, Operand filter, const Window& window, std::int64_t groups) { return bind_convolution("ConvTranspose", x, filter, window, groups); }
 
 namespace {
 

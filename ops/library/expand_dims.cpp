@@ -11,6 +11,7 @@ Expr expand_dims(Operand x, std::int64_t axis) { return bind1("ExpandDims", {x},
 TROUPE_OP(ExpandDims) {
   op.doc("The input with an axis of extent 1 inserted.");
   op.inputs(1);
+  op.takes_strings();
   op.attr<std::int64_t>("axis");
   op.infer([](Inference& c) {
     if (!c.shape(0).has_rank()) return c.output(c.dtype(0), Shape::unknown());

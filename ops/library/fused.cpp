@@ -3,12 +3,6 @@
 
 namespace troupe {
 
-namespace {
-const ScalarProgram& program_of(const Attrs& attrs) {
-  return *static_cast<const ProgramAttr&>(*attrs.get<std::shared_ptr<const AttrObject>>("program")).program;
-}
-}  // namespace
-
 TROUPE_OP(Fused) {
   op.doc("Pointwise operations of one shape in one node; made by fusion, never by a user.");
   op.inputs(1, -1);

@@ -6,10 +6,6 @@
 namespace troupe {
 namespace {
 
-const ScalarProgram& program_of(const Attrs& attrs) {
-  return *static_cast<const ProgramAttr&>(*attrs.get<std::shared_ptr<const AttrObject>>("program")).program;
-}
-
 // Which columns of each input the program takes (-1: the whole, broadcast if need be), and into which output
 // each of its results goes, one behind the other.
 struct Slices {

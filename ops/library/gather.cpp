@@ -27,6 +27,7 @@ Shape gathered(const Shape& params, const Shape& indices, std::int64_t axis_attr
 TROUPE_OP(Gather) {
   op.doc("Slices of the first input along one axis, chosen by the indices in the second.");
   op.inputs(2);
+  op.takes_strings();
   op.attr<std::int64_t>("axis", 0);
   op.infer([](Inference& c) {
     c.require_index(1, "indices");

@@ -16,6 +16,7 @@ TROUPE_OP(Group) {
   op.doc("True, once all inputs have arrived.");
   op.inputs(1, -1);
   op.takes_lists();
+  op.takes_strings();
   op.not_differentiable();
   op.infer([](Inference& c) { c.output(DType::boolean, Shape{}); });
   op.run([](KernelContext& c) { c.set(0, Tensor::scalar(true)); });

@@ -12,6 +12,7 @@ TROUPE_OP(Identity) {
   op.doc("The input, unchanged.");
   op.inputs(1);
   op.takes_lists();
+  op.takes_strings();
   op.infer([](Inference& c) { c.output(c.input(0)); });
   op.gradient([](Gradient& g) { g.set(0, g.cotangent()); });
   op.run([](KernelContext& c) { c.set(0, std::move(c.all_inputs()[0])); });

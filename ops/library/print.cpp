@@ -33,6 +33,7 @@ std::vector<std::string> pieces_of(const std::string& format) {
 }
 
 std::string element_text(const Tensor& t, std::int64_t i) {
+  if (t.dtype() == DType::string) return std::string(t.data<Text>()[i].view());
   return visit_dtype(t.dtype(), [&]<class T>(type_tag<T>) -> std::string {
     const T v = t.data<T>()[i];
     if constexpr (std::is_same_v<T, bool>) return v ? "true" : "false";
@@ -72,6 +73,7 @@ TROUPE_OP(Print) {
   op.inputs(0, -1);
   op.attr<std::string>("format");
   op.effect(Effect::write);
+  op.takes_strings();
   op.not_differentiable();
   op.infer([](Inference& c) {
     const auto places = static_cast<int>(pieces_of(c.attrs().get<std::string>("format")).size()) - 1;

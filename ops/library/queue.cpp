@@ -35,6 +35,7 @@ QueueState& queue_of(const Ref<State>& state) { return static_cast<QueueState&>(
 TROUPE_OP(Enqueue) {
   op.doc("Puts one element into a queue, waiting while it is full; yields the queue's size.");
   op.inputs(1, -1);
+  op.takes_strings();
   op.effect(Effect::enqueue);
   op.not_differentiable();
   op.infer([](Inference& c) { c.output(DType::i64, Shape{}); });

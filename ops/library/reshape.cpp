@@ -31,6 +31,7 @@ Shape resolved(const Shape& wanted, std::int64_t elements) {
 TROUPE_OP(Reshape) {
   op.doc("The same elements, in the same order, under another shape.");
   op.inputs(1);
+  op.takes_strings();
   op.attr<Shape>("shape");
   op.infer([](Inference& c) {
     const Shape& wanted = c.attrs().get<Shape>("shape");

@@ -17,6 +17,15 @@ TROUPE_DSL(Expr segment_sum(Operand x, Operand ids, std::int64_t segments))
 TROUPE_DSL(Expr segment_mean(Operand x, Operand ids, std::int64_t segments))
 /// Their largest elements; -inf (the lowest integer) without rows. The gradient goes in equal parts to the largest.
 TROUPE_DSL(Expr segment_max(Operand x, Operand ids, std::int64_t segments))
+/// Their smallest elements; inf (the highest integer) without rows. The gradient goes in equal parts to the smallest.
+TROUPE_DSL(Expr segment_min(Operand x, Operand ids, std::int64_t segments))
+/// Their product; 1 without rows. First derivatives are exact where elements are zero.
+TROUPE_DSL(Expr segment_product(Operand x, Operand ids, std::int64_t segments))
+/// Their sum over the square root of how many they are; 0 without rows.
+TROUPE_DSL(Expr segment_sqrt_n(Operand x, Operand ids, std::int64_t segments))
+/// The segment of each row of a ragged batch, for the functions above. splits: i64 [segments + 1], where segments begin, and where the last ends; x: [rows, ...];
+/// result: i64 [rows].
+TROUPE_DSL(Expr ragged_ids(Operand splits, Operand x))
 
 namespace {
 
@@ -40,65 +49,104 @@ Expr segment_sum(Operand x, Operand ids, std::int64_t segments) {
   return cast(scatter_add(c.reader().zeros(wide.dtype(), segmented(c, segments)), c[1], wide), c[0].dtype());
 }
 
-Expr segment_mean(Operand x, Operand ids, std::int64_t segments) {
-  Composite c("segment_mean", {x, ids});
+namespace {
+
+// The sum of each segment over f(how many rows it has).
+Expr shared(const Composite& c, std::int64_t segments, Expr (*f)(Operand)) {
   c.require(is_floating(c[0].dtype()), "needs a floating dtype");
   Shape s = segmented(c, segments), column = s;
   for (int i = 1; i < s.rank(); ++i) column.set(i, 1);
   Expr count = scatter_add(c.reader().zeros(DType::f32, {segments}), c[1], cast(ones_like(c[1]), DType::f32));
   Expr wide = widened_half(c[0]);
-  return cast(segment_sum(wide, c[1], segments) / cast(reshape(maximum(count, 1.0), column), wide.dtype()), c[0].dtype());
+  return cast(segment_sum(wide, c[1], segments) / cast(reshape(f(maximum(count, 1.0)), column), wide.dtype()), c[0].dtype());
 }
 
-Expr segment_max(Operand x, Operand ids, std::int64_t segments) {
-  Composite c("segment_max", {x, ids});
+Expr extreme(const char* name, const char* op, const Operand& x, const Operand& ids, std::int64_t segments) {
+  Composite c(name, {x, ids});
   segmented(c, segments);
-  return bind1("SegmentMax", {c[0], c[1]}, Attrs{{"segments", segments}});
+  return bind1(op, {c[0], c[1]}, Attrs{{"segments", segments}});
+}
+
+}  // namespace
+
+Expr segment_mean(Operand x, Operand ids, std::int64_t segments) { return shared(Composite("segment_mean", {x, ids}), segments, identity); }
+Expr segment_sqrt_n(Operand x, Operand ids, std::int64_t segments) { return shared(Composite("segment_sqrt_n", {x, ids}), segments, sqrt); }
+Expr segment_max(Operand x, Operand ids, std::int64_t segments) { return extreme("segment_max", "SegmentMax", x, ids, segments); }
+Expr segment_min(Operand x, Operand ids, std::int64_t segments) { return extreme("segment_min", "SegmentMin", x, ids, segments); }
+
+Expr segment_product(Operand x, Operand ids, std::int64_t segments) {
+  Composite c("segment_product", {x, ids});
+  return scatter(c.reader().ones(c[0].dtype(), segmented(c, segments)), c[1], c[0], "mul");
+}
+
+Expr ragged_ids(Operand splits, Operand x) {
+  Composite c("ragged_ids", {splits, x});
+  c.require(c[0].dtype() == DType::i64 && c.rank(0) == 1 && c.rank(1) >= 1, fmt::format("needs splits i64 [segments + 1] and rows, not {}{} and {}", name_of(c[0].dtype()), c[0].shape().text(), c[1].shape().text()));
+  std::vector<std::int64_t> others;
+  for (int i = 1; i < c.rank(1); ++i) others.push_back(i);
+  Expr one = ones_like(cast(stop_gradient(c[1]), DType::i64));
+  Expr row = cumsum(others.empty() ? one : reduce_max(one, others), 0, true);
+  return search_sorted(slice(c[0], {1}, {-1}), row, true);
 }
 
 namespace {
-Tensor lowest_of(DType t) {
+
+Tensor bound_of(DType t, bool lowest) {
   Tensor out;
   visit_dtype(t, [&]<class T>(type_tag<T>) {
-    if constexpr (std::is_integral_v<T>) out = Tensor::scalar(std::numeric_limits<T>::lowest());
-    else out = Tensor::scalar_as(t, -INFINITY);
+    if constexpr (std::is_integral_v<T>) out = Tensor::scalar(lowest ? std::numeric_limits<T>::lowest() : std::numeric_limits<T>::max());
+    else out = Tensor::scalar_as(t, lowest ? -INFINITY : INFINITY);
   });
   return out;
 }
-}  // namespace
 
-TROUPE_OP(SegmentMax) {
-  op.doc("The largest elements of the rows of each segment, which the second input names.");
+void define_segment_extreme(OpBuilder& op, bool largest) {
   op.inputs(2);
   op.attr<std::int64_t>("segments");
   op.infer([](Inference& c) {
     c.require(c.dtype(0) != DType::boolean && !is_complex(c.dtype(0)), std::string(name_of(c.dtype(0))) + " has no order here; cast it");
     c.require_index(1, "ids");
     c.require_rank(1, 1, "ids");
+    const std::int64_t segments = c.attrs().get<std::int64_t>("segments");
+    c.require(segments >= 0, fmt::format("there cannot be {} segments", segments));
     Shape s = c.shape(0);
     if (!s.has_rank()) return c.output(c.dtype(0), s);
     c.require(s.rank() >= 1, "a scalar has no rows");
     c.require(s[0] < 0 || !c.shape(1).has_rank() || c.shape(1)[0] < 0 || s[0] == c.shape(1)[0],
               fmt::format("{} and ids {} differ in rows", s.text(), c.shape(1).text()));
-    s.set(0, c.attrs().get<std::int64_t>("segments"));
+    s.set(0, segments);
     c.output(c.dtype(0), s);
   });
   op.gradient([](Gradient& g) {
     const Expr ids = g.x(1);
-    Expr is_largest = cast(g.x(0) == gather(g.y(), ids), g.x(0).dtype());
-    Expr count = scatter_add(zeros_like(widened_half(g.y())), ids, widened_half(is_largest));
-    g.set(0, is_largest * gather(cast(widened_half(g.dy()) / maximum(count, 1.0), g.dy().dtype()), ids));
+    Expr is_extreme = cast(g.x(0) == gather(g.y(), ids), g.x(0).dtype());
+    Expr count = scatter_add(zeros_like(widened_half(g.y())), ids, widened_half(is_extreme));
+    g.set(0, is_extreme * gather(cast(widened_half(g.dy()) / maximum(count, 1.0), g.dy().dtype()), ids));
   });
-  op.run([](KernelContext& c, const Attrs& attrs) {
-    ConstView x(c.input(0)), ids(c.input(1));
-    Shape s = x.shape;
-    if (s.rank() < 1 || s[0] != ids.shape[0]) throw Error(Code::invalid_argument, fmt::format("{} and ids {} differ in rows", s.text(), ids.shape.text()));
-    s.set(0, attrs.get<std::int64_t>("segments"));
-    Tensor out = c.allocate(x.dtype, s);
-    c.primitives().fill(c.stream(), lowest_of(x.dtype), View(out));
-    c.primitives().scatter(c.stream(), Scatter::max, ids, x, View(out));
-    c.set(0, std::move(out));
+  op.kernel([largest](const KernelSetup& setup) {
+    return make_kernel([largest, segments = setup.attrs.get<std::int64_t>("segments")](KernelContext& c) {
+      ConstView x(c.input(0)), ids(c.input(1));
+      Shape s = x.shape;
+      if (s.rank() < 1 || ids.shape.rank() != 1 || s[0] != ids.shape[0]) throw Error(Code::invalid_argument, fmt::format("{} and ids {} differ in rows", s.text(), ids.shape.text()));
+      s.set(0, segments);
+      Tensor out = c.allocate(x.dtype, s);
+      c.primitives().fill(c.stream(), bound_of(x.dtype, largest), View(out));
+      c.primitives().scatter(c.stream(), largest ? Scatter::max : Scatter::min, ids, x, View(out));
+      c.set(0, std::move(out));
+    });
   });
+}
+
+}  // namespace
+
+TROUPE_OP(SegmentMax) {
+  op.doc("The largest elements of the rows of each segment, which the second input names.");
+  define_segment_extreme(op, true);
+}
+
+TROUPE_OP(SegmentMin) {
+  op.doc("The smallest elements of the rows of each segment, which the second input names.");
+  define_segment_extreme(op, false);
 }
 
 }  // namespace troupe

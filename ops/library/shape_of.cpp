@@ -11,6 +11,7 @@ Expr shape_of(Operand x) { return bind1("ShapeOf", {x}); }
 TROUPE_OP(ShapeOf) {
   op.doc("The extents of the input as an i64 vector, on the host.");
   op.inputs(1);
+  op.takes_strings();
   op.shape_only({0});
   op.not_differentiable();
   op.infer([](Inference& c) { c.output(DType::i64, Shape{c.shape(0).has_rank() ? c.shape(0).rank() : kAny}); });

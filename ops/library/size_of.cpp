@@ -11,6 +11,7 @@ Expr size_of(Operand x) { return bind1("SizeOf", {x}); }
 TROUPE_OP(SizeOf) {
   op.doc("The number of elements of the input, an i64 scalar on the host.");
   op.inputs(1);
+  op.takes_strings();
   op.shape_only({0});
   op.not_differentiable();
   op.infer([](Inference& c) { c.output(DType::i64, Shape{}); });

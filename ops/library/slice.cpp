@@ -41,6 +41,7 @@ Range sliced(const Shape& in, const Attrs& attrs) {
 TROUPE_OP(Slice) {
   op.doc("A rectangular block of the input.");
   op.inputs(1);
+  op.takes_strings();
   op.attr<std::vector<std::int64_t>>("starts");
   op.attr<std::vector<std::int64_t>>("extents");
   op.infer([](Inference& c) { c.output(c.dtype(0), sliced(c.shape(0), c.attrs()).extent); });

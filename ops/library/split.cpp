@@ -36,6 +36,7 @@ std::vector<Shape> pieces(const Shape& in, const std::vector<std::int64_t>& exte
 TROUPE_OP(Split) {
   op.doc("The input cut along one axis into pieces.");
   op.inputs(1);
+  op.takes_strings();
   op.attr<std::vector<std::int64_t>>("extents");
   op.attr<std::int64_t>("axis", 0);
   op.infer([](Inference& c) {

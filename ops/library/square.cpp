@@ -14,7 +14,7 @@ TROUPE_OP(Square) {
     using namespace reference_scalar;
     return square(x);
   });
-  op.gradient([](Gradient& g) { g.set(0, g.dy() * 2.0 * g.x()); });
+  op.gradient([](Gradient& g) { g.set(0, g.dy() * (2.0 * g.x())); });
 }
 
 }  // namespace troupe

@@ -16,8 +16,8 @@ TROUPE_OP(SquaredDifference) {
   });
   op.commutative();
   op.gradient([](Gradient& g) {
-    if (g.needs(0)) g.set(0, g.dy() * 2.0 * (g.x(0) - g.x(1)));
-    if (g.needs(1)) g.set(1, g.dy() * 2.0 * (g.x(1) - g.x(0)));
+    if (g.needs(0)) g.set(0, g.dy() * (2.0 * (g.x(0) - g.x(1))));
+    if (g.needs(1)) g.set(1, g.dy() * (2.0 * (g.x(1) - g.x(0))));
   });
 }
 

@@ -20,6 +20,7 @@ Shape squeezed(const Shape& s, std::int64_t axis) {
 TROUPE_OP(Squeeze) {
   op.doc("The input without an axis of extent 1.");
   op.inputs(1);
+  op.takes_strings();
   op.attr<std::int64_t>("axis");
   op.infer([](Inference& c) {
     c.output(c.dtype(0), c.shape(0).has_rank() ? squeezed(c.shape(0), c.attrs().get<std::int64_t>("axis")) : Shape::unknown());

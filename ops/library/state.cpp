@@ -1,6 +1,7 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
+#include <troupe/ops/pointwise.hpp>
 #include <troupe/devices/scalar_eval.hpp>
 #include <troupe/ops/state.hpp>
 #include <troupe/ops/transfer.hpp>
@@ -164,6 +165,36 @@ TROUPE_OP(AssignVariable) {
 
 TROUPE_OP(AssignAdd) { define_update(op, ScalarOp::add, "Adds to a variable; yields the new value."); }
 TROUPE_OP(AssignSub) { define_update(op, ScalarOp::sub, "Subtracts from a variable; yields the new value."); }
+
+TROUPE_OP(UpdateVariable) {
+  op.doc("Sets a variable to what a pointwise program makes of its old value and the inputs; yields the new value. Made by a pass, never by a user.");
+  op.inputs(0, -1);
+  variable_attrs(op);
+  op.attr<std::shared_ptr<const AttrObject>>("program");
+  op.effect(Effect::write);
+  op.not_differentiable();
+  op.infer([](Inference& c) {
+    const ValueSpec v = variable_spec(c);
+    const ScalarProgram& program = program_of(c.attrs());
+    c.require(static_cast<int>(program.inputs.size()) == c.inputs() + 1 && program.results.size() == 1 && program.inputs[0] == v.dtype && program.result_type(0) == v.dtype,
+              "the program does not fit the variable");
+    c.output(v.dtype, v.shape);
+  });
+  op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
+    auto object = s.attrs.get<std::shared_ptr<const AttrObject>>("program");
+    return make_kernel([program = static_cast<const ProgramAttr&>(*object).program, state = s.state](KernelContext& c) {
+      with_variable(c, state, true, [program](KernelContext& k, VariableState& v) {
+        for (int i = 0; i < k.inputs(); ++i)
+          if (k.input(i).shape() != v.shape() && broadcast(v.shape(), k.input(i).shape()) != v.shape()) check_fits(v, k.input(i));
+        View to = writable(k, v);
+        std::vector<ConstView> in{ConstView(to.data, to.dtype, to.shape)};
+        for (int i = 0; i < k.inputs(); ++i) in.emplace_back(k.input(i));
+        k.primitives().pointwise(k.stream(), *program, in, {&to, 1});
+        k.set(0, v.value());
+      });
+    });
+  });
+}
 
 TROUPE_OP(ScatterVariable) {
   declare_update(op, 2, "Updates rows of a variable; yields the new value. mode 0: set, 1: add, 2: subtract.");

@@ -12,6 +12,7 @@ TROUPE_OP(StopGradient) {
   op.doc("The input, unchanged; gradients end here.");
   op.inputs(1);
   op.takes_lists();
+  op.takes_strings();
   op.not_differentiable();
   op.infer([](Inference& c) { c.output(c.input(0)); });
   op.run([](KernelContext& c) { c.set(0, std::move(c.all_inputs()[0])); });

@@ -19,6 +19,7 @@ Expr transpose(Operand x, std::vector<std::int64_t> permutation) {
 TROUPE_OP(Transpose) {
   op.doc("The input with its axes permuted.");
   op.inputs(1);
+  op.takes_strings();
   op.attr<std::vector<std::int64_t>>("permutation");
   op.infer([](Inference& c) {
     const auto& p = c.attrs().get<std::vector<std::int64_t>>("permutation");

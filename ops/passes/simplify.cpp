@@ -32,13 +32,42 @@ const Edge* repeats(const Graph& g, const Node& node) {
   return nullptr;
 }
 
+// A value repeated to a shape for nodes that broadcast anyway: each has another operand of that shape.
+class Repetitions {
+ public:
+  explicit Repetitions(const Program& program) : g_(program.graph), is_needed_(static_cast<std::size_t>(g_.size()), 0) {
+    for (Edge e : program.fetches) is_needed_[static_cast<std::size_t>(e.node)] = 1;
+    for (const Node& n : g_.nodes()) {
+      for (std::int32_t c : n.controls) is_needed_[static_cast<std::size_t>(c)] = 1;
+      for (Edge e : n.inputs)
+        if (!broadcasts(n, g_.spec(e).shape)) is_needed_[static_cast<std::size_t>(e.node)] = 1;
+    }
+  }
+  bool is_needless(std::int32_t id) const {
+    const Node& n = g_.node(id);
+    return n.op->name == "BroadcastLike" && n.controls.empty() && n.outputs[0].shape.is_known() && !is_needed_[static_cast<std::size_t>(id)];
+  }
+
+ private:
+  // With an operand that certainly has the shape; a repeated one may go itself.
+  bool broadcasts(const Node& n, const Shape& shape) const {
+    if (!n.op->pointwise) return false;
+    for (Edge e : n.inputs)
+      if (g_.node(e.node).op->name != "BroadcastLike" && g_.spec(e).shape == shape) return true;
+    return false;
+  }
+  const Graph& g_;
+  std::vector<char> is_needed_;
+};
+
 }  // namespace
 
 Program simplify(const Program& program) {
   Rewriter rewriter(program);
+  const Repetitions repetitions(program);
   for (std::int32_t id = 0; id < program.graph.size(); ++id) {
     Node node = rewriter.translated(id);
-    const Edge* source = node.controls.empty() ? repeats(rewriter.graph(), node) : nullptr;
+    const Edge* source = repetitions.is_needless(id) ? &node.inputs[0] : node.controls.empty() ? repeats(rewriter.graph(), node) : nullptr;
     const bool same_place = source && (node.device.empty() || rewriter.graph().node(source->node).device == node.device);
     if (same_place) rewriter.alias(id, {*source}, source->node);
     else rewriter.replace(id, std::move(node));

@@ -14,6 +14,18 @@ install(TARGETS troupe EXPORT TroupeTargets LIBRARY DESTINATION ${TROUPE_LIB_DIR
 if(TARGET troupe_binary)
   set_target_properties(troupe_binary PROPERTIES INSTALL_RPATH "$ORIGIN/../${TROUPE_LIB_DIR}")
   install(TARGETS troupe_binary RUNTIME DESTINATION bin)
+  foreach(shell_file IN ITEMS bash:bash-completion/completions/troupe zsh:zsh/vendor-completions/_troupe fish:fish/vendor_completions.d/troupe.fish)
+    string(REGEX MATCH "^([a-z]+):(.*)/([^/]+)$" _ ${shell_file})
+    set(shell ${CMAKE_MATCH_1})
+    set(folder ${CMAKE_MATCH_2})
+    set(file ${CMAKE_MATCH_3})
+    add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/completions/${shell}/${file}
+                       COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/completions/${shell}
+                       COMMAND troupe_binary completions ${shell} > ${CMAKE_BINARY_DIR}/completions/${shell}/${file} DEPENDS troupe_binary VERBATIM)
+    list(APPEND completions ${CMAKE_BINARY_DIR}/completions/${shell}/${file})
+    install(FILES ${CMAKE_BINARY_DIR}/completions/${shell}/${file} DESTINATION share/${folder})
+  endforeach()
+  add_custom_target(troupe_completions ALL DEPENDS ${completions})
 endif()
 
 # Which headers are public follows from what they include, so it is found out when installing.
@@ -32,6 +44,7 @@ install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION share/doc/troupe RENAME co
 # systemd finds a package's units in lib/systemd/system of its prefix; the manifests are examples.
 install(FILES ${CMAKE_SOURCE_DIR}/scripts/systemd/troupe-node.service DESTINATION lib/systemd/system)
 install(FILES ${CMAKE_SOURCE_DIR}/scripts/kubernetes/troupe.yaml DESTINATION share/doc/troupe/examples)
+install(FILES ${CMAKE_SOURCE_DIR}/scripts/grafana/troupe.json DESTINATION share/doc/troupe/examples)
 install(PROGRAMS ${CMAKE_SOURCE_DIR}/scripts/slurm/troupe.sbatch DESTINATION share/doc/troupe/examples)
 install(FILES ${CMAKE_SOURCE_DIR}/CHANGELOG.md ${CMAKE_SOURCE_DIR}/README.md DESTINATION share/doc/troupe)
 

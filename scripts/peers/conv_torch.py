@@ -1,29 +1,23 @@
 """Training steps of a small convolutional network in eager torch, as its documentation has a user write them.
 
 usage: conv_torch.py <threads> [contiguous | channels_last]
-request: `reset`: the weights of test/bench/conv.cpp again; `steps <n>`: ns a step, then the n losses.
+request: `reset`: the weights of test/bench/conv.cpp again; `steps <n>`: ns a step, then the n losses; `memory`: the most bytes at once.
 """
 
 import sys
 
-from peer import missing, pattern, serve, torch_blas, training
+from peer import labels, missing, pattern, serve, torch_blas, training, use_threads
 
 try:
-    import numpy as np
     import torch
     from torch import nn
 except Exception as error:
     missing(error)
 
-torch.set_num_threads(int(sys.argv[1]))
-torch.set_num_interop_threads(1)
+use_threads(sys.argv[1])
 
 BATCH, BATCHES, RATE = 64, 8, 0.01
 LAYOUT = torch.contiguous_format if "contiguous" in sys.argv else torch.channels_last
-
-
-def labels(seed):
-    return ((pattern([BATCH], 1, seed).astype(np.float64) + 0.5) * 10).astype(np.int64).clip(0, 9)
 
 
 def weight(shape, inputs, seed):
@@ -36,7 +30,7 @@ def image(seed):
 
 
 xs = [image(100 + i) for i in range(BATCHES)]
-ts = [torch.from_numpy(labels(200 + i)) for i in range(BATCHES)]
+ts = [labels(BATCH, 10, 200 + i) for i in range(BATCHES)]
 # Filters come as [window, channels, filters], and the first product's rows in the order height, width, channels.
 weights = [
     weight([3, 3, 1, 32], 9, 1).transpose(3, 2, 0, 1),
@@ -70,4 +64,4 @@ def step(i):
 
 
 reset()
-serve(torch.__version__, torch_blas(), training(reset, step))
+serve(torch.__version__, torch_blas(), training(reset, step, model, optimizer, xs + ts))

@@ -1,12 +1,12 @@
 """Training steps of a one-layer LSTM in eager torch, as its documentation has a user write them.
 
 usage: lstm_torch.py <threads>
-request: `reset`: the weights of test/bench/lstm.cpp again; `steps <n>`: ns a step, then the n losses.
+request: `reset`: the weights of test/bench/lstm.cpp again; `steps <n>`: ns a step, then the n losses; `memory`: the most bytes at once.
 """
 
 import sys
 
-from peer import missing, pattern, serve, torch_blas, training
+from peer import missing, pattern, serve, torch_blas, training, use_threads
 
 try:
     import torch
@@ -14,8 +14,7 @@ try:
 except Exception as error:
     missing(error)
 
-torch.set_num_threads(int(sys.argv[1]))
-torch.set_num_interop_threads(1)
+use_threads(sys.argv[1])
 
 TIME, BATCH, FEATURES, UNITS, BATCHES, RATE = 50, 32, 128, 256, 4, 0.5
 
@@ -45,4 +44,4 @@ def step(i):
 
 
 reset()
-serve(torch.__version__, torch_blas(), training(reset, step))
+serve(torch.__version__, torch_blas(), training(reset, step, model, optimizer, xs + targets))

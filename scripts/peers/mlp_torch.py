@@ -1,32 +1,26 @@
 """Training steps of 784-512-512-10 in eager torch, as its documentation has a user write them.
 
 usage: mlp_torch.py <threads>
-request: `reset`: the weights of test/bench/mlp.cpp again; `steps <n>`: ns a step, then the n losses.
+request: `reset`: the weights of test/bench/mlp.cpp again; `steps <n>`: ns a step, then the n losses; `memory`: the most bytes at once.
 """
 
 import sys
 
-from peer import missing, pattern, serve, torch_blas, training
+from peer import labels, missing, pattern, serve, torch_blas, training, use_threads
 
 try:
-    import numpy as np
     import torch
     from torch import nn
 except Exception as error:
     missing(error)
 
-torch.set_num_threads(int(sys.argv[1]))
-torch.set_num_interop_threads(1)
+use_threads(sys.argv[1])
 
 BATCH, WIDTHS, BATCHES, RATE = 64, [784, 512, 512, 10], 8, 0.05
 
 
-def labels(seed):
-    return ((pattern([BATCH], 1, seed).astype(np.float64) + 0.5) * 10).astype(np.int64).clip(0, 9)
-
-
 xs = [torch.from_numpy(pattern([BATCH, WIDTHS[0]], 2, 100 + i)) for i in range(BATCHES)]
-ts = [torch.from_numpy(labels(200 + i)) for i in range(BATCHES)]
+ts = [labels(BATCH, 10, 200 + i) for i in range(BATCHES)]
 weights = [pattern([n, m], 2 * (3 / n) ** 0.5, i + 1) for i, (n, m) in enumerate(zip(WIDTHS, WIDTHS[1:]))]
 
 model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
@@ -50,4 +44,4 @@ def step(i):
 
 
 reset()
-serve(torch.__version__, torch_blas(), training(reset, step))
+serve(torch.__version__, torch_blas(), training(reset, step, model, optimizer, xs + ts))

@@ -1,6 +1,9 @@
 """The far end of test/bench/peer.hpp: one request a line in, one line of numbers out."""
 
+import os
 import sys
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler writes of its doings otherwise
 
 
 def serve(version, blas, answer):
@@ -13,20 +16,47 @@ def serve(version, blas, answer):
             print("error", type(error).__name__, str(error).replace("\n", " "), flush=True)
 
 
-def training(reset, step):
-    """Answers `reset` and `steps <n>`: the latter with ns a step, then the n losses that `step(i)` returns."""
+def training(reset, step, model, optimizer, batches):
+    """Answers `reset`, `steps <n>` with ns a step, then the n losses that `step(i)` returns, and `memory` with the most bytes at once."""
     import time
 
     def answer(words):
         if words[0] == "reset":
             reset()
             return [0]
+        if words[0] == "memory":
+            return [peak_memory(step, model, optimizer, batches)]
         count = int(words[1])
         start = time.perf_counter_ns()
         losses = [step(i) for i in range(count)]
         return [(time.perf_counter_ns() - start) / count, *losses]
 
     return answer
+
+
+def peak_memory(step, model, optimizer, batches):
+    """Bytes of tensors at the worst moment of a step: what stands before it, and what torch's own profiler of allocations saw. Like ours it
+    knows nothing of scratch memory that oneDNN and MKL take for themselves."""
+    import torch
+
+    step(0)
+    optimizer.zero_grad()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        step(0)
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    now = most = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        now += event.nbytes()
+        most = max(most, now)
+    held = [*model.parameters(), *model.buffers(), *batches]
+    return most + sum(t.numel() * t.element_size() for t in held)
+
+
+def use_threads(count):
+    import torch
+
+    torch.set_num_threads(int(count))
+    torch.set_num_interop_threads(1)
 
 
 def missing(error):
@@ -54,11 +84,18 @@ def pattern(shape, scale, seed):
     """The numbers of test/bench/pattern.hpp: a linear congruential sequence."""
     import numpy as np
 
+    # x -> x * powers[i] + sums[i] is i + 1 steps; the second half of so many is the first after them.
     count = int(np.prod(shape))
-    powers, sums = np.empty(count, np.uint64), np.empty(count, np.uint64)
-    power, total = 1, 0
-    for i in range(count):
-        power, total = power * 1664525 % 2**32, (total * 1664525 + 1013904223) % 2**32
-        powers[i], sums[i] = power, total
-    out = ((powers * np.uint64(seed) + sums) % np.uint64(2**32)).astype(np.float64)
+    powers, sums = np.array([1664525], np.uint32), np.array([1013904223], np.uint32)
+    while len(powers) < count:
+        powers, sums = np.concatenate([powers, powers * powers[-1]]), np.concatenate([sums, sums * powers[-1] + sums[-1]])
+    out = (powers[:count] * np.uint32(seed) + sums[:count]).astype(np.float64)
     return ((out / 4294967296.0 - 0.5) * scale).astype(np.float32).reshape(shape)
+
+
+def labels(count, classes, seed):
+    """Those of test/bench/pattern.hpp, as a tensor."""
+    import numpy as np
+    import torch
+
+    return torch.from_numpy(((pattern([count], 1, seed).astype(np.float64) + 0.5) * classes).astype(np.int64).clip(0, classes - 1))

@@ -177,6 +177,106 @@ BOOST_AUTO_TEST_CASE(a_time_out_over_all_workers) {
   for (const char* part : {"the run's time-out has passed: Dequeue", "queue 'empty'"}) BOOST_TEST(has(error, part), error);
 }
 
+// ---- two looks
+
+BOOST_AUTO_TEST_CASE(a_run_that_hangs_is_told_from_one_that_is_slow) {
+  Graph g;
+  Queue q = g.fifo_queue("empty", {{DType::f32, Shape{}}}, 2);
+  Expr taken = g.named(q.dequeue()[0], "take");
+  Expr y = taken * 2.0 + 1.0;
+  Engine engine({.deterministic = true});
+  RunHandle run = engine.compile(g, {}, {y}).start({});
+  const EngineSnapshot begun = engine.snapshot();
+  while (engine.take_step()) {}
+  const EngineSnapshot before = engine.snapshot(), now = engine.snapshot();
+  const std::vector<Verdict> said = hangs(before.runs, now.runs);
+  BOOST_REQUIRE(said.size() == 1u);
+  for (const char* part : {"Dequeue", "take", "snapshot_test.cpp:", "queue 'empty'"}) BOOST_TEST(has(said[0].text, part), said[0].text);
+  BOOST_TEST(said[0].device == "cpu:0");
+  BOOST_TEST(said[0].node >= 0);
+  BOOST_TEST(hangs({}, now.runs).empty());  // begun since
+  run.cancel();
+  while (engine.take_step()) {}
+}
+
+// The steps that a loop takes until it is in that iteration.
+EngineSnapshot goes_to(Engine& engine, std::int64_t iteration) {
+  EngineSnapshot s = engine.snapshot();
+  while (s.runs.at(0).partitions.at(0).runs.empty() || s.runs[0].partitions[0].runs[0].loops.empty() || s.runs[0].partitions[0].runs[0].loops.back().last < iteration) {
+    engine.take_step();
+    s = engine.snapshot();
+  }
+  return s;
+}
+
+BOOST_AUTO_TEST_CASE(a_loop_is_named_whose_predicate_compares_the_same_numbers_again) {
+  Graph g;
+  Expr last = while_loop([](Expr i) { return i >= 0; }, [](Expr i) { return maximum(i, 1); }, g.constant(0), {.name = "forever"});
+  Engine engine({.deterministic = true});
+  RunHandle run = engine.compile(g, {}, {last}).start({});
+  const EngineSnapshot early = goes_to(engine, 1000), later = goes_to(engine, 3000), late = goes_to(engine, 12'000);
+  BOOST_TEST(hangs(early.runs, later.runs).empty());
+  const std::vector<Verdict> said = hangs(later.runs, late.runs);
+  BOOST_REQUIRE(said.size() == 1u);
+  for (const char* part : {"loop 'forever/1'", "GreaterEqual", "snapshot_test.cpp:"}) BOOST_TEST(has(said[0].text, part), said[0].text);
+  run.cancel();
+  while (engine.take_step()) {}
+}
+
+BOOST_AUTO_TEST_CASE(a_loop_whose_predicate_comes_no_nearer_is_named_after_many_iterations) {
+  Graph g;
+  Expr away = while_loop([](Expr i) { return i >= 0; }, [](Expr i) { return i + 1; }, g.constant(0), {.name = "away"});
+  Engine engine({.deterministic = true});
+  RunHandle run = engine.compile(g, {}, {away}).start({});
+  const EngineSnapshot early = goes_to(engine, 1000), later = goes_to(engine, 3000), late = goes_to(engine, 120'000);
+  BOOST_TEST(hangs(early.runs, later.runs).empty());
+  BOOST_TEST(hangs(later.runs, late.runs).size() == 1u);
+  run.cancel();
+  while (engine.take_step()) {}
+
+  Graph h;
+  Expr near = while_loop([](Expr i) { return i < 100'000'000; }, [](Expr i) { return i + 1; }, h.constant(0), {.name = "near"});
+  RunHandle slow = engine.compile(h, {}, {near}).start({});
+  const EngineSnapshot before = goes_to(engine, 3000), now = goes_to(engine, 120'000);
+  BOOST_TEST(hangs(before.runs, now.runs).empty());
+  slow.cancel();
+  while (engine.take_step()) {}
+}
+
+// As a window that is too small for its cycle leaves it: each keeps what the other waits for.
+BOOST_AUTO_TEST_CASE(a_cycle_of_credits_names_its_edges) {
+  RunSnapshot run;
+  run.run = 1;
+  for (const auto& [here, there] : {std::pair{"cpu:0", "cpu:1"}, std::pair{"cpu:1", "cpu:0"}}) {
+    PartitionSnapshot& p = run.partitions.emplace_back();
+    p.device = here;
+    p.has_answered = true;
+    Wait w;
+    w.kind = Wait::Kind::grant;
+    w.what = fmt::format("MatMul 'at_{}' (model.cpp:7)", here);
+    w.tag = "iteration 4 of loop 'w'";
+    w.from = there;
+    p.runs.emplace_back().waits.push_back(w);
+  }
+  const std::vector<Verdict> said = hangs({run}, {run});
+  BOOST_REQUIRE(said.size() == 2u);
+  for (const char* part : {"cpu:0 keeps MatMul 'at_cpu:0' (model.cpp:7)", "in iteration 4 of loop 'w'", "because cpu:1 has no room for it"}) BOOST_TEST(has(said[0].text, part), said[0].text);
+}
+
+// A kernel that takes long is no hang; nor is who waits for it.
+BOOST_AUTO_TEST_CASE(who_computes_is_slow) {
+  RunSnapshot run;
+  PartitionSnapshot& p = run.partitions.emplace_back();
+  p.device = "cpu:0";
+  p.has_answered = true;
+  Wait w;
+  w.what = "MatMul 'big' (model.cpp:7)";
+  p.runs.emplace_back().waits.push_back(w);
+  BOOST_TEST(hangs({run}, {run}).empty());
+  p.runs[0].waits[0].state = "actor 'simulator'";
+  BOOST_TEST(hangs({run}, {run}).size() == 1u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::test

@@ -25,7 +25,7 @@ expect 0 '^Tanh +.*Inputs: 1' ops
 expect 0 '^MatMul: ' ops MatMul
 expect 0 'attribute: dtype \(dtype, required\)' ops Cast
 expect 0 'gradient: +none, by definition' ops ArgMax
-for verb in version doctor ops keygen node; do
+for verb in version doctor ops keygen node ps top inspect graph diagnose trace metrics report completions; do
   expect 0 "^  $verb " --help
   expect 0 'Usage: troupe '"$verb" "$verb" --help
 done
@@ -36,6 +36,12 @@ expect 2 "there is no flag '--verbose'; run 'troupe --help'" --verbose
 expect 2 "run 'troupe ops --help'" ops --verbose
 expect 2 "run 'troupe ops --help'" ops Add Sub
 expect 2 'name a verb: version, doctor, ops, keygen, node'
+
+expect 1 'nobody answers at http://127.0.0.1:1 .*start a node' ps --node http://127.0.0.1:1
+expect 2 'top draws on a terminal' top --node http://127.0.0.1:1
+expect 2 "run 'troupe trace --help'" trace --seconds 0
+for shell in bash zsh fish; do expect 0 'diagnose' completions "$shell"; done
+bash -n <("$troupe" completions bash) || failures=$((failures + 1))
 
 keys=$(mktemp -d)
 expect 0 '^[^ ]{40} alpha$' keygen --keys "$keys/a" --name alpha

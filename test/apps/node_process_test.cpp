@@ -304,51 +304,47 @@ bool are_gone(const std::vector<pid_t>& all) {
   return false;
 }
 
-Process standalone_of(const Folder& folder) {
-  return Process(folder.path(), {binary(), "node", "--standalone", "3", "--workers", "1"});
-}
+// A cluster of three processes, with the one that watches over them.
+struct Standalone {
+  Standalone() {
+    BOOST_REQUIRE(process.read_until("3 nodes in this cluster\n"));
+    nodes = children_of(process.pid());
+    BOOST_REQUIRE(nodes.size() == 3u);
+  }
+  Folder folder;
+  Process process{folder.path(), {binary(), "node", "--standalone", "3", "--workers", "1"}};
+  std::vector<pid_t> nodes;
+};
 
 BOOST_AUTO_TEST_CASE(a_cluster_on_one_machine, *boost::unit_test::label("stock_zmq")) {
-  Folder folder;
-  Process all = standalone_of(folder);
-  BOOST_REQUIRE(all.read_until("3 nodes in this cluster\n"));
-  const std::vector<pid_t> nodes = children_of(all.pid());
-  BOOST_TEST(nodes.size() == 3u);
+  Standalone all;
   {
-    const std::string first = all.seen().substr(all.seen().find("tcp://"));
+    const std::string first = all.process.seen().substr(all.process.seen().find("tcp://"));
     auto a = client(first.substr(0, first.find('\n')));
     a->wait_for({"local-1", "local-2", "local-3"}, std::chrono::seconds(60));
   }
-  all.interrupt(SIGTERM);
-  const Outcome end = all.finish();
+  all.process.interrupt(SIGTERM);
+  const Outcome end = all.process.finish();
   BOOST_TEST(end.code == 0, end.error);
   for (const char* name : {"local-1", "local-2", "local-3"})
     BOOST_TEST((end.out.find(std::string("node '") + name + "' leaves") != std::string::npos), end.out);
-  BOOST_TEST(are_gone(nodes));
+  BOOST_TEST(are_gone(all.nodes));
 }
 
 BOOST_AUTO_TEST_CASE(one_that_dies_ends_the_others_with_a_clear_line, *boost::unit_test::label("stock_zmq")) {
-  Folder folder;
-  Process all = standalone_of(folder);
-  BOOST_REQUIRE(all.read_until("3 nodes in this cluster\n"));
-  const std::vector<pid_t> nodes = children_of(all.pid());
-  BOOST_REQUIRE(nodes.size() == 3u);
-  kill(nodes[1], SIGKILL);
-  const Outcome end = all.finish();
+  Standalone all;
+  kill(all.nodes[1], SIGKILL);
+  const Outcome end = all.process.finish();
   BOOST_TEST(end.code == 1);
   BOOST_TEST((end.error.find("was killed by signal 9; the others are ended too") != std::string::npos), end.error);
-  BOOST_TEST(are_gone(nodes));
+  BOOST_TEST(are_gone(all.nodes));
 }
 
 BOOST_AUTO_TEST_CASE(no_node_outlives_its_supervisor, *boost::unit_test::label("stock_zmq")) {
-  Folder folder;
-  Process all = standalone_of(folder);
-  BOOST_REQUIRE(all.read_until("3 nodes in this cluster\n"));
-  const std::vector<pid_t> nodes = children_of(all.pid());
-  BOOST_REQUIRE(nodes.size() == 3u);
-  all.interrupt(SIGKILL);
-  all.finish();
-  BOOST_TEST(are_gone(nodes));
+  Standalone all;
+  all.process.interrupt(SIGKILL);
+  all.process.finish();
+  BOOST_TEST(are_gone(all.nodes));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

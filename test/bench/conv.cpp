@@ -3,13 +3,11 @@
 // with its fused SGD, on one thread and on two.
 //
 // Both sides start from the same weights and take the same batches; the losses of the first steps must agree to 1e-3.
-#include <troupe/actors/engine.hpp>
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/test/bench/pattern.hpp>
 #include <troupe/test/bench/training.hpp>
 
-#include <algorithm>
 #include <cmath>
 
 namespace {
@@ -21,20 +19,14 @@ constexpr int kBatches = 8;
 constexpr std::int64_t kBatch = 64;
 constexpr double kRate = 0.01;
 
-EngineOptions with_workers(int workers) {
-  EngineOptions options;
-  options.workers = workers;
-  return options;
-}
-
 class Trainer {
  public:
-  explicit Trainer(int workers) : engine_(with_workers(workers)) {
+  explicit Trainer(int workers) : engine_(bench::with_workers(workers)) {
     Expr x = graph_.input("x", DType::f32, {kBatch, 28, 28, 1}), t = graph_.input("t", DType::i64, {kBatch});
     for (int i = 0; i < 4; ++i) {
       const std::string layer = "layer" + std::to_string(i);
-      weights_.push_back(graph_.variable(layer + "/w", weight(i)));
-      weights_.push_back(graph_.variable(layer + "/b", bias(i)));
+      weights_.push_back(bench::variable(graph_, layer + "/w", weight(i)));
+      weights_.push_back(bench::variable(graph_, layer + "/b", bias(i)));
     }
     Expr h = x;
     for (std::size_t i = 0; i < 2; ++i) h = max_pool(relu(conv(h, weights_[2 * i], {.padding = Padding::same()}) + weights_[2 * i + 1]), {2, 2});
@@ -47,11 +39,9 @@ class Trainer {
     for (int i = 0; i < kBatches; ++i) {
       const auto seed = static_cast<std::uint32_t>(i);
       xs_.push_back(bench::pattern({kBatch, 28, 28, 1}, 2, 100 + seed));
-      std::vector<std::int64_t> labels;
-      for (const float v : bench::numbers(kBatch, 1, 200 + seed))
-        labels.push_back(std::clamp<std::int64_t>(static_cast<std::int64_t>((static_cast<double>(v) + 0.5) * 10), 0, 9));
-      ts_.push_back(Tensor::of(labels, Shape{kBatch}));
+      ts_.push_back(bench::labels(kBatch, 10, 200 + seed));
     }
+    reset();
   }
 
   void reset() {

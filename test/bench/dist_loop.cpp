@@ -1,4 +1,4 @@
-// A trivial while_loop over one to four processes on this machine, over TCP on loopback.
+// A trivial while_loop over one to four processes on this machine, which share memory.
 //
 // `dependent`: the counter is advanced on one process and compared with its bound on another, so every iteration waits
 // for a round trip. The peer is that round trip with nothing but the transport, in the same run (budget: ≥ 0.8 × 1/RTT).
@@ -61,6 +61,12 @@ class Loop {
   Function run_;
 };
 
+/// That this node has sent and got.
+std::uint64_t messages(const ClusterNode& node) {
+  const TransportCounters c = node.counters();
+  return c.messages_out + c.messages_in;
+}
+
 std::vector<std::string> first(const bench::Processes& workers, int processes) {
   std::vector<std::string> devices{"cpu:0"};
   for (int i = 1; i < processes; ++i) devices.push_back(workers.device(static_cast<std::size_t>(i) - 1));
@@ -79,7 +85,11 @@ int main(int argc, char** argv) {
     auto node = workers.join();
     Loop loop(node->engine(), what == "dependent" ? Kind::dependent : what == "barrier" ? Kind::barrier : Kind::independent, first(workers, processes),
               std::atoi(argument(4, "32").c_str()));
-    for (int i = 0; i < 10; ++i) std::printf("%.4g us an iteration\n", loop.ns(20'000) / 1e3);
+    for (int i = 0; i < 10; ++i) {
+      const std::uint64_t before = messages(*node);
+      const double ns = loop.ns(20'000);
+      std::printf("%.4g us an iteration, %.3g messages\n", ns / 1e3, static_cast<double>(messages(*node) - before) / 20'000);
+    }
     return 0;
   }
   bench::Echo echo;  // processes first: nothing here has a thread yet
@@ -96,7 +106,9 @@ int main(int argc, char** argv) {
       c.ours.push_back(dependent.ns(kIterations) / 1e3);
       c.theirs.push_back(echo.round_trip_ns(kIterations) / 1e3);
     }
-    c.also = {{"iterations_s", 1e6 / bench::median(c.ours)}};
+    const std::uint64_t before = messages(*node);
+    dependent.ns(kIterations);
+    c.also = {{"iterations_s", 1e6 / bench::median(c.ours)}, {"messages", static_cast<double>(messages(*node) - before) / kIterations}};
     c.note = "an iteration that waits for one round trip, 2 processes";
     c.print();
   }

@@ -3,7 +3,6 @@
 //
 // Both sides start from the same weights and take the same batches; the losses of the first steps must
 // agree to 1e-3, or the benchmark ends with an error. The loss is fetched every step on both sides.
-#include <troupe/actors/engine.hpp>
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/test/bench/pattern.hpp>
@@ -21,21 +20,15 @@ constexpr std::int64_t kBatch = 64;
 constexpr std::int64_t kWidths[] = {784, 512, 512, 10};
 constexpr double kRate = 0.05;
 
-EngineOptions with_workers(int workers) {
-  EngineOptions options;
-  options.workers = workers;
-  return options;
-}
-
 class Trainer {
  public:
-  explicit Trainer(int workers) : engine_(with_workers(workers)) {
+  explicit Trainer(int workers) : engine_(bench::with_workers(workers)) {
     Expr x = graph_.input("x", DType::f32, {kBatch, kWidths[0]}), t = graph_.input("t", DType::i64, {kBatch});
     Expr h = x;
     for (int i = 0; i < 3; ++i) {
       const std::string layer = "layer" + std::to_string(i);
-      weights_.push_back(graph_.variable(layer + "/w", weight(i)));
-      weights_.push_back(graph_.variable(layer + "/b", Tensor::zeros(DType::f32, {kWidths[i + 1]})));
+      weights_.push_back(bench::variable(graph_, layer + "/w", weight(i)));
+      weights_.push_back(bench::variable(graph_, layer + "/b", Tensor::zeros(DType::f32, {kWidths[i + 1]})));
       h = matmul(h, weights_[weights_.size() - 2]) + weights_.back();
       if (i < 2) h = relu(h);
     }
@@ -45,11 +38,9 @@ class Trainer {
     for (int i = 0; i < kBatches; ++i) {
       const auto seed = static_cast<std::uint32_t>(i);
       xs_.push_back(bench::pattern({kBatch, kWidths[0]}, 2, 100 + seed));
-      std::vector<std::int64_t> labels;
-      for (const float v : bench::numbers(kBatch, 1, 200 + seed))
-        labels.push_back(std::clamp<std::int64_t>(static_cast<std::int64_t>((static_cast<double>(v) + 0.5) * 10), 0, 9));
-      ts_.push_back(Tensor::of(labels, Shape{kBatch}));
+      ts_.push_back(bench::labels(kBatch, 10, 200 + seed));
     }
+    reset();
   }
 
   void reset() {
@@ -82,7 +73,7 @@ void measure(int threads) {
   Trainer trainer(threads);
   bench::Peer torch("torch", "mlp_torch.py", {std::to_string(threads)}, threads);
   bench::Comparison c{.name = bench::step_name("mlp", threads), .unit = "ns a step",
-                      .peer = {}, .budget = 0.9, .threads = threads, .note = "784-512-512-10, batch 64, SGD; loss fetched every step"};
+                      .peer = {}, .budget = 0.8, .threads = threads, .note = "784-512-512-10, batch 64, SGD; loss fetched every step"};
   torch.describe(c, "torch eager, fused SGD");
   bench::compare_losses(trainer, torch, {.steps = kSteps, .tolerance = 1e-3}, c);
   bench::measure_steps(trainer, torch, {.repetitions = kRepetitions, .steps = kSteps, .warm_up = 4}, c);

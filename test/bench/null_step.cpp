@@ -1,6 +1,6 @@
 // A step that does nothing but move its parameters: each worker gets a value from the driver's variable and sends one
 // number back, as when parameters are fetched for a training step. A scalar, and 100 MB dense; on 1 to 4 workers,
-// each a process on this machine, over TCP on loopback. Peer for the dense step: one warm memcpy of what is moved.
+// each a process on this machine, by shared memory. Peer for the dense step: one warm memcpy of what is moved.
 #include <thread>
 
 #include <troupe/functions.hpp>

@@ -1,4 +1,4 @@
-// Processes of one machine that are nodes of a cluster over TCP on loopback, and one that only echoes.
+// Processes of one machine that are nodes of a cluster, over TCP on loopback and shared memory, and one that only echoes.
 //
 //   Processes workers(3);                      // forked at once: before anything of this process has a thread
 //   auto node = workers.join();                // this process's node, connected with all of them

@@ -4,7 +4,7 @@
 //   compare_losses(trainer, torch, {.steps = 20, .tolerance = 1e-4}, c);
 //   measure_steps(trainer, torch, {.repetitions = 15, .steps = 5, .warm_up = 1}, c);
 //
-// The peer answers `reset`, and `steps <n>` with ns a step and, for a comparison, the n losses.
+// The peer answers `reset`, `steps <n>` with ns a step and, for a comparison, the n losses, and `memory` with bytes.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +17,25 @@
 #include <string>
 #include <vector>
 
+#include <troupe/actors/engine.hpp>
+#include <troupe/ops/state.hpp>
+#include <troupe/ops/variable.hpp>
+#include <troupe/devices/allocator.hpp>
 #include <troupe/test/bench/count_allocations.hpp>
 #include <troupe/test/bench/peer.hpp>
 
 namespace troupe::bench {
+
+inline EngineOptions with_workers(int workers) {
+  EngineOptions options;
+  options.workers = workers;
+  return options;
+}
+
+/// A variable that starts as `reset` sets it, so that the graph keeps no value of its own beside it; of `like`'s shape.
+inline Variable variable(Graph& graph, const std::string& name, const Tensor& like) {
+  return graph.variable(name, like.dtype(), like.shape(), Initializer::constant(0));
+}
 
 struct LossCheck {
   int steps;
@@ -52,6 +67,16 @@ struct StepTimes {
   int warm_up;  // steps before: they wake the workers
 };
 
+/// The most memory of tensors at once: ours since the process began (the allocator's own counter; so measure the smaller first), theirs
+/// of a step, with what stood before it.
+inline void print_memory(Peer& peer, const Comparison& of) {
+  Comparison c{.name = of.name + "_memory", .unit = "MiB", .peer = of.peer, .peer_version = of.peer_version, .budget = 1.0, .threads = of.threads,
+               .note = "tensors alone, without the libraries' scratch"};
+  c.ours.push_back(static_cast<double>(host_allocator().counters().peak) / (1 << 20));
+  if (peer.is_here()) c.theirs.push_back(peer.ask("memory")[0] / (1 << 20));
+  c.print();
+}
+
 /// Times both, counts our allocations, prints.
 template <class Trainer>
 void measure_steps(Trainer& trainer, Peer& peer, const StepTimes& times, Comparison& c) {
@@ -66,6 +91,7 @@ void measure_steps(Trainer& trainer, Peer& peer, const StepTimes& times, Compari
   trainer.steps(times.steps);
   c.also.push_back({"allocations_per_step", static_cast<double>(allocations() - before) / times.steps});
   c.print();
+  print_memory(peer, c);
 }
 
 /// ns of each of `count` steps: `step(i)` makes the i-th and yields its loss, which goes to `losses`.

@@ -4,7 +4,8 @@
 // Peers, in the same run, with the same congestion control: ZeroMQ used by hand as well as it can be (1 MiB chunks that
 // refer to the tensor's memory; the receiver puts them together in a warm buffer, because that is what a tensor is),
 // bare sockets, and memcpy; all keep freed memory, as our transport makes malloc do. What is timed is from the first send
-// to the answer that all has come. `transport profile BYTES|rtt [tcp|shm]` runs our side alone.
+// to the answer that all has come. `transport profile SIZE|rtt [tcp|shm|offset|sealed]`
+// runs our side alone.
 #include <troupe/cluster/zeromq.hpp>
 #include <troupe/test/bench/transport_peers.hpp>
 
@@ -34,6 +35,11 @@ class Receiver final : public TransportListener {
   void received(Peer peer, Lane lane, Message message) override {
     if (order.echo) transport->send(peer, lane, std::move(message));
     if (order.pause_us) usleep(order.pause_us);
+    if (order.read) {
+      bench::read_all(message.tensors[0].raw(), message.tensors[0].bytes());
+      message = {};
+      transport->send(peer, Lane::control, {});
+    }
     if (left.fetch_sub(1) == 1) done.release();
   }
 };
@@ -72,7 +78,9 @@ class Sender final : public TransportListener {
   void refused(const std::string&, const Status&) override {}
   void lost(Peer, const Status&) override {}
   void received(Peer peer, Lane lane, Message message) override {
-    if (--round_trips_ > 0)
+    if (lane == Lane::control)
+      free_.release();
+    else if (--round_trips_ > 0)
       transport->send(peer, lane, std::move(message));
     else
       back_.release();
@@ -84,6 +92,20 @@ class Sender final : public TransportListener {
     wire_.get<char>();
     const Watch watch(report.cpu);
     for (std::uint64_t i = 0; i < count; ++i) transport->send(peer_, Lane::data, {std::vector<std::byte>(16), {t}});
+    report = wire_.get<Report>();
+    return watch.stop(bench::now_ns(), report.cpu);
+  }
+  /// Of tensors that are made where the receiver reads them, each freed before the next: so the same memory, warm as its peer's is.
+  Took by_offset(std::uint64_t bytes, std::uint64_t count) {
+    wire_.put(Order{.bytes = bytes, .count = count, .read = true});
+    wire_.get<char>();
+    const Watch watch(report.cpu);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      free_.acquire();
+      Message m{std::vector<std::byte>(16), {}};  // no list in braces: that holds the tensor for a while, and it would be copied
+      m.tensors.push_back(transport->empty_for(peer_, DType::u8, Shape{static_cast<std::int64_t>(bytes)}));
+      transport->send(peer_, Lane::data, std::move(m));
+    }
     report = wire_.get<Report>();
     return watch.stop(bench::now_ns(), report.cpu);
   }
@@ -128,6 +150,7 @@ class Sender final : public TransportListener {
  private:
   std::promise<Peer> connected_;
   std::binary_semaphore back_{0};
+  std::binary_semaphore free_{1};
   std::int64_t round_trips_ = 0;
   Wire wire_;
   Peer peer_ = 0;
@@ -166,6 +189,21 @@ struct Rows {
   std::vector<double> cpu_ours, cpu_theirs;
 };
 
+/// Copies in user space of what was sent and received since it was made, by both processes.
+class Copies {
+ public:
+  explicit Copies(const Sender& sender) : sender_(sender), before_(sender.report), copied_(sender.transport->counters().copied_bytes) {}
+  double per_byte() const {
+    return static_cast<double>(sender_.transport->counters().copied_bytes - copied_ + sender_.report.copied - before_.copied) /
+           static_cast<double>(sender_.report.received - before_.received);
+  }
+
+ private:
+  const Sender& sender_;
+  const Report before_;
+  const std::uint64_t copied_;
+};
+
 void one_way(const Size& size, Sender& ours, ByHand& zeromq, ByHand& tcp, int repetitions) {
   int major, minor, patch;
   zmq_version(&major, &minor, &patch);
@@ -173,12 +211,10 @@ void one_way(const Size& size, Sender& ours, ByHand& zeromq, ByHand& tcp, int re
   z.row.peer_version = std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(patch);
   double copies = 0;
   for (int i = -1; i < repetitions; ++i) {
-    const std::uint64_t copied_before = ours.transport->counters().copied_bytes;
-    const Report before = ours.report;
+    const Copies counted(ours);
     const Took o = ours.one_way(size.bytes, size.count), p = zeromq.one_way(size.bytes, size.count), q = tcp.one_way(size.bytes, size.count);
     if (i < 0) continue;  // to warm up
-    copies = static_cast<double>(ours.transport->counters().copied_bytes - copied_before + ours.report.copied - before.copied) /
-             static_cast<double>(ours.report.received - before.received);
+    copies = counted.per_byte();
     z.add(size, o, p);
     t.add(size, o, q);
   }
@@ -188,13 +224,18 @@ void one_way(const Size& size, Sender& ours, ByHand& zeromq, ByHand& tcp, int re
 }
 
 /// Against one peer, which `theirs` runs once.
-template <class Theirs>
-void against(const std::string& name, const std::string& peer, double budget, const Size& size, Sender& ours, int repetitions, Theirs theirs) {
+template <class Mine, class Theirs>
+void against(const std::string& name, const std::string& peer, double budget, const Size& size, Sender& ours, int repetitions, Mine mine, Theirs theirs) {
   Rows r(name, peer, budget);
+  double copies = 0;
   for (int i = -1; i < repetitions; ++i) {
-    const Took o = ours.one_way(size.bytes, size.count), t = theirs();
-    if (i >= 0) r.add(size, o, t);
+    const Copies counted(ours);
+    const Took o = mine(), t = theirs();
+    if (i < 0) continue;
+    copies = counted.per_byte();
+    r.add(size, o, t);
   }
+  r.row.also = {{"copies_per_byte", copies}};
   r.print();
 }
 
@@ -211,6 +252,14 @@ Took copy(const Size& size) {
   return watch.stop(bench::now_ns(), 0);
 }
 
+/// All of a warm buffer.
+Took read_warm(const Size& size) {
+  static const std::vector<std::byte> from(size.bytes, std::byte{7});
+  const Watch watch(0);
+  for (std::uint64_t i = 0; i < size.count; ++i) bench::read_all(from.data(), size.bytes);
+  return watch.stop(bench::now_ns(), 0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -221,14 +270,16 @@ int main(int argc, char** argv) {
   const ZeroMqOptions over_tcp{.shared_memory = false}, by_memory{}, sealed{.shared_memory = false, .seal = true};
   if (argc >= 3 && std::string(argv[1]) == "profile") {
     const std::string how = argc > 3 ? argv[3] : "tcp";
-    Sender ours(how == "shm" ? by_memory : how == "sealed" ? sealed : over_tcp);
+    Sender ours(how == "shm" || how == "offset" ? by_memory : how == "sealed" ? sealed : over_tcp);
     bench::BareTcp bare;
     for (const Size& size : kSizes)
       if (std::string(argv[2]) == size.name)
         for (int i = 0; i < 10; ++i) {
-          const Took o = ours.one_way(size.bytes, size.count), t = how == "shm" ? copy(size) : bare.one_way(size.bytes, size.count);
+          const bool is_offset = how == "offset";
+          const Took o = is_offset ? ours.by_offset(size.bytes, size.count) : ours.one_way(size.bytes, size.count);
+          const Took t = how == "shm" ? copy(size) : is_offset ? read_warm(size) : bare.one_way(size.bytes, size.count);
           std::printf("%s %.3g GB/s, %.3g by processor time; %s %.3g, %.3g\n", size.name, gb_s(size, o.ns), gb_s(size, o.cpu),
-                      how == "shm" ? "memcpy" : "bare TCP", gb_s(size, t.ns), gb_s(size, t.cpu));
+                      how == "shm" ? "memcpy" : is_offset ? "read" : "bare TCP", gb_s(size, t.ns), gb_s(size, t.cpu));
         }
     if (std::string(argv[2]) == "rtt")
       for (int i = 0; i < 10; ++i) std::printf("%.3g us\n", ours.round_trip_ns(64, 5000) / 1e3);
@@ -237,7 +288,8 @@ int main(int argc, char** argv) {
   const Size& large = kSizes[3];
   {
     Sender memory(by_memory);
-    against("transport_shm_16MiB", "memcpy, warm", 0.6, large, memory, repetitions, [&] { return copy(large); });
+    against("transport_shm_16MiB", "memcpy, warm", 0.6, large, memory, repetitions, [&] { return memory.one_way(large.bytes, large.count); }, [&] { return copy(large); });
+    against("transport_shm_by_offset_16MiB", "a warm read", 0.6, large, memory, repetitions, [&] { return memory.by_offset(large.bytes, large.count); }, [&] { return read_warm(large); });
     bench::Comparison r{.name = "transport_shm_rtt_64B", .unit = "us", .peer = "none", .budget_value = 15};
     for (int i = 0; i < repetitions; ++i) r.ours.push_back(memory.round_trip_ns(64, 5000) / 1e3);
     r.print();
@@ -247,7 +299,8 @@ int main(int argc, char** argv) {
     require(zmq_curve_keypair(keys.public_key, keys.secret_key) == 0, "ZeroMQ has no CURVE");
     Sender under_keys(sealed);
     ZeroMqByHand curve(ZMQ_PAIR, ZMQ_PAIR, &keys);
-    against("transport_sealed_16MiB", "ZeroMQ CURVE, chunked by hand", 2, large, under_keys, repetitions, [&] { return curve.one_way(large.bytes, large.count); });
+    against("transport_sealed_16MiB", "ZeroMQ CURVE, chunked by hand", 2, large, under_keys, repetitions,
+            [&] { return under_keys.one_way(large.bytes, large.count); }, [&] { return curve.one_way(large.bytes, large.count); });
   }
   Sender ours(over_tcp);
   ZeroMqByHand pair(ZMQ_PAIR, ZMQ_PAIR), router(ZMQ_ROUTER, ZMQ_DEALER);

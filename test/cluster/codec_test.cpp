@@ -75,6 +75,32 @@ BOOST_AUTO_TEST_CASE(values_arrive_as_they_were) {
   BOOST_TEST(!first.list().read(1).has_value());
 }
 
+BOOST_AUTO_TEST_CASE(strings_arrive_as_they_were) {
+  const Tensor t = Tensor::strings({"peach", "", std::string(100'000, 'x'), std::string("a\0b", 3)}, {2, 2});
+  BOOST_TEST(identical(through(t).tensor(), t));
+  BOOST_TEST(identical(through(Tensor::string("")).tensor(), Tensor::string("")));
+  BOOST_TEST(identical(through(Tensor::strings({}, {0, 3})).tensor(), Tensor::strings({}, {0, 3})));
+  // Lengths that lie, and bytes that nobody asked for.
+  for (const auto& [at, byte] : std::vector<std::pair<std::size_t, std::uint8_t>>{{0, 6}, {0, 4}, {7, 0x80}, {15, 0xFF}}) {
+    MessageWriter w;
+    w(Value(Tensor::strings({"peach", "pear"}, {2})));
+    Message m = w.take();
+    std::vector<std::uint8_t> bytes = m.tensors[0].to_vector<std::uint8_t>();
+    bytes[at] = byte;
+    m.tensors[0] = Tensor::of(bytes, m.tensors[0].shape());
+    MessageReader r(m);
+    Value back;
+    refusal([&] { r(back); }, Code::data_loss);
+  }
+  MessageWriter w;
+  w(Value(Tensor::strings({"peach"}, {1})));
+  Message short_one = w.take();
+  short_one.tensors[0] = Tensor::of<std::uint8_t>({1, 2, 3});
+  MessageReader r(short_one);
+  Value back;
+  refusal([&] { r(back); }, Code::data_loss);
+}
+
 BOOST_AUTO_TEST_CASE(every_node_makes_the_same_plan) {
   Graph g;
   const Placed here = placed_program(g);

@@ -11,8 +11,9 @@ namespace troupe::test {
 
 class Hostile final : private Carrier, private TransportListener {
  public:
-  /// With a bulk channel next to the peer's connection, or without.
-  explicit Hostile(bool has_bulk = false, std::optional<SealKeys> keys = {}) : has_bulk_(has_bulk), keys_(std::move(keys)), router_({.name = "victim", .incarnation = 1, .address = "test://victim", .engine = ""}, options(), *this, *this) {}
+  /// With a bulk channel next to the peer's connection, or without; with a slab that the peer lends from.
+  explicit Hostile(bool has_bulk = false, std::optional<SealKeys> keys = {}, Ref<BorrowedSlab> slab = {})
+      : has_bulk_(has_bulk), keys_(std::move(keys)), slab_(std::move(slab)), router_({.name = "victim", .incarnation = 1, .address = "test://victim", .engine = ""}, options(), *this, *this) {}
 
   /// The frame comes from a stranger, then from a peer whose session is open.
   void tell(std::span<const std::byte> header, std::span<const std::byte> bulk) {
@@ -50,6 +51,7 @@ class Hostile final : private Carrier, private TransportListener {
   }
   std::uint64_t dropped() const { return router_.counters().dropped; }
   std::uint64_t received() const { return router_.counters().messages_in; }
+  std::uint64_t copied_bytes() const { return router_.counters().copied_bytes; }
 
  private:
   static constexpr Connection kPeer = 2;
@@ -71,6 +73,7 @@ class Hostile final : private Carrier, private TransportListener {
     if (!has_bulk_) return;
     router_.bulk_opened(kPeer);
     reader_.emplace(router_, kPeer, keys_);
+    if (slab_) reader_->use(slab_);
   }
   wire::Bulk answer_bulk(Connection, const wire::Bulk&) override {
     wire::Bulk answer;
@@ -97,6 +100,7 @@ class Hostile final : private Carrier, private TransportListener {
   Message last_;
   const bool has_bulk_;
   const std::optional<SealKeys> keys_;
+  const Ref<BorrowedSlab> slab_;
   Router router_;
   std::optional<BulkReader> reader_;
 };

@@ -200,16 +200,21 @@ BOOST_AUTO_TEST_CASE(a_node_that_leaves_ends_its_runs_and_no_others) {
   BOOST_TEST(says(why, {"no node 'b'", "a, c"}));
 }
 
-BOOST_AUTO_TEST_CASE(a_node_that_comes_back_takes_part_again) {
-  Nodes nodes(2);
-  Graph g;
+// x of two elements, and 2 x + 1.
+std::pair<Expr, Expr> doubled_on_b_plus_one(Graph& g) {
   Expr x = g.input("x", DType::f32, {2});
   Expr y;
   {
     auto d = g.on_device(kB);
     y = x * 2.0;
   }
-  Expr z = y + 1.0;
+  return {x, y + 1.0};
+}
+
+BOOST_AUTO_TEST_CASE(a_node_that_comes_back_takes_part_again) {
+  Nodes nodes(2);
+  Graph g;
+  auto [x, z] = doubled_on_b_plus_one(g);
   for (int round = 0; round < 3; ++round) {
     compare(nodes.engine().run(g, {{x, Tensor::of<float>({1, 2})}}, {z}), {{3, 5}}, "round");
     nodes.remove(1);
@@ -222,13 +227,8 @@ BOOST_AUTO_TEST_CASE(a_node_that_comes_back_takes_part_again) {
 BOOST_AUTO_TEST_CASE(a_function_is_made_again_when_its_node_is_there_again) {
   Nodes nodes(2);
   Graph g;
-  Expr x = g.input("x", DType::f32, {2});
-  Expr y;
-  {
-    auto d = g.on_device(kB);
-    y = x * 2.0;
-  }
-  Function f = nodes.engine().compile(g, {x}, {y + 1.0});
+  auto [x, z] = doubled_on_b_plus_one(g);
+  Function f = nodes.engine().compile(g, {x}, {z});
   const Function copy = f;
   for (int round = 0; round < 3; ++round) {
     compare(f({Tensor::of<float>({1, 2})}), {{3, 5}}, "round");

@@ -367,7 +367,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(counters_count, World, Worlds) {
   BOOST_TEST(in.messages_in == 10);
   BOOST_TEST(in.bytes_in == 10 * 1008);
   BOOST_TEST(in.dropped == 0);
-  BOOST_TEST(in.copied_bytes <= in.bytes_in + 1024);  // and what it says itself: that they have come
+  BOOST_TEST(in.copied_bytes <= 2 * in.bytes_in + 1024);  // what is small may be read ahead; and what it says itself: that they have come
 }
 
 BOOST_AUTO_TEST_SUITE_END()

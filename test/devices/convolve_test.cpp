@@ -20,8 +20,9 @@ struct Problem {
   Shape y() const { return {batch, windows.outputs(), filters}; }
 };
 
-Windows window(std::int64_t in, std::int64_t size, std::int64_t stride, std::int64_t before) {
-  WindowAxis a{.in = in, .out = (in + 2 * before - size) / stride + 1, .size = size, .stride = stride, .before = before};
+Windows window(std::int64_t in, std::int64_t size, std::int64_t stride, std::int64_t before, std::int64_t dilation = 1) {
+  const std::int64_t covered = (size - 1) * dilation + 1;
+  WindowAxis a{.in = in, .out = (in + 2 * before - covered) / stride + 1, .size = size, .stride = stride, .dilation = dilation, .before = before};
   return {{WindowAxis{}, a, a}};
 }
 
@@ -45,6 +46,15 @@ Tensor convolved(Device& device, DType t, Convolve what, const Problem& p, Repac
   return out;
 }
 
+void check_against_f64(const Problem& p, Convolve what, const Tensor& wanted, const Tensor& got) {
+  double worst = 0, size = 1;
+  for (std::int64_t i = 0; i < wanted.elements(); ++i) {
+    worst = std::max(worst, std::abs(got.at(i) - wanted.at(i)));
+    size = std::max(size, std::abs(wanted.at(i)));
+  }
+  BOOST_TEST(worst <= 1e-5 * size, "channels " << p.channels << ", part " << int(what) << ": off by " << worst << " of " << size);
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(convolve_test)
@@ -63,17 +73,32 @@ BOOST_AUTO_TEST_CASE(pieces_of_a_batch_make_the_whole) {
     for (Convolve what : {Convolve::output, Convolve::input, Convolve::filter}) {
       RepackedSlot kept;
       Tensor wanted = convolved(*alone, DType::f64, what, p, nullptr), got = convolved(*shared, DType::f32, what, p, &kept);
-      double worst = 0, size = 1;
-      for (std::int64_t i = 0; i < wanted.elements(); ++i) {
-        worst = std::max(worst, std::abs(got.at(i) - wanted.at(i)));
-        size = std::max(size, std::abs(wanted.at(i)));
-      }
-      BOOST_TEST(worst <= 1e-5 * size, "channels " << p.channels << ", part " << int(what) << ": off by " << worst << " of " << size);
+      check_against_f64(p, what, wanted, got);
       BOOST_TEST((kept.get() != nullptr));
       auto first = kept.get();
       BOOST_TEST(identical(got, convolved(*shared, DType::f32, what, p, &kept)));
       BOOST_TEST((kept.get() == first));  // made once
       BOOST_TEST(identical(got, convolved(*alone, DType::f32, what, p, nullptr)));  // whoever computes it
+    }
+}
+
+BOOST_AUTO_TEST_CASE(few_positions_are_a_product) {
+  WorkerPool pool(2);
+  auto shared = make_cpu_device({&pool, "cpu:0"}), alone = make_cpu_device();
+  const Problem problems[] = {
+      {8, 64, 96, 1, window(4, 3, 1, 1)},    {3, 16, 32, 1, window(5, 3, 2, 1)},
+      {2, 32, 48, 1, window(7, 1, 1, 0)},    // each position's channels alone: x is the matrix
+      {2, 16, 24, 1, window(6, 1, 2, 0)},    {1, 16, 4, 1, window(3, 5, 1, 2)},  // wider than x
+      {2, 17, 8, 1, window(9, 3, 1, 2, 2)},  {2, 16, 8, 1, window(3, 2, 2, 1, 4)},  // taps apart, some nowhere
+      {16, 256, 128, 1, window(8, 3, 1, 1)},
+  };
+  for (const Problem& p : problems)
+    for (Convolve what : {Convolve::output, Convolve::input, Convolve::filter}) {
+      RepackedSlot kept;
+      const Tensor got = convolved(*shared, DType::f32, what, p, &kept);
+      check_against_f64(p, what, convolved(*alone, DType::f64, what, p, nullptr), got);
+      BOOST_TEST((kept.get() == nullptr));  // the library was not asked
+      BOOST_TEST(identical(got, convolved(*alone, DType::f32, what, p, nullptr)));
     }
 }
 

@@ -1,12 +1,47 @@
-// libFuzzer: what a peer says on its bulk channel, in the clear and sealed (where the key is known to nobody).
-// Instruments: cluster/wire.cpp cluster/lane.cpp cluster/router.cpp cluster/router_bulk.cpp cluster/bulk_record.cpp cluster/transport.cpp
+// libFuzzer: what a peer says on its bulk channel, in the clear, with a slab it lends from, and sealed (where the key is known to nobody).
+// Instruments: cluster/wire.cpp cluster/lane.cpp cluster/router.cpp cluster/router_bulk.cpp cluster/bulk_record.cpp cluster/pack_scan.cpp cluster/shared_slab.cpp cluster/transport.cpp
 #include <troupe/test/cluster/hostile.hpp>
+#include <troupe/test/fuzz/input.hpp>
+
+namespace {
+
+using namespace troupe;
+
+const OwnedDescriptor& slab() {
+  static const OwnedDescriptor memory = make_slab(1 << 20);
+  return memory;
+}
+
+/// Two tensors of a message, as records with their bulk in them, or by loan.
+std::string records(bool lent) {
+  OutLane lane(Lane::data);
+  lane.add({std::vector<std::byte>(8), {Tensor::zeros(DType::u8, Shape{17'000}), Tensor::zeros(DType::f32, Shape{5'000})}});
+  BulkWriter writer({});
+  if (lent) writer.use(LendingSlab::open(slab()));
+  while (const Ref<OutFrame> frame = lane.next({}, 1 << 20)) writer.add(frame);
+  std::string all;
+  iovec pieces[8];
+  while (writer.pieces(pieces) > 0) {
+    all.append(static_cast<const char*>(pieces[0].iov_base), pieces[0].iov_len);
+    writer.wrote(pieces[0].iov_len);
+  }
+  return all;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  for (const bool lent : {false, true}) troupe::test::seed(records(lent));
+  return 0;
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   const std::span<const std::byte> all(reinterpret_cast<const std::byte*>(data), size);
   troupe::test::Hostile victim(true);
   victim.tell_bulk(all);
   victim.tell_bulk(all);
+  troupe::test::Hostile lent(true, {}, BorrowedSlab::open(slab()));
+  lent.tell_bulk(all);
   troupe::test::Hostile sealed(true, troupe::derive_seal_keys({}, {}, false));
   sealed.tell_bulk(all);
   return 0;

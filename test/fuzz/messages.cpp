@@ -1,7 +1,8 @@
 // libFuzzer: what nodes say to each other. What can be read is written, and must then read as the same.
-// Instruments: cluster/messages.cpp cluster/archive.cpp
+// Instruments: cluster/messages.cpp cluster/archive.cpp cluster/pack_scan.cpp
 #include <troupe/cluster/messages.hpp>
 #include <troupe/cluster/program_codec.hpp>
+#include <troupe/test/cluster/inspected.hpp>
 #include <troupe/test/fuzz/input.hpp>
 
 namespace troupe::test {
@@ -57,6 +58,8 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   seed_of(Gossip{ping.members[0], ping});
   seed_of(Farewell{});
   seed_of(GetLoops{5, 2});
+  seed_of(InspectNode{7, {NodeQuestion::What::counters, {"a", 3}, 12}});
+  seed_of(inspected_with_everything());
   seed_of(MakePlan{1, 2, {a, b}, 64, 0x1234567890abcdef});
   seed_of(DropPlan{3});
   seed_of(BeginRun{4, 2, 5, 6, {{0, t}, {3, Tensor::scalar(true)}}});
@@ -72,6 +75,8 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   seed_of(GetCosts{7, 2});
   seed_of(Probe{8, t});
   seed_of(ProbeFor{9, "worker-1", 1 << 18});
+  seed_of(InspectNode{7, {NodeQuestion::What::counters, {"a", 3}, 12}});
+  seed_of(inspected_with_everything());
   seed_of(PlanBroken{2});
   return 0;
 }
@@ -79,7 +84,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   Message m = Input(data, size).message();
   try {
-    check_any<Gossip, Farewell, GetLoops, MakePlan, DropPlan, BeginRun, RunToken, RunGrant, RunFailed, AbandonRun, LeftRun, GetVariable, SetVariable, Answer, GetCosts, Probe, ProbeFor, PlanBroken>(m);
+    check_any<Gossip, Farewell, GetLoops, MakePlan, DropPlan, BeginRun, RunToken, RunGrant, RunFailed, AbandonRun, LeftRun, GetVariable, SetVariable, Answer, GetCosts, Probe, ProbeFor, InspectNode, Inspected, PlanBroken>(m);
   } catch (const Error&) {
   }
   return 0;

@@ -1,5 +1,5 @@
 // libFuzzer: placed programs. What can be read is written, and must then read as the same program.
-// Instruments: cluster/program_codec.cpp cluster/archive.cpp
+// Instruments: cluster/program_codec.cpp cluster/archive.cpp cluster/pack_scan.cpp
 #include <troupe/actors/pipeline.hpp>
 #include <troupe/cluster/program_codec.hpp>
 #include <troupe/test/fuzz/input.hpp>

@@ -63,4 +63,14 @@ scripts/nothing' 'there is no command'
 mkdir "$work/tree/utils"
 out=$("$source/scripts/checks/includes.sh" "$work/tree" || true)
 grep -q '^utils/:1: no such folder' <<<"$out" || { echo "includes did not notice a folder beside the architecture's" && failures=$((failures + 1)); }
+# A node that tells Prometheus nonsense; promtool is what scripts/check has unpacked, if it has.
+mkdir "$work/fake" && ln -s "$2/promtool" "$work/fake/promtool"
+cat >"$work/fake/troupe" <<'NODE'
+#!/bin/sh
+case $1 in node) echo http://127.0.0.1:1 && exec sleep 60 ;; *) echo "troupe_runs{ 1" ;; esac
+NODE
+chmod +x "$work/fake/troupe"
+if [ -x "$2/promtool/usr/bin/promtool" ] && "$source/scripts/checks/metrics.sh" "$work/fake" >/dev/null 2>&1; then
+  echo "metrics did not notice nonsense" && failures=$((failures + 1))
+fi
 exit $((failures > 0))

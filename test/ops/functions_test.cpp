@@ -7,62 +7,13 @@
 #include <functional>
 #include <numeric>
 
-#include <troupe/autodiff/check.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph.hpp>
 #include <troupe/test/devices/refusal.hpp>
-#include <troupe/test/ops/places.hpp>
-#include <troupe/test/ops/table.hpp>
+#include <troupe/test/ops/computed.hpp>
 
 namespace troupe::test {
 namespace {
-
-Tensor tensor_of(const Sample& s) {
-  Tensor t = Tensor::empty(s.role == Role::index ? DType::i64 : s.role == Role::truth ? DType::boolean : DType::f64, s.array.shape);
-  for (std::size_t i = 0; i < s.array.v.size(); ++i) {
-    if (s.role == Role::index) static_cast<std::int64_t*>(t.raw_mutable())[i] = static_cast<std::int64_t>(s.array.v[i]);
-    else if (s.role == Role::truth) static_cast<bool*>(t.raw_mutable())[i] = s.array.v[i] != 0;
-    else static_cast<double*>(t.raw_mutable())[i] = s.array.v[i];
-  }
-  return t;
-}
-
-using Function = std::function<Expr(const Exprs&)>;
-
-/// The function of the samples, everywhere alike; checked by differences up to `order`.
-Array computed(const std::vector<Sample>& samples, const Function& f, int order = 2) {
-  static const std::vector<Place> everywhere = places();
-  std::vector<Tensor> inputs;
-  for (const Sample& s : samples) inputs.push_back(tensor_of(s));
-  Array first;
-  for (const Place& place : everywhere) {
-    Graph g;
-    Exprs xs;
-    Feeds feeds;
-    for (const Tensor& t : inputs) {
-      xs.push_back(g.input("x" + std::to_string(xs.size()), t.dtype(), t.shape()));
-      feeds.emplace_back(xs.back(), t);
-    }
-    Array got = Array::of(place.evaluate(g, feeds, {f(xs)})[0]);
-    if (&place == &everywhere[0]) first = got;
-    BOOST_TEST((got.shape == first.shape), place.name);
-    double worst = 0;
-    for (std::size_t i = 0; i < got.v.size(); ++i)
-      if (got.v[i] != first.v[i]) worst = std::max(worst, std::abs(got.v[i] - first.v[i]));
-    BOOST_TEST(worst < 1e-12, place.name << " is off by " << worst);
-  }
-  if (order > 0) {
-    CheckReport r = check_gradients([&](Graph&, const Exprs& xs) { return f(xs); }, inputs, {.tolerance = 2e-6, .order = order});
-    BOOST_TEST(r.ok(), r.text);
-  }
-  return first;
-}
-
-void same(const Array& got, const Array& wanted, double tolerance = 1e-11) {
-  BOOST_REQUIRE_MESSAGE(got.shape == wanted.shape, got.shape.text() << ", not " << wanted.shape.text());
-  for (std::size_t i = 0; i < got.v.size(); ++i)
-    BOOST_TEST(std::abs(got.v[i] - wanted.v[i]) <= tolerance * std::max(1.0, std::abs(wanted.v[i])), "[" << i << "] is " << got.v[i] << ", not " << wanted.v[i]);
-}
 
 Array times(const Array& a, const Array& b) {
   return tabulate({a.shape[0], b.shape[1]}, [&](const Index& i) {
@@ -81,10 +32,6 @@ Array item(const Array& a, std::int64_t n) {
 }
 Array identity(std::int64_t n) {
   return tabulate({n, n}, [](const Index& i) { return i[0] == i[1] ? 1.0 : 0.0; });
-}
-
-void says(const std::string& text, std::initializer_list<const char*> parts) {
-  for (const char* part : parts) BOOST_TEST(text.find(part) != std::string::npos, "'" << part << "' is not in: " << text);
 }
 
 }  // namespace
@@ -174,7 +121,7 @@ BOOST_AUTO_TEST_CASE(attention_of_every_kind) {
     std::int64_t heads, groups, queries, keys;
     bool causal, masked;
   };
-  for (const Setting& s : {Setting{2, 2, 3, 3, false, false}, {2, 1, 3, 4, false, false}, {2, 2, 3, 3, true, false}, {1, 1, 2, 3, true, false}, {1, 1, 4, 2, true, false},
+  for (const Setting& s : {Setting{2, 2, 3, 3, false, false}, {2, 1, 3, 4, false, false}, {4, 2, 2, 2, false, false}, {2, 2, 3, 3, true, false}, {1, 1, 2, 3, true, false}, {1, 1, 4, 2, true, false},
                            {2, 2, 2, 3, false, true}, {4, 2, 70, 150, true, true}}) {
     const std::int64_t depth = 2, width = 3, batch = 2;
     const bool is_large = s.queries > 10;
@@ -184,7 +131,7 @@ BOOST_AUTO_TEST_CASE(attention_of_every_kind) {
     Function f = [=](const Exprs& e) { return s.masked ? masked_attention(e[0], e[1], e[2], e[3], s.causal, 0.7) : attention(e[0], e[1], e[2], s.causal, 0.7); };
     std::vector<Sample> inputs{q, k, v};
     if (s.masked) inputs.push_back(mask);
-    Array y = computed(inputs, f, is_large ? 0 : s.heads == s.groups ? 2 : 1);
+    Array y = computed(inputs, f, is_large ? 0 : 2);
     same(y, tabulate({batch, s.heads, s.queries, width}, [&](const Index& i) {
       const std::int64_t group = i[1] / (s.heads / s.groups);
       double total = 0, sum = 0;

@@ -1,7 +1,9 @@
 // The table of operations (table.hpp), held to: values, gradients, what is not finite, refusals.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <complex>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -10,35 +12,12 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/test/ops/all_rows.hpp>
+#include <troupe/test/ops/bits.hpp>
 #include <troupe/test/ops/elsewhere.hpp>
 #include <troupe/test/ops/places.hpp>
 
 namespace troupe::test {
 namespace {
-
-Tensor tensor_of(const Array& a, DType dtype) {
-  Tensor t = Tensor::empty(dtype, a.shape);
-  auto* bytes = static_cast<unsigned char*>(t.raw_mutable());
-  for (std::size_t i = 0; i < a.v.size(); ++i) {
-    double v = a.v[i];
-    if (is_integer(dtype)) v = is_signed_integer(dtype) ? std::trunc(v) : std::abs(std::trunc(v));
-    Tensor one = Tensor::scalar_as(dtype, v);
-    std::memcpy(bytes + i * size_of(dtype), one.raw(), size_of(dtype));
-  }
-  return t;
-}
-
-DType dtype_of_role(Role role, DType under_test) {
-  if (role == Role::truth) return DType::boolean;
-  if (role == Role::index) return under_test == DType::f32 ? DType::i32 : DType::i64;
-  return under_test;
-}
-
-std::vector<Tensor> tensors_of(const Case& c, DType dtype) {
-  std::vector<Tensor> out;
-  for (const Sample& s : c.inputs) out.push_back(tensor_of(s.array, dtype_of_role(s.role, dtype)));
-  return out;
-}
 
 /// How much inference is told of the inputs' shapes.
 enum class Told { everything, rank, nothing };
@@ -83,16 +62,6 @@ std::vector<Array> expected(const Row& row, const std::vector<Tensor>& inputs, c
     for (const Array& a : x) at.push_back(a.broadcast_at(i));
     return op.reference(at);
   })};
-}
-
-double tolerance_of(DType t) {
-  switch (t) {
-    case DType::f16: return 1.0 / 1024;
-    case DType::bf16: return 1.0 / 128;
-    case DType::f32: return 1e-6;
-    case DType::f64: return 1e-13;
-    default: return 0;
-  }
 }
 
 // The value an integer result has where the reference is no integer (devices/README.md).
@@ -175,9 +144,23 @@ BOOST_AUTO_TEST_CASE(values_are_those_of_the_reference) {
       }
   std::string where;
   for (const Place& p : everywhere) where += (where.empty() ? "" : ", ") + p.name;
-  int pairs = 0;
-  for (const Row& r : all_rows()) pairs += static_cast<int>(r.dtypes.size());
-  fmt::print("op table: {} rows of {} ops, {} op x dtype pairs, {} runs on: {}\n", all_rows().size(), all_ops().size(), pairs, runs, where);
+  std::map<std::string, std::set<DType>> covered;
+  for (const Row& r : all_rows()) covered[r.op].insert(r.dtypes.begin(), r.dtypes.end());
+  std::size_t pairs = 0;
+  std::string by_dtype, floats_only_wide, by_suite;
+  for (const auto& [op, types] : covered) {
+    pairs += types.size();
+    if (types.contains(DType::f32) && !types.contains(DType::f16)) floats_only_wide += " " + op;
+  }
+  for (DType t : all_dtypes())
+    by_dtype += fmt::format(" {} {}", name_of(t), std::count_if(covered.begin(), covered.end(), [t](const auto& entry) { return entry.second.contains(t); }));
+  std::map<std::string, int> suites;
+  for (const auto& [op, suite] : elsewhere()) ++suites[suite];
+  for (const auto& [suite, ops] : suites) by_suite += fmt::format(" {} {}", suite, ops);
+  fmt::print("op table: {} rows of {} ops, {} op x dtype pairs, {} runs on: {}\n", all_rows().size(), covered.size(), pairs, runs, where);
+  fmt::print("op table: ops by dtype:{}; complex numbers in complex_arithmetic and library_test\n", by_dtype);
+  fmt::print("op table: f32 but not f16:{}\n", floats_only_wide.empty() ? " none" : floats_only_wide);
+  fmt::print("op table: {} of {} ops stand in other suites:{}\n", elsewhere().size(), all_ops().size(), by_suite);
 }
 
 BOOST_AUTO_TEST_CASE(known_values) {

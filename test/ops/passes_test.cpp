@@ -24,7 +24,7 @@ struct Pass {
   const char* name;
   Program (*run)(const Program&);
 };
-const std::vector<Pass> kPasses{{"lower", lower}, {"fold_constants", fold_constants}, {"simplify", simplify}, {"merge_common", merge_common}, {"fuse_pointwise", fuse_pointwise}, {"fuse_slices", fuse_slices}};
+const std::vector<Pass> kPasses{{"lower", lower}, {"fold_constants", fold_constants}, {"simplify", simplify}, {"merge_common", merge_common}, {"fuse_pointwise", fuse_pointwise}, {"fuse_updates", fuse_updates}, {"fuse_slices", fuse_slices}};
 
 void same_values(const Program& before, const Program& after, const std::vector<Tensor>& feeds, const std::string& where) {
   std::vector<Tensor> a = Interpreter().run(before, feeds), b = Interpreter().run(after, feeds);
@@ -225,6 +225,35 @@ BOOST_AUTO_TEST_CASE(what_must_not_be_sliced) {
   BOOST_TEST(count(only, "Split") == 4);  // a goes
   BOOST_TEST(count(only, "Concat") == 1);
   same_values(p, fuse_slices(fuse_pointwise(p)), {draw("x", {4, 96}), draw("open", {1, 96}), draw("few", {4, 6})}, "after fusion");
+}
+
+BOOST_AUTO_TEST_CASE(what_updates_a_variable_goes_into_the_update) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {4, 3});
+  auto variable = [&](const char* name) { return g.variable(name, DType::f32, {4, 3}, Initializer::normal(0, 1, 3)); };
+  Variable w = variable("w"), m = variable("m"), seen = variable("seen"), twice = variable("twice"), row = variable("row");
+  Expr stepped = w.assign_sub(sin(x) * 0.1), moved = m.assign(0.9 * m.read() + 0.1 * x);
+  Expr change = cos(x), changed = seen.assign_add(change);  // fetched, too
+  Expr before = twice.read();
+  Expr first = twice.assign_add(x * 2.0), second = twice.assign_add(before * 3.0);  // another write in between
+  Expr summed = row.assign_add(sum(x, {0}) * 2.0);                                  // of another shape
+  Program p = prune(g, {x.edge()}, {stepped.edge(), moved.edge(), change.edge(), changed.edge(), first.edge(), second.edge(), summed.edge()});
+  Program fused = fuse_updates(fuse_pointwise(p));
+  BOOST_TEST(count(fused, "UpdateVariable") == 3);
+  BOOST_TEST(count(fused, "AssignVariable") == 0);
+  BOOST_TEST(count(fused, "AssignAdd") == 3);
+  same_values(p, fused, {Initializer::normal(0, 1, 5).make("x", DType::f32, {4, 3})}, "updates");
+}
+
+BOOST_AUTO_TEST_CASE(operands_of_pointwise_nodes_are_not_repeated_first) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {4, 3}), row = g.input("row", DType::f32, {3});
+  Expr repeated = broadcast_like(row, x), fetched = broadcast_like(row * 2.0, x);
+  Program p = prune(g, {x.edge(), row.edge()}, {(repeated * x).edge(), fetched.edge(), (fetched + x).edge(), (broadcast_like(row * 3.0, x) * 2.0).edge()});
+  Program simple = simplify(p), only = prune(simple.graph, simple.feeds, simple.fetches);
+  BOOST_TEST(count(only, "BroadcastLike") == 2);  // one is fetched, the other's user has no other operand of the shape
+  auto draw = [&](const char* name, const Shape& s) { return Initializer::normal(0, 1, 5).make(name, DType::f32, s); };
+  same_values(p, simple, {draw("x", {4, 3}), draw("row", {3})}, "repeated");
 }
 
 BOOST_AUTO_TEST_CASE(no_fused_node_waits_for_itself_or_for_what_comes_later) {

@@ -18,6 +18,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/cluster/inspection_server.hpp>
 #include <troupe/cluster/keys.hpp>
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/zeromq.hpp>
@@ -28,6 +29,7 @@ namespace troupe::char_lm {
 struct ClusterOptions {
   std::vector<std::string> join;   // addresses
   std::vector<std::string> nodes;  // names of those that compute; none: no cluster
+  int http = -1;                   // a port on loopback for the page of this process; 0: any that is free, -1: no page
   std::string keys;                // the folder of the keys of this program's node; empty: none, and loopback only
   std::function<std::unique_ptr<Transport>(PeerInfo self)> transport = {};  // empty: TCP
 };
@@ -36,7 +38,7 @@ class Machines {
  public:
   /// Throws if the nodes are not there within half a minute, naming them.
   Machines(const EngineOptions& engine, const ClusterOptions& cluster) {
-    if (cluster.nodes.empty()) {
+    if (cluster.nodes.empty() && cluster.http < 0) {
       alone_ = std::make_unique<Engine>(engine);
       return;
     }
@@ -51,19 +53,28 @@ class Machines {
     o.engine = engine;
     node_ = std::make_unique<ClusterNode>(std::move(o));
     node_->wait_joined(kPatience);
-    node_->wait_for(cluster.nodes, kPatience);
+    if (!cluster.nodes.empty()) node_->wait_for(cluster.nodes, kPatience);
     for (const std::string& name : cluster.nodes) devices_.push_back(fmt::format("/node:{}/cpu:0", name));
+    if (cluster.http >= 0) page_ = std::make_unique<InspectionServer>(*node_, page_at(cluster.http));
   }
 
   Engine& engine() { return node_ ? node_->engine() : *alone_; }
   /// Of the nodes that share a batch; empty: this process has it alone.
   const std::vector<std::string>& devices() const { return devices_; }
+  /// Null without a page.
+  InspectionServer* page() { return page_.get(); }
 
  private:
+  static InspectionOptions page_at(int port) {
+    InspectionOptions options;
+    options.port = port;
+    return options;
+  }
   static constexpr std::chrono::seconds kPatience{30};
   std::unique_ptr<Engine> alone_;
   std::unique_ptr<ClusterNode> node_;
   std::vector<std::string> devices_;
+  std::unique_ptr<InspectionServer> page_;
 };
 
 }  // namespace troupe::char_lm

@@ -44,6 +44,7 @@ struct Options {
   double seconds = 150;  // 0: as many steps as were asked for
   std::string save = "char_lm.safetensors";
   std::string resume;
+  std::string records;  // a folder; empty: none
   bool saves = true;
   bool overwrites = false;
   std::int64_t validate_every = 0;
@@ -119,6 +120,10 @@ inline void declare(CLI::App& app, Options& o) {
   app.add_flag("!--no-save", o.saves, "save nothing")->group(files)->excludes(save);
   app.add_flag("--overwrite", o.overwrites, "a new training may replace the file")->group(files);
   app.add_option("--resume", o.resume, "go on from this file, and save there unless --save says otherwise")->type_name("FILE")->group(files);
+
+  app.add_option("--records", o.records, "folder for TensorBoard's event files: loss, validation, speed and the sample")->type_name("DIR")->group(files);
+
+  app.add_option("--http", o.trainer.cluster.http, "port on this machine where a browser sees the training; 0: any that is free")->check(CLI::Range(0, 65535))->type_name("PORT")->group(files);
 
   const char* sample = "Sample";
   app.add_option("--sample-chars", o.sample_characters, "characters to write at the end")->check(count(0, 1'000'000))->capture_default_str()->type_name("N")->group(sample);

@@ -53,6 +53,9 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
   virtual ~Trainer() = default;
 
+  /// Null without --http.
+  InspectionServer* page() { return machines_.page(); }
+
   /// One step of training; the mean loss of its characters, in bits.
   virtual double train(std::int64_t step) = 0;
   /// Bits a character over at most `limit` held-out characters.

@@ -98,6 +98,16 @@ void shift_scale(float* out, const float* x, float shift, float scale, std::int6
   for (std::int64_t i = 0; i < n; ++i) out[i] = (x[i] - shift) * scale;
 }
 
+void add(float* to, const float* from, std::int64_t n) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) to[i] += from[i];
+}
+
+void softmax_back(float* dp, const float* p, float mean, float scale, std::int64_t n) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) dp[i] = p[i] * ((dp[i] - mean) * scale);
+}
+
 }  // namespace
 
 void TROUPE_FILL(rows)(LevelKernels& k) {
@@ -109,6 +119,8 @@ void TROUPE_FILL(rows)(LevelKernels& k) {
   k.add_rows_f64 = add_rows<double>;
   k.exp_sum_f32 = exp_sum;
   k.shift_scale_f32 = shift_scale;
+  k.add_f32 = cpu::add;
+  k.softmax_back_f32 = softmax_back;
 }
 
 }  // namespace troupe::cpu

@@ -1,4 +1,4 @@
-#include <troupe/controlflow/host_inputs.hpp>
+#include <troupe/ops/host_inputs.hpp>
 
 #include <algorithm>
 
@@ -11,6 +11,7 @@ struct Waiting {
   std::vector<std::pair<int, Tensor>> copies;  // input and its elements, of rank 1 if the input is a scalar
   Device* device;
   const RunInfo* run;
+  std::uint64_t tag;
   Completion completion;
 };
 
@@ -29,6 +30,7 @@ class HostInputs final : public Kernel {
     auto waiting = std::make_shared<Waiting>();
     waiting->device = &c.device();
     waiting->run = &c.run();
+    waiting->tag = c.tag();
     waiting->outputs.resize(c.all_outputs().size());
     for (int i : which_) {
       if (i >= c.inputs() || c.input(i).is_on_host()) continue;
@@ -50,6 +52,7 @@ class HostInputs final : public Kernel {
       for (auto& [i, copy] : w.copies) w.inputs[static_cast<std::size_t>(i)] = copy.reshaped(w.inputs[static_cast<std::size_t>(i)].tensor().shape());
       auto stream = w.device->compute_stream();
       KernelContext c(w.inputs, w.outputs, *w.device, *stream, *w.run);
+      c.set_tag(w.tag);
       body_(c);
     } catch (...) {
       w.completion.fail(Status::from_current_exception());

@@ -1,0 +1,128 @@
+#include <troupe/apps/verbs/client.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <httplib.h>
+#include <nlohmann/json.hpp>
+
+#include <troupe/apps/verbs/service.hpp>
+
+namespace troupe::verbs {
+
+std::string fetch(const LookFlags& flags, const std::string& path, int patience_s) {
+  std::string url = flags.node;
+  if (!url.starts_with("http://")) url = "http://" + url;
+  httplib::Client http(url);
+  if (!http.is_valid()) throw Misuse(fmt::format("--node takes where a node serves --http, such as http://127.0.0.1:7200, not '{}'", flags.node));
+  http.set_connection_timeout(5);
+  http.set_read_timeout(patience_s);
+  if (const std::string token = token_of(flags.token); !token.empty()) http.set_default_headers({{"Authorization", "Bearer " + token}});
+  const auto answer = http.Get(path);
+  if (!answer) throw std::runtime_error(fmt::format("nobody answers at {} ({}): start a node with 'troupe node --http 7200', or name one with --node", url, httplib::to_string(answer.error())));
+  if (answer->status == 200) return answer->body;
+  const auto said = nlohmann::json::parse(answer->body, nullptr, false);
+  std::string why = fmt::format("{} answers {}", url, answer->status);
+  if (said.is_object() && said.contains("error") && said["error"].is_string()) why = said["error"];
+  if (answer->status == 404 || answer->status == 400) throw Misuse(printable(why));
+  throw std::runtime_error(printable(answer->status == 401 ? why + " (--token-file)" : why));
+}
+
+std::string encoded(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.' || c == '~' || c == '/' || c == ':') out += c;
+    else out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return out;
+}
+
+std::string printable(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  return out;
+}
+
+bool is_terminal() { return isatty(STDOUT_FILENO) != 0; }
+
+std::string in(Colour colour, const std::string& text) {
+  static const bool colours = is_terminal() && !std::getenv("NO_COLOR");
+  if (!colours || colour == Colour::none || text.empty()) return text;
+  constexpr const char* codes[] = {"0", "1", "2", "31", "32", "33", "34"};
+  return fmt::format("\x1b[{}m{}\x1b[0m", codes[static_cast<std::size_t>(colour)], text);
+}
+
+std::string Table::text() const {
+  std::vector<std::size_t> width;
+  for (const auto& row : rows_)
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      if (c == width.size()) width.push_back(0);
+      width[c] = std::max(width[c], row[c].size());
+    }
+  std::string out;
+  for (std::size_t r = 0; r < rows_.size(); ++r) {
+    std::string line;
+    for (std::size_t c = 0; c < rows_[r].size(); ++c) line += c + 1 == rows_[r].size() ? printable(rows_[r][c]) : fmt::format("{:<{}}  ", printable(rows_[r][c]), width[c]);
+    out += in(r == 0 ? Colour::bold : colours_[r - 1], line) + "\n";
+  }
+  return out;
+}
+
+std::string time_text(double ns) {
+  if (ns < 1e3) return fmt::format("{:.0f} ns", ns);
+  if (ns < 1e6) return fmt::format("{:.1f} us", ns * 1e-3);
+  if (ns < 1e9) return fmt::format("{:.1f} ms", ns * 1e-6);
+  return ns < 120e9 ? fmt::format("{:.1f} s", ns * 1e-9) : fmt::format("{:.0f} min", ns / 60e9);
+}
+
+std::string bytes_text(double bytes) {
+  constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
+  return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 1, units[unit]);
+}
+
+std::string count_text(double n) {
+  if (n < 1e4) return fmt::format("{:.0f}", n);
+  return n < 1e6 ? fmt::format("{:.1f} k", n * 1e-3) : n < 1e9 ? fmt::format("{:.1f} M", n * 1e-6) : fmt::format("{:.1f} G", n * 1e-9);
+}
+
+int repeat(const LookFlags& flags, const std::function<int()>& draw) {
+  if (flags.watch <= 0) return draw();
+  const sigset_t endings = block_endings();
+  const timespec pause{static_cast<time_t>(flags.watch), static_cast<long>((flags.watch - static_cast<double>(static_cast<time_t>(flags.watch))) * 1e9)};
+  for (;;) {
+    if (is_terminal() && !flags.json) std::fputs("\x1b[H\x1b[2J", stdout);
+    const int status = draw();
+    std::fflush(stdout);
+    if (sigtimedwait(&endings, nullptr, &pause) >= 0) return status;
+  }
+}
+
+std::string nearest(const std::string& name, const std::vector<std::string>& all) {
+  std::string best;
+  std::size_t least = name.size() / 2 + 2;
+  for (const std::string& other : all) {
+    std::vector<std::size_t> row(other.size() + 1);
+    for (std::size_t j = 0; j <= other.size(); ++j) row[j] = j;
+    for (std::size_t i = 1; i <= name.size(); ++i) {
+      std::size_t diagonal = row[0];
+      row[0] = i;
+      for (std::size_t j = 1; j <= other.size(); ++j) {
+        const std::size_t above = row[j];
+        row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (name[i - 1] != other[j - 1])});
+        diagonal = above;
+      }
+    }
+    if (row.back() < least) least = row.back(), best = other;
+  }
+  return best;
+}
+
+}  // namespace troupe::verbs

@@ -1,0 +1,224 @@
+// troupe ps, inspect, graph, diagnose, trace, metrics: what a running node says, for people. `--json`: as it says it.
+#include <troupe/apps/verbs/client.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <map>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace troupe::verbs {
+namespace {
+
+using json = nlohmann::json;
+
+void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+Colour colour_of(const std::string& state) {
+  if (state == "alive" || state == "running" || state == "ready") return Colour::green;
+  if (state == "waiting" || state == "suspect" || state == "joining") return Colour::yellow;
+  if (state == "failed" || state == "dead" || state == "ending") return Colour::red;
+  return Colour::none;
+}
+
+std::string joined(const json& words) {
+  std::string out;
+  for (const json& w : words) out += (out.empty() ? "" : ",") + w.get<std::string>();
+  return out;
+}
+
+/// The rows of a table of columns, as objects.
+std::vector<json> rows_of(const json& table) {
+  std::vector<json> all;
+  for (const json& row : table["rows"]) {
+    json& o = all.emplace_back(json::object());
+    for (std::size_t c = 0; c < row.size(); ++c) o[table["columns"][c].get<std::string>()] = row[c];
+  }
+  return all;
+}
+
+std::string ps_text(const json& s) {
+  Table nodes({"NODE", "STATE", "CPU", "MEMORY", "WORKERS", "OUT", "IN", "QUEUED", "ADDRESS"});
+  for (const json& n : s["nodes"]) {
+    if (!n["reachable"].get<bool>()) {
+      nodes.add({n["name"], n["state"], "-", "-", "-", "-", "-", "-", fmt::format("does not answer: {}", n["why"].get<std::string>())}, Colour::red);
+      continue;
+    }
+    const json& t = n["transport"];
+    nodes.add({n["name"], n["state"], fmt::format("{:.2f}/{}", n["cpu"].get<double>(), n["cores"].get<int>()), bytes_text(n["memory"]["resident"]), std::to_string(n["workers"].get<int>()),
+               bytes_text(t["sent_bytes"]), bytes_text(t["received_bytes"]), bytes_text(t["queued_bytes"]), n["address"]},
+              colour_of(n["state"]));
+  }
+  std::string out = nodes.text();
+  Table plans({"PLAN", "ACTORS", "EDGES", "RUNS", "FAILED", "NODES"});
+  for (const json& p : s["plans"])
+    plans.add({p["id"], std::to_string(p["actors"].get<int>()), std::to_string(p["edges"].get<int>()), count_text(p["runs_started"]), count_text(p["runs_failed"]), joined(p["nodes"])});
+  if (!plans.is_empty()) out += "\n" + plans.text();
+  Table runs({"RUN", "PLAN", "STEP", "FOR", "FIRED", "STATE", "NODES", "WHAT"});
+  for (const json& r : s["runs"]) {
+    std::string what = r["verdicts"].empty() ? std::string() : r["verdicts"][0].get<std::string>();
+    runs.add({r["id"], r["plan"], std::to_string(r["step"].get<std::uint64_t>()), time_text(r["for_ns"]), count_text(r["fired"]), r["state"], joined(r["nodes"]), what}, colour_of(r["state"]));
+  }
+  out += runs.is_empty() ? "\nno run is under way\n" : "\n" + runs.text();
+  Table recent({"ENDED", "PLAN", "TOOK", "OUTCOME"});
+  for (std::size_t i = 0; i < std::min<std::size_t>(5, s["recent"].size()); ++i) {
+    const json& r = s["recent"][i];
+    recent.add({r["id"], r["plan"], time_text(r["took_ns"]), r["ok"].get<bool>() ? "ok" : r["error"].get<std::string>()}, r["ok"].get<bool>() ? Colour::none : Colour::red);
+  }
+  if (!recent.is_empty()) out += "\n" + recent.text();
+  return out;
+}
+
+/// The id of an actor that is named by it, or by its name in any plan. Throws Misuse, with the nearest.
+std::string actor_id(const LookFlags& flags, const std::string& name) {
+  if (name.find('/') != std::string::npos && name.rfind(':') != std::string::npos && name.find_first_not_of("0123456789", name.rfind(':') + 1) == std::string::npos) return name;
+  const json state = json::parse(fetch(flags, "/api/state"));
+  std::vector<std::string> names;
+  for (auto plan = state["plans"].rbegin(); plan != state["plans"].rend(); ++plan) {
+    const json p = json::parse(fetch(flags, "/api/plan?id=" + encoded((*plan)["id"])));
+    for (const json& a : rows_of(p["actors"])) {
+      if (a["name"] == name) return a["id"];
+      names.push_back(a["name"].get<std::string>());
+    }
+  }
+  const std::string like = nearest(name, names);
+  throw Misuse(printable(fmt::format("there is no actor '{}'{}", name, like.empty() ? names.empty() ? ": no plan is there" : "; 'troupe graph' lists them" : fmt::format("; did you mean '{}'", like))));
+}
+
+std::string actor_text(const json& a) {
+  std::string out = in(Colour::bold, printable(fmt::format("{} '{}'", a["op"].get<std::string>(), a["name"].get<std::string>()))) + "  " + a["id"].get<std::string>() + "\n";
+  const auto line = [&](const char* what, const std::string& value, Colour colour = Colour::none) {
+    if (!value.empty()) out += fmt::format("  {:<12}{}\n", what, in(colour, printable(value)));
+  };
+  line("state", a["state"], colour_of(a["state"]));
+  line("device", a["device"]);
+  line("line", a["line"]);
+  line("frame", a["frame"]);
+  line("attributes", a["attributes"]);
+  if (a.contains("fires"))
+    line("fires", fmt::format("{} and {} dead; {} each, {} in all; {} out", count_text(a["fires"]), count_text(a["dead"]), time_text(a["sampled_cost_ns"]), time_text(a["busy_ns"]), bytes_text(a["bytes_out"])));
+  if (a.contains("waiting_for")) line("waits for", a["waiting_for"], Colour::yellow);
+  for (const json& w : a["waits"]) line("waits", fmt::format("{} {} {} {} for {}", w["kind"].get<std::string>(), w["state"].get<std::string>(), w["tag"].get<std::string>(), w["from"].get<std::string>(), time_text(w["for_ns"])), Colour::yellow);
+  for (const json& l : a["open_iterations"])
+    line("iterations", fmt::format("{} to {} open, of {} at most, in run {}", l["first"].get<std::int64_t>(), l["last"].get<std::int64_t>(), l["window"].get<int>(), l["run"].get<std::string>()));
+  for (const char* side : {"inputs", "outputs"})
+    for (const json& e : a[side])
+      line(side[0] == 'i' ? "input" : "output", fmt::format("{} '{}' {} {}{}{}", e["op"].get<std::string>(), e["name"].get<std::string>(), e["actor"].get<std::string>(), e["dtype"].get<std::string>(), e["shape"].get<std::string>(),
+                                                        e.contains("tokens") ? fmt::format("; {} tokens, {} in flight, window {}", count_text(e["tokens"]), e["in_flight"].get<std::uint64_t>(), e["window"].get<int>()) : ""));
+  for (const json& e : a["errors"]) line("error", e, Colour::red);
+  return out;
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : printable(text)) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + "\"";
+}
+
+std::string graph_text(const json& plan, bool dot) {
+  const std::vector<json> actors = rows_of(plan["actors"]), edges = rows_of(plan["edges"]);
+  std::string out;
+  if (dot) {
+    out = "digraph " + quoted(plan["id"]) + " {\n";
+    for (const json& a : actors) out += fmt::format("  {} [label={}];\n", quoted(a["id"]), quoted(fmt::format("{} {}", a["op"].get<std::string>(), a["name"].get<std::string>())));
+    for (const json& e : edges) out += fmt::format("  {} -> {}{};\n", quoted(e["from"]), quoted(e["to"]), e["kind"] == "control" ? " [style=dotted]" : e["cut"].get<bool>() ? " [style=dashed]" : "");
+    return out + "}\n";
+  }
+  std::map<std::string, std::string> inputs;
+  for (const json& e : edges) {
+    std::string& of = inputs[e["to"].get<std::string>()];
+    const std::string from = e["from"];
+    of += (of.empty() ? "" : " ") + from.substr(from.rfind(':') + 1) + (e["kind"] == "control" ? "!" : e["cut"].get<bool>() ? "~" : "");
+  }
+  Table table({"ACTOR", "OP", "NAME", "DEVICE", "LINE", "FROM (~ cut, ! control)"});
+  for (const json& a : actors) table.add({a["id"], a["op"], a["name"], a["device"], a["line"], inputs[a["id"].get<std::string>()]});
+  return table.text();
+}
+
+}  // namespace
+
+int ps(const LookFlags& flags) {
+  return repeat(flags, [&] {
+    const std::string said = fetch(flags, "/api/state");
+    print(flags.json ? said + "\n" : ps_text(json::parse(said)));
+    return 0;
+  });
+}
+
+int inspect(const LookFlags& flags) {
+  return repeat(flags, [&] {
+    const std::string said = fetch(flags, "/api/actor?id=" + encoded(actor_id(flags, flags.what)));
+    print(flags.json ? said + "\n" : actor_text(json::parse(said)));
+    return 0;
+  });
+}
+
+int graph(const LookFlags& flags) {
+  return repeat(flags, [&] {
+    std::string id = flags.what;
+    if (id.empty()) {
+      const json state = json::parse(fetch(flags, "/api/state"));
+      std::int64_t made = 0;
+      for (const json& p : state["plans"])
+        if (p["made_ns"].get<std::int64_t>() >= made) made = p["made_ns"], id = p["id"];
+      if (id.empty()) throw Misuse("no plan is there yet");
+    }
+    const std::string said = fetch(flags, "/api/plan?id=" + encoded(id));
+    print(flags.json ? said + "\n" : graph_text(json::parse(said), flags.dot));
+    return 0;
+  });
+}
+
+int diagnose(const LookFlags& flags) {
+  return repeat(flags, [&] {
+    const std::string said = fetch(flags, "/api/diagnose");
+    const json d = json::parse(said);
+    if (flags.json) print(said + "\n");
+    else if (d["verdicts"].empty()) print(fmt::format("nothing hangs; {} under way\n", d["runs"] == 1 ? "1 run is" : fmt::format("{} runs are", d["runs"].get<int>())));
+    else
+      for (const json& v : d["verdicts"]) print(fmt::format("{} {}\n", in(Colour::red, "run " + v["run"].get<std::string>() + ":"), printable(v["text"])));
+    return d["verdicts"].empty() ? 0 : 1;
+  });
+}
+
+int trace(const LookFlags& flags) {
+  const std::string said = fetch(flags, fmt::format("/api/trace?seconds={}", flags.seconds), flags.seconds + 30);
+  if (flags.out.empty()) {
+    print(said);
+    return 0;
+  }
+  std::ofstream file(flags.out, std::ios::binary);
+  if (!(file << said) || !file.flush()) throw std::runtime_error(fmt::format("cannot write '{}'", flags.out));
+  const json t = json::parse(said);
+  fmt::print("{}: {} events; open it in https://ui.perfetto.dev or chrome://tracing\n", flags.out, t["traceEvents"].size());
+  return 0;
+}
+
+int metrics(const LookFlags& flags) {
+  print(fetch(flags, "/metrics"));
+  return 0;
+}
+
+int completions(const std::string& shell, const std::vector<std::pair<std::string, std::vector<std::string>>>& verbs) {
+  std::string names, out;
+  for (const auto& [verb, flags] : verbs) names += (names.empty() ? "" : " ") + verb;
+  if (shell == "fish") {
+    out = "complete -c troupe -f -n __fish_use_subcommand -a '" + names + "'\n";
+    for (const auto& [verb, flags] : verbs)
+      for (const std::string& f : flags) out += fmt::format("complete -c troupe -n '__fish_seen_subcommand_from {}' -l {}\n", verb, f.substr(2));
+  } else {
+    if (shell == "zsh") out = "#compdef troupe\nautoload -U +X bashcompinit && bashcompinit\n";
+    out += "_troupe() {\n  local word=${COMP_WORDS[COMP_CWORD]}\n  if [ \"$COMP_CWORD\" -eq 1 ]; then\n    COMPREPLY=($(compgen -W '" + names + "' -- \"$word\"))\n    return\n  fi\n  case ${COMP_WORDS[1]} in\n";
+    for (const auto& [verb, flags] : verbs) out += fmt::format("    {}) COMPREPLY=($(compgen -W '{}' -- \"$word\")) ;;\n", verb, fmt::format("{}", fmt::join(flags, " ")));
+    out += "  esac\n}\ncomplete -o default -F _troupe troupe\n";
+  }
+  print(out);
+  return 0;
+}
+
+}  // namespace troupe::verbs

@@ -1,0 +1,49 @@
+#include <troupe/cluster/inspection.hpp>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include <fmt/format.h>
+
+namespace troupe {
+
+std::string run_name(const RunSnapshot& run) {
+  return fmt::format("{}/{}{}", run.plan.owner, run.is_owned || run.number == 0 ? "" : "shared-", run.is_owned || run.number == 0 ? run.run : run.number);
+}
+
+std::vector<RunSnapshot> joined_runs(const ClusterReport& report) {
+  std::map<std::tuple<std::uint64_t, std::string, std::uint64_t>, RunSnapshot> runs;
+  std::map<std::string, const NodeAnswer*> nodes;
+  for (const NodeAnswer& node : report) nodes.emplace(node.member.name, &node);
+  for (const NodeAnswer& node : report) {
+    if (!node.has_answered) continue;
+    for (const RunSnapshot& part : node.report.engine.runs) {
+      const bool is_shared = part.number != 0;
+      auto [it, is_new] = runs.try_emplace({is_shared ? part.owner : 0, is_shared ? std::string() : node.member.name, is_shared ? part.number : part.run}, part);
+      RunSnapshot& run = it->second;
+      if (is_new) continue;
+      if (part.is_owned) run.run = part.run, run.is_owned = true, run.step = part.step;
+      run.for_so_long = std::max(run.for_so_long, part.for_so_long);
+      run.is_ending = run.is_ending || part.is_ending;
+      run.partitions.insert(run.partitions.end(), part.partitions.begin(), part.partitions.end());
+      run.other_nodes.insert(run.other_nodes.end(), part.other_nodes.begin(), part.other_nodes.end());
+    }
+  }
+  std::vector<RunSnapshot> all;
+  for (auto& [key, run] : runs) {
+    // Who has answered and says nothing of the run has done its part.
+    const std::set<std::string> others(run.other_nodes.begin(), run.other_nodes.end());
+    run.other_nodes.clear();
+    for (const std::string& other : others) {
+      auto it = nodes.find(other);
+      if (it != nodes.end() && it->second->has_answered) continue;
+      run.silent.push_back({other, it == nodes.end() ? "it is not in the cluster" : it->second->why});
+    }
+    all.push_back(std::move(run));
+  }
+  return all;
+}
+
+}  // namespace troupe

@@ -1,0 +1,73 @@
+// Inspections over nodes: what one asks another, what it says, and what follows from what all have said.
+//
+//   ClusterReport now = node.inspect({}, 500ms);            // every node, or why it did not answer
+//   for (const RunSnapshot& run : joined_runs(now)) ...     // runs over several nodes as one
+//   for (const Verdict& v : node.diagnose()) ...            // who hangs, and why; silent where nobody does
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <troupe/actors/plan_description.hpp>
+#include <troupe/actors/snapshot.hpp>
+#include <troupe/cluster/membership.hpp>
+#include <troupe/cluster/transport.hpp>
+
+namespace troupe {
+
+struct NodeQuestion {
+  enum class What : std::uint8_t {
+    state,     // NodeReport::engine and what the process takes
+    counters,  // of a plan's actors and edges: NodeReport::partitions
+    plan,      // NodeReport::plan
+    events,    // what the flight recorders of all plans have kept since `since_ns`: NodeReport::recorded
+    trace_on, trace_off,  // also records firings, or not any more
+  };
+  What what = What::state;
+  PlanName plan = {};         // counters and plan: which
+  std::int64_t since_ns = 0;  // of the Unix epoch
+};
+
+/// What the recorders of a plan's partitions have kept.
+struct RecordedPlan {
+  PlanName name;
+  std::vector<PartitionSnapshot> partitions;
+  std::vector<std::pair<std::int32_t, std::string>> names;  // of the nodes of the program that occur
+};
+
+struct NodeReport {
+  std::string name;
+  std::uint64_t incarnation = 0;
+  std::string version;                          // of Troupe
+  std::int64_t received_ns = 0, answered_ns = 0;  // by its clock, since the Unix epoch
+  std::uint64_t cpu_ns = 0;                     // that the process has taken so far
+  double cpu = 0;                               // cores busy since somebody asked last
+  std::int32_t cores = 0;
+  std::uint64_t resident = 0, total = 0;        // bytes: of the process, of the machine
+  TransportCounters transport;
+  EngineSnapshot engine;
+  std::vector<PartitionSnapshot> partitions;
+  PlanDescription plan;
+  std::vector<RecordedPlan> recorded;
+};
+
+/// A node as the one that asks knows it, and what it said.
+struct NodeAnswer {
+  Member member;
+  std::int64_t since_ns = 0;  // in that state
+  bool has_answered = false;
+  std::string why;            // it has not answered
+  std::int64_t round_trip_ns = 0;
+  std::int64_t offset_ns = 0;  // its clock less this one's, estimated from the quickest round trip
+  NodeReport report;
+};
+using ClusterReport = std::vector<NodeAnswer>;
+
+/// Runs over several nodes once each, with all their partitions and those of their nodes that have not answered; the number is
+/// their owner's. In the order of nodes and numbers.
+std::vector<RunSnapshot> joined_runs(const ClusterReport& report);
+/// `a/17`: whose run it is, as told by its plan, and its number there.
+std::string run_name(const RunSnapshot& run);
+
+}  // namespace troupe

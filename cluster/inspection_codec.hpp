@@ -1,0 +1,118 @@
+// How inspections are written and read (archive.hpp). For messages.cpp.
+#pragma once
+
+#include <troupe/cluster/archive.hpp>
+#include <troupe/cluster/inspection.hpp>
+
+namespace troupe {
+
+template <>
+inline constexpr std::uint64_t kValues<Wait::Kind> = static_cast<std::uint64_t>(Wait::Kind::grant) + 1;
+template <>
+inline constexpr std::uint64_t kValues<ActorStatus> = static_cast<std::uint64_t>(ActorStatus::failed) + 1;
+template <>
+inline constexpr std::uint64_t kValues<EdgeDescription::Kind> = static_cast<std::uint64_t>(EdgeDescription::Kind::back) + 1;
+template <>
+inline constexpr std::uint64_t kValues<RecordedEvent::Kind> = static_cast<std::uint64_t>(RecordedEvent::Kind::receive) + 1;
+template <>
+inline constexpr std::uint64_t kValues<NodeQuestion::What> = static_cast<std::uint64_t>(NodeQuestion::What::trace_off) + 1;
+
+template <class A>
+void time_span(A& a, std::chrono::nanoseconds& t) {
+  std::int64_t ns = t.count();
+  a(ns);
+  if constexpr (A::reads) t = std::chrono::nanoseconds(ns);
+}
+
+template <class A>
+void fields(A& a, PlanName& n) {
+  a(n.owner), a(n.number);
+}
+template <class A>
+void fields(A& a, NodeQuestion& q) {
+  a(q.what), a(q.plan), a(q.since_ns);
+}
+template <class A>
+void fields(A& a, Wait& w) {
+  a(w.kind), a(w.what), a(w.state), a(w.tag), a(w.from), a(w.node), time_span(a, w.for_so_long);
+}
+template <class A>
+void fields(A& a, OpenLoop& l) {
+  a(l.loop), a(l.tag), a(l.predicate), a(l.depth), a(l.first), a(l.last), a(l.window), a(l.longest), a(l.observed_at), a(l.left), a(l.right);
+}
+template <class A>
+void fields(A& a, ActorCounters& c) {
+  a(c.node), a(c.fires), a(c.dead), a(c.busy_ns), a(c.bytes_out), a(c.state), a(c.waiting_for);
+}
+template <class A>
+void fields(A& a, EdgeCounters& c) {
+  a(c.to), a(c.receive), a(c.sent), a(c.bytes), a(c.received), a(c.window);
+}
+template <class A>
+void fields(A& a, RunPart& p) {
+  a(p.run), a(p.fired), a(p.ready), a(p.loops), a(p.waits), a(p.more_waits);
+}
+template <class A>
+void fields(A& a, RecordedEvent& e) {
+  a(e.kind), a(e.node), a(e.begin_ns), a(e.length_ns), a(e.run), a(e.tag), a(e.flow);
+}
+template <class A>
+void fields(A& a, PartitionSnapshot& p) {
+  a(p.device), a(p.has_answered), a(p.busy_with), a(p.runs), a(p.actors), a(p.edges), a(p.events), a(p.dropped_events);
+}
+template <class A>
+void fields(A& a, RunSnapshot::Silent& s) {
+  a(s.node), a(s.why);
+}
+template <class A>
+void fields(A& a, RunSnapshot& r) {
+  a(r.run), a(r.step), a(r.owner), a(r.number), a(r.plan), time_span(a, r.for_so_long), a(r.is_ending), a(r.is_owned), a(r.other_nodes), a(r.partitions), a(r.silent);
+}
+template <class A>
+void fields(A& a, PlanSnapshot& p) {
+  a(p.name), a(p.nodes), a(p.actors), a(p.edges), a(p.made_ns), a(p.started), a(p.ended), a(p.failed);
+}
+template <class A>
+void fields(A& a, EndedRun& r) {
+  a(r.run), a(r.is_owned), a(r.plan), a(r.ended_ns), a(r.took_ns), a(r.error);
+}
+template <class A>
+void fields(A& a, EngineSnapshot::Memory& m) {
+  a(m.device), a(m.in_use), a(m.peak), a(m.limit);
+}
+template <class A>
+void fields(A& a, EngineSnapshot& e) {
+  a(e.node), a(e.workers), a(e.devices), a(e.runs), a(e.plans), a(e.recent), a(e.errors);
+}
+template <class A>
+void fields(A& a, ActorDescription& d) {
+  a(d.op), a(d.name), a(d.scope), a(d.device), a(d.partition), a(d.line), a(d.frame), a(d.frame_depth), a(d.is_user_actor), a(d.attributes);
+}
+template <class A>
+void fields(A& a, EdgeDescription& d) {
+  a(d.from), a(d.to), a(d.output), a(d.input), a(d.kind), a(d.dtype), a(d.shape), a(d.is_cut), a(d.receive), a(d.bytes);
+}
+template <class A>
+void fields(A& a, PlanDescription& d) {
+  a(d.name), a(d.actors), a(d.edges);
+}
+template <class A>
+void fields(A& a, TransportCounters& c) {
+  a(c.messages_out), a(c.messages_in), a(c.bytes_out), a(c.bytes_in), a(c.copied_bytes), a(c.unsent_bytes), a(c.unacknowledged_bytes);
+  a(c.bulk_bytes_out), a(c.bulk_bytes_in), a(c.reconnects), a(c.dropped), a(c.turned_away);
+}
+template <class A>
+void fields(A& a, std::pair<std::int32_t, std::string>& p) {
+  a(p.first), a(p.second);
+}
+template <class A>
+void fields(A& a, RecordedPlan& p) {
+  a(p.name), a(p.partitions), a(p.names);
+}
+template <class A>
+void fields(A& a, NodeReport& r) {
+  a(r.name), a(r.incarnation), a(r.version), a(r.received_ns), a(r.answered_ns), a(r.cpu_ns), a(r.cpu), a(r.cores), a(r.resident), a(r.total);
+  a(r.transport), a(r.engine), a(r.partitions), a(r.plan), a(r.recorded);
+}
+
+}  // namespace troupe

@@ -1,0 +1,282 @@
+#include <troupe/cluster/inspection_json.hpp>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <troupe/actors/engine_impl.hpp>
+
+namespace troupe {
+namespace {
+
+using json = nlohmann::json;
+
+std::string dumped(const json& j) { return j.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+json answer() { return {{"version", 1}, {"time_ns", epoch_ns()}}; }
+
+const char* name_of(ActorStatus state) {
+  constexpr const char* names[] = {"idle", "ready", "running", "waiting", "dead", "failed"};
+  return names[static_cast<std::size_t>(state)];
+}
+
+const char* name_of(Wait::Kind kind) {
+  constexpr const char* names[] = {"kernel", "device", "token", "grant"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+json labels_of(const std::string& text) {
+  auto labels = json::object();
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    const std::string label = text.substr(begin, end - begin);
+    if (const auto equals = label.find('='); equals != std::string::npos) labels[label.substr(0, equals)] = label.substr(equals + 1);
+    begin = end + 1;
+  }
+  return labels;
+}
+
+json node_of_report(const NodeAnswer& a) {
+  json n = {{"name", a.member.name}, {"address", a.member.address}, {"state", troupe::name_of(a.member.state)}, {"since_ns", a.since_ns},
+            {"incarnation", std::to_string(a.member.incarnation)}, {"labels", labels_of(a.member.labels)}, {"reachable", a.has_answered}, {"why", a.why}};
+  if (!a.has_answered) return n;
+  const NodeReport& r = a.report;
+  n["engine"] = r.version;
+  n["clock_offset_ns"] = a.offset_ns;
+  n["round_trip_ns"] = a.round_trip_ns;
+  n["cpu"] = r.cpu;
+  n["cpu_ns"] = r.cpu_ns;
+  n["cores"] = r.cores;
+  n["memory"] = {{"resident", r.resident}, {"total", r.total}};
+  n["workers"] = r.engine.workers;
+  n["devices"] = json::array();
+  for (const EngineSnapshot::Memory& m : r.engine.devices) n["devices"].push_back({{"name", m.device}, {"in_use", m.in_use}, {"peak", m.peak}, {"limit", m.limit}});
+  const TransportCounters& t = r.transport;
+  n["transport"] = {{"sent_messages", t.messages_out}, {"received_messages", t.messages_in}, {"sent_bytes", t.bytes_out}, {"received_bytes", t.bytes_in},
+                    {"queued_bytes", t.unsent_bytes}, {"unacknowledged_bytes", t.unacknowledged_bytes}, {"copied_bytes", t.copied_bytes},
+                    {"bulk_sent_bytes", t.bulk_bytes_out}, {"bulk_received_bytes", t.bulk_bytes_in}, {"reconnects", t.reconnects}, {"dropped", t.dropped}};
+  return n;
+}
+
+std::string node_of_device(const std::string& device) { return std::string(troupe::node_of(device)); }
+
+// The user's line, which stands in parentheses at the end of what a node is called.
+std::string line_of(const std::string& what) {
+  const auto open = what.rfind('(');
+  return open == std::string::npos || !what.ends_with(')') ? std::string() : what.substr(open + 1, what.size() - open - 2);
+}
+
+json run_json(const RunSnapshot& run, std::int64_t now_ns) {
+  json r = {{"id", run_name(run)}, {"plan", run.plan.text()}, {"owner", run.plan.owner}, {"step", run.step}, {"for_ns", run.for_so_long.count()},
+            {"started_ns", now_ns - run.for_so_long.count()}, {"state", run.is_ending ? "ending" : "running"}, {"fired", run.fired()}};
+  auto nodes = json::array(), loops = json::array(), waits = json::array(), said = json::array();
+  std::size_t ready = 0;
+  for (const PartitionSnapshot& p : run.partitions) {
+    const std::string node = node_of_device(p.device);
+    if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) nodes.push_back(node);
+    for (const RunPart& part : p.runs) {
+      ready += part.ready;
+      for (const OpenLoop& l : part.loops)
+        loops.push_back({{"loop", l.loop}, {"tag", l.tag}, {"node", node}, {"device", p.device}, {"first", l.first}, {"last", l.last}, {"window", l.window}, {"depth", l.depth}, {"predicate", l.predicate}});
+      for (const Wait& w : part.waits)
+        waits.push_back({{"kind", name_of(w.kind)}, {"what", w.what}, {"state", w.state}, {"actor", fmt::format("{}:{}", run.plan.text(), w.node)}, {"tag", w.tag}, {"node", node}, {"device", p.device},
+                         {"from", w.from}, {"from_node", node_of_device(w.from)}, {"for_ns", w.for_so_long.count()}, {"line", line_of(w.what)}});
+    }
+  }
+  for (const RunSnapshot::Silent& s : run.silent) nodes.push_back(s.node);
+  for (const std::string& v : diagnose(run)) said.push_back(v);
+  r["ready"] = ready;
+  r["nodes"] = std::move(nodes);
+  r["loops"] = std::move(loops);
+  r["waits"] = std::move(waits);
+  r["verdicts"] = std::move(said);
+  return r;
+}
+
+}  // namespace
+
+std::string error_json(const std::string& sentence) { return dumped({{"error", sentence}}); }
+
+// Whoever is a member speaks this node's version, or it would not have been let in.
+std::string members_json(const std::string& node, const std::vector<Member>& members) {
+  auto all = json::array();
+  for (const Member& m : members)
+    all.push_back({{"name", m.name}, {"address", m.address}, {"state", troupe::name_of(m.state)}, {"incarnation", std::to_string(m.incarnation)}, {"labels", labels_of(m.labels)}, {"engine", engine_version()}});
+  const json j = {{"node", node}, {"members", std::move(all)}};
+  return j.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+std::string state_json(const std::string& node, const ClusterReport& report) {
+  json j = answer();
+  const std::int64_t now = j["time_ns"];
+  j["node"] = node;
+  auto nodes = json::array(), runs = json::array();
+  std::map<PlanName, json> plans;
+  std::vector<std::pair<std::int64_t, json>> recent, errors;
+  for (const NodeAnswer& a : report) {
+    nodes.push_back(node_of_report(a));
+    if (!a.has_answered) continue;
+    for (const PlanSnapshot& p : a.report.engine.plans) {
+      if (p.name.owner != a.member.name && plans.contains(p.name)) continue;
+      plans[p.name] = {{"id", p.name.text()}, {"owner", p.name.owner}, {"nodes", p.nodes}, {"actors", p.actors}, {"edges", p.edges}, {"made_ns", p.made_ns},
+                       {"runs_started", p.started}, {"runs_ended", p.ended + p.failed}, {"runs_failed", p.failed}};
+    }
+    for (const EndedRun& e : a.report.engine.recent)
+      if (e.is_owned)
+        recent.emplace_back(e.ended_ns - a.offset_ns, json{{"id", fmt::format("{}/{}", e.plan.owner, e.run)}, {"plan", e.plan.text()}, {"ended_ns", e.ended_ns - a.offset_ns},
+                                                            {"took_ns", e.took_ns}, {"ok", e.error.empty()}, {"error", e.error}});
+    for (const EndedRun& e : a.report.engine.errors)
+      errors.emplace_back(e.ended_ns - a.offset_ns, json{{"time_ns", e.ended_ns - a.offset_ns}, {"node", a.member.name}, {"run", fmt::format("{}/{}{}", e.plan.owner, e.is_owned ? "" : "part-", e.run)},
+                                                          {"plan", e.plan.text()}, {"text", e.error}});
+  }
+  for (const RunSnapshot& run : joined_runs(report)) runs.push_back(run_json(run, now));
+  const auto latest = [](std::vector<std::pair<std::int64_t, json>>& all, std::size_t most) {
+    std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    auto out = json::array();
+    for (std::size_t i = 0; i < std::min(most, all.size()); ++i) out.push_back(std::move(all[i].second));
+    return out;
+  };
+  j["nodes"] = std::move(nodes);
+  j["plans"] = json::array();
+  for (auto& [name, plan] : plans) j["plans"].push_back(std::move(plan));
+  j["runs"] = std::move(runs);
+  j["recent"] = latest(recent, 32);
+  j["errors"] = latest(errors, 64);
+  return dumped(j);
+}
+
+std::string plan_json(const PlanDescription& plan) {
+  json j = answer();
+  j["id"] = plan.name.text();
+  auto actors = json::array(), edges = json::array();
+  const auto id = [&](std::int32_t node) { return fmt::format("{}:{}", plan.name.text(), node); };
+  for (std::size_t i = 0; i < plan.actors.size(); ++i) {
+    const ActorDescription& a = plan.actors[i];
+    actors.push_back({id(static_cast<std::int32_t>(i)), a.op, a.name, a.scope, node_of_device(a.device), a.device, a.partition, a.line, a.frame, a.frame_depth, a.is_user_actor});
+  }
+  constexpr const char* kinds[] = {"data", "control", "back"};
+  for (std::size_t i = 0; i < plan.edges.size(); ++i) {
+    const EdgeDescription& e = plan.edges[i];
+    edges.push_back({i, id(e.from), id(e.to), e.output, e.input, kinds[static_cast<std::size_t>(e.kind)], e.dtype, e.shape, e.is_cut, e.bytes});
+  }
+  j["actors"] = {{"columns", {"id", "op", "name", "scope", "node", "device", "partition", "line", "frame", "frame_depth", "user_actor"}}, {"rows", std::move(actors)}};
+  j["edges"] = {{"columns", {"id", "from", "to", "output", "input", "kind", "dtype", "shape", "cut", "bytes"}}, {"rows", std::move(edges)}};
+  return dumped(j);
+}
+
+std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& verdicts, const std::vector<RunSnapshot>& runs) {
+  json j = answer();
+  j["node"] = node;
+  j["runs"] = runs.size();
+  j["verdicts"] = json::array();
+  for (const Verdict& v : verdicts) {
+    const auto run = std::find_if(runs.begin(), runs.end(), [&](const RunSnapshot& r) { return r.run == v.run && r.plan == v.plan; });
+    const std::string plan = run == runs.end() ? std::string() : run->plan.text();
+    j["verdicts"].push_back({{"run", run == runs.end() ? std::to_string(v.run) : run_name(*run)}, {"text", v.text}, {"node", v.kind == Verdict::Kind::silence ? v.device : node_of_device(v.device)},
+                             {"device", v.device}, {"actor", v.node < 0 || plan.empty() ? std::string() : fmt::format("{}:{}", plan, v.node)}, {"edge", v.from.empty() ? std::string() : v.from + " -> " + v.device},
+                             {"tag", v.tag}, {"line", line_of(v.actor)}});
+  }
+  return dumped(j);
+}
+
+// ---- counters
+
+CounterCache::CounterCache(PlanDescription plan) : plan_(std::move(plan)) {}
+
+void CounterCache::update(const ClusterReport& report) {
+  std::lock_guard lock(mutex_);
+  ++seq_;
+  std::map<std::pair<std::int32_t, std::int32_t>, Edge> edges;
+  for (const NodeAnswer& a : report)
+    for (const PartitionSnapshot& p : a.report.partitions) {
+      for (const ActorCounters& c : p.actors) {
+        Seen<ActorCounters>& seen = actors_[c.node];
+        if (seen.changed == 0 || !(seen.now == c)) seen = {c, seq_};
+      }
+      for (const EdgeCounters& c : p.edges) {
+        Edge& e = edges[{c.to, c.receive}];
+        e.sent += c.sent, e.bytes += c.bytes, e.received += c.received, e.window = std::max(e.window, c.window);
+      }
+    }
+  for (const auto& [key, edge] : edges) {
+    Seen<Edge>& seen = edges_[key];
+    if (seen.changed == 0 || !(seen.now == edge)) seen = {edge, seq_};
+  }
+}
+
+std::string CounterCache::changes(std::uint64_t since) const {
+  json j = answer();
+  std::lock_guard lock(mutex_);
+  const bool is_reset = since == 0 || since > seq_;
+  if (is_reset) since = 0;
+  auto actors = json::array(), edges = json::array();
+  for (const auto& [node, seen] : actors_)
+    if (seen.changed > since)
+      actors.push_back({id_of(node), seen.now.fires, seen.now.dead, seen.now.busy_ns, seen.now.bytes_out, name_of(seen.now.state), seen.now.waiting_for < 0 ? std::string() : id_of(seen.now.waiting_for)});
+  for (std::size_t i = 0; i < plan_.edges.size(); ++i) {
+    const EdgeDescription& e = plan_.edges[i];
+    if (e.receive < 0) continue;
+    const auto it = edges_.find({plan_.actors[static_cast<std::size_t>(e.to)].partition, e.receive});
+    if (it == edges_.end() || it->second.changed <= since) continue;
+    const Edge& now = it->second.now;
+    edges.push_back({i, now.sent, now.bytes, now.sent > now.received ? now.sent - now.received : 0, now.window});
+  }
+  j["plan"] = plan_.name.text();
+  j["seq"] = seq_;
+  j["reset"] = is_reset;
+  j["actors"] = {{"columns", {"id", "fires", "dead", "busy_ns", "bytes_out", "state", "waiting_for"}}, {"rows", std::move(actors)}};
+  j["edges"] = {{"columns", {"id", "tokens", "bytes", "in_flight", "window"}}, {"rows", std::move(edges)}};
+  return dumped(j);
+}
+
+std::string CounterCache::actor_json(std::int32_t node, const std::vector<RunSnapshot>& runs, const std::vector<std::string>& errors) const {
+  json j = answer();
+  const ActorDescription& a = plan_.actors[static_cast<std::size_t>(node)];
+  j.update({{"id", id_of(node)}, {"plan", plan_.name.text()}, {"op", a.op}, {"name", a.name}, {"scope", a.scope}, {"node", node_of_device(a.device)}, {"device", a.device}, {"partition", a.partition},
+            {"line", a.line}, {"frame", a.frame}, {"frame_depth", a.frame_depth}, {"user_actor", a.is_user_actor}, {"attributes", a.attributes}});
+  std::lock_guard lock(mutex_);
+  if (const auto it = actors_.find(node); it != actors_.end()) {
+    const ActorCounters& c = it->second.now;
+    j.update({{"fires", c.fires}, {"dead", c.dead}, {"busy_ns", c.busy_ns}, {"bytes_out", c.bytes_out}, {"sampled_cost_ns", c.fires ? c.busy_ns / c.fires : 0}, {"state", name_of(c.state)},
+              {"waiting_for", c.waiting_for < 0 ? std::string() : id_of(c.waiting_for)}});
+  } else {
+    j["state"] = "idle";
+  }
+  auto inputs = json::array(), outputs = json::array();
+  std::uint64_t bytes_in = 0;
+  for (const EdgeDescription& e : plan_.edges) {
+    if (e.from != node && e.to != node) continue;
+    const std::int32_t other = e.to == node ? e.from : e.to;
+    json edge = {{"actor", id_of(other)}, {"op", plan_.actors[static_cast<std::size_t>(other)].op}, {"name", plan_.actors[static_cast<std::size_t>(other)].name}, {"output", e.output},
+                 {"input", e.input}, {"dtype", e.dtype}, {"shape", e.shape}, {"cut", e.is_cut}};
+    if (e.to == node && e.output >= 0)
+      if (const auto it = actors_.find(e.from); it != actors_.end()) bytes_in += it->second.now.fires * e.bytes;
+    if (const auto it = edges_.find({plan_.actors[static_cast<std::size_t>(e.to)].partition, e.receive}); e.receive >= 0 && it != edges_.end()) {
+      const Edge& now = it->second.now;
+      edge.update({{"tokens", now.sent}, {"bytes", now.bytes}, {"in_flight", now.sent > now.received ? now.sent - now.received : 0}, {"window", now.window}});
+    }
+    (e.to == node ? inputs : outputs).push_back(std::move(edge));
+  }
+  j["bytes_in"] = bytes_in;
+  j["inputs"] = std::move(inputs);
+  j["outputs"] = std::move(outputs);
+  auto waits = json::array(), open = json::array();
+  for (const RunSnapshot& run : runs) {
+    if (run.plan != plan_.name) continue;
+    for (const PartitionSnapshot& p : run.partitions)
+      for (const RunPart& part : p.runs) {
+        for (const Wait& w : part.waits)
+          if (w.node == node) waits.push_back({{"run", run_name(run)}, {"kind", name_of(w.kind)}, {"state", w.state}, {"tag", w.tag}, {"device", p.device}, {"from", w.from}, {"for_ns", w.for_so_long.count()}});
+        for (const OpenLoop& l : part.loops)
+          if (!a.frame.empty() && l.loop == a.frame && p.device == a.device)
+            open.push_back({{"run", run_name(run)}, {"loop", l.loop}, {"tag", l.tag}, {"first", l.first}, {"last", l.last}, {"window", l.window}});
+      }
+  }
+  j["waits"] = std::move(waits);
+  j["open_iterations"] = std::move(open);
+  j["errors"] = errors;
+  return dumped(j);
+}
+
+}  // namespace troupe

@@ -1,0 +1,56 @@
+// What the inspection server answers, as JSON: INSPECTION.md has every field.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <troupe/cluster/inspection.hpp>
+
+namespace troupe {
+
+std::string state_json(const std::string& node, const ClusterReport& report);
+/// The nodes that are known, of `node`.
+std::string members_json(const std::string& node, const std::vector<Member>& members);
+std::string plan_json(const PlanDescription& plan);
+std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& verdicts, const std::vector<RunSnapshot>& runs);
+std::string error_json(const std::string& sentence);
+/// `reports`: of all nodes, `now_ns` is this node's clock; events outside of [since, until] are left out, the earliest beyond `limit`.
+std::string events_json(const ClusterReport& report, std::int64_t since_ns, std::int64_t until_ns, std::size_t limit);
+/// In Chrome's trace format, which Perfetto reads.
+std::string trace_json(const ClusterReport& report);
+/// Prometheus text, of one node.
+std::string metrics_text(const NodeReport& report, const std::vector<Member>& members);
+
+/// The counters of a plan's actors on all nodes, and what of them has changed since somebody asked last. Threads: any.
+class CounterCache {
+ public:
+  explicit CounterCache(PlanDescription plan);
+  const PlanDescription& plan() const { return plan_; }
+  void update(const ClusterReport& report);
+  std::string changes(std::uint64_t since) const;
+  /// Everything of one actor.
+  std::string actor_json(std::int32_t node, const std::vector<RunSnapshot>& runs, const std::vector<std::string>& errors) const;
+  std::string id_of(std::int32_t node) const { return plan_.name.text() + ":" + std::to_string(node); }
+
+ private:
+  struct Edge {
+    std::uint64_t sent = 0, bytes = 0, received = 0;
+    std::int32_t window = 0;
+    friend bool operator==(const Edge&, const Edge&) = default;
+  };
+  template <class T>
+  struct Seen {
+    T now{};
+    std::uint64_t changed = 0;
+  };
+
+  const PlanDescription plan_;
+  mutable std::mutex mutex_;  // guards everything below
+  std::uint64_t seq_ = 0;
+  std::map<std::int32_t, Seen<ActorCounters>> actors_;
+  std::map<std::pair<std::int32_t, std::int32_t>, Seen<Edge>> edges_;  // by partition and receive
+};
+
+}  // namespace troupe

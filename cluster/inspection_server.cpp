@@ -1,0 +1,337 @@
+#include <troupe/cluster/inspection_server.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <httplib.h>
+
+#include <troupe/actors/engine_impl.hpp>
+#include <troupe/cluster/inspection_json.hpp>
+#if __has_include(<troupe/cluster/page_assets.hpp>)
+#include <troupe/cluster/page_assets.hpp>
+#endif
+
+namespace troupe {
+namespace {
+
+constexpr time_t kPatience = 2;           // seconds for each read and write
+constexpr time_t kIdle = 1;               // seconds until the next request, or the first
+constexpr std::size_t kMostBytes = 4096;  // of a request's body
+constexpr auto kAsk = std::chrono::milliseconds(400);  // other nodes
+constexpr std::size_t kMostPlans = 16;    // whose counters are remembered
+constexpr std::int64_t kMostSeconds = 60; // of a trace
+constexpr int kRefusing = 8;
+constexpr int kBacklog = 512;
+constexpr std::size_t kMostRefused = 1024;
+
+thread_local bool refuses = false;  // this thread answers 503
+
+// A few threads that serve, a bounded queue, and others that tell whoever does not fit in it to come back later: several, for who
+// has connected and says nothing holds one for kIdle.
+class FewThreads final : public httplib::TaskQueue {
+ public:
+  FewThreads(int serve, int wait) : most_(static_cast<std::size_t>(wait)) {
+    for (int i = 0; i < serve; ++i) threads_.emplace_back([this] { work(jobs_); });
+    for (int i = 0; i < kRefusing; ++i)
+      threads_.emplace_back([this] {
+        refuses = true;
+        work(refused_);
+      });
+  }
+  void enqueue(std::function<void()> job) override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return refused_.size() < kMostRefused || is_ending_; });  // then they wait in the kernel
+    (jobs_.size() < most_ ? jobs_ : refused_).push_back(std::move(job));
+    changed_.notify_all();
+  }
+  void shutdown() override {
+    {
+      std::lock_guard lock(mutex_);
+      is_ending_ = true;
+      changed_.notify_all();
+    }
+    for (std::thread& t : threads_) t.join();
+  }
+
+ private:
+  void work(std::deque<std::function<void()>>& jobs) {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return !jobs.empty() || is_ending_; });
+      if (jobs.empty()) return;
+      const std::function<void()> job = std::move(jobs.front());
+      jobs.pop_front();
+      changed_.notify_all();
+      lock.unlock();
+      job();
+      lock.lock();
+    }
+  }
+
+  const std::size_t most_;
+  std::mutex mutex_;  // guards the queues and is_ending_
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> jobs_, refused_;
+  bool is_ending_ = false;
+  std::vector<std::thread> threads_;
+};
+
+bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+
+// In a time that does not tell how much of it was right.
+bool is_same(const std::string& a, const std::string& b) {
+  unsigned char differs = a.size() != b.size();
+  for (std::size_t i = 0; i < a.size(); ++i) differs = static_cast<unsigned char>(differs | (a[i] ^ b[b.empty() ? 0 : i % b.size()]));
+  return differs == 0;
+}
+
+std::int64_t number_of(const httplib::Request& in, const char* name, std::int64_t otherwise) {
+  if (!in.has_param(name)) return otherwise;
+  const std::string text = in.get_param_value(name);
+  std::int64_t n = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc() || end != text.data() + text.size() || n < 0) throw Error(Code::invalid_argument, fmt::format("'{}' takes a number that is not negative", name));
+  return n;
+}
+
+PlanName plan_of(const std::string& id) {
+  const auto slash = id.rfind('/');
+  PlanName name;
+  if (slash == std::string::npos) throw Error(Code::invalid_argument, fmt::format("'{}' is no plan's id: it is NODE/NUMBER, as in 'a/3'", id));
+  const auto [end, error] = std::from_chars(id.data() + slash + 1, id.data() + id.size(), name.number);
+  if (error != std::errc() || end != id.data() + id.size()) throw Error(Code::invalid_argument, fmt::format("'{}' is no plan's id: it is NODE/NUMBER, as in 'a/3'", id));
+  name.owner = id.substr(0, slash);
+  return name;
+}
+
+}  // namespace
+
+class InspectionServer::Server {
+ public:
+  Server(const ClusterNode& node, InspectionOptions options) : node_(node), options_(std::move(options)) {
+    if (options_.token.empty() && !is_loopback(options_.host))
+      throw Error(Code::invalid_argument, fmt::format("who serves inspections at {}, which is not loopback, needs a token that others must say (--http-token-file)", options_.host));
+    http_.new_task_queue = [this] { return new FewThreads(options_.serve, options_.wait); };
+    http_.set_read_timeout(kPatience);
+    http_.set_write_timeout(kPatience);
+    http_.set_keep_alive_max_count(1000);
+    http_.set_keep_alive_timeout(kIdle);
+    http_.set_payload_max_length(kMostBytes);
+    // Not SO_REUSEPORT, which it would set: two nodes would share a port unknowingly.
+    http_.set_socket_options([this](socket_t s) {
+      listening_ = s;
+      const int yes = 1;
+      setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    });
+    http_.set_pre_routing_handler([this](const httplib::Request& in, httplib::Response& out) { return admit(in, out); });
+    http_.set_error_handler([](const httplib::Request& in, httplib::Response& out) {
+      if (out.body.empty()) out.set_content(error_json(out.status == 404 ? fmt::format("there is nothing at '{}'", in.path) : fmt::format("the request makes no sense ({})", out.status)), "application/json");
+    });
+    add_probes();
+    add_answers();
+    port_ = options_.port == 0 ? http_.bind_to_any_port(options_.host) : http_.bind_to_port(options_.host, options_.port) ? options_.port : -1;
+    if (port_ < 0) throw Error(Code::unavailable, fmt::format("the address {}:{} of --http is taken, or not this machine's", options_.host, options_.port));
+    ::listen(listening_, kBacklog);  // httplib lets five wait: the next would ask again after a second
+    thread_ = std::thread([this] { http_.listen_after_bind(); });
+  }
+  ~Server() {
+    is_ending_.store(true, std::memory_order_relaxed);
+    while (!http_.is_running()) std::this_thread::yield();  // `stop` is lost on one that has not begun
+    http_.stop();
+    thread_.join();
+  }
+  std::string address() const { return fmt::format("http://{}:{}", options_.host, port_); }
+
+  /// Others' answers: looked up by path, for httplib's routes may not change while it serves.
+  void serve(const std::string& path, std::function<std::string(const Query&)> answer) {
+    std::lock_guard lock(mutex_);
+    added_.insert_or_assign(path, std::move(answer));
+  }
+
+ private:
+  httplib::Server::HandlerResponse admit(const httplib::Request& in, httplib::Response& out) {
+    using Handled = httplib::Server::HandlerResponse;
+    const auto end = [&](int status, const char* sentence) {
+      out.status = status;
+      out.set_header("Connection", "close");
+      out.set_content(error_json(sentence), "application/json");
+      return Handled::Handled;
+    };
+    if (refuses) {
+      out.set_header("Retry-After", "1");
+      return end(503, "too many connections: come back in a second");
+    }
+    const bool is_page = in.path == "/" || in.path.starts_with("/assets/");  // which holds no data
+    if (!options_.token.empty() && in.path != "/healthz" && !is_page) {
+      const std::string bearer = in.get_header_value("Authorization");
+      const std::string said = bearer.starts_with("Bearer ") ? bearer.substr(7) : in.has_param("token") ? in.get_param_value("token") : std::string();
+      if (!is_same(said, options_.token)) return end(401, "say the token: 'Authorization: Bearer TOKEN', or '?token=TOKEN'");
+    }
+    out.set_header("X-Content-Type-Options", "nosniff");
+    out.set_header("Referrer-Policy", "no-referrer");
+    if (!is_page) out.set_header("Cache-Control", "no-store");
+    return Handled::Unhandled;
+  }
+
+  /// A route that answers JSON; what it throws becomes a status and a sentence.
+  template <class Answer>
+  void get(const char* path, Answer answer) {
+    http_.Get(path, [answer](const httplib::Request& in, httplib::Response& out) {
+      try {
+        out.set_content(answer(in), "application/json");
+      } catch (const Error& e) {
+        out.status = e.code() == Code::not_found ? 404 : e.code() == Code::invalid_argument ? 400 : 503;
+        out.set_content(error_json(e.what()), "application/json");
+      }
+    });
+  }
+
+  void add_probes() {
+    http_.Get("/healthz", [this](const httplib::Request&, httplib::Response& out) {
+      const Status status = node_.status();
+      out.status = status.ok() && node_.has_joined() ? 200 : 503;
+      out.set_content(!status.ok() ? status.message() + "\n" : node_.has_joined() ? "ok\n" : "not in the cluster yet\n", "text/plain");
+    });
+    http_.Get("/members", [this](const httplib::Request&, httplib::Response& out) { out.set_content(members_json(node_.name(), node_.members()), "application/json"); });
+    http_.Get("/metrics", [this](const httplib::Request&, httplib::Response& out) {
+      const ClusterReport here = node_.inspect({}, kAsk, node_.name());
+      out.set_content(metrics_text(here.at(0).report, node_.members()), "text/plain; version=0.0.4; charset=utf-8");
+    });
+  }
+
+  void add_answers() {
+    get("/api/state", [this](const httplib::Request&) { return state_json(node_.name(), node_.inspect({}, kAsk)); });
+    get("/api/plan", [this](const httplib::Request& in) { return plan_json(cache_of(in.get_param_value("id"))->plan()); });
+    get("/api/counters", [this](const httplib::Request& in) {
+      const auto since = static_cast<std::uint64_t>(number_of(in, "since", 0));
+      const std::shared_ptr<CounterCache> cache = cache_of(in.get_param_value("plan"));
+      update(*cache);
+      return cache->changes(since);
+    });
+    get("/api/actor", [this](const httplib::Request& in) { return actor(in.get_param_value("id")); });
+    get("/api/diagnose", [this](const httplib::Request&) {
+      const std::vector<Verdict> verdicts = node_.diagnose();
+      return diagnosis_json(node_.name(), verdicts, joined_runs(node_.inspect({}, kAsk)));
+    });
+    get("/api/events", [this](const httplib::Request& in) {
+      const std::int64_t since = number_of(in, "since", 0), until = number_of(in, "until", INT64_MAX), limit = number_of(in, "limit", 10'000);
+      return events_json(node_.inspect({.what = NodeQuestion::What::events, .since_ns = since}, kAsk), since, until, static_cast<std::size_t>(limit));
+    });
+    get("/api/trace", [this](const httplib::Request& in) { return trace(number_of(in, "seconds", 1)); });
+#if __has_include(<troupe/cluster/page_assets.hpp>)
+    const auto page = [](const httplib::Request& in, httplib::Response& out) {
+      const PageAsset* asset = find_page_asset(in.path == "/" ? "index.html" : std::string_view(in.path).substr(8));  // after /assets/
+      if (!asset) {
+        out.status = 404;
+        return;
+      }
+      out.set_header("Content-Security-Policy", std::string(kPagePolicy));
+      out.set_header("Cache-Control", "no-cache");
+      out.set_header("ETag", std::string(asset->etag));
+      if (in.get_header_value("If-None-Match") == asset->etag) out.status = 304;
+      else out.set_content(asset->bytes.data(), asset->bytes.size(), std::string(asset->type));
+    };
+    http_.Get("/", page);
+    http_.Get(R"(/assets/.*)", page);
+#endif
+    get(R"(/.*)", [this](const httplib::Request& in) {
+      std::function<std::string(const Query&)> answer;
+      {
+        std::lock_guard lock(mutex_);
+        if (const auto it = added_.find(in.path); it != added_.end()) answer = it->second;
+      }
+      if (!answer) throw Error(Code::not_found, fmt::format("there is nothing at '{}'", in.path));
+      Query query;
+      for (const auto& [name, value] : in.params) query.emplace(name, value);
+      return answer(query);
+    });
+  }
+
+  /// The counters of a plan, which are remembered from one request to the next. Throws not_found, with the nearest.
+  std::shared_ptr<CounterCache> cache_of(const std::string& id) {
+    const PlanName name = plan_of(id);
+    {
+      std::lock_guard lock(mutex_);
+      if (const auto it = caches_.find(name); it != caches_.end()) {
+        it->second.used = ++uses_;
+        return it->second.cache;
+      }
+    }
+    for (const NodeAnswer& a : node_.inspect({.what = NodeQuestion::What::plan, .plan = name}, kAsk)) {
+      if (!a.has_answered) continue;
+      auto cache = std::make_shared<CounterCache>(a.report.plan);
+      std::lock_guard lock(mutex_);
+      if (caches_.size() >= kMostPlans)
+        caches_.erase(std::min_element(caches_.begin(), caches_.end(), [](const auto& x, const auto& y) { return x.second.used < y.second.used; }));
+      return caches_.insert_or_assign(name, Cached{cache, ++uses_}).first->second.cache;
+    }
+    std::string known;
+    for (const NodeAnswer& a : node_.inspect({}, kAsk))
+      for (const PlanSnapshot& p : a.report.engine.plans)
+        if (p.name.owner == a.member.name) known += (known.empty() ? "" : ", ") + p.name.text();
+    throw Error(Code::not_found, fmt::format("there is no plan '{}'; {}", id, known.empty() ? "there are none" : "there are " + known));
+  }
+
+  void update(CounterCache& cache) { cache.update(node_.inspect({.what = NodeQuestion::What::counters, .plan = cache.plan().name}, kAsk)); }
+
+  std::string actor(const std::string& id) {
+    const auto colon = id.rfind(':');
+    if (colon == std::string::npos) throw Error(Code::invalid_argument, fmt::format("'{}' is no actor's id: it is PLAN:NUMBER, as in 'a/3:12'", id));
+    const std::shared_ptr<CounterCache> cache = cache_of(id.substr(0, colon));
+    std::int32_t node = -1;
+    const auto [end, error] = std::from_chars(id.data() + colon + 1, id.data() + id.size(), node);
+    if (error != std::errc() || end != id.data() + id.size() || node < 0 || node >= static_cast<std::int32_t>(cache->plan().actors.size()))
+      throw Error(Code::not_found, fmt::format("there is no actor '{}': plan '{}' has {}:0 to {}:{}", id, id.substr(0, colon), id.substr(0, colon), id.substr(0, colon), cache->plan().actors.size() - 1));
+    update(*cache);
+    const ClusterReport state = node_.inspect({}, kAsk);
+    std::vector<std::string> errors;
+    const std::string name = "'" + cache->plan().actors[static_cast<std::size_t>(node)].name + "'";
+    for (const NodeAnswer& a : state)
+      for (const EndedRun& e : a.report.engine.errors)
+        if (e.plan == cache->plan().name && e.error.find(name) != std::string::npos) errors.push_back(e.error);
+    return cache->actor_json(node, joined_runs(state), errors);
+  }
+
+  std::string trace(std::int64_t seconds) {
+    if (seconds < 1 || seconds > kMostSeconds) throw Error(Code::invalid_argument, fmt::format("a trace takes 1 to {} seconds, not {}", kMostSeconds, seconds));
+    std::unique_lock lock(trace_mutex_, std::try_to_lock);
+    if (!lock) throw Error(Code::unavailable, "somebody else is tracing through this node: come back when that is done");
+    const std::int64_t begin = epoch_ns();
+    node_.inspect({.what = NodeQuestion::What::trace_on}, kAsk);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+    while (std::chrono::steady_clock::now() < end && !is_ending_.load(std::memory_order_relaxed)) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return trace_json(node_.inspect({.what = NodeQuestion::What::trace_off, .since_ns = begin}, std::chrono::seconds(5)));
+  }
+
+  struct Cached {
+    std::shared_ptr<CounterCache> cache;
+    std::uint64_t used = 0;
+  };
+
+  httplib::Server http_;
+  const ClusterNode& node_;
+  const InspectionOptions options_;
+  socket_t listening_ = -1;
+  int port_ = -1;
+  std::atomic<bool> is_ending_{false};  // publishes nothing but itself
+  std::mutex trace_mutex_;  // held by who traces
+  std::mutex mutex_;        // guards everything below
+  std::map<PlanName, Cached> caches_;
+  std::uint64_t uses_ = 0;
+  std::map<std::string, std::function<std::string(const Query&)>> added_;
+  std::thread thread_;
+};
+
+InspectionServer::InspectionServer(const ClusterNode& node, InspectionOptions options) : server_(std::make_unique<Server>(node, std::move(options))) {}
+InspectionServer::~InspectionServer() = default;
+std::string InspectionServer::address() const { return server_->address(); }
+void InspectionServer::serve(const std::string& path, std::function<std::string(const Query&)> answer) { server_->serve(path, std::move(answer)); }
+
+}  // namespace troupe

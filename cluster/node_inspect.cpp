@@ -1,0 +1,325 @@
+// What a node asks others and answers them about what is going on. Questions of others are answered on a thread of their own,
+// for partitions are asked and waited for, and neither the transport's thread nor a worker may wait.
+#include <troupe/cluster/node_core.hpp>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+namespace troupe {
+namespace {
+
+constexpr auto kPatience = std::chrono::milliseconds(100);  // with partitions
+
+std::uint64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::uint64_t all = 0, resident = 0;
+  statm >> all >> resident;
+  return resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+std::uint64_t cpu_ns() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  const auto ns = [](const timeval& t) { return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_usec) * 1000u; };
+  return ns(used.ru_utime) + ns(used.ru_stime);
+}
+
+std::string seconds_since(std::int64_t since_ns) { return fmt::format("{:.1f} s", static_cast<double>(epoch_ns() - since_ns) * 1e-9); }
+
+}  // namespace
+
+// Answers others, one after the other; who asks while many wait is told so.
+class NodeCore::Inspector {
+ public:
+  explicit Inspector(NodeCore& core) : core_(core), thread_([this] { work(); }) {}
+  ~Inspector() {
+    {
+      std::lock_guard lock(mutex_);
+      is_ending_ = true;
+      changed_.notify_all();
+    }
+    thread_.join();
+  }
+  /// False: too many wait.
+  bool ask(Peer from, InspectNode question, std::int64_t received_ns) {
+    constexpr std::size_t kMostWaiting = 64;
+    std::lock_guard lock(mutex_);
+    if (questions_.size() >= kMostWaiting) return false;
+    questions_.push_back({from, std::move(question), received_ns});
+    changed_.notify_all();
+    return true;
+  }
+
+ private:
+  struct Question {
+    Peer from;
+    InspectNode message;
+    std::int64_t received_ns;
+  };
+  void work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return !questions_.empty() || is_ending_; });
+      if (is_ending_) return;
+      const Question q = std::move(questions_.front());
+      questions_.erase(questions_.begin());
+      lock.unlock();
+      core_.answer(q.from, q.message, q.received_ns);
+      lock.lock();
+    }
+  }
+
+  NodeCore& core_;
+  std::mutex mutex_;  // guards the two below
+  std::condition_variable changed_;
+  std::vector<Question> questions_;
+  bool is_ending_ = false;
+  std::thread thread_;
+};
+
+void NodeCore::start_inspector() {
+  if (!deterministic_) inspector_ = std::make_shared<Inspector>(*this);
+}
+
+void NodeCore::stop_inspector() { inspector_.reset(); }
+
+// ---- answering
+
+void NodeCore::handle(Peer peer, InspectNode&& m) {
+  const std::int64_t now = epoch_ns();
+  if (!inspector_) return answer(peer, m, now);
+  const std::uint64_t request = m.request;
+  if (!inspector_->ask(peer, std::move(m), now)) send(peer, Inspected{request, Status(Code::resource_exhausted, "it is asked too much"), {}});
+}
+
+void NodeCore::answer(Peer peer, const InspectNode& m, std::int64_t received_ns) {
+  Inspected said{m.request, {}, {}};
+  try {
+    said.report = report(m.question, received_ns);
+  } catch (...) {
+    said.status = Status::from_current_exception();
+  }
+  said.report.answered_ns = epoch_ns();
+  send(peer, said);
+}
+
+NodeReport NodeCore::report(const NodeQuestion& q, std::int64_t received_ns) {
+  using What = NodeQuestion::What;
+  NodeReport r;
+  r.name = self_.name;
+  r.incarnation = self_.incarnation;
+  r.version = engine_version();
+  r.received_ns = received_ns;
+  Inspect of_partitions{};
+  switch (q.what) {
+    case What::state:
+      r.engine = engine_->snapshot(kPatience);
+      r.transport = transport_->counters();
+      measure_process(r);
+      break;
+    case What::counters:
+      of_partitions.asks_of_actors = true;
+      r.partitions = engine_->ask(q.plan, of_partitions, kPatience);
+      break;
+    case What::plan:
+      for (const auto& compiled : engine_->plans())
+        if (compiled->troupe.plan->name == q.plan) r.plan = describe(*compiled->troupe.plan);
+      if (r.plan.name != q.plan) throw Error(Code::not_found, fmt::format("node '{}' has no plan '{}'", self_.name, q.plan.text()));
+      break;
+    case What::events:
+    case What::trace_on:
+    case What::trace_off:
+      of_partitions.asks_of_events = q.what != What::trace_on;
+      of_partitions.since_ns = q.since_ns;
+      if (q.what != What::events) of_partitions.trace = q.what == What::trace_on ? Inspect::Trace::on : Inspect::Trace::off;
+      for (const auto& compiled : engine_->plans()) {
+        const Plan& plan = *compiled->troupe.plan;
+        RecordedPlan recorded{plan.name, engine_->ask(plan.name, of_partitions, kPatience), {}};
+        std::set<std::int32_t> nodes;
+        for (const PartitionSnapshot& p : recorded.partitions)
+          for (const RecordedEvent& e : p.events)
+            if (e.node >= 0) nodes.insert(e.node);
+        for (const std::int32_t node : nodes) recorded.names.emplace_back(node, plan.program.graph.describe(node));
+        if (!nodes.empty() || std::any_of(recorded.partitions.begin(), recorded.partitions.end(), [](const auto& p) { return !p.events.empty(); }))
+          r.recorded.push_back(std::move(recorded));
+      }
+      break;
+  }
+  r.answered_ns = epoch_ns();
+  return r;
+}
+
+void NodeCore::measure_process(NodeReport& r) {
+  constexpr std::int64_t kShortest = 200'000'000;  // ns that load is averaged over, at least
+  r.cpu_ns = cpu_ns();
+  r.cores = static_cast<std::int32_t>(std::thread::hardware_concurrency());
+  r.resident = resident_bytes();
+  r.total = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const std::int64_t now = steady_ns();
+  std::lock_guard lock(mutex_);
+  if (now - load_.at_ns >= kShortest) {
+    load_.cores = load_.at_ns == 0 ? 0.0 : static_cast<double>(r.cpu_ns - load_.cpu_ns) / static_cast<double>(now - load_.at_ns);
+    load_.at_ns = now;
+    load_.cpu_ns = r.cpu_ns;
+  }
+  r.cpu = load_.cores;
+}
+
+// ---- asking
+
+void NodeCore::handle(Peer from, Inspected&& said) {
+  std::unique_lock lock(mutex_);
+  auto it = requests_.find(said.request);
+  if (it == requests_.end() || it->second.is_done || it->second.to != from) return;  // nobody waits any more
+  Request& r = it->second;
+  if (r.heard) {
+    const auto heard = std::move(r.heard);
+    requests_.erase(it);
+    lock.unlock();
+    heard(said.report);
+    return;
+  }
+  r.is_done = true;
+  r.ended_ns = epoch_ns();
+  r.status = std::move(said.status);
+  r.report = std::make_shared<NodeReport>(std::move(said.report));
+  changed_.notify_all();
+}
+
+// Since when each member is what it is.
+std::vector<LogRecord> NodeCore::note_states() {
+  std::vector<LogRecord> news;
+  for (const Member& m : roster_.members()) {
+    auto [it, is_new] = states_.try_emplace(m.name, m.state, epoch_ns());
+    if (!is_new && it->second.first == m.state) continue;
+    it->second = {m.state, epoch_ns()};
+    if (m.name != self_.name)
+      news.push_back({m.state == MemberState::alive || m.state == MemberState::left ? LogRecord::Level::info : LogRecord::Level::warning, it->second.second, m.name, {}, {}, {},
+                      fmt::format("node '{}' is {}{}", m.name, m.state == MemberState::suspect ? "suspected" : troupe::name_of(m.state), m.address.empty() ? "" : ", at " + m.address)});
+  }
+  return news;
+}
+
+void NodeCore::log(const std::vector<LogRecord>& records) const {
+  const auto& log = engine_->options().log;
+  if (!log) return;
+  for (const LogRecord& r : records) log(r);
+}
+
+ClusterReport NodeCore::inspect(const NodeQuestion& question, std::chrono::nanoseconds patience, const std::string& only) {
+  struct Asked {
+    std::size_t place;
+    std::uint64_t request;
+    std::int64_t sent_ns;
+  };
+  ClusterReport all;
+  std::vector<std::pair<std::size_t, Peer>> there;
+  {
+    std::unique_lock lock(mutex_);
+    const std::vector<LogRecord> news = note_states();
+    lock.unlock();
+    log(news);
+    lock.lock();
+    for (Member& m : roster_.members()) {
+      if (!only.empty() && m.name != only) continue;
+      NodeAnswer& a = all.emplace_back();
+      if (m.name == self_.name) m.address = transport_->address();
+      a.since_ns = states_[m.name].second;
+      if (const Peer peer = roster_.session_with(m.name); peer != 0) there.emplace_back(all.size() - 1, peer);
+      else if (m.name != self_.name) a.why = fmt::format("{} for {}", m.state == MemberState::left ? "it has left, and has been gone" : m.state == MemberState::dead ? "it is dead, and has been" : "it is not connected", seconds_since(a.since_ns));
+      a.member = std::move(m);
+    }
+  }
+  std::vector<Asked> asked;
+  for (const auto& [place, peer] : there) {
+    asked.push_back({place, request(peer), epoch_ns()});
+    send(peer, InspectNode{asked.back().request, question});
+  }
+  for (NodeAnswer& a : all)
+    if (a.member.name == self_.name) {
+      try {
+        a.report = report(question, epoch_ns());
+        a.has_answered = true;
+      } catch (...) {
+        a.why = Status::from_current_exception().message();
+      }
+    }
+  wait_until([&] { return std::all_of(asked.begin(), asked.end(), [&](const Asked& q) { return requests_.at(q.request).is_done; }); }, patience);
+  std::lock_guard lock(mutex_);
+  for (const Asked& q : asked) {
+    const Request r = std::move(requests_.extract(q.request).mapped());
+    NodeAnswer& a = all[q.place];
+    a.has_answered = r.is_done && r.status.ok() && r.report;
+    if (!a.has_answered) {
+      const Member& m = a.member;
+      a.why = r.is_done ? r.status.message()
+                        : fmt::format("no answer within {:.1f} s; it has been {} for {}", std::chrono::duration<double>(patience).count(),
+                                      m.state == MemberState::suspect ? "suspected" : troupe::name_of(m.state), seconds_since(a.since_ns));
+      continue;
+    }
+    a.report = std::move(*r.report);
+    const std::int64_t round_trip = (r.ended_ns - q.sent_ns) - (a.report.answered_ns - a.report.received_ns);
+    Clock& clock = clocks_[a.member.name];
+    if (clock.incarnation != a.report.incarnation || round_trip < clock.round_trip_ns)
+      clock = {a.report.incarnation, round_trip, ((a.report.received_ns - q.sent_ns) + (a.report.answered_ns - r.ended_ns)) / 2};
+    a.round_trip_ns = clock.round_trip_ns;
+    a.offset_ns = clock.offset_ns;
+  }
+  return all;
+}
+
+void NodeCore::ask_about(const Run& run, std::function<void(const RunSnapshot&)> heard) {
+  for (const std::string& node : run.plan().nodes) {
+    std::uint64_t id = 0;
+    Peer peer = 0;
+    {
+      std::lock_guard lock(mutex_);
+      if (node == self_.name || (peer = roster_.session_with(node)) == 0) continue;
+      id = ++last_request_;
+      Request& r = requests_[id];
+      r.to = peer;
+      RunSnapshot nothing;  // of one that has done its part
+      for (const std::string& other : run.plan().nodes)
+        if (other != node) nothing.other_nodes.push_back(other);
+      r.heard = [nothing, key = run.key, heard](const NodeReport& report) {
+        for (const RunSnapshot& part : report.engine.runs)
+          if (part.owner == key.owner && part.number == key.number) return heard(part);
+        heard(nothing);
+      };
+    }
+    send(peer, InspectNode{id, {}});
+  }
+}
+
+bool NodeCore::wait_until(const std::function<bool()>& is_done, std::chrono::nanoseconds patience) {
+  if (deterministic_) {
+    // Not the engine's own steps first: where it always has some, no time would pass.
+    const auto end = transport_->now() + patience;
+    for (;;) {
+      {
+        std::lock_guard lock(mutex_);
+        if (is_done()) return true;
+      }
+      if (transport_->now() > end || !(step() || engine_->pool()->step())) return false;
+    }
+  }
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, patience, is_done);
+}
+
+std::vector<Verdict> NodeCore::diagnose(std::chrono::nanoseconds apart, std::chrono::nanoseconds patience) {
+  if (joined_runs(inspect({}, patience, {})).empty()) return {};  // and predicates are observed from now on
+  const std::vector<RunSnapshot> before = joined_runs(inspect({}, patience, {}));
+  wait_until([this] { return closed_; }, apart);
+  const std::vector<RunSnapshot> now = joined_runs(inspect({}, patience, {}));
+  return hangs(before, now);
+}
+
+}  // namespace troupe

@@ -1,0 +1,53 @@
+// Numbers, times and names as people read them. Pure functions.
+
+const kPrefixes = ['', 'k', 'M', 'G', 'T', 'P'];
+
+// 1234567 as "1.23M"; three digits that matter, none invented.
+export function short(number) {
+  if (number === null || number === undefined || Number.isNaN(number)) return '–';
+  if (!Number.isFinite(number)) return number > 0 ? '∞' : '−∞';
+  let size = Math.abs(number), prefix = 0;
+  while (size >= 999.5 && prefix + 1 < kPrefixes.length) { size /= 1000; prefix += 1; }
+  const digits = size >= 100 || (prefix === 0 && Number.isInteger(size)) ? 0 : size >= 10 ? 1 : size >= 0.01 || size === 0 ? 2 : 4;
+  let text = size.toFixed(digits);
+  if (text.includes('.')) text = text.replace(/\.?0+$/, '');
+  return (number < 0 ? '−' : '') + text + kPrefixes[prefix];
+}
+
+export const rate = (perSecond) => `${short(perSecond >= 10 ? Math.round(perSecond) : perSecond)}/s`;
+
+export function bytes(number) {
+  if (!Number.isFinite(number)) return '–';
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let unit = 0;
+  while (number >= 1024 && unit + 1 < units.length) { number /= 1024; unit += 1; }
+  return `${unit === 0 || number >= 100 ? Math.round(number) : number.toFixed(number >= 10 ? 1 : 2)} ${units[unit]}`;
+}
+
+export function duration(ns) {
+  if (!Number.isFinite(ns)) return '–';
+  if (ns < 1e3) return `${Math.round(ns)} ns`;
+  if (ns < 1e6) return `${short(ns / 1e3)} µs`;
+  if (ns < 1e9) return `${short(ns / 1e6)} ms`;
+  if (ns < 60e9) return `${short(ns / 1e9)} s`;
+  const seconds = Math.floor(ns / 1e9);
+  const hours = Math.floor(seconds / 3600), minutes = Math.floor(seconds / 60) % 60;
+  return hours ? `${hours} h ${minutes} min` : `${minutes} min ${seconds % 60} s`;
+}
+
+export const percent = (fraction) => `${Math.round(100 * fraction)} %`;
+
+// What a user named, safe to look at: characters that hide, reorder or break lines are shown as their code.
+export function clean(name) {
+  return String(name ?? '').replace(
+    /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g,
+    (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
+}
+
+// Cut in the middle, where names differ least.
+export function shorten(text, most) {
+  const all = Array.from(text);
+  if (all.length <= most) return text;
+  const tail = Math.floor((most - 1) / 2);
+  return `${all.slice(0, most - 1 - tail).join('')}…${all.slice(all.length - tail).join('')}`;
+}

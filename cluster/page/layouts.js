@@ -1,0 +1,50 @@
+// The layouts that were made, by group: each is asked for once, and stays while the plan does.
+import { boxWidth, kBoxHeight } from './layout.js';
+import { layoutInput } from './model.js';
+
+export class Layouts {
+  // run({key, boxes, edges}) promises {boxes, width, height, at, routes}: in a worker, or here.
+  constructor(run) {
+    this.run = run;
+    this.done = new Map();
+    this.underWay = new Map();
+  }
+
+  #key(tree, v) { return `${tree.plan.id}\u0001${tree.grouping}\u0001${tree.key(v)}`; }
+  of(tree, v) { return this.done.get(this.#key(tree, v)); }
+
+  // Promises that all these groups have a layout.
+  make(tree, groups) {
+    return Promise.all([...groups].map((v) => {
+      const key = this.#key(tree, v);
+      if (this.done.has(key)) return null;
+      if (!this.underWay.has(key)) {
+        const { children, edges } = layoutInput(tree, v);
+        const boxes = children.map((u) => [boxWidth(tree.labels[u], tree.isGroup(u)), kBoxHeight]);
+        this.underWay.set(key, this.run({ key, boxes, edges }).then((result) => {
+          this.underWay.delete(key);
+          this.done.set(key, result);
+        }));
+      }
+      return this.underWay.get(key);
+    }));
+  }
+}
+
+// Runs layouts in a worker, which answers by key.
+export function inWorker(url) {
+  const worker = new Worker(url, { type: 'module' });
+  const waiting = new Map();
+  worker.onmessage = ({ data }) => {
+    waiting.get(data.key)?.resolve(data);
+    waiting.delete(data.key);
+  };
+  worker.onerror = (event) => {
+    for (const { reject } of waiting.values()) reject(new Error(`the layout's worker failed: ${event.message}`));
+    waiting.clear();
+  };
+  return (job) => new Promise((resolve, reject) => {
+    waiting.set(job.key, { resolve, reject });
+    worker.postMessage(job);
+  });
+}

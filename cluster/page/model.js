@@ -1,0 +1,426 @@
+// What the page knows of a plan: actors, edges, the tree in which actors are grouped, counters, and what is seen of it.
+// No DOM here: test/page/model_test.js runs it alone.
+
+export const kStates = ['idle', 'ready', 'running', 'waiting', 'dead', 'failed'];
+export const kGroupings = ['scope', 'partition', 'device', 'node'];
+
+// No group has more children than this: longer rows are cut into ranges, in the plan's order, so that a layout is small.
+export const kMostChildren = 60;
+// Boxes on the page at once.
+export const kMostBoxes = 300;
+
+// {columns, rows} as the server sends it, by names of columns.
+export class Table {
+  constructor(table) {
+    this.rows = table?.rows ?? [];
+    this.index = new Map((table?.columns ?? []).map((name, i) => [name, i]));
+  }
+  get length() { return this.rows.length; }
+  get(row, name) {
+    const column = this.index.get(name);
+    return column === undefined ? undefined : this.rows[row][column];
+  }
+  column(name) {
+    const at = this.index.get(name);
+    return this.rows.map((row) => (at === undefined ? undefined : row[at]));
+  }
+  object(row) {
+    return Object.fromEntries(Array.from(this.index, ([name, at]) => [name, this.rows[row][at]]));
+  }
+}
+
+export class Plan {
+  constructor(json) {
+    this.id = String(json.id);
+    this.actors = new Table(json.actors);
+    this.edges = new Table(json.edges);
+    this.actorAt = new Map(this.actors.column('id').map((id, i) => [String(id), i]));
+    this.edgeAt = new Map(this.edges.column('id').map((id, i) => [String(id), i]));
+    const ends = (name) => Int32Array.from(this.edges.column(name), (id) => this.actorAt.get(String(id)) ?? -1);
+    this.from = ends('from');
+    this.to = ends('to');
+    this.isBack = Uint8Array.from(this.edges.column('kind'), (kind) => (kind === 'back' ? 1 : 0));
+    this.isCut = Uint8Array.from(this.edges.column('cut'), (cut) => (cut ? 1 : 0));
+    this.frames = this.actors.column('frame').map((f) => f ?? '');
+    this.names = this.actors.column('name').map((name, i) => name || this.actors.get(i, 'op') || String(this.actors.get(i, 'id')));
+  }
+  get size() { return this.actors.length; }
+}
+
+// ---- the tree
+
+function pathOf(plan, actor, grouping) {
+  const scope = String(plan.actors.get(actor, 'scope') ?? '').split('/').filter((part) => part !== '');
+  const text = (name, otherwise) => String(plan.actors.get(actor, name) ?? otherwise);
+  if (grouping === 'node') return [text('node', 'no node'), text('device', 'no device').split('/').pop(), ...scope];
+  if (grouping === 'device') return [text('device', 'no device'), ...scope];
+  if (grouping === 'partition') return [`partition ${text('partition', '?')}`, ...scope];
+  return scope;
+}
+
+const makeGroup = (label) => ({ label, groups: new Map(), children: [], actor: -1 });
+
+function groupsOf(plan, grouping) {
+  const root = makeGroup(plan.id);
+  for (let actor = 0; actor < plan.size; actor += 1) {
+    let at = root;
+    for (const part of pathOf(plan, actor, grouping)) {
+      let next = at.groups.get(part);
+      if (!next) {
+        next = makeGroup(part);
+        at.groups.set(part, next);
+        at.children.push(next);
+      }
+      at = next;
+    }
+    at.children.push({ label: plan.names[actor], children: null, actor });
+  }
+  return root;
+}
+
+// A long row is cut into ranges, and those again if they are too many.
+function ranged(children) {
+  while (children.length > kMostChildren) {
+    const size = Math.ceil(children.length / Math.ceil(children.length / kMostChildren));
+    const ranges = [];
+    for (let begin = 0; begin < children.length; begin += size) {
+      const part = children.slice(begin, begin + size);
+      const label = `${part[0].label.split(' … ')[0]} … ${part[part.length - 1].label.split(' … ').pop()}`;
+      ranges.push(part.length === 1 ? part[0] : { label, children: part, actor: -1, isRange: true });
+    }
+    children = ranges;
+  }
+  return children;
+}
+
+// A group of one group is that group.
+function simplified(group) {
+  if (group.children === null) return group;
+  let { label, children } = group;
+  while (children.length === 1 && children[0].children !== null) {
+    label = `${label}/${children[0].label}`;
+    ({ children } = children[0]);
+  }
+  return { label, children: ranged(children.map(simplified)), actor: -1 };
+}
+
+// Groups and actors as numbers, parents before their children: 0 is the plan.
+export class Tree {
+  constructor(plan, grouping) {
+    this.plan = plan;
+    this.grouping = grouping;
+    this.labels = [];
+    this.parents = [];
+    this.children = [];
+    this.actors = [];  // of a leaf: its actor, else -1
+    this.isRange = [];
+    this.leafOf = new Int32Array(plan.size);
+    const root = groupsOf(plan, grouping);
+    this.#add({ ...root, children: ranged(root.children.map(simplified)) });
+    this.#measure();
+  }
+
+  // How many actors are below, and the loop that nearly all of them are in, or ''.
+  #measure() {
+    const n = this.size;
+    this.sizes = new Int32Array(n);
+    this.frames = new Array(n).fill('');
+    const counts = new Map();  // group: actors by frame
+    for (let v = n - 1; v >= 0; v -= 1) {
+      const actor = this.actors[v], parent = this.parents[v];
+      const own = actor >= 0 ? new Map([[this.plan.frames[actor], 1]]) : counts.get(v) ?? new Map();
+      if (actor >= 0) this.sizes[v] = 1;
+      for (const [frame, count] of own) if (frame && count >= 0.8 * this.sizes[v]) this.frames[v] = frame;
+      counts.delete(v);
+      if (parent < 0) continue;
+      this.sizes[parent] += this.sizes[v];
+      if (!counts.has(parent)) counts.set(parent, new Map());
+      const around = counts.get(parent);
+      for (const [frame, count] of own) around.set(frame, (around.get(frame) ?? 0) + count);
+    }
+  }
+  get size() { return this.parents.length; }
+  isGroup(v) { return this.actors[v] < 0; }
+
+  // Without recursion: what is deep in a user's names must not be deep here.
+  #add(root) {
+    const todo = [[root, -1]];
+    while (todo.length) {
+      const [group, parent] = todo.pop();
+      const v = this.parents.length;
+      this.labels.push(group.label);
+      this.parents.push(parent);
+      this.actors.push(group.actor);
+      this.isRange.push(Boolean(group.isRange));
+      this.children.push([]);
+      if (parent >= 0) this.children[parent].push(v);
+      if (group.actor >= 0) this.leafOf[group.actor] = v;
+      else for (let i = group.children.length - 1; i >= 0; i -= 1) todo.push([group.children[i], v]);
+    }
+  }
+
+  path(v) {
+    const all = [];
+    for (; v >= 0; v = this.parents[v]) all.unshift(v);
+    return all;
+  }
+  // Stable over rebuilds of the tree: what is expanded, and where it was put, is remembered by it.
+  key(v) { return this.path(v).map((u) => this.labels[u]).join('\u0000'); }
+  // The leaves below, up to `most`.
+  leaves(v, most = Infinity) {
+    const found = [], todo = [v];
+    while (todo.length && found.length < most) {
+      const u = todo.pop();
+      if (this.actors[u] >= 0) found.push(u);
+      else for (let i = this.children[u].length - 1; i >= 0; i -= 1) todo.push(this.children[u][i]);
+    }
+    return found;
+  }
+}
+
+// ---- counters
+
+// What the actors counted, by actor; `apply` takes what changed, so that a tick costs what happened in it.
+export class Counters {
+  constructor(plan) {
+    this.plan = plan;
+    this.seq = 0;
+    this.names = ['fires', 'dead', 'busy_ns', 'bytes_out'];
+    this.now = this.names.map(() => new Float64Array(plan.size));
+    this.state = new Uint8Array(plan.size);
+    this.waitingFor = new Map();
+    const edges = plan.edges.length;
+    this.tokens = new Float64Array(edges);
+    this.edgeBytes = new Float64Array(edges);
+    this.inFlight = new Float64Array(edges);
+    this.window = new Float64Array(edges);
+    this.tokenRate = new Float64Array(edges);
+    this.byteRate = new Float64Array(edges);
+    this.time = 0;
+    this.wasReset = false;
+  }
+
+  // Returns {changes, elapsed in seconds, reset}; a change is [actor, [Δfires, Δdead, Δbusy, Δbytes], state before, state after].
+  apply(json) {
+    const changes = [];
+    const elapsed = this.time > 0 ? (json.time_ns - this.time) / 1e9 : 0;
+    this.time = json.time_ns;
+    this.seq = json.seq;
+    const table = new Table(json.actors);
+    const at = this.names.map((name) => table.index.get(name));
+    const idAt = table.index.get('id'), stateAt = table.index.get('state'), waitsAt = table.index.get('waiting_for');
+    for (const row of table.rows) {
+      const actor = this.plan.actorAt.get(String(row[idAt]));
+      if (actor === undefined) continue;
+      const deltas = at.map((column, i) => {
+        const value = Number(row[column] ?? 0), delta = value - this.now[i][actor];
+        this.now[i][actor] = value;
+        return delta;
+      });
+      const before = this.state[actor];
+      this.state[actor] = Math.max(0, kStates.indexOf(row[stateAt]));
+      if (row[waitsAt]) this.waitingFor.set(actor, String(row[waitsAt]));
+      else this.waitingFor.delete(actor);
+      changes.push([actor, deltas, before, this.state[actor]]);
+    }
+    this.#applyEdges(new Table(json.edges), elapsed);
+    return { changes, elapsed, reset: Boolean(json.reset) };
+  }
+
+  #applyEdges(table, elapsed) {
+    this.tokenRate.fill(0);
+    this.byteRate.fill(0);
+    for (let r = 0; r < table.length; r += 1) {
+      const e = this.plan.edgeAt.get(String(table.get(r, 'id')));
+      if (e === undefined) continue;
+      const tokens = Number(table.get(r, 'tokens') ?? 0), bytes = Number(table.get(r, 'bytes') ?? 0);
+      if (elapsed > 0) {
+        this.tokenRate[e] = Math.max(0, tokens - this.tokens[e]) / elapsed;
+        this.byteRate[e] = Math.max(0, bytes - this.edgeBytes[e]) / elapsed;
+      }
+      this.tokens[e] = tokens;
+      this.edgeBytes[e] = bytes;
+      this.inFlight[e] = Number(table.get(r, 'in_flight') ?? 0);
+      this.window[e] = Number(table.get(r, 'window') ?? 0);
+    }
+  }
+}
+
+// The same, summed over every group of a tree.
+export class Totals {
+  constructor(tree, counters) {
+    this.tree = tree;
+    const n = tree.size;
+    this.sums = counters.names.map(() => new Float64Array(n));
+    this.rates = counters.names.map(() => new Float64Array(n));  // a second
+    this.states = new Int32Array(n * kStates.length);
+    for (let actor = 0; actor < tree.plan.size; actor += 1) {
+      const leaf = tree.leafOf[actor];
+      counters.now.forEach((values, i) => { this.sums[i][leaf] = values[actor]; });
+      this.states[leaf * kStates.length + counters.state[actor]] = 1;
+    }
+    for (let v = n - 1; v > 0; v -= 1) {
+      const parent = tree.parents[v];
+      for (const sum of this.sums) sum[parent] += sum[v];
+      for (let s = 0; s < kStates.length; s += 1) this.states[parent * kStates.length + s] += this.states[v * kStates.length + s];
+    }
+  }
+
+  apply({ changes, elapsed, reset }) {
+    for (const r of this.rates) r.fill(0);
+    const scale = elapsed > 0 && !reset ? 1 / elapsed : 0;
+    for (const [actor, deltas, before, after] of changes) {
+      for (let v = this.tree.leafOf[actor]; v >= 0; v = this.tree.parents[v]) {
+        for (let i = 0; i < deltas.length; i += 1) {
+          this.sums[i][v] += deltas[i];
+          this.rates[i][v] += Math.max(0, deltas[i]) * scale;
+        }
+        this.states[v * kStates.length + before] -= 1;
+        this.states[v * kStates.length + after] += 1;
+      }
+    }
+  }
+
+  count(v, state) { return this.states[v * kStates.length + kStates.indexOf(state)]; }
+  // What a box is coloured by: the worst that somebody must see, then what most of it does.
+  state(v) {
+    if (this.count(v, 'failed')) return 'failed';
+    if (this.count(v, 'running') || this.rates[0][v] > 0) return 'running';
+    if (this.count(v, 'waiting')) return 'waiting';
+    if (this.count(v, 'ready')) return 'ready';
+    return this.count(v, 'dead') > 0 ? 'dead' : 'idle';
+  }
+}
+
+// ---- what is seen
+
+// Which groups are open. The root always is.
+export class View {
+  constructor(tree) {
+    this.tree = tree;
+    this.open = new Map([[0, 0]]);  // group: when it was opened
+    this.clock = 0;
+  }
+
+  // Opens the largest groups while the page stays calm.
+  openFirst(calm = 9, most = 40) {
+    for (;;) {
+      const boxes = this.boxes().filter((v) => !this.open.has(v));
+      if (boxes.length >= calm) return;
+      const groups = boxes.filter((v) => this.tree.isGroup(v)).sort((a, b) => this.tree.sizes[b] - this.tree.sizes[a]);
+      const next = groups.find((v) => boxes.length - 1 + this.tree.children[v].length <= most);
+      if (next === undefined) return;
+      this.expand(next);
+    }
+  }
+
+  // Every box on the page, parents first: open groups and what is in them. Not the root.
+  boxes() {
+    const found = [], todo = [...this.tree.children[0]].reverse();
+    while (todo.length) {
+      const v = todo.pop();
+      found.push(v);
+      if (this.open.has(v)) for (let i = this.tree.children[v].length - 1; i >= 0; i -= 1) todo.push(this.tree.children[v][i]);
+    }
+    return found;
+  }
+
+  // Returns the groups that were closed to make room, those opened longest ago first.
+  expand(v) {
+    if (!this.tree.isGroup(v)) return [];
+    const closed = [];
+    for (const u of this.tree.path(v)) if (!this.open.has(u)) this.open.set(u, (this.clock += 1));
+    this.open.set(v, (this.clock += 1));
+    const kept = new Set(this.tree.path(v));
+    while (this.boxes().length > kMostBoxes) {
+      const oldest = [...this.open].filter(([u]) => !kept.has(u)).sort((a, b) => a[1] - b[1])[0];
+      if (!oldest) break;
+      this.collapse(oldest[0]);
+      closed.push(oldest[0]);
+    }
+    return closed;
+  }
+
+  collapse(v) {
+    if (v === 0) return;
+    for (const u of [...this.open.keys()]) if (u === v || this.tree.path(u).includes(v)) this.open.delete(u);
+  }
+
+  // Opens what is around it, so that it is a box.
+  reveal(v) { return this.tree.parents[v] >= 0 ? this.expand(this.tree.parents[v]) : []; }
+
+  // Of every group and actor, the box that stands for it: itself, or the closed group around it.
+  shown() {
+    const shown = new Int32Array(this.tree.size);
+    for (let v = 1; v < shown.length; v += 1) {
+      const parent = this.tree.parents[v];
+      shown[v] = this.open.has(parent) && (parent === 0 || shown[parent] === parent) ? v : shown[parent];
+    }
+    return shown;
+  }
+
+  // Edges between boxes, as many as there are pairs: [{from, to, edges, isBack}].
+  links() {
+    const { plan, leafOf, size } = this.tree;
+    const shown = this.shown(), found = new Map();
+    for (let e = 0; e < plan.from.length; e += 1) {
+      if (plan.from[e] < 0 || plan.to[e] < 0) continue;
+      const from = shown[leafOf[plan.from[e]]], to = shown[leafOf[plan.to[e]]];
+      if (from === to) continue;
+      const key = from * size + to;
+      const link = found.get(key);
+      if (link) {
+        link.edges.push(e);
+        link.isBack &&= Boolean(plan.isBack[e]);
+      } else {
+        found.set(key, { from, to, edges: [e], isBack: Boolean(plan.isBack[e]) });
+      }
+    }
+    return [...found.values()];
+  }
+}
+
+// The children of a group and the edges between them, as positions in the row of children: what a layout is made of.
+// Back edges of loops are left out of the ranks, or a loop would be drawn upside down.
+export function layoutInput(tree, group) {
+  const children = tree.children[group];
+  const at = new Map(children.map((v, i) => [v, i]));
+  const under = new Int32Array(tree.size).fill(-1);
+  for (let v = 1; v < tree.size; v += 1) {
+    const own = at.get(v);
+    under[v] = own !== undefined ? own : under[tree.parents[v]];
+  }
+  const { plan, leafOf } = tree;
+  const pairs = new Map();
+  for (let e = 0; e < plan.from.length; e += 1) {
+    if (plan.from[e] < 0 || plan.to[e] < 0 || plan.isBack[e]) continue;
+    const a = under[leafOf[plan.from[e]]], b = under[leafOf[plan.to[e]]];
+    if (a < 0 || b < 0 || a === b) continue;
+    const key = a * children.length + b;
+    pairs.set(key, (pairs.get(key) ?? 0) + 1);
+  }
+  // The strongest of too many: dagre's time grows with them faster than what they tell.
+  const most = 4 * children.length + 40;
+  const strongest = [...pairs].sort((x, y) => y[1] - x[1] || x[0] - y[0]).slice(0, most);
+  return { children, edges: strongest.map(([key, weight]) => [Math.floor(key / children.length), key % children.length, weight]) };
+}
+
+// ---- search
+
+// Actors and groups whose name, op or id has all the words, best first.
+export function search(tree, words, most = 50) {
+  const parts = words.toLowerCase().split(/\s+/).filter(Boolean);
+  if (!parts.length) return [];
+  const { plan } = tree;
+  const found = [];
+  for (let v = 1; v < tree.size && found.length < 2000; v += 1) {
+    if (tree.isRange[v]) continue;
+    const actor = tree.actors[v];
+    const name = tree.labels[v].toLowerCase();
+    const text = actor < 0 ? name : `${name} ${String(plan.actors.get(actor, 'op')).toLowerCase()} ${String(plan.actors.get(actor, 'id')).toLowerCase()} ${String(plan.actors.get(actor, 'scope') ?? '').toLowerCase()}`;
+    if (!parts.every((p) => text.includes(p))) continue;
+    const rank = name === parts[0] ? 0 : name.startsWith(parts[0]) ? 1 : name.includes(parts[0]) ? 2 : 3;
+    found.push([rank, actor < 0 ? 0 : 1, v]);
+  }
+  return found.sort((a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2]).slice(0, most).map(([, , v]) => v);
+}

@@ -1,0 +1,170 @@
+// What a run did, as one page that stands alone: `troupe report RUN -o FILE.html` puts the data and this script into it.
+import { el } from './dom.js';
+import { bytes, clean, duration, percent, rate, short, shorten } from './format.js';
+import { facts, Graph } from './graph.js';
+import { layout } from './layout.js';
+import { Layouts } from './layouts.js';
+import { Counters, kGroupings, Plan, Totals, Tree, View } from './model.js';
+import { Curves } from './curves.js';
+import { Timeline } from './timeline.js';
+
+const data = JSON.parse(document.getElementById('data').textContent);
+const { state } = data;
+const plan = new Plan(data.plan);
+const counters = new Counters(plan);
+counters.apply(data.counters);
+const of = (list) => (list ?? []).find((x) => String(x.id) === data.run);
+const run = of(state.runs) ?? of(state.recent) ?? { id: data.run };
+const summary = (state.plans ?? []).find((p) => String(p.id) === plan.id) ?? {};
+const took = run.took_ns ?? run.for_ns;
+const runs = Math.max(1, summary.runs_started ?? (summary.runs_ended ?? 0) + 1);
+const [fires, dead, busy, out] = counters.now;
+const sum = (values) => values.reduce((a, b) => a + b, 0);
+
+const section = (title, note, ...parts) => el('section', {}, [el('h2', { text: title }), note && el('p', { class: 'quiet', text: note }), ...parts]);
+function table(head, rows) {
+  if (!rows.length) return el('p', { class: 'quiet', text: 'None.' });
+  const row = (cells, tag) => el('tr', {}, cells.map((c, i) => el(tag, { class: i ? 'number' : '' }, [c])));
+  return el('div', { class: 'wide' }, [el('table', {}, [el('thead', {}, [row(head, 'th')]), el('tbody', {}, rows.map((r) => row(r, 'td')))])]);
+}
+const bar = (fraction) => {
+  const fill = el('span', { class: 'fill' });
+  fill.style.width = `${Math.round(100 * Math.min(1, fraction || 0))}%`;
+  return el('span', { class: 'track' }, [fill]);
+};
+
+// Groups of actors by a word of theirs, the busiest first: [[word, {actors, fires, dead, busy, out}]].
+function grouped(word) {
+  const groups = new Map();
+  for (let a = 0; a < plan.size; a += 1) {
+    const key = word(a);
+    if (key === '' || key === undefined || key === null) continue;
+    const g = groups.get(key) ?? { actors: 0, fires: 0, most: 0, dead: 0, busy: 0, out: 0 };
+    groups.set(key, g);
+    g.actors += 1;
+    g.fires += fires[a];
+    g.most = Math.max(g.most, fires[a]);
+    g.dead += dead[a];
+    g.busy += busy[a];
+    g.out += out[a];
+  }
+  return [...groups].sort((a, b) => b[1].busy - a[1].busy);
+}
+
+function head() {
+  const isOver = run.ok !== undefined;
+  const total = sum(busy);
+  return el('header', { class: 'report-head' }, [
+    el('h1', { text: `Run ${clean(run.id)}` }),
+    el('p', { class: 'quiet', text: `Plan ${clean(plan.id)} · asked of ${clean(state.node)}, ${new Date(state.time_ns / 1e6).toISOString().slice(0, 19).replace('T', ' ')} UTC` }),
+    ...[run.error, ...(run.verdicts ?? [])].filter(Boolean).map((text) => el('div', { class: 'verdict error' }, [el('p', { text: clean(text) })])),
+    el('div', { class: 'numbers' }, [
+      [isOver ? (run.ok ? 'ended well' : 'failed') : 'is running', 'outcome'], [duration(took), 'time'], [short(plan.size), 'actors'],
+      [short(sum(fires)), runs > 1 ? `firings in ${short(runs)} runs` : 'firings'], [total > 0 && took > 0 ? short(total / runs / took) : '–', 'cores kept busy'],
+    ].map(([number, name]) => el('div', {}, [el('b', { text: number }), el('span', { text: name })])))]);
+}
+
+function topology() {
+  const drawing = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  drawing.setAttribute('role', 'tree');
+  drawing.setAttribute('aria-label', 'Actors and groups of actors');
+  drawing.id = 'graph';
+  const details = el('div', { class: 'details quiet', text: 'Double-click a group to open it.' });
+  const layouts = new Layouts((job) => Promise.resolve({ boxes: job.boxes, ...layout(globalThis.dagre, job.boxes, job.edges) }));
+  const graph = new Graph(drawing, layouts, {
+    select: (target) => {
+      graph.select(target);
+      const v = target?.box;
+      details.textContent = v === undefined ? 'Double-click a group to open it.' : [clean(graph.tree.labels[v]), `${short(graph.totals.sums[0][v])} firings`, `busy ${duration(graph.totals.sums[2][v])}`,
+        `${bytes(graph.totals.sums[3][v])} out`, graph.tree.actors[v] >= 0 ? clean(plan.actors.get(graph.tree.actors[v], 'line')) : `${graph.tree.sizes[v]} actors`].filter(Boolean).join(' · ');
+    },
+    toggle: (v) => {
+      if (graph.view.open.has(v)) graph.view.collapse(v);
+      else graph.view.expand(v);
+      graph.draw(v);
+    },
+  });
+  const show = async (grouping) => {
+    const tree = new Tree(plan, grouping), view = new View(tree);
+    view.openFirst();
+    graph.setModel(tree, view, new Totals(tree, counters), counters);
+    await graph.draw();
+    graph.show();
+    document.documentElement.dataset.ready = '1';
+  };
+  const choice = el('select', { 'aria-label': 'Group by' }, kGroupings.map((g) => el('option', { value: g, text: `by ${g}` })));
+  choice.onchange = () => show(choice.value);
+  return [section('Plan', '', el('div', { class: 'bar' }, [choice, details]), el('div', { class: 'frame' }, [drawing])), () => show('scope')];
+}
+
+function history() {
+  const all = data.events?.events ?? [];
+  const own = all.filter((e) => !e.run || String(e.run) === data.run);
+  const tip = el('div', { id: 'tip', hidden: true });
+  const canvas = el('canvas', { role: 'img' });
+  const note = own.length ? `${short(own.length)} events on ${new Set(own.map((e) => `${e.node} ${e.track}`)).size} tracks${data.events.dropped ? `; ${short(data.events.dropped)} older ones were overwritten` : ''}. Scroll to zoom.` : 'The flight recorder holds nothing of this run any more.';
+  const timeline = new Timeline(canvas, tip);
+  return [section('Timeline', note, own.length ? el('div', { class: 'frame low' }, [canvas]) : null, tip), () => own.length && timeline.showAll({ ...data.events, events: own })];
+}
+
+function slowest() {
+  const total = sum(busy) || 1;
+  const line = (name, g) => [name, short(g.fires), duration(g.busy), g.fires ? duration(g.busy / g.fires) : '–', bytes(g.out), bar(g.busy / total), percent(g.busy / total)];
+  const actors = Array.from(busy.keys()).sort((a, b) => busy[b] - busy[a]).slice(0, 15).filter((a) => busy[a] > 0);
+  const columns = ['', 'Firings', 'Busy', 'A firing', 'Bytes out', '', 'Share'];
+  return section('Slowest', 'Time is sampled: about one firing in a thousand is measured.',
+    el('h3', { text: 'Ops' }), table(['Op', ...columns.slice(1)], grouped((a) => plan.actors.get(a, 'op')).slice(0, 12).filter(([, g]) => g.busy > 0).map(([op, g]) => line(clean(op), g))),
+    el('h3', { text: 'Actors' }), table(['Actor', ...columns.slice(1), 'Line'], actors.map((a) => [...line(shorten(clean(plan.names[a]), 48), { fires: fires[a], busy: busy[a], out: out[a] }), shorten(clean(plan.actors.get(a, 'line')), 60)])));
+}
+
+function memory() {
+  const nodes = (state.nodes ?? []).filter((n) => n.reachable !== false);
+  return section('Memory', 'Now, and at most since the node began.',
+    table(['Device', 'In use', 'At most', 'Limit', 'Swapped out', ''], nodes.flatMap((n) => (n.devices ?? []).map((d) => [clean(d.name), bytes(d.in_use), bytes(d.peak), d.limit ? bytes(d.limit) : '–', d.swapped ? bytes(d.swapped) : '0', bar(d.limit ? d.peak / d.limit : 0)]))),
+    table(['Process', 'Resident', 'Of', ''], nodes.filter((n) => n.memory?.resident).map((n) => [clean(n.name), bytes(n.memory.resident), bytes(n.memory.total), bar(n.memory.resident / n.memory.total)])));
+}
+
+function loops() {
+  const open = new Map((run.loops ?? []).map((l) => [l.loop, l]));
+  return section('Loops', 'Parallelism: the time that the loop’s actors were busy, over the time that runs took; above 1, iterations or ops overlapped.',
+    table(['Loop', 'Actors', 'Iterations a run', 'Busy a run', 'Parallelism', 'Open now'], grouped((a) => plan.frames[a]).map(([frame, g]) => [clean(frame), short(g.actors), short(g.most / runs), duration(g.busy / runs),
+      took > 0 ? short(g.busy / runs / took) : '–', open.has(frame) ? `${short(open.get(frame).last - open.get(frame).first + 1)} of ${short(open.get(frame).window)}` : '–'])));
+}
+
+function communication() {
+  const pairs = new Map();
+  const cut = [];
+  for (let e = 0; e < plan.edges.length; e += 1) {
+    if (!plan.isCut[e] || plan.from[e] < 0 || plan.to[e] < 0) continue;
+    cut.push(e);
+    const end = (a) => clean(plan.actors.get(a, 'device') ?? plan.actors.get(a, 'node'));
+    const key = `${end(plan.from[e])} → ${end(plan.to[e])}`;
+    const p = pairs.get(key) ?? { edges: 0, tokens: 0, bytes: 0 };
+    pairs.set(key, p);
+    p.edges += 1;
+    p.tokens += counters.tokens[e];
+    p.bytes += counters.edgeBytes[e];
+  }
+  cut.sort((a, b) => counters.edgeBytes[b] - counters.edgeBytes[a]);
+  const transports = (state.nodes ?? []).flatMap((n) => (n.transport?.sent_bytes === undefined ? [] : [[clean(n.name), bytes(n.transport.sent_bytes), bytes(n.transport.received_bytes), short(n.transport.sent_messages), n.round_trip_ns ? duration(n.round_trip_ns) : '–', bytes(n.transport.queued_bytes), short(n.transport.reconnects ?? 0)]]));
+  return section('Communication', 'What crossed from one partition to another.',
+    table(['From and to', 'Edges', 'Tokens', 'Bytes', 'A second of run'], [...pairs].sort((a, b) => b[1].bytes - a[1].bytes).slice(0, 20).map(([name, p]) => [name, short(p.edges), short(p.tokens), bytes(p.bytes), took > 0 ? `${bytes(p.bytes / runs / (took / 1e9))}/s` : '–'])),
+    el('h3', { text: 'Edges' }),
+    table(['Edge', 'Tokens', 'Bytes', 'A token', 'Window'], cut.slice(0, 12).filter((e) => counters.tokens[e] > 0).map((e) => [`${shorten(clean(plan.names[plan.from[e]]), 30)} → ${shorten(clean(plan.names[plan.to[e]]), 30)}`, short(counters.tokens[e]), bytes(counters.edgeBytes[e]), bytes(counters.edgeBytes[e] / counters.tokens[e]), counters.window[e] ? short(counters.window[e]) : '–'])),
+    transports.length ? el('h3', { text: 'Transport' }) : null,
+    transports.length ? table(['Node', 'Sent', 'Received', 'Messages', 'Round trip', 'Queued', 'Reconnects'], transports) : null);
+}
+
+const [planSection, drawPlan] = topology();
+const [historySection, drawHistory] = history();
+const training = el('div');
+const body = el('main', { class: 'report' }, [head(), planSection, historySection, slowest(), loops(), communication(), memory()]);
+const series = data.scalars?.series ?? [];
+if (series.length) body.append(section('Training', '', training));
+body.append(section('Nodes', '', facts((state.nodes ?? []).map((n) => [clean(n.name), `${clean(n.state)}${n.cores ? `, ${short(n.cpu)} of ${n.cores} cores busy` : ''}${n.why ? `, ${clean(n.why)}` : ''}`]))));
+if (run.fired) body.append(el('p', { class: 'quiet', text: `${short(run.fired)} firings in this run so far${run.for_ns ? `, ${rate(run.fired / (run.for_ns / 1e9))}` : ''}.` }));
+document.body.append(body);
+if (series.length) new Curves(training).set(series);
+document.title = `Run ${clean(run.id)} · Troupe`;
+drawPlan();
+drawHistory();

@@ -1,0 +1,140 @@
+// What happened in the last seconds, a lane for each node and track, on one clock. Drawn on a canvas: thousands of events.
+import { clean, duration, shorten } from './format.js';
+
+const kKinds = ['kernel', 'firing', 'turn', 'copy', 'send', 'receive', 'wait', 'run'];
+const kLane = 17, kLeft = 150, kTop = 20, kMostEvents = 20000, kMostLanes = 40;
+
+export class Timeline {
+  constructor(canvas, tip, { seconds = 10 } = {}) {
+    this.canvas = canvas;
+    this.tip = tip;
+    this.seconds = seconds;
+    this.events = [];
+    this.known = new Set();  // those of them that may come again
+    this.until = 0;
+    this.isPaused = false;
+    this.dropped = 0;
+    canvas.addEventListener('mousemove', (event) => this.#point(event));
+    canvas.addEventListener('mouseleave', () => { tip.hidden = true; });
+    canvas.addEventListener('wheel', (event) => {
+      event.preventDefault();
+      this.zoom(event.deltaY > 0 ? 1.25 : 0.8);
+    }, { passive: false });
+  }
+
+  zoom(by) {
+    this.seconds = Math.min(60, Math.max(0.0005, this.seconds * by));
+    this.draw();
+  }
+
+  // Where to go on asking from: a little before the last, since nodes' events come late, and numbers of that size are rounded.
+  get since() { return this.last === undefined ? 0 : this.last - 200e6; }
+
+  add(json) {
+    if (this.isPaused) return;
+    this.dropped = json.dropped ?? 0;
+    for (const e of json.events ?? []) {
+      const key = `${e.node} ${e.track} ${e.t_ns} ${e.kind} ${e.name}`;
+      if (this.known.has(key)) continue;
+      this.known.add(key);
+      const end = e.t_ns + (e.dur_ns ?? 0);
+      if (this.last === undefined || end > this.last) this.last = end;
+      this.events.push(e);
+    }
+    this.until = Math.max(this.until, json.time_ns ?? 0, this.last ?? 0);
+    const oldest = this.until - 60e9;
+    if (this.events.length > kMostEvents || (this.events[0] && this.events[0].t_ns < oldest - 60e9)) this.events = this.events.filter((e) => e.t_ns > oldest).slice(-kMostEvents);
+    if (this.known.size > 2 * kMostEvents) this.known = new Set([...this.known].slice(-kMostEvents));
+    this.draw();
+  }
+
+  // All that there is, for a report.
+  showAll(json) {
+    this.add(json);
+    if (!this.events.length) return;
+    const first = Math.min(...this.events.map((e) => e.t_ns));
+    this.until = Math.max(...this.events.map((e) => e.t_ns + (e.dur_ns ?? 0)));
+    this.seconds = Math.max(1e-6, (this.until - first) / 1e9);
+    this.draw();
+  }
+
+  #lanes() {
+    const names = new Set();
+    for (const e of this.events) names.add(`${e.node} · ${e.track}`);
+    return new Map([...names].sort().slice(0, kMostLanes).map((name, i) => [name, i]));
+  }
+
+  draw() {
+    const { canvas } = this;
+    const width = canvas.clientWidth;
+    if (!width) return;
+    const lanes = this.#lanes();
+    const height = Math.max(canvas.parentElement.clientHeight - 2, kTop + kLane * lanes.size + 8);
+    const ratio = window.devicePixelRatio || 1;
+    canvas.style.height = `${height}px`;
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    const g = canvas.getContext('2d');
+    g.scale(ratio, ratio);
+    const style = getComputedStyle(canvas);
+    const ink = (name) => style.getPropertyValue(name).trim();
+    g.font = '11px system-ui, sans-serif';
+    g.textBaseline = 'middle';
+    const begin = this.until - this.seconds * 1e9;
+    this.scale = d3.scaleLinear().domain([begin, this.until]).range([kLeft, width - 12]);
+
+    g.strokeStyle = ink('--line');
+    g.fillStyle = ink('--quiet');
+    g.textAlign = 'center';
+    for (const tick of d3.scaleLinear().domain([-this.seconds, 0]).ticks(Math.max(2, Math.floor(width / 130)))) {
+      const x = Math.round(this.scale(this.until + tick * 1e9)) + 0.5;
+      g.beginPath();
+      g.moveTo(x, kTop - 4);
+      g.lineTo(x, height);
+      g.stroke();
+      if (x < width - 30) g.fillText(tick === 0 ? 'now' : `−${duration(-tick * 1e9)}`, x, 9);
+    }
+    g.textAlign = 'right';
+    for (const [name, i] of lanes) {
+      g.fillStyle = ink('--quiet');
+      g.fillText(shorten(clean(name), 24), kLeft - 10, kTop + kLane * (i + 0.5));
+    }
+    g.save();
+    g.beginPath();
+    g.rect(kLeft, 0, width - kLeft - 12, height);
+    g.clip();
+    const colours = Object.fromEntries(kKinds.map((k) => [k, ink(`--event-${k}`)]));
+    this.drawn = [];
+    for (const e of this.events) {
+      const x = this.scale(e.t_ns), w = Math.max(1, this.scale(e.t_ns + (e.dur_ns ?? 0)) - x);
+      if (x + w < kLeft || x > width) continue;
+      const lane = lanes.get(`${e.node} · ${e.track}`);
+      if (lane === undefined) continue;
+      const y = kTop + kLane * lane + 2;
+      g.fillStyle = colours[e.kind] || ink('--quiet');
+      g.globalAlpha = e.kind === 'wait' || e.kind === 'turn' ? 0.35 : 0.9;
+      g.fillRect(x, y, w, kLane - 4);
+      this.drawn.push([x, y, w, e]);
+      if (w > 46) {
+        g.globalAlpha = 1;
+        g.fillStyle = e.kind === 'wait' || e.kind === 'turn' ? ink('--ink') : ink('--on-colour');
+        g.textAlign = 'left';
+        g.fillText(shorten(clean(e.name), Math.floor((w - 8) / 6.2)), Math.max(x, kLeft) + 4, y + kLane / 2 - 2);
+      }
+    }
+    g.restore();
+    canvas.setAttribute('aria-label', `${this.drawn.length} events on ${lanes.size} tracks in the last ${duration(this.seconds * 1e9)}`);
+  }
+
+  #point(event) {
+    const { left, top } = this.canvas.getBoundingClientRect();
+    const x = event.clientX - left, y = event.clientY - top;
+    const hit = (this.drawn ?? []).findLast(([ex, ey, w]) => x >= ex - 2 && x <= ex + w + 2 && y >= ey && y <= ey + kLane - 4);
+    this.tip.hidden = !hit;
+    if (!hit) return;
+    const e = hit[3];
+    this.tip.textContent = [`${clean(e.kind)} ${shorten(clean(e.name), 60)}`, e.dur_ns ? duration(e.dur_ns) : '', e.run ? `run ${clean(e.run)}` : '', e.tag !== undefined && e.tag !== '' ? `tag ${clean(e.tag)}` : ''].filter(Boolean).join(' · ');
+    this.tip.style.left = `${Math.min(event.clientX + 12, innerWidth - 260)}px`;
+    this.tip.style.top = `${event.clientY - 34}px`;
+  }
+}

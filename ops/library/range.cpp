@@ -1,0 +1,75 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/op.hpp>
+#include <troupe/ops/reader.hpp>
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace troupe {
+
+/// start, start + step, ... as far as it is before stop, in a graph or an eager scope: `arange(g, 0, 10)`.
+TROUPE_DSL(Expr arange(Reader& in, double start, double stop, double step = 1, DType dtype = DType::i64, std::source_location at = std::source_location::current()))
+/// `count` numbers from start to stop, both of them among these, at equal distances.
+TROUPE_DSL(Expr linspace(Reader& in, double start, double stop, std::int64_t count, DType dtype = DType::f32, std::source_location at = std::source_location::current()))
+/// Ones on the main diagonal of zeros [rows, columns].
+TROUPE_DSL(Expr eye(Reader& in, std::int64_t rows, std::int64_t columns, DType dtype = DType::f32, std::source_location at = std::source_location::current()))
+/// 0, 1, ... along `axis` of x's shape, i64; extents may be unknown.
+TROUPE_DSL(Expr positions_along(Operand x, std::int64_t axis))
+
+namespace {
+
+Expr bound_range(Reader& in, double start, double step, std::int64_t count, DType dtype, std::source_location at) {
+  return in.bind(find_op("Range"), {}, Attrs{{"start", start}, {"step", step}, {"count", count}, {"dtype", dtype}}, Site(at))[0];
+}
+
+}  // namespace
+
+Expr arange(Reader& in, double start, double stop, double step, DType dtype, std::source_location at) {
+  const double count = std::ceil((stop - start) / step);
+  if (step == 0 || !std::isfinite(count)) throw Error(Code::invalid_argument, fmt::format("arange at {}: there is no end to {}, {}, ... before {}", Site(at).text(), start, start + step, stop));
+  return bound_range(in, start, step, count < 0 ? 0 : static_cast<std::int64_t>(count), dtype, at);
+}
+
+Expr linspace(Reader& in, double start, double stop, std::int64_t count, DType dtype, std::source_location at) {
+  if (count < 0) throw Error(Code::invalid_argument, fmt::format("linspace at {}: there cannot be {} numbers", Site(at).text(), count));
+  Expr wide = bound_range(in, start, count > 1 ? (stop - start) / static_cast<double>(count - 1) : 0, count, DType::f64, at);
+  return cast(Operand(wide, at), dtype);
+}
+
+Expr eye(Reader& in, std::int64_t rows, std::int64_t columns, DType dtype, std::source_location at) {
+  if (rows < 0 || columns < 0) throw Error(Code::invalid_argument, fmt::format("eye at {}: there cannot be {} rows of {}", Site(at).text(), rows, columns));
+  Operand row(expand_dims(Operand(arange(in, 0, static_cast<double>(rows), 1, DType::i64, at), at), 1), at);
+  return cast(row == Operand(arange(in, 0, static_cast<double>(columns), 1, DType::i64, at), at), dtype);
+}
+
+Expr positions_along(Operand x, std::int64_t axis) {
+  return cumsum(ones_like(cast(stop_gradient(x), DType::i64)), axis, true);
+}
+
+TROUPE_OP(Range) {
+  op.doc("start, start + step, ...: as many numbers as `count` says.");
+  op.inputs(0);
+  op.attr<double>("start", 0.0);
+  op.attr<double>("step", 1.0);
+  op.attr<std::int64_t>("count");
+  op.attr<DType>("dtype", DType::i64);
+  op.not_differentiable();
+  op.infer([](Inference& c) {
+    const DType t = c.attrs().get<DType>("dtype");
+    c.require(t != DType::boolean && !is_complex(t), std::string(name_of(t)) + " has no ranges");
+    const std::int64_t count = c.attrs().get<std::int64_t>("count");
+    c.require(count >= 0, fmt::format("there cannot be {} numbers", count));
+    const double first = c.attrs().get<double>("start"), by = c.attrs().get<double>("step");
+    c.require(!is_integer(t) || (std::trunc(first) == first && std::trunc(by) == by), fmt::format("{} cannot hold {}, {}, ...", name_of(t), first, first + by));
+    c.output(t, {count});
+  });
+  op.run([](KernelContext& c, const Attrs& attrs) {
+    const DType t = attrs.get<DType>("dtype");
+    Tensor out = c.allocate(t, {attrs.get<std::int64_t>("count")});
+    c.primitives().range(c.stream(), Tensor::scalar_as(t, attrs.get<double>("start")), Tensor::scalar_as(t, attrs.get<double>("step")), View(out));
+    c.set(0, std::move(out));
+  });
+}
+
+}  // namespace troupe

@@ -1,0 +1,143 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/composite.hpp>
+#include <troupe/ops/host_inputs.hpp>
+#include <troupe/ops/op.hpp>
+
+#include <algorithm>
+#include <complex>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace troupe {
+
+/// The different elements of x in rising order; for each element of x which of them it is (i64, x's shape); and how often each occurs (i64). NaNs are one
+/// value, the largest. How many there are is known when the graph runs.
+TROUPE_DSL(Exprs unique(Operand x))
+/// The coordinates of the elements that are not 0, in row-major order: i64 [how many, x's rank].
+TROUPE_DSL(Expr nonzero(Operand x))
+/// The slices of x where `mask`, bool, is true, one after the other: mask has the shape of x's first axes.
+TROUPE_DSL(Expr boolean_mask(Operand x, Operand mask))
+
+Exprs unique(Operand x) {
+  const Operand all[] = {x};
+  return bind_op("Unique", all, {}, x.site());
+}
+Expr nonzero(Operand x) { return bind1("NonZero", {x}); }
+
+Expr boolean_mask(Operand x, Operand mask) {
+  Composite c("boolean_mask", {x, mask});
+  c.require(c[1].dtype() == DType::boolean, fmt::format("the mask must be bool, not {}", name_of(c[1].dtype())));
+  const Shape s = c[0].shape(), m = c[1].shape();
+  const int rank = c.rank(1);
+  c.require(rank >= 1 && (!s.has_rank() || s.rank() >= rank) && (!s.has_rank() || Shape(s.dims().first(static_cast<std::size_t>(rank))).is_compatible(m)),
+            fmt::format("the mask {} must have the shape of the first axes of {}", m.text(), s.text()));
+  return gather_nd(c[0], nonzero(c[1]));
+}
+
+namespace {
+
+// NaN is the largest.
+template <class T>
+bool stands_before(const T& x, const T& y) {
+  if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) return stands_before(float(x), float(y));
+  else return x < y || (y != y && x == x);
+}
+
+struct Different {
+  Tensor values, counts;
+};
+
+template <class T>
+Different different(const Tensor& x, std::int64_t* which) {
+  const T* from = static_cast<const T*>(x.raw());
+  std::vector<std::int64_t> order(static_cast<std::size_t>(x.elements()));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t i, std::int64_t j) { return stands_before(from[i], from[j]); });
+  std::vector<std::int64_t> firsts, counts;
+  for (std::int64_t i : order) {
+    if (firsts.empty() || stands_before(from[firsts.back()], from[i])) {
+      firsts.push_back(i);
+      counts.push_back(0);
+    }
+    ++counts.back();
+    which[i] = static_cast<std::int64_t>(counts.size()) - 1;
+  }
+  const Shape shape{static_cast<std::int64_t>(firsts.size())};
+  Different d{Tensor::empty(x.dtype(), shape), Tensor::empty(DType::i64, shape)};
+  for (std::size_t i = 0; i < firsts.size(); ++i) std::memcpy(static_cast<T*>(d.values.raw_mutable()) + i, from + firsts[i], sizeof(T));
+  if (!counts.empty()) std::memcpy(d.counts.raw_mutable(), counts.data(), counts.size() * sizeof(std::int64_t));
+  return d;
+}
+
+// What was made on the host, on the device of the firing.
+void hand_over(KernelContext& c, int output, const Tensor& host) {
+  Tensor out = c.allocate(host.dtype(), host.shape());
+  if (host.elements()) c.device().copy_from_host(c.stream(), host, View(out));
+  c.set(output, std::move(out));
+}
+
+bool is_set(const Tensor& x, std::int64_t i) {
+  if (x.dtype() == DType::boolean) return static_cast<const bool*>(x.raw())[i];
+  return x.at(i) != 0;
+}
+
+}  // namespace
+
+TROUPE_OP(Unique) {
+  op.doc("The different elements of the input in rising order, which of them each element is, and how often each occurs.");
+  op.inputs(1);
+  op.not_differentiable();
+  op.infer([](Inference& c) {
+    c.require(!is_complex(c.dtype(0)), std::string(name_of(c.dtype(0))) + " has no order");
+    c.output(c.dtype(0), {kAny});
+    c.output(DType::i64, c.shape(0));
+    c.output(DType::i64, {kAny});
+  });
+  op.kernel([](const KernelSetup&) {
+    return with_host_inputs({0}, [](KernelContext& c) {
+      const Tensor& x = c.input(0);
+      Tensor which = Tensor::empty(DType::i64, x.shape());
+      Different d;
+      visit_dtype(x.dtype(), [&]<class T>(type_tag<T>) {
+        if constexpr (!std::is_same_v<T, std::complex<float>> && !std::is_same_v<T, std::complex<double>>)
+          d = different<T>(x, static_cast<std::int64_t*>(which.raw_mutable()));
+      });
+      hand_over(c, 0, d.values);
+      hand_over(c, 1, which);
+      hand_over(c, 2, d.counts);
+    });
+  });
+}
+
+TROUPE_OP(NonZero) {
+  op.doc("The coordinates of the elements that are not 0, in row-major order.");
+  op.inputs(1);
+  op.not_differentiable();
+  op.infer([](Inference& c) {
+    c.require(!is_complex(c.dtype(0)), std::string(name_of(c.dtype(0))) + " is not looked at; take its absolute value");
+    c.output(DType::i64, {kAny, c.shape(0).has_rank() ? c.shape(0).rank() : kAny});
+  });
+  op.kernel([](const KernelSetup&) {
+    return with_host_inputs({0}, [](KernelContext& c) {
+      const Tensor& x = c.input(0);
+      const int rank = x.shape().rank();
+      std::vector<std::int64_t> found;
+      std::int64_t count = 0;
+      for (std::int64_t i = 0; i < x.elements(); ++i) {
+        if (!is_set(x, i)) continue;
+        ++count;
+        found.resize(found.size() + static_cast<std::size_t>(rank));
+        for (std::int64_t k = rank - 1, left = i; k >= 0; --k) {
+          found[found.size() - static_cast<std::size_t>(rank - k)] = left % x.shape()[static_cast<int>(k)];
+          left /= x.shape()[static_cast<int>(k)];
+        }
+      }
+      hand_over(c, 0, Tensor::of(found, Shape{count, rank}));
+    });
+  });
+}
+
+}  // namespace troupe

@@ -1,0 +1,123 @@
+#include <troupe/ops/program.hpp>
+
+#include <algorithm>
+
+#include <troupe/ops/pointwise.hpp>
+
+// What a variable is updated with goes into the update, if it is pointwise and nobody else looks at it:
+//
+//   dw, rate ─► Mul ─► AssignSub w          dw, rate ─► UpdateVariable w: w - dw * rate
+//
+// so that a step reads the gradient and the variable once and writes in place, without a value between. A read of the
+// variable itself (momenta, weight decay) becomes the value that is updated, if no other write stands between the two.
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t kMostInputs = 14;
+
+class Updates {
+ public:
+  explicit Updates(const Program& program) : program_(program), g_(program.graph), users_(size(), 0), has_order_(size(), 0) {
+    for (std::int32_t id = 0; id < g_.size(); ++id) {
+      for (Edge e : g_.node(id).inputs) ++users_[at(e.node)];
+      for (std::int32_t c : g_.node(id).controls) has_order_[at(c)] = 1;
+      if (!g_.node(id).controls.empty()) has_order_[at(id)] = 1;
+    }
+    for (Edge e : program.fetches) ++users_[at(e.node)];
+  }
+
+  Program run() {
+    std::vector<char> goes(size(), 0);
+    for (std::int32_t id = 0; id < g_.size(); ++id)
+      if (may_take_in(id)) goes[at(g_.node(id).inputs[0].node)] = 1;
+    Rewriter rewriter(program_);
+    for (std::int32_t id = 0; id < g_.size(); ++id) {
+      if (goes[at(id)]) continue;  // stands in the update, which comes after
+      if (!g_.node(id).inputs.empty() && goes[at(g_.node(id).inputs[0].node)]) emit(rewriter, id);
+      else rewriter.keep(id);
+    }
+    return rewriter.finish();
+  }
+
+ private:
+  static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+  std::size_t size() const { return at(g_.size()); }
+
+  bool is_update(const Node& n) const { return n.op->name == "AssignVariable" || n.op->name == "AssignAdd" || n.op->name == "AssignSub"; }
+  bool is_own_read(Edge e, const Node& update) const { return g_.node(e.node).state == update.state && g_.node(e.node).op->name == "ReadVariable"; }
+
+  bool may_take_in(std::int32_t id) const {
+    const Node& update = g_.node(id);
+    if (!is_update(update)) return false;
+    const std::int32_t from = update.inputs[0].node;
+    const Node& value = g_.node(from);
+    const Shape& shape = update.outputs[0].shape;
+    if (!(value.op->pointwise || value.op->name == "Fused") || value.outputs.size() != 1 || value.inputs.size() > kMostInputs) return false;
+    const std::string& home = g_.states()[at(update.state)].device;
+    if (users_[at(from)] != 1 || has_order_[at(from)] || value.device != update.device || home != value.device ||
+        value.outputs[0].dtype != update.outputs[0].dtype) return false;
+    if (!shape.is_known() || !(value.outputs[0].shape == shape) || shape.elements() <= 1) return false;
+    bool reads_itself = false;
+    for (Edge e : value.inputs) {
+      const Node& n = g_.node(e.node);
+      if (n.state != update.state || n.state < 0) continue;
+      if (!is_own_read(e, update) || n.device != update.device || is_written_between(e.node, id)) return false;
+      reads_itself = true;
+    }
+    // A value that is made anew anyhow is handed over: nothing is won.
+    return update.op->name != "AssignVariable" || reads_itself;
+  }
+
+  // Sub-graphs may write, too.
+  bool is_written_between(std::int32_t read, std::int32_t write) const {
+    for (std::int32_t id = read + 1; id < write; ++id) {
+      const Node& n = g_.node(id);
+      if (n.op->evaluate || (n.state == g_.node(write).state && n.op->effect == Effect::write)) return true;
+    }
+    return false;
+  }
+
+  void emit(Rewriter& rewriter, std::int32_t id) const {
+    const Node &update = g_.node(id), &value = g_.node(update.inputs[0].node);
+    const DType type = update.outputs[0].dtype;
+    ScalarProgram program;
+    const std::int16_t old = append_input(program, type);
+    Node node = rewriter.translated(id);
+    node.inputs.clear();
+    std::vector<std::int16_t> operands;
+    for (Edge e : value.inputs) {
+      if (is_own_read(e, update)) {
+        operands.push_back(old);
+        continue;
+      }
+      operands.push_back(append_input(program, g_.spec(e).dtype));
+      node.inputs.push_back(rewriter.at(e));
+    }
+    std::int16_t result = append(program, *program_of(g_, value), operands)[0];
+    if (update.op->name != "AssignVariable") {
+      ScalarInstruction change{};
+      change.op = update.op->name == "AssignAdd" ? ScalarOp::add : ScalarOp::sub;
+      change.type = type;
+      change.operand[0] = old;
+      change.operand[1] = result;
+      result = static_cast<std::int16_t>(program.code.size());
+      program.code.push_back(change);
+    }
+    program.results.push_back(result);
+    node.op = &find_op("UpdateVariable");
+    node.attrs.set("program", std::shared_ptr<const AttrObject>(std::make_shared<ProgramAttr>(std::make_shared<const ScalarProgram>(std::move(program)))));
+    rewriter.replace(id, std::move(node));
+  }
+
+  const Program& program_;
+  const Graph& g_;
+  std::vector<std::int32_t> users_;
+  std::vector<char> has_order_;  // waits for a control edge, or is waited for by one
+};
+
+}  // namespace
+
+Program fuse_updates(const Program& program) { return Updates(program).run(); }
+
+}  // namespace troupe

@@ -1,0 +1,71 @@
+// What a training says of itself, step by step: to TensorBoard as files, to the node's web page from memory.
+//
+//   Records records("runs/1");                       // tensorboard --logdir runs
+//   records.scalar("loss", step, loss);
+//   records.histogram("weights/w1", step, w1);
+//   records.text("sample", step, "In the beginning");
+//
+// Tags may have '/': what stands before the last one groups curves. Steps of a tag usually rise; nobody insists.
+// Any thread may call anything.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <troupe/devices/tensor.hpp>
+
+namespace troupe {
+
+struct Record;
+class EventFile;
+
+class Records {
+ public:
+  using Clock = std::function<std::int64_t()>;  // nanoseconds since the Unix epoch
+
+  /// In memory only.
+  Records();
+  /// Also as a TensorBoard event file in that folder, which is made if need be. Throws failed_precondition.
+  explicit Records(const std::filesystem::path& folder, Clock clock = {});
+  ~Records();
+  Records(const Records&) = delete;
+  Records& operator=(const Records&) = delete;
+
+  // All throw invalid_argument for an empty tag or one that was of another kind, resource_exhausted for more than
+  // kMostTags of them or a full disk, failed_precondition if the file cannot be written.
+  void scalar(std::string_view tag, std::int64_t step, double value);
+  /// Of a tensor of one element, on the host.
+  void scalar(std::string_view tag, std::int64_t step, const Tensor& value);
+  /// Of the finite elements of a real tensor on the host, in kBuckets buckets of one width.
+  void histogram(std::string_view tag, std::int64_t step, const Tensor& values);
+  void text(std::string_view tag, std::int64_t step, std::string_view text);
+
+  /// JSON: [{"name", "kind": "scalar"|"text"|"histogram", "points": [[step, wall_ns, value], ...]}, ...], of steps above
+  /// `since`. A histogram's value is {"min", "max", "limits", "counts"}; a number that is none is null.
+  std::string json(std::int64_t since = -1) const;
+  /// Where the file is; empty without one.
+  std::filesystem::path path() const;
+
+  static constexpr std::size_t kMostTags = 1000;   // in memory
+  static constexpr std::size_t kMostPoints = 1024;  // of a tag in memory; then every other one is dropped, but the last
+  static constexpr std::size_t kMostTexts = 32;    // and histograms: the last ones
+  static constexpr std::size_t kMostText = 4096;   // bytes of a text in memory
+  static constexpr int kBuckets = 30;
+
+ private:
+  struct Series;
+  void add(Record record);
+  Clock clock_;
+  std::unique_ptr<EventFile> file_;  // null: memory only
+  mutable std::mutex mutex_;         // guards series_ and what is written
+  std::map<std::string, Series, std::less<>> series_;
+};
+
+}  // namespace troupe

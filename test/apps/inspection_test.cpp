@@ -1,0 +1,286 @@
+// The inspection server and the verbs that ask it, on real processes: what they say, what they refuse, who is named when a process
+// is stopped.
+#include <boost/test/unit_test.hpp>
+
+#include <csignal>
+#include <thread>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <fmt/format.h>
+#include <httplib.h>
+#include <nlohmann/json.hpp>
+
+#include <troupe/cluster/inspection_server.hpp>
+#include <troupe/cluster/node.hpp>
+#include <troupe/cluster/zeromq.hpp>
+#include <troupe/test/apps/node_process.hpp>
+#include <troupe/test/devices/refusal.hpp>
+#include <troupe/troupe.hpp>
+
+namespace troupe::test {
+namespace {
+
+using json = nlohmann::json;
+using namespace std::chrono_literals;
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// This program as node `a`, which serves inspections and knows b, a process.
+struct Cluster {
+  Folder folder;
+  NodeProcess b{folder, "b", {"--http", "0"}};
+  std::unique_ptr<ClusterNode> a;
+  std::unique_ptr<InspectionServer> server;
+  std::string url;
+  explicit Cluster(InspectionOptions options = {}) {
+    NodeOptions o;
+    o.name = "a";
+    o.join = {b.address};
+    o.transport = [](PeerInfo self) {
+      self.address = "tcp://127.0.0.1:0";
+      return make_zeromq_transport(std::move(self), {});
+    };
+    a = std::make_unique<ClusterNode>(std::move(o));
+    a->wait_for({"b"}, 60s);
+    server = std::make_unique<InspectionServer>(*a, std::move(options));
+    url = server->address();
+  }
+  ~Cluster() { server.reset(); }
+
+  httplib::Client http() const {
+    httplib::Client c(url);
+    c.set_read_timeout(60);
+    return c;
+  }
+  json get(const std::string& path, int status = 200) const {
+    const auto answer = http().Get(path);
+    BOOST_REQUIRE_MESSAGE(answer, path);
+    BOOST_TEST(answer->status == status, path << " " << answer->body.substr(0, 200));
+    json j = json::parse(answer->body, nullptr, false);
+    BOOST_REQUIRE(!j.is_discarded());
+    return j;
+  }
+  Outcome verb(std::vector<std::string> arguments, const std::string& node = {}) const {
+    arguments.insert(arguments.begin(), binary());
+    arguments.insert(arguments.begin() + 2, {"--node", node.empty() ? url : node});
+    return run(folder.path(), arguments);
+  }
+};
+
+/// A value from a queue of b's, that a adds to; names as a hostile user gives them.
+struct OverTwo {
+  Graph g;
+  Expr x, put, y;
+  OverTwo() {
+    x = g.input("x", DType::f32, Shape{});
+    auto there = g.on_device("/node:b/cpu:0");
+    Queue q = g.fifo_queue("jobs", {{DType::f32, Shape{}}}, 8);
+    put = q.enqueue({x});
+    Expr taken = g.named(q.dequeue()[0], "take");
+    auto here = g.on_device("/node:a/cpu:0");
+    y = g.named(taken * 2.0 + 1.0, "<script>alert(\"1\")</script>\x1b[31m");
+  }
+};
+
+int dial(const std::string& url) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(static_cast<std::uint16_t>(std::stoi(url.substr(url.rfind(':') + 1))));
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  BOOST_REQUIRE(connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
+  return fd;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(inspection_test)
+
+BOOST_AUTO_TEST_CASE(a_run_that_hangs_seen_through_every_answer, *boost::unit_test::label("stock_zmq")) {
+  Cluster c;
+  OverTwo p;
+  Function f = c.a->engine().compile(p.g, {}, {p.y});
+  RunHandle hanging = f.start({});
+  json state;
+  for (int i = 0; i < 1000; ++i) {  // until b has begun its part
+    state = c.get("/api/state");
+    if (state["runs"].size() == 1 && state["runs"][0]["nodes"].size() == 2 && !state["runs"][0]["waits"].empty()) break;
+  }
+  BOOST_TEST(state["version"] == 1);
+  BOOST_TEST(state["node"] == "a");
+  BOOST_REQUIRE(state["nodes"].size() == 2u);
+  for (const json& n : state["nodes"]) {
+    BOOST_TEST(n["reachable"].get<bool>());
+    BOOST_TEST(n["memory"]["resident"].get<std::uint64_t>() > 0u);
+  }
+  BOOST_REQUIRE(state["runs"].size() == 1u);
+  BOOST_TEST(state["runs"][0]["id"] == "a/1");
+  const std::string plan = state["plans"][0]["id"];
+
+  const json described = c.get("/api/plan?id=" + plan);
+  std::string take;
+  for (const json& row : described["actors"]["rows"])
+    if (row[2] == "take") take = row[0];
+  BOOST_REQUIRE(!take.empty());
+  const json counters = c.get("/api/counters?plan=" + plan);
+  BOOST_TEST(counters["reset"].get<bool>());
+  BOOST_TEST(counters["actors"]["rows"].size() > 0u);
+  const json changed = c.get("/api/counters?plan=" + plan + "&since=" + std::to_string(counters["seq"].get<int>()));
+  BOOST_TEST(!changed["reset"].get<bool>());
+  BOOST_TEST(changed["actors"]["rows"].size() == 0u);  // nothing moves
+  const json actor = c.get("/api/actor?id=" + take);
+  BOOST_TEST(actor["state"] == "running");
+  BOOST_TEST(actor["waits"][0]["state"] == "queue 'jobs'");
+  BOOST_TEST(has(actor["line"], "inspection_test.cpp:"));
+
+  const auto began = std::chrono::steady_clock::now();
+  const json diagnosis = c.get("/api/diagnose");
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 20s));
+  BOOST_REQUIRE(diagnosis["verdicts"].size() == 1u);
+  BOOST_TEST(diagnosis["verdicts"][0]["node"] == "b");
+  BOOST_TEST(diagnosis["verdicts"][0]["actor"] == take);
+  BOOST_TEST(has(diagnosis["verdicts"][0]["line"], "inspection_test.cpp:"));
+
+  // The verbs.
+  const Outcome ps = c.verb({"ps"});
+  BOOST_TEST(ps.code == 0, ps.error);
+  for (const char* part : {"NODE", "alive", "a/1", "queue 'jobs'"}) BOOST_TEST(has(ps.out, part), ps.out);
+  BOOST_TEST(!has(ps.out, "\x1b"));  // plain on a pipe
+  BOOST_TEST(!json::parse(c.verb({"ps", "--json"}).out, nullptr, false).is_discarded());
+  const Outcome said = c.verb({"diagnose"});
+  BOOST_TEST(said.code == 1);
+  for (const char* part : {"run a/1", "take", "/node:b/cpu:0", "queue 'jobs'"}) BOOST_TEST(has(said.out, part), said.out);
+  const Outcome seen = c.verb({"inspect", "take"});
+  BOOST_TEST(seen.code == 0, seen.error);
+  BOOST_TEST(has(seen.out, "Dequeue 'take'"), seen.out);
+  const Outcome unknown = c.verb({"inspect", "taek"});
+  BOOST_TEST(unknown.code == 2);
+  BOOST_TEST(has(unknown.error, "there is no actor 'taek'; did you mean 'take'"), unknown.error);
+  const Outcome graph = c.verb({"graph", plan});
+  BOOST_TEST(has(graph.out, "<script>"), graph.out);
+  BOOST_TEST(!has(graph.out, "\x1b"), graph.out);  // a hostile name moves no cursor
+  BOOST_TEST(has(c.verb({"graph", "--dot"}).out, "digraph"));
+  BOOST_TEST(has(c.verb({"metrics"}).out, "troupe_runs_in_flight 1"));
+
+  // From b the same is seen.
+  const std::string b_url = "http" + c.b.process.seen().substr(c.b.process.seen().find("http") + 4);
+  BOOST_TEST(c.verb({"diagnose"}, b_url.substr(0, b_url.find('\n'))).code == 1);
+
+  c.a->engine().run(p.g, {{p.x, Tensor::scalar(3.0f)}}, {p.put});
+  BOOST_TEST(hanging.get()[0].at(0) == 7.0);
+  const Outcome well = c.verb({"diagnose"});
+  BOOST_TEST(well.code == 0, well.out);
+  BOOST_TEST(has(well.out, "nothing hangs"), well.out);
+}
+
+BOOST_AUTO_TEST_CASE(a_process_that_is_stopped_is_named, *boost::unit_test::label("stock_zmq")) {
+  Cluster c;
+  OverTwo p;
+  RunHandle hanging = c.a->engine().compile(p.g, {}, {p.y}).start({});
+  while (c.get("/api/state")["runs"][0]["waits"].empty()) {}
+  c.b.process.interrupt(SIGSTOP);
+  const auto began = std::chrono::steady_clock::now();
+  const Outcome said = c.verb({"diagnose"});
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 20s));
+  BOOST_TEST(said.code == 1);
+  BOOST_TEST(has(said.out, "node 'b' takes part and does not answer"), said.out);
+  const json state = c.get("/api/state");
+  BOOST_TEST(!state["nodes"][1]["reachable"].get<bool>());
+  BOOST_TEST(has(state["nodes"][1]["why"], "no answer within"));
+  c.b.process.interrupt(SIGCONT);
+  hanging.cancel();
+  hanging.wait();
+}
+
+BOOST_AUTO_TEST_CASE(what_makes_no_sense_is_answered_with_a_sentence, *boost::unit_test::label("stock_zmq")) {
+  Cluster c;
+  BOOST_TEST(has(c.get("/api/plan?id=a/99", 404)["error"], "there is no plan 'a/99'"));
+  BOOST_TEST(has(c.get("/api/plan?id=nonsense", 400)["error"], "NODE/NUMBER"));
+  BOOST_TEST(has(c.get("/api/counters?plan=a/1&since=x", 400)["error"], "'since' takes a number"));
+  BOOST_TEST(has(c.get("/api/actor?id=a/99:1", 404)["error"], "there is no plan"));
+  BOOST_TEST(has(c.get("/api/trace?seconds=100000", 400)["error"], "1 to 60 seconds"));
+  BOOST_TEST(has(c.get("/nothing", 404)["error"], "there is nothing at '/nothing'"));
+  for (const std::string& nonsense : {std::string("GET\r\n\r\n"), std::string("\0\1\2\3\r\n\r\n", 8), std::string(100'000, 'x'), std::string("GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n"),
+                                      std::string("POST /api/state HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzzzz\r\n")}) {
+    const int fd = dial(c.url);
+    (void)!write(fd, nonsense.data(), nonsense.size());
+    shutdown(fd, SHUT_WR);
+    char sink[4096];
+    while (read(fd, sink, sizeof sink) > 0) {}
+    close(fd);
+  }
+  BOOST_TEST(c.get("/api/state")["nodes"].size() == 2u);
+  const Outcome nobody = c.verb({"ps"}, "http://127.0.0.1:1");
+  BOOST_TEST(nobody.code == 1);
+  BOOST_TEST(has(nobody.error, "nobody answers at http://127.0.0.1:1"), nobody.error);
+}
+
+BOOST_AUTO_TEST_CASE(a_token_is_demanded_where_there_is_one, *boost::unit_test::label("stock_zmq")) {
+  InspectionOptions options;
+  options.token = "0123456789abcdef";
+  Cluster c(options);
+  BOOST_TEST(has(c.get("/api/state", 401)["error"], "Authorization: Bearer"));
+  BOOST_TEST(has(c.get("/api/state?token=0123456789abcdeg", 401)["error"], "token"));
+  c.get("/api/state?token=0123456789abcdef");
+  BOOST_TEST(c.http().Get("/healthz")->status == 200);
+  write_file(c.folder / "token", "0123456789abcdef\n");
+  BOOST_TEST(c.verb({"ps", "--token-file", c.folder / "token"}).code == 0);
+  BOOST_TEST(has(c.verb({"ps"}).error, "--token-file"));
+  InspectionOptions open;
+  open.host = "0.0.0.0";
+  const std::string why = refusal([&] { InspectionServer(*c.a, open); }, Code::invalid_argument);
+  for (const char* part : {"0.0.0.0", "not loopback", "token"}) BOOST_TEST(has(why, part), why);
+}
+
+BOOST_AUTO_TEST_CASE(more_connections_than_are_served_are_told_so, *boost::unit_test::label("stock_zmq")) {
+  InspectionOptions few;
+  few.serve = 1;
+  few.wait = 2;
+  Cluster c(few);
+  std::vector<int> silent;
+  for (int i = 0; i < 6; ++i) silent.push_back(dial(c.url));
+  int status = 0;
+  for (int i = 0; i < 20 && status != 503; ++i)
+    if (const auto answer = c.http().Get("/healthz")) status = answer->status;
+  BOOST_TEST(status == 503);
+  for (const int fd : silent) close(fd);
+  for (int i = 0; i < 1000 && status != 200; ++i)
+    if (const auto answer = c.http().Get("/healthz")) status = answer->status;
+  BOOST_TEST(status == 200);
+}
+
+BOOST_AUTO_TEST_CASE(a_trace_has_the_arrows_of_tokens, *boost::unit_test::label("stock_zmq")) {
+  Cluster c;
+  Graph g;
+  Expr last = while_loop([](Expr i) { return i < 1'000'000'000; },
+                         [&](Expr i) {
+                           auto there = g.on_device("/node:b/cpu:0");
+                           return i + 1;
+                         },
+                         g.constant(0));
+  RunHandle run = c.a->engine().compile(g, {}, {last}).start({});
+  const Outcome wrote = c.verb({"trace", "--seconds", "1", "-o", c.folder / "trace.json"});
+  BOOST_TEST(wrote.code == 0, wrote.error);
+  const json trace = json::parse(read_file(c.folder / "trace.json"), nullptr, false);
+  BOOST_REQUIRE(!trace.is_discarded());
+  std::set<std::string> begins, ends;
+  std::set<int> processes;
+  for (const json& e : trace["traceEvents"]) {
+    if (e["ph"] == "s") begins.insert(e["id"].get<std::string>());
+    if (e["ph"] == "f") ends.insert(e["id"].get<std::string>());
+    if (e["ph"] == "X") processes.insert(e["pid"].get<int>());
+  }
+  BOOST_TEST(!begins.empty());
+  BOOST_TEST((begins == ends));
+  BOOST_TEST(processes.size() == 2u);
+  BOOST_TEST(c.get("/api/events?limit=50")["events"].size() == 50u);
+  run.cancel();
+  run.wait();
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test

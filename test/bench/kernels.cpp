@@ -1,0 +1,86 @@
+// Single functions on large tensors, f32, each compiled and run as its users run it, against eager torch: a chain of eight pointwise
+// operations on 10^7 elements, softmax, layer normalisation and sums, on one thread and on two. Values are compared first.
+#include <troupe/functions.hpp>
+#include <troupe/test/bench/pattern.hpp>
+#include <troupe/test/bench/training.hpp>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+namespace {
+
+using namespace troupe;
+constexpr int kRepetitions = 9;
+constexpr double kTolerance = 1e-4;  // of a value, relative to 1 + |value|
+
+struct Case {
+  const char* name;
+  Shape shape;
+  double budget;
+  Expr (*make)(const Expr& x);
+};
+
+Expr chain(const Expr& x) { return sqrt(abs(relu(x * 1.5 + 0.5) * x - 0.25)) * 0.75 + x; }
+
+Expr normalized(const Expr& x) {
+  const std::int64_t channels = x.shape()[1];
+  Reader& g = x.reader();
+  return layer_norm(x, g.constant(bench::pattern({channels}, 1, 2)), g.constant(bench::pattern({channels}, 1, 3)));
+}
+
+const Case kCases[] = {
+    {"pointwise_chain_of_8", {10'000'000}, 0.4, chain},
+    {"softmax", {64, 10'000}, 0.7, [](const Expr& x) { return softmax(x); }},
+    {"softmax_wide", {4096, 1024}, 0.7, [](const Expr& x) { return softmax(x); }},
+    {"layer_norm", {256, 1024}, 0.7, [](const Expr& x) { return normalized(x); }},
+    {"layer_norm_wide", {4096, 1024}, 0.7, [](const Expr& x) { return normalized(x); }},
+    {"sum", {10'000'000}, 0.7, [](const Expr& x) { return sum(x); }},
+    {"sum_of_rows", {4096, 1024}, 0.7, [](const Expr& x) { return sum(x, {1}); }},
+    {"sum_of_columns", {4096, 1024}, 0.7, [](const Expr& x) { return sum(x, {0}); }},
+};
+
+void compare_values(const Case& c, const Tensor& ours, const std::vector<double>& theirs) {
+  const std::vector<float> values = ours.to_vector<float>();
+  const std::size_t step = std::max<std::size_t>(1, values.size() / theirs.size());
+  for (std::size_t i = 0; i < theirs.size(); ++i) {
+    const double mine = values[i * step];
+    if (std::abs(mine - theirs[i]) <= kTolerance * (1 + std::abs(theirs[i]))) continue;
+    std::fprintf(stderr, "%s: element %zu is %.9g here and %.9g there\n", c.name, i * step, mine, theirs[i]);
+    std::exit(1);
+  }
+}
+
+void measure(const Case& c, int threads) {
+  std::vector<std::string> arguments{std::to_string(threads), c.name};
+  for (const std::int64_t extent : c.shape.dims()) arguments.push_back(std::to_string(extent));
+  bench::Peer torch("torch", "kernels_torch.py", arguments, threads);
+  Graph g;
+  Expr x = g.input("x", DType::f32, c.shape);
+  Engine engine(bench::with_workers(threads));
+  Function f = engine.compile(g, {x}, {c.make(x)});
+  const Tensor value = bench::pattern(c.shape, 4, 1);
+  bench::Comparison r{.name = std::string(c.name) + (threads == 1 ? "_1_thread" : "_2_threads"), .unit = "ns", .peer = {}, .budget = c.budget, .threads = threads};
+  torch.describe(r, "torch eager");
+  {
+    const Tensor y = f({value})[0];
+    if (torch.is_here()) compare_values(c, y, torch.ask("values"));
+  }
+  for (int i = 0; i < kRepetitions; ++i) {
+    auto run = [&] { return f({value})[0]; };
+    run();
+    int count = 0;
+    const double begin = bench::now_ns();
+    while (bench::now_ns() - begin < 2e7) run(), ++count;
+    r.ours.push_back((bench::now_ns() - begin) / count);
+    if (torch.is_here()) r.theirs.push_back(torch.ask("run")[0]);
+  }
+  r.print();
+}
+
+}  // namespace
+
+int main() {
+  for (const int threads : {1, 2})
+    for (const Case& c : kCases) measure(c, threads);
+}

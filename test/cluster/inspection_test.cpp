@@ -1,0 +1,250 @@
+// What nodes say of each other and of the runs they share: snapshots joined, culprits on other nodes named within two seconds of
+// the virtual clock, nobody accused who is merely slow.
+#include <boost/test/unit_test.hpp>
+
+#include <random>
+
+#include <fmt/format.h>
+
+#include <troupe/test/cluster/inspected.hpp>
+#include <troupe/test/cluster/nodes.hpp>
+#include <troupe/test/devices/refusal.hpp>
+#include <troupe/troupe.hpp>
+
+namespace troupe::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+EngineOptions stepped(std::uint64_t seed) {
+  EngineOptions o;
+  o.deterministic = true;
+  o.seed = seed;
+  return o;
+}
+
+std::string texts(const std::vector<Verdict>& all) {
+  std::string out;
+  for (const Verdict& v : all) out += v.text + "\n";
+  return out;
+}
+
+// A value from b's queue, that a adds to: hangs at b when the queue is empty.
+struct OverTwo {
+  Graph g;
+  Expr x, put, y;
+  OverTwo() {
+    x = g.input("x", DType::f32, Shape{});
+    auto there = g.on_device("/node:b/cpu:0");
+    Queue q = g.fifo_queue("jobs", {{DType::f32, Shape{}}}, 8);
+    put = q.enqueue({x});
+    Expr taken = g.named(q.dequeue()[0], "take");
+    auto here = g.on_device("/node:a/cpu:0");
+    y = taken * 2.0 + 1.0;
+  }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(inspection_test)
+
+BOOST_AUTO_TEST_CASE(an_inspection_arrives_as_it_was) {
+  Message m = written(inspected_with_everything()).take();
+  const std::vector<std::byte> head = m.head;
+  MessageReader r(m);
+  BOOST_TEST((kind_of(r) == MessageKind::inspected));
+  const auto back = read_all<Inspected>(r);
+  BOOST_TEST(back.report.engine.runs.at(0).partitions.at(0).runs.at(0).waits.at(0).from == "/node:a/cpu:0");
+  BOOST_TEST((back.report.engine.runs[0].for_so_long == 3s));
+  BOOST_TEST(back.report.recorded.at(0).partitions.at(0).events.at(0).flow == 0x1234567890abcdefu);
+  BOOST_TEST((written(back).take().head == head));
+}
+
+BOOST_AUTO_TEST_CASE(damaged_inspections_are_refused) {
+  const Message whole = written(inspected_with_everything()).take();
+  std::minstd_rand random(1);
+  int refused = 0;
+  for (int n = 0; n < 20'000; ++n) {
+    Message m = whole;
+    for (int k = 0; k < 1 + n % 3; ++k) m.head[random() % m.head.size()] = static_cast<std::byte>(random());
+    if (n % 7 == 0) m.head.resize(random() % m.head.size());
+    try {
+      MessageReader r(m);
+      if (kind_of(r) == MessageKind::inspected) read_all<Inspected>(r);
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  BOOST_TEST(refused > 2000);
+}
+
+BOOST_AUTO_TEST_CASE(all_nodes_answer) {
+  Nodes nodes(3, stepped(1), Between::simulation);
+  const ClusterReport report = nodes[0].inspect();
+  BOOST_REQUIRE(report.size() == 3u);
+  for (const NodeAnswer& a : report) {
+    BOOST_TEST(a.has_answered, a.why);
+    BOOST_TEST(a.report.name == a.member.name);
+    BOOST_TEST(a.report.cores > 0);
+    BOOST_TEST(a.report.resident > 0u);
+  }
+  BOOST_TEST(nodes[0].inspect({}, 500ms, "b").size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_culprit_on_another_node_is_named_within_two_seconds) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    Nodes nodes(2, stepped(seed), Between::simulation);
+    OverTwo p;
+    RunHandle run = nodes.engine().compile(p.g, {}, {p.y}).start({});
+    for (int i = 0; i < 2000; ++i) nodes.step();
+    const Time began = nodes.network().now();
+    const std::vector<Verdict> said = nodes[0].diagnose();
+    BOOST_TEST((nodes.network().now() - began <= 2s));
+    BOOST_REQUIRE_MESSAGE(said.size() == 1u, fmt::format("seed {}: {}", seed, texts(said)));
+    for (const char* part : {"Dequeue", "take", "inspection_test.cpp:", "/node:b/cpu:0", "queue 'jobs'"}) BOOST_TEST(said[0].text.find(part) != std::string::npos, said[0].text);
+    run.cancel();
+    while (!run.is_done()) nodes.step();
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_time_out_names_the_culprit_on_another_node) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    Nodes nodes(2, stepped(seed), Between::simulation);
+    OverTwo p;
+    RunHandle run = nodes.engine().compile(p.g, {}, {p.y}).start({}, {.timeout = 1s});
+    for (int i = 0; i < 2000; ++i) nodes.step();
+    nodes.engine().advance_time(2s);
+    const Time began = nodes.network().now();
+    while (!run.is_done()) nodes.step();
+    BOOST_TEST((nodes.network().now() - began <= 2s));
+    const std::string why = run.wait().message();
+    for (const char* part : {"the run's time-out has passed: Dequeue", "take", "inspection_test.cpp:", "/node:b/cpu:0", "queue 'jobs'"}) BOOST_TEST(why.find(part) != std::string::npos, why);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(who_does_not_answer_is_named_with_since_when) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    Nodes nodes(2, stepped(seed), Between::simulation);
+    OverTwo p;
+    RunHandle run = nodes.engine().compile(p.g, {}, {p.y}).start({});
+    for (int i = 0; i < 2000; ++i) nodes.step();
+    nodes.network().partition({"b"});  // as a stopped process looks from here
+    const Time began = nodes.network().now();
+    const std::vector<Verdict> said = nodes[0].diagnose();
+    BOOST_TEST((nodes.network().now() - began <= 2s));
+    BOOST_REQUIRE_MESSAGE(said.size() == 1u, fmt::format("seed {}: {}", seed, texts(said)));
+    for (const char* part : {"node 'b' takes part and does not answer", "no answer within 0.3 s", " for "}) BOOST_TEST(said[0].text.find(part) != std::string::npos, said[0].text);
+    nodes.network().heal();
+    run.cancel();
+    while (!run.is_done()) nodes.step();
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false_is_named) {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    Nodes nodes(2, stepped(seed), Between::simulation);
+    Graph g;
+    auto there = g.on_device("/node:b/cpu:0");
+    Expr last = while_loop([](Expr i) { return i >= 0; }, [](Expr i) { return maximum(i, 1); }, g.constant(0), {.name = "forever"});
+    RunHandle run = nodes.engine().compile(g, {}, {last}).start({});
+    for (int i = 0; i < 5000; ++i) nodes.step();
+    const Time began = nodes.network().now();
+    const std::vector<Verdict> said = nodes[0].diagnose();
+    BOOST_TEST((nodes.network().now() - began <= 2s));
+    BOOST_REQUIRE_MESSAGE(said.size() == 1u, fmt::format("seed {}: {}", seed, texts(said)));
+    for (const char* part : {"loop 'forever/1'", "GreaterEqual", "inspection_test.cpp:"}) BOOST_TEST(said[0].text.find(part) != std::string::npos, said[0].text);
+    run.cancel();
+    while (!run.is_done()) nodes.step();
+  }
+}
+
+// Tokens go to and fro all the time: slow, but it gets on.
+BOOST_AUTO_TEST_CASE(who_is_merely_slow_is_not_named) {
+  Nodes nodes(2, stepped(3), Between::simulation);
+  Graph g;
+  Expr last = while_loop([](Expr i) { return i < 1'000'000; },
+                         [&](Expr i) {
+                           auto there = g.on_device("/node:b/cpu:0");
+                           return i + 1;
+                         },
+                         g.constant(0));
+  RunHandle run = nodes.engine().compile(g, {}, {last}).start({});
+  for (int look = 0; look < 20; ++look) {
+    const std::vector<Verdict> said = nodes[0].diagnose();
+    BOOST_TEST(said.empty(), texts(said));
+  }
+  run.cancel();
+  while (!run.is_done()) nodes.step();
+}
+
+BOOST_AUTO_TEST_CASE(runs_over_several_nodes_are_one_run) {
+  Nodes nodes(2, stepped(5), Between::simulation);
+  OverTwo p;
+  RunHandle run = nodes.engine().compile(p.g, {}, {p.y}).start({});
+  for (int i = 0; i < 2000; ++i) nodes.step();
+  for (std::size_t n = 0; n < 2; ++n) {  // whoever is asked
+    const std::vector<RunSnapshot> runs = joined_runs(nodes[n].inspect());
+    BOOST_REQUIRE(runs.size() == 1u);
+    BOOST_TEST(run_name(runs[0]) == "a/1");
+    BOOST_TEST(runs[0].partitions.size() == 2u);
+    BOOST_TEST(runs[0].silent.empty());
+  }
+  run.cancel();
+  while (!run.is_done()) nodes.step();
+}
+
+// Of every node of a loop with a branch: it fires or is dead once an iteration, on either side of a cut; what one end of an edge
+// has sent the other has received.
+BOOST_AUTO_TEST_CASE(counters_add_up) {
+  Nodes nodes(2, stepped(7), Between::simulation);
+  Graph g;
+  auto [n, s] = while_loop([](Expr i, Expr) { return i < 40; },
+                           [&](Expr i, Expr v) {
+                             Expr w;
+                             {
+                               auto there = g.on_device("/node:b/cpu:0");
+                               w = cond(i < 10, [&] { return v * 2.0; }, [&] { return v - 1.0; });
+                             }
+                             return std::tuple{i + 1, w};
+                           },
+                           std::tuple{g.constant(0), g.ones(DType::f32, {2})});
+  Function f = nodes.engine().compile(g, {}, {s});
+  constexpr int kRuns = 3;
+  for (int i = 0; i < kRuns; ++i) f({});
+  const ClusterReport state = nodes[0].inspect();
+  BOOST_REQUIRE(state.at(0).report.engine.plans.size() == 1u);
+  const PlanName plan = state[0].report.engine.plans[0].name;
+  BOOST_TEST(plan.text() == "a/1");
+  BOOST_TEST(state[0].report.engine.plans[0].ended == static_cast<std::uint64_t>(kRuns));
+  BOOST_TEST(state[0].report.engine.recent.size() == static_cast<std::size_t>(kRuns));
+  const ClusterReport described = nodes[1].inspect({.what = NodeQuestion::What::plan, .plan = plan});
+  const PlanDescription& d = described.at(1).report.plan;
+  BOOST_TEST(described.at(0).report.plan.actors.size() == d.actors.size());
+  const ClusterReport counted = nodes[1].inspect({.what = NodeQuestion::What::counters, .plan = plan});
+  std::uint64_t muls = 0, subs = 0, adds = 0, sent = 0, received = 0, dead = 0;
+  for (const NodeAnswer& a : counted)
+    for (const PartitionSnapshot& p : a.report.partitions) {
+      for (const ActorCounters& c : p.actors) {
+        const ActorDescription& actor = d.actors.at(static_cast<std::size_t>(c.node));
+        BOOST_TEST((c.state == ActorStatus::idle || c.state == ActorStatus::dead));
+        if (actor.frame.empty()) continue;
+        const std::uint64_t all = c.fires + c.dead;
+        BOOST_TEST((all == 41u * kRuns || all == 40u * kRuns), actor.op << " " << actor.name << " " << all);
+        if (actor.op == "Mul") muls += c.fires;
+        if (actor.op == "Sub") subs += c.fires;
+        if (actor.op == "Add") adds += c.fires;
+        dead += c.dead;
+      }
+      for (const EdgeCounters& e : p.edges) sent += e.sent, received += e.received;
+    }
+  BOOST_TEST(muls == 10u * kRuns);
+  BOOST_TEST(subs == 30u * kRuns);
+  BOOST_TEST(adds == 40u * kRuns);
+  BOOST_TEST(dead > 0u);
+  BOOST_TEST(sent > 0u);
+  BOOST_TEST(sent == received);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test

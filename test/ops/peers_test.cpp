@@ -1,0 +1,89 @@
+// The table of operations against torch and numpy, where `scripts/setup --peers` installed them: all cases go out in one file, scripts/peers/op_table.py
+// computes them again and says what differs.
+#include <boost/test/unit_test.hpp>
+
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <troupe/autodiff/check.hpp>
+#include <troupe/ops/format/safetensors.hpp>
+#include <troupe/test/ops/all_rows.hpp>
+#include <troupe/test/ops/bits.hpp>
+
+namespace troupe::test {
+namespace {
+
+nlohmann::json as_json(const Attrs& attrs) {
+  nlohmann::json out = nlohmann::json::object();
+  for (const auto& [name, value] : attrs.entries()) {
+    if (const auto* b = std::get_if<bool>(&value)) out[name] = *b;
+    if (const auto* i = std::get_if<std::int64_t>(&value)) out[name] = *i;
+    if (const auto* d = std::get_if<double>(&value)) out[name] = *d;
+    if (const auto* s = std::get_if<std::string>(&value)) out[name] = *s;
+    if (const auto* v = std::get_if<std::vector<std::int64_t>>(&value)) out[name] = *v;
+    if (const auto* s = std::get_if<Shape>(&value)) out[name] = std::vector<std::int64_t>(s->begin(), s->end());
+    if (const auto* t = std::get_if<DType>(&value)) out[name] = std::string(name_of(*t));
+  }
+  return out;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(peers_test)
+
+BOOST_AUTO_TEST_CASE(values_are_those_of_torch_and_numpy) {
+  const std::string python = std::string(TROUPE_SOURCE_DIR) + "/.peers/bin/python", script = std::string(TROUPE_SOURCE_DIR) + "/scripts/peers/op_table.py";
+  if (!std::filesystem::exists(python)) {
+    fmt::print("op table against torch and numpy: skipped, there is no {} (scripts/setup --peers)\n", python);
+    return;
+  }
+  NamedTensors tensors;
+  std::map<std::string, std::string> cases;
+  for (const Row& row : all_rows())
+    for (const Case& c : row.cases)
+      for (DType dtype : row.dtypes) {
+        if (is_complex(dtype)) continue;
+        const std::string name = std::to_string(cases.size());
+        std::vector<Tensor> inputs = tensors_of(c, dtype);
+        Graph g;
+        Exprs xs;
+        Feeds feeds;
+        for (const Tensor& t : inputs) {
+          xs.push_back(g.input("x" + std::to_string(xs.size()), t.dtype(), t.shape()));
+          feeds.emplace_back(xs.back(), t);
+        }
+        std::vector<Tensor> outputs = evaluate_eagerly(g, feeds, g.bind(find_op(row.op), xs, c.attrs, Site()));
+        for (std::size_t i = 0; i < inputs.size(); ++i) tensors.emplace_back(fmt::format("{}/x{}", name, i), inputs[i]);
+        for (std::size_t i = 0; i < outputs.size(); ++i) tensors.emplace_back(fmt::format("{}/y{}", name, i), outputs[i]);
+        const DType made = outputs.empty() ? dtype : outputs[0].dtype();
+        cases[name] = nlohmann::json{{"op", row.op}, {"dtype", std::string(name_of(dtype))}, {"attributes", as_json(c.attrs)}, {"inputs", inputs.size()}, {"outputs", outputs.size()},
+                                     {"bits", is_integer(made) ? 8 * size_of(made) : 0}, {"tolerance", row.slack * tolerance_of(dtype)}}
+                          .dump();
+      }
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / fmt::format("troupe_op_table_{}.safetensors", ::getpid());
+  save_safetensors(file.string(), tensors, cases);
+  std::FILE* said = ::popen(fmt::format("'{}' '{}' '{}' 2>&1", python, script, file.string()).c_str(), "r");
+  BOOST_REQUIRE(said != nullptr);
+  std::string text;
+  for (char buffer[4096]; std::size_t n = std::fread(buffer, 1, sizeof buffer, said);) text.append(buffer, n);
+  const int status = ::pclose(said);
+  std::filesystem::remove(file);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+    fmt::print("op table against torch and numpy: skipped: {}", text);
+    return;
+  }
+  fmt::print("op table: {}", text);
+  BOOST_TEST((WIFEXITED(status) && WEXITSTATUS(status) == 0), text);
+  BOOST_TEST(text.find("compared ") != std::string::npos, text);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test

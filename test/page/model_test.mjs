@@ -1,0 +1,230 @@
+// The page's model without a browser: grouping, deltas, what is laid out, layouts. Run by test/apps/page_test.sh with node.
+import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
+import { test } from 'node:test';
+
+import { drawEdge } from '../../cluster/page/edges.js';
+import { bytes, clean, duration, short, shorten } from '../../cluster/page/format.js';
+import { compose, layout, Stretch } from '../../cluster/page/layout.js';
+import { Counters, kGroupings, kMostBoxes, kMostChildren, layoutInput, Plan, search, Totals, Tree, View } from '../../cluster/page/model.js';
+import { mergeSeries, smoothed } from '../../cluster/page/curves.js';
+
+const dagre = createRequire(import.meta.url)('/usr/share/nodejs/dagre/dist/dagre.min.js');
+
+// A random source that is the same in every run.
+function draws(seed) {
+  let s = seed;
+  return (n) => {
+    s = (s * 1103515245 + 12345) % 2147483648;
+    return Math.floor((s / 2147483648) * n);
+  };
+}
+
+function planOf(scopes, edges = [], frames = []) {
+  return new Plan({
+    id: 'a/1',
+    actors: { columns: ['name', 'id', 'op', 'scope', 'node', 'device', 'partition', 'frame'], rows: scopes.map((s, i) => [`n${i}`, `a/1:${i}`, 'Add', s, i % 2 ? 'a' : 'b', `/node:${i % 2 ? 'a' : 'b'}/cpu:0`, i % 3, frames[i] ?? '']) },
+    edges: { columns: ['id', 'from', 'to', 'kind', 'cut'], rows: edges.map(([a, b, kind, cut], i) => [i, `a/1:${a}`, `a/1:${b}`, kind ?? 'data', Boolean(cut)]) },
+  });
+}
+function randomPlan(n, seed) {
+  const draw = draws(seed);
+  const scopes = Array.from({ length: n }, () => Array.from({ length: draw(5) }, () => `s${draw(6)}`).join('/'));
+  const edges = Array.from({ length: 2 * n }, () => { const b = 1 + draw(n - 1); return [draw(b), b, draw(20) ? 'data' : 'back', draw(4) === 0]; });
+  return planOf(scopes, edges);
+}
+
+test('every actor is a leaf of every grouping, and no group is wide', () => {
+  for (const n of [1, 7, 300, 9000]) {
+    const plan = n === 9000 ? planOf(Array(n).fill('')) : randomPlan(n, n);
+    for (const grouping of kGroupings) {
+      const tree = new Tree(plan, grouping);
+      const seen = new Set();
+      for (let v = 0; v < tree.size; v += 1) {
+        assert.ok(tree.children[v].length <= kMostChildren);
+        assert.ok(tree.parents[v] < v);
+        if (tree.actors[v] >= 0) seen.add(tree.actors[v]);
+      }
+      assert.equal(seen.size, n);
+      assert.equal(tree.sizes[0], n);
+    }
+  }
+});
+
+test('a group of one group is that group', () => {
+  const tree = new Tree(planOf(['a/b/c', 'a/b/c', 'd']), 'scope');
+  assert.deepEqual(tree.children[0].map((v) => tree.labels[v]), ['a/b/c', 'd']);
+});
+
+test('scopes of any depth', () => {
+  const tree = new Tree(planOf([Array(3000).fill('x').map((x, i) => x + i).join('/'), 'y']), 'scope');
+  assert.equal(tree.sizes[0], 2);
+});
+
+test('deltas add up to what the actors counted', () => {
+  const plan = randomPlan(400, 5), counters = new Counters(plan), tree = new Tree(plan, 'scope');
+  const totals = new Totals(tree, counters);
+  const draw = draws(9), truth = Array.from({ length: 400 }, () => [0, 'idle']);
+  for (let tick = 1; tick <= 20; tick += 1) {
+    const rows = [];
+    for (let i = 0; i < 50; i += 1) {
+      const a = draw(400);
+      truth[a] = [truth[a][0] + draw(100), ['idle', 'waiting', 'running', 'failed'][draw(4)]];
+      rows.push([truth[a][1], `a/1:${a}`, truth[a][0]]);
+    }
+    totals.apply(counters.apply({ time_ns: tick * 1e9, seq: tick, actors: { columns: ['state', 'id', 'fires'], rows: [...rows, ['idle', 'a/1:nobody', 3]] }, edges: { columns: [], rows: [] } }));
+    const fresh = new Totals(tree, counters);
+    assert.deepEqual(totals.sums, fresh.sums);
+    assert.deepEqual(totals.states, fresh.states);
+    assert.equal(totals.sums[0][0], truth.reduce((s, [n]) => s + n, 0));
+    for (let v = 0; v < tree.size; v += 1) assert.equal(totals.states.slice(v * 6, v * 6 + 6).reduce((a, b) => a + b, 0), tree.sizes[v]);
+  }
+});
+
+test('a rate is what changed in the time between two answers', () => {
+  const plan = planOf(['', '']), counters = new Counters(plan), tree = new Tree(plan, 'scope'), totals = new Totals(tree, counters);
+  const tell = (time_ns, fires) => totals.apply(counters.apply({ time_ns, seq: 1, actors: { columns: ['id', 'fires'], rows: [['a/1:0', fires]] } }));
+  tell(1e9, 100);
+  assert.equal(totals.rates[0][0], 0);
+  tell(3e9, 500);
+  assert.equal(totals.rates[0][0], 200);
+});
+
+test('the worst state colours a group', () => {
+  const plan = planOf(['g', 'g', 'g']), counters = new Counters(plan), tree = new Tree(plan, 'scope'), totals = new Totals(tree, counters);
+  const tell = (...states) => totals.apply(counters.apply({ time_ns: 1, seq: 1, actors: { columns: ['id', 'state'], rows: states.map((s, i) => [`a/1:${i}`, s]) } }));
+  tell('waiting', 'idle', 'idle');
+  assert.equal(totals.state(0), 'waiting');
+  tell('waiting', 'running', 'idle');
+  assert.equal(totals.state(0), 'running');
+  tell('waiting', 'running', 'failed');
+  assert.equal(totals.state(0), 'failed');
+});
+
+test('what is shown stays within the limit, and the limit binds', () => {
+  const plan = randomPlan(3000, 3), tree = new Tree(plan, 'scope'), view = new View(tree);
+  view.openFirst();
+  assert.ok(view.boxes().length <= 45);
+  let closed = 0;
+  for (let v = 0; v < tree.size; v += 1) {
+    if (!tree.isGroup(v)) continue;
+    closed += view.expand(v).length;
+    assert.ok(view.boxes().length <= kMostBoxes + kMostChildren);
+    assert.ok(view.open.has(v));
+  }
+  assert.ok(closed > 0);
+});
+
+test('links join the boxes that are shown, and none is lost', () => {
+  const plan = randomPlan(500, 4), tree = new Tree(plan, 'scope'), view = new View(tree);
+  for (let round = 0; round < 6; round += 1) {
+    const boxes = new Set(view.boxes()), shown = view.shown();
+    let edges = 0;
+    for (const link of view.links()) {
+      assert.ok(boxes.has(link.from) && boxes.has(link.to) && !view.open.has(link.from));
+      edges += link.edges.length;
+    }
+    const between = plan.from.reduce((n, from, e) => n + (shown[tree.leafOf[from]] !== shown[tree.leafOf[plan.to[e]]] ? 1 : 0), 0);
+    assert.equal(edges, between);
+    const next = [...boxes].find((v) => tree.isGroup(v) && !view.open.has(v));
+    if (next !== undefined) view.expand(next);
+  }
+});
+
+test('back edges are in no layout', () => {
+  const tree = new Tree(planOf(['a', 'b'], [[0, 1], [1, 0, 'back']]), 'scope');
+  assert.deepEqual(layoutInput(tree, 0).edges, [[0, 1, 1]]);
+});
+
+function overlap(a, b) { return a.x < b.x + b.width - 0.01 && b.x < a.x + a.width - 0.01 && a.y < b.y + b.height - 0.01 && b.y < a.y + a.height - 0.01; }
+
+test('nothing overlaps, whatever is open; children lie inside their group', () => {
+  const plan = randomPlan(600, 8), tree = new Tree(plan, 'scope'), view = new View(tree);
+  const layouts = new Map();
+  const layoutOf = (v) => {
+    if (!layouts.has(v)) {
+      const { children, edges } = layoutInput(tree, v);
+      const boxes = children.map(() => [120, 46]);
+      layouts.set(v, { boxes, ...layout(dagre, boxes, edges) });
+    }
+    return layouts.get(v);
+  };
+  for (let round = 0; round < 8; round += 1) {
+    const { rects } = compose(tree, view.open, layoutOf);
+    assert.equal(rects.size, view.boxes().length);
+    for (const [v, r] of rects) {
+      const parent = rects.get(tree.parents[v]);
+      if (parent) assert.ok(r.x >= parent.x && r.y >= parent.y && r.x + r.width <= parent.x + parent.width + 0.01 && r.y + r.height <= parent.y + parent.height + 0.01);
+      for (const u of tree.children[tree.parents[v]]) if (u !== v) assert.ok(!overlap(r, rects.get(u)), `${tree.labels[v]} and ${tree.labels[u]}`);
+    }
+    const next = view.boxes().find((v) => tree.isGroup(v) && !view.open.has(v));
+    if (next === undefined) break;
+    view.expand(next);
+  }
+});
+
+test('what is closed again is where it was', () => {
+  const plan = randomPlan(200, 2), tree = new Tree(plan, 'scope'), view = new View(tree), layouts = new Map();
+  const layoutOf = (v) => {
+    const { children, edges } = layoutInput(tree, v);
+    const boxes = children.map(() => [120, 46]);
+    if (!layouts.has(v)) layouts.set(v, { boxes, ...layout(dagre, boxes, edges) });
+    return layouts.get(v);
+  };
+  const before = compose(tree, view.open, layoutOf).rects;
+  const group = view.boxes().find((v) => tree.isGroup(v));
+  view.expand(group);
+  compose(tree, view.open, layoutOf);
+  view.collapse(group);
+  assert.deepEqual(compose(tree, view.open, layoutOf).rects, before);
+});
+
+test('a layout of many boxes without edges is a block, and a wide rank is wrapped', () => {
+  const block = layout(dagre, Array(60).fill([120, 46]), []);
+  assert.ok(block.width / block.height < 4 && block.height / block.width < 2);
+  const star = layout(dagre, Array(60).fill([120, 46]), Array.from({ length: 59 }, (_, i) => [0, i + 1, 1]));
+  assert.ok(star.width < 1700);
+});
+
+test('a stretch never shrinks and gives what is asked', () => {
+  const draw = draws(11);
+  for (let round = 0; round < 50; round += 1) {
+    const intervals = Array.from({ length: draw(6) }, () => { const a = draw(100), w = 1 + draw(40); return [a, a + w, w + draw(200)]; });
+    const s = new Stretch(intervals);
+    for (const [a, b, wanted] of intervals) assert.ok(s.map(b) - s.map(a) >= wanted - 1e-9);
+    for (let x = 0; x < 150; x += 1) assert.ok(s.map(x + 1) - s.map(x) >= 1 - 1e-9);
+  }
+});
+
+test('edges have no gaps in their numbers', () => {
+  const a = { x: 0, y: 0, width: 100, height: 46 };
+  for (const b of [{ ...a, y: 100 }, { ...a, y: -100 }, { ...a, x: 200 }, { ...a, x: -200 }, { x: -10, y: -10, width: 300, height: 300 }])
+    for (const route of [undefined, [[50, 46], [60, 70], [50, 100]]]) assert.doesNotMatch(drawEdge(a, b, route).path, /NaN|undefined|Infinity/);
+});
+
+test('search finds by name, op and id, the name first', () => {
+  const tree = new Tree(planOf(['lstm/cell', 'lstm/cell', 'loss']), 'scope');
+  assert.equal(tree.labels[search(tree, 'n1')[0]], 'n1');
+  assert.equal(tree.labels[search(tree, 'cell')[0]], 'lstm/cell');
+  assert.equal(search(tree, 'a/1:2').length, 1);
+  assert.equal(search(tree, 'nothing like it').length, 0);
+});
+
+test('numbers as people read them', () => {
+  assert.deepEqual([0, 7, 999, 1000, 1234567, 0.5, 1e-5, -2500, NaN].map(short), ['0', '7', '999', '1k', '1.23M', '0.5', '0', '−2.5k', '–']);
+  assert.deepEqual([5, 5e3, 5e6, 5e9, 65e9, 3700e9].map(duration), ['5 ns', '5 µs', '5 ms', '5 s', '1 min 5 s', '1 h 1 min']);
+  assert.deepEqual([0, 1023, 1536, 3 << 20].map(bytes), ['0 B', '1023 B', '1.50 KiB', '3.00 MiB']);
+});
+
+test('names that hide or reorder are seen for what they are', () => {
+  assert.equal(clean('a\u202eb\u0000\u200b\n'), 'a\\u202eb\\u0000\\u200b\\u000a');
+  assert.equal(clean('<b>мир 🌍'), '<b>мир 🌍');
+  assert.equal(Array.from(shorten('🌍'.repeat(100), 11)).length, 11);
+});
+
+test('series grow by what is new', () => {
+  const a = [{ name: 'x', kind: 'scalar', points: [[1, 0, 5], [2, 0, 4]] }];
+  const merged = mergeSeries(a, [{ name: 'x', kind: 'scalar', points: [[2, 0, 4], [3, 0, 3]] }, { name: 'y', kind: 'text', points: [[1, 0, 'hi']] }]);
+  assert.deepEqual(merged.map((s) => s.points.length), [3, 1]);
+  assert.equal(smoothed([[0, 0, 4], [1, 0, null], [2, 0, 4]], 0.9).at(-1)[2].toFixed(6), '4.000000');
+});

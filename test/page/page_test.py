@@ -1,0 +1,219 @@
+#!/usr/bin/python3
+"""The page in headless Chromium, against a made-up node: test/page/page_test.py SOURCE SCREENSHOTS [PART...].
+
+It names what failed, and ends with exit status 1 then. The screenshots are for people to look at.
+"""
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from browser import Browser  # noqa: E402
+
+READY = 'document.documentElement.dataset.interactive'
+BOXES = "document.querySelectorAll('.box').length"
+failures = []
+
+
+def check(holds, sentence):
+    if not holds:
+        failures.append(sentence)
+        print(f'FAILED {sentence}', flush=True)
+
+
+class Node:
+    def __init__(self, source, *flags):
+        self.process = subprocess.Popen([os.path.join(source, 'test/page/fake_node.py'), source, *flags], stdout=subprocess.PIPE, text=True)
+        self.url = self.process.stdout.readline().strip()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+def ticks(page, count=2):
+    """Waits until the page has heard from its node so many times more."""
+    heard = "performance.getEntriesByType('resource').filter((r) => r.name.includes('/api/state') && r.responseEnd > 0).length"
+    page.ask('performance.setResourceTimingBufferSize(100000)')
+    page.until(f'{heard} >= {page.ask(heard) + count}')
+
+
+def is_quiet(page, what, url):
+    check(not page.complaints, f'{what}: {page.complaints[:3]}')
+    check(all(r.startswith((url, 'blob:', 'data:')) for r in page.requested), f'{what}: it asked somebody else: {page.requested}')
+
+
+def find(page, words):
+    page.key('/')
+    page.write(words)
+    page.until("document.querySelectorAll('#found li').length")
+    page.key('Enter')
+    page.until("!document.querySelector('#panel').hidden")
+
+
+def sizes(source, browser, shots):
+    for actors, bound in ((400, 2), (10_000, 2), (100_000, 20)):
+        with Node(source, '--actors', str(actors)) as node:
+            page = browser.open(node.url, 1440, 900)
+            took = int(page.until(READY))
+            print(f'{actors} actors: interactive after {took} ms', flush=True)
+            check(took < bound * 10_000, f'{actors} actors took {took} ms')
+            ticks(page)
+            check(2 < page.ask(BOXES) <= 60, f'{actors} actors: it starts with {page.ask(BOXES)} boxes')
+            page.shot(f'{shots}/actors_{actors}.png')
+            is_quiet(page, f'{actors} actors', node.url)
+
+
+def opening(source, browser, shots):
+    with Node(source, '--actors', '4000') as node:
+        page = browser.open(node.url, 1440, 900)
+        page.until(READY)
+        where = "JSON.stringify([...document.querySelectorAll('.box')].map((b) => [b.dataset.box, b.style.transform]).sort())"
+        before = page.ask(where)
+        ticks(page, 3)
+        check(page.ask(where) == before, 'boxes moved while nobody opened anything')
+        boxes = page.ask(BOXES)
+        find(page, 'layer 2')
+        page.key('Enter')
+        page.until(f'{BOXES} > {boxes}')
+        page.shot(f'{shots}/expanded.png')
+        page.key('Enter')
+        page.until(f'{BOXES} == {boxes}')
+        check(page.ask(where) == before, 'boxes are elsewhere after opening and closing')
+        # Everything open, one after the other: the page stays within its limit, and says what it closed.
+        for _ in range(40):
+            page.ask("document.querySelector('.box.group:not(.open)')?.dispatchEvent(new MouseEvent('dblclick', {bubbles: true}))")
+            page.ask('new Promise((done) => setTimeout(done))')
+            ticks(page, 1) if _ % 10 == 9 else None
+        check(page.ask(BOXES) <= 360, f'{page.ask(BOXES)} boxes at once')
+        page.key('f')
+        page.shot(f'{shots}/all_open.png')
+        for _ in range(4):
+            page.key('g')
+            ticks(page, 1)
+            check(page.ask(BOXES) > 1, 'a grouping without boxes')
+            page.shot(f"{shots}/by_{page.ask('document.querySelector(`#grouping [aria-checked=true]`).dataset.grouping')}.png")
+        is_quiet(page, 'opening', node.url)
+
+
+def selecting(source, browser, shots):
+    with Node(source, '--actors', '400') as node:
+        page = browser.open(node.url, 1440, 900)
+        page.until(READY)
+        find(page, 'tanh 12')
+        ticks(page)
+        text = page.ask("document.querySelector('#panel').innerText")
+        for wanted in ('tanh 12', 'model.cpp:42', 'Firings', 'Open iterations', '/node:a/cpu:0', 'f32 [32, 256]'):
+            check(wanted in text, f'an actor: {wanted} is not in {text!r}')
+        page.shot(f'{shots}/actor.png')
+        page.key('Escape')
+        page.until("document.querySelector('#panel').hidden")
+        active = page.ask('document.activeElement.dataset.box')
+        page.key('ArrowDown')
+        check(page.ask('document.activeElement.dataset.box') not in (None, active), 'the arrow keys lead nowhere')
+        page.ask("document.querySelector('.link .hit').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
+        page.until("!document.querySelector('#panel').hidden")
+        check('→' in page.ask("document.querySelector('#panel h2').textContent"), 'an edge has no panel')
+        page.shot(f'{shots}/edge.png')
+        page.key('l')
+        page.until("document.querySelectorAll('.chart path.mean').length >= 3")
+        check('<b>Moses</b>' in page.ask("document.querySelector('.texts').innerText"), 'a text of the records was read as HTML')
+        page.shot(f'{shots}/training.png')
+        page.key('?')
+        page.until("document.querySelector('#help').open")
+        page.shot(f'{shots}/keys.png')
+        is_quiet(page, 'selecting', node.url)
+
+
+def looks(source, browser, shots):
+    with Node(source, '--actors', '400', '--failing', 'error') as node:
+        ground, grounds = 'getComputedStyle(document.body).backgroundColor', []
+        for name, is_dark in (('failed_light', False), ('failed_dark', True)):
+            page = browser.open(node.url, 1440, 900, is_dark)
+            page.until(READY)
+            page.key('e')
+            page.until("document.querySelector('#panel .verdict')")
+            check('do not match' in page.ask("document.querySelector('#panel').innerText"), 'the last error is not shown')
+            check('12 s' in page.ask("document.querySelector('#side').innerText"), 'it is not said since when a node is away')
+            page.shot(f'{shots}/{name}.png')
+            grounds.append(page.ask(ground))
+        check(grounds[0] != grounds[1], 'dark is as light')
+        page.key('d')
+        check(page.ask(ground) == grounds[0], 'the theme cannot be turned')
+    with Node(source, '--actors', '400', '--failing', 'hang') as node:
+        page = browser.open(node.url, 1440, 900)
+        page.until(READY)
+        ticks(page)
+        page.until("document.querySelector('.verdicts').innerText.includes('nothing in this run or elsewhere enqueues')")
+        check(page.ask("document.querySelectorAll('.link.full').length") > 0, 'edges without credit look as others')
+        page.shot(f'{shots}/hang.png')
+    with Node(source, '--actors', '400') as node:
+        page = browser.open(node.url, 420, 860)
+        page.until(READY)
+        ticks(page)
+        check(page.ask('document.documentElement.scrollWidth <= innerWidth'), 'a narrow window scrolls sideways')
+        page.shot(f'{shots}/narrow.png')
+        page.click('#side-button')
+        page.until("getComputedStyle(document.querySelector('#side')).visibility == 'visible'")
+        page.shot(f'{shots}/narrow_side.png')
+
+
+def hostile(source, browser, shots):
+    with Node(source, '--actors', '60', '--hostile') as node:
+        page = browser.open(node.url, 1440, 900)
+        page.until(READY)
+        ticks(page)
+        for words in ('script', 'onmouse', 'img src', 'aaaa', '{{7'):
+            find(page, words)
+            ticks(page, 1)
+        page.shot(f'{shots}/hostile.png')
+        check(page.ask('document.title').endswith('Troupe'), f"a name ran: {page.ask('document.title')}")
+        check(page.ask("document.querySelectorAll('img, svg script, [onerror], [onmouseover]').length") == 0, 'a name became an element')
+        is_quiet(page, 'hostile names', node.url)
+        # The policy binds: what is inline or elsewhere is refused, and the complaint is seen by this test.
+        page.ask("{ const s = document.createElement('script'); s.textContent = 'document.title = `owned`'; document.body.append(s); }")
+        page.ask("fetch('http://127.0.0.1:1/').catch(() => 0)")
+        check(page.ask('document.title').endswith('Troupe'), 'an inline script ran')
+        check(len(page.complaints) >= 2, 'the policy refused nothing')
+
+
+def trouble(source, browser, shots):
+    with Node(source, '--actors', '60', '--silent-after', '4') as node:
+        page = browser.open(node.url, 1280, 800)
+        page.until(READY)
+        page.until("!document.querySelector('#alarm').hidden")
+        check('does not answer' in page.ask("document.querySelector('#alarm').innerText"), 'a silent node is not said to be')
+        check(page.ask(BOXES) > 1, 'what was heard last is gone')
+        page.shot(f'{shots}/silent.png')
+    with Node(source, '--actors', '60', '--token', 'let-me-in') as node:
+        page = browser.open(node.url, 1280, 800)
+        page.until("document.querySelector('#ask')?.open")
+        page.shot(f'{shots}/token.png')
+        page.write('let-me-in')
+        page.key('Enter', '\r')
+        page.until(READY)
+        page = browser.open(f'{node.url}#token=let-me-in', 1280, 800)
+        page.until(READY)
+        check('token' not in page.ask('location.href'), 'the token stays in the address')
+
+
+def main():
+    source, shots, *wanted = sys.argv[1:]
+    os.makedirs(shots, exist_ok=True)
+    with Browser() as browser:
+        for part in (sizes, opening, selecting, looks, hostile, trouble):
+            if wanted and part.__name__ not in wanted:
+                continue
+            try:
+                part(source, browser, shots)
+            except (AssertionError, RuntimeError) as error:
+                check(False, f'{part.__name__}: {error}')
+    print(f'{len(failures)} failed; screenshots are in {shots}')
+    return 1 if failures else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
