@@ -46,8 +46,9 @@ std::string fetch_or_null(const LookFlags& flags, const std::string& path) {
 int report(const LookFlags& flags) {
   const std::string state = fetch(flags, "/api/state");
   const std::string plan = encoded(plan_of(Json::parse(state), flags.what));
+  const std::string events = fetch_or_null(flags, "/api/events?limit=20000");  // first: they are overwritten soon
   const std::string actors = fetch(flags, "/api/plan?id=" + plan, 60), counters = fetch(flags, "/api/counters?since=0&plan=" + plan, 60);
-  const std::string events = fetch_or_null(flags, "/api/events?limit=20000"), scalars = fetch_or_null(flags, "/api/scalars");
+  const std::string scalars = fetch_or_null(flags, "/api/scalars");
   const std::string html = report_page(flags.what, {.state = state, .plan = actors, .counters = counters, .events = events, .scalars = scalars});
   if (flags.out.empty()) return std::fwrite(html.data(), 1, html.size(), stdout) == html.size() ? 0 : 1;
   std::ofstream file(flags.out, std::ios::binary);

@@ -83,8 +83,9 @@ export class Curves {
     const [tag, last] = chart.querySelector('figcaption').children;
     setText(tag, shorten(clean(series.name), 34));
     tag.title = clean(series.name);
-    const mean = smoothed(points, this.weight);
-    const show = (p, m) => setText(last, p ? `${short(m[2])}${this.weight > 0 ? ` (${short(p[2])})` : ''} at ${short(p[0])}` : '–');
+    const weight = points.length < 30 ? 0 : this.weight;  // of few points a mean only lags
+    const mean = smoothed(points, weight);
+    const show = (p, m) => setText(last, p ? `${short(m[2])}${weight > 0 ? ` (${short(p[2])})` : ''} at ${short(p[0])}` : '–');
     show(points.at(-1), mean.at(-1));
     setAttribute(chart.drawing, 'aria-label', `${clean(series.name)}: ${points.length} points, the last ${short(points.at(-1)?.[2])}`);
     if (!points.length) { chart.drawing.replaceChildren(); return; }

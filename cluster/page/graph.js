@@ -365,7 +365,7 @@ export class Graph {
     const { clientWidth: width, clientHeight: height } = this.element;
     if (!bounds || !Number.isFinite(bounds.x) || !width) return;
     const margin = 36;
-    const k = Math.min(1.1, (width - 2 * margin) / bounds.width, (height - 2 * margin) / bounds.height);
+    const k = Math.min(1, (width - 2 * margin) / bounds.width, (height - 2 * margin) / bounds.height);
     const x = (width - k * bounds.width) / 2 - k * bounds.x, y = (height - k * bounds.height) / 2 - k * bounds.y;
     this.#moveTo(d3.zoomIdentity.translate(x, y).scale(Math.max(k, 0.04)), isSlow);
   }

@@ -82,8 +82,8 @@ export class Side {
     card.title = (run.verdicts ?? []).slice(0, 3).map((text) => shorten(clean(text), 300)).join('\n');
     card.classList.toggle('amiss', amiss);
     setText(top.children[1], clean(run.id));
-    setText(top.children[2], `step ${short(run.step)} · ${duration(run.for_ns)}`);
-    setText(below.children[0], `${short(run.fired)} fired`);
+    setText(top.children[2], duration(run.for_ns));
+    setText(below.children[0], `step ${short(run.step)} · ${short(run.fired)} fired`);
     setText(below.children[1], run.state === 'ending' ? 'ending' : perSecond > 0 ? rate(perSecond) : waits ? `waits for ${waits}` : '');
     keyed(loops, (run.loops ?? []).slice(0, 4), (l) => `${l.loop} ${l.tag} ${l.node} ${l.device}`, () => {
       const m = meter('');

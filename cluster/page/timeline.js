@@ -2,7 +2,13 @@
 import { clean, duration, shorten } from './format.js';
 
 const kKinds = ['kernel', 'firing', 'turn', 'copy', 'send', 'receive', 'wait', 'run'];
-const kLane = 17, kLeft = 150, kTop = 20, kMostEvents = 20000, kMostLanes = 40;
+const kLane = 17, kLeft = 178, kTop = 20, kMostEvents = 20000, kMostLanes = 40;
+
+// `cpu:0, plan 3`, with the node in front where there are several: a device's full name says it again.
+function trackName(event, hasNodes) {
+  const track = clean(event.track).replace(`/node:${clean(event.node)}/`, '').replace(/ of plan .*\/(\d+)$/, ', plan $1');
+  return hasNodes ? `${clean(event.node)} · ${track}` : track;
+}
 
 export class Timeline {
   constructor(canvas, tip, { seconds = 10 } = {}) {
@@ -59,8 +65,9 @@ export class Timeline {
   }
 
   #lanes() {
+    const hasNodes = this.events.some((e) => e.node !== this.events[0].node);
     const names = new Set();
-    for (const e of this.events) names.add(`${e.node} · ${e.track}`);
+    for (const e of this.events) names.add(e.lane = trackName(e, hasNodes));
     return new Map([...names].sort().slice(0, kMostLanes).map((name, i) => [name, i]));
   }
 
@@ -97,7 +104,7 @@ export class Timeline {
     g.textAlign = 'right';
     for (const [name, i] of lanes) {
       g.fillStyle = ink('--quiet');
-      g.fillText(shorten(clean(name), 24), kLeft - 10, kTop + kLane * (i + 0.5));
+      g.fillText(shorten(name, 27), kLeft - 10, kTop + kLane * (i + 0.5));
     }
     g.save();
     g.beginPath();
@@ -108,7 +115,7 @@ export class Timeline {
     for (const e of this.events) {
       const x = this.scale(e.t_ns), w = Math.max(1, this.scale(e.t_ns + (e.dur_ns ?? 0)) - x);
       if (x + w < kLeft || x > width) continue;
-      const lane = lanes.get(`${e.node} · ${e.track}`);
+      const lane = lanes.get(e.lane);
       if (lane === undefined) continue;
       const y = kTop + kLane * lane + 2;
       g.fillStyle = colours[e.kind] || ink('--quiet');
