@@ -27,6 +27,7 @@ TROUPE_OP(BroadcastLike) {
         c.set(0, c.take(0));
         return;
       }
+      if (broadcast(c.input(0).shape(), shape) != shape) throw Error(Code::invalid_argument, "shape " + c.input(0).shape().text() + " is no part of " + shape.text());
       Tensor out = c.allocate(c.input(0).dtype(), shape);
       ConstView in(c.input(0));
       View to(out);

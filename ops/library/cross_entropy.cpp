@@ -23,7 +23,7 @@ TROUPE_OP(CrossEntropy) {
   op.gradient([](Gradient& g) { g.set(0, bind1("CrossEntropyGradient", {g.x(0), g.x(1), g.dy()})); });
   op.run([](KernelContext& c) {
     ConstView logits(c.input(0)), labels(c.input(1));
-    if (logits.shape[0] != labels.shape[0])
+    if (logits.shape.rank() != 2 || labels.shape.rank() != 1 || logits.shape[0] != labels.shape[0])
       throw Error(Code::invalid_argument, "logits " + logits.shape.text() + " and labels " + labels.shape.text() + " differ in rows");
     Tensor out = c.allocate(logits.dtype, labels.shape);
     c.primitives().cross_entropy(c.stream(), logits, labels, View(out));

@@ -11,6 +11,11 @@ TROUPE_OP(CrossEntropyGradient) {
     c.require(is_floating(c.dtype(0)), "logits must be floating");
     c.require_index(1, "labels");
     c.require_same_dtype(0, 2);
+    c.require_rank(0, 2, "logits");
+    c.require_rank(1, 1, "labels");
+    c.require_rank(2, 1, "scale");
+    Shape rows{c.shape(0).has_rank() ? c.shape(0)[0] : kAny};
+    for (int i : {1, 2}) c.require(rows.is_compatible(c.shape(i)), "logits " + c.shape(0).text() + " and " + c.shape(i).text() + " differ in rows");
     c.output(c.dtype(0), c.shape(0));
   });
   op.gradient([](Gradient& g) {
@@ -21,6 +26,9 @@ TROUPE_OP(CrossEntropyGradient) {
   });
   op.run([](KernelContext& c) {
     ConstView logits(c.input(0)), labels(c.input(1)), scale(c.input(2));
+    const Shape rows{logits.shape[0]};
+    if (logits.shape.rank() != 2 || labels.shape != rows || scale.shape != rows)
+      throw Error(Code::invalid_argument, "logits " + logits.shape.text() + ", labels " + labels.shape.text() + " and scale " + scale.shape.text() + " differ in rows");
     Tensor out = c.allocate(logits.dtype, logits.shape);
     c.primitives().cross_entropy_gradient(c.stream(), logits, labels, scale, View(out));
     c.set(0, std::move(out));

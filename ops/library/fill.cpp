@@ -12,7 +12,7 @@ TROUPE_OP(Fill) {
   op.infer([](Inference& c) {
     const Tensor& value = c.attrs().get<Tensor>("value");
     const Shape& shape = c.attrs().get<Shape>("shape");
-    c.require(value.elements() == 1, "the value must be one element");
+    c.require(value.shape().is_scalar(), "the value must be a scalar, not " + value.shape().text());
     c.require(shape.is_known(), "the shape " + shape.text() + " must be known in full");
     c.output(value.dtype(), shape);
   });

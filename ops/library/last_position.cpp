@@ -22,6 +22,7 @@ TROUPE_OP(LastPosition) {
   });
   op.run([](KernelContext& c) {
     ConstView indices(c.input(0));
+    if (c.input(1).shape().rank() == 0) throw Error(Code::invalid_argument, "a scalar has no rows");
     Tensor out = c.allocate(DType::i64, indices.shape);
     View to(out);
     if (indices.elements() > 0) {

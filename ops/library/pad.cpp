@@ -2,6 +2,8 @@
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
 
+#include <algorithm>
+
 namespace troupe {
 
 /// x with `before` and `after` elements of `value` added to each axis.
@@ -19,6 +21,7 @@ Shape padded(const Shape& in, const Attrs& attrs) {
   Shape out;
   for (std::size_t i = 0; i < before.size(); ++i) {
     if (before[i] < 0 || after[i] < 0) throw Error(Code::invalid_argument, "padding cannot be negative; use slice");
+    if (std::max(before[i], after[i]) > std::int64_t{1} << 40) throw Error(Code::invalid_argument, "padding of more than 2^40 elements fits nowhere");
     std::int64_t n = in.has_rank() ? in[static_cast<int>(i)] : kAny;
     out.push_back(n < 0 ? kAny : n + before[i] + after[i]);
   }

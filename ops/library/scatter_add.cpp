@@ -30,6 +30,10 @@ TROUPE_OP(ScatterAdd) {
   op.run([](KernelContext& c) {
     ConstView indices(c.input(1)), updates(c.input(2));
     ConstView x(c.input(0));
+    if (x.shape.rank() == 0) throw Error(Code::invalid_argument, "a scalar has no rows");
+    Shape rows = indices.shape;
+    for (int i = 1; i < x.shape.rank(); ++i) rows.push_back(x.shape[i]);
+    if (updates.shape != rows) throw Error(Code::invalid_argument, "updates must have shape " + rows.text() + ", not " + updates.shape.text());
     Tensor out = c.allocate_over(0, x.dtype, x.shape);
     View to(out);
     if (to.data != x.data()) c.primitives().copy(c.stream(), x, to);

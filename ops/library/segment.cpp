@@ -56,9 +56,9 @@ Expr shared(const Composite& c, std::int64_t segments, Expr (*f)(Operand)) {
   c.require(is_floating(c[0].dtype()), "needs a floating dtype");
   Shape s = segmented(c, segments), column = s;
   for (int i = 1; i < s.rank(); ++i) column.set(i, 1);
-  Expr count = scatter_add(c.reader().zeros(DType::f32, {segments}), c[1], cast(ones_like(c[1]), DType::f32));
   Expr wide = widened_half(c[0]);
-  return cast(segment_sum(wide, c[1], segments) / cast(reshape(f(maximum(count, 1.0)), column), wide.dtype()), c[0].dtype());
+  Expr count = scatter_add(c.reader().zeros(wide.dtype(), {segments}), c[1], cast(ones_like(c[1]), wide.dtype()));
+  return cast(segment_sum(wide, c[1], segments) / reshape(f(maximum(count, 1.0)), column), c[0].dtype());
 }
 
 Expr extreme(const char* name, const char* op, const Operand& x, const Operand& ids, std::int64_t segments) {

@@ -2,6 +2,7 @@
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace troupe {
 
@@ -28,7 +29,7 @@ Range sliced(const Shape& in, const Attrs& attrs) {
     std::int64_t n = in.has_rank() ? in[static_cast<int>(i)] : kAny;
     std::int64_t start = starts[i] < 0 && n >= 0 ? starts[i] + n : starts[i];
     std::int64_t extent = extents[i] < 0 ? (n >= 0 ? n - start : kAny) : extents[i];
-    if (n >= 0 && (start < 0 || extent < 0 || start + extent > n))
+    if (n >= 0 && (start < 0 || extent < 0 || start > n || extent > n - start))
       throw Error(Code::out_of_range, fmt::format("axis {}: [{}, {}) is outside [0, {})", i, start, start + extent, n));
     r.start.push_back(start < 0 ? kAny : start);
     r.extent.push_back(extent);
@@ -59,18 +60,35 @@ TROUPE_OP(Slice) {
   });
 }
 
+namespace {
+void require_block(const Shape& block, const Shape& whole, const std::vector<std::int64_t>& starts) {
+  if (!block.has_rank() || !whole.has_rank()) return;
+  auto fail = [&] { throw Error(Code::invalid_argument, fmt::format("a block {} at [{}] does not lie in {}", block.text(), fmt::join(starts, ", "), whole.text())); };
+  if (block.rank() != whole.rank() || starts.size() != static_cast<std::size_t>(whole.rank())) fail();
+  for (int i = 0; i < whole.rank(); ++i) {
+    if (whole[i] < 0) continue;
+    const std::int64_t start = starts[static_cast<std::size_t>(i)] < 0 ? starts[static_cast<std::size_t>(i)] + whole[i] : starts[static_cast<std::size_t>(i)];
+    if (start < 0 || start > whole[i] || (block[i] >= 0 && block[i] > whole[i] - start)) fail();
+  }
+}
+}  // namespace
+
 TROUPE_OP(SliceGradient) {
   op.doc("Zeros of the second input's shape with the first as the block that begins at `starts`.");
   op.inputs(2);
   op.shape_only({1});
   op.attr<std::vector<std::int64_t>>("starts");
-  op.infer([](Inference& c) { c.output(c.dtype(0), c.shape(1)); });
+  op.infer([](Inference& c) {
+    require_block(c.shape(0), c.shape(1), c.attrs().get<std::vector<std::int64_t>>("starts"));
+    c.output(c.dtype(0), c.shape(1));
+  });
   op.gradient([](Gradient& g) {
     g.set(0, bind1("SliceLike", {g.dy(), g.x(0)}, Attrs{{"starts", g.attrs().get<std::vector<std::int64_t>>("starts")}}));
   });
   op.run([](KernelContext& c, const Attrs& attrs) {
     ConstView block(c.input(0));
     const Shape shape = c.input(1).shape();
+    require_block(block.shape, shape, attrs.get<std::vector<std::int64_t>>("starts"));
     Tensor out = c.allocate(block.dtype, shape);
     View to(out);
     c.primitives().fill(c.stream(), Tensor::scalar_as(block.dtype, 0), to);
@@ -87,13 +105,17 @@ TROUPE_OP(SliceLike) {
   op.inputs(2);
   op.shape_only({1});
   op.attr<std::vector<std::int64_t>>("starts");
-  op.infer([](Inference& c) { c.output(c.dtype(0), c.shape(1)); });
+  op.infer([](Inference& c) {
+    require_block(c.shape(1), c.shape(0), c.attrs().get<std::vector<std::int64_t>>("starts"));
+    c.output(c.dtype(0), c.shape(1));
+  });
   op.gradient([](Gradient& g) {
     g.set(0, bind1("SliceGradient", {g.dy(), g.x(0)}, Attrs{{"starts", g.attrs().get<std::vector<std::int64_t>>("starts")}}));
   });
   op.run([](KernelContext& c, const Attrs& attrs) {
     ConstView in(c.input(0));
     const Shape shape = c.input(1).shape();
+    require_block(shape, in.shape, attrs.get<std::vector<std::int64_t>>("starts"));
     Block from = Block::origin(shape.rank());
     const auto& starts = attrs.get<std::vector<std::int64_t>>("starts");
     for (int i = 0; i < shape.rank(); ++i) from.start.set(i, starts[i] < 0 ? starts[i] + in.shape[i] : starts[i]);

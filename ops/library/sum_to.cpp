@@ -15,7 +15,12 @@ TROUPE_OP(SumTo) {
   op.doc("Sums the first input to the shape of the second, the reverse of broadcasting.");
   op.inputs(2);
   op.shape_only({1});
-  op.infer([](Inference& c) { c.output(c.dtype(0), c.shape(1)); });
+  op.infer([](Inference& c) {
+    c.require(c.dtype(0) != DType::boolean, "bool has no sums; cast it");
+    const Shape both = broadcast(c.shape(0), c.shape(1));
+    c.require(both.is_compatible(c.shape(0)), "shape " + c.shape(1).text() + " cannot be broadcast to " + c.shape(0).text());
+    c.output(c.dtype(0), c.shape(1));
+  });
   op.gradient([](Gradient& g) { g.set(0, broadcast_like(g.dy(), g.x(0))); });
   op.run([](KernelContext& c) {
     const Shape from = c.input(0).shape(), to = c.input(1).shape();
@@ -23,6 +28,7 @@ TROUPE_OP(SumTo) {
       c.set(0, c.take(0));
       return;
     }
+    if (broadcast(from, to) != from) throw Error(Code::invalid_argument, "shape " + to.text() + " cannot be broadcast to " + from.text());
     std::uint32_t axes = 0;
     int lead = from.rank() - to.rank();
     for (int i = 0; i < from.rank(); ++i)

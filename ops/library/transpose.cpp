@@ -24,6 +24,7 @@ TROUPE_OP(Transpose) {
   op.infer([](Inference& c) {
     const auto& p = c.attrs().get<std::vector<std::int64_t>>("permutation");
     const Shape& s = c.shape(0);
+    c.require(p.size() <= Shape::kMaxRank, fmt::format("a permutation has at most {} axes, not {}", Shape::kMaxRank, p.size()));
     std::uint32_t seen = 0;
     for (std::int64_t a : p)
       if (a >= 0 && a < static_cast<std::int64_t>(p.size())) seen |= 1u << a;
@@ -42,6 +43,8 @@ TROUPE_OP(Transpose) {
   op.run([](KernelContext& c, const Attrs& attrs) {
     const auto& p = attrs.get<std::vector<std::int64_t>>("permutation");
     ConstView in(c.input(0));
+    if (in.shape.rank() != static_cast<int>(p.size()))
+      throw Error(Code::invalid_argument, fmt::format("[{}] is no permutation of the axes of {}", fmt::join(p, ", "), in.shape.text()));
     Shape shape;
     for (std::int64_t a : p) shape.push_back(in.shape[static_cast<int>(a)]);
     if (shape.is_scalar()) {

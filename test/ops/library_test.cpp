@@ -1,0 +1,339 @@
+// More functions of the DSL against plain loops: losses over classes, segments, quantization, complex numbers, special functions, draws.
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <numeric>
+
+#include <troupe/functions.hpp>
+#include <troupe/ops/eager.hpp>
+#include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/ops/computed.hpp>
+
+namespace troupe::test {
+namespace {
+
+Sample given(const Shape& shape, std::vector<double> v, Role role = Role::value) { return {{shape, std::move(v)}, role}; }
+
+Array vector_of(std::vector<double> v) { return {Shape{static_cast<std::int64_t>(v.size())}, std::move(v)}; }
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(library_test)
+
+BOOST_AUTO_TEST_CASE(segments_and_ragged_rows) {
+  Draws draws(71);
+  const Sample x = draws.values({5, 2}), ids = given({5}, {2, 0, 2, 0, 2}, Role::index);
+  auto segment = [&](std::int64_t s, std::int64_t column, double start, auto f) {
+    for (std::int64_t i = 0; i < 5; ++i)
+      if (ids.array[{i}] == static_cast<double>(s)) start = f(start, x.array[{i, column}]);
+    return start;
+  };
+  auto table = [&](double start, auto f) { return tabulate({4, 2}, [&](const Index& i) { return segment(i[0], i[1], start, f); }); };
+  same(computed({x, ids}, [](const Exprs& e) { return segment_min(e[0], e[1], 4); }, 0), table(INFINITY, [](double a, double b) { return std::min(a, b); }));
+  same(computed({x, ids}, [](const Exprs& e) { return segment_product(e[0], e[1], 4); }), table(1, [](double a, double b) { return a * b; }));
+  Array roots = table(0, [](double a, double b) { return a + b; });
+  for (std::int64_t c = 0; c < 2; ++c) roots[{0, c}] /= std::sqrt(2.0), roots[{2, c}] /= std::sqrt(3.0);
+  same(computed({x, ids}, [](const Exprs& e) { return segment_sqrt_n(e[0], e[1], 4); }), roots);
+  // One gradient check of min where every segment has rows: an infinite one has no differences.
+  computed({x, given({5}, {0, 1, 0, 1, 0}, Role::index)}, [](const Exprs& e) { return segment_min(e[0], e[1], 2); });
+  // Where a factor is zero, and where two are.
+  Array zeros = computed({given({4}, {0, 2, 0, 0}), given({4}, {0, 0, 1, 1}, Role::index)}, [](const Exprs& e) { return segment_product(e[0], e[1], 2); }, 1);
+  same(zeros, vector_of({0, 0}));
+  const Sample splits = given({4}, {0, 2, 2, 5}, Role::index);
+  same(computed({x, splits}, [](const Exprs& e) { return ragged_ids(e[1], e[0]); }, 0), vector_of({0, 0, 2, 2, 2}));
+  same(computed({x, splits}, [](const Exprs& e) { return segment_sum(e[0], ragged_ids(e[1], e[0]), 3); }), tabulate({3, 2}, [&](const Index& i) {
+    const std::int64_t begin[] = {0, 2, 2, 5};
+    double sum = 0;
+    for (std::int64_t r = begin[i[0]]; r < begin[i[0] + 1]; ++r) sum += x.array[{r, i[1]}];
+    return sum;
+  }));
+}
+
+BOOST_AUTO_TEST_CASE(chosen_by_masks_and_batches) {
+  Draws draws(72);
+  const Sample x = draws.values({2, 3}), mask = given({2, 3}, {1, 0, 1, 0, 0, 1}, Role::truth), rows = given({2}, {0, 1}, Role::truth);
+  same(computed({x, mask}, [](const Exprs& e) { return boolean_mask(e[0], e[1]); }), vector_of({x.array.v[0], x.array.v[2], x.array.v[5]}));
+  same(computed({x, rows}, [](const Exprs& e) { return boolean_mask(e[0], e[1]); }), {Shape{1, 3}, {x.array.v[3], x.array.v[4], x.array.v[5]}});
+  same(computed({x, given({2, 2}, {2, 0, 1, 1}, Role::index)}, [](const Exprs& e) { return batched_gather(e[0], e[1]); }),
+       {Shape{2, 2}, {x.array.v[2], x.array.v[0], x.array.v[4], x.array.v[4]}});
+  const Sample u = draws.values({1, 3});
+  for (std::int64_t axis : {0, -2})
+    same(computed({x, given({1, 3}, {1, 0, 1}, Role::index), u}, [=](const Exprs& e) { return put_along(e[0], e[1], e[2], axis, "add"); }), tabulate({2, 3}, [&](const Index& i) {
+      return x.array[i] + (i[0] == (i[1] == 1 ? 0 : 1) ? u.array[{0, i[1]}] : 0);
+    }));
+  same(computed({x, given({2}, {1, 1}, Role::index), u}, [](const Exprs& e) { return scatter(e[0], e[1], concat({e[2], 2.0 * e[2]}, 0), "max"); }), tabulate({2, 3}, [&](const Index& i) {
+    return i[0] == 0 ? x.array[i] : std::max({x.array[i], u.array[{0, i[1]}], 2 * u.array[{0, i[1]}]});
+  }));
+}
+
+BOOST_AUTO_TEST_CASE(losses_over_classes) {
+  Draws draws(73);
+  const Sample logits = draws.values({4, 3}), weights = draws.values({3}, 0.5, 2), labels = given({4}, {2, 0, 1, 7}, Role::index);
+  auto log_p = [&](std::int64_t row, std::int64_t c) {
+    double sum = 0;
+    for (std::int64_t k = 0; k < 3; ++k) sum += std::exp(logits.array[{row, k}]);
+    return logits.array[{row, c}] - std::log(sum);
+  };
+  auto loss = [&](double smoothing) {
+    return tabulate({4}, [&](const Index& i) {
+      const auto label = static_cast<std::int64_t>(labels.array[i]);
+      if (label == 7) return 0.0;
+      double all = 0;
+      for (std::int64_t k = 0; k < 3; ++k) all += -log_p(i[0], k) * weights.array[{k}];
+      return (1 - smoothing) * -log_p(i[0], label) * weights.array[{label}] + smoothing / 3 * all;
+    });
+  };
+  for (double smoothing : {0.0, 0.1})
+    same(computed({logits, labels, weights}, [=](const Exprs& e) { return smoothed_cross_entropy(e[0], e[1], smoothing, e[2], 7); }), loss(smoothing));
+  same(computed({logits, labels, weights}, [](const Exprs& e) { return weighted_nll_loss(log_softmax(e[0]), e[1], e[2], 7); }), loss(0));
+  same(computed({labels, weights}, [](const Exprs& e) { return label_weights(e[1], e[0], 7); }, 0),
+       vector_of({weights.array.v[2], weights.array.v[0], weights.array.v[1], 0}));
+
+  const Sample inputs = draws.values({2, 3}), table = draws.values({9, 3}), bias = draws.values({9}), which = given({2}, {4, 0}, Role::index), samples = given({3}, {1, 4, 7}, Role::index);
+  auto score = [&](std::int64_t row, std::int64_t c) {
+    double s = bias.array[{c}] - std::log(3 * std::log((static_cast<double>(c) + 2) / (static_cast<double>(c) + 1)) / std::log(10.0));
+    for (std::int64_t k = 0; k < 3; ++k) s += inputs.array[{row, k}] * table.array[{c, k}];
+    return s;
+  };
+  same(computed({inputs, table, bias, which, samples}, [](const Exprs& e) { return sampled_softmax_with(e[0], e[1], e[2], e[3], e[4]); }), tabulate({2}, [&](const Index& i) {
+    const auto label = static_cast<std::int64_t>(which.array[i]);
+    double total = std::exp(score(i[0], label));
+    for (double s : samples.array.v)
+      if (s != static_cast<double>(label)) total += std::exp(score(i[0], static_cast<std::int64_t>(s)));
+    return std::log(total) - score(i[0], label);
+  }));
+  Graph g;
+  Expr x = g.input("x", DType::f32, {4, 3}), y = g.input("y", DType::i64, {4});
+  says(refusal([&] { smoothed_cross_entropy(x, y, 2); }, Code::invalid_argument), {"smoothed_cross_entropy", "library_test.cpp", "smoothing must be in [0, 1], not 2"});
+  says(refusal([&] { weighted_nll_loss(x, x); }, Code::invalid_argument), {"weighted_nll_loss", "labels must be i32 or i64 [rows], not f32[4, 3]"});
+}
+
+BOOST_AUTO_TEST_CASE(numbers_in_eight_bits) {
+  Draws draws(74);
+  const Sample x = draws.values({3, 4}, -3, 5);
+  Array back = computed({x}, [](const Exprs& e) {
+    Exprs held = quantization_of(e[0], DType::u8);
+    return dequantize(quantize(e[0], held[0], held[1], DType::u8), held[0], held[1]);
+  }, 0);
+  for (std::size_t i = 0; i < back.v.size(); ++i) BOOST_TEST(std::abs(back.v[i] - x.array.v[i]) <= 0.5001 * 8 / 255);
+  // Of each column its own, cut where it does not fit.
+  const Sample scales = given({4}, {0.1, 0.02, 1, 0.5}), zeros = given({4}, {0, 10, -5, 3}, Role::index);
+  same(computed({x, scales, zeros}, [](const Exprs& e) { return dequantize(quantize(e[0], e[1], e[2]), e[1], e[2]); }, 0), tabulate({3, 4}, [&](const Index& i) {
+    const double s = scales.array[{i[1]}], z = zeros.array[{i[1]}];
+    return (std::clamp(std::nearbyint(x.array[i] / s) + z, -128.0, 127.0) - z) * s;
+  }));
+  Graph g;
+  Expr e = g.input("x", DType::f64, {3});
+  Expr fake = fake_quantize(e, 0.1, 0), slope = gradients(sum(fake), {e})[0];
+  std::vector<Tensor> got = evaluate_eagerly(g, {{e, Tensor::of<double>({0.26, 100, -0.04})}}, {fake, slope});
+  same(Array::of(got[0]), vector_of({0.3, 12.7, 0}), 1e-9);
+  same(Array::of(got[1]), vector_of({1, 0, 1}));
+
+  for (DType t : {DType::i8, DType::u8}) {
+    Eager eager;
+    Sample a = draws.values({5, 37}, t == DType::i8 ? -128 : 0, t == DType::i8 ? 127 : 255), b = draws.values({37, 6}, -128, 127);
+    for (Sample* s : {&a, &b})
+      for (double& v : s->array.v) v = std::trunc(v);
+    Expr ea = cast(eager.constant(tensor_of(a)), t), eb = cast(eager.constant(tensor_of(b)), DType::i8);
+    for (int columns : {0, 1}) {
+      Sample zero = columns ? draws.indices({6}, 9) : Sample{{Shape{}, {3}}, Role::index};
+      Array product = Array::of(int8_matmul(ea, eb, 7, cast(eager.constant(tensor_of(zero)), DType::i32)).value());
+      same(product, tabulate({5, 6}, [&](const Index& i) {
+        double sum = 0;
+        for (std::int64_t k = 0; k < 37; ++k) sum += (a.array[{i[0], k}] - 7) * (b.array[{k, i[1]}] - zero.array.v[columns ? static_cast<std::size_t>(i[1]) : 0]);
+        return sum;
+      }), 0);
+    }
+    // The largest sums of 16 bits do not saturate.
+    Expr most = int8_matmul(cast(eager.ones(DType::i32, {1, 64}) * (t == DType::i8 ? -128 : 255), t), cast(eager.ones(DType::i32, {64, 1}) * -128, DType::i8));
+    BOOST_TEST(most.value().at(0) == (t == DType::i8 ? 128.0 * 128 * 64 : -255.0 * 128 * 64));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(complex_numbers_and_their_gradients) {
+  Draws draws(75);
+  const Sample a = draws.values({3}), b = draws.values({3}), c = draws.values({3}), d = draws.values({3});
+  using C = std::complex<double>;
+  auto at = [&](std::size_t i, int which) { return which == 0 ? C(a.array.v[i], b.array.v[i]) : C(c.array.v[i], d.array.v[i]); };
+  auto check = [&](const Function& f, auto reference, int order = 2) {
+    Array wanted{Shape{3}, {}};
+    for (std::size_t i = 0; i < 3; ++i) wanted.v.push_back(reference(at(i, 0), at(i, 1)));
+    same(computed({a, b, c, d}, [&](const Exprs& e) { return f({complex(e[0], e[1]), complex(e[2], e[3])}); }, order), wanted);
+  };
+  check([](const Exprs& e) { return real(e[0] * e[1]); }, [](C x, C y) { return (x * y).real(); });
+  check([](const Exprs& e) { return imaginary(e[0] / e[1]); }, [](C x, C y) { return (x / y).imag(); });
+  check([](const Exprs& e) { return magnitude(e[0] * conjugate(e[1]) + square(e[0])); }, [](C x, C y) { return std::abs(x * std::conj(y) + x * x); });
+  check([](const Exprs& e) { return angle(e[0] - e[1]); }, [](C x, C y) { return std::arg(x - y); });
+  check([](const Exprs& e) { return cast(reciprocal(e[0]) * squared_difference(e[0], e[1]), DType::f64); }, [](C x, C y) { return ((x - y) * (x - y) / x).real(); });
+  // Moved about and multiplied as matrices.
+  Array product = computed({a, b, c, d}, [](const Exprs& e) {
+    Expr x = reshape(complex(e[0], e[1]), {1, 3}), y = transpose(reshape(complex(e[2], e[3]), {1, 3}));
+    return imaginary(matmul(x, y));
+  });
+  C total = 0;
+  for (std::size_t i = 0; i < 3; ++i) total += at(i, 0) * at(i, 1);
+  same(product, {Shape{1, 1}, {total.imag()}});
+  // The gradient of |z|^2 is 2 z.
+  Graph g;
+  Expr z = g.input("z", DType::c128, {2}), loss = square(magnitude(z));
+  std::vector<C> slope = evaluate_eagerly(g, {{z, Tensor::of<C>({C(1, 2), C(-3, 0.5)}, {2})}}, {gradients(sum(loss), {z})[0]})[0].to_vector<C>();
+  BOOST_TEST(std::abs(slope[0] - C(2, 4)) < 1e-12);
+  BOOST_TEST(std::abs(slope[1] - C(-6, 1)) < 1e-12);
+  Eager eager;
+  for (auto [x, wanted] : {std::pair{C(0, 0), 0.0}, {C(3e300, 4e300), 5e300}, {C(INFINITY, 1), double(INFINITY)}, {C(-INFINITY, NAN), double(INFINITY)}})
+    BOOST_TEST(magnitude(eager.constant(Tensor::scalar(x))).value().at(0) == wanted);
+  BOOST_TEST(imaginary(eager.constant(Tensor::scalar(C(INFINITY, 2)))).value().at(0) == 2);
+}
+
+BOOST_AUTO_TEST_CASE(attention_in_few_bits) {
+  Draws draws(77);
+  const Sample q = draws.values({2, 4, 5, 8}), k = draws.values({2, 2, 70, 8}), v = draws.values({2, 2, 70, 3});
+  for (auto [t, tolerance] : {std::pair{DType::f16, 2.0 / 1024}, {DType::bf16, 2.0 / 128}})
+    for (bool causal : {false, true}) {
+      Graph g;
+      Exprs few, wide;
+      for (const Sample& s : {q, k, v}) {
+        few.push_back(cast(g.constant(tensor_of(s)), t));
+        wide.push_back(cast(few.back(), DType::f64));  // the same numbers
+      }
+      auto with_gradients = [&](const Exprs& x) {
+        Expr y = attention(x[0], x[1], x[2], causal);
+        Exprs out = gradients(sum(square(cast(y, DType::f64))), {x[0], x[1], x[2]});
+        out.push_back(y);
+        return out;
+      };
+      std::vector<Tensor> got = evaluate_eagerly(g, {}, with_gradients(few)), wanted = evaluate_eagerly(g, {}, with_gradients(wide));
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        BOOST_TEST((got[i].dtype() == t));
+        double largest = 1, worst = 0;
+        for (std::int64_t e = 0; e < got[i].elements(); ++e) largest = std::max(largest, std::abs(wanted[i].at(e)));
+        for (std::int64_t e = 0; e < got[i].elements(); ++e) worst = std::max(worst, std::abs(got[i].at(e) - wanted[i].at(e)));
+        BOOST_TEST(worst <= (i == 3 ? 1 : 4) * tolerance * largest, name_of(t) << " " << i << " is off by " << worst << " of " << largest);
+      }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(an_index_outside_names_op_index_and_bound) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {3, 4}), at = g.input("at", DType::i64, {2}), u = g.input("u", DType::f32, Shape::unknown());
+  Tensor tx = Tensor::zeros(DType::f32, {3, 4}), bad = Tensor::of<std::int64_t>({1, 7}, {2});
+  auto says_so = [&](const Expr& y, const char* op, const Tensor& tu, std::initializer_list<const char*> parts) {
+    for (const Place& place : places()) {
+      const std::string said = refusal([&] { place.evaluate(g, {{x, tx}, {at, bad}, {u, tu}}, {y}); }, Code::out_of_range);
+      BOOST_TEST(said.find(op) != std::string::npos, place.name << ": " << said);
+      BOOST_TEST(said.find("library_test.cpp") != std::string::npos, place.name << ": " << said);
+      says(said, parts);
+    }
+  };
+  Tensor row = Tensor::zeros(DType::f32, {2, 4});
+  says_so(gather(x, at), "Gather", row, {"7", "3"});
+  says_so(gather_nd(x, at), "GatherNd", row, {"7", "4"});
+  says_so(scatter(x, at, u, "max"), "ScatterNd", row, {"7", "3"});
+  says_so(scatter_add(x, at, u), "ScatterAdd", row, {"7", "3"});
+  says_so(take_along(slice(x, {0, 0}, {-1, 2}), expand_dims(at, 0), 0), "TakeAlong", row, {"7", "3"});
+  says_so(segment_min(slice(x, {0, 0}, {2, -1}), at, 3), "SegmentMin", row, {"7", "3"});
+  says_so(cross_entropy(slice(x, {0, 0}, {2, -1}), at), "CrossEntropy", row, {"7", "4"});
+}
+
+BOOST_AUTO_TEST_CASE(special_functions) {
+  const Sample some = given({7}, {-0.95, -0.5, -1e-9, 0, 0.3, 0.9, 0.999});
+  Array inverse = computed({some}, [](const Exprs& e) { return erf_inverse(e[0]); }, 0);
+  computed({given({3}, {-0.5, 0.3, 0.8})}, [](const Exprs& e) { return erf_inverse(e[0]); });
+  for (std::size_t i = 0; i < some.array.v.size(); ++i) BOOST_TEST(std::abs(std::erf(inverse.v[i]) - some.array.v[i]) < 1e-14);
+  const Sample x = given({9}, {0.1, 0.5, 1, 1.4616, 2, 3.7, 25, -0.5, -2.3});
+  Array logs = computed({x}, [](const Exprs& e) { return log_gamma(e[0]); });
+  same(logs, tabulate({9}, [&](const Index& i) { return std::lgamma(x.array[i]); }), 1e-12);
+  Array slopes = computed({x}, [](const Exprs& e) { return digamma(e[0]); });
+  // digamma(1) is minus Euler's constant; the rest by its recurrence and reflection, from tables.
+  const double known[] = {-10.423754940411076, -1.9635100260214235, -0.57721566490153287, -0.000026793634, 0.42278433509846714, 1.1671535300451, 3.1987461268, 0.036489973978576521, 3.3173227834};
+  for (std::size_t i = 0; i < 9; ++i) {
+    const double h = 1e-5, v = x.array.v[i], difference = (std::lgamma(v + h) - std::lgamma(v - h)) / (2 * h);
+    BOOST_TEST(std::abs(slopes.v[i] - difference) < 1e-5 * std::max(1.0, std::abs(difference)));
+    if (i != 3 && i != 5 && i != 6 && i != 8) BOOST_TEST(std::abs(slopes.v[i] - known[i]) < 1e-12 * std::max(1.0, std::abs(known[i])));
+  }
+  same(computed({given({1}, {1})}, [](const Exprs& e) { return polygamma(e[0], 1); }), vector_of({1.6449340668482264}), 1e-13);
+  Eager eager;
+  BOOST_TEST(erf_inverse(eager.constant(1.0)).value().at(0) == INFINITY);
+  BOOST_TEST(std::isnan(erf_inverse(eager.constant(1.5)).value().at(0)));
+  BOOST_TEST(log_gamma(eager.constant(-2.0)).value().at(0) == INFINITY);
+  BOOST_TEST(std::isnan(digamma(eager.constant(0.0)).value().at(0)));
+}
+
+BOOST_AUTO_TEST_CASE(arranged_anew) {
+  Draws draws(76);
+  const Sample x = draws.values({2, 3}), y = draws.values({3}), m = draws.values({2, 2});
+  same(computed({x}, [](const Exprs& e) { return flip(e[0], {0, -1}); }), tabulate({2, 3}, [&](const Index& i) { return x.array[{1 - i[0], 2 - i[1]}]; }));
+  same(computed({x}, [](const Exprs& e) { return roll(e[0], 4, 1); }), tabulate({2, 3}, [&](const Index& i) { return x.array[{i[0], (i[1] + 2) % 3}]; }));
+  same(computed({x}, [](const Exprs& e) { return tile(e[0], {2, 1}); }), tabulate({4, 3}, [&](const Index& i) { return x.array[{i[0] % 2, i[1]}]; }));
+  BOOST_TEST((computed({x}, [](const Exprs& e) { return tile(e[0], {1, 0}); }, 0).shape == Shape{2, 0}));
+  same(computed({x}, [](const Exprs& e) { return repeat(e[0], 2, 1); }), tabulate({2, 6}, [&](const Index& i) { return x.array[{i[0], i[1] / 2}]; }));
+  same(computed({y, m}, [](const Exprs& e) { return meshgrid({e[0], reshape(e[1], {4})})[1]; }), tabulate({3, 4}, [&](const Index& i) { return m.array.v[static_cast<std::size_t>(i[1])]; }));
+  for (std::int64_t k : {-1, 0, 1, 2, 5})
+    same(computed({x}, [=](const Exprs& e) { return diagonal(e[0], k); }, k < 3 ? 2 : 0), tabulate({k == -1 || k == 2 ? 1 : k == 5 ? 0 : 2}, [&](const Index& i) { return x.array[{i[0] + (k < 0), i[0] + std::max<std::int64_t>(k, 0)}]; }));
+  same(computed({y}, [](const Exprs& e) { return diagonal_matrix(e[0]); }), tabulate({3, 3}, [&](const Index& i) { return i[0] == i[1] ? y.array[{i[0]}] : 0; }));
+  same(computed({m}, [](const Exprs& e) { return trace(e[0]); }), {Shape{}, {m.array.v[0] + m.array.v[3]}});
+  same(computed({y}, [](const Exprs& e) { return outer(e[0], e[0]); }), tabulate({3, 3}, [&](const Index& i) { return y.array[{i[0]}] * y.array[{i[1]}]; }));
+  same(computed({m, x}, [](const Exprs& e) { return kronecker(e[0], e[1]); }), tabulate({4, 6}, [&](const Index& i) { return m.array[{i[0] / 2, i[1] / 3}] * x.array[{i[0] % 2, i[1] % 3}]; }));
+  same(computed({given({5}, {0, 3, 3, 1, 0}, Role::index)}, [](const Exprs& e) { return bincount(e[0], 5); }, 0), vector_of({2, 1, 0, 2, 0}));
+  same(computed({given({6}, {-1, 0, 0.49, 0.5, 1, NAN})}, [](const Exprs& e) { return histogram(e[0], 0, 1, 2); }, 0), vector_of({2, 2}));
+  Eager eager;
+  same(Array::of(arange(eager, 5, 0, -2).value()), vector_of({5, 3, 1}));
+  same(Array::of(linspace(eager, 1, 2, 5).value()), vector_of({1, 1.25, 1.5, 1.75, 2}));
+  same(Array::of(eye(eager, 2, 3).value()), {Shape{2, 3}, {1, 0, 0, 0, 1, 0}});
+  says(refusal([&] { arange(eager, 0, 1, 0); }, Code::invalid_argument), {"arange", "library_test.cpp", "there is no end"});
+  says(refusal([&] { bincount(eager.constant(Tensor::of<std::int64_t>({3})), 2); }, Code::out_of_range), {"library_test.cpp", "3", "2"});
+}
+
+BOOST_AUTO_TEST_CASE(draws_have_the_moments_of_their_distributions) {
+  Graph g;
+  const std::int64_t n = 40'000;
+  auto moments = [&](const Expr& e) {
+    std::vector<double> v;
+    Tensor t = evaluate_eagerly(g, {}, {cast(e, DType::f64)})[0];
+    for (std::int64_t i = 0; i < t.elements(); ++i) v.push_back(t.at(i));
+    const double mean = std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size());
+    double square = 0;
+    for (double x : v) square += (x - mean) * (x - mean);
+    return std::pair{mean, square / static_cast<double>(v.size())};
+  };
+  auto near = [&](const char* what, const Expr& e, double mean, double variance) {
+    auto [m, v] = moments(e);
+    BOOST_TEST(std::abs(m - mean) < 5 * std::sqrt(variance / static_cast<double>(n)), what << ": mean " << m << ", not " << mean);
+    BOOST_TEST(std::abs(v - variance) < 0.06 * variance, what << ": variance " << v << ", not " << variance);
+  };
+  auto all = [&](double value) { return g.constant(Tensor::of(std::vector<double>(static_cast<std::size_t>(n), value), {n})) ; };
+  near("gamma 0.5", random_gamma(all(0.5)), 0.5, 0.5);
+  near("gamma 3", random_gamma(all(3)), 3, 3);
+  near("gamma 3 in bf16", random_gamma(cast(all(3), DType::bf16)), 3, 3);
+  near("beta 2, 3", random_beta(all(2), all(3)), 0.4, 0.04);
+  near("poisson 0.7", random_poisson(all(0.7)), 0.7, 0.7);
+  near("poisson 40", random_poisson(all(40)), 40, 40);
+  near("integers", random_integers_like(all(0), -3, 7), 1.5, 99.0 / 12);
+  near("exponential", random_exponential_like(all(0)), 1, 1);
+  near("bernoulli", bernoulli(all(0.3)), 0.3, 0.21);
+  near("multinomial", multinomial(g.constant(Tensor::of<double>({std::log(0.5), std::log(0.25), std::log(0.25)}, {1, 3})), n), 0.75, 0.6875);
+  BOOST_TEST(std::isnan(moments(random_gamma(g.constant(-1.0))).first));
+  BOOST_TEST(moments(random_poisson(g.constant(0.0))).first == 0);
+  // Of log_uniform's classes the first is the most frequent.
+  std::vector<std::int64_t> ids = evaluate_eagerly(g, {}, {log_uniform(g, n, 10)})[0].to_vector<std::int64_t>();
+  for (std::int64_t c : {0, 1, 9}) {
+    const double p = std::log((static_cast<double>(c) + 2) / (static_cast<double>(c) + 1)) / std::log(11.0), share = static_cast<double>(std::count(ids.begin(), ids.end(), c)) / static_cast<double>(n);
+    BOOST_TEST(std::abs(share - p) < 5 * std::sqrt(p / static_cast<double>(n)));
+  }
+  // A permutation holds every row once, and is not the order they came in.
+  Expr rows = g.constant(Tensor::of(ids, {n})), order = random_permutation_like(rows);
+  std::vector<Tensor> got = evaluate_eagerly(g, {}, {order, shuffle(positions_along(rows, 0))});
+  for (const Tensor& t : got) {
+    std::vector<std::int64_t> p = t.to_vector<std::int64_t>(), sorted = p;
+    std::sort(sorted.begin(), sorted.end());
+    BOOST_TEST(!std::is_sorted(p.begin(), p.end()));
+    for (std::int64_t i = 0; i < n; ++i) BOOST_REQUIRE(sorted[static_cast<std::size_t>(i)] == i);
+  }
+  BOOST_TEST(evaluate_eagerly(g, {}, {sampled_softmax(g.zeros(DType::f32, {2, 3}), g.zeros(DType::f32, {50, 3}), g.zeros(DType::f32, {50}), g.zeros(DType::i64, {2}), 8)})[0].elements() == 2);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test
