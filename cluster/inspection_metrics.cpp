@@ -16,7 +16,7 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-class Text {
+class Exposition {
  public:
   void family(const char* name, const char* type, const char* help) {
     name_ = name;
@@ -39,7 +39,7 @@ double d(std::uint64_t n) { return static_cast<double>(n); }
 }  // namespace
 
 std::string metrics_text(const NodeReport& r, const std::vector<Member>& members) {
-  Text t;
+  Exposition t;
   t.family("troupe_build_info", "gauge", "The version of Troupe; always 1.");
   t.sample(fmt::format("node=\"{}\",version=\"{}\"", escaped(r.name), escaped(r.version)), 1);
   t.one("process_cpu_seconds_total", "counter", "Processor time that the process has taken.", d(r.cpu_ns) * 1e-9);
