@@ -81,7 +81,7 @@ class FlightRecorder {
 
  private:
   static constexpr std::size_t kAlways = 512, kTraced = 1 << 15;
-  static constexpr std::uint64_t kCost = 100;  // ticks that drawing one takes
+  static constexpr std::uint64_t kCost = 300;  // ticks that drawing one takes, with the caches that it takes from others
   static constexpr std::uint64_t kAtFirst = 64;
 
   std::vector<Event> ring_;
