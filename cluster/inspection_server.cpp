@@ -14,9 +14,7 @@
 
 #include <troupe/actors/engine_impl.hpp>
 #include <troupe/cluster/inspection_json.hpp>
-#if __has_include(<troupe/cluster/page_assets.hpp>)
 #include <troupe/cluster/page_assets.hpp>
-#endif
 
 namespace troupe {
 namespace {
@@ -225,7 +223,6 @@ class InspectionServer::Server {
       return events_json(node_.inspect({.what = NodeQuestion::What::events, .since_ns = since}, kAsk), since, until, static_cast<std::size_t>(limit));
     });
     get("/api/trace", [this](const httplib::Request& in) { return trace(number_of(in, "seconds", 1)); });
-#if __has_include(<troupe/cluster/page_assets.hpp>)
     const auto page = [](const httplib::Request& in, httplib::Response& out) {
       const PageAsset* asset = find_page_asset(in.path == "/" ? "index.html" : std::string_view(in.path).substr(8));  // after /assets/
       if (!asset) {
@@ -240,7 +237,6 @@ class InspectionServer::Server {
     };
     http_.Get("/", page);
     http_.Get(R"(/assets/.*)", page);
-#endif
     get(R"(/.*)", [this](const httplib::Request& in) {
       std::function<std::string(const Query&)> answer;
       {

@@ -105,8 +105,6 @@ void fields(A& a, Answer& m) {
   a(m.request), a(m.status), a(m.value), a(m.loops), a(m.costs), a(m.ns);
 }
 template <class A>
-void fields(A&, Farewell&) {}
-template <class A>
 void fields(A& a, GetCosts& m) {
   a(m.request), a(m.plan);
 }
@@ -167,7 +165,6 @@ TROUPE_MESSAGE(GetVariable)
 TROUPE_MESSAGE(SetVariable)
 TROUPE_MESSAGE(GetLoops)
 TROUPE_MESSAGE(Answer)
-TROUPE_MESSAGE(Farewell)
 TROUPE_MESSAGE(GetCosts)
 TROUPE_MESSAGE(Probe)
 TROUPE_MESSAGE(ProbeFor)

@@ -20,7 +20,7 @@
 namespace troupe {
 
 enum class MessageKind : std::uint8_t {
-  gossip, make_plan, drop_plan, begin_run, token, grant, run_failed, abandon_run, left_run, get_variable, set_variable, get_loops, answer, farewell, get_costs, probe, probe_for, inspect, inspected, plan_broken
+  gossip, make_plan, drop_plan, begin_run, token, grant, run_failed, abandon_run, left_run, get_variable, set_variable, get_loops, answer, get_costs, probe, probe_for, inspect, inspected, plan_broken
 };
 
 /// A node as others know it.
@@ -134,11 +134,6 @@ struct Answer {
   std::vector<LoopReport> loops = {};
   std::vector<NodeCost> costs = {};
   std::uint64_t ns = 0;  // that a probe took
-};
-/// From a node that leaves, behind all that it had to say of runs it has done its part of.
-struct Farewell {
-  static constexpr MessageKind kKind = MessageKind::farewell;
-  static constexpr Lane kLane = Lane::data;
 };
 
 /// Owner to participant: what kernels of a plan took there.

@@ -93,13 +93,12 @@ void NodeCore::close() {
   }
   on_roster([&](Roster::Time now) { roster_.leave(now); });
   runs_.close();
-  auto sessions = [&] {
-    std::lock_guard lock(mutex_);
-    return roster_.sessions();
-  };
-  for (const auto& [peer, node] : sessions()) send(peer, Farewell{});
   transport_->stop();
-  const std::map<Peer, NodeId> left = sessions();
+  std::map<Peer, NodeId> left;
+  {
+    std::lock_guard lock(mutex_);
+    left = roster_.sessions();
+  }
   for (const auto& [peer, node] : left) lost(peer, Status(Code::unavailable, fmt::format("node '{}' is leaving", self_.name)));
   stop_inspector();
   clerk_ = {};
@@ -307,9 +306,6 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
     case MessageKind::left_run: runs_.handle(peer, read_all<LeftRun>(r)); return;
     case MessageKind::gossip:
       on_roster([&, m = read_all<Gossip>(r)](Roster::Time now) { roster_.heard(now, peer, m); });
-      return;
-    case MessageKind::farewell:
-      read_all<Farewell>(r);
       return;
     case MessageKind::answer: handle(peer, read_all<Answer>(r)); return;
     case MessageKind::inspect: handle(peer, read_all<InspectNode>(r)); return;

@@ -8,6 +8,7 @@
 // thread that only takes.
 // Invariants: 1. a block is in exactly one list or in use; 2. a thread's list holds at most
 // 2 × kBatch blocks; 3. the stash is touched under its mutex only.
+// A thread's list outlives the thread's other objects, so that what is destroyed after them may still give blocks back.
 // Under ASan and TSan every block comes from malloc, so that stale uses are seen.
 #pragma once
 
@@ -15,6 +16,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <new>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -44,6 +46,7 @@ class BlockPool {
       return;
     }
     Local& mine = local();
+    if (!mine.head) drain_at_end();
     mine.head = new (memory) Link{mine.head};
     if (++mine.count >= 2 * kBatch) shed(mine);
   }
@@ -59,16 +62,17 @@ class BlockPool {
     std::mutex mutex;  // guards batches
     std::vector<Link*> batches;
   };
+  // Nothing is destroyed here: statics that outlive the thread's own objects give blocks back still.
   struct Local {
     Link* head = nullptr;
     int count = 0;
-    ~Local() {
-      while (head) {
-        Link* next = head->next;
-        std::free(head);
-        head = next;
-      }
-      count = 0;
+  };
+  /// Frees a thread's list at its end. What is given back after that stays.
+  struct Drain {
+    ~Drain() {
+      Local& mine = local();
+      while (mine.head) std::free(std::exchange(mine.head, mine.head->next));
+      mine.count = 0;
     }
   };
 
@@ -77,15 +81,17 @@ class BlockPool {
     throw std::bad_alloc();
   }
   static Local& local() {
-    static thread_local Local mine;
+    static constinit thread_local Local mine;
     return mine;
   }
+  [[gnu::noinline]] static void drain_at_end() { static thread_local Drain drain; }
   static Stash& stash() {
     static Stash* shared = new Stash;  // outlives every thread
     return *shared;
   }
 
   [[gnu::noinline]] static bool refill(Local& mine) {
+    drain_at_end();
     Stash& shared = stash();
     std::lock_guard lock(shared.mutex);
     if (shared.batches.empty()) return false;
