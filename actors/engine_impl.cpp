@@ -364,7 +364,6 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vecto
     std::lock_guard lock(mutex_);
     live_.emplace(id, run);
   }
-  if (options.timeout.count() > 0) remind_in(options.timeout, id);
   if (!options.trace.empty()) {
     Inspect on{};
     on.trace = Inspect::Trace::on;
@@ -375,6 +374,8 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vecto
     troupe.remote->start(*run);
     run->is_named.store(true, std::memory_order_release);
   }
+  // Only now: who asks the other nodes about the run needs its name there.
+  if (options.timeout.count() > 0) remind_in(options.timeout, id);
   for (const auto& partition : troupe.partitions)
     if (partition) partition->send(StartRun{run});
   return run;

@@ -92,7 +92,7 @@ void Partition::observe(const Iteration& iteration, const PlanNode& node) {
   Observed& seen = observed_[static_cast<std::size_t>(iteration.instance->number)];
   if (seen.predicate != &node || node.inputs != 2) return;
   const Value &left = input_of(iteration, node, 0), &right = input_of(iteration, node, 1);
-  const auto is_number = [](const Value& v) { return v.is_inline() || (v.kind() == Value::Kind::tensor && v.tensor().is_on_host() && v.tensor().shape().elements() == 1); };
+  const auto is_number = [](const Value& v) { return v.is_inline() || (v.kind() == Value::Kind::tensor && v.dtype() != DType::string && v.tensor().is_on_host() && v.tensor().shape().elements() == 1); };
   if (!is_number(left) || !is_number(right)) return;
   seen.at = iteration.number;
   seen.left = left.tensor().at(0);

@@ -129,7 +129,9 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
     return std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.kind == Verdict::Kind::computing; });
   });
   for (const RunSnapshot& run : now) {
-    const auto earlier = std::find_if(before.begin(), before.end(), [&](const RunSnapshot& b) { return b.run == run.run && b.owner == run.owner && b.number == run.number; });
+    const auto earlier = std::find_if(before.begin(), before.end(), [&](const RunSnapshot& b) {
+      return run.number != 0 ? b.owner == run.owner && b.number == run.number : b.number == 0 && b.run == run.run && b.plan == run.plan;
+    });
     if (earlier == before.end() || run.is_ending) continue;
     std::vector<Verdict> causes = verdicts(run);
     if (!has_got_on(*earlier, run)) {

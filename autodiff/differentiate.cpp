@@ -55,7 +55,7 @@ std::vector<Cotangent> differentiate(const OpDef& op, const Attrs& attrs, Firing
   if (!op.gradient) throw Error(Code::unimplemented, fmt::format("{} has no gradient", op.name));
   std::vector<Expr> inputs = firing.inputs;
   std::vector<bool> needed = firing.needed;
-  const bool conjugates = is_holomorphic(firing);
+  const bool conjugates = op.name != "WithGradient" && is_holomorphic(firing);  // a user's function is given dL/dy itself
   if (conjugates)
     for (Cotangent& c : firing.cotangents) c = conjugated(c);
   Gradient g(std::move(firing.inputs), std::move(firing.outputs), std::move(firing.cotangents), attrs, std::move(firing.needed));

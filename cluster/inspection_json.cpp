@@ -182,7 +182,15 @@ std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& 
 
 // ---- counters
 
-CounterCache::CounterCache(PlanDescription plan) : plan_(std::move(plan)) {}
+// Another node's description may be wrong: its edges are between its actors.
+CounterCache::CounterCache(PlanDescription plan) : plan_([&] {
+      const auto n = static_cast<std::int32_t>(plan.actors.size());
+      std::erase_if(plan.edges, [n](const EdgeDescription& e) { return e.from < 0 || e.from >= n || e.to < 0 || e.to >= n; });
+      return std::move(plan);
+    }()) {
+  for (const EdgeDescription& e : plan_.edges)
+    if (e.receive >= 0) edges_[{plan_.actors[static_cast<std::size_t>(e.to)].partition, e.receive}];
+}
 
 void CounterCache::update(const ClusterReport& report) {
   std::lock_guard lock(mutex_);
@@ -191,12 +199,16 @@ void CounterCache::update(const ClusterReport& report) {
   for (const NodeAnswer& a : report)
     for (const PartitionSnapshot& p : a.report.partitions) {
       for (const ActorCounters& c : p.actors) {
+        if (c.node < 0 || c.node >= static_cast<std::int32_t>(plan_.actors.size())) continue;
         Seen<ActorCounters>& seen = actors_[c.node];
         if (seen.changed == 0 || !(seen.now == c)) seen = {c, seq_};
       }
       for (const EdgeCounters& c : p.edges) {
-        Edge& e = edges[{c.to, c.receive}];
-        e.sent += c.sent, e.bytes += c.bytes, e.received += c.received, e.window = std::max(e.window, c.window);
+        const auto known = edges_.find({c.to, c.receive});
+        if (known == edges_.end()) continue;
+        Edge& e = edges.try_emplace(known->first, known->second.now).first->second;  // of an end that is silent, what it said before
+        if (c.window > 0) e.received = c.received, e.window = c.window;
+        else e.sent = c.sent, e.bytes = c.bytes;
       }
     }
   for (const auto& [key, edge] : edges) {

@@ -1,6 +1,7 @@
 #include <troupe/cluster/inspection_server.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <charconv>
 #include <condition_variable>
@@ -8,6 +9,10 @@
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <fmt/format.h>
 #include <httplib.h>
@@ -20,8 +25,9 @@ namespace troupe {
 namespace {
 
 constexpr time_t kPatience = 2;           // seconds for each read and write
-constexpr time_t kIdle = 1;               // seconds until the next request, or the first
+constexpr int kRequest = 5;               // seconds for all of a request
 constexpr std::size_t kMostBytes = 4096;  // of a request's body
+constexpr std::size_t kMostSaid = 4 << 20;  // bytes of a request, that is too long already
 constexpr auto kAsk = std::chrono::milliseconds(400);  // other nodes
 constexpr std::size_t kMostPlans = 16;    // whose counters are remembered
 constexpr std::int64_t kMostSeconds = 60; // of a trace
@@ -32,7 +38,7 @@ constexpr std::size_t kMostRefused = 1024;
 thread_local bool refuses = false;  // this thread answers 503
 
 // A few threads that serve, a bounded queue, and others that tell whoever does not fit in it to come back later: several, for who
-// has connected and says nothing holds one for kIdle.
+// has connected and says nothing holds one for kPatience.
 class FewThreads final : public httplib::TaskQueue {
  public:
   FewThreads(int serve, int wait) : most_(static_cast<std::size_t>(wait)) {
@@ -111,6 +117,68 @@ PlanName plan_of(const std::string& id) {
 
 }  // namespace
 
+namespace {
+
+// A connection that ends when its request is too long or takes too long, whatever it says: httplib bounds neither its lines
+// nor all of it together.
+class Connection final : public httplib::Stream {
+ public:
+  explicit Connection(socket_t socket) : socket_(socket), end_(std::chrono::steady_clock::now() + std::chrono::seconds(kRequest)) {}
+  bool is_readable() const override { return next_ < filled_ || wait(POLLIN, until_end()); }
+  bool is_writable() const override { return wait(POLLOUT, kPatience * 1000); }
+  ssize_t read(char* to, std::size_t size) override {
+    if (next_ == filled_ && !fill()) return filled_ == 0 && is_over_ ? 0 : -1;
+    const std::size_t n = std::min(size, filled_ - next_);
+    std::copy_n(buffer_.data() + next_, n, to);
+    next_ += n;
+    return static_cast<ssize_t>(n);
+  }
+  ssize_t write(const char* from, std::size_t size) override { return is_writable() ? ::send(socket_, from, size, MSG_NOSIGNAL) : -1; }
+  void get_remote_ip_and_port(std::string&, int&) const override {}
+  void get_local_ip_and_port(std::string&, int&) const override {}
+  socket_t socket() const override { return socket_; }
+
+ private:
+  int until_end() const {
+    return static_cast<int>(std::max<std::int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(end_ - std::chrono::steady_clock::now()).count()));
+  }
+  bool wait(short what, int ms) const {
+    pollfd one{socket_, what, 0};
+    return ::poll(&one, 1, ms) == 1;
+  }
+  bool fill() {
+    filled_ = next_ = 0;
+    if (said_ >= kMostSaid || !wait(POLLIN, std::min(until_end(), static_cast<int>(kPatience) * 1000))) return false;
+    const ssize_t n = ::recv(socket_, buffer_.data(), buffer_.size(), 0);
+    is_over_ = n == 0;
+    if (n <= 0) return false;
+    filled_ = static_cast<std::size_t>(n);
+    said_ += filled_;
+    return true;
+  }
+
+  const socket_t socket_;
+  const std::chrono::steady_clock::time_point end_;
+  std::array<char, 4096> buffer_;
+  std::size_t next_ = 0, filled_ = 0, said_ = 0;
+  bool is_over_ = false;
+};
+
+// One request a connection, so that who asks often keeps no thread.
+class BoundedServer final : public httplib::Server {
+ private:
+  bool process_and_close_socket(socket_t socket) override {
+    Connection connection(socket);
+    bool is_closed = false;
+    const bool ok = process_request(connection, true, is_closed, nullptr);
+    ::shutdown(socket, SHUT_RDWR);
+    ::close(socket);
+    return ok;
+  }
+};
+
+}  // namespace
+
 class InspectionServer::Server {
  public:
   Server(const ClusterNode& node, InspectionOptions options) : node_(node), options_(std::move(options)) {
@@ -119,8 +187,6 @@ class InspectionServer::Server {
     http_.new_task_queue = [this] { return new FewThreads(options_.serve, options_.wait); };
     http_.set_read_timeout(kPatience);
     http_.set_write_timeout(kPatience);
-    http_.set_keep_alive_max_count(1000);
-    http_.set_keep_alive_timeout(kIdle);
     http_.set_payload_max_length(kMostBytes);
     // Not SO_REUSEPORT, which it would set: two nodes would share a port unknowingly.
     http_.set_socket_options([this](socket_t s) {
@@ -261,7 +327,7 @@ class InspectionServer::Server {
       }
     }
     for (const NodeAnswer& a : node_.inspect({.what = NodeQuestion::What::plan, .plan = name}, kAsk)) {
-      if (!a.has_answered) continue;
+      if (!a.has_answered || a.report.plan.name != name) continue;
       auto cache = std::make_shared<CounterCache>(a.report.plan);
       std::lock_guard lock(mutex_);
       if (caches_.size() >= kMostPlans)
@@ -311,7 +377,7 @@ class InspectionServer::Server {
     std::uint64_t used = 0;
   };
 
-  httplib::Server http_;
+  BoundedServer http_;
   const ClusterNode& node_;
   const InspectionOptions options_;
   socket_t listening_ = -1;

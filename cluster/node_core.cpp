@@ -533,6 +533,9 @@ bool NodeCore::try_make_plan(Peer from, const std::shared_ptr<Message>& message,
   compiled->troupe.remote = shared;
   runs_.add(shared);
   std::lock_guard lock(mutex_);
+  // Who was lost while the plan was made found no plan to break: `lost` takes the session away first.
+  for (const auto& [name, peer] : peers)
+    if (!roster_.session(peer)) throw Error(Code::unavailable, fmt::format("node '{}' was lost", name));
   if (roster_.session(from)) plans_.emplace(key, std::move(compiled));
   return true;
 }

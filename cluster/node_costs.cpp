@@ -5,6 +5,7 @@
 //   owner ── ProbeFor(c, bytes) ──► b ── Probe(load) ──► c
 //         ◄──── Answer(ns) ──────── b ◄──── Answer ──── c
 #include <algorithm>
+#include <cmath>
 
 #include <troupe/cluster/node_core.hpp>
 
@@ -29,7 +30,7 @@ std::vector<NodeCost> NodeCore::costs(const SharedPlan& plan) {
   std::vector<NodeCost> all;
   for (std::size_t i = 0; i < requests.size(); ++i)
     for (const NodeCost& c : answer_to(requests[i]).costs)  // of its own nodes alone
-      if (c.node >= 0 && c.node < plan.plan().program.graph.size() &&
+      if (std::isfinite(c.ns) && c.ns > 0 && c.ns < 1e15 && c.node >= 0 && c.node < plan.plan().program.graph.size() &&
           plan.peer_of(plan.plan().partition_of[static_cast<std::size_t>(c.node)]) == plan.others()[i])
         all.push_back(c);
   return all;

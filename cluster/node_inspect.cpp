@@ -183,7 +183,7 @@ void NodeCore::handle(Peer from, Inspected&& said) {
     const auto heard = std::move(r.heard);
     requests_.erase(it);
     lock.unlock();
-    heard(said.report);
+    if (said.status.ok()) heard(said.report);  // else it has not said that it knows nothing of the run
     return;
   }
   r.is_done = true;
@@ -265,7 +265,7 @@ ClusterReport NodeCore::inspect(const NodeQuestion& question, std::chrono::nanos
       continue;
     }
     a.report = std::move(*r.report);
-    const std::int64_t round_trip = (r.ended_ns - q.sent_ns) - (a.report.answered_ns - a.report.received_ns);
+    const std::int64_t round_trip = std::max<std::int64_t>(0, (r.ended_ns - q.sent_ns) - (a.report.answered_ns - a.report.received_ns));
     Clock& clock = clocks_[a.member.name];
     if (clock.incarnation != a.report.incarnation || round_trip < clock.round_trip_ns)
       clock = {a.report.incarnation, round_trip, ((a.report.received_ns - q.sent_ns) + (a.report.answered_ns - r.ended_ns)) / 2};

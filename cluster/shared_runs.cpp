@@ -393,7 +393,10 @@ void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
     }
     for (auto& [key, run] : parts_)
       if (key.owner == node.incarnation || plan_of(*run).node_of_peer(peer) >= 0) parts.push_back(run);
-    for (auto& [key, messages] : waiting_) std::erase_if(messages, [&](const Waiting& w) { return w.from == peer; });
+    for (auto it = waiting_.begin(); it != waiting_.end();) {
+      std::erase_if(it->second, [&](const Waiting& w) { return w.from == peer; });
+      it = it->second.empty() ? waiting_.erase(it) : std::next(it);
+    }
     early_.erase(peer);
     gone_.insert(node.incarnation);
     drop_waiting({node.incarnation, 0}, {node.incarnation, UINT64_MAX});

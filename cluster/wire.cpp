@@ -232,11 +232,14 @@ void read_message(Fields f, const Limits& limits, MessageType& m) {
   std::uint64_t total = m.head_bytes;
   Fields tensors = f.array("a message's tensors");
   f.done();
-  m.tensors.resize(tensors.left());
-  for (TensorType& t : m.tensors) {
-    read_tensor(tensors.array("a tensor"), t);
-    total = bytes_within(t, total, limits);
+  // Grows as it is read: a count is only a claim, and what was there keeps its memory.
+  std::size_t n = 0;
+  for (; tensors.left() != 0; ++n) {
+    if (n == m.tensors.size()) m.tensors.emplace_back();
+    read_tensor(tensors.array("a tensor"), m.tensors[n]);
+    total = bytes_within(m.tensors[n], total, limits);
   }
+  m.tensors.resize(n);
 }
 
 /// Into what an earlier frame has left, if that was of the kind.
@@ -248,8 +251,12 @@ void read_data(Fields& f, const Limits& limits, Frame& frame) {
   d.received = f.received();
   Fields messages = f.array("the messages of a frame");
   f.done();
-  d.messages.resize(messages.left());
-  for (MessageType& m : d.messages) read_message(messages.array("a message"), limits, m);
+  std::size_t n = 0;
+  for (; messages.left() != 0; ++n) {
+    if (n == d.messages.size()) d.messages.emplace_back();
+    read_message(messages.array("a message"), limits, d.messages[n]);
+  }
+  d.messages.resize(n);
 }
 
 void read_frame(Fields& f, const Limits& limits, Frame& frame) {

@@ -389,7 +389,17 @@ class ZeroMqTransport final : public Transport, private Carrier {
 
   /// By one call of the kernel: to ask each socket in turn, as zmq_poll does, takes two for each, before and after.
   void block() {
-    if (sockets_are_stale_) watch_sockets();
+    if (sockets_are_stale_) {
+      try {
+        watch_sockets();
+      } catch (const Error&) {  // no descriptor is left; until there is one, it looks by itself
+        sleep_ = OwnedDescriptor();
+        was_asked_ = false;
+        next_tick_ = next_look_ = Time::zero();
+        std::this_thread::sleep_for(kLook);
+        return;
+      }
+    }
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(router_->due() - now());
     const long ms = std::clamp<long>(static_cast<long>(wait.count()), 0, 1000);
     if (!requests_.fall_asleep()) return;

@@ -43,6 +43,7 @@ Symbol Recorder::record(ScalarOp op, std::initializer_list<Symbol> operands) {
 }
 
 Symbol Recorder::cast(Symbol x, DType type) {
+  if (type == DType::string) throw Error(Code::invalid_argument, "nothing is cast to strings");
   Entry e{ScalarOp::cast};
   e.operand[0] = intern(x);
   e.cast_to = type;
@@ -145,6 +146,7 @@ class Typer {
 ScalarProgram Recorder::typed(std::span<const DType> inputs) const {
   if (static_cast<int>(inputs.size()) != inputs_)
     throw Error(Code::internal, fmt::format("a tape of {} inputs was typed for {}", inputs_, inputs.size()));
+  if (std::find(inputs.begin(), inputs.end(), DType::string) != inputs.end()) refuse_strings();
   // Literals that meet no symbol (f(x) = 1) take the type of the first input that is no bool.
   DType fallback = DType::f32;
   for (DType t : inputs)

@@ -9,7 +9,7 @@ Coordinates coordinates_of(const Shape& params, const Shape& indices, std::int64
     throw Error(Code::invalid_argument, fmt::format("{}: params {}, indices {}, {} batch axes", why, params.text(), indices.text(), batch_axes));
   };
   Coordinates c;
-  if (batch_axes < 0) fail("there cannot be fewer than 0 batch axes");
+  if (batch_axes < 0 || batch_axes > Shape::kMaxRank) fail("there are from 0 to 8 batch axes");
   if (indices.has_rank() && indices.rank() < 1 + batch_axes) fail("indices need an axis of coordinates behind their batch axes");
   if (params.has_rank() && params.rank() < 1 + batch_axes) fail("params need an axis behind their batch axes");
   c.depth = indices.has_rank() ? indices[indices.rank() - 1] : kAny;

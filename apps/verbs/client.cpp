@@ -19,6 +19,8 @@ namespace troupe::verbs {
 std::string fetch(const LookFlags& flags, const std::string& path, int patience_s) {
   std::string url = flags.node;
   if (!url.starts_with("http://")) url = "http://" + url;
+  while (url.ends_with('/')) url.pop_back();
+  if (url.find("://", 7) != std::string::npos) throw Misuse(fmt::format("--node takes an address over http://, not '{}'", flags.node));
   httplib::Client http(url);
   if (!http.is_valid()) throw Misuse(fmt::format("--node takes where a node serves --http, such as http://127.0.0.1:7200, not '{}'", flags.node));
   http.set_connection_timeout(5);

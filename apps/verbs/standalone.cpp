@@ -69,6 +69,9 @@ class Supervisor {
     add("--listen", i == 0 && flags_.listen != NodeFlags().listen ? flags_.listen : "tcp://127.0.0.1:0");
     add("--keys", flags_.keys);
     add("--labels", flags_.labels);
+    add("--http-token-file", flags_.http_token);
+    add("--log", flags_.log);
+    add("--flight", flags_.flight);
     for (const std::string& address : join) add("--join", address);
     if (i == 0) add("--peers", flags_.peers);
     if (!flags_.http.empty()) {

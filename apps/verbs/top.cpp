@@ -91,7 +91,7 @@ struct Watched {
 }  // namespace
 
 int top(const LookFlags& flags) {
-  if (!is_terminal()) throw Misuse("top draws on a terminal; 'troupe ps' prints to a pipe");
+  if (!is_terminal() || isatty(STDIN_FILENO) == 0) throw Misuse("top draws on a terminal; 'troupe ps' prints to a pipe");
   fetch(flags, "/api/state");  // complains before the screen is taken
   struct sigaction ending{};
   ending.sa_handler = [](int) { must_end = 1; };

@@ -76,7 +76,6 @@ TROUPE_OP(ListScatterAdd) {
   op.doc("The list with slices of the third input added at the indices in the second; it grows to hold them.");
   op.inputs(3);
   op.takes_lists();
-  op.takes_strings();
   op.infer(infer_scatter);
   op.gradient([](Gradient& g) {
     g.set(0, g.cotangent());

@@ -41,7 +41,7 @@ Expr random_integers_like(Operand x, std::int64_t low, std::int64_t high, DType 
   Composite c("random_integers_like", {x});
   c.require(is_integer(dtype), fmt::format("draws integers, not {}", name_of(dtype)));
   c.require(low < high, fmt::format("[{}, {}) is empty", low, high));
-  c.require(high - low <= std::int64_t{1} << 40, "draws from at most 2^40 numbers");
+  c.require(static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) <= std::uint64_t{1} << 40, "draws from at most 2^40 numbers");
   Expr u = random_uniform_like(cast(zeros_like(c[0]), DType::f64));
   return cast(cast(floor(u * static_cast<double>(high - low)), DType::i64) + low, dtype);
 }
@@ -71,6 +71,13 @@ Expr shuffle(Operand x) {
 }
 
 namespace {
+
+// ln k!, without the sign that std::lgamma leaves in a variable of the whole process.
+double log_factorial(double k) {
+  int sign = 0;
+  return lgamma_r(k + 1, &sign);
+}
+
 
 /// Uniform and normal draws of one element, each attempt with words of its own.
 class Attempts {
@@ -122,7 +129,7 @@ double draw_poisson(double rate, Attempts& a) {
     const double u = a.uniform() - 0.5, v = a.uniform(), us = 0.5 - std::abs(u), k = std::floor((2 * spread / us + b) * u + rate + 0.43);
     if (us >= 0.07 && v <= quick) return k;
     if (k < 0 || (us < 0.013 && v > us)) continue;
-    if (std::log(v) + std::log(inverse) - std::log(spread / (us * us) + b) <= k * std::log(rate) - rate - std::lgamma(k + 1)) return k;
+    if (std::log(v) + std::log(inverse) - std::log(spread / (us * us) + b) <= k * std::log(rate) - rate - log_factorial(k)) return k;
   }
 }
 

@@ -57,7 +57,7 @@ TROUPE_OP(Range) {
   op.not_differentiable();
   op.infer([](Inference& c) {
     const DType t = c.attrs().get<DType>("dtype");
-    c.require(t != DType::boolean && !is_complex(t), std::string(name_of(t)) + " has no ranges");
+    c.require(t != DType::boolean && t != DType::string && !is_complex(t), std::string(name_of(t)) + " has no ranges");
     const std::int64_t count = c.attrs().get<std::int64_t>("count");
     c.require(count >= 0, fmt::format("there cannot be {} numbers", count));
     const double first = c.attrs().get<double>("start"), by = c.attrs().get<double>("step");

@@ -53,6 +53,8 @@ class Updates {
     const std::int32_t from = update.inputs[0].node;
     const Node& value = g_.node(from);
     const Shape& shape = update.outputs[0].shape;
+    const DType type = update.outputs[0].dtype;
+    if (type != DType::f32 && type != DType::f64 && !is_integer(type)) return false;  // halves are computed in f32, which an update is not typed for
     if (!(value.op->pointwise || value.op->name == "Fused") || value.outputs.size() != 1 || value.inputs.size() > kMostInputs) return false;
     const std::string& home = g_.states()[at(update.state)].device;
     if (users_[at(from)] != 1 || has_order_[at(from)] || value.device != update.device || home != value.device ||
@@ -62,7 +64,7 @@ class Updates {
     for (Edge e : value.inputs) {
       const Node& n = g_.node(e.node);
       if (n.state != update.state || n.state < 0) continue;
-      if (!is_own_read(e, update) || n.device != update.device || is_written_between(e.node, id)) return false;
+      if (!is_own_read(e, update) || has_order_[at(e.node)] || n.device != update.device || is_written_between(e.node, id)) return false;
       reads_itself = true;
     }
     // A value that is made anew anyhow is handed over: nothing is won.

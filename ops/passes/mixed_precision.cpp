@@ -1,6 +1,7 @@
 #include <troupe/ops/program.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string_view>
@@ -21,10 +22,11 @@ class Lowering {
   Lowering(const Program& program, DType low) : rewriter_(program), low_(low) {}
 
   Program run() {
+    const std::vector<char> wide = into_states();
     for (std::int32_t id = 0; id < from().size(); ++id) {
       const Node& node = from().node(id);
       const bool is_product = kProducts.contains(node.op->name) && has_full(node);
-      if (is_product || (kFollowers.contains(node.op->name) && follows(node))) make_low(id);
+      if (is_product || (kFollowers.contains(node.op->name) && !wide[static_cast<std::size_t>(id)] && follows(node))) make_low(id);
       else rewriter_.keep(id);
     }
     return rewriter_.finish();
@@ -37,6 +39,29 @@ class Lowering {
     return std::any_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return is_full(e); });
   }
 
+  // What goes into a state, by way of nodes that would follow: accumulators and master weights stay wide.
+  std::vector<char> into_states() const {
+    std::vector<char> all(static_cast<std::size_t>(from().size()));
+    for (std::int32_t id = from().size() - 1; id >= 0; --id) {
+      const Node& n = from().node(id);
+      if (n.op->effect == Effect::write || (all[static_cast<std::size_t>(id)] && kFollowers.contains(n.op->name)))
+        for (Edge e : n.inputs) all[static_cast<std::size_t>(e.node)] = 1;
+    }
+    return all;
+  }
+
+  // Would f16 make a number of it infinite?
+  bool overflows(const Node& n) const {
+    if (low_ != DType::f16) return false;
+    constexpr double kMost = 65504;
+    const auto is_above = [](double x) { return std::isfinite(x) && std::abs(x) > kMost; };
+    if (n.op->name == "FillLike") return is_above(n.attrs.get<double>("value"));
+    if (n.op->name != "Fill" && n.op->name != "Constant") return false;
+    const Tensor& value = n.attrs.get<Tensor>("value");
+    const auto* p = value.data<float>();
+    return std::any_of(p, p + value.elements(), is_above);
+  }
+
   // All of it comes from products, but for parameters and constants beside them.
   bool follows(const Node& n) const {
     bool any = false;
@@ -46,6 +71,7 @@ class Lowering {
         continue;
       }
       const std::string& op = from().node(e.node).op->name;
+      if (overflows(from().node(e.node))) return false;
       if (made_low_.contains(e)) any = true;
       else if (op != "ReadVariable" && op != "Constant" && op != "Fill" && op != "FillLike") return false;
     }

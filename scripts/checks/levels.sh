@@ -31,7 +31,7 @@ done
 if [ "${2:-}" = --emulated ]; then
   command -v qemu-x86_64 >/dev/null ||
     { [ "$(id -u)" -eq 0 ] && apt-get install -y -qq --no-install-recommends qemu-user >/dev/null 2>&1; } ||
-    { echo "qemu-user is not installed" && exit 77; }
+    { echo "qemu-user is not installed" && exit $((status == 0 ? 77 : 1)); }
   table "v2 on an emulated Nehalem" env -u TROUPE_CPU_LEVEL qemu-x86_64 -cpu Nehalem
   table "v3 on an emulated Haswell" env -u TROUPE_CPU_LEVEL qemu-x86_64 -cpu Haswell
 fi

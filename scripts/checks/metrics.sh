@@ -16,6 +16,9 @@ work=$(mktemp -d)
 "$build/troupe" node --listen tcp://127.0.0.1:0 --name 'm' --workers 1 --http 0 >"$work/out" &
 node=$!
 trap 'kill $node 2>/dev/null || true; wait $node 2>/dev/null || true; rm -rf "$work"' EXIT
-until grep -q http "$work/out"; do kill -0 $node && sleep 0.1; done
+until grep -q http "$work/out"; do
+  kill -0 "$node" 2>/dev/null || { echo "the node has ended" && exit 1; }
+  sleep 0.1
+done
 "$build/troupe" metrics --node "$(grep -o 'http://[^ ]*' "$work/out")" >"$work/metrics"
 "$promtool" check metrics <"$work/metrics"

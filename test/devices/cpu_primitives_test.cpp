@@ -409,7 +409,7 @@ BOOST_AUTO_TEST_CASE(one_hot_range_fill_copy) {
 }
 
 BOOST_AUTO_TEST_CASE(philox_known_answers) {
-  using W = cpu::PhiloxWords;
+  using W = PhiloxWords;
   BOOST_TEST((philox(W{0, 0, 0, 0}, 0, 0) == W{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   std::uint32_t ones = 0xffffffff;
   BOOST_TEST((philox(W{ones, ones, ones, ones}, ones, ones) == W{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));

@@ -40,7 +40,7 @@ class Nonsense {
 
   DType dtype() {
     const DType likely[] = {DType::f32, DType::f64, DType::i64, DType::i32};
-    return once_in(4) ? static_cast<DType>(below(kDTypes)) : likely[below(4)];
+    return once_in(4) ? static_cast<DType>(below(kAllDTypes)) : likely[below(4)];
   }
   Shape shape() {
     Shape s;
