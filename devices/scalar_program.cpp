@@ -1,5 +1,7 @@
 #include <troupe/devices/scalar_program.hpp>
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include <troupe/devices/error.hpp>
