@@ -464,6 +464,7 @@ void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, boo
   if (has_failed && !options_.flight.empty()) write_events(run, compiled, fmt::format("{}/run-{}.json", options_.flight, id % EngineOptions::kFlights), Inspect::Trace::as_it_is);
   if (has_failed && options_.log) log_failure(end);
   const auto keep = [](std::vector<EndedRun>& ring, std::size_t most, std::uint64_t& count, const EndedRun& e) {
+    if (ring.capacity() < most) ring.reserve(most);
     if (ring.size() < most) ring.push_back(e);
     else ring[count % most] = e;
     ++count;

@@ -41,8 +41,12 @@ class FlightRecorder {
   };
 
   void add(const Event& e) {
-    if (ring_.size() < size_) ring_.push_back(e);
-    else ring_[count_ % size_] = e;
+    if (ring_.size() < size_) {
+      if (ring_.capacity() < size_) ring_.reserve(size_);  // all at once: then no firing allocates
+      ring_.push_back(e);
+    } else {
+      ring_[count_ % size_] = e;
+    }
     ++count_;
   }
   /// What began at or after `since_ns` of the Unix epoch.

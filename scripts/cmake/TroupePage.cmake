@@ -11,7 +11,7 @@ function(troupe_page target)
   set(script ${CMAKE_SOURCE_DIR}/scripts/cmake/embed_page.cmake)
   set(output ${CMAKE_BINARY_DIR}/generated/page_files.cpp)
   add_custom_command(OUTPUT ${output}
-    COMMAND ${CMAKE_COMMAND} -DFILES="${files}" -DD3=${TROUPE_D3} -DDAGRE=${TROUPE_DAGRE} -DOUTPUT=${output} -P ${script}
+    COMMAND ${CMAKE_COMMAND} "-DFILES=${files}" -DD3=${TROUPE_D3} -DDAGRE=${TROUPE_DAGRE} -DOUTPUT=${output} -P ${script}
     DEPENDS ${files} ${script} ${TROUPE_D3} ${TROUPE_DAGRE} COMMENT "The web page as a source" VERBATIM)
   target_sources(${target} PRIVATE ${output})
   set_source_files_properties(${output} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)

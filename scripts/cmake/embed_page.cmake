@@ -1,7 +1,6 @@
-# cmake -DFILES="..." -DD3=... -DDAGRE=... -DOUTPUT=... -P embed_page.cmake: writes a source that holds these files as
+# cmake "-DFILES=a;b;..." -DD3=... -DDAGRE=... -DOUTPUT=... -P embed_page.cmake: writes a source that holds these files as
 # raw strings, sorted by name, for cluster/page_assets.hpp.
 cmake_minimum_required(VERSION 3.25)
-separate_arguments(FILES UNIX_COMMAND "${FILES}")
 
 set(names)
 function(add_text name type text)

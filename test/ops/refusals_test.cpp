@@ -40,7 +40,7 @@ class Nonsense {
 
   DType dtype() {
     const DType likely[] = {DType::f32, DType::f64, DType::i64, DType::i32};
-    return once_in(4) ? static_cast<DType>(below(kAllDTypes)) : likely[below(4)];
+    return once_in(4) ? static_cast<DType>(below(kDTypes)) : likely[below(4)];
   }
   Shape shape() {
     Shape s;
@@ -54,7 +54,7 @@ class Nonsense {
       case 1: return integer();
       case 2: return once_in(6) ? (once_in(2) ? double(NAN) : 1e300) : static_cast<double>(below(9) - 3) / 2;
       case 3: return std::string(once_in(2) ? "add" : once_in(2) ? "same" : "nonsense");
-      case 4: return dtype();
+      case 4: return once_in(8) ? DType::string : dtype();
       case 5: return once_in(6) ? Shape{kAny, 2} : shape();
       case 6: {
         std::vector<std::int64_t> v(static_cast<std::size_t>(below(5)));
