@@ -139,7 +139,9 @@ Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::
     }
     start = Clock::now();
     std::int32_t before = program.graph.size();
-    program = pass.is_required ? pass.run(program) : Everywhere(pass.run).apply(program);
+    // Where states live is the outermost graph's to say, so updates inside of sub-graphs stay as they are.
+    const bool is_outermost = pass.is_required || pass.run == fuse_updates;
+    program = is_outermost ? pass.run(program) : Everywhere(pass.run).apply(program);
     verify(program, pass.name);
     report(pass.name, before, program.graph.size(), start);
   }

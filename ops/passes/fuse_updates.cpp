@@ -56,7 +56,6 @@ class Updates {
     const DType type = update.outputs[0].dtype;
     if (type != DType::f32 && type != DType::f64 && !is_integer(type)) return false;  // halves are computed in f32, which an update is not typed for
     if (!(value.op->pointwise || value.op->name == "Fused") || value.outputs.size() != 1 || value.inputs.size() > kMostInputs) return false;
-    if (g_.depth() > 1) return false;  // where a state lives is the outermost graph's to say, which a pass over a sub-graph does not see
     const std::string& home = g_.states()[at(update.state)].device;
     if (users_[at(from)] != 1 || has_order_[at(from)] || value.device != update.device || home != value.device ||
         value.outputs[0].dtype != update.outputs[0].dtype) return false;
