@@ -65,6 +65,8 @@ EngineImpl::EngineImpl(EngineOptions options) : options_(std::move(options)), po
   on_own_thread([this] { system_ = std::make_unique<caf::actor_system>(config_); });
   if (options_.default_device.empty()) options_.default_device = "cpu:0";
   states_.print_to(options_.print);
+  recent_.reserve(kRecent);  // then the end of a run allocates nothing
+  errors_.reserve(kErrors);
   device(options_.default_device);
   timekeeper_ = lean_spawn<Timekeeper>(*system_, [this](std::uint64_t id) { expire(id); });
 }
@@ -464,7 +466,6 @@ void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, boo
   if (has_failed && !options_.flight.empty()) write_events(run, compiled, fmt::format("{}/run-{}.json", options_.flight, id % EngineOptions::kFlights), Inspect::Trace::as_it_is);
   if (has_failed && options_.log) log_failure(end);
   const auto keep = [](std::vector<EndedRun>& ring, std::size_t most, std::uint64_t& count, const EndedRun& e) {
-    if (ring.capacity() < most) ring.reserve(most);
     if (ring.size() < most) ring.push_back(e);
     else ring[count % most] = e;
     ++count;
