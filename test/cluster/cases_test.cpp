@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
-#include <regex>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -274,10 +273,13 @@ BOOST_AUTO_TEST_CASE(every_row_runs_over_nodes) {
       at = next;
       const bool is_over_nodes = entry.path().parent_path().filename() == "cluster" ||
                                  std::any_of(std::begin(kEverywhere), std::end(kEverywhere), [&](const char* way) { return one.find(way) != std::string::npos; });
-      static const std::regex row("\\b([PCWGTFXt][0-9]+)(?![0-9])");
-      for (std::sregex_iterator m(head.begin(), head.end(), row), end; is_over_nodes && m != end; ++m) {
-        std::string name = (*m)[1];
-        name[0] = static_cast<char>(std::toupper(name[0]));
+      // Words that are a letter of a row and a number; in a case's own name they end at an underscore.
+      for (std::size_t i = 0; is_over_nodes && i < head.size(); ++i) {
+        const auto is_digit = [&](std::size_t k) { return k < head.size() && std::isdigit(static_cast<unsigned char>(head[k])); };
+        const bool begins = i == 0 || !(std::isalnum(static_cast<unsigned char>(head[i - 1])) || head[i - 1] == '_');
+        if (!begins || std::string_view("PCWGTFXt").find(head[i]) == std::string_view::npos || !is_digit(i + 1)) continue;
+        std::string name(1, static_cast<char>(std::toupper(head[i])));
+        for (std::size_t k = i + 1; is_digit(k); ++k) name += head[k];
         found.insert(name);
       }
     }
