@@ -43,6 +43,9 @@ std::unique_ptr<Kernel> convolution_kernel(Convolve what, const KernelSetup& set
         : what_(what), attrs_(attrs), shapes_(std::move(shapes)) {}
 
     void run(KernelContext& c) override {
+      for (int i : {0, 1})  // what unknown ranks left open
+        if (c.input(i).rank() < 3 || c.input(i).rank() > 5)
+          throw Error(Code::invalid_argument, fmt::format("operand {} has one to three spatial axes and two others, not shape {}", i, c.input(i).shape().text()));
       const ConvolutionShapes s = shapes_(c, attrs_);
       const std::int64_t groups = attrs_.get<std::int64_t>("groups"), filters = s.filter[s.filter.rank() - 1];
       const std::int64_t channels = s.filter[s.filter.rank() - 2] * groups;

@@ -44,6 +44,7 @@ void check_padding(const Attrs& attrs) {
 
 Shape pooled_shape(const Shape& x, const Attrs& attrs) {
   if (!x.has_rank()) return Shape::unknown();
+  if (x.rank() < 3) throw Error(Code::invalid_argument, "x must be [batch, space..., channels], not " + x.text());
   check_padding(attrs);
   return with_space(x[0], positions(space_of(x), size_of_window(x, attrs), attrs), x[x.rank() - 1]);
 }
