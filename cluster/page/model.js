@@ -144,9 +144,9 @@ export class Tree {
 
   // Without recursion: what is deep in a user's names must not be deep here.
   #add(root) {
-    const todo = [[root, -1]];
-    while (todo.length) {
-      const [group, parent] = todo.pop();
+    const pending = [[root, -1]];
+    while (pending.length) {
+      const [group, parent] = pending.pop();
       const v = this.parents.length;
       this.labels.push(group.label);
       this.parents.push(parent);
@@ -155,7 +155,7 @@ export class Tree {
       this.children.push([]);
       if (parent >= 0) this.children[parent].push(v);
       if (group.actor >= 0) this.leafOf[group.actor] = v;
-      else for (let i = group.children.length - 1; i >= 0; i -= 1) todo.push([group.children[i], v]);
+      else for (let i = group.children.length - 1; i >= 0; i -= 1) pending.push([group.children[i], v]);
     }
   }
 
@@ -168,11 +168,11 @@ export class Tree {
   key(v) { return this.path(v).map((u) => this.labels[u]).join('\u0000'); }
   // The leaves below, up to `most`.
   leaves(v, most = Infinity) {
-    const found = [], todo = [v];
-    while (todo.length && found.length < most) {
-      const u = todo.pop();
+    const found = [], pending = [v];
+    while (pending.length && found.length < most) {
+      const u = pending.pop();
       if (this.actors[u] >= 0) found.push(u);
-      else for (let i = this.children[u].length - 1; i >= 0; i -= 1) todo.push(this.children[u][i]);
+      else for (let i = this.children[u].length - 1; i >= 0; i -= 1) pending.push(this.children[u][i]);
     }
     return found;
   }
@@ -316,11 +316,11 @@ export class View {
 
   // Every box on the page, parents first: open groups and what is in them. Not the root.
   boxes() {
-    const found = [], todo = [...this.tree.children[0]].reverse();
-    while (todo.length) {
-      const v = todo.pop();
+    const found = [], pending = [...this.tree.children[0]].reverse();
+    while (pending.length) {
+      const v = pending.pop();
       found.push(v);
-      if (this.open.has(v)) for (let i = this.tree.children[v].length - 1; i >= 0; i -= 1) todo.push(this.tree.children[v][i]);
+      if (this.open.has(v)) for (let i = this.tree.children[v].length - 1; i >= 0; i -= 1) pending.push(this.tree.children[v][i]);
     }
     return found;
   }

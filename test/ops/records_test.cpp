@@ -14,21 +14,12 @@
 #include <troupe/ops/format/event_file.hpp>
 #include <troupe/ops/records.hpp>
 #include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/ops/folder.hpp>
 
 namespace troupe::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Folder {
-  fs::path path;
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "troupe-records-XXXXXX").string();
-    BOOST_REQUIRE(mkdtemp(name.data()));
-    path = name;
-  }
-  ~Folder() { fs::remove_all(path); }
-};
 
 std::string read(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);

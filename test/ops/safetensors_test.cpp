@@ -15,24 +15,12 @@
 
 #include <troupe/ops/format/crc64.hpp>
 #include <troupe/ops/format/safetensors.hpp>
+#include <troupe/test/ops/folder.hpp>
 
 namespace troupe::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A directory of its own, gone afterwards.
-struct Folder {
-  fs::path path;
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "troupe-safetensors-XXXXXX").string();
-    BOOST_REQUIRE(mkdtemp(name.data()));
-    path = name;
-  }
-  ~Folder() { fs::remove_all(path); }
-  std::string file(const std::string& name) const { return (path / name).string(); }
-  std::size_t files() const { return static_cast<std::size_t>(std::distance(fs::directory_iterator(path), fs::directory_iterator())); }
-};
 
 void write(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
 std::string read(const std::string& path) {
