@@ -43,9 +43,13 @@ std::unique_ptr<Kernel> convolution_kernel(Convolve what, const KernelSetup& set
         : what_(what), attrs_(attrs), shapes_(std::move(shapes)) {}
 
     void run(KernelContext& c) override {
-      for (int i : {0, 1})  // what unknown ranks left open
-        if (c.input(i).rank() < 3 || c.input(i).rank() > 5)
-          throw Error(Code::invalid_argument, fmt::format("operand {} has one to three spatial axes and two others, not shape {}", i, c.input(i).shape().text()));
+      for (int i : {0, 1}) {  // what unknown ranks left open
+        const Shape& shape = c.input(i).shape();
+        if (shape.rank() >= 3 && shape.rank() <= 5) continue;
+        const bool filter = i == 1 && what_ != Convolve::filter;
+        throw Error(Code::invalid_argument, fmt::format("{} must be {} with one to three spatial axes, not {}", filter ? "the filter" : "input " + std::to_string(i),
+                                                        filter ? "[window..., channels / groups, filters]" : "[batch, space..., channels]", shape.text()));
+      }
       const ConvolutionShapes s = shapes_(c, attrs_);
       const std::int64_t groups = attrs_.get<std::int64_t>("groups"), filters = s.filter[s.filter.rank() - 1];
       const std::int64_t channels = s.filter[s.filter.rank() - 2] * groups;

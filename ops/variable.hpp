@@ -46,7 +46,7 @@ class Queue {
  public:
   using At = std::source_location;
   Queue(Reader* reader, int state) : reader_(reader), state_(state) {}
-  /// Yields the queue's size after it, as i64. Waits while the queue is full.
+  /// Yields the queue's size after it, as i64: 0 where a dequeue waited for it already. Waits while the queue is full.
   Expr enqueue(std::initializer_list<Operand> components) const;
   /// One element's components. Waits while the queue is empty.
   Exprs dequeue(At at = At::current()) const;

@@ -127,6 +127,8 @@ BOOST_AUTO_TEST_CASE(branches_loops_and_queues_of_strings) {
         Expr chosen = cond(n > 1, [&] { return all; }, [&] { return g.constant(words({"none"})); });
         Queue q = g.fifo_queue("q", {{DType::string, Shape{}}}, 2);
         Expr size = q.enqueue({g.constant("queued")});
+        // One that waited would be handed it on the way in, and the size be 0.
+        auto after = g.after({size});
         return {{}, {n, s, chosen, size, q.dequeue()[0]}};
       },
       {Tensor::scalar<std::int32_t>(2), words({"first", "a", "b"}), words({"a", "b", "c"}), Tensor::scalar<std::int64_t>(1), Tensor::string("queued")});
