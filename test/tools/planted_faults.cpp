@@ -50,7 +50,7 @@ bool is_caught(const Fault& fault) {
     for (const Way& way : ways()) {
       if (!way.is_deterministic) continue;
       if (!wrong_with(r, way)) continue;
-      Recipe small = Shrinker(r, [&](const Recipe& c) { return wrong_with(c, way).has_value(); }, 700).shrink();
+      Recipe small = shrunk(r, [&](const Recipe& c) { return wrong_with(c, way).has_value(); }, 700);
       const int n = statements_in(small);
       std::printf("%s: caught by program %llu (%d statements), %s; %d are left:\n%s%s\n\n", fault.name, static_cast<unsigned long long>(seed),
                   statements_in(r), way.name.c_str(), n, text_of(small).c_str(), wrong_with(small, way).value_or("?").c_str());
