@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -259,16 +260,18 @@ class Shrinker {
 
 }  // namespace
 
-std::optional<std::string> apart(const std::function<std::optional<std::string>()>& f, unsigned seconds) {
+std::optional<std::string> apart(const std::function<std::optional<std::string>()>& f, unsigned seconds, std::chrono::milliseconds processor) {
   if (!kCanFork) return f();
   int ends[2];
   if (pipe(ends) != 0) return f();
   pid_t child = fork();
   if (child < 0) return f();
   if (child == 0) {
-    for (int s : {SIGSEGV, SIGABRT, SIGALRM, SIGBUS, SIGFPE}) std::signal(s, SIG_DFL);
+    for (int s : {SIGSEGV, SIGABRT, SIGALRM, SIGBUS, SIGFPE, SIGPROF}) std::signal(s, SIG_DFL);
     close(ends[0]);
     alarm(seconds);
+    const itimerval limit{{0, 0}, {processor.count() / 1000, processor.count() % 1000 * 1000}};
+    setitimer(ITIMER_PROF, &limit, nullptr);
     std::optional<std::string> wrong = f();
     std::string text = wrong ? "!" + *wrong : "";
     for (std::size_t at = 0; at < text.size();) {
@@ -286,7 +289,7 @@ std::optional<std::string> apart(const std::function<std::optional<std::string>(
   int status = 0;
   waitpid(child, &status, 0);
   if (!text.empty()) return text.substr(1);
-  if (WIFSIGNALED(status)) return WTERMSIG(status) == SIGALRM ? std::string("it hangs") : fmt::format("it crashes (signal {})", WTERMSIG(status));
+  if (WIFSIGNALED(status)) return WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGPROF ? std::string("it hangs") : fmt::format("it crashes (signal {})", WTERMSIG(status));
   return std::nullopt;
 }
 
