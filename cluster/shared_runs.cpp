@@ -121,7 +121,8 @@ void SharedPlan::post(std::span<Posted> posted) {
     std::size_t left = 0;
     for (Posted& p : posted) {
       if (peer_of(p.partition) != to || &run_of(p) != &run) {
-        std::swap(posted[left++], p);
+        if (&posted[left] != &p) std::swap(posted[left], p);
+        ++left;
       } else if (auto* grant = std::get_if<Grant>(&p.message)) {
         small.grants.push_back({p.partition, grant->send, grant->path, grant->last});
       } else {

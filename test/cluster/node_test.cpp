@@ -365,6 +365,36 @@ BOOST_AUTO_TEST_CASE(a_predicate_crosses_once) {
   }
 }
 
+// Tokens and grants of a turn go together: one message each way, however narrow the window.
+BOOST_AUTO_TEST_CASE(an_iteration_takes_two_messages) {
+  constexpr int kIterations = 100;
+  for (const int window : {1, 2, 8, 32}) {
+    std::uint64_t messages = 0, tokens = 0, grants = 0;
+    EngineOptions stepped;
+    stepped.deterministic = true;
+    Nodes nodes(2, stepped, Between::handles, {}, [&](const std::string&, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+      return std::make_unique<FaultyTransport>(std::move(inner), [&](Peer peer, Lane lane, Message m, const FaultyTransport::Send& send) {
+        if (const auto said = as<RunTokens>(m)) ++messages, tokens += said->tokens.size(), grants += said->grants.size();
+        send(peer, lane, std::move(m));
+      });
+    });
+    Graph g;
+    Expr limit = g.input("limit", DType::i32, {});
+    const auto last = while_loop([&](std::vector<Expr> v) { return v[0] < limit; },
+                                 [&](std::vector<Expr> v) {
+                                   auto d = g.on_device(kB);
+                                   return std::vector<Expr>{v[0] + 1};
+                                 },
+                                 std::vector<Expr>{g.constant(0)}, {.parallel_iterations = window});
+    Function f = nodes.engine().compile(g, {limit}, {last});
+    BOOST_TEST(f({Tensor::scalar<std::int32_t>(kIterations)})[0].item<std::int32_t>() == kIterations);
+    BOOST_TEST_MESSAGE("window " << window << ": " << messages << " messages, " << tokens << " tokens, " << grants << " grants");
+    BOOST_TEST(messages <= 2u * kIterations + 8);
+    BOOST_TEST(tokens >= 2u * kIterations);
+    BOOST_TEST(grants >= static_cast<std::uint64_t>(kIterations / window));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(edges_between_nodes_may_be_narrowed) {
   EngineOptions narrow;
   narrow.edges.as_bf16 = true;

@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(beyond_their_bounds_they_are_refused) {
         std::copy(bytes.begin(), bytes.end(), changed.head.begin() + (at - whole.head.begin()));
         return changed;
       };
-      read_back(with(field.most));
+      BOOST_CHECK_NO_THROW(read_back(with(field.most)));
       for (const std::int64_t n : {field.most + 1, INT64_MAX, std::int64_t{-1}, INT64_MIN})
         BOOST_TEST(says(refusal([&] { read_back(with(n)); }, Code::data_loss), {"a malformed message", "time"}));
     }
@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_within_them) {
     for (const std::int64_t n : {INT64_MIN, std::int64_t{-1}, field.most + 1, INT64_MAX}) {
       Inspected m = inspected_with_everything();
       field.set(m.report, n);
-      read_back(written(m).take());
+      BOOST_CHECK_NO_THROW(read_back(written(m).take()));
     }
 }
 

@@ -3,6 +3,7 @@
 #include <troupe/test/cluster/transport_world.hpp>
 
 #include <latch>
+#include <mutex>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -313,6 +314,27 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_listener_may_send, World, Worlds) {
   pair.a->send(pair.to_b, Lane::data, numbered(0));
   BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() == 251 && pair.heard_a.got.size() == 250; }));
   BOOST_TEST(number_of(pair.heard_b.got.back().message) == 500);
+}
+
+// What another thread has sent before is heard before, and what it sends after, after: whoever sends holds the lock that numbers.
+BOOST_AUTO_TEST_CASE_TEMPLATE(what_a_listener_sends_keeps_its_place, World, ThreadedWorlds) {
+  constexpr std::uint64_t kEach = 1000;
+  Pair<World> pair;
+  std::mutex order;  // guards last
+  std::uint64_t last = 0;
+  const auto send_next = [&] {
+    std::lock_guard lock(order);
+    pair.a->send(pair.to_b, Lane::data, numbered(last++));
+  };
+  pair.heard_a.on_message = [&](Peer, Lane, const Message&) { send_next(); };
+  {
+    std::jthread asks([&] {
+      for (std::uint64_t i = 0; i < kEach; ++i) pair.b->send(pair.to_a, Lane::data, numbered(i));
+    });
+    for (std::uint64_t i = 0; i < kEach; ++i) send_next();
+  }
+  BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() == 2 * kEach; }));
+  BOOST_TEST(numbers(pair.heard_b, Lane::data) == up_to(2 * kEach));
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(every_node_reaches_every_other, World, Worlds) {
