@@ -60,6 +60,14 @@ class Repetitions {
   std::vector<char> is_needed_;
 };
 
+// Where the shape is known, nothing need wait for, and be kept for, a value that has it.
+void forget_like(Node& node) {
+  if (node.op->name != "ReshapeLike" || !node.outputs[0].shape.is_known()) return;
+  node.op = &find_op("Reshape");
+  node.attrs = Attrs{{"shape", node.outputs[0].shape}};
+  node.inputs.resize(1);
+}
+
 }  // namespace
 
 Program simplify(const Program& program) {
@@ -69,8 +77,12 @@ Program simplify(const Program& program) {
     Node node = rewriter.translated(id);
     const Edge* source = repetitions.is_needless(id) ? &node.inputs[0] : node.controls.empty() ? repeats(rewriter.graph(), node) : nullptr;
     const bool same_place = source && (node.device.empty() || rewriter.graph().node(source->node).device == node.device);
-    if (same_place) rewriter.alias(id, {*source}, source->node);
-    else rewriter.replace(id, std::move(node));
+    if (same_place) {
+      rewriter.alias(id, {*source}, source->node);
+    } else {
+      forget_like(node);
+      rewriter.replace(id, std::move(node));
+    }
   }
   return rewriter.finish();
 }

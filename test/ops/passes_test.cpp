@@ -119,6 +119,19 @@ BOOST_AUTO_TEST_CASE(arithmetic_that_changes_nothing_goes) {
   BOOST_TEST(count(p, "Neg") == 0);
 }
 
+BOOST_AUTO_TEST_CASE(a_known_shape_keeps_nothing_that_has_it) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {2, 3}), open = g.input("open", DType::f32, {kAny, 2});
+  Expr y = reshape_like(x, exp(reshape(x, {3, 2}))), z = reshape_like(x, exp(open));
+  Program p = simplify(prune(g, {x.edge(), open.edge()}, {y.edge(), z.edge()}));
+  p = prune(p.graph, p.feeds, p.fetches);
+  BOOST_TEST(count(p, "ReshapeLike") == 1);
+  BOOST_TEST(count(p, "Exp") == 1);
+  Tensor in = Tensor::of<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+  const std::vector<Tensor> got = Interpreter().run(p, {in, Tensor::zeros(DType::f32, {3, 2})});
+  for (const Tensor& t : got) BOOST_TEST((t.shape() == Shape{3, 2} && t.to_vector<float>() == in.to_vector<float>()));
+}
+
 BOOST_AUTO_TEST_CASE(equal_nodes_merge_unless_they_draw_differ_or_stand_elsewhere) {
   Graph g;
   Expr x = g.input("x", DType::f32, {3});

@@ -4,7 +4,7 @@
 // none is contracted, so every level computes the same bits. Written after Cephes (exp), musl's libm
 // (log, log1p, sin, cos: Sun's FDLIBM, the permissive notice of 1993) and N. Juffa's erf.
 // Errors against double, on every 37th of all f32 values, in units in the last place: sin, cos 0.6,
-// log, log1p 0.9, exp 1.0, erf 1.2, expm1 1.6, sigmoid, tanh 2.4. The tests allow 4.
+// log, log1p 0.9, exp 1.0, erf 1.6, expm1 1.6, sigmoid, tanh 2.4. The tests allow 4.
 #pragma once
 
 #include <troupe/devices/cpu/levels/tile.hpp>
@@ -111,6 +111,21 @@ inline Floats exp(Floats x) {
 #endif
 }
 
+/// exp(x) for x <= 88 in fewer steps, since x / ln 2 is rounded: for negative x within 2e-7, which is no relative error.
+inline Floats exp_of_less(Floats x) {
+  const Floats t = larger(all(-150.f), x * 1.44269504088896341f);
+  const Floats shifted = t + 12582912.f;  // the sum's low bits are round(t)
+  const Floats n = shifted - 12582912.f, f = t - n, ff = f * f;
+  const Floats y = (f * 0.693147f + 1.f) + ff * ((f * 0.055507336f + 0.24022242f) + ff * (f * 0.0013264727f + 0.009671513f));
+#if defined(__AVX512F__)
+  return _mm512_scalef_ps(y, n);
+#else
+  // In two steps, the first of which is exact: results may be subnormal.
+  const Ints k = bits_of(shifted) - 0x4B400000, half = k >> 1;
+  return y * power_of_two(half) * power_of_two(k - half);
+#endif
+}
+
 inline Floats expm1(Floats x) {
   Floats inside = x > 89.f ? all(89.f) : x;
   inside = inside < -20.f ? all(-20.f) : inside;
@@ -186,7 +201,7 @@ inline Floats erf(Floats x) {
   far = far * t + -6.34846687e-1f;
   far = far * t + -1.28717512e-1f;
   far = far * t - t;
-  far = with_sign_of(1.f - exp(far), x);
+  far = with_sign_of(1.f - exp_of_less(far), x);
   Floats near = s * -5.96761703e-4f + 4.99119423e-3f;
   near = near * s + -2.67681349e-2f;
   near = near * s + 1.12819925e-1f;

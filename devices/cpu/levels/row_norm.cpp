@@ -42,7 +42,7 @@ inline void load(Floats& to, const float* x) { to = load_floats(x); }
 void moments(const float* x, std::int64_t n, double* sum, double* squares) {
   const float first = x[0];
   double sums[2];
-  row_sums<2>(n, [=](std::int64_t i, auto* out) __attribute__((always_inline)) {
+  row_sums<2>(n, [=]<class V>(std::int64_t i, V* out) __attribute__((always_inline)) {
     load(out[0], x + i);
     out[0] = out[0] - first;
     out[1] = out[0] * out[0];
@@ -53,7 +53,7 @@ void moments(const float* x, std::int64_t n, double* sum, double* squares) {
 
 double squares(const float* x, std::int64_t n) {
   double sum;
-  row_sums<1>(n, [=](std::int64_t i, auto* out) __attribute__((always_inline)) {
+  row_sums<1>(n, [=]<class V>(std::int64_t i, V* out) __attribute__((always_inline)) {
     load(out[0], x + i);
     out[0] = out[0] * out[0];
   }, &sum);
@@ -75,8 +75,8 @@ void weighted(const RowNormBack& c, int r, double* means) {
   const float *x = c.x + r * c.n, *dy = c.dy + r * c.n, *scale = c.scale;
   if (c.mean) {
     const float mean = c.mean[r];
-    row_sums<2>(c.n, [=](std::int64_t i, auto* out) __attribute__((always_inline)) {
-      auto factor = out[0];
+    row_sums<2>(c.n, [=]<class V>(std::int64_t i, V* out) __attribute__((always_inline)) {
+      V factor;
       load(factor, scale + i);
       load(out[0], dy + i);
       load(out[1], x + i);
@@ -85,8 +85,8 @@ void weighted(const RowNormBack& c, int r, double* means) {
     }, means);
   } else {
     means[0] = 0;
-    row_sums<1>(c.n, [=](std::int64_t i, auto* out) __attribute__((always_inline)) {
-      auto factor = out[0], value = out[0];
+    row_sums<1>(c.n, [=]<class V>(std::int64_t i, V* out) __attribute__((always_inline)) {
+      V factor, value;
       load(factor, scale + i);
       load(value, x + i);
       load(out[0], dy + i);

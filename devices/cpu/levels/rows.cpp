@@ -59,6 +59,7 @@ float top(const float* x, std::int64_t n) {
   std::int64_t i = 0;
   for (; i + kBest * kPacket <= n; i += kBest * kPacket)
     for (int p = 0; p < kBest; ++p) best[p] = larger(load_floats(x + i + p * kPacket), best[p]);
+  for (; i + kPacket <= n; i += kPacket) best[0] = larger(load_floats(x + i), best[0]);
   for (int p = 1; p < kBest; ++p) best[0] = larger(best[p], best[0]);
   float result = -__builtin_inff();
   for (; i < n; ++i) result = x[i] > result ? x[i] : result;
@@ -74,23 +75,8 @@ void add_rows(double* acc, const T* x, std::int64_t rows, std::int64_t stride, s
   }
 }
 
-// 2^t for t <= 127. The polynomial is within 2e-7 of 2^f; where t = d / ln 2 was rounded, exp(d) is within 6e-8 of the exponential of 0.
-inline Floats power(Floats t) {
-  t = larger(all(-150.f), t);
-  const Floats shifted = t + 12582912.f;  // the sum's low bits are round(t)
-  const Floats n = shifted - 12582912.f, f = t - n, ff = f * f;
-  const Floats y = (f * 0.693147f + 1.f) + ff * ((f * 0.055507336f + 0.24022242f) + ff * (f * 0.0013264727f + 0.009671513f));
-#if defined(__AVX512F__)
-  return _mm512_scalef_ps(y, n);
-#else
-  // In two steps, the first of which is exact: results may be subnormal.
-  const Ints k = bits_of(shifted) - 0x4B400000, half = k >> 1;
-  return y * power_of_two(half) * power_of_two(k - half);
-#endif
-}
-
 double exp_sum(float* out, const float* x, float shift, std::int64_t n) {
-  auto of = [shift](Floats v) __attribute__((always_inline)) { return power((v - shift) * 1.44269504088896341f); };
+  auto of = [shift](Floats v) __attribute__((always_inline)) { return exp_of_less(v - shift); };
   Lanes sum;
   std::int64_t i = 0;
   for (; i + kPaired * kLanes <= n; i += kPaired * kLanes)
