@@ -52,6 +52,14 @@ std::string ps_text(const json& s) {
               colour_of(n["state"]));
   }
   std::string out = nodes.text();
+  Table links({"FROM", "TO", "SENT", "RECEIVED", "QUEUED", "UNACKED", "ROUND TRIP"});
+  for (const json& n : s["nodes"]) {
+    if (!n["reachable"].get<bool>()) continue;
+    for (const json& p : n["peers"])
+      links.add({n["name"], p["node"], bytes_text(p["sent_bytes"]), bytes_text(p["received_bytes"]), bytes_text(p["queued_bytes"]), bytes_text(p["unacknowledged_bytes"]),
+                 p["round_trip_ns"] == 0 ? "-" : time_text(p["round_trip_ns"])});
+  }
+  if (!links.is_empty()) out += "\n" + links.text();
   Table plans({"PLAN", "ACTORS", "EDGES", "RUNS", "FAILED", "NODES"});
   for (const json& p : s["plans"])
     plans.add({p["id"], std::to_string(p["actors"].get<int>()), std::to_string(p["edges"].get<int>()), count_text(p["runs_started"]), count_text(p["runs_failed"]), joined(p["nodes"])});

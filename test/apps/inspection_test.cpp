@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_seen_through_every_answer, *boost::unit_te
   const json counters = c.get("/api/counters?plan=" + plan);
   BOOST_TEST(counters["reset"].get<bool>());
   BOOST_TEST(counters["actors"]["rows"].size() > 0u);
-  const json changed = c.get("/api/counters?plan=" + plan + "&since=" + std::to_string(counters["seq"].get<int>()));
+  const json changed = c.get("/api/counters?plan=" + plan + "&since=" + std::to_string(counters["seq"].get<std::uint64_t>()));
   BOOST_TEST(!changed["reset"].get<bool>());
   BOOST_TEST(changed["actors"]["rows"].size() == 0u);  // nothing moves
   const json actor = c.get("/api/actor?id=" + take);

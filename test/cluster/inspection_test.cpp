@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/test/cluster/golden.hpp>
 #include <troupe/test/cluster/inspected.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/devices/refusal.hpp>
@@ -58,6 +59,20 @@ BOOST_AUTO_TEST_CASE(an_inspection_arrives_as_it_was) {
   BOOST_TEST((back.report.engine.runs[0].for_so_long == 3s));
   BOOST_TEST(back.report.recorded.at(0).partitions.at(0).events.at(0).flow == 0x1234567890abcdefu);
   BOOST_TEST((written(back).take().head == head));
+}
+
+// Nodes of one version understand each other: a change of these bytes is a change of what a node says.
+BOOST_AUTO_TEST_CASE(inspections_are_written_as_the_golden_files_have_them) {
+  InspectNode question{300, {.what = NodeQuestion::What::events, .plan = {"worker1", 70'000}, .since_ns = 1'700'000'000'123'456'789}};
+  check_golden("inspect_node", written(question).take().head);
+  check_golden("inspected", written(inspected_with_everything()).take().head);
+  for (const char* name : {"inspect_node", "inspected"}) {  // and the files are read as what they were
+    Message m{golden_bytes(name), {}};
+    MessageReader r(m);
+    const MessageKind kind = kind_of(r);
+    if (kind == MessageKind::inspect) BOOST_TEST(read_all<InspectNode>(r).question.plan.number == 70'000u);
+    else BOOST_TEST(read_all<Inspected>(r).report.peers.at(0).unacknowledged == 60u);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(damaged_inspections_are_refused) {
