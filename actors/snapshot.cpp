@@ -103,7 +103,8 @@ Verdict silence_of(const RunSnapshot& run, const RunSnapshot::Silent& s) {
 std::vector<Verdict> circle(const RunSnapshot& run, std::vector<Verdict> effects) {
   std::vector<Verdict> kept;
   each_wait(run, [&](const Wait& w, const std::string& device) {
-    if (w.kind != Wait::Kind::grant) return;
+    const auto is_of_edge = [&](const Verdict& v) { return v.edge == edge_of(w, device); };
+    if (w.kind != Wait::Kind::grant || std::any_of(kept.begin(), kept.end(), is_of_edge)) return;  // one token for all that go that way
     Verdict& v = kept.emplace_back(verdict(run, w, device));
     bool is_said = false;
     each_wait(run, [&](const Wait& other, const std::string& there) {
@@ -170,13 +171,12 @@ static bool has_got_on(const RunSnapshot& before, const RunSnapshot& now) {
   });
 }
 
-// A large token on a slow network is on its way: what waits for it is slow.
-static bool is_on_its_way(const RunSnapshot& before, const RunSnapshot& now) {
-  constexpr std::uint64_t kLarge = 64 << 10;  // bytes; what nodes say to each other all the time is less
-  return before.delivered > 0 && now.delivered > before.delivered + kLarge;
+// What is to come from a node is on its way, or what is to get there, if so much arrives meanwhile: large tokens on a slow network.
+static bool is_on_its_way(const RunSnapshot& before, const RunSnapshot& now, const std::string& node) {
+  constexpr std::uint64_t kLarge = 1 << 20;  // bytes; what nodes say to each other all the time is less
+  const auto then = before.moved.find(node), at = now.moved.find(node);
+  return then != before.moved.end() && at != now.moved.end() && at->second > then->second + kLarge;
 }
-
-
 
 // Does the predicate of a loop get any nearer to being false?
 static bool never_ends(const RunSnapshot& before, const std::string& device, const OpenLoop& now) {
@@ -206,12 +206,11 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
     if (earlier == before.end() || run.is_ending) continue;
     std::vector<Verdict> causes = verdicts(run);
     if (!has_got_on(*earlier, run)) {
-      const bool is_slow = is_on_its_way(*earlier, run);
       std::erase_if(causes, [&](const Verdict& v) {
         // Who has answered once may do so again.
         const auto is_it = [&](const RunSnapshot::Silent& s) { return s.node == v.device; };
         if (v.kind == Verdict::Kind::silence && std::none_of(earlier->silent.begin(), earlier->silent.end(), is_it)) return true;
-        if (is_slow && v.kind == Verdict::Kind::waiting && !v.edge.empty()) return true;
+        if (is_on_its_way(*earlier, run, v.kind == Verdict::Kind::silence ? v.device : std::string(node_of(v.from)))) return true;
         return v.kind == Verdict::Kind::computing || v.kind == Verdict::Kind::ready || v.kind == Verdict::Kind::loop || (computes && v.kind == Verdict::Kind::no_turn);
       });
       all.insert(all.end(), causes.begin(), causes.end());

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -127,8 +128,8 @@ struct RunSnapshot {
     std::string node, why;
   };
   std::vector<Silent> silent;  // nodes that take part, were asked and have not answered
-  /// Of a run over several nodes, by who has asked them: bytes that have got from one to another while more were on their way.
-  std::uint64_t delivered = 0;
+  /// Of a run over several nodes, by who has asked them: bytes that the others have got from each of them, and got to it.
+  std::map<std::string, std::uint64_t> moved;
   std::uint64_t fired() const;
 };
 

@@ -97,7 +97,7 @@ int main(int argc, char** argv) {
   };
   const auto repeats = [&](CLI::App* verb) {
     verb->add_flag("--json", look.json, "What the node answers, as it is");
-    verb->add_option("--watch", look.watch, "Again every so many seconds, until SIGINT")->type_name("SECONDS")->expected(0, 1)->default_str("1")->check(CLI::Range(0.05, 86'400.0).description("0.05 to 86400"));
+    verb->add_option("--watch", look.watch, "Again every so many seconds, until SIGINT")->type_name("SECONDS")->expected(0, 1)->default_str("1")->check(CLI::Range(0.05, 86'400.0));
     return verb;
   };
   repeats(looks("ps", "What runs in the cluster: nodes, plans, runs", ps));

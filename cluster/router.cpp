@@ -240,6 +240,7 @@ void Router::on_data(Entry& entry, wire::Data& data, std::span<const std::byte> 
   if (entry.state == State::closing) return pump(entry);  // nobody listens any more
   if (entry.session.has_taken(data)) return dropped();
   const bool had_news = entry.session.has_news();
+  entry.bytes_in += header.size() - header_bytes + bulk.size();
   const std::uint64_t cost = wire::cost_of(header.size(), bulk.size());
   arrived(entry, had_news, entry.session.accept(data, header.subspan(header_bytes), bulk, cost, entry.may_have_bulk, delivery(entry)));
 }

@@ -125,7 +125,7 @@ class Router {
     bool may_have_bulk = false;  // a bulk channel was agreed on: the peer may use it before we know that it is open
     bool has_bulk = false;       // it is open
     std::uint64_t bulk_from = 0;  // for frames of so much bulk
-    std::uint64_t bytes_out = 0, bytes_in = 0;  // of its messages
+    std::uint64_t bytes_out = 0, bytes_in = 0;  // of messages to it; of it, of messages in part too
     std::optional<wire::Bye> bye;  // of the peer, some of whose frames are on their way
     // The frame that is coming by the bulk channel.
     Lane bulk_lane{};
@@ -154,11 +154,9 @@ class Router {
   bool transmit(Entry& entry, const Ref<OutFrame>& frame);
   bool acknowledge(Entry& entry);
   auto delivery(Entry& entry) {
-    return [this, peer = entry.peer, &in = entry.bytes_in](Lane lane, Message m) {
+    return [this, peer = entry.peer](Lane lane, Message m) {
       ++counters_.messages_in;
-      const std::uint64_t bytes = bytes_of(m);
-      counters_.bytes_in += bytes;
-      in += bytes;
+      counters_.bytes_in += bytes_of(m);
       listener_.received(peer, lane, std::move(m));
     };
   }

@@ -88,7 +88,7 @@ struct TransportCounters {
 /// Of one peer that is connected: totals since then, and what has not arrived yet.
 struct PeerCounters {
   Peer peer = 0;
-  std::uint64_t bytes_out = 0, bytes_in = 0;  // of heads and tensors
+  std::uint64_t bytes_out = 0, bytes_in = 0;  // of heads and tensors; those of a message that is still coming, too
   std::uint64_t unsent_bytes = 0;             // now: taken by `send`, not yet given to the network
   std::uint64_t unacknowledged_bytes = 0;     // now: given to the network, not known to have arrived
 };

@@ -106,6 +106,35 @@ BOOST_AUTO_TEST_CASE(all_nodes_answer) {
   BOOST_TEST(nodes[0].inspect({}, 500ms, "b").size() == 1u);
 }
 
+// What waits for a peer that is cut off is told apart from what waits for others, with what a ping takes.
+BOOST_AUTO_TEST_CASE(queues_and_round_trips_are_told_by_peer) {
+  Nodes nodes(3, stepped(1), Between::simulation);
+  nodes.network().slow_down("a", "c", 40ms, 0);
+  nodes.until(20s, [] { return false; });
+  const NodeReport before = nodes[0].inspect({}, 500ms, "a").at(0).report;
+  BOOST_REQUIRE(before.peers.size() == 2u);
+  BOOST_TEST(before.peers[0].node == "b");
+  BOOST_TEST(before.peers[1].node == "c");
+  BOOST_TEST(before.peers[0].round_trip_ns > 0);
+  BOOST_TEST(before.peers[0].round_trip_ns < 40'000'000);
+  BOOST_TEST(before.peers[1].round_trip_ns >= 80'000'000);
+  for (const PeerReport& p : before.peers) BOOST_TEST((p.sent > 0u && p.received > 0u));
+  Graph g;
+  Expr x = g.input("x", DType::f32, {1 << 20});
+  auto there = g.on_device("/node:b/cpu:0");
+  Function f = nodes.engine().compile(g, {x}, {sum(x * 2.0)});
+  f({Tensor::zeros(DType::f32, {1 << 20})});
+  nodes.network().cut("a", "b");
+  RunHandle run = f.start({Tensor::zeros(DType::f32, {1 << 20})});
+  nodes.until(100ms, [] { return false; });
+  const NodeReport now = nodes[0].inspect({}, 500ms, "a").at(0).report;
+  BOOST_TEST(now.peers.at(0).queued + now.peers[0].unacknowledged >= (4u << 20));
+  BOOST_TEST(now.peers.at(1).queued + now.peers[1].unacknowledged < 4096u);
+  BOOST_TEST(now.transport.unsent_bytes + now.transport.unacknowledged_bytes >= now.peers[0].queued + now.peers[0].unacknowledged);
+  nodes.network().heal();
+  run.wait();
+}
+
 BOOST_AUTO_TEST_CASE(a_culprit_on_another_node_is_named_within_two_seconds) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Nodes nodes(2, stepped(seed), Between::simulation);
