@@ -390,6 +390,7 @@ void Partition::bring_value(Value& value) {
 // False if the kernel deferred its end or failed.
 bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
   Record& record = *iteration.instance->record;
+  flush();
   take_held(iteration, node);
   if (spare_.empty()) spare_.push_back(firings_.emplace_back(std::make_unique<Firing>()).get());
   Firing* ticket = spare_.back();  // taken only if the kernel defers
@@ -497,6 +498,7 @@ void Partition::end(Record& record) {
   record.is_active = false;
   active_.erase(std::find(active_.begin(), active_.end(), &record));
   idle_.push_back(&record);
+  flush();  // who has left a run says nothing more of it
   if (mine_.device->is_synchronous()) {
     run->leave();
     return;

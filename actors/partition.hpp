@@ -27,9 +27,9 @@
 // Windows: the receiver of a cut edge grants iterations, of its frame and of those around it: as many as
 // its own window has room for, at first and whenever its oldest iteration is done. A token that is not
 // granted stays with its sender, and keeps its iteration open there. So a fast producer is bounded by
-// its slowest consumer: at most `window` tokens wait an edge and instance (test/model/frame.pml). A grant is worth
-// a message only after every fourth part of the window; but from its first large token on an instance grants after each
-// iteration, and at once if it is behind.
+// its slowest consumer: at most `window` tokens wait an edge and instance (test/model/frame.pml). One grant is for all edges
+// from one partition. It is given after every fourth part of the window; but from its first large token on an instance grants
+// after each iteration, and at once if it is behind.
 // Bytes: the large tokens of an edge and instance that are on their way, or wait there, hold at most `Plan::edge_bytes`; one
 // more stays with its sender like one that is not granted. Never refused are that of the receiver's oldest iteration, which
 // grants tell, and one of any size where none is on its way.
@@ -39,7 +39,8 @@
 // NextIterations of an iteration that goes on reach the next one, live or dead; otherwise none does.
 //
 // Other nodes: a partition of another node is posted to like one of this (`PartitionDriver::post`); its tokens, grants and
-// windows are the same, and nothing here knows the difference. But a peer may be lost, and with it tokens that counting
+// windows are the same. What a turn has for them is collected, and goes before a kernel runs, before the run is left, and when the
+// turn ends: it waits for bookkeeping only. But a peer may be lost, and with it tokens that counting
 // would wait for: a run over several nodes that fails is abandoned, not drained. What it holds here is given back at
 // once, or when its kernels that are under way have ended; who comes late for it is dropped. A loss is none to a partition
 // that awaits nothing more of that node, in any iteration that is open or may open (`awaited_from`): its part of the run goes on.
@@ -59,6 +60,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -108,11 +110,11 @@ struct Token {
   Value value;
   Path path;
 };
-/// The receiver of a cut edge has got on: iterations up to `last` of the instance of the frame at
-/// `path.depth` that lies in the iterations path.number[0 .. depth-2] may be sent.
+/// The receiver of cut edges has got on: iterations up to `last` of the instance of the frame at
+/// `path.depth` that lies in the iterations path.number[0 .. depth-2] may be sent to it, by all edges of that frame and of frames within.
 struct Grant {
   Ref<Run> run;
-  std::int32_t send;  // of the partition it goes to
+  std::int32_t send;  // of the partition it goes to: one of those edges
   Path path;
   std::int64_t last;
 };
@@ -139,12 +141,22 @@ struct Inspect {
 };
 using PartitionMessage = std::variant<StartRun, Ended, Token, Grant, Passed, Abandon, Inspect, Lost>;
 
+/// On its way to a partition.
+struct Posted {
+  std::int32_t partition;
+  PartitionMessage message;
+};
+
 /// What a partition needs of whoever drives it.
 class PartitionDriver {
  public:
-  /// From any thread.
+  /// From any thread, at once.
   virtual void post_self(PartitionMessage message) = 0;
-  virtual void post(std::int32_t partition, PartitionMessage message) = 0;
+  virtual void post_at_once(std::int32_t partition, PartitionMessage message) = 0;
+  /// From the turn; to a partition of another node together with what else the turn has for that node: with `flush`, which
+  /// the driver does itself when the turn ends. True: it waits for that.
+  virtual bool post(std::int32_t partition, PartitionMessage message) = 0;
+  virtual void flush() = 0;
   /// Runs a kernel elsewhere; ends with `Firing::partition->run_elsewhere(firing)`.
   virtual void hand_over(Firing& firing) = 0;
   /// The run failed here: other partitions and waiters on state must hear of it.
@@ -376,11 +388,14 @@ class Partition final : public CompletionSink {
   Tensor land(const Tensor& on_device);
   void send(Iteration& from, std::int32_t send, Value* value);
   void post(Iteration& from, std::int32_t send, Value* value);
+  void flush() {
+    if (std::exchange(has_posted_, false)) driver_.flush();
+  }
   std::uint64_t large() const { return std::max<std::uint64_t>(1, std::min(kLarge, plan_->edge_bytes)); }
   bool has_room(const Iteration& from, std::int32_t send, std::uint64_t bytes);
   void note(Instance& instance, const Token& token);
   static std::int32_t grants_every(const Instance& instance) { return std::max(1, instance.frame->window / 4); }
-  void retry_held(Record& record, std::int32_t send);
+  void retry_held(Record& record, std::int32_t partition);
   bool is_granted(const Iteration& from, const PartitionPlan::Send& to) const;
   void grant(Instance& instance);
   void accept(const Grant& grant);
@@ -451,6 +466,7 @@ class Partition final : public CompletionSink {
   int observes_ = 0;                // so many more firings
   bool looks_closer_ = false;       // traces, and this turn may draw more, or observes
   std::uint64_t last_tick_ = 0;     // when the turn began, or its last firing that was drawn ended
+  bool has_posted_ = false;         // what waits for `flush`
   std::uint32_t tick_ = 0;
   int in_batch_ = 0;  // kernels enqueued since the last event
   int batches_ = 0;   // events that the stream has not got to

@@ -22,9 +22,12 @@ PartitionActor::PartitionActor(caf::actor_config& config, std::shared_ptr<const 
 PartitionActor::~PartitionActor() = default;
 
 void PlanTroupe::post(std::int32_t partition, PartitionMessage message) {
-  const auto& here = partitions[static_cast<std::size_t>(partition)];
-  if (here) here->send(std::move(message));
-  else remote->post(partition, std::move(message));
+  if (const auto& here = partitions[static_cast<std::size_t>(partition)]) {
+    here->send(std::move(message));
+  } else {
+    Posted one{partition, std::move(message)};
+    remote->post({&one, 1});
+  }
 }
 
 void PlanTroupe::weigh() {
@@ -33,7 +36,21 @@ void PlanTroupe::weigh() {
   is_light.store(light, std::memory_order_relaxed);
 }
 
-void PartitionActor::post(std::int32_t partition, PartitionMessage message) { troupe_.post(partition, std::move(message)); }
+bool PartitionActor::post(std::int32_t partition, PartitionMessage message) {
+  if (const auto& here = troupe_.partitions[static_cast<std::size_t>(partition)]) {
+    here->send(std::move(message));
+    return false;
+  }
+  posted_.push_back({partition, std::move(message)});
+  if (posted_.size() == kMostPosted) flush();
+  return true;
+}
+
+void PartitionActor::flush() {
+  if (posted_.empty()) return;
+  troupe_.remote->post(posted_);
+  posted_.clear();
+}
 
 void PartitionActor::refused(Run& run, std::int32_t partition, const std::string& what) { troupe_.remote->refused(run, partition, what); }
 

@@ -19,7 +19,7 @@ struct PlanTroupe {
   /// All kernels that are here were measured to be short: who brings a token may run what it enables.
   std::atomic<bool> is_light{false};  // publishes nothing but itself
 
-  /// To a partition of this node or of another. Any thread.
+  /// To a partition of this node or of another, at once. Any thread.
   void post(std::int32_t partition, PartitionMessage message);
   /// Looks again whether that is so: before a run.
   void weigh();
@@ -38,13 +38,20 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
 
  protected:
   void receive(PartitionMessage& message) override { partition_.receive(message); }
-  bool continue_turn() override { return partition_.turn(kFirings); }
+  bool continue_turn() override {
+    const bool goes_on = partition_.turn(kFirings);
+    flush();
+    return goes_on;
+  }
 
  private:
   static constexpr int kFirings = 1000;  // about 10 µs of tiny kernels; a yield costs 0.1
+  static constexpr std::size_t kMostPosted = 64;  // to other nodes, until they are sent
 
   void post_self(PartitionMessage message) override { send(std::move(message)); }
-  void post(std::int32_t partition, PartitionMessage message) override;
+  void post_at_once(std::int32_t partition, PartitionMessage message) override { troupe_.post(partition, std::move(message)); }
+  bool post(std::int32_t partition, PartitionMessage message) override;
+  void flush() override;
   void hand_over(Firing& firing) override;
   void run_failed(Run& run) override { on_failure_(run); }
   void refused(Run& run, std::int32_t partition, const std::string& what) override;
@@ -53,6 +60,7 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   PlanTroupe& troupe_;
   std::function<void(Run&)> on_failure_;
   const Granularity granularity_;
+  std::vector<Posted> posted_;  // to other nodes, by this turn
   /// With granularity `op`: each op's kernel in an actor of its own, made at its first firing.
   class OpActor;
   std::vector<LeanRef<OpActor>> op_actors_;

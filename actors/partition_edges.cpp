@@ -334,10 +334,10 @@ void Partition::grant(Instance& instance) {
     message.path.number[d - 1] = it->number;
     it = it->instance->parent;
   }
-  for (std::int32_t receive : instance.frame->edges_in) {
+  for (std::int32_t receive : instance.frame->senders) {
     const PartitionPlan::Receive& r = mine_.receives[static_cast<std::size_t>(receive)];
     message.send = r.send;
-    driver_.post(r.partition, message);
+    has_posted_ |= driver_.post(r.partition, message);
   }
 }
 
@@ -358,23 +358,26 @@ void Partition::accept(const Grant& grant) {
     instance = instance->at(n)->children[static_cast<std::size_t>(mine_.frames[frame_at(d)].child_slot)];
     if (!instance || instance == &over_) return;
   }
-  std::int64_t& last = instance->granted[static_cast<std::size_t>(send.place[grant.path.depth - 1])];
-  if (grant.last <= last) return;
+  if (grant.last <= instance->granted[static_cast<std::size_t>(send.place[grant.path.depth - 1])]) return;
   if (grant.last >= instance->opened + instance->frame->window) {  // who has not had this edge's token of an iteration is not done with it
     if (!plan_->is_here(static_cast<std::size_t>(send.partition)))
       driver_.refused(*grant.run, send.partition, fmt::format("a grant of iteration {} of '{}', where none was sent since {}", grant.last, instance->frame->name, instance->opened - 1));
     return;
   }
-  last = grant.last;
-  const std::int64_t oldest = last - instance->frame->window + 1;
-  std::erase_if(instance->on_way, [&](const Instance::OnWay& t) { return t.send == grant.send && t.number < oldest; });
-  retry_held(*record, grant.send);
+  const auto goes_there = [&](std::int32_t edge) { return mine_.sends[static_cast<std::size_t>(edge)].partition == send.partition; };
+  for (std::size_t place = 0; place < instance->granted.size(); ++place)
+    if (goes_there(instance->frame->edges_out[place])) instance->granted[place] = grant.last;
+  const std::int64_t oldest = grant.last - instance->frame->window + 1;
+  std::erase_if(instance->on_way, [&](const Instance::OnWay& t) { return goes_there(t.send) && t.number < oldest; });
+  retry_held(*record, send.partition);
 }
 
-void Partition::retry_held(Record& record, std::int32_t send) {
+// Those for a partition that has granted more.
+void Partition::retry_held(Record& record, std::int32_t partition) {
   auto& held = record.held;
   for (std::size_t i = 0; i < held.size();) {
-    if (held[i].send != send || !is_granted(*held[i].iteration, mine_.sends[static_cast<std::size_t>(send)]) ||
+    const std::int32_t send = held[i].send;
+    if (mine_.sends[static_cast<std::size_t>(send)].partition != partition || !is_granted(*held[i].iteration, mine_.sends[static_cast<std::size_t>(send)]) ||
         !has_room(*held[i].iteration, send, held[i].is_dead ? 0 : bytes_of(held[i].value))) {
       ++i;
       continue;
@@ -401,14 +404,14 @@ void Partition::post(Iteration& from, std::int32_t send, Value* value) {
   }
   if (hosts.empty() && !source.is_list()) {
     if (value) token.value = std::move(*value);
-    driver_.post(to.partition, std::move(token));
+    has_posted_ |= driver_.post(to.partition, std::move(token));
     return;
   }
   // The source stays alive until then; copies to the host, of what was swapped out too, have ended.
   stream_->record()->then([this, to, token = std::move(token), hosts = std::move(hosts), source = std::move(source)](const Status&) mutable {
     auto next = hosts.begin();
     token.value = with_tensors(source, nullptr, [&](const Tensor& t) { return (t.is_on_host() ? t : *next++).reshaped(t.shape()); });
-    driver_.post(to.partition, std::move(token));
+    driver_.post_at_once(to.partition, std::move(token));
   });
 }
 

@@ -373,7 +373,11 @@ class Planner {
       p.frames[at(f)].edges_out.push_back(send);
     }
     PartitionPlan& other = partition(to);
-    for (std::int32_t f = there.frame; f > 0; f = other.frames[at(f)].parent) other.frames[at(f)].edges_in.push_back(receive);
+    for (std::int32_t f = there.frame; f > 0; f = other.frames[at(f)].parent) {
+      FramePlan& frame = other.frames[at(f)];
+      frame.edges_in.push_back(receive);
+      if (std::none_of(frame.senders.begin(), frame.senders.end(), [&](std::int32_t r) { return other.receives[at(r)].partition == q; })) frame.senders.push_back(receive);
+    }
     append(range, q, {Target::kRemote, send});
   }
 

@@ -105,6 +105,7 @@ struct FramePlan {
   std::int32_t receives = 0;           // tokens from other partitions, once an iteration
   std::vector<std::int32_t> edges_out; // sends from here or from frames within
   std::vector<std::int32_t> edges_in;  // receives of here or of frames within
+  std::vector<std::int32_t> senders;   // of these the first of each partition
   const FunctionDef* function = nullptr;
   std::vector<TargetRange> arguments;  // of a function: by parameter
   bool has_predicate = false;          // a LoopCond, here or in another partition, decides how long it goes on

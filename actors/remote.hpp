@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,8 +38,8 @@ class RemotePlan {
   virtual int nodes() const = 0;
   /// One of them is lost: the plan is of no use any more.
   virtual bool is_broken() const = 0;
-  /// A Token or a Grant to a partition of theirs; for a run that is over it goes nowhere.
-  virtual void post(std::int32_t partition, PartitionMessage message) = 0;
+  /// Tokens and Grants to partitions of theirs, which are moved from; for a run that is over they go nowhere.
+  virtual void post(std::span<Posted> posted) = 0;
   /// At the owner: gives the run its key and begins it on the others. They leave it once each, lost ones too.
   virtual void start(Run& run) = 0;
   /// What its loops did on the other nodes. Blocks.

@@ -41,9 +41,18 @@ inline constexpr std::uint64_t kValues<Form> = 5;
 
 // ---- writing
 
+// Most numbers are small: one byte, which is the number itself.
+constexpr std::uint64_t kOneByte = 128;
+
 MessageWriter::MessageWriter() { message_.head.reserve(64); }
-void MessageWriter::number(std::int64_t n) { pack(message_, n); }
-void MessageWriter::unsigned_number(std::uint64_t n) { pack(message_, n); }
+void MessageWriter::number(std::int64_t n) {
+  if (n >= 0) unsigned_number(static_cast<std::uint64_t>(n));
+  else pack(message_, n);
+}
+void MessageWriter::unsigned_number(std::uint64_t n) {
+  if (n < kOneByte) message_.head.push_back(static_cast<std::byte>(n));
+  else pack(message_, n);
+}
 // By its bits: the library would write 2.0, and -0.0, as integers.
 void MessageWriter::real(double x) { unsigned_number(std::bit_cast<std::uint64_t>(x)); }
 void MessageWriter::flag(bool b) { pack(message_, b); }

@@ -1,7 +1,7 @@
 // Archives: what goes between nodes as a flat sequence of msgpack numbers, strings and byte strings, beside it the
 // tensors, whose bytes nobody copies. One description of a type serves both directions:
 //
-//   template <class A> void fields(A& a, RunToken& t) { a(t.key), a(t.partition), a(t.value); }
+//   template <class A> void fields(A& a, RunToken& t) { a(t.partition), a(t.receive), a(t.value); }
 //   MessageWriter w;  fields(w, token);  Message m = w.take();
 //   MessageReader r(m);  fields(r, token);  r.end();
 //

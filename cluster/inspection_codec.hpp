@@ -1,6 +1,9 @@
 // How inspections are written and read (archive.hpp). For messages.cpp.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
+
 #include <troupe/cluster/archive.hpp>
 #include <troupe/cluster/inspection.hpp>
 
@@ -17,10 +20,33 @@ inline constexpr std::uint64_t kValues<RecordedEvent::Kind> = static_cast<std::u
 template <>
 inline constexpr std::uint64_t kValues<NodeQuestion::What> = static_cast<std::uint64_t>(NodeQuestion::What::trace_off) + 1;
 
+// Times that a peer says are added to and taken from each other: `begin - offset + length` of one less that of another, where
+// an offset is the mean of two differences, stays within 64 bits. What is written is put into these bounds, so that no clock of
+// its own can get a node disconnected.
+constexpr std::int64_t kLatest = std::int64_t{1} << 61;   // since the Unix epoch: the year 2043
+constexpr std::int64_t kLongest = std::int64_t{1} << 60;  // 36 years
+
+template <class A>
+void bounded(A& a, std::int64_t& ns, std::int64_t most, const char* what) {
+  if constexpr (A::reads) {
+    a(ns);
+    if (ns < 0 || ns > most) MessageReader::malformed(what);
+  } else {
+    a(std::clamp<std::int64_t>(ns, 0, most));
+  }
+}
+template <class A>
+void moment(A& a, std::int64_t& ns) {
+  bounded(a, ns, kLatest, "a time that no clock shows");
+}
+template <class A>
+void time_span(A& a, std::int64_t& ns) {
+  bounded(a, ns, kLongest, "a span of time longer than any");
+}
 template <class A>
 void time_span(A& a, std::chrono::nanoseconds& t) {
   std::int64_t ns = t.count();
-  a(ns);
+  time_span(a, ns);
   if constexpr (A::reads) t = std::chrono::nanoseconds(ns);
 }
 
@@ -54,7 +80,7 @@ void fields(A& a, RunPart& p) {
 }
 template <class A>
 void fields(A& a, RecordedEvent& e) {
-  a(e.kind), a(e.node), a(e.begin_ns), a(e.length_ns), a(e.run), a(e.tag), a(e.flow);
+  a(e.kind), a(e.node), moment(a, e.begin_ns), time_span(a, e.length_ns), a(e.run), a(e.tag), a(e.flow);
 }
 template <class A>
 void fields(A& a, PartitionSnapshot& p) {
@@ -70,11 +96,11 @@ void fields(A& a, RunSnapshot& r) {
 }
 template <class A>
 void fields(A& a, PlanSnapshot& p) {
-  a(p.name), a(p.nodes), a(p.actors), a(p.edges), a(p.made_ns), a(p.started), a(p.ended), a(p.failed);
+  a(p.name), a(p.nodes), a(p.actors), a(p.edges), moment(a, p.made_ns), a(p.started), a(p.ended), a(p.failed);
 }
 template <class A>
 void fields(A& a, EndedRun& r) {
-  a(r.run), a(r.is_owned), a(r.plan), a(r.ended_ns), a(r.took_ns), a(r.error);
+  a(r.run), a(r.is_owned), a(r.plan), moment(a, r.ended_ns), time_span(a, r.took_ns), a(r.error);
 }
 template <class A>
 void fields(A& a, EngineSnapshot::Memory& m) {
@@ -103,7 +129,7 @@ void fields(A& a, TransportCounters& c) {
 }
 template <class A>
 void fields(A& a, PeerReport& p) {
-  a(p.node), a(p.sent), a(p.received), a(p.queued), a(p.unacknowledged), a(p.round_trip_ns);
+  a(p.node), a(p.sent), a(p.received), a(p.queued), a(p.unacknowledged), time_span(a, p.round_trip_ns);
 }
 template <class A>
 void fields(A& a, std::pair<std::int32_t, std::string>& p) {
@@ -115,7 +141,7 @@ void fields(A& a, RecordedPlan& p) {
 }
 template <class A>
 void fields(A& a, NodeReport& r) {
-  a(r.name), a(r.incarnation), a(r.version), a(r.received_ns), a(r.answered_ns), a(r.cpu_ns), a(r.cpu), a(r.cores), a(r.resident), a(r.total);
+  a(r.name), a(r.incarnation), a(r.version), moment(a, r.received_ns), moment(a, r.answered_ns), a(r.cpu_ns), a(r.cpu), a(r.cores), a(r.resident), a(r.total);
   a(r.transport), a(r.peers), a(r.engine), a(r.partitions), a(r.plan), a(r.recorded);
 }
 

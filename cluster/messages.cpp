@@ -61,11 +61,15 @@ void fields(A& a, BeginRun& m) {
 }
 template <class A>
 void fields(A& a, RunToken& m) {
-  a(m.run), a(m.partition), a(m.receive), a(m.is_dead), a(m.path), a(m.value);
+  a(m.partition), a(m.receive), a(m.is_dead), a(m.path), a(m.value);
 }
 template <class A>
 void fields(A& a, RunGrant& m) {
-  a(m.run), a(m.partition), a(m.send), a(m.path), a(m.last);
+  a(m.partition), a(m.send), a(m.path), a(m.last);
+}
+template <class A>
+void fields(A& a, RunTokens& m) {
+  a(m.run), a(m.grants), a(m.tokens);
 }
 template <class A>
 void fields(A& a, RunFailed& m) {
@@ -156,8 +160,7 @@ TROUPE_MESSAGE(Gossip)
 TROUPE_MESSAGE(MakePlan)
 TROUPE_MESSAGE(DropPlan)
 TROUPE_MESSAGE(BeginRun)
-TROUPE_MESSAGE(RunToken)
-TROUPE_MESSAGE(RunGrant)
+TROUPE_MESSAGE(RunTokens)
 TROUPE_MESSAGE(RunFailed)
 TROUPE_MESSAGE(AbandonRun)
 TROUPE_MESSAGE(LeftRun)

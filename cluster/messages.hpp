@@ -20,7 +20,7 @@
 namespace troupe {
 
 enum class MessageKind : std::uint8_t {
-  gossip, make_plan, drop_plan, begin_run, token, grant, run_failed, abandon_run, left_run, get_variable, set_variable, get_loops, answer, get_costs, probe, probe_for, inspect, inspected, plan_broken
+  gossip, make_plan, drop_plan, begin_run, tokens, run_failed, abandon_run, left_run, get_variable, set_variable, get_loops, answer, get_costs, probe, probe_for, inspect, inspected, plan_broken
 };
 
 /// A node as others know it.
@@ -63,11 +63,8 @@ struct BeginRun {
   std::uint64_t seed = 0;
   std::vector<std::pair<std::int32_t, Tensor>> feeds;  // those that its partitions take
 };
-/// Participant to participant.
+/// To a partition of the receiver's (partition.hpp: Token, Grant).
 struct RunToken {
-  static constexpr MessageKind kKind = MessageKind::token;
-  static constexpr Lane kLane = Lane::data;
-  RunKey run;
   std::int32_t partition = 0;
   std::int32_t receive = 0;
   bool is_dead = false;
@@ -75,13 +72,18 @@ struct RunToken {
   Value value;
 };
 struct RunGrant {
-  static constexpr MessageKind kKind = MessageKind::grant;
-  static constexpr Lane kLane = Lane::control;
-  RunKey run;
   std::int32_t partition = 0;
   std::int32_t send = 0;
   Path path;
   std::int64_t last = 0;
+};
+/// Participant to participant: what one turn of a partition has for those of the other. Grants alone go by the control lane.
+struct RunTokens {
+  static constexpr MessageKind kKind = MessageKind::tokens;
+  static constexpr Lane kLane = Lane::data;
+  RunKey run;
+  std::vector<RunGrant> grants;
+  std::vector<RunToken> tokens;
 };
 /// Participant to owner.
 struct RunFailed {

@@ -60,6 +60,8 @@ class RequestQueue {
     is_closed_ = true;
     waiting_.clear();
   }
+  /// Is nothing there that was put in before this call? For the taker.
+  bool is_empty() const { return is_empty_.load(std::memory_order_seq_cst); }
   /// All that wait, into `out`, which is empty.
   void take(std::vector<Request>& out) {
     if (is_empty_.load(std::memory_order_seq_cst)) return;

@@ -56,13 +56,16 @@ void Router::send(Peer peer, Lane lane, Message message) {
 }
 
 void Router::flush() {
-  for (const Peer peer : to_flush_) {
-    const auto found = entries_.find(peer);
-    if (found == entries_.end()) continue;
-    found->second->is_to_flush = false;
-    pump(*found->second);
+  while (!to_flush_.empty()) {  // a listener that hears of a broken connection may send more
+    flushing_.swap(to_flush_);
+    for (const Peer peer : flushing_) {
+      const auto found = entries_.find(peer);
+      if (found == entries_.end()) continue;
+      found->second->is_to_flush = false;
+      pump(*found->second);
+    }
+    flushing_.clear();
   }
-  to_flush_.clear();
 }
 
 void Router::disconnect(Peer peer, const Status& why) {

@@ -185,7 +185,7 @@ class Router {
   std::unordered_map<Connection, Peer> by_connection_;
   std::map<Connection, Dial> dials_;
   std::vector<Dial> retries_;
-  std::vector<Peer> to_flush_;
+  std::vector<Peer> to_flush_, flushing_;
   Peer next_peer_ = 1;
   std::uint64_t next_session_;
   bool leaving_ = false;

@@ -12,6 +12,7 @@
 namespace troupe {
 namespace {
 
+constexpr std::uint64_t kLarge = 16 << 10;  // bytes of a token that goes in a message of its own
 constexpr const char* kElsewhere = "the run has failed on another node";  // which its owner has said
 
 std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
@@ -60,7 +61,7 @@ void check(bool holds, const char* what) {
 }
 
 // Only what this peer may send, to where it goes.
-void check(const RunToken& m, Run& run, const SharedPlan& shared, Peer from) {
+void check(const RunToken& m, const Run& run, const SharedPlan& shared, Peer from) {
   const Plan& plan = run.plan();
   check(m.partition >= 0 && at(m.partition) < plan.partitions.size() && run.troupe->partitions[at(m.partition)], "a token for no partition of this node");
   const PartitionPlan& to = plan.partitions[at(m.partition)];
@@ -72,7 +73,7 @@ void check(const RunToken& m, Run& run, const SharedPlan& shared, Peer from) {
   else check(fits(m.value, plan.program.graph.spec({edge.source, edge.output})), "a value of another kind than its edge's");
 }
 
-void check(const RunGrant& m, Run& run, const SharedPlan& shared, Peer from) {
+void check(const RunGrant& m, const Run& run, const SharedPlan& shared, Peer from) {
   const Plan& plan = run.plan();
   check(m.partition >= 0 && at(m.partition) < plan.partitions.size() && run.troupe->partitions[at(m.partition)], "a grant for no partition of this node");
   const PartitionPlan& to = plan.partitions[at(m.partition)];
@@ -107,12 +108,34 @@ std::int32_t SharedPlan::node_of_peer(Peer peer) const {
   return -1;
 }
 
-void SharedPlan::post(std::int32_t partition, PartitionMessage message) {
-  const Peer to = peer_of(partition);
-  if (auto* token = std::get_if<Token>(&message))
-    core_->send(to, RunToken{token->run->key, partition, token->receive, token->is_dead, token->path, std::move(token->value)});
-  else if (auto* grant = std::get_if<Grant>(&message))
-    core_->send(to, RunGrant{grant->run->key, partition, grant->send, grant->path, grant->last});
+// One message for each node and run; but what is large goes by itself, so that nothing small waits for it.
+void SharedPlan::post(std::span<Posted> posted) {
+  const auto run_of = [](const Posted& p) -> const Run& {
+    const auto* token = std::get_if<Token>(&p.message);
+    return token ? *token->run : *std::get<Grant>(p.message).run;
+  };
+  while (!posted.empty()) {
+    const Peer to = peer_of(posted.front().partition);
+    const Run& run = run_of(posted.front());
+    RunTokens small{run.key, {}, {}};
+    std::size_t left = 0;
+    for (Posted& p : posted) {
+      if (peer_of(p.partition) != to || &run_of(p) != &run) {
+        std::swap(posted[left++], p);
+      } else if (auto* grant = std::get_if<Grant>(&p.message)) {
+        small.grants.push_back({p.partition, grant->send, grant->path, grant->last});
+      } else {
+        auto& token = std::get<Token>(p.message);
+        const bool is_large = bytes_of(token.value) >= kLarge;
+        RunTokens alone{run.key, {}, {}};
+        (is_large ? alone : small).tokens.push_back({p.partition, token.receive, token.is_dead, token.path, std::move(token.value)});
+        if (is_large) core_->send(to, alone);
+      }
+    }
+    if (!small.tokens.empty()) core_->send(to, small);
+    else if (!small.grants.empty()) core_->transport().send(to, Lane::control, written(small).take());
+    posted = posted.first(left);
+  }
 }
 
 void SharedPlan::start(Run& run) { core_->runs().begin(run, *this); }
@@ -247,7 +270,7 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m, const std:
   });
   for (Waiting& w : waiting) {
     try {
-      if (auto* token = std::get_if<RunToken>(&w.message)) handle(w.from, std::move(*token));
+      if (auto* tokens = std::get_if<RunTokens>(&w.message)) handle(w.from, std::move(*tokens));
       else handle(w.from, owner, std::move(std::get<AbandonRun>(w.message)));
     } catch (...) {  // whoever said it, not the owner, by whose message it is looked at now
       const Status why = Status::from_current_exception();
@@ -311,7 +334,7 @@ std::vector<SharedRuns::Waiting> SharedRuns::take_waiting(const RunKey& key) {
   waiting_.erase(it);
   for (const Waiting& w : taken) {
     Early& early = early_[w.from];
-    --early.messages, early.bytes -= w.bytes;
+    early.messages -= w.messages, early.bytes -= w.bytes;
   }
   return taken;
 }
@@ -323,41 +346,38 @@ bool SharedRuns::wait(const RunKey& key, Waiting&& message) {
     dropped_.fetch_add(1, std::memory_order_relaxed);
     return false;
   }
-  if (const auto* token = std::get_if<RunToken>(&message.message)) message.bytes = bytes_of(token->value);
+  if (const auto* tokens = std::get_if<RunTokens>(&message.message)) {
+    message.messages = tokens->tokens.size();
+    for (const RunToken& token : tokens->tokens) message.bytes += bytes_of(token.value);
+  }
   Early& early = early_[message.from];
-  if (early.messages >= limits_.messages || early.bytes + message.bytes > limits_.bytes)
+  if (early.messages + message.messages > limits_.messages || early.bytes + message.bytes > limits_.bytes)
     throw Error(Code::resource_exhausted, fmt::format("it sent more than {} messages or {} for runs that have not begun on node '{}'; NodeOptions::early says how much that may be",
                                                       limits_.messages, readable_bytes(static_cast<double>(limits_.bytes)), core_.name()));
-  ++early.messages, early.bytes += message.bytes;
+  early.messages += message.messages, early.bytes += message.bytes;
   waiting_[key].push_back(std::move(message));
   waited_.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 
-void SharedRuns::handle(Peer from, RunToken&& m) {
-  Ref<Run> run = find(m.run);
+// A grant for a run that is not under way here is dropped: who has no instance of a loop holds no token of it back.
+void SharedRuns::handle(Peer from, RunTokens&& m) {
+  const Ref<Run> run = find(m.run);
   if (!run) {
     const RunKey key = m.run;
-    wait(key, {from, std::move(m)});
+    m.grants.clear();
+    if (!m.tokens.empty()) wait(key, {from, std::move(m)});
+    else dropped_.fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  check(m, *run, plan_of(*run), from);
-  const auto& partition = run->troupe->partitions[at(m.partition)];
-  PlanTroupe& troupe = *run->troupe;
-  here_if_light(troupe, [&] { partition->send(Token{std::move(run), m.receive, m.is_dead, std::move(m.value), m.path}); });
-}
-
-// One for a run that is not under way here is dropped: who has no instance of a loop holds no token of it back.
-void SharedRuns::handle(Peer from, RunGrant&& m) {
-  Ref<Run> run = find(m.run);
-  if (!run) {
-    dropped_.fetch_add(1, std::memory_order_relaxed);
-    return;
-  }
-  check(m, *run, plan_of(*run), from);
-  const auto& partition = run->troupe->partitions[at(m.partition)];
-  PlanTroupe& troupe = *run->troupe;
-  here_if_light(troupe, [&] { partition->send(Grant{std::move(run), m.send, m.path, m.last}); });
+  const SharedPlan& plan = plan_of(*run);
+  for (const RunGrant& g : m.grants) check(g, *run, plan, from);
+  for (const RunToken& t : m.tokens) check(t, *run, plan, from);
+  const auto& partitions = run->troupe->partitions;
+  here_if_light(*run->troupe, [&] {
+    for (const RunGrant& g : m.grants) partitions[at(g.partition)]->send(Grant{run, g.send, g.path, g.last});
+    for (RunToken& t : m.tokens) partitions[at(t.partition)]->send(Token{run, t.receive, t.is_dead, std::move(t.value), t.path});
+  });
 }
 
 void SharedRuns::failed(Run& run, SharedPlan& plan) {

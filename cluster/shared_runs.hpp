@@ -35,7 +35,7 @@ class SharedPlan final : public RemotePlan {
 
   int nodes() const override { return static_cast<int>(others_.size()); }
   bool is_broken() const override { return broken_.load(std::memory_order_acquire); }
-  void post(std::int32_t partition, PartitionMessage message) override;
+  void post(std::span<Posted> posted) override;
   void start(Run& run) override;
   std::vector<LoopReport> loops() override;
   std::vector<NodeCost> costs() override;
@@ -92,8 +92,7 @@ class SharedRuns {
   void handle(Peer from, std::uint64_t owner, AbandonRun&& m);
 
   // ---- both
-  void handle(Peer from, RunToken&& m);
-  void handle(Peer from, RunGrant&& m);
+  void handle(Peer from, RunTokens&& m);
   /// The run has failed here.
   void failed(Run& run, SharedPlan& plan);
   void lost(Peer peer, const NodeId& node, const Status& why);
@@ -117,7 +116,8 @@ class SharedRuns {
   };
   struct Waiting {
     Peer from;
-    std::variant<RunToken, AbandonRun> message;
+    std::variant<RunTokens, AbandonRun> message;
+    std::size_t messages = 1;  // or tokens in it
     std::uint64_t bytes = 0;
   };
   struct Early {

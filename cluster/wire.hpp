@@ -25,7 +25,7 @@
 namespace troupe::wire {
 
 /// Another one speaks another protocol: the two do not connect.
-inline constexpr std::uint32_t kVersion = 3;
+inline constexpr std::uint32_t kVersion = 4;
 inline constexpr std::size_t kLanes = 2;
 
 /// Frames received of each lane since the session began: cumulative, so that a repetition does no harm.

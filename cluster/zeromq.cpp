@@ -29,7 +29,11 @@ constexpr auto kLook = std::chrono::microseconds(100);  // from one look at sock
 constexpr std::uint32_t kBell = 0, kBulk = 1, kZeroMq = 2;  // what wakes the thread
 constexpr auto kTick = std::chrono::milliseconds(1);
 constexpr std::uint64_t kSmall = 32 << 10;               // bytes of a message whose arrival is waited for awake
-constexpr auto kCrowded = std::chrono::microseconds(50);  // others had the core for so long when it was offered
+// Cores are wanted by others if they took more than an eighth of the time while the thread offered its own; what takes it
+// once, for less than kLost, does not count: to sleep for a while costs a loop over two processes more than that each time.
+constexpr auto kLost = std::chrono::microseconds(500);
+constexpr auto kOffered = std::chrono::microseconds(20);  // a yield that nobody takes is over much sooner
+constexpr int kLostShare = 8;
 constexpr auto kCrowdedFor = std::chrono::milliseconds(20);
 
 /// ZeroMQ's thread allocates a block for each chunk that arrives. As malloc is, it gives freed ones back to the system
@@ -98,11 +102,13 @@ class ZeroMqTransport final : public Transport, private Carrier {
   void connect(const std::string& address) override { requests_.put(ConnectRequest{address}); }
   void send(Peer peer, Lane lane, Message message) override {
     check_sendable(message);
-    requests_.put(SendRequest{peer, lane, std::move(message)});
+    // A listener's answer goes with what its turn sends, unless something that was sent before it waits.
+    if (running_ == this && taken_.empty() && requests_.is_empty()) router_->send(peer, lane, std::move(message));
+    else requests_.put(SendRequest{peer, lane, std::move(message)});
   }
   Tensor empty_for(Peer peer, DType dtype, const Shape& shape) override {
     std::unique_lock lock(turn_, std::defer_lock);
-    if (thread_.get_id() != std::this_thread::get_id()) lock.lock();
+    if (running_ != this) lock.lock();
     const Ref<LendingSlab> slab = bulk_ ? bulk_->slab(router_->connection_of(peer)) : Ref<LendingSlab>();
     if (lock) lock.unlock();
     std::size_t bytes = 0;
@@ -114,7 +120,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
 
   TransportCounters counters() const override {
     if (!router_) return {};
-    if (thread_.get_id() == std::this_thread::get_id()) return count();
+    if (running_ == this) return count();
     std::lock_guard lock(turn_);
     return count();
   }
@@ -210,6 +216,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   // ---- the router's thread
 
   void run() {
+    running_ = this;
     for (;;) {
       bool worked = false;
       {
@@ -232,6 +239,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
         }
         if (is_leaving_ && router_->is_idle()) break;
         worked = worked || !has_rested(t) || !is_quiet();
+        router_->flush();
       }
       if (!worked) block();
     }
@@ -267,8 +275,13 @@ class ZeroMqTransport final : public Transport, private Carrier {
     }
     if (t >= rest_at_) return true;
     std::this_thread::yield();
-    if (now() - t > kCrowded) {
-      crowded_until_ = t + kCrowdedFor;
+    const Time back = now();
+    lost_ = std::max(Time::zero(), lost_ - (t - offered_at_) / kLostShare);
+    offered_at_ = t;
+    if (back - t > kOffered) lost_ += back - t;
+    if (lost_ > kLost) {
+      lost_ = Time::zero();
+      crowded_until_ = back + kCrowdedFor;
       rest_at_ = t;
     }
     return false;
@@ -453,6 +466,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   Gate gate_;
   RequestQueue requests_;
   std::thread thread_;
+  static inline constinit thread_local const ZeroMqTransport* running_ = nullptr;  // whose router's thread this is
   mutable std::mutex turn_;  // guards router_ while the router's thread works; others only read its counters
 
   // Of the router's thread.
@@ -473,6 +487,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   bool was_asked_ = false;         // each of ZeroMQ's sockets, and nothing was done with one since
   bool is_leaving_ = false;
   Time next_tick_{}, next_look_{}, rest_at_{}, crowded_until_{};
+  Time lost_{}, offered_at_{};  // to others while the core was offered to them, lately; when that was last
   std::uint64_t messages_ = 0, bytes_ = 0;  // as of the last turn that moved any
 };
 

@@ -30,6 +30,8 @@ struct AttentionGradientArgs;
 struct ConvolveArgs;   // window.hpp
 struct CtcArgs;
 struct PoolArgs;
+struct RowNormArgs;    // row_norm.hpp
+struct RowNormGradientArgs;
 struct ScanArgs;
 struct SearchArgs;
 struct SortArgs;
@@ -200,6 +202,8 @@ class Primitives {
   virtual void algebra(Stream&, const AlgebraArgs&) const = 0;
   virtual void attention(Stream&, const AttentionArgs&) const = 0;
   virtual void attention_gradient(Stream&, const AttentionGradientArgs&) const = 0;
+  virtual void row_norm(Stream&, const RowNormArgs&) const = 0;
+  virtual void row_norm_gradient(Stream&, const RowNormGradientArgs&) const = 0;
   virtual void ctc(Stream&, const CtcArgs&) const = 0;
 };
 

@@ -20,10 +20,11 @@ namespace {
 
 constexpr std::int64_t kQueries = 64, kKeys = 128;  // of a block: 32 KiB of scores
 
-float largest(const float* x, std::int64_t n) { return level_kernels().max_f32(x, n); }
+// A NaN shows in the sum of exponentials.
+float largest(const float* x, std::int64_t n) { return level_kernels().top_f32(x, n); }
 double largest(const double* x, std::int64_t n) {
   double best = -INFINITY;
-  for (std::int64_t i = 0; i < n; ++i) best = x[i] > best || x[i] != x[i] ? x[i] : best;
+  for (std::int64_t i = 0; i < n; ++i) best = x[i] > best ? x[i] : best;
   return best;
 }
 double exponentials(float* x, float shift, std::int64_t n) { return level_kernels().exp_sum_f32(x, x, shift, n); }
@@ -160,22 +161,6 @@ void attend_back(const AttentionGradientArgs& g, std::int64_t batch, std::int64_
     }
   }
 }
-
-bool is_stored_only(DType t) { return t == DType::f16 || t == DType::bf16; }
-
-// A tensor as floats, and what it is computed in until it is stored.
-struct Widened {
-  Ref<Buffer> buffer;
-  ConstView view;
-  explicit Widened(const ConstView& v) : buffer(as_floats(v)), view(buffer->data(), DType::f32, v.shape) {}
-};
-struct Narrowed {
-  Ref<Buffer> buffer;
-  View to, view;
-  explicit Narrowed(const View& v)
-      : buffer(Buffer::allocate(host_allocator(), static_cast<std::size_t>(v.elements()) * sizeof(float) + 64)), to(v), view(buffer->data(), DType::f32, v.shape) {}
-  void store() const { from_floats(static_cast<const float*>(buffer->data()), to); }
-};
 
 template <class F>
 void in_its_type(DType t, F&& f) {

@@ -42,6 +42,8 @@ class CpuPrimitives final : public Primitives {
   void algebra(Stream&, const AlgebraArgs&) const override;
   void attention(Stream&, const AttentionArgs&) const override;
   void attention_gradient(Stream&, const AttentionGradientArgs&) const override;
+  void row_norm(Stream&, const RowNormArgs&) const override;
+  void row_norm_gradient(Stream&, const RowNormGradientArgs&) const override;
   void ctc(Stream&, const CtcArgs&) const override;
 
  private:

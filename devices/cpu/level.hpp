@@ -36,6 +36,16 @@ struct GemmCall {
   std::int64_t c_rs;
 };
 
+/// Back through rows that were brought to mean 0 and variance 1 (row_norm.hpp); dscale and dbias [n] are added to.
+struct RowNormBack {
+  std::int64_t rows, n;
+  const float *x, *dy;        // [rows, n]
+  float* dx;                  // [rows, n]; may be dy
+  const float *mean, *rstd;   // [rows]; without a mean: not centered
+  const float* scale;         // [n]
+  double *dscale, *dbias;     // dbias may be null
+};
+
 struct LevelKernels {
   TileFunction op[kScalarOps][kDTypes];    // by operand dtype; null where the op has no such dtype
   TileFunction cast[kDTypes][kDTypes];     // [to][from]
@@ -45,6 +55,7 @@ struct LevelKernels {
   double (*sum_f64)(const double* x, std::int64_t n);
   float (*max_f32)(const float* x, std::int64_t n);  // NaN if any
   float (*min_f32)(const float* x, std::int64_t n);
+  float (*top_f32)(const float* x, std::int64_t n);  // the largest number, as if NaN were not there; of none, -inf
   /// acc[j] += x[r * stride + j] over the rows in order.
   void (*add_rows_f32)(double* acc, const float* x, std::int64_t rows, std::int64_t stride, std::int64_t n);
   void (*add_rows_f64)(double* acc, const double* x, std::int64_t rows, std::int64_t stride, std::int64_t n);
@@ -57,6 +68,14 @@ struct LevelKernels {
   void (*add_f32)(float* to, const float* from, std::int64_t n);
   /// dp[i] = p[i] * ((dp[i] - mean) * scale): through a softmax p, whose p dp add up to `mean`.
   void (*softmax_back_f32)(float* dp, const float* p, float mean, float scale, std::int64_t n);
+
+  /// Of x - x[0], n > 0: the sum and the sum of squares.
+  void (*moments_f32)(const float* x, std::int64_t n, double* sum, double* squares);
+  /// The sum of squares of x.
+  double (*squares_f32)(const float* x, std::int64_t n);
+  /// y[i] = (x[i] - mean) * rstd * scale[i] + bias[i]; without a bias, x[i] * rstd * scale[i]. y may be x.
+  void (*normalize_f32)(float* y, const float* x, float mean, float rstd, const float* scale, const float* bias, std::int64_t n);
+  void (*norm_back_f32)(const RowNormBack&);
 
   // Pooling at one position: `taps` are the n > 0 rows of channels that its window holds, `to` and `from` such rows elsewhere.
   void (*pool_max_f32)(float* y, const float* const* taps, int n, std::int64_t channels);
@@ -80,6 +99,7 @@ const LevelKernels& level_kernels();
   void fill_functions_##level(LevelKernels&);      \
   void fill_casts_##level(LevelKernels&);          \
   void fill_rows_##level(LevelKernels&);           \
+  void fill_row_norm_##level(LevelKernels&);       \
   void fill_pool_##level(LevelKernels&);           \
   void fill_gemm_##level(LevelKernels&);
 TROUPE_LEVEL_PARTS(portable)

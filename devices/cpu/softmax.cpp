@@ -13,7 +13,8 @@
 namespace troupe::cpu {
 namespace {
 
-float row_max(const float* x, std::int64_t n) { return level_kernels().max_f32(x, n); }
+// A NaN shows in the sum of exponentials.
+float row_max(const float* x, std::int64_t n) { return level_kernels().top_f32(x, n); }
 double row_max(const double* x, std::int64_t n) {
   double best = -INFINITY;
   for (std::int64_t i = 0; i < n; ++i) best = x[i] > best || std::isnan(x[i]) ? x[i] : best;

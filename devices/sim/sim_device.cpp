@@ -11,6 +11,7 @@
 #include <troupe/devices/attention.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/ctc.hpp>
+#include <troupe/devices/row_norm.hpp>
 #include <troupe/devices/sim/queue.hpp>
 #include <troupe/devices/swap.hpp>
 #include <troupe/devices/window.hpp>
@@ -217,6 +218,12 @@ class SimPrimitives final : public Primitives {
   void attention_gradient(Stream& s, const AttentionGradientArgs& a) const override {
     later(s, "attention_gradient", {&a.of.q, &a.of.k, &a.of.v, &a.of.mask, &a.y, &a.log_sum, &a.dy}, {&a.dq, &a.dk, &a.dv},
           [=, this] { cpu_.attention_gradient(now_, a); }, 5 * products(a.of));
+  }
+  void row_norm(Stream& s, const RowNormArgs& a) const override {
+    later(s, "row_norm", {&a.x, &a.scale, &a.bias}, {&a.y, &a.mean, &a.rstd}, [=, this] { cpu_.row_norm(now_, a); });
+  }
+  void row_norm_gradient(Stream& s, const RowNormGradientArgs& a) const override {
+    later(s, "row_norm_gradient", {&a.x, &a.scale, &a.mean, &a.rstd, &a.dy}, {&a.dx, &a.dscale, &a.dbias}, [=, this] { cpu_.row_norm_gradient(now_, a); });
   }
   void ctc(Stream& s, const CtcArgs& a) const override {
     later(s, "ctc", {&a.log_probabilities, &a.labels, &a.time_lengths, &a.label_lengths}, {&a.loss, &a.gradient}, [=, this] { cpu_.ctc(now_, a); });

@@ -8,12 +8,9 @@
 
 namespace troupe {
 
-// Made of reductions and pointwise ops, which fuse; means are taken in double, and variances of what is left when the mean is gone.
+// Those over rows are ops: layer_norm.cpp, rms_norm.cpp. These are made of reductions and pointwise ops, which fuse; means are taken in
+// double, and variances of what is left when the mean is gone.
 
-/// x brought to mean 0 and variance 1 over the last axis, times `scale`, plus `bias`, both [channels].
-TROUPE_DSL(Expr layer_norm(Operand x, Operand scale, Operand bias, double epsilon = 1e-5))
-/// x over the root of its mean square over the last axis, times `scale` [channels].
-TROUPE_DSL(Expr rms_norm(Operand x, Operand scale, double epsilon = 1e-6))
 /// Training: x [..., channels] brought to mean 0 and variance 1 over all axes but the last, times `scale`, plus `bias`. Also the mean and the
 /// variance, [channels], for running averages, which the caller keeps.
 TROUPE_DSL(Exprs batch_norm(Operand x, Operand scale, Operand bias, double epsilon = 1e-5))
@@ -53,18 +50,6 @@ Expr normalized(const Expr& x, const Axes& axes, double epsilon) {
 }
 
 }  // namespace
-
-Expr layer_norm(Operand x, Operand scale, Operand bias, double epsilon) {
-  Composite c("layer_norm", {x, scale, bias});
-  require_channels(c, 1);
-  return normalized(c[0], {-1}, epsilon) * c[1] + c[2];
-}
-
-Expr rms_norm(Operand x, Operand scale, double epsilon) {
-  Composite c("rms_norm", {x, scale});
-  require_channels(c, 1);
-  return c[0] * rsqrt(mean(square(c[0]), {-1}, true) + epsilon) * c[1];
-}
 
 Exprs batch_norm(Operand x, Operand scale, Operand bias, double epsilon) {
   Composite c("batch_norm", {x, scale, bias});

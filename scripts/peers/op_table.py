@@ -115,6 +115,11 @@ def product(x, a):
     return left @ right
 
 
+def norm_gradient(x, a):
+    rows, scale = x[0].shape[-1:], x[1].expand(x[0].shape[-1:]).contiguous()
+    return torch.ops.aten.native_layer_norm_backward(x[4], x[0], rows, x[2].unsqueeze(-1), x[3].unsqueeze(-1), scale, scale, [True] * 3)
+
+
 def whole(f, g):
     """f of floating inputs, g of integers."""
     return lambda x, a: (f if x[0].is_floating_point() else g)(*x)
@@ -161,6 +166,9 @@ TORCH = {
     "Unique": lambda x, a: torch.unique(x[0], return_inverse=True, return_counts=True), "NonZero": plain(torch.nonzero),
     "MatMul": product, "Int8MatMul": product,
     "Softmax": along_last(lambda t: torch.softmax(t, -1)), "LogSoftmax": along_last(lambda t: torch.log_softmax(t, -1)),
+    "LayerNorm": lambda x, a: F.layer_norm(x[0], x[0].shape[-1:], x[1].expand(x[0].shape[-1:]), x[2].expand(x[0].shape[-1:]), a["epsilon"]),
+    "RmsNorm": lambda x, a: F.rms_norm(x[0], x[0].shape[-1:], x[1].expand(x[0].shape[-1:]), a["epsilon"]),
+    "LayerNormGradient": norm_gradient,
     "CrossEntropy": plain(lambda x, y: F.cross_entropy(x, y, reduction="none")),
     "Transpose": lambda x, a: torch.permute(x[0], [int(k) for k in a["permutation"]]),
     "Concat": lambda x, a: torch.cat(x, int(a["axis"])), "Split": lambda x, a: torch.split(x[0], [int(e) for e in a["extents"]], int(a.get("axis", 0))),

@@ -304,7 +304,7 @@ struct Pair {
       b->send(to_a, Lane::data, numbered(i, i % 3 ? bytes : 100));
     }
     BOOST_REQUIRE(wait_until(bell, [&] { return heard_a.got.size() >= to && heard_b.got.size() >= to; }));
-    for (const Recorder* heard : {&heard_a, &heard_b}) {
+    for (const RecordingListener* heard : {&heard_a, &heard_b}) {
       BOOST_REQUIRE(heard->got.size() == to);
       for (std::uint64_t i = from; i < to; ++i) BOOST_REQUIRE(is_numbered(heard->got[i].message, i));
       BOOST_TEST(heard->losses.empty());
@@ -319,7 +319,7 @@ struct Pair {
     }
   }
   Bell bell;
-  Recorder heard_a{bell}, heard_b{bell};
+  RecordingListener heard_a{bell}, heard_b{bell};
   std::unique_ptr<Transport> a, b;
   Peer to_b = 0, to_a = 0;
   std::uint64_t next = 0;
@@ -357,7 +357,7 @@ BOOST_AUTO_TEST_CASE(a_bulk_channel_that_is_cut_loses_and_repeats_nothing, *utf:
       BOOST_REQUIRE(wait_until(pair.bell, [&] { return pair.heard_a.got.size() > from + 5 && pair.heard_b.got.size() > from + 5; }));
       relay.cut();
       BOOST_REQUIRE(wait_until(pair.bell, [&] { return pair.heard_a.got.size() >= to && pair.heard_b.got.size() >= to; }));
-      for (const Recorder* heard : {&pair.heard_a, &pair.heard_b})
+      for (const RecordingListener* heard : {&pair.heard_a, &pair.heard_b})
         for (std::uint64_t i = from; i < to; ++i) BOOST_REQUIRE(is_numbered(heard->got[i].message, i));
       pair.next = to;
     }
@@ -424,7 +424,7 @@ BOOST_AUTO_TEST_CASE(who_keeps_much_gets_copies, *utf::label("stock_zmq")) {
   BOOST_TEST(after.copied_bytes - before.copied_bytes < 81'000'000u);
   // What they no longer keep can be lent again.
   const std::uint64_t next = pair.next + 30;
-  for (Recorder* heard : {&pair.heard_a, &pair.heard_b}) {
+  for (RecordingListener* heard : {&pair.heard_a, &pair.heard_b}) {
     std::lock_guard lock(pair.bell.mutex);
     for (auto& got : heard->got) got.message = {};
   }

@@ -187,18 +187,20 @@ BOOST_AUTO_TEST_CASE(damaged_programs_are_refused) {
 BOOST_AUTO_TEST_CASE(damaged_tokens_are_refused) {
   List list(DType::f32, Shape{2});
   list.push(Tensor::of<float>({1, 2}));
-  RunToken token{{7, 8}, 1, 2, false, {}, list};
+  RunToken token{1, 2, false, {}, list};
   token.path.depth = 2;
   token.path.number[1] = 3;
-  const Message whole = written(token).take();
+  const Message whole = written(RunTokens{{7, 8}, {{3, 4, token.path, 32}}, {token, token}}).take();
   {
     Message m = whole;
     MessageReader r(m);
-    BOOST_TEST((kind_of(r) == MessageKind::token));
-    const auto back = read_all<RunToken>(r);
+    BOOST_TEST((kind_of(r) == MessageKind::tokens));
+    const auto back = read_all<RunTokens>(r);
     BOOST_TEST((back.run == RunKey{7, 8}));
-    BOOST_TEST(back.path.number[1] == 3);
-    BOOST_TEST(text_of(back.value) == text_of(token.value));
+    BOOST_REQUIRE((back.grants.size() == 1 && back.tokens.size() == 2));
+    BOOST_TEST((back.grants[0].partition == 3 && back.grants[0].send == 4 && back.grants[0].path.number[1] == 3 && back.grants[0].last == 32));
+    BOOST_TEST(back.tokens[1].path.number[1] == 3);
+    BOOST_TEST(text_of(back.tokens[1].value) == text_of(token.value));
   }
   std::minstd_rand random(1);
   for (int n = 0; n < 20000; ++n) {
@@ -207,7 +209,7 @@ BOOST_AUTO_TEST_CASE(damaged_tokens_are_refused) {
     if (n % 7 == 0) m.head.resize(random() % m.head.size());
     try {
       MessageReader r(m);
-      if (kind_of(r) == MessageKind::token) read_all<RunToken>(r);
+      if (kind_of(r) == MessageKind::tokens) read_all<RunTokens>(r);
     } catch (const Error&) {
     }
   }

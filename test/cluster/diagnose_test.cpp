@@ -90,7 +90,10 @@ struct ToAndFro {
 /// Grants nothing beyond the first window: credit that is too small for what depends on itself.
 std::unique_ptr<Transport> mean(std::unique_ptr<Transport> inner) {
   return std::make_unique<FaultyTransport>(std::move(inner), [](Peer peer, Lane lane, Message message, const FaultyTransport::Send& send) {
-    if (!as<RunGrant>(message)) send(peer, lane, std::move(message));
+    auto said = as<RunTokens>(message);
+    if (!said) return send(peer, lane, std::move(message));
+    said->grants.clear();
+    if (!said->tokens.empty()) send(peer, lane, written(*said).take());
   });
 }
 

@@ -55,19 +55,21 @@ class Repeater {
 
   void operator()(Peer peer, Lane lane, Message message, const FaultyTransport::Send& send) {
     std::lock_guard lock(mutex_);
-    if (auto token = as<RunToken>(message)) {
+    if (auto said = as<RunTokens>(message)) {
       if (chance(2)) later_.push_back({peer, lane, message});
       if (chance(2)) send(peer, lane, message);
-      if (token->path.depth > 0 && chance(4)) {
-        token->path.number[random_() % static_cast<std::uint64_t>(token->path.depth)] += 1000 + static_cast<std::int64_t>(random_() % 1000);
-        send(peer, lane, written(*token).take());
-      }
-    } else if (auto grant = as<RunGrant>(message)) {
-      if (chance(2)) send(peer, lane, message);
-      if (chance(2)) {
-        grant->last = static_cast<std::int64_t>(random_() >> 1);
-        send(peer, lane, written(*grant).take());
-      }
+      bool is_changed = false;
+      for (RunToken& token : said->tokens)
+        if (token.path.depth > 0 && chance(4)) {
+          token.path.number[random_() % static_cast<std::uint64_t>(token.path.depth)] += 1000 + static_cast<std::int64_t>(random_() % 1000);
+          is_changed = true;
+        }
+      for (RunGrant& grant : said->grants)
+        if (chance(2)) {
+          grant.last = static_cast<std::int64_t>(random_() >> 1);
+          is_changed = true;
+        }
+      if (is_changed) send(peer, lane, written(*said).take());
     }
     send(peer, lane, std::move(message));
     while (!later_.empty() && chance(3)) {

@@ -91,7 +91,7 @@ struct Party {
   }
 
   Bell& bell;
-  troupe::test::Recorder heard;
+  troupe::test::RecordingListener heard;
   std::vector<std::string> log;
   std::unique_ptr<Transport> transport;
 };
@@ -307,7 +307,7 @@ BOOST_AUTO_TEST_CASE(the_list_is_read_while_the_node_runs, *utf::label("stock_zm
 BOOST_AUTO_TEST_CASE(who_does_not_finish_the_handshake_is_hung_up_on, *utf::label("stock_zmq")) {
   Keyed k;
   Bell bell;
-  troupe::test::Recorder heard(bell);
+  troupe::test::RecordingListener heard(bell);
   ZeroMqOptions options;
   options.router.answer = 100ms;
   for (const bool has_keys : {true, false}) {

@@ -111,13 +111,14 @@ BOOST_AUTO_TEST_CASE(and_nothing_that_is_fetched_elsewhere) {
 // A token or a grant of no edge of its own, of another loop, or with another value than its edge carries: counted, logged, and the
 // end of the session. Which of the two partitions is a's, the first or the second, the impostor does not know.
 BOOST_AUTO_TEST_CASE(tokens_and_grants_that_make_no_sense) {
-  const auto said = [](const auto& message_for) {
+  const auto said = [](const auto& message_of) {
     std::string all;
     for (const std::int32_t partition : {0, 1, 7, -1}) {
       Scene s;
       s.b.when_begun = [&](std::uint64_t run) {
-        auto message = message_for(RunKey{1, run});  // a is the first node
-        message.partition = partition;
+        RunTokens message = message_of(RunKey{1, run});  // a is the first node
+        for (RunGrant& g : message.grants) g.partition = partition;
+        for (RunToken& t : message.tokens) t.partition = partition;
         s.b.say(message);
       };
       Graph g;
@@ -139,9 +140,9 @@ BOOST_AUTO_TEST_CASE(tokens_and_grants_that_make_no_sense) {
   const Tensor right = Tensor::of<float>({2, 4});
   const auto token = [&](auto change) {
     return [=](RunKey key) {
-      RunToken t{key, 0, 0, false, {}, right};
+      RunToken t{0, 0, false, {}, right};
       change(t);
-      return t;
+      return RunTokens{key, {}, {t}};
     };
   };
   const auto says_each = [&](const std::string& all, std::initializer_list<std::string> parts) { BOOST_TEST(says(all, parts), all); };
@@ -153,7 +154,7 @@ BOOST_AUTO_TEST_CASE(tokens_and_grants_that_make_no_sense) {
   says_each(said(token([](RunToken& t) { t.value = List(DType::f32, Shape{2}); })), {"a value of another kind than its edge's"});
   says_each(said(token([](RunToken& t) { t.value = Value(); })), {"a value of another kind than its edge's"});
   says_each(said(token([](RunToken& t) { t.is_dead = true; })), {"a value where there is none"});
-  says_each(said([](RunKey key) { return RunGrant{key, 0, 0, {}, 3}; }), {"a grant for no partition of this node", "a grant of no edge"});
+  says_each(said([](RunKey key) { return RunTokens{key, {{0, 0, {}, 3}}, {}}; }), {"a grant for no partition of this node", "a grant of no edge"});
 }
 
 BOOST_AUTO_TEST_CASE(who_speaks_for_another_is_disconnected) {

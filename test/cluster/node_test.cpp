@@ -342,7 +342,8 @@ BOOST_AUTO_TEST_CASE(a_predicate_crosses_once) {
     stepped.deterministic = true;
     Nodes nodes(2, stepped, Between::handles, {}, [&](const std::string& name, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
       return std::make_unique<FaultyTransport>(std::move(inner), [&tokens, name](Peer peer, Lane lane, Message m, const FaultyTransport::Send& send) {
-        if (auto token = as<RunToken>(m)) ++tokens[{name, token->path.depth == 1 ? token->path.number[0] : -1}];
+        if (const auto said = as<RunTokens>(m))
+          for (const RunToken& token : said->tokens) ++tokens[{name, token.path.depth == 1 ? token.path.number[0] : -1}];
         send(peer, lane, std::move(m));
       });
     });

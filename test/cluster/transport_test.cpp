@@ -50,7 +50,7 @@ Tensor filled(DType dtype, const Shape& shape, std::uint64_t seed) {
 template <class World>
 struct Pair {
   World world;
-  Recorder heard_a{world.bell}, heard_b{world.bell};
+  RecordingListener heard_a{world.bell}, heard_b{world.bell};
   std::unique_ptr<Transport> a = make("a"), b = make("b");
   Peer to_b = 0, to_a = 0;
 
@@ -76,7 +76,7 @@ struct Pair {
 };
 
 /// The numbers of what has arrived on a lane.
-std::vector<std::uint64_t> numbers(const Recorder& heard, Lane lane) {
+std::vector<std::uint64_t> numbers(const RecordingListener& heard, Lane lane) {
   std::vector<std::uint64_t> all;
   for (const auto& got : heard.got)
     if (got.lane == lane) all.push_back(number_of(got.message));
@@ -179,7 +179,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(what_cannot_be_connected_is_refused, World, Worlds
   BOOST_REQUIRE(pair.until([&] { return pair.heard_b.refusals.size() == 2; }));
   BOOST_TEST((pair.heard_b.refusals[1].second.code() == Code::already_exists));
 
-  Recorder heard(pair.world.bell);
+  RecordingListener heard(pair.world.bell);
   auto other = pair.make("c", 1, "9.9.9");
   other->start(heard);
   other->connect(pair.a->address());
@@ -196,7 +196,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(two_nodes_have_one_connection, World, Worlds) {
   pair.b->connect(pair.a->address());
   pair.a->connect(pair.b->address());
   // Both again, at the same time, with a third that the first two do not know yet.
-  Recorder heard(pair.world.bell);
+  RecordingListener heard(pair.world.bell);
   auto c = pair.make("c");
   c->start(heard);
   c->connect(pair.a->address());
@@ -253,7 +253,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(stopping_sends_what_is_unsent, World, Worlds) {
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(a_node_that_starts_anew_is_lost_before_it_is_connected, World, Worlds) {
   Pair<World> pair;
-  Recorder heard(pair.world.bell);
+  RecordingListener heard(pair.world.bell);
   auto again = pair.world.make({.name = "b", .incarnation = 2, .address = pair.world.free_address("b again"), .engine = ""});
   again->start(heard);
   pair.b->send(pair.to_a, Lane::data, numbered(0));
@@ -318,11 +318,11 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_listener_may_send, World, Worlds) {
 BOOST_AUTO_TEST_CASE_TEMPLATE(every_node_reaches_every_other, World, Worlds) {
   constexpr std::size_t kNodes = 5;
   World world;
-  std::vector<std::unique_ptr<Recorder>> heard;
+  std::vector<std::unique_ptr<RecordingListener>> heard;
   std::vector<std::unique_ptr<Transport>> nodes;
   for (std::size_t i = 0; i < kNodes; ++i) {
     const std::string name = "n" + std::to_string(i);
-    heard.push_back(std::make_unique<Recorder>(world.bell));
+    heard.push_back(std::make_unique<RecordingListener>(world.bell));
     nodes.push_back(world.make({.name = name, .incarnation = i, .address = world.free_address(name), .engine = ""}));
     nodes[i]->start(*heard[i]);
   }
@@ -352,7 +352,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(what_is_not_on_the_host_is_not_sent, World, Worlds
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(an_address_is_taken_once, World, Worlds) {
   Pair<World> pair;
-  Recorder heard(pair.world.bell);
+  RecordingListener heard(pair.world.bell);
   auto other = pair.world.make({.name = "c", .incarnation = 1, .address = pair.a->address(), .engine = ""});
   BOOST_CHECK_EXCEPTION(other->start(heard), Error, [](const Error& e) { return e.code() == Code::unavailable; });
 }

@@ -26,14 +26,14 @@ struct Bell {
   std::condition_variable rings;
 };
 
-class Recorder final : public TransportListener {
+class RecordingListener final : public TransportListener {
  public:
   struct Got {
     Peer peer;
     Lane lane;
     Message message;
   };
-  explicit Recorder(Bell& bell) : bell_(bell) {}
+  explicit RecordingListener(Bell& bell) : bell_(bell) {}
 
   std::vector<std::pair<Peer, PeerInfo>> peers;
   std::vector<std::pair<std::string, Status>> refusals;

@@ -34,7 +34,7 @@ struct Relayed {
     a->stop();
   }
   Bell bell;
-  Recorder heard_a{bell}, heard_b{bell};
+  RecordingListener heard_a{bell}, heard_b{bell};
   std::unique_ptr<Transport> a, b;
   std::unique_ptr<Relay> relay;
   Peer to_b = 0, to_a = 0;
@@ -55,7 +55,7 @@ BOOST_AUTO_TEST_CASE(cut_connections_lose_and_repeat_nothing, *utf::label("stock
     }
   }
   BOOST_REQUIRE(wait_until(pair.bell, [&] { return pair.heard_a.got.size() >= kMessages && pair.heard_b.got.size() >= kMessages; }));
-  for (const Recorder* heard : {&pair.heard_a, &pair.heard_b}) {
+  for (const RecordingListener* heard : {&pair.heard_a, &pair.heard_b}) {
     BOOST_REQUIRE(heard->got.size() == kMessages);
     for (std::uint64_t i = 0; i < kMessages; ++i) BOOST_REQUIRE(is_numbered(heard->got[i].message, i));
     BOOST_TEST(heard->losses.empty());
@@ -134,7 +134,7 @@ BOOST_AUTO_TEST_CASE(strangers_are_dropped_and_counted, *utf::label("stock_zmq")
 
 BOOST_AUTO_TEST_CASE(only_loopback_is_reached_without_keys, *utf::label("stock_zmq")) {
   Bell bell;
-  Recorder heard(bell);
+  RecordingListener heard(bell);
   const auto listening = [&](const std::string& address) {
     return make_zeromq_transport({.name = "a", .incarnation = 1, .address = address, .engine = ""});
   };

@@ -2,6 +2,8 @@
 // what the oracle says, which knows nothing of gradients.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/test/controlflow/compare.hpp>
 

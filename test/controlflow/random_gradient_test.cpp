@@ -5,8 +5,10 @@
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/autodiff/gradients.hpp>
+#include <troupe/ops/interpret.hpp>
 #include <troupe/test/controlflow/compare.hpp>
 #include <troupe/test/controlflow/random_recipe.hpp>
+#include <troupe/test/controlflow/swapping.hpp>
 
 namespace troupe::test {
 namespace {

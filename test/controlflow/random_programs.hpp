@@ -3,14 +3,18 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <unistd.h>
 
 #include <troupe/test/controlflow/compare.hpp>
 #include <troupe/test/controlflow/shrink.hpp>
 
 namespace troupe::test {
-
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 inline constexpr std::uint64_t kShare = 10;
@@ -67,7 +71,7 @@ inline std::optional<std::string> often(const Check& check, const Recipe& r, con
 
 inline void report(const Recipe& r, const Way& way, const std::string& wrong, const Check& check) {
   auto again = [&](const Recipe& c) { return apart([&] { return often(check, c, way); }); };
-  Recipe small = Shrinker(r, [&](const Recipe& c) { return again(c).has_value(); }, 800).shrink();
+  Recipe small = shrunk(r, [&](const Recipe& c) { return again(c).has_value(); }, 800);
   BOOST_ERROR(fmt::format("seed {}, {}: {}\nMade small, of {} statements {} are left:\n{}{}", r.seed, way.name, wrong, statements_in(r),
                           statements_in(small), text_of(small), again(small).value_or("(it does not fail every time)")));
 }

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include <troupe/devices/philox.hpp>
+#include <troupe/devices/row_norm.hpp>
 #include <troupe/devices/worker_pool.hpp>
 #include <troupe/test/devices/numbers.hpp>
 
@@ -283,6 +284,41 @@ BOOST_AUTO_TEST_CASE(softmax_and_cross_entropy) {
         }
       }
     }
+}
+
+BOOST_AUTO_TEST_CASE(norms_of_rows_are_accurate_far_from_zero_and_the_same_on_one_worker) {
+  Cpu cpu;
+  const std::int64_t rows = 515, n = 300;
+  const Shape all{rows, n}, each{rows}, columns{n};
+  std::vector<float> x(static_cast<std::size_t>(rows * n)), dy(x.size());
+  for (float& v : x) v = 1000 + static_cast<float>(cpu.below(1 << 12)) / 4096;  // the deviation is a part in 3500 of the mean
+  for (float& v : dy) v = static_cast<float>(cpu.below(1 << 12)) / 4096 - 0.3f;
+  const Tensor in = Tensor::of(x, all), up = Tensor::of(dy, all), scale = Tensor::of(std::vector<float>(x.end() - n, x.end()), columns), bias = Tensor::scalar(0.5f);
+  for (bool centered : {true, false}) {
+    std::vector<std::vector<float>> results[2];
+    for (const Device* who : {cpu.device.get(), cpu.alone.get()}) {
+      Tensor y = Tensor::empty(DType::f32, all), mean = Tensor::empty(DType::f32, each), rstd = Tensor::empty(DType::f32, each);
+      RowNormArgs a{in, scale, {}, View(y), {}, View(rstd), rows, n, 1e-5, centered};
+      if (centered) a.bias = bias, a.mean = View(mean);
+      who->primitives().row_norm(*cpu.stream, a);
+      Tensor dx = Tensor::empty(DType::f32, all), dscale = Tensor::empty(DType::f32, columns), dbias = Tensor::empty(DType::f32, columns);
+      RowNormGradientArgs b{in, scale, {}, rstd, up, View(dx), View(dscale), {}, rows, n, centered};
+      if (centered) b.mean = mean, b.dbias = View(dbias);
+      who->primitives().row_norm_gradient(*cpu.stream, b);
+      auto& out = results[who == cpu.alone.get()];
+      for (const Tensor* t : {&y, &rstd, &dx, &dscale}) out.push_back(t->to_vector<float>());
+      if (centered) out.push_back(dbias.to_vector<float>());
+    }
+    BOOST_TEST((results[0] == results[1]), "the number of workers changes a bit");
+    for (std::int64_t r = 0; r < rows; r += 37) {
+      double sum = 0, squares = 0;
+      for (std::int64_t i = 0; i < n; ++i) sum += x[static_cast<std::size_t>(r * n + i)];
+      const double mean = centered ? sum / static_cast<double>(n) : 0;
+      for (std::int64_t i = 0; i < n; ++i) squares += std::pow(x[static_cast<std::size_t>(r * n + i)] - mean, 2);
+      const double wanted = 1 / std::sqrt(squares / static_cast<double>(n) + 1e-5), got = results[0][1][static_cast<std::size_t>(r)];
+      BOOST_TEST(std::abs(got / wanted - 1) < 1e-6, "rstd of row " << r << " is " << got << ", not " << wanted);
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(labels_outside_the_classes_are_named) {

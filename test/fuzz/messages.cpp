@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   List list(DType::f32, Shape{2, 3});
   list.push(t);
   list.grow(2);
-  RunToken token{{7, 8}, 1, 2, false, {}, list};
+  RunToken token{1, 2, false, {}, list};
   token.path.depth = 2;
   token.path.number[1] = 300;
   const Status failed(Code::out_of_range, "an index out of its bound");
@@ -60,9 +60,8 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   seed_of(MakePlan{1, 2, {a, b}, 64, 0x1234567890abcdef});
   seed_of(DropPlan{3});
   seed_of(BeginRun{4, 2, 5, 6, {{0, t}, {3, Tensor::scalar(true)}}});
-  seed_of(token);
-  seed_of(RunToken{{7, 9}, 0, 0, true, {}, Tensor::scalar(1.5)});
-  seed_of(RunGrant{{7, 8}, 1, 2, token.path, 32});
+  seed_of(RunTokens{{7, 8}, {{1, 2, token.path, 32}}, {token}});
+  seed_of(RunTokens{{7, 9}, {}, {{0, 0, true, {}, Tensor::scalar(1.5)}}});
   seed_of(RunFailed{4, failed});
   seed_of(AbandonRun{4});
   seed_of(LeftRun{4, Status(), {{1, t}}});
@@ -81,7 +80,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   Message m = Input(data, size).message();
   try {
-    check_any<Gossip, GetLoops, MakePlan, DropPlan, BeginRun, RunToken, RunGrant, RunFailed, AbandonRun, LeftRun, GetVariable, SetVariable, Answer, GetCosts, Probe, ProbeFor, InspectNode, Inspected, PlanBroken>(m);
+    check_any<Gossip, GetLoops, MakePlan, DropPlan, BeginRun, RunTokens, RunFailed, AbandonRun, LeftRun, GetVariable, SetVariable, Answer, GetCosts, Probe, ProbeFor, InspectNode, Inspected, PlanBroken>(m);
   } catch (const Error&) {
   }
   return 0;

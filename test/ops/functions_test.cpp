@@ -223,7 +223,7 @@ BOOST_AUTO_TEST_CASE(normalisation) {
     });
   };
   const std::vector<Sample> all{x, scale, bias};
-  same(computed(all, [](const Exprs& e) { return layer_norm(e[0], e[1], e[2]); }, 1),
+  same(computed(all, [](const Exprs& e) { return layer_norm(e[0], e[1], e[2]); }),
        normalised([](const Index& i, const Index& j) { return i[0] == j[0] && i[1] == j[1] && i[2] == j[2]; }));
   same(computed(all, [](const Exprs& e) { return batch_norm(e[0], e[1], e[2])[0]; }, 1), normalised([](const Index& i, const Index& j) { return i[3] == j[3]; }));
   same(computed(all, [](const Exprs& e) { return group_norm(e[0], 2, e[1], e[2]); }, 1),
@@ -242,7 +242,7 @@ BOOST_AUTO_TEST_CASE(normalisation) {
   }));
   Graph g;
   Expr in = g.input("x", DType::f32, {2, 4}), s = g.input("s", DType::f32, {3});
-  says(refusal([&] { layer_norm(in, s, s); }, Code::invalid_argument), {"layer_norm", "functions_test.cpp", "parameters are of shape [4], not [3]"});
+  says(refusal([&] { layer_norm(in, s, s); }, Code::invalid_argument), {"LayerNorm", "functions_test.cpp", "parameters are of shape [4], not [3]"});
   says(refusal([&] { group_norm(in, 3, 1.0, 0.0); }, Code::invalid_argument), {"group_norm", "4 channels do not divide into 3 groups"});
 }
 

@@ -427,9 +427,100 @@ inline std::vector<Row> algebra_rows() {
   };
 }
 
+// ---- rows brought to variance 1
+
+struct RowMoments {
+  double mean, rstd;
+};
+inline RowMoments moments_of(const std::vector<double>& row, double epsilon, bool centered) {
+  const double n = static_cast<double>(row.size()), mean = centered ? sum_of(row) / n : 0;
+  double squares = 0;
+  for (double e : row) squares += (e - mean) * (e - mean);
+  return {mean, 1 / std::sqrt(squares / n + epsilon)};
+}
+
+inline Row row_norm(bool centered) {
+  Draws draws(12);
+  std::vector<Case> cases;
+  auto add = [&](const Shape& x, const Shape& scale, double epsilon) {
+    Case c{{draws.values(x), draws.values(scale)}, Attrs{{"epsilon", epsilon}}};
+    if (centered) c.inputs.push_back(draws.values(scale));
+    cases.push_back(std::move(c));
+  };
+  add({4}, {4}, 0.1);
+  add({2, 3}, {3}, 0.1);
+  add({2, 2, 5}, {5}, 1e-5);
+  add({3, 4}, {}, 0.1);
+  add({3, 1}, {1}, 0.1);
+  add({0, 3}, {3}, 0.1);
+  add({2, 0}, {0}, 0.1), cases.back().order = 0;  // the moments are 0 / 0
+  add({7, 70}, {70}, 1e-5);
+  return {centered ? "LayerNorm" : "RmsNorm", kFloats, cases, [centered](const Arrays& x, const Attrs& a) {
+            const double epsilon = a.get<double>("epsilon");
+            const Shape rows = x[0].shape.without(x[0].shape.rank() - 1);
+            const auto n = static_cast<std::size_t>(x[0].shape[x[0].shape.rank() - 1]);
+            Arrays y{x[0]};
+            for (int i = 0; i < (centered ? 2 : 1); ++i) y.push_back(Array::filled(rows, std::nan("")));
+            for (std::size_t r = 0; r < y[1].v.size(); ++r) {
+              const std::vector<double> row(x[0].v.begin() + static_cast<std::ptrdiff_t>(r * n), x[0].v.begin() + static_cast<std::ptrdiff_t>((r + 1) * n));
+              const RowMoments m = n ? moments_of(row, epsilon, centered) : RowMoments{std::nan(""), std::nan("")};
+              for (std::size_t i = 0; i < n; ++i) {
+                auto at = [i](const Array& parameter) { return parameter.v[parameter.shape.rank() ? i : 0]; };
+                y[0].v[r * n + i] = (row[i] - m.mean) * m.rstd * at(x[1]) + (centered ? at(x[2]) : 0);
+              }
+              if (centered) y[1].v[r] = m.mean;
+              y.back().v[r] = m.rstd;
+            }
+            return y;
+          }, 2, 8};
+}
+
+inline Row row_norm_gradient(bool centered) {
+  Draws draws(13);
+  std::vector<Case> cases;
+  auto add = [&](const Shape& x, const Shape& scale) {
+    const Shape rows = x.without(x.rank() - 1);
+    Case c{{draws.values(x), draws.values(scale)}, {}};
+    if (centered) c.inputs.push_back(draws.values(rows));
+    c.inputs.push_back(draws.values(rows, 0.5, 1.5));
+    c.inputs.push_back(draws.values(x));
+    cases.push_back(std::move(c));
+  };
+  add({4}, {4});
+  add({2, 3}, {3});
+  add({2, 2, 2}, {2});
+  add({3, 2}, {});
+  add({0, 3}, {3});
+  add({2, 0}, {0});
+  add({6, 70}, {70});
+  add({530, 64}, {64});
+  return {centered ? "LayerNormGradient" : "RmsNormGradient", {DType::f32, DType::f64}, cases, [centered](const Arrays& x, const Attrs&) {
+            const std::size_t n = static_cast<std::size_t>(x[0].shape[x[0].shape.rank() - 1]);
+            const Array &rstd = x[x.size() - 2], &dy = x.back();
+            Arrays d{x[0]};
+            for (int i = 0; i < (centered ? 2 : 1); ++i) d.push_back(Array::filled(Shape{static_cast<std::int64_t>(n)}, 0));
+            for (std::size_t r = 0; n && r < rstd.v.size(); ++r) {
+              std::vector<double> g(n), h(n), gh(n);
+              for (std::size_t i = 0; i < n; ++i) {
+                const double up = dy.v[r * n + i];
+                g[i] = up * x[1].v[x[1].shape.rank() ? i : 0];
+                h[i] = (x[0].v[r * n + i] - (centered ? x[2].v[r] : 0)) * rstd.v[r];
+                gh[i] = g[i] * h[i];
+                d[1].v[i] += up * h[i];
+                if (centered) d[2].v[i] += up;
+              }
+              const double of_g = centered ? sum_of(g) / static_cast<double>(n) : 0, of_gh = sum_of(gh) / static_cast<double>(n);
+              for (std::size_t i = 0; i < n; ++i) d[0].v[r * n + i] = rstd.v[r] * (g[i] - of_g - h[i] * of_gh);
+            }
+            return d;
+          }, 2, 16};
+}
+
+inline std::vector<Row> norm_rows() { return {row_norm(true), row_norm(false), row_norm_gradient(true), row_norm_gradient(false)}; }
+
 inline std::vector<Row> structure_rows() {
   std::vector<Row> out;
-  for (auto rows : {reduction_rows(), shape_rows(), block_rows(), index_rows(), algebra_rows()})
+  for (auto rows : {reduction_rows(), shape_rows(), block_rows(), index_rows(), algebra_rows(), norm_rows()})
     for (Row& r : rows) {
       // What only moves elements takes every dtype, complex ones too.
       if (r.dtypes == kReals_and_bool || r.op == "ScatterAdd" || r.op == "SumTo") r.refuses_others = false;

@@ -64,11 +64,27 @@ inline Floats magnitude_of(Floats x) { return from_bits(bits_of(x) & 0x7FFFFFFF)
 inline Floats with_sign_of(Floats x, Floats sign) {
   return from_bits((bits_of(x) & 0x7FFFFFFF) | (bits_of(sign) & ~0x7FFFFFFF));
 }
+/// x or y, the larger or smaller; y where one is NaN.
+inline Floats larger(Floats x, Floats y) {
+#if defined(__AVX512F__)
+  return _mm512_max_ps(x, y);  // GCC 12 compares, then selects
+#else
+  return x > y ? x : y;
+#endif
+}
+inline Floats smaller(Floats x, Floats y) {
+#if defined(__AVX512F__)
+  return _mm512_min_ps(x, y);
+#else
+  return x < y ? x : y;
+#endif
+}
 /// 2^n for n in [-126, 127].
 inline Floats power_of_two(Ints n) { return from_bits((n + 127) << 23); }
 
 /// x = n ln 2 + r with |r| <= ln 2 / 2, for |x| < 2^20; exp(r) - 1 = r + r^2 p(r).
 struct Reduced {
+  Floats rounded;  // n
   Ints n;
   Floats r, tail;  // tail = r^2 p(r)
 };
@@ -80,16 +96,19 @@ inline Reduced reduced(Floats x) {
   // Estrin's order: a lone scalar waits for the longest chain.
   Floats p = (r * 1.6666665459e-1f + 5.0000001201e-1f) +
              rr * ((r * 8.3334519073e-3f + 4.1665795894e-2f) + rr * (r * 1.9875691500e-4f + 1.3981999507e-3f));
-  return {bits_of(shifted) - 0x4B400000, r, p * rr};
+  return {n, bits_of(shifted) - 0x4B400000, r, p * rr};
 }
 
 inline Floats exp(Floats x) {
-  Floats inside = x > 89.f ? all(89.f) : x;
-  inside = inside < -104.f ? all(-104.f) : inside;
-  Reduced e = reduced(inside);
-  // 2^n in two steps, since n reaches -150 (subnormal results) and 128.
+  Reduced e = reduced(larger(all(-104.f), smaller(all(89.f), x)));
+  const Floats y = e.tail + e.r + 1.f;
+#if defined(__AVX512F__)
+  return _mm512_scalef_ps(y, e.rounded);
+#else
+  // 2^n in two steps, the first of which is exact, since n reaches -150 (subnormal results) and 128.
   Ints half = e.n >> 1;
-  return (e.tail + e.r + 1.f) * power_of_two(half) * power_of_two(e.n - half);
+  return y * power_of_two(half) * power_of_two(e.n - half);
+#endif
 }
 
 inline Floats expm1(Floats x) {

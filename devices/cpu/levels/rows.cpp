@@ -1,28 +1,20 @@
 // Contiguous rows: sums, extrema and what softmax needs.
-//
-// A row is folded into 32 lanes, lane l taking elements l, l + 32, …; the lanes are then added
-// pairwise. The order depends on the row's length alone, so every level gives the same sums.
-#include <troupe/devices/cpu/levels/packet.hpp>
+#include <troupe/devices/cpu/levels/lanes.hpp>
 
 namespace troupe::cpu {
 namespace {
 
-constexpr int kLanes = 32;
-constexpr int kWide = kPacketBytes / 8;     // doubles a register
-constexpr int kRegisters = kLanes / kWide;  // accumulators
-
-inline double fold(double* lane) {
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int l = 0; l < half; ++l) lane[l] += lane[l + half];
-  return lane[0];
-}
+// How far ahead a long row is fetched, bytes: the processor's own looking ahead ends with the page.
+constexpr std::int64_t kAhead = 2048;
 
 template <class T>
 double sum(const T* x, std::int64_t n) {
   Doubles acc[kRegisters] = {};
   std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
+  for (; i + kLanes <= n; i += kLanes) {
+    for (std::size_t at = 0; at < kLanes * sizeof(T); at += 64) __builtin_prefetch(reinterpret_cast<const char*>(x + i) + at + kAhead);
     for (int r = 0; r < kRegisters; ++r) acc[r] += load_doubles(x + i + r * kWide);
+  }
   double lane[kLanes];
   __builtin_memcpy(lane, acc, sizeof lane);
   for (int l = 0; i + l < n; ++l) lane[l] += double(x[i + l]);
@@ -59,6 +51,21 @@ float extremum(const float* x, std::int64_t n) {
   return any ? __builtin_nanf("") : result;
 }
 
+// The largest, of what is no number nothing said: whoever asks finds it out by the way.
+float top(const float* x, std::int64_t n) {
+  constexpr int kBest = 8;
+  Floats best[kBest];
+  for (Floats& b : best) b = all(-__builtin_inff());
+  std::int64_t i = 0;
+  for (; i + kBest * kPacket <= n; i += kBest * kPacket)
+    for (int p = 0; p < kBest; ++p) best[p] = larger(load_floats(x + i + p * kPacket), best[p]);
+  for (int p = 1; p < kBest; ++p) best[0] = larger(best[p], best[0]);
+  float result = -__builtin_inff();
+  for (; i < n; ++i) result = x[i] > result ? x[i] : result;
+  for (int l = 0; l < kPacket; ++l) result = best[0][l] > result ? best[0][l] : result;
+  return result;
+}
+
 template <class T>
 void add_rows(double* acc, const T* x, std::int64_t rows, std::int64_t stride, std::int64_t n) {
   for (std::int64_t r = 0; r < rows; ++r, x += stride) {
@@ -67,30 +74,47 @@ void add_rows(double* acc, const T* x, std::int64_t rows, std::int64_t stride, s
   }
 }
 
+// 2^t for t <= 127. The polynomial is within 2e-7 of 2^f; where t = d / ln 2 was rounded, exp(d) is within 6e-8 of the exponential of 0.
+inline Floats power(Floats t) {
+  t = larger(all(-150.f), t);
+  const Floats shifted = t + 12582912.f;  // the sum's low bits are round(t)
+  const Floats n = shifted - 12582912.f, f = t - n, ff = f * f;
+  const Floats y = (f * 0.693147f + 1.f) + ff * ((f * 0.055507336f + 0.24022242f) + ff * (f * 0.0013264727f + 0.009671513f));
+#if defined(__AVX512F__)
+  return _mm512_scalef_ps(y, n);
+#else
+  // In two steps, the first of which is exact: results may be subnormal.
+  const Ints k = bits_of(shifted) - 0x4B400000, half = k >> 1;
+  return y * power_of_two(half) * power_of_two(k - half);
+#endif
+}
+
 double exp_sum(float* out, const float* x, float shift, std::int64_t n) {
-  Doubles acc[kRegisters] = {};
-  for (std::int64_t i = 0; i < n; i += kLanes) {
-    std::int64_t count = n - i;
-    float e[kLanes];
-    const float* from = x + i;
-    if (count < kLanes) {  // the last packets are filled up with what adds nothing
-      for (int l = 0; l < kLanes; ++l) e[l] = l < count ? from[l] : -__builtin_inff();
-      from = e;
-    }
-    float* to = out && count >= kLanes ? out + i : e;
+  auto of = [shift](Floats v) __attribute__((always_inline)) { return power((v - shift) * 1.44269504088896341f); };
+  Lanes sum;
+  std::int64_t i = 0;
+  for (; i + kPaired * kLanes <= n; i += kPaired * kLanes)
     for (int p = 0; p < kLanes / kPacket; ++p) {
-      Floats y = exp(load_floats(from + p * kPacket) - shift);
-      store(to + p * kPacket, y);
-      HalfFloats half[2];
-      __builtin_memcpy(half, &y, sizeof y);
-      acc[2 * p] += widened(half[0]);
-      acc[2 * p + 1] += widened(half[1]);
+      Floats e[kPaired];
+      for (int k = 0; k < kPaired; ++k) {
+        const std::int64_t at = i + k * kLanes + p * kPacket;
+        e[k] = of(load_floats(x + at));
+        if (out) store(out + at, e[k]);
+      }
+      sum.add(p, paired(e));
     }
-    if (out && to == e) __builtin_memcpy(out + i, e, static_cast<std::size_t>(count) * sizeof(float));
+  for (; i < n; i += kLanes) {
+    const std::int64_t count = n - i < kLanes ? n - i : kLanes;
+    float e[kLanes];  // filled up with what adds nothing
+    for (int l = 0; l < kLanes; ++l) e[l] = l < count ? x[i + l] : -__builtin_inff();
+    for (int p = 0; p < kLanes / kPacket; ++p) {
+      const Floats y = of(load_floats(e + p * kPacket));
+      store(e + p * kPacket, y);
+      sum.add(p, y);
+    }
+    if (out) __builtin_memcpy(out + i, e, static_cast<std::size_t>(count) * sizeof(float));
   }
-  double lane[kLanes];
-  __builtin_memcpy(lane, acc, sizeof lane);
-  return fold(lane);
+  return sum.total();
 }
 
 void shift_scale(float* out, const float* x, float shift, float scale, std::int64_t n) {
@@ -115,6 +139,7 @@ void TROUPE_FILL(rows)(LevelKernels& k) {
   k.sum_f64 = sum<double>;
   k.max_f32 = extremum<true>;
   k.min_f32 = extremum<false>;
+  k.top_f32 = top;
   k.add_rows_f32 = add_rows<float>;
   k.add_rows_f64 = add_rows<double>;
   k.exp_sum_f32 = exp_sum;

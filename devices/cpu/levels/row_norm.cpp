@@ -1,0 +1,177 @@
+// Rows brought to mean 0 and variance 1, and back.
+//
+// Moments are those of x - x[0], in double and in one pass: the first element is within sqrt(n) standard deviations of the mean, so
+// that what the squares lose against each other is below n units of double.
+#include <troupe/devices/cpu/levels/lanes.hpp>
+
+namespace troupe::cpu {
+namespace {
+
+// The sums over a row of `terms` numbers that `at(from, packets or scalars)` makes of each element: four packets in float, then wide.
+template <int terms, class F>
+inline void row_sums(std::int64_t n, F at, double* sums) {
+  Lanes sum[terms];
+  std::int64_t i = 0;
+  for (; i + kPaired * kLanes <= n; i += kPaired * kLanes)
+    for (int p = 0; p < kLanes / kPacket; ++p) {
+      Floats of[terms][kPaired], one[terms];
+      for (int k = 0; k < kPaired; ++k) {
+        at(i + k * kLanes + p * kPacket, one);
+        for (int t = 0; t < terms; ++t) of[t][k] = one[t];
+      }
+      for (int t = 0; t < terms; ++t) sum[t].add(p, paired(of[t]));
+    }
+  for (; i + kLanes <= n; i += kLanes)
+    for (int p = 0; p < kLanes / kPacket; ++p) {
+      Floats one[terms];
+      at(i + p * kPacket, one);
+      for (int t = 0; t < terms; ++t) sum[t].add(p, one[t]);
+    }
+  float more[terms][kLanes], one[terms];
+  for (int l = 0; i + l < n; ++l) {
+    at(i + l, one);
+    for (int t = 0; t < terms; ++t) more[t][l] = one[t];
+  }
+  for (int t = 0; t < terms; ++t) sums[t] = sum[t].total(more[t], n - i);
+}
+
+// Element i of a row, or the packet from there on.
+inline void load(float& to, const float* x) { to = *x; }
+inline void load(Floats& to, const float* x) { to = load_floats(x); }
+
+void moments(const float* x, std::int64_t n, double* sum, double* squares) {
+  const float first = x[0];
+  double sums[2];
+  row_sums<2>(n, [=](std::int64_t i, auto* out) __attribute__((always_inline)) {
+    load(out[0], x + i);
+    out[0] = out[0] - first;
+    out[1] = out[0] * out[0];
+  }, sums);
+  *sum = sums[0];
+  *squares = sums[1];
+}
+
+double squares(const float* x, std::int64_t n) {
+  double sum;
+  row_sums<1>(n, [=](std::int64_t i, auto* out) __attribute__((always_inline)) {
+    load(out[0], x + i);
+    out[0] = out[0] * out[0];
+  }, &sum);
+  return sum;
+}
+
+void normalize(float* y, const float* x, float mean, float rstd, const float* scale, const float* bias, std::int64_t n) {
+  if (bias) {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd * scale[i] + bias[i];
+  } else {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * rstd * scale[i];
+  }
+}
+
+// The means of g = dy * scale and of g (x - mean) over row r; of rows that are not centered the first is 0.
+void weighted(const RowNormBack& c, int r, double* means) {
+  const float *x = c.x + r * c.n, *dy = c.dy + r * c.n, *scale = c.scale;
+  if (c.mean) {
+    const float mean = c.mean[r];
+    row_sums<2>(c.n, [=](std::int64_t i, auto* out) __attribute__((always_inline)) {
+      auto factor = out[0];
+      load(factor, scale + i);
+      load(out[0], dy + i);
+      load(out[1], x + i);
+      out[0] = out[0] * factor;
+      out[1] = out[0] * (out[1] - mean);
+    }, means);
+  } else {
+    means[0] = 0;
+    row_sums<1>(c.n, [=](std::int64_t i, auto* out) __attribute__((always_inline)) {
+      auto factor = out[0], value = out[0];
+      load(factor, scale + i);
+      load(value, x + i);
+      load(out[0], dy + i);
+      out[0] = out[0] * factor * value;
+    }, means + 1);
+  }
+  means[0] /= double(c.n);
+  means[1] /= double(c.n);
+}
+
+inline void add_wide(double* to, Floats x) {
+  HalfFloats half[2];
+  __builtin_memcpy(half, &x, sizeof x);
+  for (int k = 0; k < 2; ++k) {
+    const Doubles sum = load_doubles(to + k * kWide) + widened(half[k]);
+    __builtin_memcpy(to + k * kWide, &sum, sizeof sum);
+  }
+}
+
+// What a row's elements are computed with: dx = dy rstd scale - (of_g + off of_off), off = x - mean.
+struct RowBack {
+  float mean, rstd, of_g, of_off;
+};
+
+// Element i of a row, or the packet from there on; adds to the sums of dy and of dy h.
+template <class V>
+inline V back_at(const RowBack& row, V x, V dy, V scale, V* sum_dy, V* sum_dh) {
+  const V off = x - row.mean, scaled = dy * row.rstd;
+  *sum_dy += dy;
+  *sum_dh += scaled * off;
+  return scaled * scale - (off * row.of_off + row.of_g);
+}
+
+constexpr int kTile = kPacketBytes == 64 ? 8 : 4;  // packets of columns whose sums are in registers
+
+// The columns of `rows` rows: what they add to dscale and dbias is added in float first.
+template <int rows>
+void back(const RowNormBack c) {  // by value: what is written could else be its pointers
+  RowBack row[rows];
+  for (int r = 0; r < rows; ++r) {
+    double means[2];
+    weighted(c, r, means);
+    const double rstd = double(c.rstd[r]);
+    row[r] = {c.mean ? c.mean[r] : 0, c.rstd[r], static_cast<float>(means[0] * rstd), static_cast<float>(means[1] * rstd * rstd * rstd)};
+  }
+  std::int64_t i = 0;
+  for (; i + kTile * kPacket <= c.n; i += kTile * kPacket) {
+    Floats dy[kTile] = {}, dh[kTile] = {};
+    for (int r = 0; r < rows; ++r)
+      for (int p = 0; p < kTile; ++p) {
+        const std::int64_t column = i + p * kPacket, at = r * c.n + column;
+        store(c.dx + at, back_at(row[r], load_floats(c.x + at), load_floats(c.dy + at), load_floats(c.scale + column), dy + p, dh + p));
+      }
+    for (int p = 0; p < kTile; ++p) {
+      add_wide(c.dscale + i + p * kPacket, dh[p]);
+      if (c.dbias) add_wide(c.dbias + i + p * kPacket, dy[p]);
+    }
+  }
+  for (; i < c.n; ++i) {
+    float dy = 0, dh = 0;
+    for (int r = 0; r < rows; ++r) c.dx[r * c.n + i] = back_at(row[r], c.x[r * c.n + i], c.dy[r * c.n + i], c.scale[i], &dy, &dh);
+    c.dscale[i] += double(dh);
+    if (c.dbias) c.dbias[i] += double(dy);
+  }
+}
+
+void norm_back(const RowNormBack& all) {
+  RowNormBack c = all;
+  for (std::int64_t left = all.rows; left > 0;) {
+    const std::int64_t now = left >= 4 ? 4 : 1;
+    now == 4 ? back<4>(c) : back<1>(c);
+    left -= now;
+    c.x += now * c.n, c.dy += now * c.n, c.dx += now * c.n;
+    c.rstd += now;
+    if (c.mean) c.mean += now;
+  }
+}
+
+}  // namespace
+
+void TROUPE_FILL(row_norm)(LevelKernels& k) {
+  k.moments_f32 = moments;
+  k.squares_f32 = squares;
+  k.normalize_f32 = normalize;
+  k.norm_back_f32 = norm_back;
+}
+
+}  // namespace troupe::cpu
