@@ -137,7 +137,15 @@ Device& EngineImpl::device(const std::string& name) {
     return *devices_.emplace(name, std::move(device)).first->second;
 }
 
-Ref<State> EngineImpl::host(const StateSpec& spec) { return host_actor(*system_, spec, !options_.deterministic); }
+Ref<State> EngineImpl::host(const StateSpec& spec) {
+  auto at_work = std::make_shared<AtWork>(spec.name);
+  {
+    std::lock_guard lock(hosted_mutex_);
+    std::erase_if(hosted_, [](const auto& weak) { return weak.expired(); });
+    hosted_.push_back(at_work);
+  }
+  return host_actor(*system_, spec, !options_.deterministic, std::move(at_work));
+}
 
 // ---- compiling
 
@@ -323,7 +331,8 @@ Ref<Run> EngineImpl::start(const std::shared_ptr<Compiled>& compiled, std::vecto
 
 void EngineImpl::check_feeds(const Plan& plan, const std::vector<Tensor>& feeds) {
   if (feeds.size() != plan.feeds.size())
-    throw Error(Code::invalid_argument, fmt::format("the function takes {} feeds, not {}", plan.feeds.size(), feeds.size()));
+    throw Error(Code::invalid_argument, fmt::format("the function takes {} feeds, not {}{}", plan.feeds.size(), feeds.size(),
+                                                         feeds.size() < plan.feeds.size() ? ": there is none for " + plan.program.graph.describe(plan.program.feeds[feeds.size()].node) : ""));
   for (std::size_t i = 0; i < feeds.size(); ++i) {
     const ValueSpec& want = plan.feeds[i];
     if (!feeds[i].has_value() || feeds[i].dtype() != want.dtype || !want.shape.is_compatible(feeds[i].shape()))

@@ -27,6 +27,8 @@
 
 namespace troupe {
 
+struct AtWork;
+
 inline std::int64_t epoch_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -169,7 +171,8 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   void answered(std::uint64_t id);
   void remind_in(std::chrono::nanoseconds delay, std::uint64_t id);
   static std::shared_ptr<Inspection> ask(const std::vector<LeanRef<PartitionActor>>& partitions, Inspect question, std::function<void(Inspection&)> on_complete = {});
-  static RunSnapshot snapshot_of(const Run& run, const std::vector<LeanRef<PartitionActor>>& partitions, const std::vector<PartitionSnapshot>& answers);
+  RunSnapshot snapshot_of(const Run& run, const std::vector<LeanRef<PartitionActor>>& partitions, const std::vector<PartitionSnapshot>& answers);
+  void add_user_code(PartitionSnapshot& silent, const Run& run, const PartitionPlan& plan);
   bool step_elsewhere() { return peers_ && peers_->step(); }
   void wait_for_streams();
   Tensor value_of(const std::string& variable);
@@ -182,6 +185,8 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   std::unique_ptr<WorkerPool> pool_;
   std::mutex devices_mutex_;  // guards devices_
   std::map<std::string, std::unique_ptr<Device>> devices_;
+  std::mutex hosted_mutex_;  // guards hosted_; nothing else is locked under it
+  std::vector<std::weak_ptr<AtWork>> hosted_;
   SystemConfig config_;
   std::unique_ptr<caf::actor_system> system_;
   Peers* peers_ = nullptr;               // set before the engine is used

@@ -1,6 +1,7 @@
 // What an engine says of itself: snapshots, and why a run whose time is up has not ended.
 #include <troupe/actors/engine_impl.hpp>
 #include <troupe/actors/trace_file.hpp>
+#include <troupe/actors/user_actor.hpp>
 
 #include <algorithm>
 
@@ -94,11 +95,36 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run, const std::vector<LeanRef<Pa
     if (!p.has_answered) {
       p.device = partition->partition().plan().name;
       p.busy_with = partition->partition().busy_with();
+      if (p.busy_with.empty()) add_user_code(p, run, partition->partition().plan());
     }
     std::erase_if(p.runs, [&](const RunPart& part) { return part.run != s.run; });
     s.partitions.push_back(std::move(p));
   }
   return s;
+}
+
+// A user's actor that holds the worker that its partition wants: the partition cannot say so.
+void EngineImpl::add_user_code(PartitionSnapshot& silent, const Run& run, const PartitionPlan& plan) {
+  const Graph& graph = run.plan().program.graph;
+  const auto now = std::chrono::nanoseconds(steady_ns());
+  std::lock_guard lock(hosted_mutex_);
+  for (const auto& weak : hosted_) {
+    const std::shared_ptr<AtWork> at_work = weak.lock();
+    const std::int64_t since = at_work ? at_work->since_ns.load(std::memory_order_relaxed) : 0;
+    if (since == 0) continue;
+    for (const FramePlan& frame : plan.frames)
+      for (const PlanNode& node : frame.nodes) {
+        const std::int32_t state = graph.node(node.source).state;
+        if (state < 0 || graph.states()[static_cast<std::size_t>(state)].kind != StateSpec::Kind::actor || graph.states()[static_cast<std::size_t>(state)].name != at_work->name) continue;
+        Wait w;
+        w.node = node.source;
+        w.what = graph.describe(node.source);
+        w.state = fmt::format("actor '{}'", at_work->name);
+        w.for_so_long = now - std::chrono::nanoseconds(since);
+        if (silent.runs.empty()) silent.runs.emplace_back().run = run.info().id;
+        silent.runs.back().waits.push_back(std::move(w));
+      }
+  }
 }
 
 EngineSnapshot EngineImpl::snapshot(std::chrono::nanoseconds patience) {

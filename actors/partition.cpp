@@ -59,6 +59,9 @@ void Partition::receive(PartitionMessage& message) {
     if (f.nanoseconds > 0) {
       measure(node, f.nanoseconds, f.outputs);
       record_kernel(iteration, node, f.ran, f.nanoseconds);
+    } else if (f.began.count() > 0) {
+      std::int64_t& longest = costs_[static_cast<std::size_t>(node.index)].longest;
+      longest = std::max(longest, now_ns() - f.began.count());
     }
     const bool is_dead = !f.status.ok();
     if (is_dead) fail(*record.run, &node, in_loop(iteration, f.status));
@@ -141,7 +144,8 @@ bool Partition::turn(int budget) {
   constexpr int kShare = 100;
   std::size_t without_work = 0;
   if (batches_ >= kBatches) return false;  // goes on when the stream has passed
-  const std::uint64_t began = ticks();
+  const std::uint64_t began = last_tick_ = ticks();
+  looks_closer_ = observes_ > 0 || recorder_.traces();
   const int allowed = budget;
   std::uint64_t run_id = 0;
   while (budget > 0 && without_work < active_.size()) {
@@ -170,23 +174,27 @@ bool Partition::turn(int budget) {
   if (budget < allowed) {
     const std::uint64_t length = ticks() - began;
     recorder_.add({RecordedEvent::Kind::turn, false, -1, began, length, run_id, allowed - budget, 0});
-    if (recorder_.traces()) recorder_.turn_took(length);
+    if (recorder_.traces()) recorder_.turn_took(length, static_cast<std::uint64_t>(allowed - budget));
   }
   for (Record* r : active_)
     if (r->has_ready()) return true;
   return false;
 }
 
+// A drawn firing begins where the one before it ended: one look at the ticks each. When a turn may draw no more, the rest of it
+// fires as if nobody looked.
 void Partition::fire_closely(Iteration& iteration, const PlanNode& node) {
-  if (observes_ > 0) {
-    observe(iteration, node);
-    if (--observes_ == 0) looks_closer_ = recorder_.traces();
+  if (observes_ > 0) observe(iteration, node), --observes_;
+  if (!recorder_.traces() || !recorder_.draws()) {
+    looks_closer_ = observes_ > 0;
+    return fire(iteration, node);
   }
-  if (!recorder_.traces() || !recorder_.draws()) return fire(iteration, node);
   const std::int64_t number = iteration.number;  // what fires may end its iteration
-  const std::uint64_t run = iteration.instance->record->run->info().id, began = ticks();
+  const std::uint64_t run = iteration.instance->record->run->info().id;
   fire(iteration, node);
-  recorder_.add({RecordedEvent::Kind::firing, false, node.source, began, ticks() - began, run, number, 0});
+  const std::uint64_t now = ticks();
+  recorder_.add({RecordedEvent::Kind::firing, false, node.source, last_tick_, now - last_tick_, run, number, 0});
+  last_tick_ = now;
 }
 
 // Which iteration comes first where one is run after the other: negative if it is a. 0: the order does not say.

@@ -425,6 +425,7 @@ class Partition final : public CompletionSink {
     std::atomic<std::int64_t> nanoseconds{0};  // written by the turn, read by reports; publishes nothing
     std::int32_t samples = 0;
     std::uint64_t bytes = 0;  // that its outputs held when it was measured last
+    std::int64_t longest = 0; // ns, of those that ended elsewhere, as of a user's actor
   };
 
   const std::shared_ptr<const Plan> plan_;
@@ -463,7 +464,8 @@ class Partition final : public CompletionSink {
   };
   std::vector<Observed> observed_;  // by frame
   int observes_ = 0;                // so many more firings
-  bool looks_closer_ = false;       // traces or observes
+  bool looks_closer_ = false;       // traces, and this turn may draw more, or observes
+  std::uint64_t last_tick_ = 0;     // when the turn began, or its last firing that was drawn ended
   bool has_posted_ = false;         // what waits for `flush`
   std::uint32_t tick_ = 0;
   int in_batch_ = 0;  // kernels enqueued since the last event

@@ -93,7 +93,7 @@ RunPart Partition::part_of(const Record& record) const {
     const std::int32_t source = firing->node ? firing->node->source : predicate_of(*firing->iteration->instance->frame);
     if (source < 0) continue;
     if (Wait* w = add_wait(is_predicate ? Wait::Kind::device : Wait::Kind::kernel, source, *firing->iteration, {}); w && !is_predicate && firing->began.count() > 0)
-      w->for_so_long = now - firing->began;
+      w->for_so_long = now - firing->began, w->longest = std::chrono::nanoseconds(costs_[static_cast<std::size_t>(firing->node->index)].longest);
   }
 
   for (const auto& instance : instances_) {
@@ -109,7 +109,7 @@ RunPart Partition::part_of(const Record& record) const {
       if (const auto number = static_cast<std::size_t>(instance->number); number < observed_.size() && observed_[number].at < instance->opened)
         loop.observed_at = observed_[number].at, loop.left = observed_[number].left, loop.right = observed_[number].right;
       loop.longest = loop_counters_[static_cast<std::size_t>(instance->number)].longest.load(std::memory_order_relaxed);
-      if (const std::int32_t predicate = predicate_of(*instance->frame); predicate >= 0) loop.predicate = plan_->program.graph.describe(predicate);
+      if (const std::int32_t predicate = predicate_of(*instance->frame); predicate >= 0) loop.predicate = plan_->program.graph.describe(predicate), loop.predicate_node = predicate;
     }
     for (std::int64_t n = instance->oldest; n < instance->opened; ++n) {
       const Iteration* iteration = instance->ring[static_cast<std::size_t>(n) & (instance->ring.size() - 1)];

@@ -77,11 +77,16 @@ class FlightRecorder {
     ring_.clear();
     ring_.reserve(size_);
     count_ = thinned_ = 0;
-    left_ = kAtFirst;
+    left_ = allowed_ = kAtFirst;
   }
-  /// May one more firing of this turn be drawn?
-  bool draws() { return left_ > 0 ? --left_, true : (++thinned_, false); }
-  void turn_took(std::uint64_t length) { left_ = 2 + length / (16 * kCost); }
+  /// May one more firing of this turn be drawn? Once it may not, none after it may.
+  bool draws() { return left_ > 0 ? --left_, true : false; }
+  /// A turn of so many firings has ended.
+  void turn_took(std::uint64_t length, std::uint64_t fired) {
+    const std::uint64_t drawn = allowed_ - left_;
+    thinned_ += fired > drawn ? fired - drawn : 0;
+    left_ = allowed_ = 2 + length / (16 * kCost);
+  }
 
  private:
   static constexpr std::size_t kAlways = 512, kTraced = 1 << 15;
@@ -90,7 +95,8 @@ class FlightRecorder {
 
   std::vector<Event> ring_;
   std::size_t size_ = kAlways;
-  std::uint64_t count_ = 0, thinned_ = 0, left_ = kAtFirst;
+  std::uint64_t count_ = 0, thinned_ = 0;
+  std::uint64_t left_ = kAtFirst, allowed_ = kAtFirst;  // firings of this turn that may still be drawn, and that could be
   bool traces_ = false;
   const std::int64_t made_ns_ = steady_ns();
   const std::uint64_t made_ticks_ = ticks();

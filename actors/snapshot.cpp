@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <troupe/actors/constraint.hpp>
+
 namespace troupe {
 namespace {
 
@@ -44,53 +46,115 @@ std::uint64_t RunSnapshot::fired() const {
   return sum;
 }
 
+namespace {
+
+std::string edge_of(const Wait& w, const std::string& device) {
+  return w.kind == Wait::Kind::token ? w.from + " -> " + device : w.kind == Wait::Kind::grant ? device + " -> " + w.from : std::string();
+}
+
+Verdict verdict(const RunSnapshot& run, Verdict::Kind kind, const std::string& device, std::string text) {
+  Verdict v;
+  v.run = run.run;
+  v.plan = run.plan;
+  v.kind = kind;
+  v.device = device;
+  v.text = std::move(text);
+  return v;
+}
+
+// A kernel; or a user's actor, for twice as long as it ever took. One that was never seen to answer has a second.
+bool is_computing(const Wait& w) {
+  using namespace std::chrono_literals;
+  if (w.kind != Wait::Kind::kernel) return false;
+  const bool is_actor = w.state.starts_with("actor") && w.for_so_long > 0ns;
+  return w.state.empty() || (is_actor && w.for_so_long < std::max<std::chrono::nanoseconds>(1s, 2 * w.longest));
+}
+
+Verdict verdict(const RunSnapshot& run, const Wait& w, const std::string& device) {
+  Verdict v = verdict(run, is_computing(w) ? Verdict::Kind::computing : Verdict::Kind::waiting, device, sentence(w, device));
+  v.actor = w.what;
+  v.node = w.node;
+  v.tag = w.tag;
+  v.from = w.from;
+  v.edge = edge_of(w, device);
+  return v;
+}
+
+template <class Visit>
+void each_wait(const RunSnapshot& run, Visit visit) {
+  for (const PartitionSnapshot& p : run.partitions)
+    for (const RunPart& part : p.runs)
+      for (const Wait& w : part.waits) visit(w, p.device);
+}
+
+// A node that does not answer, with the first of what the others wait for from it.
+Verdict silence_of(const RunSnapshot& run, const RunSnapshot::Silent& s) {
+  Verdict v = verdict(run, Verdict::Kind::silence, s.node, fmt::format("node '{}' takes part and does not answer: {}", s.node, s.why));
+  each_wait(run, [&](const Wait& w, const std::string& device) {
+    if (!v.actor.empty() || w.from.empty() || node_of(w.from) != s.node) return;
+    v.text += "; " + sentence(w, device);
+    v.actor = w.what, v.node = w.node, v.tag = w.tag, v.from = w.from, v.edge = edge_of(w, device);
+  });
+  return v;
+}
+
+// All wait for each other. What is kept back closes the circle: who waits for that token waits because of it, and the verdict says
+// what the other one, which has no room for it, waits for itself.
+std::vector<Verdict> circle(const RunSnapshot& run, std::vector<Verdict> effects) {
+  std::vector<Verdict> kept;
+  each_wait(run, [&](const Wait& w, const std::string& device) {
+    const auto is_of_edge = [&](const Verdict& v) { return v.edge == edge_of(w, device); };
+    if (w.kind != Wait::Kind::grant || std::any_of(kept.begin(), kept.end(), is_of_edge)) return;  // one token for all that go that way
+    Verdict& v = kept.emplace_back(verdict(run, w, device));
+    bool is_said = false;
+    each_wait(run, [&](const Wait& other, const std::string& there) {
+      if (is_said || there != w.from) return;
+      is_said = true;
+      v.text += ", and " + sentence(other, there);
+    });
+  });
+  return kept.empty() ? effects : kept;
+}
+
+}  // namespace
+
 std::vector<Verdict> verdicts(const RunSnapshot& run) {
   std::vector<Verdict> causes, loops, effects;
-  const auto verdict = [&](Verdict::Kind kind, const std::string& device, std::string text) {
-    Verdict v;
-    v.run = run.run;
-    v.plan = run.plan;
-    v.kind = kind;
-    v.device = device;
-    v.text = std::move(text);
-    return v;
-  };
   const auto is_asked = [&](const std::string& device) {
     return std::any_of(run.partitions.begin(), run.partitions.end(), [&](const PartitionSnapshot& p) { return p.device == device; });
   };
-  for (const RunSnapshot::Silent& s : run.silent) causes.push_back(verdict(Verdict::Kind::silence, s.node, fmt::format("node '{}' takes part and does not answer: {}", s.node, s.why)));
+  for (const RunSnapshot::Silent& s : run.silent) causes.push_back(silence_of(run, s));
   for (const PartitionSnapshot& p : run.partitions) {
     if (!p.has_answered) {
-      causes.push_back(p.busy_with.empty() ? verdict(Verdict::Kind::no_turn, p.device, fmt::format("{} has not had its turn: all workers are busy", p.device))
-                                           : verdict(Verdict::Kind::computing, p.device, fmt::format("{} on {} is computing, and {} does nothing else meanwhile", p.busy_with, p.device, p.device)));
+      const bool is_known = std::any_of(p.runs.begin(), p.runs.end(), [](const RunPart& part) { return !part.waits.empty(); });
+      for (const RunPart& part : p.runs)
+        for (const Wait& w : part.waits) causes.push_back(verdict(run, w, p.device));
+      if (is_known) continue;
+      causes.push_back(p.busy_with.empty() ? verdict(run, Verdict::Kind::no_turn, p.device, fmt::format("{} has not had its turn: all workers are busy", p.device))
+                                           : verdict(run, Verdict::Kind::computing, p.device, fmt::format("{} on {} is computing, and {} does nothing else meanwhile", p.busy_with, p.device, p.device)));
       causes.back().actor = p.busy_with;
       continue;
     }
     for (const RunPart& part : p.runs) {
       for (const Wait& w : part.waits) {
-        const bool is_computing = w.kind == Wait::Kind::kernel && w.state.empty();
-        Verdict v = verdict(is_computing ? Verdict::Kind::computing : Verdict::Kind::waiting, p.device, sentence(w, p.device));
-        v.actor = w.what;
-        v.node = w.node;
-        v.tag = w.tag;
-        v.from = w.from;
         const bool is_effect = (w.kind == Wait::Kind::token || w.kind == Wait::Kind::grant) && (is_asked(w.from) || !run.silent.empty());
-        (is_effect ? effects : causes).push_back(std::move(v));
+        (is_effect ? effects : causes).push_back(verdict(run, w, p.device));
       }
       // Outer loops wait for the inner ones.
       if (part.waits.empty() && !part.loops.empty()) {
-        loops.push_back(verdict(Verdict::Kind::loop, p.device, going_on(part.loops.back(), p.device)));
+        loops.push_back(verdict(run, Verdict::Kind::loop, p.device, going_on(part.loops.back(), p.device)));
         loops.back().actor = part.loops.back().predicate;
+        loops.back().node = part.loops.back().predicate_node;
         loops.back().tag = part.loops.back().tag;
       } else if (part.waits.empty() && part.ready > 0) {
-        loops.push_back(verdict(Verdict::Kind::ready, p.device, fmt::format("{} has {} nodes ready to fire", p.device, part.ready)));
+        loops.push_back(verdict(run, Verdict::Kind::ready, p.device, fmt::format("{} has {} nodes ready to fire", p.device, part.ready)));
       }
     }
   }
   if (causes.empty()) causes = std::move(loops);
   if (causes.empty() && effects.empty())
-    for (const std::string& other : run.other_nodes) causes.push_back(verdict(Verdict::Kind::silence, other, fmt::format("node '{}' has not done its part", other)));
-  return causes.empty() ? effects : causes;
+    for (const std::string& other : run.other_nodes) causes.push_back(verdict(run, Verdict::Kind::silence, other, fmt::format("node '{}' has not done its part", other)));
+  return causes.empty() ? circle(run, std::move(effects)) : causes;
 }
 
 // Has anybody who answered both times fired meanwhile? Who was not there before has.
@@ -105,6 +169,13 @@ static bool has_got_on(const RunSnapshot& before, const RunSnapshot& now) {
     if (earlier == before.partitions.end()) return before.silent.empty();
     return p.has_answered && earlier->has_answered && fired(p) != fired(*earlier);
   });
+}
+
+// What is to come from a node is on its way, or what is to get there, if so much arrives meanwhile: large tokens on a slow network.
+static bool is_on_its_way(const RunSnapshot& before, const RunSnapshot& now, const std::string& node) {
+  constexpr std::uint64_t kLarge = 1 << 20;  // bytes; what nodes say to each other all the time is less
+  const auto then = before.moved.find(node), at = now.moved.find(node);
+  return then != before.moved.end() && at != now.moved.end() && at->second > then->second + kLarge;
 }
 
 // Does the predicate of a loop get any nearer to being false?
@@ -139,6 +210,7 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
         // Who has answered once may do so again.
         const auto is_it = [&](const RunSnapshot::Silent& s) { return s.node == v.device; };
         if (v.kind == Verdict::Kind::silence && std::none_of(earlier->silent.begin(), earlier->silent.end(), is_it)) return true;
+        if (is_on_its_way(*earlier, run, v.kind == Verdict::Kind::silence ? v.device : std::string(node_of(v.from)))) return true;
         return v.kind == Verdict::Kind::computing || v.kind == Verdict::Kind::ready || v.kind == Verdict::Kind::loop || (computes && v.kind == Verdict::Kind::no_turn);
       });
       all.insert(all.end(), causes.begin(), causes.end());
@@ -155,7 +227,8 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
         v.kind = Verdict::Kind::loop;
         v.device = p.device;
         v.actor = inner.predicate;
-        v.tag = inner.tag;
+        v.node = inner.predicate_node;
+        v.tag = fmt::format("iteration {} of loop '{}'", inner.last, inner.loop);
         v.text = going_on(inner, p.device);
       }
   }

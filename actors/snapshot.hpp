@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct Wait {
   std::string from;       // the other partition's device
   std::int32_t node = 0;  // of the program
   std::chrono::nanoseconds for_so_long{};  // a kernel: since it began; 0: not known
+  std::chrono::nanoseconds longest{};      // a user's actor: that it ever took for an answer
 };
 
 /// A loop that is going on.
@@ -38,6 +40,7 @@ struct OpenLoop {
   std::string loop;
   std::string tag;        // of the iteration that it was entered from
   std::string predicate;  // the node that decides, if that is in this partition
+  std::int32_t predicate_node = -1;  // of the program
   int depth = 0;          // loops and calls around it, itself included
   std::int64_t first = 0, last = 0;  // iterations that are open
   std::int32_t window = 1;           // as many as may be
@@ -125,6 +128,8 @@ struct RunSnapshot {
     std::string node, why;
   };
   std::vector<Silent> silent;  // nodes that take part, were asked and have not answered
+  /// Of a run over several nodes, by who has asked them: bytes that the others have got from each of them, and got to it.
+  std::map<std::string, std::uint64_t> moved;
   std::uint64_t fired() const;
 };
 
@@ -154,6 +159,7 @@ struct Verdict {
   std::string actor;   // the node of the program, with the user's line; empty: none in particular
   std::int32_t node = -1;
   std::string tag, from;
+  std::string edge;    // the device that sends and the one that receives, as in `cpu:0 -> cpu:1`; empty: none in particular
   enum class Kind : std::uint8_t { silence, computing, waiting, loop, ready, no_turn } kind = Kind::waiting;
 };
 
@@ -176,8 +182,8 @@ struct EngineSnapshot {
 /// if the other one can be asked.
 std::vector<std::string> diagnose(const RunSnapshot& run);
 std::vector<Verdict> verdicts(const RunSnapshot& run);
-/// Which runs hang, and why: those that have fired nothing between two looks, a second or so apart, and whose cause is not
-/// a kernel that computes; and those in a loop whose predicate compares two numbers that do not come nearer to each other, which
+/// Which runs hang, and why: those that have fired nothing between two looks, a second or so apart, that no large token is on
+/// its way to, and whose cause is not a kernel that computes, nor a user's actor that has taken as long before; and those in a loop whose predicate compares two numbers that do not come nearer to each other, which
 /// has gone on for ten times as long as it ever did, and for a hundred thousand iterations at least (ten thousand if they stay the
 /// same). A run that is merely slow is not named.
 std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::vector<RunSnapshot>& now);

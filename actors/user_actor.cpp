@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/lean_actor.hpp>
+#include <troupe/actors/recorder.hpp>
 
 namespace troupe {
 namespace {
@@ -30,9 +31,15 @@ struct CancelFirings {
 using SupervisorMessage = std::variant<ActorFiring, Done, CancelFirings>;
 
 // Runs one firing; false, with the completion failed, if the actor threw.
-bool fire(NodeActor& actor, const StateSpec& spec, ActorFiring& firing) {
+bool fire(NodeActor& actor, const StateSpec& spec, AtWork& at_work, ActorFiring& firing) {
+  struct Stay {
+    AtWork& at_work;
+    explicit Stay(AtWork& a) : at_work(a) { at_work.since_ns.store(steady_ns(), std::memory_order_relaxed); }
+    ~Stay() { at_work.since_ns.store(0, std::memory_order_relaxed); }
+  };
   std::vector<Value> outputs;
   try {
+    const Stay stay(at_work);
     outputs = fire_actor(actor, spec.name, spec.values, std::move(firing.inputs));
   } catch (...) {
     Status status = Status::from_current_exception();
@@ -48,7 +55,7 @@ class Supervisor;
 // The actor on a worker.
 class UserActor final : public LeanActor<ActorFiring> {
  public:
-  UserActor(caf::actor_config& config, const StateSpec& spec, LeanRef<Supervisor> supervisor);
+  UserActor(caf::actor_config& config, const StateSpec& spec, AtWork& at_work, LeanRef<Supervisor> supervisor);
   const char* name() const override { return "user_actor"; }
 
  protected:
@@ -56,6 +63,7 @@ class UserActor final : public LeanActor<ActorFiring> {
 
  private:
   const StateSpec& spec_;
+  AtWork& at_work_;  // the supervisor's, as spec_ is
   LeanRef<Supervisor> supervisor_;
   std::unique_ptr<NodeActor> actor_;
 };
@@ -63,7 +71,7 @@ class UserActor final : public LeanActor<ActorFiring> {
 // The actor on a thread of its own. Protocol: one firing at a time goes in by `start`, Done comes back.
 class OwnThread {
  public:
-  OwnThread(const StateSpec& spec, std::function<void(bool)> done) : spec_(spec), done_(std::move(done)), thread_([this] { live(); }) {}
+  OwnThread(const StateSpec& spec, AtWork& at_work, std::function<void(bool)> done) : spec_(spec), at_work_(at_work), done_(std::move(done)), thread_([this] { live(); }) {}
   ~OwnThread() {
     {
       std::lock_guard lock(mutex_);
@@ -100,13 +108,14 @@ class OwnThread {
         firing.completion.fail(Status::from_current_exception());
         ok = false;
       }
-      ok = ok && fire(*actor, spec_, firing);
+      ok = ok && fire(*actor, spec_, at_work_, firing);
       if (!ok) actor.reset();
       done_(!ok);
     }
   }
 
   const StateSpec& spec_;
+  AtWork& at_work_;
   std::function<void(bool)> done_;
   std::mutex mutex_;  // guards next_, has_next_, closing_
   std::condition_variable changed_;
@@ -118,8 +127,8 @@ class OwnThread {
 
 class Supervisor final : public LeanActor<SupervisorMessage> {
  public:
-  Supervisor(caf::actor_config& config, StateSpec spec, bool has_threads)
-      : LeanActor(config), spec_(std::move(spec)), needs_thread_(spec_.actor->options.blocks && has_threads) {}
+  Supervisor(caf::actor_config& config, StateSpec spec, bool has_threads, std::shared_ptr<AtWork> at_work)
+      : LeanActor(config), spec_(std::move(spec)), at_work_(std::move(at_work)), needs_thread_(spec_.actor->options.blocks && has_threads) {}
   const char* name() const override { return "supervisor"; }
 
  protected:
@@ -164,6 +173,7 @@ class Supervisor final : public LeanActor<SupervisorMessage> {
   void next();
 
   const StateSpec spec_;
+  const std::shared_ptr<AtWork> at_work_;
   const bool needs_thread_;
   std::deque<ActorFiring> waiting_;
   bool busy_ = false;
@@ -172,8 +182,8 @@ class Supervisor final : public LeanActor<SupervisorMessage> {
   std::unique_ptr<OwnThread> own_thread_;
 };
 
-UserActor::UserActor(caf::actor_config& config, const StateSpec& spec, LeanRef<Supervisor> supervisor)
-    : LeanActor(config), spec_(spec), supervisor_(std::move(supervisor)) {}
+UserActor::UserActor(caf::actor_config& config, const StateSpec& spec, AtWork& at_work, LeanRef<Supervisor> supervisor)
+    : LeanActor(config), spec_(spec), at_work_(at_work), supervisor_(std::move(supervisor)) {}
 
 void UserActor::receive(ActorFiring& firing) {
   try {
@@ -182,7 +192,7 @@ void UserActor::receive(ActorFiring& firing) {
     firing.completion.fail(Status::from_current_exception());
     throw;
   }
-  if (!fire(*actor_, spec_, firing)) throw Error(Code::aborted, "the user's actor has failed");
+  if (!fire(*actor_, spec_, at_work_, firing)) throw Error(Code::aborted, "the user's actor has failed");
   supervisor_->send(Done{});
 }
 
@@ -198,12 +208,12 @@ void Supervisor::next() {
     busy_ = true;
     if (needs_thread_) {
       if (!own_thread_)
-        own_thread_ = std::make_unique<OwnThread>(spec_, [this](bool failed) { send(Done{failed}); });
+        own_thread_ = std::make_unique<OwnThread>(spec_, *at_work_, [this](bool failed) { send(Done{failed}); });
       own_thread_->start(std::move(firing));
       continue;
     }
     if (!actor_) {
-      actor_ = lean_spawn<UserActor>(home_system(), spec_, LeanRef<Supervisor>(this));
+      actor_ = lean_spawn<UserActor>(home_system(), spec_, *at_work_, LeanRef<Supervisor>(this));
       monitor(actor_.strong());
     }
     actor_->send(std::move(firing));
@@ -212,7 +222,8 @@ void Supervisor::next() {
 
 class HostedActor final : public ActorState {
  public:
-  HostedActor(caf::actor_system& system, const StateSpec& spec, bool has_threads) : supervisor_(lean_spawn<Supervisor>(system, spec, has_threads)) {}
+  HostedActor(caf::actor_system& system, const StateSpec& spec, bool has_threads, std::shared_ptr<AtWork> at_work)
+      : supervisor_(lean_spawn<Supervisor>(system, spec, has_threads, std::move(at_work))) {}
   ~HostedActor() override { caf::anon_send_exit(caf::actor_cast<caf::actor>(supervisor_.strong()), caf::exit_reason::user_shutdown); }
   void fire(std::uint64_t run_id, std::vector<Value> inputs, Completion completion) override {
     supervisor_->send(ActorFiring{run_id, std::move(inputs), std::move(completion)});
@@ -225,8 +236,8 @@ class HostedActor final : public ActorState {
 
 }  // namespace
 
-Ref<State> host_actor(caf::actor_system& system, const StateSpec& spec, bool has_threads) {
-  return Ref<State>(new HostedActor(system, spec, has_threads));
+Ref<State> host_actor(caf::actor_system& system, const StateSpec& spec, bool has_threads, std::shared_ptr<AtWork> at_work) {
+  return Ref<State>(new HostedActor(system, spec, has_threads, std::move(at_work)));
 }
 
 }  // namespace troupe

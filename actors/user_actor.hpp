@@ -10,14 +10,25 @@
 // row are counted by the supervisor alone.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
 #include <caf/fwd.hpp>
 
 #include <troupe/ops/actor_node.hpp>
 
 namespace troupe {
 
+/// What an actor is at, for those who ask why a run does not get on: its code cannot be asked.
+struct AtWork {
+  const std::string name;
+  std::atomic<std::int64_t> since_ns{0};  // in the user's code, of the steady clock; 0: it is not. Publishes nothing but itself
+};
+
 /// The state that hosts `spec`'s actor in `system`; the actor is made at its first firing. Without
 /// `has_threads` one that blocks is fired as any other: a deterministic engine takes every step itself.
-Ref<State> host_actor(caf::actor_system& system, const StateSpec& spec, bool has_threads);
+Ref<State> host_actor(caf::actor_system& system, const StateSpec& spec, bool has_threads, std::shared_ptr<AtWork> at_work);
 
 }  // namespace troupe

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <string>
 
@@ -84,16 +85,19 @@ int main(int argc, char** argv) {
   node_verb->callback([&] { status = node(of_node); });
 
   LookFlags look;
+  // Not by `envname`: verbs share the two, and CLI11 would set them from the environment for those that were not called too.
+  if (const char* said = std::getenv("TROUPE_HTTP")) look.node = said;
+  if (const char* said = std::getenv("TROUPE_HTTP_TOKEN_FILE")) look.token = said;
   const auto looks = [&](const char* name, const char* what, int (*verb)(const LookFlags&)) {
     CLI::App* app_of = app.add_subcommand(name, what);
-    app_of->add_option("--node", look.node, "The node to ask, by where it serves --http")->type_name("URL")->capture_default_str()->envname("TROUPE_HTTP");
-    app_of->add_option("--token-file", look.token, "A file with the token that it demands")->type_name("FILE")->envname("TROUPE_HTTP_TOKEN_FILE");
+    app_of->add_option("--node", look.node, "The node to ask, by where it serves --http (Env:TROUPE_HTTP)")->type_name("URL")->capture_default_str();
+    app_of->add_option("--token-file", look.token, "A file with the token that it demands (Env:TROUPE_HTTP_TOKEN_FILE)")->type_name("FILE");
     app_of->callback([&look, &status, verb] { status = verb(look); });
     return app_of;
   };
   const auto repeats = [&](CLI::App* verb) {
     verb->add_flag("--json", look.json, "What the node answers, as it is");
-    verb->add_option("--watch", look.watch, "Again every so many seconds, until SIGINT")->type_name("SECONDS")->expected(0, 1)->default_str("1")->check(CLI::PositiveNumber);
+    verb->add_option("--watch", look.watch, "Again every so many seconds, until SIGINT")->type_name("SECONDS")->expected(0, 1)->default_str("1")->check(CLI::Range(0.05, 86'400.0));
     return verb;
   };
   repeats(looks("ps", "What runs in the cluster: nodes, plans, runs", ps));

@@ -26,7 +26,7 @@ struct NodeQuestion {
   };
   What what = What::state;
   PlanName plan = {};         // counters and plan: which
-  std::int64_t since_ns = 0;  // of the Unix epoch
+  std::int64_t since_ns = 0;  // of the Unix epoch, by the clock of the node that asks
 };
 
 /// What the recorders of a plan's partitions have kept.
@@ -34,6 +34,14 @@ struct RecordedPlan {
   PlanName name;
   std::vector<PartitionSnapshot> partitions;
   std::vector<std::pair<std::int32_t, std::string>> names;  // of the nodes of the program that occur
+};
+
+/// A peer as its transport sees it.
+struct PeerReport {
+  std::string node;
+  std::uint64_t sent = 0, received = 0;          // bytes, since it was connected
+  std::uint64_t queued = 0, unacknowledged = 0;  // bytes now: not given to the network, and not known to have arrived
+  std::int64_t round_trip_ns = 0;                // of the last ping; 0: not known
 };
 
 struct NodeReport {
@@ -46,6 +54,7 @@ struct NodeReport {
   std::int32_t cores = 0;
   std::uint64_t resident = 0, total = 0;        // bytes: of the process, of the machine
   TransportCounters transport;
+  std::vector<PeerReport> peers;
   EngineSnapshot engine;
   std::vector<PartitionSnapshot> partitions;
   PlanDescription plan;
@@ -59,7 +68,7 @@ struct NodeAnswer {
   bool has_answered = false;
   std::string why;            // it has not answered
   std::int64_t round_trip_ns = 0;
-  std::int64_t offset_ns = 0;  // its clock less this one's, estimated from the quickest round trip
+  std::int64_t offset_ns = 0;  // its clock less this one's (clock_offset.hpp)
   NodeReport report;
 };
 using ClusterReport = std::vector<NodeAnswer>;

@@ -60,11 +60,11 @@ void fields(A& a, NodeQuestion& q) {
 }
 template <class A>
 void fields(A& a, Wait& w) {
-  a(w.kind), a(w.what), a(w.state), a(w.tag), a(w.from), a(w.node), time_span(a, w.for_so_long);
+  a(w.kind), a(w.what), a(w.state), a(w.tag), a(w.from), a(w.node), time_span(a, w.for_so_long), time_span(a, w.longest);
 }
 template <class A>
 void fields(A& a, OpenLoop& l) {
-  a(l.loop), a(l.tag), a(l.predicate), a(l.depth), a(l.first), a(l.last), a(l.window), a(l.longest), a(l.observed_at), a(l.left), a(l.right);
+  a(l.loop), a(l.tag), a(l.predicate), a(l.predicate_node), a(l.depth), a(l.first), a(l.last), a(l.window), a(l.longest), a(l.observed_at), a(l.left), a(l.right);
 }
 template <class A>
 void fields(A& a, ActorCounters& c) {
@@ -128,6 +128,10 @@ void fields(A& a, TransportCounters& c) {
   a(c.bulk_bytes_out), a(c.bulk_bytes_in), a(c.reconnects), a(c.dropped), a(c.turned_away);
 }
 template <class A>
+void fields(A& a, PeerReport& p) {
+  a(p.node), a(p.sent), a(p.received), a(p.queued), a(p.unacknowledged), time_span(a, p.round_trip_ns);
+}
+template <class A>
 void fields(A& a, std::pair<std::int32_t, std::string>& p) {
   a(p.first), a(p.second);
 }
@@ -138,7 +142,7 @@ void fields(A& a, RecordedPlan& p) {
 template <class A>
 void fields(A& a, NodeReport& r) {
   a(r.name), a(r.incarnation), a(r.version), moment(a, r.received_ns), moment(a, r.answered_ns), a(r.cpu_ns), a(r.cpu), a(r.cores), a(r.resident), a(r.total);
-  a(r.transport), a(r.engine), a(r.partitions), a(r.plan), a(r.recorded);
+  a(r.transport), a(r.peers), a(r.engine), a(r.partitions), a(r.plan), a(r.recorded);
 }
 
 }  // namespace troupe

@@ -56,6 +56,9 @@ json node_of_report(const NodeAnswer& a) {
   n["transport"] = {{"sent_messages", t.messages_out}, {"received_messages", t.messages_in}, {"sent_bytes", t.bytes_out}, {"received_bytes", t.bytes_in},
                     {"queued_bytes", t.unsent_bytes}, {"unacknowledged_bytes", t.unacknowledged_bytes}, {"copied_bytes", t.copied_bytes},
                     {"bulk_sent_bytes", t.bulk_bytes_out}, {"bulk_received_bytes", t.bulk_bytes_in}, {"reconnects", t.reconnects}, {"dropped", t.dropped}};
+  n["peers"] = json::array();
+  for (const PeerReport& p : r.peers)
+    n["peers"].push_back({{"node", p.node}, {"sent_bytes", p.sent}, {"received_bytes", p.received}, {"queued_bytes", p.queued}, {"unacknowledged_bytes", p.unacknowledged}, {"round_trip_ns", p.round_trip_ns}});
   return n;
 }
 
@@ -113,13 +116,15 @@ std::string state_json(const std::string& node, const ClusterReport& report) {
   j["node"] = node;
   auto nodes = json::array(), runs = json::array();
   std::map<PlanName, json> plans;
+  std::map<std::string, std::uint64_t> lives;
+  for (const NodeAnswer& a : report) lives[a.member.name] = a.member.incarnation;
   std::vector<std::pair<std::int64_t, json>> recent, errors;
   for (const NodeAnswer& a : report) {
     nodes.push_back(node_of_report(a));
     if (!a.has_answered) continue;
     for (const PlanSnapshot& p : a.report.engine.plans) {
       if (p.name.owner != a.member.name && plans.contains(p.name)) continue;
-      plans[p.name] = {{"id", p.name.text()}, {"owner", p.name.owner}, {"nodes", p.nodes}, {"actors", p.actors}, {"edges", p.edges}, {"made_ns", p.made_ns},
+      plans[p.name] = {{"id", p.name.text()}, {"owner", p.name.owner}, {"incarnation", std::to_string(lives[p.name.owner])}, {"nodes", p.nodes}, {"actors", p.actors}, {"edges", p.edges}, {"made_ns", p.made_ns},
                        {"runs_started", p.started}, {"runs_ended", p.ended + p.failed}, {"runs_failed", p.failed}};
     }
     for (const EndedRun& e : a.report.engine.recent)
@@ -174,7 +179,7 @@ std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& 
     const auto run = std::find_if(runs.begin(), runs.end(), [&](const RunSnapshot& r) { return r.run == v.run && r.plan == v.plan; });
     const std::string plan = run == runs.end() ? std::string() : run->plan.text();
     j["verdicts"].push_back({{"run", run == runs.end() ? std::to_string(v.run) : run_name(*run)}, {"text", v.text}, {"node", v.kind == Verdict::Kind::silence ? v.device : node_of_device(v.device)},
-                             {"device", v.device}, {"actor", v.node < 0 || plan.empty() ? std::string() : fmt::format("{}:{}", plan, v.node)}, {"edge", v.from.empty() ? std::string() : v.from + " -> " + v.device},
+                             {"device", v.device}, {"actor", v.node < 0 || plan.empty() ? std::string() : fmt::format("{}:{}", plan, v.node)}, {"edge", v.edge},
                              {"tag", v.tag}, {"line", line_of(v.actor)}});
   }
   return dumped(j);
@@ -220,7 +225,7 @@ void CounterCache::update(const ClusterReport& report) {
 std::string CounterCache::changes(std::uint64_t since) const {
   json j = answer();
   std::lock_guard lock(mutex_);
-  const bool is_reset = since == 0 || since > seq_;
+  const bool is_reset = since <= first_seq_ || since > seq_;
   if (is_reset) since = 0;
   auto actors = json::array(), edges = json::array();
   for (const auto& [node, seen] : actors_)

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <troupe/actors/recorder.hpp>
 #include <troupe/cluster/inspection.hpp>
 
 namespace troupe {
@@ -19,7 +20,7 @@ std::string error_json(const std::string& sentence);
 /// `reports`: of all nodes, `now_ns` is this node's clock; events outside of [since, until] are left out, the earliest beyond `limit`.
 std::string events_json(const ClusterReport& report, std::int64_t since_ns, std::int64_t until_ns, std::size_t limit);
 /// In Chrome's trace format, which Perfetto reads.
-std::string trace_json(const ClusterReport& report);
+std::string trace_json(const ClusterReport& report, std::int64_t since_ns = 0);
 /// Prometheus text, of one node.
 std::string metrics_text(const NodeReport& report, const std::vector<Member>& members);
 
@@ -47,8 +48,10 @@ class CounterCache {
   };
 
   const PlanDescription plan_;
+  // Numbers of one cache are none of another's: who asks with one that is not of this cache gets everything.
+  const std::uint64_t first_seq_ = static_cast<std::uint64_t>(steady_ns()) / 1000;
   mutable std::mutex mutex_;  // guards everything below
-  std::uint64_t seq_ = 0;
+  std::uint64_t seq_ = first_seq_;
   std::map<std::int32_t, Seen<ActorCounters>> actors_;
   std::map<std::pair<std::int32_t, std::int32_t>, Seen<Edge>> edges_;  // by partition and receive
 };

@@ -76,6 +76,15 @@ std::string metrics_text(const NodeReport& r, const std::vector<Member>& members
   t.one("troupe_transport_received_bytes_total", "counter", "Bytes of other nodes.", d(c.bytes_in));
   t.one("troupe_transport_queued_bytes", "gauge", "Bytes that wait to be sent.", d(c.unsent_bytes));
   t.one("troupe_transport_unacknowledged_bytes", "gauge", "Bytes that were sent and are not known to have arrived.", d(c.unacknowledged_bytes));
+  const auto of_peers = [&](const char* name, const char* type, const char* help, auto value) {
+    t.family(name, type, help);
+    for (const PeerReport& p : r.peers) t.sample(fmt::format("peer=\"{}\"", escaped(p.node)), value(p));
+  };
+  of_peers("troupe_peer_sent_bytes_total", "counter", "Bytes sent to a node, since it was connected.", [](const PeerReport& p) { return d(p.sent); });
+  of_peers("troupe_peer_received_bytes_total", "counter", "Bytes of a node, since it was connected.", [](const PeerReport& p) { return d(p.received); });
+  of_peers("troupe_peer_queued_bytes", "gauge", "Bytes that wait to be sent to a node.", [](const PeerReport& p) { return d(p.queued); });
+  of_peers("troupe_peer_unacknowledged_bytes", "gauge", "Bytes that were sent to a node and are not known to have arrived.", [](const PeerReport& p) { return d(p.unacknowledged); });
+  of_peers("troupe_peer_round_trip_seconds", "gauge", "What the last ping of a node took, with its answer; 0: none has come back.", [](const PeerReport& p) { return static_cast<double>(p.round_trip_ns) * 1e-9; });
   t.one("troupe_transport_reconnects_total", "counter", "Connections made anew.", d(c.reconnects));
   t.one("troupe_transport_dropped_total", "counter", "Frames that were malformed, repeated or not authenticated.", d(c.dropped));
   return t.take();

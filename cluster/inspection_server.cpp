@@ -232,6 +232,7 @@ class InspectionServer::Server {
       out.set_header("Retry-After", "1");
       return end(503, "too many connections: come back in a second");
     }
+    if (in.get_header_value("Content-Length").find_first_not_of("0123456789") != std::string::npos) return end(400, "its Content-Length is no length");
     const bool is_page = in.path == "/" || in.path.starts_with("/assets/");  // which holds no data
     if (!options_.token.empty() && in.path != "/healthz" && !is_page) {
       const std::string bearer = in.get_header_value("Authorization");
@@ -316,29 +317,41 @@ class InspectionServer::Server {
     });
   }
 
-  /// The counters of a plan, which are remembered from one request to the next. Throws not_found, with the nearest.
+  /// The counters of a plan, which are remembered from one request to the next, for as long as its owner lives: one that starts
+  /// again counts its plans from 1. Throws not_found, with those there are.
   std::shared_ptr<CounterCache> cache_of(const std::string& id) {
     const PlanName name = plan_of(id);
+    const std::pair key(name, life_of(name.owner));
     {
       std::lock_guard lock(mutex_);
-      if (const auto it = caches_.find(name); it != caches_.end()) {
+      if (const auto it = caches_.find(key); it != caches_.end()) {
         it->second.used = ++uses_;
         return it->second.cache;
       }
     }
-    for (const NodeAnswer& a : node_.inspect({.what = NodeQuestion::What::plan, .plan = name}, kAsk)) {
+    ClusterReport said = node_.inspect({.what = NodeQuestion::What::plan, .plan = name}, kAsk);
+    // The owner's word first: another may not have heard yet that there is a new one.
+    std::stable_partition(said.begin(), said.end(), [&](const NodeAnswer& a) { return a.member.name == name.owner; });
+    for (const NodeAnswer& a : said) {
       if (!a.has_answered || a.report.plan.name != name) continue;
       auto cache = std::make_shared<CounterCache>(a.report.plan);
       std::lock_guard lock(mutex_);
       if (caches_.size() >= kMostPlans)
         caches_.erase(std::min_element(caches_.begin(), caches_.end(), [](const auto& x, const auto& y) { return x.second.used < y.second.used; }));
-      return caches_.insert_or_assign(name, Cached{cache, ++uses_}).first->second.cache;
+      return caches_.insert_or_assign(key, Cached{cache, ++uses_}).first->second.cache;
     }
     std::string known;
     for (const NodeAnswer& a : node_.inspect({}, kAsk))
       for (const PlanSnapshot& p : a.report.engine.plans)
         if (p.name.owner == a.member.name) known += (known.empty() ? "" : ", ") + p.name.text();
     throw Error(Code::not_found, fmt::format("there is no plan '{}'; {}", id, known.empty() ? "there are none" : "there are " + known));
+  }
+
+  /// The incarnation of a node; 0: it is not known.
+  std::uint64_t life_of(const std::string& node) const {
+    for (const Member& m : node_.members())
+      if (m.name == node) return m.incarnation;
+    return 0;
   }
 
   void update(CounterCache& cache) { cache.update(node_.inspect({.what = NodeQuestion::What::counters, .plan = cache.plan().name}, kAsk)); }
@@ -369,7 +382,7 @@ class InspectionServer::Server {
     node_.inspect({.what = NodeQuestion::What::trace_on}, kAsk);
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
     while (std::chrono::steady_clock::now() < end && !is_ending_.load(std::memory_order_relaxed)) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    return trace_json(node_.inspect({.what = NodeQuestion::What::trace_off, .since_ns = begin}, std::chrono::seconds(5)));
+    return trace_json(node_.inspect({.what = NodeQuestion::What::trace_off, .since_ns = begin}, std::chrono::seconds(5)), begin);
   }
 
   struct Cached {
@@ -385,7 +398,7 @@ class InspectionServer::Server {
   std::atomic<bool> is_ending_{false};  // publishes nothing but itself
   std::mutex trace_mutex_;  // held by who traces
   std::mutex mutex_;        // guards everything below
-  std::map<PlanName, Cached> caches_;
+  std::map<std::pair<PlanName, std::uint64_t>, Cached> caches_;  // by the life of the owner, too
   std::uint64_t uses_ = 0;
   std::map<std::string, std::function<std::string(const Query&)>> added_;
   std::thread thread_;

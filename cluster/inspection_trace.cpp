@@ -63,9 +63,10 @@ std::string events_json(const ClusterReport& report, std::int64_t since_ns, std:
 }
 
 // A process a node, a track a partition; a send and its receive are the ends of an arrow.
-std::string trace_json(const ClusterReport& report) {
+std::string trace_json(const ClusterReport& report, std::int64_t since_ns) {
   std::uint64_t dropped = 0;
-  const std::vector<Drawn> all = all_of(report, dropped);
+  std::vector<Drawn> all = all_of(report, dropped);
+  std::erase_if(all, [&](const Drawn& d) { return d.begin_ns < since_ns; });
   auto events = json::array();
   std::map<const PartitionSnapshot*, std::pair<int, int>> tracks;
   std::set<std::uint64_t> sent, received;

@@ -173,7 +173,7 @@ void Membership::receive(Time now, const Member& from, const MembershipMessage& 
       auto target = others_.find(message.target);
       if (target == others_.end()) break;
       const std::uint64_t number = next_number_++;
-      probes_[number] = {.target = message.target, .ends = now + options_.period, .has_helpers = true,
+      probes_[number] = {.target = message.target, .began = now, .ends = now + options_.period, .has_helpers = true,
                          .asked_by = from.name, .number_there = message.number};
       send(target->second.member, {.kind = MembershipMessage::Kind::ping, .number = number});
       break;
@@ -183,6 +183,7 @@ void Membership::receive(Time now, const Member& from, const MembershipMessage& 
       if (it == probes_.end()) break;  // too late
       const Probe probe = std::move(it->second);
       probes_.erase(it);
+      if (const auto target = others_.find(probe.target); target != others_.end() && from.name == probe.target) target->second.round_trip = now - probe.began;
       if (const Member* asked = probe.asked_by.empty() ? nullptr : find(probe.asked_by))
         send(*asked, {.kind = MembershipMessage::Kind::answer, .number = probe.number_there, .target = probe.target});
       break;
@@ -191,6 +192,11 @@ void Membership::receive(Time now, const Member& from, const MembershipMessage& 
     case MembershipMessage::Kind::sync: sync_with(from, MembershipMessage::Kind::sync_answer); break;
     case MembershipMessage::Kind::sync_answer: break;
   }
+}
+
+Membership::Time Membership::round_trip(const std::string& name) const {
+  const auto it = others_.find(name);
+  return it == others_.end() ? Time() : it->second.round_trip;
 }
 
 void Membership::leave(Time) {
@@ -223,7 +229,7 @@ void Membership::start_probe(Time now) {
     auto it = others_.find(name);
     if (it == others_.end() || !it->second.member.is_up()) continue;
     const std::uint64_t number = next_number_++;
-    probes_[number] = {.target = name, .helped_at = now + options_.timeout, .ends = now + options_.period};
+    probes_[number] = {.target = name, .began = now, .helped_at = now + options_.timeout, .ends = now + options_.period};
     send(it->second.member, {.kind = MembershipMessage::Kind::ping, .number = number});
     return;
   }

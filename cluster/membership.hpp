@@ -115,18 +115,21 @@ class Membership {
   /// The time after which a node that has stopped answering is dead for every other, in a cluster of so many.
   Time detection_bound(std::size_t nodes) const;
   const MembershipCounters& counters() const { return counters_; }
+  /// What the last ping of this member took, with its answer; 0: none has come back yet.
+  Time round_trip(const std::string& name) const;
 
  private:
   struct Entry {
     Member member;
     Time since{};        // of its state
+    Time round_trip{};   // of the last ping that was answered
     int rides = 0;       // messages that this news is still to ride on
     std::uint64_t news = 0;  // counts up: the newest first
   };
   /// A ping that waits for its answer.
   struct Probe {
     std::string target;
-    Time helped_at{}, ends{};
+    Time began{}, helped_at{}, ends{};
     bool has_helpers = false;
     std::string asked_by = {};   // by another node, which gets the answer, under its own number
     std::uint64_t number_there = 0;

@@ -49,6 +49,8 @@ struct NodeOptions {
   EarlyLimits early = {};
   std::function<void(const std::string& line)> log = {};  // what a node's peers did wrong; from any thread
   std::uint64_t incarnation = 0;       // greater each time a node of this name starts; 0: by the clock
+  /// What inspections hold for the time, in nanoseconds since the Unix epoch; none: the system's clock. For simulations.
+  std::function<std::int64_t()> clock = {};
   /// Deterministic engines: lets something happen on another node or between them; false if nothing is pending.
   std::function<bool()> step = {};
 };

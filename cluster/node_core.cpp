@@ -40,7 +40,7 @@ std::string joined(const std::vector<std::string>& names) { return fmt::format("
 }  // namespace
 
 NodeCore::NodeCore(NodeOptions& options)
-    : self_(self_of(options)), deterministic_(options.engine.deterministic), step_(std::move(options.step)),
+    : self_(self_of(options)), deterministic_(options.engine.deterministic), step_(std::move(options.step)), clock_(std::move(options.clock)),
       transport_(options.transport({self_.name, self_.incarnation, {}, {}})), runs_(*this, self_.incarnation, options.early, options.log),
       roster_({.name = self_.name, .incarnation = self_.incarnation, .address = {}, .labels = options.labels}, options.membership, self_.incarnation) {}
 

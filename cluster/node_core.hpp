@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include <troupe/cluster/clock_offset.hpp>
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/roster.hpp>
 #include <troupe/cluster/shared_runs.hpp>
@@ -81,11 +82,6 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
  private:
   class Clerk;
   class Inspector;
-  /// How another node's clock differs from this one's, by the quickest question so far.
-  struct Clock {
-    std::uint64_t incarnation = 0;
-    std::int64_t round_trip_ns = 0, offset_ns = 0;
-  };
   struct Request {
     Peer to = 0;
     bool is_done = false;
@@ -132,6 +128,11 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   void answer(Peer peer, const InspectNode& m, std::int64_t received_ns);
   NodeReport report(const NodeQuestion& question, std::int64_t received_ns);
   void measure_process(NodeReport& report);
+  std::vector<PeerReport> peer_reports() const;
+  /// Under the lock.
+  NodeQuestion question_for(const std::string& node, NodeQuestion question) const;
+  /// Of the Unix epoch, as this node's clock says.
+  std::int64_t time_ns() const;
   /// Under the lock; what is to be logged of it, without.
   std::vector<LogRecord> note_states();
   void log(const std::vector<LogRecord>& records) const;
@@ -144,6 +145,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   const NodeId self_;
   const bool deterministic_;
   const std::function<bool()> step_;
+  const std::function<std::int64_t()> clock_;  // none: the system's
   std::unique_ptr<Transport> transport_;
   EngineImpl* engine_ = nullptr;
   LeanRef<Clerk> clerk_;
@@ -162,7 +164,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   std::vector<Waiting> waiting_plans_;
   std::map<std::pair<std::string, std::string>, LinkCost> links_;  // that were measured, the lesser name first; until one of the two is lost
   std::map<std::string, std::pair<MemberState, std::int64_t>> states_;  // of members: since when, of the Unix epoch
-  std::map<std::string, Clock> clocks_;
+  std::map<std::string, ClockOffset> clocks_;
   struct {
     std::int64_t at_ns = 0;
     std::uint64_t cpu_ns = 0;

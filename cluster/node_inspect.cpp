@@ -31,7 +31,7 @@ std::uint64_t cpu_ns() {
   return ns(used.ru_utime) + ns(used.ru_stime);
 }
 
-std::string seconds_since(std::int64_t since_ns) { return fmt::format("{:.1f} s", static_cast<double>(epoch_ns() - since_ns) * 1e-9); }
+std::string seconds(std::int64_t ns) { return fmt::format("{:.1f} s", static_cast<double>(ns) * 1e-9); }
 
 }  // namespace
 
@@ -84,6 +84,8 @@ class NodeCore::Inspector {
   std::thread thread_;
 };
 
+std::int64_t NodeCore::time_ns() const { return clock_ ? clock_() : epoch_ns(); }
+
 void NodeCore::start_inspector() {
   if (!deterministic_) inspector_ = std::make_shared<Inspector>(*this);
 }
@@ -93,7 +95,7 @@ void NodeCore::stop_inspector() { inspector_.reset(); }
 // ---- answering
 
 void NodeCore::handle(Peer peer, InspectNode&& m) {
-  const std::int64_t now = epoch_ns();
+  const std::int64_t now = time_ns();
   if (!inspector_) return answer(peer, m, now);
   const std::uint64_t request = m.request;
   if (!inspector_->ask(peer, std::move(m), now)) send(peer, Inspected{request, Status(Code::resource_exhausted, "it is asked too much"), {}});
@@ -106,7 +108,7 @@ void NodeCore::answer(Peer peer, const InspectNode& m, std::int64_t received_ns)
   } catch (...) {
     said.status = Status::from_current_exception();
   }
-  said.report.answered_ns = epoch_ns();
+  said.report.answered_ns = time_ns();
   send(peer, said);
 }
 
@@ -122,6 +124,7 @@ NodeReport NodeCore::report(const NodeQuestion& q, std::int64_t received_ns) {
     case What::state:
       r.engine = engine_->snapshot(kPatience);
       r.transport = transport_->counters();
+      r.peers = peer_reports();
       measure_process(r);
       break;
     case What::counters:
@@ -152,8 +155,19 @@ NodeReport NodeCore::report(const NodeQuestion& q, std::int64_t received_ns) {
       }
       break;
   }
-  r.answered_ns = epoch_ns();
+  r.answered_ns = time_ns();
   return r;
+}
+
+std::vector<PeerReport> NodeCore::peer_reports() const {
+  const std::vector<PeerCounters> counted = transport_->peers();
+  std::vector<PeerReport> all;
+  std::lock_guard lock(mutex_);
+  for (const PeerCounters& c : counted)
+    if (const NodeId* node = roster_.session(c.peer))
+      all.push_back({node->name, c.bytes_out, c.bytes_in, c.unsent_bytes, c.unacknowledged_bytes, roster_.round_trip(node->name).count()});
+  std::sort(all.begin(), all.end(), [](const PeerReport& a, const PeerReport& b) { return a.node < b.node; });
+  return all;
 }
 
 void NodeCore::measure_process(NodeReport& r) {
@@ -187,7 +201,7 @@ void NodeCore::handle(Peer from, Inspected&& said) {
     return;
   }
   r.is_done = true;
-  r.ended_ns = epoch_ns();
+  r.ended_ns = time_ns();
   r.status = std::move(said.status);
   r.report = std::make_shared<NodeReport>(std::move(said.report));
   changed_.notify_all();
@@ -197,9 +211,9 @@ void NodeCore::handle(Peer from, Inspected&& said) {
 std::vector<LogRecord> NodeCore::note_states() {
   std::vector<LogRecord> news;
   for (const Member& m : roster_.members()) {
-    auto [it, is_new] = states_.try_emplace(m.name, m.state, epoch_ns());
+    auto [it, is_new] = states_.try_emplace(m.name, m.state, time_ns());
     if (!is_new && it->second.first == m.state) continue;
-    it->second = {m.state, epoch_ns()};
+    it->second = {m.state, time_ns()};
     if (m.name != self_.name)
       news.push_back({m.state == MemberState::alive || m.state == MemberState::left ? LogRecord::Level::info : LogRecord::Level::warning, it->second.second, m.name, {}, {}, {},
                       fmt::format("node '{}' is {}{}", m.name, m.state == MemberState::suspect ? "suspected" : troupe::name_of(m.state), m.address.empty() ? "" : ", at " + m.address)});
@@ -213,14 +227,28 @@ void NodeCore::log(const std::vector<LogRecord>& records) const {
   for (const LogRecord& r : records) log(r);
 }
 
+// Times are those of the clock of who is asked: a little earlier than need be, for that is an estimate; all, if there is none yet.
+NodeQuestion NodeCore::question_for(const std::string& node, NodeQuestion question) const {
+  if (question.since_ns == 0) return question;
+  constexpr std::int64_t kLatest = INT64_MAX / 2;  // of any clock; who asks may say anything
+  const auto it = clocks_.find(node);
+  question.since_ns = it == clocks_.end() || !it->second.is_known() ? 0 : std::max<std::int64_t>(0, std::min(question.since_ns, kLatest) + it->second.offset_ns() - it->second.error_ns(time_ns()));
+  return question;
+}
+
 ClusterReport NodeCore::inspect(const NodeQuestion& question, std::chrono::nanoseconds patience, const std::string& only) {
   struct Asked {
     std::size_t place;
     std::uint64_t request;
     std::int64_t sent_ns;
   };
+  struct Reached {
+    std::size_t place;
+    Peer peer;
+    NodeQuestion question;
+  };
   ClusterReport all;
-  std::vector<std::pair<std::size_t, Peer>> there;
+  std::vector<Reached> there;
   {
     std::unique_lock lock(mutex_);
     const std::vector<LogRecord> news = note_states();
@@ -232,20 +260,20 @@ ClusterReport NodeCore::inspect(const NodeQuestion& question, std::chrono::nanos
       NodeAnswer& a = all.emplace_back();
       if (m.name == self_.name) m.address = transport_->address();
       a.since_ns = states_[m.name].second;
-      if (const Peer peer = roster_.session_with(m.name); peer != 0) there.emplace_back(all.size() - 1, peer);
-      else if (m.name != self_.name) a.why = fmt::format("{} for {}", m.state == MemberState::left ? "it has left, and has been gone" : m.state == MemberState::dead ? "it is dead, and has been" : "it is not connected", seconds_since(a.since_ns));
+      if (const Peer peer = roster_.session_with(m.name); peer != 0) there.push_back({all.size() - 1, peer, question_for(m.name, question)});
+      else if (m.name != self_.name) a.why = fmt::format("{} for {}", m.state == MemberState::left ? "it has left, and has been gone" : m.state == MemberState::dead ? "it is dead, and has been" : "it is not connected", seconds(time_ns() - a.since_ns));
       a.member = std::move(m);
     }
   }
   std::vector<Asked> asked;
-  for (const auto& [place, peer] : there) {
-    asked.push_back({place, request(peer), epoch_ns()});
-    send(peer, InspectNode{asked.back().request, question});
+  for (const Reached& r : there) {
+    asked.push_back({r.place, request(r.peer), time_ns()});
+    send(r.peer, InspectNode{asked.back().request, r.question});
   }
   for (NodeAnswer& a : all)
     if (a.member.name == self_.name) {
       try {
-        a.report = report(question, epoch_ns());
+        a.report = report(question, time_ns());
         a.has_answered = true;
       } catch (...) {
         a.why = Status::from_current_exception().message();
@@ -261,16 +289,14 @@ ClusterReport NodeCore::inspect(const NodeQuestion& question, std::chrono::nanos
       const Member& m = a.member;
       a.why = r.is_done ? r.status.message()
                         : fmt::format("no answer within {:.1f} s; it has been {} for {}", std::chrono::duration<double>(patience).count(),
-                                      m.state == MemberState::suspect ? "suspected" : troupe::name_of(m.state), seconds_since(a.since_ns));
+                                      m.state == MemberState::suspect ? "suspected" : troupe::name_of(m.state), seconds(time_ns() - a.since_ns));
       continue;
     }
     a.report = std::move(*r.report);
-    const std::int64_t round_trip = std::max<std::int64_t>(0, (r.ended_ns - q.sent_ns) - (a.report.answered_ns - a.report.received_ns));
-    Clock& clock = clocks_[a.member.name];
-    if (clock.incarnation != a.report.incarnation || round_trip < clock.round_trip_ns)
-      clock = {a.report.incarnation, round_trip, ((a.report.received_ns - q.sent_ns) + (a.report.answered_ns - r.ended_ns)) / 2};
-    a.round_trip_ns = clock.round_trip_ns;
-    a.offset_ns = clock.offset_ns;
+    ClockOffset& clock = clocks_[a.member.name];
+    clock.observe(a.report.incarnation, {q.sent_ns, a.report.received_ns, a.report.answered_ns, r.ended_ns});
+    a.round_trip_ns = clock.round_trip_ns();
+    a.offset_ns = clock.offset_ns();
   }
   return all;
 }

@@ -67,6 +67,7 @@ class Roster final : private MembershipHost {
   const Member* member(const std::string& name) const { return membership_.find(name); }
   Time detection_bound(std::size_t nodes) const { return membership_.detection_bound(nodes); }
   const MembershipCounters& counters() const { return membership_.counters(); }
+  Time round_trip(const std::string& name) const { return membership_.round_trip(name); }
   /// Not ok: another process of this name has started since, and this one takes part in nothing any more.
   const Status& status() const { return status_; }
 

@@ -46,9 +46,11 @@ void Router::start_dial(Dial dial) {
 void Router::send(Peer peer, Lane lane, Message message) {
   const auto found = entries_.find(peer);
   if (found == entries_.end() || found->second->state != State::open) return;
-  ++counters_.messages_out;
-  counters_.bytes_out += bytes_of(message);
   Entry& entry = *found->second;
+  const std::uint64_t bytes = bytes_of(message);
+  ++counters_.messages_out;
+  counters_.bytes_out += bytes;
+  entry.bytes_out += bytes;
   entry.session.add(lane, std::move(message));
   if (!std::exchange(entry.is_to_flush, true)) to_flush_.push_back(peer);
 }
@@ -241,6 +243,7 @@ void Router::on_data(Entry& entry, wire::Data& data, std::span<const std::byte> 
   if (entry.state == State::closing) return pump(entry);  // nobody listens any more
   if (entry.session.has_taken(data)) return dropped();
   const bool had_news = entry.session.has_news();
+  entry.bytes_in += header.size() - header_bytes + bulk.size();
   const std::uint64_t cost = wire::cost_of(header.size(), bulk.size());
   arrived(entry, had_news, entry.session.accept(data, header.subspan(header_bytes), bulk, cost, entry.may_have_bulk, delivery(entry)));
 }
@@ -489,6 +492,13 @@ TransportCounters Router::counters() const {
     all.unsent_bytes += entry->session.unsent_bytes();
     all.unacknowledged_bytes += entry->session.kept_bytes();
   }
+  return all;
+}
+
+std::vector<PeerCounters> Router::peers() const {
+  std::vector<PeerCounters> all;
+  for (const auto& [peer, entry] : entries_)
+    if (entry->state == State::open) all.push_back({peer, entry->bytes_out, entry->bytes_in, entry->session.unsent_bytes(), entry->session.kept_bytes()});
   return all;
 }
 

@@ -100,6 +100,7 @@ class Router {
   bool knows(Connection connection) const { return by_connection_.contains(connection) || dials_.contains(connection); }
 
   TransportCounters counters() const;
+  std::vector<PeerCounters> peers() const;
   /// The part of them that costs nothing to know: messages and bytes, in and out.
   const TransportCounters& traffic() const { return counters_; }
 
@@ -124,6 +125,7 @@ class Router {
     bool may_have_bulk = false;  // a bulk channel was agreed on: the peer may use it before we know that it is open
     bool has_bulk = false;       // it is open
     std::uint64_t bulk_from = 0;  // for frames of so much bulk
+    std::uint64_t bytes_out = 0, bytes_in = 0;  // of messages to it; of it, of messages in part too
     std::optional<wire::Bye> bye;  // of the peer, some of whose frames are on their way
     // The frame that is coming by the bulk channel.
     Lane bulk_lane{};

@@ -139,6 +139,7 @@ void Router::bulk_filled(Connection connection, std::size_t bytes) {
     return;
   }
   if (entry->state != State::open) return;
+  entry->bytes_in += bytes;
   const bool had_news = entry->session.has_news();
   Status s = entry->session.bulk_filled(entry->bulk_lane, bytes, entry->bulk_is_copy, delivery(*entry));
   if (s.ok() && entry->bulk_left == 0) s = entry->session.end_bulk(entry->bulk_lane, delivery(*entry));

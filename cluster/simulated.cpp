@@ -193,6 +193,7 @@ class SimulatedTransport final : public Transport, public Carrier {
     }));
   }
   TransportCounters counters() const override { return router ? router->counters() : last_; }
+  std::vector<PeerCounters> peers() const override { return router ? router->peers() : std::vector<PeerCounters>(); }
 
   // ---- Carrier
 

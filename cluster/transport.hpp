@@ -85,6 +85,14 @@ struct TransportCounters {
   std::uint64_t turned_away = 0;              // connections that ended in their handshake, before anything was said
 };
 
+/// Of one peer that is connected: totals since then, and what has not arrived yet.
+struct PeerCounters {
+  Peer peer = 0;
+  std::uint64_t bytes_out = 0, bytes_in = 0;  // of heads and tensors; those of a message that is still coming, too
+  std::uint64_t unsent_bytes = 0;             // now: taken by `send`, not yet given to the network
+  std::uint64_t unacknowledged_bytes = 0;     // now: given to the network, not known to have arrived
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -111,6 +119,8 @@ class Transport {
   virtual std::chrono::nanoseconds now() const = 0;
 
   virtual TransportCounters counters() const = 0;
+  /// Of those that are connected. Empty where nothing waits: between handles of one process.
+  virtual std::vector<PeerCounters> peers() const { return {}; }
 };
 
 // What implementations share.

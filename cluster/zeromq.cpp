@@ -124,6 +124,12 @@ class ZeroMqTransport final : public Transport, private Carrier {
     std::lock_guard lock(turn_);
     return count();
   }
+  std::vector<PeerCounters> peers() const override {
+    if (!router_) return {};
+    if (thread_.get_id() == std::this_thread::get_id()) return router_->peers();
+    std::lock_guard lock(turn_);
+    return router_->peers();
+  }
 
  private:
   /// Who was accepted, by the routing id that ZeroMQ tells with each message, and by the key that was proved.

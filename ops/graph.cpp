@@ -261,6 +261,10 @@ Graph::Scope Graph::after(std::initializer_list<Expr> first) {
 }
 
 Expr Graph::named(const Expr& e, const std::string& name) {
+  if (&e.reader() != this) {  // of a body or a branch that is being built: it is that graph's to name
+    if (auto* owner = dynamic_cast<Graph*>(&e.reader())) return owner->named(e, name);
+    throw Error(Code::invalid_argument, fmt::format("'{}' names a value that is in no graph", name));
+  }
   std::string full = scope_ ? *scope_ + name : name;
   auto [it, is_new] = names_.emplace(full, e.edge().node);
   if (!is_new && it->second != e.edge().node)

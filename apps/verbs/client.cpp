@@ -45,56 +45,6 @@ std::string encoded(const std::string& text) {
   return out;
 }
 
-std::string printable(const std::string& text) {
-  std::string out;
-  for (const char c : text) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  return out;
-}
-
-bool is_terminal() { return isatty(STDOUT_FILENO) != 0; }
-
-std::string in(Colour colour, const std::string& text) {
-  static const bool colours = is_terminal() && !std::getenv("NO_COLOR");
-  if (!colours || colour == Colour::none || text.empty()) return text;
-  constexpr const char* codes[] = {"0", "1", "2", "31", "32", "33", "34"};
-  return fmt::format("\x1b[{}m{}\x1b[0m", codes[static_cast<std::size_t>(colour)], text);
-}
-
-std::string Table::text() const {
-  std::vector<std::size_t> width;
-  for (const auto& row : rows_)
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      if (c == width.size()) width.push_back(0);
-      width[c] = std::max(width[c], row[c].size());
-    }
-  std::string out;
-  for (std::size_t r = 0; r < rows_.size(); ++r) {
-    std::string line;
-    for (std::size_t c = 0; c < rows_[r].size(); ++c) line += c + 1 == rows_[r].size() ? printable(rows_[r][c]) : fmt::format("{:<{}}  ", printable(rows_[r][c]), width[c]);
-    out += in(r == 0 ? Colour::bold : colours_[r - 1], line) + "\n";
-  }
-  return out;
-}
-
-std::string time_text(double ns) {
-  if (ns < 1e3) return fmt::format("{:.0f} ns", ns);
-  if (ns < 1e6) return fmt::format("{:.1f} us", ns * 1e-3);
-  if (ns < 1e9) return fmt::format("{:.1f} ms", ns * 1e-6);
-  return ns < 120e9 ? fmt::format("{:.1f} s", ns * 1e-9) : fmt::format("{:.0f} min", ns / 60e9);
-}
-
-std::string bytes_text(double bytes) {
-  constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = 0;
-  for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
-  return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 1, units[unit]);
-}
-
-std::string count_text(double n) {
-  if (n < 1e4) return fmt::format("{:.0f}", n);
-  return n < 1e6 ? fmt::format("{:.1f} k", n * 1e-3) : n < 1e9 ? fmt::format("{:.1f} M", n * 1e-6) : fmt::format("{:.1f} G", n * 1e-9);
-}
-
 int repeat(const LookFlags& flags, const std::function<int()>& draw) {
   if (flags.watch <= 0) return draw();
   const sigset_t endings = block_endings();
@@ -102,7 +52,7 @@ int repeat(const LookFlags& flags, const std::function<int()>& draw) {
   for (;;) {
     if (is_terminal() && !flags.json) std::fputs("\x1b[H\x1b[2J", stdout);
     const int status = draw();
-    std::fflush(stdout);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout)) return status;  // nobody reads it any more
     if (sigtimedwait(&endings, nullptr, &pause) >= 0) return status;
   }
 }

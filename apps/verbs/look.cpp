@@ -52,6 +52,19 @@ std::string ps_text(const json& s) {
               colour_of(n["state"]));
   }
   std::string out = nodes.text();
+  constexpr std::size_t kMostLinks = 20;
+  std::vector<std::pair<double, std::vector<std::string>>> ways;  // those on which most waits first
+  for (const json& n : s["nodes"]) {
+    if (!n["reachable"].get<bool>()) continue;
+    for (const json& p : n["peers"])
+      ways.push_back({p["queued_bytes"].get<double>() + p["unacknowledged_bytes"].get<double>(),
+                      {n["name"], p["node"], bytes_text(p["sent_bytes"]), bytes_text(p["received_bytes"]), bytes_text(p["queued_bytes"]), bytes_text(p["unacknowledged_bytes"]),
+                       p["round_trip_ns"] == 0 ? "-" : time_text(p["round_trip_ns"])}});
+  }
+  if (ways.size() > kMostLinks) std::stable_sort(ways.begin(), ways.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  Table links({"FROM", "TO", "SENT", "RECEIVED", "QUEUED", "UNACKED", "ROUND TRIP"});
+  for (auto& [waiting, row] : ways) links.add(std::move(row));
+  if (!links.is_empty()) out += "\n" + links.text(SIZE_MAX, kMostLinks + 2);
   Table plans({"PLAN", "ACTORS", "EDGES", "RUNS", "FAILED", "NODES"});
   for (const json& p : s["plans"])
     plans.add({p["id"], std::to_string(p["actors"].get<int>()), std::to_string(p["edges"].get<int>()), count_text(p["runs_started"]), count_text(p["runs_failed"]), joined(p["nodes"])});

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <troupe/apps/verbs/service.hpp>
+#include <troupe/apps/verbs/terminal.hpp>
 #include <troupe/cluster/discovery.hpp>
 #include <troupe/cluster/inspection_server.hpp>
 #include <troupe/cluster/node.hpp>
@@ -34,10 +35,10 @@ void demand_address(const std::string& address, const char* flag) {
   if (!address.starts_with("tcp://") || address.rfind(':') <= 5) throw Misuse(fmt::format("{} takes an address such as tcp://127.0.0.1:7117, not '{}'", flag, address));
 }
 
-// One write a line, so that lines of several threads do not mix.
+// One write a line, so that lines of several threads do not mix; names that users and peers gave forge none.
 void write_log(const LogRecord& r, bool is_json) {
   constexpr const char* levels[] = {"info", "warning", "error"};
-  std::string line = fmt::format("troupe: {}\n", r.text);
+  std::string line = fmt::format("troupe: {}\n", printable(r.text));
   if (is_json) {
     const std::int64_t now = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
     nlohmann::json j = {{"time_ns", r.time_ns ? r.time_ns : now}, {"level", levels[static_cast<std::size_t>(r.level)]}, {"text", r.text}};

@@ -1,7 +1,9 @@
-// troupe top: nodes, runs and the busiest actors on a full screen, once a second, until q or SIGINT.
+// troupe top: nodes, runs and the busiest actors on a full screen, once a second, until q, Ctrl-C or SIGTERM. Lines are cut at the
+// terminal's width, and tables at its height, also when that changes.
 #include <troupe/apps/verbs/client.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <map>
@@ -19,115 +21,173 @@ namespace {
 
 using json = nlohmann::json;
 
-volatile std::sig_atomic_t must_end = 0;
+termios as_it_was{};
+constexpr char kEnter[] = "\x1b[?1049h\x1b[?25l", kLeave[] = "\x1b[?25h\x1b[?1049l";
+
+// In a handler: a node that does not answer keeps nobody waiting. Nothing but what may be called there.
+void give_back() {
+  (void)!write(STDOUT_FILENO, kLeave, sizeof kLeave - 1);
+  tcsetattr(STDIN_FILENO, TCSANOW, &as_it_was);
+}
+void end_at_once(int) {
+  give_back();
+  _exit(0);
+}
 
 /// Keys come one by one and are not shown; the screen that was there is back in the end.
 class Screen {
  public:
   Screen() {
-    tcgetattr(STDIN_FILENO, &before_);
-    termios raw = before_;
+    tcgetattr(STDIN_FILENO, &as_it_was);
+    struct sigaction on{};
+    on.sa_handler = end_at_once;
+    for (const int ending : {SIGINT, SIGTERM, SIGHUP}) sigaction(ending, &on, nullptr);
+    on.sa_handler = [](int) {};  // it interrupts `poll`
+    sigaction(SIGWINCH, &on, nullptr);
+    termios raw = as_it_was;
     raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+    raw.c_cc[VSUSP] = _POSIX_VDISABLE;
     tcsetattr(STDIN_FILENO, TCSANOW, &raw);
-    std::fputs("\x1b[?1049h\x1b[?25l", stdout);
+    std::fputs(kEnter, stdout);
   }
   ~Screen() {
-    std::fputs("\x1b[?25h\x1b[?1049l", stdout);
     std::fflush(stdout);
-    tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+    give_back();
   }
-  void draw(const std::string& text) const {
-    winsize size{};
-    ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
-    std::size_t rows = size.ws_row ? size.ws_row : 24, begin = 0;
-    std::string out = "\x1b[H";
-    for (; rows > 1 && begin < text.size(); --rows) {
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
+
+  static winsize size() {
+    winsize s{};
+    ioctl(STDOUT_FILENO, TIOCGWINSZ, &s);
+    if (s.ws_row == 0) s.ws_row = 24;
+    if (s.ws_col == 0) s.ws_col = 80;
+    return s;
+  }
+  /// Lines, none longer than the terminal is wide: each where it belongs, so that a full one wraps nothing.
+  static void draw(const std::string& text) {
+    std::string out;
+    std::size_t begin = 0;
+    for (int row = 1, rows = size().ws_row; row <= rows && begin < text.size(); ++row) {
       const std::size_t end = std::min(text.find('\n', begin), text.size());
-      out += text.substr(begin, end - begin) + "\x1b[K\n";
+      out += fmt::format("\x1b[{};1H\x1b[K", row) + text.substr(begin, end - begin);
       begin = end + 1;
+      if (row < rows) out += fmt::format("\x1b[{};1H\x1b[J", row + 1);
     }
-    out += "\x1b[J";
     std::fwrite(out.data(), 1, out.size(), stdout);
     std::fflush(stdout);
   }
-  /// For a second, or until a key is hit: which; 0: none.
-  static char key() {
+  enum class Event { time, key, resized, gone };
+  static Event wait(std::chrono::steady_clock::time_point until, char& key) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
+    if (left <= 0) return Event::time;
     pollfd in{STDIN_FILENO, POLLIN, 0};
-    char c = 0;
-    if (poll(&in, 1, 1000) > 0 && read(STDIN_FILENO, &c, 1) == 1) return c;
-    return 0;
+    const int n = poll(&in, 1, static_cast<int>(left));
+    if (n < 0) return Event::resized;
+    if (n == 0) return Event::time;
+    return read(STDIN_FILENO, &key, 1) == 1 ? Event::key : Event::gone;
   }
-
- private:
-  termios before_{};
 };
 
 struct Busy {
-  std::string id, state;
+  std::string id, state, what;
   double fires = 0, share = 0;
 };
 
 /// What the actors of a plan have done since the last time.
-struct Watched {
-  std::uint64_t seq = 0;
-  std::map<std::string, std::pair<double, double>> last;  // fires and busy time by actor
-  std::map<std::string, std::string> name;
-
-  std::vector<Busy> update(const LookFlags& flags, const std::string& plan, double seconds) {
-    if (name.empty())
-      for (const json& row : json::parse(fetch(flags, "/api/plan?id=" + encoded(plan)))["actors"]["rows"]) name[row[0].get<std::string>()] = fmt::format("{} {}", row[1].get<std::string>(), row[2].get<std::string>());
-    const json c = json::parse(fetch(flags, fmt::format("/api/counters?plan={}&since={}", encoded(plan), seq)));
-    std::vector<Busy> busy;
+class Watched {
+ public:
+  explicit Watched(std::string life) : life_(std::move(life)) {}
+  /// Of this life of its owner, which counts its plans from 1.
+  bool is_of(const std::string& life) const { return life_ == life; }
+  void update(const LookFlags& flags, const std::string& plan, double seconds, std::vector<Busy>& busy) {
+    if (name_.empty())
+      for (const json& row : json::parse(fetch(flags, "/api/plan?id=" + encoded(plan)))["actors"]["rows"]) name_[row[0].get<std::string>()] = fmt::format("{} {}", row[1].get<std::string>(), row[2].get<std::string>());
+    const json c = json::parse(fetch(flags, fmt::format("/api/counters?plan={}&since={}", encoded(plan), seq_)));
     for (const json& row : c["actors"]["rows"]) {
-      auto [it, is_new] = last.try_emplace(row[0].get<std::string>(), row[1].get<double>(), row[3].get<double>());
-      if (!is_new && seconds > 0) busy.push_back({row[0], row[5], (row[1].get<double>() - it->second.first) / seconds, (row[3].get<double>() - it->second.second) * 1e-9 / seconds});
-      it->second = {row[1].get<double>(), row[3].get<double>()};
+      const auto fires = row[1].get<double>(), busy_ns = row[3].get<double>();
+      const std::string id = row[0];
+      auto [it, is_new] = last_.try_emplace(id, fires, busy_ns);
+      if (!is_new && seconds > 0) busy.push_back({id, row[5], name_[id], (fires - it->second.first) / seconds, (busy_ns - it->second.second) * 1e-9 / seconds});
+      it->second = {fires, busy_ns};
     }
-    seq = c["seq"];
-    return busy;
+    seq_ = c["seq"];
+  }
+
+ private:
+  std::string life_;
+  std::uint64_t seq_ = 0;
+  std::map<std::string, std::pair<double, double>> last_;  // fires and busy time by actor
+  std::map<std::string, std::string> name_;
+};
+
+/// What is shown, whatever the size of the terminal.
+struct View {
+  std::string title;
+  Table nodes{{"NODE", "STATE", "CPU", "MEMORY", "QUEUED", "UNACKED", "ROUND TRIP"}}, runs{{"RUN", "FOR", "FIRED", "WHAT"}}, actors{{"ACTOR", "BUSY", "FIRES/S", "STATE", "WHAT"}};
+
+  std::string text() const {
+    const winsize size = Screen::size();
+    const std::size_t rows = size.ws_row, share = rows / 3;  // nodes and runs leave a third to the actors
+    std::string out = cut(title, size.ws_col) + "\n\n" + nodes.text(size.ws_col, std::max<std::size_t>(share, 3)) + "\n" + runs.text(size.ws_col, std::max<std::size_t>(share, 3)) + "\n";
+    const auto used = static_cast<std::size_t>(std::count(out.begin(), out.end(), '\n'));
+    return used < rows ? out + actors.text(size.ws_col, rows - used) : out;
   }
 };
+
+View look(const LookFlags& flags, std::map<std::string, Watched>& plans, double& last) {
+  const json s = json::parse(fetch(flags, "/api/state"));
+  const double now = s["time_ns"].get<double>() * 1e-9;
+  View view;
+  for (const json& n : s["nodes"]) {
+    if (!n["reachable"].get<bool>()) {
+      view.nodes.add({n["name"], n["state"], "-", "-", "-", "-", n["why"]}, Colour::red);
+      continue;
+    }
+    const json& t = n["transport"];
+    view.nodes.add({n["name"], n["state"], fmt::format("{:.2f}/{}", n["cpu"].get<double>(), n["cores"].get<int>()), bytes_text(n["memory"]["resident"]), bytes_text(t["queued_bytes"]),
+                    bytes_text(t["unacknowledged_bytes"]), n["round_trip_ns"] == 0 ? "-" : time_text(n["round_trip_ns"])});
+  }
+  for (const json& r : s["runs"]) view.runs.add({r["id"], time_text(r["for_ns"]), count_text(r["fired"]), r["verdicts"].empty() ? std::string() : r["verdicts"][0].get<std::string>()});
+  std::vector<Busy> busy;
+  for (const json& p : s["plans"]) {
+    const std::string id = p["id"];
+    auto it = plans.find(id);
+    if (it != plans.end() && !it->second.is_of(p["incarnation"].get<std::string>())) plans.erase(it), it = plans.end();
+    if (it == plans.end()) it = plans.emplace(id, Watched(p["incarnation"].get<std::string>())).first;
+    it->second.update(flags, id, last > 0 ? now - last : 0, busy);
+  }
+  std::stable_sort(busy.begin(), busy.end(), [](const Busy& a, const Busy& b) { return a.share != b.share ? a.share > b.share : a.fires > b.fires; });
+  for (const Busy& b : busy) view.actors.add({b.id, fmt::format("{:.1f} %", 100 * b.share), count_text(b.fires), b.state, b.what});
+  last = now;
+  view.title = printable(fmt::format("troupe top: node '{}', {} runs; q leaves", s["node"].get<std::string>(), s["runs"].size()));
+  return view;
+}
 
 }  // namespace
 
 int top(const LookFlags& flags) {
   if (!is_terminal() || isatty(STDIN_FILENO) == 0) throw Misuse("top draws on a terminal; 'troupe ps' prints to a pipe");
   fetch(flags, "/api/state");  // complains before the screen is taken
-  struct sigaction ending{};
-  ending.sa_handler = [](int) { must_end = 1; };
-  sigaction(SIGINT, &ending, nullptr);
-  sigaction(SIGTERM, &ending, nullptr);
   const Screen screen;
   std::map<std::string, Watched> plans;
   double last = 0;
-  for (; !must_end;) {
+  for (;;) {
+    View view;
+    std::string amiss;
+    const auto next = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     try {
-      const json s = json::parse(fetch(flags, "/api/state"));
-      const double now = s["time_ns"].get<double>() * 1e-9;
-      Table nodes({"NODE", "STATE", "CPU", "MEMORY", "QUEUED", "ROUND TRIP"});
-      for (const json& n : s["nodes"])
-        if (n["reachable"].get<bool>()) nodes.add({n["name"], n["state"], fmt::format("{:.2f}/{}", n["cpu"].get<double>(), n["cores"].get<int>()), bytes_text(n["memory"]["resident"]), bytes_text(n["transport"]["queued_bytes"]), time_text(n["round_trip_ns"])});
-        else nodes.add({n["name"], n["state"], "-", "-", "-", n["why"]}, Colour::red);
-      Table runs({"RUN", "FOR", "FIRED", "WHAT"});
-      for (const json& r : s["runs"]) runs.add({r["id"], time_text(r["for_ns"]), count_text(r["fired"]), r["verdicts"].empty() ? std::string() : r["verdicts"][0].get<std::string>()});
-      std::vector<std::pair<Busy, std::string>> busy;
-      for (const json& p : s["plans"])
-      {
-        Watched& plan = plans[p["id"].get<std::string>()];
-        for (Busy& b : plan.update(flags, p["id"], last > 0 ? now - last : 0)) busy.emplace_back(b, plan.name[b.id]);
-      }
-      std::stable_sort(busy.begin(), busy.end(), [](const auto& a, const auto& b) { return a.first.share != b.first.share ? a.first.share > b.first.share : a.first.fires > b.first.fires; });
-      Table actors({"ACTOR", "BUSY", "FIRES/S", "STATE", "WHAT"});
-      for (std::size_t i = 0; i < std::min<std::size_t>(busy.size(), 30); ++i)
-        actors.add({busy[i].first.id, fmt::format("{:.1f} %", 100 * busy[i].first.share), count_text(busy[i].first.fires), busy[i].first.state, busy[i].second});
-      last = now;
-      screen.draw(fmt::format("troupe top: node '{}', {} runs; q leaves\n\n", s["node"].get<std::string>(), s["runs"].size()) + nodes.text() + "\n" + runs.text() + "\n" + actors.text());
+      view = look(flags, plans, last);
     } catch (const std::exception& e) {
-      screen.draw(printable(e.what()) + "\n");
+      amiss = printable(e.what());
     }
-    if (Screen::key() == 'q') break;
+    for (Screen::Event event = Screen::Event::resized; event != Screen::Event::time;) {
+      if (event == Screen::Event::resized) Screen::draw(amiss.empty() ? view.text() : cut(amiss, Screen::size().ws_col) + "\n");
+      char key = 0;
+      event = Screen::wait(next, key);
+      if (event == Screen::Event::gone || (event == Screen::Event::key && key == 'q')) return 0;
+    }
   }
-  return 0;
 }
 
 }  // namespace troupe::verbs

@@ -200,8 +200,11 @@ async function tick() {
   const id = planToShow(state);
   at('nothing').hidden = id !== null;
   setText(at('nothing'), id === null ? 'No plan is on this node yet. One appears when a program runs here.' : '');
-  if (id !== null && page.plan?.id !== id) await loadPlan(id);
-  else if (page.plan && id !== null) await askCounters();
+  const life = (state.plans ?? []).find((p) => String(p.id) === id)?.incarnation;
+  if (id !== null && (page.plan?.id !== id || page.life !== life)) {
+    page.life = life;  // an owner that starts again counts its plans from 1
+    await loadPlan(id);
+  } else if (page.plan && id !== null) await askCounters();
   graph.setLoops(loopsOf(state));
   graph.update();
   if (!at('timeline').hidden && !timeline.isPaused) await askEvents(state);

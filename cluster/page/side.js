@@ -100,9 +100,10 @@ export class Side {
 
   #makeNode() {
     const cpu = meter('cpu'), memory = meter('memory'), devices = el('div');
+    const links = el('div', { class: 'links' });
     const card = el('div', { class: 'card node' }, [
-      el('div', { class: 'line' }, [el('span', { class: 'dot' }), el('b'), el('span', { class: 'right quiet' })]), cpu.root, memory.root, devices, el('p', { class: 'quiet why' })]);
-    Object.assign(card, { cpu, memory, devices });
+      el('div', { class: 'line' }, [el('span', { class: 'dot' }), el('b'), el('span', { class: 'right quiet' })]), cpu.root, memory.root, devices, el('p', { class: 'quiet why' }), links]);
+    Object.assign(card, { cpu, memory, devices, links });
     return card;
   }
 
@@ -111,7 +112,7 @@ export class Side {
     card.className = `card node ${isThere ? node.state : 'away'}`;
     setText(top.children[1], clean(node.name));
     setText(top.children[2], node.since_ns ? `${clean(node.state)} for ${duration(Math.max(0, time - node.since_ns))}` : clean(node.state));
-    for (const part of [card.cpu.root, card.memory.root, card.devices]) part.hidden = !isThere;
+    for (const part of [card.cpu.root, card.memory.root, card.devices, card.links]) part.hidden = !isThere;
     setText(card.children[4], isThere ? '' : clean(node.why || 'does not answer'));
     if (!isThere) return;
     setMeter(card.cpu, node.cpu / node.cores, node.cores ? `${short(node.cpu)} of ${node.cores}` : '–');
@@ -126,6 +127,12 @@ export class Side {
       setText(root.children[0], shorten(name, 12));
       setMeter(root.meter, d.limit > 0 ? d.in_use / d.limit : 0, bytes(d.in_use));
       root.title = `${clean(d.name)}: ${bytes(d.in_use)} in use, ${bytes(d.peak)} at most${d.limit ? `, of ${bytes(d.limit)}` : ''}${d.swapped ? `, ${bytes(d.swapped)} swapped out` : ''}`;
+    });
+    keyed(card.links, (node.peers ?? []).slice(0, 8), (p) => p.node, () => el('div', { class: 'line quiet' }, [el('span'), el('span', { class: 'right' })]), (root, p) => {
+      const waiting = p.queued_bytes + p.unacknowledged_bytes;
+      setText(root.children[0], `→ ${shorten(clean(p.node), 16)}`);
+      setText(root.children[1], `${waiting ? `${bytes(waiting)} waiting · ` : ''}${p.round_trip_ns ? duration(p.round_trip_ns) : '–'}`);
+      setAttribute(root, 'title', `to ${clean(p.node)}: ${bytes(p.sent_bytes)} sent, ${bytes(p.received_bytes)} received, ${bytes(p.queued_bytes)} queued, ${bytes(p.unacknowledged_bytes)} unacknowledged; a ping takes ${p.round_trip_ns ? duration(p.round_trip_ns) : 'an unknown time'}`);
     });
     setAttribute(card, 'title', `${clean(node.address)}\n${Object.entries(node.labels ?? {}).map(([k, v]) => `${clean(k)}=${clean(v)}`).join(' ')}\n${clean(node.engine)}`);
     if (node.cores) card.cpu.root.title = `${percent(node.cpu / node.cores)} of ${node.cores} cores`;

@@ -277,6 +277,61 @@ BOOST_AUTO_TEST_CASE(who_computes_is_slow) {
   BOOST_TEST(hangs({run}, {run}).size() == 1u);
 }
 
+// User code cannot be asked: twice as long as it ever took is a hang, and a second where it never answered.
+BOOST_AUTO_TEST_CASE(a_user_s_actor_may_take_as_long_as_it_has) {
+  RunSnapshot run;
+  PartitionSnapshot& p = run.partitions.emplace_back();
+  p.device = "cpu:0";
+  p.has_answered = true;
+  Wait w;
+  w.what = "Actor 'step' (model.cpp:7)";
+  w.state = "actor 'simulator'";
+  for (const auto& [for_so_long, longest, is_named] : {std::tuple{500ms, 0ms, false}, {1500ms, 0ms, true}, {3000ms, 2000ms, false}, {5000ms, 2000ms, true}}) {
+    w.for_so_long = for_so_long, w.longest = longest;
+    p.runs.assign(1, {});
+    p.runs[0].waits.push_back(w);
+    BOOST_TEST(hangs({run}, {run}).empty() == !is_named);
+  }
+}
+
+// The bytes that arrive between two looks tell a slow link from a hang; of a queue that nobody fills they say nothing.
+BOOST_AUTO_TEST_CASE(who_waits_for_a_large_token_is_slow_while_it_comes) {
+  RunSnapshot run;
+  PartitionSnapshot& p = run.partitions.emplace_back();
+  p.device = "/node:a/cpu:0";
+  p.has_answered = true;
+  Wait w;
+  w.kind = Wait::Kind::token;
+  w.what = "MatMul 'big' (model.cpp:7)";
+  w.from = "/node:b/cpu:0";
+  p.runs.emplace_back().waits.push_back(w);
+  run.moved["b"] = 1 << 20;
+  RunSnapshot later = run;
+  BOOST_TEST(hangs({run}, {later}).size() == 1u);
+  later.moved["a"] = 1 << 30;
+  BOOST_TEST(hangs({run}, {later}).size() == 1u);  // from others
+  later.moved["b"] += (1 << 20) + 1;
+  BOOST_TEST(hangs({run}, {later}).empty());
+  later.partitions[0].runs[0].waits[0].kind = Wait::Kind::kernel;
+  later.partitions[0].runs[0].waits[0].state = "queue 'jobs'";
+  later.partitions[0].runs[0].waits[0].from.clear();
+  BOOST_TEST(hangs({run}, {later}).size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(an_actor_that_holds_a_worker_is_known_where_its_partition_is_silent) {
+  RunSnapshot run;
+  PartitionSnapshot& p = run.partitions.emplace_back();
+  p.device = "cpu:0";
+  Wait w;
+  w.what = "Actor 'step' (model.cpp:7)";
+  w.state = "actor 'simulator'";
+  w.for_so_long = 3s;
+  p.runs.emplace_back().waits.push_back(w);
+  const std::vector<Verdict> said = hangs({run}, {run});
+  BOOST_REQUIRE(said.size() == 1u);
+  BOOST_TEST(has(said[0].text, "Actor 'step' (model.cpp:7) on cpu:0 has waited for 3.0 s for an answer of actor 'simulator'"), said[0].text);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::test

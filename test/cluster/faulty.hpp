@@ -31,6 +31,7 @@ class FaultyTransport final : public Transport {
   void disconnect(Peer peer, const Status& why) override { inner_->disconnect(peer, why); }
   std::chrono::nanoseconds now() const override { return inner_->now(); }
   TransportCounters counters() const override { return inner_->counters(); }
+  std::vector<PeerCounters> peers() const override { return inner_->peers(); }
 
  private:
   const std::unique_ptr<Transport> inner_;

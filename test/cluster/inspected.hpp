@@ -12,10 +12,11 @@ inline Inspected inspected_with_everything() {
   NodeReport& r = m.report;
   r.name = "b", r.incarnation = 1u << 20, r.version = "0.1.0", r.received_ns = 5, r.answered_ns = 9, r.cpu_ns = 77, r.cpu = 1.5, r.cores = 2, r.resident = 1 << 20, r.total = 1 << 30;
   r.transport.messages_out = 3, r.transport.bytes_in = 400;
+  r.peers = {{"a", 300, 400, 50, 60, 210'000}};
   Wait wait;
   wait.kind = Wait::Kind::token, wait.what = "MatMul 'm' (a.cpp:1)", wait.state = "queue 'q'", wait.tag = "iteration 3 of loop 'w'", wait.from = "/node:a/cpu:0", wait.node = 4;
-  wait.for_so_long = std::chrono::seconds(2);
-  OpenLoop loop{"w", "", "Less 'l' (a.cpp:2)", 1, 3, 5, 32, 17, 4, 2.5, 7};
+  wait.for_so_long = std::chrono::seconds(2), wait.longest = std::chrono::seconds(1);
+  OpenLoop loop{"w", "", "Less 'l' (a.cpp:2)", 6, 1, 3, 5, 32, 17, 4, 2.5, 7};
   RunPart part{8, 99, 2, {loop}, {wait}, 1};
   PartitionSnapshot p{"/node:b/cpu:0", true, "Add 'a' (a.cpp:3)", {part}, {{4, 10, 1, 1000, 64, ActorStatus::waiting, 3}}, {{1, 0, 5, 80, 4, 32}},
                       {{RecordedEvent::Kind::send, 4, 1000, 10, 8, 3, 0x1234567890abcdef}}, 6};

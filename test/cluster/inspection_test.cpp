@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/test/cluster/golden.hpp>
 #include <troupe/test/cluster/inspected.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/devices/refusal.hpp>
@@ -60,6 +61,20 @@ BOOST_AUTO_TEST_CASE(an_inspection_arrives_as_it_was) {
   BOOST_TEST((written(back).take().head == head));
 }
 
+// Nodes of one version understand each other: a change of these bytes is a change of what a node says.
+BOOST_AUTO_TEST_CASE(inspections_are_written_as_the_golden_files_have_them) {
+  InspectNode question{300, {.what = NodeQuestion::What::events, .plan = {"worker1", 70'000}, .since_ns = 1'700'000'000'123'456'789}};
+  check_golden("inspect_node", written(question).take().head);
+  check_golden("inspected", written(inspected_with_everything()).take().head);
+  for (const char* name : {"inspect_node", "inspected"}) {  // and the files are read as what they were
+    Message m{golden_bytes(name), {}};
+    MessageReader r(m);
+    const MessageKind kind = kind_of(r);
+    if (kind == MessageKind::inspect) BOOST_TEST(read_all<InspectNode>(r).question.plan.number == 70'000u);
+    else BOOST_TEST(read_all<Inspected>(r).report.peers.at(0).unacknowledged == 60u);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(damaged_inspections_are_refused) {
   const Message whole = written(inspected_with_everything()).take();
   std::minstd_rand random(1);
@@ -89,6 +104,35 @@ BOOST_AUTO_TEST_CASE(all_nodes_answer) {
     BOOST_TEST(a.report.resident > 0u);
   }
   BOOST_TEST(nodes[0].inspect({}, 500ms, "b").size() == 1u);
+}
+
+// What waits for a peer that is cut off is told apart from what waits for others, with what a ping takes.
+BOOST_AUTO_TEST_CASE(queues_and_round_trips_are_told_by_peer) {
+  Nodes nodes(3, stepped(1), Between::simulation);
+  nodes.network().slow_down("a", "c", 40ms, 0);
+  nodes.until(20s, [] { return false; });
+  const NodeReport before = nodes[0].inspect({}, 500ms, "a").at(0).report;
+  BOOST_REQUIRE(before.peers.size() == 2u);
+  BOOST_TEST(before.peers[0].node == "b");
+  BOOST_TEST(before.peers[1].node == "c");
+  BOOST_TEST(before.peers[0].round_trip_ns > 0);
+  BOOST_TEST(before.peers[0].round_trip_ns < 40'000'000);
+  BOOST_TEST(before.peers[1].round_trip_ns >= 80'000'000);
+  for (const PeerReport& p : before.peers) BOOST_TEST((p.sent > 0u && p.received > 0u));
+  Graph g;
+  Expr x = g.input("x", DType::f32, {1 << 20});
+  auto there = g.on_device("/node:b/cpu:0");
+  Function f = nodes.engine().compile(g, {x}, {sum(x * 2.0)});
+  f({Tensor::zeros(DType::f32, {1 << 20})});
+  nodes.network().cut("a", "b");
+  RunHandle run = f.start({Tensor::zeros(DType::f32, {1 << 20})});
+  nodes.until(100ms, [] { return false; });
+  const NodeReport now = nodes[0].inspect({}, 500ms, "a").at(0).report;
+  BOOST_TEST(now.peers.at(0).queued + now.peers[0].unacknowledged >= (4u << 20));
+  BOOST_TEST(now.peers.at(1).queued + now.peers[1].unacknowledged < 4096u);
+  BOOST_TEST(now.transport.unsent_bytes + now.transport.unacknowledged_bytes >= now.peers[0].queued + now.peers[0].unacknowledged);
+  nodes.network().heal();
+  run.wait();
 }
 
 BOOST_AUTO_TEST_CASE(a_culprit_on_another_node_is_named_within_two_seconds) {

@@ -1,4 +1,5 @@
 // The wire format: what is written stays as the golden files have it, and a decoder that is told anything else refuses it.
+#include <troupe/test/cluster/golden.hpp>
 #include <troupe/test/cluster/hostile.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -52,22 +53,6 @@ std::vector<Golden> goldens() {
           {"gone", wire::Gone{}}};
 }
 
-std::string hex(const Bytes& bytes) {
-  std::string text;
-  for (std::size_t i = 0; i < bytes.size(); ++i) text += fmt::format("{:02x}{}", static_cast<unsigned>(bytes[i]), i % 32 == 31 ? "\n" : " ");
-  return text;
-}
-
-std::string path_of(const std::string& name) { return std::string(TROUPE_SOURCE_DIR "/test/cluster/golden/") + name + ".golden"; }
-
-Bytes golden_bytes(const std::string& name) {
-  std::ifstream file(path_of(name));
-  BOOST_REQUIRE_MESSAGE(file, "there is no " + path_of(name));
-  Bytes bytes;
-  for (std::string pair; file >> pair;) bytes.push_back(static_cast<std::byte>(std::stoi(pair, nullptr, 16)));
-  return bytes;
-}
-
 Status decoded(const Bytes& bytes, wire::Decoded* out = nullptr, wire::Limits limits = {}) {
   wire::Decoded d;
   const Status s = wire::decode(bytes, limits, d);
@@ -101,8 +86,7 @@ BOOST_AUTO_TEST_SUITE(wire_test)
 BOOST_AUTO_TEST_CASE(frames_are_written_as_the_golden_files_have_them) {
   for (const Golden& g : goldens()) {
     const Bytes bytes = wire::encode(g.frame);
-    if (std::getenv("TROUPE_WRITE_GOLDEN")) std::ofstream(path_of(g.name)) << hex(bytes) << "\n";
-    BOOST_TEST(hex(bytes) == hex(golden_bytes(g.name)), g.name);
+    check_golden(g.name, bytes);
     wire::Decoded d;
     const Status s = decoded(golden_bytes(g.name), &d);
     BOOST_TEST(s.ok(), g.name << ": " << s.message());

@@ -4,7 +4,7 @@
   test/page/fake_node.py SOURCE --actors 10000 --port 0      # prints its address, serves until it is killed
 
 Its clock is the number of answers given, so that two calls alike see the same. --failing, --hostile, --token T and
---silent-after N change what it says.
+--silent-after N and --reborn-after N change what it says.
 """
 import argparse
 import json
@@ -28,6 +28,7 @@ class World:
         self.failing = failing
         self.actors, self.edges = [], []
         self.ticks = 0
+        self.reborn_after, self.life = 0, '17'
         self.verdicts = []
         self.born = time.time_ns()
         self._build(actors)
@@ -111,6 +112,8 @@ class World:
 
     def state(self):
         t = self.ticks
+        if self.reborn_after and t >= self.reborn_after:
+            self.life, self.actors[0][2] = '18', 'second life'
         hang = self.failing == 'hang'
         nodes = []
         for k, name in enumerate(['a', 'b', 'worker3']):
@@ -120,7 +123,8 @@ class World:
                 node['why'] = 'worker3 has not answered for 12 s: its process is stopped, or the network to 10.0.0.3 is cut'
             else:
                 node.update({'cpu': 0.1 if hang else 1.2 + 0.4 * math.sin(t / 3 + k), 'cores': 2, 'memory': {'resident': (410 + 30 * k) << 20, 'total': 8 << 30}, 'workers': 2,
-                             'devices': [{'name': f'/node:{name}/cpu:0', 'in_use': (120 + 9 * (t % 7)) << 20, 'peak': 300 << 20, 'limit': 1 << 30, 'swapped': 0}], 'transport': {'sent_bytes': t << 20, 'received_bytes': t << 19, 'sent_messages': t * 40, 'received_messages': t * 40, 'queued_bytes': 0, 'reconnects': 0}, 'round_trip_ns': 41_000})
+                             'devices': [{'name': f'/node:{name}/cpu:0', 'in_use': (120 + 9 * (t % 7)) << 20, 'peak': 300 << 20, 'limit': 1 << 30, 'swapped': 0}], 'transport': {'sent_bytes': t << 20, 'received_bytes': t << 19, 'sent_messages': t * 40, 'received_messages': t * 40, 'queued_bytes': 0, 'reconnects': 0}, 'round_trip_ns': 41_000,
+                             'peers': [{'node': p, 'sent_bytes': t << 20, 'received_bytes': t << 19, 'queued_bytes': (t % 3) << 18, 'unacknowledged_bytes': (t % 2) << 20, 'round_trip_ns': 210_000 + 10_000 * (t % 5)} for p in ('a', 'b') if p != name]})
             nodes.append(node)
         verdict = "'next batch' (Dequeue, model.cpp:12) on node a waits for a token that nobody sends: queue 'batches' is empty, and nothing in this run or elsewhere enqueues to it"
         runs = [{'id': 'a/17', 'plan': 'a/3', 'owner': 'a', 'step': 17, 'started_ns': self.born, 'for_ns': self.now() - self.born, 'state': 'running', 'nodes': ['a', 'b'], 'fired': (40 if hang else t) * 9_120, 'ready': 3,
@@ -128,7 +132,7 @@ class World:
                  'waits': [{'kind': 'token', 'what': 'next batch', 'tag': '0', 'node': 'a', 'device': 'cpu:0', 'for_ns': 2_000_000_000}] if hang else [], 'verdicts': [verdict if hang else 'a kernel computes']}]
         self.verdicts = [{'run': 'a/17', 'text': verdict, 'node': 'a', 'actor': 'a/3:0', 'line': 'model.cpp:12'}] if hang else []
         recent = [{'id': f'a/{i}', 'plan': 'a/3', 'ended_ns': self.now() - (17 - i) * 1_000_000_000, 'took_ns': 812_000_000 + i * 1_000_000, 'ok': not (self.failing and i == 15), 'error': 'MatMul \'gates\' (model.cpp:31): shapes [32, 256] and [128, 256] do not match' if self.failing and i == 15 else ''} for i in range(9, 17)]
-        return {'version': 1, 'time_ns': self.now(), 'node': 'a', 'nodes': nodes, 'plans': [{'id': 'a/3', 'owner': 'a', 'nodes': ['a', 'b'], 'actors': len(self.actors), 'edges': len(self.edges), 'made_ns': self.born, 'runs_started': 17, 'runs_ended': 16, 'runs_failed': 0}],
+        return {'version': 1, 'time_ns': self.now(), 'node': 'a', 'nodes': nodes, 'plans': [{'id': 'a/3', 'owner': 'a', 'incarnation': self.life, 'nodes': ['a', 'b'], 'actors': len(self.actors), 'edges': len(self.edges), 'made_ns': self.born, 'runs_started': 17, 'runs_ended': 16, 'runs_failed': 0}],
                 'runs': runs, 'recent': recent, 'errors': []}
 
     def actor(self, name):
@@ -241,10 +245,12 @@ def main():
     parser.add_argument('--failing', choices=['', 'hang', 'error'], default='')
     parser.add_argument('--token', default='')
     parser.add_argument('--silent-after', type=int, default=0)
+    parser.add_argument('--reborn-after', type=int, default=0)
     given = parser.parse_args()
     server = ThreadingHTTPServer(('127.0.0.1', given.port), Handler)
     server.daemon_threads = True
     server.world = World(given.actors, given.hostile, given.failing)
+    server.world.reborn_after = given.reborn_after
     server.source, server.token, server.silent_after, server.answered = given.source, given.token, given.silent_after, 0
     server.policy = policy_of(given.source)
     print(f'http://127.0.0.1:{server.server_address[1]}/', flush=True)

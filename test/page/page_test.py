@@ -109,6 +109,8 @@ def selecting(source, browser, shots):
         for wanted in ('tanh 12', 'model.cpp:42', 'Firings', 'Open iterations', '/node:a/cpu:0', 'f32 [32, 256]'):
             check(wanted in text, f'an actor: {wanted} is not in {text!r}')
         page.shot(f'{shots}/actor.png')
+        side = page.ask("document.querySelector('#side').innerText")
+        check('→ b' in side and 'µs' in side, f'what a ping to b takes is not said: {side!r}')
         page.key('Escape')
         page.until("document.querySelector('#panel').hidden")
         active = page.ask('document.activeElement.dataset.box')
@@ -126,6 +128,21 @@ def selecting(source, browser, shots):
         page.until("document.querySelector('#help').open")
         page.shot(f'{shots}/keys.png')
         is_quiet(page, 'selecting', node.url)
+
+
+# The owner of the plan starts again, and another program of its is the third: what is shown is what is there.
+def reborn(source, browser, shots):
+    with Node(source, '--actors', '60', '--reborn-after', '6') as node:
+        page = browser.open(node.url, 1280, 800)
+        page.until(READY)
+        find(page, 'next batch')
+        page.key('Escape')
+        page.until("performance.getEntriesByType('resource').filter((r) => r.name.includes('/api/plan')).length >= 2")
+        ticks(page)
+        page.key('/')
+        page.write('second life')
+        page.until("document.querySelectorAll('#found li').length")
+        is_quiet(page, 'an owner that starts again', node.url)
 
 
 def looks(source, browser, shots):
@@ -204,7 +221,7 @@ def main():
     source, shots, *wanted = sys.argv[1:]
     os.makedirs(shots, exist_ok=True)
     with Browser() as browser:
-        for part in (sizes, opening, selecting, looks, hostile, trouble):
+        for part in (sizes, opening, selecting, reborn, looks, hostile, trouble):
             if wanted and part.__name__ not in wanted:
                 continue
             try:

@@ -1,0 +1,155 @@
+// troupe top on a terminal: what it shows fits, whatever its size and what actors are called, and it leaves the terminal as it was.
+#include <boost/test/unit_test.hpp>
+
+#include <csignal>
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include <troupe/apps/verbs/terminal.hpp>
+#include <troupe/cluster/inspection_server.hpp>
+#include <troupe/cluster/node.hpp>
+#include <troupe/test/apps/node_process.hpp>
+#include <troupe/test/apps/terminal.hpp>
+#include <troupe/test/cluster/nodes.hpp>
+#include <troupe/troupe.hpp>
+
+namespace troupe::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::string kHostile = "\x1b]0;owned\x07\x1b[2J\u009b31m\u202egnp.exe\xff 名前 мир 🌍 a\u0301 " + std::string(300, 'w');
+
+/// A node that serves inspections, and a run of an actor of such a name that waits.
+struct Hanging {
+  Nodes nodes{1};
+  Graph g;
+  RunHandle run;
+  InspectionServer server{nodes[0], {}};
+  Hanging() {
+    Expr taken = g.named(g.fifo_queue("jobs", {{DType::f32, Shape{}}}, 8).dequeue()[0], kHostile);
+    run = nodes.engine().compile(g, {}, {taken * 2.0}).start({});
+  }
+  ~Hanging() {
+    run.cancel();
+    run.wait();
+  }
+  std::vector<std::string> top() const { return {binary(), "top", "--node", server.address()}; }
+};
+
+constexpr const char* kLeft = "\x1b[?25h\x1b[?1049l";  // the cursor is shown, the screen that was there is back
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(top_test)
+
+BOOST_AUTO_TEST_CASE(every_line_fits_the_terminal) {
+  Hanging h;
+  for (const auto& [rows, columns] : {std::pair<unsigned short, unsigned short>{24, 80}, {10, 40}, {40, 20}, {3, 5}, {1, 1}}) {
+    Terminal t(h.top(), rows, columns);
+    BOOST_REQUIRE(t.read_until("\x1b[1;1H"));
+    if (rows >= 10 && columns >= 20) BOOST_REQUIRE(t.read_until("RUN"));
+    else BOOST_REQUIRE(t.read_until("\x1b[1;1H"));  // and once more
+    t.type("q");
+    BOOST_TEST(t.finish() == 0);
+    const std::string all = t.rest();
+    for (const auto& [row, text] : screen_of(all)) {
+      BOOST_TEST(row <= rows);
+      BOOST_TEST(verbs::cells(text) <= columns, text);
+      for (const char c : text) BOOST_TEST((static_cast<unsigned char>(c) >= 0x20 && c != 0x7f));
+      BOOST_TEST(verbs::printable(text) == text);
+    }
+    BOOST_TEST(all.find("\x1b[2J") == std::string::npos);
+    BOOST_TEST(all.find("owned\x07") == std::string::npos);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_new_size_is_drawn_at_once) {
+  Hanging h;
+  Terminal t(h.top(), 6, 30);
+  BOOST_REQUIRE(t.read_until("troupe top"));
+  t.resize(30, 120);
+  BOOST_REQUIRE(t.read_until("ACTOR"));  // there was no room for it
+  t.resize(1, 1);
+  BOOST_REQUIRE(t.read_until("\x1b[1;1H\x1b[K…"));
+  t.type("q");
+  BOOST_TEST(t.finish() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(however_it_ends_the_terminal_is_as_it_was) {
+  Hanging h;
+  using End = void (*)(Terminal&);
+  for (const End end : {End([](Terminal& t) { t.type("q"); }), End([](Terminal& t) { t.type("\x03"); }), End([](Terminal& t) { t.signal(SIGTERM); }), End([](Terminal& t) { t.signal(SIGHUP); })}) {
+    Terminal t(h.top(), 24, 80);
+    BOOST_REQUIRE(t.read_until("troupe top"));
+    BOOST_TEST(!t.is_as_it_was());
+    t.type("x\x1b[A\x1a");  // keys that mean nothing; Ctrl-Z too
+    end(t);
+    BOOST_TEST(t.finish() == 0);
+    BOOST_TEST(t.is_as_it_was());
+    const std::string all = t.rest();
+    BOOST_TEST(all.ends_with(kLeft), all.substr(all.size() - std::min<std::size_t>(all.size(), 100)));
+  }
+}
+
+// It asks a node that does not answer, and is told to end meanwhile.
+BOOST_AUTO_TEST_CASE(a_node_that_is_stopped_keeps_nobody, *boost::unit_test::label("stock_zmq")) {
+  const Folder folder;
+  NodeProcess node(folder, "a", {"--http", "0"});
+  const std::string seen = node.process.seen();
+  const std::string url = seen.substr(seen.find("http://"), seen.find_first_of(" \n", seen.find("http://")) - seen.find("http://"));
+  Terminal t({binary(), "top", "--node", url}, 24, 80);
+  BOOST_REQUIRE(t.read_until("troupe top"));
+  node.process.interrupt(SIGSTOP);
+  t.type("\x03");
+  BOOST_TEST(t.finish() == 0);
+  BOOST_TEST(t.is_as_it_was());
+  node.process.interrupt(SIGCONT);
+}
+
+BOOST_AUTO_TEST_CASE(a_terminal_that_is_gone_ends_it) {
+  Hanging h;
+  Terminal t(h.top(), 24, 80);
+  BOOST_REQUIRE(t.read_until("troupe top"));
+  t.hang_up();
+  BOOST_TEST(t.finish() == 0);
+}
+
+// ---- what is shown
+
+BOOST_AUTO_TEST_CASE(names_act_on_no_terminal) {
+  using verbs::printable;
+  BOOST_TEST(printable("plain") == "plain");
+  BOOST_TEST(printable("名前 мир 🌍 a\u0301") == "名前 мир 🌍 a\u0301");
+  BOOST_TEST(printable("\x1b[31mred") == "?[31mred");
+  BOOST_TEST(printable("\u009b31mred") == "?31mred");  // C1: some terminals take it for ESC [
+  BOOST_TEST(printable("\u0085\u2028\u202e\u2066\u200f") == "?????");
+  BOOST_TEST(printable("a\r\n\tb\x7f") == "a???b?");
+  BOOST_TEST(printable("\xff\xc3|\xe2\x82\xed\xa0\x80\xc0\xaf\xf5\x80") == "??|" + std::string(9, '?'));  // cut off, a surrogate, too long, too large
+  BOOST_TEST(printable("\xe2\x82") == "??");
+}
+
+BOOST_AUTO_TEST_CASE(text_is_cut_where_the_terminal_ends) {
+  using verbs::cells, verbs::cut;
+  setenv("NO_COLOR", "1", 1);
+  BOOST_TEST(cells("名前") == 4u);
+  BOOST_TEST(cells("a\u0301") == 1u);
+  BOOST_TEST(cut("abc", 3) == "abc");
+  BOOST_TEST(cut("abcd", 3) == "ab…");
+  BOOST_TEST(cut("名前名", 4) == "名…");  // a wide one does not stick out
+  BOOST_TEST(cut("名前", 4) == "名前");
+  BOOST_TEST(cut("a\u0301bc", 2) == "a\u0301…");
+  BOOST_TEST(cut("abc", 1) == "…");
+  BOOST_TEST(cut("abc", 0) == "");
+  verbs::Table t({"NAME", "WHAT"});
+  t.add({"名前", "x"});
+  t.add({"b", "y"});
+  t.add({"c", "z"});
+  BOOST_TEST(t.text() == "NAME  WHAT\n名前  x\nb     y\nc     z\n");
+  BOOST_TEST(t.text(7, 3) == "NAME  …\n名前  x\nand 2 …\n");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test

@@ -1,0 +1,308 @@
+// Every hang names its culprit: who, over which edge, in which iteration, on which node, at which of the user's lines; within two
+// seconds of the virtual clock, or ten times that of the real one. And nobody is accused who is merely slow.
+#include <boost/test/unit_test.hpp>
+
+#include <condition_variable>
+#include <mutex>
+
+#include <fmt/format.h>
+
+#include <troupe/ops/actor_node.hpp>
+#include <troupe/test/cluster/faulty.hpp>
+#include <troupe/test/cluster/nodes.hpp>
+#include <troupe/test/devices/refusal.hpp>
+#include <troupe/troupe.hpp>
+
+namespace troupe::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+EngineOptions stepped(std::uint64_t seed) {
+  EngineOptions o;
+  o.deterministic = true;
+  o.seed = seed;
+  return o;
+}
+
+std::string texts(const std::vector<Verdict>& all) {
+  std::string out;
+  for (const Verdict& v : all) out += v.text + "\n";
+  return out;
+}
+
+/// What a verdict has to say; empty: nothing in particular.
+struct Said {
+  Verdict::Kind kind;
+  std::string device, actor, edge, tag;  // what the actor begins with, and the tag ends with
+  std::vector<std::string> text;
+};
+
+void check(const Verdict& v, const Said& said) {
+  BOOST_TEST((v.kind == said.kind), v.text);
+  BOOST_TEST(v.device == said.device, v.text);
+  BOOST_TEST(v.edge == said.edge, v.text);
+  BOOST_TEST(v.tag.ends_with(said.tag), v.text);
+  if (!said.tag.empty()) BOOST_TEST(v.tag.starts_with("iteration "), v.tag);
+  if (!said.actor.empty()) {
+    BOOST_TEST(v.actor.starts_with(said.actor), v.actor);
+    BOOST_TEST(v.actor.find(" (diagnose_test.cpp:") != std::string::npos, v.actor);  // the user's line
+    BOOST_TEST(v.node >= 0);
+  }
+  for (const std::string& part : said.text) BOOST_TEST(v.text.find(part) != std::string::npos, v.text);
+}
+
+/// The verdict of the first node, which has two seconds for it.
+Verdict verdict_of(Nodes& nodes, const Said& said) {
+  const Time began = nodes.network().now();
+  const std::vector<Verdict> all = nodes[0].diagnose();
+  BOOST_TEST((nodes.network().now() - began <= 2s));
+  BOOST_REQUIRE_MESSAGE(all.size() == 1u, texts(all));
+  check(all[0], said);
+  return all[0];
+}
+
+void end(Nodes& nodes, RunHandle& run) {
+  run.cancel();
+  while (!run.is_done()) nodes.step();
+}
+
+/// A loop of a's whose body is b's: a token there and one back in each iteration.
+struct ToAndFro {
+  Graph g;
+  Expr last;
+  explicit ToAndFro(int iterations, int window = 32, const Tensor& seed = Tensor::zeros(DType::f32, {2})) {
+    auto here = g.on_device("/node:a/cpu:0");
+    auto [n, s] = while_loop([&](Expr i, Expr) { return i < iterations; },
+                             [&](Expr i, Expr v) {
+                               Expr w;
+                               {
+                                 auto there = g.on_device("/node:b/cpu:0");
+                                 w = g.named(v + 1.0, "there");
+                               }
+                               return std::tuple{i + 1, g.named(w * 0.5, "back")};
+                             },
+                             std::tuple{g.constant(0), g.constant(seed)}, {.name = "fro", .parallel_iterations = window});
+    last = s;
+  }
+};
+
+/// Grants nothing beyond the first window: credit that is too small for what depends on itself.
+std::unique_ptr<Transport> mean(std::unique_ptr<Transport> inner) {
+  return std::make_unique<FaultyTransport>(std::move(inner), [](Peer peer, Lane lane, Message message, const FaultyTransport::Send& send) {
+    auto said = as<RunTokens>(message);
+    if (!said) return send(peer, lane, std::move(message));
+    said->grants.clear();
+    if (!said->tokens.empty()) send(peer, lane, written(*said).take());
+  });
+}
+
+// Holds a user's actor in its own code.
+struct Stuck : NodeActor {
+  static std::mutex mutex;  // guards the two flags
+  static std::condition_variable changed;
+  static bool is_in, may_go;
+  void receive(std::span<const Tensor>, std::span<Tensor> out) override {
+    std::unique_lock lock(mutex);
+    is_in = true;
+    changed.notify_all();
+    changed.wait(lock, [] { return may_go; });
+    out[0] = Tensor::scalar(std::int64_t{1});
+  }
+  static void let(bool go) {
+    std::lock_guard lock(mutex);
+    may_go = go;
+    if (!go) is_in = false;
+    changed.notify_all();
+  }
+  static void wait_until_in() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [] { return is_in; });
+  }
+};
+std::mutex Stuck::mutex;
+std::condition_variable Stuck::changed;
+bool Stuck::is_in = false, Stuck::may_go = false;
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(diagnose_test)
+
+// A run cannot begin without its feeds: who leaves one out hears which, at once.
+BOOST_AUTO_TEST_CASE(a_missing_feed) {
+  Nodes nodes(2, stepped(1), Between::simulation);
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{});
+  Expr z = g.input("z", DType::f32, Shape{});
+  auto there = g.on_device("/node:b/cpu:0");
+  Expr y = x * z;
+  Function f = nodes.engine().compile(g, {x, z}, {y});
+  const std::string forgotten = refusal([&] { nodes.engine().compile(g, {x}, {y}); }, Code::invalid_argument);
+  for (const char* part : {"Input 'z' (diagnose_test.cpp:"}) BOOST_TEST(forgotten.find(part) != std::string::npos, forgotten);
+  const std::string few = refusal([&] { f.start({Tensor::scalar(1.0f)}); }, Code::invalid_argument);
+  for (const char* part : {"takes 2 feeds, not 1", "Input 'z' (diagnose_test.cpp:"}) BOOST_TEST(few.find(part) != std::string::npos, few);
+  BOOST_TEST(nodes[0].diagnose().empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_dequeue_from_an_empty_queue_that_nobody_fills) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    Nodes nodes(2, stepped(seed), Between::simulation);
+    Graph g;
+    Queue q = [&] {
+      auto there = g.on_device("/node:b/cpu:0");
+      return g.fifo_queue("jobs", {{DType::i64, Shape{}}}, 8);
+    }();
+    Expr x = g.input("x", DType::i64, Shape{});
+    Expr put = [&] {
+      auto there = g.on_device("/node:b/cpu:0");
+      return q.enqueue({x});
+    }();
+    auto here = g.on_device("/node:a/cpu:0");
+    Expr last = while_loop([](Expr i) { return i < 100; },
+                           [&](Expr i) {
+                             auto there = g.on_device("/node:b/cpu:0");
+                             return i + q.dequeue()[0];
+                           },
+                           g.constant(std::int64_t{0}), {.name = "sums"});
+    for (std::int64_t n : {1, 2}) nodes.engine().run(g, {{x, Tensor::scalar(n)}}, {put});
+    RunHandle run = nodes.engine().compile(g, {}, {last}).start({});
+    for (int i = 0; i < 5000; ++i) nodes.step();
+    verdict_of(nodes, {Verdict::Kind::waiting, "/node:b/cpu:0", "Dequeue '", "", "iteration 2 of loop 'sums/1'", {"has waited", "at queue 'jobs'"}});
+    end(nodes, run);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_credit_that_is_too_small_for_a_cycle) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    Nodes nodes(2, stepped(seed), Between::simulation, {}, [](const std::string& name, std::unique_ptr<Transport> inner) { return name == "b" ? mean(std::move(inner)) : std::move(inner); });
+    ToAndFro p(1000, 4);
+    Function f = nodes.engine().compile(p.g, {}, {p.last});
+    RunHandle run = f.start({}, {.timeout = 1s});
+    for (int i = 0; i < 5000; ++i) nodes.step();
+    const Verdict v = verdict_of(nodes, {Verdict::Kind::waiting, "/node:a/cpu:0", "", "/node:a/cpu:0 -> /node:b/cpu:0", "iteration 4 of loop 'fro/1'",
+                                         {"/node:a/cpu:0 keeps ", "because /node:b/cpu:0 has no room for it, and /node:b/cpu:0 waits for ", "(diagnose_test.cpp:", "from /node:a/cpu:0"}});
+    nodes.engine().advance_time(2s);
+    while (!run.is_done()) nodes.step();
+    const std::string error = run.wait().message();  // a time-out says the same
+    BOOST_TEST(error.find("the run's time-out has passed: " + v.text) != std::string::npos, error);
+  }
+}
+
+// As a process that is stopped looks from here, and one that is dead before that is known. The real ones: test/apps.
+BOOST_AUTO_TEST_CASE(a_process_that_has_stopped) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    Nodes nodes(2, stepped(seed), Between::simulation);
+    ToAndFro p(1'000'000, 4);
+    RunHandle run = nodes.engine().compile(p.g, {}, {p.last}).start({}, {.timeout = 1s});
+    for (int i = 0; i < 5000; ++i) nodes.step();
+    nodes.network().partition({"b"});
+    nodes.until(100ms, [] { return false; });
+    const Verdict v = verdict_of(nodes, {Verdict::Kind::silence, "b", "", "/node:b/cpu:0 -> /node:a/cpu:0", " of loop 'fro/1'", {"node 'b' takes part and does not answer: no answer within 0.3 s", " for ", "; /node:a/cpu:0 waits for ", "(diagnose_test.cpp:", "from /node:b/cpu:0"}});
+    BOOST_TEST(v.actor.starts_with("Add '"), v.actor);
+    nodes.engine().advance_time(2s);
+    nodes.until(50ms, [] { return false; });
+    nodes.engine().advance_time(1s);  // b was asked, too, and had its time
+    while (!run.is_done()) nodes.step();
+    const std::string error = run.wait().message();
+    for (const char* part : {"the run's time-out has passed: node 'b' takes part and does not answer", "/node:a/cpu:0 waits for Add '"}) BOOST_TEST(error.find(part) != std::string::npos, error);
+    nodes.network().heal();
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_peer_that_is_dead) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    Nodes nodes(2, stepped(seed), Between::simulation);
+    ToAndFro p(1'000'000, 4);
+    RunHandle run = nodes.engine().compile(p.g, {}, {p.last}).start({});
+    for (int i = 0; i < 5000; ++i) nodes.step();
+    nodes.network().kill("b");
+    nodes.until(100ms, [] { return false; });
+    const Verdict v = verdict_of(nodes, {Verdict::Kind::silence, "b", "", "/node:b/cpu:0 -> /node:a/cpu:0", " of loop 'fro/1'", {"node 'b' takes part and does not answer"}});
+    BOOST_TEST(v.actor.starts_with("Add '"), v.actor);
+    // Then it is known, and the run ends by itself, with an error that says as much.
+    BOOST_REQUIRE(nodes.until(nodes[0].detection_bound(2) + 1s, [&] { return run.is_done(); }));
+    const std::string error = run.wait().message();
+    for (const char* part : {"'b'", "awaited from it: Add '", "(diagnose_test.cpp:"}) BOOST_TEST(error.find(part) != std::string::npos, error);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false) {
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    Nodes nodes(2, stepped(seed), Between::simulation);
+    Graph g;
+    auto there = g.on_device("/node:b/cpu:0");
+    Expr last = while_loop([](Expr i) { return i >= 0; }, [](Expr i) { return maximum(i, 1); }, g.constant(0), {.name = "forever"});
+    RunHandle run = nodes.engine().compile(g, {}, {last}).start({});
+    for (int i = 0; i < 5000; ++i) nodes.step();
+    const Time began = nodes.network().now();
+    const std::vector<Verdict> all = nodes[0].diagnose();
+    BOOST_TEST((nodes.network().now() - began <= 2s));
+    BOOST_REQUIRE_MESSAGE(all.size() == 1u, texts(all));
+    BOOST_TEST(all[0].tag.starts_with("iteration "), all[0].tag);
+    BOOST_TEST(all[0].tag.ends_with(" of loop 'forever/1'"), all[0].tag);
+    check(all[0], {Verdict::Kind::loop, "/node:b/cpu:0", "GreaterEqual '", "", all[0].tag, {"goes on: GreaterEqual '"}});
+    end(nodes, run);
+  }
+}
+
+// On the real clock: user code cannot be stepped. On its own thread, and on the only worker of its node, which then answers for nobody.
+BOOST_AUTO_TEST_CASE(a_user_s_actor_stuck_in_its_own_code) {
+  for (const bool blocks : {true, false}) {
+    Stuck::let(false);
+    const std::string name = fmt::format("oracle of diagnose_test, {}", blocks);
+    register_actor(name, [] { return std::make_unique<Stuck>(); }, {.blocks = blocks});
+    EngineOptions one;
+    one.workers = 1;
+    Nodes nodes(2, one);
+    Graph g;
+    auto there = g.on_device("/node:b/cpu:0");
+    Expr y = g.named(actor_node<Stuck>(g, name, {g.constant(std::int64_t{1})}, {{DType::i64, Shape{}}}, {.blocks = blocks})[0], "ask");
+    RunHandle run = nodes.engine().compile(g, {}, {y}).start({});
+    Stuck::wait_until_in();
+    const auto began = std::chrono::steady_clock::now();
+    std::vector<Verdict> all;
+    while (all.empty() && std::chrono::steady_clock::now() - began < 20s) all = nodes[0].diagnose();
+    BOOST_TEST(all.size() == 1u, texts(all));
+    if (!all.empty()) check(all[0], {Verdict::Kind::waiting, "/node:b/cpu:0", "Actor 'ask'", "", "", {fmt::format("for an answer of actor '{}'", name)}});
+    Stuck::let(true);
+    BOOST_TEST(run.get()[0].item<std::int64_t>() == 1);
+  }
+}
+
+// ---- who is merely slow
+
+// Ten minutes of a run that takes a fifth of a second an iteration, for the network is slow.
+BOOST_AUTO_TEST_CASE(ten_minutes_of_a_slow_network) {
+  Nodes nodes(2, stepped(1), Between::simulation);
+  nodes.network().slow_down("a", "b", 90ms, 0);
+  ToAndFro p(1'000'000, 1);
+  RunHandle run = nodes.engine().compile(p.g, {}, {p.last}).start({});
+  const Time end_of_it = nodes.network().now() + std::chrono::minutes(10);
+  for (int looks = 0; nodes.network().now() < end_of_it; ++looks) {
+    const std::vector<Verdict> all = nodes[0].diagnose();
+    BOOST_REQUIRE_MESSAGE(all.empty(), fmt::format("look {}: {}", looks, texts(all)));
+    nodes.until(5s, [] { return false; });
+  }
+  BOOST_TEST(!run.is_done());
+  end(nodes, run);
+}
+
+// A token of 32 MB over a link of 20 MB/s: for 1.6 s nobody fires.
+BOOST_AUTO_TEST_CASE(a_large_token_on_a_slow_link) {
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    Nodes nodes(2, stepped(seed), Between::simulation);
+    nodes.network().slow_down("a", "b", 1ms, 50);
+    ToAndFro p(1000, 1, Tensor::zeros(DType::f32, {8 << 20}));
+    RunHandle run = nodes.engine().compile(p.g, {}, {p.last}).start({});
+    for (int look = 0; look < 20; ++look) {
+      const std::vector<Verdict> all = nodes[0].diagnose();
+      BOOST_TEST(all.empty(), fmt::format("seed {}, look {}: {}", seed, look, texts(all)));
+      nodes.until(100ms, [] { return false; });
+    }
+    end(nodes, run);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test
