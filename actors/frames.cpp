@@ -54,18 +54,21 @@ Role Frames::role_of(std::int32_t id) const {
 std::int32_t Frames::find_frame(std::int32_t id) {
   const Node& n = g_.node(id);
   std::int32_t inputs = kNone, decided_by = -1;
-  auto join = [&](std::int32_t from) {
+  static constexpr const char* kInAndOut = "take values in with Enter and out with Exit";
+  auto join = [&](std::int32_t from, const char* advice) {
     std::int32_t f = frame_[at(from)];
     if (f == kNone) return;
     if (inputs == kNone) inputs = f, decided_by = from;
     else if (inputs != f)
       throw Error(Code::invalid_argument,
-                  fmt::format("{}: its inputs come from different frames: {} is {}, and {} is {}; take values in with Enter and out with Exit",
-                              g_.describe(id), g_.describe(decided_by), place(inputs), g_.describe(from), place(f)));
+                  fmt::format("{}: its inputs come from different frames: {} is {}, and {} is {}; {}",
+                              g_.describe(id), g_.describe(decided_by), place(inputs), g_.describe(from), place(f), advice));
   };
+  if (role_[at(id)] == Role::loop_merge && !n.controls.empty())
+    throw Error(Code::invalid_argument, fmt::format("{}: the Merge of a loop starts its iterations and waits for nothing else; let its users wait for {}", g_.describe(id), g_.describe(n.controls[0])));
   std::size_t count = n.op->name == "NextIteration" ? 1 : n.inputs.size();
-  for (std::size_t i = 0; i < count; ++i) join(n.inputs[i].node);
-  for (std::int32_t c : n.controls) join(c);
+  for (std::size_t i = 0; i < count; ++i) join(n.inputs[i].node, kInAndOut);
+  for (std::int32_t c : n.controls) join(c, n.state < 0 ? kInAndOut : "effects in a loop that is built by hand have no order with those elsewhere: use while_loop");
   switch (role_[at(id)]) {
     case Role::constant: return kNone;
     case Role::alias: return inputs;

@@ -45,10 +45,11 @@ void verify(const Program& p, const char* pass) {
 class Everywhere {
  public:
   using Change = std::function<Program(const Program&)>;
-  explicit Everywhere(Change change) : change_(std::move(change)) {}
+  enum class Whom : std::uint8_t { all, sub_graphs };
+  explicit Everywhere(Change change, Whom whom = Whom::all) : change_(std::move(change)), whom_(whom) {}
 
   Program apply(const Program& program) {
-    Program out = in_graph(program);
+    Program out = whom_ == Whom::all ? change_(with_sub_graphs_changed(program)) : with_sub_graphs_changed(program);
     std::vector<std::shared_ptr<FunctionDef>> functions;
     for (auto& [from, made] : made_) functions.push_back(made);
     analyse(functions);
@@ -57,9 +58,9 @@ class Everywhere {
   }
 
  private:
-  Program in_graph(const Program& program) {
+  Program with_sub_graphs_changed(const Program& program) {
     bool has_functional = std::any_of(program.graph.nodes().begin(), program.graph.nodes().end(), [](const Node& n) { return bool(n.op->evaluate); });
-    if (!has_functional) return change_(program);
+    if (!has_functional) return program;
     Rewriter rewriter(program);
     for (std::int32_t id = 0; id < program.graph.size(); ++id) {
       Node node = rewriter.translated(id);
@@ -69,11 +70,11 @@ class Everywhere {
       if (!graphs.empty()) node.attrs.set("graphs", make_subgraphs(std::move(graphs)));
       rewriter.replace(id, std::move(node));
     }
-    return change_(rewriter.finish());
+    return rewriter.finish();
   }
 
   std::shared_ptr<const SubGraph> in_sub_graph(const SubGraph& sub) {
-    Program changed = in_graph(Program{sub.graph, sub.inputs, sub.outputs});
+    Program changed = change_(with_sub_graphs_changed(Program{sub.graph, sub.inputs, sub.outputs}));
     auto fresh = std::make_shared<SubGraph>(std::move(changed.graph));
     fresh->inputs = std::move(changed.feeds);
     fresh->outputs = std::move(changed.fetches);
@@ -92,6 +93,7 @@ class Everywhere {
   }
 
   const Change change_;
+  const Whom whom_;
   std::map<const FunctionDef*, std::shared_ptr<FunctionDef>> made_;
 };
 
@@ -99,6 +101,11 @@ Program prune_all(const Program& program, Keep keep) {
   // Sub-graphs keep what has effects, the outermost graph only what its fetches need.
   Program inner = Everywhere([](const Program& p) { return prune(p.graph, p.feeds, p.fetches, Keep::effects); }).apply(program);
   return prune(inner.graph, inner.feeds, inner.fetches, keep);
+}
+
+Program fuse_all_updates(const Program& program) {
+  Program inner = Everywhere([&](const Program& p) { return fuse_updates_in(p, program.graph.states()); }, Everywhere::Whom::sub_graphs).apply(program);
+  return fuse_updates(inner);
 }
 
 void refuse_lists(const Graph& graph, const std::vector<Edge>& edges, const char* why) {
@@ -139,9 +146,7 @@ Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::
     }
     start = Clock::now();
     std::int32_t before = program.graph.size();
-    // Where states live is the outermost graph's to say, so updates inside of sub-graphs stay as they are.
-    const bool is_outermost = pass.is_required || pass.run == fuse_updates;
-    program = is_outermost ? pass.run(program) : Everywhere(pass.run).apply(program);
+    program = pass.is_required ? pass.run(program) : pass.run == fuse_updates ? fuse_all_updates(program) : Everywhere(pass.run).apply(program);
     verify(program, pass.name);
     report(pass.name, before, program.graph.size(), start);
   }

@@ -474,6 +474,7 @@ class Planner {
     for (std::int32_t id = 0; id < graph().size(); ++id) {
       if (graph().node(id).op->name != "LoopCond") continue;
       std::int32_t frame = frames_->frame(id);
+      if (frame <= 0) throw Error(Code::invalid_argument, fmt::format("{}: its predicate is no value of a loop", graph().describe(id)));
       Edge predicate = frames_->role(id) == Role::alias ? frames_->resolve({id, 0}) : Edge{id, 0};
       for (std::size_t q = 0; q < parts_.size(); ++q) {
         std::int32_t part = parts_[q][at(frame)];

@@ -144,13 +144,13 @@ namespace {
 // Strings go as one tensor of bytes: their lengths, eight bytes each as they are in memory (all nodes are little-endian),
 // then what they hold.
 Tensor packed(const Tensor& strings) {
-  const std::span elements(strings.data<Text>(), static_cast<std::size_t>(strings.elements()));
+  const std::span elements(strings.data<StringRef>(), static_cast<std::size_t>(strings.elements()));
   std::size_t bytes = elements.size() * sizeof(std::uint64_t);
-  for (const Text& t : elements) bytes += t.size;
+  for (const StringRef& t : elements) bytes += t.size;
   Tensor out = Tensor::empty(DType::u8, Shape{static_cast<std::int64_t>(bytes)});
   auto* lengths = static_cast<unsigned char*>(out.raw_mutable());
   auto* text = lengths + elements.size() * sizeof(std::uint64_t);
-  for (const Text& t : elements) {
+  for (const StringRef& t : elements) {
     std::memcpy(lengths, &t.size, sizeof t.size);
     lengths += sizeof t.size;
     text = std::copy_n(t.data, t.size, text);
@@ -168,8 +168,8 @@ Tensor unpacked(const Tensor& bytes, const Shape& shape) {
   const auto* lengths = bytes.data<std::uint8_t>();
   std::uint64_t left = all - n * sizeof(std::uint64_t);
   const auto* text = reinterpret_cast<const char*>(lengths + n * sizeof(std::uint64_t));
-  std::vector<Text> elements(n);
-  for (Text& t : elements) {
+  std::vector<StringRef> elements(n);
+  for (StringRef& t : elements) {
     std::memcpy(&t.size, lengths, sizeof t.size);
     lengths += sizeof t.size;
     if (t.size > left) MessageReader::malformed("a string longer than the message");

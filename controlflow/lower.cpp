@@ -228,6 +228,9 @@ class Lowering {
     for (auto [state, effect] : effects)
       for (std::int32_t c : conflicting(frame.open[state], effect))
         if (std::find(node.controls.begin(), node.controls.end(), c) == node.controls.end()) node.controls.push_back(c);
+    // These pass a token on and never fire: it is their value that waits.
+    if (!node.controls.empty() && (node.op->name == "Enter" || node.op->name == "Exit" || node.op->name == "NextIteration"))
+      node.inputs[0] = identity(node.inputs[0], node, std::exchange(node.controls, {}));
     if (node.op->name == "MatMul" && frame.pivot >= 0 && recurs(node.inputs[1], frame)) node.attrs.set("b_recurs", true);
     std::size_t outputs = node.outputs.size();
     std::int32_t id = to_.graph.append(std::move(node));

@@ -11,7 +11,8 @@
 // A token is live or dead. Switch sends its data to one side, dead to the others; Merge passes on
 // the first live input, dead if all are dead; every other node that gets a dead token sends dead
 // tokens. Enter takes a value into a frame, Exit out of it; NextIteration takes it one iteration on.
-// A constant Enter's value is there in every iteration.
+// A constant Enter's value is there in every iteration. Effects on states happen in program order within an iteration only:
+// between iterations control edges must say it, and no state may be used both in such a loop and elsewhere.
 #pragma once
 
 #include <string>

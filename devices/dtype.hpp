@@ -20,11 +20,11 @@ inline constexpr int kDTypes = 15;     // those that can be computed with, from 
 inline constexpr int kAllDTypes = 16;  // and string
 
 /// An element of a tensor of strings: bytes that the tensor keeps (`Tensor::with_own_text`). Zeros are the empty string.
-struct Text {
+struct StringRef {
   const char* data = nullptr;
   std::uint64_t size = 0;
   std::string_view view() const { return {data, size}; }
-  friend bool operator==(const Text& a, const Text& b) { return a.view() == b.view(); }
+  friend bool operator==(const StringRef& a, const StringRef& b) { return a.view() == b.view(); }
 };
 
 /// IEEE 754 binary16: stored; arithmetic happens in float.
@@ -74,7 +74,7 @@ inline bfloat16::operator float() const {
 std::string_view name_of(DType type);
 /// Bytes of one element.
 constexpr std::size_t size_of(DType type) {
-  constexpr std::uint8_t bytes[kAllDTypes] = {2, 2, 4, 8, 8, 16, 1, 2, 4, 8, 1, 2, 4, 8, 1, sizeof(Text)};
+  constexpr std::uint8_t bytes[kAllDTypes] = {2, 2, 4, 8, 8, 16, 1, 2, 4, 8, 1, 2, 4, 8, 1, sizeof(StringRef)};
   return bytes[static_cast<int>(type)];
 }
 constexpr bool is_floating(DType t) { return t <= DType::f64; }
@@ -124,7 +124,7 @@ constexpr DType dtype_for() {
   else if constexpr (std::is_same_v<T, std::complex<float>>) return DType::c64;
   else if constexpr (std::is_same_v<T, std::complex<double>>) return DType::c128;
   else if constexpr (std::is_same_v<T, bool>) return DType::boolean;
-  else if constexpr (std::is_same_v<T, Text>) return DType::string;
+  else if constexpr (std::is_same_v<T, StringRef>) return DType::string;
   else {
     static_assert(std::is_integral_v<T>, "no dtype holds this C++ type");
     constexpr int log2 = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;

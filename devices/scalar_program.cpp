@@ -67,8 +67,12 @@ bool supports(ScalarOp op, DType t) {
     case logical_not: case logical_and: case logical_or: case logical_xor: return t == DType::boolean;
     case bit_not: case bit_and: case bit_or: case bit_xor: case shift_left: case shift_right: return is_integer(t);
     case abs: case sign: case floor_div: case mod: case min: case max: case lt: case le: case gt: case ge: case floor:
-    case ceil: case round: case trunc: case pow:
+    case ceil: case round: case trunc:
       return is_floating(t) || is_integer(t);
+    case pow: return t != DType::boolean;
+    case sqrt: case rsqrt: case exp: case log: case sin: case cos: case tan: case asin: case acos: case atan: case sinh:
+    case cosh: case tanh: case asinh: case acosh: case atanh: case sigmoid:
+      return is_floating(t) || is_complex(t);
     default: return is_floating(t);
   }
 }

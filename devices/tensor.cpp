@@ -145,14 +145,14 @@ Tensor Tensor::clone() const {
 // ---- strings
 
 Tensor Tensor::strings(const std::vector<std::string>& elements, const Shape& shape) {
-  std::vector<Text> views;
+  std::vector<StringRef> views;
   for (const std::string& s : elements) views.push_back({s.data(), s.size()});
   return of(views, shape).with_own_text();
 }
 
 std::vector<std::string> Tensor::to_strings() const {
   std::vector<std::string> out;
-  for (const Text& t : std::span(data<Text>(), static_cast<std::size_t>(elements()))) out.emplace_back(t.view());
+  for (const StringRef& t : std::span(data<StringRef>(), static_cast<std::size_t>(elements()))) out.emplace_back(t.view());
   return out;
 }
 
@@ -160,14 +160,14 @@ Tensor Tensor::with_own_text() const {
   const Body* holder = body();  // of the elements: small ones lie in the tensor that this is a view of
   while (holder->owner.has_value() && holder->owner.dtype() == DType::string) holder = holder->owner.body();
   if (holder->owner.has_value()) return *this;
-  const std::span from(data<Text>(), static_cast<std::size_t>(elements()));
+  const std::span from(data<StringRef>(), static_cast<std::size_t>(elements()));
   std::int64_t bytes = 0;
-  for (const Text& t : from) bytes += static_cast<std::int64_t>(t.size);
+  for (const StringRef& t : from) bytes += static_cast<std::int64_t>(t.size);
   if (bytes == 0) return *this;
   Tensor own = empty(DType::string, shape()), text = empty(DType::u8, Shape{bytes});
-  auto* to = static_cast<Text*>(own.raw_mutable());
+  auto* to = static_cast<StringRef*>(own.raw_mutable());
   auto* next = static_cast<char*>(text.raw_mutable());
-  for (const Text& t : from) {
+  for (const StringRef& t : from) {
     *to++ = {next, t.size};
     next = std::copy_n(t.data, t.size, next);
   }
@@ -205,7 +205,7 @@ std::string Tensor::text(std::int64_t limit) const {
   out += " {";
   for (std::int64_t i = 0; i < std::min(limit, elements()); ++i) {
     if (i) out += ", ";
-    if (dtype_ == DType::string) out += fmt::format("\"{}\"", data<Text>()[i].view());
+    if (dtype_ == DType::string) out += fmt::format("\"{}\"", data<StringRef>()[i].view());
     else out += dtype_ == DType::boolean ? std::string(at(i) != 0 ? "true" : "false") : fmt::format("{:g}", at(i));
   }
   if (elements() > limit) out += ", ...";
@@ -214,7 +214,7 @@ std::string Tensor::text(std::int64_t limit) const {
 
 bool identical(const Tensor& a, const Tensor& b) {
   if (a.has_value() != b.has_value() || a.dtype() != b.dtype() || a.shape() != b.shape()) return false;
-  if (a.has_value() && a.dtype() == DType::string) return std::equal(a.data<Text>(), a.data<Text>() + a.elements(), b.data<Text>());
+  if (a.has_value() && a.dtype() == DType::string) return std::equal(a.data<StringRef>(), a.data<StringRef>() + a.elements(), b.data<StringRef>());
   return a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0;
 }
 

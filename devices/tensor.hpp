@@ -51,7 +51,7 @@ class Tensor : public Value {
   template <class T>
     requires requires { dtype_of<T>; }
   static Tensor scalar(T value) {
-    static_assert(sizeof(T) <= 16 && !std::is_same_v<T, Text>);
+    static_assert(sizeof(T) <= 16 && !std::is_same_v<T, StringRef>);
     Tensor t;
     std::memcpy(t.bits_, &value, sizeof(T));
     t.kind_ = Kind::scalar;

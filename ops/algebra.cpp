@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <troupe/functions.hpp>
+#include <troupe/ops/composite.hpp>
 
 namespace troupe {
 
@@ -54,6 +55,21 @@ void algebra_kernel(OpBuilder& op, Algebra what, bool square, std::function<std:
       for (std::size_t i = 0; i < out.size(); ++i) c.set(static_cast<int>(i), std::move(made[i]));
     });
   });
+}
+
+Exprs computed_wide(std::string_view name, std::initializer_list<Operand> operands, const std::function<Exprs(const Exprs&)>& f) {
+  Composite c(name, operands);
+  const DType type = c[0].dtype();
+  const bool is_stored_only = type == DType::f16 || type == DType::bf16;
+  Exprs wide;
+  for (std::size_t i = 0; i < c.operands(); ++i) {
+    c.require(c[i].dtype() == type, fmt::format("works on one dtype, not {} and {}; cast one of them", name_of(type), name_of(c[i].dtype())));
+    wide.push_back(is_stored_only ? cast(c[i], DType::f32) : c[i]);
+  }
+  Exprs made = f(wide);
+  if (is_stored_only)
+    for (Expr& e : made) e = cast(e, type);
+  return made;
 }
 
 Expr matrix_transpose(const Expr& x) {

@@ -38,6 +38,9 @@ Program merge_common(const Program& program);
 Program fuse_pointwise(const Program& program);
 /// Pointwise nodes whose value updates a variable, and nothing else, go into the update.
 Program fuse_updates(const Program& program);
+/// The same of a sub-graph, whose program does not hold the states: those of the outermost graph. What takes long is left beside its update, so that
+/// iterations overlap but for the updates.
+Program fuse_updates_in(const Program& sub_graph, const std::vector<StateSpec>& states);
 /// Pointwise nodes read slices of a split tensor where they lie, and write what is concatenated where it goes.
 Program fuse_slices(const Program& program);
 /// Stores f32 products (matmuls, convolutions, attention), and what only moves, adds or cuts them, in `low`, f16 or bf16, and casts where they meet

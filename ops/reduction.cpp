@@ -35,11 +35,12 @@ void define_reduction(OpBuilder& op, Reduction kind) {
   op.attr<bool>("keep_dims", false);
   bool is_logic = kind == Reduction::any || kind == Reduction::all;
   bool is_index = kind == Reduction::argmin || kind == Reduction::argmax;
+  bool takes_complex = kind == Reduction::sum || kind == Reduction::mean || kind == Reduction::product;
   op.infer([=](Inference& c) {
     DType t = c.dtype(0);
     if (is_logic) c.require_dtype(0, DType::boolean, "the input");
-    else c.require(t != DType::boolean && !is_complex(t), std::string(name_of(t)) + " cannot be reduced so; cast it");
-    if (kind == Reduction::logsumexp || kind == Reduction::mean) c.require(is_floating(t), "needs a floating dtype");
+    else c.require(t != DType::boolean && (takes_complex || !is_complex(t)), std::string(name_of(t)) + " cannot be reduced so; cast it");
+    if (kind == Reduction::logsumexp || kind == Reduction::mean) c.require(is_floating(t) || is_complex(t), "needs a floating dtype");
     DType out = is_index ? DType::i64 : t;
     const auto& wanted = c.attrs().get<std::vector<std::int64_t>>("axes");
     bool to_scalar = wanted.empty() && !c.attrs().get<bool>("keep_dims") && !is_index;
@@ -68,8 +69,8 @@ Expr spread(const Gradient& g, const Expr& reduced) {
   Shape in = g.x().shape();
   bool keep_dims = g.attrs().get<bool>("keep_dims");
   if (keep_dims || reduction_axes(g).empty()) return broadcast_like(reduced, g.x());
-  if (!in.has_rank())
-    throw Error(Code::unimplemented, "the gradient of a reduction over some axes needs the rank of its input; give the input a shape");
+  // Of an unknown rank: x is reduced once more, for the shape with the axes kept.
+  if (!in.has_rank()) return broadcast_like(reshape_like(reduced, reduce("Any", cast(g.x(), DType::boolean), reduction_axes(g), true)), g.x());
   Expr aligned = reduced;
   std::uint32_t axes = axis_mask(reduction_axes(g), in.rank());
   for (int i = 0; i < in.rank() && std::popcount(axes) != in.rank(); ++i)

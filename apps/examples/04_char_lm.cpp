@@ -29,7 +29,6 @@ using namespace troupe::char_lm;
 
 namespace {
 
-using char_lm::Text;  // not that of tensors of strings
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 

@@ -5,7 +5,9 @@ namespace troupe {
 
 /// The lower triangular l with a = l l^T of each symmetric, positive definite matrix, of which only the lower half is looked at.
 TROUPE_DSL(Expr cholesky(Operand a))
-Expr cholesky(Operand a) { return bind1("Cholesky", {a}); }
+Expr cholesky(Operand a) {
+  return computed_wide("cholesky", {a}, [](const Exprs& x) { return bind_op("Cholesky", {x[0]}); })[0];
+}
 
 TROUPE_OP(Cholesky) {
   op.doc("The lower triangular factor of symmetric, positive definite matrices.");

@@ -10,13 +10,13 @@ TROUPE_DSL(Exprs log_determinant(Operand a))
 TROUPE_DSL(Expr determinant(Operand a))
 
 Exprs log_determinant(Operand a) {
-  const Operand all[] = {a};
-  return bind_op("LogDeterminant", all, {}, a.site());
+  return computed_wide("log_determinant", {a}, [](const Exprs& x) { return bind_op("LogDeterminant", {x[0]}); });
 }
 Expr determinant(Operand a) {
-  Composite c("determinant", {a});
-  Exprs parts = log_determinant(c[0]);
-  return parts[0] * exp(parts[1]);
+  return computed_wide("determinant", {a}, [](const Exprs& x) {
+    Exprs parts = log_determinant(x[0]);
+    return Exprs{parts[0] * exp(parts[1])};
+  })[0];
 }
 
 TROUPE_OP(LogDeterminant) {

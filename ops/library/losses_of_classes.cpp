@@ -48,6 +48,9 @@ Expr weight_of(const Expr& weights, const Labels& labels) {
   return where(labels.counts, w, zeros_like(w));
 }
 
+// What stands in rows that count nothing is not looked at, by gradients neither: of NaN times 0 they would make NaN.
+Expr rows_that_count(const Expr& x, const Labels& labels) { return where(expand_dims(labels.counts, -1), x, zeros_like(x)); }
+
 Expr chance_of(const Expr& classes, std::int64_t of, DType t) {
   Expr c = cast(classes, DType::f64);
   return cast(log(log1p(1.0 / (c + 1.0)) / std::log(static_cast<double>(of) + 1)), t);
@@ -69,7 +72,7 @@ Expr weighted_nll_loss(Operand log_probabilities, Operand labels, Operand weight
   require_labels(c, 1);
   require_classes(c, c[2]);
   const Labels at = kept(c[1], ignore);
-  Expr loss = nll_loss(c[0], at.of) * weight_of(c[2], at);
+  Expr loss = nll_loss(rows_that_count(c[0], at), at.of) * weight_of(c[2], at);
   return where(at.counts, loss, zeros_like(loss));
 }
 
@@ -80,7 +83,7 @@ Expr smoothed_cross_entropy(Operand logits, Operand labels, double smoothing, Op
   require_labels(c, 1);
   require_classes(c, c[2]);
   const Labels at = kept(c[1], ignore);
-  Expr log_p = log_softmax(c[0]), loss = nll_loss(log_p, at.of) * weight_of(c[2], at);
+  Expr log_p = log_softmax(rows_that_count(c[0], at)), loss = nll_loss(log_p, at.of) * weight_of(c[2], at);
   if (smoothing > 0) loss = (1 - smoothing) * loss - smoothing * mean(log_p * c[2], {-1});
   return where(at.counts, loss, zeros_like(loss));
 }

@@ -33,7 +33,7 @@ std::vector<std::string> pieces_of(const std::string& format) {
 }
 
 std::string element_text(const Tensor& t, std::int64_t i) {
-  if (t.dtype() == DType::string) return std::string(t.data<Text>()[i].view());
+  if (t.dtype() == DType::string) return std::string(t.data<StringRef>()[i].view());
   return visit_dtype(t.dtype(), [&]<class T>(type_tag<T>) -> std::string {
     const T v = t.data<T>()[i];
     if constexpr (std::is_same_v<T, bool>) return v ? "true" : "false";

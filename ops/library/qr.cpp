@@ -7,8 +7,7 @@ namespace troupe {
 /// no negative number on its diagonal. Gradients need m >= n and full rank.
 TROUPE_DSL(Exprs qr(Operand a))
 Exprs qr(Operand a) {
-  const Operand all[] = {a};
-  return bind_op("Qr", all, {}, a.site());
+  return computed_wide("qr", {a}, [](const Exprs& x) { return bind_op("Qr", {x[0]}); });
 }
 
 TROUPE_OP(Qr) {

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -41,9 +42,16 @@ Expr random_integers_like(Operand x, std::int64_t low, std::int64_t high, DType 
   Composite c("random_integers_like", {x});
   c.require(is_integer(dtype), fmt::format("draws integers, not {}", name_of(dtype)));
   c.require(low < high, fmt::format("[{}, {}) is empty", low, high));
+  auto is_held = [&](std::int64_t n) {
+    return visit_dtype(dtype, [&]<class T>(type_tag<T>) {
+      if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) return std::in_range<T>(n);
+      else return false;
+    });
+  };
+  c.require(is_held(low) && is_held(high - 1), fmt::format("{} does not hold all of [{}, {})", name_of(dtype), low, high));
   c.require(static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) <= std::uint64_t{1} << 40, "draws from at most 2^40 numbers");
   Expr u = random_uniform_like(cast(zeros_like(c[0]), DType::f64));
-  return cast(cast(floor(u * static_cast<double>(high - low)), DType::i64) + low, dtype);
+  return cast(cast(floor(u * static_cast<double>(high - low)), DType::i64) + c.reader().constant(low), dtype);  // a literal would go by way of a double
 }
 
 Expr multinomial(Operand logits, std::int64_t samples) {

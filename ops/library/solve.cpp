@@ -13,13 +13,16 @@ TROUPE_DSL(Expr triangular_solve(Operand a, Operand b, bool lower = true, bool t
 /// a^-1 of each matrix; an error where one is singular.
 TROUPE_DSL(Expr inverse(Operand a))
 
-Expr solve(Operand a, Operand b, bool transposed) { return bind1("Solve", {a, b}, Attrs{{"transposed", transposed}}); }
+Expr solve(Operand a, Operand b, bool transposed) {
+  return computed_wide("solve", {a, b}, [&](const Exprs& x) { return bind_op("Solve", {x[0], x[1]}, Attrs{{"transposed", transposed}}); })[0];
+}
 Expr triangular_solve(Operand a, Operand b, bool lower, bool transposed) {
-  return bind1("TriangularSolve", {a, b}, Attrs{{"lower", lower}, {"transposed", transposed}});
+  return computed_wide("triangular_solve", {a, b}, [&](const Exprs& x) {
+    return bind_op("TriangularSolve", {x[0], x[1]}, Attrs{{"lower", lower}, {"transposed", transposed}});
+  })[0];
 }
 Expr inverse(Operand a) {
-  Composite c("inverse", {a});
-  return solve(c[0], identity_like(c[0]));
+  return computed_wide("inverse", {a}, [](const Exprs& x) { return Exprs{solve(x[0], identity_like(x[0]))}; })[0];
 }
 
 namespace {

@@ -24,7 +24,7 @@ TROUPE_OP(StringEqual) {
       throw Error(Code::invalid_argument, "strings of shapes " + x.shape().text() + " and " + y.shape().text() + " cannot be compared");
     Tensor out = c.allocate(DType::boolean, x_varies ? x.shape() : y.shape());
     auto* equal = static_cast<bool*>(out.raw_mutable());
-    for (std::int64_t i = 0; i < out.elements(); ++i) equal[i] = x.data<Text>()[x_varies ? i : 0] == y.data<Text>()[y_varies ? i : 0];
+    for (std::int64_t i = 0; i < out.elements(); ++i) equal[i] = x.data<StringRef>()[x_varies ? i : 0] == y.data<StringRef>()[y_varies ? i : 0];
     c.set(0, std::move(out));
   });
 }

@@ -7,8 +7,7 @@ namespace troupe {
 /// element of each column of u is positive. Gradients need distinct, positive s; of s alone they are right always.
 TROUPE_DSL(Exprs svd(Operand a))
 Exprs svd(Operand a) {
-  const Operand all[] = {a};
-  return bind_op("Svd", all, {}, a.site());
+  return computed_wide("svd", {a}, [](const Exprs& x) { return bind_op("Svd", {x[0]}); });
 }
 
 namespace {
@@ -65,8 +64,7 @@ TROUPE_OP(Svd) {
 /// of each vector is positive. Gradients of vectors need distinct values.
 TROUPE_DSL(Exprs eigh(Operand a))
 Exprs eigh(Operand a) {
-  const Operand all[] = {a};
-  return bind_op("Eigh", all, {}, a.site());
+  return computed_wide("eigh", {a}, [](const Exprs& x) { return bind_op("Eigh", {x[0]}); });
 }
 
 TROUPE_OP(Eigh) {

@@ -34,7 +34,9 @@ Expr boolean_mask(Operand x, Operand mask) {
   const int rank = c.rank(1);
   c.require(rank >= 1 && (!s.has_rank() || s.rank() >= rank) && (!s.has_rank() || Shape(s.dims().first(static_cast<std::size_t>(rank))).is_compatible(m)),
             fmt::format("the mask {} must have the shape of the first axes of {}", m.text(), s.text()));
-  return gather_nd(c[0], nonzero(c[1]));
+  // What is not known yet of the two shapes is compared when it runs.
+  const bool is_certain = s.has_rank() && m.is_known() && Shape(s.dims().first(static_cast<std::size_t>(rank))).is_known();
+  return gather_nd(c[0], is_certain ? nonzero(c[1]) : bind1("NonZero", {c[1], shape_of(c[0])}));
 }
 
 namespace {
@@ -79,6 +81,11 @@ void hand_over(KernelContext& c, int output, const Tensor& host) {
   c.set(output, std::move(out));
 }
 
+void require_first_axes(const std::vector<std::int64_t>& extents, const Shape& mask) {
+  if (!std::ranges::equal(std::span(extents).first(std::min(extents.size(), mask.dims().size())), mask.dims()))
+    throw Error(Code::invalid_argument, fmt::format("the mask {} must have the shape of the first axes of {}", mask.text(), Shape(extents).text()));
+}
+
 bool is_set(const Tensor& x, std::int64_t i) {
   if (x.dtype() == DType::boolean) return static_cast<const bool*>(x.raw())[i];
   return x.at(i) != 0;
@@ -113,17 +120,22 @@ TROUPE_OP(Unique) {
 }
 
 TROUPE_OP(NonZero) {
-  op.doc("The coordinates of the elements that are not 0, in row-major order.");
-  op.inputs(1);
+  op.doc("The coordinates of the elements that are not 0, in row-major order. A second input is a shape whose first axes must be the first's.");
+  op.inputs(1, 2);
   op.not_differentiable();
   op.infer([](Inference& c) {
     c.require(!is_complex(c.dtype(0)), std::string(name_of(c.dtype(0))) + " is not looked at; take its absolute value");
+    if (c.inputs() > 1) {
+      c.require_index(1, "the shape");
+      c.require_rank(1, 1, "the shape");
+    }
     c.output(DType::i64, {kAny, c.shape(0).has_rank() ? c.shape(0).rank() : kAny});
   });
   op.kernel([](const KernelSetup&) {
-    return with_host_inputs({0}, [](KernelContext& c) {
+    return with_host_inputs({0, 1}, [](KernelContext& c) {
       const Tensor& x = c.input(0);
       const int rank = x.shape().rank();
+      if (c.inputs() > 1) require_first_axes(integers_of(c.input(1)), x.shape());
       std::vector<std::int64_t> found;
       std::int64_t count = 0;
       for (std::int64_t i = 0; i < x.elements(); ++i) {

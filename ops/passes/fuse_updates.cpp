@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <troupe/ops/pointwise.hpp>
+#include <troupe/ops/subgraph.hpp>
 
 // What a variable is updated with goes into the update, if it is pointwise and nobody else looks at it:
 //
@@ -10,6 +11,7 @@
 //
 // so that a step reads the gradient and the variable once and writes in place, without a value between. A read of the
 // variable itself (momenta, weight decay) becomes the value that is updated, if no other write stands between the two.
+// Updates of one state take turns, in a loop from one iteration to the next: there only what memory, not arithmetic, bounds goes in.
 
 namespace troupe {
 namespace {
@@ -18,8 +20,16 @@ constexpr std::size_t kMostInputs = 14;
 
 class Updates {
  public:
-  explicit Updates(const Program& program) : program_(program), g_(program.graph), users_(size(), 0), has_order_(size(), 0) {
+  Updates(const Program& program, const std::vector<StateSpec>& states, bool may_repeat)
+      : program_(program), g_(program.graph), states_(states), may_repeat_(may_repeat), users_(size(), 0), has_order_(size(), 0), written_before_(size(), -1) {
+    std::vector<std::int32_t> last(states.size(), -1);
     for (std::int32_t id = 0; id < g_.size(); ++id) {
+      const Node& n = g_.node(id);
+      if (n.state >= 0) written_before_[at(id)] = last[at(n.state)];
+      if (n.state >= 0 && n.op->effect == Effect::write) last[at(n.state)] = id;
+      if (n.op->evaluate)  // its sub-graphs, and what it calls
+        for (const auto& [state, effect] : effects_of(n))
+          if (effect == Effect::write) last[at(state)] = id;
       for (Edge e : g_.node(id).inputs) ++users_[at(e.node)];
       for (std::int32_t c : g_.node(id).controls) has_order_[at(c)] = 1;
       if (!g_.node(id).controls.empty()) has_order_[at(id)] = 1;
@@ -56,7 +66,7 @@ class Updates {
     const DType type = update.outputs[0].dtype;
     if (type != DType::f32 && type != DType::f64 && !is_integer(type)) return false;  // halves are computed in f32, which an update is not typed for
     if (!(value.op->pointwise || value.op->name == "Fused") || value.outputs.size() != 1 || value.inputs.size() > kMostInputs) return false;
-    const std::string& home = g_.states()[at(update.state)].device;
+    const std::string& home = states_[at(update.state)].device;
     if (users_[at(from)] != 1 || has_order_[at(from)] || value.device != update.device || home != value.device ||
         value.outputs[0].dtype != update.outputs[0].dtype) return false;
     if (!shape.is_known() || !(value.outputs[0].shape == shape) || shape.elements() <= 1) return false;
@@ -64,20 +74,17 @@ class Updates {
     for (Edge e : value.inputs) {
       const Node& n = g_.node(e.node);
       if (n.state != update.state || n.state < 0) continue;
-      if (!is_own_read(e, update) || has_order_[at(e.node)] || n.device != update.device || is_written_between(e.node, id)) return false;
+      if (!is_own_read(e, update) || has_order_[at(e.node)] || n.device != update.device || written_before_[at(id)] > e.node) return false;
       reads_itself = true;
     }
-    // A value that is made anew anyhow is handed over: nothing is won.
-    return update.op->name != "AssignVariable" || reads_itself;
+    // A value that is made anew anyhow is handed over: nothing is won. What reads the variable takes its turn anyhow.
+    return reads_itself || (update.op->name != "AssignVariable" && !(may_repeat_ && takes_long(*program_of(g_, value))));
   }
 
-  // Sub-graphs may write, too.
-  bool is_written_between(std::int32_t read, std::int32_t write) const {
-    for (std::int32_t id = read + 1; id < write; ++id) {
-      const Node& n = g_.node(id);
-      if (n.op->evaluate || (n.state == g_.node(write).state && n.op->effect == Effect::write)) return true;
-    }
-    return false;
+  static bool takes_long(const ScalarProgram& program) {
+    return std::any_of(program.code.begin(), program.code.end(), [](const ScalarInstruction& i) {
+      return (i.op >= ScalarOp::exp && i.op <= ScalarOp::sigmoid) || i.op == ScalarOp::pow || i.op == ScalarOp::atan2;
+    });
   }
 
   void emit(Rewriter& rewriter, std::int32_t id) const {
@@ -114,12 +121,16 @@ class Updates {
 
   const Program& program_;
   const Graph& g_;
+  const std::vector<StateSpec>& states_;
+  const bool may_repeat_;  // in a loop, perhaps
   std::vector<std::int32_t> users_;
   std::vector<char> has_order_;  // waits for a control edge, or is waited for by one
+  std::vector<std::int32_t> written_before_;  // of what accesses a state: the last before it that writes it
 };
 
 }  // namespace
 
-Program fuse_updates(const Program& program) { return Updates(program).run(); }
+Program fuse_updates(const Program& program) { return Updates(program, program.graph.states(), false).run(); }
+Program fuse_updates_in(const Program& sub_graph, const std::vector<StateSpec>& states) { return Updates(sub_graph, states, true).run(); }
 
 }  // namespace troupe

@@ -2,9 +2,10 @@
 
     op_table.py FILE
 
-FILE is a safetensors file that test/ops/peers_test.cpp wrote: tensors `<case>/x<i>` and `<case>/y<i>`, and for each
-case metadata of its name: JSON with op, dtype, attributes and tolerance. Peers compute in double precision (integers in
-64 bits, cut to the width). Prints one line for each mismatch, then what was compared. Exit status 1: something differs.
+FILE is a safetensors file that test/ops/peers_test.cpp wrote: tensors `<case>/x<i>` and `<case>/y<i>`, real parts
+where `<same>.imaginary` stands beside, and for each case metadata of its name: JSON with op, dtype,
+attributes and tolerance. Peers compute in double precision (integers in 64 bits, cut to the width). Prints one line for
+each mismatch, then what was compared. Exit status 1: something differs.
 """
 
 import json
@@ -41,6 +42,9 @@ def read(path):
         else:
             t = torch.from_numpy(np.frombuffer(raw, dtype="<" + INTEGERS[e["dtype"]]).astype(np.int64))
         tensors[name] = t.reshape(shape)
+    for name in [n for n in tensors if n.endswith(".imaginary")]:
+        whole = name.removesuffix(".imaginary")
+        tensors[whole] = torch.complex(tensors[whole], tensors.pop(name))
     return header["__metadata__"], tensors
 
 
@@ -121,8 +125,8 @@ def norm_gradient(x, a):
 
 
 def whole(f, g):
-    """f of floating inputs, g of integers."""
-    return lambda x, a: (f if x[0].is_floating_point() else g)(*x)
+    """f of floating and complex inputs, g of integers."""
+    return lambda x, a: (f if x[0].is_floating_point() or x[0].is_complex() else g)(*x)
 
 
 def guarded(f):
@@ -207,13 +211,13 @@ def differs(got, want, tolerance, bits):
     want = want if isinstance(want, torch.Tensor) else torch.as_tensor(np.array(want, order="C"))
     if tuple(got.shape) != tuple(want.shape):
         return f"shape {tuple(got.shape)}, not {tuple(want.shape)}"
-    if not got.is_floating_point():
+    if not got.is_floating_point() and not got.is_complex():
         a, b = got.to(torch.int64), want.to(torch.int64)
         if bits and bits < 64:
             a, b = a % (1 << bits), b % (1 << bits)
         bad = (a != b).nonzero()
     else:
-        want = want.double()
+        want = want.to(got.dtype)
         close = (got == want) | (got.isnan() & want.isnan()) | ((got - want).abs() <= tolerance * want.abs().clamp(min=1))
         bad = (~close).nonzero()
     if len(bad) == 0:

@@ -2,6 +2,8 @@
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
+#include <cmath>
+#include <functional>
 
 #include <fmt/format.h>
 
@@ -47,6 +49,31 @@ BOOST_AUTO_TEST_CASE(paths_add_up) {
   Expr a = x * x, b = x * 3.0, y = a * b + a;  // 3x^3 + x^2
   Expr d = gradients(y, x)[0];
   BOOST_TEST(value(g, d, {{x, Tensor::scalar(2.0)}}) == 3 * 3 * 4 + 2 * 2);
+}
+
+// Of unknown ranks too, of any order, on what is empty as well.
+BOOST_AUTO_TEST_CASE(reductions_of_what_has_no_known_rank) {
+  using Reduce = std::function<Expr(const Expr&, std::vector<std::int64_t>)>;
+  const Reduce all[] = {[](const Expr& x, auto axes) { return sum(x, axes); },          [](const Expr& x, auto axes) { return mean(x, axes); },
+                        [](const Expr& x, auto axes) { return product(x, axes); },      [](const Expr& x, auto axes) { return reduce_max(x, axes); },
+                        [](const Expr& x, auto axes) { return logsumexp(x, axes); }};
+  for (const Reduce& reduced : all)
+    for (const std::vector<std::int64_t>& axes : {std::vector<std::int64_t>{0}, {-1}, {0, 2}})
+      for (const Tensor& at : {Tensor::of<double>({.5, 1, -2, 3, .25, 4, -1, 2}, {2, 2, 2}), Tensor::of<double>({.5, 1, -2, 3, .25, 4}, {1, 2, 3})}) {
+        std::vector<double> found[2];
+        for (bool is_known : {false, true}) {
+          Graph g;
+          Expr x = g.input("x", DType::f64, is_known ? at.shape() : Shape::unknown());
+          Expr d = gradients(sum(square(reduced(x, axes))), x)[0];
+          for (const Expr& e : {d, gradients(sum(d * d), x)[0]})
+            for (double v : values(g, e, {{x, at}})) found[is_known].push_back(v);
+        }
+        BOOST_REQUIRE_EQUAL(found[0].size(), found[1].size());
+        for (std::size_t i = 0; i < found[0].size(); ++i) BOOST_TEST(std::abs(found[0][i] - found[1][i]) <= 1e-12 * std::max(1.0, std::abs(found[1][i])));
+      }
+  Graph g;
+  Expr x = g.input("x", DType::f64, Shape::unknown()), d = gradients(sum(sum(x, {1}) * 2.0), x)[0];
+  BOOST_TEST((evaluate_eagerly(g, {{x, Tensor::empty(DType::f64, {0, 3})}}, {d})[0].shape() == Shape{0, 3}));
 }
 
 BOOST_AUTO_TEST_CASE(several_ys_with_weights) {

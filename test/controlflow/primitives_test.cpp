@@ -112,6 +112,125 @@ BOOST_AUTO_TEST_CASE(a_trigger_fires_for_dead_tokens_too) {
   }, {V{1}});
 }
 
+BOOST_AUTO_TEST_CASE(functional_nodes_in_a_loop_by_hand) {
+  on_engines([](Graph& g) -> Scenario {
+    const control::EnterOptions constant{.constant = true};
+    Expr i0 = control::enter(g.constant(0), "hand"), s0 = control::enter(g.constant(1.f), "hand"), n = control::enter(g.constant(6), "hand", constant),
+         two = control::enter(g.constant(2.f), "hand", constant);
+    auto i = control::merge({i0}), s = control::merge({s0});
+    Expr more = control::loop_cond(i.value < n);
+    auto [i_last, i_next] = control::switch_(i.value, more);
+    auto [s_last, s_next] = control::switch_(s.value, more);
+    // Bindings are no captures of lambdas.
+    Expr at = i_next, from = s_next;
+    Expr to = cond(mod(at, 2) == 0, [&] { return from * two; }, [&] {
+      auto [k, t] = while_loop([&](Expr j, Expr) { return j < at; }, [&](Expr j, Expr u) { return std::tuple{j + 1, u + two}; }, std::tuple{at * 0, from});
+      return t;
+    });
+    control::next_iteration(at + 1, i.value);
+    control::next_iteration(to, s.value);
+    return {{}, {control::exit(s_last), control::exit(i_last)}};
+  }, {V{38}, V{6}});
+}
+
+BOOST_AUTO_TEST_CASE(dead_tokens_pass_a_loop_in_a_loop_and_switches_behind_switches) {
+  for (bool yes : {true, false})
+    on_engines([&](Graph& g) -> Scenario {
+      const control::EnterOptions constant{.constant = true};
+      Expr p = g.input("p", DType::boolean, Shape{});
+      auto [f, t] = control::switch_(g.constant(3.f), p);
+      auto outer = control::merge({control::enter(t, "outer")});
+      Expr four = control::enter(g.constant(4.f), "outer", constant);
+      auto [last, next] = control::switch_(outer.value, control::loop_cond(outer.value < four * 2.5));
+      auto inner = control::merge({control::enter(next, "inner")});
+      auto [inner_last, inner_next] = control::switch_(inner.value, control::loop_cond(inner.value < control::enter(four + 1.0, "inner", constant)));
+      control::next_iteration(inner_next + 1.0, inner.value);
+      control::next_iteration(control::exit(inner_last) + four, outer.value);
+      Expr out = control::exit(last);
+      auto [no, again] = control::switch_(out, p);
+      auto [never, at_last] = control::switch_(again, p);
+      return {{{p, Tensor::scalar(yes)}}, {control::merge({at_last * 2.0, f + 1.0}).value, control::trigger({no, never, out})}};
+    }, {V{yes ? 26. : 4.}, V{1}});
+}
+
+BOOST_AUTO_TEST_CASE(a_state_in_a_loop_by_hand) {
+  auto counting = [](Graph& g, Variable v, const std::function<Scenario(Expr)>& then) {
+    auto i = control::merge({control::enter(g.constant(0), "hand")});
+    auto [last, next] = control::switch_(i.value, control::loop_cond(i.value < control::enter(g.constant(6), "hand", {.constant = true})));
+    Expr added = v.assign_add(cast(next, DType::f32));
+    {
+      auto after = g.after({added});
+      control::next_iteration(next + 1, i.value);
+    }
+    return then(control::exit(last));
+  };
+  for (const Setting& s : all_settings()) {
+    Graph g;
+    Variable v = g.variable("v", Tensor::scalar(1.f));
+    Scenario b = counting(g, v, [](Expr out) { return Scenario{{}, {out}}; });
+    Somewhere there(s);
+    compare(there.engine().run(g, b.feeds, b.fetches), {V{6}}, s.name);
+    BOOST_TEST(there.engine().get(v).item<float>() == 16.f, s.name);
+  }
+  const std::string why = error_of([&](Graph& g) {
+    Variable v = g.variable("v", Tensor::scalar(1.f));
+    return counting(g, v, [&](Expr out) {
+      auto after = g.after({out});
+      return Scenario{{}, {v.read()}};
+    });
+  });
+  BOOST_TEST(says(why, {"ReadVariable", "primitives_test.cpp:", "in loop 'hand'", "outside of loops", "no order with those elsewhere: use while_loop"}), why);
+}
+
+BOOST_AUTO_TEST_CASE(what_only_passes_tokens_on_may_wait) {  // Enter, NextIteration, Exit
+  on_engines([](Graph& g) -> Scenario {
+    Variable v = g.variable("v", Tensor::scalar(1.f));
+    Expr first = v.assign_add(1.0), n, from;
+    {
+      auto after = g.after({first});
+      n = control::enter(g.constant(5), "hand", {.constant = true});
+      from = control::enter(g.constant(0), "hand");
+    }
+    auto i = control::merge({from});
+    Expr more = control::loop_cond(i.value < n);
+    auto [last, next] = control::switch_(i.value, more);
+    Expr twice = cast(next, DType::f32) * 2.0, ready = control::trigger({cast(last, DType::f32) * 3.0}), out;
+    {
+      auto after = g.after({twice, ready});
+      control::next_iteration(next + 1, i.value);
+    }
+    {
+      auto after = g.after({ready});
+      out = control::exit(last);
+    }
+    Expr later;
+    {
+      auto after = g.after({out});
+      later = control::enter(out, "second");
+    }
+    return {{}, {out, control::exit(later * 2), first}};
+  }, {V{5}, V{10}, V{2}}, 1);
+  const std::string dead = error_of([](Graph& g) -> Scenario {
+    auto i = control::merge({control::enter(g.constant(0), "hand")});
+    auto [last, next] = control::switch_(i.value, control::loop_cond(i.value < control::enter(g.constant(5), "hand", {.constant = true})));
+    control::next_iteration(next + 1, i.value);
+    Expr twice = next * 2;  // which is dead where the loop ends
+    auto after = g.after({twice});
+    return {{}, {control::exit(last)}};
+  });
+  BOOST_TEST(says(dead, {"does not have a value"}), dead);
+  const std::string merge = error_of([](Graph& g) -> Scenario {
+    Expr n = control::enter(g.constant(5), "hand", {.constant = true}), from = control::enter(g.constant(0), "hand");
+    Expr first = n * 2;
+    auto after = g.after({first});
+    auto i = control::merge({from});
+    auto [last, next] = control::switch_(i.value, control::loop_cond(i.value < n));
+    control::next_iteration(next + 1, i.value);
+    return {{}, {control::exit(last)}};
+  });
+  BOOST_TEST(says(merge, {"Merge", "primitives_test.cpp:", "waits for nothing else", "Mul"}), merge);
+}
+
 BOOST_AUTO_TEST_CASE(wrong_wiring_is_refused) {
   BOOST_TEST(says(error_of([](Graph& g) -> Scenario {
                Expr a = control::enter(g.constant(1.f), "one"), b = control::enter(g.constant(1.f), "two");
@@ -131,6 +250,11 @@ BOOST_AUTO_TEST_CASE(wrong_wiring_is_refused) {
                control::next_iteration(m.value + 1.0, m.value);
                return {{}, {m.value}};
              }), {"closes a loop takes Enters only"}));
+  for (bool is_constant : {true, false})
+    BOOST_TEST(says(error_of([is_constant](Graph& g) -> Scenario {
+                 Expr p = g.input("p", DType::boolean, Shape{}), yes = is_constant ? g.constant(true) : p;
+                 return {{{p, Tensor::scalar(true)}}, {cast(control::loop_cond(yes), DType::i32), cast(p, DType::i32)}};
+               }), {"LoopCond", "primitives_test.cpp:", "no value of a loop"}));
   Graph g;
   Expr x = g.constant(1.f);
   BOOST_CHECK_THROW(control::next_iteration(x, x), Error);

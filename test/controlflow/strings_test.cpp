@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(values) {
     t = Tensor::strings(gone, {2, 3});
   }
   BOOST_TEST((t.to_strings() == Words{"", long_one, zeros, "peach", "", "pear"}));
-  BOOST_TEST(t.bytes() == 6 * sizeof(Text));
+  BOOST_TEST(t.bytes() == 6 * sizeof(StringRef));
   BOOST_TEST((t.with_own_text().raw() == t.raw()));  // it has it already
   Tensor row = t.rows(1, 2), copy = t.clone(), flat = t.reshaped({6});
   t = Tensor();

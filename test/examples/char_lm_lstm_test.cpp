@@ -21,7 +21,6 @@ namespace troupe::test {
 namespace {
 
 using namespace troupe::char_lm;
-using char_lm::Text;
 
 // Words of one to nine letters.
 Text a_text(std::size_t characters, unsigned seed = 1) {

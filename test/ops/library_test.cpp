@@ -4,9 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <complex>
+#include <limits>
 #include <numeric>
+#include <tuple>
 
+#include <troupe/autodiff/gradients.hpp>
 #include <troupe/functions.hpp>
+#include <troupe/ops/algebra.hpp>
 #include <troupe/ops/eager.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/ops/computed.hpp>
@@ -110,6 +114,93 @@ BOOST_AUTO_TEST_CASE(losses_over_classes) {
   says(refusal([&] { weighted_nll_loss(x, x); }, Code::invalid_argument), {"weighted_nll_loss", "labels must be i32 or i64 [rows], not f32[4, 3]"});
 }
 
+// Rows whose label is ignored may hold anything: it reaches neither the loss nor a gradient, the weights' included.
+BOOST_AUTO_TEST_CASE(ignored_rows_poison_nothing) {
+  const Tensor labels = Tensor::of<std::int64_t>({1, -100, 0, -100});
+  for (double nonsense : {double(NAN), double(INFINITY), -double(INFINITY)})
+    for (int which = 0; which < 3; ++which) {
+      Graph g;
+      Expr x = g.input("x", DType::f64, {4, 2}), y = g.input("y", DType::i64, {4}), w = g.input("w", DType::f64, {2});
+      Expr loss = which == 0 ? smoothed_cross_entropy(x, y, 0, w) : which == 1 ? smoothed_cross_entropy(x, y, 0.1, w) : weighted_nll_loss(x, y, w);
+      Exprs fetches = gradients(sum(loss), {x, w});
+      fetches.push_back(loss);
+      auto of = [&](double there) { return evaluate_eagerly(g, {{x, Tensor::of<double>({.1, .2, there, 1, .5, -.3, 2, there}, {4, 2})}, {y, labels}, {w, Tensor::of<double>({1, 2})}}, fetches); };
+      std::vector<Tensor> got = of(nonsense), wanted = of(0);
+      for (std::size_t i = 0; i < got.size(); ++i) same(Array::of(got[i]), Array::of(wanted[i]));
+      for (std::int64_t k : {2, 3, 6, 7}) BOOST_TEST(got[0].at(k) == 0);
+    }
+}
+
+// Shapes that are known when it runs only are held to what is checked while building where they are known.
+BOOST_AUTO_TEST_CASE(masks_of_unknown_shapes) {
+  const Shape unknown = Shape::unknown();
+  for (const Shape& of_x : {Shape{3, 2}, Shape{kAny, 2}, Shape{kAny, kAny}, unknown})
+    for (const Shape& of_mask : {Shape{3}, Shape{kAny}}) {
+      Graph g;
+      Expr x = g.input("x", DType::f64, of_x), mask = g.input("mask", DType::boolean, of_mask), kept = boolean_mask(x, mask);
+      Exprs fetches{kept, gradients(sum(square(kept)), {x})[0]};
+      const Tensor values = Tensor::of<double>({1, 2, 3, 4, 5, 6}, {3, 2});
+      auto with = [&](std::initializer_list<bool> m) { return evaluate_eagerly(g, {{x, values}, {mask, Tensor::of<bool>(m)}}, fetches); };
+      std::vector<Tensor> got = with({true, false, true});
+      same(Array::of(got[0]), {Shape{2, 2}, {1, 2, 5, 6}});
+      same(Array::of(got[1]), {Shape{3, 2}, {2, 4, 0, 0, 10, 12}});
+      BOOST_TEST((with({false, false, false})[0].shape() == Shape{0, 2}));
+      if (!of_mask.is_known())  // shorter than x, and true only where x has rows
+        says(refusal([&] { with({true, true}); }, Code::invalid_argument), {"NonZero", "library_test.cpp", "the mask [2] must have the shape of the first axes of [3, 2]"});
+    }
+  Graph g;
+  Expr scalars = g.input("scalars", DType::f64, unknown), mask = g.input("mask", DType::boolean, {kAny}), any = g.input("any", DType::boolean, unknown);
+  says(refusal([&] { evaluate_eagerly(g, {{scalars, Tensor::scalar(1.0)}, {mask, Tensor::of<bool>({true})}}, {boolean_mask(scalars, mask)}); }, Code::invalid_argument),
+       {"the mask [1] must have the shape of the first axes of []"});
+  says(refusal([&] { boolean_mask(scalars, any); }, Code::invalid_argument), {"boolean_mask", "library_test.cpp"});
+}
+
+BOOST_AUTO_TEST_CASE(drawn_integers_fit_their_dtype) {
+  Eager e;
+  const Expr x = e.zeros(DType::f32, {200});
+  for (auto [t, low, high] : {std::tuple{DType::i8, -128, 128}, {DType::u8, 0, 256}, {DType::u16, 65530, 65536}}) {
+    const Expr drawn = random_integers_like(x, low, high, t);
+    BOOST_TEST((drawn.dtype() == t));
+    for (std::int64_t i = 0; i < 200; ++i) BOOST_TEST((drawn.value().at(i) >= low && drawn.value().at(i) < high));
+    says(refusal([&] { random_integers_like(x, low, high + 1, t); }, Code::invalid_argument), {"random_integers_like", "library_test.cpp", "does not hold all of ["});
+    says(refusal([&] { random_integers_like(x, low - 65536, high, t); }, Code::invalid_argument), {"does not hold all of ["});
+  }
+  says(refusal([&] { random_integers_like(x, -1, 3, DType::u64); }, Code::invalid_argument), {"u64 does not hold all of [-1, 3)"});
+  const std::int64_t last = std::numeric_limits<std::int64_t>::max();
+  BOOST_TEST(random_integers_like(x, last - 1, last).value().to_vector<std::int64_t>()[7] == last - 1);
+}
+
+BOOST_AUTO_TEST_CASE(linear_algebra_in_few_bits) {
+  Draws draws(78);
+  const Sample draw = draws.values({2, 3, 3}), right = draws.values({2, 3, 2});
+  for (auto [t, tolerance] : {std::pair{DType::f16, 4.0 / 1024}, {DType::bf16, 4.0 / 128}}) {
+    Graph g;
+    auto both = [&](const Sample& s) { return cast(g.constant(tensor_of(s)), t); };
+    Expr few = both(draw), rhs = both(right), wide = cast(few, DType::f32), wide_rhs = cast(rhs, DType::f32);
+    auto made = [](const Expr& a, const Expr& b) {
+      Expr symmetric = matmul(a, a, false, true) + 2.0 * identity_like(a), lower = tril(a) + 3.0 * identity_like(a);
+      Exprs out{cholesky(symmetric), determinant(symmetric), inverse(symmetric), solve(symmetric, b), triangular_solve(lower, b)};
+      for (const Exprs& more : {qr(lower), svd(a), eigh(symmetric), log_determinant(symmetric)}) out.insert(out.end(), more.begin(), more.end());
+      out.push_back(gradients(sum(solve(symmetric, b)), {a})[0]);
+      return out;
+    };
+    Exprs halves = made(few, rhs), singles = made(wide, wide_rhs), all = halves;
+    all.insert(all.end(), singles.begin(), singles.end());
+    std::vector<Tensor> got = evaluate_eagerly(g, {}, all);
+    for (std::size_t i = 0; i < halves.size(); ++i) {
+      BOOST_TEST((got[i].dtype() == t));
+      BOOST_REQUIRE((got[i].shape() == got[halves.size() + i].shape()));
+      double largest = 1, worst = 0;
+      for (std::int64_t k = 0; k < got[i].elements(); ++k) {
+        const double wanted = got[halves.size() + i].at(k);
+        largest = std::max(largest, std::abs(wanted)), worst = std::max(worst, std::abs(got[i].at(k) - wanted));
+      }
+      BOOST_TEST(worst <= 4 * tolerance * largest, name_of(t) << " result " << i << " is off by " << worst << " of " << largest);
+    }
+    says(refusal([&] { solve(few, wide_rhs); }, Code::invalid_argument), {"solve", "library_test.cpp", "works on one dtype", "cast one of them"});
+  }
+}
+
 BOOST_AUTO_TEST_CASE(numbers_in_eight_bits) {
   Draws draws(74);
   const Sample x = draws.values({3, 4}, -3, 5);
@@ -167,6 +258,33 @@ BOOST_AUTO_TEST_CASE(complex_numbers_and_their_gradients) {
   check([](const Exprs& e) { return magnitude(e[0] * conjugate(e[1]) + square(e[0])); }, [](C x, C y) { return std::abs(x * std::conj(y) + x * x); });
   check([](const Exprs& e) { return angle(e[0] - e[1]); }, [](C x, C y) { return std::arg(x - y); });
   check([](const Exprs& e) { return cast(reciprocal(e[0]) * squared_difference(e[0], e[1]), DType::f64); }, [](C x, C y) { return ((x - y) * (x - y) / x).real(); });
+  // Functions, each seen in both parts, and as a pair with their conjugates.
+  struct Known {
+    Function f;
+    C (*reference)(const C&);
+  };
+  for (const Known& k : {Known{[](const Exprs& e) { return exp(e[0]); }, std::exp}, {[](const Exprs& e) { return log(e[0]); }, std::log}, {[](const Exprs& e) { return sqrt(e[0]); }, std::sqrt},
+                         {[](const Exprs& e) { return sin(e[0]); }, std::sin}, {[](const Exprs& e) { return cos(e[0]); }, std::cos}, {[](const Exprs& e) { return tan(e[0]); }, std::tan},
+                         {[](const Exprs& e) { return asin(e[0]); }, std::asin}, {[](const Exprs& e) { return acos(e[0]); }, std::acos}, {[](const Exprs& e) { return atan(e[0]); }, std::atan},
+                         {[](const Exprs& e) { return sinh(e[0]); }, std::sinh}, {[](const Exprs& e) { return cosh(e[0]); }, std::cosh}, {[](const Exprs& e) { return tanh(e[0]); }, std::tanh},
+                         {[](const Exprs& e) { return asinh(e[0]); }, std::asinh}, {[](const Exprs& e) { return acosh(e[0]); }, std::acosh}, {[](const Exprs& e) { return atanh(e[0]); }, std::atanh},
+                         {[](const Exprs& e) { return reciprocal(square(rsqrt(e[0]))); }, [](const C& x) { return x; }},
+                         {[](const Exprs& e) { return log(sigmoid(e[0]) / (1.0 - sigmoid(e[0]))); }, [](const C& x) { return x; }},
+                         {[](const Exprs& e) { return silu(e[0]); }, [](const C& x) { return x / (1.0 + std::exp(-x)); }}}) {
+    auto wanted = [&](C x) { return k.reference(x); };
+    check([&](const Exprs& e) { Expr y = k.f(e); return real(y) + 0.5 * square(imaginary(y)); }, [&](C x, C) { C y = wanted(x); return y.real() + 0.5 * y.imag() * y.imag(); });
+    check([&](const Exprs& e) { return abs(k.f(e)); }, [&](C x, C) { return std::abs(wanted(x)); });
+  }
+  check([](const Exprs& e) { return real(pow(e[0], e[1])); }, [](C x, C y) { return std::pow(x, y).real(); });
+  check([](const Exprs& e) { return imaginary(pow(e[0], 3.0)); }, [](C x, C) { return (x * x * x).imag(); });
+  // Reduced, along axes too.
+  auto reduced = [&](const Function& f, auto reference) {
+    C y = reference({at(0, 0), at(1, 0), at(2, 0)});
+    same(computed({a, b}, [&](const Exprs& e) { Expr z = f({complex(e[0], e[1])}); return real(z) + 0.5 * square(imaginary(z)); }), {Shape{}, {y.real() + 0.5 * y.imag() * y.imag()}});
+  };
+  reduced([](const Exprs& e) { return sum(e[0]); }, [](const std::vector<C>& z) { return z[0] + z[1] + z[2]; });
+  reduced([](const Exprs& e) { return mean(square(e[0]), {0}); }, [](const std::vector<C>& z) { return (z[0] * z[0] + z[1] * z[1] + z[2] * z[2]) / 3.0; });
+  reduced([](const Exprs& e) { return product(e[0]); }, [](const std::vector<C>& z) { return z[0] * z[1] * z[2]; });
   // Moved about and multiplied as matrices.
   Array product = computed({a, b, c, d}, [](const Exprs& e) {
     Expr x = reshape(complex(e[0], e[1]), {1, 3}), y = transpose(reshape(complex(e[2], e[3]), {1, 3}));
@@ -185,6 +303,21 @@ BOOST_AUTO_TEST_CASE(complex_numbers_and_their_gradients) {
   for (auto [x, wanted] : {std::pair{C(0, 0), 0.0}, {C(3e300, 4e300), 5e300}, {C(INFINITY, 1), double(INFINITY)}, {C(-INFINITY, NAN), double(INFINITY)}})
     BOOST_TEST(magnitude(eager.constant(Tensor::scalar(x))).value().at(0) == wanted);
   BOOST_TEST(imaginary(eager.constant(Tensor::scalar(C(INFINITY, 2)))).value().at(0) == 2);
+  // At zero, and where exponentials overflow.
+  auto value = [&](const Expr& e) { return *e.value().data<C>(); };
+  auto number = [&](C x) { return eager.constant(Tensor::scalar(x)); };
+  BOOST_TEST(value(pow(number(0), number(0))) == C(1));
+  BOOST_TEST(value(pow(number(0), number(C(2, 1)))) == C(0));
+  BOOST_TEST(value(sigmoid(number(C(-1000, 1)))) == C(0));
+  BOOST_TEST(value(sigmoid(number(C(1000, 1)))) == C(1));
+  BOOST_TEST(value(tanh(number(C(1000, 1)))).real() == 1);
+  BOOST_TEST(std::abs(value(sqrt(number(C(-4, 0)))) - C(0, 2)) < 1e-15);
+  Graph h;
+  Expr base = h.input("base", DType::c128, Shape{}), by = h.input("by", DType::c128, Shape{});
+  auto slopes = evaluate_eagerly(h, {{base, Tensor::scalar(C(0))}, {by, Tensor::scalar(C(2))}}, gradients(real(pow(base, by)), {base, by}));
+  for (const Tensor& t : slopes) BOOST_TEST(*t.data<C>() == C(0));
+  Expr z128 = h.input("z128", DType::c128, {2});
+  says(refusal([&] { erf(z128); }, Code::invalid_argument), {"Erf", "library_test.cpp", "not defined for c128"});
 }
 
 BOOST_AUTO_TEST_CASE(attention_in_few_bits) {

@@ -270,10 +270,25 @@ BOOST_AUTO_TEST_CASE(complex_arithmetic) {
   const std::map<std::string, std::function<C(C, C)>> references{
       {"Add", [](C x, C y) { return x + y; }}, {"Sub", [](C x, C y) { return x - y; }}, {"Mul", [](C x, C y) { return x * y; }},
       {"Div", [](C x, C y) { return x / y; }}, {"Neg", [](C x, C) { return -x; }},      {"Square", [](C x, C) { return x * x; }},
-      {"Reciprocal", [](C x, C) { return 1.0 / x; }}, {"SquaredDifference", [](C x, C y) { return (x - y) * (x - y); }}};
+      {"Reciprocal", [](C x, C) { return 1.0 / x; }}, {"SquaredDifference", [](C x, C y) { return (x - y) * (x - y); }},
+      {"Exp", [](C x, C) { return std::exp(x); }}, {"Log", [](C x, C) { return std::log(x); }}, {"Sqrt", [](C x, C) { return std::sqrt(x); }},
+      {"Rsqrt", [](C x, C) { return 1.0 / std::sqrt(x); }}, {"Sin", [](C x, C) { return std::sin(x); }}, {"Cos", [](C x, C) { return std::cos(x); }},
+      {"Tan", [](C x, C) { return std::tan(x); }}, {"Asin", [](C x, C) { return std::asin(x); }}, {"Acos", [](C x, C) { return std::acos(x); }},
+      {"Atan", [](C x, C) { return std::atan(x); }}, {"Sinh", [](C x, C) { return std::sinh(x); }}, {"Cosh", [](C x, C) { return std::cosh(x); }},
+      {"Tanh", [](C x, C) { return std::tanh(x); }}, {"Asinh", [](C x, C) { return std::asinh(x); }}, {"Acosh", [](C x, C) { return std::acosh(x); }},
+      {"Atanh", [](C x, C) { return std::atanh(x); }}, {"Sigmoid", [](C x, C) { return 1.0 / (1.0 + std::exp(-x)); }},
+      {"Silu", [](C x, C) { return x / (1.0 + std::exp(-x)); }}, {"Pow", [](C x, C y) { return std::pow(x, y); }}};
+  std::set<std::string> other{"Equal", "NotEqual", "Where"};  // of bool
+  for (const Row& row : pointwise_rows())
+    if (std::count_if(row.dtypes.begin(), row.dtypes.end(), is_complex)) BOOST_CHECK_MESSAGE(references.contains(row.op) || other.contains(row.op), row.op << " of complex numbers is compared with nothing");
   const std::vector<Place> everywhere = places();
   std::vector<C> x{{1, 2}, {-.5, .25}, {3, 0}}, y{{.5, -1}, {2, 2}, {0, 1}};
   for (const auto& [op, f] : references) {
+    std::vector<std::complex<float>> few(x.begin(), x.end()), others(y.begin(), y.end());
+    std::vector<Tensor> narrow{Tensor::of(few, Shape{3}), Tensor::of(others, Shape{3})};
+    if (find_op(op).max_inputs == 1) narrow.pop_back();
+    std::vector<std::complex<float>> rough = run(everywhere[0], op, narrow, {})[0].to_vector<std::complex<float>>();
+    for (std::size_t i = 0; i < 3; ++i) BOOST_CHECK_MESSAGE(std::abs(C(rough[i]) - f(x[i], y[i])) < 2e-6 * std::max(1.0, std::abs(f(x[i], y[i]))), op << " of c64");
     std::vector<Tensor> inputs{Tensor::of(x, Shape{3}), Tensor::of(y, Shape{3})};
     if (find_op(op).max_inputs == 1) inputs.pop_back();
     for (const Place& place : everywhere) {

@@ -258,6 +258,56 @@ BOOST_AUTO_TEST_CASE(what_updates_a_variable_goes_into_the_update) {
   same_values(p, fused, {Initializer::normal(0, 1, 5).make("x", DType::f32, {4, 3})}, "updates");
 }
 
+BOOST_AUTO_TEST_CASE(updates_of_every_dtype) {
+  for (DType t : {DType::f16, DType::bf16, DType::f32, DType::f64, DType::i8, DType::i32, DType::i64, DType::u8, DType::u64, DType::c64, DType::boolean}) {
+    Graph g;
+    const bool is_bool = t == DType::boolean, is_fused = !is_bool && !is_complex(t) && t != DType::f16 && t != DType::bf16;
+    auto in = [&](const Tensor& x) { return Interpreter().run(g, {}, {cast(g.constant(x), t)})[0]; };
+    const Tensor start = in(Tensor::of<float>({1, 0, 3, 4}));
+    Expr x = g.input("x", t, {4}), one = g.input("one", t, {1});
+    Variable added = g.variable("added", start), taken = g.variable("taken", start), set = g.variable("set", start);
+    Exprs fetches{set.assign(is_bool ? logical_xor(set.read(), x) : set.read() * x + one)};
+    if (!is_bool) fetches.insert(fetches.end(), {added.assign_add(x * one * 3), taken.assign_sub(x * x + one)});
+    for (const Variable& v : {added, taken, set}) fetches.push_back(v.read());
+    std::vector<Edge> edges;
+    for (const Expr& e : fetches) edges.push_back(e.edge());
+    Program p = prune(g, {x.edge(), one.edge()}, edges), fused = fuse_updates(fuse_pointwise(p));
+    BOOST_TEST(count(fused, "UpdateVariable") == (is_fused ? 3 : 0), name_of(t));
+    same_values(p, fused, {in(Tensor::of<float>({2, 1, 0, 7})), in(Tensor::of<float>({1}))}, std::string(name_of(t)));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(updates_that_control_edges_hold_apart) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {4});
+  auto variable = [&](const char* name) { return g.variable(name, DType::f32, {4}, Initializer::normal(0, 1, 3)); };
+  Variable a = variable("a"), b = variable("b"), c = variable("c"), d = variable("d");
+  Expr first = a.assign_add(x * 2.0);
+  Expr waits, waited, moved;
+  {
+    auto later = g.after({first});
+    waits = x * 3.0;                 // the value waits: it stays what it is
+  }
+  Expr second = b.assign_add(waits);
+  Expr value = x * 4.0;
+  {
+    auto later = g.after({value});   // the value is waited for
+    waited = c.assign_sub(value);
+  }
+  Expr next = d.read() * 0.5 + x;
+  {
+    auto later = g.after({second});  // the update waits: it still does, with its value in it
+    moved = d.assign(next);
+  }
+  Program p = prune(g, {x.edge()}, {first.edge(), second.edge(), waited.edge(), moved.edge()}), fused = fuse_updates(fuse_pointwise(p));
+  same_values(p, fused, {Initializer::normal(0, 1, 5).make("x", DType::f32, {4})}, "held apart");
+  BOOST_TEST(count(fused, "UpdateVariable") == 2);
+  BOOST_TEST(count(fused, "AssignAdd") == 1);
+  BOOST_TEST(count(fused, "AssignSub") == 1);
+  for (const Node& n : fused.graph.nodes())
+    if (n.op->name == "UpdateVariable" && g.states()[static_cast<std::size_t>(n.state)].name == "d") BOOST_TEST(n.controls.size() == 1);
+}
+
 BOOST_AUTO_TEST_CASE(operands_of_pointwise_nodes_are_not_repeated_first) {
   Graph g;
   Expr x = g.input("x", DType::f32, {4, 3}), row = g.input("row", DType::f32, {3});

@@ -89,9 +89,9 @@ inline std::vector<Row> reduction_rows() {
     return p;
   };
   std::vector<Row> rows{
-      reduction("Sum", kReals, sum_of, 2),
-      reduction("Mean", kFloats, [](const std::vector<double>& v) { return sum_of(v) / static_cast<double>(v.size()); }, 2),
-      reduction("Product", kReals, product, 2),
+      reduction("Sum", kComplex + kReals, sum_of, 2),
+      reduction("Mean", kComplex + kFloats, [](const std::vector<double>& v) { return sum_of(v) / static_cast<double>(v.size()); }, 2),
+      reduction("Product", kComplex + kReals, product, 2),
       reduction("Max", kReals, [](const std::vector<double>& v) { return *std::max_element(v.begin(), v.end()); }, 2, false),
       reduction("Min", kReals, [](const std::vector<double>& v) { return *std::min_element(v.begin(), v.end()); }, 2, false),
       reduction("LogSumExp", kFloats, [](const std::vector<double>& v) {

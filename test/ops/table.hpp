@@ -44,6 +44,7 @@ struct Row {
   bool refuses_others = true;  // false: what it makes of other dtypes is not said here
 };
 
+inline const std::vector<DType> kComplex{DType::c64, DType::c128};  // first in a row: the last of a row is one that its reference knows
 inline const std::vector<DType> kFloats{DType::f16, DType::bf16, DType::f32, DType::f64};
 inline const std::vector<DType> kInts{DType::i8, DType::i16, DType::i32, DType::i64, DType::u8, DType::u16, DType::u32, DType::u64};
 inline const std::vector<DType> kSignedInts{DType::i8, DType::i16, DType::i32, DType::i64};

@@ -133,11 +133,7 @@ inline Bool logical_and(Bool x, Bool y) { return (x != 0) & (y != 0); }
 inline Bool logical_or(Bool x, Bool y) { return (x != 0) | (y != 0); }
 inline Bool logical_xor(Bool x, Bool y) { return (x != 0) != (y != 0); }
 
-// ---- complex: pairs of T
-template <class T>
-struct Complex {
-  T re, im;
-};
+// ---- complex
 template <class T> Complex<T> add_c(Complex<T> x, Complex<T> y) { return {x.re + y.re, x.im + y.im}; }
 template <class T> Complex<T> sub_c(Complex<T> x, Complex<T> y) { return {x.re - y.re, x.im - y.im}; }
 template <class T> Complex<T> mul_c(Complex<T> x, Complex<T> y) {

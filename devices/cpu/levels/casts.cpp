@@ -21,10 +21,6 @@ struct Brain {
 struct Boolean {
   Bool bits;
 };
-template <class T>
-struct Complex {
-  T re, im;
-};
 template <class T> constexpr bool is_complex_type = false;
 template <class T> constexpr bool is_complex_type<Complex<T>> = true;
 template <class T> constexpr bool is_small_float = __is_same(T, Half) || __is_same(T, Brain);

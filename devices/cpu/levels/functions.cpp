@@ -33,6 +33,59 @@ inline double atan2(double x, double y) { return __builtin_atan2(x, y); }
 inline double sigmoid(double x) { return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x)); }
 inline float sigmoid(float x) { return float(sigmoid(double(x))); }
 
+// ---- complex: libm's, which knows the cuts and what is infinite
+
+template <class C, class T>
+C joined_as(Complex<T> z) {
+  C c;
+  __real__ c = z.re;
+  __imag__ c = z.im;
+  return c;
+}
+inline _Complex float joined(Complex<float> z) { return joined_as<_Complex float>(z); }
+inline _Complex double joined(Complex<double> z) { return joined_as<_Complex double>(z); }
+inline Complex<float> parted(_Complex float c) { return {__real__ c, __imag__ c}; }
+inline Complex<double> parted(_Complex double c) { return {__real__ c, __imag__ c}; }
+
+#define TROUPE_COMPLEX(name)                                                                                       \
+  inline Complex<float> name(Complex<float> z) { return parted(__builtin_c##name##f(joined(z))); }         \
+  inline Complex<double> name(Complex<double> z) { return parted(__builtin_c##name(joined(z))); }
+TROUPE_COMPLEX(exp)
+TROUPE_COMPLEX(log)
+TROUPE_COMPLEX(sqrt)
+TROUPE_COMPLEX(sin)
+TROUPE_COMPLEX(cos)
+TROUPE_COMPLEX(tan)
+TROUPE_COMPLEX(asin)
+TROUPE_COMPLEX(acos)
+TROUPE_COMPLEX(atan)
+TROUPE_COMPLEX(sinh)
+TROUPE_COMPLEX(cosh)
+TROUPE_COMPLEX(tanh)
+TROUPE_COMPLEX(asinh)
+TROUPE_COMPLEX(acosh)
+TROUPE_COMPLEX(atanh)
+#undef TROUPE_COMPLEX
+inline _Complex float pow_of(_Complex float x, _Complex float y) { return __builtin_cpowf(x, y); }
+inline _Complex double pow_of(_Complex double x, _Complex double y) { return __builtin_cpow(x, y); }
+/// x^0 is 1, and 0^y is 0 where y's real part is above 0: there libm, which goes by way of log(x), makes NaN.
+template <class T>
+Complex<T> pow_c(Complex<T> x, Complex<T> y) {
+  if (y.re == 0 && y.im == 0) return {1, 0};
+  if (x.re == 0 && x.im == 0 && y.re > 0) return {0, 0};
+  return parted(pow_of(joined(x), joined(y)));
+}
+template <class T>
+Complex<T> rsqrt_c(Complex<T> z) { return parted(T(1) / joined(sqrt(z))); }
+template <class T>
+Complex<T> sigmoid_c(Complex<T> z) {
+  if (z.re < 0) {
+    const auto e = joined(exp(z));
+    return parted(e / (T(1) + e));
+  }
+  return parted(T(1) / (T(1) + joined(exp(Complex<T>{-z.re, -z.im}))));
+}
+
 /// Packets from 0 to n, the last one whole: buffers are padded. A lone scalar is spread here, since a
 /// packet loaded right behind narrower stores would wait for them.
 template <Floats (*f)(Floats)>
@@ -89,11 +142,39 @@ void fill(LevelKernels& k, DType type) {
   set(ScalarOp::atan2, binary<T, T, cpu::atan2>);
 }
 
+template <class T>
+void fill_complex(LevelKernels& k, DType type) {
+  using C = Complex<T>;
+  auto set = [&](ScalarOp op, TileFunction f) { k.op[int(op)][int(type)] = f; };
+#define TROUPE_SET(name) set(ScalarOp::name, unary<C, C, cpu::name>);
+  TROUPE_SET(exp)
+  TROUPE_SET(log)
+  TROUPE_SET(sqrt)
+  TROUPE_SET(sin)
+  TROUPE_SET(cos)
+  TROUPE_SET(tan)
+  TROUPE_SET(asin)
+  TROUPE_SET(acos)
+  TROUPE_SET(atan)
+  TROUPE_SET(sinh)
+  TROUPE_SET(cosh)
+  TROUPE_SET(tanh)
+  TROUPE_SET(asinh)
+  TROUPE_SET(acosh)
+  TROUPE_SET(atanh)
+#undef TROUPE_SET
+  set(ScalarOp::rsqrt, unary<C, C, rsqrt_c<T>>);
+  set(ScalarOp::sigmoid, unary<C, C, sigmoid_c<T>>);
+  set(ScalarOp::pow, binary<C, C, pow_c<T>>);
+}
+
 }  // namespace
 
 void TROUPE_FILL(functions)(LevelKernels& k) {
   fill<float>(k, DType::f32);
   fill<double>(k, DType::f64);
+  fill_complex<float>(k, DType::c64);
+  fill_complex<double>(k, DType::c128);
   auto set = [&](ScalarOp op, TileFunction f) { k.op[int(op)][int(DType::f32)] = f; };
   set(ScalarOp::exp, packets<cpu::exp>);
   set(ScalarOp::expm1, packets<cpu::expm1>);

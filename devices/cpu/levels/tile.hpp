@@ -20,6 +20,12 @@ namespace {
 
 using Bool = unsigned char;
 
+/// As complex elements lie in memory.
+template <class T>
+struct Complex {
+  T re, im;
+};
+
 template <class T>
 constexpr DType dtype_at() {
   if constexpr (__is_same(T, float)) return DType::f32;
