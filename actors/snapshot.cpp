@@ -210,7 +210,10 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
         // Who has answered once may do so again.
         const auto is_it = [&](const RunSnapshot::Silent& s) { return s.node == v.device; };
         if (v.kind == Verdict::Kind::silence && std::none_of(earlier->silent.begin(), earlier->silent.end(), is_it)) return true;
-        if (is_on_its_way(*earlier, run, v.kind == Verdict::Kind::silence ? v.device : std::string(node_of(v.from)))) return true;
+        const auto moves = [&](const auto& of_node) { return is_on_its_way(*earlier, run, of_node.first); };
+        if (v.kind == Verdict::Kind::silence && is_on_its_way(*earlier, run, v.device)) return true;
+        // Who waits for a token may wait for one that waits for the one that comes.
+        if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && std::any_of(run.moved.begin(), run.moved.end(), moves)) return true;
         return v.kind == Verdict::Kind::computing || v.kind == Verdict::Kind::ready || v.kind == Verdict::Kind::loop || (computes && v.kind == Verdict::Kind::no_turn);
       });
       all.insert(all.end(), causes.begin(), causes.end());
