@@ -106,7 +106,6 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run, const std::vector<LeanRef<Pa
 // A user's actor that holds the worker that its partition wants: the partition cannot say so.
 void EngineImpl::add_user_code(PartitionSnapshot& silent, const Run& run, const PartitionPlan& plan) {
   const Graph& graph = run.plan().program.graph;
-  const auto now = std::chrono::nanoseconds(steady_ns());
   std::lock_guard lock(hosted_mutex_);
   for (const auto& weak : hosted_) {
     const std::shared_ptr<AtWork> at_work = weak.lock();
@@ -120,7 +119,8 @@ void EngineImpl::add_user_code(PartitionSnapshot& silent, const Run& run, const 
         w.node = node.source;
         w.what = graph.describe(node.source);
         w.state = fmt::format("actor '{}'", at_work->name);
-        w.for_so_long = now - std::chrono::nanoseconds(since);
+        w.for_so_long = std::chrono::nanoseconds(std::max<std::int64_t>(1, steady_ns() - since));
+        w.longest = std::chrono::nanoseconds(at_work->longest_ns.load(std::memory_order_relaxed));
         if (silent.runs.empty()) silent.runs.emplace_back().run = run.info().id;
         silent.runs.back().waits.push_back(std::move(w));
       }

@@ -83,7 +83,9 @@ bool InboxActor::handle(std::size_t max_messages) try {
     dispatch(*node);
     if (over()) return false;
   }
-  return !inbox_.empty() || continue_turn();
+  if (inbox_.empty()) return continue_turn();
+  break_turn();
+  return true;
 } catch (...) {
   fail(std::current_exception());
   return false;

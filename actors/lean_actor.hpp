@@ -86,6 +86,8 @@ class InboxActor : public caf::monitorable_actor, public caf::resumable {
   /// Called after the messages of a turn. Does a bounded piece of further work and returns true to be
   /// resumed again even if no message arrives.
   virtual bool continue_turn() { return false; }
+  /// Called instead if a turn ends before its messages do, so that others get theirs.
+  virtual void break_turn() {}
 
   /// Called once when the actor ends, before monitors and links are told. Must not throw.
   virtual void ended(const caf::error& reason);

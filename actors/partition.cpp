@@ -59,7 +59,7 @@ void Partition::receive(PartitionMessage& message) {
     if (f.nanoseconds > 0) {
       measure(node, f.nanoseconds, f.outputs);
       record_kernel(iteration, node, f.ran, f.nanoseconds);
-    } else if (f.began.count() > 0) {
+    } else if (f.began.count() > 0 && f.status.ok()) {
       std::int64_t& longest = costs_[static_cast<std::size_t>(node.index)].longest;
       longest = std::max(longest, now_ns() - f.began.count());
     }

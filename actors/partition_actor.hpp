@@ -43,6 +43,7 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
     flush();
     return goes_on;
   }
+  void break_turn() override { flush(); }
 
  private:
   static constexpr int kFirings = 1000;  // about 10 µs of tiny kernels; a yield costs 0.1

@@ -212,6 +212,8 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
         if (v.kind == Verdict::Kind::silence && std::none_of(earlier->silent.begin(), earlier->silent.end(), is_it)) return true;
         const auto moves = [&](const auto& of_node) { return is_on_its_way(*earlier, run, of_node.first); };
         if (v.kind == Verdict::Kind::silence && is_on_its_way(*earlier, run, v.device)) return true;
+        const auto had_its_turn = [&](const PartitionSnapshot& p) { return p.device == v.device && p.has_answered; };
+        if (v.kind == Verdict::Kind::no_turn && std::any_of(earlier->partitions.begin(), earlier->partitions.end(), had_its_turn)) return true;
         // Who waits for a token may wait for one that waits for the one that comes.
         if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && std::any_of(run.moved.begin(), run.moved.end(), moves)) return true;
         return v.kind == Verdict::Kind::computing || v.kind == Verdict::Kind::ready || v.kind == Verdict::Kind::loop || (computes && v.kind == Verdict::Kind::no_turn);

@@ -1,5 +1,6 @@
 #include <troupe/actors/user_actor.hpp>
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -30,13 +31,24 @@ struct CancelFirings {
 };
 using SupervisorMessage = std::variant<ActorFiring, Done, CancelFirings>;
 
+// While the user's code runs: one thread at a time.
+class Stay {
+ public:
+  explicit Stay(AtWork& at_work) : at_work_(at_work), since_(steady_ns()) { at_work_.since_ns.store(since_, std::memory_order_relaxed); }
+  ~Stay() {
+    at_work_.longest_ns.store(std::max(at_work_.longest_ns.load(std::memory_order_relaxed), steady_ns() - since_), std::memory_order_relaxed);
+    at_work_.since_ns.store(0, std::memory_order_relaxed);
+  }
+  Stay(const Stay&) = delete;
+  Stay& operator=(const Stay&) = delete;
+
+ private:
+  AtWork& at_work_;
+  const std::int64_t since_;
+};
+
 // Runs one firing; false, with the completion failed, if the actor threw.
 bool fire(NodeActor& actor, const StateSpec& spec, AtWork& at_work, ActorFiring& firing) {
-  struct Stay {
-    AtWork& at_work;
-    explicit Stay(AtWork& a) : at_work(a) { at_work.since_ns.store(steady_ns(), std::memory_order_relaxed); }
-    ~Stay() { at_work.since_ns.store(0, std::memory_order_relaxed); }
-  };
   std::vector<Value> outputs;
   try {
     const Stay stay(at_work);
@@ -103,6 +115,7 @@ class OwnThread {
       }
       bool ok = true;
       try {
+        const Stay stay(at_work_);
         if (!actor) actor = spec_.actor->make();
       } catch (...) {
         firing.completion.fail(Status::from_current_exception());
@@ -187,6 +200,7 @@ UserActor::UserActor(caf::actor_config& config, const StateSpec& spec, AtWork& a
 
 void UserActor::receive(ActorFiring& firing) {
   try {
+    const Stay stay(at_work_);
     if (!actor_) actor_ = spec_.actor->make();
   } catch (...) {
     firing.completion.fail(Status::from_current_exception());

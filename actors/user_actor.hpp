@@ -24,7 +24,9 @@ namespace troupe {
 /// What an actor is at, for those who ask why a run does not get on: its code cannot be asked.
 struct AtWork {
   const std::string name;
-  std::atomic<std::int64_t> since_ns{0};  // in the user's code, of the steady clock; 0: it is not. Publishes nothing but itself
+  // They publish nothing but themselves.
+  std::atomic<std::int64_t> since_ns{0};    // in the user's code, of the steady clock; 0: it is not
+  std::atomic<std::int64_t> longest_ns{0};  // that it was there, so far
 };
 
 /// The state that hosts `spec`'s actor in `system`; the actor is made at its first firing. Without

@@ -86,8 +86,8 @@ int main(int argc, char** argv) {
 
   LookFlags look;
   // Not by `envname`: verbs share the two, and CLI11 would set them from the environment for those that were not called too.
-  if (const char* said = std::getenv("TROUPE_HTTP")) look.node = said;
-  if (const char* said = std::getenv("TROUPE_HTTP_TOKEN_FILE")) look.token = said;
+  if (const char* said = std::getenv("TROUPE_HTTP"); said && *said) look.node = said;
+  if (const char* said = std::getenv("TROUPE_HTTP_TOKEN_FILE"); said && *said) look.token = said;
   const auto looks = [&](const char* name, const char* what, int (*verb)(const LookFlags&)) {
     CLI::App* app_of = app.add_subcommand(name, what);
     app_of->add_option("--node", look.node, "The node to ask, by where it serves --http (Env:TROUPE_HTTP)")->type_name("URL")->capture_default_str();

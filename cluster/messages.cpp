@@ -67,9 +67,22 @@ template <class A>
 void fields(A& a, RunGrant& m) {
   a(m.partition), a(m.send), a(m.path), a(m.last);
 }
+// Who serves one message serves nobody else meanwhile.
+template <class T>
+void at_most(MessageWriter& w, std::size_t, const std::vector<T>& all) {
+  w(all);
+}
+template <class T>
+void at_most(MessageReader& r, std::size_t most, std::vector<T>& all) {
+  std::size_t n = 0;
+  r.count(n);
+  if (n > most) r.malformed("more than a turn has to say");
+  all.clear();
+  for (std::size_t i = 0; i < n; ++i) r(all.emplace_back());
+}
 template <class A>
 void fields(A& a, RunTokens& m) {
-  a(m.run), a(m.grants), a(m.tokens);
+  a(m.run), at_most(a, RunTokens::kMost, m.grants), at_most(a, RunTokens::kMost, m.tokens);
 }
 template <class A>
 void fields(A& a, RunFailed& m) {

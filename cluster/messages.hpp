@@ -81,6 +81,7 @@ struct RunGrant {
 struct RunTokens {
   static constexpr MessageKind kKind = MessageKind::tokens;
   static constexpr Lane kLane = Lane::data;
+  static constexpr std::size_t kMost = 1024;  // of each; partitions collect 64 in all
   RunKey run;
   std::vector<RunGrant> grants;
   std::vector<RunToken> tokens;

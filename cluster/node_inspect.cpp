@@ -232,7 +232,7 @@ NodeQuestion NodeCore::question_for(const std::string& node, NodeQuestion questi
   if (question.since_ns == 0) return question;
   constexpr std::int64_t kLatest = INT64_MAX / 2;  // of any clock; who asks may say anything
   const auto it = clocks_.find(node);
-  question.since_ns = it == clocks_.end() || !it->second.is_known() ? 0 : std::max<std::int64_t>(0, std::min(question.since_ns, kLatest) + it->second.offset_ns() - it->second.error_ns(time_ns()));
+  question.since_ns = it == clocks_.end() || !it->second.is_known() ? 0 : std::max<std::int64_t>(0, std::clamp<std::int64_t>(question.since_ns, 0, kLatest) + it->second.offset_ns() - it->second.error_ns(time_ns()));
   return question;
 }
 

@@ -365,9 +365,7 @@ bool SharedRuns::wait(const RunKey& key, Waiting&& message) {
 void SharedRuns::handle(Peer from, RunTokens&& m) {
   const Ref<Run> run = find(m.run);
   if (!run) {
-    const RunKey key = m.run;
-    m.grants.clear();
-    if (!m.tokens.empty()) wait(key, {from, std::move(m)});
+    if (!m.tokens.empty()) wait(m.run, {from, RunTokens{m.run, {}, std::move(m.tokens)}});
     else dropped_.fetch_add(1, std::memory_order_relaxed);
     return;
   }

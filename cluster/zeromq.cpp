@@ -126,7 +126,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   }
   std::vector<PeerCounters> peers() const override {
     if (!router_) return {};
-    if (thread_.get_id() == std::this_thread::get_id()) return router_->peers();
+    if (running_ == this) return router_->peers();
     std::lock_guard lock(turn_);
     return router_->peers();
   }
@@ -240,6 +240,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
         if (is_leaving_ && router_->is_idle()) break;
         worked = worked || !has_rested(t) || !is_quiet();
         router_->flush();
+        worked = worked || !was_asked_;  // what was sent may have taken the news from a socket
       }
       if (!worked) block();
     }
@@ -329,7 +330,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
         router_->frame(connection, bytes_of(header), bytes_of(second_));
       else
         router_->dropped();
-      serve_requests();  // an answer goes out before we look for more: each look costs a call of the kernel
+      if (!serve_requests()) router_->flush();  // an answer goes out before we look for more: each look costs a call of the kernel
       // A stranger that said nothing of use is not remembered.
       if (!router_->knows(connection)) close(connection);
     }
@@ -345,7 +346,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
         router_->frame(connection, bytes_of(header), bytes_of(second_));
       else
         router_->dropped();
-      serve_requests();
+      if (!serve_requests()) router_->flush();
     }
     return frames > 0;
   }

@@ -41,7 +41,7 @@ class Screen {
     tcgetattr(STDIN_FILENO, &as_it_was);
     struct sigaction on{};
     on.sa_handler = end_at_once;
-    for (const int ending : {SIGINT, SIGTERM, SIGHUP}) sigaction(ending, &on, nullptr);
+    for (const int ending : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaction(ending, &on, nullptr);
     on.sa_handler = [](int) {};  // it interrupts `poll`
     sigaction(SIGWINCH, &on, nullptr);
     termios raw = as_it_was;

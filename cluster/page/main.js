@@ -37,6 +37,7 @@ async function choosePlan(id) {
 }
 
 async function loadPlan(id) {
+  const life = lifeOf(id);
   const plan = new Plan(await client.get('plan', { id }, 30000));
   page.plan = plan;
   page.counters = new Counters(plan);
@@ -45,6 +46,12 @@ async function loadPlan(id) {
   page.counters.apply(await client.get('counters', { plan: id, since: 0 }, 30000));
   at('plan').value = id;
   await regroup();
+  page.life = life;  // last: what failed on the way is tried again
+}
+
+// An owner that starts again counts its plans from 1.
+function lifeOf(id) {
+  return (page.state?.plans ?? []).find((p) => String(p.id) === id)?.incarnation;
 }
 
 // Groups anew. What was open under the same names stays open.
@@ -200,11 +207,8 @@ async function tick() {
   const id = planToShow(state);
   at('nothing').hidden = id !== null;
   setText(at('nothing'), id === null ? 'No plan is on this node yet. One appears when a program runs here.' : '');
-  const life = (state.plans ?? []).find((p) => String(p.id) === id)?.incarnation;
-  if (id !== null && (page.plan?.id !== id || page.life !== life)) {
-    page.life = life;  // an owner that starts again counts its plans from 1
-    await loadPlan(id);
-  } else if (page.plan && id !== null) await askCounters();
+  if (id !== null && (page.plan?.id !== id || page.life !== lifeOf(id))) await loadPlan(id);
+  else if (page.plan && id !== null) await askCounters();
   graph.setLoops(loopsOf(state));
   graph.update();
   if (!at('timeline').hidden && !timeline.isPaused) await askEvents(state);

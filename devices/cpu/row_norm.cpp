@@ -25,7 +25,13 @@ Moments moments_of(const float* x, std::int64_t n, bool centered) {
   double sum, squares;
   level_kernels().moments_f32(x, n, &sum, &squares);
   const double offset = sum / count, square = squares / count - offset * offset;
-  return {double(x[0]) + offset, square < 0 ? 0 : square};
+  constexpr double kFar = 16;  // x[0] is so much an outlier that the squares, of floats, lose against each other
+  if (offset * offset <= kFar * square) return {double(x[0]) + offset, square};
+  sum = 0, squares = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += double(x[i]);
+  const double mean = sum / count;
+  for (std::int64_t i = 0; i < n; ++i) squares += (double(x[i]) - mean) * (double(x[i]) - mean);
+  return {mean, squares / count};
 }
 Moments moments_of(const double* x, std::int64_t n, bool centered) {
   const double count = static_cast<double>(n);
@@ -120,7 +126,8 @@ void backward(WorkerPool* pool, const RowNormGradientArgs& a) {
   if (a.n == 0) return;
   using Call = std::conditional_t<std::is_same_v<T, float>, RowNormBack, WideRowNormBack>;
   constexpr std::int64_t kAtOnce = 4, kMostBlocks = 32;
-  const std::int64_t least = std::max((kBlock + a.n - 1) / a.n, (a.rows + kMostBlocks - 1) / kMostBlocks), each = (least + kAtOnce - 1) / kAtOnce * kAtOnce;
+  // Their sums, in double, take a quarter of x at most.
+  const std::int64_t least = std::max({kMostBlocks, (kBlock + a.n - 1) / a.n, (a.rows + kMostBlocks - 1) / kMostBlocks}), each = (least + kAtOnce - 1) / kAtOnce * kAtOnce;
   const std::int64_t blocks = (a.rows + each - 1) / each, width = a.centered ? 2 * a.n : a.n;
   const Columns<T> scale(a.scale, a.n);
   const auto *x = static_cast<const T*>(a.x.data()), *dy = static_cast<const T*>(a.dy.data());

@@ -14,7 +14,8 @@ TROUPE_OP(Acosh) {
     using namespace reference_scalar;
     return acosh(x);
   });
-  op.gradient([](Gradient& g) { g.set(0, g.dy() * rsqrt(g.x() - 1.0) * rsqrt(g.x() + 1.0)); });
+  // Of differences: they keep the sign of an imaginary 0.
+  op.gradient([](Gradient& g) { g.set(0, g.dy() * rsqrt(g.x() - 1.0) * rsqrt(g.x() - -1.0)); });
 }
 
 }  // namespace troupe

@@ -14,7 +14,12 @@ TROUPE_OP(Asinh) {
     using namespace reference_scalar;
     return asinh(x);
   });
-  op.gradient([](Gradient& g) { g.set(0, g.dy() * rsqrt(square(g.x()) + 1.0)); });
+  op.gradient([](Gradient& g) {
+    const Expr x = g.x();
+    if (!is_complex(x.dtype())) return g.set(0, g.dy() * rsqrt(square(x) + 1.0));
+    const Expr ix = complex(-imaginary(x), real(x));  // differences keep the sign of a 0
+    g.set(0, g.dy() * rsqrt(-(ix - 1.0)) * rsqrt(ix - -1.0));
+  });
 }
 
 }  // namespace troupe

@@ -1,4 +1,11 @@
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <troupe/ops/function_def.hpp>
 #include <troupe/ops/program.hpp>
+#include <troupe/ops/subgraph.hpp>
 
 namespace troupe {
 namespace {
@@ -60,10 +67,26 @@ class Repetitions {
   std::vector<char> is_needed_;
 };
 
-// Where the shape is known, nothing need wait for, and be kept for, a value that has it.
-void forget_like(Node& node) {
+// Nodes that do something, or may be dead, and those that come of them: whoever is left without a value of theirs still goes after it.
+std::vector<char> consequences(const Graph& g) {
+  static const std::set<std::string> primitives{"Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond"};
+  std::vector<char> is_one(static_cast<std::size_t>(g.size()), 0);
+  for (std::int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    const auto is_of_one = [&](std::int32_t of) { return is_one[static_cast<std::size_t>(of)] != 0; };
+    const bool does = n.op->effect != Effect::none && n.op->effect != Effect::read;
+    is_one[static_cast<std::size_t>(id)] = does || primitives.contains(n.op->name) || !subgraphs_of(n).empty() || function_of(n) ||
+                                           std::any_of(n.controls.begin(), n.controls.end(), is_of_one) ||
+                                           std::any_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return is_of_one(e.node); });
+  }
+  return is_one;
+}
+
+// Where the shape is known, nothing need be kept for a value that has it.
+void forget_like(Node& node, bool goes_after) {
   if (node.op->name != "ReshapeLike" || !node.outputs[0].shape.is_known()) return;
   node.op = &find_op("Reshape");
+  if (goes_after) node.controls.push_back(node.inputs[1].node);
   node.attrs = Attrs{{"shape", node.outputs[0].shape}};
   node.inputs.resize(1);
 }
@@ -73,6 +96,7 @@ void forget_like(Node& node) {
 Program simplify(const Program& program) {
   Rewriter rewriter(program);
   const Repetitions repetitions(program);
+  const std::vector<char> is_consequence = consequences(program.graph);
   for (std::int32_t id = 0; id < program.graph.size(); ++id) {
     Node node = rewriter.translated(id);
     const Edge* source = repetitions.is_needless(id) ? &node.inputs[0] : node.controls.empty() ? repeats(rewriter.graph(), node) : nullptr;
@@ -80,7 +104,8 @@ Program simplify(const Program& program) {
     if (same_place) {
       rewriter.alias(id, {*source}, source->node);
     } else {
-      forget_like(node);
+      const Node& was = program.graph.node(id);
+      forget_like(node, was.inputs.size() == 2 && is_consequence[static_cast<std::size_t>(was.inputs[1].node)]);
       rewriter.replace(id, std::move(node));
     }
   }

@@ -9,6 +9,7 @@
 #include <troupe/cluster/discovery.hpp>
 #include <troupe/devices/error.hpp>
 #include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/ops/folder.hpp>
 
 using namespace troupe;
 using troupe::test::refusal;
@@ -90,7 +91,8 @@ BOOST_AUTO_TEST_CASE(by_hand_or_not_at_all) {
 }
 
 BOOST_AUTO_TEST_CASE(a_list_of_peers_in_a_file) {
-  const auto path = std::filesystem::temp_directory_path() / "troupe_discovery_test_peers";
+  const troupe::test::Folder folder;
+  const std::filesystem::path path = folder.file("peers");
   std::ofstream(path) << "# two machines\nalpha\n\n  beta:99  # the old one\r\n";
   BOOST_TEST(read_peer_list(path) == Strings({"tcp://alpha:7117", "tcp://beta:99"}), boost::test_tools::per_element());
   std::ofstream(path) << "alpha\nnot an address\n";

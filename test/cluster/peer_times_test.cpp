@@ -33,6 +33,8 @@ const std::vector<Field>& fields() {
       {"took", kLongest, [](NodeReport& r, std::int64_t ns) { r.engine.errors.at(0).took_ns = ns; }},
       {"a run's age", kLongest, [](NodeReport& r, std::int64_t ns) { r.engine.runs.at(0).for_so_long = std::chrono::nanoseconds(ns); }},
       {"a kernel's age", kLongest, [](NodeReport& r, std::int64_t ns) { r.partitions.at(0).runs.at(0).waits.at(0).for_so_long = std::chrono::nanoseconds(ns); }},
+      {"an actor's longest answer", kLongest, [](NodeReport& r, std::int64_t ns) { r.partitions.at(0).runs.at(0).waits.at(0).longest = std::chrono::nanoseconds(ns); }},
+      {"a round trip", kLongest, [](NodeReport& r, std::int64_t ns) { r.peers.at(0).round_trip_ns = ns; }},
       {"begin", kLatest, [](NodeReport& r, std::int64_t ns) { r.recorded.at(0).partitions.at(0).events.at(0).begin_ns = ns; }},
       {"length", kLongest, [](NodeReport& r, std::int64_t ns) { r.recorded.at(0).partitions.at(0).events.at(0).length_ns = ns; }},
   };
@@ -107,6 +109,8 @@ BOOST_AUTO_TEST_CASE(within_them_all_that_is_reckoned_fits) {
           said->report.received_ns = extreme(0, kLatest), said->report.answered_ns = extreme(1, kLatest);
           RecordedEvent& event = said->report.recorded[0].partitions[0].events[0];
           event.begin_ns = extreme(2, kLatest), event.length_ns = extreme(3, kLongest);
+          Wait& wait = said->report.partitions[0].runs[0].waits[0];
+          wait.for_so_long = std::chrono::nanoseconds(extreme(3, kLongest)), wait.longest = std::chrono::nanoseconds(extreme(0, kLongest));
           for (auto* ended : {&said->report.engine.recent, &said->report.engine.errors}) ended->at(0).ended_ns = extreme(2, kLatest);
           m = written(*said).take();
         }

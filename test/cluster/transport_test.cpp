@@ -319,14 +319,14 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_listener_may_send, World, Worlds) {
 // What another thread has sent before is heard before, and what it sends after, after: whoever sends holds the lock that numbers.
 BOOST_AUTO_TEST_CASE_TEMPLATE(what_a_listener_sends_keeps_its_place, World, ThreadedWorlds) {
   constexpr std::uint64_t kEach = 1000;
-  Pair<World> pair;
-  std::mutex order;  // guards last
+  std::mutex order;  // guards last; both outlive the listener's threads
   std::uint64_t last = 0;
+  Pair<World> pair;
   const auto send_next = [&] {
     std::lock_guard lock(order);
     pair.a->send(pair.to_b, Lane::data, numbered(last++));
   };
-  pair.heard_a.on_message = [&](Peer, Lane, const Message&) { send_next(); };
+  pair.heard_a.on_message = [&, send_next](Peer, Lane, const Message&) { send_next(); };
   {
     std::jthread asks([&] {
       for (std::uint64_t i = 0; i < kEach; ++i) pair.b->send(pair.to_a, Lane::data, numbered(i));

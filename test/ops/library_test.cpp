@@ -320,6 +320,65 @@ BOOST_AUTO_TEST_CASE(complex_numbers_and_their_gradients) {
   says(refusal([&] { erf(z128); }, Code::invalid_argument), {"Erf", "library_test.cpp", "not defined for c128"});
 }
 
+// A NaN shows, whichever block of keys it is in; what is masked does not.
+BOOST_AUTO_TEST_CASE(attention_shows_nan) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const DType dtype : {DType::f32, DType::f64})
+    for (const std::int64_t from : {0, 128}) {
+      Graph g;
+      std::vector<double> k(256, 0.5), q(2, 1.0);
+      std::fill_n(k.begin() + from, 128, nan);
+      const auto of = [&](std::vector<double> v, const Shape& shape) { return cast(g.constant(Tensor::of(std::move(v), shape)), dtype); };
+      const Expr keys = of(k, {1, 1, 256, 1}), values = of(std::vector<double>(256, 1.0), {1, 1, 256, 1});
+      std::vector<bool> may(2 * 256);
+      for (std::int64_t j = 0; j < 256; ++j) may[static_cast<std::size_t>(256 + j)] = j < from || j >= from + 128;
+      std::fill_n(may.begin(), 256, true);
+      Tensor mask = Tensor::zeros(DType::boolean, {1, 2, 256});
+      for (std::size_t j = 0; j < may.size(); ++j) mask.mutable_data<bool>()[j] = may[j];
+      const Tensor y = evaluate_eagerly(g, {}, {cast(masked_attention(of(q, {1, 1, 2, 1}), keys, values, g.constant(mask)), DType::f64)})[0];
+      BOOST_TEST(std::isnan(y.at(0)), name_of(dtype) << " from " << from << ": " << y.text());
+      BOOST_TEST(std::abs(y.at(1) - 1) < 1e-6, name_of(dtype) << " from " << from << ": " << y.text());
+      const Tensor all = evaluate_eagerly(g, {}, {cast(attention(of({nan, 1.0}, {1, 1, 2, 1}), of(std::vector<double>(256, 0.5), {1, 1, 256, 1}), values), DType::f64)})[0];
+      BOOST_TEST(std::isnan(all.at(0)), all.text());
+      BOOST_TEST(std::abs(all.at(1) - 1) < 1e-6, all.text());
+    }
+}
+
+// Squares of the distance from an outlier lose against each other.
+BOOST_AUTO_TEST_CASE(layer_norm_of_a_row_that_begins_with_an_outlier) {
+  for (const std::int64_t n : {64, 4096, 65536}) {
+    Graph g;
+    std::vector<float> row(static_cast<std::size_t>(n), 0.0f);
+    row[0] = 8.3f;
+    const double mean = double(row[0]) / static_cast<double>(n), variance = mean * (double(row[0]) - mean);
+    const Tensor y = evaluate_eagerly(g, {}, {layer_norm(g.constant(Tensor::of(row, {1, n})), g.constant(1.0f), g.constant(0.0f), 1e-12)})[0];
+    const double rstd = 1 / std::sqrt(variance + 1e-12);
+    BOOST_TEST(std::abs(y.at(0) / ((double(row[0]) - mean) * rstd) - 1) < 3e-6, n << ": " << y.at(0));
+    BOOST_TEST(std::abs(y.at(1) / (-mean * rstd) - 1) < 3e-6, n << ": " << y.at(1));
+  }
+}
+
+// Beside a cut the sign of a 0 says on which side.
+BOOST_AUTO_TEST_CASE(complex_derivatives_on_cuts) {
+  const auto slope = [](Expr (*f)(Operand), double re, double im, bool along_imaginary) {
+    Graph g;
+    Expr x = g.input("x", DType::f64, {}), fixed = g.constant(along_imaginary ? re : im);
+    Expr z = along_imaginary ? complex(fixed, x) : complex(x, fixed), y = f(z);
+    const double at = along_imaginary ? im : re, h = 1e-6;
+    for (const Expr& part : {real(y), imaginary(y)}) {
+      const auto value = [&](double v) { return evaluate_eagerly(g, {{x, Tensor::scalar(v)}}, {part})[0].at(0); };
+      const double got = evaluate_eagerly(g, {{x, Tensor::scalar(at)}}, gradients(part, {x}))[0].at(0), expected = (value(at + h) - value(at - h)) / (2 * h);
+      BOOST_TEST(std::abs(got - expected) < 1e-6, re << " + " << im << "i: " << got << ", not " << expected);
+    }
+  };
+  for (const double zero : {0.0, -0.0})
+    for (const double far : {2.0, -2.0}) {
+      slope(asin, far, zero, false), slope(acos, far, zero, false);
+      slope(asinh, zero, far, true);
+      slope(acosh, -far, zero, false);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(attention_in_few_bits) {
   Draws draws(77);
   const Sample q = draws.values({2, 4, 5, 8}), k = draws.values({2, 2, 70, 8}), v = draws.values({2, 2, 70, 3});

@@ -132,6 +132,18 @@ BOOST_AUTO_TEST_CASE(a_known_shape_keeps_nothing_that_has_it) {
   for (const Tensor& t : got) BOOST_TEST((t.shape() == Shape{3, 2} && t.to_vector<float>() == in.to_vector<float>()));
 }
 
+// What is done for the sake of a shape is done though the shape is known.
+BOOST_AUTO_TEST_CASE(a_known_shape_of_what_has_an_effect) {
+  Graph g;
+  Variable v = g.variable("v", Tensor::of<float>({0, 0, 0, 0, 0, 0}, {3, 2}));
+  Expr x = g.input("x", DType::f32, {2, 3});
+  Expr y = reshape_like(x, v.assign_add(reshape(x, {3, 2})));
+  Program p = simplify(prune(g, {x.edge()}, {y.edge()}));
+  p = prune(p.graph, p.feeds, p.fetches);
+  BOOST_TEST(count(p, "ReshapeLike") == 0);
+  BOOST_TEST(count(p, "AssignAdd") == 1);
+}
+
 BOOST_AUTO_TEST_CASE(equal_nodes_merge_unless_they_draw_differ_or_stand_elsewhere) {
   Graph g;
   Expr x = g.input("x", DType::f32, {3});

@@ -1,7 +1,7 @@
 // Rows brought to mean 0 and variance 1, and back.
 //
-// Moments are those of x - x[0], in double and in one pass: the first element is within sqrt(n) standard deviations of the mean, so
-// that what the squares lose against each other is below n units of double.
+// Moments are those of x - x[0], in one pass; where x[0] is far from the mean the squares lose against each other, and the caller
+// takes two (devices/cpu/row_norm.cpp).
 #include <troupe/devices/cpu/levels/lanes.hpp>
 
 namespace troupe::cpu {
