@@ -173,15 +173,16 @@ BOOST_AUTO_TEST_CASE(drawn_integers_fit_their_dtype) {
 BOOST_AUTO_TEST_CASE(linear_algebra_in_few_bits) {
   Draws draws(78);
   const Sample draw = draws.values({2, 3, 3}), right = draws.values({2, 3, 2});
-  for (auto [t, tolerance] : {std::pair{DType::f16, 4.0 / 1024}, {DType::bf16, 4.0 / 128}}) {
+  for (auto [t, tolerance] : {std::pair{DType::f16, 0x1p-11}, {DType::bf16, 0x1p-8}}) {  // of one rounding
     Graph g;
     auto both = [&](const Sample& s) { return cast(g.constant(tensor_of(s)), t); };
     Expr few = both(draw), rhs = both(right), wide = cast(few, DType::f32), wide_rhs = cast(rhs, DType::f32);
-    auto made = [](const Expr& a, const Expr& b) {
-      Expr symmetric = matmul(a, a, false, true) + 2.0 * identity_like(a), lower = tril(a) + 3.0 * identity_like(a);
+    const Expr few_symmetric = matmul(few, few, false, true) + 2.0 * identity_like(few), few_lower = tril(few) + 3.0 * identity_like(few);
+    auto made = [&](const Expr& a, const Expr& b) {
+      const Expr symmetric = cast(few_symmetric, a.dtype()), lower = cast(few_lower, a.dtype());
       Exprs out{cholesky(symmetric), determinant(symmetric), inverse(symmetric), solve(symmetric, b), triangular_solve(lower, b)};
       for (const Exprs& more : {qr(lower), svd(a), eigh(symmetric), log_determinant(symmetric)}) out.insert(out.end(), more.begin(), more.end());
-      out.push_back(gradients(sum(solve(symmetric, b)), {a})[0]);
+      out.push_back(gradients(sum(solve(symmetric, b)), {b})[0]);
       return out;
     };
     Exprs halves = made(few, rhs), singles = made(wide, wide_rhs), all = halves;
@@ -190,12 +191,10 @@ BOOST_AUTO_TEST_CASE(linear_algebra_in_few_bits) {
     for (std::size_t i = 0; i < halves.size(); ++i) {
       BOOST_TEST((got[i].dtype() == t));
       BOOST_REQUIRE((got[i].shape() == got[halves.size() + i].shape()));
-      double largest = 1, worst = 0;
       for (std::int64_t k = 0; k < got[i].elements(); ++k) {
         const double wanted = got[halves.size() + i].at(k);
-        largest = std::max(largest, std::abs(wanted)), worst = std::max(worst, std::abs(got[i].at(k) - wanted));
+        BOOST_TEST(std::abs(got[i].at(k) - wanted) <= tolerance * std::abs(wanted) + 1e-7, name_of(t) << " result " << i << " at " << k << " is " << got[i].at(k) << ", not " << wanted);
       }
-      BOOST_TEST(worst <= 4 * tolerance * largest, name_of(t) << " result " << i << " is off by " << worst << " of " << largest);
     }
     says(refusal([&] { solve(few, wide_rhs); }, Code::invalid_argument), {"solve", "library_test.cpp", "works on one dtype", "cast one of them"});
   }
@@ -342,20 +341,6 @@ BOOST_AUTO_TEST_CASE(attention_shows_nan) {
       BOOST_TEST(std::isnan(all.at(0)), all.text());
       BOOST_TEST(std::abs(all.at(1) - 1) < 1e-6, all.text());
     }
-}
-
-// Squares of the distance from an outlier lose against each other.
-BOOST_AUTO_TEST_CASE(layer_norm_of_a_row_that_begins_with_an_outlier) {
-  for (const std::int64_t n : {64, 4096, 65536}) {
-    Graph g;
-    std::vector<float> row(static_cast<std::size_t>(n), 0.0f);
-    row[0] = 8.3f;
-    const double mean = double(row[0]) / static_cast<double>(n), variance = mean * (double(row[0]) - mean);
-    const Tensor y = evaluate_eagerly(g, {}, {layer_norm(g.constant(Tensor::of(row, {1, n})), g.constant(1.0f), g.constant(0.0f), 1e-12)})[0];
-    const double rstd = 1 / std::sqrt(variance + 1e-12);
-    BOOST_TEST(std::abs(y.at(0) / ((double(row[0]) - mean) * rstd) - 1) < 3e-6, n << ": " << y.at(0));
-    BOOST_TEST(std::abs(y.at(1) / (-mean * rstd) - 1) < 3e-6, n << ": " << y.at(1));
-  }
 }
 
 // Beside a cut the sign of a 0 says on which side.
