@@ -101,8 +101,10 @@ class Watched {
   /// Of this life of its owner, which counts its plans from 1.
   bool is_of(const std::string& life) const { return life_ == life; }
   void update(const LookFlags& flags, const std::string& plan, double seconds, std::vector<Busy>& busy) {
-    if (name_.empty())
-      for (const json& row : json::parse(fetch(flags, "/api/plan?id=" + encoded(plan)))["actors"]["rows"]) name_[row[0].get<std::string>()] = fmt::format("{} {}", row[1].get<std::string>(), row[2].get<std::string>());
+    if (name_.empty()) {
+      const json description = json::parse(fetch(flags, "/api/plan?id=" + encoded(plan)));
+      for (const json& row : description["actors"]["rows"]) name_[row[0].get<std::string>()] = fmt::format("{} {}", row[1].get<std::string>(), row[2].get<std::string>());
+    }
     const json c = json::parse(fetch(flags, fmt::format("/api/counters?plan={}&since={}", encoded(plan), seq_)));
     for (const json& row : c["actors"]["rows"]) {
       const auto fires = row[1].get<double>(), busy_ns = row[3].get<double>();

@@ -44,15 +44,15 @@ class Liar {
       case Fault::token_lost:
       case Fault::token_renamed:
         if (!m || m->tokens.empty() || has_lied_ || random_() % 8 != 0) return message;
-        RunToken& token = m->tokens[random_() % m->tokens.size()];
-        if (token.path.depth == 0) return message;
+        const auto token = m->tokens.begin() + static_cast<std::ptrdiff_t>(random_() % m->tokens.size());
+        if (token->path.depth == 0) return message;
         has_lied_ = true;
         if (fault_ == Fault::token_lost) {
-          std::swap(token, m->tokens.back());
-          m->tokens.pop_back();
+          m->tokens.erase(token);
         } else {
-          m->tokens.push_back(token);
-          ++m->tokens.back().path.number[token.path.depth - 1];
+          RunToken again = *token;
+          ++again.path.number[again.path.depth - 1];
+          m->tokens.push_back(std::move(again));
         }
         return written(*m).take();
     }
