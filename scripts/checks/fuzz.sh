@@ -27,25 +27,36 @@ for file in test/cluster/golden/*.golden; do
     >"$work/wire/$(basename "$file" .golden)"
 done
 
-status=0
 targets=("${@/#/test/fuzz/}")
 [ $# -gt 0 ] && targets=("${targets[@]/%/.cpp}") || targets=(test/fuzz/*.cpp)
-for file in "${targets[@]}"; do
+
+# fuzz FILE: leaves a file NAME.ok if all was well.
+fuzz() {
+  local file=$1 name instrumented executed coverage
   name=$(basename "$file" .cpp)
+  rm -f "$work/$name.ok"
   read -r -a instrumented < <(sed -n 's|^// Instruments: ||p' "$file")
   # vptr: what libtroupe hides has no type information to compare with.
   clang++-16 -std=c++20 -O1 -g1 -fsanitize=fuzzer,address,undefined -fno-sanitize=vptr -fno-sanitize-recover=all -DMSGPACK_NO_BOOST \
     -DTROUPE_VERSION="\"$version\"" -I build/release/include "$file" "${instrumented[@]}" -L "$library" -Wl,-rpath,"$PWD/$library" -ltroupe -lfmt -lzmq -lcrypto \
-    -o "$work/$name.bin" || { status=1; continue; }
+    -o "$work/$name.bin" || return 0
   mkdir -p "$work/$name"
   if ! TROUPE_SEEDS=$work/$name "$work/$name.bin" -max_total_time="$seconds" -print_final_stats=1 -max_len=16384 -timeout=20 \
     -artifact_prefix="$work/$name-" "$work/$name" >"$work/$name.log" 2>&1; then
     echo "$file: a crash; the input is in $work, the report in $work/$name.log"
-    status=1
+    return 0
   fi
   executed=$(sed -n 's/^stat::number_of_executed_units: *//p' "$work/$name.log")
   coverage=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$work/$name.log" | tail -1)
   echo "$name: ${executed:-0} executions, coverage ${coverage:-0}"
-  [ "${executed:-0}" -gt 0 ] || { echo "$file: nothing was executed" && status=1; }
+  if [ "${executed:-0}" -gt 0 ]; then touch "$work/$name.ok"; else echo "$file: nothing was executed"; fi
+}
+
+for file in "${targets[@]}"; do
+  [ "$(jobs -rp | wc -l)" -lt "$(nproc)" ] || wait -n || true
+  fuzz "$file" &
 done
+wait
+status=0
+for file in "${targets[@]}"; do [ -e "$work/$(basename "$file" .cpp).ok" ] || status=1; done
 exit $status

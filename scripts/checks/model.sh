@@ -18,7 +18,8 @@ models=$PWD
 command -v spin >/dev/null || { echo "spin is not installed; scripts/setup installs it" && exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-failures=0
+[ -n "$long" ] && at_once=1 || at_once=$(nproc) # the larger ones fill the memory alone
+started=0
 
 # What the verifier found: holds, assertion, deadlock, cycle, or trouble, such as a search that was cut short.
 verdict() {
@@ -39,10 +40,18 @@ verdict() {
 
 # run EXPECTED MODEL [-D...]...: -DLIVENESS checks the model's ltl formula under weak fairness; -DCOMPACT keeps
 # a hash of a state instead of the state, so that it fits; -DT_REVERSE tries the steps in the other order, where
-# that finds a fault sooner.
+# that finds a fault sooner. It goes on in the background.
 run() {
-  local expected=$1 model=$2 got label options=() compile=(-O2 -DSAFETY) search=() start=$EPOCHREALTIME
-  shift 2
+  started=$((started + 1))
+  [ "$(jobs -rp | wc -l)" -lt "$at_once" ] || wait -n || true
+  mkdir "$work/$started"
+  verify "$work/$started" "$@" >"$work/$started.out" 2>&1 &
+}
+
+# verify FOLDER EXPECTED MODEL [-D...]...: leaves a file `as_expected` there if it was.
+verify() {
+  local folder=$1 expected=$2 model=$3 got label options=() compile=(-O2 -DSAFETY) search=() start=$EPOCHREALTIME
+  shift 3
   [ "$expected" = holds ] || compile=(-O0 -DSAFETY) # what is soon found is not worth optimising for
   for option in "$@"; do
     case $option in
@@ -52,7 +61,7 @@ run() {
       *) options+=("$option") ;;
     esac
   done
-  rm -rf "$work/run" && mkdir "$work/run" && cd "$work/run"
+  cd "$folder"
   cp "$models/$model.pml" .
   if spin -a "${options[@]}" "$model.pml" >out 2>&1 && gcc -w "${compile[@]}" -DVECTORSZ=4096 -o pan pan.c >>out 2>&1; then
     nice ./pan -m200000 "${search[@]}" >out 2>&1 || true
@@ -63,12 +72,12 @@ run() {
     "$(sed -n 's/.*depth reached \([0-9]*\).*/\1/p' out | tail -1)" "$(awk "BEGIN { print $EPOCHREALTIME - $start }")"
   if [ "$got" = "$expected" ]; then
     [ "$expected" = holds ] && echo holds || echo "caught: $got"
+    touch as_expected
   else
-    failures=$((failures + 1))
     echo "FAILED: expected '$expected', got '$got'"
     [ "$got" = trouble ] && tail -5 out
   fi
-  return 0
+  rm -f pan pan.*
 }
 
 frame=(-DK=1 -DN=3)
@@ -149,4 +158,11 @@ if [ -n "$long" ]; then
   run holds wakeup -DCALLS=1 -DOUTSIDE=0 -DCHILDREN=1 -DLIVENESS
   run holds wakeup -DW=3 -DOUTSIDE=1 -DCHILDREN=1 -DCOMPACT
 fi
+
+wait
+failures=0
+for ((i = 1; i <= started; i++)); do
+  cat "$work/$i.out"
+  [ -e "$work/$i/as_expected" ] || failures=$((failures + 1))
+done
 [ "$failures" -eq 0 ]
