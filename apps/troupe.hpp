@@ -3,7 +3,9 @@
 
 #include <troupe/actors/engine.hpp>
 #include <troupe/actors/loop_report.hpp>
+#include <troupe/autodiff/check.hpp>
 #include <troupe/autodiff/gradients.hpp>
+#include <troupe/autodiff/loss_scale.hpp>
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/controlflow/function.hpp>
 #include <troupe/controlflow/functional.hpp>

@@ -5,6 +5,8 @@
 namespace troupe {
 namespace {
 
+using At = std::source_location;
+
 // Squares of f16 overflow at 256 and those of bf16 are coarse: both are summed in f32.
 DType summed_in(const std::vector<Cotangent>& gradients) {
   for (const Cotangent& g : gradients)
@@ -20,7 +22,6 @@ Expr norm_of(const std::vector<Cotangent>& unique) {
     Expr squares = sum(square(cast(g.is_sparse() ? g.values : g.dense, dtype)));
     total = total.is_empty() ? squares : total + squares;
   }
-  if (total.is_empty()) throw Error(Code::invalid_argument, "a global norm needs at least one gradient");
   return sqrt(total);
 }
 
@@ -31,11 +32,21 @@ std::vector<Cotangent> all_unique(const std::vector<Cotangent>& gradients) {
   return out;
 }
 
+Reader& reader_of(const std::vector<Cotangent>& gradients) {
+  for (const Cotangent& g : gradients)
+    if (!g.is_none()) return (g.is_sparse() ? g.values : g.dense).reader();
+  throw Error(Code::invalid_argument, "a global norm needs at least one gradient");
+}
+
 }  // namespace
 
-Expr global_norm(const std::vector<Cotangent>& gradients) { return norm_of(all_unique(gradients)); }
+Expr global_norm(const std::vector<Cotangent>& gradients, At at) {
+  const Reader::AtSite here(reader_of(gradients), at);
+  return norm_of(all_unique(gradients));
+}
 
-std::vector<Cotangent> clip_by_global_norm(const std::vector<Cotangent>& gradients, Operand norm) {
+std::vector<Cotangent> clip_by_global_norm(const std::vector<Cotangent>& gradients, Operand norm, At at) {
+  const Reader::AtSite here(reader_of(gradients), at);
   std::vector<Cotangent> out = all_unique(gradients);
   Expr total = norm_of(out);
   Operand limit = norm.is_expr() ? Operand(cast(norm, total.dtype())) : norm;
@@ -47,9 +58,9 @@ std::vector<Cotangent> clip_by_global_norm(const std::vector<Cotangent>& gradien
   return out;
 }
 
-std::vector<Expr> clip_by_global_norm(const std::vector<Expr>& gradients, Operand norm) {
+std::vector<Expr> clip_by_global_norm(const std::vector<Expr>& gradients, Operand norm, At at) {
   std::vector<Expr> out;
-  for (const Cotangent& g : clip_by_global_norm(std::vector<Cotangent>(gradients.begin(), gradients.end()), norm))
+  for (const Cotangent& g : clip_by_global_norm(std::vector<Cotangent>(gradients.begin(), gradients.end()), norm, at))
     out.push_back(g.dense);
   return out;
 }

@@ -127,10 +127,10 @@ class Adagrad final : public Optimizer {
 };
 
 /// The Euclidean norm of all gradients taken together, as f32 (f64 if one of them is). None counts as zero.
-Expr global_norm(const std::vector<Cotangent>& gradients);
+Expr global_norm(const std::vector<Cotangent>& gradients, std::source_location at = std::source_location::current());
 /// All gradients scaled by min(1, norm / global_norm) (Pascanu et al., ICML 2013); sparse ones stay
 /// sparse. A norm that is not finite makes them all NaN: it is not hidden.
-std::vector<Cotangent> clip_by_global_norm(const std::vector<Cotangent>& gradients, Operand norm);
-std::vector<Expr> clip_by_global_norm(const std::vector<Expr>& gradients, Operand norm);
+std::vector<Cotangent> clip_by_global_norm(const std::vector<Cotangent>& gradients, Operand norm, std::source_location at = std::source_location::current());
+std::vector<Expr> clip_by_global_norm(const std::vector<Expr>& gradients, Operand norm, std::source_location at = std::source_location::current());
 
 }  // namespace troupe

@@ -9,6 +9,9 @@
 
 namespace troupe {
 
+/// The innermost of the readers that operands belong to; null: all are literals.
+Reader* reader_of(const Operands& operands);
+
 /// Sub-graphs of one node under construction: they share arguments and captures.
 ///
 ///   SubGraphBuilder b(outer, site);

@@ -7,16 +7,17 @@
 #include <troupe/controlflow/list_ops.hpp>
 #include <troupe/functions.hpp>
 
-namespace troupe::detail {
-namespace {
+namespace troupe {
 
-// The reader that operands belong to, or null.
 Reader* reader_of(const Operands& operands) {
   Reader* reader = nullptr;
   for (const Operand& o : operands)
     if (o.is_expr() && (!reader || o.expr().reader().depth() > reader->depth())) reader = &o.expr().reader();
   return reader;
 }
+
+namespace detail {
+namespace {
 
 // A number standing alone: an integer is i64, another f32.
 Tensor lone(const Operand& o) {
@@ -60,6 +61,13 @@ Expr stacked(const Expr& list, std::int64_t n, const Site& at) {
   if (n < 0 || element.is_list() || !element.shape.is_known()) return list_stack(Operand(list, at));
   const Operand operands[] = {Operand(list, at)};
   return bind1("ListStackLike", operands, attrs_of({element.dtype, element.shape.with_inserted(0, n)}), at);
+}
+
+// Binds what the construct itself needs, of which the user wrote none.
+template <class F>
+auto on_behalf(Reader& reader, const Site& at, F bind) {
+  const Reader::AtSite here(reader, at);
+  return bind();
 }
 
 Exprs eager_case(const Expr& index, const std::vector<Branch>& branches, const std::string& title) {
@@ -130,7 +138,7 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
   Graph& graph = outer->current();
   Exprs first = in_reader(graph, initial);
   const bool is_bounded = options.maximum_iterations >= 0;
-  if (is_bounded) first.push_back(graph.constant(std::int64_t{0}));
+  if (is_bounded) first.push_back(on_behalf(graph, at, [&] { return graph.constant(std::int64_t{0}); }));
   std::vector<ValueSpec> specs;
   std::vector<DType> dtypes;
   for (std::size_t k = 0; k < first.size(); ++k) {
@@ -145,12 +153,12 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
   Operands more = builder.add("the condition of " + name, specs, [&](const Exprs& v) -> Operands {
     Expr holds = condition(users(v));
     if (is_bounded && holds.dtype() == DType::boolean && holds.shape().is_scalar())
-      holds = logical_and(v.back() < options.maximum_iterations, holds);
+      holds = on_behalf(v.back().reader(), at, [&] { return logical_and(v.back() < options.maximum_iterations, holds); });
     return {Operand(holds, at)};
   });
   Operands next = builder.add("the body of " + name, specs, [&](const Exprs& v) -> Operands {
     Operands out = body(users(v));
-    if (is_bounded) out.emplace_back(v.back() + 1, at);
+    if (is_bounded) out.push_back(on_behalf(v.back().reader(), at, [&] { return v.back() + 1; }));
     return out;
   });
   if (next.size() != first.size())
@@ -184,15 +192,15 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& st
   for (const Expr& x : in_reader(reader, elements)) {
     if (x.spec().is_list()) refuse(name, "an element is a list; stack it first");
     if (x.shape().has_rank() && x.shape().rank() == 0) refuse(name, "it goes over axis 0 of its elements, and a scalar has none");
-    lists.push_back(list_unstack(x));
+    lists.push_back(list_unstack(Operand(x, at)));
   }
   const Exprs first = in_reader(reader, initial);
-  const Expr length = list_length(lists[0]);
+  const Expr length = list_length(Operand(lists[0], at));
   const std::int64_t steps = elements[0].is_expr() && elements[0].expr().shape().has_rank() ? elements[0].expr().shape()[0] : kAny;
-  auto position = [&](const Expr& i) { return options.reverse ? length - 1 - i : i; };
+  auto position = [&](const Expr& i) { return on_behalf(i.reader(), at, [&] { return options.reverse ? length - 1 - i : i; }); };
   auto apply = [&](const Exprs& state, const Expr& at_index) {
     Exprs arguments = state;
-    for (const Expr& l : lists) arguments.push_back(list_read(l, at_index));
+    for (const Expr& l : lists) arguments.push_back(list_read(Operand(l, at), at_index));
     return step(arguments);
   };
   if (!outer) {  // eager: at once
@@ -224,25 +232,27 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& st
     Graph& body = builder.graph(0);
     Expr index = position(v[0]);
     Operands made = apply(Exprs(v.begin() + 1, v.end()), index);
-    Operands out{Operand(v[0] + 1, at)};
+    Operands out{on_behalf(body, at, [&] { return v[0] + 1; })};
     for (std::size_t k = 0; k < states; ++k) out.push_back(made[k]);
     for (std::size_t k = states; k < made.size(); ++k) {
       Expr value = in_reader(body, made[k]);
       specs.push_back(value.spec().list_of());
       dtypes.push_back(value.dtype());
-      out.emplace_back(list_write(builder.argument(0, specs.back()), index, value), at);
+      out.emplace_back(list_write(Operand(builder.argument(0, specs.back()), at), index, value), at);
     }
     return out;
   });
-  Operands more = builder.add("the condition of " + name, specs, [&](const Exprs& v) -> Operands { return {Operand(v[0] < length, at)}; });
+  Operands more = builder.add("the condition of " + name, specs, [&](const Exprs& v) -> Operands { return {on_behalf(v[0].reader(), at, [&] { return v[0] < length; })}; });
   builder.set_outputs(0, next, dtypes);
   builder.set_outputs(1, more, {DType::boolean});
   WhileParts parts;
   parts.captures = builder.finish();
   parts.graphs = {builder.take()[1], builder.take()[0]};
-  parts.initial = {graph.constant(std::int64_t{0})};
-  parts.initial.insert(parts.initial.end(), first.begin(), first.end());
-  for (std::size_t k = 1 + states; k < specs.size(); ++k) parts.initial.push_back(list_reserve(graph, length, specs[k].element()));
+  on_behalf(graph, at, [&] {
+    parts.initial = {graph.constant(std::int64_t{0})};
+    parts.initial.insert(parts.initial.end(), first.begin(), first.end());
+    for (std::size_t k = 1 + states; k < specs.size(); ++k) parts.initial.push_back(list_reserve(graph, length, specs[k].element()));
+  });
   parts.parallel_iterations = options.parallel_iterations;
   parts.name = label;
   parts.controls = builder.controls();
@@ -252,4 +262,5 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& st
   return results;
 }
 
-}  // namespace troupe::detail
+}  // namespace detail
+}  // namespace troupe

@@ -1,7 +1,10 @@
 #include <troupe/controlflow/recurrent.hpp>
 
+#include <optional>
+
 #include <fmt/format.h>
 
+#include <troupe/controlflow/build.hpp>
 #include <troupe/functions.hpp>
 
 namespace troupe {
@@ -18,7 +21,14 @@ Shape shape_of_operand(const Operand& o) { return o.is_expr() ? o.expr().shape()
 // The layer that an error is about, and what is known of its sizes.
 class Layer {
  public:
-  Layer(const char* what, std::string name, const Site& at, std::int64_t gates) : what_(what), name_(std::move(name)), at_(at), gates_(gates) {}
+  /// What is bound while it lives is the user's who wrote `at`.
+  Layer(const char* what, std::string name, const Site& at, std::int64_t gates, const Operands& operands)
+      : what_(what), name_(std::move(name)), at_(at), gates_(gates) {
+    Reader* reader = reader_of(operands);
+    if (!reader) return;
+    at_ = reader->current().site_for(at);
+    here_.emplace(*reader, at_);
+  }
 
   [[noreturn]] void refused(const std::string& why) const { refuse(what_, name_, at_, why); }
 
@@ -71,6 +81,7 @@ class Layer {
   std::int64_t gates_;
   std::int64_t units_ = -1;
   const char* told_by_ = "";
+  std::optional<Reader::AtSite> here_;
 };
 
 LstmState lstm_step(const Expr& gates, const LstmState& state, const Operand& recurrent, const std::vector<std::int64_t>& pieces) {
@@ -92,7 +103,7 @@ Expr first_state(const Expr& gates, std::int64_t units) { return zeros_like(sum(
 }  // namespace
 
 LstmState lstm_cell(Operand x, const LstmState& state, const RecurrentWeights& weights) {
-  Layer layer("lstm_cell", {}, x.site(), 4);
+  Layer layer("lstm_cell", {}, x.site(), 4, {x, state.h, weights.recurrent});
   layer.require_rank("x", x, 2, "[batch, features]");
   layer.learn_weights(weights);
   layer.require_features(x, weights);
@@ -100,7 +111,7 @@ LstmState lstm_cell(Operand x, const LstmState& state, const RecurrentWeights& w
 }
 
 LstmState lstm_cell(Operand projected, const LstmState& state, Operand recurrent) {
-  Layer layer("lstm_cell", {}, projected.site(), 4);
+  Layer layer("lstm_cell", {}, projected.site(), 4, {projected, state.h, recurrent});
   layer.learn_recurrent(recurrent);
   layer.require_rank("projected", projected, 2, "[batch, 4 * units]");
   layer.learn("projected", projected, 1, 4);
@@ -110,7 +121,7 @@ LstmState lstm_cell(Operand projected, const LstmState& state, Operand recurrent
 }
 
 Expr gru_cell(Operand x, Operand h, const RecurrentWeights& weights) {
-  Layer layer("gru_cell", {}, x.site(), 3);
+  Layer layer("gru_cell", {}, x.site(), 3, {x, h, weights.recurrent});
   layer.require_rank("x", x, 2, "[batch, features]");
   layer.learn_weights(weights);
   layer.require_features(x, weights);
@@ -118,7 +129,7 @@ Expr gru_cell(Operand x, Operand h, const RecurrentWeights& weights) {
 }
 
 Expr gru_cell(Operand projected, Operand h, Operand recurrent) {
-  Layer layer("gru_cell", {}, projected.site(), 3);
+  Layer layer("gru_cell", {}, projected.site(), 3, {projected, h, recurrent});
   layer.learn_recurrent(recurrent);
   layer.require_rank("projected", projected, 2, "[batch, 3 * units]");
   layer.learn("projected", projected, 1, 3);
@@ -129,7 +140,7 @@ Expr gru_cell(Operand projected, Operand h, Operand recurrent) {
 namespace {
 
 RnnResult<LstmState> lstm_layer(const Operand& x, const RecurrentWeights& w, const LstmState* initial, const RnnOptions& options, const Site& at) {
-  Layer layer("lstm", options.name, at, 4);
+  Layer layer("lstm", options.name, at, 4, {x, w.input, w.recurrent});
   layer.require_rank("x", x, 3, "[time, batch, features]");
   layer.learn_weights(w);
   layer.require_features(x, w);
@@ -144,7 +155,7 @@ RnnResult<LstmState> lstm_layer(const Operand& x, const RecurrentWeights& w, con
 }
 
 RnnResult<Expr> gru_layer(const Operand& x, const RecurrentWeights& w, const Expr* initial, const RnnOptions& options, const Site& at) {
-  Layer layer("gru", options.name, at, 3);
+  Layer layer("gru", options.name, at, 3, {x, w.input, w.recurrent});
   layer.require_rank("x", x, 3, "[time, batch, features]");
   layer.learn_weights(w);
   layer.require_features(x, w);
@@ -211,15 +222,20 @@ Exprs dynamic_rnn(const Operands& elements, const Operands& initial, const LoopB
   for (const Operand& s : initial)
     if (!shape_of_operand(s).has_rank() || shape_of_operand(s).rank() < 1) fail("with 'lengths' each part of the state must be [batch, ...] of a known rank");
   // The time is one more part of the state.
-  const Expr lengths = cast(options.lengths, DType::i64);
-  const Expr time = reshape(slice(shape_of(elements[0]), {0}, {1}), Shape{});
+  Expr lengths, start;
+  {
+    const Reader::AtSite here(options.lengths.reader(), at);
+    lengths = cast(options.lengths, DType::i64);
+    start = options.reverse ? reshape(slice(shape_of(elements[0]), {0}, {1}), Shape{}) - 1 : lengths.reader().constant(std::int64_t{0});
+  }
   Operands first = initial;
-  first.push_back(options.reverse ? Operand(time - 1, at) : Operand(std::int64_t{0}, at));
+  first.emplace_back(start, at);
   Exprs all = scan(elements, first, [&](const Exprs& v) {
     const Expr t = v[states];
     Exprs arguments(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(states));
     arguments.insert(arguments.end(), v.begin() + static_cast<std::ptrdiff_t>(states) + 1, v.end());
     const Operands made = checked(arguments);
+    const Reader::AtSite here(t.reader(), at);
     const Expr counts = t < lengths;  // [batch]
     Operands next;
     for (std::size_t k = 0; k < states; ++k) next.emplace_back(where(aligned(counts, v[k].shape().rank()), made[k], v[k]), at);

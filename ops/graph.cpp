@@ -22,11 +22,12 @@ Expr Graph::input(const std::string& name, DType dtype, const Shape& shape, At a
 
 Exprs Graph::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state) {
   Graph& here = current();
+  const Site& line = here.site_for(site_for(site));
   std::vector<Expr> mine;
   mine.reserve(inputs.size());
-  for (const Expr& e : inputs) mine.push_back(&e.reader() == &here ? e : here.adopt(e, site));
-  here.require_open(op.name, site);
-  return here.bind_here(op, mine, std::move(attrs), here.site_for(site_for(site)), state);
+  for (const Expr& e : inputs) mine.push_back(&e.reader() == &here ? e : here.adopt(e, line));
+  here.require_open(op.name, line);
+  return here.bind_here(op, mine, std::move(attrs), line, state);
 }
 
 void Graph::require_open(std::string_view op, const Site& site) const {
@@ -74,7 +75,7 @@ Expr Graph::adopt(const Expr& foreign, const Site& site) {
   for (const Graph* g = this; g->copy_of_ && foreign.edge().node < g->copied_; g = g->copy_of_.get())
     if (g->copy_of_.get() == reader) return Expr(this, foreign.edge());
   for (const Graph* g = outer_; g; g = g->outer_)
-    if (g == reader) return capture(foreign, site);
+    if (g == reader) return capture(foreign, site_for(site));
   refuse_foreign(foreign, site);
 }
 
@@ -91,12 +92,12 @@ void Graph::refuse_foreign(const Expr& foreign, const Site& site) const {
 // ---- sub-graphs
 
 Graph::Graph(Graph& outer, std::string what)
-    : Reader(outer.depth() + 1), scope_(outer.scope_), device_(outer.device_), outer_(&outer), root_(&outer.root()), what_(std::move(what)) {
+    : Reader(outer.depth() + 1, outer), scope_(outer.scope_), device_(outer.device_), outer_(&outer), root_(&outer.root()), what_(std::move(what)) {
   outer.inner_ = this;
 }
 
 Graph::Graph(std::shared_ptr<const Graph> finished, Graph& outer, std::int32_t nodes)
-    : Reader(std::max(outer.depth(), finished->depth()) + 1) {  // deeper than what it is a copy of: it binds where both meet
+    : Reader(std::max(outer.depth(), finished->depth()) + 1, outer) {  // deeper than what it is a copy of: it binds where both meet
   *this = *finished;
   nodes_.resize(static_cast<std::size_t>(nodes));
   std::erase_if(names_, [&](const auto& named) { return named.second >= nodes; });
@@ -137,7 +138,7 @@ Expr Graph::argument(const ValueSpec& spec, const Site& site) {
   node.op = &find_op("Input");
   node.attrs = Attrs{{"dtype", spec.dtype}, {"shape", spec.shape}};
   node.outputs = {spec};
-  node.site = site;
+  node.site = site_for(site);
   node.scope = scope_;
   node.origin = ++root().origins_;
   return Expr(this, Edge{append(std::move(node)), 0});

@@ -118,7 +118,7 @@ class Graph final : public Reader {
   Expr captured(const Expr& outer);
   Graph* outer() const { return outer_; }
   /// The innermost sub-graph being built in here, or the graph itself.
-  Graph& current() { return inner_ ? inner_->current() : *this; }
+  Graph& current() override { return inner_ ? inner_->current() : *this; }
   /// A new version of a node with sub-graphs: the same inputs, the outputs it had, and more of them.
   /// Expressions that refer to it refer to the new version.
   void extend(std::int32_t id, Attrs attrs, const std::vector<ValueSpec>& more_outputs);

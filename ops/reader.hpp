@@ -3,6 +3,7 @@
 // the outer ones' values in.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,21 +36,20 @@ class Reader {
   virtual int declare(const StateSpec& spec, const Site& site) = 0;
   virtual const StateSpec& state_spec(int state) const = 0;
   int depth() const { return depth_; }
+  /// What binds for this one now: the innermost of the sub-graphs that are open in it.
+  virtual Reader& current() { return *this; }
 
-  /// While it lives, what the reader binds carries `site` instead of the line that bound it: that
-  /// of the forward node, for a gradient; the caller's, for an optimizer. Nests.
+  /// While it lives, what the reader binds carries `site` instead of the line that bound it, in sub-graphs opened meanwhile too:
+  /// that of the forward node, for a gradient; the caller's, for an optimizer or a layer. Nests.
   class AtSite {
    public:
-    AtSite(Reader& reader, const Site& site) : reader_(reader), outer_(reader.borrowed_site_), site_(site) {
-      reader.borrowed_site_ = &site_;
-    }
+    AtSite(Reader& reader, const Site& site) : reader_(reader.current()), outer_(reader_.borrowed_site_) { reader_.borrowed_site_ = site; }
     AtSite(AtSite&&) = delete;
     ~AtSite() { reader_.borrowed_site_ = outer_; }
 
    private:
     Reader& reader_;
-    const Site* outer_;
-    Site site_;
+    const std::optional<Site> outer_;
   };
 
   /// The line to blame for what was bound at `given`.
@@ -73,9 +73,9 @@ class Reader {
   /// A mutable tensor that outlives runs. Names are unique in an engine.
   Variable variable(const std::string& name, const Tensor& initial, At at = At::current());
   Variable variable(const std::string& name, DType dtype, const Shape& shape, Initializer init, At at = At::current());
-  /// First in, first out; enqueue waits while `capacity` elements are in, dequeue while none is.
   /// Where to print lines; graphs of one engine that name the same console share it.
   Console console(const std::string& name = "console", At at = At::current());
+  /// First in, first out; enqueue waits while `capacity` elements are in, dequeue while none is.
   Queue fifo_queue(const std::string& name, std::vector<ValueSpec> components, std::int64_t capacity, At at = At::current());
   /// Elements leave in random order, once more than `min_after_dequeue` are in.
   Queue shuffling_queue(const std::string& name, std::vector<ValueSpec> components, std::int64_t capacity,
@@ -83,12 +83,14 @@ class Reader {
 
  protected:
   explicit Reader(int depth) : depth_(depth) {}
+  /// One within another, whose lines it borrows.
+  Reader(int depth, const Reader& outer) : depth_(depth), borrowed_site_(outer.borrowed_site_) {}
   Reader(const Reader& o) : depth_(o.depth_) {}
   Reader& operator=(const Reader&) { return *this; }
 
  private:
   int depth_;
-  const Site* borrowed_site_ = nullptr;  // of the innermost AtSite
+  std::optional<Site> borrowed_site_;  // of the innermost AtSite
 };
 
 }  // namespace troupe

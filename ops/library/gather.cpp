@@ -9,7 +9,7 @@ namespace troupe {
 /// gradient with respect to params along axis 0 touches only the rows used.
 TROUPE_DSL(Expr gather(Operand params, Operand indices, std::int64_t axis = 0))
 Expr gather(Operand params, Operand indices, std::int64_t axis) {
-  return bind1("Gather", {params, indices}, Attrs{{"axis", axis}});
+  return bind1("Gather", {params, indices.as_written()}, Attrs{{"axis", axis}});
 }
 
 namespace {

@@ -7,7 +7,7 @@ namespace troupe {
 /// x with updates[i] added to row indices[i] (axis 0), for every i; duplicates add up.
 /// indices: any shape I; updates: I followed by x's shape without axis 0.
 TROUPE_DSL(Expr scatter_add(Operand x, Operand indices, Operand updates))
-Expr scatter_add(Operand x, Operand indices, Operand updates) { return bind1("ScatterAdd", {x, indices, updates}); }
+Expr scatter_add(Operand x, Operand indices, Operand updates) { return bind1("ScatterAdd", {x, indices.as_written(), updates}); }
 
 TROUPE_OP(ScatterAdd) {
   op.doc("The first input with rows of the third added at the indices in the second.");
