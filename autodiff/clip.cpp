@@ -1,4 +1,9 @@
 #include <troupe/autodiff/optimizer.hpp>
+
+#include <limits>
+
+#include <fmt/format.h>
+
 #include <troupe/autodiff/rows.hpp>
 #include <troupe/functions.hpp>
 
@@ -47,10 +52,12 @@ Expr global_norm(const std::vector<Cotangent>& gradients, At at) {
 
 std::vector<Cotangent> clip_by_global_norm(const std::vector<Cotangent>& gradients, Operand norm, At at) {
   const Reader::AtSite here(reader_of(gradients), at);
+  if (norm.is_number() && !(norm.literal().at(0) > 0))
+    throw Error(Code::invalid_argument, fmt::format("clip_by_global_norm at {}: the norm to clip to must be positive, not {:g}", Site(at).text(), norm.literal().at(0)));
   std::vector<Cotangent> out = all_unique(gradients);
   Expr total = norm_of(out);
   Operand limit = norm.is_expr() ? Operand(cast(norm, total.dtype())) : norm;
-  Expr scale = limit / maximum(total, limit);
+  Expr scale = where(is_finite(total), limit / maximum(total, limit), std::numeric_limits<double>::quiet_NaN());
   for (Cotangent& g : out) {
     if (g.is_sparse()) g.values = g.values * cast(scale, g.values.dtype());
     else if (!g.is_none()) g.dense = g.dense * cast(scale, g.dense.dtype());

@@ -39,11 +39,11 @@ Graph& outermost(Graph& graph) {
   return *g;
 }
 
-void check(Graph& graph, const std::vector<Expr>& ys, const Independents& xs, const std::vector<Expr>& dys) {
-  auto refuse = [](const std::string& why) { throw Error(Code::invalid_argument, "gradients: " + why); };
+void check(Graph& graph, const std::vector<Expr>& ys, const Independents& xs, const std::vector<Expr>& dys, const Site& at) {
+  auto refuse = [&](const std::string& why) { throw Error(Code::invalid_argument, fmt::format("gradients at {}: {}", at.text(), why)); };
   auto text = [&](const Expr& e) { return graph_of(e).describe(e.edge().node); };
   if (!dys.empty() && dys.size() != ys.size()) refuse(fmt::format("{} ys have {} dys", ys.size(), dys.size()));
-  graph.current().require_open("gradients", Site());
+  graph.current().require_open("gradients", at);
   for (const Expr& y : ys) {
     if (!is_around(y.reader(), graph)) refuse("the ys are of several graphs");
     const bool has_dy = !dys.empty() && is_complex(y.dtype());
@@ -74,9 +74,9 @@ Expr ones(Graph& here, const Expr& y) {
   return s.shape.is_known() ? here.ones(s.dtype, s.shape) : ones_like(y);
 }
 
-Cotangent zeros_for(Graph& here, const Independent& x) {
+Cotangent zeros_for(Graph& here, const Independent& x, const Site& at) {
   if (const Variable* v = x.variable()) return here.zeros(v->dtype(), v->shape());
-  return zero_cotangent(&x.expr()->reader() == &here ? *x.expr() : here.adopt(*x.expr(), Site()));
+  return zero_cotangent(&x.expr()->reader() == &here ? *x.expr() : here.adopt(*x.expr(), at));
 }
 
 // A graph on the way from the ys outwards: what its inner graph captures of it is one more y.
@@ -126,10 +126,10 @@ std::vector<Level> levels_of(Graph& inner, const std::vector<Expr>& ys, const In
 }  // namespace
 
 std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independents& xs, const std::vector<Expr>& dys,
-                                  const GradientOptions& options) {
-  if (ys.empty()) throw Error(Code::invalid_argument, "gradients: there is no y");
+                                  const GradientOptions& options, std::source_location at) {
+  if (ys.empty()) throw Error(Code::invalid_argument, fmt::format("gradients at {}: there is no y", Site(at).text()));
   Graph& inner = innermost_of(ys);
-  check(inner, ys, xs, dys);
+  check(inner, ys, xs, dys, at);
   Graph& here = inner.current();
   auto scope = here.scope("gradients");
   std::vector<Level> levels = levels_of(inner, ys, xs);
@@ -144,6 +144,7 @@ std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independent
       if (Cotangent inside = levels[i - 1].sweep->of(c.inner); !inside.is_none()) level.sweep->seed(c.outer.edge(), std::move(inside));
     level.sweep->run();
   }
+  const Graph::AtSite site(here, at);
   std::vector<Cotangent> out;
   for (const Independent& x : xs) {
     std::vector<Cotangent> terms;
@@ -152,31 +153,32 @@ std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independent
       else if (&x.expr()->reader() == level.graph) terms.push_back(level.sweep->of(x.expr()->edge()));
     }
     out.push_back(sum_of(terms));
-    if (out.back().is_none() && options.unconnected == Unconnected::zero) out.back() = zeros_for(here, x);
+    if (out.back().is_none() && options.unconnected == Unconnected::zero) out.back() = zeros_for(here, x, at);
   }
   return out;
 }
 
-std::vector<Cotangent> cotangents(const Expr& y, const Independents& xs, const GradientOptions& options) {
-  return cotangents(std::vector<Expr>{y}, xs, {}, options);
+std::vector<Cotangent> cotangents(const Expr& y, const Independents& xs, const GradientOptions& options, std::source_location at) {
+  return cotangents(std::vector<Expr>{y}, xs, {}, options, at);
 }
 
 std::vector<Expr> gradients(const std::vector<Expr>& ys, const Independents& xs, const std::vector<Expr>& dys,
-                            const GradientOptions& options) {
+                            const GradientOptions& options, std::source_location at) {
   std::vector<Expr> out;
-  for (const Cotangent& c : cotangents(ys, xs, dys, options)) {
+  for (const Cotangent& c : cotangents(ys, xs, dys, options, at)) {
     if (c.is_none()) {
       out.emplace_back();
       continue;
     }
     auto scope = graph_of(ys[0]).scope("gradients");
+    const Reader::AtSite site(ys[0].reader(), at);
     out.push_back(c.to_dense());
   }
   return out;
 }
 
-std::vector<Expr> gradients(const Expr& y, const Independents& xs, const GradientOptions& options) {
-  return gradients(std::vector<Expr>{y}, xs, {}, options);
+std::vector<Expr> gradients(const Expr& y, const Independents& xs, const GradientOptions& options, std::source_location at) {
+  return gradients(std::vector<Expr>{y}, xs, {}, options, at);
 }
 
 }  // namespace troupe

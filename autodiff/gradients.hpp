@@ -61,16 +61,18 @@ struct GradientOptions {
 };
 
 /// d(sum of y) / dx for each x, in x's shape and dtype. Throws invalid_argument if y or an x is not
-/// floating or not of one graph (or graphs one inside the other), unimplemented if a node on a path has no gradient; both name it.
-std::vector<Expr> gradients(const Expr& y, const Independents& xs, const GradientOptions& options = {});
+/// floating or not of one graph (or graphs one inside the other), unimplemented if a node on a path has no gradient; both name it, and the caller's line.
+std::vector<Expr> gradients(const Expr& y, const Independents& xs, const GradientOptions& options = {},
+                            std::source_location at = std::source_location::current());
 /// The sum over several ys, each weighted with its dy: dys is empty (ones) or has one entry a y, of
 /// its dtype and shape, in which an empty expression stands for ones.
 std::vector<Expr> gradients(const std::vector<Expr>& ys, const Independents& xs, const std::vector<Expr>& dys = {},
-                            const GradientOptions& options = {});
+                            const GradientOptions& options = {}, std::source_location at = std::source_location::current());
 
 /// The same, but rows that a gather used stay sparse.
-std::vector<Cotangent> cotangents(const Expr& y, const Independents& xs, const GradientOptions& options = {});
+std::vector<Cotangent> cotangents(const Expr& y, const Independents& xs, const GradientOptions& options = {},
+                                  std::source_location at = std::source_location::current());
 std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independents& xs, const std::vector<Expr>& dys = {},
-                                  const GradientOptions& options = {});
+                                  const GradientOptions& options = {}, std::source_location at = std::source_location::current());
 
 }  // namespace troupe

@@ -18,7 +18,7 @@ LossScale::LossScale(Graph& graph, const std::string& name, const LossScaleOptio
 Expr LossScale::minimize(const Optimizer& optimizer, const Expr& loss, const std::vector<Variable>& variables, At at) const {
   Reader::AtSite site(scale_.reader(), at);
   Expr scale = scale_.read(), count = good_steps_.read();
-  std::vector<Cotangent> gradients = cotangents(cast(loss, DType::f32) * scale, variables, {.unconnected = Unconnected::none});
+  std::vector<Cotangent> gradients = cotangents(cast(loss, DType::f32) * scale, variables, {.unconnected = Unconnected::none}, at);
   std::vector<Expr> finite;
   std::vector<Variable> moved;
   std::vector<Cotangent> unscaled;

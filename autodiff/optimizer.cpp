@@ -7,7 +7,7 @@
 namespace troupe {
 
 Expr Optimizer::minimize(const Expr& loss, const std::vector<Variable>& variables, At at) const {
-  std::vector<Cotangent> gradients = cotangents(loss, variables, {.unconnected = Unconnected::none});
+  std::vector<Cotangent> gradients = cotangents(loss, variables, {.unconnected = Unconnected::none}, at);
   for (const Cotangent& g : gradients)
     if (!g.is_none()) return apply(gradients, variables, at);
   throw Error(Code::invalid_argument, fmt::format("minimize at {}: the loss depends on none of the {} variables", Site(at).text(), variables.size()));
@@ -26,6 +26,8 @@ Expr Optimizer::apply(const std::vector<Cotangent>& gradients, const std::vector
     const Variable& v = variables[i];
     const Cotangent& g = gradients[i];
     if (g.is_none()) continue;
+    if (const ValueSpec given = (g.is_sparse() ? g.like : g.dense).spec(); !given.shape.is_compatible(v.shape()))
+      throw Error(Code::invalid_argument, fmt::format("apply at {}: the gradient of variable '{}' must be {}, as it is, not {}", Site(at).text(), v.name(), v.shape().text(), given.shape.text()));
     Reader::AtSite site(v.reader(), at);
     if (Cotangent rows = flattened(g); rows.is_sparse()) updates.push_back(update_rows(v, rows.indices, cast(rows.values, computed_in(v))));
     else updates.push_back(update(v, cast(rows.dense, computed_in(v))));

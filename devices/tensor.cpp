@@ -206,7 +206,13 @@ std::string Tensor::text(std::int64_t limit) const {
   for (std::int64_t i = 0; i < std::min(limit, elements()); ++i) {
     if (i) out += ", ";
     if (dtype_ == DType::string) out += fmt::format("\"{}\"", data<StringRef>()[i].view());
-    else out += dtype_ == DType::boolean ? std::string(at(i) != 0 ? "true" : "false") : fmt::format("{:g}", at(i));
+    else out += visit_dtype(dtype_, [&]<class T>(type_tag<T>) {
+      const T v = data<T>()[i];
+      if constexpr (std::is_same_v<T, bool>) return std::string(v ? "true" : "false");
+      else if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>) return fmt::format("{:g}{:+g}i", v.real(), v.imag());
+      else if constexpr (std::is_integral_v<T>) return fmt::format("{}", +v);
+      else return fmt::format("{:g}", at(i));
+    });
   }
   if (elements() > limit) out += ", ...";
   return out + "}";

@@ -16,6 +16,8 @@ Graph::Id::Id() {
 }
 
 Expr Graph::input(const std::string& name, DType dtype, const Shape& shape, At at) {
+  if (const auto taken = names_.find(scope_ ? *scope_ + name : name); taken != names_.end())
+    throw Error(Code::already_exists, fmt::format("input '{}' at {}: the name is taken by {}", name, Site(at).text(), describe(taken->second)));
   Exprs made = bind_here(find_op("Input"), {}, Attrs{{"dtype", dtype}, {"shape", shape}}, at, -1);
   return named(made[0], name);
 }
@@ -68,15 +70,16 @@ Exprs Graph::bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attr
 
 Expr Graph::adopt(const Expr& foreign, const Site& site) {
   if (inner_) return current().adopt(foreign, site);
+  const Site& line = site_for(site);
   if (foreign.is_empty() || foreign.reader().depth() == 0)
-    return bind(find_op("Constant"), {}, Attrs{{"value", foreign.value()}}, site)[0];
+    return bind(find_op("Constant"), {}, Attrs{{"value", foreign.value()}}, line)[0];
   const Reader* reader = &foreign.reader();
   if (reader == this) return foreign;
   for (const Graph* g = this; g->copy_of_ && foreign.edge().node < g->copied_; g = g->copy_of_.get())
     if (g->copy_of_.get() == reader) return Expr(this, foreign.edge());
   for (const Graph* g = outer_; g; g = g->outer_)
-    if (g == reader) return capture(foreign, site_for(site));
-  refuse_foreign(foreign, site);
+    if (g == reader) return capture(foreign, line);
+  refuse_foreign(foreign, line);
 }
 
 void Graph::refuse_foreign(const Expr& foreign, const Site& site) const {

@@ -49,6 +49,13 @@ std::string printable(std::string s) {
   return s;
 }
 
+// Exit status 1 if what was printed has not arrived.
+int written() {
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return 0;
+  fmt::print(stderr, "char_lm: standard output cannot be written\n");
+  return 1;
+}
+
 class Job {
  public:
   explicit Job(Options options) : options_(std::move(options)), text_(load_text()) {}
@@ -67,6 +74,7 @@ class Job {
       first_ = step_ = checkpoint->step();
       progress_.line(fmt::format("{} continues after step {}", options_.resume, with_commas(step_)));
     }
+    listen();  // from here on there is something to save
     validation_ = trainer->validate(options_.validate_characters);
     report(0);
     save_now(*trainer);  // a disk that is full shows before the training, not after
@@ -230,14 +238,14 @@ int main(int argc, char** argv) {
     finish(app, options);
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", app.help());
-    return 0;
+    return written();
   } catch (const CLI::ParseError& e) {
     fmt::print(stderr, "char_lm: {}; see char_lm --help\n", e.what());
     return 2;
   }
   try {
-    listen();
-    return Job(std::move(options)).run();
+    const int status = Job(std::move(options)).run();
+    return status == 0 ? written() : status;
   } catch (const Error& e) {
     fmt::print(stderr, "char_lm: {}\n", e.what());
     return e.code() == Code::internal ? 1 : 2;

@@ -62,8 +62,8 @@ const FormatType* type_named(const std::string& name) {
 [[noreturn]] void fail_to_save(const std::string& path, std::uint64_t bytes, int error) {
   if (error == ENOSPC || error == EDQUOT || error == EFBIG)
     refuse_to_save(path, Code::resource_exhausted,
-                   fmt::format("the disk is full or a limit is reached ({}); {} bytes are needed there for a moment, beside an "
-                               "earlier file, which is unchanged; make room or name another place", std::strerror(error), bytes));
+                   fmt::format("the disk is full or a limit is reached ({}); {} bytes are needed there{}; make room or name another place", std::strerror(error), bytes,
+                               access(path.c_str(), F_OK) == 0 ? " for a moment, beside the earlier file, which is unchanged" : ""));
   refuse_to_save(path, Code::failed_precondition,
                  fmt::format("{}; name a place where files can be written", std::strerror(error)));
 }
@@ -73,24 +73,24 @@ std::string directory_of(const std::string& path) {
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// A file under a temporary name, which is removed unless it is put in its place.
+// A file without a name, of which nothing is left if the process is killed, until it is put in its place. Where the file system has
+// none of those it has a temporary name, which is removed unless it is put in its place.
 class NewFile {
  public:
   NewFile(std::string path, std::uint64_t bytes) : path_(std::move(path)), bytes_(bytes) {
-    static std::atomic<unsigned> count{0};  // publishes nothing: two threads of a process need two names
     struct stat info;
     if (stat(path_.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
       refuse_to_save(path_, Code::failed_precondition, "it is there and no regular file; name another");
     if (path_.empty() || path_.back() == '/') refuse_to_save(path_, Code::failed_precondition, "this names no file");
-    do temporary_ = fmt::format("{}.{}-{}.tmp", path_, getpid(), count++);
-    while ((fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) < 0 && errno == EEXIST);
-    if (fd_ < 0) fail(errno);
+    if (access("/proc/self/fd", X_OK) == 0) fd_ = open(directory_of(path_).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+    if (fd_ >= 0) return;
+    name([&] { return fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
   }
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
   ~NewFile() {
     if (fd_ >= 0) close(fd_);
-    if (!is_placed_) unlink(temporary_.c_str());
+    if (is_named_ && !is_placed_) unlink(temporary_.c_str());
   }
 
   void write(const void* data, std::size_t bytes) {
@@ -107,6 +107,7 @@ class NewFile {
   // After it the file is whole on disk under its name.
   void place() {
     if (fsync(fd_) != 0) fail(errno);
+    if (!is_named_) name([&] { return linkat(AT_FDCWD, fmt::format("/proc/self/fd/{}", fd_).c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW); });
     if (close(std::exchange(fd_, -1)) != 0) fail(errno);
     if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail(errno);
     is_placed_ = true;
@@ -118,11 +119,22 @@ class NewFile {
   }
 
  private:
+  // A name that nobody has: until `make` does not find it taken.
+  template <class Make>
+  void name(Make make) {
+    static std::atomic<unsigned> count{0};  // publishes nothing: two threads of a process need two names
+    int made = -1;
+    do temporary_ = fmt::format("{}.{}-{}.tmp", path_, getpid(), count++);
+    while ((made = make()) < 0 && errno == EEXIST);
+    if (made < 0) fail(errno);
+    is_named_ = true;
+  }
   // The destructor of an object whose constructor throws does not run; the file then was not made.
   [[noreturn]] void fail(int error) const { fail_to_save(path_, bytes_, error); }
   std::string path_, temporary_;
   std::uint64_t bytes_;
   int fd_ = -1;
+  bool is_named_ = false;
   bool is_placed_ = false;
 };
 

@@ -1,6 +1,9 @@
+#include <fmt/format.h>
+
 #include <troupe/functions.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
+#include <troupe/ops/reader.hpp>
 #include <troupe/ops/custom_gradient.hpp>
 
 namespace troupe {
@@ -32,10 +35,15 @@ TROUPE_OP(WithGradient) {
     for (int i = 1; i < g.inputs(); ++i) xs.push_back(g.x(i));
     std::vector<Expr> dxs = static_cast<const FunctionAttr&>(*object).function(g.dy(), xs, g.y());
     if (dxs.size() != xs.size())
-      throw Error(Code::invalid_argument, "a custom gradient returned " + std::to_string(dxs.size()) + " gradients for " +
-                                              std::to_string(xs.size()) + " inputs");
-    for (std::size_t i = 0; i < dxs.size(); ++i)
-      if (!dxs[i].is_empty()) g.set(static_cast<int>(i) + 1, dxs[i]);
+      throw Error(Code::invalid_argument, fmt::format("its custom gradient yields {} gradients for {} xs", dxs.size(), xs.size()));
+    for (std::size_t i = 0; i < dxs.size(); ++i) {
+      if (dxs[i].is_empty()) continue;
+      const Expr dx = g.dy().reader().adopt(dxs[i], Site());  // which refuses that of another graph
+      const ValueSpec wanted = xs[i].spec(), given = dx.spec();
+      if (given.dtype != wanted.dtype || given.depth != wanted.depth || !given.shape.is_compatible(wanted.shape))
+        throw Error(Code::invalid_argument, fmt::format("its custom gradient with respect to xs[{}] is {}; it must be {}, as xs[{}] is", i, given.text(), wanted.text(), i));
+      g.set(static_cast<int>(i) + 1, dx);
+    }
   });
   op.run([](KernelContext& c) { c.set(0, c.take(0)); });
 }

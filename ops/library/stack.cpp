@@ -7,6 +7,9 @@ namespace troupe {
 /// Tensors of one shape side by side along a new axis.
 TROUPE_DSL(Expr stack(const std::vector<Expr>& xs, std::int64_t axis = 0, std::source_location at = std::source_location::current()))
 Expr stack(const std::vector<Expr>& xs, std::int64_t axis, std::source_location at) {
+  for (const Expr& x : xs)
+    if (x.dtype() != xs[0].dtype() || !x.shape().is_compatible(xs[0].shape()))
+      throw Error(Code::invalid_argument, "stack at " + Site(at).text() + ": " + x.spec().text() + " does not go with the first, " + xs[0].spec().text());
   std::vector<Expr> expanded;
   for (const Expr& x : xs) expanded.push_back(expand_dims(Operand(x, at), axis));
   return concat(expanded, axis, at);

@@ -12,6 +12,7 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/custom_gradient.hpp>
 #include <troupe/ops/eager.hpp>
+#include <troupe/test/devices/refusal.hpp>
 
 namespace troupe::test {
 namespace {
@@ -230,6 +231,16 @@ BOOST_AUTO_TEST_CASE(a_users_own_gradient) {
   BOOST_TEST(values(g, y, feeds) == (std::vector<double>{1, 3}), boost::test_tools::per_element());
   BOOST_TEST(values(g, gradients(sum(y), x)[0], feeds) == (std::vector<double>{7, 7}), boost::test_tools::per_element());
   // What it returns too many of is said, with the line of the value.
+  Graph other;
+  Expr foreign = other.input("x", DType::f32, Shape{3});
+  Expr three = g.input("three", DType::f32, Shape{3});
+  const auto refused = [&](const GradientFunction& gradient) {
+    return refusal([&] { gradients(sum(with_gradient(three * 1.0, {three}, gradient)), three); }, Code::invalid_argument);
+  };
+  BOOST_TEST(refused([](const Expr& dy, const Exprs&, const Expr&) { return Exprs{sum(dy)}; }).find("with respect to xs[0] is f32[]; it must be f32[3]") != std::string::npos);
+  BOOST_TEST(refused([](const Expr& dy, const Exprs&, const Expr&) { return Exprs{cast(dy, DType::f64)}; }).find("f64[3]; it must be f32[3]") != std::string::npos);
+  BOOST_TEST(refused([&](const Expr&, const Exprs&, const Expr&) { return Exprs{foreign}; }).find("gradients_test.cpp") != std::string::npos);
+  BOOST_TEST(refusal([&] { gradients(three, foreign); }, Code::invalid_argument).find("gradients at gradients_test.cpp") != std::string::npos);
   Expr wrong = with_gradient(round(x), {x}, [](const Expr& dy, const Exprs&, const Expr&) { return Exprs{dy, dy}; });
   const int line = __LINE__ - 1;
   BOOST_CHECK_EXCEPTION(gradients(sum(wrong), x), Error, [&](const Error& e) {

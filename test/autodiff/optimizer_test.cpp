@@ -3,11 +3,13 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include <troupe/autodiff/check.hpp>
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/interpret.hpp>
+#include <troupe/test/devices/refusal.hpp>
 
 namespace troupe::test {
 namespace {
@@ -220,6 +222,25 @@ BOOST_AUTO_TEST_CASE(clipping_scales_all_by_the_global_norm) {
   BOOST_TEST(out[1].item<double>() == 0.8, tools::tolerance(1e-15));
   BOOST_TEST(out[2].to_vector<double>() == (Numbers{3, 0}), tools::per_element());  // not a bit is changed
   BOOST_TEST(out[3].item<double>() == 5);
+}
+
+// It is not hidden: training that went wrong is to be seen.
+BOOST_AUTO_TEST_CASE(a_norm_that_is_not_finite_makes_all_nan) {
+  Graph g;
+  for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN(), 1e200}) {
+    Expr clipped = clip_by_global_norm(Exprs{g.constant(Tensor::of<double>({bad, 0}))}, 1.0)[0];
+    for (const double x : evaluate_eagerly(g, {}, {clipped})[0].to_vector<double>()) BOOST_TEST(std::isnan(x));
+  }
+  for (const double norm : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN()})
+    BOOST_TEST(refusal([&] { clip_by_global_norm(Exprs{g.constant(1.0)}, norm); }, Code::invalid_argument).find("must be positive") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(gradients_of_another_shape_are_refused) {
+  Graph g;
+  Variable w = g.variable("w", DType::f32, {3}, Initializer::constant(1));
+  const std::string why = refusal([&] { Sgd({.learning_rate = 0.1}).apply(Exprs{g.constant(1.f)}, {w}); }, Code::invalid_argument);
+  BOOST_TEST(why.find("optimizer_test.cpp") != std::string::npos, why);
+  BOOST_TEST(why.find("the gradient of variable 'w' must be [3], as it is, not []") != std::string::npos, why);
 }
 
 BOOST_AUTO_TEST_CASE(clipping_counts_duplicate_rows_once) {

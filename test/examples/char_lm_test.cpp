@@ -219,6 +219,7 @@ BOOST_AUTO_TEST_CASE(wrong_command_lines, *precondition(Built{"char_lm"})) {
   place.refuses({lm, "--hidden", "0"}, {"--hidden"});
   place.refuses({lm, "--steps", "5", "--seconds", "1"}, {"--steps", "--seconds"});
   place.refuses({lm, "--seconds", "0"}, {"--seconds"});
+  for (const char* rate : {"nan", "inf", "0", "-1"}) place.refuses({lm, "--rate", rate}, {"--rate", "no positive number"});
   place.refuses({lm, "--model", "oracle"}, {"--model", "lstm", "window"});
   place.refuses({lm, "--context", "8"}, {"--context belongs to --model window"});
   place.refuses({lm, "--model", "window", "--length", "8"}, {"--length belongs to --model lstm"});
@@ -231,6 +232,7 @@ BOOST_AUTO_TEST_CASE(texts_that_cannot_be_learnt, *precondition(Built{"char_lm"}
   std::string lm = example("char_lm");
   place.refuses({lm, "--text", "nobody.txt"}, {"nobody.txt", "No such file", "--text FILE"});
   place.refuses({lm, "--text", "."}, {"directory", "--text FILE"});
+  place.refuses({lm, "--text", "/dev/zero"}, {"device", "--text FILE"});
   write_file(place / "empty.txt", "");
   place.refuses({lm, "--text", "empty.txt"}, {"empty.txt", "is empty", "--text FILE"});
   write_file(place / "a.txt", std::string(5000, 'a'));
@@ -257,6 +259,7 @@ BOOST_AUTO_TEST_CASE(files_that_cannot_be_resumed, *precondition(Built{"char_lm"
   auto resume = [&](const std::string& file) { return std::vector<std::string>{lm, "--text", kText, "--resume", file}; };
 
   place.refuses(resume("nobody"), {"nobody", "No such file"});
+  place.refuses({lm, "--text", kText, "--resume", "good", "--steps", "4"}, {"step 5 already", "4"});
   write_file(place / "cut", good.substr(0, good.size() - 100));
   place.refuses(resume("cut"), {"'cut'", "truncated"});
   std::string bad = good;

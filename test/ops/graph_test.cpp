@@ -98,7 +98,10 @@ BOOST_AUTO_TEST_CASE(names) {
   Expr z = exp(y);
   BOOST_TEST(g.describe(z.edge().node) == fmt::format("Exp 'Exp_{}' ({})", z.edge().node, here(line)));
   refused([&] { return g.named(z, "y"); }, Code::already_exists, {"'y'", "Tanh"});
-  refused([&] { return g.input("x", DType::f32, {}); }, Code::already_exists, {"'x'"});
+  refused([&] { return g.input("x", DType::f32, {}); }, Code::already_exists, {"'x'", fmt::format("graph_test.cpp:{}", __LINE__)});
+  Expr count = g.input("count", DType::i32, {2}), three = g.input("three", DType::f32, {3}), two = g.input("two", DType::f32, {2});
+  refused([&] { return stack({two, count}); }, Code::invalid_argument, {"stack at graph_test.cpp", "i32[2]", "f32[2]"});
+  refused([&] { return stack({two, three}); }, Code::invalid_argument, {"stack at graph_test.cpp", "f32[3]", "f32[2]"});
   refused([&] { return g.find("nobody"); }, Code::not_found, {"'nobody'"});
   BOOST_CHECK_NO_THROW(g.named(y, "y"));  // the same again
 }

@@ -55,6 +55,8 @@ class Checkpoint {
     if (c.file_.metadata["text_crc64"] != fmt::format("{:016x}", text.checksum()))
       c.refuse(fmt::format("was trained on another text, of {} characters, not {}; give that one with --text FILE",
                            c.file_.metadata["text_characters"], text.size()));
+    if (options.has_given("steps") && asked.steps < c.step_)
+      throw Error(Code::invalid_argument, fmt::format("'{}' is at step {} already, after the {} that --steps asks for; ask for more", path, c.step_, asked.steps));
     if (options.has_given("steps")) options.trainer.steps = asked.steps;
     else if (!options.has_given("seconds") && options.trainer.steps > 0) options.seconds = 0;  // as many steps as were planned
     return c;
@@ -87,7 +89,7 @@ class Checkpoint {
     const bool is_model = m.kind == kWindow ? within(m.context, 1, kMaxContext) && within(m.layers, 0, kMaxLayers)
                                             : m.kind == kLstm && within(m.length, 1, kMaxLength) && within(m.layers, 1, kMaxLayers);
     return is_model && within(m.embedding, 1, kMaxEmbedding) && within(m.hidden, 1, kMaxHidden) && within(t.batch, 1, kMaxBatch) &&
-           within(t.steps, 0, kMaxSteps) && t.rate > 0;
+           within(t.steps, 0, kMaxSteps) && std::isfinite(t.rate) && t.rate > 0;
   }
 
   Checkpoint(std::string path, TensorFile file) : path_(std::move(path)), file_(std::move(file)) {}

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -76,6 +77,13 @@ void fields(auto& t, auto&& visit) {
 inline void declare(CLI::App& app, Options& o) {
   ModelOptions& m = o.trainer.model;
   auto count = [](std::int64_t low, std::int64_t high) { return CLI::Range(low, high); };
+  const CLI::Validator positive(
+      [](const std::string& given) {
+        double value = 0;
+        const bool is_number = CLI::detail::lexical_cast(given, value);
+        return is_number && std::isfinite(value) && value > 0 ? std::string() : fmt::format("'{}' is no positive number", given);
+      },
+      "POSITIVE");
 
   app.add_option("--text", o.text, "file to learn from, any bytes (default: the King James Bible from Debian's bible-kjv)")->type_name("FILE")->group("Text");
 
@@ -93,14 +101,14 @@ inline void declare(CLI::App& app, Options& o) {
   add("--hidden", m.hidden, "width of a hidden layer" + both(l.model.hidden, w.model.hidden), count(1, kMaxHidden));
   add("--layers", m.layers, "hidden layers; window, 0: a linear model" + both(l.model.layers, w.model.layers), count(0, kMaxLayers));
   add("--batch", o.trainer.batch, "lstm: streams read side by side; window: characters predicted in one step" + both(l.batch, w.batch), count(1, kMaxBatch));
-  add("--rate", o.trainer.rate, "Adam's learning rate after 100 steps; then it falls" + both(l.rate, w.rate), CLI::PositiveNumber, "R");
+  add("--rate", o.trainer.rate, "Adam's learning rate after 100 steps; then it falls" + both(l.rate, w.rate), positive, "R");
   app.add_option("--seed", m.seed, "of the first weights, the reader and the sample")->capture_default_str()->type_name("N")->group(model);
 
   const char* length = "Length";
   auto* steps = app.add_option("--steps", o.trainer.steps, "steps of the whole training, those before a resume included")
                     ->check(count(0, kMaxSteps))->type_name("N")->group(length);
   app.add_option("--seconds", o.seconds, "instead of --steps: train for so long, validations and saving not counted; a resumed training goes on for so long")
-      ->check(CLI::PositiveNumber)->capture_default_str()->type_name("S")->group(length)->excludes(steps);
+      ->check(positive)->capture_default_str()->type_name("S")->group(length)->excludes(steps);
   app.add_option("--validate-every", o.validate_every, "steps between validations and lines (default: a twelfth of all)")->check(count(1, 1'000'000'000))->type_name("N")->group(length);
   app.add_option("--validate-characters", o.validate_characters, "held-out characters of those validations; the last takes all")
       ->check(count(1, 1'000'000'000))->capture_default_str()->type_name("N")->group(length);

@@ -63,6 +63,8 @@ class Text {
   std::uint64_t checksum_ = 0;
 };
 
+inline constexpr std::size_t kMaxText = std::size_t{4} << 30;  // bytes
+
 /// Throws not_found or failed_precondition in a sentence that names the file.
 inline std::string read_file(const std::string& path) {
   auto refuse = [&](Code code, const std::string& why) {
@@ -70,11 +72,15 @@ inline std::string read_file(const std::string& path) {
   };
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), [](std::FILE* f) { return f ? std::fclose(f) : 0; });
   if (!file) refuse(errno == ENOENT ? Code::not_found : Code::failed_precondition, std::strerror(errno));
-  struct stat info;
+  struct stat info{};
   if (fstat(fileno(file.get()), &info) == 0 && S_ISDIR(info.st_mode)) refuse(Code::failed_precondition, "it is a directory");
+  if (S_ISCHR(info.st_mode) || S_ISBLK(info.st_mode)) refuse(Code::failed_precondition, "it is a device, and may never end");
   std::string bytes;
   char block[1 << 16];
-  while (std::size_t n = std::fread(block, 1, sizeof block, file.get())) bytes.append(block, n);
+  while (std::size_t n = std::fread(block, 1, sizeof block, file.get())) {
+    if (bytes.size() > kMaxText) refuse(Code::failed_precondition, "it is longer than 4 GiB");
+    bytes.append(block, n);
+  }
   if (std::ferror(file.get())) refuse(Code::failed_precondition, std::strerror(errno));
   return bytes;
 }
