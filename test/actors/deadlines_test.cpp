@@ -1,7 +1,9 @@
 // Deadlines: in order, not those that were removed, also from within, and none after the end.
 #include <troupe/actors/deadlines.hpp>
 
+#include <atomic>
 #include <future>
+#include <thread>
 #include <vector>
 
 #include <boost/test/unit_test.hpp>
@@ -45,6 +47,29 @@ BOOST_AUTO_TEST_CASE(one_may_be_set_again_from_within) {
   self = &deadlines;
   deadlines.add(Deadlines::Clock::now(), 7);
   BOOST_TEST(done.get_future().get() == 3);
+}
+
+BOOST_AUTO_TEST_CASE(many_threads_set_and_remove) {
+  constexpr std::uint64_t kThreads = 4, kEach = 500, kFar = 1 << 20;
+  std::atomic<std::uint64_t> calls{0}, wrong{0};
+  std::promise<void> all;
+  Deadlines deadlines([&](std::uint64_t id) {
+    if (id >= kFar) ++wrong;
+    if (++calls == kThreads * kEach) all.set_value();
+  });
+  std::vector<std::thread> threads;
+  for (std::uint64_t t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      for (std::uint64_t id = t * kEach; id < (t + 1) * kEach; ++id) {
+        const auto now = Deadlines::Clock::now();
+        deadlines.add(now + 1h, kFar + id);
+        deadlines.add(now, id);
+        deadlines.remove(now + 1h, kFar + id);
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  all.get_future().wait();
+  BOOST_TEST(wrong == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(after_the_end_there_are_none) {

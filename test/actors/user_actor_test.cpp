@@ -5,8 +5,7 @@
 #include <troupe/actors/engine.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager.hpp>
-
-#include "../devices/refusal.hpp"
+#include <troupe/test/devices/refusal.hpp>
 
 using namespace troupe;
 using troupe::test::refusal;
