@@ -17,17 +17,22 @@ RunHandle::RunHandle(RunHandle&&) noexcept = default;
 RunHandle& RunHandle::operator=(RunHandle&&) noexcept = default;
 RunHandle::~RunHandle() = default;
 
+Run& RunHandle::run() const {
+  if (!run_) throw Error(Code::failed_precondition, "the handle holds no run: it is empty, or was moved from");
+  return *run_;
+}
 Status RunHandle::wait() {
-  engine_->wait(*run_);
+  engine_->wait(run());
   return run_->status();
 }
-bool RunHandle::is_done() const { return run_->is_settled(); }
+bool RunHandle::is_done() const { return run().is_settled(); }
 std::vector<Tensor> RunHandle::get() {
   wait().throw_if_error();
+  if (std::exchange(is_taken_, true)) throw Error(Code::failed_precondition, "what the run fetched was taken by an earlier call of get(); keep what that returned");
   return run_->take_fetches();
 }
 void RunHandle::cancel() {
-  engine_->fail(*run_, Status(Code::cancelled, "the run was cancelled"));
+  engine_->fail(run(), Status(Code::cancelled, "the run was cancelled"));
 }
 
 RunHandle Function::start(std::vector<Tensor> feeds, const RunOptions& options) const {
@@ -47,6 +52,7 @@ std::string Function::explain() const {
 }
 
 std::vector<LoopReport> Function::loops() const {
+  if (!compiled_) throw Error(Code::failed_precondition, "an empty function was asked for its loops; compile one");
   std::shared_ptr<Compiled> renewed;
   {
     std::lock_guard lock(compiled_->renewal_mutex);
@@ -76,12 +82,15 @@ namespace {
 std::vector<Edge> edges_of(const Graph& graph, const std::vector<Expr>& exprs, const char* what) {
   std::vector<Edge> edges;
   for (const Expr& e : exprs) {
-    if (e.is_empty() || &e.reader() != &graph) {
-      const auto* inside = e.is_empty() ? nullptr : dynamic_cast<const Graph*>(&e.reader());
-      if (inside && inside->outer())
+    if (e.is_empty()) throw Error(Code::invalid_argument, fmt::format("{} {} is an empty expression; take what an op returned", what, edges.size()));
+    if (&e.reader() != &graph) {
+      const auto* other = dynamic_cast<const Graph*>(&e.reader());
+      if (other && other->outer())
         throw Error(Code::invalid_argument, fmt::format("{} {}, {}, is inside {}; only its results are known outside", what, edges.size(),
-                                                        inside->describe(e.edge().node), inside->what()));
-      throw Error(Code::invalid_argument, fmt::format("{} {} is no expression of this graph", what, edges.size()));
+                                                        other->describe(e.edge().node), other->what()));
+      if (other)
+        throw Error(Code::invalid_argument, fmt::format("{} {}, {}, is of another graph than the one that is compiled", what, edges.size(), other->describe(e.edge().node)));
+      throw Error(Code::invalid_argument, fmt::format("{} {} is the {} that an eager scope computed, no expression of this graph", what, edges.size(), e.spec().text()));
     }
     edges.push_back(e.edge());
   }

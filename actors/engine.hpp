@@ -6,7 +6,8 @@
 //   Tensor w = engine.get("layer1/w");
 //
 // Ownership: the engine owns threads, devices and state; functions and runs must not outlive it.
-// Threads: compile, run, start, get and set from any thread; several runs may be in flight.
+// Threads: compile, run, start, get and set from any thread; several runs may be in flight. A user's actor may start runs of
+// its own engine, but wait for them only if it is declared to block (`ActorOptions::blocks`): else failed_precondition.
 #pragma once
 
 #include <chrono>
@@ -42,7 +43,7 @@ struct LogRecord {
 };
 
 struct EngineOptions {
-  int workers = 0;  // threads; 0: one a core
+  int workers = 0;  // threads, 4096 at most; 0: one a core
   Granularity granularity = Granularity::automatic;
   std::uint64_t seed = 0;  // of random draws
   bool optimize = true;    // run the passes; pruning and state order always run
@@ -91,7 +92,7 @@ struct RunOptions {
 
 struct CompileOptions {
   bool optimize = true;
-  std::vector<std::string> skip_passes = {};  // by name, for tests and for finding the culprit
+  std::vector<std::string> skip_passes = {};  // by name, for tests and for finding the culprit; others are refused with invalid_argument
   /// f16 or bf16: f32 products, and what joins them, are stored in it (`mixed_precision` in ops/program.hpp); variables stay
   /// f32. For f16 scale the loss (autodiff/loss_scale.hpp). Needs `optimize`.
   std::optional<DType> mixed_precision = {};
@@ -100,7 +101,8 @@ struct CompileOptions {
 class Run;
 class EngineImpl;
 
-/// A run in flight. Dropping the handle lets the run finish by itself.
+/// A run in flight. Dropping the handle lets the run finish by itself. An empty one, or one that was moved from, answers every
+/// call with failed_precondition.
 class RunHandle {
  public:
   RunHandle();
@@ -112,14 +114,17 @@ class RunHandle {
   /// Blocks until the run has ended; its status.
   Status wait();
   bool is_done() const;
-  /// The fetched tensors; throws the run's error. Call once.
+  /// The fetched tensors, which are given away: once, then failed_precondition. Throws the run's error.
   std::vector<Tensor> get();
   /// Answers the waiter at once; kernels that have started finish, their results are dropped.
   void cancel();
 
  private:
+  Run& run() const;
+
   EngineImpl* engine_ = nullptr;
   Ref<Run> run_;
+  bool is_taken_ = false;  // what was fetched
 };
 
 class Compiled;

@@ -11,7 +11,8 @@
 
 namespace troupe {
 
-// Ends runs whose deadline has passed. CAF's clock, real or virtual, sends it their ids.
+// Ends runs whose deadline has passed in virtual time. CAF's clock sends it their ids, and steps are drawn for it as for all
+// actors. In real time it would wait for a worker, which the kernel that takes too long may hold: that is what `Deadlines` are for.
 class EngineImpl::Timekeeper final : public LeanActor<std::uint64_t> {
  public:
   Timekeeper(caf::actor_config& config, std::function<void(std::uint64_t)> expire)
@@ -29,11 +30,16 @@ class EngineImpl::Timekeeper final : public LeanActor<std::uint64_t> {
   std::function<void(std::uint64_t)> expire_;
 };
 
+constexpr std::chrono::nanoseconds kLongest = std::chrono::hours(24 * 365 * 100);  // as a time-out: later ones are no point in time
+
 EngineImpl::SystemConfig::SystemConfig(WorkerPool& pool) { SchedulerModule::load(*this, pool); }
 
 namespace {
 
 int workers_of(const EngineOptions& options) {
+  constexpr int kMostWorkers = 4096;  // threads, which one process can start and some machine has the cores for
+  if (options.workers < 0 || options.workers > kMostWorkers)
+    throw Error(Code::invalid_argument, fmt::format("EngineOptions::workers must be 1 to {}, or 0 for one a core, not {}", kMostWorkers, options.workers));
   if (options.workers > 0) return options.workers;
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
@@ -68,7 +74,7 @@ EngineImpl::EngineImpl(EngineOptions options) : options_(std::move(options)), po
   recent_.reserve(kRecent);  // then the end of a run allocates nothing
   errors_.reserve(kErrors);
   device(options_.default_device);
-  timekeeper_ = lean_spawn<Timekeeper>(*system_, [this](std::uint64_t id) { expire(id); });
+  if (options_.deterministic) timekeeper_ = lean_spawn<Timekeeper>(*system_, [this](std::uint64_t id) { expire(id); });
 }
 
 EngineImpl::~EngineImpl() {
@@ -78,6 +84,7 @@ EngineImpl::~EngineImpl() {
 }
 
 void EngineImpl::shut_down() {
+  deadlines_.stop();  // what it asks about actors outlives no system
   std::vector<Ref<Run>> live;
   {
     std::lock_guard lock(mutex_);
@@ -337,7 +344,7 @@ void EngineImpl::check_feeds(const Plan& plan, const std::vector<Tensor>& feeds)
     const ValueSpec& want = plan.feeds[i];
     if (!feeds[i].has_value() || feeds[i].dtype() != want.dtype || !want.shape.is_compatible(feeds[i].shape()))
       throw Error(Code::invalid_argument,
-                  fmt::format("feed '{}' must be {}, not {}", plan.feed_names[i], want.text(),
+                  fmt::format("feed '{}' ({}) must be {}, not {}", plan.feed_names[i], plan.program.graph.node(plan.program.feeds[i].node).site.text(), want.text(),
                               feeds[i].has_value() ? ValueSpec{feeds[i].dtype(), feeds[i].shape()}.text() : "nothing"));
   }
 }
@@ -345,6 +352,8 @@ void EngineImpl::check_feeds(const Plan& plan, const std::vector<Tensor>& feeds)
 // Waits until another run may be in flight. What runs hold is bounded by how many there are; a caller
 // that starts them faster than they end is slowed down, not remembered.
 void EngineImpl::admit(const RunOptions& options) {
+  if (options.timeout.count() < 0)
+    throw Error(Code::invalid_argument, fmt::format("RunOptions::timeout must not be negative, but is {} ns; 0 means none", options.timeout.count()));
   std::unique_lock lock(mutex_);
   const auto has_room = [&] { return in_flight_.load(std::memory_order_relaxed) < static_cast<std::size_t>(options_.max_runs); };
   if (!has_room() && Worker::current() && &Worker::current()->pool() == pool_.get())
@@ -356,7 +365,7 @@ void EngineImpl::admit(const RunOptions& options) {
     lock.lock();
   }
   if (options.timeout.count() == 0) room_.wait(lock, has_room);
-  else if (!room_.wait_for(lock, options.timeout, has_room))
+  else if (!room_.wait_for(lock, std::min(options.timeout, kLongest), has_room))
     throw Error(Code::deadline_exceeded, fmt::format("the run's time-out has passed before it could start: {} runs are in flight", options_.max_runs));
   in_flight_.store(in_flight_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
@@ -386,7 +395,10 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vecto
     run->is_named.store(true, std::memory_order_release);
   }
   // Only now: who asks the other nodes about the run needs its name there.
-  if (options.timeout.count() > 0) remind_in(options.timeout, id);
+  if (options.timeout.count() > 0) {
+    std::lock_guard lock(mutex_);
+    if (live_.contains(id)) remind_in(options.timeout, *run);
+  }
   for (const auto& partition : troupe.partitions)
     if (partition) partition->send(StartRun{run});
   return run;
@@ -415,6 +427,7 @@ Ref<Run> EngineImpl::begin_part(const std::shared_ptr<Compiled>& compiled, RunKe
 
 Ref<Run> EngineImpl::run(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options) {
   check_feeds(*compiled->troupe.plan, feeds);
+  require_may_wait();
   admit(options);
   std::optional<StandIn> stand_in;
   if (options.timeout.count() == 0) stand_in.emplace(*pool_);
@@ -428,8 +441,17 @@ Ref<Run> EngineImpl::run(const std::shared_ptr<Compiled>& compiled, std::vector<
 }
 
 void EngineImpl::wait(Run& run) {
+  if (run.is_settled()) return;
+  require_may_wait();
   if (!options_.deterministic) run.wait();
   else step_until([&] { return run.is_settled(); });
+}
+
+// A worker that waits for a run holds a place that the run may need; as many of them as there are workers hold all. Steps nest.
+void EngineImpl::require_may_wait() const {
+  if (options_.deterministic || !Worker::current() || &Worker::current()->pool() != pool_.get()) return;
+  throw Error(Code::failed_precondition,
+              "an actor that waits for a run of its own engine holds the worker that the run needs; declare it with ActorOptions::blocks, which gives it a thread of its own");
 }
 
 void EngineImpl::step_until(const std::function<bool()>& is_done) {
@@ -460,7 +482,13 @@ void EngineImpl::failed(Run& run) {
   run.troupe->remote->failed(run);
 }
 
-void EngineImpl::remind_in(std::chrono::nanoseconds delay, std::uint64_t id) {
+void EngineImpl::remind_in(std::chrono::nanoseconds delay, Run& run) {
+  const std::uint64_t id = run.info().id;
+  delay = std::min(delay, kLongest);
+  if (!options_.deterministic) {
+    run.due = Deadlines::Clock::now() + delay;
+    return deadlines_.add(run.due, id);
+  }
   auto& clock = system_->scheduler().clock();
   clock.schedule_message(clock.now() + delay, caf::actor_cast<caf::strong_actor_ptr>(timekeeper_.strong()),
                          caf::make_mailbox_element(nullptr, caf::make_message_id(), {}, id));
@@ -487,90 +515,10 @@ void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, boo
   last = std::move(it->second);
   live_.erase(it);
   expiring_.erase(id);
+  if (run.due != Deadlines::Clock::time_point{}) deadlines_.remove(run.due, id);
   in_flight_.store(in_flight_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
   room_.notify_one();
   if (live_.empty()) drained_.notify_all();
-}
-
-// ---- state
-
-namespace {
-
-VariableState& variable_of(StateStore& states, const std::string& name, Ref<State>& keep) {
-  keep = states.find(name);
-  auto* v = dynamic_cast<VariableState*>(keep.get());
-  if (!v) throw Error(Code::not_found, fmt::format("the engine has no variable '{}'", name));
-  return *v;
-}
-
-}  // namespace
-
-Tensor EngineImpl::get(const std::string& variable) {
-  StateSpec home;
-  if (is_elsewhere(variable, home)) return peers_->get(std::string(node_of(home.device)), home);
-  return value_of(variable);
-}
-
-Tensor EngineImpl::value_of(const std::string& variable) {
-  Ref<State> keep;
-  Tensor value = variable_of(states_, variable, keep).snapshot();
-  if (value.is_on_host()) return value;
-  Device& device = *value.device();
-  Tensor host = Tensor::empty(value.dtype(), value.shape().is_scalar() ? Shape{1} : value.shape());
-  auto stream = device.compute_stream();
-  device.copy_to_host(*stream, value, View(host));
-  stream->synchronize();
-  return host.reshaped(value.shape());
-}
-
-void EngineImpl::set(const std::string& variable, Tensor value) {
-  StateSpec home;
-  if (is_elsewhere(variable, home)) return peers_->set(std::string(node_of(home.device)), home, std::move(value));
-  Ref<State> keep;
-  variable_of(states_, variable, keep).replace(std::move(value));
-}
-
-Tensor EngineImpl::get(const StateSpec& spec) {
-  declare(spec);
-  return get(spec.name);
-}
-
-void EngineImpl::set(const StateSpec& spec, Tensor value) {
-  declare(spec);
-  set(spec.name, std::move(value));
-}
-
-Tensor EngineImpl::get_here(const StateSpec& spec) {
-  states_.get(spec);
-  return value_of(spec.name);
-}
-
-void EngineImpl::set_here(const StateSpec& spec, Tensor value) {
-  states_.get(spec);
-  Ref<State> keep;
-  variable_of(states_, spec.name, keep).replace(std::move(value));
-}
-
-void EngineImpl::declare(StateSpec spec) {
-  if (peers_) {
-    spec.device = home_of(spec, placement_options());
-    std::lock_guard lock(mutex_);
-    settled_.insert_or_assign(spec.name, spec.device);
-    if (node_of(spec.device) != peers_->name()) {
-      homes_.insert_or_assign(spec.name, std::move(spec));
-      return;
-    }
-    homes_.erase(spec.name);
-  }
-  states_.get(spec);
-}
-
-bool EngineImpl::is_elsewhere(const std::string& variable, StateSpec& home) {
-  std::lock_guard lock(mutex_);
-  auto it = homes_.find(variable);
-  if (it == homes_.end()) return false;
-  home = it->second;
-  return true;
 }
 
 }  // namespace troupe

@@ -20,6 +20,7 @@
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
 
+#include <troupe/actors/deadlines.hpp>
 #include <troupe/actors/inspection.hpp>
 #include <troupe/actors/partition_actor.hpp>
 #include <troupe/actors/pipeline.hpp>
@@ -158,6 +159,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   void remember_homes(const Graph& graph);
   static void check_feeds(const Plan& plan, const std::vector<Tensor>& feeds);
   void admit(const RunOptions& options);
+  void require_may_wait() const;
   Ref<Run> begin(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options);
   void failed(Run& run);
   void forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned, const std::string& trace = {});
@@ -169,7 +171,8 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   void time_out(Run& run, const std::vector<LeanRef<PartitionActor>>& partitions, const std::vector<PartitionSnapshot>& answers, const std::vector<RunSnapshot>& elsewhere);
   void heard(std::uint64_t id, const RunSnapshot& part);
   void answered(std::uint64_t id);
-  void remind_in(std::chrono::nanoseconds delay, std::uint64_t id);
+  /// Has `expire` called with the run's number; mutex_ is held.
+  void remind_in(std::chrono::nanoseconds delay, Run& run);
   static std::shared_ptr<Inspection> ask(const std::vector<LeanRef<PartitionActor>>& partitions, Inspect question, std::function<void(Inspection&)> on_complete = {});
   RunSnapshot snapshot_of(const Run& run, const std::vector<LeanRef<PartitionActor>>& partitions, const std::vector<PartitionSnapshot>& answers);
   void add_user_code(PartitionSnapshot& silent, const Run& run, const PartitionPlan& plan);
@@ -213,7 +216,8 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   std::uint64_t ended_ = 0, failed_ = 0;   // how many there were
   std::map<std::string, std::string> settled_;     // where states live that plans here have used
   std::map<std::string, StateSpec> homes_;         // variables of other nodes that a plan here has used
-  LeanRef<Timekeeper> timekeeper_;
+  LeanRef<Timekeeper> timekeeper_;  // of virtual time
+  Deadlines deadlines_{[this](std::uint64_t id) { expire(id); }};  // of real time
 };
 
 }  // namespace troupe

@@ -30,7 +30,7 @@ void EngineImpl::expire(std::uint64_t id) {
       slot.here = std::make_shared<Inspection>(here, [this, id] { answered(id); });
       slot.nodes = run->troupe->remote ? static_cast<std::size_t>(run->troupe->remote->nodes()) : 0;
     }
-    if (is_new && !slot.is_answered()) remind_in(slot.nodes > 0 ? kPatienceWithNodes : kPatience, id);
+    if (is_new && !slot.is_answered()) remind_in(slot.nodes > 0 ? kPatienceWithNodes : kPatience, *run);
     else is_new = false;
     said = slot;
   }
@@ -98,6 +98,9 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run, const std::vector<LeanRef<Pa
       if (p.busy_with.empty()) add_user_code(p, run, partition->partition().plan());
     }
     std::erase_if(p.runs, [&](const RunPart& part) { return part.run != s.run; });
+    if (options_.deterministic)  // time is virtual: what passed outside says nothing
+      for (RunPart& part : p.runs)
+        for (Wait& w : part.waits) w.for_so_long = {};
     s.partitions.push_back(std::move(p));
   }
   return s;

@@ -108,6 +108,19 @@ Program fuse_all_updates(const Program& program) {
   return fuse_updates(inner);
 }
 
+void refuse_unknown(const std::vector<std::string>& skip) {
+  for (const std::string& name : skip) {
+    std::string known;
+    bool found = false;
+    for (const Pass& pass : kPasses) {
+      if (pass.is_required) continue;
+      known += (known.empty() ? "" : ", ") + std::string(pass.name);
+      found = found || name == pass.name;
+    }
+    if (!found) throw Error(Code::invalid_argument, fmt::format("CompileOptions::skip_passes: there is no pass '{}' that can be skipped; there are {}", name, known));
+  }
+}
+
 void refuse_lists(const Graph& graph, const std::vector<Edge>& edges, const char* why) {
   for (Edge e : edges)
     if (graph.spec(e).is_list()) throw Error(Code::invalid_argument, fmt::format("{} yields a list, which is not {}", graph.describe(e.node), why));
@@ -119,6 +132,7 @@ std::span<const Pass> passes() { return kPasses; }
 
 Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches, bool all_passes,
                  const std::vector<std::string>& skip, std::vector<PassReport>* reports, std::optional<DType> low) {
+  refuse_unknown(skip);
   refuse_lists(graph, feeds, "fed; feed the tensors it is made of");
   refuse_lists(graph, fetches, "fetched; fetch what is read from it, stacked or concatenated");
   using Clock = std::chrono::steady_clock;

@@ -50,6 +50,7 @@ class Run final : public Counted {
   // Of any run.
   PlanTroupe* troupe = nullptr;  // lives as long as `on_drained`
   const std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point due{};  // when the engine looks whether it has ended; zero: never. Guarded by the engine's mutex
 
   const Plan& plan() const { return *plan_; }
   const RunInfo& info() const { return info_; }

@@ -54,8 +54,7 @@ bool fire(NodeActor& actor, const StateSpec& spec, AtWork& at_work, ActorFiring&
     const Stay stay(at_work);
     outputs = fire_actor(actor, spec.name, spec.values, std::move(firing.inputs));
   } catch (...) {
-    Status status = Status::from_current_exception();
-    firing.completion.fail(Status(status.code(), fmt::format("actor '{}': {}", spec.name, status.message())));
+    firing.completion.fail(Status::from_current_exception());
     return false;
   }
   firing.completion.fulfil(outputs);
@@ -116,7 +115,7 @@ class OwnThread {
       bool ok = true;
       try {
         const Stay stay(at_work_);
-        if (!actor) actor = spec_.actor->make();
+        if (!actor) actor = make_actor(spec_.name, *spec_.actor);
       } catch (...) {
         firing.completion.fail(Status::from_current_exception());
         ok = false;
@@ -201,7 +200,7 @@ UserActor::UserActor(caf::actor_config& config, const StateSpec& spec, AtWork& a
 void UserActor::receive(ActorFiring& firing) {
   try {
     const Stay stay(at_work_);
-    if (!actor_) actor_ = spec_.actor->make();
+    if (!actor_) actor_ = make_actor(spec_.name, *spec_.actor);
   } catch (...) {
     firing.completion.fail(Status::from_current_exception());
     throw;

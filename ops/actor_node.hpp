@@ -12,7 +12,8 @@
 // Threads: one firing at a time, in program order within a run, in every iteration of the branch that
 // is taken; on a worker, or on a thread of its own if it says that it blocks (a deterministic engine
 // has no other threads). It lives on the host.
-// Trouble: an exception fails the run of that firing, naming the actor and the user's line; the
+// Trouble: an exception fails the run of that firing, naming the actor and the user's line, with the code of an `Error`, and
+// invalid_argument for others, as the actor is part of the program; the
 // supervisor makes a fresh actor for the next firing, up to a limit of failures in a row, after
 // which the actor stays down and every firing says so. Firings that wait meanwhile are not lost.
 #pragma once
@@ -36,7 +37,7 @@ class NodeActor {
 
 struct ActorOptions {
   bool blocks = false;   // it waits for the outside world: give it a thread of its own
-  int max_restarts = 3;  // failures in a row after which it stays down
+  int max_restarts = 3;  // failures in a row after which it stays down; 0 or more
 };
 
 /// What an engine needs to make a user's actor; named across nodes, never serialised.
@@ -46,7 +47,7 @@ struct ActorDefinition {
 };
 
 /// Makes an actor known by its name to graphs of other nodes, whose programs name it and whose factory stays where it is.
-/// Throws already_exists. Any thread.
+/// Throws already_exists, and invalid_argument for an empty factory. Any thread.
 void register_actor(const std::string& name, std::function<std::unique_ptr<NodeActor>()> make, ActorOptions options = {});
 /// Null if no actor of that name is registered.
 std::shared_ptr<const ActorDefinition> find_actor(const std::string& name);
@@ -58,10 +59,13 @@ class ActorState : public State {
   virtual void fire(std::uint64_t run_id, std::vector<Value> inputs, Completion completion) = 0;
 };
 
-/// Runs one firing of `actor` and checks what it emits against `outputs`. Throws Error.
+/// Never null. Throws Error, naming the actor.
+std::unique_ptr<NodeActor> make_actor(const std::string& name, const ActorDefinition& definition);
+/// Runs one firing of `actor` and checks what it emits against `outputs`. Throws Error, naming the actor.
 std::vector<Value> fire_actor(NodeActor& actor, const std::string& name, std::span<const ValueSpec> outputs, std::vector<Value> inputs);
 
-/// Makes the node. `name` is the actor's; the same name with other outputs throws already_exists.
+/// Makes the node. `name` is the actor's; the same name with other outputs throws already_exists, an empty factory or a
+/// negative number of restarts invalid_argument.
 Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs, std::vector<ValueSpec> outputs,
                  std::function<std::unique_ptr<NodeActor>()> make, ActorOptions options = {},
                  std::source_location at = std::source_location::current());

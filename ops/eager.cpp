@@ -28,10 +28,11 @@ Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
       out_types.push_back(s.dtype);
       out_shapes.push_back(s.shape);
     }
-    KernelSetup setup{op.name, attrs, in_types, in_shapes, out_types, out_shapes, *device_, ++calls_,
-                      state >= 0 ? store_.get(states_[state]) : Ref<State>()};
+    StateInUse use;
+    if (state >= 0) use = {&states_[state], store_.get(states_[state])};
+    KernelSetup setup{op.name, attrs, in_types, in_shapes, out_types, out_shapes, *device_, ++calls_, use.state};
     std::unique_ptr<Kernel> kernel = make_node_kernel(op, setup);
-    std::vector<Value> results = fire(*kernel, values, outputs.size(), *device_, *stream_, run_);
+    std::vector<Value> results = fire(*kernel, values, outputs.size(), *device_, *stream_, run_, use);
     Exprs out;
     for (Value& v : results) out.push_back(Expr(this, std::move(v)));
     return out;

@@ -4,6 +4,9 @@
 //   Eager e;
 //   Expr y = tanh(e.constant(0.5));
 //   float v = y.value().item<float>();
+//
+// Threads: one at a time, for its states too. So nothing could end a wait at a queue: a dequeue from an empty one, or an enqueue
+// to a full one, throws failed_precondition.
 #pragma once
 
 #include <memory>

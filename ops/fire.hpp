@@ -23,9 +23,16 @@ class NodeTypes {
   std::vector<Shape> in_shapes_, out_shapes_;
 };
 
+/// The state that a node works on, and what it is called; or none.
+struct StateInUse {
+  const StateSpec* spec = nullptr;
+  Ref<State> state = {};
+};
+
 /// The kernel's outputs, with the work on `stream` possibly still under way. Waits, blocking, for a
-/// kernel that took its Completion. Throws what the kernel threw or failed with.
+/// kernel that took its Completion; but not for one that waits at a queue: nothing else runs that could end that, so it throws
+/// failed_precondition. Throws what the kernel threw or failed with.
 std::vector<Value> fire(Kernel& kernel, std::span<Value> inputs, std::size_t outputs, Device& device, Stream& stream,
-                        const RunInfo& run, std::uint64_t tag = 0);
+                        const RunInfo& run, const StateInUse& use, std::uint64_t tag = 0);
 
 }  // namespace troupe

@@ -102,10 +102,11 @@ std::vector<Value> Interpreter::fire_kernel(const Graph& graph, std::int32_t id,
   try {
     for (Value& v : inputs)
       if (!v.is_list()) bring_to_device(v.tensor(), *device_, *stream_);
-    Ref<State> state = node.state >= 0 ? states_.get((*specs_)[static_cast<std::size_t>(node.state)]) : Ref<State>();
+    StateInUse use;
+    if (node.state >= 0) use.spec = &(*specs_)[static_cast<std::size_t>(node.state)], use.state = states_.get(*use.spec);
     NodeTypes types(graph, node);
-    std::unique_ptr<Kernel> kernel = make_node_kernel(*node.op, types.setup(node, *device_, std::move(state)));
-    std::vector<Value> out = fire(*kernel, inputs, node.outputs.size(), *device_, *stream_, run_, tag_);
+    std::unique_ptr<Kernel> kernel = make_node_kernel(*node.op, types.setup(node, *device_, use.state));
+    std::vector<Value> out = fire(*kernel, inputs, node.outputs.size(), *device_, *stream_, run_, use, tag_);
     for (Value& v : out)
       if (v.kind() == Value::Kind::tensor) bring_to_device(v.tensor(), *device_, *stream_);  // made of host scalars
     stream_->synchronize();

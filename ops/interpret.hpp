@@ -6,7 +6,8 @@
 //
 // It runs the program as it was written: pruned to the fetches, no other pass. Random draws are
 // keyed as the engine keys them, so that the two agree bit for bit.
-// Threads: one at a time. A dequeue that nothing fills blocks for ever.
+// Threads: one at a time. A dequeue from an empty queue, or an enqueue to a full one, throws failed_precondition: nothing else
+// runs that it could wait for.
 // Invariant: every value has the dtype and, as far as it is known, the shape that inference said.
 #pragma once
 

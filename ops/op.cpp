@@ -116,6 +116,11 @@ std::vector<ValueSpec> infer_outputs(const OpDef& op, std::span<const ValueSpec>
       throw Error(Code::invalid_argument, fmt::format("has no attribute '{}'", name));
   Inference inference(inputs, attrs);
   op.infer(inference);
+  for (const ValueSpec& s : inference.outputs()) {  // here, where the user's line is known, not when memory is asked for
+    std::int64_t bytes;
+    if (!s.is_list() && s.shape.is_known() && __builtin_mul_overflow(s.shape.elements(), static_cast<std::int64_t>(size_of(s.dtype)), &bytes))
+      throw Error(Code::invalid_argument, "shape " + s.shape.text() + " has more bytes than 64 bits count");
+  }
   return std::move(inference.outputs());
 }
 

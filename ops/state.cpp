@@ -85,10 +85,11 @@ namespace {
 // A user's actor without an engine.
 class InlineActor final : public ActorState {
  public:
-  explicit InlineActor(const StateSpec& spec) : name_(spec.name), outputs_(spec.values), actor_(spec.actor->make()) {}
+  explicit InlineActor(const StateSpec& spec) : name_(spec.name), outputs_(spec.values), definition_(spec.actor) {}
   void fire(std::uint64_t, std::vector<Value> inputs, Completion completion) override {
     std::lock_guard lock(mutex_);
     try {
+      if (!actor_) actor_ = make_actor(name_, *definition_);
       std::vector<Value> out = fire_actor(*actor_, name_, outputs_, std::move(inputs));
       completion.fulfil(out);
     } catch (...) {
@@ -100,7 +101,8 @@ class InlineActor final : public ActorState {
   std::mutex mutex_;  // guards actor_
   std::string name_;
   std::vector<ValueSpec> outputs_;
-  std::unique_ptr<NodeActor> actor_;
+  std::shared_ptr<const ActorDefinition> definition_;
+  std::unique_ptr<NodeActor> actor_;  // made at the first firing
 };
 
 }  // namespace

@@ -46,9 +46,9 @@ class Queue {
  public:
   using At = std::source_location;
   Queue(Reader* reader, int state) : reader_(reader), state_(state) {}
-  /// Yields the queue's size after it, as i64: 0 where a dequeue waited for it already. Waits while the queue is full.
+  /// Yields the queue's size after it, as i64: 0 where a dequeue waited for it already. Waits while the queue is full (eagerly: refused).
   Expr enqueue(std::initializer_list<Operand> components) const;
-  /// One element's components. Waits while the queue is empty.
+  /// One element's components. Waits while the queue is empty (eagerly: refused).
   Exprs dequeue(At at = At::current()) const;
   Expr size(At at = At::current()) const;
   /// Yields the size at closing. What is in the queue can still be taken.

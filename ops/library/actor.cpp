@@ -21,9 +21,30 @@ Actors& actors() {
   return all;
 }
 
+// What is wrong with a definition, as the end of a sentence; empty: nothing.
+std::string fault_of(const std::function<std::unique_ptr<NodeActor>()>& make, const ActorOptions& options) {
+  if (!make) return "has an empty factory";
+  if (options.max_restarts < 0) return fmt::format("cannot be restarted {} times: max_restarts must be 0 or more", options.max_restarts);
+  return {};
+}
+
+// Calls the user's code: what it throws names the actor, and is no fault of Troupe's.
+template <class F>
+auto call_user(const std::string& name, F f) {
+  try {
+    return f();
+  } catch (const Error& e) {
+    throw Error(e.code(), fmt::format("actor '{}': {}", name, e.what()));
+  } catch (...) {
+    const Status s = Status::from_current_exception();
+    throw Error(s.code() == Code::internal ? Code::invalid_argument : s.code(), fmt::format("actor '{}': {}", name, s.message()));
+  }
+}
+
 }  // namespace
 
 void register_actor(const std::string& name, std::function<std::unique_ptr<NodeActor>()> make, ActorOptions options) {
+  if (const std::string fault = fault_of(make, options); !fault.empty()) throw Error(Code::invalid_argument, fmt::format("actor '{}' {}", name, fault));
   auto definition = std::make_shared<const ActorDefinition>(ActorDefinition{std::move(make), options});
   std::lock_guard lock(actors().mutex);
   if (!actors().known.emplace(name, std::move(definition)).second)
@@ -36,10 +57,16 @@ std::shared_ptr<const ActorDefinition> find_actor(const std::string& name) {
   return it == actors().known.end() ? nullptr : it->second;
 }
 
+std::unique_ptr<NodeActor> make_actor(const std::string& name, const ActorDefinition& definition) {
+  std::unique_ptr<NodeActor> actor = call_user(name, [&] { return definition.make(); });
+  if (!actor) throw Error(Code::invalid_argument, fmt::format("the factory of actor '{}' made none", name));
+  return actor;
+}
+
 std::vector<Value> fire_actor(NodeActor& actor, const std::string& name, std::span<const ValueSpec> outputs, std::vector<Value> inputs) {
   std::vector<Tensor> in, out(outputs.size());
   for (Value& v : inputs) in.push_back(std::move(v.tensor()));
-  actor.receive(in, out);
+  call_user(name, [&] { actor.receive(in, out); });
   std::vector<Value> emitted;
   for (std::size_t i = 0; i < out.size(); ++i) {
     bool fits = out[i].has_value() && out[i].dtype() == outputs[i].dtype && outputs[i].shape.is_compatible(out[i].shape());
@@ -54,6 +81,8 @@ std::vector<Value> fire_actor(NodeActor& actor, const std::string& name, std::sp
 
 Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs, std::vector<ValueSpec> outputs,
                  std::function<std::unique_ptr<NodeActor>()> make, ActorOptions options, std::source_location at) {
+  if (const std::string fault = fault_of(make, options); !fault.empty())
+    throw Error(Code::invalid_argument, fmt::format("Actor at {}: actor '{}' {}", reader.site_for(at).text(), name, fault));
   StateSpec spec;
   spec.kind = StateSpec::Kind::actor;
   spec.name = name;

@@ -60,6 +60,10 @@ Program prune(const Graph& graph, const std::vector<Edge>& feeds, const std::vec
     input.attrs = Attrs{{"dtype", spec.dtype}, {"shape", spec.shape}};
     input.outputs = {spec};
     input.name = graph.node(edge.node).name;
+    if (input.name.empty() && graph.node(edge.node).op != input.op) {  // who feeds it knows it by the op that makes it
+      input.name = graph.name_of(edge.node);
+      if (graph.node(edge.node).outputs.size() > 1) input.name += fmt::format(":{}", edge.output);
+    }
     input.scope = graph.node(edge.node).scope;
     input.site = graph.node(edge.node).site;
     input.origin = graph.node(edge.node).origin;

@@ -1,15 +1,21 @@
 #include <troupe/actors/engine.hpp>
 
 #include <atomic>
+#include <future>
 #include <thread>
 #include <vector>
 
 #include <boost/test/unit_test.hpp>
 #include <boost/test/data/test_case.hpp>
 
+#include <troupe/actors/loop_report.hpp>
 #include <troupe/functions.hpp>
+#include <troupe/ops/actor_node.hpp>
+#include <troupe/ops/eager.hpp>
+#include <troupe/test/devices/refusal.hpp>
 
 using namespace troupe;
+using troupe::test::refusal;
 using namespace std::chrono_literals;
 
 namespace {
@@ -109,7 +115,7 @@ BOOST_AUTO_TEST_CASE(what_is_missing_or_wrong_is_named) {
   BOOST_CHECK_EXCEPTION(engine.compile(other, {}, {y}), Error, says("fetch 0"));
   Function f = engine.compile(g, {x}, {y});
   BOOST_CHECK_EXCEPTION(f({}), Error, says("takes 1 feeds, not 0"));
-  BOOST_CHECK_EXCEPTION(f({Tensor::scalar(1.f)}), Error, says("feed 'x' must be f32[2], not f32[]"));
+  BOOST_CHECK_EXCEPTION(f({Tensor::scalar(1.f)}), Error, says("must be f32[2], not f32[]"));
   BOOST_CHECK_EXCEPTION(f({Tensor::of<double>({1, 2})}), Error, says("f64[2]"));
   BOOST_CHECK_EXCEPTION(engine.get("nobody"), Error, says("nobody"));
 }
@@ -239,6 +245,92 @@ BOOST_AUTO_TEST_CASE(a_timeout_on_the_real_clock) {
   BOOST_CHECK_EXCEPTION(take({}, soon), Error, [](const Error& e) { return e.code() == Code::deadline_exceeded; });
 }
 
+// On one worker, which the actor does not give back: nobody but the clock can end the run.
+BOOST_AUTO_TEST_CASE(a_time_out_is_met_while_an_actor_holds_the_only_worker) {
+  std::promise<void> gate;
+  Graph g;
+  Expr y = actor_node(g, "held", {}, {{DType::f32, Shape{}}}, [opened = gate.get_future().share()](std::span<const Tensor>, std::span<Tensor> out) {
+    opened.wait();
+    out[0] = Tensor::scalar(1.f);
+  })[0];
+  Engine engine({.workers = 1});
+  Function f = engine.compile(g, {}, {y});
+  const std::string why = refusal([&] { f({}, {.timeout = 20ms}); }, Code::deadline_exceeded);
+  BOOST_TEST(why.find("the run's time-out has passed") != std::string::npos, why);
+  RunHandle unwatched = f.start({}, {.timeout = 20ms});
+  while (!unwatched.is_done()) std::this_thread::yield();
+  BOOST_TEST((unwatched.wait().code() == Code::deadline_exceeded));
+  gate.set_value();
+  BOOST_TEST(item(f({}, {.timeout = std::chrono::nanoseconds::max()})) == 1.f);
+}
+
+// It would hold the worker that its run needs; two of them, both of two.
+BOOST_AUTO_TEST_CASE(an_actor_waits_for_a_run_only_where_it_blocks) {
+  for (const int workers : {1, 2}) {
+    Graph inner, g;
+    Engine engine({.workers = workers});
+    Expr two = inner.constant(2.f) + inner.random_uniform(Shape{}) * 0.f;
+    auto asks = [&](const std::string& name, bool starts, bool blocks) {
+      return actor_node(g, name, {}, {{DType::f32, Shape{}}}, [&engine, &inner, two, starts](std::span<const Tensor>, std::span<Tensor> out) {
+        out[0] = starts ? engine.start(inner, {}, {two}).get()[0] : engine.run(inner, {}, {two})[0];
+      }, {.blocks = blocks})[0];
+    };
+    const std::string why = refusal([&] { engine.run(g, {}, {asks("runs", false, false)}); }, Code::failed_precondition);
+    for (const char* part : {"actor 'runs'", "declare it with ActorOptions::blocks", "engine_test.cpp:"}) BOOST_TEST(why.find(part) != std::string::npos, why);
+    if (workers == 1) refusal([&] { engine.run(g, {}, {asks("starts", true, false)}); }, Code::failed_precondition);  // with two the other may have ended it
+    BOOST_TEST(item(engine.run(g, {}, {asks("blocks", false, true)})) == 2.f);
+    BOOST_TEST(item(engine.run(g, {}, {asks("blocks, starts", true, true)})) == 2.f);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_handle_without_a_run_says_so) {
+  Graph g;
+  Engine engine;
+  RunHandle run = engine.start(g, {}, {g.constant(1.f)});
+  RunHandle moved = std::move(run), empty;
+  for (RunHandle* handle : {&run, &empty})
+    for (const std::string& why : {refusal([&] { handle->wait(); }, Code::failed_precondition), refusal([&] { handle->get(); }, Code::failed_precondition),
+                                   refusal([&] { handle->cancel(); }, Code::failed_precondition), refusal([&] { (void)handle->is_done(); }, Code::failed_precondition)})
+      BOOST_TEST(why.find("holds no run") != std::string::npos, why);
+  BOOST_TEST(item(moved.get()) == 1.f);
+  const std::string why = refusal([&] { moved.get(); }, Code::failed_precondition);
+  BOOST_TEST(why.find("taken by an earlier call") != std::string::npos, why);
+  BOOST_TEST(moved.wait().ok());
+  refusal([] { (void)Function().loops(); }, Code::failed_precondition);
+}
+
+BOOST_AUTO_TEST_CASE(options_out_of_range_are_refused) {
+  const auto says = [](const std::string& why, const char* part) { BOOST_TEST(why.find(part) != std::string::npos, why); };
+  for (const int workers : {-3, 4097}) says(refusal([&] { Engine engine({.workers = workers}); }, Code::invalid_argument), "workers must be 1 to 4096");
+  Graph g;
+  Expr y = g.constant(1.f);
+  Engine engine;
+  says(refusal([&] { engine.compile(g, {}, {y}, {.skip_passes = {"simplify", "bogus"}}); }, Code::invalid_argument), "no pass 'bogus' that can be skipped; there are drop_unused, ");
+  says(refusal([&] { engine.run(g, {}, {y}, {.timeout = -1ms}); }, Code::invalid_argument), "must not be negative");
+}
+
+BOOST_AUTO_TEST_CASE(a_feed_of_an_inner_edge_is_called_by_its_op) {
+  Graph g, other;
+  Expr x = g.input("x", DType::f32, {3});
+  const unsigned line = __LINE__ + 1;
+  Expr b = x + 1.0;
+  std::vector<Expr> parts = split(x, {1, 2});
+  Engine engine;
+  const auto says = [](const std::string& why, const std::string& part) { BOOST_TEST(why.find(part) != std::string::npos, why); };
+  const Tensor wrong = Tensor::of<float>({1, 2, 3, 4});
+  const std::string at = "(engine_test.cpp:" + std::to_string(line);
+  std::string why = refusal([&] { engine.run(g, {{b, wrong}}, {b * b}); }, Code::invalid_argument);
+  says(why, "feed 'Add_"), says(why, at + ") must be f32[3], not f32[4]");
+  why = refusal([&] { engine.run(g, {{parts[1], wrong}}, {parts[1] * 2.0}); }, Code::invalid_argument);
+  says(why, "feed 'Split_"), says(why, ":1' (engine_test.cpp:" + std::to_string(line + 1) + ") must be f32[2], not f32[4]");
+  // What is no expression of the graph.
+  why = refusal([&] { other.input("y", DType::f32, {3}), engine.compile(other, {b}, {}); }, Code::invalid_argument);
+  says(why, "feed 0, Add 'Add_"), says(why, at + "), is of another graph");
+  says(refusal([&] { engine.compile(g, {Expr()}, {}); }, Code::invalid_argument), "feed 0 is an empty expression");
+  Eager eager;
+  says(refusal([&] { engine.compile(g, {}, {eager.constant(2.f)}); }, Code::invalid_argument), "fetch 0 is the f32[] that an eager scope computed");
+}
+
 BOOST_AUTO_TEST_CASE(an_engine_ends_with_runs_in_flight) {
   for (int i = 0; i < 20; ++i) {
     Graph g;
@@ -266,7 +358,7 @@ BOOST_AUTO_TEST_CASE(several_threads_share_one_engine) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 200; ++i) {
         float v = float(t * 1000 + i) / 7;
-        if (item(f({Tensor::scalar(v)})) != v * v + 1) ++wrong;
+        if (item(f({Tensor::scalar(v)}, {.timeout = std::chrono::hours(i % 2)})) != v * v + 1) ++wrong;
       }
     });
   for (std::thread& t : threads) t.join();

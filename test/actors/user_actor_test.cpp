@@ -5,8 +5,10 @@
 #include <troupe/actors/engine.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager.hpp>
+#include <troupe/test/devices/refusal.hpp>
 
 using namespace troupe;
+using troupe::test::refusal;
 
 namespace {
 
@@ -105,6 +107,42 @@ BOOST_AUTO_TEST_CASE(wrong_outputs_are_named) {
   BOOST_CHECK_EXCEPTION(engine.run(g, {}, {out}), Error, [](const Error& e) {
     return std::string(e.what()).find("output 0 must be f32[2], not f32[]") != std::string::npos;
   });
+}
+
+BOOST_AUTO_TEST_CASE(what_it_throws_is_told_once_and_is_no_fault_of_troupe) {
+  const std::vector<ValueSpec> one{{DType::f32, Shape{}}};
+  const auto once = [](const std::string& why, const std::string& part) {
+    const auto at = why.find(part);
+    BOOST_TEST((at != std::string::npos && why.find(part, at + 1) == std::string::npos), why);
+  };
+  const auto factory = [] { return std::unique_ptr<NodeActor>(); };
+  const std::string here = "(user_actor_test.cpp:";
+  for (bool blocks : {false, true}) {
+    Graph g;
+    Engine engine;
+    const auto told = [&](Code code, const Exprs& y) { return refusal([&] { engine.run(g, {}, {y[0]}); }, code); };
+    std::string why = told(Code::invalid_argument, actor_node(g, "none", {}, one, std::function<std::unique_ptr<NodeActor>()>(factory), {.blocks = blocks}));
+    once(why, "the factory of actor 'none' made none"), once(why, here);
+    why = told(Code::invalid_argument, actor_node(g, "unset", {}, one, [](std::span<const Tensor>, std::span<Tensor>) {}, {.blocks = blocks}));
+    once(why, "actor 'unset': output 0 must be f32[], not left unset"), once(why, "actor 'unset': ");
+    why = told(Code::invalid_argument, actor_node(g, "throws", {}, one, [](std::span<const Tensor>, std::span<Tensor>) { throw std::runtime_error("mine"); }, {.blocks = blocks}));
+    once(why, "actor 'throws': mine");
+    why = told(Code::unavailable, actor_node(g, "says", {}, one, [](std::span<const Tensor>, std::span<Tensor>) { throw Error(Code::unavailable, "later"); }, {.blocks = blocks}));
+    once(why, "actor 'says': later");
+  }
+  Eager e;
+  once(refusal([&] { actor_node(e, "none", {}, one, std::function<std::unique_ptr<NodeActor>()>(factory)); }, Code::invalid_argument), "the factory of actor 'none' made none");
+  once(refusal([&] { actor_node(e, "throws", {}, one, [](std::span<const Tensor>, std::span<Tensor>) { throw std::runtime_error("mine"); }); }, Code::invalid_argument), "actor 'throws': mine");
+}
+
+BOOST_AUTO_TEST_CASE(a_wrong_definition_is_refused_at_its_line) {
+  Graph g;
+  const unsigned line = __LINE__ + 1;
+  std::string why = refusal([&] { actor_node<Counter>(g, "counter", {}, {}, {.max_restarts = -1}); }, Code::invalid_argument);
+  BOOST_TEST(why.find("user_actor_test.cpp:" + std::to_string(line) + ": actor 'counter' cannot be restarted -1 times") != std::string::npos, why);
+  why = refusal([&] { actor_node(g, "empty", {}, {}, std::function<std::unique_ptr<NodeActor>()>()); }, Code::invalid_argument);
+  BOOST_TEST(why.find("actor 'empty' has an empty factory") != std::string::npos, why);
+  refusal([&] { register_actor("empty of user_actor_test", {}); }, Code::invalid_argument);
 }
 
 BOOST_AUTO_TEST_CASE(it_also_runs_eagerly) {

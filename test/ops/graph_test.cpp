@@ -47,6 +47,9 @@ BOOST_AUTO_TEST_CASE(wrong_shapes_and_dtypes_name_op_and_line) {
   refused([&] { return group({}); }, Code::invalid_argument, {"Group", here(line + 12)});
   refused([&] { return squeeze(a, 0); }, Code::invalid_argument, {"Squeeze", here(line + 13)});
   refused([&] { return hard_sigmoid(i); }, Code::invalid_argument, {"HardSigmoid", "i32", here(line + 14)});
+  const std::int64_t huge = std::int64_t{1} << 40;
+  refused([&] { return g.zeros(DType::f32, {huge, huge}); }, Code::invalid_argument, {"more elements than 64 bits count", here(line + 16)});
+  refused([&] { return g.zeros(DType::f64, {huge, huge >> 18}); }, Code::invalid_argument, {"more bytes than 64 bits count", here(line + 17)});
 }
 
 BOOST_AUTO_TEST_CASE(unknown_extents_are_inferred_as_far_as_they_go) {

@@ -174,6 +174,34 @@ BOOST_AUTO_TEST_CASE(an_empty_queue_holds_consumers_back_in_order) {
   BOOST_TEST(out[1].calls == 0);
 }
 
+// Nobody else could end the wait.
+BOOST_AUTO_TEST_CASE(where_nothing_else_runs_a_wait_at_a_queue_is_refused) {
+  const auto refuses = [](auto f, const std::string& part) {
+    BOOST_CHECK_EXCEPTION(f(), Error, [&](const Error& e) { return says(e, Code::failed_precondition, part) && says(e, e.code(), "state_test.cpp:"); });
+  };
+  Eager e;
+  Queue q = e.fifo_queue("q", {{DType::i64, Shape{}}}, 1), s = e.shuffling_queue("s", {{DType::i64, Shape{}}}, 4, 2);
+  for (std::int64_t i = 0; i < 3; ++i) {  // what was refused has left nothing behind
+    refuses([&] { q.dequeue(); }, "queue 'q' is empty and nothing else runs here that could fill it");
+    q.enqueue({i});
+    refuses([&] { q.enqueue({std::int64_t{7}}); }, "queue 'q' is full, its capacity is 1, and nothing else runs here that could empty it");
+    BOOST_TEST(q.dequeue()[0].value().item<std::int64_t>() == i);
+    BOOST_TEST(q.size().value().item<std::int64_t>() == 0);
+  }
+  for (std::int64_t i = 0; i < 2; ++i) s.enqueue({i});
+  refuses([&] { s.dequeue(); }, "queue 's' keeps back 2 elements of the 2 it has");
+  s.enqueue({std::int64_t{2}});
+  s.dequeue();
+  Graph g;
+  Queue of_graph = g.fifo_queue("g", {{DType::i64, Shape{}}}, 1);
+  Expr taken = of_graph.dequeue()[0], put = of_graph.enqueue({std::int64_t{5}});
+  Interpreter run;
+  refuses([&] { run.run(g, {}, {taken}); }, "queue 'g' is empty");
+  run.run(g, {}, {put});
+  refuses([&] { run.run(g, {}, {put}); }, "queue 'g' is full");
+  BOOST_TEST(run.run(g, {}, {taken})[0].item<std::int64_t>() == 5);
+}
+
 BOOST_AUTO_TEST_CASE(a_closed_queue_drains_and_then_fails) {
   QueueState q(queue_spec(2));
   Answer in[4], out[3];
