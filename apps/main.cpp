@@ -40,9 +40,29 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   return fmt::format("{}; run 'troupe {} --help' for what '{}' takes", error.what(), verb, verb);
 }
 
-}  // namespace
+/// Its flags and the words that may stand behind them.
+Completed completed(const CLI::App& verb) {
+  Completed c{verb.get_name(), {}, {}};
+  for (const CLI::Option* option : verb.get_options()) {
+    const std::string type = option->get_type_name();  // TEXT:{json,text}, where there is a choice
+    std::vector<std::string> choices;
+    if (const auto open = type.find('{'); open != std::string::npos) choices = CLI::detail::split(type.substr(open + 1, type.find('}') - open - 1), ',');
+    if (option->get_positional()) {
+      c.choices = choices;
+      continue;
+    }
+    auto& flag = c.flags.emplace_back();
+    for (const std::string& name : option->get_lnames()) flag.names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) flag.names.push_back("-" + name);
+    flag.choices = choices;
+    flag.takes_value = option->get_items_expected_max() > 0;
+    flag.may_lack_value = option->get_items_expected_min() == 0;
+    flag.is_file = type.starts_with("FILE") || type.starts_with("DIR");
+  }
+  return c;
+}
 
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app("Troupe: a tensor dataflow engine whose unit of execution is an actor.", "troupe");
   app.require_subcommand(0, 1);
   app.footer("Exit status: 0 done, 1 something is amiss, 2 the command line makes no sense.");
@@ -92,6 +112,7 @@ int main(int argc, char** argv) {
     CLI::App* app_of = app.add_subcommand(name, what);
     app_of->add_option("--node", look.node, "The node to ask, by where it serves --http (Env:TROUPE_HTTP)")->type_name("URL")->capture_default_str();
     app_of->add_option("--token-file", look.token, "A file with the token that it demands (Env:TROUPE_HTTP_TOKEN_FILE)")->type_name("FILE");
+    app_of->add_option("--patience", look.patience, "Seconds to wait for an answer")->capture_default_str()->check(CLI::Range(1, 86'400));
     app_of->callback([&look, &status, verb] { status = verb(look); });
     return app_of;
   };
@@ -101,7 +122,8 @@ int main(int argc, char** argv) {
     return verb;
   };
   repeats(looks("ps", "What runs in the cluster: nodes, plans, runs", ps));
-  looks("top", "The same on a full screen, with the busiest actors; q leaves", top);
+  looks("top", "The same on a full screen, with the busiest actors; q leaves", top)
+      ->add_option("--every", look.every, "Asks every so many seconds")->type_name("SECONDS")->capture_default_str()->check(CLI::Range(0.05, 86'400.0));
   repeats(looks("inspect", "All about one actor", inspect))->add_option("ACTOR", look.what, "Its id, such as a/3:12, or its name")->required();
   CLI::App* graph_verb = repeats(looks("graph", "The actors of a plan, and the edges between them", graph));
   graph_verb->add_option("PLAN", look.what, "Its id, such as a/3; otherwise the newest");
@@ -119,12 +141,8 @@ int main(int argc, char** argv) {
   CLI::App* completions_verb = app.add_subcommand("completions", "Print a script that completes the command line");
   completions_verb->add_option("SHELL", shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
   completions_verb->callback([&] {
-    std::vector<std::pair<std::string, std::vector<std::string>>> verbs;
-    for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-      auto& flags = verbs.emplace_back(verb->get_name(), std::vector<std::string>()).second;
-      for (const CLI::Option* option : verb->get_options())
-        for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
-    }
+    std::vector<Completed> verbs;
+    for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) verbs.push_back(completed(*verb));
     status = completions(shell, verbs);
   });
 
@@ -140,4 +158,13 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "troupe: {}\n", error.what());
     return 1;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int status = run(argc, argv);
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return status;
+  fmt::print(stderr, "troupe: what it says cannot be written: standard output is full, or closed\n");
+  return status == 0 ? 1 : status;
 }

@@ -1,18 +1,15 @@
 #include <troupe/cluster/inspection_server.hpp>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <charconv>
-#include <condition_variable>
-#include <deque>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <fmt/format.h>
 #include <httplib.h>
@@ -20,72 +17,16 @@
 #include <troupe/actors/engine_impl.hpp>
 #include <troupe/cluster/inspection_json.hpp>
 #include <troupe/cluster/page_assets.hpp>
+#include <troupe/cluster/reception.hpp>
 
 namespace troupe {
 namespace {
 
-constexpr time_t kPatience = 2;           // seconds for each read and write
-constexpr int kRequest = 5;               // seconds for all of a request
-constexpr std::size_t kMostBytes = 4096;  // of a request's body
-constexpr std::size_t kMostSaid = 4 << 20;  // bytes of a request, that is too long already
+constexpr auto kPatience = std::chrono::seconds(2);  // with who does not read on
+constexpr auto kAnswer = std::chrono::seconds(30);   // for all of an answer to be read
 constexpr auto kAsk = std::chrono::milliseconds(400);  // other nodes
 constexpr std::size_t kMostPlans = 16;    // whose counters are remembered
 constexpr std::int64_t kMostSeconds = 60; // of a trace
-constexpr int kRefusing = 8;
-constexpr int kBacklog = 512;
-constexpr std::size_t kMostRefused = 1024;
-
-thread_local bool refuses = false;  // this thread answers 503
-
-// A few threads that serve, a bounded queue, and others that tell whoever does not fit in it to come back later: several, for who
-// has connected and says nothing holds one for kPatience.
-class FewThreads final : public httplib::TaskQueue {
- public:
-  FewThreads(int serve, int wait) : most_(static_cast<std::size_t>(wait)) {
-    for (int i = 0; i < serve; ++i) threads_.emplace_back([this] { work(jobs_); });
-    for (int i = 0; i < kRefusing; ++i)
-      threads_.emplace_back([this] {
-        refuses = true;
-        work(refused_);
-      });
-  }
-  void enqueue(std::function<void()> job) override {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return refused_.size() < kMostRefused || is_ending_; });  // then they wait in the kernel
-    (jobs_.size() < most_ ? jobs_ : refused_).push_back(std::move(job));
-    changed_.notify_all();
-  }
-  void shutdown() override {
-    {
-      std::lock_guard lock(mutex_);
-      is_ending_ = true;
-      changed_.notify_all();
-    }
-    for (std::thread& t : threads_) t.join();
-  }
-
- private:
-  void work(std::deque<std::function<void()>>& jobs) {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      changed_.wait(lock, [&] { return !jobs.empty() || is_ending_; });
-      if (jobs.empty()) return;
-      const std::function<void()> job = std::move(jobs.front());
-      jobs.pop_front();
-      changed_.notify_all();
-      lock.unlock();
-      job();
-      lock.lock();
-    }
-  }
-
-  const std::size_t most_;
-  std::mutex mutex_;  // guards the queues and is_ending_
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> jobs_, refused_;
-  bool is_ending_ = false;
-  std::vector<std::thread> threads_;
-};
 
 bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
 
@@ -115,21 +56,20 @@ PlanName plan_of(const std::string& id) {
   return name;
 }
 
-}  // namespace
-
-namespace {
-
-// A connection that ends when its request is too long or takes too long, whatever it says: httplib bounds neither its lines
-// nor all of it together.
+// A request whose head is there, and which has no more: only GET and HEAD are answered, whose bodies nobody reads.
 class Connection final : public httplib::Stream {
  public:
-  explicit Connection(socket_t socket) : socket_(socket), end_(std::chrono::steady_clock::now() + std::chrono::seconds(kRequest)) {}
-  bool is_readable() const override { return next_ < filled_ || wait(POLLIN, until_end()); }
-  bool is_writable() const override { return wait(POLLOUT, kPatience * 1000); }
+  Connection(socket_t socket, std::string head) : socket_(socket), head_(std::move(head)) {}
+  bool is_readable() const override { return next_ < head_.size(); }
+  bool is_writable() const override {
+    const auto now = std::chrono::steady_clock::now();
+    if (end_ == std::chrono::steady_clock::time_point()) end_ = now + kAnswer;
+    const auto left = std::min<std::chrono::steady_clock::duration>(end_ - now, kPatience);
+    pollfd one{socket_, POLLOUT, 0};
+    return left.count() > 0 && ::poll(&one, 1, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count())) == 1;
+  }
   ssize_t read(char* to, std::size_t size) override {
-    if (next_ == filled_ && !fill()) return filled_ == 0 && is_over_ ? 0 : -1;
-    const std::size_t n = std::min(size, filled_ - next_);
-    std::copy_n(buffer_.data() + next_, n, to);
+    const std::size_t n = head_.copy(to, size, next_);
     next_ += n;
     return static_cast<ssize_t>(n);
   }
@@ -139,41 +79,19 @@ class Connection final : public httplib::Stream {
   socket_t socket() const override { return socket_; }
 
  private:
-  int until_end() const {
-    return static_cast<int>(std::max<std::int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(end_ - std::chrono::steady_clock::now()).count()));
-  }
-  bool wait(short what, int ms) const {
-    pollfd one{socket_, what, 0};
-    return ::poll(&one, 1, ms) == 1;
-  }
-  bool fill() {
-    filled_ = next_ = 0;
-    if (said_ >= kMostSaid || !wait(POLLIN, std::min(until_end(), static_cast<int>(kPatience) * 1000))) return false;
-    const ssize_t n = ::recv(socket_, buffer_.data(), buffer_.size(), 0);
-    is_over_ = n == 0;
-    if (n <= 0) return false;
-    filled_ = static_cast<std::size_t>(n);
-    said_ += filled_;
-    return true;
-  }
-
   const socket_t socket_;
-  const std::chrono::steady_clock::time_point end_;
-  std::array<char, 4096> buffer_;
-  std::size_t next_ = 0, filled_ = 0, said_ = 0;
-  bool is_over_ = false;
+  const std::string head_;
+  std::size_t next_ = 0;
+  mutable std::chrono::steady_clock::time_point end_;  // set when the answer begins
 };
 
 // One request a connection, so that who asks often keeps no thread.
-class BoundedServer final : public httplib::Server {
- private:
-  bool process_and_close_socket(socket_t socket) override {
-    Connection connection(socket);
+class Routes final : public httplib::Server {
+ public:
+  void answer(socket_t socket, std::string head) {
+    Connection connection(socket, std::move(head));
     bool is_closed = false;
-    const bool ok = process_request(connection, true, is_closed, nullptr);
-    ::shutdown(socket, SHUT_RDWR);
-    ::close(socket);
-    return ok;
+    process_request(connection, true, is_closed, nullptr);
   }
 };
 
@@ -184,10 +102,6 @@ class InspectionServer::Server {
   Server(const ClusterNode& node, InspectionOptions options) : node_(node), options_(std::move(options)) {
     if (options_.token.empty() && !is_loopback(options_.host))
       throw Error(Code::invalid_argument, fmt::format("who serves inspections at {}, which is not loopback, needs a token that others must say (--http-token-file)", options_.host));
-    http_.new_task_queue = [this] { return new FewThreads(options_.serve, options_.wait); };
-    http_.set_read_timeout(kPatience);
-    http_.set_write_timeout(kPatience);
-    http_.set_payload_max_length(kMostBytes);
     // Not SO_REUSEPORT, which it would set: two nodes would share a port unknowingly.
     http_.set_socket_options([this](socket_t s) {
       listening_ = s;
@@ -202,15 +116,9 @@ class InspectionServer::Server {
     add_answers();
     port_ = options_.port == 0 ? http_.bind_to_any_port(options_.host) : http_.bind_to_port(options_.host, options_.port) ? options_.port : -1;
     if (port_ < 0) throw Error(Code::unavailable, fmt::format("the address {}:{} of --http is taken, or not this machine's", options_.host, options_.port));
-    ::listen(listening_, kBacklog);  // httplib lets five wait: the next would ask again after a second
-    thread_ = std::thread([this] { http_.listen_after_bind(); });
+    reception_.emplace(listening_, Reception::Limits{options_.serve, options_.wait, options_.head}, [this](int socket, std::string head) { http_.answer(socket, std::move(head)); });
   }
-  ~Server() {
-    is_ending_.store(true, std::memory_order_relaxed);
-    while (!http_.is_running()) std::this_thread::yield();  // `stop` is lost on one that has not begun
-    http_.stop();
-    thread_.join();
-  }
+  ~Server() { is_ending_.store(true, std::memory_order_relaxed); }  // nobody waits for the end of a trace
   std::string address() const { return fmt::format("http://{}:{}", options_.host, port_); }
 
   /// Others' answers: looked up by path, for httplib's routes may not change while it serves.
@@ -228,10 +136,12 @@ class InspectionServer::Server {
       out.set_content(error_json(sentence), "application/json");
       return Handled::Handled;
     };
-    if (refuses) {
-      out.set_header("Retry-After", "1");
-      return end(503, "too many connections: come back in a second");
+    if (in.method != "GET" && in.method != "HEAD") {
+      out.set_header("Allow", "GET, HEAD");
+      return end(405, "it is only read here: GET");
     }
+    for (const auto& [name, value] : in.params)
+      if (value.find('\0') != std::string::npos) return end(400, "a NUL character is in no name and no number");
     if (in.get_header_value("Content-Length").find_first_not_of("0123456789") != std::string::npos) return end(400, "its Content-Length is no length");
     const bool is_page = in.path == "/" || in.path.starts_with("/assets/");  // which holds no data
     if (!options_.token.empty() && in.path != "/healthz" && !is_page) {
@@ -390,7 +300,7 @@ class InspectionServer::Server {
     std::uint64_t used = 0;
   };
 
-  BoundedServer http_;
+  Routes http_;
   const ClusterNode& node_;
   const InspectionOptions options_;
   socket_t listening_ = -1;
@@ -401,7 +311,7 @@ class InspectionServer::Server {
   std::map<std::pair<PlanName, std::uint64_t>, Cached> caches_;  // by the life of the owner, too
   std::uint64_t uses_ = 0;
   std::map<std::string, std::function<std::string(const Query&)>> added_;
-  std::thread thread_;
+  std::optional<Reception> reception_;  // last: whom it serves needs the others
 };
 
 InspectionServer::InspectionServer(const ClusterNode& node, InspectionOptions options) : server_(std::make_unique<Server>(node, std::move(options))) {}

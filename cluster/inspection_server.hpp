@@ -5,7 +5,7 @@
 //
 // INSPECTION.md has what it answers. It only reads. On loopback anybody may ask; elsewhere a token is demanded: `Authorization:
 // Bearer TOKEN`, or `?token=TOKEN`. A few requests are served at a time and some more wait; past that it answers 503. Who is
-// slow or says too much is hung up on.
+// slow to ask, or to read, keeps nobody out (reception.hpp).
 #pragma once
 
 #include <functional>
@@ -22,7 +22,8 @@ struct InspectionOptions {
   int port = 0;       // 0: any that is free
   std::string token;  // what who asks must say; needed where `host` is not loopback
   int serve = 4;      // requests at a time
-  int wait = 60;      // connections that wait for their turn; further ones are told 503
+  int wait = 60;      // requests that wait for their turn; further ones are told 503
+  int head = 5;       // seconds that the head of a request may take
 };
 
 class InspectionServer {

@@ -14,6 +14,8 @@ namespace {
 
 using json = nlohmann::json;
 
+constexpr std::size_t kRing = 512;  // events that a recorder keeps, unless it traces
+
 const char* name_of(RecordedEvent::Kind kind) {
   constexpr const char* names[] = {"turn", "kernel", "firing", "send", "receive"};
   return names[static_cast<std::size_t>(kind)];
@@ -50,11 +52,19 @@ std::string events_json(const ClusterReport& report, std::int64_t since_ns, std:
   std::uint64_t dropped = 0;
   std::vector<Drawn> all = all_of(report, dropped);
   std::erase_if(all, [&](const Drawn& d) { return d.begin_ns < since_ns || d.begin_ns > until_ns; });
+  const bool is_cut = all.size() > limit && limit > 0;
   if (all.size() > limit) {  // the latest
     dropped += all.size() - limit;
     all.erase(all.begin(), all.end() - static_cast<std::ptrdiff_t>(limit));
   }
-  json j = {{"version", 1}, {"time_ns", epoch_ns()}, {"events", json::array()}};
+  json j = {{"version", 1}, {"time_ns", epoch_ns()}, {"events", json::array()}, {"lost", json::array()}};
+  for (const NodeAnswer& a : report)
+    for (const RecordedPlan& plan : a.report.recorded)
+      for (const PartitionSnapshot& p : plan.partitions) {
+        std::int64_t until = is_cut ? all.front().begin_ns : INT64_MIN;
+        if (p.dropped_events > 0 && p.events.size() >= kRing) until = std::max(until, p.events.front().begin_ns - a.offset_ns);  // all of a ring that was written over
+        if (until != INT64_MIN && !p.events.empty()) j["lost"].push_back({{"node", a.member.name}, {"track", p.device + " of plan " + plan.name.text()}, {"until_ns", until}});
+      }
   for (const Drawn& d : all)
     j["events"].push_back({{"t_ns", d.begin_ns}, {"dur_ns", d.event->length_ns}, {"node", d.node->member.name}, {"track", d.partition->device + " of plan " + d.plan->name.text()}, {"kind", name_of(d.event->kind)},
                            {"name", d.name()}, {"run", d.event->run}, {"tag", d.event->tag}, {"flow", d.event->flow == 0 ? std::string() : std::to_string(d.event->flow)}});

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include <unistd.h>
 
@@ -16,17 +18,22 @@
 
 namespace troupe::verbs {
 
-std::string fetch(const LookFlags& flags, const std::string& path, int patience_s) {
-  std::string url = flags.node;
-  if (!url.starts_with("http://")) url = "http://" + url;
-  while (url.ends_with('/')) url.pop_back();
-  if (url.find("://", 7) != std::string::npos) throw Misuse(fmt::format("--node takes an address over http://, not '{}'", flags.node));
+std::string fetch(const LookFlags& flags, const std::string& path, int least_s) {
+  std::string at = flags.node.starts_with("http://") ? flags.node.substr(7) : flags.node;
+  while (at.ends_with('/')) at.pop_back();
+  const std::string url = "http://" + at;
+  if (at.find("://") != std::string::npos) throw Misuse(fmt::format("--node takes an address over http://, not '{}'", flags.node));
   httplib::Client http(url);
-  if (!http.is_valid()) throw Misuse(fmt::format("--node takes where a node serves --http, such as http://127.0.0.1:7200, not '{}'", flags.node));
+  if (at.empty() || !http.is_valid()) throw Misuse(fmt::format("--node takes where a node serves --http, such as http://127.0.0.1:7200, not '{}'", flags.node));
   http.set_connection_timeout(5);
-  http.set_read_timeout(patience_s);
+  const int patience = std::max(flags.patience, least_s);
+  http.set_read_timeout(patience);
   if (const std::string token = token_of(flags.token); !token.empty()) http.set_default_headers({{"Authorization", "Bearer " + token}});
+  const auto began = std::chrono::steady_clock::now();
   const auto answer = http.Get(path);
+  const auto silent = std::chrono::steady_clock::now() - began >= std::chrono::seconds(patience);
+  if (!answer && answer.error() == httplib::Error::Read && silent)
+    throw std::runtime_error(fmt::format("{} is connected but has not answered for {} s: it is stopped or overloaded", url, patience));
   if (!answer) throw std::runtime_error(fmt::format("nobody answers at {} ({}): start a node with 'troupe node --http 7200', or name one with --node", url, httplib::to_string(answer.error())));
   if (answer->status == 200) return answer->body;
   const auto said = nlohmann::json::parse(answer->body, nullptr, false);
@@ -45,6 +52,22 @@ std::string encoded(const std::string& text) {
   return out;
 }
 
+Output::Output(std::string name) : name_(std::move(name)) {
+  if (name_.empty()) return;
+  file_.open(name_, std::ios::binary | std::ios::app);  // what it holds stays, until there is something else
+  if (!file_) throw Misuse(fmt::format("'{}' cannot be written: {}", name_, std::strerror(errno)));
+}
+
+void Output::write(const std::string& text) {
+  if (name_.empty()) {
+    std::fwrite(text.data(), 1, text.size(), stdout);  // main looks whether it was written
+    return;
+  }
+  file_.close();
+  file_.open(name_, std::ios::binary | std::ios::trunc);
+  if (!(file_ << text).flush()) throw std::runtime_error(fmt::format("'{}' cannot be written: {}", name_, std::strerror(errno)));
+}
+
 int repeat(const LookFlags& flags, const std::function<int()>& draw) {
   if (flags.watch <= 0) return draw();
   const sigset_t endings = block_endings();
@@ -52,7 +75,10 @@ int repeat(const LookFlags& flags, const std::function<int()>& draw) {
   for (;;) {
     if (is_terminal() && !flags.json) std::fputs("\x1b[H\x1b[2J", stdout);
     const int status = draw();
-    if (std::fflush(stdout) != 0 || std::ferror(stdout)) return status;  // nobody reads it any more
+    if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
+      if (errno == EPIPE) std::clearerr(stdout);  // nobody reads it any more, which is no mistake
+      return status;
+    }
     if (sigtimedwait(&endings, nullptr, &pause) >= 0) return status;
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
@@ -11,11 +12,23 @@
 
 namespace troupe::verbs {
 
-/// What GET `path` answers. Throws std::runtime_error with a sentence if nobody answers, or if it is refused; Misuse for what the
-/// node does not know.
-std::string fetch(const LookFlags& flags, const std::string& path, int patience_s = 10);
+/// What GET `path` answers, within the flags' patience or, for what takes longer, `least_s` at least. Throws std::runtime_error with
+/// a sentence if nobody answers, or if it is refused; Misuse for what the node does not know.
+std::string fetch(const LookFlags& flags, const std::string& path, int least_s = 0);
 /// Percent-encoded, for a query.
 std::string encoded(const std::string& text);
+
+/// Where an answer goes: a file, or standard output if its name is empty. Throws Misuse for a file that cannot be written, before
+/// anything is asked.
+class Output {
+ public:
+  explicit Output(std::string name);
+  void write(const std::string& text);
+
+ private:
+  std::string name_;
+  std::ofstream file_;
+};
 
 /// `draw` once, or again and again as `--watch` says; its status.
 int repeat(const LookFlags& flags, const std::function<int()>& draw);

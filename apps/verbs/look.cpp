@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <map>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 namespace troupe::verbs {
@@ -84,17 +84,22 @@ std::string ps_text(const json& s) {
   return out;
 }
 
-/// The id of an actor that is named by it, or by its name in any plan. Throws Misuse, with the nearest.
+/// The id of an actor that is named by it, or by its name in the newest plan that has it. Throws Misuse, with the nearest, or with
+/// all that have that name.
 std::string actor_id(const LookFlags& flags, const std::string& name) {
   if (name.find('/') != std::string::npos && name.rfind(':') != std::string::npos && name.find_first_not_of("0123456789", name.rfind(':') + 1) == std::string::npos) return name;
   const json state = json::parse(fetch(flags, "/api/state"));
-  std::vector<std::string> names;
-  for (auto plan = state["plans"].rbegin(); plan != state["plans"].rend(); ++plan) {
-    const json p = json::parse(fetch(flags, "/api/plan?id=" + encoded((*plan)["id"])));
-    for (const json& a : rows_of(p["actors"])) {
-      if (a["name"] == name) return a["id"];
-      names.push_back(a["name"].get<std::string>());
-    }
+  std::vector<std::string> names, found;
+  for (auto plan = state["plans"].rbegin(); plan != state["plans"].rend() && found.empty(); ++plan) {
+    const json p = json::parse(fetch(flags, "/api/plan?id=" + encoded((*plan)["id"]), 60));
+    for (const json& a : rows_of(p["actors"])) (a["name"] == name ? found : names).push_back(a[a["name"] == name ? "id" : "name"].get<std::string>());
+  }
+  if (found.size() == 1) return found[0];
+  if (!found.empty()) {
+    constexpr std::size_t kMostIds = 20;
+    const std::size_t rest = found.size() - std::min(found.size(), kMostIds);
+    found.resize(found.size() - rest);
+    throw Misuse(printable(fmt::format("{} actors have the name '{}': {}{}; say which by its id", found.size() + rest, name, fmt::join(found, ", "), rest == 0 ? "" : fmt::format(" and {} more", rest))));
   }
   const std::string like = nearest(name, names);
   throw Misuse(printable(fmt::format("there is no actor '{}'{}", name, like.empty() ? names.empty() ? ": no plan is there" : "; 'troupe graph' lists them" : fmt::format("; did you mean '{}'", like))));
@@ -111,7 +116,7 @@ std::string actor_text(const json& a) {
   line("frame", a["frame"]);
   line("attributes", a["attributes"]);
   if (a.contains("fires"))
-    line("fires", fmt::format("{} and {} dead; {} each, {} in all; {} out", count_text(a["fires"]), count_text(a["dead"]), time_text(a["sampled_cost_ns"]), time_text(a["busy_ns"]), bytes_text(a["bytes_out"])));
+    line("fires", fmt::format("{} and {} dead; {} each, {} in all; {} in, {} out", count_text(a["fires"]), count_text(a["dead"]), time_text(a["sampled_cost_ns"]), time_text(a["busy_ns"]), bytes_text(a["bytes_in"]), bytes_text(a["bytes_out"])));
   if (a.contains("waiting_for")) line("waits for", a["waiting_for"], Colour::yellow);
   for (const json& w : a["waits"]) line("waits", fmt::format("{} {} {} {} for {}", w["kind"].get<std::string>(), w["state"].get<std::string>(), w["tag"].get<std::string>(), w["from"].get<std::string>(), time_text(w["for_ns"])), Colour::yellow);
   for (const json& l : a["open_iterations"])
@@ -165,7 +170,7 @@ int ps(const LookFlags& flags) {
 
 int inspect(const LookFlags& flags) {
   return repeat(flags, [&] {
-    const std::string said = fetch(flags, "/api/actor?id=" + encoded(actor_id(flags, flags.what)));
+    const std::string said = fetch(flags, "/api/actor?id=" + encoded(actor_id(flags, flags.what)), 10);
     print(flags.json ? said + "\n" : actor_text(json::parse(said)));
     return 0;
   });
@@ -181,7 +186,7 @@ int graph(const LookFlags& flags) {
         if (p["made_ns"].get<std::int64_t>() >= made) made = p["made_ns"], id = p["id"];
       if (id.empty()) throw Misuse("no plan is there yet");
     }
-    const std::string said = fetch(flags, "/api/plan?id=" + encoded(id));
+    const std::string said = fetch(flags, "/api/plan?id=" + encoded(id), 60);
     print(flags.json ? said + "\n" : graph_text(json::parse(said), flags.dot));
     return 0;
   });
@@ -189,7 +194,7 @@ int graph(const LookFlags& flags) {
 
 int diagnose(const LookFlags& flags) {
   return repeat(flags, [&] {
-    const std::string said = fetch(flags, "/api/diagnose");
+    const std::string said = fetch(flags, "/api/diagnose", 10);
     const json d = json::parse(said);
     if (flags.json) print(said + "\n");
     else if (d["verdicts"].empty()) print(fmt::format("nothing hangs; {} under way\n", d["runs"] == 1 ? "1 run is" : fmt::format("{} runs are", d["runs"].get<int>())));
@@ -200,13 +205,10 @@ int diagnose(const LookFlags& flags) {
 }
 
 int trace(const LookFlags& flags) {
+  Output out(flags.out);
   const std::string said = fetch(flags, fmt::format("/api/trace?seconds={}", flags.seconds), flags.seconds + 30);
-  if (flags.out.empty()) {
-    print(said);
-    return 0;
-  }
-  std::ofstream file(flags.out, std::ios::binary);
-  if (!(file << said) || !file.flush()) throw std::runtime_error(fmt::format("cannot write '{}'", flags.out));
+  out.write(said);
+  if (flags.out.empty()) return 0;
   const json t = json::parse(said);
   fmt::print("{}: {} events; open it in https://ui.perfetto.dev or chrome://tracing\n", flags.out, t["traceEvents"].size());
   return 0;
@@ -214,23 +216,6 @@ int trace(const LookFlags& flags) {
 
 int metrics(const LookFlags& flags) {
   print(fetch(flags, "/metrics"));
-  return 0;
-}
-
-int completions(const std::string& shell, const std::vector<std::pair<std::string, std::vector<std::string>>>& verbs) {
-  std::string names, out;
-  for (const auto& [verb, flags] : verbs) names += (names.empty() ? "" : " ") + verb;
-  if (shell == "fish") {
-    out = "complete -c troupe -f -n __fish_use_subcommand -a '" + names + "'\n";
-    for (const auto& [verb, flags] : verbs)
-      for (const std::string& f : flags) out += fmt::format("complete -c troupe -n '__fish_seen_subcommand_from {}' -l {}\n", verb, f.substr(2));
-  } else {
-    if (shell == "zsh") out = "#compdef troupe\nautoload -U +X bashcompinit && bashcompinit\n";
-    out += "_troupe() {\n  local word=${COMP_WORDS[COMP_CWORD]}\n  if [ \"$COMP_CWORD\" -eq 1 ]; then\n    COMPREPLY=($(compgen -W '" + names + "' -- \"$word\"))\n    return\n  fi\n  case ${COMP_WORDS[1]} in\n";
-    for (const auto& [verb, flags] : verbs) out += fmt::format("    {}) COMPREPLY=($(compgen -W '{}' -- \"$word\")) ;;\n", verb, fmt::format("{}", fmt::join(flags, " ")));
-    out += "  esac\n}\ncomplete -o default -F _troupe troupe\n";
-  }
-  print(out);
   return 0;
 }
 

@@ -1,10 +1,6 @@
 // troupe report RUN -o FILE: a run as one HTML file, from what a node says of it.
 #include <troupe/apps/verbs/client.hpp>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <vector>
 
 #include <fmt/format.h>
@@ -35,7 +31,7 @@ std::string plan_of(const Json& state, const std::string& run) {
 /// What a node may not have: then nothing.
 std::string fetch_or_null(const LookFlags& flags, const std::string& path) {
   try {
-    return fetch(flags, path);
+    return fetch(flags, path, 10);
   } catch (const Misuse&) {
     return "null";
   }
@@ -44,15 +40,14 @@ std::string fetch_or_null(const LookFlags& flags, const std::string& path) {
 }  // namespace
 
 int report(const LookFlags& flags) {
+  Output out(flags.out);
   const std::string state = fetch(flags, "/api/state");
   const std::string plan = encoded(plan_of(Json::parse(state), flags.what));
   const std::string events = fetch_or_null(flags, "/api/events?limit=20000");  // first: they are overwritten soon
   const std::string actors = fetch(flags, "/api/plan?id=" + plan, 60), counters = fetch(flags, "/api/counters?since=0&plan=" + plan, 60);
   const std::string scalars = fetch_or_null(flags, "/api/scalars");
   const std::string html = report_page(flags.what, {.state = state, .plan = actors, .counters = counters, .events = events, .scalars = scalars});
-  if (flags.out.empty()) return std::fwrite(html.data(), 1, html.size(), stdout) == html.size() ? 0 : 1;
-  std::ofstream file(flags.out, std::ios::binary);
-  if (!(file << html).flush()) throw Misuse(fmt::format("'{}' cannot be written: {}", flags.out, std::strerror(errno)));
+  out.write(html);
   return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cwchar>
+#include <string_view>
 
 #include <locale.h>
 #include <unistd.h>
@@ -79,7 +80,10 @@ std::string cut(const std::string& text, std::size_t columns) {
 bool is_terminal() { return isatty(STDOUT_FILENO) != 0; }
 
 std::string in(Colour colour, const std::string& text) {
-  static const bool colours = is_terminal() && !std::getenv("NO_COLOR");
+  static const bool colours = [] {
+    const char* kind = std::getenv("TERM");
+    return is_terminal() && !std::getenv("NO_COLOR") && !(kind && std::string_view(kind) == "dumb");
+  }();
   if (!colours || colour == Colour::none || text.empty()) return text;
   constexpr const char* codes[] = {"0", "1", "2", "31", "32", "33", "34"};
   return fmt::format("\x1b[{}m{}\x1b[0m", codes[static_cast<std::size_t>(colour)], text);

@@ -18,7 +18,7 @@ std::string cut(const std::string& text, std::size_t columns);
 
 bool is_terminal();
 enum class Colour { none, bold, dim, red, green, yellow, blue };
-/// In colour on a terminal (and without NO_COLOR), plain elsewhere.
+/// In colour on a terminal (without NO_COLOR, and not a dumb one), plain elsewhere.
 std::string in(Colour colour, const std::string& text);
 
 /// Columns as wide as what stands in them; the first row is the head.

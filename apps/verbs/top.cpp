@@ -1,5 +1,6 @@
 // troupe top: nodes, runs and the busiest actors on a full screen, once a second, until q, Ctrl-C or SIGTERM. Lines are cut at the
-// terminal's width, and tables at its height, also when that changes.
+// terminal's width, and tables at its height, also when that changes. One thread asks, and the first one draws and hears keys: a node
+// that does not answer holds up neither.
 #include <troupe/apps/verbs/client.hpp>
 
 #include <algorithm>
@@ -7,8 +8,11 @@
 #include <csignal>
 #include <cstdio>
 #include <map>
+#include <mutex>
+#include <thread>
 
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
@@ -24,36 +28,34 @@ using json = nlohmann::json;
 termios as_it_was{};
 constexpr char kEnter[] = "\x1b[?1049h\x1b[?25l", kLeave[] = "\x1b[?25h\x1b[?1049l";
 
-// In a handler: a node that does not answer keeps nobody waiting. Nothing but what may be called there.
-void give_back() {
+// Also in a handler: nothing but what may be called there. Whoever is being asked is not waited for.
+[[noreturn]] void leave(int = 0) {
   (void)!write(STDOUT_FILENO, kLeave, sizeof kLeave - 1);
   tcsetattr(STDIN_FILENO, TCSANOW, &as_it_was);
-}
-void end_at_once(int) {
-  give_back();
   _exit(0);
 }
 
-/// Keys come one by one and are not shown; the screen that was there is back in the end.
+/// Keys come one by one and are not shown; `leave` brings the screen back that was there.
 class Screen {
  public:
   Screen() {
     tcgetattr(STDIN_FILENO, &as_it_was);
     struct sigaction on{};
-    on.sa_handler = end_at_once;
+    on.sa_handler = leave;
     for (const int ending : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaction(ending, &on, nullptr);
-    on.sa_handler = [](int) {};  // it interrupts `poll`
+    on.sa_handler = [](int) {};  // it interrupts `ppoll`, and nothing else: it is blocked elsewhere, and in threads to come
     sigaction(SIGWINCH, &on, nullptr);
+    sigset_t resized;
+    sigemptyset(&resized);
+    sigaddset(&resized, SIGWINCH);
+    pthread_sigmask(SIG_BLOCK, &resized, &waiting_);
     termios raw = as_it_was;
     raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
     raw.c_cc[VSUSP] = _POSIX_VDISABLE;
     tcsetattr(STDIN_FILENO, TCSANOW, &raw);
     std::fputs(kEnter, stdout);
   }
-  ~Screen() {
-    std::fflush(stdout);
-    give_back();
-  }
+  ~Screen() { leave(); }
   Screen(const Screen&) = delete;
   Screen& operator=(const Screen&) = delete;
 
@@ -77,16 +79,21 @@ class Screen {
     std::fwrite(out.data(), 1, out.size(), stdout);
     std::fflush(stdout);
   }
-  enum class Event { time, key, resized, gone };
-  static Event wait(std::chrono::steady_clock::time_point until, char& key) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
-    if (left <= 0) return Event::time;
-    pollfd in{STDIN_FILENO, POLLIN, 0};
-    const int n = poll(&in, 1, static_cast<int>(left));
+  enum class Event { time, told, key, resized, gone };
+  /// `told`: a descriptor that can be read when there is something new.
+  Event wait(int told, std::chrono::steady_clock::time_point until, char& key) const {
+    const auto left = std::max<std::int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count());
+    const timespec time{static_cast<time_t>(left / 1000), static_cast<long>(left % 1000 * 1'000'000)};
+    pollfd in[] = {{STDIN_FILENO, POLLIN, 0}, {told, POLLIN, 0}};
+    const int n = ppoll(in, 2, &time, &waiting_);
     if (n < 0) return Event::resized;
     if (n == 0) return Event::time;
+    if (in[0].revents == 0) return Event::told;
     return read(STDIN_FILENO, &key, 1) == 1 ? Event::key : Event::gone;
   }
+
+ private:
+  sigset_t waiting_{};  // the signals that are blocked while it waits
 };
 
 struct Busy {
@@ -102,10 +109,10 @@ class Watched {
   bool is_of(const std::string& life) const { return life_ == life; }
   void update(const LookFlags& flags, const std::string& plan, double seconds, std::vector<Busy>& busy) {
     if (name_.empty()) {
-      const json description = json::parse(fetch(flags, "/api/plan?id=" + encoded(plan)));
+      const json description = json::parse(fetch(flags, "/api/plan?id=" + encoded(plan), 60));
       for (const json& row : description["actors"]["rows"]) name_[row[0].get<std::string>()] = fmt::format("{} {}", row[1].get<std::string>(), row[2].get<std::string>());
     }
-    const json c = json::parse(fetch(flags, fmt::format("/api/counters?plan={}&since={}", encoded(plan), seq_)));
+    const json c = json::parse(fetch(flags, fmt::format("/api/counters?plan={}&since={}", encoded(plan), seq_), 10));
     for (const json& row : c["actors"]["rows"]) {
       const auto fires = row[1].get<double>(), busy_ns = row[3].get<double>();
       const std::string id = row[0];
@@ -128,10 +135,12 @@ struct View {
   std::string title;
   Table nodes{{"NODE", "STATE", "CPU", "MEMORY", "QUEUED", "UNACKED", "ROUND TRIP"}}, runs{{"RUN", "FOR", "FIRED", "WHAT"}}, actors{{"ACTOR", "BUSY", "FIRES/S", "STATE", "WHAT"}};
 
-  std::string text() const {
+  /// `age`: seconds since it was heard, if that is long ago; `amiss`: why.
+  std::string text(std::int64_t age, const std::string& amiss) const {
     const winsize size = Screen::size();
     const std::size_t rows = size.ws_row, share = rows / 3;  // nodes and runs leave a third to the actors
-    std::string out = cut(title, size.ws_col) + "\n\n" + nodes.text(size.ws_col, std::max<std::size_t>(share, 3)) + "\n" + runs.text(size.ws_col, std::max<std::size_t>(share, 3)) + "\n";
+    const std::string first = title + (age > 0 ? fmt::format("; heard {} s ago", age) : "") + "; q leaves";
+    std::string out = cut(first, size.ws_col) + "\n" + in(Colour::red, cut(amiss, size.ws_col)) + "\n" + nodes.text(size.ws_col, std::max<std::size_t>(share, 3)) + "\n" + runs.text(size.ws_col, std::max<std::size_t>(share, 3)) + "\n";
     const auto used = static_cast<std::size_t>(std::count(out.begin(), out.end(), '\n'));
     return used < rows ? out + actors.text(size.ws_col, rows - used) : out;
   }
@@ -162,9 +171,55 @@ View look(const LookFlags& flags, std::map<std::string, Watched>& plans, double&
   std::stable_sort(busy.begin(), busy.end(), [](const Busy& a, const Busy& b) { return a.share != b.share ? a.share > b.share : a.fires > b.fires; });
   for (const Busy& b : busy) view.actors.add({b.id, fmt::format("{:.1f} %", 100 * b.share), count_text(b.fires), b.state, b.what});
   last = now;
-  view.title = printable(fmt::format("troupe top: node '{}', {} runs; q leaves", s["node"].get<std::string>(), s["runs"].size()));
+  view.title = printable(fmt::format("troupe top: node '{}', {} run{}", s["node"].get<std::string>(), s["runs"].size(), s["runs"].size() == 1 ? "" : "s"));
   return view;
 }
+
+/// Asks again and again on a thread of its own, which lives as long as the process.
+class Asker {
+ public:
+  struct Heard {
+    View view;
+    std::string amiss;  // why the last question was not answered; empty: it was
+    std::chrono::steady_clock::time_point at = std::chrono::steady_clock::now();
+  };
+  explicit Asker(const LookFlags& flags) : flags_(flags), told_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    heard_.view.title = "troupe top: asks " + printable(flags_.node);
+    std::thread([this] { ask(); }).detach();
+  }
+  /// Can be read when there is something new to hear.
+  int told() const { return told_; }
+  Heard heard() {
+    eventfd_t count = 0;
+    eventfd_read(told_, &count);  // first: what is told from here on is heard below, or told again
+    std::lock_guard lock(mutex_);
+    return heard_;
+  }
+
+ private:
+  [[noreturn]] void ask() {
+    std::map<std::string, Watched> plans;
+    double last = 0;
+    for (;;) {
+      const auto next = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(flags_.every));
+      try {
+        Heard now{look(flags_, plans, last), {}};
+        std::lock_guard lock(mutex_);
+        heard_ = std::move(now);
+      } catch (const std::exception& e) {
+        std::lock_guard lock(mutex_);
+        heard_.amiss = printable(e.what());
+      }
+      eventfd_write(told_, 1);
+      std::this_thread::sleep_until(next);
+    }
+  }
+
+  const LookFlags flags_;
+  const int told_;
+  std::mutex mutex_;  // guards heard_
+  Heard heard_;
+};
 
 }  // namespace
 
@@ -172,23 +227,20 @@ int top(const LookFlags& flags) {
   if (!is_terminal() || isatty(STDIN_FILENO) == 0) throw Misuse("top draws on a terminal; 'troupe ps' prints to a pipe");
   fetch(flags, "/api/state");  // complains before the screen is taken
   const Screen screen;
-  std::map<std::string, Watched> plans;
-  double last = 0;
+  Asker asker(flags);
+  Asker::Heard heard = asker.heard();
   for (;;) {
-    View view;
-    std::string amiss;
-    const auto next = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-    try {
-      view = look(flags, plans, last);
-    } catch (const std::exception& e) {
-      amiss = printable(e.what());
-    }
-    for (Screen::Event event = Screen::Event::resized; event != Screen::Event::time;) {
-      if (event == Screen::Event::resized) Screen::draw(amiss.empty() ? view.text() : cut(amiss, Screen::size().ws_col) + "\n");
-      char key = 0;
-      event = Screen::wait(next, key);
-      if (event == Screen::Event::gone || (event == Screen::Event::key && key == 'q')) return 0;
-    }
+    // The next answer is due after `every`; who is later than a second is said to be, and since when, once a second.
+    const auto now = std::chrono::steady_clock::now();
+    const double age = std::chrono::duration<double>(now - heard.at).count();
+    const bool is_late = age >= flags.every + 1;
+    Screen::draw(heard.view.text(is_late ? static_cast<std::int64_t>(age) : 0, heard.amiss));
+    const auto until = now + std::chrono::milliseconds(is_late ? 1000 : static_cast<std::int64_t>(1000 * (flags.every + 1 - age)) + 1);
+    char key = 0;
+    Screen::Event event = Screen::Event::key;
+    while (event == Screen::Event::key && key != 'q') event = screen.wait(asker.told(), until, key);
+    if (event == Screen::Event::key || event == Screen::Event::gone) return 0;
+    if (event == Screen::Event::told) heard = asker.heard();
   }
 }
 

@@ -66,6 +66,8 @@ struct LookFlags {
   std::string node = "http://127.0.0.1:7200";  // where an inspection server is
   std::string token;   // a file
   bool json = false;   // what the node answered, as it is
+  int patience = 3;    // seconds for an answer
+  double every = 1;    // top: asks every so many seconds
   double watch = 0;    // again every so many seconds, until SIGINT; 0: once
   std::string what;    // inspect: an actor's id or name; graph: a plan's id; report: a run's id
   bool dot = false;    // graph: for Graphviz
@@ -83,6 +85,16 @@ int metrics(const LookFlags& flags);
 /// A run, as one HTML file.
 int report(const LookFlags& flags);
 /// A script that completes the command line, for `bash`, `zsh` or `fish`.
-int completions(const std::string& shell, const std::vector<std::pair<std::string, std::vector<std::string>>>& verbs);
+struct Completed {
+  struct Flag {
+    std::vector<std::string> names;    // --out, -o
+    std::vector<std::string> choices;  // of its value; empty: any
+    bool takes_value = false, may_lack_value = false, is_file = false;
+  };
+  std::string verb;
+  std::vector<std::string> choices;  // of what stands behind it; empty: any
+  std::vector<Flag> flags;
+};
+int completions(const std::string& shell, const std::vector<Completed>& verbs);
 
 }  // namespace troupe::verbs

@@ -44,8 +44,13 @@ export function clean(name) {
     (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 
-// Cut in the middle, where names differ least.
+// Cut in the middle, where names differ least; of a range (`a … b`) each name by itself.
 export function shorten(text, most) {
+  const ends = text.split(' … ');
+  if (ends.length === 2 && most >= 13) {
+    const [first, last] = ends.map((end) => Array.from(end).length), room = most - 3, half = Math.floor(room / 2);
+    if (first + last > room) return `${shorten(ends[0], Math.max(half, room - last))} … ${shorten(ends[1], Math.max(room - half, room - first))}`;
+  }
   const all = Array.from(text);
   if (all.length <= most) return text;
   const tail = Math.floor((most - 1) / 2);

@@ -134,7 +134,7 @@ export class Graph {
     const tooltip = svg('title', { text: label });
     root.append(tooltip);
     this.#listen(root, v);
-    setText(kind, isGroup ? `${short(tree.sizes[v])} ${tree.sizes[v] === 1 ? 'actor' : 'actors'}` : shorten(clean(tree.plan.actors.get(actor, 'op')), 14));
+    setText(kind, isGroup ? `${short(tree.sizes[v])} ${tree.isRange[v] ? 'ops' : tree.sizes[v] === 1 ? 'actor' : 'actors'}` : shorten(clean(tree.plan.actors.get(actor, 'op')), 14));
     return { root, card, dot, name, kind, speed, bar, loop, label, width, isOpen: false };
   }
 
@@ -341,6 +341,18 @@ export class Graph {
       bottom = Math.max(bottom, r.y + r.height);
     }
     return { x: left, y: top, width: right - left, height: bottom - top };
+  }
+
+  // The window has another size: what was in its middle is, or else all of it.
+  resized() {
+    const { clientWidth: width, clientHeight: height } = this.element;
+    const moved = this.width ? (width - this.width) / 2 : 0;
+    this.width = width || this.width;
+    if (!moved || !this.rects.size || !width) return;
+    const t = d3.zoomTransform(this.element), left = t.x + moved;
+    const isSeen = (r) => left + t.k * (r.x + r.width) > 0 && left + t.k * r.x < width && t.applyY(r.y + r.height) > 0 && t.applyY(r.y) < height;
+    if ([...this.rects.values()].some((r) => !r.isOpen && isSeen(r))) this.#moveTo(t.translate(moved / t.k, 0));
+    else this.show();
   }
 
   // All of it; or its top, if it would be too small to read.

@@ -357,7 +357,7 @@ at('search').addEventListener('keydown', (event) => {
 at('plan').addEventListener('change', () => choosePlan(at('plan').value).catch((error) => alarm(error.message)));
 at('grouping').append(...kGroupings.map((g) => el('button', { role: 'radio', 'data-grouping': g, 'aria-checked': g === page.grouping, text: g[0].toUpperCase() + g.slice(1), onclick: () => regroup(g) })));
 at('legend').append(...['running', 'ready', 'waiting', 'dead', 'failed', 'idle'].map((s) => el('li', { class: s, text: kStateWords[s] })));
-at('event-legend').append(...['kernel', 'turn', 'copy', 'send', 'receive', 'wait'].map((k) => el('span', { class: k, text: k })));
+at('event-legend').append(...['kernel', 'turn', 'copy', 'send', 'receive', 'wait'].map((k) => el('span', { class: k, text: k })), el('span', { class: 'lost', text: 'not recorded' }));
 const [closer, farther, fit] = at('zoom').children;
 closer.onclick = () => graph.scale(1.35);
 farther.onclick = () => graph.scale(1 / 1.35);
@@ -369,6 +369,7 @@ at('side-button').onclick = () => showSide(!document.body.classList.contains('si
 at('tab-timeline').onclick = () => showTab('timeline');
 at('tab-curves').onclick = () => showTab('curves');
 new ResizeObserver(() => timeline.draw()).observe(at('timeline'));
+new ResizeObserver(() => graph.resized()).observe(at('graph'));
 showTab(localStorage.getItem('troupe-tab') ?? 'timeline');
 
 listen({

@@ -73,24 +73,33 @@ function groupsOf(plan, grouping) {
       }
       at = next;
     }
-    at.children.push({ label: plan.names[actor], children: null, actor });
+    const around = `${plan.actors.get(actor, 'scope')}/`;  // which the groups say
+    at.children.push({ label: plan.names[actor].startsWith(around) ? plan.names[actor].slice(around.length) || around : plan.names[actor], children: null, actor });
   }
   return root;
 }
 
-// A long row is cut into ranges, and those again if they are too many.
-function ranged(children) {
-  while (children.length > kMostChildren) {
-    const size = Math.ceil(children.length / Math.ceil(children.length / kMostChildren));
+// A row of at most so many: ranges of it, and ranges of those if they are too many.
+function cutInto(most, row) {
+  while (row.length > most) {
+    const size = Math.ceil(row.length / Math.ceil(row.length / kMostChildren));
     const ranges = [];
-    for (let begin = 0; begin < children.length; begin += size) {
-      const part = children.slice(begin, begin + size);
-      const label = `${part[0].label.split(' … ')[0]} … ${part[part.length - 1].label.split(' … ').pop()}`;
-      ranges.push(part.length === 1 ? part[0] : { label, children: part, actor: -1, isRange: true });
+    for (let begin = 0; begin < row.length; begin += size) {
+      const part = row.slice(begin, begin + size);
+      const [first, last] = [part[0], part[part.length - 1]];
+      ranges.push(part.length === 1 ? first : { label: `${first.first ?? first.label} … ${last.last ?? last.label}`, first: first.first ?? first.label, last: last.last ?? last.label, children: part, actor: -1, isRange: true });
     }
-    children = ranges;
+    row = ranges;
   }
-  return children;
+  return row;
+}
+
+// Groups that users made stay what they are; loose actors beside them are cut into ranges.
+function ranged(children) {
+  if (children.length <= kMostChildren) return children;
+  const groups = children.filter((c) => c.children !== null), loose = children.filter((c) => c.children === null);
+  const kept = groups.length < kMostChildren ? groups : cutInto(kMostChildren / 2, groups);
+  return [...kept, ...cutInto(kMostChildren - kept.length, loose)];
 }
 
 // A group of one group is that group.
@@ -302,12 +311,12 @@ export class View {
     this.clock = 0;
   }
 
-  // Opens the largest groups while the page stays calm.
+  // Opens the largest groups while the page stays calm, those that users made first.
   openFirst(calm = 9, most = 40) {
     for (;;) {
       const boxes = this.boxes().filter((v) => !this.open.has(v));
       if (boxes.length >= calm) return;
-      const groups = boxes.filter((v) => this.tree.isGroup(v)).sort((a, b) => this.tree.sizes[b] - this.tree.sizes[a]);
+      const groups = boxes.filter((v) => this.tree.isGroup(v)).sort((a, b) => this.tree.isRange[a] - this.tree.isRange[b] || this.tree.sizes[b] - this.tree.sizes[a]);
       const next = groups.find((v) => boxes.length - 1 + this.tree.children[v].length <= most);
       if (next === undefined) return;
       this.expand(next);
@@ -417,7 +426,7 @@ export function search(tree, words, most = 50) {
     if (tree.isRange[v]) continue;
     const actor = tree.actors[v];
     const name = tree.labels[v].toLowerCase();
-    const text = actor < 0 ? name : `${name} ${String(plan.actors.get(actor, 'op')).toLowerCase()} ${String(plan.actors.get(actor, 'id')).toLowerCase()} ${String(plan.actors.get(actor, 'scope') ?? '').toLowerCase()}`;
+    const text = actor < 0 ? name : `${name} ${plan.names[actor].toLowerCase()} ${String(plan.actors.get(actor, 'op')).toLowerCase()} ${String(plan.actors.get(actor, 'id')).toLowerCase()} ${String(plan.actors.get(actor, 'scope') ?? '').toLowerCase()}`;
     if (!parts.every((p) => text.includes(p))) continue;
     const rank = name === parts[0] ? 0 : name.startsWith(parts[0]) ? 1 : name.includes(parts[0]) ? 2 : 3;
     found.push([rank, actor < 0 ? 0 : 1, v]);

@@ -4,7 +4,7 @@ import { bytes, clean, duration, percent, rate, short, shorten } from './format.
 import { facts, Graph } from './graph.js';
 import { layout } from './layout.js';
 import { Layouts } from './layouts.js';
-import { Counters, kGroupings, Plan, Totals, Tree, View } from './model.js';
+import { Counters, kGroupings, kStates, Plan, Totals, Tree, View } from './model.js';
 import { Curves } from './curves.js';
 import { Timeline } from './timeline.js';
 
@@ -16,6 +16,10 @@ counters.apply(data.counters);
 const of = (list) => (list ?? []).find((x) => String(x.id) === data.run);
 const run = of(state.runs) ?? of(state.recent) ?? { id: data.run };
 const summary = (state.plans ?? []).find((p) => String(p.id) === plan.id) ?? {};
+if (run.ok !== undefined) {  // what actors are at is of runs that came later
+  counters.state = Uint8Array.from(plan.names, (name) => (run.error?.includes(`'${name}'`) ? kStates.indexOf('failed') : 0));
+  counters.waitingFor.clear();
+}
 const took = run.took_ns ?? run.for_ns;
 const runs = Math.max(1, summary.runs_started ?? (summary.runs_ended ?? 0) + 1);
 const [fires, dead, busy, out] = counters.now;

@@ -1,4 +1,5 @@
-// What happened in the last seconds, a lane for each node and track, on one clock. Drawn on a canvas: thousands of events.
+// What happened in the last seconds, a lane for each node and track, on one clock. Drawn on a canvas: thousands of events. Recorders
+// keep few of them: what was written over before it was asked for is hatched, so that nobody takes it for rest.
 import { clean, duration, shorten } from './format.js';
 
 const kKinds = ['kernel', 'firing', 'turn', 'copy', 'send', 'receive', 'wait', 'run'];
@@ -19,7 +20,8 @@ export class Timeline {
     this.known = new Set();  // those of them that may come again
     this.until = 0;
     this.isPaused = false;
-    this.dropped = 0;
+    this.heard = new Map();  // track: the end of the last event that is known
+    this.lost = [];          // {node, track, from, until}: what happened there nobody knows
     canvas.addEventListener('mousemove', (event) => this.#point(event));
     canvas.addEventListener('mouseleave', () => { tip.hidden = true; });
     canvas.addEventListener('wheel', (event) => {
@@ -33,23 +35,28 @@ export class Timeline {
     this.draw();
   }
 
-  // Where to go on asking from: a little before the last, since nodes' events come late, and numbers of that size are rounded.
-  get since() { return this.last === undefined ? 0 : this.last - 200e6; }
+  // Where to go on asking from: before the last, since nodes' events come late, and by their beginning.
+  get since() { return this.last === undefined ? 0 : this.last - 2e9; }
 
   add(json) {
     if (this.isPaused) return;
-    this.dropped = json.dropped ?? 0;
+    for (const { node, track, until_ns: until } of json.lost ?? []) {
+      const from = this.heard.get(`${node} ${track}`) ?? -Infinity;
+      if (until > from) this.lost.push({ node, track, from, until });
+    }
     for (const e of json.events ?? []) {
       const key = `${e.node} ${e.track} ${e.t_ns} ${e.kind} ${e.name}`;
       if (this.known.has(key)) continue;
       this.known.add(key);
       const end = e.t_ns + (e.dur_ns ?? 0);
       if (this.last === undefined || end > this.last) this.last = end;
+      this.heard.set(`${e.node} ${e.track}`, Math.max(end, this.heard.get(`${e.node} ${e.track}`) ?? end));
       this.events.push(e);
     }
     this.until = Math.max(this.until, json.time_ns ?? 0, this.last ?? 0);
     const oldest = this.until - 60e9;
     if (this.events.length > kMostEvents || (this.events[0] && this.events[0].t_ns < oldest - 60e9)) this.events = this.events.filter((e) => e.t_ns > oldest).slice(-kMostEvents);
+    this.lost = this.lost.filter((gap) => gap.until > oldest);
     if (this.known.size > 2 * kMostEvents) this.known = new Set([...this.known].slice(-kMostEvents));
     this.draw();
   }
@@ -112,6 +119,7 @@ export class Timeline {
     g.clip();
     const colours = Object.fromEntries(kKinds.map((k) => [k, ink(`--event-${k}`)]));
     this.drawn = [];
+    this.#hatch(g, lanes, ink('--quiet'), width);
     for (const e of this.events) {
       const x = this.scale(e.t_ns), w = Math.max(1, this.scale(e.t_ns + (e.dur_ns ?? 0)) - x);
       if (x + w < kLeft || x > width) continue;
@@ -130,7 +138,33 @@ export class Timeline {
       }
     }
     g.restore();
-    canvas.setAttribute('aria-label', `${this.drawn.length} events on ${lanes.size} tracks in the last ${duration(this.seconds * 1e9)}`);
+    const gaps = this.drawn.filter(([, , , e]) => e.kind === 'not recorded:').length;
+    canvas.setAttribute('aria-label', `${this.drawn.length - gaps} events${gaps ? ` and ${gaps} times that were not recorded` : ''} on ${lanes.size} tracks in the last ${duration(this.seconds * 1e9)}`);
+  }
+
+  #hatch(g, lanes, colour, width) {
+    const hasNodes = this.events.some((e) => e.node !== this.events[0].node);
+    g.strokeStyle = colour;
+    g.globalAlpha = 0.55;
+    for (const gap of this.lost) {
+      const lane = lanes.get(trackName(gap, hasNodes));
+      const x = Math.max(kLeft, this.scale(Math.max(gap.from, this.until - 60e9))), end = Math.min(width, this.scale(gap.until));
+      if (lane === undefined || end <= x) continue;
+      const y = kTop + kLane * lane + 2, height = kLane - 4;
+      g.save();
+      g.beginPath();
+      g.rect(x, y, end - x, height);
+      g.clip();
+      g.beginPath();
+      for (let at = Math.floor(x / 5) * 5 - 15; at < end; at += 5) {
+        g.moveTo(at, y + height);
+        g.lineTo(at + height, y);
+      }
+      g.stroke();
+      g.restore();
+      this.drawn.push([x, y, end - x, { kind: 'not recorded:', name: 'too much happened between two questions', dur_ns: Number.isFinite(gap.from) ? gap.until - gap.from : 0 }]);
+    }
+    g.globalAlpha = 1;
   }
 
   #point(event) {

@@ -43,8 +43,17 @@ TROUPE_HTTP=http://127.0.0.1:2 expect 1 'nobody answers at http://127.0.0.1:1 ' 
 expect 2 'not in range 0.05.* to 86400' ps --watch 0 --node http://127.0.0.1:1
 expect 2 'top draws on a terminal' top --node http://127.0.0.1:1
 expect 2 "run 'troupe trace --help'" trace --seconds 0
+expect 2 "not ''" ps --node ''
+expect 2 "not 'http://'" ps --node http://
+for verb in 'trace --seconds 60' 'report a/1'; do
+  expect 2 "'/nonexistent/x' cannot be written: No such file" $verb -o /nonexistent/x --node http://127.0.0.1:1  # before anybody is asked
+done
+for verb in ops version --help; do
+  if "$troupe" $verb 2>/dev/null >/dev/full; then echo "troupe $verb > /dev/full: status 0"; failures=$((failures + 1)); fi
+done
+grep -q 'cannot be written' < <("$troupe" version 2>&1 >/dev/full) || { echo 'troupe version > /dev/full says nothing'; failures=$((failures + 1)); }
 for shell in bash zsh fish; do expect 0 'diagnose' completions "$shell"; done
-bash -n <("$troupe" completions bash) || failures=$((failures + 1))
+"$(dirname "$0")/completions.sh" "$troupe" || failures=$((failures + 1))
 
 keys=$(mktemp -d)
 expect 0 '^[^ ]{40} alpha$' keygen --keys "$keys/a" --name alpha

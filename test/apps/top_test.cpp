@@ -35,7 +35,7 @@ struct Hanging {
     run.cancel();
     run.wait();
   }
-  std::vector<std::string> top() const { return {binary(), "top", "--node", server.address()}; }
+  std::vector<std::string> top(const std::string& every = "1") const { return {binary(), "top", "--node", server.address(), "--patience", "60", "--every", every}; }
 };
 
 constexpr const char* kLeft = "\x1b[?25h\x1b[?1049l";  // the cursor is shown, the screen that was there is back
@@ -67,8 +67,8 @@ BOOST_AUTO_TEST_CASE(every_line_fits_the_terminal) {
 
 BOOST_AUTO_TEST_CASE(a_new_size_is_drawn_at_once) {
   Hanging h;
-  Terminal t(h.top(), 6, 30);
-  BOOST_REQUIRE(t.read_until("troupe top"));
+  Terminal t(h.top("86400"), 6, 30);  // it will not ask a second time
+  BOOST_REQUIRE(t.read_until("node 'a'"));
   t.resize(30, 120);
   BOOST_REQUIRE(t.read_until("ACTOR"));  // there was no room for it
   t.resize(1, 1);
@@ -99,13 +99,55 @@ BOOST_AUTO_TEST_CASE(a_node_that_is_stopped_keeps_nobody, *boost::unit_test::lab
   NodeProcess node(folder, "a", {"--http", "0"});
   const std::string seen = node.process.seen();
   const std::string url = seen.substr(seen.find("http://"), seen.find_first_of(" \n", seen.find("http://")) - seen.find("http://"));
-  Terminal t({binary(), "top", "--node", url}, 24, 80);
-  BOOST_REQUIRE(t.read_until("troupe top"));
+  for (const char* key : {"q", "\x03"}) {
+    Terminal t({binary(), "top", "--node", url, "--patience", "86400", "--every", "0.05"}, 24, 80);  // it would wait for long
+    BOOST_REQUIRE(t.read_until("node 'a'"));
+    node.process.interrupt(SIGSTOP);
+    BOOST_REQUIRE(t.read_until("; heard 1 s ago; q leaves"));
+    t.type(key);
+    BOOST_TEST(t.finish() == 0);
+    BOOST_TEST(t.is_as_it_was());
+    node.process.interrupt(SIGCONT);
+  }
+  Terminal t({binary(), "top", "--node", url, "--patience", "1", "--every", "0.05"}, 24, 120);
+  BOOST_REQUIRE(t.read_until("node 'a'"));
   node.process.interrupt(SIGSTOP);
-  t.type("\x03");
+  BOOST_REQUIRE(t.read_until("is connected but has not answered for 1 s: it is stopped or overloaded"));
+  t.type("q");
   BOOST_TEST(t.finish() == 0);
-  BOOST_TEST(t.is_as_it_was());
+  const Outcome ps = run(folder.path(), {binary(), "ps", "--node", url, "--patience", "1"});
+  BOOST_TEST(ps.code == 1);
+  BOOST_TEST(ps.error.find("is connected but has not answered for 1 s: it is stopped or overloaded") != std::string::npos, ps.error);
   node.process.interrupt(SIGCONT);
+}
+
+BOOST_AUTO_TEST_CASE(what_actors_do_is_shown) {
+  Nodes nodes(1);
+  const InspectionServer server(nodes[0], {});
+  Graph g;
+  Expr x = g.input("x", DType::f32, {kAny, kAny});
+  auto [i, last] = while_loop([](Expr n, Expr) { return n < 1'000'000'000; }, [&](Expr n, Expr v) { return std::tuple{n + 1, g.named(matmul(v, x), "turned")}; }, std::tuple{g.constant(0), x});
+  RunHandle run = nodes.engine().compile(g, {x}, {last}).start({Tensor::zeros(DType::f32, {8, 8})});
+  Terminal t({binary(), "top", "--node", server.address(), "--patience", "60", "--every", "0.05"}, 40, 120);
+  BOOST_REQUIRE(t.read_until("turned"));  // only what has fired since the last answer is shown
+  t.type("q");
+  BOOST_TEST(t.finish() == 0);
+  std::string shown;
+  for (const auto& [row, text] : screen_of(t.rest()))
+    if (text.find("turned") != std::string::npos) shown = text;
+  BOOST_TEST(shown.starts_with("a/1:"), shown);
+  for (const char* part : {" %  ", "  MatMul "}) BOOST_TEST(shown.find(part) != std::string::npos, shown);
+  run.cancel();
+  run.wait();
+}
+
+BOOST_AUTO_TEST_CASE(a_dumb_terminal_gets_no_colours) {
+  Hanging h;
+  for (const auto& [kind, is_coloured] : {std::pair{"dumb", false}, {"xterm", true}}) {
+    Terminal t({"/usr/bin/env", "-u", "NO_COLOR", std::string("TERM=") + kind, binary(), "ps", "--node", h.server.address(), "--patience", "60"}, 24, 80);
+    BOOST_TEST(t.finish() == 0);
+    BOOST_TEST((t.rest().find('\x1b') != std::string::npos) == is_coloured);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_terminal_that_is_gone_ends_it) {

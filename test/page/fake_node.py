@@ -166,6 +166,10 @@ class World:
                 rows.append({'t_ns': t + 2_000_000, 'dur_ns': 900_000, 'node': 'b', 'track': 'transport', 'kind': 'receive', 'name': 'from a', 'run': 'a/17', 'tag': '', 'flow': 1})
         return rows
 
+    def lost(self):
+        """A recorder that keeps 300 ms."""
+        return [{'node': 'a', 'track': 'worker 0', 'until_ns': self.now() - 300_000_000}]
+
     def scalars(self):
         steps = range(0, 40 * (self.ticks + 10), 10)
         noise = lambda s: 0.12 * math.sin(s * 12.9898) * math.cos(s * 4.1)
@@ -207,7 +211,7 @@ class Handler(BaseHTTPRequestHandler):
         world = self.server.world
         since = int(float(query.get('since', 0)))
         body = {'state': world.state, 'plan': world.plan, 'counters': lambda: world.counters(since), 'scalars': lambda: {'series': world.scalars()},
-                'actor': lambda: world.actor(query.get('id')), 'events': lambda: {'events': world.events(since), 'dropped': 0}, 'diagnose': lambda: {'runs': 1, 'verdicts': world.verdicts}}.get(what, lambda: None)()
+                'actor': lambda: world.actor(query.get('id')), 'events': lambda: {'events': world.events(since), 'lost': world.lost(), 'dropped': 0}, 'diagnose': lambda: {'runs': 1, 'verdicts': world.verdicts}}.get(what, lambda: None)()
         if body is None:
             self.answer_json(404, {'error': f'there is no {what} {query.get("id", "")}'})
             return

@@ -56,6 +56,21 @@ test('a group of one group is that group', () => {
   assert.deepEqual(tree.children[0].map((v) => tree.labels[v]), ['a/b/c', 'd']);
 });
 
+test('scopes stay what they are beside many loose ops', () => {
+  const scopes = Array.from({ length: 356 }, (_, i) => (i % 50 === 7 ? 'lstm1' : i % 70 === 9 ? 'gradients/lstm1' : ''));
+  const tree = new Tree(planOf(scopes), 'scope');
+  const top = tree.children[0], labels = top.map((v) => tree.labels[v]);
+  assert.ok(top.length <= kMostChildren);
+  for (const scope of ['lstm1', 'gradients/lstm1']) assert.ok(labels.includes(scope), labels.join());
+  for (const v of top) assert.equal(tree.isRange[v], tree.labels[v].includes(' … '));
+  const view = new View(tree);
+  view.openFirst();
+  assert.ok(view.open.has(top[labels.indexOf('lstm1')]));  // before any range
+  const many = new Tree(planOf(Array.from({ length: 300 }, (_, i) => (i % 3 ? `s${i}/x` : ''))), 'scope');
+  assert.ok(many.children[0].length <= kMostChildren);
+  assert.ok(many.children[0].some((v) => many.isRange[v]));
+});
+
 test('scopes of any depth', () => {
   const tree = new Tree(planOf([Array(3000).fill('x').map((x, i) => x + i).join('/'), 'y']), 'scope');
   assert.equal(tree.sizes[0], 2);
@@ -220,6 +235,9 @@ test('names that hide or reorder are seen for what they are', () => {
   assert.equal(clean('a\u202eb\u0000\u200b\n'), 'a\\u202eb\\u0000\\u200b\\u000a');
   assert.equal(clean('<b>мир 🌍'), '<b>мир 🌍');
   assert.equal(Array.from(shorten('🌍'.repeat(100), 11)).length, 11);
+  assert.equal(shorten('UpdateVariable_284 … Group_513', 23), 'Updat…e_284 … Group_513');
+  assert.equal(shorten('a … Constant_281', 23), 'a … Constant_281');
+  assert.equal(shorten('Constant_1 … Constant_281', 23), 'Constant_1 … Const…_281');
 });
 
 test('series grow by what is new', () => {

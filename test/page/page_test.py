@@ -12,6 +12,8 @@ from browser import Browser  # noqa: E402
 
 READY = 'document.documentElement.dataset.interactive'
 BOXES = "document.querySelectorAll('.box').length"
+SEEN = """[...document.querySelectorAll('.box:not(.open)')].filter((b) => { const r = b.getBoundingClientRect(), g = document.querySelector('#graph').getBoundingClientRect();
+  return r.right > g.left + 20 && r.left < g.right - 20 && r.bottom > g.top && r.top < g.bottom; }).length"""
 failures = []
 
 
@@ -71,6 +73,8 @@ def opening(source, browser, shots):
     with Node(source, '--actors', '4000') as node:
         page = browser.open(node.url, 1440, 900)
         page.until(READY)
+        ticks(page, 2)
+        check('not recorded' in page.ask("document.querySelector('#timeline canvas').getAttribute('aria-label')"), 'what was not recorded looks like rest')
         where = "JSON.stringify([...document.querySelectorAll('.box')].map((b) => [b.dataset.box, b.style.transform]).sort())"
         before = page.ask(where)
         ticks(page, 3)
@@ -176,6 +180,12 @@ def looks(source, browser, shots):
         page.click('#side-button')
         page.until("getComputedStyle(document.querySelector('#side')).visibility == 'visible'")
         page.shot(f'{shots}/narrow_side.png')
+        page = browser.open(node.url, 1400, 900)
+        page.until(READY)
+        page.size(420, 860)
+        ticks(page)
+        check(page.ask(SEEN) > 0, 'the graph is out of sight in a window that has become narrow')
+        page.shot(f'{shots}/narrowed.png')
 
 
 def hostile(source, browser, shots):

@@ -1,0 +1,68 @@
+// Who comes to an inspection server: one thread accepts and gathers the heads of requests, a few serve those that are complete.
+//
+//   Reception reception(listening, {.serve = 4, .wait = 60, .head = 5}, [](int socket, std::string head) { ... });   // until it is dropped
+//
+//   accepted ──► says its head ──► waits for its turn ──► served, hung up on
+//                  │                 └ more than `wait`: told 503 at once
+//                  ├ more than kMostHeads: who is at it longest is told 503
+//                  └ longer than `head`: told 408
+//
+// 1. Who is slow to ask holds a descriptor, never a thread, and gives way to who comes later: it keeps nobody out.
+// 2. At most kMostHeads + wait + serve descriptors are held.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace troupe {
+
+class Reception {
+ public:
+  static constexpr std::size_t kMostHeads = 256;
+  struct Limits {
+    int serve;  // threads
+    int wait;   // requests
+    int head;   // seconds
+  };
+  /// Called on several threads. The socket does not block, and is hung up on afterwards.
+  using Serve = std::function<void(int socket, std::string head)>;
+
+  /// `listening`: closed in the end.
+  Reception(int listening, Limits limits, Serve answer);
+  /// Whoever is being served is waited for; others are hung up on.
+  ~Reception();
+  Reception(const Reception&) = delete;
+  Reception& operator=(const Reception&) = delete;
+
+ private:
+  struct Caller {
+    int socket = -1;
+    std::chrono::steady_clock::time_point until;
+    std::string said;
+  };
+  void receive();
+  void accept_all();
+  bool is_done(Caller& caller);
+  void pass_on(Caller& caller);
+  int patience() const;
+  void work();
+
+  const int listening_, ending_;  // an eventfd
+  const Limits limits_;
+  const Serve answer_;
+  std::list<Caller> callers_;  // of the receiving thread, in the order in which they came
+  std::mutex mutex_;           // guards what follows
+  std::condition_variable changed_;
+  std::deque<Caller> complete_;
+  bool is_ending_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace troupe
