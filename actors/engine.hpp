@@ -73,7 +73,8 @@ struct EngineOptions {
   /// Calls of functions inside each other, at most: what recursion without end runs into, at a few hundred
   /// bytes and what it saves for a gradient a call. A run that goes deeper fails with resource_exhausted.
   int call_depth = 10'000;
-  /// Where the flight recorder is written when a run fails: `DIR/run-N.json`, of the last kFlights of them; empty: nowhere.
+  /// Where the flight recorder is written when a run fails: `DIR/NODE@OWNER-RUN.flight.json`, of the last kFlights of this node, each
+  /// with the firing that failed and why. Nodes may share the folder. Empty: nowhere.
   std::string flight = {};
   static constexpr std::uint64_t kFlights = 16;
   /// Gets what happens to runs and nodes, on whatever thread it happens; must not block. Empty: nobody.

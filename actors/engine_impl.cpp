@@ -499,8 +499,8 @@ void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, boo
   const bool has_failed = run.is_settled() && !run.status().ok();  // a success is settled after this
   EndedRun end{id, is_owned, compiled->troupe.plan->name, epoch_ns(), (std::chrono::steady_clock::now() - run.began).count(), has_failed ? run.status().message() : std::string()};
   (has_failed ? compiled->failed : compiled->ended).fetch_add(1, std::memory_order_relaxed);
-  if (!trace.empty()) write_events(run, compiled, trace, Inspect::Trace::off);
-  if (has_failed && !options_.flight.empty()) write_events(run, compiled, fmt::format("{}/run-{}.json", options_.flight, id % EngineOptions::kFlights), Inspect::Trace::as_it_is);
+  if (!trace.empty()) write_events(run, end, compiled, trace, Inspect::Trace::off);
+  if (has_failed && !options_.flight.empty()) write_events(run, end, compiled, {}, Inspect::Trace::as_it_is);
   if (has_failed && options_.log) log_failure(end);
   const auto keep = [](std::vector<EndedRun>& ring, std::size_t most, std::uint64_t& count, const EndedRun& e) {
     if (ring.size() < most) ring.push_back(e);

@@ -163,9 +163,10 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   Ref<Run> begin(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options);
   void failed(Run& run);
   void forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned, const std::string& trace = {});
-  /// Writes what the partitions have recorded since a run began, when they have answered.
-  void write_events(Run& run, const std::shared_ptr<Compiled>& compiled, std::string path, Inspect::Trace trace);
+  /// Writes what the partitions have recorded of a run that has ended, when they have answered: to `path`, or the flight recorder's files.
+  void write_events(const Run& run, const EndedRun& end, const std::shared_ptr<Compiled>& compiled, const std::string& path, Inspect::Trace trace);
   void log_failure(const EndedRun& end);
+  void add_queue(ActorCounters& counters, const Graph& graph);
   void wait_for(const std::vector<std::shared_ptr<Inspection>>& inspections, std::chrono::nanoseconds patience);
   void expire(std::uint64_t id);
   void time_out(Run& run, const std::vector<LeanRef<PartitionActor>>& partitions, const std::vector<PartitionSnapshot>& answers, const std::vector<RunSnapshot>& elsewhere);

@@ -185,6 +185,7 @@ std::shared_ptr<Inspection> EngineImpl::ask(const std::vector<LeanRef<PartitionA
   question.inspection = on_complete ? std::make_shared<Inspection>(here, [self, on_complete] { on_complete(*self->lock()); }) : std::make_shared<Inspection>(here);
   *self = question.inspection;
   question.place = 0;
+  if (question.asks_of_events) question.clock = TickClock::now();
   for (const auto& partition : partitions) {
     if (!partition) continue;
     partition->send(question);
@@ -198,6 +199,18 @@ void EngineImpl::wait_for(const std::vector<std::shared_ptr<Inspection>>& inspec
   const auto all_are_complete = [&] { return std::all_of(inspections.begin(), inspections.end(), [](const auto& i) { return i->is_complete(); }); };
   while (options_.deterministic && !all_are_complete() && pool_->step()) {}
   for (const auto& inspection : inspections) inspection->wait(std::max<std::chrono::nanoseconds>(deadline - std::chrono::steady_clock::now(), std::chrono::nanoseconds(0)));
+}
+
+// How full the queue is that an actor works with.
+void EngineImpl::add_queue(ActorCounters& counters, const Graph& graph) {
+  const std::int32_t state = graph.node(counters.node).state;
+  if (state < 0) return;
+  const StateSpec& spec = graph.states()[static_cast<std::size_t>(state)];
+  if (spec.kind != StateSpec::Kind::fifo_queue && spec.kind != StateSpec::Kind::shuffling_queue) return;
+  const Ref<State> keep = states_.find(spec.name);
+  const auto* queue = dynamic_cast<const QueueState*>(keep.get());
+  counters.capacity = static_cast<std::uint64_t>(spec.capacity);
+  if (queue) counters.queued = static_cast<std::uint64_t>(queue->size());
 }
 
 std::vector<std::shared_ptr<Compiled>> EngineImpl::plans() {
@@ -218,19 +231,24 @@ std::vector<PartitionSnapshot> EngineImpl::ask(const PlanName& plan, const Inspe
     std::size_t place = 0;
     for (const auto& partition : partitions)
       if (partition && answers[place++].device.empty()) answers[place - 1].device = partition->partition().plan().name;
+    for (PartitionSnapshot& p : answers)
+      for (ActorCounters& c : p.actors) add_queue(c, compiled->troupe.plan->program.graph);
     return answers;
   }
   throw Error(Code::not_found, fmt::format("node '{}' has no plan '{}'", node(), plan.text()));
 }
 
-void EngineImpl::write_events(Run& run, const std::shared_ptr<Compiled>& compiled, std::string path, Inspect::Trace trace) {
+void EngineImpl::write_events(const Run& run, const EndedRun& end, const std::shared_ptr<Compiled>& compiled, const std::string& path, Inspect::Trace trace) {
   Inspect question{};
   question.asks_of_events = true;
   question.trace = trace;
-  question.since_ns = trace == Inspect::Trace::off ? epoch_ns() - (std::chrono::steady_clock::now() - run.began).count() : 0;
-  ask(compiled->troupe.partitions, question, [compiled, path = std::move(path), log = options_.log, node = node()](Inspection& inspection) {
-    if (write_trace(path, *compiled->troupe.plan, inspection.answers()) || !log) return;
-    log({LogRecord::Level::warning, epoch_ns(), node, {}, compiled->troupe.plan->name.text(), {}, fmt::format("what was recorded cannot be written to '{}'", path)});
+  question.since_ns = trace == Inspect::Trace::off ? end.ended_ns - end.took_ns : 0;
+  const std::string number = end.is_owned ? std::to_string(end.run) : fmt::format("shared-{}", run.key.number);
+  TracedRun traced{node(), fmt::format("{}/{}", end.plan.owner, number), run.key.number, end.ended_ns - end.took_ns, end.took_ns, end.error};
+  ask(compiled->troupe.partitions, question, [compiled, path, number, traced, owner = end.plan.owner, flight = options_.flight, log = options_.log](Inspection& inspection) {
+    const std::string file = path.empty() ? flight_file(flight, traced.node, owner, number, EngineOptions::kFlights) : path;
+    if (write_trace(file, traced, *compiled->troupe.plan, inspection.answers()) || !log) return;
+    log({LogRecord::Level::warning, epoch_ns(), traced.node, traced.run, compiled->troupe.plan->name.text(), {}, fmt::format("what was recorded cannot be written to '{}'", file)});
   });
 }
 

@@ -23,7 +23,7 @@ Partition::Partition(std::shared_ptr<const Plan> plan, std::int32_t index, Granu
       scratch_(static_cast<std::size_t>(std::max(1, mine_.max_outputs))), spare_iterations_(mine_.frames.size()),
       spare_instances_(mine_.frames.size()), loop_counters_(mine_.frames.size()),
       hands_over_(granularity == Granularity::automatic && workers > 1 && mine_.device->is_synchronous()), costs_(static_cast<std::size_t>(mine_.nodes)),
-      dead_(costs_.size()), skipped_(costs_.size()), sent_(mine_.sends.size()), received_(mine_.receives.size()) {}
+      dead_(costs_.size()), skipped_(costs_.size()), sent_(mine_.sends.size()), received_(mine_.receives.size()), work_(costs_.size()) {}
 
 Partition::~Partition() = default;
 
@@ -57,11 +57,10 @@ void Partition::receive(PartitionMessage& message) {
     }
     const PlanNode& node = *f.node;
     if (f.nanoseconds > 0) {
-      measure(node, f.nanoseconds, f.outputs);
+      measure(node, f.nanoseconds, f.outputs, false);
       record_kernel(iteration, node, f.ran, f.nanoseconds);
-    } else if (f.began.count() > 0 && f.status.ok()) {
-      std::int64_t& longest = costs_[static_cast<std::size_t>(node.index)].longest;
-      longest = std::max(longest, now_ns() - f.began.count());
+    } else if (f.began.count() > 0) {
+      record_ended(f);
     }
     const bool is_dead = !f.status.ok();
     if (is_dead) fail(*record.run, &node, in_loop(iteration, f.status));
@@ -173,12 +172,14 @@ bool Partition::turn(int budget) {
   }
   if (budget < allowed) {
     const std::uint64_t length = ticks() - began;
+    turn_ticks_ += length;
+    parked_ = began + length;
     recorder_.add({RecordedEvent::Kind::turn, false, -1, began, length, run_id, allowed - budget, 0});
     if (recorder_.traces()) recorder_.turn_took(length, static_cast<std::uint64_t>(allowed - budget));
   }
-  for (Record* r : active_)
-    if (r->has_ready()) return true;
-  return false;
+  const bool has_more = std::any_of(active_.begin(), active_.end(), [](const Record* r) { return r->has_ready(); });
+  if (has_more || active_.empty()) parked_ = 0;
+  return has_more;
 }
 
 // A drawn firing begins where the one before it ended: one look at the ticks each. When a turn may draw no more, the rest of it
@@ -254,8 +255,10 @@ void Partition::fire(Iteration& iteration, const PlanNode& node) {
   const FramePlan& frame = *iteration.instance->frame;
   const auto place = static_cast<std::size_t>(&node - frame.nodes.data());
   Record& record = *iteration.instance->record;
-  if (record.fault && record.fault->is_set() && !record.run->is_poisoned())
+  if (record.fault && record.fault->is_set() && !record.run->is_poisoned()) {
+    record_failure(*record.run, static_cast<std::int32_t>(record.fault->origin()));
     fail_at(*record.run, static_cast<std::int32_t>(record.fault->origin()), record.fault->status());
+  }
   if ((iteration.awaited[place] & Iteration::kDead) || record.run->is_poisoned()) {
     if (node.kind == PlanNode::Kind::trigger && !record.run->is_poisoned()) {
       scratch_[0] = Tensor::scalar(true);
@@ -376,9 +379,12 @@ void Partition::ask_device(Iteration& iteration, const PlanNode* node, const Ten
 
 // What comes from outside of the partition. A run that fails over it skips its kernels: the value stays where it is.
 void Partition::bring_or_fail(Run& run, Value& value, std::int32_t source) {
+  const std::uint64_t began = ticks();
   try {
     bring_token(value);
+    if (!mine_.device->is_synchronous()) record_copy(run, source, began);
   } catch (...) {
+    record_failure(run, source);
     fail_at(run, source, Status::from_current_exception());
   }
 }
@@ -415,6 +421,7 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
       for (Value& v : c.all_outputs()) bring_value(v);
   } catch (...) {
     running_.store(nullptr, std::memory_order_relaxed);
+    ticket->began = std::chrono::nanoseconds(now_ns());
     Status status = Status::from_current_exception();
     fail(*record.run, &node, in_loop(iteration, status));
     if (!c.was_deferred()) {
@@ -439,21 +446,17 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
   spare_.push_back(ticket);
   if (timed) {
     const std::int64_t took = now_ns() - start;
-    measure(node, took, {scratch_.data(), static_cast<std::size_t>(node.outputs)});
+    measure(node, took, {scratch_.data(), static_cast<std::size_t>(node.outputs)}, true);
     if (took >= kHeavy && !recorder_.traces()) record_kernel(iteration, node, start, took);
   }
   return true;
 }
 
-void Partition::record_kernel(const Iteration& iteration, const PlanNode& node, std::int64_t start, std::int64_t took) {
-  recorder_.add({RecordedEvent::Kind::kernel, true, node.source, static_cast<std::uint64_t>(start), static_cast<std::uint64_t>(took),
-                 iteration.instance->record->run->info().id, iteration.number, 0});
-}
-
-void Partition::measure(const PlanNode& node, std::int64_t nanoseconds, std::span<const Value> outputs) {
+void Partition::measure(const PlanNode& node, std::int64_t nanoseconds, std::span<const Value> outputs, bool in_turn) {
   Cost& cost = costs_[static_cast<std::size_t>(node.index)];
-  cost.bytes = 0;
-  for (const Value& v : outputs) cost.bytes += bytes_of(v);
+  std::uint64_t bytes = 0;
+  for (const Value& v : outputs) bytes += bytes_of(v);
+  work_.timed(static_cast<std::size_t>(node.index), nanoseconds, bytes, in_turn);
   // The first firings warm caches up: their least counts; later samples move the estimate slowly.
   const std::int64_t known = cost.nanoseconds.load(std::memory_order_relaxed);
   const std::int64_t now = cost.samples == 0 ? nanoseconds : cost.samples < 3 ? std::min(known, nanoseconds) : known + (nanoseconds - known) / 4;
@@ -527,7 +530,10 @@ Status Partition::in_loop(const Iteration& iteration, Status status) {
   return Status(status.code(), fmt::format("in {}: {}", tag_of(iteration), status.message()));
 }
 
-void Partition::fail(Run& run, const PlanNode* node, const Status& status) { fail_at(run, node ? node->source : -1, status); }
+void Partition::fail(Run& run, const PlanNode* node, const Status& status) {
+  if (node) record_failure(run, node->source);
+  fail_at(run, node ? node->source : -1, status);
+}
 
 // ---- kernels that end elsewhere
 

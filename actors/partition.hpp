@@ -66,6 +66,7 @@
 
 #include <troupe/actors/recorder.hpp>
 #include <troupe/actors/run.hpp>
+#include <troupe/actors/work_account.hpp>
 #include <troupe/devices/worker_pool.hpp>
 #include <troupe/actors/engine.hpp>
 
@@ -138,6 +139,7 @@ struct Inspect {
   bool asks_of_events = false;   // what is recorded
   std::int64_t since_ns = 0;     // of that: from when on
   enum class Trace : std::uint8_t { as_it_is, on, off } trace = Trace::as_it_is;
+  TickClock clock = {};          // the same for all who are asked: what came after something else stays after it
 };
 using PartitionMessage = std::variant<StartRun, Ended, Token, Grant, Passed, Abandon, Inspect, Lost>;
 
@@ -402,11 +404,16 @@ class Partition final : public CompletionSink {
   void fail(Run& run, const PlanNode* node, const Status& status);
   static Status in_loop(const Iteration& iteration, Status status);
   void fail_at(Run& run, std::int32_t source, const Status& status);
-  std::vector<ActorCounters> actor_counters() const;
+  std::vector<ActorCounters> actor_counters();
+  bool waits_outside(const Firing& firing) const;
   std::vector<EdgeCounters> edge_counters() const;
   std::int32_t missing_input(const Iteration& iteration, const PlanNode& node) const;
-  void measure(const PlanNode& node, std::int64_t nanoseconds, std::span<const Value> outputs);
+  void measure(const PlanNode& node, std::int64_t nanoseconds, std::span<const Value> outputs, bool in_turn);
   void record_kernel(const Iteration& iteration, const PlanNode& node, std::int64_t start, std::int64_t took);
+  void record_ended(const Firing& firing);
+  void record_wait(const Token& token);
+  void record_copy(const Run& run, std::int32_t source, std::uint64_t began);
+  void record_failure(const Run& run, std::int32_t source);
   void record_token(RecordedEvent::Kind kind, const Run& run, std::int32_t partition, std::int32_t receive, const Path& path);
   Firing& spare_firing();
   Firing& take_firing(Iteration& iteration, const PlanNode& node);
@@ -424,7 +431,6 @@ class Partition final : public CompletionSink {
   struct Cost {
     std::atomic<std::int64_t> nanoseconds{0};  // written by the turn, read by reports; publishes nothing
     std::int32_t samples = 0;
-    std::uint64_t bytes = 0;  // that its outputs held when it was measured last
     std::int64_t longest = 0; // ns, of those that ended elsewhere, as of a user's actor
   };
 
@@ -454,6 +460,10 @@ class Partition final : public CompletionSink {
   // Live firings are not counted: a node fires once an iteration, so they are the iterations but for what is here.
   std::vector<std::uint64_t> dead_, skipped_;  // by node: firings without a kernel, and those that a run given up left out
   std::vector<EdgeCount> sent_, received_;     // by send, by receive
+  WorkAccount work_;
+  std::uint64_t turn_ticks_ = 0;               // that turns took, since `work_` was settled
+  std::int64_t settled_ns_ = steady_ns();      // when that was
+  std::uint64_t parked_ = 0;                   // ticks: when the last turn left nothing to do in a run that is going on; 0: it did not
   std::atomic<std::int32_t> failed_{-1};       // the node of the program that failed a run last; -1: none since the last start
   FlightRecorder recorder_;
   /// What the predicate of a frame compared, for a while after somebody has asked.

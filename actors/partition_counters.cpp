@@ -1,16 +1,17 @@
-// What the actors of a partition have done, and what predicates compare: told to who asks, counted for nobody.
+// What the actors of a partition have done, what predicates compare, and what the flight recorder keeps.
 #include <troupe/actors/partition.hpp>
 
 #include <algorithm>
+#include <span>
 #include <unordered_set>
 
 namespace troupe {
 
 // A node fires once an iteration: what has fired are all iterations that were opened, but for what has not fired in those
 // that are open, and what was given up.
-std::vector<ActorCounters> Partition::actor_counters() const {
+std::vector<ActorCounters> Partition::actor_counters() {
   struct Here {
-    std::uint64_t awaiting = 0, ready = 0, running = 0;
+    std::uint64_t awaiting = 0, ready = 0, running = 0, outside = 0;  // outside: begun, and waiting for something that is not of the run
     std::int32_t waiting_for = -1;
   };
   std::vector<Here> here(static_cast<std::size_t>(mine_.nodes));
@@ -34,8 +35,12 @@ std::vector<ActorCounters> Partition::actor_counters() const {
       for (const Record::Ready& one : *ready) ++here[at(one.node->index)].ready;
   const std::unordered_set<const Firing*> spare(spare_.begin(), spare_.end());
   for (const auto& firing : firings_)
-    if (firing->node && !spare.contains(firing.get())) ++here[at(firing->node->index)].running;
+    if (firing->node && !spare.contains(firing.get())) {
+      Here& h = here[at(firing->node->index)];
+      ++(waits_outside(*firing) ? h.outside : h.running);
+    }
 
+  std::vector<std::uint64_t> fires(here.size());  // by the partition's numbers, as `work_` has them
   std::vector<ActorCounters> all;
   all.reserve(here.size());
   const std::int32_t failed = failed_.load(std::memory_order_relaxed);
@@ -44,24 +49,43 @@ std::vector<ActorCounters> Partition::actor_counters() const {
     const std::uint64_t opened = counters.instances.load(std::memory_order_relaxed) + counters.iterations.load(std::memory_order_relaxed);
     for (const PlanNode& node : mine_.frames[f].nodes) {
       const Here& h = here[at(node.index)];
-      const Cost& cost = costs_[at(node.index)];
       ActorCounters& c = all.emplace_back();
       c.node = node.source;
       c.dead = dead_[at(node.index)];
-      const std::uint64_t not_fired = h.awaiting + h.ready + h.running + skipped_[at(node.index)] + c.dead;
+      const std::uint64_t not_fired = h.awaiting + h.ready + h.running + h.outside + skipped_[at(node.index)] + c.dead;
       c.fires = opened > not_fired ? opened - not_fired : 0;
-      c.busy_ns = c.fires * static_cast<std::uint64_t>(cost.nanoseconds.load(std::memory_order_relaxed));
-      c.bytes_out = c.fires * cost.bytes;
+      fires[at(node.index)] = c.fires;
       c.state = failed == node.source ? ActorStatus::failed
                 : h.running > 0       ? ActorStatus::running
                 : h.ready > 0         ? ActorStatus::ready
-                : h.awaiting > 0      ? ActorStatus::waiting
+                : h.awaiting + h.outside > 0 ? ActorStatus::waiting
                 : c.dead > 0 && c.fires == 0 ? ActorStatus::dead
                                              : ActorStatus::idle;
-      if (c.state == ActorStatus::waiting) c.waiting_for = h.waiting_for;
+      if (c.state == ActorStatus::waiting && h.outside == 0) c.waiting_for = h.waiting_for;
     }
   }
+  const std::int64_t now = steady_ns();
+  work_.settle(fires, std::min(TickClock::now().nanoseconds(turn_ticks_), now - settled_ns_));
+  turn_ticks_ = 0;
+  settled_ns_ = now;
+  auto counters = all.begin();
+  for (const FramePlan& frame : mine_.frames)
+    for (const PlanNode& node : frame.nodes) {
+      counters->busy_ns = work_.busy_ns(at(node.index));
+      counters->bytes_out = work_.bytes_out(at(node.index));
+      ++counters;
+    }
   return all;
+}
+
+// A firing under way waits if its kernel has left it to a Completion; but a user's actor, for which it stands, may compute. One that
+// was handed over may still be in its kernel, which a queue's leaves at once.
+bool Partition::waits_outside(const Firing& firing) const {
+  if (firing.node->kind == PlanNode::Kind::switch_) return true;  // its predicate is on its way from a device
+  const std::int32_t state = plan_->program.graph.node(firing.node->source).state;
+  if (state < 0) return !firing.run;
+  const StateSpec::Kind kind = plan_->program.graph.states()[static_cast<std::size_t>(state)].kind;
+  return kind == StateSpec::Kind::fifo_queue || kind == StateSpec::Kind::shuffling_queue || (!firing.run && kind != StateSpec::Kind::actor);
 }
 
 // Whose token a node still awaits; -1: a control edge's, or that of a dead one, which leaves no value.
@@ -106,6 +130,52 @@ const Value& Partition::input_of(const Iteration& iteration, const PlanNode& nod
     if (held->slot == node.first_input + input)
       return held->constant >= 0 ? mine_.constants[static_cast<std::size_t>(held->constant)] : iteration.instance->invariants[static_cast<std::size_t>(held->invariant)];
   return iteration.values[static_cast<std::size_t>(node.first_input + input)];
+}
+
+// ---- the flight recorder
+
+void Partition::record_kernel(const Iteration& iteration, const PlanNode& node, std::int64_t start, std::int64_t took) {
+  recorder_.add({RecordedEvent::Kind::kernel, true, node.source, static_cast<std::uint64_t>(start), static_cast<std::uint64_t>(took),
+                 iteration.instance->record->run->info().id, iteration.number, 0});
+}
+
+// A firing whose end came from elsewhere: it has waited, or a user's actor has worked for it.
+void Partition::record_ended(const Firing& firing) {
+  constexpr std::int64_t kShortest = 1'000;  // ns that are worth an event
+  const PlanNode& node = *firing.node;
+  const std::int64_t took = steady_ns() - firing.began.count();
+  std::int64_t& longest = costs_[static_cast<std::size_t>(node.index)].longest;
+  if (firing.status.ok()) longest = std::max(longest, took);
+  if (took < kShortest) return;
+  recorder_.add({waits_outside(firing) ? RecordedEvent::Kind::wait : RecordedEvent::Kind::kernel, true, node.source, static_cast<std::uint64_t>(firing.began.count()), static_cast<std::uint64_t>(took),
+                 firing.iteration->instance->record->run->info().id, firing.iteration->number, 0});
+}
+
+// The partition has had nothing to do until this token came.
+void Partition::record_wait(const Token& token) {
+  const PartitionPlan::Receive& edge = mine_.receives[static_cast<std::size_t>(token.receive)];
+  recorder_.add({RecordedEvent::Kind::wait, false, edge.source, parked_, ticks() - parked_, token.run->info().id, token.path.depth ? token.path.number[token.path.depth - 1] : 0, 0});
+  parked_ = 0;
+}
+
+// To a device or from it, as long as giving it to the stream took.
+void Partition::record_copy(const Run& run, std::int32_t source, std::uint64_t began) {
+  recorder_.add({RecordedEvent::Kind::copy, false, source, began, ticks() - began, run.info().id, 0, 0});
+}
+
+// What made a run fail, but not what its end has cancelled.
+void Partition::record_failure(const Run& run, std::int32_t source) {
+  if (!run.is_poisoned()) recorder_.add({RecordedEvent::Kind::failure, false, source, ticks(), 0, run.info().id, 0, 0});
+}
+
+// The flow: the same number at both ends, made of what both know.
+void Partition::record_token(RecordedEvent::Kind kind, const Run& run, std::int32_t partition, std::int32_t receive, const Path& path) {
+  std::uint64_t flow = run.key.owner ^ (run.key.number ? run.key.number : run.info().id) * 0x9e3779b97f4a7c15u;
+  const auto mix = [&](std::uint64_t n) { flow = (flow ^ n) * 0x100000001b3u, flow ^= flow >> 29; };
+  mix(static_cast<std::uint64_t>(partition) << 32 | static_cast<std::uint32_t>(receive));
+  for (std::int32_t d = 0; d < path.depth; ++d) mix(static_cast<std::uint64_t>(path.number[d]));
+  const PartitionPlan::Receive& edge = plan_->partitions[static_cast<std::size_t>(partition)].receives[static_cast<std::size_t>(receive)];
+  recorder_.add({kind, false, edge.source, ticks(), 0, run.info().id, path.depth ? path.number[path.depth - 1] : 0, flow | 1});
 }
 
 }  // namespace troupe

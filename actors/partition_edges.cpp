@@ -72,6 +72,7 @@ void Partition::accept(Token& token) {
   start(token.run);
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
   add(received_[static_cast<std::size_t>(token.receive)].tokens);
+  if (parked_ != 0) record_wait(token);
   record_token(RecordedEvent::Kind::receive, *token.run, index_, token.receive, token.path);
   if (Record* record = find(*token.run)) {
     if (!record->is_abandoned) accept_at(*record->root, token);
@@ -157,16 +158,6 @@ void Partition::bring_token(Value& value) {
       bring_to_device(t, *mine_.device, *stream_);
       return t;
     });
-}
-
-// The flow: the same number at both ends, made of what both know.
-void Partition::record_token(RecordedEvent::Kind kind, const Run& run, std::int32_t partition, std::int32_t receive, const Path& path) {
-  std::uint64_t flow = run.key.owner ^ (run.key.number ? run.key.number : run.info().id) * 0x9e3779b97f4a7c15u;
-  const auto mix = [&](std::uint64_t n) { flow = (flow ^ n) * 0x100000001b3u, flow ^= flow >> 29; };
-  mix(static_cast<std::uint64_t>(partition) << 32 | static_cast<std::uint32_t>(receive));
-  for (std::int32_t d = 0; d < path.depth; ++d) mix(static_cast<std::uint64_t>(path.number[d]));
-  const PartitionPlan::Receive& edge = plan_->partitions[static_cast<std::size_t>(partition)].receives[static_cast<std::size_t>(receive)];
-  recorder_.add({kind, false, edge.source, ticks(), 0, run.info().id, path.depth ? path.number[path.depth - 1] : 0, flow | 1});
 }
 
 // ---- runs that are given up
@@ -391,6 +382,9 @@ void Partition::retry_held(Record& record, std::int32_t partition) {
 
 void Partition::post(Iteration& from, std::int32_t send, Value* value) {
   const PartitionPlan::Send& to = mine_.sends[static_cast<std::size_t>(send)];
+  // A run over nodes that has failed is given up on all of them. What follows from that would be taken there for what has caused it,
+  // if it came before the news.
+  if (from.instance->record->run->is_poisoned() && !plan_->is_here(static_cast<std::size_t>(to.partition))) return;
   add(sent_[static_cast<std::size_t>(send)].tokens);
   if (value) add(sent_[static_cast<std::size_t>(send)].bytes, bytes_of(*value));
   Token token{from.instance->record->run, to.receive, value == nullptr, {}, path_to(from)};
@@ -399,8 +393,10 @@ void Partition::post(Iteration& from, std::int32_t send, Value* value) {
   std::vector<Tensor> hosts;  // before the event that says they are there
   Value source;
   if (value && !mine_.device->is_synchronous()) {
+    const std::uint64_t began = ticks();
     source = at_rest(*value);
     each_on_device(source, [&](const Tensor& t) { hosts.push_back(land(t)); });
+    record_copy(*token.run, plan_->partitions[static_cast<std::size_t>(to.partition)].receives[static_cast<std::size_t>(to.receive)].source, began);
   }
   if (hosts.empty() && !source.is_list()) {
     if (value) token.value = std::move(*value);

@@ -49,7 +49,7 @@ void Partition::answer(const Inspect& question) {
   s.device = mine_.name;
   for (const Record* r : active_) s.runs.push_back(part_of(*r));
   if (question.asks_of_actors) s.actors = actor_counters(), s.edges = edge_counters();
-  if (question.asks_of_events) s.events = recorder_.since(question.since_ns), s.dropped_events = recorder_.dropped();
+  if (question.asks_of_events) s.events = recorder_.since(question.since_ns, question.clock), s.dropped_events = recorder_.dropped(), s.thinned_events = recorder_.thinned();
   if (question.trace != Inspect::Trace::as_it_is) recorder_.trace(question.trace == Inspect::Trace::on);
   if (mine_.frames.size() > 1) {
     constexpr int kObserved = 4096;  // firings: some iterations of any loop

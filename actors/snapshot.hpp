@@ -53,7 +53,7 @@ struct OpenLoop {
 enum class ActorStatus : std::uint8_t { idle, ready, running, waiting, dead, failed };
 
 /// What an actor of a plan has done since the plan was made. Counted by iterations and by samples, so nothing on the hot path
-/// counts: `busy_ns` and `bytes_out` are firings times what a timed one took and put out.
+/// counts: `busy_ns` and `bytes_out` are what timed firings took and put out, and the others at that price (work_account.hpp).
 struct ActorCounters {
   std::int32_t node = 0;      // of the program
   std::uint64_t fires = 0;    // with a kernel, or passing a value on
@@ -61,6 +61,7 @@ struct ActorCounters {
   std::uint64_t busy_ns = 0, bytes_out = 0;
   ActorStatus state = ActorStatus::idle;
   std::int32_t waiting_for = -1;  // the node whose token has not come; -1: none, or not known
+  std::uint64_t queued = 0, capacity = 0;  // elements of the queue that it puts into or takes out of; capacity 0: of none
   friend bool operator==(const ActorCounters&, const ActorCounters&) = default;
 };
 
@@ -85,7 +86,12 @@ struct RunPart {
 
 /// What the flight recorder of a partition has kept (recorder.hpp).
 struct RecordedEvent {
-  enum class Kind : std::uint8_t { turn, kernel, firing, send, receive };
+  enum class Kind : std::uint8_t {
+    turn, kernel, firing, send, receive,
+    wait,     // a firing, for something outside of its run; or the partition, for the token of `node`
+    copy,     // to a device or from it: as long as giving it to the stream took
+    failure,  // `node` made the run fail
+  };
   Kind kind = Kind::turn;
   std::int32_t node = -1;      // of the program; -1: none
   std::int64_t begin_ns = 0;   // since the Unix epoch
@@ -103,7 +109,8 @@ struct PartitionSnapshot {
   std::vector<ActorCounters> actors;  // where they were asked for
   std::vector<EdgeCounters> edges;
   std::vector<RecordedEvent> events;  // the same
-  std::uint64_t dropped_events = 0;
+  std::uint64_t dropped_events = 0;  // written over, for want of room
+  std::uint64_t thinned_events = 0;  // short firings that were not drawn, for drawing them takes time
 };
 
 /// What a plan is called on all its nodes.

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <ctime>
+#include <filesystem>
 #include <set>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 namespace troupe {
@@ -18,9 +21,34 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
+// Whatever a node is called, which may be what another node says: a part of a file's name, without '@'.
+std::string for_file(const std::string& name) {
+  constexpr std::size_t kLongest = 60;
+  std::string out = name.substr(0, kLongest);
+  for (char& c : out)
+    if (!(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && c != '-' && c != '.') c = '_';
+  return out.empty() ? "local" : out;
+}
+
 }  // namespace
 
-bool write_trace(const std::string& path, const Plan& plan, const std::vector<PartitionSnapshot>& partitions) {
+std::string flight_file(const std::string& folder, const std::string& node, const std::string& owner, const std::string& run, std::size_t most) {
+  namespace fs = std::filesystem;
+  constexpr std::string_view kEnd = ".flight.json";
+  const std::string mine = for_file(node) + "@", file = fmt::format("{}{}-{}{}", mine, for_file(owner), for_file(run), kEnd);
+  std::vector<std::pair<fs::file_time_type, fs::path>> others;
+  std::error_code ignored;  // a folder that cannot be read is said when the file cannot be written
+  for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end; it.increment(ignored)) {
+    const std::string name = it->path().filename().string();
+    std::error_code gone;  // another process of that name removed it meanwhile
+    if (name != file && name.starts_with(mine) && name.ends_with(kEnd)) others.emplace_back(it->last_write_time(gone), it->path());
+  }
+  std::sort(others.begin(), others.end());
+  for (std::size_t i = 0; i + most <= others.size(); ++i) fs::remove(others[i].second, ignored);
+  return folder + "/" + file;
+}
+
+bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan, const std::vector<PartitionSnapshot>& partitions) {
   using Kind = RecordedEvent::Kind;
   std::FILE* file = std::fopen(path.c_str(), "we");
   if (!file) return false;
@@ -31,12 +59,13 @@ bool write_trace(const std::string& path, const Plan& plan, const std::vector<Pa
       origin = std::min(origin, e.begin_ns);
       if (e.flow) (e.kind == Kind::send ? sent : received).insert(e.flow);
     }
-  constexpr const char* kinds[] = {"turn", "kernel", "firing", "send", "receive"};
+  if (origin == INT64_MAX) origin = run.begin_ns;
+  constexpr const char* kinds[] = {"turn", "kernel", "firing", "send", "receive", "wait", "copy", "failure"};
   std::string out = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
   for (std::size_t t = 0; t < partitions.size(); ++t) {
     out += fmt::format("{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":{},\"args\":{{\"name\":{}}}}},\n", t + 1, quoted(partitions[t].device));
     for (const RecordedEvent& e : partitions[t].events) {
-      const std::string name = e.kind == Kind::turn ? fmt::format("{} firings", e.tag) : e.node < 0 ? std::string() : plan.program.graph.describe(e.node);
+      const std::string name = e.kind == Kind::turn ? fmt::format("{} firings", e.tag) : e.node < 0 ? std::string() : (e.kind == Kind::failure ? "failed: " : e.kind == Kind::wait ? "waits: " : "") + plan.program.graph.describe(e.node);
       const double at = static_cast<double>(e.begin_ns - origin) * 1e-3, length = static_cast<double>(std::max<std::int64_t>(e.length_ns, e.flow ? 500 : 1)) * 1e-3;
       out += fmt::format("{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":1,\"tid\":{},\"args\":{{\"run\":{},\"tag\":{}}}}},\n", quoted(name),
                          kinds[static_cast<std::size_t>(e.kind)], at, length, t + 1, e.run, e.tag);
@@ -44,7 +73,12 @@ bool write_trace(const std::string& path, const Plan& plan, const std::vector<Pa
         out += fmt::format("{{\"ph\":\"{}\",\"bp\":\"e\",\"name\":\"token\",\"cat\":\"token\",\"id\":\"{}\",\"ts\":{:.3f},\"pid\":1,\"tid\":{}}},\n", e.kind == Kind::send ? "s" : "f", e.flow, at + 0.2, t + 1);
     }
   }
-  out += "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"tid\":0,\"args\":{\"name\":" + quoted(plan.name.text()) + "}}\n]}\n";
+  std::uint64_t lost = 0, thinned = 0;
+  for (const PartitionSnapshot& p : partitions) lost += p.dropped_events, thinned += p.thinned_events;
+  const std::string begin = fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(static_cast<std::time_t>(run.begin_ns / 1'000'000'000)), run.begin_ns / 1'000'000 % 1000);
+  out += fmt::format("{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"tid\":0,\"args\":{{\"name\":{}}}}}\n],\n", quoted(run.node.empty() ? "plan " + plan.name.text() : "node " + run.node));
+  out += fmt::format("\"otherData\":{{\"node\":{},\"run\":{},\"shared\":\"{}\",\"plan\":{},\"begin\":\"{}\",\"begin_ns\":\"{}\",\"took_ns\":{},\"origin_ns\":\"{}\",\"lost\":{},\"thinned\":{},\"error\":{}}}}}\n", quoted(run.node),
+                     quoted(run.run), run.shared, quoted(plan.name.text()), begin, run.begin_ns, run.took_ns, origin, lost, thinned, quoted(run.error));
   const bool is_written = std::fwrite(out.data(), 1, out.size(), file) == out.size();
   return std::fclose(file) == 0 && is_written;
 }

@@ -2,6 +2,7 @@
 // (cluster/inspection_trace.cpp).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,21 @@
 
 namespace troupe {
 
+/// Of which run a trace is, and how it ended.
+struct TracedRun {
+  std::string node;          // that has recorded it; empty: of no cluster
+  std::string run;           // `a/17`
+  std::uint64_t shared = 0;  // of a run over several nodes: its number among its owner's, the same in the traces of all of them
+  std::int64_t begin_ns = 0; // since the Unix epoch
+  std::int64_t took_ns = 0;
+  std::string error;         // empty: it ended well
+};
+
 /// What the partitions of a plan have recorded. False if the file cannot be written.
-bool write_trace(const std::string& path, const Plan& plan, const std::vector<PartitionSnapshot>& partitions);
+bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan, const std::vector<PartitionSnapshot>& partitions);
+
+/// `folder`/NODE@OWNER-RUN.flight.json: a name of its own for each run that a node has seen. Before that the oldest of that node's are
+/// removed, so that with this one there are no more than `most`.
+std::string flight_file(const std::string& folder, const std::string& node, const std::string& owner, const std::string& run, std::size_t most);
 
 }  // namespace troupe

@@ -6,7 +6,8 @@
 //   clock.observe(incarnation, {sent, received, answered, ended});  …  clock.offset_ns()
 //
 // The quickest question tells most, but clocks drift apart: an estimate grows worse with its age, and the next question that
-// tells more takes its place. One that contradicts it says that a clock was set: it counts at once.
+// tells more takes its place. One that contradicts it says that a clock was set: it counts at once. Processes of one host read one clock:
+// there is nothing to estimate.
 #pragma once
 
 #include <algorithm>
@@ -30,14 +31,23 @@ class ClockOffset {
     if (q.received < 0 || q.answered < q.received || q.answered > kLatest) return;
     const std::int64_t way = std::max<std::int64_t>(0, (q.ended - q.sent) - (q.answered - q.received));
     const std::int64_t offset = ((q.received - q.sent) + (q.answered - q.ended)) / 2;
-    const bool is_another = !is_known_ || incarnation != incarnation_ || q.ended < at_;  // or this clock was set
+    const bool is_another = !is_known_ || is_same_ || incarnation != incarnation_ || q.ended < at_;  // or this clock was set
     const bool contradicts = std::abs(offset - offset_ns_) > way / 2 + error_ns(q.ended);
     if (!is_another && !contradicts && way / 2 > error_ns(q.ended)) return;
     is_known_ = true;
+    is_same_ = false;
     incarnation_ = incarnation;
     at_ = q.ended;
     round_trip_ns_ = way;
     offset_ns_ = offset;
+  }
+
+  /// The other reads the same clock, and answered a question that took so long on its way.
+  void is_same(std::uint64_t incarnation, std::int64_t round_trip_ns) {
+    *this = {};
+    is_known_ = is_same_ = true;
+    incarnation_ = incarnation;
+    round_trip_ns_ = std::max<std::int64_t>(0, round_trip_ns);
   }
 
   bool is_known() const { return is_known_; }
@@ -46,10 +56,10 @@ class ClockOffset {
   /// Of the question that the estimate is from.
   std::int64_t round_trip_ns() const { return round_trip_ns_; }
   /// How far off the estimate can be at that time of this clock.
-  std::int64_t error_ns(std::int64_t now) const { return round_trip_ns_ / 2 + std::max<std::int64_t>(0, now - at_) / kDriftDivisor; }
+  std::int64_t error_ns(std::int64_t now) const { return is_same_ ? 0 : round_trip_ns_ / 2 + std::max<std::int64_t>(0, now - at_) / kDriftDivisor; }
 
  private:
-  bool is_known_ = false;
+  bool is_known_ = false, is_same_ = false;
   std::uint64_t incarnation_ = 0;
   std::int64_t at_ = 0, round_trip_ns_ = 0, offset_ns_ = 0;
 };

@@ -48,6 +48,7 @@ struct NodeReport {
   std::string name;
   std::uint64_t incarnation = 0;
   std::string version;                          // of Troupe
+  std::string host;                             // the same for whose clock is the same: the boot of the kernel; empty: a clock of its own
   std::int64_t received_ns = 0, answered_ns = 0;  // by its clock, since the Unix epoch
   std::uint64_t cpu_ns = 0;                     // that the process has taken so far
   double cpu = 0;                               // cores busy since somebody asked last

@@ -16,7 +16,7 @@ inline constexpr std::uint64_t kValues<ActorStatus> = static_cast<std::uint64_t>
 template <>
 inline constexpr std::uint64_t kValues<EdgeDescription::Kind> = static_cast<std::uint64_t>(EdgeDescription::Kind::back) + 1;
 template <>
-inline constexpr std::uint64_t kValues<RecordedEvent::Kind> = static_cast<std::uint64_t>(RecordedEvent::Kind::receive) + 1;
+inline constexpr std::uint64_t kValues<RecordedEvent::Kind> = static_cast<std::uint64_t>(RecordedEvent::Kind::failure) + 1;
 template <>
 inline constexpr std::uint64_t kValues<NodeQuestion::What> = static_cast<std::uint64_t>(NodeQuestion::What::trace_off) + 1;
 
@@ -68,7 +68,7 @@ void fields(A& a, OpenLoop& l) {
 }
 template <class A>
 void fields(A& a, ActorCounters& c) {
-  a(c.node), a(c.fires), a(c.dead), a(c.busy_ns), a(c.bytes_out), a(c.state), a(c.waiting_for);
+  a(c.node), a(c.fires), a(c.dead), a(c.busy_ns), a(c.bytes_out), a(c.state), a(c.waiting_for), a(c.queued), a(c.capacity);
 }
 template <class A>
 void fields(A& a, EdgeCounters& c) {
@@ -84,7 +84,7 @@ void fields(A& a, RecordedEvent& e) {
 }
 template <class A>
 void fields(A& a, PartitionSnapshot& p) {
-  a(p.device), a(p.has_answered), a(p.busy_with), a(p.runs), a(p.actors), a(p.edges), a(p.events), a(p.dropped_events);
+  a(p.device), a(p.has_answered), a(p.busy_with), a(p.runs), a(p.actors), a(p.edges), a(p.events), a(p.dropped_events), a(p.thinned_events);
 }
 template <class A>
 void fields(A& a, RunSnapshot::Silent& s) {
@@ -141,7 +141,7 @@ void fields(A& a, RecordedPlan& p) {
 }
 template <class A>
 void fields(A& a, NodeReport& r) {
-  a(r.name), a(r.incarnation), a(r.version), moment(a, r.received_ns), moment(a, r.answered_ns), a(r.cpu_ns), a(r.cpu), a(r.cores), a(r.resident), a(r.total);
+  a(r.name), a(r.incarnation), a(r.version), a(r.host), moment(a, r.received_ns), moment(a, r.answered_ns), a(r.cpu_ns), a(r.cpu), a(r.cores), a(r.resident), a(r.total);
   a(r.transport), a(r.peers), a(r.engine), a(r.partitions), a(r.plan), a(r.recorded);
 }
 

@@ -257,6 +257,7 @@ std::string CounterCache::actor_json(std::int32_t node, const std::vector<RunSna
     const ActorCounters& c = it->second.now;
     j.update({{"fires", c.fires}, {"dead", c.dead}, {"busy_ns", c.busy_ns}, {"bytes_out", c.bytes_out}, {"sampled_cost_ns", c.fires ? c.busy_ns / c.fires : 0}, {"state", name_of(c.state)},
               {"waiting_for", c.waiting_for < 0 ? std::string() : id_of(c.waiting_for)}});
+    if (c.capacity > 0) j["queue"] = {{"elements", c.queued}, {"capacity", c.capacity}};
   } else {
     j["state"] = "idle";
   }

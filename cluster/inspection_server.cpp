@@ -292,7 +292,8 @@ class InspectionServer::Server {
     node_.inspect({.what = NodeQuestion::What::trace_on}, kAsk);
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
     while (std::chrono::steady_clock::now() < end && !is_ending_.load(std::memory_order_relaxed)) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    return trace_json(node_.inspect({.what = NodeQuestion::What::trace_off, .since_ns = begin}, std::chrono::seconds(5)), begin);
+    const std::int64_t until = epoch_ns();
+    return trace_json(node_.inspect({.what = NodeQuestion::What::trace_off, .since_ns = begin}, std::chrono::seconds(10)), begin, until);
   }
 
   struct Cached {

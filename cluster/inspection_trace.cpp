@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -17,7 +18,7 @@ using json = nlohmann::json;
 constexpr std::size_t kRing = 512;  // events that a recorder keeps, unless it traces
 
 const char* name_of(RecordedEvent::Kind kind) {
-  constexpr const char* names[] = {"turn", "kernel", "firing", "send", "receive"};
+  constexpr const char* names[] = {"turn", "kernel", "firing", "send", "receive", "wait", "copy", "failure"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -29,28 +30,49 @@ struct Drawn {
   std::int64_t begin_ns;  // on this node's clock
   std::string name() const {
     if (event->kind == RecordedEvent::Kind::turn) return fmt::format("{} firings", event->tag);
+    return (event->kind == RecordedEvent::Kind::wait ? "waits: " : event->kind == RecordedEvent::Kind::failure ? "failed: " : "") + name_of_node();
+  }
+  std::string name_of_node() const {
     const auto it = std::lower_bound(plan->names.begin(), plan->names.end(), std::pair{event->node, std::string()});
     return it == plan->names.end() || it->first != event->node ? std::to_string(event->node) : it->second;
   }
 };
 
-std::vector<Drawn> all_of(const ClusterReport& report, std::uint64_t& dropped) {
+std::vector<Drawn> all_of(const ClusterReport& report) {
   std::vector<Drawn> all;
   for (const NodeAnswer& a : report)
     for (const RecordedPlan& plan : a.report.recorded)
-      for (const PartitionSnapshot& p : plan.partitions) {
-        dropped += p.dropped_events;
+      for (const PartitionSnapshot& p : plan.partitions)
         for (const RecordedEvent& e : p.events) all.push_back({&a, &plan, &p, &e, e.begin_ns - a.offset_ns});
-      }
   std::stable_sort(all.begin(), all.end(), [](const Drawn& a, const Drawn& b) { return a.begin_ns < b.begin_ns; });
   return all;
 }
 
+/// What is not there, and since when everything is: a recorder that has written over something has all that came later.
+struct Missing {
+  std::uint64_t lost = 0, thinned = 0;
+  std::int64_t whole_since_ns;
+};
+Missing missing_in(const ClusterReport& report, std::int64_t since_ns) {
+  Missing m{.whole_since_ns = since_ns};
+  for (const NodeAnswer& a : report)
+    for (const RecordedPlan& plan : a.report.recorded)
+      for (const PartitionSnapshot& p : plan.partitions) {
+        m.lost += p.dropped_events;
+        m.thinned += p.thinned_events;
+        if (p.dropped_events > 0 && !p.events.empty()) m.whole_since_ns = std::max(m.whole_since_ns, p.events.front().begin_ns + p.events.front().length_ns - a.offset_ns);
+      }
+  return m;
+}
+
+std::string dumped(const json& j) { return j.dump(-1, ' ', false, json::error_handler_t::replace); }
+
 }  // namespace
 
 std::string events_json(const ClusterReport& report, std::int64_t since_ns, std::int64_t until_ns, std::size_t limit) {
-  std::uint64_t dropped = 0;
-  std::vector<Drawn> all = all_of(report, dropped);
+  const Missing missing = missing_in(report, since_ns);
+  std::uint64_t dropped = missing.lost + missing.thinned;
+  std::vector<Drawn> all = all_of(report);
   std::erase_if(all, [&](const Drawn& d) { return d.begin_ns < since_ns || d.begin_ns > until_ns; });
   const bool is_cut = all.size() > limit && limit > 0;
   if (all.size() > limit) {  // the latest
@@ -69,44 +91,62 @@ std::string events_json(const ClusterReport& report, std::int64_t since_ns, std:
     j["events"].push_back({{"t_ns", d.begin_ns}, {"dur_ns", d.event->length_ns}, {"node", d.node->member.name}, {"track", d.partition->device + " of plan " + d.plan->name.text()}, {"kind", name_of(d.event->kind)},
                            {"name", d.name()}, {"run", d.event->run}, {"tag", d.event->tag}, {"flow", d.event->flow == 0 ? std::string() : std::to_string(d.event->flow)}});
   j["dropped"] = dropped;
-  return j.dump(-1, ' ', false, json::error_handler_t::replace);
+  return dumped(j);
 }
 
-// A process a node, a track a partition; a send and its receive are the ends of an arrow.
-std::string trace_json(const ClusterReport& report, std::int64_t since_ns) {
-  std::uint64_t dropped = 0;
-  std::vector<Drawn> all = all_of(report, dropped);
+// A process a node, a track a partition; a send and its receive are the ends of an arrow. Text from the beginning: there may be a
+// million events.
+std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::int64_t until_ns) {
+  std::vector<Drawn> all = all_of(report);
   std::erase_if(all, [&](const Drawn& d) { return d.begin_ns < since_ns; });
-  auto events = json::array();
+  std::string out = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
+  auto add = [&, is_first = true](const std::string& event) mutable {
+    if (!std::exchange(is_first, false)) out += ",\n";
+    out += event;
+  };
   std::map<const PartitionSnapshot*, std::pair<int, int>> tracks;
   std::set<std::uint64_t> sent, received;
-  for (const Drawn& d : all) (d.event->kind == RecordedEvent::Kind::send ? sent : received).insert(d.event->flow);
+  for (const Drawn& d : all)
+    if (d.event->flow != 0) (d.event->kind == RecordedEvent::Kind::send ? sent : received).insert(d.event->flow);
   int process = 0;
   for (const NodeAnswer& a : report) {
-    events.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", ++process}, {"tid", 0}, {"args", {{"name", a.has_answered ? "node " + a.member.name : "node " + a.member.name + ": " + a.why}}}});
+    add(dumped({{"ph", "M"}, {"name", "process_name"}, {"pid", ++process}, {"tid", 0}, {"args", {{"name", a.has_answered ? "node " + a.member.name : "node " + a.member.name + ": " + a.why}}}}));
     int track = 0;
     for (const RecordedPlan& plan : a.report.recorded)
       for (const PartitionSnapshot& p : plan.partitions) {
         tracks.emplace(&p, std::pair{process, ++track});
-        events.push_back({{"ph", "M"}, {"name", "thread_name"}, {"pid", process}, {"tid", track}, {"args", {{"name", p.device + " of plan " + plan.name.text()}}}});
+        add(dumped({{"ph", "M"}, {"name", "thread_name"}, {"pid", process}, {"tid", track}, {"args", {{"name", p.device + " of plan " + plan.name.text()}}}}));
       }
   }
-  const std::int64_t origin = all.empty() ? 0 : all.front().begin_ns;
+  const std::int64_t origin = all.empty() ? since_ns : all.front().begin_ns;
   const auto us = [](std::int64_t ns) { return static_cast<double>(ns) * 1e-3; };
+  std::map<std::pair<const RecordedPlan*, std::int32_t>, std::string> names;  // quoted
   for (const Drawn& d : all) {
     const auto [pid, tid] = tracks.at(d.partition);
     const RecordedEvent& e = *d.event;
-    const bool is_token = e.kind == RecordedEvent::Kind::send || e.kind == RecordedEvent::Kind::receive;
+    const bool is_token = e.kind == RecordedEvent::Kind::send || e.kind == RecordedEvent::Kind::receive, is_turn = e.kind == RecordedEvent::Kind::turn;
     const double at = us(d.begin_ns - origin), length = us(std::max<std::int64_t>(e.length_ns, is_token ? 500 : 1));
-    events.push_back({{"ph", "X"}, {"name", is_token ? fmt::format("{} {}", name_of(e.kind), d.name()) : d.name()}, {"cat", name_of(e.kind)}, {"ts", at}, {"dur", length}, {"pid", pid}, {"tid", tid},
-                      {"args", {{"run", e.run}, {e.kind == RecordedEvent::Kind::turn ? "fired" : "iteration", e.tag}}}});
-    if (!is_token || !sent.contains(e.flow) || !received.contains(e.flow)) continue;
-    json arrow = {{"ph", e.kind == RecordedEvent::Kind::send ? "s" : "f"}, {"name", "token"}, {"cat", "token"}, {"id", std::to_string(e.flow)}, {"ts", at + 0.2}, {"pid", pid}, {"tid", tid}};
-    if (e.kind == RecordedEvent::Kind::receive) arrow["bp"] = "e";
-    events.push_back(std::move(arrow));
+    std::string name;
+    if (is_turn) {
+      name = dumped(d.name());
+    } else {
+      std::string& known = names[{d.plan, e.node}];
+      if (known.empty()) known = dumped(d.name_of_node());
+      const char* before = is_token || e.kind == RecordedEvent::Kind::copy ? name_of(e.kind) : e.kind == RecordedEvent::Kind::wait ? "waits:" : e.kind == RecordedEvent::Kind::failure ? "failed:" : "";
+      name = *before ? fmt::format("\"{} {}", before, std::string_view(known).substr(1)) : known;
+    }
+    add(fmt::format("{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":{},\"tid\":{},\"args\":{{\"run\":{},\"{}\":{}}}}}", name, name_of(e.kind), at, length, pid, tid, e.run,
+                    is_turn ? "fired" : "iteration", e.tag));
+    if (is_token && sent.contains(e.flow) && received.contains(e.flow))
+      add(fmt::format("{{\"ph\":\"{}\"{},\"name\":\"token\",\"cat\":\"token\",\"id\":\"{}\",\"ts\":{:.3f},\"pid\":{},\"tid\":{}}}", e.kind == RecordedEvent::Kind::send ? "s" : "f",
+                      e.kind == RecordedEvent::Kind::receive ? ",\"bp\":\"e\"" : "", e.flow, at + 0.2, pid, tid));
   }
-  const json j = {{"traceEvents", std::move(events)}, {"displayTimeUnit", "ns"}, {"otherData", {{"begin_ns", std::to_string(origin)}, {"dropped", dropped}}}};
-  return j.dump(-1, ' ', false, json::error_handler_t::replace);
+  const Missing missing = missing_in(report, since_ns);
+  std::int64_t end = until_ns;
+  if (end == 0) end = all.empty() ? since_ns : all.back().begin_ns;
+  const std::int64_t begin = since_ns == 0 ? origin : since_ns, whole = std::max(missing.whole_since_ns, begin);
+  const json other = {{"begin_ns", std::to_string(origin)}, {"asked_ns", std::max<std::int64_t>(0, end - begin)}, {"covered_ns", std::max<std::int64_t>(0, end - whole)}, {"lost", missing.lost}, {"thinned", missing.thinned}};
+  return out + "],\n\"otherData\":" + dumped(other) + "}\n";
 }
 
 }  // namespace troupe

@@ -169,7 +169,8 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
     std::int64_t at_ns = 0;
     std::uint64_t cpu_ns = 0;
     double cores = 0;
-  } load_;
+    bool is_known = false;
+  } load_;  // of the last second or so that was looked at
   bool closed_ = false;
 };
 

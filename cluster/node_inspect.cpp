@@ -15,7 +15,8 @@
 namespace troupe {
 namespace {
 
-constexpr auto kPatience = std::chrono::milliseconds(100);  // with partitions
+constexpr auto kPatience = std::chrono::milliseconds(100);       // with partitions
+constexpr auto kTracePatience = std::chrono::milliseconds(2000); // that copy a whole trace
 
 std::uint64_t resident_bytes() {
   std::ifstream statm("/proc/self/statm");
@@ -29,6 +30,16 @@ std::uint64_t cpu_ns() {
   getrusage(RUSAGE_SELF, &used);
   const auto ns = [](const timeval& t) { return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_usec) * 1000u; };
   return ns(used.ru_utime) + ns(used.ru_stime);
+}
+
+/// By what processes know that they read the same clock; empty: this one cannot tell.
+const std::string& this_boot() {
+  static const std::string boot = [] {
+    std::string id;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+    return id;
+  }();
+  return boot;
 }
 
 std::string seconds(std::int64_t ns) { return fmt::format("{:.1f} s", static_cast<double>(ns) * 1e-9); }
@@ -87,6 +98,7 @@ class NodeCore::Inspector {
 std::int64_t NodeCore::time_ns() const { return clock_ ? clock_() : epoch_ns(); }
 
 void NodeCore::start_inspector() {
+  load_ = {steady_ns(), cpu_ns(), 0, false};
   if (!deterministic_) inspector_ = std::make_shared<Inspector>(*this);
 }
 
@@ -118,6 +130,7 @@ NodeReport NodeCore::report(const NodeQuestion& q, std::int64_t received_ns) {
   r.name = self_.name;
   r.incarnation = self_.incarnation;
   r.version = engine_version();
+  if (!clock_) r.host = this_boot();
   r.received_ns = received_ns;
   Inspect of_partitions{};
   switch (q.what) {
@@ -144,7 +157,7 @@ NodeReport NodeCore::report(const NodeQuestion& q, std::int64_t received_ns) {
       if (q.what != What::events) of_partitions.trace = q.what == What::trace_on ? Inspect::Trace::on : Inspect::Trace::off;
       for (const auto& compiled : engine_->plans()) {
         const Plan& plan = *compiled->troupe.plan;
-        RecordedPlan recorded{plan.name, engine_->ask(plan.name, of_partitions, kPatience), {}};
+        RecordedPlan recorded{plan.name, engine_->ask(plan.name, of_partitions, q.what == What::trace_off ? kTracePatience : kPatience), {}};
         std::set<std::int32_t> nodes;
         for (const PartitionSnapshot& p : recorded.partitions)
           for (const RecordedEvent& e : p.events)
@@ -171,19 +184,20 @@ std::vector<PeerReport> NodeCore::peer_reports() const {
 }
 
 void NodeCore::measure_process(NodeReport& r) {
-  constexpr std::int64_t kShortest = 200'000'000;  // ns that load is averaged over, at least
+  constexpr std::int64_t kShortest = 1'000'000'000;  // ns that load is averaged over, at least: who asks more often disturbs nobody
   r.cpu_ns = cpu_ns();
   r.cores = static_cast<std::int32_t>(std::thread::hardware_concurrency());
   r.resident = resident_bytes();
   r.total = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const std::int64_t now = steady_ns();
   std::lock_guard lock(mutex_);
-  if (now - load_.at_ns >= kShortest) {
-    load_.cores = load_.at_ns == 0 ? 0.0 : static_cast<double>(r.cpu_ns - load_.cpu_ns) / static_cast<double>(now - load_.at_ns);
-    load_.at_ns = now;
-    load_.cpu_ns = r.cpu_ns;
+  const std::int64_t span = now - load_.at_ns;
+  if (span < kShortest && load_.is_known) {
+    r.cpu = load_.cores;
+    return;
   }
-  r.cpu = load_.cores;
+  r.cpu = static_cast<double>(r.cpu_ns - load_.cpu_ns) / static_cast<double>(std::max<std::int64_t>(span, 1));  // at first: since the node was made
+  if (span >= kShortest) load_ = {now, r.cpu_ns, r.cpu, true};
 }
 
 // ---- asking
@@ -294,7 +308,8 @@ ClusterReport NodeCore::inspect(const NodeQuestion& question, std::chrono::nanos
     }
     a.report = std::move(*r.report);
     ClockOffset& clock = clocks_[a.member.name];
-    clock.observe(a.report.incarnation, {q.sent_ns, a.report.received_ns, a.report.answered_ns, r.ended_ns});
+    if (!clock_ && !a.report.host.empty() && a.report.host == this_boot()) clock.is_same(a.report.incarnation, (r.ended_ns - q.sent_ns) - (a.report.answered_ns - a.report.received_ns));
+    else clock.observe(a.report.incarnation, {q.sent_ns, a.report.received_ns, a.report.answered_ns, r.ended_ns});
     a.round_trip_ns = clock.round_trip_ns();
     a.offset_ns = clock.offset_ns();
   }

@@ -105,6 +105,19 @@ std::string actor_id(const LookFlags& flags, const std::string& name) {
   throw Misuse(printable(fmt::format("there is no actor '{}'{}", name, like.empty() ? names.empty() ? ": no plan is there" : "; 'troupe graph' lists them" : fmt::format("; did you mean '{}'", like))));
 }
 
+/// `at queue 'jobs' for 3 s, in iteration 2 of loop 'w'`
+std::string wait_text(const json& w) {
+  const std::string kind = w["kind"], state = w["state"], from = w["from"], tag = w["tag"];
+  std::string out = kind == "token"    ? fmt::format("for its token, from {}", from)
+                    : kind == "grant"  ? fmt::format("for room at {}, which has not granted its token", from)
+                    : kind == "device" ? std::string("for its predicate, from the device")
+                    : state.empty()    ? std::string("for its kernel to end")
+                                       : (state.starts_with("actor ") ? "for an answer of " : "at ") + state;
+  if (w["for_ns"].get<std::int64_t>() > 0) out += " for " + time_text(w["for_ns"]);
+  if (!tag.empty()) out += ", in " + tag;
+  return fmt::format("{}, in run {}", out, w["run"].get<std::string>());
+}
+
 std::string actor_text(const json& a) {
   std::string out = in(Colour::bold, printable(fmt::format("{} '{}'", a["op"].get<std::string>(), a["name"].get<std::string>()))) + "  " + a["id"].get<std::string>() + "\n";
   const auto line = [&](const char* what, const std::string& value, Colour colour = Colour::none) {
@@ -118,7 +131,8 @@ std::string actor_text(const json& a) {
   if (a.contains("fires"))
     line("fires", fmt::format("{} and {} dead; {} each, {} in all; {} in, {} out", count_text(a["fires"]), count_text(a["dead"]), time_text(a["sampled_cost_ns"]), time_text(a["busy_ns"]), bytes_text(a["bytes_in"]), bytes_text(a["bytes_out"])));
   if (a.contains("waiting_for")) line("waits for", a["waiting_for"], Colour::yellow);
-  for (const json& w : a["waits"]) line("waits", fmt::format("{} {} {} {} for {}", w["kind"].get<std::string>(), w["state"].get<std::string>(), w["tag"].get<std::string>(), w["from"].get<std::string>(), time_text(w["for_ns"])), Colour::yellow);
+  if (a.contains("queue")) line("queue", fmt::format("{} of {} elements", count_text(a["queue"]["elements"]), count_text(a["queue"]["capacity"])));
+  for (const json& w : a["waits"]) line("waits", wait_text(w), Colour::yellow);
   for (const json& l : a["open_iterations"])
     line("iterations", fmt::format("{} to {} open, of {} at most, in run {}", l["first"].get<std::int64_t>(), l["last"].get<std::int64_t>(), l["window"].get<int>(), l["run"].get<std::string>()));
   for (const char* side : {"inputs", "outputs"})
@@ -126,6 +140,17 @@ std::string actor_text(const json& a) {
       line(side[0] == 'i' ? "input" : "output", fmt::format("{} '{}' {} {}{}{}", e["op"].get<std::string>(), e["name"].get<std::string>(), e["actor"].get<std::string>(), e["dtype"].get<std::string>(), e["shape"].get<std::string>(),
                                                         e.contains("tokens") ? fmt::format("; {} tokens, {} in flight, window {}", count_text(e["tokens"]), e["in_flight"].get<std::uint64_t>(), e["window"].get<int>()) : ""));
   for (const json& e : a["errors"]) line("error", e, Colour::red);
+  return out;
+}
+
+/// 88,354
+std::string grouped(std::uint64_t n) {
+  const std::string digits = std::to_string(n);
+  std::string out;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) out += ',';
+    out += digits[i];
+  }
   return out;
 }
 
@@ -210,7 +235,14 @@ int trace(const LookFlags& flags) {
   out.write(said);
   if (flags.out.empty()) return 0;
   const json t = json::parse(said);
-  fmt::print("{}: {} events; open it in https://ui.perfetto.dev or chrome://tracing\n", flags.out, t["traceEvents"].size());
+  const auto in_seconds = [](std::int64_t ns) { return fmt::format("{:.1f} s", static_cast<double>(ns) * 1e-9); };
+  const auto events = static_cast<std::uint64_t>(std::count_if(t["traceEvents"].begin(), t["traceEvents"].end(), [](const json& e) { return e["ph"] == "X"; }));
+  const json& other = t["otherData"];
+  fmt::print("{}: {} events; covers {} of {}", flags.out, grouped(events), in_seconds(other["covered_ns"]), in_seconds(other["asked_ns"]));
+  if (other["lost"] > 0) fmt::print("; {} events did not fit", grouped(other["lost"]));
+  fmt::print("\n");
+  if (other["thinned"] > 0) fmt::print("{} short firings were not drawn: drawing takes a sixteenth of a turn at most\n", grouped(other["thinned"]));
+  fmt::print("open it in https://ui.perfetto.dev or chrome://tracing\n");
   return 0;
 }
 

@@ -1,8 +1,14 @@
 // What the flight recorder keeps, and where it is written: a run that is traced, a run that fails.
 #include <boost/test/unit_test.hpp>
 
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+
 #include <nlohmann/json.hpp>
 
+#include <troupe/actors/trace_file.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/examples/process.hpp>
 #include <troupe/troupe.hpp>
@@ -49,6 +55,19 @@ BOOST_AUTO_TEST_CASE(a_traced_run_is_in_a_file_with_its_firings_and_tokens) {
   BOOST_TEST(count(trace, "turn") > 0u);
   BOOST_TEST(count(trace, "send") > 0u);
   BOOST_TEST(count(trace, "send") == count(trace, "receive"));
+  BOOST_TEST(count(trace, "wait") > 0u);  // each device for the other
+  BOOST_TEST(trace["otherData"]["error"] == "");
+  BOOST_TEST(trace["otherData"]["run"] == "/1");
+  std::map<std::string, double> sent;
+  int arrows = 0;
+  for (const json& e : trace["traceEvents"])
+    if (e["ph"] == "s") sent[e["id"]] = e["ts"];
+  for (const json& e : trace["traceEvents"])
+    if (e["ph"] == "f") {
+      BOOST_TEST(e["ts"].get<double>() >= sent.at(e["id"]));
+      ++arrows;
+    }
+  BOOST_TEST(arrows > 10);
   f({});
   while (engine.take_step()) {}
   BOOST_TEST(folder.files().size() == 1u);  // that one run
@@ -77,11 +96,71 @@ BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_written) {
   BOOST_REQUIRE(!trace.is_discarded());
   BOOST_TEST(count(trace, "send") > 0u);
   BOOST_TEST(count(trace, "firing") == 0u);  // nobody traced
+  BOOST_TEST(folder.files()[0] == "local@local-2.flight.json");
+  BOOST_REQUIRE(count(trace, "failure") == 1u);
+  for (const json& e : trace["traceEvents"])
+    if (e.contains("cat") && e["cat"] == "failure")
+      for (const char* part : {"failed: Gather", "(trace_test.cpp:"}) BOOST_TEST(has(e["name"], part), e["name"]);
+  const json& other = trace["otherData"];
+  for (const char* part : {"Gather", "trace_test.cpp:"}) BOOST_TEST(has(other["error"], part), other["error"]);
+  BOOST_TEST(other["run"] == "/2");
+  BOOST_TEST(other["plan"] == "/1");
+  BOOST_TEST(other["begin"].get<std::string>().substr(10, 1) == "T");
+  BOOST_TEST(std::stoll(other["begin_ns"].get<std::string>()) + other["took_ns"].get<std::int64_t>() == log.at(0).time_ns);
   BOOST_REQUIRE(log.size() == 1u);
   BOOST_TEST((log[0].level == LogRecord::Level::error));
   BOOST_TEST(has(log[0].run, "/2"), log[0].run);
   BOOST_TEST(has(log[0].actor, "trace_test.cpp:"), log[0].actor);
   BOOST_TEST(log[0].time_ns > 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_firing_that_waits_at_a_queue_is_in_a_trace) {
+  Folder folder;
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{});
+  Queue q = g.fifo_queue("jobs", {{DType::f32, Shape{}}}, 2);
+  Expr put = q.enqueue({x}), taken = g.named(q.dequeue()[0], "take");
+  Engine engine({.deterministic = true});
+  RunHandle run = engine.compile(g, {}, {taken}).start({}, {.trace = folder / "trace.json"});
+  while (engine.take_step()) {}
+  for (const auto began = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - began < std::chrono::microseconds(50);) {}
+  engine.run(g, {{x, Tensor::scalar(1.0f)}}, {put});
+  while (engine.take_step()) {}
+  run.wait();
+  const json trace = json::parse(read_file(folder / "trace.json"), nullptr, false);
+  BOOST_REQUIRE(!trace.is_discarded());
+  std::size_t waits = 0;
+  for (const json& e : trace["traceEvents"])
+    if (e.contains("cat") && e["cat"] == "wait" && has(e["name"], "waits: Dequeue 'take' (trace_test.cpp:")) {
+      BOOST_TEST(e["dur"].get<double>() >= 50);
+      ++waits;
+    }
+  BOOST_TEST(waits == 1u);
+}
+
+// Nodes share a folder; of each the last are kept, and nobody removes what is not his.
+BOOST_AUTO_TEST_CASE(files_of_failed_runs_are_named_apart_and_bounded) {
+  Folder folder;
+  std::set<std::string> files;
+  const auto fail = [&](const std::string& node, const std::string& owner, int run) {
+    const std::string file = flight_file(folder.path(), node, owner, std::to_string(run), 4);
+    BOOST_TEST(files.insert(file).second, file);
+    std::ofstream(file) << "{}";
+    static int age = 0;  // the clock of a file system may be coarse
+    std::filesystem::last_write_time(file, std::filesystem::file_time_type() + std::chrono::seconds(++age));
+  };
+  std::ofstream(folder / "a@notes.json") << "mine";
+  for (int run = 0; run < 10; ++run) {
+    fail("a", "a", run);
+    fail("a", "b", run);
+    fail("a-b", "a", run);
+    fail("a@b", "../\x01/x", run);
+  }
+  const std::vector<std::string> all = folder.files();
+  const std::vector<std::string> expected = {"a-b@a-6.flight.json", "a-b@a-7.flight.json", "a-b@a-8.flight.json", "a-b@a-9.flight.json",
+                                             "a@a-8.flight.json",   "a@a-9.flight.json",   "a@b-8.flight.json",   "a@b-9.flight.json", "a@notes.json",
+                                             "a_b@..___x-6.flight.json", "a_b@..___x-7.flight.json", "a_b@..___x-8.flight.json", "a_b@..___x-9.flight.json"};
+  BOOST_TEST(all == expected, boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -157,7 +157,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_seen_through_every_answer, *boost::unit_te
   BOOST_TEST(!changed["reset"].get<bool>());
   BOOST_TEST(changed["actors"]["rows"].size() == 0u);  // nothing moves
   const json actor = c.get("/api/actor?id=" + take);
-  BOOST_TEST(actor["state"] == "running");
+  BOOST_TEST(actor["state"] == "waiting");
   BOOST_TEST(actor["waits"][0]["state"] == "queue 'jobs'");
   BOOST_TEST(has(actor["line"], "inspection_test.cpp:"));
 
@@ -182,7 +182,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_seen_through_every_answer, *boost::unit_te
   BOOST_TEST(has(cut_off.out, "NODE"));  // it ends when nobody reads any more
   const Outcome seen = c.verb({"inspect", "take"});
   BOOST_TEST(seen.code == 0, seen.error);
-  BOOST_TEST(has(seen.out, "Dequeue 'take'"), seen.out);
+  for (const char* part : {"Dequeue 'take'", "state       waiting", "queue       0 of ", "waits       at queue 'jobs' for "}) BOOST_TEST(has(seen.out, part), seen.out);
   const Outcome unknown = c.verb({"inspect", "taek"});
   BOOST_TEST(unknown.code == 2);
   BOOST_TEST(has(unknown.error, "there is no actor 'taek'; did you mean 'take'"), unknown.error);
@@ -539,6 +539,7 @@ BOOST_AUTO_TEST_CASE(a_trace_has_the_arrows_of_tokens, *boost::unit_test::label(
   RunHandle run = c.a->engine().compile(g, {}, {last}).start({});
   const Outcome wrote = c.verb({"trace", "--seconds", "1", "-o", c.folder / "trace.json"});
   BOOST_TEST(wrote.code == 0, wrote.error);
+  BOOST_TEST(has(wrote.out, " events; covers "), wrote.out);
   const json trace = json::parse(read_file(c.folder / "trace.json"), nullptr, false);
   BOOST_REQUIRE(!trace.is_discarded());
   std::set<std::string> begins, ends;

@@ -10,7 +10,7 @@ inline Inspected inspected_with_everything() {
   m.request = 7;
   m.status = Status(Code::unavailable, "only in part");
   NodeReport& r = m.report;
-  r.name = "b", r.incarnation = 1u << 20, r.version = "0.1.0", r.received_ns = 5, r.answered_ns = 9, r.cpu_ns = 77, r.cpu = 1.5, r.cores = 2, r.resident = 1 << 20, r.total = 1 << 30;
+  r.name = "b", r.incarnation = 1u << 20, r.version = "0.1.0", r.host = "a boot", r.received_ns = 5, r.answered_ns = 9, r.cpu_ns = 77, r.cpu = 1.5, r.cores = 2, r.resident = 1 << 20, r.total = 1 << 30;
   r.transport.messages_out = 3, r.transport.bytes_in = 400;
   r.peers = {{"a", 300, 400, 50, 60, 210'000}};
   Wait wait;
@@ -18,8 +18,8 @@ inline Inspected inspected_with_everything() {
   wait.for_so_long = std::chrono::seconds(2), wait.longest = std::chrono::seconds(1);
   OpenLoop loop{"w", "", "Less 'l' (a.cpp:2)", 6, 1, 3, 5, 32, 17, 4, 2.5, 7};
   RunPart part{8, 99, 2, {loop}, {wait}, 1};
-  PartitionSnapshot p{"/node:b/cpu:0", true, "Add 'a' (a.cpp:3)", {part}, {{4, 10, 1, 1000, 64, ActorStatus::waiting, 3}}, {{1, 0, 5, 80, 4, 32}},
-                      {{RecordedEvent::Kind::send, 4, 1000, 10, 8, 3, 0x1234567890abcdef}}, 6};
+  PartitionSnapshot p{"/node:b/cpu:0", true, "Add 'a' (a.cpp:3)", {part}, {{4, 10, 1, 1000, 64, ActorStatus::waiting, 3, 2, 8}}, {{1, 0, 5, 80, 4, 32}},
+                      {{RecordedEvent::Kind::send, 4, 1000, 10, 8, 3, 0x1234567890abcdef}}, 6, 7};
   RunSnapshot run;
   run.run = 8, run.step = 2, run.owner = 7, run.number = 3, run.plan = {"a", 2}, run.for_so_long = std::chrono::seconds(3), run.is_ending = true, run.is_owned = false;
   run.other_nodes = {"a"}, run.partitions = {p}, run.silent = {{"c", "it is dead"}};

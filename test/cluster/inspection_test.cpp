@@ -2,14 +2,18 @@
 // the virtual clock, nobody accused who is merely slow.
 #include <boost/test/unit_test.hpp>
 
+#include <ctime>
 #include <random>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
+#include <troupe/cluster/inspection_json.hpp>
 #include <troupe/test/cluster/golden.hpp>
 #include <troupe/test/cluster/inspected.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/examples/process.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -22,6 +26,16 @@ EngineOptions stepped(std::uint64_t seed) {
   o.deterministic = true;
   o.seed = seed;
   return o;
+}
+
+/// What a plan's actors have done, by their operations and all partitions.
+std::map<std::string, ActorCounters> counted(const ClusterNode& node, const PlanName& plan) {
+  const ClusterReport described = node.inspect({.what = NodeQuestion::What::plan, .plan = plan}), said = node.inspect({.what = NodeQuestion::What::counters, .plan = plan});
+  std::map<std::string, ActorCounters> all;
+  for (const NodeAnswer& a : said)
+    for (const PartitionSnapshot& p : a.report.partitions)
+      for (const ActorCounters& c : p.actors) all[described.at(0).report.plan.actors.at(static_cast<std::size_t>(c.node)).op] = c;
+  return all;
 }
 
 std::string texts(const std::vector<Verdict>& all) {
@@ -104,6 +118,14 @@ BOOST_AUTO_TEST_CASE(all_nodes_answer) {
     BOOST_TEST(a.report.resident > 0u);
   }
   BOOST_TEST(nodes[0].inspect({}, 500ms, "b").size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(who_asks_first_is_told_of_the_load_too) {
+  Nodes nodes(1, stepped(1), Between::simulation);
+  for (const std::clock_t began = std::clock(); std::clock() - began < CLOCKS_PER_SEC / 50;) {}
+  const double cpu = nodes[0].inspect().at(0).report.cpu;
+  BOOST_TEST(cpu > 0);
+  BOOST_TEST(cpu < 1e3);
 }
 
 // What waits for a peer that is cut off is told apart from what waits for others, with what a ping takes.
@@ -287,6 +309,139 @@ BOOST_AUTO_TEST_CASE(counters_add_up) {
   BOOST_TEST(dead > 0u);
   BOOST_TEST(sent > 0u);
   BOOST_TEST(sent == received);
+}
+
+// The kernel is heavy, so each firing is timed; then it has less to do. What was told of it stays.
+BOOST_AUTO_TEST_CASE(busy_times_never_fall_and_are_no_more_than_has_passed) {
+  const auto began = std::chrono::steady_clock::now();
+  Nodes nodes(1, stepped(1), Between::simulation);
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{kAny, kAny});
+  Function f = nodes.engine().compile(g, {x}, {matmul(x, x)});
+  std::uint64_t before = 0, bytes = 0, fires = 0;
+  for (const std::int64_t n : {256, 256, 256, 256, 16, 16, 16, 16}) {
+    for (int i = 0; i < (n == 16 ? 10 : 1); ++i, ++fires) f({Tensor::zeros(DType::f32, {n, n})});
+    const auto actors = counted(nodes[0], {"a", 1});
+    const ActorCounters& m = actors.at("MatMul");
+    BOOST_TEST(m.fires == fires);
+    BOOST_TEST(m.busy_ns >= before);
+    BOOST_TEST(m.bytes_out > bytes);
+    std::uint64_t sum = 0;
+    for (const auto& [op, c] : actors) sum += c.busy_ns;
+    BOOST_TEST(sum <= static_cast<std::uint64_t>((std::chrono::steady_clock::now() - began).count()));
+    before = m.busy_ns, bytes = m.bytes_out;
+  }
+  BOOST_TEST(before > 0u);
+}
+
+BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_is_not_busy) {
+  Nodes nodes(2, stepped(1), Between::simulation);
+  OverTwo p;
+  RunHandle run = nodes.engine().compile(p.g, {}, {p.y}).start({});
+  for (int i = 0; i < 2000; ++i) nodes.step();
+  const auto actors = counted(nodes[0], {"a", 1});
+  BOOST_TEST((actors.at("Dequeue").state == ActorStatus::waiting));
+  BOOST_TEST(actors.at("Dequeue").waiting_for == -1);
+  BOOST_TEST(actors.at("Dequeue").capacity == 8u);
+  BOOST_TEST(actors.at("Dequeue").queued == 0u);
+  BOOST_TEST(actors.at("Dequeue").busy_ns == 0u);
+  for (const auto& [op, c] : actors) BOOST_TEST((c.state != ActorStatus::running), op);
+  run.cancel();
+  while (!run.is_done()) nodes.step();
+}
+
+// Nodes of one host read one clock: no token arrives before it went.
+BOOST_AUTO_TEST_CASE(clocks_of_one_host_are_one) {
+  Nodes nodes(2, stepped(1), Between::simulation);
+  Graph g;
+  Expr last = while_loop([](Expr i) { return i < 100; },
+                         [&](Expr i) {
+                           auto there = g.on_device("/node:b/cpu:0");
+                           return i + 1;
+                         },
+                         g.constant(0));
+  Function f = nodes.engine().compile(g, {}, {last});
+  for (int look = 0; look < 5; ++look) {
+    f({});
+    const ClusterReport said = nodes[0].inspect({.what = NodeQuestion::What::events});
+    BOOST_REQUIRE(said.size() == 2u);
+    for (const NodeAnswer& a : said) BOOST_TEST(a.offset_ns == 0);
+    BOOST_TEST(said[1].round_trip_ns > 0);
+    BOOST_TEST(!said[1].report.host.empty());
+    BOOST_TEST(said[1].report.host == nodes[1].inspect({}, 500ms, "b").at(0).report.host);
+    const nlohmann::json trace = nlohmann::json::parse(trace_json(said));
+    std::map<std::string, double> sent;
+    int arrows = 0;
+    for (const auto& e : trace["traceEvents"])
+      if (e["ph"] == "s") sent[e["id"]] = e["ts"];
+    for (const auto& e : trace["traceEvents"])
+      if (e["ph"] == "f") {
+      BOOST_TEST(e["ts"].get<double>() >= sent.at(e["id"]));
+      ++arrows;
+    }
+    BOOST_TEST(arrows > 20);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_trace_says_what_it_covers) {
+  constexpr std::int64_t kSecond = 1'000'000'000, kBegin = 1'700'000'000 * kSecond;
+  Inspected m = inspected_with_everything();
+  PartitionSnapshot& p = m.report.recorded.at(0).partitions.at(0);
+  p.events.assign(3, {RecordedEvent::Kind::firing, 4, kBegin + 13 * kSecond / 10, 0, 8, 0, 0});
+  p.dropped_events = 0, p.thinned_events = 5;
+  NodeAnswer a;
+  a.has_answered = true;
+  a.report = m.report;
+  const auto other = [&] { return nlohmann::json::parse(trace_json({a}, kBegin, kBegin + 2 * kSecond))["otherData"]; };
+  BOOST_TEST(other()["covered_ns"] == 2 * kSecond);
+  BOOST_TEST(other()["lost"] == 0);
+  BOOST_TEST(other()["thinned"] == 5);
+  a.report.recorded[0].partitions[0].dropped_events = 88'354;
+  BOOST_TEST(other()["lost"] == 88'354);
+  BOOST_TEST(other()["asked_ns"] == 2 * kSecond);
+  BOOST_TEST(other()["covered_ns"] == 7 * kSecond / 10);
+}
+
+// Both nodes say what they saw of a run that fails on one of them; the folder is one.
+BOOST_AUTO_TEST_CASE(flight_recorders_of_nodes_share_a_folder) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {  // the news of the failure and what follows from it go by two lanes
+    Folder folder;
+    EngineOptions options = stepped(seed);
+    options.flight = folder.path();
+    Nodes nodes(2, options, Between::simulation);
+    Graph g;
+    Expr index = g.input("index", DType::i64, Shape{1}), table = g.input("table", DType::f32, Shape{2}), taken;
+    {
+      auto there = g.on_device("/node:b/cpu:0");
+      taken = gather(table, index);
+    }
+    auto here = g.on_device("/node:a/cpu:0");
+    Function f = nodes.engine().compile(g, {index, table}, {taken * 2.0});
+    refusal([&] { f({Tensor::of<std::int64_t>({7}), Tensor::zeros(DType::f32, {2})}); }, Code::out_of_range);
+    nodes.until(5s, [&] { return folder.files().size() == 2; });
+    nodes.until(1s, [] { return false; });
+    const std::vector<std::string> files = folder.files();
+    BOOST_REQUIRE(files.size() == 2u);
+    BOOST_TEST(files[0] == "a@a-1.flight.json");
+    BOOST_TEST(files[1] == "b@a-shared-1.flight.json");
+    std::size_t failures = 0;
+    for (const std::string& file : files) {
+      const auto trace = nlohmann::json::parse(read_file(folder / file));
+      const auto& other = trace["otherData"];
+      BOOST_TEST(other["plan"] == "a/1");
+      BOOST_TEST(other["shared"] == "1");
+      BOOST_TEST(other["error"].get<std::string>().find("Gather") != std::string::npos, other["error"]);
+      BOOST_TEST(other["node"] == file.substr(0, 1));
+      for (const auto& e : trace["traceEvents"]) {
+        if (e["name"] == "process_name") BOOST_TEST(e["args"]["name"] == "node " + file.substr(0, 1));
+        if (!e.contains("cat") || e["cat"] != "failure") continue;
+        ++failures;
+        BOOST_TEST(file[0] == 'b');
+        BOOST_TEST(e["name"].get<std::string>().find("failed: Gather") == 0u, e["name"]);
+      }
+    }
+    BOOST_TEST(failures == 1u);
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -123,7 +123,7 @@ class Process {
  private:
   bool read_some() {
     char block[512];
-    ssize_t n = read(out_, block, sizeof block);
+    ssize_t n = ::read(out_, block, sizeof block);
     if (n > 0) seen_.append(block, static_cast<std::size_t>(n));
     return n > 0;
   }

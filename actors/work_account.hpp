@@ -1,0 +1,81 @@
+// What the nodes of a partition have taken and put out in all, though few of their firings are timed.
+//
+//   account.timed(node, ns, bytes, true);      // counts as it is
+//   account.settle(fires, turns_ns);           // between two firings, when somebody asks: the others since the last time
+//   account.busy_ns(node), account.bytes_out(node)
+//
+// A firing that was not timed is priced once, at what its node usually takes when it is settled, so that no later sample changes what
+// was said of it and sums never fall. What is usual follows samples by a quarter of the difference, but none further than four times
+// itself: a thread that the kernel put aside in the midst of one does not price a million others. And all that was not timed has taken
+// no longer than the turns that it was fired in, which are measured: so a partition's actors are never busier than its turns and the
+// workers that its kernels were handed to.
+//
+// Threads: the partition's turn.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace troupe {
+
+class WorkAccount {
+ public:
+  explicit WorkAccount(std::size_t nodes) : nodes_(nodes) {}
+
+  /// A firing took so long and put out so much; in a turn, or on a worker.
+  void timed(std::size_t node, std::int64_t ns, std::uint64_t bytes, bool in_turn) {
+    Node& n = nodes_[node];
+    ns = std::max<std::int64_t>(ns, 0);
+    if (in_turn) in_turns_ns_ += ns;
+    n.busy_ns += static_cast<std::uint64_t>(ns);
+    n.bytes_out += bytes;
+    ++n.timed;
+    n.timed_bytes += bytes;
+    // The first firings warm caches up: their least counts.
+    if (n.samples < kWarming) n.usual_ns = n.samples++ == 0 ? ns : std::min(n.usual_ns, ns);
+    else n.usual_ns += (std::min(ns, kOutlier * n.usual_ns + kOutlier) - n.usual_ns) / kOutlier;
+  }
+
+  /// `fires`: by node, so far; `turns_ns`: that turns have taken since the last time.
+  void settle(const std::vector<std::uint64_t>& fires, std::int64_t turns_ns) {
+    double all = 0;
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      Node& n = nodes_[i];
+      const std::uint64_t fresh = fires[i] > n.settled ? fires[i] - n.settled : 0;
+      n.settled += fresh;
+      n.untimed = fresh > n.timed ? fresh - n.timed : 0;
+      all += static_cast<double>(n.untimed) * static_cast<double>(n.usual_ns);
+    }
+    const double left = static_cast<double>(std::max<std::int64_t>(turns_ns - in_turns_ns_, 0));
+    const double share = all > left ? left / all : 1.0;
+    for (Node& n : nodes_) {
+      if (n.timed > 0) n.usual_bytes = n.timed_bytes / n.timed;
+      n.busy_ns += static_cast<std::uint64_t>(share * static_cast<double>(n.untimed) * static_cast<double>(n.usual_ns));
+      n.bytes_out += n.untimed * n.usual_bytes;
+      n.timed = n.timed_bytes = n.untimed = 0;
+    }
+    in_turns_ns_ = 0;
+  }
+
+  std::uint64_t busy_ns(std::size_t node) const { return nodes_[node].busy_ns; }
+  std::uint64_t bytes_out(std::size_t node) const { return nodes_[node].bytes_out; }
+
+ private:
+  static constexpr int kWarming = 3;
+  static constexpr std::int64_t kOutlier = 4;
+
+  struct Node {
+    std::uint64_t busy_ns = 0, bytes_out = 0;
+    std::int64_t usual_ns = 0;
+    std::uint64_t usual_bytes = 0;
+    std::uint64_t settled = 0;                // firings
+    std::uint64_t timed = 0, timed_bytes = 0; // since they were settled
+    std::uint64_t untimed = 0;
+    int samples = 0;
+  };
+  std::vector<Node> nodes_;
+  std::int64_t in_turns_ns_ = 0;  // of timed firings, since they were settled
+};
+
+}  // namespace troupe
