@@ -19,8 +19,9 @@ std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& 
 std::string error_json(const std::string& sentence);
 /// `reports`: of all nodes, `now_ns` is this node's clock; events outside of [since, until] are left out, the earliest beyond `limit`.
 std::string events_json(const ClusterReport& report, std::int64_t since_ns, std::int64_t until_ns, std::size_t limit);
-/// In Chrome's trace format, which Perfetto reads. `until_ns`: when it was over; 0: with the last event.
-std::string trace_json(const ClusterReport& report, std::int64_t since_ns = 0, std::int64_t until_ns = 0);
+/// In Chrome's trace format, which Perfetto reads: the latest `limit` events, 100 MB of text. `until_ns`: when it was over; 0: with the
+/// last event.
+std::string trace_json(const ClusterReport& report, std::int64_t since_ns = 0, std::int64_t until_ns = 0, std::size_t limit = std::size_t{1} << 19);
 /// Prometheus text, of one node.
 std::string metrics_text(const NodeReport& report, const std::vector<Member>& members);
 

@@ -96,9 +96,15 @@ std::string events_json(const ClusterReport& report, std::int64_t since_ns, std:
 
 // A process a node, a track a partition; a send and its receive are the ends of an arrow. Text from the beginning: there may be a
 // million events.
-std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::int64_t until_ns) {
+std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::int64_t until_ns, std::size_t limit) {
   std::vector<Drawn> all = all_of(report);
   std::erase_if(all, [&](const Drawn& d) { return d.begin_ns < since_ns; });
+  Missing missing = missing_in(report, since_ns);
+  if (all.size() > limit) {
+    missing.lost += all.size() - limit;
+    all.erase(all.begin(), all.end() - static_cast<std::ptrdiff_t>(limit));
+    if (!all.empty()) missing.whole_since_ns = std::max(missing.whole_since_ns, all.front().begin_ns);
+  }
   std::string out = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
   auto add = [&, is_first = true](const std::string& event) mutable {
     if (!std::exchange(is_first, false)) out += ",\n";
@@ -141,11 +147,10 @@ std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::
       add(fmt::format("{{\"ph\":\"{}\"{},\"name\":\"token\",\"cat\":\"token\",\"id\":\"{}\",\"ts\":{:.3f},\"pid\":{},\"tid\":{}}}", e.kind == RecordedEvent::Kind::send ? "s" : "f",
                       e.kind == RecordedEvent::Kind::receive ? ",\"bp\":\"e\"" : "", e.flow, at + 0.2, pid, tid));
   }
-  const Missing missing = missing_in(report, since_ns);
   std::int64_t end = until_ns;
   if (end == 0) end = all.empty() ? since_ns : all.back().begin_ns;
   const std::int64_t begin = since_ns == 0 ? origin : since_ns, whole = std::max(missing.whole_since_ns, begin);
-  const json other = {{"begin_ns", std::to_string(origin)}, {"asked_ns", std::max<std::int64_t>(0, end - begin)}, {"covered_ns", std::max<std::int64_t>(0, end - whole)}, {"lost", missing.lost}, {"thinned", missing.thinned}};
+  const json other = {{"begin_ns", std::to_string(origin)}, {"events", all.size()}, {"asked_ns", std::max<std::int64_t>(0, end - begin)}, {"covered_ns", std::max<std::int64_t>(0, end - whole)}, {"lost", missing.lost}, {"thinned", missing.thinned}};
   return out + "],\n\"otherData\":" + dumped(other) + "}\n";
 }
 

@@ -400,6 +400,13 @@ BOOST_AUTO_TEST_CASE(a_trace_says_what_it_covers) {
   BOOST_TEST(other()["lost"] == 88'354);
   BOOST_TEST(other()["asked_ns"] == 2 * kSecond);
   BOOST_TEST(other()["covered_ns"] == 7 * kSecond / 10);
+  PartitionSnapshot& kept = a.report.recorded[0].partitions[0];
+  kept.dropped_events = 0;
+  for (std::size_t i = 0; i < 3; ++i) kept.events[i].begin_ns += static_cast<std::int64_t>(i) * kSecond / 10;
+  const auto bounded = nlohmann::json::parse(trace_json({a}, kBegin, kBegin + 2 * kSecond, 2))["otherData"];  // the latest two
+  BOOST_TEST(bounded["events"] == 2);
+  BOOST_TEST(bounded["lost"] == 1);
+  BOOST_TEST(bounded["covered_ns"] == 6 * kSecond / 10);
 }
 
 // Both nodes say what they saw of a run that fails on one of them; the folder is one.
