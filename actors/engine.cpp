@@ -22,8 +22,9 @@ Run& RunHandle::run() const {
   return *run_;
 }
 Status RunHandle::wait() {
-  engine_->wait(run());
-  return run_->status();
+  Run& mine = run();  // refused first: without a run there is no engine either
+  engine_->wait(mine);
+  return mine.status();
 }
 bool RunHandle::is_done() const { return run().is_settled(); }
 std::vector<Tensor> RunHandle::get() {
@@ -32,7 +33,8 @@ std::vector<Tensor> RunHandle::get() {
   return run_->take_fetches();
 }
 void RunHandle::cancel() {
-  engine_->fail(run(), Status(Code::cancelled, "the run was cancelled"));
+  Run& mine = run();
+  engine_->fail(mine, Status(Code::cancelled, "the run was cancelled"));
 }
 
 RunHandle Function::start(std::vector<Tensor> feeds, const RunOptions& options) const {
