@@ -226,7 +226,7 @@ class Asker {
 int top(const LookFlags& flags) {
   if (!is_terminal() || isatty(STDIN_FILENO) == 0) throw Misuse("top draws on a terminal; 'troupe ps' prints to a pipe");
   fetch(flags, "/api/state");  // complains before the screen is taken
-  const Screen screen;
+  const Screen screen;  // first: it blocks signals, in threads to come too
   Asker asker(flags);
   Asker::Heard heard = asker.heard();
   for (;;) {
@@ -239,7 +239,7 @@ int top(const LookFlags& flags) {
     char key = 0;
     Screen::Event event = Screen::Event::key;
     while (event == Screen::Event::key && key != 'q') event = screen.wait(asker.told(), until, key);
-    if (event == Screen::Event::key || event == Screen::Event::gone) return 0;
+    if (event == Screen::Event::key || event == Screen::Event::gone) leave();  // here, while there is what the asking thread uses
     if (event == Screen::Event::told) heard = asker.heard();
   }
 }

@@ -5,8 +5,10 @@
 #include <string>
 #include <vector>
 
+#include <poll.h>
 #include <pty.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -50,13 +52,8 @@ class Terminal {
   template <class Holds>
   bool read_until_it(Holds holds) {
     seen_.clear();
-    char block[4096];
-    while (!holds()) {
-      const ssize_t n = read(master_, block, sizeof block);
-      if (n <= 0) return false;
-      seen_.append(block, static_cast<std::size_t>(n));
-      all_.append(block, static_cast<std::size_t>(n));
-    }
+    while (!holds())
+      if (!take()) return false;
     return true;
   }
   bool read_until(const std::string& text) {
@@ -77,6 +74,10 @@ class Terminal {
   }
   /// The program's exit status; 128 and the signal's number if one ended it.
   int finish() {
+    const int ended = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
+    pollfd in[] = {{ended, POLLIN, 0}, {master_, POLLIN, 0}};
+    while (ended >= 0 && poll(in, 2, -1) > 0 && in[0].revents == 0) take();  // whose output nobody takes does not end
+    if (ended >= 0) close(ended);
     int status = 0;
     waitpid(pid_, &status, 0);
     pid_ = -1;
@@ -97,6 +98,15 @@ class Terminal {
   }
 
  private:
+  bool take() {
+    char block[4096];
+    const ssize_t n = read(master_, block, sizeof block);
+    if (n <= 0) return false;
+    seen_.append(block, static_cast<std::size_t>(n));
+    all_.append(block, static_cast<std::size_t>(n));
+    return true;
+  }
+
   unsigned short rows_, columns_;
   int master_ = -1, slave_ = -1;
   termios before_{};
