@@ -530,13 +530,16 @@ BOOST_AUTO_TEST_CASE(crowds_and_those_who_vanish_do_not_reach_a_run) {
 BOOST_AUTO_TEST_CASE(a_trace_has_the_arrows_of_tokens, *boost::unit_test::label("stock_zmq")) {
   Cluster c;
   Graph g;
-  Expr last = while_loop([](Expr i) { return i < 1'000'000'000; },
-                         [&](Expr i) {
-                           auto there = g.on_device("/node:b/cpu:0");
-                           return i + 1;
-                         },
-                         g.constant(0));
-  RunHandle run = c.a->engine().compile(g, {}, {last}).start({});
+  // With a product of some work, so that a second of it is no file of hundreds of megabytes.
+  Expr x = g.input("x", DType::f32, {192, 192});
+  auto [i, last] = while_loop([](Expr n, Expr) { return n < 1'000'000'000; },
+                              [&](Expr n, Expr v) {
+                                Expr product = matmul(v, x);
+                                auto there = g.on_device("/node:b/cpu:0");
+                                return std::tuple{n + 1, product + cast(n, DType::f32)};
+                              },
+                              std::tuple{g.constant(0), x});
+  RunHandle run = c.a->engine().compile(g, {x}, {i, last}).start({Tensor::zeros(DType::f32, {192, 192})});
   const Outcome wrote = c.verb({"trace", "--seconds", "1", "-o", c.folder / "trace.json"});
   BOOST_TEST(wrote.code == 0, wrote.error);
   BOOST_TEST(has(wrote.out, " events; covers "), wrote.out);
