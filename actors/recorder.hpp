@@ -73,6 +73,8 @@ class TickClock {
 
 class FlightRecorder {
  public:
+  static constexpr std::size_t kAlways = 512;  // events that are kept, unless it traces
+
   struct Event {
     RecordedEvent::Kind kind = RecordedEvent::Kind::turn;
     bool is_ns = false;  // begin and length are nanoseconds of the steady clock, not ticks
@@ -138,7 +140,7 @@ class FlightRecorder {
   }
 
  private:
-  static constexpr std::size_t kAlways = 512, kTraced = 1 << 15;
+  static constexpr std::size_t kTraced = 1 << 15;
   static constexpr std::size_t kGrowth = 1 << 19;  // events, of all recorders: 28 MB
   static constexpr std::uint64_t kCost = 300;  // ticks that drawing one takes, with the caches that it takes from others
   static constexpr std::uint64_t kAtFirst = 64;

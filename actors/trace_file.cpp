@@ -32,6 +32,17 @@ std::string for_file(const std::string& name) {
 
 }  // namespace
 
+const char* name_of(RecordedEvent::Kind kind) {
+  constexpr const char* names[] = {"turn", "kernel", "firing", "send", "receive", "wait", "copy", "failure"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+std::string title_of(const RecordedEvent& event, const std::string& node) {
+  using Kind = RecordedEvent::Kind;
+  if (event.kind == Kind::turn) return fmt::format("{} firings", event.tag);
+  return (event.kind == Kind::wait ? "waits: " : event.kind == Kind::failure ? "failed: " : "") + node;
+}
+
 std::string flight_file(const std::string& folder, const std::string& node, const std::string& owner, const std::string& run, std::size_t most) {
   namespace fs = std::filesystem;
   constexpr std::string_view kEnd = ".flight.json";
@@ -60,15 +71,14 @@ bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan
       if (e.flow) (e.kind == Kind::send ? sent : received).insert(e.flow);
     }
   if (origin == INT64_MAX) origin = run.begin_ns;
-  constexpr const char* kinds[] = {"turn", "kernel", "firing", "send", "receive", "wait", "copy", "failure"};
   std::string out = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
   for (std::size_t t = 0; t < partitions.size(); ++t) {
     out += fmt::format("{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":{},\"args\":{{\"name\":{}}}}},\n", t + 1, quoted(partitions[t].device));
     for (const RecordedEvent& e : partitions[t].events) {
-      const std::string name = e.kind == Kind::turn ? fmt::format("{} firings", e.tag) : e.node < 0 ? std::string() : (e.kind == Kind::failure ? "failed: " : e.kind == Kind::wait ? "waits: " : "") + plan.program.graph.describe(e.node);
+      const std::string name = title_of(e, e.node < 0 ? std::string() : plan.program.graph.describe(e.node));
       const double at = static_cast<double>(e.begin_ns - origin) * 1e-3, length = static_cast<double>(std::max<std::int64_t>(e.length_ns, e.flow ? 500 : 1)) * 1e-3;
       out += fmt::format("{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":1,\"tid\":{},\"args\":{{\"run\":{},\"tag\":{}}}}},\n", quoted(name),
-                         kinds[static_cast<std::size_t>(e.kind)], at, length, t + 1, e.run, e.tag);
+                         name_of(e.kind), at, length, t + 1, e.run, e.tag);
       if (e.flow && sent.contains(e.flow) && received.contains(e.flow))
         out += fmt::format("{{\"ph\":\"{}\",\"bp\":\"e\",\"name\":\"token\",\"cat\":\"token\",\"id\":\"{}\",\"ts\":{:.3f},\"pid\":1,\"tid\":{}}},\n", e.kind == Kind::send ? "s" : "f", e.flow, at + 0.2, t + 1);
     }

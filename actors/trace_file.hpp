@@ -10,6 +10,11 @@
 
 namespace troupe {
 
+/// What traces, pages and reports call it: `kernel`.
+const char* name_of(RecordedEvent::Kind kind);
+/// What is written on it, with its node as `node` says it: `waits: Dequeue 'd' (a.cpp:3)`, `12 firings` of a turn.
+std::string title_of(const RecordedEvent& event, const std::string& node);
+
 /// Of which run a trace is, and how it ended.
 struct TracedRun {
   std::string node;          // that has recorded it; empty: of no cluster

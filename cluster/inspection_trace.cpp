@@ -9,18 +9,13 @@
 #include <nlohmann/json.hpp>
 
 #include <troupe/actors/engine_impl.hpp>
+#include <troupe/actors/recorder.hpp>
+#include <troupe/actors/trace_file.hpp>
 
 namespace troupe {
 namespace {
 
 using json = nlohmann::json;
-
-constexpr std::size_t kRing = 512;  // events that a recorder keeps, unless it traces
-
-const char* name_of(RecordedEvent::Kind kind) {
-  constexpr const char* names[] = {"turn", "kernel", "firing", "send", "receive", "wait", "copy", "failure"};
-  return names[static_cast<std::size_t>(kind)];
-}
 
 struct Drawn {
   const NodeAnswer* node;
@@ -28,10 +23,7 @@ struct Drawn {
   const PartitionSnapshot* partition;
   const RecordedEvent* event;
   std::int64_t begin_ns;  // on this node's clock
-  std::string name() const {
-    if (event->kind == RecordedEvent::Kind::turn) return fmt::format("{} firings", event->tag);
-    return (event->kind == RecordedEvent::Kind::wait ? "waits: " : event->kind == RecordedEvent::Kind::failure ? "failed: " : "") + name_of_node();
-  }
+  std::string name() const { return title_of(*event, name_of_node()); }
   std::string name_of_node() const {
     const auto it = std::lower_bound(plan->names.begin(), plan->names.end(), std::pair{event->node, std::string()});
     return it == plan->names.end() || it->first != event->node ? std::to_string(event->node) : it->second;
@@ -84,7 +76,7 @@ std::string events_json(const ClusterReport& report, std::int64_t since_ns, std:
     for (const RecordedPlan& plan : a.report.recorded)
       for (const PartitionSnapshot& p : plan.partitions) {
         std::int64_t until = is_cut ? all.front().begin_ns : INT64_MIN;
-        if (p.dropped_events > 0 && p.events.size() >= kRing) until = std::max(until, p.events.front().begin_ns - a.offset_ns);  // all of a ring that was written over
+        if (p.dropped_events > 0 && p.events.size() >= FlightRecorder::kAlways) until = std::max(until, p.events.front().begin_ns - a.offset_ns);  // all of a ring that was written over
         if (until != INT64_MIN && !p.events.empty()) j["lost"].push_back({{"node", a.member.name}, {"track", p.device + " of plan " + plan.name.text()}, {"until_ns", until}});
       }
   for (const Drawn& d : all)

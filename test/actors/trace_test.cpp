@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <troupe/actors/trace_file.hpp>
+#include <troupe/test/actors/arrows.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/examples/process.hpp>
 #include <troupe/troupe.hpp>
@@ -58,16 +59,7 @@ BOOST_AUTO_TEST_CASE(a_traced_run_is_in_a_file_with_its_firings_and_tokens) {
   BOOST_TEST(count(trace, "wait") > 0u);  // each device for the other
   BOOST_TEST(trace["otherData"]["error"] == "");
   BOOST_TEST(trace["otherData"]["run"] == "/1");
-  std::map<std::string, double> sent;
-  int arrows = 0;
-  for (const json& e : trace["traceEvents"])
-    if (e["ph"] == "s") sent[e["id"]] = e["ts"];
-  for (const json& e : trace["traceEvents"])
-    if (e["ph"] == "f") {
-      BOOST_TEST(e["ts"].get<double>() >= sent.at(e["id"]));
-      ++arrows;
-    }
-  BOOST_TEST(arrows > 10);
+  BOOST_TEST(forward_arrows(trace) > 10);
   f({});
   while (engine.take_step()) {}
   BOOST_TEST(folder.files().size() == 1u);  // that one run

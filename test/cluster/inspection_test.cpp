@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <troupe/cluster/inspection_json.hpp>
+#include <troupe/test/actors/arrows.hpp>
 #include <troupe/test/cluster/golden.hpp>
 #include <troupe/test/cluster/inspected.hpp>
 #include <troupe/test/cluster/nodes.hpp>
@@ -369,17 +370,7 @@ BOOST_AUTO_TEST_CASE(clocks_of_one_host_are_one) {
     BOOST_TEST(said[1].round_trip_ns > 0);
     BOOST_TEST(!said[1].report.host.empty());
     BOOST_TEST(said[1].report.host == nodes[1].inspect({}, 500ms, "b").at(0).report.host);
-    const nlohmann::json trace = nlohmann::json::parse(trace_json(said));
-    std::map<std::string, double> sent;
-    int arrows = 0;
-    for (const auto& e : trace["traceEvents"])
-      if (e["ph"] == "s") sent[e["id"]] = e["ts"];
-    for (const auto& e : trace["traceEvents"])
-      if (e["ph"] == "f") {
-      BOOST_TEST(e["ts"].get<double>() >= sent.at(e["id"]));
-      ++arrows;
-    }
-    BOOST_TEST(arrows > 20);
+    BOOST_TEST(forward_arrows(nlohmann::json::parse(trace_json(said))) > 20);
   }
 }
 
