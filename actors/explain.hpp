@@ -1,4 +1,4 @@
-// What a plan is predicted to do, as text. actors/README.md reads one.
+// What a plan is predicted to do, as text. actors/PLACEMENT.md reads one.
 #pragma once
 
 #include <span>

@@ -6,6 +6,19 @@
 
 namespace troupe {
 
+namespace {
+
+// A gradient is of its variable's shape, and of its dtype or that in which it is computed.
+void refuse_other(const Cotangent& g, const Variable& v, const std::source_location& at) {
+  const Shape& shape = (g.is_sparse() ? g.like : g.dense).spec().shape;
+  const DType dtype = (g.is_sparse() ? g.values : g.dense).spec().dtype;
+  if (shape.is_compatible(v.shape()) && (dtype == v.dtype() || dtype == computed_in(v))) return;
+  throw Error(Code::invalid_argument, fmt::format("apply at {}: the gradient of variable '{}' must be {}{}, as it is, not {}{}", Site(at).text(), v.name(), name_of(v.dtype()),
+                                                  v.shape().text(), name_of(dtype), shape.text()));
+}
+
+}  // namespace
+
 Expr Optimizer::minimize(const Expr& loss, const std::vector<Variable>& variables, At at) const {
   std::vector<Cotangent> gradients = cotangents(loss, variables, {.unconnected = Unconnected::none}, at);
   for (const Cotangent& g : gradients)
@@ -26,8 +39,7 @@ Expr Optimizer::apply(const std::vector<Cotangent>& gradients, const std::vector
     const Variable& v = variables[i];
     const Cotangent& g = gradients[i];
     if (g.is_none()) continue;
-    if (const ValueSpec given = (g.is_sparse() ? g.like : g.dense).spec(); !given.shape.is_compatible(v.shape()))
-      throw Error(Code::invalid_argument, fmt::format("apply at {}: the gradient of variable '{}' must be {}, as it is, not {}", Site(at).text(), v.name(), v.shape().text(), given.shape.text()));
+    refuse_other(g, v, at);
     Reader::AtSite site(v.reader(), at);
     if (Cotangent rows = flattened(g); rows.is_sparse()) updates.push_back(update_rows(v, rows.indices, cast(rows.values, computed_in(v))));
     else updates.push_back(update(v, cast(rows.dense, computed_in(v))));

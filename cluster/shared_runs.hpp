@@ -1,5 +1,5 @@
 // Runs over several nodes, seen from one of them: which run a message is for, who has still to leave it, and what becomes
-// of it when somebody fails or is lost. cluster/README.md has the protocol and why it ends.
+// of it when somebody fails or is lost. cluster/RUNS.md has the protocol and why it ends.
 //
 // A message is for a run that is under way here, for one that is over (dropped), or for one that has not begun here yet,
 // for tokens of others overtake the owner's BeginRun: it waits. Which of the last two, the number says: an owner's

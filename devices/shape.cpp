@@ -15,10 +15,14 @@ std::string_view name_of(DType type) {
 
 void refuse_strings() { throw Error(Code::unimplemented, "strings have no numbers to compute with"); }
 
-Shape::Shape(std::span<const std::int64_t> dims) {
+Shape::Shape(std::span<const std::int64_t> dims, const std::source_location& at) {
   if (dims.size() > kMaxRank)
-    throw Error(Code::invalid_argument, fmt::format("a shape has at most {} dimensions, not {}", kMaxRank, dims.size()));
-  for (std::int64_t d : dims) push_back(d);
+    throw Error(Code::invalid_argument, fmt::format("the shape at {}: a shape has at most {} dimensions, not {}", Site(at).text(), kMaxRank, dims.size()));
+  for (std::int64_t d : dims) {
+    if (d < kAny)
+      throw Error(Code::invalid_argument, fmt::format("the shape at {}: {} is no extent of a dimension; kAny is one that is not known yet", Site(at).text(), d));
+    dims_[rank_++] = d;
+  }
 }
 
 void Shape::push_back(std::int64_t extent) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <source_location>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,10 +24,12 @@ class Shape {
   static constexpr int kMaxRank = 8;
 
   constexpr Shape() = default;  // rank 0: a scalar
-  Shape(std::initializer_list<std::int64_t> dims) : Shape(std::span<const std::int64_t>(dims.begin(), dims.size())) {}
-  /// Throws invalid_argument above rank 8 or for an extent below -1.
-  explicit Shape(std::span<const std::int64_t> dims);
-  explicit Shape(const std::vector<std::int64_t>& dims) : Shape(std::span<const std::int64_t>(dims)) {}
+  /// Each of these throws invalid_argument, naming the caller's line, above rank 8 or for an extent below -1.
+  Shape(std::initializer_list<std::int64_t> dims, const std::source_location& at = std::source_location::current())
+      : Shape(std::span<const std::int64_t>(dims.begin(), dims.size()), at) {}
+  explicit Shape(std::span<const std::int64_t> dims, const std::source_location& at = std::source_location::current());
+  explicit Shape(const std::vector<std::int64_t>& dims, const std::source_location& at = std::source_location::current())
+      : Shape(std::span<const std::int64_t>(dims), at) {}
   /// A shape of which not even the rank is known.
   static Shape unknown() {
     Shape s;

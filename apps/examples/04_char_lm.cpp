@@ -65,6 +65,7 @@ class Job {
     std::optional<Checkpoint> checkpoint;
     if (!options_.resume.empty()) checkpoint = Checkpoint::load(options_.resume, options_, text_);
     prepare();
+    if (options_.checks) return 0;
     if (!options_.records.empty()) records_.emplace(options_.records);
     else if (options_.trainer.cluster.http >= 0) records_.emplace();
     std::unique_ptr<Trainer> trainer = make_trainer(text_, options_.trainer);
@@ -215,7 +216,6 @@ class Job {
   }
 
   static constexpr std::int64_t kMeasured = 50;  // steps after which --seconds is planned: within the warm-up
-
 
   Options options_;
   Text text_;

@@ -240,7 +240,20 @@ BOOST_AUTO_TEST_CASE(gradients_of_another_shape_are_refused) {
   Variable w = g.variable("w", DType::f32, {3}, Initializer::constant(1));
   const std::string why = refusal([&] { Sgd({.learning_rate = 0.1}).apply(Exprs{g.constant(1.f)}, {w}); }, Code::invalid_argument);
   BOOST_TEST(why.find("optimizer_test.cpp") != std::string::npos, why);
-  BOOST_TEST(why.find("the gradient of variable 'w' must be [3], as it is, not []") != std::string::npos, why);
+  BOOST_TEST(why.find("the gradient of variable 'w' must be f32[3], as it is, not f32[]") != std::string::npos, why);
+}
+
+// What is computed in f32 and stored as f16 takes either; nothing else is converted unasked.
+BOOST_AUTO_TEST_CASE(gradients_of_another_dtype_are_refused) {
+  Graph g;
+  Variable w = g.variable("w", DType::f32, {3}, Initializer::constant(1)), half = g.variable("half", DType::f16, {3}, Initializer::constant(1));
+  const Expr ones = g.constant(Tensor::of<double>({1, 1, 1}));
+  const Sgd sgd({.learning_rate = 0.1});
+  const std::string why = refusal([&] { sgd.apply(Exprs{ones}, {w}); }, Code::invalid_argument);
+  BOOST_TEST(why.find("optimizer_test.cpp") != std::string::npos, why);
+  BOOST_TEST(why.find("the gradient of variable 'w' must be f32[3], as it is, not f64[3]") != std::string::npos, why);
+  refusal([&] { sgd.apply(Exprs{ones}, {half}); }, Code::invalid_argument);
+  for (const DType dtype : {DType::f16, DType::f32}) BOOST_TEST(!sgd.apply(Exprs{cast(ones, dtype)}, {half}).is_empty());
 }
 
 BOOST_AUTO_TEST_CASE(clipping_counts_duplicate_rows_once) {

@@ -205,9 +205,21 @@ BOOST_AUTO_TEST_CASE(help_names_every_option, *precondition(Built{"char_lm"})) {
   Outcome o = run(place.path(), {example("char_lm"), "--help"});
   BOOST_TEST(o.code == 0);
   for (const char* option : {"--text", "--model", "--length", "--context", "--embedding", "--hidden", "--layers", "--batch", "--rate", "--seed", "--steps", "--seconds",
-                             "--validate-every", "--validate-characters", "--workers", "--save", "--no-save", "--overwrite", "--resume",
+                             "--validate-every", "--validate-characters", "--workers", "--check", "--save", "--no-save", "--overwrite", "--resume",
                              "--sample-chars", "--temperature"})
     BOOST_TEST((o.out.find(option) != std::string::npos), option);
+}
+
+// What scripts/demo asks before it starts nodes.
+BOOST_AUTO_TEST_CASE(arguments_are_checked_without_training, *precondition(Built{"char_lm"})) {
+  Place place;
+  const Outcome o = place.lm({"--check"});
+  BOOST_TEST(o.code == 0, o.error);
+  BOOST_TEST((place.files() == std::vector<std::string>{kText}));
+  place.refuses({example("char_lm"), "--check", "--rate", "fast"}, {"--rate"});
+  place.refuses({example("char_lm"), "--check", "--text", "nowhere"}, {"nowhere"});
+  write_file(place / "char_lm.safetensors", "something else");
+  place.refuses(place.command({"--check"}), {"char_lm.safetensors", "--overwrite"});
 }
 
 BOOST_AUTO_TEST_CASE(wrong_command_lines, *precondition(Built{"char_lm"})) {

@@ -52,6 +52,15 @@ BOOST_AUTO_TEST_CASE(wrong_shapes_and_dtypes_name_op_and_line) {
   refused([&] { return g.zeros(DType::f64, {huge, huge >> 18}); }, Code::invalid_argument, {"more bytes than 64 bits count", here(line + 17)});
 }
 
+// The line of the shape, which is refused before there is an op.
+BOOST_AUTO_TEST_CASE(shapes_that_are_none_name_their_line) {
+  Graph g;
+  const int line = __LINE__ + 1;
+  refused([&] { return g.input("x", DType::f32, {3, -2}); }, Code::invalid_argument, {"-2 is no extent", here(line)});
+  refused([&] { return g.random_uniform({-7}); }, Code::invalid_argument, {"-7 is no extent", here(line + 1)});
+  refused([&] { return g.input("y", DType::f32, {1, 1, 1, 1, 1, 1, 1, 1, 1}); }, Code::invalid_argument, {"at most 8 dimensions, not 9", here(line + 2)});
+}
+
 BOOST_AUTO_TEST_CASE(unknown_extents_are_inferred_as_far_as_they_go) {
   Graph g;
   Expr x = g.input("x", DType::f32, {kAny, 3}), any = g.input("any", DType::f32, Shape::unknown());

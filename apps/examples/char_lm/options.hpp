@@ -48,6 +48,7 @@ struct Options {
   std::string records;  // a folder; empty: none
   bool saves = true;
   bool overwrites = false;
+  bool checks = false;  // and trains nothing
   std::int64_t validate_every = 0;
   std::int64_t validate_characters = 16'384;
   std::int64_t sample_characters = 400;
@@ -113,6 +114,8 @@ inline void declare(CLI::App& app, Options& o) {
   app.add_option("--validate-characters", o.validate_characters, "held-out characters of those validations; the last takes all")
       ->check(count(1, 1'000'000'000))->capture_default_str()->type_name("N")->group(length);
   app.add_option("--workers", o.trainer.workers, "threads; they change speed, never results (0: one a core)")->check(count(0, 1024))->capture_default_str()->type_name("N")->group(length);
+
+  app.add_flag("--check", o.checks, "look at the options, the text and the files to resume or replace, and train nothing")->group(length);
 
   const char* cluster = "Cluster";
   ClusterOptions& c = o.trainer.cluster;
