@@ -32,7 +32,7 @@ bool may_be_broadcast(const std::vector<Expr>& inputs, std::size_t i) {
 
 // An op's gradient says dy f'(x). Of a holomorphic f the gradient of a real number is dy conj(f'(x)): the conjugate of
 // what the op says of conj(dy). Ops from complex to real numbers or back say it themselves.
-bool is_holomorphic(const Firing& firing) {
+bool is_holomorphic(const Differentiated& firing) {
   bool has_complex = false;
   for (std::size_t i = 0; i < firing.inputs.size(); ++i) {
     const bool is = is_complex(firing.inputs[i].dtype());
@@ -51,7 +51,7 @@ Cotangent conjugated(const Cotangent& c) {
 
 }  // namespace
 
-std::vector<Cotangent> differentiate(const OpDef& op, const Attrs& attrs, Firing firing) {
+std::vector<Cotangent> differentiate(const OpDef& op, const Attrs& attrs, Differentiated firing) {
   if (!op.gradient) throw Error(Code::unimplemented, fmt::format("{} has no gradient", op.name));
   std::vector<Expr> inputs = firing.inputs;
   std::vector<bool> needed = firing.needed;

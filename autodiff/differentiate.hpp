@@ -15,8 +15,8 @@
 
 namespace troupe {
 
-/// A firing as its gradient sees it.
-struct Firing {
+/// What an operation took and gave, as its gradient sees it.
+struct Differentiated {
   std::vector<Expr> inputs;
   std::vector<Expr> outputs;
   std::vector<Cotangent> cotangents;  // one an output; none: nothing depends on it
@@ -25,7 +25,7 @@ struct Firing {
 
 /// One cotangent an input; none where the op says so or nobody asked.
 /// Throws unimplemented if the op has no gradient, and what its gradient function throws.
-std::vector<Cotangent> differentiate(const OpDef& op, const Attrs& attrs, Firing firing);
+std::vector<Cotangent> differentiate(const OpDef& op, const Attrs& attrs, Differentiated firing);
 
 /// The sum of what several consumers say of one value.
 Cotangent sum_of(const std::vector<Cotangent>& terms);

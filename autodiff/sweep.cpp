@@ -89,7 +89,7 @@ void Sweep::pass_on(std::int32_t id, std::vector<Cotangent> totals) {
   const OpDef& op = *node.op;
   Attrs attrs = node.attrs;
   std::vector<Edge> inputs = node.inputs;
-  Firing firing;
+  Differentiated firing;
   firing.cotangents = std::move(totals);
   bool any_needed = false;
   for (std::size_t i = 0; i < inputs.size(); ++i) {

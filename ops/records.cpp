@@ -13,7 +13,7 @@
 namespace troupe {
 namespace {
 
-constexpr const char* kKinds[] = {"scalar", "text", "histogram"};  // in the order of Record::value
+constexpr const char* kKinds[] = {"scalar", "text", "histogram"};  // in the order of TrainingRecord::value
 
 std::int64_t now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -60,12 +60,12 @@ nlohmann::json value_of(const Histogram& h) { return {{"min", h.min}, {"max", h.
 struct Records::Series {
   std::size_t kind = 0;
   std::uint64_t recorded = 0, stride = 1;
-  std::vector<Record> points;
-  Record last;  // of a curve, where it is not among the points
+  std::vector<TrainingRecord> points;
+  TrainingRecord last;  // of a curve, where it is not among the points
 
   bool has_last() const { return kind == 0 && recorded > 0 && (recorded - 1) % stride != 0; }
 
-  void add(Record record) {
+  void add(TrainingRecord record) {
     if (kind != 0) {
       points.push_back(std::move(record));
       if (points.size() > kMostTexts) points.erase(points.begin());
@@ -110,7 +110,7 @@ void Records::text(std::string_view tag, std::int64_t step, std::string_view tex
   add({clock_(), step, std::string(tag), std::string(text)});
 }
 
-void Records::add(Record record) {
+void Records::add(TrainingRecord record) {
   if (record.tag.empty()) throw Error(Code::invalid_argument, "a record needs a tag, such as 'loss'");
   const std::size_t kind = record.value.index();
   std::lock_guard lock(mutex_);
@@ -135,10 +135,10 @@ std::string Records::json(std::int64_t since) const {
   std::lock_guard lock(mutex_);
   for (const auto& [tag, series] : series_) {
     auto points = nlohmann::json::array();
-    const auto add = [&](const Record& r) {
+    const auto add = [&](const TrainingRecord& r) {
       if (r.step > since) points.push_back({r.step, r.wall_ns, std::visit([](const auto& v) { return value_of(v); }, r.value)});
     };
-    for (const Record& r : series.points) add(r);
+    for (const TrainingRecord& r : series.points) add(r);
     if (series.has_last()) add(series.last);
     all.push_back({{"name", tag}, {"kind", kKinds[series.kind]}, {"points", std::move(points)}});
   }

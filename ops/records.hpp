@@ -23,7 +23,7 @@
 
 namespace troupe {
 
-struct Record;
+struct TrainingRecord;
 class EventFile;
 
 class Records {
@@ -61,7 +61,7 @@ class Records {
 
  private:
   struct Series;
-  void add(Record record);
+  void add(TrainingRecord record);
   Clock clock_;
   std::unique_ptr<EventFile> file_;  // null: memory only
   mutable std::mutex mutex_;         // guards series_ and what is written

@@ -103,7 +103,7 @@ std::string host_name() {
 
 }  // namespace
 
-std::string event_record(const Record& record) {
+std::string event_record(const TrainingRecord& record) {
   std::string value, summary, out;
   put_bytes(value, 1, record.tag);
   std::visit([&](const auto& v) { put_value(value, v); }, record.value);
@@ -134,7 +134,7 @@ EventFile::EventFile(const std::filesystem::path& folder, std::int64_t wall_ns) 
   write(first_record(wall_ns));
 }
 
-void EventFile::append(const Record& record) { write(event_record(record)); }
+void EventFile::append(const TrainingRecord& record) { write(event_record(record)); }
 
 void EventFile::write(std::string_view bytes) {
   if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size() && std::fflush(file_.get()) == 0) return;

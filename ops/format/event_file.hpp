@@ -35,7 +35,7 @@ struct Histogram {
   std::vector<double> counts;  // as many
 };
 
-struct Record {
+struct TrainingRecord {
   std::int64_t wall_ns = 0;  // since the Unix epoch
   std::int64_t step = 0;
   std::string tag;
@@ -43,7 +43,7 @@ struct Record {
 };
 
 /// The bytes of one Event and its frame, as they stand in a file. A scalar is rounded to a float, as the format has it.
-std::string event_record(const Record& record);
+std::string event_record(const TrainingRecord& record);
 /// Those of the first record of every file.
 std::string first_record(std::int64_t wall_ns);
 
@@ -52,7 +52,7 @@ class EventFile {
   /// A new file in `folder`, which is made if it is not there. Throws failed_precondition if that cannot be.
   EventFile(const std::filesystem::path& folder, std::int64_t wall_ns);
   /// Throws resource_exhausted when the disk is full, failed_precondition if the file cannot be written.
-  void append(const Record& record);
+  void append(const TrainingRecord& record);
   const std::filesystem::path& path() const { return path_; }
 
  private:

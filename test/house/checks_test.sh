@@ -57,6 +57,7 @@ planted hygiene ops/graph.cpp 'int x; ' 'a trailing blank'
 planted hygiene ops/graph.cpp $'int x;\r' 'a carriage return'
 planted hygiene ops/graph.cpp '__attribute__((no_sanitize("thread"))) int x;' 'told to look away'
 planted hygiene scripts/tsan.supp 'race:caf::scheduler' 'a suppression'
+planted hygiene cluster/new.hpp $'namespace troupe {\nstruct Differentiated {};' 'troupe::Differentiated is another type in'
 planted readme README.md '[nothing](nowhere.md)' 'leads nowhere'
 planted readme README.md '```sh
 scripts/nothing' 'there is no command'
