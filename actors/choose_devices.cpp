@@ -7,11 +7,10 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/explain.hpp>
+#include <troupe/ops/node_index.hpp>
 
 namespace troupe {
 namespace {
-
-std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 class Chooser {
  public:

@@ -6,11 +6,10 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/forecast.hpp>
+#include <troupe/ops/node_index.hpp>
 
 namespace troupe {
 namespace {
-
-std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 std::string readable_ns(double ns) {
   if (ns < 1e3) return fmt::format("{:.0f} ns", ns);

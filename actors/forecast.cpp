@@ -6,15 +6,10 @@
 #include <utility>
 
 #include <troupe/ops/function_def.hpp>
+#include <troupe/ops/node_index.hpp>
 #include <troupe/ops/state.hpp>
 
 namespace troupe {
-namespace {
-
-std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
-
-}  // namespace
-
 std::map<std::int32_t, std::int32_t> Forecaster::fed(const Program& program) {
   std::map<std::int32_t, std::int32_t> fed;
   for (Edge e : program.feeds) fed.emplace(e.node, static_cast<std::int32_t>(fed.size()));

@@ -5,14 +5,10 @@
 #include <fmt/format.h>
 
 #include <troupe/ops/function_def.hpp>
+#include <troupe/ops/node_index.hpp>
 #include <troupe/ops/op.hpp>
 
 namespace troupe {
-namespace {
-
-std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
-
-}  // namespace
 
 Frames::Frames(const Graph& g, const std::map<std::int32_t, std::int32_t>& fed, const std::vector<std::int32_t>& partition)
     : g_(g), partition_(partition), role_(at(g.size()), Role::kernel), frame_(at(g.size()), kNone), frames_{{}} {

@@ -5,11 +5,10 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/partition.hpp>
+#include <troupe/ops/node_index.hpp>
 
 namespace troupe {
 namespace {
-
-std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 // What each node of the program takes, in µs.
 std::vector<double> costs_of(const Plan& plan, const std::vector<const Partition*>& partitions) {

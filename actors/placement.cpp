@@ -7,11 +7,10 @@
 
 #include <troupe/actors/choose_devices.hpp>
 #include <troupe/ops/function_def.hpp>
+#include <troupe/ops/node_index.hpp>
 
 namespace troupe {
 namespace {
-
-std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 // What constraints allow.
 class Allowed {

@@ -10,13 +10,12 @@
 #include <troupe/actors/placement.hpp>
 #include <troupe/ops/fire.hpp>
 #include <troupe/ops/function_def.hpp>
+#include <troupe/ops/node_index.hpp>
 #include <troupe/ops/state.hpp>
 #include <troupe/ops/transfer.hpp>
 
 namespace troupe {
 namespace {
-
-std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 class Planner {
  public:

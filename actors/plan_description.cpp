@@ -6,11 +6,10 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/plan.hpp>
+#include <troupe/ops/node_index.hpp>
 
 namespace troupe {
 namespace {
-
-std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 std::uint64_t bytes_of_token(const ValueSpec& spec) {
   if (spec.is_list()) return 0;

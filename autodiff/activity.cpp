@@ -4,12 +4,12 @@
 
 #include <troupe/controlflow/build.hpp>
 #include <troupe/ops/function_def.hpp>
+#include <troupe/ops/node_index.hpp>
 #include <troupe/ops/op.hpp>
 
 namespace troupe {
 namespace {
 
-std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
 bool any(const Flags& flags) { return std::find(flags.begin(), flags.end(), 1) != flags.end(); }
 
 // A sub-graph whose arguments are active as told, spread.
@@ -25,7 +25,7 @@ Activity activity_of(const SubGraph& sub, const Flags& active, const Flags& stat
 bool reads_wanted(const Node& node, const Flags& states) {
   if (!any(states)) return false;
   for (auto [state, effect] : effects_of(node))
-    if (states[index(state)]) return true;
+    if (states[troupe::at(state)]) return true;
   return false;
 }
 
@@ -49,12 +49,12 @@ Flags active_arguments(const Node& node, const Flags& active_inputs, const Flags
   WhileView w(node);
   Flags arguments(w.body.inputs.size(), 0);
   for (int i = 0; i < static_cast<int>(active_inputs.size()); ++i)
-    arguments[index(i < w.explicit_variables ? i : i - w.explicit_variables + w.variables)] = active_inputs[index(i)];
+    arguments[troupe::at(i < w.explicit_variables ? i : i - w.explicit_variables + w.variables)] = active_inputs[troupe::at(i)];
   for (bool grows = true; grows;) {
     grows = false;
     Activity body = activity_of(w.body, arguments, states);
     for (int k = 0; k < w.variables; ++k)
-      if (!arguments[index(k)] && body.is_active(w.body.outputs[index(k)])) arguments[index(k)] = grows = true;
+      if (!arguments[troupe::at(k)] && body.is_active(w.body.outputs[troupe::at(k)])) arguments[troupe::at(k)] = grows = true;
   }
   return arguments;
 }
@@ -64,18 +64,18 @@ Flags active_arguments(const Node& node, const Flags& active_inputs, const Flags
 bool carries_gradient(DType t) { return is_floating(t) || is_complex(t); }
 
 bool is_wanted_read(const Node& node, const Flags& states) {
-  return node.state >= 0 && node.op->effect == Effect::read && states[index(node.state)];
+  return node.state >= 0 && node.op->effect == Effect::read && states[troupe::at(node.state)];
 }
 
 Activity::Activity(const Graph& graph, std::int32_t size, Flags states)
-    : graph_(graph), size_(size), offset_(index(size) + 1, 0), states_(std::move(states)) {
+    : graph_(graph), size_(size), offset_(troupe::at(size) + 1, 0), states_(std::move(states)) {
   for (std::int32_t id = 0; id < size_; ++id)
-    offset_[index(id) + 1] = offset_[index(id)] + static_cast<std::int32_t>(graph_.node(id).outputs.size());
-  active_.assign(index(offset_.back()), 0);
+    offset_[troupe::at(id) + 1] = offset_[troupe::at(id)] + static_cast<std::int32_t>(graph_.node(id).outputs.size());
+  active_.assign(troupe::at(offset_.back()), 0);
 }
 
 void Activity::mark(Edge x) {
-  if (x.node < size_ && carries_gradient(graph_.spec(x).dtype)) active_[index(at(x))] = 1;
+  if (x.node < size_ && carries_gradient(graph_.spec(x).dtype)) active_[troupe::at(at(x))] = 1;
 }
 
 Flags Activity::active_inputs(const Node& node) const {
@@ -93,7 +93,7 @@ void Activity::spread() {
       Flags outputs = active_outputs(node, inputs, states_);
       // A node that was extended since has more outputs than are numbered here.
       for (std::int32_t i = 0; i < first(id + 1) - first(id); ++i)
-        if (outputs[index(i)]) active_[index(first(id) + i)] = 1;
+        if (outputs[troupe::at(i)]) active_[troupe::at(first(id) + i)] = 1;
       continue;
     }
     bool depends = is_wanted_read(node, states_);
@@ -101,20 +101,20 @@ void Activity::spread() {
       for (std::size_t i = 0; i < node.inputs.size() && !depends; ++i) depends = is_active(node.inputs[i]) && !node.op->takes_only_shape(i);
     if (!depends) continue;
     for (std::size_t i = 0; i < node.outputs.size(); ++i)
-      if (carries_gradient(node.outputs[i].dtype)) active_[index(first(id)) + i] = 1;
+      if (carries_gradient(node.outputs[i].dtype)) active_[troupe::at(first(id)) + i] = 1;
   }
 }
 
 Activity::Reached Activity::reached_from(const std::vector<Edge>& ys) const {
   Reached r{Flags(active_.size(), 0), Flags(states_.size(), 0), size_};
   for (Edge y : ys)
-    if (is_active(y)) r.values[index(at(y))] = 1;
+    if (is_active(y)) r.values[troupe::at(at(y))] = 1;
   for (std::int32_t id = size_ - 1; id >= 0; --id) {
     Flags outputs(r.values.begin() + first(id), r.values.begin() + first(id + 1));
     if (!any(outputs)) continue;
     const Node& node = graph_.node(id);
     if (is_wanted_read(node, states_)) {
-      r.states[index(node.state)] = 1;
+      r.states[troupe::at(node.state)] = 1;
       continue;
     }
     Flags inputs = active_inputs(node);
@@ -126,7 +126,7 @@ Activity::Reached Activity::reached_from(const std::vector<Edge>& ys) const {
       continue;
     }
     for (std::size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i]) r.values[index(at(node.inputs[i]))] = 1;
+      if (inputs[i]) r.values[troupe::at(at(node.inputs[i]))] = 1;
   }
   return r;
 }
@@ -156,18 +156,18 @@ LoopFlow loop_flow(const Node& node, const Flags& active_inputs, const Flags& re
   WhileView w(node);
   LoopFlow flow{active_arguments(node, active_inputs, states), Flags(w.body.inputs.size(), 0), Flags(states.size(), 0)};
   for (int k = 0; k < w.variables; ++k)
-    flow.reached[index(k)] = k < static_cast<int>(reached.size()) && reached[index(k)] && flow.active[index(k)];
+    flow.reached[troupe::at(k)] = k < static_cast<int>(reached.size()) && reached[troupe::at(k)] && flow.active[troupe::at(k)];
   Activity body = activity_of(w.body, flow.active, states);
   for (bool grows = true; grows;) {
     grows = false;
     std::vector<Edge> ys;
     for (int k = 0; k < w.variables; ++k)
-      if (flow.reached[index(k)]) ys.push_back(w.body.outputs[index(k)]);
+      if (flow.reached[troupe::at(k)]) ys.push_back(w.body.outputs[troupe::at(k)]);
     Activity::Reached r = body.reached_from(ys);
     for (std::size_t i = 0; i < w.body.inputs.size(); ++i) {
-      if (flow.reached[i] || !r.values[index(body.at(w.body.inputs[i]))]) continue;
+      if (flow.reached[i] || !r.values[troupe::at(body.at(w.body.inputs[i]))]) continue;
       flow.reached[i] = 1;
-      grows = grows || i < index(w.variables);
+      grows = grows || i < troupe::at(w.variables);
     }
     flow.states = r.states;
   }
@@ -181,14 +181,14 @@ ReachedInputs reached_inputs(const Node& node, const Flags& active_inputs, const
     if (!w.back_prop) return out;
     LoopFlow flow = loop_flow(node, active_inputs, reached, states);
     for (int i = 0; i < static_cast<int>(out.inputs.size()); ++i)
-      out.inputs[index(i)] = active_inputs[index(i)] && flow.reached[index(i < w.explicit_variables ? i : i - w.explicit_variables + w.variables)];
+      out.inputs[troupe::at(i)] = active_inputs[troupe::at(i)] && flow.reached[troupe::at(i < w.explicit_variables ? i : i - w.explicit_variables + w.variables)];
     out.states = flow.states;
     return out;
   }
   if (is_opaque(node)) {
     if (!any(reached)) return out;
     out.inputs = active_inputs;
-    for (auto [state, effect] : effects_of(node)) out.states[index(state)] = states[index(state)];
+    for (auto [state, effect] : effects_of(node)) out.states[troupe::at(state)] = states[troupe::at(state)];
     return out;
   }
   const std::size_t first = first_argument(node);
@@ -200,7 +200,7 @@ ReachedInputs reached_inputs(const Node& node, const Flags& active_inputs, const
       if (reached[o]) ys.push_back(branch->outputs[o]);
     Activity::Reached r = a.reached_from(ys);
     for (std::size_t c = 0; c < arguments.size(); ++c)
-      out.inputs[c + first] = out.inputs[c + first] || r.values[index(a.at(branch->inputs[c]))];
+      out.inputs[c + first] = out.inputs[c + first] || r.values[troupe::at(a.at(branch->inputs[c]))];
     for (std::size_t s = 0; s < r.states.size(); ++s) out.states[s] = out.states[s] || r.states[s];
   }
   return out;

@@ -195,7 +195,7 @@ class CallStep : Step {
     const Exprs out = bind_call(here_, gradient, inputs, forward_.site);
     ControlCotangents answer = nothing();
     std::size_t next = 0;
-    for (std::int32_t i : wanted(wish_.inputs)) answer.inputs[index(i)] = refined(out[next++], input(i).spec());
+    for (std::int32_t i : wanted(wish_.inputs)) answer.inputs[at(i)] = refined(out[next++], input(i).spec());
     for (std::int32_t s : states) answer.states[s] = out[next++];
     return answer;
   }

@@ -52,10 +52,10 @@ class CaseStep : Step {
       return e;
     };
     std::vector<Edge> xs;
-    for (int i : wanted_) xs.push_back(branch->inputs[index(i - 1)]);
+    for (int i : wanted_) xs.push_back(branch->inputs[at(i - 1)]);
     Sweep sweep(g, nodes, xs, flags_);
     for (int i : wanted_)
-      if (const Cotangent& c = s_.arrived[index(i)]; !c.is_none()) sweep.seed(branch->inputs[index(i - 1)], argument(at_home(c.to_dense())));
+      if (const Cotangent& c = s_.arrived[at(i)]; !c.is_none()) sweep.seed(branch->inputs[at(i - 1)], argument(at_home(c.to_dense())));
     for (std::size_t o = 0; o < s_.cotangents.size(); ++o) {
       Edge y = branch->outputs[o];
       if (s_.cotangents[o].is_none() || !sweep.activity().is_active(y)) continue;
@@ -75,19 +75,19 @@ class CaseStep : Step {
   // loop around it that is often a counter, which is not saved either.
   static std::vector<Free> free_values(const SubGraph& branch) {
     const Graph& g = branch.graph;
-    std::vector<Free> free(index(g.size()), Free::no);
-    for (Edge e : branch.inputs) free[index(e.node)] = Free::given;
+    std::vector<Free> free(at(g.size()), Free::no);
+    for (Edge e : branch.inputs) free[at(e.node)] = Free::given;
     for (std::int32_t id = 0; id < g.size(); ++id) {
       const Node& node = g.node(id);
-      if (node.op->name == "Constant") free[index(id)] = Free::copied;
+      if (node.op->name == "Constant") free[at(id)] = Free::copied;
       if (!node.op->pointwise || !is_integer(node.outputs[0].dtype) || !node.outputs[0].shape.is_scalar()) continue;
       int others = 0;
       bool has_all = true;
       for (Edge e : node.inputs) {
         others += g.node(e.node).op->name != "Constant";
-        has_all = has_all && free[index(e.node)] != Free::no && g.spec(e).shape.is_scalar();
+        has_all = has_all && free[at(e.node)] != Free::no && g.spec(e).shape.is_scalar();
       }
-      if (has_all && others <= 1) free[index(id)] = Free::copied;
+      if (has_all && others <= 1) free[at(id)] = Free::copied;
     }
     return free;
   }
@@ -116,7 +116,7 @@ class CaseStep : Step {
       for (std::size_t i = 0; i < where.size(); ++i) {
         const ValueSpec& spec = branch.cut->saved()[i].spec;
         int o = 0;
-        while (o < before && !branch.cut->is_saved_as(branch.cut->saved()[i], branches_[b]->outputs[index(o)])) ++o;
+        while (o < before && !branch.cut->is_saved_as(branch.cut->saved()[i], branches_[b]->outputs[at(o)])) ++o;
         branch.saved_in.push_back(o);
         if (o < before) continue;
         auto fits = [&](const Slot& s) { return !s.of.count(b) && s.spec.dtype == spec.dtype && s.spec.depth == spec.depth && (!spec.is_list() || s.spec == spec); };
@@ -188,7 +188,7 @@ class CaseStep : Step {
     Exprs out = bind_case(here_, at_home(input(0)), std::move(graphs), captures, label(), {}, forward_.site);
     ControlCotangents answer = nothing();
     std::size_t next = 0;
-    for (int i : wanted_) answer.inputs[index(i)] = refined(out[next++], input(i).spec());
+    for (int i : wanted_) answer.inputs[at(i)] = refined(out[next++], input(i).spec());
     for (std::int32_t s : states_) answer.states[s] = refined(out[next++], state_spec(s));
     return answer;
   }

@@ -9,10 +9,9 @@
 
 #include <troupe/autodiff/control.hpp>
 #include <troupe/controlflow/build.hpp>
+#include <troupe/ops/node_index.hpp>
 
 namespace troupe::control {
-
-inline std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 // The expression, known to be no less than `spec`: what a gradient computes may be known less well
 // than what it is the cotangent of.
@@ -53,16 +52,16 @@ class Step {
   explicit Step(const ControlStep& s) : s_(s), forward_(s.graph.node(s.id)), here_(s.graph.current()) {}
 
  protected:
-  Expr input(int i) const { return s_.graph.expr(forward_.inputs[index(i)]); }
+  Expr input(int i) const { return s_.graph.expr(forward_.inputs[at(i)]); }
   Expr output(int o) const { return s_.graph.expr(Edge{s_.id, o}); }
   /// The cotangent of output o, here, as the forward output is known.
   Expr dy(int o) const {
-    const Cotangent& c = s_.cotangents[index(o)];
+    const Cotangent& c = s_.cotangents[at(o)];
     Expr dense = c.is_none() ? zero_cotangent(at_home(output(o))) : c.to_dense();
-    return refined(at_home(dense), forward_.outputs[index(o)]);
+    return refined(at_home(dense), forward_.outputs[at(o)]);
   }
   Expr at_home(const Expr& e) const { return &e.reader() == &here_ ? e : here_.adopt(e, forward_.site); }
-  ValueSpec state_spec(std::int32_t state) const { return s_.graph.states()[index(state)].values[0]; }
+  ValueSpec state_spec(std::int32_t state) const { return s_.graph.states()[at(state)].values[0]; }
   std::string label() const { return forward_.attrs.get<std::string>("label") + "/gradient"; }
   /// What has arrived at the inputs is passed on, whatever else is found.
   ControlCotangents nothing() const { return {s_.arrived, {}}; }

@@ -23,9 +23,9 @@ class WhileStep : Step {
     for (const Cotangent& c : s_.cotangents) reached.push_back(!c.is_none());
     flow_ = loop_flow(forward_, s_.needed, reached, s_.states);
     for (int k = 0; k < w_.variables; ++k)
-      if (flow_.reached[index(k)]) carried_.push_back(k);
+      if (flow_.reached[at(k)]) carried_.push_back(k);
     for (int c = 0; c < w_.captures; ++c)
-      if (flow_.reached[index(w_.variables + c)]) accumulated_.push_back(c);
+      if (flow_.reached[at(w_.variables + c)]) accumulated_.push_back(c);
     states_ = wanted(flow_.states);
     if (carried_.empty()) return nothing();
     differentiate_body();
@@ -39,8 +39,8 @@ class WhileStep : Step {
     while (g.node(e.node).op->name == "EnsureShape") e = g.node(e.node).inputs[0];
     return e;
   }
-  Edge body_input(int i) const { return w_.body.inputs[index(i)]; }
-  Edge body_output(int k) const { return w_.body.outputs[index(k)]; }
+  Edge body_input(int i) const { return w_.body.inputs[at(i)]; }
+  Edge body_output(int k) const { return w_.body.outputs[at(k)]; }
   ValueSpec variable(int i) const { return w_.body.graph.spec(body_input(i)); }
 
   // The cotangents of the variables go through the backward loop, and with them a sum for each
@@ -120,7 +120,7 @@ class WhileStep : Step {
   // What counter k starts as, if that is known.
   std::optional<std::int64_t> start(int k) const {
     if (k >= w_.explicit_variables) return 0;
-    const Node& first = s_.graph.node(forward_.inputs[index(k)].node);
+    const Node& first = s_.graph.node(forward_.inputs[at(k)].node);
     if (first.op->name != "Constant") return {};
     return static_cast<std::int64_t>(first.attrs.get<Tensor>("value").at(0));
   }
@@ -128,27 +128,27 @@ class WhileStep : Step {
   // Which forward nodes' values the backward body has anyway, or computes again: no more work than
   // reading a saved value, unless it is the same in every iteration.
   std::vector<Free> free_values() const {
-    std::vector<Free> free(index(nodes_), Free::no);
-    Flags changes(index(nodes_), 0);  // from iteration to iteration
+    std::vector<Free> free(at(nodes_), Free::no);
+    Flags changes(at(nodes_), 0);  // from iteration to iteration
     const Graph& g = w_.body.graph;
     for (int k = 0; k < w_.variables; ++k) {
       const bool is_same = body_output(k) == body_input(k), counts = counter(k).has_value();
-      if (is_same || counts) free[index(body_input(k).node)] = Free::given;
-      changes[index(body_input(k).node)] = !is_same;
+      if (is_same || counts) free[at(body_input(k).node)] = Free::given;
+      changes[at(body_input(k).node)] = !is_same;
     }
-    for (int c = 0; c < w_.captures; ++c) free[index(body_input(w_.variables + c).node)] = Free::given;
+    for (int c = 0; c < w_.captures; ++c) free[at(body_input(w_.variables + c).node)] = Free::given;
     for (std::int32_t id = 0; id < nodes_; ++id) {
       const Node& node = g.node(id);
       if (node.op->name == "Input" || !node.op->is_pure() || node.op->evaluate) continue;
       bool has_all = true, changed = false, is_small = true;
       for (Edge e : node.inputs) {
-        has_all = has_all && free[index(e.node)] != Free::no;
-        changed = changed || changes[index(e.node)];
+        has_all = has_all && free[at(e.node)] != Free::no;
+        changed = changed || changes[at(e.node)];
       }
       for (const ValueSpec& s : node.outputs) is_small = is_small && !s.is_list() && s.shape.is_scalar();
       const bool is_cheap = (node.op->pointwise && is_small) || node.op->name == "ListRead";
-      changes[index(id)] = changed;
-      if (has_all && (!changed || is_cheap)) free[index(id)] = Free::copied;
+      changes[at(id)] = changed;
+      if (has_all && (!changed || is_cheap)) free[at(id)] = Free::copied;
     }
     return free;
   }
@@ -178,7 +178,7 @@ class WhileStep : Step {
     Graph::AtSite site(body->graph, forward_.site);
     std::vector<ValueSpec> more;
     auto add = [&](const ValueSpec& spec) {
-      const auto place = static_cast<std::ptrdiff_t>(index(w_.variables) + more.size());
+      const auto place = static_cast<std::ptrdiff_t>(at(w_.variables) + more.size());
       Edge e = body->graph.argument(spec, forward_.site).edge();
       body->inputs.insert(body->inputs.begin() + place, e);
       condition->inputs.insert(condition->inputs.begin() + place, condition->graph.argument(spec, forward_.site).edge());
@@ -328,7 +328,7 @@ class WhileStep : Step {
 
   Expr sum_so_far(int capture) const {
     const int i = w_.explicit_variables + capture;
-    const Cotangent& c = s_.arrived[index(i)];
+    const Cotangent& c = s_.arrived[at(i)];
     Expr start = c.is_none() ? zero_cotangent(at_home(input(i))) : c.to_dense();
     return refined(at_home(start), variable(w_.variables + capture));
   }
@@ -337,12 +337,12 @@ class WhileStep : Step {
     ControlCotangents made = nothing();
     std::size_t next = 0;
     for (int k : carried_) {
-      if (k < w_.explicit_variables && s_.needed[index(k)]) made.inputs[index(k)] = refined(out[next + 1], input(k).spec());
+      if (k < w_.explicit_variables && s_.needed[at(k)]) made.inputs[at(k)] = refined(out[next + 1], input(k).spec());
       ++next;
     }
     for (int c : accumulated_) {
       const int i = w_.explicit_variables + c;
-      made.inputs[index(i)] = refined(total(next++, out), input(i).spec());
+      made.inputs[at(i)] = refined(total(next++, out), input(i).spec());
     }
     for (std::int32_t s : states_) made.states[s] = refined(total(next++, out), state_spec(s));
     return made;
@@ -363,7 +363,7 @@ class WhileStep : Step {
   }
   bool starts_as_zero(std::size_t i) const {
     const std::size_t c = i - carried_.size();
-    return c >= accumulated_.size() || s_.arrived[index(w_.explicit_variables + accumulated_[c])].is_none();
+    return c >= accumulated_.size() || s_.arrived[at(w_.explicit_variables + accumulated_[c])].is_none();
   }
 
   const WhileView w_;

@@ -3,17 +3,13 @@
 #include <algorithm>
 
 #include <troupe/functions.hpp>
+#include <troupe/ops/node_index.hpp>
 
 namespace troupe {
-namespace {
-
-std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
-
-}  // namespace
 
 Cut::Cut(std::shared_ptr<SubGraph> both, std::int32_t forward, std::vector<Edge> results, std::vector<Free> free)
     : both_(std::move(both)), forward_(forward), results_(std::move(results)), free_(std::move(free)),
-      needed_(index(both_->graph.size()), 0), hoisted_(needed_) {
+      needed_(troupe::at(both_->graph.size()), 0), hoisted_(needed_) {
   find_needed();
   find_hoisted();
   find_saved();
@@ -22,11 +18,11 @@ Cut::Cut(std::shared_ptr<SubGraph> both, std::int32_t forward, std::vector<Edge>
 bool Cut::is_constant(std::int32_t id) const { return graph().node(id).op->name == "Constant"; }
 
 void Cut::find_needed() {
-  for (Edge e : results_) needed_[index(e.node)] = 1;
+  for (Edge e : results_) needed_[troupe::at(e.node)] = 1;
   for (std::int32_t id = graph().size() - 1; id >= forward_; --id) {
-    if (has_effect(graph().node(id))) needed_[index(id)] = 1;  // of a user's gradient function
-    if (needed_[index(id)])
-      for (Edge e : graph().node(id).inputs) needed_[index(e.node)] = 1;
+    if (has_effect(graph().node(id))) needed_[troupe::at(id)] = 1;  // of a user's gradient function
+    if (needed_[troupe::at(id)])
+      for (Edge e : graph().node(id).inputs) needed_[troupe::at(e.node)] = 1;
   }
 }
 
@@ -39,7 +35,7 @@ bool Cut::can_be_hoisted(const Node& node) const {
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     std::int32_t from = node.inputs[i].node;
     if (is_constant(from)) continue;
-    if (!is_forward(from) ? !hoisted_[index(from)] : !node.op->takes_only_shape(i)) return false;
+    if (!is_forward(from) ? !hoisted_[troupe::at(from)] : !node.op->takes_only_shape(i)) return false;
     is_worth_it = is_worth_it || !is_forward(from) || !is_free(from);
   }
   return is_worth_it;
@@ -47,11 +43,11 @@ bool Cut::can_be_hoisted(const Node& node) const {
 
 void Cut::find_hoisted() {
   for (std::int32_t id = forward_; id < graph().size(); ++id)
-    hoisted_[index(id)] = needed_[index(id)] && can_be_hoisted(graph().node(id));
+    hoisted_[troupe::at(id)] = needed_[troupe::at(id)] && can_be_hoisted(graph().node(id));
 }
 
 void Cut::use(Edge e, bool is_shape) {
-  bool must_be_saved = is_forward(e.node) ? !is_free(e.node) : hoisted_[index(e.node)];
+  bool must_be_saved = is_forward(e.node) ? !is_free(e.node) : hoisted_[troupe::at(e.node)];
   if (!must_be_saved) return;
   is_shape = is_shape && !graph().spec(e).is_list();
   auto [it, is_new] = use_of_.emplace(e, uses_.size());
@@ -62,7 +58,7 @@ void Cut::use(Edge e, bool is_shape) {
 void Cut::find_saved() {
   for (std::int32_t id = forward_; id < graph().size(); ++id) {
     const Node& node = graph().node(id);
-    if (!needed_[index(id)] || hoisted_[index(id)]) continue;
+    if (!needed_[troupe::at(id)] || hoisted_[troupe::at(id)]) continue;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) use(node.inputs[i], node.op->takes_only_shape(i));
   }
   for (Edge e : results_) use(e, false);
@@ -118,7 +114,7 @@ std::vector<Edge> Cut::backward_part(SubGraph& to, const std::function<Expr(Edge
   auto copy = [&](auto& self, Edge e, bool is_shape) -> Edge {
     if (auto it = at.find(e); it != at.end()) return it->second;
     const Node& from = graph().node(e.node);
-    const bool is_given = is_forward(e.node) ? free_[index(e.node)] == Free::given : from.op->name == "Input";
+    const bool is_given = is_forward(e.node) ? free_[troupe::at(e.node)] == Free::given : from.op->name == "Input";
     if (is_given) return at[e] = given(e).edge();
     if (is_forward(e.node) && !is_free(e.node)) {
       if (!is_shape) throw Error(Code::internal, graph().describe(e.node) + " was to be saved");
@@ -134,7 +130,7 @@ std::vector<Edge> Cut::backward_part(SubGraph& to, const std::function<Expr(Edge
   };
   for (std::int32_t id = forward_; id < graph().size(); ++id) {
     const Node& node = graph().node(id);
-    if (!needed_[index(id)] || hoisted_[index(id)] || node.op->name == "Input") continue;
+    if (!needed_[troupe::at(id)] || hoisted_[troupe::at(id)] || node.op->name == "Input") continue;
     if (node.outputs.empty()) throw Error(Code::internal, graph().describe(id) + " yields nothing");
     copy(copy, {id, 0}, false);
   }

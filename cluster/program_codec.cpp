@@ -9,6 +9,7 @@
 
 #include <troupe/ops/actor_node.hpp>
 #include <troupe/ops/function_def.hpp>
+#include <troupe/ops/node_index.hpp>
 #include <troupe/ops/pointwise.hpp>
 #include <troupe/ops/specs_attr.hpp>
 
@@ -73,7 +74,6 @@ class Dictionary {
   std::shared_ptr<std::deque<std::string>> strings_ = std::make_shared<std::deque<std::string>>();
 };
 
-std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 // The node whose value an Identity, or several, pass on.
 std::int32_t repeated(const Graph& g, std::int32_t id) {

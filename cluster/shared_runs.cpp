@@ -8,6 +8,7 @@
 
 #include <troupe/actors/explain.hpp>
 #include <troupe/cluster/node_core.hpp>
+#include <troupe/ops/node_index.hpp>
 
 namespace troupe {
 namespace {
@@ -15,7 +16,6 @@ namespace {
 constexpr std::uint64_t kLarge = 16 << 10;  // bytes of a token that goes in a message of its own
 constexpr const char* kElsewhere = "the run has failed on another node";  // which its owner has said
 
-std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 Ref<Run> share(Run& run) {
   run.retain();

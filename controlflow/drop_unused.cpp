@@ -4,12 +4,11 @@
 
 #include <troupe/controlflow/build.hpp>
 #include <troupe/ops/function_def.hpp>
+#include <troupe/ops/node_index.hpp>
 #include <troupe/ops/specs_attr.hpp>
 
 namespace troupe {
 namespace {
-
-std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 // Nodes that the given edges, and all effects of the graph, depend on.
 std::vector<char> needed_in(const Graph& g, const std::vector<Edge>& outputs) {

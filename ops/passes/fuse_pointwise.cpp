@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <troupe/ops/node_index.hpp>
 #include <troupe/ops/pointwise.hpp>
 
 // Pointwise nodes of one shape join into groups, and each group becomes one node `Fused`, with an output for
@@ -51,7 +52,6 @@ class Fusion {
     std::size_t instructions = 0;
   };
 
-  static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
   std::size_t size() const { return at(g_.size()); }
   bool is_pointwise(std::int32_t id) const {
     const Node& n = g_.node(id);

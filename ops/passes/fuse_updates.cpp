@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <troupe/ops/node_index.hpp>
 #include <troupe/ops/pointwise.hpp>
 #include <troupe/ops/subgraph.hpp>
 
@@ -51,7 +52,6 @@ class Updates {
   }
 
  private:
-  static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
   std::size_t size() const { return at(g_.size()); }
 
   bool is_update(const Node& n) const { return n.op->name == "AssignVariable" || n.op->name == "AssignAdd" || n.op->name == "AssignSub"; }

@@ -16,7 +16,7 @@ if(TROUPE_SANITIZE)
 endif()
 option(TROUPE_BUILD_TESTS "Build the tests" ON)
 option(TROUPE_WERROR "Warnings are errors" ON)
-option(TROUPE_UNITY "Compile the files of library/ folders in batches" ON)
+option(TROUPE_UNITY "Compile small files in batches" ON)
 
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g")
