@@ -1,6 +1,5 @@
 #include <troupe/ops/reduction.hpp>
 
-#include <algorithm>
 #include <bit>
 
 #include <fmt/format.h>
@@ -56,11 +55,10 @@ void define_reduction(OpBuilder& op, Reduction kind) {
     std::uint32_t axes = axis_mask(wanted, c.shape(0).rank());
     c.require(!is_index || std::popcount(axes) == 1, "needs exactly one axis");
     if (is_index || kind == Reduction::max || kind == Reduction::min) {
-      const Shape out_shape = reduced_shape(c.shape(0), axes, true);
-      for (int i = 0; i < c.shape(0).rank(); ++i) {
-        const bool has_results = std::find(out_shape.begin(), out_shape.end(), 0) == out_shape.end();
+      // Where there are no results, or it is not known whether there are, nothing is missing yet.
+      const bool has_results = reduced_shape(c.shape(0), axes, true).elements() > 0;
+      for (int i = 0; i < c.shape(0).rank(); ++i)
         c.require(!(axes >> i & 1) || c.shape(0)[i] != 0 || !has_results, fmt::format("there is none among no elements: axis {} of {}", i, c.shape(0).text()));
-      }
     }
     c.output(out, reduced_shape(c.shape(0), axes, c.attrs().get<bool>("keep_dims")));
   });
