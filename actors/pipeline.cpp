@@ -133,6 +133,8 @@ std::span<const Pass> passes() { return kPasses; }
 Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches, bool all_passes,
                  const std::vector<std::string>& skip, std::vector<PassReport>* reports, std::optional<DType> low) {
   refuse_unknown(skip);
+  if (low && !all_passes)
+    throw Error(Code::invalid_argument, "CompileOptions::mixed_precision is a pass, and CompileOptions::optimize or EngineOptions::optimize leaves out all of them; leave both at true, and name what is to be left out in skip_passes");
   refuse_lists(graph, feeds, "fed; feed the tensors it is made of");
   refuse_lists(graph, fetches, "fetched; fetch what is read from it, stacked or concatenated");
   using Clock = std::chrono::steady_clock;

@@ -76,8 +76,8 @@ int run(int argc, char** argv) {
       ->callback([&] { status = doctor(); });
 
   std::string op;
-  CLI::App* ops_verb = app.add_subcommand("ops", "List the registered operations, or tell all about one");
-  ops_verb->add_option("NAME", op, "An operation, such as MatMul");
+  CLI::App* ops_verb = app.add_subcommand("ops", "List the operations and the functions made of them, or tell all about one");
+  ops_verb->add_option("NAME", op, "An operation, such as MatMul, or a function, such as einsum");
   ops_verb->callback([&] { status = ops(op); });
 
   KeygenOptions keys;

@@ -14,7 +14,7 @@ namespace troupe {
 struct AttentionArgs {
   ConstView q;     // [batch, heads, queries, depth]
   ConstView k, v;  // [batch, groups, keys, depth], [batch, groups, keys, width]
-  ConstView mask;  // bool [batch, queries, keys], true: may look; absent: all may
+  ConstView mask;  // bool [batch, heads (or not), queries, keys], each but the keys may be 1; true: may look; absent: all may
   View y;          // [batch, heads, queries, width]
   View log_sum;    // [batch, heads, queries] f32, f64 for f64: the logarithm of each softmax's denominator
   std::int64_t batch, heads, groups, queries, keys, depth, width;

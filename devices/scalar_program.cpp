@@ -71,7 +71,7 @@ bool supports(ScalarOp op, DType t) {
       return is_floating(t) || is_integer(t);
     case pow: return t != DType::boolean;
     case sqrt: case rsqrt: case exp: case log: case sin: case cos: case tan: case asin: case acos: case atan: case sinh:
-    case cosh: case tanh: case asinh: case acosh: case atanh: case sigmoid:
+    case cosh: case tanh: case asinh: case acosh: case atanh: case sigmoid: case expm1: case log1p:
       return is_floating(t) || is_complex(t);
     default: return is_floating(t);
   }

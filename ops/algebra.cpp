@@ -22,7 +22,7 @@ void check_matrices(const Shape& s, bool square) {
 }  // namespace
 
 void require_matrices(const Inference& c, int i, bool square) {
-  c.require(c.dtype(i) == DType::f32 || c.dtype(i) == DType::f64, fmt::format("linear algebra is for f32 and f64, not {}; cast it", name_of(c.dtype(i))));
+  c.require(c.dtype(i) == DType::f32 || c.dtype(i) == DType::f64, fmt::format("linear algebra is for f32 and f64, not {}{}", name_of(c.dtype(i)), is_complex(c.dtype(i)) || c.dtype(i) == DType::string ? "" : "; cast it"));
   if (c.shape(i).has_rank()) check_matrices(c.shape(i), square);
 }
 

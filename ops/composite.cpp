@@ -1,11 +1,21 @@
 #include <troupe/ops/composite.hpp>
 
+#include <cstring>
+
 #include <fmt/format.h>
+
+#include <troupe/functions.hpp>
 
 namespace troupe {
 namespace {
 
 Reader& innermost(std::string_view name, std::initializer_list<Operand> operands) {
+  std::size_t at = 0;
+  for (const Operand& o : operands) {
+    if (!o.is_expr() && !o.literal().has_value())
+      throw Error(Code::invalid_argument, fmt::format("{} at {}: operand {} holds nothing: it is an Expr or a Tensor that was never given a value", name, o.site().text(), at));
+    ++at;
+  }
   Reader* found = nullptr;
   for (const Operand& o : operands)
     if (o.is_expr() && (!found || o.expr().reader().depth() > found->depth())) found = &o.expr().reader();
@@ -13,10 +23,21 @@ Reader& innermost(std::string_view name, std::initializer_list<Operand> operands
   return *found;
 }
 
+// What a compiler calls a function of the user's has brackets, what a function of the DSL calls itself none.
+bool is_of_a_composite(const Site& site) { return *site.function && !std::strchr(site.function, '('); }
+
+// The outermost of functions within functions.
+Site named(Site site, std::string_view name) {
+  if (!is_of_a_composite(site)) site.function = name.data();
+  return site;
+}
+
 }  // namespace
 
+std::string within(const Site& site) { return is_of_a_composite(site) ? fmt::format(" in {}", site.function) : ""; }
+
 Composite::Composite(std::string_view name, std::initializer_list<Operand> operands)
-    : name_(name), reader_(innermost(name, operands)), site_(reader_.site_for(operands.begin()->site())), at_(reader_, site_) {
+    : name_(name), reader_(innermost(name, operands)), site_(named(reader_.site_for(operands.begin()->site()), name)), at_(reader_, site_) {
   DType first = DType::f32;
   for (const Operand& o : operands)
     if (o.is_expr()) {
@@ -45,5 +66,30 @@ std::int64_t Composite::extent(std::size_t i, std::int64_t axis) const {
   require(e >= 0, fmt::format("needs the extent of operand {} along axis {} while the graph is built: {}", i, axis, inputs_[i].shape().text()));
   return e;
 }
+
+void Composite::require_fits(const Shape& made) const {
+  std::int64_t elements = 1;
+  for (std::int64_t e : made)
+    if (e >= 0) {
+      require(!__builtin_mul_overflow(elements, e, &elements) && elements <= std::int64_t{1} << 40, fmt::format("a result of shape {} fits nowhere", made.text()));
+    }
+}
+
+Expr Composite::shaped_as(std::size_t i, std::size_t j) const {
+  const Shape a = inputs_[j].shape(), b = inputs_[i].shape();
+  if (b.rank() == 0) return inputs_[i];
+  require(a.is_compatible(b), fmt::format("{} and {} differ in shape", a.text(), b.text()));
+  if (a.is_known() && b.is_known()) return inputs_[i];
+  return bind1("MatchExtents", {inputs_[i], inputs_[j]}, Attrs{{"function", name_}});
+}
+
+Expr Composite::with_extent(const Expr& x, int axis, const Expr& other, int of, const std::string& what) const {
+  const std::int64_t a = other.shape()[of], b = x.shape()[axis];
+  require(a < 0 || b < 0 || a == b, fmt::format("{} is {} in one place and {} in another", what, a, b));
+  if (a >= 0 && b >= 0) return x;
+  return bind1("MatchExtents", {x, other}, Attrs{{"function", name_}, {"what", what}, {"axis", std::int64_t{axis}}, {"of", std::int64_t{of}}});
+}
+
+Expr widened_half(const Expr& x) { return x.dtype() == DType::f16 || x.dtype() == DType::bf16 ? cast(x, DType::f32) : x; }
 
 }  // namespace troupe

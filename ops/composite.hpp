@@ -19,7 +19,7 @@ namespace troupe {
 
 class Composite {
  public:
-  /// At least one operand is an expression or a variable; numbers take the first expression's dtype.
+  /// At least one operand is an expression or a variable; numbers take the first expression's dtype. `name`: a literal, which sites go on pointing to.
   Composite(std::string_view name, std::initializer_list<Operand> operands);
 
   /// The operands as expressions of one reader.
@@ -32,6 +32,12 @@ class Composite {
   int rank(std::size_t i) const;
   /// An extent of operand i, which must be known.
   std::int64_t extent(std::size_t i, std::int64_t axis) const;
+  /// Refuses a known shape of more than 2^40 elements, which fits nowhere.
+  void require_fits(const Shape& made) const;
+  /// Operand i, which is a scalar or has operand j's shape: what is not known yet of the two is compared when it runs.
+  Expr shaped_as(std::size_t i, std::size_t j) const;
+  /// x, whose extent along `axis` is that of `other` along `of`: refused now, naming `what`, or where it is not known yet when it runs.
+  Expr with_extent(const Expr& x, int axis, const Expr& other, int of, const std::string& what) const;
 
  private:
   std::string name_;
@@ -40,5 +46,11 @@ class Composite {
   Reader::AtSite at_;
   std::vector<Expr> inputs_;
 };
+
+/// ` in nll_loss` where what carries the site was made by that function, for errors that name an op the user did not write; else nothing.
+std::string within(const Site& site);
+
+/// f16 and bf16 as f32, in which squares, sums and differences of them are made: 300 squared is infinite in f16, and 256 + 1 is 256 in bf16. Others as they are.
+Expr widened_half(const Expr& x);
 
 }  // namespace troupe

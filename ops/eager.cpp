@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/ops/composite.hpp>
 #include <troupe/ops/fire.hpp>
 #include <troupe/ops/op.hpp>
 
@@ -37,7 +38,9 @@ Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
     for (Value& v : results) out.push_back(Expr(this, std::move(v)));
     return out;
   } catch (const Error& e) {
-    throw Error(e.code(), fmt::format("{} at {}: {}", op.name, site_for(site).text(), e.what()));
+    std::string given;
+    for (const ValueSpec& s : specs) given += (given.empty() ? "" : ", ") + s.text();
+    throw Error(e.code(), fmt::format("{}({}){} at {}: {}", op.name, given, within(site_for(site)), site_for(site).text(), e.what()));
   }
 }
 

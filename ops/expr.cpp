@@ -49,6 +49,10 @@ Operand::Operand(const Variable& v, Site at) : expr_(v.read(at)), site_(at) {}
 namespace {
 
 Reader& innermost(std::span<const Operand> operands, std::string_view op, const Site& site) {
+  if (operands.empty()) throw Error(Code::invalid_argument, fmt::format("{} at {}: there are no operands; give it at least one", op, site.text()));
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    if (!operands[i].is_expr() && !operands[i].literal().has_value())
+      throw Error(Code::invalid_argument, fmt::format("{} at {}: operand {} holds nothing: it is an Expr or a Tensor that was never given a value", op, site.text(), i));
   Reader* reader = nullptr;
   for (const Operand& o : operands)
     if (o.is_expr() && (!reader || o.expr().reader().depth() > reader->depth())) reader = &o.expr().reader();

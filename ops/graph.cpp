@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/ops/composite.hpp>
 #include <troupe/ops/function_def.hpp>
 
 namespace troupe {
@@ -52,7 +53,7 @@ Exprs Graph::bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attr
   } catch (const Error& e) {
     std::string given;
     for (const ValueSpec& s : specs) given += (given.empty() ? "" : ", ") + s.text();
-    throw Error(e.code(), fmt::format("{}({}) at {}: {}", op.name, given, site.text(), e.what()));
+    throw Error(e.code(), fmt::format("{}({}){} at {}: {}", op.name, given, within(site), site.text(), e.what()));
   }
   node.op = &op;
   node.attrs = std::move(attrs);
@@ -286,7 +287,7 @@ std::string Graph::name_of(std::int32_t id) const {
 }
 
 std::string Graph::describe(std::int32_t id) const {
-  return fmt::format("{} '{}' ({})", nodes_[id].op->name, name_of(id), nodes_[id].site.text());
+  return fmt::format("{} '{}'{} ({})", nodes_[id].op->name, name_of(id), within(nodes_[id].site), nodes_[id].site.text());
 }
 
 Expr Graph::find(const std::string& name) {

@@ -9,6 +9,7 @@
 
 #include <troupe/devices/scalar_eval.hpp>
 #include <troupe/ops/gradient.hpp>
+#include <troupe/ops/nearest.hpp>
 #include <troupe/ops/pointwise.hpp>
 
 namespace troupe {
@@ -18,21 +19,6 @@ using Registry = std::unordered_map<std::string_view, std::unique_ptr<OpDef>>;
 Registry& registry() {
   static Registry ops;
   return ops;
-}
-
-int edit_distance(std::string_view a, std::string_view b) {
-  std::vector<int> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    int diagonal = row[0];
-    row[0] = static_cast<int>(i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      int up = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
-      diagonal = up;
-    }
-  }
-  return row[b.size()];
 }
 
 }  // namespace
@@ -52,10 +38,9 @@ RegisterOp::RegisterOp(const char* name, void (*define)(OpBuilder&)) {
 const OpDef& find_op(std::string_view name) {
   auto it = registry().find(name);
   if (it != registry().end()) return *it->second;
-  std::string_view nearest;
-  int best = 4;
-  for (const auto& [other, def] : registry())
-    if (int d = edit_distance(name, other); d < best) best = d, nearest = other;
+  std::vector<std::string_view> names;
+  for (const auto& [other, def] : registry()) names.push_back(other);
+  const std::string_view nearest = nearest_name(name, names);
   throw Error(Code::not_found, nearest.empty() ? fmt::format("there is no op '{}'", name)
                                                : fmt::format("there is no op '{}'; did you mean '{}'?", name, nearest));
 }

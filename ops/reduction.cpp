@@ -2,7 +2,10 @@
 
 #include <bit>
 
+#include <fmt/format.h>
+
 #include <troupe/functions.hpp>
+#include <troupe/ops/composite.hpp>
 
 namespace troupe {
 
@@ -14,7 +17,11 @@ namespace {
 
 std::uint32_t axis_mask(const std::vector<std::int64_t>& axes, int rank) {
   std::uint32_t mask = 0;
-  for (std::int64_t a : axes) mask |= 1u << normalize_axis(a, rank);
+  for (std::int64_t a : axes) {
+    const std::uint32_t bit = 1u << normalize_axis(a, rank);
+    if (mask & bit) throw Error(Code::invalid_argument, fmt::format("axis {} is named twice", a));
+    mask |= bit;
+  }
   return axes.empty() ? (1u << rank) - 1 : mask;
 }
 
@@ -47,6 +54,12 @@ void define_reduction(OpBuilder& op, Reduction kind) {
     if (!c.shape(0).has_rank()) return c.output(out, to_scalar ? Shape{} : Shape::unknown());
     std::uint32_t axes = axis_mask(wanted, c.shape(0).rank());
     c.require(!is_index || std::popcount(axes) == 1, "needs exactly one axis");
+    if (is_index || kind == Reduction::max || kind == Reduction::min) {
+      // Where there are no results, or it is not known whether there are, nothing is missing yet.
+      const bool has_results = reduced_shape(c.shape(0), axes, true).elements() > 0;
+      for (int i = 0; i < c.shape(0).rank(); ++i)
+        c.require(!(axes >> i & 1) || c.shape(0)[i] != 0 || !has_results, fmt::format("there is none among no elements: axis {} of {}", i, c.shape(0).text()));
+    }
     c.output(out, reduced_shape(c.shape(0), axes, c.attrs().get<bool>("keep_dims")));
   });
   op.kernel([=](const KernelSetup& s) -> std::unique_ptr<Kernel> {
@@ -80,11 +93,11 @@ Expr spread(const Gradient& g, const Expr& reduced) {
 
 Expr divided_by_count(const Gradient& g, const Expr& value) {
   // Counts above 65504 are infinite as f16, and rounded above 256 as bf16.
-  DType t = value.dtype(), wide = t == DType::f16 || t == DType::bf16 ? DType::f32 : t;
+  DType t = value.dtype();
   std::int64_t x = g.x().shape().elements(), y = g.y().shape().elements();
-  Expr wider = cast(value, wide);
+  Expr wider = widened_half(value);
   if (x >= 0 && y > 0) return cast(wider / (x / y), t);
-  return cast(wider / cast(size_of(g.x()) / size_of(g.y()), wide), t);
+  return cast(wider / cast(size_of(g.x()) / size_of(g.y()), wider.dtype()), t);
 }
 
 Expr reduce_alike(const Gradient& g, std::string_view op, const Expr& value) {
@@ -92,9 +105,10 @@ Expr reduce_alike(const Gradient& g, std::string_view op, const Expr& value) {
 }
 
 Expr spread_to_extremes(const Gradient& g) {
-  Expr is_extreme = cast(g.x() == spread(g, g.y()), g.x().dtype());
-  Expr count = reduce_alike(g, "Sum", is_extreme);
-  return spread(g, g.dy() / count) * is_extreme;
+  // Counts above 65504 are infinite as f16, and rounded above 256 as bf16.
+  Expr is_extreme = g.x() == spread(g, g.y()), wide = widened_half(g.dy());
+  Expr count = reduce_alike(g, "Sum", cast(is_extreme, wide.dtype()));
+  return spread(g, cast(wide / count, g.dy().dtype())) * cast(is_extreme, g.x().dtype());
 }
 
 }  // namespace troupe

@@ -1,5 +1,7 @@
 #include <troupe/ops/row_norm.hpp>
 
+#include <cmath>
+
 #include <fmt/format.h>
 
 #include <troupe/devices/row_norm.hpp>
@@ -52,6 +54,8 @@ void define_row_norm(OpBuilder& op, const char* gradient) {
   op.attr<double>("epsilon", 1e-5);
   op.infer([](Inference& c) {
     require_rows(c, kParameters);
+    const double epsilon = c.attrs().get<double>("epsilon");
+    c.require(epsilon >= 0 && std::isfinite(epsilon), fmt::format("epsilon must be finite and at least 0, not {}", epsilon));
     c.output(c.dtype(0), c.shape(0));
     for (int i = 0; i < kParameters; ++i) c.output(wide(c.dtype(0)), rows_of(c.shape(0)));
   });

@@ -21,7 +21,7 @@ void define_scan(OpBuilder& op, Scan what) {
   op.attr<bool>("reverse", false);
   op.infer([=](Inference& c) {
     const DType t = c.dtype(0);
-    c.require(t != DType::boolean && !is_complex(t), std::string(name_of(t)) + " has no running sums here; cast it");
+    c.require(t != DType::boolean, std::string(name_of(t)) + " has no running sums here; cast it");
     Shape shape = c.shape(0);
     if (is_linear) {
       c.require_same_dtype(0, 1);

@@ -1,4 +1,4 @@
-// troupe ops [NAME]: the registered operations, or all about one.
+// troupe ops [NAME]: the registered operations and the functions that are made of them, or all about one.
 #include <troupe/apps/verbs/verbs.hpp>
 
 #include <fmt/format.h>
@@ -7,8 +7,11 @@
 #include <array>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <troupe/devices/error.hpp>
+#include <troupe/function_text.hpp>
+#include <troupe/ops/nearest.hpp>
 #include <troupe/ops/op.hpp>
 
 namespace troupe::verbs {
@@ -47,6 +50,55 @@ void print_one(const OpDef& op) {
   fmt::print("  effect:    {}\n", effect(op));
 }
 
+/// A function that users call, and what its declaration says of it.
+struct Function {
+  std::string name, doc, declaration;
+};
+
+/// Those of <troupe/functions.hpp>: a declaration a line, behind lines that begin with ///; of several with one text the first has it.
+std::vector<Function> all_functions() {
+  std::vector<Function> out;
+  std::string doc;
+  std::string_view text = kFunctionText;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.starts_with("///")) {
+      doc += (doc.empty() ? "" : " ") + std::string(line.substr(std::min<std::size_t>(4, line.size())));
+    } else if (const std::size_t bracket = line.find('('); bracket != std::string_view::npos) {
+      const std::size_t before = line.rfind(' ', bracket);
+      out.push_back({std::string(line.substr(before + 1, bracket - before - 1)), doc, std::string(line)});
+      doc.clear();
+    }
+  }
+  std::sort(out.begin(), out.end(), [](const Function& a, const Function& b) { return a.name < b.name; });
+  return out;
+}
+
+/// `layer_norm` is LayerNorm: the function of an op says nothing that the op does not.
+bool is_of_an_op(const Function& f) {
+  std::string op;
+  bool is_first = true;
+  for (char c : f.name) {
+    if (c != '_') op += is_first && c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+    is_first = c == '_';
+  }
+  const auto ops = all_ops();
+  return std::any_of(ops.begin(), ops.end(), [&](const OpDef* def) { return def->name == op; });
+}
+
+/// Says whether there is one of that name.
+bool print_function(const std::string& name) {
+  bool found = false;
+  for (const Function& f : all_functions()) {
+    if (f.name != name) continue;
+    fmt::print("{}: {}\n  {}\n", f.name, f.doc, f.declaration);
+    found = true;
+  }
+  return found;
+}
+
 void print_all() {
   const auto ops = all_ops();
   std::size_t name = 0;
@@ -57,7 +109,12 @@ void print_all() {
     for (std::size_t i = 0; i < op->attrs.size(); ++i) fmt::print("{}{}", i ? ", " : " Attributes: ", op->attrs[i].name);
     fmt::print("{}\n", op->attrs.empty() ? "" : ".");
   }
-  fmt::print("\n{} operations; 'troupe ops NAME' tells all about one.\n", ops.size());
+  std::vector<Function> functions = all_functions();
+  std::erase_if(functions, is_of_an_op);
+  for (const Function& f : functions) name = std::max(name, f.name.size());
+  fmt::print("\nFunctions that are made of these, or call one of another name:\n");
+  for (const Function& f : functions) fmt::print("{:<{}}  {}\n", f.name, name, f.doc);
+  fmt::print("\n{} operations and {} functions; 'troupe ops NAME' tells all about one.\n", ops.size(), functions.size());
 }
 
 }  // namespace
@@ -67,12 +124,18 @@ int ops(const std::string& name) {
     print_all();
     return 0;
   }
-  try {
-    print_one(find_op(name));
+  const auto ops = all_ops();
+  if (const auto op = std::find_if(ops.begin(), ops.end(), [&](const OpDef* def) { return def->name == name; }); op != ops.end()) {
+    print_one(**op);
     return 0;
-  } catch (const Error& error) {
-    throw Misuse(fmt::format("{} ('troupe ops' lists them all)", error.what()));
   }
+  if (print_function(name)) return 0;
+  const std::vector<Function> functions = all_functions();
+  std::vector<std::string_view> names;
+  for (const OpDef* op : ops) names.push_back(op->name);
+  for (const Function& f : functions) names.push_back(f.name);
+  const std::string_view nearest = nearest_name(name, names);
+  throw Misuse(fmt::format("there is no op '{}'{} ('troupe ops' lists them all)", name, nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
 }
 
 }  // namespace troupe::verbs

@@ -1,5 +1,6 @@
 // Running sums, sorting, choosing and searching along one axis.
 #include <algorithm>
+#include <complex>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -20,9 +21,9 @@ constexpr bool is_small = std::is_same_v<T, half> || std::is_same_v<T, bfloat16>
 template <class T>
 constexpr bool is_complex_type = std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
 
-// What a row is accumulated in: f16, bf16, f32 in double, integers wrap.
+// What a row is accumulated in: f16, bf16, f32 in double, both parts of complex numbers too, integers wrap.
 template <class T>
-using Wide = std::conditional_t<std::is_integral_v<T>, std::uint64_t, double>;
+using Wide = std::conditional_t<std::is_integral_v<T>, std::uint64_t, std::conditional_t<is_complex_type<T>, std::complex<double>, double>>;
 template <class T>
 Wide<T> wide(T x) {
   if constexpr (is_small<T>) return float(x);
@@ -41,7 +42,7 @@ void scan_row(const ScanArgs& s, const T* x, const T* a, T* out) {
     const std::int64_t at = (s.reverse ? s.extent - 1 - n : n) * s.inner;
     if (s.what == Scan::linear) {
       // Its factor stands at the later of the two elements it joins.
-      const Wide<T> factor = n == 0 ? 0 : wide(a[s.reverse ? at + s.inner : at]);
+      const Wide<T> factor = n == 0 ? Wide<T>(0) : wide(a[s.reverse ? at + s.inner : at]);
       so_far = n == 0 ? wide(x[at]) : wide(x[at]) + factor * so_far;
       out[at] = narrow<T>(so_far);
       continue;
@@ -98,16 +99,20 @@ void for_rows(WorkerPool* pool, std::int64_t rows, std::int64_t extent, F&& f) {
 
 void CpuPrimitives::scan(Stream&, const ScanArgs& s) const {
   if (s.out.elements() == 0) return;
-  visit_ordered("a running sum", s.out.dtype, [&]<class T>(type_tag<T>) {
-    const T* x = static_cast<const T*>(s.x.data());
-    const T* a = static_cast<const T*>(s.a.data());
-    T* out = static_cast<T*>(s.out.data);
-    for_rows(pool_, s.outer * s.inner, s.extent, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t r = begin; r < end; ++r) {
-        const std::int64_t at = r / s.inner * s.extent * s.inner + r % s.inner;
-        scan_row(s, x + at, a ? a + at : nullptr, out + at);
-      }
-    });
+  visit_dtype(s.out.dtype, [&]<class T>(type_tag<T>) {
+    if constexpr (std::is_same_v<T, bool>) {
+      throw Error(Code::unimplemented, "a running sum of bool is not defined");
+    } else {
+      const T* x = static_cast<const T*>(s.x.data());
+      const T* a = static_cast<const T*>(s.a.data());
+      T* out = static_cast<T*>(s.out.data);
+      for_rows(pool_, s.outer * s.inner, s.extent, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t r = begin; r < end; ++r) {
+          const std::int64_t at = r / s.inner * s.extent * s.inner + r % s.inner;
+          scan_row(s, x + at, a ? a + at : nullptr, out + at);
+        }
+      });
+    }
   });
 }
 

@@ -70,8 +70,15 @@ struct Head {
   const T* q = static_cast<const T*>(a.q.data()) + (batch * a.heads + head) * a.queries * a.depth;
   const T* k = static_cast<const T*>(a.k.data()) + (batch * a.groups + group) * a.keys * a.depth;
   const T* v = static_cast<const T*>(a.v.data()) + (batch * a.groups + group) * a.keys * a.width;
-  const bool* mask = a.mask.data() ? static_cast<const bool*>(a.mask.data()) + batch * a.queries * a.keys : nullptr;
+  const bool* mask = a.mask.data() ? static_cast<const bool*>(a.mask.data()) + mask_rows_before() * a.keys : nullptr;
+  const bool one_mask_row = a.mask.data() && a.mask.shape[a.mask.shape.rank() - 2] == 1;
 
+  /// Of a mask [batch or 1, heads or 1 (or not at all), queries or 1, keys].
+  std::int64_t mask_rows_before() const {
+    const Shape& s = a.mask.shape;
+    const std::int64_t item = s[0] == 1 ? 0 : batch, heads = s.rank() == 4 ? s[1] : 1;
+    return (item * heads + (heads == 1 ? 0 : head)) * s[s.rank() - 2];
+  }
   std::int64_t row(std::int64_t query) const { return (batch * a.heads + head) * a.queries + query; }
   /// The first key that query i may not look at for causality.
   std::int64_t end_of(std::int64_t i) const { return a.causal ? std::clamp<std::int64_t>(i + a.keys - a.queries + 1, 0, a.keys) : a.keys; }
@@ -84,7 +91,7 @@ struct Head {
       const std::int64_t end = std::clamp<std::int64_t>(end_of(i + r) - j, 0, columns);
       scale_by(line, a.scale, end);
       for (std::int64_t c = 0; mask && c < end; ++c)
-        if (!mask[(i + r) * a.keys + j + c]) line[c] = -std::numeric_limits<T>::infinity();
+        if (!mask[(one_mask_row ? 0 : i + r) * a.keys + j + c]) line[c] = -std::numeric_limits<T>::infinity();
       std::fill(line + end, line + columns, -std::numeric_limits<T>::infinity());
     }
   }

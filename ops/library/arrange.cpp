@@ -2,7 +2,6 @@
 #include <troupe/ops/composite.hpp>
 
 #include <algorithm>
-#include <numeric>
 
 #include <fmt/format.h>
 
@@ -10,7 +9,7 @@ namespace troupe {
 
 /// x with its elements in reverse order along each of `axes`.
 TROUPE_DSL(Expr flip(Operand x, std::vector<std::int64_t> axes))
-/// x with its elements moved on by `shift` along `axis`, those that leave at the end coming back at the front. The extent is known while the graph is built.
+/// x with its elements moved on by `shift` along `axis`, those that leave at the end coming back at the front.
 TROUPE_DSL(Expr roll(Operand x, std::int64_t shift, std::int64_t axis))
 /// x `times[i]` times one after the other along axis i.
 TROUPE_DSL(Expr tile(Operand x, std::vector<std::int64_t> times))
@@ -20,7 +19,7 @@ TROUPE_DSL(Expr repeat(Operand x, std::int64_t times, std::int64_t axis = 0))
 TROUPE_DSL(Exprs meshgrid(const std::vector<Expr>& xs, std::source_location at = std::source_location::current()))
 /// Diagonal `k` of each matrix (0: the main one, 1: the next above, -1: below).
 TROUPE_DSL(Expr diagonal(Operand x, std::int64_t k = 0))
-/// Square matrices with x [..., n] on their main diagonal and 0 elsewhere; n is known while the graph is built.
+/// Square matrices with x [..., n] on their main diagonal and 0 elsewhere.
 TROUPE_DSL(Expr diagonal_matrix(Operand x))
 /// The sum of each matrix's main diagonal.
 TROUPE_DSL(Expr trace(Operand x))
@@ -61,9 +60,12 @@ Expr on_diagonal(const Expr& x, std::int64_t k) {
 Expr flip(Operand x, std::vector<std::int64_t> axes) {
   Composite c("flip", {x});
   Expr y = c[0];
+  std::vector<int> done;
   for (std::int64_t axis : axes) {
     // Positions counted from the end; the extent may be unknown.
     const int at = axis_in(c, axis);
+    c.require(std::find(done.begin(), done.end(), at) == done.end(), fmt::format("axis {} is named twice", axis));
+    done.push_back(at);
     Expr one = ones_like(cast(stop_gradient(y), DType::i64));
     y = take_along(y, cumsum(one, at, true, true), at);
   }
@@ -73,7 +75,13 @@ Expr flip(Operand x, std::vector<std::int64_t> axes) {
 Expr roll(Operand x, std::int64_t shift, std::int64_t axis) {
   Composite c("roll", {x});
   const int at = axis_in(c, axis);
-  const std::int64_t n = c.extent(0, at), by = n == 0 ? 0 : (shift % n + n) % n;
+  const std::int64_t n = c[0].shape()[at];
+  if (n < 0) {
+    // Each element comes from `shift` places before it, around an end that only the run knows.
+    Expr one = ones_like(cast(stop_gradient(c[0]), DType::i64));
+    return take_along(c[0], mod(cumsum(one, at, true) - c.reader().constant(shift), sum(one, {at}, true)), at);
+  }
+  const std::int64_t by = n == 0 ? 0 : (shift % n + n) % n;
   if (by == 0) return identity(c[0]);
   Exprs parts = split(c[0], {n - by, by}, at);
   return concat({parts[1], parts[0]}, at);
@@ -83,15 +91,30 @@ Expr tile(Operand x, std::vector<std::int64_t> times) {
   Composite c("tile", {x});
   c.require(times.size() == static_cast<std::size_t>(c.rank(0)), fmt::format("needs a number for each of the {} axes, not {}", c.rank(0), times.size()));
   Expr y = c[0];
+  Shape made = c[0].shape();
   for (std::size_t i = 0; i < times.size(); ++i) {
     c.require(times[i] >= 0, fmt::format("there cannot be {} pieces along axis {}", times[i], i));
+    const int axis = static_cast<int>(i);
+    std::int64_t extent = std::max<std::int64_t>(1, made[axis]);
+    c.require(!__builtin_mul_overflow(extent, times[i], &extent), fmt::format("{} pieces along axis {} of {} fit nowhere", times[i], i, c[0].shape().text()));
+    made.set(axis, made[axis] == 0 ? 0 : extent);
+  }
+  c.require_fits(made);
+  for (std::size_t i = 0; i < times.size(); ++i) {
     const auto at = static_cast<std::int64_t>(i);
     if (times[i] == 0) {
       std::vector<std::int64_t> starts(times.size(), 0), extents(times.size(), -1);
       extents[i] = 0;
       y = slice(y, starts, extents);
     } else if (times[i] > 1) {
-      y = concat(Exprs(static_cast<std::size_t>(times[i]), y), at);
+      // By doubling: a few nodes, however many pieces.
+      Exprs parts;
+      Expr power = y;
+      for (std::int64_t left = times[i]; left > 0; left >>= 1) {
+        if (left & 1) parts.push_back(power);
+        if (left > 1) power = concat({power, power}, at);
+      }
+      y = parts.size() == 1 ? parts[0] : concat(parts, at);
     }
   }
   return y;
@@ -102,6 +125,7 @@ Expr repeat(Operand x, std::int64_t times, std::int64_t axis) {
   const int at = axis_in(c, axis);
   const std::int64_t n = c.extent(0, at);
   c.require(times >= 0, fmt::format("there cannot be {} of each", times));
+  c.require(n == 0 || times <= (std::int64_t{1} << 28) / n, fmt::format("makes at most 2^28 slices, not {} of each of {}", times, n));
   std::vector<std::int64_t> which;
   for (std::int64_t i = 0; i < n; ++i) which.insert(which.end(), static_cast<std::size_t>(times), i);
   return chosen(c, c[0], which, at);
@@ -147,11 +171,7 @@ Expr diagonal(Operand x, std::int64_t k) {
 Expr diagonal_matrix(Operand x) {
   Composite c("diagonal_matrix", {x});
   c.require(c.rank(0) >= 1, "a scalar is no diagonal");
-  const std::int64_t n = c.extent(0, -1);
-  std::vector<std::int64_t> numbers(static_cast<std::size_t>(n));
-  std::iota(numbers.begin(), numbers.end(), 0);
-  Expr number = c.reader().constant(Tensor::of(numbers, Shape{n}));
-  Expr is_on = expand_dims(number, 1) == number;
+  Expr number = positions_along(c[0], -1), is_on = expand_dims(number, -1) == expand_dims(number, -2);
   return where(is_on, expand_dims(c[0], -1), zeros_like(expand_dims(c[0], -1)));
 }
 

@@ -14,7 +14,7 @@ namespace troupe {
 /// depth]; v: [batch, groups, keys, width], each group for heads / groups heads in a row; result: [batch, heads, queries, width].
 /// scale 0: 1 / sqrt(depth). Causal: query i looks at keys up to i + keys - queries. A query that may look at nothing gets zeros.
 TROUPE_DSL(Expr attention(Operand q, Operand k, Operand v, bool causal = false, double scale = 0))
-/// The same with `mask`, bool [batch, queries, keys]: where it is true, a query may look at a key.
+/// The same with `mask`, bool [batch, queries, keys] or [batch, heads, queries, keys], where each but the keys may be 1: where it is true, a query may look at a key.
 TROUPE_DSL(Expr masked_attention(Operand q, Operand k, Operand v, Operand mask, bool causal = false, double scale = 0))
 
 Expr attention(Operand q, Operand k, Operand v, bool causal, double scale) {
@@ -37,8 +37,10 @@ void check_shapes(const Shape& q, const Shape& k, const Shape& v, const Shape* m
   if (q.has_rank() && q[3] == 0) fail("the depth must not be 0");
   if (q.has_rank() && k.has_rank() && q[1] >= 0 && k[1] >= 0 && (k[1] == 0 || q[1] % k[1] != 0)) fail("the heads of q are no multiple of k's");
   if (!mask || !mask->has_rank()) return;
-  if (mask->rank() != 3 || differ(*mask, 0, q, 0) || differ(*mask, 1, q, 2) || differ(*mask, 2, k, 2))
-    fail(fmt::format("the mask must be [batch, queries, keys], not {}", mask->text()));
+  auto unlike = [&](int i, const Shape& s, int j) { return (*mask)[i] != 1 && differ(*mask, i, s, j); };
+  const int rank = mask->rank();
+  if ((rank != 3 && rank != 4) || unlike(0, q, 0) || (rank == 4 && unlike(1, q, 1)) || unlike(rank - 2, q, 2) || differ(*mask, rank - 1, k, 2))
+    fail(fmt::format("the mask must be [batch, queries, keys] or [batch, heads, queries, keys], all but the keys 1 where it is one for all, not {}", mask->text()));
 }
 
 Shape attended(const Shape& q, const Shape& v) {
@@ -60,6 +62,7 @@ AttentionArgs args_of(KernelContext& c, const Attrs& attrs, bool has_mask) {
 
 void require_operands(const Inference& c, bool has_mask) {
   c.require(is_floating(c.dtype(0)), "needs a floating dtype");
+  c.require(std::isfinite(c.attrs().get<double>("scale")), fmt::format("scale must be finite, not {}", c.attrs().get<double>("scale")));
   c.require_same_dtype(0, 1);
   c.require_same_dtype(0, 2);
   if (has_mask) c.require_dtype(3, DType::boolean, "the mask");
@@ -110,7 +113,10 @@ Stored stored(const Gradient& g, bool has_mask) {
     Expr one = ones_like(cast(stop_gradient(scores), DType::i32)), left = cumsum(one, -1, true, true), below = cumsum(one, -2, true, true);
     s.may_look = cast(left >= below, scores.dtype());
   }
-  if (has_mask) s.may_look = s.may_look * cast(expand_dims(g.x(3), 1), scores.dtype());
+  if (has_mask) {
+    if (!g.x(3).shape().has_rank()) throw Error(Code::unimplemented, "the second derivative of attention needs the rank of the mask; give it a shape");
+    s.may_look = s.may_look * cast(g.x(3).shape().rank() == 4 ? g.x(3) : expand_dims(g.x(3), 1), scores.dtype());
+  }
   // The exponent of what may not be seen is cut off, so that no infinity meets a zero.
   Expr seen = s.may_look > 0.0, top = stop_gradient(reduce_max(where(seen, scores, -1e30), {-1}, true));
   Expr e = where(seen, exp(where(seen, scores - top, 0.0)), 0.0), total = sum(e, {-1}, true);

@@ -1,12 +1,19 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/composite.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
+
+#include <fmt/format.h>
 
 namespace troupe {
 
 /// x cut to [low, high].
 TROUPE_DSL(Expr clip(Operand x, double low, double high))
-Expr clip(Operand x, double low, double high) { return bind1("Clip", {x}, Attrs{{"low", low}, {"high", high}}); }
+Expr clip(Operand x, double low, double high) {
+  Composite c("clip", {x});
+  c.require(low <= high, fmt::format("low must not be above high, and neither NaN: [{}, {}]", low, high));
+  return bind1("Clip", {c[0]}, Attrs{{"low", low}, {"high", high}});
+}
 
 TROUPE_OP(Clip) {
   op.doc("x cut to [low, high].");

@@ -1,5 +1,6 @@
 #include <troupe/functions.hpp>
 #include <troupe/devices/ctc.hpp>
+#include <troupe/ops/composite.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
 
@@ -8,11 +9,12 @@
 namespace troupe {
 
 /// -log p(labels | log_probabilities) of each sequence, summed over all alignments with blanks, which are class 0 (Graves et al., 2006). log_probabilities:
-/// [batch, time, classes], as log_softmax makes them, f32 or f64; labels: i32 or i64 [batch, most], each in [1, classes); lengths of both: [batch]. Result: [batch];
+/// [batch, time, classes], as log_softmax makes them; labels: i32 or i64 [batch, most], each in [1, classes); lengths of both: [batch]. Result: [batch];
 /// +inf, with no gradient, where labels do not fit into their time.
 TROUPE_DSL(Expr ctc_loss(Operand log_probabilities, Operand labels, Operand time_lengths, Operand label_lengths))
 Expr ctc_loss(Operand log_probabilities, Operand labels, Operand time_lengths, Operand label_lengths) {
-  return bind1("CtcLoss", {log_probabilities, labels, time_lengths, label_lengths});
+  Composite c("ctc_loss", {log_probabilities, labels, time_lengths, label_lengths});
+  return cast(bind1("CtcLoss", {widened_half(c[0]), c[1], c[2], c[3]}), c[0].dtype());
 }
 
 namespace {

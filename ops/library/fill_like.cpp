@@ -1,5 +1,6 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/gradient.hpp>
+#include <troupe/ops/held.hpp>
 #include <troupe/ops/op.hpp>
 
 namespace troupe {
@@ -22,7 +23,10 @@ TROUPE_OP(FillLike) {
   op.shape_only({0});
   op.attr<double>("value");
   op.not_differentiable();
-  op.infer([](Inference& c) { c.output(c.dtype(0), c.shape(0)); });
+  op.infer([](Inference& c) {
+    require_held(c.dtype(0), c.attrs().get<double>("value"), "the value");
+    c.output(c.dtype(0), c.shape(0));
+  });
   op.run([](KernelContext& c, const Attrs& attrs) {
     const Tensor& x = c.input(0);
     Tensor value = Tensor::scalar_as(x.dtype(), attrs.get<double>("value"));

@@ -18,32 +18,36 @@ TROUPE_DSL(Expr nll_loss(Operand log_probabilities, Operand labels))
 
 namespace {
 
-void require_alike(const Composite& c) {
+struct Pair {
+  Expr x, target;
+};
+
+// Of one shape, but that a target may be one for all.
+Pair alike(const Composite& c) {
   c.require(is_floating(c[0].dtype()), "needs a floating dtype");
-  c.require(c[1].shape().rank() == 0 || c[0].shape().is_compatible(c[1].shape()),
-            fmt::format("{} and {} differ in shape", c[0].shape().text(), c[1].shape().text()));
+  return {widened_half(c[0]), widened_half(c.shaped_as(1, 0))};
 }
 
 }  // namespace
 
 Expr mse_loss(Operand prediction, Operand target) {
   Composite c("mse_loss", {prediction, target});
-  require_alike(c);
-  return mean(squared_difference(c[0], c[1]));
+  const auto [x, t] = alike(c);
+  return cast(mean(squared_difference(x, t)), c[0].dtype());
 }
 
 Expr huber_loss(Operand prediction, Operand target, double delta) {
   Composite c("huber_loss", {prediction, target});
-  require_alike(c);
+  const auto [x, t] = alike(c);
   c.require(delta > 0, fmt::format("delta must be above 0, not {}", delta));
-  Expr d = abs(c[0] - c[1]), near = minimum(d, delta);
-  return near * (d - 0.5 * near);
+  Expr d = abs(x - t), near = minimum(d, delta);
+  return cast(near * (d - 0.5 * near), c[0].dtype());
 }
 
 Expr binary_cross_entropy(Operand logits, Operand targets) {
   Composite c("binary_cross_entropy", {logits, targets});
-  require_alike(c);
-  return softplus(c[0]) - c[0] * c[1];
+  const auto [x, t] = alike(c);
+  return cast(softplus(x) - x * t, c[0].dtype());
 }
 
 Expr nll_loss(Operand log_probabilities, Operand labels) {

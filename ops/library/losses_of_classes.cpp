@@ -83,9 +83,9 @@ Expr smoothed_cross_entropy(Operand logits, Operand labels, double smoothing, Op
   require_labels(c, 1);
   require_classes(c, c[2]);
   const Labels at = kept(c[1], ignore);
-  Expr log_p = log_softmax(rows_that_count(c[0], at)), loss = nll_loss(log_p, at.of) * weight_of(c[2], at);
-  if (smoothing > 0) loss = (1 - smoothing) * loss - smoothing * mean(log_p * c[2], {-1});
-  return where(at.counts, loss, zeros_like(loss));
+  Expr log_p = log_softmax(rows_that_count(widened_half(c[0]), at)), weights_wide = widened_half(c[2]), loss = nll_loss(log_p, at.of) * weight_of(weights_wide, at);
+  if (smoothing > 0) loss = (1 - smoothing) * loss - smoothing * mean(log_p * weights_wide, {-1});
+  return cast(where(at.counts, loss, zeros_like(loss)), c[0].dtype());
 }
 
 Expr sampled_softmax_with(Operand inputs, Operand weights, Operand bias, Operand labels, Operand samples) {
@@ -95,14 +95,15 @@ Expr sampled_softmax_with(Operand inputs, Operand weights, Operand bias, Operand
   c.require(c.rank(4) == 1 && (c[4].dtype() == DType::i32 || c[4].dtype() == DType::i64), "samples must be i32 or i64 [samples], not " + c[4].shape().text());
   const std::int64_t classes = c.extent(1, 0), n = c.extent(4, 0);
   c.require(n > 0, "needs at least one sample");
-  const DType t = c[0].dtype();
+  const DType t = widened_half(c[0]).dtype();
   auto expected = [&](const Expr& which) { return chance_of(which, classes, t) + std::log(static_cast<double>(n)); };
   // One column for the label, then one for each sample.
-  Expr own = sum(c[0] * gather(c[1], c[3]), {-1}) + gather(c[2], c[3]) - expected(c[3]);
-  Expr others = matmul(c[0], gather(c[1], c[4]), false, true) + gather(c[2], c[4]) - expected(c[4]);
+  auto rows = [&](std::size_t of, std::size_t which) { return widened_half(gather(c[of], c[which])); };
+  Expr x = widened_half(c[0]), own = sum(x * rows(1, 3), {-1}) + rows(2, 3) - expected(c[3]);
+  Expr others = matmul(x, rows(1, 4), false, true) + rows(2, 4) - expected(c[4]);
   Expr is_label = expand_dims(cast(c[3], DType::i64), 1) == cast(c[4], DType::i64);
-  others = where(is_label, fill_like(others, t == DType::f16 ? -6e4 : -1e30), others);
-  return logsumexp(concat({expand_dims(own, 1), others}, 1), {-1}) - own;
+  others = where(is_label, fill_like(others, -1e30), others);
+  return cast(logsumexp(concat({expand_dims(own, 1), others}, 1), {-1}) - own, c[0].dtype());
 }
 
 Expr sampled_softmax(Operand inputs, Operand weights, Operand bias, Operand labels, std::int64_t count) {

@@ -1,5 +1,6 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/gradient.hpp>
+#include <troupe/ops/held.hpp>
 #include <troupe/ops/op.hpp>
 
 namespace troupe {
@@ -22,9 +23,12 @@ TROUPE_OP(OneHot) {
     c.require_index(0, "indices");
     std::int64_t depth = c.attrs().get<std::int64_t>("depth");
     c.require(depth >= 0, "depth cannot be negative");
+    const DType t = c.attrs().get<DType>("dtype");
+    require_held(t, c.attrs().get<double>("on"), "on");
+    require_held(t, c.attrs().get<double>("off"), "off");
     Shape s = c.shape(0);
     if (s.has_rank()) s.push_back(depth);
-    c.output(c.attrs().get<DType>("dtype"), s);
+    c.output(t, s);
   });
   op.run([](KernelContext& c, const Attrs& attrs) {
     ConstView indices(c.input(0));

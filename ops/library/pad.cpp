@@ -1,5 +1,6 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/gradient.hpp>
+#include <troupe/ops/held.hpp>
 #include <troupe/ops/op.hpp>
 
 #include <algorithm>
@@ -35,7 +36,10 @@ TROUPE_OP(Pad) {
   op.attr<std::vector<std::int64_t>>("before");
   op.attr<std::vector<std::int64_t>>("after");
   op.attr<double>("value", 0.0);
-  op.infer([](Inference& c) { c.output(c.dtype(0), padded(c.shape(0), c.attrs())); });
+  op.infer([](Inference& c) {
+    require_held(c.dtype(0), c.attrs().get<double>("value"), "the value");
+    c.output(c.dtype(0), padded(c.shape(0), c.attrs()));
+  });
   op.gradient([](Gradient& g) {
     g.set(0, bind1("SliceLike", {g.dy(), g.x()}, Attrs{{"starts", g.attrs().get<std::vector<std::int64_t>>("before")}}));
   });

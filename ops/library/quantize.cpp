@@ -4,6 +4,7 @@
 #include <troupe/ops/op.hpp>
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -33,6 +34,18 @@ Held held_by(const Composite& c, DType t) {
   return t == DType::i8 ? Held{-128, 127} : Held{0, 255};
 }
 
+// What is written as numbers is known now.
+void require_written(const Composite& c, const Operand& scale, const Operand& zero, const Held* held) {
+  const auto all = [](const Operand& o, auto holds) {
+    if (o.is_expr() || is_complex(o.literal().dtype()) || o.literal().dtype() == DType::string) return true;
+    bool yes = true;
+    for (std::int64_t i = 0; i < o.literal().elements(); ++i) yes = yes && holds(o.literal().at(i));
+    return yes;
+  };
+  c.require(all(scale, [](double s) { return s > 0 && std::isfinite(s); }), "scale must be above 0, and finite");
+  if (held) c.require(all(zero, [&](double z) { return z >= held->low && z <= held->high && std::trunc(z) == z; }), fmt::format("zero must be a whole number in [{}, {}]", held->low, held->high));
+}
+
 void require_scale(const Composite& c, const Expr& scale, const Expr& zero) {
   c.require(is_floating(scale.dtype()), fmt::format("scale must be floating, not {}", name_of(scale.dtype())));
   c.require(is_integer(zero.dtype()) || is_floating(zero.dtype()), fmt::format("zero must be a number, not {}", name_of(zero.dtype())));
@@ -43,6 +56,7 @@ void require_scale(const Composite& c, const Expr& scale, const Expr& zero) {
 Expr quantize(Operand x, Operand scale, Operand zero, DType dtype) {
   Composite c("quantize", {x, scale, zero});
   const Held held = held_by(c, dtype);
+  require_written(c, scale, zero, &held);
   require_scale(c, c[1], c[2]);
   c.require(c[0].dtype() == c[1].dtype(), fmt::format("x is {}, but scale {}", name_of(c[0].dtype()), name_of(c[1].dtype())));
   return cast(clip(round(c[0] / c[1]) + cast(c[2], c[0].dtype()), held.low, held.high), dtype);
@@ -50,6 +64,7 @@ Expr quantize(Operand x, Operand scale, Operand zero, DType dtype) {
 
 Expr dequantize(Operand x, Operand scale, Operand zero) {
   Composite c("dequantize", {x, scale.as_written(), zero.as_written()});
+  require_written(c, scale, zero, nullptr);
   c.require(is_integer(c[0].dtype()), fmt::format("x must be integers, not {}", name_of(c[0].dtype())));
   Expr by = c[1].dtype() == DType::f64 && !scale.is_expr() ? cast(c[1], DType::f32) : c[1];
   require_scale(c, by, c[2]);
@@ -59,6 +74,7 @@ Expr dequantize(Operand x, Operand scale, Operand zero) {
 Expr fake_quantize(Operand x, Operand scale, Operand zero, DType dtype) {
   Composite c("fake_quantize", {x, scale, zero});
   const Held held = held_by(c, dtype);
+  require_written(c, scale, zero, &held);
   Expr at = cast(c[2], c[0].dtype()), by = c[1];
   Expr cut = minimum(maximum(c[0], (held.low - at) * by), (held.high - at) * by);
   return cut + stop_gradient(dequantize(quantize(c[0], by, c[2], dtype), by, c[2]) - cut);
@@ -68,10 +84,11 @@ Exprs quantization_of(Operand x, DType dtype, std::vector<std::int64_t> axes) {
   Composite c("quantization_of", {x});
   const Held held = held_by(c, dtype);
   c.require(is_floating(c[0].dtype()), "needs a floating dtype");
-  Expr low = minimum(reduce_min(c[0], axes, true), 0.0), high = maximum(reduce_max(c[0], axes, true), 0.0);
-  Expr scale = (high - low) / (held.high - held.low);
+  Expr wide = widened_half(c[0]), low = minimum(reduce_min(wide, axes, true), 0.0), high = maximum(reduce_max(wide, axes, true), 0.0);
+  // By the scale that is handed out, rounded as it may be.
+  Expr scale = cast((high - low) / (held.high - held.low), c[0].dtype());
   scale = where(scale > 0.0, scale, ones_like(scale));
-  return {scale, cast(clip(round(held.low - low / scale), held.low, held.high), DType::i32)};
+  return {scale, cast(clip(round(held.low - low / widened_half(scale)), held.low, held.high), DType::i32)};
 }
 
 Expr int8_matmul(Operand a, Operand b, Operand zero_a, Operand zero_b) {

@@ -44,6 +44,9 @@ Expr random_exponential_like(Operand x) {
 Expr categorical(Operand logits) {
   Composite c("categorical", {logits});
   c.require(is_floating(c[0].dtype()), "needs a floating dtype");
+  const Shape s = c[0].shape();
+  c.require(!s.has_rank() || s.rank() >= 1, "a scalar has no classes");
+  c.require(!s.has_rank() || s[s.rank() - 1] != 0, "there are no classes to draw from: " + s.text());
   // -log of an exponential draw is a Gumbel draw; drawn wide, where rows of many classes meet no ties. A draw of 0 counts as half of
   // the smallest above it: else its class won, whatever its logit.
   Expr wide = widened(c[0]);

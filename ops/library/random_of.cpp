@@ -34,8 +34,11 @@ Expr random_poisson(Operand rate) { return bind1("RandomPoisson", {rate}); }
 Expr random_beta(Operand a, Operand b) {
   Composite c("random_beta", {a, b});
   c.require(is_floating(c[0].dtype()), "needs a floating dtype");
-  Expr zero = zeros_like(c[0] + c[1]), x = random_gamma(c[0] + zero), y = random_gamma(c[1] + zero);
-  return x / (x + y);
+  // x / (x + y) of draws x and y, by their logarithms: of small parameters both draws are too small for any dtype.
+  Expr zero = cast(zeros_like(c[0] + c[1]), DType::f64);
+  const auto drawn = [&](const Expr& parameter) { return bind1("RandomGamma", {cast(stop_gradient(parameter), DType::f64) + zero}, Attrs{{"logarithm", true}}); };
+  Expr x = drawn(c[0]), y = drawn(c[1]);
+  return cast(sigmoid(x - y), c[0].dtype());
 }
 
 Expr random_integers_like(Operand x, std::int64_t low, std::int64_t high, DType dtype) {
@@ -59,6 +62,7 @@ Expr multinomial(Operand logits, std::int64_t samples) {
   c.require(is_floating(c[0].dtype()), "needs a floating dtype");
   c.require(c.rank(0) == 2, "needs [rows, classes], not " + c[0].shape().text());
   c.require(samples >= 0, fmt::format("there cannot be {} samples", samples));
+  c.require(c[0].shape()[1] != 0, "there are no classes to draw from: " + c[0].shape().text());
   return categorical(expand_dims(c[0], 1) + c.reader().zeros(c[0].dtype(), {samples, 1}));
 }
 
@@ -123,6 +127,13 @@ double draw_gamma(double alpha, Attempts& a) {
   }
 }
 
+// Of a draw, which may itself be too small to be told from 0. The bound keeps differences of two such numbers.
+double draw_log_gamma(double alpha, Attempts& a) {
+  if (!(alpha > 0) || alpha >= 1) return std::log(draw_gamma(alpha, a));
+  const double boost = std::max(std::log(a.uniform()) / alpha, -1e307);
+  return boost + std::log(draw_gamma(alpha + 1, a));
+}
+
 double draw_poisson(double rate, Attempts& a) {
   if (!(rate >= 0) || std::isinf(rate)) return NAN;
   if (rate < 10) {  // Knuth: how many uniform factors keep a product above exp(-rate)
@@ -141,7 +152,7 @@ double draw_poisson(double rate, Attempts& a) {
   }
 }
 
-void define_random_of(OpBuilder& op, double (*draw)(double, Attempts&)) {
+void define_random_of(OpBuilder& op, double (*plain)(double, Attempts&), double (*logarithm)(double, Attempts&) = nullptr) {
   op.inputs(1);
   op.random();
   op.not_differentiable();
@@ -149,7 +160,8 @@ void define_random_of(OpBuilder& op, double (*draw)(double, Attempts&)) {
     c.require(is_floating(c.dtype(0)), std::string(name_of(c.dtype(0))) + " cannot be drawn so");
     c.output(c.dtype(0), c.shape(0));
   });
-  op.kernel([draw](const KernelSetup& s) {
+  op.kernel([plain, logarithm](const KernelSetup& s) {
+    const auto draw = logarithm && s.attrs.get<bool>("logarithm") ? logarithm : plain;
     return with_host_inputs({0}, [draw, origin = s.origin](KernelContext& c) {
       const Tensor& parameter = c.input(0);
       const Generator generator(RandomKey{c.run().seed, origin, c.run().step, c.tag()});
@@ -175,8 +187,9 @@ void define_random_of(OpBuilder& op, double (*draw)(double, Attempts&)) {
 }  // namespace
 
 TROUPE_OP(RandomGamma) {
-  op.doc("Draws from the gamma distribution of scale 1 whose shape parameter stands at each element.");
-  define_random_of(op, draw_gamma);
+  op.doc("Draws from the gamma distribution of scale 1 whose shape parameter stands at each element, or their logarithms.");
+  op.attr<bool>("logarithm", false);
+  define_random_of(op, draw_gamma, draw_log_gamma);
 }
 
 TROUPE_OP(RandomPoisson) {

@@ -1,4 +1,5 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/held.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/reader.hpp>
 
@@ -62,6 +63,10 @@ TROUPE_OP(Range) {
     c.require(count >= 0, fmt::format("there cannot be {} numbers", count));
     const double first = c.attrs().get<double>("start"), by = c.attrs().get<double>("step");
     c.require(!is_integer(t) || (std::trunc(first) == first && std::trunc(by) == by), fmt::format("{} cannot hold {}, {}, ...", name_of(t), first, first + by));
+    if (count > 0) {
+      require_held(t, first, "the first number");
+      require_held(t, first + static_cast<double>(count - 1) * by, "the last number");
+    }
     c.output(t, {count});
   });
   op.run([](KernelContext& c, const Attrs& attrs) {

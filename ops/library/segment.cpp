@@ -1,6 +1,7 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/composite.hpp>
 #include <troupe/ops/gradient.hpp>
+#include <troupe/ops/host_inputs.hpp>
 #include <troupe/ops/op.hpp>
 
 #include <cmath>
@@ -10,8 +11,8 @@
 
 namespace troupe {
 
-/// The sum of the rows of x with each of `ids` (i32 or i64 [rows], in [0, segments), in any order); a segment without rows is 0. Extents of x behind the rows
-/// are known while the graph is built. Result: [segments, ...].
+/// The sum of the rows of x with each of `ids` (i32 or i64 [rows], in [0, segments), in any order); a segment without rows is 0.
+/// Result: [segments, ...].
 TROUPE_DSL(Expr segment_sum(Operand x, Operand ids, std::int64_t segments))
 /// Their mean; 0 without rows.
 TROUPE_DSL(Expr segment_mean(Operand x, Operand ids, std::int64_t segments))
@@ -23,30 +24,35 @@ TROUPE_DSL(Expr segment_min(Operand x, Operand ids, std::int64_t segments))
 TROUPE_DSL(Expr segment_product(Operand x, Operand ids, std::int64_t segments))
 /// Their sum over the square root of how many they are; 0 without rows.
 TROUPE_DSL(Expr segment_sqrt_n(Operand x, Operand ids, std::int64_t segments))
-/// The segment of each row of a ragged batch, for the functions above. splits: i64 [segments + 1], where segments begin, and where the last ends; x: [rows, ...];
-/// result: i64 [rows].
+/// The segment of each row of a ragged batch, for the functions above. splits: i64 [segments + 1], where segments begin, and where the last ends: 0 first, rising, as many
+/// as there are rows last; x: [rows, ...]; result: i64 [rows].
 TROUPE_DSL(Expr ragged_ids(Operand splits, Operand x))
 
 namespace {
 
-Shape segmented(const Composite& c, std::int64_t segments) {
+void require_segments(const Composite& c, std::int64_t segments) {
   c.require(c.rank(0) >= 1 && c.rank(1) == 1, fmt::format("needs rows and their ids, not {} and {}", c[0].shape().text(), c[1].shape().text()));
   c.require(segments >= 0, fmt::format("there cannot be {} segments", segments));
-  Shape s = c[0].shape();
-  s.set(0, segments);
-  c.require(s.is_known(), "needs all extents of x but the first while the graph is built: " + c[0].shape().text());
-  return s;
 }
 
-// Sums of f16 and bf16 are made in f32: 256 + 1 is 256 in bf16.
-Expr widened_half(const Expr& x) { return x.dtype() == DType::f16 || x.dtype() == DType::bf16 ? cast(x, DType::f32) : x; }
+// Zeros, or ones, a row for each segment and otherwise as the rows of x, of which extents may be unknown.
+Expr segments_of(const Composite& c, const Expr& x, std::int64_t segments, bool ones) {
+  require_segments(c, segments);
+  Shape s = x.shape();
+  s.set(0, segments);
+  if (s.is_known()) return ones ? c.reader().ones(x.dtype(), s) : c.reader().zeros(x.dtype(), s);
+  Shape column = s;
+  for (int i = 1; i < s.rank(); ++i) column.set(i, 1);
+  Expr row = zeros_like(sum(stop_gradient(x), {0}, true));
+  return row + (ones ? c.reader().ones(x.dtype(), column) : c.reader().zeros(x.dtype(), column));
+}
 
 }  // namespace
 
 Expr segment_sum(Operand x, Operand ids, std::int64_t segments) {
   Composite c("segment_sum", {x, ids});
   Expr wide = widened_half(c[0]);
-  return cast(scatter_add(c.reader().zeros(wide.dtype(), segmented(c, segments)), c[1], wide), c[0].dtype());
+  return cast(scatter_add(segments_of(c, wide, segments, false), c[1], wide), c[0].dtype());
 }
 
 namespace {
@@ -54,8 +60,9 @@ namespace {
 // The sum of each segment over f(how many rows it has).
 Expr shared(const Composite& c, std::int64_t segments, Expr (*f)(Operand)) {
   c.require(is_floating(c[0].dtype()), "needs a floating dtype");
-  Shape s = segmented(c, segments), column = s;
-  for (int i = 1; i < s.rank(); ++i) column.set(i, 1);
+  require_segments(c, segments);
+  Shape column(std::vector<std::int64_t>(static_cast<std::size_t>(c.rank(0)), 1));
+  column.set(0, segments);
   Expr wide = widened_half(c[0]);
   Expr count = scatter_add(c.reader().zeros(wide.dtype(), {segments}), c[1], cast(ones_like(c[1]), wide.dtype()));
   return cast(segment_sum(wide, c[1], segments) / reshape(f(maximum(count, 1.0)), column), c[0].dtype());
@@ -63,7 +70,7 @@ Expr shared(const Composite& c, std::int64_t segments, Expr (*f)(Operand)) {
 
 Expr extreme(const char* name, const char* op, const Operand& x, const Operand& ids, std::int64_t segments) {
   Composite c(name, {x, ids});
-  segmented(c, segments);
+  require_segments(c, segments);
   return bind1(op, {c[0], c[1]}, Attrs{{"segments", segments}});
 }
 
@@ -76,17 +83,14 @@ Expr segment_min(Operand x, Operand ids, std::int64_t segments) { return extreme
 
 Expr segment_product(Operand x, Operand ids, std::int64_t segments) {
   Composite c("segment_product", {x, ids});
-  return scatter(c.reader().ones(c[0].dtype(), segmented(c, segments)), c[1], c[0], "mul");
+  Expr wide = widened_half(c[0]);
+  return cast(scatter(segments_of(c, wide, segments, true), c[1], wide, "mul"), c[0].dtype());
 }
 
 Expr ragged_ids(Operand splits, Operand x) {
   Composite c("ragged_ids", {splits, x});
   c.require(c[0].dtype() == DType::i64 && c.rank(0) == 1 && c.rank(1) >= 1, fmt::format("needs splits i64 [segments + 1] and rows, not {}{} and {}", name_of(c[0].dtype()), c[0].shape().text(), c[1].shape().text()));
-  std::vector<std::int64_t> others;
-  for (int i = 1; i < c.rank(1); ++i) others.push_back(i);
-  Expr one = ones_like(cast(stop_gradient(c[1]), DType::i64));
-  Expr row = cumsum(others.empty() ? one : reduce_max(one, others), 0, true);
-  return search_sorted(slice(c[0], {1}, {-1}), row, true);
+  return bind1("RaggedIds", {c[0], c[1]});
 }
 
 namespace {
@@ -147,6 +151,42 @@ TROUPE_OP(SegmentMax) {
 TROUPE_OP(SegmentMin) {
   op.doc("The smallest elements of the rows of each segment, which the second input names.");
   define_segment_extreme(op, false);
+}
+
+TROUPE_OP(RaggedIds) {
+  op.doc("The segment of each row of the second input, of which the first, rising from 0 to the number of rows, says where segments begin.");
+  op.inputs(2);
+  op.shape_only({1});
+  op.not_differentiable();
+  op.infer([](Inference& c) {
+    c.require_dtype(0, DType::i64, "splits");
+    c.require_rank(0, 1, "splits");
+    c.require(!c.shape(0).has_rank() || c.shape(0)[0] != 0, "splits need the end of the last segment at least");
+    c.require(c.shape(1).rank() != 0, "a scalar has no rows");
+    c.output(DType::i64, Shape{c.shape(1).has_rank() ? c.shape(1)[0] : kAny});
+  });
+  op.kernel([](const KernelSetup&) {
+    return with_host_inputs({0}, [](KernelContext& c) {
+      const std::vector<std::int64_t> splits = integers_of(c.input(0));
+      if (c.input(0).shape().rank() != 1 || splits.empty() || c.input(1).shape().rank() == 0)
+        throw Error(Code::invalid_argument, fmt::format("needs splits [segments + 1] and rows, not {} and {}", c.input(0).shape().text(), c.input(1).shape().text()));
+      const std::int64_t rows = c.input(1).shape()[0];
+      const auto must = [&](std::size_t i, bool holds, const std::string& what) {
+        if (!holds) throw Error(Code::out_of_range, fmt::format("splits hold {} at index {}, which must be {}", splits[i], i, what));
+      };
+      must(0, splits[0] == 0, "0");
+      std::vector<std::int64_t> ids;
+      for (std::size_t i = 1; i < splits.size(); ++i) {
+        must(i, splits[i] >= splits[i - 1] && splits[i] <= rows, fmt::format("in [{}, {}]", splits[i - 1], rows));
+        ids.insert(ids.end(), static_cast<std::size_t>(splits[i] - splits[i - 1]), static_cast<std::int64_t>(i) - 1);
+      }
+      must(splits.size() - 1, splits.back() == rows, fmt::format("{}, as many as there are rows", rows));
+      const Tensor host = Tensor::of(ids, Shape{rows});
+      Tensor out = c.allocate(DType::i64, host.shape());
+      if (rows) c.device().copy_from_host(c.stream(), host, View(out));
+      c.set(0, std::move(out));
+    });
+  });
 }
 
 }  // namespace troupe

@@ -26,6 +26,7 @@ Range sliced(const Shape& in, const Attrs& attrs) {
     throw Error(Code::invalid_argument, fmt::format("{} starts and {} extents for a tensor of shape {}", starts.size(), extents.size(), in.text()));
   Range r;
   for (std::size_t i = 0; i < starts.size(); ++i) {
+    if (extents[i] < -1) throw Error(Code::invalid_argument, fmt::format("axis {}: there is no extent {}; -1 goes to the axis's end", i, extents[i]));
     std::int64_t n = in.has_rank() ? in[static_cast<int>(i)] : kAny;
     std::int64_t start = starts[i] < 0 && n >= 0 ? starts[i] + n : starts[i];
     std::int64_t extent = extents[i] < 0 ? (n >= 0 ? n - start : kAny) : extents[i];

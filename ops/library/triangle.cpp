@@ -1,6 +1,8 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/composite.hpp>
 
+#include <algorithm>
+
 namespace troupe {
 
 /// Matrices with what is above diagonal `k` (0: the main one, 1: the next above, -1: below) made 0.
@@ -16,18 +18,21 @@ Expr diagonal_of(const Composite& c) {
   return cumsum(one, -1) - cumsum(one, -2);
 }
 
+// As far from the main diagonal as no matrix reaches.
+std::int32_t bounded(std::int64_t k) { return static_cast<std::int32_t>(std::clamp<std::int64_t>(k, -(std::int64_t{1} << 30), std::int64_t{1} << 30)); }
+
 }  // namespace
 
 Expr tril(Operand x, std::int64_t k) {
   Composite c("tril", {x});
   c.require(!c[0].shape().has_rank() || c[0].shape().rank() >= 2, "needs matrices, not " + c[0].shape().text());
-  return where(diagonal_of(c) <= k, c[0], 0);
+  return where(diagonal_of(c) <= c.reader().constant(bounded(k)), c[0], 0);
 }
 
 Expr triu(Operand x, std::int64_t k) {
   Composite c("triu", {x});
   c.require(!c[0].shape().has_rank() || c[0].shape().rank() >= 2, "needs matrices, not " + c[0].shape().text());
-  return where(diagonal_of(c) >= k, c[0], 0);
+  return where(diagonal_of(c) >= c.reader().constant(bounded(k)), c[0], 0);
 }
 
 }  // namespace troupe

@@ -5,33 +5,63 @@
 
 namespace troupe {
 
-/// The mean of squared distances to the mean over `axes` (none given: all).
+/// The mean of squared distances to the mean over `axes` (none given: all): of complex numbers a real one. f16 and bf16 are computed with in f32, here and below.
 TROUPE_DSL(Expr variance(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false))
-/// Its square root; no derivative where it is 0.
+/// Its square root, whose derivative is 0 where it is 0.
 TROUPE_DSL(Expr standard_deviation(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false))
-/// sum(|x|^p)^(1/p) over `axes` (none given: all); p 1, 2, another above 0, or infinity: the largest |x|.
+/// sum(|x|^p)^(1/p) over `axes` (none given: all); p 1, 2, another above 0, or infinity: the largest |x|. The derivative at 0 is 0.
 TROUPE_DSL(Expr norm(Operand x, std::vector<std::int64_t> axes = {}, double p = 2, bool keep_dims = false))
+
+namespace {
+
+// Of what is at least 0: its root, whose derivative at 0 is taken to be 0, among all that lie between the slopes around it.
+Expr root(const Expr& x) {
+  Expr is_zero = stop_gradient(x) == 0.0;
+  return where(is_zero, zeros_like(x), sqrt(where(is_zero, ones_like(x), x)));
+}
+
+// Of values as they are computed with, of a complex one for both its parts.
+Expr wide_variance(const Expr& x, const std::vector<std::int64_t>& axes, bool keep_dims) {
+  Expr off = x - mean(x, axes, true);
+  return mean(is_complex(x.dtype()) ? square(real(off)) + square(imaginary(off)) : square(off), axes, keep_dims);
+}
+
+DType real_of(DType t) { return t == DType::c64 ? DType::f32 : t == DType::c128 ? DType::f64 : t; }
+
+}  // namespace
 
 Expr variance(Operand x, std::vector<std::int64_t> axes, bool keep_dims) {
   Composite c("variance", {x});
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype");
+  c.require(is_floating(c[0].dtype()) || is_complex(c[0].dtype()), "needs a floating dtype");
   c.rank(0);
-  return mean(square(c[0] - mean(c[0], axes, true)), axes, keep_dims);
+  return cast(wide_variance(widened_half(c[0]), axes, keep_dims), real_of(c[0].dtype()));
 }
 
 Expr standard_deviation(Operand x, std::vector<std::int64_t> axes, bool keep_dims) {
   Composite c("standard_deviation", {x});
-  return sqrt(variance(c[0], std::move(axes), keep_dims));
+  c.require(is_floating(c[0].dtype()) || is_complex(c[0].dtype()), "needs a floating dtype");
+  c.rank(0);
+  return cast(root(wide_variance(widened_half(c[0]), axes, keep_dims)), real_of(c[0].dtype()));
 }
 
 Expr norm(Operand x, std::vector<std::int64_t> axes, double p, bool keep_dims) {
   Composite c("norm", {x});
   c.require(is_floating(c[0].dtype()), "needs a floating dtype");
   c.require(p > 0, "p must be above 0");
-  if (std::isinf(p)) return reduce_max(abs(c[0]), std::move(axes), keep_dims);
-  if (p == 1) return sum(abs(c[0]), std::move(axes), keep_dims);
-  if (p == 2) return sqrt(sum(square(c[0]), std::move(axes), keep_dims));
-  return pow(sum(pow(abs(c[0]), p), std::move(axes), keep_dims), 1 / p);
+  Expr wide = widened_half(c[0]), y;
+  if (std::isinf(p)) y = reduce_max(abs(wide), std::move(axes), keep_dims);
+  else if (p == 1) y = sum(abs(wide), std::move(axes), keep_dims);
+  else if (p == 2) y = root(sum(square(wide), std::move(axes), keep_dims));
+  else {
+    // Where an element is 0 a power below 1 has no slope, and so where the sum is.
+    auto powered = [](const Expr& e, double by) {
+      Expr is_zero = stop_gradient(e) == 0.0;
+      return where(is_zero, zeros_like(e), pow(where(is_zero, ones_like(e), e), by));
+    };
+    Expr size = abs(wide);
+    y = powered(sum(p < 1 ? powered(size, p) : pow(size, p), std::move(axes), keep_dims), 1 / p);
+  }
+  return cast(y, c[0].dtype());
 }
 
 }  // namespace troupe

@@ -36,4 +36,15 @@ namespace troupe {
 ${body}}  // namespace troupe
 ")
   file(GENERATE OUTPUT ${output} CONTENT "${content}")
+  # The same to be read by people: `troupe ops`.
+  string(REGEX REPLACE "functions\\.hpp$" "function_text.hpp" text_output ${output})
+  file(GENERATE OUTPUT ${text_output} CONTENT "// What is declared in <troupe/functions.hpp>, with what is said of it. Generated from ops/library/ by the build.
+#pragma once
+
+namespace troupe {
+
+inline constexpr char kFunctionText[] = R\"---(${body})---\";
+
+}  // namespace troupe
+")
 endfunction()

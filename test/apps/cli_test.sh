@@ -31,6 +31,10 @@ for verb in version doctor ops keygen node ps top inspect graph diagnose trace m
 done
 
 expect 2 "there is no op 'MatMull'; did you mean 'MatMul'" ops MatMull
+expect 0 "^einsum +Einstein's sums" ops
+expect 0 '^huber_loss: Of each element' ops huber_loss
+expect 0 'Expr group_norm\(Operand x, std::int64_t groups' ops group_norm
+expect 2 "there is no op 'einsun'; did you mean 'einsum'" ops einsun
 expect 2 "there is no verb 'opps'; the verbs are version, doctor, ops, keygen, node" opps
 expect 2 "there is no flag '--verbose'; run 'troupe --help'" --verbose
 expect 2 "run 'troupe ops --help'" ops --verbose

@@ -47,9 +47,9 @@ inline std::vector<Row> scan_rows() {
     };
   };
   return {
-      {"CumSum", kReals, sums, running(true), 2, 4},
-      {"CumProd", kFloats + kSignedInts, products, running(false), 2, 8, {}, false},
-      {"LinearScan", kReals, linear, [](const Arrays& x, const Attrs& a) {
+      {"CumSum", kComplex + kReals, sums, running(true), 2, 4},
+      {"CumProd", kComplex + kFloats + kSignedInts, products, running(false), 2, 8, {}, false},
+      {"LinearScan", kComplex + kReals, linear, [](const Arrays& x, const Attrs& a) {
          Array out = x[1];
          each_line(x[0].shape, axis_of(a, x[0].shape.rank()), [&](std::vector<Index> line) {
            const bool reverse = a.get<bool>("reverse");

@@ -49,7 +49,7 @@ inline const std::map<std::string, std::string>& elsewhere() {
       {"CtcLoss", kFunctions},          {"SegmentMax", kFunctions},        {"RandomUniformLike", kFunctions},
       {"RandomNormalLike", kFunctions}, {"SegmentMin", kLibrary},          {"Real", kLibrary},
       {"Imaginary", kLibrary},          {"Complex", kLibrary},             {"RandomGamma", kLibrary},
-      {"RandomPoisson", kLibrary},
+      {"RandomPoisson", kLibrary},          {"RaggedIds", kLibrary},             {"MatchExtents", kFunctions},
   };
   return ops;
 }

@@ -77,6 +77,19 @@ Complex<T> pow_c(Complex<T> x, Complex<T> y) {
 }
 template <class T>
 Complex<T> rsqrt_c(Complex<T> z) { return parted(T(1) / joined(sqrt(z))); }
+/// By its parts: e^x cos(y) - 1 is (e^x - 1) cos(y) - 2 sin(y / 2)^2, of which neither part is lost near zero.
+template <class T>
+Complex<T> expm1_c(Complex<T> z) {
+  const T half = sin(z.im / 2);
+  return {expm1(z.re) * cos(z.im) - 2 * half * half, z.im == 0 ? z.im : exp(z.re) * sin(z.im)};
+}
+/// Near zero |1 + z|^2 is 1 + x (2 + x) + y^2; elsewhere libm's logarithm is as exact.
+template <class T>
+Complex<T> log1p_c(Complex<T> z) {
+  const bool is_near = __builtin_fabs(double(z.re)) < 0.5 && __builtin_fabs(double(z.im)) < 0.5;
+  if (!is_near) return log(Complex<T>{1 + z.re, z.im});
+  return {log1p(z.re * (2 + z.re) + z.im * z.im) / 2, atan2(z.im, 1 + z.re)};
+}
 template <class T>
 Complex<T> sigmoid_c(Complex<T> z) {
   if (z.re < 0) {
@@ -164,6 +177,8 @@ void fill_complex(LevelKernels& k, DType type) {
   TROUPE_SET(atanh)
 #undef TROUPE_SET
   set(ScalarOp::rsqrt, unary<C, C, rsqrt_c<T>>);
+  set(ScalarOp::expm1, unary<C, C, expm1_c<T>>);
+  set(ScalarOp::log1p, unary<C, C, log1p_c<T>>);
   set(ScalarOp::sigmoid, unary<C, C, sigmoid_c<T>>);
   set(ScalarOp::pow, binary<C, C, pow_c<T>>);
 }

@@ -1,0 +1,332 @@
+// Functions of the DSL where formulas end: values too large for few bits, zeros and infinities, extents known late or never, attributes that make no sense.
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <complex>
+#include <limits>
+
+#include <troupe/autodiff/gradients.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/ops/eager.hpp>
+#include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/ops/computed.hpp>
+
+namespace troupe::test {
+namespace {
+
+using Floats = std::vector<double>;
+
+Tensor as(DType t, const Tensor& x) {
+  Eager e;
+  return cast(e.constant(x), t).value();
+}
+Tensor doubles(const Shape& s, const Floats& v) { return Tensor::of(v, s); }
+
+/// f(x) and the gradient of its sum, weighted so that no row's gradient cancels.
+std::vector<Tensor> with_slope(const Function& f, const std::vector<Tensor>& xs, bool known = true) {
+  Graph g;
+  Exprs in;
+  Feeds feeds;
+  for (const Tensor& x : xs) {
+    in.push_back(g.input("x" + std::to_string(in.size()), x.dtype(), known ? x.shape() : Shape(std::vector<std::int64_t>(static_cast<std::size_t>(x.rank()), kAny))));
+    feeds.emplace_back(in.back(), x);
+  }
+  Expr y = f(in);
+  if (!is_floating(y.dtype())) return Engine({.workers = 1}).run(g, feeds, {y});
+  Expr weight = cast(cos(cast(reshape_like(positions_along(reshape(y, {kAny}), 0), y), DType::f64)), y.dtype());
+  return Engine({.workers = 1}).run(g, feeds, {y, gradients(sum(y * weight), {in[0]})[0]});
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(limits_test)
+
+// Squares of 300 are infinite in f16, and exp of what 300 is rounded by is a tenth.
+BOOST_AUTO_TEST_CASE(few_bits_hold_values_of_a_few_hundred) {
+  Floats v(48);
+  for (std::size_t i = 0; i < 48; ++i) v[i] = static_cast<double>((i * 37) % 48) * 16 - 380;
+  const Tensor wide = doubles({2, 6, 4}, v);
+  const std::vector<std::pair<const char*, Function>> functions{
+      {"batch_norm", [](const Exprs& e) { return batch_norm(e[0], 1.0, 0.0)[0]; }},
+      {"group_norm", [](const Exprs& e) { return group_norm(e[0], 2, 1.0, 0.0); }},
+      {"instance_norm", [](const Exprs& e) { return instance_norm(e[0], 1.0, 0.0); }},
+      {"batch_norm_with", [](const Exprs& e) { return batch_norm_with(e[0], 1.0, 0.0, 300.0, 60000.0); }},
+      {"standard_deviation", [](const Exprs& e) { return standard_deviation(e[0], {1}); }},
+      {"norm", [](const Exprs& e) { return norm(e[0], {1}); }},
+      {"norm 3", [](const Exprs& e) { return norm(e[0], {1}, 3); }},
+      {"logsumexp", [](const Exprs& e) { return logsumexp(e[0] * 0.01 + 300.0, {1}); }},
+      {"mse_loss", [](const Exprs& e) { return mse_loss(e[0], e[0] * 0.6); }},
+      {"binary_cross_entropy", [](const Exprs& e) { return binary_cross_entropy(e[0] * 0.03, 1.0); }},
+      {"einsum", [](const Exprs& e) { return einsum("bij,bij->b", {e[0], e[0] * 0.01 - 1.0}); }},
+      {"reduce_max", [](const Exprs& e) { return reduce_max(e[0] * 0.0, {1}); }},
+      {"resize_linear", [](const Exprs& e) { return resize_linear(e[0], {9}); }},
+      {"adaptive_avg_pool", [](const Exprs& e) { return adaptive_avg_pool(e[0], {4}); }},
+  };
+  for (const auto& [name, f] : functions)
+    for (DType t : {DType::f16, DType::bf16}) {
+      const Tensor few = as(t, wide);
+      const std::vector<Tensor> got = with_slope(f, {few}), wanted = with_slope(f, {as(DType::f64, few)});
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        BOOST_TEST((got[i].dtype() == t));
+        double largest = 0, worst = 0;
+        for (std::int64_t k = 0; k < wanted[i].elements(); ++k) largest = std::max(largest, std::abs(wanted[i].at(k)));
+        for (std::int64_t k = 0; k < wanted[i].elements(); ++k) {
+          const double off = std::abs(got[i].at(k) - wanted[i].at(k));
+          worst = off <= worst ? worst : off;
+        }
+        BOOST_TEST(worst <= (t == DType::f16 ? 1 : 8) * 4e-3 * largest, name << " of " << name_of(t) << ", output " << i << " is off by " << worst << " of " << largest);
+      }
+    }
+  // A row whose shape loss is of values that f16 has, computed by way of those it has not.
+  Eager e;
+  Expr p = e.constant(as(DType::f16, doubles({1, 6, 3}, Floats(18, std::log(1.0 / 3)))));
+  auto loss = [&](const Expr& x) {
+    return ctc_loss(x, e.constant(Tensor::of<std::int64_t>({1, 2}, {1, 2})), e.constant(Tensor::of<std::int64_t>({6}, {1})), e.constant(Tensor::of<std::int64_t>({2}, {1}))).value();
+  };
+  BOOST_TEST((loss(p).dtype() == DType::f16));
+  BOOST_TEST(std::abs(loss(p).at(0) - loss(cast(p, DType::f64)).at(0)) < 4e-3);
+}
+
+BOOST_AUTO_TEST_CASE(slopes_at_the_edges) {
+  const double inf = INFINITY;
+  auto slope = [](const Function& f, const Floats& x) {
+    Graph g;
+    Expr in = g.input("x", DType::f64, {static_cast<std::int64_t>(x.size())});
+    return evaluate_eagerly(g, {{in, doubles({static_cast<std::int64_t>(x.size())}, x)}}, {gradients(sum(f({in})), {in})[0]})[0].to_vector<double>();
+  };
+  BOOST_TEST((slope([](const Exprs& e) { return asin(e[0]); }, {1, -1}) == Floats{inf, inf}));
+  BOOST_TEST((slope([](const Exprs& e) { return acos(e[0]); }, {1, -1}) == Floats{-inf, -inf}));
+  for (double p : {0.5, 1.0, 1.5, 2.0, 3.0, inf})
+    BOOST_TEST((slope([=](const Exprs& e) { return norm(e[0], {}, p); }, {0, 0}) == Floats{0, 0}), "norm " << p);
+  BOOST_TEST(std::abs(slope([](const Exprs& e) { return norm(e[0]); }, {3, 4})[1] - 0.8) < 1e-15);
+  BOOST_TEST((slope([](const Exprs& e) { return standard_deviation(e[0]); }, {2, 2}) == Floats{0, 0}));
+  BOOST_TEST((slope([](const Exprs& e) { return relu(e[0]); }, {NAN, 1, 0, -1}) == Floats{1, 1, 0, 0}));
+  Eager e;
+  e.set_seed(3);
+  for (double a : {1e-2, 1e-3, 1e-6}) {
+    const Tensor drawn = random_beta(e.constant(doubles({2000}, Floats(2000, a))), e.constant(doubles({2000}, Floats(2000, a)))).value();
+    double sum = 0;
+    for (std::int64_t i = 0; i < 2000; ++i) sum += drawn.at(i);
+    BOOST_TEST(std::abs(sum / 2000 - 0.5) < 0.06, "beta of " << a << ": mean " << sum / 2000);  // five deviations of a coin's mean
+  }
+}
+
+BOOST_AUTO_TEST_CASE(shapes_known_late_are_held_to_the_same) {
+  const Tensor six = doubles({3, 2}, {1, 2, 3, 4, 5, 6}), row = doubles({1, 2}, {1, 0});
+  const auto refused = [&](const Function& f, const std::vector<Tensor>& xs, std::initializer_list<const char*> why, Code late = Code::invalid_argument) {
+    says(refusal([&] { with_slope(f, xs); }, Code::invalid_argument), why);
+    const std::string text = refusal([&] { with_slope(f, xs, false); }, late);
+    says(text, why);
+    says(text, {"limits_test.cpp"});
+  };
+  refused([](const Exprs& e) { return mse_loss(e[0], e[1]); }, {six, row}, {"mse_loss", "[3, 2] and [1, 2] differ in shape"});
+  refused([](const Exprs& e) { return huber_loss(e[0], e[1]); }, {six, row}, {"huber_loss", "differ in shape"});
+  refused([](const Exprs& e) { return binary_cross_entropy(e[0], e[1]); }, {six, row}, {"binary_cross_entropy", "differ in shape"});
+  refused([](const Exprs& e) { return einsum("ij,ij->ij", e); }, {six, doubles({2, 2}, {1, 2, 3, 4})}, {"einsum", "axis i is 3 in one place and 2 in another"});
+  refused([](const Exprs& e) { return einsum("ii->i", e); }, {six}, {"einsum", "axis i is 3 in one place and 2 in another"});
+  // What is one for all stays that, and what agrees passes.
+  for (bool known : {true, false}) {
+    BOOST_TEST(with_slope([](const Exprs& e) { return mse_loss(e[0], 1.0); }, {six}, known)[0].at(0) == 55.0 / 6);
+    BOOST_TEST(with_slope([](const Exprs& e) { return mse_loss(e[0], e[1]); }, {six, six}, known)[0].at(0) == 0);
+  }
+  // Extents that a run says give what those known give, and the slopes.
+  Draws draws(91);
+  const Tensor image = tensor_of(draws.values({2, 5, 3, 4})), table = tensor_of(draws.values({4, 3})), square = tensor_of(draws.values({3, 3}));
+  const Tensor ids = Tensor::of<std::int64_t>({2, 0, 2, 1}, {4});
+  auto segment_of = [](auto f) { return [f](const Exprs& e) { return f(e[0], cast(e[1], DType::i64), 3); }; };
+  const std::vector<std::pair<Function, std::vector<Tensor>>> same_either_way{
+      {[](const Exprs& e) { return adaptive_avg_pool(e[0], {2, 1}); }, {image}},
+      {[](const Exprs& e) { return adaptive_avg_pool(e[0], {7, 2}); }, {image}},
+      {[](const Exprs& e) { return adaptive_max_pool(e[0], {3, 2}); }, {image}},
+      {[](const Exprs& e) { return resize_nearest(e[0], {3, 7}); }, {image}},
+      {[](const Exprs& e) { return resize_linear(e[0], {8, 2}); }, {image}},
+      {[](const Exprs& e) { return roll(e[0], 2, 1); }, {image}},
+      {[](const Exprs& e) { return roll(e[0], -7, -2); }, {image}},
+      {[](const Exprs& e) { return diagonal_matrix(e[0]); }, {table}},
+      {segment_of([](const Expr& x, const Expr& i, std::int64_t n) { return segment_sum(x, i, n); }), {table, ids}},
+      {segment_of([](const Expr& x, const Expr& i, std::int64_t n) { return segment_mean(x, i, n); }), {table, ids}},
+      {segment_of([](const Expr& x, const Expr& i, std::int64_t n) { return segment_product(x, i, n); }), {table, ids}},
+      {segment_of([](const Expr& x, const Expr& i, std::int64_t n) { return segment_max(x, i, n); }), {table, ids}},
+      {[](const Exprs& e) { return einsum("ii->i", e); }, {square}},
+      {[](const Exprs& e) { return einsum("ij,jk", e); }, {table, square}},
+  };
+  for (std::size_t n = 0; n < same_either_way.size(); ++n) {
+    const auto& [f, xs] = same_either_way[n];
+    const std::vector<Tensor> known = with_slope(f, xs), unknown = with_slope(f, xs, false);
+    for (std::size_t i = 0; i < known.size(); ++i) {
+      BOOST_TEST((known[i].shape() == unknown[i].shape()), "function " << n << ": " << unknown[i].shape().text());
+      for (std::int64_t k = 0; k < known[i].elements(); ++k) BOOST_TEST(std::abs(known[i].at(k) - unknown[i].at(k)) < 1e-12, "function " << n << ", output " << i);
+    }
+  }
+  Graph g;
+  Expr x = g.input("x", DType::f64, {kAny, kAny, kAny, 4});
+  Expr known = group_norm(g.constant(image), 2, 1.0, 0.0), y = group_norm(x, 2, 1.0, 0.0);
+  std::vector<Tensor> both = Engine({.workers = 1}).run(g, {{x, image}}, {known, y});
+  for (std::int64_t k = 0; k < image.elements(); ++k) BOOST_TEST(std::abs(both[0].at(k) - both[1].at(k)) < 1e-12);
+  // Splits.
+  const std::vector<std::pair<std::vector<std::int64_t>, const char*>> splits{
+      {{-5, 2, 4}, "splits hold -5 at index 0, which must be 0"}, {{0, 3, 2, 4}, "splits hold 2 at index 2, which must be in [3, 4]"},
+      {{0, 2, 100}, "splits hold 100 at index 2, which must be in [2, 4]"}, {{0, 2}, "splits hold 2 at index 1, which must be 4, as many as there are rows"}};
+  for (const auto& [of, why] : splits) {
+    Eager e;
+    says(refusal([&] { ragged_ids(e.constant(Tensor::of(of, {static_cast<std::int64_t>(of.size())})), e.constant(table)); }, Code::out_of_range), {"RaggedIds", "limits_test.cpp", why});
+  }
+  Eager e;
+  BOOST_TEST((ragged_ids(e.constant(Tensor::of<std::int64_t>({0, 1, 4}, {3})), e.zeros(DType::f32, {4, 0})).value().to_vector<std::int64_t>() == std::vector<std::int64_t>{0, 1, 1, 1}));
+}
+
+BOOST_AUTO_TEST_CASE(letters_as_elsewhere) {
+  const Array a{Shape{2, 3}, {1, 2, 3, 4, 5, 6}}, m{Shape{2, 2}, {1, 2, 3, 4}}, b{Shape{1, 3}, {1, 10, 100}};
+  auto made = [](const char* equation, std::initializer_list<Array> of) {
+    std::vector<Sample> samples;
+    for (const Array& x : of) samples.push_back({x});
+    return computed(samples, [=](const Exprs& e) { return einsum(equation, e); });
+  };
+  same(made("ii->i", {m}), {Shape{2}, {1, 4}});
+  same(made("ii->", {m}), {Shape{}, {5}});
+  same(made("ii", {m}), {Shape{}, {5}});
+  same(made("ji", {a}), {Shape{3, 2}, {1, 4, 2, 5, 3, 6}});
+  same(made("ij,jk", {m, a}), {Shape{2, 3}, {9, 12, 15, 19, 26, 33}});
+  same(made("...j->...", {a}), {Shape{2}, {6, 15}});
+  same(made("...j,...j", {a, b}), {Shape{2}, {321, 654}});
+  same(made("...,...", {a, b}), {Shape{2, 3}, {1, 20, 300, 4, 50, 600}});
+  same(made("...ij,jk->...ik", {m, a}), {Shape{2, 3}, {9, 12, 15, 19, 26, 33}});
+  same(made("ij,ij->ij", {a, b}), {Shape{2, 3}, {1, 20, 300, 4, 50, 600}});
+  same(made("ij,ij->j", {a, b}), {Shape{3}, {5, 70, 900}});
+  same(made("...,i->...i", {Array{Shape{}, {2}}, Array{Shape{2}, {3, 4}}}), {Shape{2}, {6, 8}});
+}
+
+BOOST_AUTO_TEST_CASE(attributes_that_make_no_sense_are_refused) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {2, 3, 4}), u = g.input("u", DType::u8, {2}), i = g.input("i", DType::i32, {2}), none = g.input("n", DType::f32, {2, 0, 3});
+  Expr q = g.input("q", DType::f32, {1, 2, 3, 4}), z = g.input("z", DType::c128, {2, 2});
+  const auto refused = [](const char* what, const std::function<void()>& f, const char* why) {
+    try {
+      f();
+      BOOST_ERROR(std::string("not refused: ") + what);
+    } catch (const Error& e) {
+      says(e.what(), {what, why, "limits_test.cpp"});
+    }
+  };
+  for (double epsilon : {-1.0, double(NAN), double(INFINITY)}) {
+    refused("LayerNorm", [&] { layer_norm(x, 1.0, 0.0, epsilon); }, "epsilon must be");
+    refused("RmsNorm", [&] { rms_norm(x, 1.0, epsilon); }, "epsilon must be");
+    refused("batch_norm", [&] { batch_norm(x, 1.0, 0.0, epsilon); }, "epsilon must be");
+    refused("group_norm", [&] { group_norm(x, 2, 1.0, 0.0, epsilon); }, "epsilon must be");
+  }
+  refused("Attention", [&] { attention(q, q, q, false, NAN); }, "scale must be finite");
+  refused("clip", [&] { clip(x, 1, -1); }, "low must not be above high");
+  refused("clip", [&] { clip(x, NAN, 1); }, "NaN");
+  refused("FillLike", [&] { fill_like(u, 300); }, "the value is 300, which no u8 is");
+  refused("FillLike", [&] { fill_like(u, -1); }, "no u8");
+  refused("OneHot", [&] { one_hot(i, 3, DType::u8, 300); }, "on is 300, which no u8 is");
+  refused("Pad", [&] { pad(i, {1}, {1}, .5); }, "the value is 0.5, which no i32 is");
+  refused("Range", [&] { arange(g, 0, 1000, 1, DType::u8); }, "the last number is 999, which no u8 is");
+  refused("quantize", [&] { quantize(x, 0.0, 0); }, "scale must be above 0");
+  refused("quantize", [&] { quantize(x, 0.5, 200); }, "zero must be a whole number in [-128, 127]");
+  refused("dequantize", [&] { dequantize(u, -1.0, 0); }, "scale must be above 0");
+  refused("Sum", [&] { sum(x, {1, -2}); }, "axis -2 is named twice");
+  refused("flip", [&] { flip(x, {0, 0}); }, "axis 0 is named twice");
+  refused("Max", [&] { reduce_max(none, {1}); }, "none among no elements");
+  refused("ArgMin", [&] { argmin(none, 1); }, "none among no elements");
+  refused("global_max_pool", [&] { global_max_pool(none); }, "there is no position in [2, 0, 3]");
+  refused("categorical", [&] { categorical(slice(none, {0, 0, 0}, {-1, -1, 0})); }, "no classes");
+  refused("multinomial", [&] { multinomial(g.zeros(DType::f32, {2, 0}), 3); }, "no classes");
+  refused("Slice", [&] { slice(x, {0, 0, 0}, {1, -7, 1}); }, "there is no extent -7");
+  BOOST_CHECK_NO_THROW(reduce_max(g.zeros(DType::f32, {0, 3}), {1}));  // no rows have no maxima
+  BOOST_CHECK_NO_THROW(fill_like(g.zeros(DType::i64, {1}), -0x1p63));
+  refused("FillLike", [&] { fill_like(g.zeros(DType::i64, {1}), 0x1p63); }, "no i64");
+  // More than fits anywhere.
+  const std::int64_t huge = std::int64_t{1} << 40, most = std::numeric_limits<std::int64_t>::max();
+  refused("tile", [&] { tile(x, {huge, huge, 1}); }, "nowhere");
+  refused("repeat", [&] { repeat(x, most); }, "at most 2^28");
+  refused("resize_linear", [&] { resize_linear(q, {huge, 2}); }, "fits nowhere");
+  refused("resize_nearest", [&] { resize_nearest(q, {huge, 2}); }, "fits nowhere");
+  refused("adaptive_avg_pool", [&] { adaptive_avg_pool(q, {huge, 2}); }, "at most 4096");
+  refused("Cholesky", [&] { cholesky(z); }, "linear algebra is for f32 and f64, not c128");
+  Eager e;
+  const Tensor ones = e.ones(DType::f32, {2, 2}).value();
+  BOOST_TEST(identical(tril(e.constant(ones), std::numeric_limits<std::int64_t>::max()).value(), ones));
+  BOOST_TEST(identical(triu(e.constant(ones), std::numeric_limits<std::int64_t>::min()).value(), ones));
+  BOOST_TEST((tile(e.constant(Tensor::of<float>({1, 2}, {2})), {5}).value().to_vector<float>() == std::vector<float>{1, 2, 1, 2, 1, 2, 1, 2, 1, 2}));
+  // What was never given a value.
+  refused("Add", [&] { x + Tensor(); }, "operand 1 holds nothing");
+  refused("Relu", [&] { relu(Expr()); }, "operand 0 holds nothing");
+  refused("norm", [&] { norm(Expr()); }, "operand 0 holds nothing");
+  refused("Concat", [&] { concat({}, 0); }, "there are no operands");
+  refused("Group", [&] { group({}); }, "there are no operands");
+  refused("MatMul(f32[2, 3], f32[2, 3])", [&] { matmul(e.zeros(DType::f32, {2, 3}), e.zeros(DType::f32, {2, 3})); }, "2");
+  // A pass that is asked for where passes are left out.
+  Engine engine({.workers = 1});
+  says(refusal([&] { engine.compile(g, {x}, {x * 2.0}, {.optimize = false, .mixed_precision = DType::f16}); }, Code::invalid_argument), {"mixed_precision", "optimize"});
+}
+
+// One mask for a batch, for all heads, for all queries, is that repeated.
+BOOST_AUTO_TEST_CASE(masks_of_attention_broadcast) {
+  Draws draws(92);
+  const Sample q = draws.values({2, 2, 3, 2}), k = draws.values({2, 2, 4, 2}), v = draws.values({2, 2, 4, 3});
+  for (const Shape& s : {Shape{2, 2, 3, 4}, Shape{1, 2, 3, 4}, Shape{2, 1, 3, 4}, Shape{2, 1, 1, 4}, Shape{1, 1, 1, 4}, Shape{1, 3, 4}, Shape{2, 1, 4}}) {
+    const Sample mask = draws.truths(s);
+    const Array whole = tabulate({2, 2, 3, 4}, [&](const Index& i) {
+      const bool has_heads = s.rank() == 4;
+      Index at{s[0] == 1 ? 0 : i[0]};
+      if (has_heads) at.push_back(s[1] == 1 ? 0 : i[1]);
+      at.push_back(s[s.rank() - 2] == 1 ? 0 : i[2]);
+      at.push_back(i[3]);
+      return mask.array[at];
+    });
+    same(computed({q, k, v, mask}, [](const Exprs& e) { return masked_attention(e[0], e[1], e[2], e[3]); }), tabulate({2, 2, 3, 3}, [&](const Index& i) {
+      double total = 0, sum = 0;
+      for (std::int64_t j = 0; j < 4; ++j) {
+        double score = 0;
+        for (std::int64_t d = 0; d < 2; ++d) score += q.array[{i[0], i[1], i[2], d}] * k.array[{i[0], i[1], j, d}] / std::sqrt(2.0);
+        const double p = whole[{i[0], i[1], i[2], j}] == 0 ? 0 : std::exp(score);
+        total += p;
+        sum += p * v.array[{i[0], i[1], j, i[3]}];
+      }
+      return total == 0 ? 0 : sum / total;
+    }));
+  }
+  Graph g;
+  Expr x = g.input("x", DType::f32, {2, 2, 3, 2});
+  says(refusal([&] { masked_attention(x, x, x, g.input("m", DType::boolean, {2, 4, 3, 3})); }, Code::invalid_argument), {"Attention", "limits_test.cpp", "the mask must be", "not [2, 4, 3, 3]"});
+}
+
+// The op that refuses is one that the user did not write.
+BOOST_AUTO_TEST_CASE(errors_name_the_function_that_was_called) {
+  const Tensor p = doubles({2, 3}, Floats(6, -1)), bad = Tensor::of<std::int64_t>({1, 3}, {2});
+  const Function loss = [](const Exprs& x) { return nll_loss(x[0], cast(x[1], DType::i64)); };
+  says(refusal([&] { with_slope(loss, {p, bad}); }, Code::out_of_range), {"TakeAlong", " in nll_loss (limits_test.cpp:", "index 3 at position 1 is outside [0, 3)"});
+  Eager e;
+  says(refusal([&] { nll_loss(e.constant(p), e.constant(bad)); }, Code::out_of_range), {"TakeAlong(f64[2, 3], i64[2, 1]) in nll_loss at limits_test.cpp:"});
+  says(refusal([&] { inverse(e.constant(doubles({2, 2}, {1, 2, 2, 4}))); }, Code::invalid_argument), {"Solve", " in inverse at limits_test.cpp:"});
+  says(refusal([&] { bincount(e.constant(bad), 2); }, Code::out_of_range), {"ScatterAdd", " in bincount at limits_test.cpp:"});
+}
+
+BOOST_AUTO_TEST_CASE(complex_numbers_run_and_spread) {
+  using C = std::complex<double>;
+  const std::vector<C> x{{1, 2}, {-0.5, 0.25}, {3, -1}};
+  Eager e;
+  Expr z = e.constant(Tensor::of(x, Shape{3}));
+  std::vector<C> sums = cumsum(z).value().to_vector<C>(), products = cumprod(z).value().to_vector<C>();
+  BOOST_TEST((sums == std::vector<C>{x[0], x[0] + x[1], x[0] + x[1] + x[2]}));
+  for (std::size_t i = 0; i < 3; ++i) BOOST_TEST(std::abs(products[i] - (i == 0 ? x[0] : i == 1 ? x[0] * x[1] : x[0] * x[1] * x[2])) < 1e-14);
+  const C middle = (x[0] + x[1] + x[2]) / 3.0;
+  double spread = 0;
+  for (const C& each : x) spread += std::norm(each - middle) / 3;
+  BOOST_TEST((variance(z).dtype() == DType::f64));
+  BOOST_TEST(std::abs(variance(z).value().at(0) - spread) < 1e-14);
+  BOOST_TEST(std::abs(standard_deviation(z).value().at(0) - std::sqrt(spread)) < 1e-14);
+  // Near zero nothing is lost.
+  Expr tiny = e.constant(Tensor::of<C>({{1e-12, 2e-12}}, Shape{1}));
+  for (const Expr& y : {expm1(tiny), log1p(tiny)}) BOOST_TEST(std::abs(y.value().to_vector<C>()[0] - C(1e-12, 2e-12)) < 1e-22);
+  const Array re{Shape{2}, {0.3, -1.2}}, im{Shape{2}, {0.4, 0.7}};
+  for (const Function& f : {Function([](const Exprs& p) { return real(cumsum(square(complex(p[0], p[1])))); }), Function([](const Exprs& p) { return imaginary(cumprod(complex(p[0], p[1]))); }),
+                            Function([](const Exprs& p) { return variance(complex(p[0], p[1])); }), Function([](const Exprs& p) { return imaginary(log1p(complex(p[0], p[1]))); }),
+                            Function([](const Exprs& p) { return real(expm1(complex(p[0], p[1]))); })})
+    computed({{re}, {im}}, f, 1);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test
