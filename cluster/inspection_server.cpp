@@ -214,7 +214,8 @@ class InspectionServer::Server {
     });
     get("/api/events", [this](const httplib::Request& in) {
       const std::int64_t since = number_of(in, "since", 0), until = number_of(in, "until", INT64_MAX), limit = number_of(in, "limit", 10'000);
-      return events_json(node_.inspect({.what = NodeQuestion::What::events, .since_ns = since}, kAsk), since, until, static_cast<std::size_t>(limit));
+      const std::int64_t asked = epoch_ns();
+      return events_json(node_.inspect({.what = NodeQuestion::What::events, .since_ns = since}, kAsk), asked, since, until, static_cast<std::size_t>(limit));
     });
     get("/api/trace", [this](const httplib::Request& in) { return trace(number_of(in, "seconds", 1)); });
     const auto page = [](const httplib::Request& in, httplib::Response& out) {
