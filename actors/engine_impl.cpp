@@ -330,6 +330,10 @@ std::shared_ptr<Compiled> EngineImpl::cached(const Graph& graph, const std::vect
 
 // ---- runs
 
+std::chrono::nanoseconds EngineImpl::time() const {
+  return options_.deterministic ? std::chrono::nanoseconds(system_->scheduler().clock().now().time_since_epoch()) : std::chrono::steady_clock::now().time_since_epoch();
+}
+
 Ref<Run> EngineImpl::start(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options) {
   check_feeds(*compiled->troupe.plan, feeds);
   admit(options);
@@ -379,6 +383,7 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vecto
   // The run keeps its actors; the engine keeps the run until it has drained.
   run->on_drained = [this, compiled, trace = options.trace](Run& drained) { forget(drained, compiled, true, trace); };
   run->troupe = &troupe;
+  run->started = options_.deterministic ? time() : run->began.time_since_epoch();
   compiled->started.fetch_add(1, std::memory_order_relaxed);
   {
     std::lock_guard lock(mutex_);
@@ -413,6 +418,7 @@ Ref<Run> EngineImpl::begin_part(const std::shared_ptr<Compiled>& compiled, RunKe
   run->key = key;
   run->is_named.store(true, std::memory_order_release);
   run->troupe = &troupe;
+  run->started = options_.deterministic ? time() : run->began.time_since_epoch();
   compiled->started.fetch_add(1, std::memory_order_relaxed);
   troupe.weigh();
   run->on_drained = [this, compiled, on_end = std::move(on_end)](Run& drained) {
@@ -497,7 +503,7 @@ void EngineImpl::remind_in(std::chrono::nanoseconds delay, Run& run) {
 void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned, const std::string& trace) {
   const std::uint64_t id = run.info().id;
   const bool has_failed = run.is_settled() && !run.status().ok();  // a success is settled after this
-  EndedRun end{id, is_owned, compiled->troupe.plan->name, epoch_ns(), (std::chrono::steady_clock::now() - run.began).count(), has_failed ? run.status().message() : std::string()};
+  EndedRun end{id, is_owned, compiled->troupe.plan->name, epoch_ns(), (time() - run.started).count(), has_failed ? run.status().message() : std::string()};
   (has_failed ? compiled->failed : compiled->ended).fetch_add(1, std::memory_order_relaxed);
   if (!trace.empty()) write_events(run, end, compiled, trace, Inspect::Trace::off);
   if (has_failed && !options_.flight.empty()) write_events(run, end, compiled, {}, Inspect::Trace::as_it_is);

@@ -174,6 +174,8 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   void answered(std::uint64_t id);
   /// Has `expire` called with the run's number; mutex_ is held.
   void remind_in(std::chrono::nanoseconds delay, Run& run);
+  /// By the engine's clock: the steady one, or a deterministic engine's.
+  std::chrono::nanoseconds time() const;
   static std::shared_ptr<Inspection> ask(const std::vector<LeanRef<PartitionActor>>& partitions, Inspect question, std::function<void(Inspection&)> on_complete = {});
   RunSnapshot snapshot_of(const Run& run, const std::vector<LeanRef<PartitionActor>>& partitions, const std::vector<PartitionSnapshot>& answers);
   void add_user_code(PartitionSnapshot& silent, const Run& run, const PartitionPlan& plan);

@@ -83,7 +83,7 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run, const std::vector<LeanRef<Pa
   s.step = run.info().step;
   if (run.is_named.load(std::memory_order_acquire)) s.owner = run.key.owner, s.number = run.key.number;
   s.plan = run.plan().name;
-  s.for_so_long = std::chrono::steady_clock::now() - run.began;
+  s.for_so_long = time() - run.started;
   s.is_ending = run.is_settled();
   const Plan& plan = run.plan();
   for (std::size_t i = 0; i < plan.nodes.size(); ++i)
@@ -185,7 +185,7 @@ std::shared_ptr<Inspection> EngineImpl::ask(const std::vector<LeanRef<PartitionA
   question.inspection = on_complete ? std::make_shared<Inspection>(here, [self, on_complete] { on_complete(*self->lock()); }) : std::make_shared<Inspection>(here);
   *self = question.inspection;
   question.place = 0;
-  if (question.asks_of_events) question.clock = TickClock::now();
+  if (question.asks_of_events || question.asks_of_actors) question.clock = TickClock::now();
   for (const auto& partition : partitions) {
     if (!partition) continue;
     partition->send(question);
@@ -242,9 +242,10 @@ void EngineImpl::write_events(const Run& run, const EndedRun& end, const std::sh
   Inspect question{};
   question.asks_of_events = true;
   question.trace = trace;
-  question.since_ns = trace == Inspect::Trace::off ? end.ended_ns - end.took_ns : 0;
+  const std::int64_t took_ns = (std::chrono::steady_clock::now() - run.began).count();  // as events go by, also where the engine's time is virtual
+  question.since_ns = trace == Inspect::Trace::off ? end.ended_ns - took_ns : 0;
   const std::string number = end.is_owned ? std::to_string(end.run) : fmt::format("shared-{}", run.key.number);
-  TracedRun traced{node(), fmt::format("{}/{}", end.plan.owner, number), run.key.number, end.ended_ns - end.took_ns, end.took_ns, end.error};
+  TracedRun traced{node(), fmt::format("{}/{}", end.plan.owner, number), run.key.number, end.ended_ns - took_ns, took_ns, end.error};
   ask(compiled->troupe.partitions, question, [compiled, path, number, traced, owner = end.plan.owner, flight = options_.flight, log = options_.log](Inspection& inspection) {
     const std::string file = path.empty() ? flight_file(flight, traced.node, owner, number, EngineOptions::kFlights) : path;
     if (write_trace(file, traced, *compiled->troupe.plan, inspection.answers()) || !log) return;

@@ -58,7 +58,7 @@ std::vector<LoopReport> report_loops(const Plan& plan, const std::vector<const P
       r.held_by_bytes = p->held_by_bytes();
       r.most_bytes_on_way = p->most_on_way();
       const auto iterations = static_cast<double>(std::max<std::uint64_t>(1, r.iterations));
-      r.achieved_parallelism = static_cast<double>(c.open_sum.load(std::memory_order_relaxed)) / iterations;
+      r.achieved_parallelism = achieved_parallelism(c);
       r.limited_by_window = static_cast<double>(c.window_waits.load(std::memory_order_relaxed)) / iterations;
       for (const PlanNode& n : frame.nodes) r.iteration_us += cost[at(n.source)];
       for (const PartitionPlan::Loop& loop : p->plan().loops) {

@@ -22,7 +22,7 @@ Partition::Partition(std::shared_ptr<const Plan> plan, std::int32_t index, Granu
       driver_(driver), stream_(mine_.device->compute_stream()),
       scratch_(static_cast<std::size_t>(std::max(1, mine_.max_outputs))), spare_iterations_(mine_.frames.size()),
       spare_instances_(mine_.frames.size()), loop_counters_(mine_.frames.size()),
-      hands_over_(granularity == Granularity::automatic && workers > 1 && mine_.device->is_synchronous()), costs_(static_cast<std::size_t>(mine_.nodes)),
+      hands_over_(granularity == Granularity::automatic && workers > 1 && mine_.device->is_synchronous()), has_loops_(mine_.frames.size() > 1), costs_(static_cast<std::size_t>(mine_.nodes)),
       dead_(costs_.size()), skipped_(costs_.size()), sent_(mine_.sends.size()), received_(mine_.receives.size()), work_(costs_.size()) {}
 
 Partition::~Partition() = default;
@@ -30,6 +30,7 @@ Partition::~Partition() = default;
 // ---- messages
 
 void Partition::receive(PartitionMessage& message) {
+  look_at_clock();
   if (auto* ended = std::get_if<Ended>(&message)) {
     Firing& f = *ended->firing;
     Iteration& iteration = *f.iteration;
@@ -86,6 +87,8 @@ void Partition::receive(PartitionMessage& message) {
     abandon(std::move(abandoned->run));
   } else if (auto* lost = std::get_if<Lost>(&message)) {
     accept(*lost);
+  } else if (auto* failed = std::get_if<FailedLater>(&message)) {
+    recorder_.add({RecordedEvent::Kind::failure, false, failed->node, failed->at, 0, failed->run, 0, 0});
   } else if (auto* question = std::get_if<Inspect>(&message)) {
     answer(*question);
   }
@@ -105,7 +108,7 @@ void Partition::start(Ref<Run> run) {
   r.is_active = true;
   r.is_abandoned = false;
   r.run = std::move(run);
-  r.fired = 0;
+  r.fired = r.sent = r.received = 0;
   for (Observed& o : observed_) o.at = -1;
   failed_.store(-1, std::memory_order_relaxed);
   add(loop_counters_[0].instances);
@@ -144,8 +147,10 @@ bool Partition::turn(int budget) {
   std::size_t without_work = 0;
   if (batches_ >= kBatches) return false;  // goes on when the stream has passed
   const std::uint64_t began = last_tick_ = ticks();
+  look_at_clock();
   looks_closer_ = observes_ > 0 || recorder_.traces();
   const int allowed = budget;
+  int until_look = kFiringsALook;
   std::uint64_t run_id = 0;
   while (budget > 0 && without_work < active_.size()) {
     if (next_active_ >= active_.size()) next_active_ = 0;
@@ -164,6 +169,7 @@ bool Partition::turn(int budget) {
       if (looks_closer_) [[unlikely]] fire_closely(*next.iteration, *next.node);
       else fire(*next.iteration, *next.node);
       --left;
+      if (--until_look == 0) [[unlikely]] look_at_clock(), until_look = kFiringsALook;
     }
     budget -= share - left;
     record.fired += static_cast<std::uint64_t>(share - left);
@@ -174,7 +180,7 @@ bool Partition::turn(int budget) {
     const std::uint64_t length = ticks() - began;
     turn_ticks_ += length;
     parked_ = began + length;
-    recorder_.add({RecordedEvent::Kind::turn, false, -1, began, length, run_id, allowed - budget, 0});
+    recorder_.add_turn(began, length, run_id, allowed - budget);
     if (recorder_.traces()) recorder_.turn_took(length, static_cast<std::uint64_t>(allowed - budget));
   }
   const bool has_more = std::any_of(active_.begin(), active_.end(), [](const Record* r) { return r->has_ready(); });
@@ -408,6 +414,8 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
   if (record.fault) stream_->attribute(record.fault, node.source);
   Cost& cost = costs_[static_cast<std::size_t>(node.index)];
   const bool is_heavy = cost.nanoseconds.load(std::memory_order_relaxed) >= kHeavy;
+  constexpr std::int64_t kNoticed = 1000;  // ns, of which a look at the clock takes a hundredth
+  const bool is_noticed = has_loops_ && cost.nanoseconds.load(std::memory_order_relaxed) >= kNoticed;
   bool timed = is_heavy || cost.samples < 3 || (++tick_ % kSampled) == 0;
   std::int64_t start = timed ? now_ns() : 0;
   // A deferring kernel may be completed before `run` returns: the ticket is spoken for first.
@@ -438,6 +446,7 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
     stream_->record()->then([this, run = record.run](const Status&) { driver_.post_self(Passed{}); });
   }
   running_.store(nullptr, std::memory_order_relaxed);
+  if (is_noticed || timed) look_at_clock();
   if (c.was_deferred()) {
     ticket->began = std::chrono::nanoseconds(now_ns());  // its end, which others may have posted, is handled in a later turn
     return false;
@@ -506,9 +515,11 @@ void Partition::end(Record& record) {
     run->leave();
     return;
   }
-  // What ran later may have failed later.
+  // What ran later may have failed later: by then the recorder is other runs', and is told in a turn.
   stream_->record()->then([run, this, fault = record.fault, landings = std::move(record.landings)](const Status& status) {
-    if (fault->is_set()) fail_at(*run, static_cast<std::int32_t>(fault->origin()), fault->status());
+    const auto origin = fault->is_set() ? static_cast<std::int32_t>(fault->origin()) : -1;
+    if ((fault->is_set() || !status.ok()) && !run->is_poisoned()) driver_.post_self(FailedLater{run->info().id, origin, ticks()});
+    if (fault->is_set()) fail_at(*run, origin, fault->status());
     else if (!status.ok() && run->fail(status)) driver_.run_failed(*run);
     for (const Landing& l : landings) run->set_fetch(l.index, l.host.reshaped(l.shape));
     run->leave();

@@ -131,17 +131,24 @@ struct Lost {
   std::int32_t node;  // into Plan::nodes
   Status why;  // what is awaited is added
 };
+/// Work of a stream device made a run fail after this partition had left it.
+struct FailedLater {
+  std::uint64_t run;
+  std::int32_t node;  // of the program; -1: not known
+  std::uint64_t at;   // ticks
+};
 /// Somebody wants to know what this partition waits for.
 struct Inspect {
   std::shared_ptr<Inspection> inspection;
   std::size_t place;  // of the answer
   bool asks_of_actors = false;   // what each of them has done, too
   bool asks_of_events = false;   // what is recorded
+  bool watches = false;          // and will ask again soon
   std::int64_t since_ns = 0;     // of that: from when on
   enum class Trace : std::uint8_t { as_it_is, on, off } trace = Trace::as_it_is;
   TickClock clock = {};          // the same for all who are asked: what came after something else stays after it
 };
-using PartitionMessage = std::variant<StartRun, Ended, Token, Grant, Passed, Abandon, Inspect, Lost>;
+using PartitionMessage = std::variant<StartRun, Ended, Token, Grant, Passed, Abandon, Inspect, Lost, FailedLater>;
 
 /// On its way to a partition.
 struct Posted {
@@ -165,6 +172,9 @@ class PartitionDriver {
   virtual void run_failed(Run& run) = 0;
   /// A token or a grant that another node should not have sent was dropped; `partition`: that it came from.
   virtual void refused(Run& run, std::int32_t partition, const std::string& what) = 0;
+  /// What loops' times are told by: ticks, or nanoseconds of a clock that is advanced by hand.
+  virtual std::uint64_t time() const = 0;
+  virtual std::int64_t nanoseconds(std::uint64_t time, const TickClock& clock) const = 0;
 
  protected:
   ~PartitionDriver() = default;
@@ -212,6 +222,7 @@ struct Instance {
   Iteration*& at(std::int64_t n) { return ring[place_of(n)]; }
   std::int64_t oldest = 0;
   std::int64_t opened = 0;
+  std::uint64_t counted = 0;          // the partition's time up to which its iterations were counted
   std::int32_t enters_pending = 0;
   std::int32_t invariants_pending = 0;
   bool has_dead_invariant = false;
@@ -243,11 +254,13 @@ std::string tag_of(const Iteration& iteration);
 /// turn, read by anybody: single-writer counters that publish nothing.
 struct LoopCounters {
   std::atomic<std::uint64_t> instances{0}, iterations{0};
-  std::atomic<std::uint64_t> open_sum{0};      // over iterations, of those open when it opened
+  std::atomic<std::uint64_t> time{0}, iterations_time{0};  // that executions were open, and their iterations: summed, by the partition's clock
   std::atomic<std::uint64_t> most_open{0};
   std::atomic<std::uint64_t> window_waits{0};  // iterations that could have opened but for the window
   std::atomic<std::uint64_t> longest{0};       // iterations of the longest execution that has ended
 };
+/// Iterations open at once, on average over time; 0: none has passed.
+double achieved_parallelism(const LoopCounters& counters);
 std::uint64_t bytes_of(const Value& value);
 
 /// Of a cut edge, at one of its ends.
@@ -266,6 +279,7 @@ struct Record {
   };
   Ref<Run> run;
   std::uint64_t fired = 0;   // in the turns that are over
+  std::uint64_t sent = 0, received = 0;  // tokens of cut edges
   Instance* root = nullptr;
   std::vector<Ready> ready;  // a stack: what was just enabled is warm
   std::vector<Ready> heavy;  // ready nodes whose kernels are worth another worker
@@ -324,6 +338,7 @@ class Partition final : public CompletionSink {
   // for it, so that a loop's work and buffers do not pile up there.
   static constexpr std::uint64_t kLarge = 4096;  // bytes: smaller tokens are bounded by windows alone
   static constexpr int kBatch = 256;
+  static constexpr int kFiringsALook = 61;  // firings from one look at the clock to the next, for loops' times; prime, to be out of step with iterations
   static constexpr int kBatches = 4;
 
   void answer(const Inspect& question);
@@ -377,6 +392,11 @@ class Partition final : public CompletionSink {
   Instance& take_instance(Iteration& parent, std::int32_t frame);
   Instance& instance_at(Iteration& parent, std::int32_t frame);
   Iteration& open(Instance& instance);
+  void count_time(Instance& instance);
+  void look_at_clock() {
+    if (has_loops_) now_ = driver_.time();
+  }
+  std::vector<LoopSnapshot> loop_snapshots(const TickClock& clock);
   void advance(Instance& instance);
   Iteration* advanced(Instance& instance);
   Iteration* end(Instance& instance);
@@ -456,6 +476,8 @@ class Partition final : public CompletionSink {
   std::atomic<std::uint64_t> held_tokens_{0}, held_by_bytes_{0}, most_on_way_{0};  // as above
   std::atomic<const PlanNode*> running_{nullptr};  // whose kernel the turn is in; points into the plan, publishes nothing
   const bool hands_over_;  // heavy kernels may go to other workers
+  const bool has_loops_;
+  std::uint64_t now_ = 0;  // the driver's time when a message came, a kernel of a microsecond ended, or kFiringsALook firings ago: for loops
   std::vector<Cost> costs_;
   // Live firings are not counted: a node fires once an iteration, so they are the iterations but for what is here.
   std::vector<std::uint64_t> dead_, skipped_;  // by node: firings without a kernel, and those that a run given up left out

@@ -1,6 +1,7 @@
 #include <troupe/actors/partition_actor.hpp>
 
 #include <troupe/actors/remote.hpp>
+#include <troupe/actors/scheduler_module.hpp>
 
 namespace troupe {
 
@@ -16,7 +17,7 @@ class PartitionActor::OpActor final : public LeanActor<Firing*> {
 PartitionActor::PartitionActor(caf::actor_config& config, std::shared_ptr<const Plan> plan, std::int32_t index,
                                Granularity granularity, WorkerPool& pool, PlanTroupe& troupe,
                                std::function<void(Run&)> on_failure)
-    : LeanActor(config), pool_(pool), troupe_(troupe), on_failure_(std::move(on_failure)), granularity_(granularity),
+    : LeanActor(config), pool_(pool), virtual_clock_(pool.deterministic() ? &SchedulerModule::of(home_system())->clock() : nullptr), troupe_(troupe), on_failure_(std::move(on_failure)), granularity_(granularity),
       partition_(std::move(plan), index, granularity, pool.size(), *this) {}
 
 PartitionActor::~PartitionActor() = default;
@@ -53,6 +54,10 @@ void PartitionActor::flush() {
 }
 
 void PartitionActor::refused(Run& run, std::int32_t partition, const std::string& what) { troupe_.remote->refused(run, partition, what); }
+
+std::uint64_t PartitionActor::time() const {
+  return virtual_clock_ ? static_cast<std::uint64_t>(std::chrono::nanoseconds(virtual_clock_->now().time_since_epoch()).count()) : ticks();
+}
 
 void PartitionActor::hand_over(Firing& firing) {
   if (granularity_ != Granularity::op) {

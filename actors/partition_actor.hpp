@@ -3,6 +3,9 @@
 #pragma once
 
 #include <atomic>
+
+#include <caf/actor_clock.hpp>
+
 #include <troupe/actors/lean_actor.hpp>
 #include <troupe/actors/partition.hpp>
 
@@ -56,8 +59,11 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   void hand_over(Firing& firing) override;
   void run_failed(Run& run) override { on_failure_(run); }
   void refused(Run& run, std::int32_t partition, const std::string& what) override;
+  std::uint64_t time() const override;
+  std::int64_t nanoseconds(std::uint64_t time, const TickClock& clock) const override { return virtual_clock_ ? static_cast<std::int64_t>(time) : clock.nanoseconds(time); }
 
   WorkerPool& pool_;
+  const caf::actor_clock* const virtual_clock_;  // of a deterministic engine; null: there is none
   PlanTroupe& troupe_;
   std::function<void(Run&)> on_failure_;
   const Granularity granularity_;

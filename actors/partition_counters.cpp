@@ -111,6 +111,32 @@ std::vector<EdgeCounters> Partition::edge_counters() const {
   return all;
 }
 
+double achieved_parallelism(const LoopCounters& c) {
+  const auto time = static_cast<double>(c.time.load(std::memory_order_relaxed));
+  return time > 0 ? static_cast<double>(c.iterations_time.load(std::memory_order_relaxed)) / time : 0.0;
+}
+
+std::vector<LoopSnapshot> Partition::loop_snapshots(const TickClock& clock) {
+  for (const auto& instance : instances_)
+    if (instance->record && instance->parent) count_time(*instance);
+  std::vector<LoopSnapshot> all;
+  for (std::size_t f = 1; f < mine_.frames.size(); ++f) {
+    const FramePlan& frame = mine_.frames[f];
+    if (frame.function) continue;
+    const LoopCounters& c = loop_counters_[f];
+    LoopSnapshot& l = all.emplace_back();
+    l.loop = frame.name;
+    l.executions = c.instances.load(std::memory_order_relaxed);
+    l.iterations = c.iterations.load(std::memory_order_relaxed);
+    l.window = frame.window;
+    l.most_parallel = c.most_open.load(std::memory_order_relaxed);
+    l.open_ns = driver_.nanoseconds(c.time.load(std::memory_order_relaxed), clock);
+    l.achieved_parallelism = achieved_parallelism(c);
+    l.limited_by_window = static_cast<double>(c.window_waits.load(std::memory_order_relaxed)) / static_cast<double>(std::max<std::uint64_t>(1, l.iterations));
+  }
+  return all;
+}
+
 // What a predicate is about to compare, if it is two scalars on the host.
 void Partition::observe(const Iteration& iteration, const PlanNode& node) {
   Observed& seen = observed_[static_cast<std::size_t>(iteration.instance->number)];

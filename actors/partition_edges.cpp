@@ -75,6 +75,7 @@ void Partition::accept(Token& token) {
   if (parked_ != 0) record_wait(token);
   record_token(RecordedEvent::Kind::receive, *token.run, index_, token.receive, token.path);
   if (Record* record = find(*token.run)) {
+    ++record->received;
     if (!record->is_abandoned) accept_at(*record->root, token);
   } else if (!token.run->is_poisoned()) {
     refuse(*token.run, receive, "when all of its run was done");
@@ -386,6 +387,7 @@ void Partition::post(Iteration& from, std::int32_t send, Value* value) {
   // if it came before the news.
   if (from.instance->record->run->is_poisoned() && !plan_->is_here(static_cast<std::size_t>(to.partition))) return;
   add(sent_[static_cast<std::size_t>(send)].tokens);
+  ++from.instance->record->sent;
   if (value) add(sent_[static_cast<std::size_t>(send)].bytes, bytes_of(*value));
   Token token{from.instance->record->run, to.receive, value == nullptr, {}, path_to(from)};
   record_token(RecordedEvent::Kind::send, *token.run, to.partition, to.receive, token.path);

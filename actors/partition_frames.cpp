@@ -152,6 +152,7 @@ Instance& Partition::take_instance(Iteration& parent, std::int32_t number) {
   i.caller = nullptr;
   i.depth = parent.instance->depth;
   i.oldest = i.opened = 0;
+  i.counted = now_;
   i.enters_pending = frame.enters;
   i.invariants_pending = frame.invariants;
   i.has_dead_invariant = i.must_open = false;
@@ -162,7 +163,17 @@ Instance& Partition::take_instance(Iteration& parent, std::int32_t number) {
   return i;
 }
 
+// As many iterations as there are have been open since the last one of the instance opened or ended.
+void Partition::count_time(Instance& instance) {
+  if (now_ <= instance.counted) return;
+  LoopCounters& c = loop_counters_[static_cast<std::size_t>(instance.number)];
+  const std::uint64_t passed = now_ - std::exchange(instance.counted, now_);
+  add(c.time, passed);
+  add(c.iterations_time, passed * static_cast<std::uint64_t>(instance.opened - instance.oldest));
+}
+
 Iteration& Partition::open(Instance& instance) {
+  if (instance.parent) count_time(instance);
   const FramePlan& frame = *instance.frame;
   auto& spare = spare_iterations_[static_cast<std::size_t>(instance.number)];
   if (spare.empty()) {
@@ -184,7 +195,6 @@ Iteration& Partition::open(Instance& instance) {
     LoopCounters& counters = loop_counters_[static_cast<std::size_t>(instance.number)];
     const auto are_open = static_cast<std::uint64_t>(instance.opened - instance.oldest);
     add(it.number == 0 ? counters.instances : counters.iterations);
-    if (it.number > 0) add(counters.open_sum, are_open);
     if (are_open > counters.most_open.load(std::memory_order_relaxed)) counters.most_open.store(are_open, std::memory_order_relaxed);
   }
   instance.at(it.number) = &it;
@@ -377,6 +387,7 @@ Iteration* Partition::advanced(Instance& instance) {
     slot = nullptr;
     const auto edges = static_cast<std::size_t>(instance.frame->receives);
     std::fill_n(instance.came.begin() + static_cast<std::ptrdiff_t>(instance.place_of(instance.oldest) * edges), edges, 0);
+    if (instance.parent) count_time(instance);
     ++instance.oldest;
     if (instance.parent && !instance.frame->edges_in.empty() && (instance.has_large || instance.oldest % grants_every(instance) == 0)) grant(instance);
     if (instance.must_open) {

@@ -48,8 +48,14 @@ void Partition::answer(const Inspect& question) {
   PartitionSnapshot s;
   s.device = mine_.name;
   for (const Record* r : active_) s.runs.push_back(part_of(*r));
-  if (question.asks_of_actors) s.actors = actor_counters(), s.edges = edge_counters();
-  if (question.asks_of_events) s.events = recorder_.since(question.since_ns, question.clock), s.dropped_events = recorder_.dropped(), s.thinned_events = recorder_.thinned();
+  if (question.asks_of_actors) s.actors = actor_counters(), s.edges = edge_counters(), s.loops = loop_snapshots(question.clock);
+  if (question.asks_of_events) {
+    s.events = recorder_.since(question.since_ns, question.clock);
+    s.dropped_events = recorder_.dropped();
+    s.thinned_events = recorder_.thinned();
+    s.whole_since_ns = recorder_.whole_since(question.clock);
+    if (question.watches) recorder_.watch(question.clock);
+  }
   if (question.trace != Inspect::Trace::as_it_is) recorder_.trace(question.trace == Inspect::Trace::on);
   if (mine_.frames.size() > 1) {
     constexpr int kObserved = 4096;  // firings: some iterations of any loop
@@ -65,6 +71,8 @@ RunPart Partition::part_of(const Record& record) const {
   RunPart part;
   part.run = record.run->info().id;
   part.fired = record.fired;
+  part.sent = record.sent;
+  part.received = record.received;
   part.ready = record.ready.size() + record.heavy.size() + record.first.size() + record.last.size();
   const auto add_wait = [&](Wait::Kind kind, std::int32_t source, const Iteration& iteration, std::string from) -> Wait* {
     if (part.waits.size() == RunPart::kMostWaits) {

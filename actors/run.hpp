@@ -49,7 +49,8 @@ class Run final : public Counted {
   std::atomic<bool> is_named{false};  // publishes key to those who look at runs from outside
   // Of any run.
   PlanTroupe* troupe = nullptr;  // lives as long as `on_drained`
-  const std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
+  const std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();  // what its recorded events go by
+  std::chrono::nanoseconds started{};  // on the engine's clock
   std::chrono::steady_clock::time_point due{};  // when the engine looks whether it has ended; zero: never. Guarded by the engine's mutex
 
   const Plan& plan() const { return *plan_; }

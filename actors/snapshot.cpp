@@ -171,7 +171,16 @@ static bool has_got_on(const RunSnapshot& before, const RunSnapshot& now) {
   });
 }
 
+// Has all that was sent for the run from one partition to another come?
+static bool has_all_come(const RunSnapshot& run) {
+  std::uint64_t sent = 0, received = 0;
+  for (const PartitionSnapshot& p : run.partitions)
+    for (const RunPart& part : p.runs) sent += part.sent, received += part.received;
+  return run.is_whole && sent == received;
+}
+
 // What is to come from a node is on its way, or what is to get there, if so much arrives meanwhile: large tokens on a slow network.
+// The bytes are those of all runs.
 static bool is_on_its_way(const RunSnapshot& before, const RunSnapshot& now, const std::string& node) {
   constexpr std::uint64_t kLarge = 1 << 20;  // bytes; what nodes say to each other all the time is less
   const auto then = before.moved.find(node), at = now.moved.find(node);
@@ -214,8 +223,8 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
         if (v.kind == Verdict::Kind::silence && is_on_its_way(*earlier, run, v.device)) return true;
         const auto had_its_turn = [&](const PartitionSnapshot& p) { return p.device == v.device && p.has_answered; };
         if (v.kind == Verdict::Kind::no_turn && std::any_of(earlier->partitions.begin(), earlier->partitions.end(), had_its_turn)) return true;
-        // Who waits for a token may wait for one that waits for the one that comes.
-        if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && std::any_of(run.moved.begin(), run.moved.end(), moves)) return true;
+        // Who waits for a token may wait for one that waits for the one that comes. Grants come ahead of all tokens.
+        if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && !has_all_come(run) && std::any_of(run.moved.begin(), run.moved.end(), moves)) return true;
         return v.kind == Verdict::Kind::computing || v.kind == Verdict::Kind::ready || v.kind == Verdict::Kind::loop || (computes && v.kind == Verdict::Kind::no_turn);
       });
       all.insert(all.end(), causes.begin(), causes.end());

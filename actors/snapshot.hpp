@@ -73,10 +73,22 @@ struct EdgeCounters {
   std::int32_t window = 0;   // iterations that the receiver grants; 0: said by the other end
 };
 
+/// What a loop, or the part of it that is in one partition, has done since the plan was made (loop_report.hpp).
+struct LoopSnapshot {
+  std::string loop;
+  std::uint64_t executions = 0, iterations = 0;  // iterations: besides the first of each execution
+  std::int32_t window = 1;           // iterations that may be open
+  std::uint64_t most_parallel = 0;   // that were
+  std::int64_t open_ns = 0;          // that executions were open, summed
+  double achieved_parallelism = 0;   // iterations open at once, on average over that time; 0: none has passed
+  double limited_by_window = 0;      // the part of iterations that waited for the window
+};
+
 /// A run in a partition.
 struct RunPart {
   std::uint64_t run = 0;  // its number in this engine
   std::uint64_t fired = 0;
+  std::uint64_t sent = 0, received = 0;  // tokens to other partitions, and from them
   std::size_t ready = 0;  // nodes that can fire
   std::vector<OpenLoop> loops;   // outer ones first
   std::vector<Wait> waits;       // kMostWaits at most
@@ -108,8 +120,10 @@ struct PartitionSnapshot {
   std::vector<RunPart> runs;
   std::vector<ActorCounters> actors;  // where they were asked for
   std::vector<EdgeCounters> edges;
+  std::vector<LoopSnapshot> loops;
   std::vector<RecordedEvent> events;  // the same
   std::uint64_t dropped_events = 0;  // written over, for want of room
+  std::int64_t whole_since_ns = 0;   // all that ended since then is in `events`, if it was asked for; 0: nothing was written over
   std::uint64_t thinned_events = 0;  // short firings that were not drawn, for drawing them takes time
 };
 
@@ -126,7 +140,7 @@ struct RunSnapshot {
   std::uint64_t step = 0;
   std::uint64_t owner = 0, number = 0;  // of a run over several nodes: its key (actors/run.hpp)
   PlanName plan;
-  std::chrono::nanoseconds for_so_long{};
+  std::chrono::nanoseconds for_so_long{};  // by the engine's clock, which a deterministic engine's is advanced by hand
   bool is_ending = false;  // it has failed or was cancelled
   bool is_owned = true;    // it was started here
   std::vector<std::string> other_nodes;       // that take part and were not asked
@@ -137,6 +151,8 @@ struct RunSnapshot {
   std::vector<Silent> silent;  // nodes that take part, were asked and have not answered
   /// Of a run over several nodes, by who has asked them: bytes that the others have got from each of them, and got to it.
   std::map<std::string, std::uint64_t> moved;
+  /// The same: every partition of its plan has answered and is in the midst of it, so that `sent` and `received` add up.
+  bool is_whole = false;
   std::uint64_t fired() const;
 };
 

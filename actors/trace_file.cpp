@@ -40,6 +40,7 @@ const char* name_of(RecordedEvent::Kind kind) {
 std::string title_of(const RecordedEvent& event, const std::string& node) {
   using Kind = RecordedEvent::Kind;
   if (event.kind == Kind::turn) return fmt::format("{} firings", event.tag);
+  if (event.kind == Kind::failure && event.node < 0) return "failed";
   return (event.kind == Kind::wait ? "waits: " : event.kind == Kind::failure ? "failed: " : "") + node;
 }
 

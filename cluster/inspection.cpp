@@ -49,9 +49,13 @@ std::vector<RunSnapshot> joined_runs(const ClusterReport& report) {
   }
   std::vector<RunSnapshot> all;
   for (auto& [key, run] : runs) {
-    // Who has answered and says nothing of the run has done its part.
+    // Who has answered and says nothing of the run has done its part, or has not heard of it yet.
     const std::set<std::string> others(run.other_nodes.begin(), run.other_nodes.end());
     run.other_nodes.clear();
+    run.is_whole = std::all_of(run.partitions.begin(), run.partitions.end(), [](const PartitionSnapshot& p) { return p.has_answered && !p.runs.empty(); }) &&
+                   std::all_of(others.begin(), others.end(), [&](const std::string& other) {
+                     return std::any_of(run.partitions.begin(), run.partitions.end(), [&](const PartitionSnapshot& p) { return node_of(p.device) == other; });
+                   });
     for (const std::string& other : others) {
       auto it = nodes.find(other);
       if (it != nodes.end() && it->second->has_answered) continue;

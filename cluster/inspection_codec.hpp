@@ -75,8 +75,12 @@ void fields(A& a, EdgeCounters& c) {
   a(c.to), a(c.receive), a(c.sent), a(c.bytes), a(c.received), a(c.window);
 }
 template <class A>
+void fields(A& a, LoopSnapshot& l) {
+  a(l.loop), a(l.executions), a(l.iterations), a(l.window), a(l.most_parallel), time_span(a, l.open_ns), a(l.achieved_parallelism), a(l.limited_by_window);
+}
+template <class A>
 void fields(A& a, RunPart& p) {
-  a(p.run), a(p.fired), a(p.ready), a(p.loops), a(p.waits), a(p.more_waits);
+  a(p.run), a(p.fired), a(p.sent), a(p.received), a(p.ready), a(p.loops), a(p.waits), a(p.more_waits);
 }
 template <class A>
 void fields(A& a, RecordedEvent& e) {
@@ -84,7 +88,7 @@ void fields(A& a, RecordedEvent& e) {
 }
 template <class A>
 void fields(A& a, PartitionSnapshot& p) {
-  a(p.device), a(p.has_answered), a(p.busy_with), a(p.runs), a(p.actors), a(p.edges), a(p.events), a(p.dropped_events), a(p.thinned_events);
+  a(p.device), a(p.has_answered), a(p.busy_with), a(p.runs), a(p.actors), a(p.edges), a(p.loops), a(p.events), a(p.dropped_events), moment(a, p.whole_since_ns), a(p.thinned_events);
 }
 template <class A>
 void fields(A& a, RunSnapshot::Silent& s) {

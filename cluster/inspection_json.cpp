@@ -208,6 +208,7 @@ void CounterCache::update(const ClusterReport& report) {
         Seen<ActorCounters>& seen = actors_[c.node];
         if (seen.changed == 0 || !(seen.now == c)) seen = {c, seq_};
       }
+      if (!p.loops.empty()) loops_[p.device] = p.loops;
       for (const EdgeCounters& c : p.edges) {
         const auto known = edges_.find({c.to, c.receive});
         if (known == edges_.end()) continue;
@@ -227,7 +228,10 @@ std::string CounterCache::changes(std::uint64_t since) const {
   std::lock_guard lock(mutex_);
   const bool is_reset = since <= first_seq_ || since > seq_;
   if (is_reset) since = 0;
-  auto actors = json::array(), edges = json::array();
+  auto actors = json::array(), edges = json::array(), loops = json::array();
+  for (const auto& [device, of_device] : loops_)
+    for (const LoopSnapshot& l : of_device)
+      loops.push_back({l.loop, device, l.executions, l.iterations, l.window, l.most_parallel, l.open_ns, l.achieved_parallelism, l.limited_by_window});
   for (const auto& [node, seen] : actors_)
     if (seen.changed > since)
       actors.push_back({id_of(node), seen.now.fires, seen.now.dead, seen.now.busy_ns, seen.now.bytes_out, name_of(seen.now.state), seen.now.waiting_for < 0 ? std::string() : id_of(seen.now.waiting_for)});
@@ -244,6 +248,7 @@ std::string CounterCache::changes(std::uint64_t since) const {
   j["reset"] = is_reset;
   j["actors"] = {{"columns", {"id", "fires", "dead", "busy_ns", "bytes_out", "state", "waiting_for"}}, {"rows", std::move(actors)}};
   j["edges"] = {{"columns", {"id", "tokens", "bytes", "in_flight", "window"}}, {"rows", std::move(edges)}};
+  j["loops"] = {{"columns", {"loop", "device", "executions", "iterations", "window", "most_parallel", "open_ns", "achieved_parallelism", "limited_by_window"}}, {"rows", std::move(loops)}};
   return dumped(j);
 }
 
@@ -261,6 +266,11 @@ std::string CounterCache::actor_json(std::int32_t node, const std::vector<RunSna
   } else {
     j["state"] = "idle";
   }
+  if (const auto it = loops_.find(a.device); it != loops_.end())
+    for (const LoopSnapshot& l : it->second)
+      if (!a.frame.empty() && l.loop == a.frame)
+        j["loop"] = {{"loop", l.loop}, {"executions", l.executions}, {"iterations", l.iterations}, {"window", l.window}, {"most_parallel", l.most_parallel}, {"open_ns", l.open_ns},
+                     {"achieved_parallelism", l.achieved_parallelism}, {"limited_by_window", l.limited_by_window}};
   auto inputs = json::array(), outputs = json::array();
   std::uint64_t bytes_in = 0;
   for (const EdgeDescription& e : plan_.edges) {

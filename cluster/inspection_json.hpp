@@ -17,8 +17,9 @@ std::string members_json(const std::string& node, const std::vector<Member>& mem
 std::string plan_json(const PlanDescription& plan);
 std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& verdicts, const std::vector<RunSnapshot>& runs);
 std::string error_json(const std::string& sentence);
-/// `reports`: of all nodes, `now_ns` is this node's clock; events outside of [since, until] are left out, the earliest beyond `limit`.
-std::string events_json(const ClusterReport& report, std::int64_t since_ns, std::int64_t until_ns, std::size_t limit);
+/// `report`: of all nodes, who were asked at `asked_ns`; events that are all outside of [since, until] are left out, the earliest beyond
+/// `limit` too. Times are this node's clock.
+std::string events_json(const ClusterReport& report, std::int64_t asked_ns, std::int64_t since_ns, std::int64_t until_ns, std::size_t limit);
 /// In Chrome's trace format, which Perfetto reads: the latest `limit` events, 100 MB of text. `until_ns`: when it was over; 0: with the
 /// last event.
 std::string trace_json(const ClusterReport& report, std::int64_t since_ns = 0, std::int64_t until_ns = 0, std::size_t limit = std::size_t{1} << 19);
@@ -55,6 +56,7 @@ class CounterCache {
   std::uint64_t seq_ = first_seq_;
   std::map<std::int32_t, Seen<ActorCounters>> actors_;
   std::map<std::pair<std::int32_t, std::int32_t>, Seen<Edge>> edges_;  // by partition and receive
+  std::map<std::string, std::vector<LoopSnapshot>> loops_;             // by device
 };
 
 }  // namespace troupe

@@ -61,23 +61,25 @@ std::string dumped(const json& j) { return j.dump(-1, ' ', false, json::error_ha
 
 }  // namespace
 
-std::string events_json(const ClusterReport& report, std::int64_t since_ns, std::int64_t until_ns, std::size_t limit) {
+std::string events_json(const ClusterReport& report, std::int64_t asked_ns, std::int64_t since_ns, std::int64_t until_ns, std::size_t limit) {
   const Missing missing = missing_in(report, since_ns);
   std::uint64_t dropped = missing.lost + missing.thinned;
   std::vector<Drawn> all = all_of(report);
-  std::erase_if(all, [&](const Drawn& d) { return d.begin_ns < since_ns || d.begin_ns > until_ns; });
+  std::erase_if(all, [&](const Drawn& d) { return d.begin_ns + d.event->length_ns < since_ns || d.begin_ns > until_ns; });
   const bool is_cut = all.size() > limit && limit > 0;
   if (all.size() > limit) {  // the latest
     dropped += all.size() - limit;
     all.erase(all.begin(), all.end() - static_cast<std::ptrdiff_t>(limit));
   }
-  json j = {{"version", 1}, {"time_ns", epoch_ns()}, {"events", json::array()}, {"lost", json::array()}};
+  json j = {{"version", 1}, {"time_ns", epoch_ns()}, {"asked_ns", asked_ns}, {"events", json::array()}, {"lost", json::array()}, {"silent", json::array()}};
   for (const NodeAnswer& a : report)
     for (const RecordedPlan& plan : a.report.recorded)
       for (const PartitionSnapshot& p : plan.partitions) {
+        const std::string track = p.device + " of plan " + plan.name.text();
+        if (!p.has_answered) j["silent"].push_back({{"node", a.member.name}, {"track", track}});
         std::int64_t until = is_cut ? all.front().begin_ns : INT64_MIN;
-        if (p.dropped_events > 0 && p.events.size() >= FlightRecorder::kAlways) until = std::max(until, p.events.front().begin_ns - a.offset_ns);  // all of a ring that was written over
-        if (until != INT64_MIN && !p.events.empty()) j["lost"].push_back({{"node", a.member.name}, {"track", p.device + " of plan " + plan.name.text()}, {"until_ns", until}});
+        if (p.whole_since_ns - a.offset_ns > since_ns && p.whole_since_ns > 0) until = std::max(until, p.whole_since_ns - a.offset_ns);
+        if (until != INT64_MIN && !p.events.empty()) j["lost"].push_back({{"node", a.member.name}, {"track", track}, {"until_ns", until}});
       }
   for (const Drawn& d : all)
     j["events"].push_back({{"t_ns", d.begin_ns}, {"dur_ns", d.event->length_ns}, {"node", d.node->member.name}, {"track", d.partition->device + " of plan " + d.plan->name.text()}, {"kind", name_of(d.event->kind)},
@@ -131,7 +133,7 @@ std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::
       std::string& known = names[{d.plan, e.node}];
       if (known.empty()) known = dumped(d.name_of_node());
       const char* before = is_token || e.kind == RecordedEvent::Kind::copy ? name_of(e.kind) : e.kind == RecordedEvent::Kind::wait ? "waits:" : e.kind == RecordedEvent::Kind::failure ? "failed:" : "";
-      name = *before ? fmt::format("\"{} {}", before, std::string_view(known).substr(1)) : known;
+      name = e.node < 0 ? dumped(d.name()) : *before ? fmt::format("\"{} {}", before, std::string_view(known).substr(1)) : known;
     }
     add(fmt::format("{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":{},\"tid\":{},\"args\":{{\"run\":{},\"{}\":{}}}}}", name, name_of(e.kind), at, length, pid, tid, e.run,
                     is_turn ? "fired" : "iteration", e.tag));

@@ -154,6 +154,7 @@ NodeReport NodeCore::report(const NodeQuestion& q, std::int64_t received_ns) {
     case What::trace_off:
       of_partitions.asks_of_events = q.what != What::trace_on;
       of_partitions.since_ns = q.since_ns;
+      of_partitions.watches = q.what == What::events;
       if (q.what != What::events) of_partitions.trace = q.what == What::trace_on ? Inspect::Trace::on : Inspect::Trace::off;
       for (const auto& compiled : engine_->plans()) {
         const Plan& plan = *compiled->troupe.plan;
@@ -163,7 +164,7 @@ NodeReport NodeCore::report(const NodeQuestion& q, std::int64_t received_ns) {
           for (const RecordedEvent& e : p.events)
             if (e.node >= 0) nodes.insert(e.node);
         for (const std::int32_t node : nodes) recorded.names.emplace_back(node, plan.program.graph.describe(node));
-        if (!nodes.empty() || std::any_of(recorded.partitions.begin(), recorded.partitions.end(), [](const auto& p) { return !p.events.empty(); }))
+        if (!nodes.empty() || std::any_of(recorded.partitions.begin(), recorded.partitions.end(), [](const auto& p) { return !p.events.empty() || !p.has_answered; }))
           r.recorded.push_back(std::move(recorded));
       }
       break;

@@ -133,6 +133,10 @@ std::string actor_text(const json& a) {
   if (a.contains("waiting_for")) line("waits for", a["waiting_for"], Colour::yellow);
   if (a.contains("queue")) line("queue", fmt::format("{} of {} elements", count_text(a["queue"]["elements"]), count_text(a["queue"]["capacity"])));
   for (const json& w : a["waits"]) line("waits", wait_text(w), Colour::yellow);
+  if (a.contains("loop") && a["loop"]["executions"] > 0)
+    line("loop", fmt::format("{} executions, {} iterations; {:.2f} open at once over the {} that it was open (at most {}, allowed {}); {:.0f} % waited for the limit", count_text(a["loop"]["executions"]),
+                             count_text(a["loop"]["iterations"]), a["loop"]["achieved_parallelism"].get<double>(), time_text(a["loop"]["open_ns"]), a["loop"]["most_parallel"].get<std::uint64_t>(),
+                             a["loop"]["window"].get<int>(), 100 * a["loop"]["limited_by_window"].get<double>()));
   for (const json& l : a["open_iterations"])
     line("iterations", fmt::format("{} to {} open, of {} at most, in run {}", l["first"].get<std::int64_t>(), l["last"].get<std::int64_t>(), l["window"].get<int>(), l["run"].get<std::string>()));
   for (const char* side : {"inputs", "outputs"})

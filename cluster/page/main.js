@@ -218,7 +218,7 @@ async function tick() {
 }
 
 async function askEvents(state) {
-  const json = await client.find('events', { since: Math.round(timeline.since || state.time_ns - 10e9), limit: 4000 });
+  const json = await client.find('events', { since: Math.round(timeline.since || state.time_ns - 10e9), limit: 20000 });
   if (json) timeline.add(json);
 }
 
@@ -357,7 +357,7 @@ at('search').addEventListener('keydown', (event) => {
 at('plan').addEventListener('change', () => choosePlan(at('plan').value).catch((error) => alarm(error.message)));
 at('grouping').append(...kGroupings.map((g) => el('button', { role: 'radio', 'data-grouping': g, 'aria-checked': g === page.grouping, text: g[0].toUpperCase() + g.slice(1), onclick: () => regroup(g) })));
 at('legend').append(...['running', 'ready', 'waiting', 'dead', 'failed', 'idle'].map((s) => el('li', { class: s, text: kStateWords[s] })));
-at('event-legend').append(...['kernel', 'turn', 'copy', 'send', 'receive', 'wait'].map((k) => el('span', { class: k, text: k })), el('span', { class: 'lost', text: 'not recorded' }));
+at('event-legend').append(...['kernel', 'turn', 'copy', 'send', 'receive', 'wait', 'failure'].map((k) => el('span', { class: k, text: k })), el('span', { class: 'lost', text: 'not recorded' }));
 const [closer, farther, fit] = at('zoom').children;
 closer.onclick = () => graph.scale(1.35);
 farther.onclick = () => graph.scale(1 / 1.35);

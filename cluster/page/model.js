@@ -207,6 +207,7 @@ export class Counters {
     this.byteRate = new Float64Array(edges);
     this.time = 0;
     this.wasReset = false;
+    this.loops = [];  // {loop, device, executions, iterations, window, most_parallel, open_ns, achieved_parallelism, limited_by_window}
   }
 
   // Returns {changes, elapsed in seconds, reset}; a change is [actor, [Δfires, Δdead, Δbusy, Δbytes], state before, state after].
@@ -215,7 +216,8 @@ export class Counters {
     const elapsed = this.time > 0 ? (json.time_ns - this.time) / 1e9 : 0;
     this.time = json.time_ns;
     this.seq = json.seq;
-    const table = new Table(json.actors);
+    const table = new Table(json.actors), loops = new Table(json.loops);
+    if (json.loops) this.loops = loops.rows.map((_, row) => loops.object(row));
     const at = this.names.map((name) => table.index.get(name));
     const idAt = table.index.get('id'), stateAt = table.index.get('state'), waitsAt = table.index.get('waiting_for');
     for (const row of table.rows) {

@@ -4,6 +4,11 @@ import { bytes, clean, duration, rate, short, shorten } from './format.js';
 import { describeFlow, facts, kStateWords } from './graph.js';
 import { kStates } from './model.js';
 
+// How far the iterations of a loop ran side by side, on average over the time that it was open.
+function parallelism(l) {
+  return ['Parallelism', `${l.open_ns > 0 ? short(l.achieved_parallelism) : '–'} of ${l.window} iterations, over ${duration(l.open_ns)}${l.device ? ` on ${shorten(clean(l.device), 24)}` : ''}`];
+}
+
 export class Panel {
   // callbacks: goTo(actor id), close()
   constructor(root, callbacks) {
@@ -62,7 +67,7 @@ export class Panel {
     this.#show(clean(tree.labels[v]), totals.state(v), [
       el('p', { class: 'quiet', text: tree.path(v).slice(1, -1).map((u) => shorten(clean(tree.labels[u]), 24)).join(' › ') || `in plan ${clean(tree.plan.id)}` }),
       el('div', { class: 'counts' }, states),
-      facts([['Actors', short(tree.sizes[v])], tree.frames[v] && ['Loop', shorten(clean(tree.frames[v]), 40)], ...this.#counterRows(graph, v)]),
+      facts([['Actors', short(tree.sizes[v])], tree.frames[v] && ['Loop', shorten(clean(tree.frames[v]), 40)], ...counters.loops.filter((l) => l.loop === tree.frames[v] && l.executions > 0).map(parallelism), ...this.#counterRows(graph, v)]),
       ...list('Failed', amiss, () => ''),
       ...list('Busiest', busiest, (a) => duration(counters.now[2][a])),
       ...list('Waiting', waiting, (a) => (counters.waitingFor.has(a) ? `for ${shorten(clean(this.#nameOf(tree, counters.waitingFor.get(a))), 16)}` : '')),
@@ -87,7 +92,7 @@ export class Panel {
       ...this.#counterRows(graph, v),
       ['Node', shorten(clean(known.node), 40)], ['Device', shorten(clean(known.device), 40)], ['Partition', clean(known.partition)],
       known.frame ? ['Frame', shorten(clean(known.frame), 40)] : null,
-      this.#openIterations(details), ['Id', clean(known.id)],
+      this.#openIterations(details), details?.loop?.executions > 0 ? parallelism(details.loop) : null, ['Id', clean(known.id)],
       known.line ? ['Line', el('code', { text: shorten(clean(known.line), 120) })] : null,
     ]));
     parts.push(...this.#edges(tree, actor, 'Inputs', plan.to, plan.from), ...this.#edges(tree, actor, 'Outputs', plan.from, plan.to));

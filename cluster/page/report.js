@@ -130,10 +130,15 @@ function memory() {
 }
 
 function loops() {
-  const open = new Map((run.loops ?? []).map((l) => [l.loop, l]));
-  return section('Loops', 'Parallelism: the time that the loop’s actors were busy, over the time that runs took; above 1, iterations or ops overlapped.',
-    table(['Loop', 'Actors', 'Iterations a run', 'Busy a run', 'Parallelism', 'Open now'], grouped((a) => plan.frames[a]).map(([frame, g]) => [clean(frame), short(g.actors), short(g.most / runs), duration(g.busy / runs),
-      took > 0 ? short(g.busy / runs / took) : '–', open.has(frame) ? `${short(open.get(frame).last - open.get(frame).first + 1)} of ${short(open.get(frame).window)}` : '–'])));
+  const key = (loop, device) => `${loop}\n${device}`;
+  const open = new Map((run.loops ?? []).map((l) => [key(l.loop, l.device), l]));
+  const actors = new Map(grouped((a) => plan.frames[a] && key(plan.frames[a], plan.actors.get(a, 'device'))));
+  return section('Loops', 'Parallelism: the time that iterations were open, over the time that the loop was: how many were open at once, on average, of those that may be. On each device, over all runs.',
+    table(['Loop', 'Device', 'Executions', 'Iterations', 'Open for', 'Parallelism', 'Waited for more', 'Busy', 'Open now'], counters.loops.filter((l) => l.executions > 0).map((l) => {
+      const now = open.get(key(l.loop, l.device));
+      return [clean(l.loop), shorten(clean(l.device), 26), short(l.executions), short(l.executions + l.iterations), duration(l.open_ns), `${l.open_ns > 0 ? short(l.achieved_parallelism) : '–'} of ${short(l.window)}`, percent(l.limited_by_window),
+        duration(actors.get(key(l.loop, l.device))?.busy ?? 0), now ? short(now.last - now.first + 1) : '–'];
+    })));
 }
 
 function communication() {

@@ -1,9 +1,11 @@
-// What happened in the last seconds, a lane for each node and track, on one clock. Drawn on a canvas: thousands of events. Recorders
-// keep few of them: what was written over before it was asked for is hatched, so that nobody takes it for rest.
+// What happened in the last seconds, a lane for each node and track, on one clock. Drawn on a canvas: thousands of events, one by one;
+// of older ones than can be kept so, how much of each 20 ms each kind took. What was written over before it was asked for, or is not known
+// for another reason, is hatched, so that nobody takes it for rest.
 import { clean, duration, shorten } from './format.js';
 
 const kKinds = ['kernel', 'firing', 'turn', 'copy', 'send', 'receive', 'wait', 'run'];
 const kLane = 17, kLeft = 178, kTop = 20, kMostEvents = 20000, kMostLanes = 40;
+const kKept = 60e9, kBin = 20e6, kLate = 2e9, kSkew = 1e8, kAlike = 1e4;  // ns: how far back; of what is told together; who answers later than that has a gap; of nodes' clocks; one event
 
 // `cpu:0, plan 3`, with the node in front where there are several: a device's full name says it again.
 function trackName(event, hasNodes) {
@@ -17,11 +19,12 @@ export class Timeline {
     this.tip = tip;
     this.seconds = seconds;
     this.events = [];
-    this.known = new Set();  // those of them that may come again
+    this.known = new Map();  // those of them that may come again, by about when they began: each answer reads the clock anew
     this.until = 0;
     this.isPaused = false;
     this.heard = new Map();  // track: the end of the last event that is known
     this.lost = [];          // {node, track, from, until}: what happened there nobody knows
+    this.bins = new Map();   // what is older: {node, track, kind, t_ns, dur_ns, took, count}
     canvas.addEventListener('mousemove', (event) => this.#point(event));
     canvas.addEventListener('mouseleave', () => { tip.hidden = true; });
     canvas.addEventListener('wheel', (event) => {
@@ -35,8 +38,8 @@ export class Timeline {
     this.draw();
   }
 
-  // Where to go on asking from: before the last, since nodes' events come late, and by their beginning.
-  get since() { return this.last === undefined ? 0 : this.last - 2e9; }
+  // Where to go on asking from: until then all tracks have told what ended.
+  get since() { return this.told === undefined ? 0 : this.told - kSkew; }
 
   add(json) {
     if (this.isPaused) return;
@@ -45,37 +48,85 @@ export class Timeline {
       if (until > from) this.lost.push({ node, track, from, until });
     }
     for (const e of json.events ?? []) {
-      const key = `${e.node} ${e.track} ${e.t_ns} ${e.kind} ${e.name}`;
-      if (this.known.has(key)) continue;
-      this.known.add(key);
       const end = e.t_ns + (e.dur_ns ?? 0);
+      const what = `${e.node} ${e.track} ${e.kind} ${e.kind === 'turn' ? '' : e.flow || e.name}`, at = Math.round(e.t_ns / kAlike);
+      const again = this.known.get(`${what} ${at}`) ?? this.known.get(`${what} ${at - 1}`) ?? this.known.get(`${what} ${at + 1}`);
+      if (again) {  // a turn may have gone on meanwhile
+        Object.assign(again, { dur_ns: e.dur_ns, name: e.name });
+        continue;
+      }
+      this.known.set(`${what} ${at}`, e);
       if (this.last === undefined || end > this.last) this.last = end;
       this.heard.set(`${e.node} ${e.track}`, Math.max(end, this.heard.get(`${e.node} ${e.track}`) ?? end));
       this.events.push(e);
     }
     this.until = Math.max(this.until, json.time_ns ?? 0, this.last ?? 0);
-    const oldest = this.until - 60e9;
-    if (this.events.length > kMostEvents || (this.events[0] && this.events[0].t_ns < oldest - 60e9)) this.events = this.events.filter((e) => e.t_ns > oldest).slice(-kMostEvents);
+    this.#waitFor(json.silent ?? [], json.asked_ns ?? this.until);
+    const oldest = this.until - kKept;
+    if (this.events[0]?.t_ns < oldest - kKept) this.events = this.events.filter((e) => e.t_ns > oldest);
+    if (this.events.length > kMostEvents) this.#coarsen();
+    for (const [key, bin] of this.bins) if (bin.t_ns < oldest) this.bins.delete(key);
     this.lost = this.lost.filter((gap) => gap.until > oldest);
-    if (this.known.size > 2 * kMostEvents) this.known = new Set([...this.known].slice(-kMostEvents));
+    if (this.known.size > 2 * kMostEvents) this.known = new Map([...this.known].slice(-kMostEvents));
     this.draw();
+  }
+
+  // Who did not answer may do so the next time, and is asked for the same then; for what is older than that it has a gap.
+  #waitFor(silent, asked) {
+    const told = silent.length && this.told !== undefined ? Math.max(this.told, asked - kLate) : asked;
+    for (const { node, track } of told > this.told ? silent : []) this.lost.push({ node, track, from: Math.max(this.told, this.heard.get(`${node} ${track}`) ?? 0), until: told });
+    this.told = told;
+  }
+
+  // The older half, but for what is long or a failure.
+  #coarsen() {
+    this.events.sort((a, b) => a.t_ns - b.t_ns);
+    const older = this.events.splice(0, this.events.length - kMostEvents / 2), stays = [];
+    for (const e of older) {
+      const length = e.dur_ns ?? 0;
+      if (length >= kBin || e.kind === 'failure') { stays.push(e); continue; }
+      let from = e.t_ns;
+      do {
+        const at = Math.floor(from / kBin), end = Math.min(e.t_ns + length, (at + 1) * kBin), key = `${e.node} ${e.track} ${e.kind} ${at}`;
+        const bin = this.bins.get(key) ?? { node: e.node, track: e.track, kind: e.kind, t_ns: at * kBin, dur_ns: kBin, took: 0, count: 0 };
+        this.bins.set(key, bin);
+        bin.count += from === e.t_ns ? 1 : 0;
+        bin.took += end - from;
+        from = end;
+      } while (from < e.t_ns + length);
+    }
+    this.events = stays.slice(-kMostEvents / 4).concat(this.events);
+  }
+
+  // A bin as an event of what it is made of.
+  * #drawn() {
+    for (const b of this.bins.values()) yield { ...b, share: Math.max(0.12, Math.min(1, b.took / kBin)), name: `× ${b.count}, ${duration(b.took)} of these ${duration(kBin)}` };
+    yield* this.events;
   }
 
   // All that there is, for a report.
   showAll(json) {
     this.add(json);
     if (!this.events.length) return;
-    const first = Math.min(...this.events.map((e) => e.t_ns));
-    this.until = Math.max(...this.events.map((e) => e.t_ns + (e.dur_ns ?? 0)));
+    let first = Infinity;
+    this.until = 0;
+    for (const e of this.#drawn()) {
+      first = Math.min(first, e.t_ns);
+      this.until = Math.max(this.until, e.t_ns + (e.share ? 0 : e.dur_ns ?? 0));
+    }
     this.seconds = Math.max(1e-6, (this.until - first) / 1e9);
     this.draw();
   }
 
+  // By `node track`: [name, number].
   #lanes() {
-    const hasNodes = this.events.some((e) => e.node !== this.events[0].node);
-    const names = new Set();
-    for (const e of this.events) names.add(e.lane = trackName(e, hasNodes));
-    return new Map([...names].sort().slice(0, kMostLanes).map((name, i) => [name, i]));
+    const tracks = new Map(), nodes = new Set();
+    for (const e of this.#drawn()) {
+      nodes.add(e.node);
+      tracks.set(`${e.node} ${e.track}`, e);
+    }
+    const named = [...tracks].map(([key, e]) => [key, trackName(e, nodes.size > 1)]).sort((a, b) => (a[1] < b[1] ? -1 : 1));
+    return new Map(named.slice(0, kMostLanes).map(([key, name], i) => [key, [name, i]]));
   }
 
   draw() {
@@ -109,7 +160,7 @@ export class Timeline {
       if (x < width - 30) g.fillText(tick === 0 ? 'now' : `−${duration(-tick * 1e9)}`, x, 9);
     }
     g.textAlign = 'right';
-    for (const [name, i] of lanes) {
+    for (const [name, i] of lanes.values()) {
       g.fillStyle = ink('--quiet');
       g.fillText(shorten(name, 27), kLeft - 10, kTop + kLane * (i + 0.5));
     }
@@ -117,20 +168,21 @@ export class Timeline {
     g.beginPath();
     g.rect(kLeft, 0, width - kLeft - 12, height);
     g.clip();
-    const colours = Object.fromEntries(kKinds.map((k) => [k, ink(`--event-${k}`)]));
+    const colours = { ...Object.fromEntries(kKinds.map((k) => [k, ink(`--event-${k}`)])), failure: ink('--failed') };
     this.drawn = [];
-    this.#hatch(g, lanes, ink('--quiet'), width);
-    for (const e of this.events) {
-      const x = this.scale(e.t_ns), w = Math.max(1, this.scale(e.t_ns + (e.dur_ns ?? 0)) - x);
+    const quiet = ink('--quiet');
+    this.#hatch(g, lanes, quiet, width);
+    for (const e of this.#drawn()) {
+      const x = this.scale(e.t_ns), w = Math.max(e.kind === 'failure' ? 3 : 1, this.scale(e.t_ns + (e.dur_ns ?? 0)) - x);
       if (x + w < kLeft || x > width) continue;
-      const lane = lanes.get(e.lane);
+      const lane = lanes.get(`${e.node} ${e.track}`)?.[1];
       if (lane === undefined) continue;
-      const y = kTop + kLane * lane + 2;
-      g.fillStyle = colours[e.kind] || ink('--quiet');
+      const y = kTop + kLane * lane + 2, part = (kLane - 4) * (e.share ?? 1);
+      g.fillStyle = colours[e.kind] || quiet;
       g.globalAlpha = e.kind === 'wait' || e.kind === 'turn' ? 0.35 : 0.9;
-      g.fillRect(x, y, w, kLane - 4);
+      g.fillRect(x, y + kLane - 4 - part, w, part);
       this.drawn.push([x, y, w, e]);
-      if (w > 46) {
+      if (w > 46 && !e.share) {
         g.globalAlpha = 1;
         g.fillStyle = e.kind === 'wait' || e.kind === 'turn' ? ink('--ink') : ink('--on-colour');
         g.textAlign = 'left';
@@ -143,12 +195,11 @@ export class Timeline {
   }
 
   #hatch(g, lanes, colour, width) {
-    const hasNodes = this.events.some((e) => e.node !== this.events[0].node);
     g.strokeStyle = colour;
     g.globalAlpha = 0.55;
     for (const gap of this.lost) {
-      const lane = lanes.get(trackName(gap, hasNodes));
-      const x = Math.max(kLeft, this.scale(Math.max(gap.from, this.until - 60e9))), end = Math.min(width, this.scale(gap.until));
+      const lane = lanes.get(`${gap.node} ${gap.track}`)?.[1];
+      const x = Math.max(kLeft, this.scale(Math.max(gap.from, this.until - kKept))), end = Math.min(width, this.scale(gap.until));
       if (lane === undefined || end <= x) continue;
       const y = kTop + kLane * lane + 2, height = kLane - 4;
       g.save();
@@ -162,7 +213,7 @@ export class Timeline {
       }
       g.stroke();
       g.restore();
-      this.drawn.push([x, y, end - x, { kind: 'not recorded:', name: 'too much happened between two questions', dur_ns: Number.isFinite(gap.from) ? gap.until - gap.from : 0 }]);
+      this.drawn.push([x, y, end - x, { kind: 'not recorded:', name: 'too much happened, or it did not answer', dur_ns: Number.isFinite(gap.from) ? gap.until - gap.from : 0 }]);
     }
     g.globalAlpha = 1;
   }

@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <thread>
+#include <tuple>
 
 #include <troupe/actors/recorder.hpp>
 
@@ -83,6 +84,88 @@ BOOST_AUTO_TEST_CASE(what_came_later_is_told_later) {
     BOOST_TEST(of_a[i].begin_ns <= of_b[i].begin_ns);
     if (i > 0) BOOST_TEST(of_b[i - 1].begin_ns <= of_a[i].begin_ns);
   }
+}
+
+// Somebody who asks every second misses nothing of 10,000 events a second; and after him there is room for as few as before.
+BOOST_AUTO_TEST_CASE(while_somebody_watches_there_is_room_for_what_happens_between_two_questions) {
+  FlightRecorder recorder;
+  add(recorder, 5000);
+  TickClock clock = TickClock::now();
+  recorder.watch(clock);
+  auto kept = recorder.since(0, clock);
+  BOOST_REQUIRE(kept.size() == 512u);  // what was written over is
+  BOOST_TEST(kept.back().tag == 4999);
+  BOOST_TEST(recorder.whole_since(clock) == kept.front().begin_ns);
+  for (int second = 0; second < 5; ++second) {
+    const std::int64_t asked = TickClock::now().at_ticks(ticks());
+    add(recorder, 10'000);
+    clock = TickClock::now();
+    recorder.watch(clock);
+    const auto heard = recorder.since(asked, clock);
+    BOOST_TEST(heard.size() >= 9'990u);  // the clock is looked at anew
+    BOOST_TEST(recorder.whole_since(clock) <= asked);
+    for (std::size_t i = 1; i < heard.size(); ++i) BOOST_REQUIRE(heard[i].tag == (heard[i - 1].tag + 1) % 10'000);
+  }
+  recorder.add_turn(ticks() + clock.ticks_of(11'000'000'000), 100, 1, 3);
+  kept = recorder.since(0, clock);
+  BOOST_REQUIRE(kept.size() == 512u);
+  BOOST_TEST(kept.back().tag == 3);
+  BOOST_TEST(kept[510].tag == 9'999);
+  BOOST_TEST(recorder.dropped() == 55'001u - 512u);
+  add(recorder, 1000);
+  BOOST_TEST(recorder.since(0).size() == 512u);
+  BOOST_TEST(recorder.since(0).back().tag == 999);
+}
+
+BOOST_AUTO_TEST_CASE(watched_recorders_leave_half_of_the_room_to_traces) {
+  std::deque<FlightRecorder> recorders(40);
+  for (FlightRecorder& r : recorders) r.watch(TickClock::now());
+  for (FlightRecorder& r : recorders) add(r, 20'000);
+  std::size_t large = 0;
+  for (FlightRecorder& r : recorders) large += r.since(0).size() == FlightRecorder::kWatched;
+  BOOST_TEST(large >= 15u);
+  BOOST_TEST(large < 40u);
+  FlightRecorder traced;
+  traced.trace(true);
+  add(traced, 200'000);
+  BOOST_TEST(traced.dropped() == 0u);
+}
+
+// A loop of scalars is one turn after the other: told together they last, and nothing of them is lost.
+BOOST_AUTO_TEST_CASE(turns_that_follow_each_other_closely_are_told_together) {
+  const auto turns = [](FlightRecorder& recorder, std::uint64_t gap) {
+    constexpr std::uint64_t kLength = 10'000;
+    const std::uint64_t begin = ticks();
+    for (std::uint64_t i = 0; i < 5000; ++i) recorder.add_turn(begin + i * (kLength + gap), kLength, 1 + i / 2500, 7);
+    std::uint64_t fired = 0;
+    std::int64_t length = 0, last = 0;
+    for (const RecordedEvent& e : recorder.since(0)) {
+      fired += static_cast<std::uint64_t>(e.tag), length += e.length_ns;
+      BOOST_TEST(e.begin_ns >= last);
+      last = e.begin_ns + e.length_ns;
+    }
+    return std::tuple{recorder.since(0).size(), fired, length};
+  };
+  FlightRecorder close, apart, traced;
+  const auto [few, fired, length] = turns(close, 100);
+  BOOST_TEST(few < 50u);
+  BOOST_TEST(few >= 12u);  // of some milliseconds at most, and of one run
+  BOOST_TEST(fired == 5000u * 7);
+  BOOST_TEST(length >= TickClock::now().nanoseconds(5000 * 10'000) * 99 / 100);
+  BOOST_TEST(std::get<0>(turns(apart, 1'000'000)) == FlightRecorder::kAlways);
+  traced.trace(true);
+  BOOST_TEST(std::get<0>(turns(traced, 100)) == 5000u);
+}
+
+BOOST_AUTO_TEST_CASE(what_ended_since_is_told_also_where_it_began_before) {
+  FlightRecorder recorder;
+  const TickClock clock = TickClock::now();
+  const std::uint64_t now = ticks(), second = clock.ticks_of(1'000'000'000);
+  recorder.add({RecordedEvent::Kind::kernel, false, 0, now - 5 * second, second, 1, 0, 0});
+  recorder.add({RecordedEvent::Kind::kernel, false, 1, now - 6 * second, 4 * second, 1, 0, 0});
+  const auto heard = recorder.since(clock.at_ticks(now - 3 * second), clock);
+  BOOST_REQUIRE(heard.size() == 1u);
+  BOOST_TEST(heard[0].node == 1);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -311,6 +311,14 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_large_token_is_slow_while_it_comes) {
   BOOST_TEST(hangs({run}, {later}).size() == 1u);
   later.moved["b"] += (1 << 20) + 1;
   BOOST_TEST(hangs({run}, {later}).empty());
+  // Of which run the bytes are is not known; but all that this one has sent has come.
+  later.is_whole = true;
+  later.partitions[0].runs[0].sent = 5, later.partitions[0].runs[0].received = 4;
+  BOOST_TEST(hangs({run}, {later}).empty());
+  later.partitions[0].runs[0].received = 5;
+  BOOST_TEST(hangs({run}, {later}).size() == 1u);
+  later.is_whole = false;  // what it says of others is not known
+  BOOST_TEST(hangs({run}, {later}).empty());
   later.partitions[0].runs[0].waits[0].kind = Wait::Kind::kernel;
   later.partitions[0].runs[0].waits[0].state = "queue 'jobs'";
   later.partitions[0].runs[0].waits[0].from.clear();

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <thread>
 
 #include <nlohmann/json.hpp>
 
@@ -104,6 +105,30 @@ BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_written) {
   BOOST_TEST(has(log[0].run, "/2"), log[0].run);
   BOOST_TEST(has(log[0].actor, "trace_test.cpp:"), log[0].actor);
   BOOST_TEST(log[0].time_ns > 0);
+}
+
+// On a device with a stream a partition has left the run before its last kernel has begun.
+BOOST_AUTO_TEST_CASE(what_fails_on_a_stream_after_its_partition_left_is_written) {
+  for (int round = 0; round < 10; ++round) {
+    Folder folder;
+    Graph g;
+    Expr index = g.input("index", DType::i64, Shape{1}), table = g.input("table", DType::f32, Shape{3});
+    EngineOptions options;
+    options.flight = folder.path();
+    options.default_device = "sim:0";
+    {
+      Engine engine(options);
+      Function f = engine.compile(g, {index, table}, {gather(table, index)});
+      refusal([&] { f({Tensor::of<std::int64_t>({7}), Tensor::zeros(DType::f32, {3})}); }, Code::out_of_range);
+      while (folder.files().empty()) std::this_thread::yield();
+    }
+    const json trace = json::parse(read_file(folder / folder.files()[0]), nullptr, false);
+    BOOST_REQUIRE(!trace.is_discarded());
+    BOOST_REQUIRE(count(trace, "failure") == 1u);
+    for (const json& e : trace["traceEvents"])
+      if (e.contains("cat") && e["cat"] == "failure")
+        for (const char* part : {"failed: Gather", "(trace_test.cpp:"}) BOOST_TEST(has(e["name"], part), e["name"]);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_firing_that_waits_at_a_queue_is_in_a_trace) {

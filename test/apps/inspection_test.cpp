@@ -427,6 +427,24 @@ BOOST_AUTO_TEST_CASE(who_is_too_slow_to_ask_is_told_so) {
   BOOST_TEST(heard(silent).empty());
 }
 
+// Browsers take Brotli, which takes seconds for a large plan.
+BOOST_AUTO_TEST_CASE(answers_are_compressed_for_other_machines_only_and_quickly) {
+  Nodes nodes(1);
+  for (const bool is_here : {true, false}) {
+    InspectionOptions options;
+    if (!is_here) options.host = "0.0.0.0", options.token = "0123456789abcdef";
+    const InspectionServer server(nodes[0], options);
+    for (const std::string names : {"br", "gzip, deflate, br, zstd", "GZIP;q=0", ""}) {
+      const int fd = dial(server.address());
+      say(fd, "GET /api/state HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer 0123456789abcdef\r\naccept-Encoding:" + names + "\r\n\r\n");
+      const std::string answer = heard(fd);
+      BOOST_TEST(answer.starts_with("HTTP/1.1 200"), answer);
+      BOOST_TEST(has(answer, "Content-Encoding: gzip") == (!is_here && names.size() > 10), names);
+      BOOST_TEST(has(answer, "Content-Encoding: ") == (!is_here && names.size() > 10), names);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_request_that_comes_in_pieces_is_served) {
   Nodes nodes(1);
   const InspectionServer server(nodes[0], {});

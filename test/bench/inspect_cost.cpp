@@ -1,12 +1,13 @@
 // What being looked at costs: a chain of one-element operations, a loop of scalars and a training step of an LSTM on a node that
-// serves inspections, while nobody asks, while somebody asks for everything once a second, and while it is traced, against
-// an engine that nobody can ask. By processor time; ours and the peer alternate in pieces of a tenth of a second.
+// serves inspections, while nobody asks, while somebody asks for everything once a second, as the page does, and while it is traced,
+// against an engine that nobody can ask. By processor time; ours and the peer alternate in pieces of a tenth of a second.
 //
 // What is always on (counters, flight recorder) is in both: its cost is told by instructions, before and after (README.md).
 #include <atomic>
 #include <ctime>
 #include <thread>
 
+#include <troupe/actors/engine_impl.hpp>
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/cluster/in_process.hpp>
 #include <troupe/cluster/inspection_json.hpp>
@@ -100,6 +101,7 @@ int main() {
     std::atomic<bool> is_over{false};
     std::thread watcher([&] {
       using namespace std::chrono;
+      std::int64_t told = 0;
       while (mode == Mode::watched && !is_over.load()) {
         const ClusterReport state = node.inspect();
         state_json("a", state);
@@ -108,6 +110,9 @@ int main() {
           cache.update(node.inspect({.what = NodeQuestion::What::counters, .plan = p.name}));
           cache.changes(0);
         }
+        const std::int64_t asked = epoch_ns();
+        events_json(node.inspect({.what = NodeQuestion::What::events, .since_ns = told}), asked, told, INT64_MAX, 20'000);
+        told = asked;
         for (int i = 0; i < 100 && !is_over.load(); ++i) std::this_thread::sleep_for(milliseconds(10));
       }
     });

@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(within_them_all_that_is_reckoned_fits) {
     BOOST_REQUIRE(report.size() == 2u);
     BOOST_TEST(report[1].has_answered, report[1].why);
     BOOST_TEST(!trace_json(report).empty());
-    BOOST_TEST(!events_json(report, INT64_MIN, INT64_MAX, 100).empty());
+    BOOST_TEST(!events_json(report, 0, INT64_MIN, INT64_MAX, 100).empty());
     BOOST_TEST(!state_json("a", report).empty());
     nodes[0].diagnose(1s, 500ms);
   }

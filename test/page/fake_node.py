@@ -108,7 +108,9 @@ class World:
                 full = self.failing == 'hang' and e[0] % 3 == 0
                 edges.append([e[0], (40 if self.failing == 'hang' else t) * 120, (40 if self.failing == 'hang' else t) * 120 * 32768, 32 if full else (e[0] + t) % 9, 32])
         return {'seq': t, 'reset': since == 0, 'actors': {'columns': ['id', 'fires', 'dead', 'busy_ns', 'bytes_out', 'state', 'waiting_for'], 'rows': rows},
-                'edges': {'columns': ['id', 'tokens', 'bytes', 'in_flight', 'window'], 'rows': edges[:2000]}}
+                'edges': {'columns': ['id', 'tokens', 'bytes', 'in_flight', 'window'], 'rows': edges[:2000]},
+                'loops': {'columns': ['loop', 'device', 'executions', 'iterations', 'window', 'most_parallel', 'open_ns', 'achieved_parallelism', 'limited_by_window'],
+                          'rows': [['time', f'/node:{n}/cpu:0', t, t * 119, 32, 32, t * 600_000_000, 12.5, 0.25] for n in ('a', 'b')]}}
 
     def state(self):
         t = self.ticks
@@ -142,7 +144,8 @@ class World:
         i = int(name.split(':')[1])
         waits = [{'what': 'edge x', 'tag': '0,12', 'from': 'merge', 'from_node': 'b', 'for_ns': 1_500_000_000}] if self.failing == 'hang' else []
         errors = ["MatMul 'gates' (model.cpp:31): shapes [32, 256] and [128, 256] do not match"] if self.failing and i == len(self.actors) // 2 else []
-        return {'id': name, 'op': at[1], 'name': at[2], 'attributes': 'transpose=false', 'open_iterations': [{'run': 'a/17', 'loop': 'time', 'tag': '0', 'first': 12, 'last': 19, 'window': 32}] if at[8] else [], 'waits': waits, 'errors': errors}
+        loop = {'loop': {'loop': 'time', 'executions': 17, 'iterations': 2023, 'window': 32, 'most_parallel': 32, 'open_ns': 12_300_000_000, 'achieved_parallelism': 12.5, 'limited_by_window': 0.25}} if at[8] else {}
+        return {'id': name, 'op': at[1], 'name': at[2], 'attributes': 'transpose=false', **loop, 'open_iterations': [{'run': 'a/17', 'loop': 'time', 'tag': '0', 'first': 12, 'last': 19, 'window': 32}] if at[8] else [], 'waits': waits, 'errors': errors}
 
     def events(self, since):
         rows, end = [], self.now()
@@ -211,7 +214,7 @@ class Handler(BaseHTTPRequestHandler):
         world = self.server.world
         since = int(float(query.get('since', 0)))
         body = {'state': world.state, 'plan': world.plan, 'counters': lambda: world.counters(since), 'scalars': lambda: {'series': world.scalars()},
-                'actor': lambda: world.actor(query.get('id')), 'events': lambda: {'events': world.events(since), 'lost': world.lost(), 'dropped': 0}, 'diagnose': lambda: {'runs': 1, 'verdicts': world.verdicts}}.get(what, lambda: None)()
+                'actor': lambda: world.actor(query.get('id')), 'events': lambda: {'asked_ns': world.now(), 'events': world.events(since), 'lost': world.lost(), 'silent': [], 'dropped': 0}, 'diagnose': lambda: {'runs': 1, 'verdicts': world.verdicts}}.get(what, lambda: None)()
         if body is None:
             self.answer_json(404, {'error': f'there is no {what} {query.get("id", "")}'})
             return

@@ -8,6 +8,7 @@ import { bytes, clean, duration, short, shorten } from '../../cluster/page/forma
 import { compose, layout, Stretch } from '../../cluster/page/layout.js';
 import { Counters, kGroupings, kMostBoxes, kMostChildren, layoutInput, Plan, search, Totals, Tree, View } from '../../cluster/page/model.js';
 import { mergeSeries, smoothed } from '../../cluster/page/curves.js';
+import { Timeline } from '../../cluster/page/timeline.js';
 
 const dagre = createRequire(import.meta.url)('/usr/share/nodejs/dagre/dist/dagre.min.js');
 
@@ -245,4 +246,63 @@ test('series grow by what is new', () => {
   const merged = mergeSeries(a, [{ name: 'x', kind: 'scalar', points: [[2, 0, 4], [3, 0, 3]] }, { name: 'y', kind: 'text', points: [[1, 0, 'hi']] }]);
   assert.deepEqual(merged.map((s) => s.points.length), [3, 1]);
   assert.equal(smoothed([[0, 0, 4], [1, 0, null], [2, 0, 4]], 0.9).at(-1)[2].toFixed(6), '4.000000');
+});
+
+// A canvas that shows nothing.
+const timelineOf = () => new Timeline({ addEventListener() {}, clientWidth: 0 }, {});
+const kSecond = 1e9, kBegin = 1.7e18;
+const kernel = (t_ns, dur_ns, more = {}) => ({ t_ns, dur_ns, node: 'a', track: 'cpu:0', kind: 'kernel', name: 'MatMul', ...more });
+
+test('of ten busy seconds a timeline leaves nothing out: the last are there one by one, the others by how much', () => {
+  const timeline = timelineOf();
+  let sum = 0, count = 0;
+  for (let tick = 1; tick <= 14; tick += 1) {
+    const from = kBegin + (tick - 1) * 0.7 * kSecond, events = [];
+    for (let i = 0; i < 7000; i += 1) events.push(kernel(from + i * 100_000, 60_000 + (i % 7) * 5_000));
+    for (const e of events) sum += e.dur_ns;
+    count += events.length;
+    timeline.add({ time_ns: from + 0.7 * kSecond, asked_ns: from + 0.7 * kSecond, events });
+  }
+  timeline.add({ time_ns: timeline.until, asked_ns: timeline.until, events: [kernel(kBegin + kSecond, 0, { kind: 'failure' })] });
+  assert.ok(timeline.events.length <= 20_000);
+  assert.ok(timeline.events.length >= 10_000);
+  assert.ok(timeline.bins.size > 100);
+  const bins = [...timeline.bins.values()];
+  assert.equal(bins.reduce((n, b) => n + b.count, 0) + timeline.events.length, count + 1);
+  const told = bins.reduce((n, b) => n + b.took, 0) + timeline.events.reduce((n, e) => n + e.dur_ns, 0);
+  assert.ok(Math.abs(told / sum - 1) < 1e-3);  // numbers of this size are 256 ns apart
+  for (const b of bins) assert.ok(b.took <= b.dur_ns && b.t_ns % b.dur_ns === 0);
+  assert.ok(timeline.events.some((e) => e.kind === 'failure'));
+  assert.equal(timeline.lost.length, 0);
+});
+
+test('what comes again, by a clock that was read anew, is one event, and a turn that went on is as long as it was', () => {
+  const timeline = timelineOf(), turn = (dur_ns, name) => kernel(kBegin + 5e6, dur_ns, { kind: 'turn', name });
+  const tokens = (shift) => [0, 1, 2].map((i) => kernel(kBegin + 9e6 + i * 1000 + shift, 0, { kind: 'send', flow: `${77 + i}` }));
+  timeline.add({ time_ns: kBegin + 1e7, asked_ns: kBegin + 1e7, events: [kernel(kBegin, 30_000), turn(1e6, '100 firings'), ...tokens(0)] });
+  timeline.add({ time_ns: kBegin + 2e7, asked_ns: kBegin + 2e7, events: [kernel(kBegin + 512, 30_000), turn(2e6, '200 firings'), ...tokens(-768)] });
+  assert.equal(timeline.events.length, 5);
+  assert.deepEqual(timeline.events.filter((e) => e.kind === 'turn').map((e) => [e.dur_ns, e.name]), [[2e6, '200 firings']]);
+});
+
+test('a timeline asks from where all have told, and hatches what came too late', () => {
+  const timeline = timelineOf(), silent = [{ node: 'a', track: 'cpu:0' }];
+  const at = (seconds) => kBegin + seconds * kSecond;
+  timeline.add({ time_ns: at(1), asked_ns: at(1), events: [kernel(at(0.5), 1000)], silent: [] });
+  assert.equal(timeline.since, at(0.9));
+  timeline.add({ time_ns: at(2), asked_ns: at(2), events: [], silent });
+  assert.equal(timeline.since, at(0.9));  // it may answer the next time
+  assert.equal(timeline.lost.length, 0);
+  timeline.add({ time_ns: at(5), asked_ns: at(5), events: [], silent });
+  assert.equal(timeline.since, at(2.9));
+  assert.deepEqual(timeline.lost, [{ ...silent[0], from: at(1), until: at(3) }]);
+  timeline.add({ time_ns: at(6), asked_ns: at(6), events: [kernel(at(3.1), 1000)], silent: [] });
+  assert.equal(timeline.since, at(5.9));
+  assert.equal(timeline.lost.length, 1);
+});
+
+test('what loops achieved is kept until it is told anew', () => {
+  const counters = new Counters(planOf(['']));
+  counters.apply({ time_ns: 1, seq: 1, actors: { columns: [], rows: [] }, loops: { columns: ['loop', 'achieved_parallelism'], rows: [['w', 2.5]] } });
+  assert.deepEqual(counters.loops, [{ loop: 'w', achieved_parallelism: 2.5 }]);
 });

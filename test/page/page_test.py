@@ -110,9 +110,16 @@ def selecting(source, browser, shots):
         find(page, 'tanh 12')
         ticks(page)
         text = page.ask("document.querySelector('#panel').innerText")
-        for wanted in ('tanh 12', 'model.cpp:42', 'Firings', 'Open iterations', '/node:a/cpu:0', 'f32 [32, 256]'):
+        for wanted in ('tanh 12', 'model.cpp:42', 'Firings', 'Open iterations', '/node:a/cpu:0', 'f32 [32, 256]', '12.5 of 32 iterations, over 12.3 s'):
             check(wanted in text, f'an actor: {wanted} is not in {text!r}')
         page.shot(f'{shots}/actor.png')
+        find(page, 'layer 0')
+        ticks(page)
+        text = page.ask("document.querySelector('#panel').innerText")
+        for where in ('a', 'b'):
+            check(f'on /node:{where}/cpu:0' in text and '12.5 of 32 iterations' in text, f'a loop: how far its iterations ran side by side on {where} is not in {text!r}')
+        find(page, 'tanh 12')
+        ticks(page)
         side = page.ask("document.querySelector('#side').innerText")
         check('→ b' in side and 'µs' in side, f'what a ping to b takes is not said: {side!r}')
         page.key('Escape')
