@@ -51,15 +51,15 @@ class Layer {
     learn(argument, o, 1, 1);
   }
   void learn_recurrent(const Operand& o) {
-    require_rank("recurrent", o, 2, gates_ == 4 ? "[units, 4 * units]" : "[units, 3 * units]");
+    require_rank("recurrent", o, 2, of_gates("units, ").c_str());
     learn("recurrent", o, 0, 1);
     learn("recurrent", o, 1, gates_);
   }
   void learn_weights(const RecurrentWeights& w) {
     learn_recurrent(w.recurrent);
-    require_rank("input", w.input, 2, gates_ == 4 ? "[features, 4 * units]" : "[features, 3 * units]");
+    require_rank("input", w.input, 2, of_gates("features, ").c_str());
     learn("input", w.input, 1, gates_);
-    require_rank("bias", w.bias, 1, gates_ == 4 ? "[4 * units]" : "[3 * units]");
+    require_rank("bias", w.bias, 1, of_gates("").c_str());
     learn("bias", w.bias, 0, gates_);
   }
   /// x's features are the input weights' rows.
@@ -72,6 +72,8 @@ class Layer {
     if (units_ < 0) refused("the number of units is not known: give 'recurrent' a shape that tells");
     return units_;
   }
+  /// Axes that end with the units of all gates.
+  std::string of_gates(const char* before) const { return gates_ == 1 ? fmt::format("[{}units]", before) : fmt::format("[{}{} * units]", before, gates_); }
   std::vector<std::int64_t> pieces() const { return std::vector<std::int64_t>(static_cast<std::size_t>(gates_), units()); }
 
  private:
@@ -94,6 +96,11 @@ Expr gru_step(const Expr& gates, const Expr& h, const Operand& recurrent, const 
   Exprs in = split(gates, pieces, -1), kept = split(matmul(h, recurrent), pieces, -1);
   Expr reset = sigmoid(in[0] + kept[0]), update = sigmoid(in[1] + kept[1]);
   return update * h + (1.0 - update) * tanh(in[2] + reset * kept[2]);
+}
+
+Expr rnn_step(const Expr& projected, const Expr& h, const Operand& recurrent, RnnActivation activation) {
+  Expr sums = projected + matmul(h, recurrent);
+  return activation == RnnActivation::tanh ? tanh(sums) : relu(sums);
 }
 
 // Zeros [batch, units] for gates [time, batch, n * units], whose batch may be unknown and time zero:
@@ -137,7 +144,40 @@ Expr gru_cell(Operand projected, Operand h, Operand recurrent) {
   return gru_step(identity(projected), identity(h), recurrent, layer.pieces());
 }
 
+Expr rnn_cell(Operand x, Operand h, const RecurrentWeights& weights, RnnActivation activation) {
+  Layer layer("rnn_cell", {}, x.site(), 1, {x, h, weights.recurrent});
+  layer.require_rank("x", x, 2, "[batch, features]");
+  layer.learn_weights(weights);
+  layer.require_features(x, weights);
+  layer.learn_state("h", h);
+  return rnn_step(matmul(x, weights.input) + weights.bias, identity(h), weights.recurrent, activation);
+}
+
 namespace {
+
+template <class Fail>
+void require_lengths(const Expr& lengths, Fail fail) {
+  const ValueSpec spec = lengths.spec();
+  if ((spec.dtype != DType::i32 && spec.dtype != DType::i64) || (spec.shape.has_rank() && spec.shape.rank() != 1))
+    fail("'lengths' must be i32 or i64, [batch], not " + spec.text());
+}
+
+// The layer as one op: the states after the last step, then the outputs. `initial`: as many as the cell has, or none, for zeros.
+Exprs fused_layer(const Layer& layer, const char* cell, const Operand& x, const RecurrentWeights& w, Exprs initial, std::size_t states, const RnnOptions& options,
+                  const Site& at) {
+  Expr projected = matmul(x, w.input);
+  while (initial.size() < states) initial.push_back(first_state(projected, layer.units()));
+  Operands operands{Operand(projected, at), w.recurrent, w.bias};
+  for (const Expr& e : initial) operands.emplace_back(e, at);
+  if (!options.lengths.is_empty()) {
+    require_lengths(options.lengths, [&](const std::string& why) { layer.refused(why); });
+    operands.emplace_back(options.lengths, at);
+  }
+  const Exprs made = bind_op("RecurrentLayer", operands, Attrs{{"cell", std::string(cell)}, {"reverse", options.reverse}}, at);
+  Exprs all(made.begin() + 1, made.begin() + 1 + static_cast<std::ptrdiff_t>(states));
+  all.push_back(made[0]);
+  return all;
+}
 
 RnnResult<LstmState> lstm_layer(const Operand& x, const RecurrentWeights& w, const LstmState* initial, const RnnOptions& options, const Site& at) {
   Layer layer("lstm", options.name, at, 4, {x, w.input, w.recurrent});
@@ -145,6 +185,10 @@ RnnResult<LstmState> lstm_layer(const Operand& x, const RecurrentWeights& w, con
   layer.learn_weights(w);
   layer.require_features(x, w);
   if (initial) layer.learn_state("initial.h", initial->h), layer.learn_state("initial.c", initial->c);
+  if (options.fused) {
+    Exprs all = fused_layer(layer, "lstm", x, w, initial ? Exprs{initial->h, initial->c} : Exprs{}, 2, options, at);
+    return {all[2], {all[0], all[1]}};
+  }
   const auto pieces = layer.pieces();
   Expr gates = matmul(x, w.input) + w.bias;
   LstmState first = initial ? *initial : LstmState{first_state(gates, layer.units()), first_state(gates, layer.units())};
@@ -160,12 +204,62 @@ RnnResult<Expr> gru_layer(const Operand& x, const RecurrentWeights& w, const Exp
   layer.learn_weights(w);
   layer.require_features(x, w);
   if (initial) layer.learn_state("initial", *initial);
+  if (options.fused) {
+    Exprs all = fused_layer(layer, "gru", x, w, initial ? Exprs{*initial} : Exprs{}, 1, options, at);
+    return {all[1], all[0]};
+  }
   const auto pieces = layer.pieces();
   Expr gates = matmul(x, w.input) + w.bias;
   Exprs all = detail::dynamic_rnn(
       {Operand(gates, at)}, {Operand(initial ? *initial : first_state(gates, layer.units()), at)},
       [&](const Exprs& v) { return Operands{Operand(gru_step(v[1], v[0], w.recurrent, pieces), at)}; }, options, "gru", at);
   return {all[1], all[0]};
+}
+
+RnnResult<Expr> rnn_layer(const Operand& x, const RecurrentWeights& w, const Expr* initial, RnnActivation activation, const RnnOptions& options, const Site& at) {
+  Layer layer("rnn", options.name, at, 1, {x, w.input, w.recurrent});
+  layer.require_rank("x", x, 3, "[time, batch, features]");
+  layer.learn_weights(w);
+  layer.require_features(x, w);
+  if (initial) layer.learn_state("initial", *initial);
+  Exprs all;
+  if (options.fused) {
+    all = fused_layer(layer, activation == RnnActivation::tanh ? "tanh" : "relu", x, w, initial ? Exprs{*initial} : Exprs{}, 1, options, at);
+  } else {
+    Expr projected = matmul(x, w.input) + w.bias;
+    all = detail::dynamic_rnn(
+        {Operand(projected, at)}, {Operand(initial ? *initial : first_state(projected, layer.units()), at)},
+        [&](const Exprs& v) { return Operands{Operand(rnn_step(v[1], v[0], w.recurrent, activation), at)}; }, options, "rnn", at);
+  }
+  return {all[1], all[0]};
+}
+
+// `layer(x, weights, options)`, forwards and backwards.
+template <class State, class Layer>
+RnnResult<std::vector<State>> both_ways(Layer layer, const char* what, const Operand& x, const RecurrentWeights& forward, const RecurrentWeights& backward,
+                                        const RnnOptions& options, const Site& at) {
+  if (options.reverse) refuse(what, options.name, at, "it goes both ways: leave 'reverse' out");
+  RnnOptions there = options, back = options;
+  back.reverse = true;
+  if (!options.name.empty()) there.name += "_forward", back.name += "_backward";
+  auto a = layer(x, forward, there);
+  auto b = layer(x, backward, back);
+  const Reader::AtSite here(a.outputs.reader(), at);
+  return {concat({a.outputs, b.outputs}, 2), {a.state, b.state}};
+}
+
+template <class State, class Layer>
+RnnResult<std::vector<State>> stacked(Layer layer, const char* what, Operand x, const std::vector<RecurrentWeights>& layers, const RnnOptions& options, const Site& at) {
+  if (layers.empty()) refuse(what, options.name, at, "there is no layer");
+  RnnResult<std::vector<State>> all;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    RnnOptions mine = options;
+    if (!options.name.empty()) mine.name += fmt::format("_{}", i + 1);
+    auto made = layer(i == 0 ? x : Operand(all.outputs, at), layers[i], mine);
+    all.outputs = made.outputs;
+    all.state.push_back(made.state);
+  }
+  return all;
 }
 
 }  // namespace
@@ -181,6 +275,32 @@ RnnResult<Expr> gru(Operand x, const RecurrentWeights& weights, const RnnOptions
 }
 RnnResult<Expr> gru(Operand x, const RecurrentWeights& weights, Expr initial, const RnnOptions& options, std::source_location at) {
   return gru_layer(x, weights, &initial, options, at);
+}
+
+RnnResult<Expr> rnn(Operand x, const RecurrentWeights& weights, RnnActivation activation, const RnnOptions& options, std::source_location at) {
+  return rnn_layer(x, weights, nullptr, activation, options, at);
+}
+RnnResult<Expr> rnn(Operand x, const RecurrentWeights& weights, Expr initial, RnnActivation activation, const RnnOptions& options, std::source_location at) {
+  return rnn_layer(x, weights, &initial, activation, options, at);
+}
+
+RnnResult<std::vector<LstmState>> bidirectional_lstm(Operand x, const RecurrentWeights& forward, const RecurrentWeights& backward, const RnnOptions& options,
+                                                     std::source_location at) {
+  auto layer = [&](const Operand& in, const RecurrentWeights& w, const RnnOptions& o) { return lstm_layer(in, w, nullptr, o, at); };
+  return both_ways<LstmState>(layer, "bidirectional_lstm", x, forward, backward, options, at);
+}
+RnnResult<Exprs> bidirectional_gru(Operand x, const RecurrentWeights& forward, const RecurrentWeights& backward, const RnnOptions& options, std::source_location at) {
+  auto layer = [&](const Operand& in, const RecurrentWeights& w, const RnnOptions& o) { return gru_layer(in, w, nullptr, o, at); };
+  return both_ways<Expr>(layer, "bidirectional_gru", x, forward, backward, options, at);
+}
+
+RnnResult<std::vector<LstmState>> lstm_layers(Operand x, const std::vector<RecurrentWeights>& layers, const RnnOptions& options, std::source_location at) {
+  auto layer = [&](const Operand& in, const RecurrentWeights& w, const RnnOptions& o) { return lstm_layer(in, w, nullptr, o, at); };
+  return stacked<LstmState>(layer, "lstm_layers", x, layers, options, at);
+}
+RnnResult<Exprs> gru_layers(Operand x, const std::vector<RecurrentWeights>& layers, const RnnOptions& options, std::source_location at) {
+  auto layer = [&](const Operand& in, const RecurrentWeights& w, const RnnOptions& o) { return gru_layer(in, w, nullptr, o, at); };
+  return stacked<Expr>(layer, "gru_layers", x, layers, options, at);
 }
 
 namespace detail {
@@ -213,9 +333,7 @@ Exprs dynamic_rnn(const Operands& elements, const Operands& initial, const LoopB
     }, states, scanning, what, at);
   }
 
-  const ValueSpec spec = options.lengths.spec();
-  if ((spec.dtype != DType::i32 && spec.dtype != DType::i64) || (spec.shape.has_rank() && spec.shape.rank() != 1))
-    fail("'lengths' must be i32 or i64, [batch], not " + spec.text());
+  require_lengths(options.lengths, fail);
   for (const Operand& x : elements)
     if (Shape s = shape_of_operand(x); s.has_rank() && s.rank() < 2) fail("an element must be [time, batch, ...], not " + s.text());
   if (elements.empty()) fail("there are no elements to go over");

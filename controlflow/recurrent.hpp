@@ -1,7 +1,10 @@
 // Recurrent layers whose loop over time is in the graph: as many steps as the sequence has, each
-// example as many as its own length.
+// example as many as its own length. With `fused` a layer is one op instead, which is faster, but has no second
+// derivative, and runs on one device that holds all that its gradient needs.
 //
 //   auto [outputs, last] = lstm(x, {wx, wh, b}, {.lengths = lengths});        // x: [time, batch, features]
+//   auto [same, last] = lstm(x, {wx, wh, b}, {.lengths = lengths, .fused = true});
+//   auto [top, states] = lstm_layers(x, {{wx1, wh1, b1}, {wx2, wh2, b2}}, {.fused = true});
 //   auto [states, h] = dynamic_rnn([&](Expr h, Expr x) { return tanh(matmul(h, w) + x); }, x, h0);
 //
 // Time is the leading axis, the batch the next one; both may be unknown until the graph runs (for no
@@ -26,7 +29,11 @@ struct RnnOptions {
   Expr lengths = {};  // [batch], i32 or i64: how many elements of each example count; none: all. More than there are: all
   bool reverse = false;
   int parallel_iterations = 32;
+  bool fused = false;  // lstm, gru, rnn: one op for all steps
 };
+
+/// What a plain recurrent layer makes of its sums.
+enum class RnnActivation : std::uint8_t { tanh, relu };
 
 /// A layer over time: outputs [time, batch, units] and the state after the last step.
 template <class State>
@@ -61,6 +68,9 @@ Expr gru_cell(Operand x, Operand h, const RecurrentWeights& weights);
 /// The same where x W + b, [batch, 3 * units], is computed already.
 Expr gru_cell(Operand projected, Operand h, Operand recurrent);
 
+/// One step of a plain recurrent layer (Elman, 1990): h' = activation(x W + h R + b). x: [batch, features], h: [batch, units].
+Expr rnn_cell(Operand x, Operand h, const RecurrentWeights& weights, RnnActivation activation = RnnActivation::tanh);
+
 /// An LSTM over x [time, batch, features]. The state starts as zeros if none is given.
 RnnResult<LstmState> lstm(Operand x, const RecurrentWeights& weights, const RnnOptions& options = {},
                           std::source_location at = std::source_location::current());
@@ -72,6 +82,24 @@ RnnResult<Expr> gru(Operand x, const RecurrentWeights& weights, const RnnOptions
                     std::source_location at = std::source_location::current());
 RnnResult<Expr> gru(Operand x, const RecurrentWeights& weights, Expr initial, const RnnOptions& options = {},
                     std::source_location at = std::source_location::current());
+
+/// A plain recurrent layer over x [time, batch, features]; its state [batch, units] starts as zeros if none is given.
+RnnResult<Expr> rnn(Operand x, const RecurrentWeights& weights, RnnActivation activation = RnnActivation::tanh, const RnnOptions& options = {},
+                    std::source_location at = std::source_location::current());
+RnnResult<Expr> rnn(Operand x, const RecurrentWeights& weights, Expr initial, RnnActivation activation = RnnActivation::tanh, const RnnOptions& options = {},
+                    std::source_location at = std::source_location::current());
+
+/// Both directions over x: outputs [time, batch, 2 * units], those of `forward` first; the last states of both.
+RnnResult<std::vector<LstmState>> bidirectional_lstm(Operand x, const RecurrentWeights& forward, const RecurrentWeights& backward, const RnnOptions& options = {},
+                                                     std::source_location at = std::source_location::current());
+RnnResult<Exprs> bidirectional_gru(Operand x, const RecurrentWeights& forward, const RecurrentWeights& backward, const RnnOptions& options = {},
+                                   std::source_location at = std::source_location::current());
+
+/// Layers on layers: each reads what the one below puts out. The outputs of the last, the last states of all.
+RnnResult<std::vector<LstmState>> lstm_layers(Operand x, const std::vector<RecurrentWeights>& layers, const RnnOptions& options = {},
+                                              std::source_location at = std::source_location::current());
+RnnResult<Exprs> gru_layers(Operand x, const std::vector<RecurrentWeights>& layers, const RnnOptions& options = {},
+                            std::source_location at = std::source_location::current());
 
 namespace detail {
 /// `cell`: (state..., element...) to (state...); yields (last state..., outputs).

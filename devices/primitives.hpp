@@ -30,6 +30,8 @@ struct AttentionGradientArgs;
 struct ConvolveArgs;   // window.hpp
 struct CtcArgs;
 struct PoolArgs;
+struct RecurrentArgs;  // recurrent.hpp
+struct RecurrentGradientArgs;
 struct RowNormArgs;    // row_norm.hpp
 struct RowNormGradientArgs;
 struct ScanArgs;
@@ -205,6 +207,8 @@ class Primitives {
   virtual void row_norm(Stream&, const RowNormArgs&) const = 0;
   virtual void row_norm_gradient(Stream&, const RowNormGradientArgs&) const = 0;
   virtual void ctc(Stream&, const CtcArgs&) const = 0;
+  virtual void recurrent(Stream&, const RecurrentArgs&) const = 0;
+  virtual void recurrent_gradient(Stream&, const RecurrentGradientArgs&) const = 0;
 };
 
 }  // namespace troupe

@@ -45,6 +45,8 @@ class CpuPrimitives final : public Primitives {
   void row_norm(Stream&, const RowNormArgs&) const override;
   void row_norm_gradient(Stream&, const RowNormGradientArgs&) const override;
   void ctc(Stream&, const CtcArgs&) const override;
+  void recurrent(Stream&, const RecurrentArgs&) const override;
+  void recurrent_gradient(Stream&, const RecurrentGradientArgs&) const override;
 
  private:
   WorkerPool* pool_;

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include <troupe/devices/dtype.hpp>
+#include <troupe/devices/recurrent_cell.hpp>
 #include <troupe/devices/scalar_op.hpp>
 
 namespace troupe {
@@ -44,6 +45,40 @@ struct RowNormBack {
   const float *mean, *rstd;   // [rows]; without a mean: not centered
   const float* scale;         // [n]
   double *dscale, *dbias;     // dbias may be null
+};
+
+/// One step of a block of rows through a recurrent layer; n is units times gates. Rows that are not active keep their state.
+template <class T>
+struct RecurrentStep {
+  RecurrentCell cell;
+  std::int64_t rows, units;
+  const bool* active;     // [rows]; null: all are
+  const T* weights;       // [units, n]; f32: packed
+  const T *projected, *bias, *h;  // [rows, n], [n], [rows, units]
+  T *next, *y;            // [rows, units]: the state after, and the same or zero
+  T* c;                   // [rows, units], an LSTM's cell before, then after
+  T *gates, *kept;        // [rows, n], may be projected; [rows, units]
+};
+
+/// Back through it, but for the product.
+template <class T>
+struct RecurrentBack {
+  RecurrentCell cell;
+  std::int64_t rows, units;
+  const bool* active;
+  const T *gates, *kept, *dy;
+  const T* const* before;  // [rows]: an LSTM's cell, a GRU's state before
+  T *dh, *dc;              // [rows, units]: of the state after; then of that before, but for what comes by h R
+  T *dprojected, *dq;      // [rows, n], may be gates; of h R, the same but of a GRU
+};
+
+/// c[r] += a[r] b for active rows, b [k, n] packed.
+struct AddProduct {
+  std::int64_t rows, n, k;
+  const bool* active;
+  const float* a;  // [rows, k]
+  const float* weights;
+  float* c;        // [rows, n]
 };
 
 struct LevelKernels {
@@ -84,6 +119,13 @@ struct LevelKernels {
   void (*pool_mean_f32)(float* y, const float* const* taps, int n, std::int64_t channels);
   void (*pool_mean_add_f32)(float* const* to, int n, const float* dy, std::int64_t channels);
 
+  // Recurrent layers. Packed weights [k, n] are panels of `across` packets of columns: all rows of one, then of the next, columns past n
+  // zero. A panel of gates holds a packet of units of each gate, another `across` = recurrent_packets packets in a row.
+  std::int64_t recurrent_packet, recurrent_packets;
+  void (*recurrent_step_f32)(const RecurrentStep<float>&);
+  void (*recurrent_back_f32)(const RecurrentBack<float>&);
+  void (*add_product_f32)(const AddProduct&);
+
   void (*gemm_f32)(const GemmCall&);
   void (*gemm_f64)(const GemmCall&);
 };
@@ -101,6 +143,7 @@ const LevelKernels& level_kernels();
   void fill_rows_##level(LevelKernels&);           \
   void fill_row_norm_##level(LevelKernels&);       \
   void fill_pool_##level(LevelKernels&);           \
+  void fill_recurrent_##level(LevelKernels&);      \
   void fill_gemm_##level(LevelKernels&);
 TROUPE_LEVEL_PARTS(portable)
 TROUPE_LEVEL_PARTS(v2)

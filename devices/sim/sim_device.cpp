@@ -11,6 +11,7 @@
 #include <troupe/devices/attention.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/ctc.hpp>
+#include <troupe/devices/recurrent.hpp>
 #include <troupe/devices/row_norm.hpp>
 #include <troupe/devices/sim/queue.hpp>
 #include <troupe/devices/swap.hpp>
@@ -228,8 +229,23 @@ class SimPrimitives final : public Primitives {
   void ctc(Stream& s, const CtcArgs& a) const override {
     later(s, "ctc", {&a.log_probabilities, &a.labels, &a.time_lengths, &a.label_lengths}, {&a.loss, &a.gradient}, [=, this] { cpu_.ctc(now_, a); });
   }
+  void recurrent(Stream& s, const RecurrentArgs& a) const override {
+    RecurrentArgs mine = a;
+    mine.slot = nullptr;  // its kernel may be gone by then
+    later(s, "recurrent", {&a.projected, &a.recurrent, &a.bias, &a.h0, &a.c0, &a.lengths}, {&a.y, &a.h, &a.c, &a.gates, &a.kept},
+          [=, this] { cpu_.recurrent(now_, mine); }, 2 * products(a));
+  }
+  void recurrent_gradient(Stream& s, const RecurrentGradientArgs& g) const override {
+    later(s, "recurrent_gradient", {&g.recurrent, &g.h0, &g.c0, &g.lengths, &g.y, &g.gates, &g.kept, &g.dy, &g.dh, &g.dc},
+          {&g.dprojected, &g.drecurrent, &g.dbias, &g.dh0, &g.dc0}, [=, this] { cpu_.recurrent_gradient(now_, g); }, 4 * products(g));
+  }
 
  private:
+  template <class Args>
+    requires requires(const Args& a) { a.cell; }
+  static double products(const Args& a) {
+    return static_cast<double>(a.time * a.batch) * static_cast<double>(a.units) * static_cast<double>(a.units * gates_of(a.cell));
+  }
   static double products(const AttentionArgs& a) {
     return static_cast<double>(a.batch * a.heads * a.queries) * static_cast<double>(a.keys * (a.depth + a.width));
   }

@@ -124,6 +124,32 @@ def norm_gradient(x, a):
     return torch.ops.aten.native_layer_norm_backward(x[4], x[0], rows, x[2].unsqueeze(-1), x[3].unsqueeze(-1), scale, scale, [True] * 3)
 
 
+def recurrent(x, a):
+    """The layer of torch whose input weights are the identity, one example after the other: y, h and, of an LSTM, c."""
+    cell, units, columns = a["cell"], x[1].shape[0], x[1].shape[1]
+    kind = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}.get(cell, torch.nn.RNN)
+    layer = kind(columns, units, dtype=torch.float64, **({"nonlinearity": cell} if kind is torch.nn.RNN else {}))
+    with torch.no_grad():
+        layer.weight_ih_l0.copy_(torch.eye(columns, dtype=torch.float64))
+        layer.weight_hh_l0.copy_(x[1].T)
+        layer.bias_ih_l0.copy_(x[2])
+        layer.bias_hh_l0.zero_()
+        states = x[3 : 5 if cell == "lstm" else 4]
+        rest = x[3 + len(states) :]
+        y, last = torch.zeros(*x[0].shape[:2], units, dtype=torch.float64), [s.clone() for s in states]
+        for b in range(x[0].shape[1]):
+            n = min(int(rest[0][b]), x[0].shape[0]) if rest else x[0].shape[0]
+            if n == 0:
+                continue
+            first = [s[b].reshape(1, 1, units) for s in states]
+            of = x[0][:n, b : b + 1]
+            out, end = layer(of.flip(0) if a["reverse"] else of, tuple(first) if len(first) == 2 else first[0])
+            y[:n, b : b + 1] = out.flip(0) if a["reverse"] else out
+            for s, e in zip(last, end if len(first) == 2 else [end]):
+                s[b] = e[0, 0]
+    return [y, *last]
+
+
 def whole(f, g):
     """f of floating and complex inputs, g of integers."""
     return lambda x, a: (f if x[0].is_floating_point() or x[0].is_complex() else g)(*x)
@@ -173,6 +199,7 @@ TORCH = {
     "LayerNorm": lambda x, a: F.layer_norm(x[0], x[0].shape[-1:], x[1].expand(x[0].shape[-1:]), x[2].expand(x[0].shape[-1:]), a["epsilon"]),
     "RmsNorm": lambda x, a: F.rms_norm(x[0], x[0].shape[-1:], x[1].expand(x[0].shape[-1:]), a["epsilon"]),
     "LayerNormGradient": norm_gradient,
+    "RecurrentLayer": recurrent,
     "CrossEntropy": plain(lambda x, y: F.cross_entropy(x, y, reduction="none")),
     "Transpose": lambda x, a: torch.permute(x[0], [int(k) for k in a["permutation"]]),
     "Concat": lambda x, a: torch.cat(x, int(a["axis"])), "Split": lambda x, a: torch.split(x[0], [int(e) for e in a["extents"]], int(a.get("axis", 0))),

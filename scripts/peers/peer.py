@@ -17,8 +17,11 @@ def serve(version, blas, answer):
 
 
 def training(reset, step, model, optimizer, batches):
-    """Answers `reset`, `steps <n>` with ns a step, then the n losses that `step(i)` returns, and `memory` with the most bytes at once."""
+    """Answers `reset`, `steps <n>` with ns a step, then the n losses that `step(i)` returns, `cores` with the processor time of a step of the
+    last `steps`, in ns, and `memory` with the most bytes at once."""
     import time
+
+    cores = [0]
 
     def answer(words):
         if words[0] == "reset":
@@ -26,10 +29,14 @@ def training(reset, step, model, optimizer, batches):
             return [0]
         if words[0] == "memory":
             return [peak_memory(step, model, optimizer, batches)]
+        if words[0] == "cores":
+            return cores
         count = int(words[1])
-        start = time.perf_counter_ns()
+        start, of_cores = time.perf_counter_ns(), time.process_time_ns()
         losses = [step(i) for i in range(count)]
-        return [(time.perf_counter_ns() - start) / count, *losses]
+        elapsed = time.perf_counter_ns() - start
+        cores[0] = (time.process_time_ns() - of_cores) / count
+        return [elapsed / count, *losses]
 
     return answer
 

@@ -4,7 +4,8 @@
 //   compare_losses(trainer, torch, {.steps = 20, .tolerance = 1e-4}, c);
 //   measure_steps(trainer, torch, {.repetitions = 15, .steps = 5, .warm_up = 1}, c);
 //
-// The peer answers `reset`, `steps <n>` with ns a step and, for a comparison, the n losses, and `memory` with bytes.
+// The peer answers `reset`, `steps <n>` with ns a step and, for a comparison, the n losses, `cores` with the processor time of a step
+// of those, and `memory` with bytes.
 #pragma once
 
 #include <algorithm>
@@ -77,16 +78,26 @@ inline void print_memory(Peer& peer, const Comparison& of) {
   c.print();
 }
 
-/// Times both, counts our allocations, prints.
+/// Processor time of this process, in ns.
+inline double processor_ns() { return static_cast<double>(std::clock()) * 1e9 / CLOCKS_PER_SEC; }
+
+/// Times both, counts our allocations, prints. `core_ns` and `peer_core_ns` are the least processor time of a step: on a busy machine they say more.
 template <class Trainer>
 void measure_steps(Trainer& trainer, Peer& peer, const StepTimes& times, Comparison& c) {
+  std::vector<double> cores, their_cores;
   for (int i = 0; i < times.repetitions; ++i) {
     trainer.steps(times.warm_up);
+    const double before = processor_ns();
     c.ours.push_back(trainer.steps(times.steps));
+    cores.push_back((processor_ns() - before) / times.steps);
     if (!peer.is_here()) continue;
     peer.ask("steps " + std::to_string(times.warm_up));
     c.theirs.push_back(peer.ask("steps " + std::to_string(times.steps))[0]);
+    their_cores.push_back(peer.ask("cores")[0]);
   }
+  auto least = [](const std::vector<double>& v) { return *std::min_element(v.begin(), v.end()); };
+  c.also.push_back({"core_ns", least(cores)});
+  if (!their_cores.empty()) c.also.insert(c.also.end(), {{"peer_core_ns", least(their_cores)}, {"ratio_of_core_ns", least(cores) / least(their_cores)}});
   const std::int64_t before = allocations();
   trainer.steps(times.steps);
   c.also.push_back({"allocations_per_step", static_cast<double>(allocations() - before) / times.steps});
@@ -110,17 +121,17 @@ inline std::string step_name(const std::string& subject, int threads) {
   return subject + "_step_" + std::to_string(threads) + (threads == 1 ? "_thread" : "_threads");
 }
 
-/// What `main` does: `profile <workers> <steps>` runs our steps alone, for a profiler; otherwise `measure` on one thread and on two.
+/// What `main` does: `profile... <workers> <steps>` runs our steps alone, for a profiler; otherwise `measure` on one thread and on two.
 template <class Trainer>
 void run_training(int argc, char** argv, void (*measure)(int threads)) {
-  if (argc > 3 && std::strcmp(argv[1], "profile") == 0) {
+  if (argc > 3 && std::strncmp(argv[1], "profile", 7) == 0) {
     Trainer trainer(std::atoi(argv[2]));
     trainer.steps(2);
-    std::vector<double> walls, cores;  // on a busy machine, the time of the cores says more
+    std::vector<double> walls, cores;
     for (int i = 0; i < std::atoi(argv[3]); ++i) {
-      const std::clock_t before = std::clock();
+      const double before = processor_ns();
       walls.push_back(trainer.steps(1));
-      cores.push_back(static_cast<double>(std::clock() - before) * 1e9 / CLOCKS_PER_SEC);
+      cores.push_back(processor_ns() - before);
     }
     std::printf("%s%.0f ns a step at best, %.0f of the cores; medians %.0f, %.0f\n", trainer.explain().c_str(), *std::min_element(walls.begin(), walls.end()),
                 *std::min_element(cores.begin(), cores.end()), median(walls), median(cores));

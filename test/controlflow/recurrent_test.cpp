@@ -1,8 +1,9 @@
 // Recurrent layers against plain loops over doubles: every way to run, lengths, both directions,
-// extents that are unknown while the graph is built; and their gradients against differences.
+// extents that are unknown while the graph is built, as a loop and fused into one op; and their gradients against differences.
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/autodiff/check.hpp>
+#include <troupe/autodiff/gradients.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/troupe.hpp>
 
@@ -37,6 +38,7 @@ struct Case {
   bool reverse = false;
   std::vector<std::int64_t> lengths = {};
   bool initial = false;
+  bool fused = false;
   Matrix input{kFeatures, gates * kUnits, pattern(kFeatures * gates * kUnits, 0.8, 1)};
   Matrix recurrent{kUnits, gates * kUnits, pattern(kUnits * gates * kUnits, 0.5, 2)};
   std::vector<double> bias = pattern(gates * kUnits, 0.3, 3);
@@ -72,6 +74,8 @@ Reference plain(const Case& k) {
         if (k.gates == 4) {
           r.c[at(u)] = logistic(gate(1)) * r.c[at(u)] + logistic(gate(0)) * std::tanh(gate(2));
           r.h[at(u)] = logistic(gate(3)) * std::tanh(r.c[at(u)]);
+        } else if (k.gates == 1) {
+          r.h[at(u)] = std::tanh(gate(0));
         } else {
           const double update = logistic(gate(1)), candidate = std::tanh(of_input(2 * kUnits + u) + logistic(gate(0)) * of_state(2 * kUnits + u));
           r.h[at(u)] = update * before[at(u)] + (1 - update) * candidate;
@@ -87,7 +91,7 @@ Reference plain(const Case& k) {
 Scenario built(Graph& g, const Case& k, bool open, DType lengths_dtype = DType::i64) {
   Expr x = g.input("x", DType::f32, open ? Shape{kAny, kAny, kFeatures} : Shape{k.time, kBatch, kFeatures});
   Scenario s{{{x, f32(k.x, {k.time, kBatch, kFeatures})}}, {}};
-  RnnOptions options{.name = "layer", .reverse = k.reverse};
+  RnnOptions options{.name = "layer", .reverse = k.reverse, .fused = k.fused};
   if (!k.lengths.empty()) {
     options.lengths = g.input("lengths", lengths_dtype, open ? Shape{kAny} : Shape{kBatch});
     std::vector<std::int32_t> narrow(k.lengths.begin(), k.lengths.end());
@@ -99,6 +103,9 @@ Scenario built(Graph& g, const Case& k, bool open, DType lengths_dtype = DType::
   if (k.gates == 4) {
     auto [outputs, last] = k.initial ? lstm(x, {wx, wh, b}, first, options) : lstm(x, {wx, wh, b}, options);
     s.fetches = {outputs, last.h, last.c};
+  } else if (k.gates == 1) {
+    auto [outputs, last] = k.initial ? rnn(x, {wx, wh, b}, first.h, RnnActivation::tanh, options) : rnn(x, {wx, wh, b}, RnnActivation::tanh, options);
+    s.fetches = {outputs, last};
   } else {
     auto [outputs, last] = k.initial ? gru(x, {wx, wh, b}, first.h, options) : gru(x, {wx, wh, b}, options);
     s.fetches = {outputs, last};
@@ -106,36 +113,90 @@ Scenario built(Graph& g, const Case& k, bool open, DType lengths_dtype = DType::
   return s;
 }
 
-void agrees(const Case& k, DType lengths_dtype = DType::i64, std::initializer_list<bool> open_or_not = {false, true}) {
+// As a loop, and fused.
+void agrees(Case k, DType lengths_dtype = DType::i64, std::initializer_list<bool> open_or_not = {false, true}) {
   const Reference r = plain(k);
   std::vector<std::vector<double>> expected{r.outputs, r.h};
   if (k.gates == 4) expected.push_back(r.c);
-  for (bool open : open_or_not) everywhere([&](Graph& g) { return built(g, k, open, lengths_dtype); }, expected);
+  for (const bool fused : {false, true}) {
+    k.fused = fused;
+    for (bool open : open_or_not) everywhere([&](Graph& g) { return built(g, k, open, lengths_dtype); }, expected);
+  }
 }
 
-// Differentiated with respect to x, the weights and the initial state.
-void differentiates(int gates, bool reverse, bool with_lengths) {
-  auto tensor = [](const std::vector<double>& v, const Shape& shape) { return Tensor::of<double>(v, shape); };
-  const Case k{.gates = gates, .time = 3, .initial = true};
-  const std::int64_t units = 2, columns = gates * units;
-  std::vector<Tensor> xs{tensor(pattern(3 * 2 * kFeatures, 1, 4), {3, 2, kFeatures}), tensor(pattern(kFeatures * columns, 0.8, 1), {kFeatures, columns}),
-                         tensor(pattern(units * columns, 0.5, 2), {units, columns}), tensor(pattern(columns, 0.3, 3), {columns}),
-                         tensor(pattern(2 * units, 0.4, 5), {2, units}), tensor(pattern(2 * units, 0.7, 6), {2, units})};
-  auto f = [&](Graph& g, const Exprs& in) {
-    RnnOptions options{.reverse = reverse};
-    if (with_lengths) options.lengths = g.constant(Tensor::of<std::int64_t>({2, 3}, {2}));
-    if (gates == 3) {
-      auto [outputs, last] = gru(in[0], {in[1], in[2], in[3]}, in[4], options);
-      return concat({reshape(outputs, {kAny}), reshape(last * in[5], {kAny})}, 0);
+// A layer and what it is differentiated with respect to: x, weights and initial state; all that it puts out in a row.
+struct Layer {
+  int gates;  // 0: of max(0, x)
+  bool reverse = false, with_lengths = false, fused = false;
+  std::int64_t time = 3, batch = 2, features = kFeatures, units = 2;
+
+  std::vector<Tensor> inputs(DType dtype = DType::f64) const {
+    const std::int64_t columns = std::max(1, gates) * units;
+    const double scale = std::sqrt(0.5 / static_cast<double>(units));
+    auto tensor = [&](const Shape& shape, double most, int seed) {
+      const std::vector<double> v = pattern(shape.elements(), most, seed);
+      return dtype == DType::f64 ? Tensor::of(v, shape) : f32(v, shape);
+    };
+    return {tensor({time, batch, features}, 1, 4), tensor({features, columns}, 0.8, 1), tensor({units, columns}, scale, 2),
+            tensor({columns}, 0.3, 3), tensor({batch, units}, 0.4, 5), tensor({batch, units}, 0.7, 6)};
+  }
+  Expr operator()(Graph& g, const Exprs& in) const {
+    RnnOptions options{.reverse = reverse, .fused = fused};
+    std::vector<std::int64_t> lengths;
+    for (std::int64_t b = 0; b < batch; ++b) lengths.push_back(time - b % (time + 1));
+    if (with_lengths) options.lengths = g.constant(Tensor::of(lengths, Shape{batch}));
+    auto flat = [](const Expr& e) { return reshape(e, {kAny}); };
+    const RecurrentWeights w{in[1], in[2], in[3]};
+    if (gates == 4) {
+      auto [outputs, last] = lstm(in[0], w, LstmState{in[4], in[5]}, options);
+      return concat({flat(outputs), flat(last.h * last.c)}, 0);
     }
-    auto [outputs, last] = lstm(in[0], {in[1], in[2], in[3]}, LstmState{in[4], in[5]}, options);
-    return concat({reshape(outputs, {kAny}), reshape(last.h * last.c, {kAny})}, 0);
-  };
-  CheckReport r = check_gradients(f, xs, {.order = with_lengths ? 1 : 2});
+    auto [outputs, last] = gates == 3 ? gru(in[0], w, in[4], options) : rnn(in[0], w, in[4], gates == 1 ? RnnActivation::tanh : RnnActivation::relu, options);
+    return concat({flat(outputs), flat(last * in[5])}, 0);
+  }
+};
+
+void differentiates(const Layer& layer) {
+  const bool second = !layer.with_lengths && !layer.fused;
+  const std::vector<Tensor> xs = layer.inputs();
+  CheckReport r = check_gradients(layer, xs, {.order = second ? 2 : 1});
   BOOST_TEST(r.ok(), r.text);
   BOOST_TEST(r.compared > 0);
-  r = check_dot_product(f, xs);
+  if (layer.fused) return;  // the check goes backwards twice
+  r = check_dot_product(layer, xs);
   BOOST_TEST(r.ok(), r.text);
+}
+
+/// What the layer puts out, then the gradients of its weighted sum; of two of one kind they can be compared.
+std::vector<Tensor> with_gradients(const Layer& layer, DType dtype = DType::f64, int workers = 1) {
+  Graph g;
+  Exprs in;
+  Feeds feeds;
+  for (const Tensor& t : layer.inputs(dtype)) {
+    in.push_back(g.input("x" + std::to_string(in.size()), dtype, t.shape()));
+    feeds.emplace_back(in.back(), t);
+  }
+  const Expr y = layer(g, in);
+  Exprs fetches{y};
+  for (const Expr& d : gradients(sum(y * sin(cumsum(ones_like(y), 0))), in)) fetches.push_back(d);
+  EngineOptions options;
+  options.workers = workers;
+  Engine engine(options);
+  return engine.run(g, feeds, fetches);
+}
+
+void close(const std::vector<Tensor>& got, const std::vector<Tensor>& wanted, double tolerance, const std::string& where) {
+  BOOST_REQUIRE_EQUAL(got.size(), wanted.size());
+  for (std::size_t k = 0; k < got.size(); ++k) {
+    double largest = 1, worst = 0;
+    BOOST_REQUIRE_EQUAL(got[k].elements(), wanted[k].elements());
+    for (std::int64_t i = 0; i < got[k].elements(); ++i) {
+      largest = std::max(largest, std::abs(wanted[k].at(i)));
+      const double off = std::abs(got[k].at(i) - wanted[k].at(i));
+      worst = off >= 0 ? std::max(worst, off) : INFINITY;
+    }
+    BOOST_TEST(worst <= tolerance * largest, where << ", value " << k << ": off by " << worst << " of " << largest);
+  }
 }
 
 }  // namespace
@@ -153,6 +214,11 @@ BOOST_AUTO_TEST_CASE(a_gru_is_what_its_formulas_say) {
   agrees({.gates = 3, .reverse = true, .initial = true});
 }
 
+BOOST_AUTO_TEST_CASE(a_plain_layer_is_what_its_formula_says) {
+  agrees({.gates = 1});
+  agrees({.gates = 1, .reverse = true, .lengths = {1, 9, 0}, .initial = true});
+}
+
 BOOST_AUTO_TEST_CASE(each_example_as_long_as_it_is) {
   agrees({.gates = 4, .lengths = {2, 4, 0}, .initial = true});
   agrees({.gates = 4, .reverse = true, .lengths = {1, 9, 3}, .initial = true}, DType::i32);
@@ -166,27 +232,29 @@ BOOST_AUTO_TEST_CASE(no_time_at_all_leaves_the_state) {  // nothing tells the ou
 }
 
 BOOST_AUTO_TEST_CASE(one_graph_takes_sequences_of_any_length) {
-  Graph g;
-  Scenario s = built(g, {.gates = 4}, true);
-  Engine engine;
-  Function run = engine.compile(g, {s.feeds[0].first}, s.fetches);
-  for (std::int64_t time : {4, 1, 7}) {
-    const Case k{.gates = 4, .time = time};
-    const Reference r = plain(k);
-    compare(run({f32(k.x, {time, kBatch, kFeatures})}), {r.outputs, r.h, r.c}, "time " + std::to_string(time));
+  for (const bool fused : {false, true}) {
+    Graph g;
+    Scenario s = built(g, {.gates = 4, .fused = fused}, true);
+    Engine engine;
+    Function run = engine.compile(g, {s.feeds[0].first}, s.fetches);
+    for (std::int64_t time : {4, 1, 7}) {
+      const Case k{.gates = 4, .time = time};
+      const Reference r = plain(k);
+      compare(run({f32(k.x, {time, kBatch, kFeatures})}), {r.outputs, r.h, r.c}, "time " + std::to_string(time));
+    }
   }
 }
 
 BOOST_AUTO_TEST_CASE(cells_alone) {
-  const Case l{.gates = 4, .time = 1, .initial = true}, u{.gates = 3, .time = 1, .initial = true};
+  const Case l{.gates = 4, .time = 1, .initial = true}, u{.gates = 3, .time = 1, .initial = true}, v{.gates = 1, .time = 1, .initial = true};
   everywhere([&](Graph& g) -> Scenario {
     auto cell_of = [&](const Case& k) {
       return RecurrentWeights{f32(k.input.v, {kFeatures, k.gates * kUnits}), f32(k.recurrent.v, {kUnits, k.gates * kUnits}), f32(k.bias, {k.gates * kUnits})};
     };
     Expr x = g.constant(f32(l.x, {kBatch, kFeatures})), h = g.constant(f32(l.h0, {kBatch, kUnits})), c = g.constant(f32(l.c0, {kBatch, kUnits}));
     LstmState next = lstm_cell(x, {h, c}, cell_of(l));
-    return {{}, {next.h, next.c, gru_cell(x, h, cell_of(u))}};
-  }, {plain(l).h, plain(l).c, plain(u).h});
+    return {{}, {next.h, next.c, gru_cell(x, h, cell_of(u)), rnn_cell(x, h, cell_of(v))}};
+  }, {plain(l).h, plain(l).c, plain(u).h, plain(v).h});
 }
 
 BOOST_AUTO_TEST_CASE(a_cell_of_ones_own) {
@@ -213,10 +281,137 @@ BOOST_AUTO_TEST_CASE(eager) {
 }
 
 BOOST_AUTO_TEST_CASE(gradients_are_those_of_differences) {
-  for (bool reverse : {false, true})
-    for (bool with_lengths : {false, true}) differentiates(4, reverse, with_lengths);
-  differentiates(3, false, false);
-  differentiates(3, true, true);
+  for (const bool fused : {false, true}) {
+    for (bool reverse : {false, true})
+      for (bool with_lengths : {false, true}) differentiates({4, reverse, with_lengths, fused});
+    differentiates({3, false, false, fused});
+    differentiates({3, true, true, fused});
+    differentiates({1, false, true, fused});
+    differentiates({1, true, false, fused});
+    differentiates({0, true, true, fused});
+  }
+}
+
+// <J v, w> by differences in one direction, and <v, J^T w>, of more numbers than can be differed one by one.
+BOOST_AUTO_TEST_CASE(fused_gradients_are_the_transpose) {
+  for (const int gates : {4, 3, 1})
+    for (const bool reverse : {false, true}) {
+      const Layer layer{gates, reverse, reverse, true, 6, 21, 5, 19};
+      const std::vector<Tensor> xs = layer.inputs();
+      auto weighted = [&](double by, bool differentiate) {
+        Graph g;
+        Exprs in, moved;
+        Feeds feeds;
+        for (const Tensor& t : xs) {
+          in.push_back(g.input("x" + std::to_string(in.size()), DType::f64, t.shape()));
+          feeds.emplace_back(in.back(), t);
+          Expr direction = g.constant(Tensor::of(pattern(t.elements(), 1, static_cast<int>(in.size()) + 10), t.shape()));
+          moved.push_back(in.back() + direction * by);
+        }
+        const Expr y = layer(g, moved), total = sum(y * sin(cumsum(ones_like(y), 0)));
+        if (!differentiate) return evaluate_eagerly(g, feeds, {total})[0].item<double>();
+        double along = 0;
+        const std::vector<Tensor> d = evaluate_eagerly(g, feeds, gradients(total, in));
+        for (std::size_t k = 0; k < d.size(); ++k) {
+          const std::vector<double> v = pattern(d[k].elements(), 1, static_cast<int>(k) + 11);
+          for (std::int64_t i = 0; i < d[k].elements(); ++i) along += v[static_cast<std::size_t>(i)] * d[k].at(i);
+        }
+        return along;
+      };
+      const double step = 1e-5, quotient = (weighted(step, false) - weighted(-step, false)) / (2 * step), along = weighted(0, true);
+      BOOST_TEST(std::abs(quotient - along) < 1e-7 * std::max(1.0, std::abs(along)), gates << " gates: " << quotient << " and " << along);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(fused_is_the_same_as_the_loop) {
+  for (const int gates : {4, 3, 1, 0})
+    for (const std::int64_t units : {1, 16, 33, 70})
+      for (const std::int64_t batch : {1, 7, 37}) {
+        Layer layer{gates, batch == 7, batch > 1, false, 5, batch, 3, units};
+        const std::string where = std::to_string(gates) + " gates, " + std::to_string(units) + " units, batch " + std::to_string(batch);
+        const std::vector<Tensor> loop = with_gradients(layer);
+        layer.fused = true;
+        close(with_gradients(layer), loop, 1e-12, where);
+        close(with_gradients(layer, DType::f32), loop, 1e-5, where + ", f32");
+      }
+}
+
+BOOST_AUTO_TEST_CASE(fused_gives_the_same_bits_on_any_number_of_workers) {
+  for (const int gates : {4, 3, 1})
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      const Layer layer{gates, false, gates == 3, true, 9, 70, 8, 48};
+      const std::vector<Tensor> one = with_gradients(layer, dtype);
+      for (const int workers : {2, 3}) {
+        const std::vector<Tensor> more = with_gradients(layer, dtype, workers);
+        for (std::size_t k = 0; k < one.size(); ++k) BOOST_TEST(identical(one[k], more[k]), gates << " gates, " << workers << " workers, value " << k);
+      }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(fused_without_time_batch_or_units) {
+  for (const int gates : {4, 3, 1})
+    for (const auto& [time, batch, units] : {std::tuple<std::int64_t, std::int64_t, std::int64_t>{0, 3, 4}, {3, 0, 4}, {3, 2, 0}}) {
+      const Layer layer{gates, false, batch > 0 && time > 0, true, time, batch, 3, units};
+      for (const DType dtype : {DType::f32, DType::f64}) {
+        const std::vector<Tensor> all = with_gradients(layer, dtype);
+        if (time > 0) continue;
+        for (const std::size_t weights : {2u, 3u, 4u})
+          for (std::int64_t i = 0; i < all[weights].elements(); ++i) BOOST_TEST(all[weights].at(i) == 0);
+      }
+    }
+}
+
+// What is not a number stays in its example, and past a length nobody sees it.
+BOOST_AUTO_TEST_CASE(fused_shows_nan_where_it_is) {
+  for (const bool relu : {false, true})
+    for (const int gates : {4, 3, 1}) {
+      const std::int64_t time = 3, batch = 18, units = 5, columns = gates * units;
+      std::vector<double> x = pattern(time * batch * 2, 1, 4);
+      x[static_cast<std::size_t>((1 * batch + 2) * 2)] = NAN;  // example 2, from time 1 on
+      x[static_cast<std::size_t>((2 * batch + 4) * 2)] = INFINITY;  // example 4, past its length
+      std::vector<std::int64_t> lengths(static_cast<std::size_t>(batch), time);
+      lengths[4] = 2;
+      Graph g;
+      RecurrentWeights w{g.constant(f32(pattern(2 * columns, 0.8, 1), {2, columns})), g.constant(f32(pattern(units * columns, 0.5, 2), {units, columns})),
+                         g.constant(f32(pattern(columns, 0.3, 3), {columns}))};
+      const RnnOptions options{.lengths = g.constant(Tensor::of(lengths, Shape{batch})), .fused = true};
+      Expr in = g.constant(f32(x, {time, batch, 2}));
+      Expr outputs = gates == 4 ? lstm(in, w, options).outputs : gates == 3 ? gru(in, w, options).outputs
+                                                                           : rnn(in, w, relu ? RnnActivation::relu : RnnActivation::tanh, options).outputs;
+      const Tensor y = evaluate_eagerly(g, {}, {outputs})[0];
+      for (std::int64_t i = 0; i < y.elements(); ++i) {
+        const std::int64_t t = i / units / batch, b = i / units % batch;
+        BOOST_TEST(std::isnan(y.at(i)) == (b == 2 && t >= 1), gates << " gates, time " << t << ", example " << b << ": " << y.at(i));
+      }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(both_ways_and_layers) {
+  for (const bool fused : {false, true}) {
+    Graph g;
+    auto weights = [&](std::int64_t features, int gates, int seed) {
+      return RecurrentWeights{g.constant(f32(pattern(features * gates * 3, 0.8, seed), {features, gates * 3})), g.constant(f32(pattern(3 * gates * 3, 0.5, seed + 1), {3, gates * 3})),
+                              g.constant(f32(pattern(gates * 3, 0.3, seed + 2), {gates * 3}))};
+    };
+    const Expr x = g.constant(f32(pattern(4 * 2 * 2, 1, 7), {4, 2, 2})), lengths = g.constant(Tensor::of<std::int64_t>({4, 2}, {2}));
+    const RnnOptions options{.name = "enc", .lengths = lengths, .fused = fused};
+    const RnnOptions forward{.lengths = lengths}, backward{.lengths = lengths, .reverse = true};
+    const RecurrentWeights a = weights(2, 4, 1), b = weights(2, 4, 11), above = weights(3, 4, 21), c = weights(2, 3, 31), d = weights(2, 3, 41), top = weights(3, 3, 51);
+    auto [both, states] = bidirectional_lstm(x, a, b, options);
+    auto one = lstm(x, a, forward), other = lstm(x, b, backward);
+    auto [gated, gated_states] = bidirectional_gru(x, c, d, options);
+    auto gone = gru(x, c, forward), gother = gru(x, d, backward);
+    auto [stacked, all] = lstm_layers(x, {a, above}, options);
+    auto second = lstm(one.outputs, above, forward);
+    auto [gru_stacked, gru_all] = gru_layers(x, {c, top}, options);
+    auto gru_second = gru(gone.outputs, top, forward);
+    const Exprs got{both, states[0].h, states[1].c, gated, gated_states[1], stacked, all[0].c, all[1].h, gru_stacked, gru_all[0]};
+    const Exprs wanted{concat({one.outputs, other.outputs}, 2), one.state.h, other.state.c, concat({gone.outputs, gother.outputs}, 2), gother.state, second.outputs, one.state.c, second.state.h,
+                       gru_second.outputs, gone.state};
+    close(evaluate_eagerly(g, {}, got), evaluate_eagerly(g, {}, wanted), 1e-6, fused ? "fused" : "loops");
+    BOOST_TEST(says(refused([&] { bidirectional_lstm(x, a, b, {.reverse = true}); }), {"bidirectional_lstm (recurrent_test.cpp:", "leave 'reverse' out"}));
+    BOOST_TEST(says(refused([&] { gru_layers(x, {}, {.name = "deep"}); }), {"gru_layers 'deep' (recurrent_test.cpp:", "there is no layer"}));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused) {
@@ -235,6 +430,15 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused) {
   BOOST_TEST(says(refused([&] { lstm_cell(h, {h, h}, {wx, wh, b}); }), {"lstm_cell (recurrent_test.cpp:", "5 features"}));
   BOOST_TEST(says(refused([&] { dynamic_rnn([](Expr s, Expr e) { return s + e; }, x, in("s", Shape::unknown()), {.lengths = in("n", {3}, DType::i64)}); }),
                   {"dynamic_rnn (recurrent_test.cpp:", "known rank"}));
+  BOOST_TEST(says(refused([&] { rnn(x, {wx, wh, b}); }), {"rnn (recurrent_test.cpp:", "'recurrent' is [5, 20], which makes 20 units, but 'recurrent' makes 5"}));
+  BOOST_TEST(says(refused([&] { lstm(x, {wx, wh, b}, {.lengths = h, .fused = true}); }), {"lstm (recurrent_test.cpp:", "'lengths' must be i32 or i64, [batch], not f32[3, 5]"}));
+  BOOST_TEST(says(refused([&] { lstm(x, {wx, wh, b}, {in("h4", {4, 5}), in("c4", {4, 5})}, {.fused = true}); }),
+                  {"RecurrentLayer(f32[?, 3, 20]", "at recurrent_test.cpp:", "'h0' is [4, 5]: its axis 0 makes 4 examples, other inputs 3"}));
+  BOOST_TEST(says(refused([&] { lstm(x, {wx, wh, b}, {.lengths = in("n4", {4}, DType::i64), .fused = true}); }), {"RecurrentLayer(f32[?, 3, 20]", "at recurrent_test.cpp:", "'lengths' is [4]"}));
+  BOOST_TEST(says(refused([&] {
+               Expr first = gradients(sum(square(lstm(x, {wx, wh, b}, {.fused = true}).outputs)), {wx})[0];
+               gradients(sum(square(first)), {wx});
+             }), {"recurrent_test.cpp:", "a fused recurrent layer has no second derivative", "loop"}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
