@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/scalar_eval.hpp>
+#include <troupe/ops/edit_distance.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/pointwise.hpp>
 
@@ -18,21 +19,6 @@ using Registry = std::unordered_map<std::string_view, std::unique_ptr<OpDef>>;
 Registry& registry() {
   static Registry ops;
   return ops;
-}
-
-int edit_distance(std::string_view a, std::string_view b) {
-  std::vector<int> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    int diagonal = row[0];
-    row[0] = static_cast<int>(i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      int up = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
-      diagonal = up;
-    }
-  }
-  return row[b.size()];
 }
 
 }  // namespace
