@@ -134,7 +134,11 @@ Tensor Engine::get(const std::string& variable) { return impl_->get(variable); }
 Tensor Engine::get(const Variable& variable) { return impl_->get(variable.reader().state_spec(variable.state())); }
 void Engine::set(const std::string& variable, Tensor value) { impl_->set(variable, std::move(value)); }
 void Engine::set(const Variable& variable, Tensor value) { impl_->set(variable.reader().state_spec(variable.state()), std::move(value)); }
-std::vector<std::string> Engine::variables() const { return impl_->states().names(StateSpec::Kind::variable); }
+void Engine::initialize(const Variable& variable) {
+  const StateSpec& spec = variable.reader().state_spec(variable.state());
+  impl_->set(spec, spec.initial.make(spec.name, spec.values[0].dtype, spec.values[0].shape));
+}
+std::vector<std::string> Engine::variables() const { return impl_->variables(); }
 Device& Engine::device(const std::string& name) { return impl_->device(name); }
 std::uint64_t Engine::step() const { return impl_->step_.load(std::memory_order_relaxed); }
 EngineSnapshot Engine::snapshot(std::chrono::nanoseconds patience) { return impl_->snapshot(patience); }

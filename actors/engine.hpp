@@ -87,7 +87,7 @@ struct RunOptions {
   /// 0: none. A run that takes longer ends with deadline_exceeded and what it was waiting for (`diagnose`).
   std::chrono::nanoseconds timeout{0};
   /// A file for what the partitions of this node do in this run, each firing timed, in the format of Chrome and Perfetto; it is there
-  /// a little after the run has ended. Empty: none.
+  /// a little after the run has ended. Throws invalid_argument where no file can be made. Empty: none.
   std::string trace = {};
 };
 
@@ -171,12 +171,16 @@ class Engine {
                           const RunOptions& options = {});
   RunHandle start(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches, const RunOptions& options = {});
 
-  /// A variable's value, on the host. Throws not_found if no run or declaration made it.
+  /// A variable's value, on the host. Throws not_found if no run or declaration made it, and failed_precondition for a name that is there on
+  /// several nodes of a cluster, or a value that was lost with its node (cluster/README.md).
   Tensor get(const std::string& variable);
   Tensor get(const Variable& variable);
   /// Throws invalid_argument if dtype or shape differ.
   void set(const std::string& variable, Tensor value);
   void set(const Variable& variable, Tensor value);
+  /// Gives it its initial value again.
+  void initialize(const Variable& variable);
+  /// The names of those that programs of this engine have used, wherever they live.
   std::vector<std::string> variables() const;
 
   /// A device by name, made if it was not used yet: for its allocator's and its swapper's counters.

@@ -1,8 +1,11 @@
 #include <troupe/actors/engine_impl.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <thread>
+
+#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -49,6 +52,19 @@ std::unique_ptr<WorkerPool> make_pool(const EngineOptions& options) {
                                : std::make_unique<WorkerPool>(workers_of(options));
 }
 
+void check_costs(const CostOptions& costs) {
+  const auto check = [](const char* what, double value) {
+    if (!(value >= 0)) throw Error(Code::invalid_argument, fmt::format("EngineOptions::costs: {} must not be negative, and is {}", what, value));
+  };
+  const auto check_device = [&](const DeviceCost& d) { check("flops_per_ns", d.flops_per_ns), check("bytes_per_ns", d.bytes_per_ns), check("op_ns", d.op_ns); };
+  const auto check_link = [&](const LinkCost& l) { check("latency_ns", l.latency_ns), check("bytes_per_ns", l.bytes_per_ns); };
+  check_device(costs.device);
+  for (const auto& [name, cost] : costs.devices) check_device(cost);
+  for (const LinkBetween& link : costs.links) check_link(link.cost);
+  check_link(costs.between_nodes), check_link(costs.between_devices);
+  check("trips", costs.trips), check("extent", static_cast<double>(costs.extent));
+}
+
 // CAF keeps a handle on a system in a thread-local of the thread that makes or ends it. The main
 // thread's are gone before objects of static lifetime end, and an engine may be one of them.
 template <class F>
@@ -67,6 +83,7 @@ void on_own_thread(F f) {
 }  // namespace
 
 EngineImpl::EngineImpl(EngineOptions options) : options_(std::move(options)), pool_(make_pool(options_)), config_(*pool_) {
+  check_costs(options_.costs);
   if (options_.max_runs < 1) throw Error(Code::invalid_argument, fmt::format("EngineOptions::max_runs must be at least 1, not {}", options_.max_runs));
   on_own_thread([this] { system_ = std::make_unique<caf::actor_system>(config_); });
   if (options_.default_device.empty()) options_.default_device = "cpu:0";
@@ -106,7 +123,7 @@ void EngineImpl::shut_down() {
       compiled->troupe.partitions.clear();  // actors must be gone before their system
     }
   lock.unlock();
-  states_.clear();
+  for (const auto& states : all_states()) states->clear();
 }
 
 void EngineImpl::join(Peers& peers) {
@@ -183,6 +200,8 @@ std::shared_ptr<Compiled> EngineImpl::make_troupe(Placed placed, std::vector<Pas
   plan.call_depth = options_.call_depth;
   plan.name = {node(), next_plan_.fetch_add(1, std::memory_order_relaxed)};
   compiled->troupe.plan = std::make_shared<const Plan>(std::move(plan));
+  for (const Node& n : compiled->troupe.plan->program.graph.nodes())
+    if (n.op->name == "Constant") compiled->constant_bytes += n.attrs.get<Tensor>("value").bytes();
   if (is_shared) {
     compiled->troupe.remote = peers_->prepare(compiled->troupe.plan, placed);
     compiled->placed = std::make_unique<const Placed>(std::move(placed));
@@ -208,10 +227,11 @@ std::shared_ptr<Compiled> EngineImpl::current(const std::shared_ptr<Compiled>& c
   return renewed;
 }
 
-std::shared_ptr<Compiled> EngineImpl::take_part(Placed placed, int call_depth, PlanName name) {
+std::shared_ptr<Compiled> EngineImpl::take_part(Placed placed, int call_depth, PlanName name, std::shared_ptr<StateStore> states) {
   auto compiled = std::make_shared<Compiled>();
   compiled->engine = this;
-  Plan plan = make_plan(std::move(placed), *this, states_);
+  Plan plan = make_plan(std::move(placed), *this, *states);
+  compiled->states = std::move(states);
   plan.call_depth = call_depth;
   plan.name = std::move(name);
   compiled->troupe.plan = std::make_shared<const Plan>(std::move(plan));
@@ -290,14 +310,17 @@ std::vector<NodeCost> Compiled::costs_here() const {
   return found;
 }
 
-// Who asks for a variable by its name alone means the one that the last plan with a variable of that name used.
+// Who asks for a variable by its name alone means the one that plans have used, if there is one only.
 void EngineImpl::remember_homes(const Graph& graph) {
   std::lock_guard lock(mutex_);
-  for (StateSpec spec : graph.states()) {
-    if (spec.kind != StateSpec::Kind::variable) continue;
+  std::vector<bool> is_used(graph.states().size());
+  for (const Node& n : graph.nodes())
+    if (n.state >= 0) is_used[static_cast<std::size_t>(n.state)] = true;
+  for (std::size_t i = 0; i < is_used.size(); ++i) {
+    const StateSpec& spec = graph.states()[i];
+    if (spec.kind != StateSpec::Kind::variable || !is_used[i]) continue;
     settled_.insert_or_assign(spec.name, spec.device);
-    if (node_of(spec.device) == peers_->name()) homes_.erase(spec.name);
-    else homes_.insert_or_assign(spec.name, std::move(spec));
+    homes_[spec.name].insert_or_assign(std::string(node_of(spec.device)), spec);
   }
 }
 
@@ -318,11 +341,14 @@ std::shared_ptr<Compiled> EngineImpl::cached(const Graph& graph, const std::vect
     }
   }
   auto compiled = compile(graph, feeds, fetches, {});
-  std::shared_ptr<Compiled> oldest;
+  std::vector<std::shared_ptr<Compiled>> oldest;
   std::lock_guard lock(mutex_);
   plans_.emplace_front(std::move(key), compiled);
-  if (plans_.size() > kMaxPlans) {
-    oldest = std::move(plans_.back().second);
+  std::uint64_t bytes = 0;
+  for (auto it = std::next(plans_.begin()); it != plans_.end(); ++it) bytes += it->second->constant_bytes;
+  while (plans_.size() > kMaxPlans || (plans_.size() > 1 && bytes > kMaxPlanBytes)) {
+    bytes -= plans_.back().second->constant_bytes;
+    oldest.push_back(std::move(plans_.back().second));
     plans_.pop_back();
   }
   return compiled;
@@ -353,11 +379,28 @@ void EngineImpl::check_feeds(const Plan& plan, const std::vector<Tensor>& feeds)
   }
 }
 
+namespace {
+
+// Nothing is made yet: who waits for the file waits for what is in it.
+void check_writable(const std::string& path) {
+  const std::filesystem::path file(path), folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+  std::error_code ignored;
+  const bool is_there = std::filesystem::exists(file, ignored);
+  const char* why = std::filesystem::is_directory(file, ignored)     ? "it is a folder"
+                    : !std::filesystem::is_directory(folder, ignored) ? "its folder is not there"
+                    : ::access(is_there ? file.c_str() : folder.c_str(), W_OK) != 0 ? "this user may not"
+                                                                                    : nullptr;
+  if (why) throw Error(Code::invalid_argument, fmt::format("RunOptions::trace: '{}' cannot be written: {}", path, why));
+}
+
+}  // namespace
+
 // Waits until another run may be in flight. What runs hold is bounded by how many there are; a caller
 // that starts them faster than they end is slowed down, not remembered.
 void EngineImpl::admit(const RunOptions& options) {
   if (options.timeout.count() < 0)
     throw Error(Code::invalid_argument, fmt::format("RunOptions::timeout must not be negative, but is {} ns; 0 means none", options.timeout.count()));
+  if (!options.trace.empty()) check_writable(options.trace);
   std::unique_lock lock(mutex_);
   const auto has_room = [&] { return in_flight_.load(std::memory_order_relaxed) < static_cast<std::size_t>(options_.max_runs); };
   if (!has_room() && Worker::current() && &Worker::current()->pool() == pool_.get())
@@ -479,7 +522,7 @@ void EngineImpl::fail(Run& run, Status status) {
 
 // A run over several nodes is given up everywhere: what its other nodes would still send may never come.
 void EngineImpl::failed(Run& run) {
-  states_.cancel_waiters(run.info().id, aborted());
+  for (const auto& states : all_states()) states->cancel_waiters(run.info().id, aborted());
   if (!run.troupe->remote) return;
   run.retain();
   Ref<Run> keep(&run);

@@ -60,6 +60,8 @@ class Compiled {
   std::unique_ptr<const Placed> placed = {};
   std::mutex renewal_mutex = {};  // guards renewed
   std::shared_ptr<Compiled> renewed = {};
+  std::shared_ptr<StateStore> states = {};  // of a part of another node's plan: its owner's
+  std::uint64_t constant_bytes = 0;
   std::uint64_t graph = 0;  // that it was compiled from; 0: it came from another node
   const std::int64_t made_ns = epoch_ns();
   std::atomic<std::uint64_t> started{0}, ended{0}, failed{0};  // runs, as this node has seen them; publish nothing
@@ -78,6 +80,17 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   const EngineOptions& options() const { return options_; }
   caf::actor_system& system() { return *system_; }
   StateStore& states() { return states_; }
+  /// What programs of other nodes keep here, made on first use; `number` counts up with every store that was made, from 1.
+  struct OthersStates {
+    std::shared_ptr<StateStore> store;
+    std::uint64_t number = 0;
+  };
+  OthersStates states_of(const StateOwner& who);
+  /// This engine's own; nobody's to drop.
+  std::shared_ptr<StateStore> own_states() { return {std::shared_ptr<StateStore>(), &states_}; }
+  bool has_others_states();
+  /// Drops the states of owners that `is_gone` says have gone.
+  void drop_states(const std::function<bool(std::uint64_t owner)>& is_gone);
 
   // ---- devices
 
@@ -99,7 +112,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   /// Plans of recent graphs, the least recently used dropped first.
   std::shared_ptr<Compiled> cached(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches);
   /// The part of another node's plan that is here.
-  std::shared_ptr<Compiled> take_part(Placed placed, int call_depth, PlanName name);
+  std::shared_ptr<Compiled> take_part(Placed placed, int call_depth, PlanName name, std::shared_ptr<StateStore> states);
 
   // ---- runs
 
@@ -132,9 +145,11 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   Tensor get(const StateSpec& spec);
   void set(const StateSpec& spec, Tensor value);
 
-  /// This engine's own, for another node, from whose graph the spec is.
-  Tensor get_here(const StateSpec& spec);
-  void set_here(const StateSpec& spec, Tensor value);
+  /// The same in one store, for another node, from whose graph the spec is.
+  static Tensor get_in(StateStore& states, const StateSpec& spec);
+  static void set_in(StateStore& states, const StateSpec& spec, Tensor value);
+  /// Of this engine's programs, here and elsewhere, in order.
+  std::vector<std::string> variables();
 
   const std::unique_ptr<WorkerPool>& pool() const { return pool_; }
   std::atomic<std::uint64_t> step_{0};  // publishes nothing but itself
@@ -145,6 +160,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
     explicit SystemConfig(WorkerPool& pool);
   };
   static constexpr std::size_t kMaxPlans = 64;
+  static constexpr std::uint64_t kMaxPlanBytes = 256 << 20;  // of constants in plans that only the cache holds, besides the newest
   struct CacheKey {
     std::uint64_t graph;
     std::uint64_t version;
@@ -166,7 +182,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   /// Writes what the partitions have recorded of a run that has ended, when they have answered: to `path`, or the flight recorder's files.
   void write_events(const Run& run, const EndedRun& end, const std::shared_ptr<Compiled>& compiled, const std::string& path, Inspect::Trace trace);
   void log_failure(const EndedRun& end);
-  void add_queue(ActorCounters& counters, const Graph& graph);
+  void add_queue(ActorCounters& counters, const Compiled& compiled);
   void wait_for(const std::vector<std::shared_ptr<Inspection>>& inspections, std::chrono::nanoseconds patience);
   void expire(std::uint64_t id);
   void time_out(Run& run, const std::vector<LeanRef<PartitionActor>>& partitions, const std::vector<PartitionSnapshot>& answers, const std::vector<RunSnapshot>& elsewhere);
@@ -181,8 +197,9 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   void add_user_code(PartitionSnapshot& silent, const Run& run, const PartitionPlan& plan);
   bool step_elsewhere() { return peers_ && peers_->step(); }
   void wait_for_streams();
-  Tensor value_of(const std::string& variable);
-  void declare(StateSpec spec);
+  StateSpec declared(StateSpec spec);
+  std::vector<std::shared_ptr<StateStore>> all_states();
+  bool is_elsewhere(const StateSpec& spec) const { return peers_ && node_of(spec.device) != peers_->name(); }
   bool is_elsewhere(const std::string& variable, StateSpec& home);
   static Status aborted() { return Status(Code::aborted, "the run has failed or was cancelled"); }
 
@@ -199,7 +216,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   std::atomic<std::uint64_t> next_run_{1};  // publishes nothing but itself
   std::atomic<std::uint64_t> next_plan_{1};  // the same
 
-  std::mutex mutex_;  // guards live_, expiring_, plans_, compiled_, recent_, errors_, settled_ and homes_
+  std::mutex mutex_;  // guards live_, expiring_, plans_, compiled_, recent_, errors_, settled_, homes_ and what is behind it
   std::condition_variable drained_;
   std::unordered_map<std::uint64_t, Ref<Run>> live_;
   /// A run whose time is up: asked why it has not ended.
@@ -218,7 +235,10 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   std::vector<EndedRun> recent_, errors_;  // rings
   std::uint64_t ended_ = 0, failed_ = 0;   // how many there were
   std::map<std::string, std::string> settled_;     // where states live that plans here have used
-  std::map<std::string, StateSpec> homes_;         // variables of other nodes that a plan here has used
+  std::map<std::string, std::map<std::string, StateSpec>> homes_;  // variables that plans here have used, by name and node
+  std::map<StateOwner, OthersStates> others_states_;
+  std::uint64_t stores_ = 0;  // that others_states_ ever held
+  std::vector<std::weak_ptr<StateStore>> left_states_;  // dropped; runs that are still to end may wait in them
   LeanRef<Timekeeper> timekeeper_;  // of virtual time
   Deadlines deadlines_{[this](std::uint64_t id) { expire(id); }};  // of real time
 };

@@ -202,12 +202,13 @@ void EngineImpl::wait_for(const std::vector<std::shared_ptr<Inspection>>& inspec
 }
 
 // How full the queue is that an actor works with.
-void EngineImpl::add_queue(ActorCounters& counters, const Graph& graph) {
+void EngineImpl::add_queue(ActorCounters& counters, const Compiled& compiled) {
+  const Graph& graph = compiled.troupe.plan->program.graph;
   const std::int32_t state = graph.node(counters.node).state;
   if (state < 0) return;
   const StateSpec& spec = graph.states()[static_cast<std::size_t>(state)];
   if (spec.kind != StateSpec::Kind::fifo_queue && spec.kind != StateSpec::Kind::shuffling_queue) return;
-  const Ref<State> keep = states_.find(spec.name);
+  const Ref<State> keep = (compiled.states ? *compiled.states : states_).find(spec.name);
   const auto* queue = dynamic_cast<const QueueState*>(keep.get());
   counters.capacity = static_cast<std::uint64_t>(spec.capacity);
   if (queue) counters.queued = static_cast<std::uint64_t>(queue->size());
@@ -232,7 +233,7 @@ std::vector<PartitionSnapshot> EngineImpl::ask(const PlanName& plan, const Inspe
     for (const auto& partition : partitions)
       if (partition && answers[place++].device.empty()) answers[place - 1].device = partition->partition().plan().name;
     for (PartitionSnapshot& p : answers)
-      for (ActorCounters& c : p.actors) add_queue(c, compiled->troupe.plan->program.graph);
+      for (ActorCounters& c : p.actors) add_queue(c, *compiled);
     return answers;
   }
   throw Error(Code::not_found, fmt::format("node '{}' has no plan '{}'", node(), plan.text()));

@@ -1,5 +1,7 @@
-// Variables, as an engine's callers see them: by name, wherever they live.
+// Variables, as an engine's callers see them: by name, wherever they live; and what programs of other nodes keep here.
 #include <troupe/actors/engine_impl.hpp>
+
+#include <algorithm>
 
 #include <fmt/format.h>
 
@@ -14,17 +16,9 @@ VariableState& variable_of(StateStore& states, const std::string& name, Ref<Stat
   return *v;
 }
 
-}  // namespace
-
-Tensor EngineImpl::get(const std::string& variable) {
-  StateSpec home;
-  if (is_elsewhere(variable, home)) return peers_->get(std::string(node_of(home.device)), home);
-  return value_of(variable);
-}
-
-Tensor EngineImpl::value_of(const std::string& variable) {
+Tensor value_of(StateStore& states, const std::string& variable) {
   Ref<State> keep;
-  Tensor value = variable_of(states_, variable, keep).snapshot();
+  Tensor value = variable_of(states, variable, keep).snapshot();
   if (value.is_on_host()) return value;
   Device& device = *value.device();
   Tensor host = Tensor::empty(value.dtype(), value.shape().is_scalar() ? Shape{1} : value.shape());
@@ -32,6 +26,16 @@ Tensor EngineImpl::value_of(const std::string& variable) {
   device.copy_to_host(*stream, value, View(host));
   stream->synchronize();
   return host.reshaped(value.shape());
+}
+
+}  // namespace
+
+// ---- this engine's
+
+Tensor EngineImpl::get(const std::string& variable) {
+  StateSpec home;
+  if (is_elsewhere(variable, home)) return peers_->get(std::string(node_of(home.device)), home);
+  return value_of(states_, variable);
 }
 
 void EngineImpl::set(const std::string& variable, Tensor value) {
@@ -42,46 +46,108 @@ void EngineImpl::set(const std::string& variable, Tensor value) {
 }
 
 Tensor EngineImpl::get(const StateSpec& spec) {
-  declare(spec);
-  return get(spec.name);
+  const StateSpec at = declared(spec);
+  return is_elsewhere(at) ? peers_->get(std::string(node_of(at.device)), at) : get_in(states_, at);
 }
 
 void EngineImpl::set(const StateSpec& spec, Tensor value) {
-  declare(spec);
-  set(spec.name, std::move(value));
+  const StateSpec at = declared(spec);
+  if (is_elsewhere(at)) peers_->set(std::string(node_of(at.device)), at, std::move(value));
+  else set_in(states_, at, std::move(value));
 }
 
-Tensor EngineImpl::get_here(const StateSpec& spec) {
-  states_.get(spec);
-  return value_of(spec.name);
+Tensor EngineImpl::get_in(StateStore& states, const StateSpec& spec) {
+  states.get(spec);
+  return value_of(states, spec.name);
 }
 
-void EngineImpl::set_here(const StateSpec& spec, Tensor value) {
-  states_.get(spec);
+void EngineImpl::set_in(StateStore& states, const StateSpec& spec, Tensor value) {
+  states.get(spec);
   Ref<State> keep;
-  variable_of(states_, spec.name, keep).replace(std::move(value));
+  variable_of(states, spec.name, keep).replace(std::move(value));
 }
 
-void EngineImpl::declare(StateSpec spec) {
-  if (peers_) {
-    spec.device = home_of(spec, placement_options());
-    std::lock_guard lock(mutex_);
-    settled_.insert_or_assign(spec.name, spec.device);
-    if (node_of(spec.device) != peers_->name()) {
-      homes_.insert_or_assign(spec.name, std::move(spec));
-      return;
-    }
-    homes_.erase(spec.name);
-  }
-  states_.get(spec);
+// With the device where it lives.
+StateSpec EngineImpl::declared(StateSpec spec) {
+  if (!peers_) return spec;
+  spec.device = home_of(spec, placement_options());
+  std::lock_guard lock(mutex_);
+  settled_.insert_or_assign(spec.name, spec.device);
+  homes_[spec.name].insert_or_assign(std::string(node_of(spec.device)), spec);
+  return spec;
 }
 
 bool EngineImpl::is_elsewhere(const std::string& variable, StateSpec& home) {
+  if (!peers_) return false;
+  const std::vector<NodeLabels> there = peers_->nodes_with_labels();
+  const bool is_here = static_cast<bool>(states_.find(variable));
   std::lock_guard lock(mutex_);
-  auto it = homes_.find(variable);
-  if (it == homes_.end()) return false;
-  home = it->second;
+  const auto found = homes_.find(variable);
+  if (found == homes_.end()) return false;
+  auto& homes = found->second;
+  if (is_here) homes.try_emplace(peers_->name());
+  // Of several the one counts whose node is still there.
+  if (homes.size() > 1) std::erase_if(homes, [&](const auto& h) { return std::none_of(there.begin(), there.end(), [&](const NodeLabels& n) { return n.name == h.first; }); });
+  if (homes.size() > 1) {
+    std::vector<std::string> nodes;
+    for (const auto& [node, spec] : homes) nodes.push_back(node);
+    throw Error(Code::failed_precondition, fmt::format("there is a variable '{}' on each of the nodes {}: ask for it by its Variable, not by its name", variable, fmt::join(nodes, ", ")));
+  }
+  if (homes.empty() || homes.begin()->first == peers_->name()) return false;
+  home = homes.begin()->second;
   return true;
+}
+
+std::vector<std::string> EngineImpl::variables() {
+  std::vector<std::string> names = states_.names(StateSpec::Kind::variable);
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [name, homes] : homes_) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+// ---- those of other nodes' programs
+
+EngineImpl::OthersStates EngineImpl::states_of(const StateOwner& who) {
+  std::lock_guard lock(mutex_);
+  OthersStates& found = others_states_[who];
+  if (!found.store) {
+    found = {std::make_shared<StateStore>(this), ++stores_};
+    found.store->print_to(options_.print);
+  }
+  return found;
+}
+
+std::vector<std::shared_ptr<StateStore>> EngineImpl::all_states() {
+  std::vector<std::shared_ptr<StateStore>> all{own_states()};
+  std::lock_guard lock(mutex_);
+  for (const auto& [who, states] : others_states_) all.push_back(states.store);
+  for (const auto& weak : left_states_)
+    if (auto states = weak.lock()) all.push_back(std::move(states));
+  return all;
+}
+
+bool EngineImpl::has_others_states() {
+  std::lock_guard lock(mutex_);
+  return !others_states_.empty();
+}
+
+void EngineImpl::drop_states(const std::function<bool(std::uint64_t owner)>& is_gone) {
+  std::vector<OthersStates> dropped;  // outside the lock
+  std::lock_guard lock(mutex_);
+  std::erase_if(left_states_, [](const auto& weak) { return weak.expired(); });
+  for (auto it = others_states_.begin(); it != others_states_.end();) {
+    if (!it->first.container.empty() || !is_gone(it->first.owner)) {
+      ++it;
+      continue;
+    }
+    left_states_.push_back(it->second.store);
+    dropped.push_back(std::move(it->second));
+    it = others_states_.erase(it);
+  }
 }
 
 }  // namespace troupe

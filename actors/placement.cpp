@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/choose_devices.hpp>
+#include <troupe/ops/edit_distance.hpp>
 #include <troupe/ops/function_def.hpp>
 #include <troupe/ops/node_index.hpp>
 
@@ -318,11 +319,11 @@ class Cutter {
     return it->second;
   }
 
-  // Feeds and constants do not travel as tokens.
+  // Feeds and constants do not travel as tokens. Scalars steer loops, and save nothing.
   bool is_narrowed(Edge e, std::int32_t to) const {
     const ValueSpec& spec = g_.spec(e);
     const std::string& op = g_.node(e.node).op->name;
-    return spec.dtype == DType::f32 && !spec.is_list() && op != "Input" && op != "Constant" && node_of(device_[at(e.node)]) != node_of(device_[at(to)]);
+    return spec.dtype == DType::f32 && !spec.is_list() && !spec.shape.is_scalar() && op != "Input" && op != "Constant" && node_of(device_[at(e.node)]) != node_of(device_[at(to)]);
   }
 
   Edge cast(Edge from, const ValueSpec& spec, DType to, const Node& like, const std::string& device) {
@@ -363,7 +364,14 @@ std::vector<std::string> devices_to_choose_from(const PlacementOptions& options)
     if (std::find(devices.begin(), devices.end(), name) == devices.end()) devices.push_back(name);
   };
   if (!options.devices.empty()) {
-    for (const std::string& d : options.devices) add(full_name(d, options.here));
+    for (const std::string& d : options.devices) {
+      add(full_name(d, options.here));
+      const std::string node(node_of(devices.back()));
+      if (node == options.here || std::any_of(options.nodes.begin(), options.nodes.end(), [&](const NodeLabels& n) { return n.name == node; })) continue;
+      std::vector<std::string> names;
+      for (const NodeLabels& n : options.nodes) names.push_back(n.name);
+      throw Error(Code::not_found, fmt::format("EngineOptions::devices names '{}', and there is no node '{}'; there are {}{}", d, node, fmt::join(names, ", "), did_you_mean(node, names)));
+    }
     auto preferred = std::find(devices.begin(), devices.end(), full_name(options.default_device, options.here));
     if (preferred != devices.end()) std::rotate(devices.begin(), preferred, preferred + 1);
     return devices;

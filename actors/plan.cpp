@@ -35,7 +35,7 @@ class Planner {
     partition_.resize(names.size());
     for (std::size_t id = 0; id < names.size(); ++id) {
       auto [it, is_new] = index.emplace(names[id], static_cast<std::int32_t>(plan_.partitions.size()));
-      if (is_new) add_partition(names[id], devices);
+      if (is_new) add_partition(names[id], devices, static_cast<std::int32_t>(id));
       partition_[id] = it->second;
     }
     if (plan_.partitions.empty()) add_partition(placed.default_device, devices);
@@ -64,14 +64,17 @@ class Planner {
   }
 
  private:
-  void add_partition(const std::string& name, DeviceFinder& devices) {
+  void add_partition(const std::string& name, DeviceFinder& devices, std::int32_t first = -1) {
     PartitionPlan& made = plan_.partitions.emplace_back();
     made.name = name;
-    made.device = devices.find(name);
-    const std::string_view on = node_of(name);
-    auto node = std::find(plan_.nodes.begin(), plan_.nodes.end(), on);
+    try {
+      made.device = devices.find(name);
+    } catch (const Error& e) {
+      throw Error(e.code(), first < 0 ? e.what() : fmt::format("{}: {}", graph().describe(first), e.what()));
+    }
+    auto node = std::find(plan_.nodes.begin(), plan_.nodes.end(), node_of(name));
     made.node = static_cast<std::int32_t>(node - plan_.nodes.begin());
-    if (node == plan_.nodes.end()) plan_.nodes.emplace_back(on);
+    if (node == plan_.nodes.end()) plan_.nodes.emplace_back(node_of(name));
   }
 
   const Graph& graph() const { return plan_.program.graph; }

@@ -52,6 +52,13 @@ class RemotePlan {
   virtual void refused(Run& run, std::int32_t partition, const std::string& what) = 0;
 };
 
+/// Whose states: those of one owner, by its incarnation, which go with it; or of all who name the same container, which stay.
+struct StateOwner {
+  std::string container;
+  std::uint64_t owner = 0;
+  auto operator<=>(const StateOwner&) const = default;
+};
+
 class Peers {
  public:
   /// This node's name.

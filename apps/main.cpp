@@ -89,7 +89,7 @@ int run(int argc, char** argv) {
 
   NodeFlags of_node;
   CLI::App* node_verb = app.add_subcommand("node", "Make this machine a node of a cluster, until SIGTERM");
-  node_verb->add_option("--listen", of_node.listen, "Where other nodes reach it; port 0 takes any that is free")->capture_default_str();
+  node_verb->add_option("--listen", of_node.listen, "Where other nodes reach it; port 0 takes any that is free; large payload has the next port")->capture_default_str();
   node_verb->add_option("--join", of_node.join, "A node of the cluster to join; may be given several times (default: what Slurm, Kubernetes or TROUPE_JOIN say)");
   node_verb->add_option("--peers", of_node.peers, "A file of such addresses, one a line")->type_name("FILE");
   node_verb->add_option("--name", of_node.name, "Its name in the cluster; otherwise the machine's");
@@ -101,7 +101,7 @@ int run(int argc, char** argv) {
   node_verb->add_option("--http-token-file", of_node.http_token, "A file with what who asks there must say; needed where --http is not loopback")->type_name("FILE")->envname("TROUPE_HTTP_TOKEN_FILE");
   node_verb->add_option("--log", of_node.log, "How what happens is told on stderr: text, or json, an object a line")->capture_default_str()->check(CLI::IsMember({"text", "json"}));
   node_verb->add_option("--flight", of_node.flight, "Write what led to the failure of a run there")->type_name("DIR")->check(CLI::ExistingDirectory);
-  node_verb->add_option("--standalone", of_node.standalone, "So many nodes of one cluster on this machine, a process each")->type_name("N")->check(CLI::PositiveNumber);
+  node_verb->add_option("--standalone", of_node.standalone, "So many nodes of one cluster on this machine, a process each")->type_name("N")->check(CLI::Range(1, 256));
   node_verb->callback([&] { status = node(of_node); });
 
   LookFlags look;

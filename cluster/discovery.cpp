@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -30,6 +31,12 @@ int rank_of(const Environment& environment, const char* name) {
   const auto rank = number(text);
   if (!rank || *rank > 1'000'000) refuse(fmt::format("{}='{}' is no rank", name, text));
   return static_cast<int>(*rank);
+}
+
+int ranks_of(const Environment& environment, const char* name) {
+  const auto text = environment(name);
+  const auto ranks = text ? number(*text) : std::nullopt;
+  return ranks && *ranks <= 1'000'000 ? static_cast<int>(*ranks) : 0;
 }
 
 std::string_view trimmed(std::string_view s) {
@@ -119,6 +126,7 @@ std::string full_address(std::string_view address) {
 std::vector<std::string> read_peer_list(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw Error(Code::not_found, fmt::format("the list of peers '{}' cannot be read", path));
+  if (std::filesystem::is_directory(path)) throw Error(Code::not_found, fmt::format("the list of peers '{}' cannot be read: it is a folder", path));
   return parse_peer_list(file, path);
 }
 
@@ -135,6 +143,13 @@ std::vector<std::string> parse_peer_list(std::istream& text, const std::string& 
     }
   }
   return all;
+}
+
+void require_company(const Discovery& found) {
+  if (found.ranks <= 1 || found.rank == 0 || !found.join.empty()) return;
+  throw Error(Code::failed_precondition,
+              fmt::format("this is rank {} of {}, and {} does not say where the others are: each would be a cluster of its own. Say where rank 0 listens, "
+                          "'mpirun -x TROUPE_JOIN=HOST:{} ...', or by --join or --peers", found.rank, found.ranks, found.from, kDefaultPort));
 }
 
 Discovery discover(const Environment& environment) {
@@ -154,10 +169,12 @@ Discovery discover(const Environment& environment) {
   } else if (environment("OMPI_COMM_WORLD_RANK")) {
     d.from = "Open MPI";
     d.rank = rank_of(environment, "OMPI_COMM_WORLD_RANK");
+    d.ranks = ranks_of(environment, "OMPI_COMM_WORLD_SIZE");
     d.name = fmt::format("rank-{}", d.rank);
   } else if (environment("PMI_RANK")) {
     d.from = "MPICH";
     d.rank = rank_of(environment, "PMI_RANK");
+    d.ranks = ranks_of(environment, "PMI_SIZE");
     d.name = fmt::format("rank-{}", d.rank);
   } else if (const auto pod = environment("HOSTNAME"); pod && environment("KUBERNETES_SERVICE_HOST") && environment("TROUPE_SERVICE")) {
     d.from = "Kubernetes";

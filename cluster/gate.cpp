@@ -167,7 +167,7 @@ Status Gate::why_not(const std::string& address, const SocketEvent& event) const
   if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL) return Status(Code::unavailable, fmt::format("what answers at {} is no node", address));
   if (!keys_) return because(fmt::format("what answers at {} hangs up; if it is a node, it demands a key: start this one with --keys", address));
   return because(fmt::format("what answers at {} has none of the {} keys that are authorized here, or no key at all; if it is a node, authorize here the "
-                             "public key in its node.key: troupe keygen --authorize KEY", address, keys_->authorized.size()));
+                             "public key in its node.key: troupe keygen --authorize KEY --name NAME", address, keys_->authorized.size()));
 }
 
 }  // namespace troupe

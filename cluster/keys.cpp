@@ -123,8 +123,11 @@ Keys read_keys(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kKeyFile;
   std::ifstream file = open(path);
   struct ::stat about {};
-  if (::stat(path.c_str(), &about) == 0 && (about.st_mode & 077) != 0)
-    throw Error(Code::failed_precondition, fmt::format("others can read the secret in {}: 'chmod 600 {}', and make a new key if they may have", path.string(), path.string()));
+  // What root has put there for one group to read, as Kubernetes does with a secret for a pod's fsGroup, is root's to decide.
+  const bool is_known = ::stat(path.c_str(), &about) == 0, is_given_by_root = is_known && about.st_uid == 0 && ::geteuid() != 0;
+  if (is_known && (about.st_mode & (is_given_by_root ? 037 : 077)) != 0)
+    throw Error(Code::failed_precondition, fmt::format("others can read the secret in {}: 'chmod {} {}', and make a new key if they may have", path.string(),
+                                                       is_given_by_root ? "640" : "600", path.string()));
   KeyPair own = parse_key_pair(file, path.string());
   return {std::move(own), read_authorized(folder), folder};
 }

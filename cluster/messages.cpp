@@ -49,7 +49,7 @@ void fields(A& a, Gossip& m) {
 }
 template <class A>
 void fields(A& a, MakePlan& m) {
-  a(m.request), a(m.plan), a(m.participants), a(m.call_depth), a(m.fingerprint);
+  a(m.request), a(m.plan), a(m.participants), a(m.call_depth), a(m.fingerprint), a(m.container);
 }
 template <class A>
 void fields(A& a, DropPlan& m) {
@@ -98,11 +98,11 @@ void fields(A& a, LeftRun& m) {
 }
 template <class A>
 void fields(A& a, GetVariable& m) {
-  a(m.request), a(m.variable);
+  a(m.request), a(m.variable), a(m.container);
 }
 template <class A>
 void fields(A& a, SetVariable& m) {
-  a(m.request), a(m.variable), a(m.value);
+  a(m.request), a(m.variable), a(m.value), a(m.container);
 }
 template <class A>
 void fields(A& a, LoopReport& r) {
@@ -119,7 +119,7 @@ void fields(A& a, GetLoops& m) {
 }
 template <class A>
 void fields(A& a, Answer& m) {
-  a(m.request), a(m.status), a(m.value), a(m.loops), a(m.costs), a(m.ns);
+  a(m.request), a(m.status), a(m.value), a(m.loops), a(m.costs), a(m.ns), a(m.states);
 }
 template <class A>
 void fields(A& a, GetCosts& m) {

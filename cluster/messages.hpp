@@ -46,6 +46,7 @@ struct MakePlan {
   std::vector<NodeId> participants;      // the owner included
   std::int32_t call_depth = 0;
   std::uint64_t fingerprint = 0;
+  std::string container = {};            // of its states; empty: the owner's own
 };
 /// Owner to participant: no run of this plan will begin any more.
 struct DropPlan {
@@ -112,6 +113,7 @@ struct GetVariable {
   static constexpr Lane kLane = Lane::data;
   std::uint64_t request = 0;
   StateSpec variable;
+  std::string container = {};
 };
 struct SetVariable {
   static constexpr MessageKind kKind = MessageKind::set_variable;
@@ -119,6 +121,7 @@ struct SetVariable {
   std::uint64_t request = 0;
   StateSpec variable;
   Tensor value;
+  std::string container = {};
 };
 /// Owner to participant: what a plan's loops did there.
 struct GetLoops {
@@ -137,6 +140,7 @@ struct Answer {
   std::vector<LoopReport> loops = {};
   std::vector<NodeCost> costs = {};
   std::uint64_t ns = 0;  // that a probe took
+  std::uint64_t states = 0;  // to a plan, a variable: which life of the owner's states there it was made in, or is from
 };
 
 /// Owner to participant: what kernels of a plan took there.

@@ -44,6 +44,9 @@ struct NodeOptions {
   std::function<std::unique_ptr<Transport>(PeerInfo self)> transport;
   std::vector<std::string> join = {};  // addresses of nodes; the others are heard of there
   EngineOptions engine = {};
+  /// Whose the states are that programs of this node keep on others: of this node alone, which are freed with it; or, by a name, of all nodes that
+  /// name the same, which stay for as long as the nodes do where they are.
+  std::string container = {};
   std::string labels = {};             // `key=value` and spaces: what others know of it, for placement
   MembershipOptions membership = {};   // how soon who does not answer is held for dead
   EarlyLimits early = {};

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <troupe/cluster/program_codec.hpp>
+#include <troupe/cluster/tcp_socket.hpp>
 
 namespace troupe {
 
@@ -40,7 +41,7 @@ std::string joined(const std::vector<std::string>& names) { return fmt::format("
 }  // namespace
 
 NodeCore::NodeCore(NodeOptions& options)
-    : self_(self_of(options)), deterministic_(options.engine.deterministic), step_(std::move(options.step)), clock_(std::move(options.clock)),
+    : self_(self_of(options)), container_(options.container), deterministic_(options.engine.deterministic), step_(std::move(options.step)), clock_(std::move(options.clock)),
       transport_(options.transport({self_.name, self_.incarnation, {}, {}})), runs_(*this, self_.incarnation, options.early, options.log),
       roster_({.name = self_.name, .incarnation = self_.incarnation, .address = {}, .labels = options.labels}, options.membership, self_.incarnation) {}
 
@@ -113,7 +114,10 @@ void NodeCore::act(Roster::Effects effects) {
     lost(peer, why);
   }
   for (const std::string& address : effects.dialled) transport_->connect(address);
-  if (effects.has_changed) retry_plans();
+  if (effects.has_changed) {
+    retry_plans();
+    drop_states();
+  }
 }
 
 void NodeCore::connect(const std::string& address) {
@@ -160,16 +164,6 @@ std::string NodeCore::name_of(Peer peer) const {
   std::lock_guard lock(mutex_);
   const NodeId* node = roster_.session(peer);
   return node ? node->name : "that has left";
-}
-
-Peer NodeCore::peer_of(const std::string& node) const {
-  std::lock_guard lock(mutex_);
-  roster_.status().throw_if_error();
-  if (const Peer peer = roster_.find(node)) return peer;
-  const Member* m = roster_.member(node);
-  throw Error(Code::not_found, fmt::format("there is no node '{}' in this cluster{}; there are {}", node,
-                                           m && !m->is_up() ? fmt::format(": it {}", m->state == MemberState::left ? "has left" : "is dead") : "",
-                                           joined(roster_.names())));
 }
 
 void NodeCore::wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout) {
@@ -315,17 +309,7 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
     case MessageKind::drop_plan:
       do_later([this, peer, key = RunKey{from, read_all<DropPlan>(r).plan}] { drop_plan(peer, key); });
       return;
-    case MessageKind::get_variable:
-      do_later([this, peer, m = read_all<GetVariable>(r)] {
-        Answer a{m.request, {}, {}};
-        try {
-          a.value = engine_->get_here(m.variable);
-        } catch (...) {
-          a.status = Status::from_current_exception();
-        }
-        send(peer, a);
-      });
-      return;
+    case MessageKind::get_variable: handle(peer, from, read_all<GetVariable>(r)); return;
     case MessageKind::get_loops:
       do_later([this, peer, owner = from, m = read_all<GetLoops>(r)] {
         send(peer, Answer{m.request, {}, {}, loops_of({owner, m.plan})});
@@ -341,17 +325,7 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
     case MessageKind::probe: send(peer, Answer{read_all<Probe>(r).request, {}, {}}); return;
     case MessageKind::plan_broken: runs_.handle(peer, read_all<PlanBroken>(r)); return;
     case MessageKind::probe_for: handle(peer, read_all<ProbeFor>(r)); return;
-    case MessageKind::set_variable:
-      do_later([this, peer, m = read_all<SetVariable>(r)] {
-        Answer a{m.request, {}, {}};
-        try {
-          engine_->set_here(m.variable, m.value);
-        } catch (...) {
-          a.status = Status::from_current_exception();
-        }
-        send(peer, a);
-      });
-      return;
+    case MessageKind::set_variable: handle(peer, from, read_all<SetVariable>(r)); return;
   }
 }
 
@@ -380,6 +354,7 @@ void NodeCore::handle(Peer from, Answer&& answer) {
   it->second.value = std::move(answer.value);
   it->second.loops = std::move(answer.loops);
   it->second.costs = std::move(answer.costs);
+  it->second.states = answer.states;
   it->second.ns = it->second.began.count() > 0 ? static_cast<std::uint64_t>((transport_->now() - it->second.began).count()) : answer.ns;
   changed_.notify_all();
   lock.unlock();
@@ -396,23 +371,6 @@ NodeCore::Request NodeCore::answer_to(std::uint64_t id) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, is_done);
   return std::move(requests_.extract(id).mapped());
-}
-
-Tensor NodeCore::get(const std::string& node, const StateSpec& variable) {
-  const Peer to = peer_of(node);
-  const std::uint64_t id = request(to);
-  send(to, GetVariable{id, variable});
-  Request answer = answer_to(id);
-  if (!answer.status.ok()) throw Error(answer.status.code(), fmt::format("node '{}': {}", node, answer.status.message()));
-  return std::move(answer.value);
-}
-
-void NodeCore::set(const std::string& node, const StateSpec& variable, Tensor value) {
-  const Peer to = peer_of(node);
-  const std::uint64_t id = request(to);
-  send(to, SetVariable{id, variable, std::move(value)});
-  const Request answer = answer_to(id);
-  if (!answer.status.ok()) throw Error(answer.status.code(), fmt::format("node '{}': {}", node, answer.status.message()));
 }
 
 std::vector<LoopReport> NodeCore::loops(const SharedPlan& plan) {
@@ -443,7 +401,7 @@ std::shared_ptr<RemotePlan> NodeCore::prepare(const std::shared_ptr<const Plan>&
   std::vector<Peer> peers;
   for (const std::string& node : plan->nodes) {
     const bool is_here = node == self_.name;
-    const Peer peer = is_here ? 0 : peer_of(node);
+    const Peer peer = is_here ? 0 : peer_of(node, plan.get());
     std::lock_guard lock(mutex_);
     const NodeId* there = roster_.session(peer);
     if (!is_here && !there) throw Error(Code::unavailable, fmt::format("node '{}' was lost", node));
@@ -453,6 +411,7 @@ std::shared_ptr<RemotePlan> NodeCore::prepare(const std::shared_ptr<const Plan>&
   m.plan = plan->name.number;
   m.call_depth = plan->call_depth;
   m.fingerprint = fingerprint(*plan);
+  m.container = container_;
   auto shared = std::make_shared<SharedPlan>(shared_from_this(), RunKey{self_.incarnation, m.plan}, plan, std::move(peers), 0);
   runs_.add(shared);
   std::vector<std::uint64_t> requests;
@@ -464,12 +423,15 @@ std::shared_ptr<RemotePlan> NodeCore::prepare(const std::shared_ptr<const Plan>&
     transport_->send(peer, MakePlan::kLane, w.take());
   }
   Status first;
+  std::vector<std::uint64_t> states;
+  const auto node_at = [&](std::size_t i) -> const std::string& { return plan->nodes[static_cast<std::size_t>(shared->node_of_peer(shared->others()[i]))]; };
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const Request answer = answer_to(requests[i]);
-    if (first.ok() && !answer.status.ok())
-      first = Status(answer.status.code(), fmt::format("node '{}': {}", plan->nodes[static_cast<std::size_t>(shared->node_of_peer(shared->others()[i]))], answer.status.message()));
+    states.push_back(answer.states);
+    if (first.ok() && !answer.status.ok()) first = Status(answer.status.code(), fmt::format("node '{}': {}", node_at(i), answer.status.message()));
   }
   first.throw_if_error();
+  for (std::size_t i = 0; i < states.size(); ++i) note_states(*plan, node_at(i), states[i]);
   return shared;
 }
 
@@ -485,7 +447,7 @@ void NodeCore::make_plan(Peer from, const std::shared_ptr<Message>& message) {
   }
   Answer answer{m.request, {}, {}};
   try {
-    if (!try_make_plan(from, message, m, reader)) return;
+    if (!try_make_plan(from, message, m, reader, answer.states)) return;
   } catch (...) {
     answer.status = Status::from_current_exception();
   }
@@ -493,7 +455,7 @@ void NodeCore::make_plan(Peer from, const std::shared_ptr<Message>& message) {
 }
 
 // False if it has to wait for connections; another of which then tries again.
-bool NodeCore::try_make_plan(Peer from, const std::shared_ptr<Message>& message, const MakePlan& m, MessageReader& reader) {
+bool NodeCore::try_make_plan(Peer from, const std::shared_ptr<Message>& message, const MakePlan& m, MessageReader& reader, std::uint64_t& states) {
   NodeId owner;
   std::map<std::string, Peer> peers;
   {
@@ -501,7 +463,8 @@ bool NodeCore::try_make_plan(Peer from, const std::shared_ptr<Message>& message,
     const NodeId* sender = roster_.session(from);
     if (!sender) return false;  // lost: nobody waits
     owner = *sender;
-    for (const NodeId& p : m.participants) {
+    for (NodeId p : m.participants) {
+      p.address = seen_through(p.address, owner.address);
       if (p.name == self_.name && p.incarnation == self_.incarnation) continue;
       const Peer known = roster_.session_with(p.name);
       if (known != 0 && roster_.session(known)->incarnation == p.incarnation) {
@@ -519,7 +482,9 @@ bool NodeCore::try_make_plan(Peer from, const std::shared_ptr<Message>& message,
   Placed placed;
   read(reader, placed, self_.name);
   reader.end();
-  std::shared_ptr<Compiled> compiled = engine_->take_part(std::move(placed), m.call_depth, {owner.name, m.plan});
+  EngineImpl::OthersStates owners = states_for(owner.incarnation, m.container);
+  states = owners.number;
+  std::shared_ptr<Compiled> compiled = engine_->take_part(std::move(placed), m.call_depth, {owner.name, m.plan}, std::move(owners.store));
   const std::shared_ptr<const Plan> plan = compiled->troupe.plan;
   if (plan->here < 0 || fingerprint(*plan) != m.fingerprint) throw Error(Code::internal, "it makes another plan of this program");
   std::vector<Peer> of_nodes;

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include <troupe/actors/engine_impl.hpp>
 #include <troupe/cluster/clock_offset.hpp>
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/roster.hpp>
@@ -90,6 +91,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
     std::vector<LoopReport> loops = {};
     std::vector<NodeCost> costs = {};
     std::uint64_t ns = 0;  // that a probe took
+    std::uint64_t states = 0;
     // Of a probe: when it was sent, and the request of another node that it is for.
     std::chrono::nanoseconds began{};
     Peer asked_by = 0;
@@ -116,10 +118,17 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   std::uint64_t probe(const std::string& a, const std::string& b, std::uint64_t bytes);
   void tell_of_probes();
   void make_plan(Peer from, const std::shared_ptr<Message>& message);
-  bool try_make_plan(Peer from, const std::shared_ptr<Message>& message, const MakePlan& m, MessageReader& reader);
+  bool try_make_plan(Peer from, const std::shared_ptr<Message>& message, const MakePlan& m, MessageReader& reader, std::uint64_t& states);
   void drop_plan(Peer from, RunKey key);
   void do_later(std::function<void()> job);
   void retry_plans();
+
+  // node_states.cpp
+  EngineImpl::OthersStates states_for(std::uint64_t owner, const std::string& container);
+  void handle(Peer from, std::uint64_t owner, GetVariable&& m);
+  void handle(Peer from, std::uint64_t owner, SetVariable&& m);
+  void note_states(const Plan& plan, const std::string& node, std::uint64_t states);
+  void drop_states();
 
   void handle(Peer from, InspectNode&& m);
   void handle(Peer from, Inspected&& said);
@@ -139,10 +148,12 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   /// `is_done`: called under the lock.
   bool wait_until(const std::function<bool()>& is_done, std::chrono::nanoseconds patience);
   std::uint64_t request(Peer to);
-  Peer peer_of(const std::string& node) const;
+  /// Throws not_found, naming what of the plan is there.
+  Peer peer_of(const std::string& node, const Plan* plan = nullptr) const;
   Request answer_to(std::uint64_t request);
 
   const NodeId self_;
+  const std::string container_;
   const bool deterministic_;
   const std::function<bool()> step_;
   const std::function<std::int64_t()> clock_;  // none: the system's
@@ -165,6 +176,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   std::map<std::pair<std::string, std::string>, LinkCost> links_;  // that were measured, the lesser name first; until one of the two is lost
   std::map<std::string, std::pair<MemberState, std::int64_t>> states_;  // of members: since when, of the Unix epoch
   std::map<std::string, ClockOffset> clocks_;
+  std::map<std::pair<std::string, std::string>, std::uint64_t> seen_states_;  // by node and variable: in which life it had a value
   struct {
     std::int64_t at_ns = 0;
     std::uint64_t cpu_ns = 0;

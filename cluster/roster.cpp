@@ -4,15 +4,31 @@
 
 #include <fmt/format.h>
 
+#include <troupe/cluster/tcp_socket.hpp>
+
 namespace troupe {
 namespace {
 
 constexpr std::size_t kLongest = 1024;  // bytes of a name, an address, or labels
 
+std::string quoted_name(const std::string& name) {
+  std::string out = "'";
+  for (const char c : name) {
+    if (static_cast<unsigned char>(c) < ' ' || c == 127) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    else out += c;
+  }
+  return out + "'";
+}
+
 Member checked(Member self) {
   if (self.name.empty() || self.name.find('/') != std::string::npos || self.name.size() > kLongest)
     throw Error(Code::invalid_argument, fmt::format("a node needs a name without '/', not '{}'", self.name));
+  const auto is_of_text = [](unsigned char c) { return c > ' ' && c != 127 && c != '*'; };
+  if (!std::all_of(self.name.begin(), self.name.end(), is_of_text))
+    throw Error(Code::invalid_argument, fmt::format("a node's name stands in device names and in logs: it has no spaces, control characters or '*', as {} has",
+                                                    quoted_name(self.name)));
   if (self.labels.size() > kLongest) throw Error(Code::invalid_argument, fmt::format("labels take {} bytes at most", kLongest));
+  std::set<std::string> keys;
   std::string rest = self.labels;
   while (!rest.empty()) {
     const std::string label = rest.substr(0, rest.find(' '));
@@ -20,6 +36,7 @@ Member checked(Member self) {
     const auto equals = label.find('=');
     if (equals == 0 || equals == std::string::npos || equals + 1 == label.size() || label.find_first_of("/,\"") != std::string::npos)
       throw Error(Code::invalid_argument, fmt::format("'{}' is no label; write key=value, without '/', ',' or quotes", label));
+    if (!keys.insert(label.substr(0, equals)).second) throw Error(Code::invalid_argument, fmt::format("the label '{}' is there twice; a key has one value", label.substr(0, equals)));
   }
   return self;
 }
@@ -73,10 +90,15 @@ void Roster::broken(Time now, Peer peer) {
   if (const Member* m = membership_.find(node->name); m && m->incarnation == node->incarnation) membership_.suspect(now, node->name);
 }
 
-void Roster::heard(Time now, Peer peer, const Gossip& gossip) {
+void Roster::heard(Time now, Peer peer, const Gossip& told) {
   now_ = now;
   const NodeId* node = session(peer);
   if (!node) return;
+  // Who listens at all addresses of its machine does not know which of them others see: that is for who has seen it, and passes it on.
+  Gossip gossip = told;
+  const auto resolve = [&](Member& m) { m.address = m.name == node->name && is_any_host(m.address) ? node->address : seen_through(m.address, node->address); };
+  resolve(gossip.from);
+  for (Member& m : gossip.message.members) resolve(m);
   if (gossip.from.name != node->name || gossip.from.incarnation != node->incarnation) MessageReader::malformed("what another node would say");
   check(gossip.from);
   for (const Member& m : gossip.message.members) check(m);

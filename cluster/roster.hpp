@@ -49,7 +49,7 @@ class Roster final : private MembershipHost {
   std::optional<NodeId> lost(Time now, Peer peer);
   void broken(Time now, Peer peer);
   /// Throws data_loss for what this peer cannot say.
-  void heard(Time now, Peer peer, const Gossip& gossip);
+  void heard(Time now, Peer peer, const Gossip& told);
   Time tick(Time now);
   void leave(Time now);
   Effects take() { return std::exchange(effects_, {}); }

@@ -98,6 +98,24 @@ bool is_any_host(std::string_view told) {
   return host == "*" || host == "0.0.0.0" || host == "[::]";
 }
 
+namespace {
+
+// By its text: who hears gossip has no time to look names up.
+bool names_loopback(std::string_view address) {
+  const std::size_t colon = address.rfind(':');
+  if (!address.starts_with(kScheme) || colon < kScheme.size()) return false;
+  const std::string host = host_of(address);
+  return host == "localhost" || host == "[::1]" || host.starts_with("127.");
+}
+
+}  // namespace
+
+std::string seen_through(const std::string& told, const std::string& teller) {
+  if (is_any_host(told)) return {};
+  if (!names_loopback(told) || !teller.starts_with(kScheme) || names_loopback(teller) || is_any_host(teller)) return told;
+  return with_host(told, host_of(teller));
+}
+
 std::string with_host(std::string_view address, const std::string& host) {
   const bool needs_brackets = host.find(':') != std::string::npos && !host.starts_with('[');
   return fmt::format("{}{}{}", kScheme, needs_brackets ? "[" + host + "]" : host, address.substr(address.rfind(':')));

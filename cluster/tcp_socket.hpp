@@ -42,6 +42,9 @@ bool is_any_host(std::string_view told);
 /// HOST of `tcp://HOST:PORT`, and the same address with another one, which may be an IPv6 address without brackets.
 std::string host_of(std::string_view address);
 std::string with_host(std::string_view address, const std::string& host);
+/// Where a node is that is told of as `told` by one that is reached at `teller`: what is loopback there is that node's machine, seen
+/// from elsewhere. Empty where `told` says nothing, as all addresses of a machine do.
+std::string seen_through(const std::string& told, const std::string& teller);
 /// Does `tcp://HOST:PORT` lead to this machine only? Throws invalid_argument for what is no such address.
 bool is_loopback(const std::string& address);
 

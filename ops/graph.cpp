@@ -220,11 +220,49 @@ int Graph::declare(const StateSpec& spec, const Site& site) {
   return it->second;
 }
 
+namespace {
+
+// A constraint's halves: which nodes, and which of their devices; then with whom it is colocated.
+struct Halves {
+  explicit Halves(std::string_view text) {
+    if (const std::size_t at = text.find("with:"); at != std::string_view::npos && (at == 0 || text[at - 1] == ' ')) {
+      company = text.substr(at);
+      text = text.substr(0, at == 0 ? 0 : at - 1);
+    }
+    while (text.starts_with("/node:") || text.starts_with("/label:")) {
+      const std::size_t end = std::min(text.find('/', 1), text.size());
+      where += text.substr(0, end);
+      text.remove_prefix(end);
+    }
+    device = text;
+  }
+  std::string text() const {
+    std::string all = where;
+    if (!where.empty() && !device.empty() && device[0] != '/') all += '/';
+    all += device;
+    if (!company.empty()) all += (all.empty() ? "" : " ") + company;
+    return all;
+  }
+  std::string where, device, company;
+};
+
+// What colocation says takes the place of what was said around it; inside, the two have to agree.
+std::string merged(const std::string& outer, const std::string& inner) {
+  Halves both(outer);
+  const Halves more(inner);
+  if (!more.company.empty()) return inner;
+  if (!more.where.empty()) both.where = more.where;
+  if (!more.device.empty()) both.device = more.device;
+  return both.text();
+}
+
+}  // namespace
+
 Graph::Scope::Scope(Graph& graph, std::string prefix, std::string device, std::vector<std::int32_t> controls)
     : graph_(graph), outer_scope_(graph.scope_), outer_device_(graph.device_), outer_controls_(graph.controls_.size()) {
   if (!prefix.empty())
     graph_.scope_ = std::make_shared<const std::string>((outer_scope_ ? *outer_scope_ : std::string()) + prefix + "/");
-  if (!device.empty()) graph_.device_ = std::move(device);
+  if (!device.empty()) graph_.device_ = merged(outer_device_, device);
   graph_.controls_.insert(graph_.controls_.end(), controls.begin(), controls.end());
 }
 

@@ -126,7 +126,9 @@ class Graph final : public Reader {
   void settle(std::int32_t state, std::string device) { states_[static_cast<std::size_t>(state)].device = std::move(device); }
 
   /// Nodes made while a scope lives are named `scope/...`, constrained to its device, and start
-  /// after its controls. Scopes nest; the inner device wins.
+  /// after its controls. Scopes nest: of a device the inner one says which nodes, which of their devices, or both, and the outer one
+  /// the rest (`/node:w1` and in it `cpu:1`: `/node:w1/cpu:1`). `colocate_with` takes the place of devices around it; a device inside it
+  /// that contradicts it is refused when the graph is compiled.
   class Scope {
    public:
     Scope(Scope&&) = delete;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/scalar_eval.hpp>
+#include <troupe/ops/edit_distance.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/nearest.hpp>
 #include <troupe/ops/pointwise.hpp>

@@ -33,7 +33,14 @@ constexpr int kToLeave = 20;  // seconds: for what is under way to end, and for 
 
 void demand_address(const std::string& address, const char* flag) {
   if (!address.starts_with("tcp://") || address.rfind(':') <= 5) throw Misuse(fmt::format("{} takes an address such as tcp://127.0.0.1:7117, not '{}'", flag, address));
+  try {
+    static_cast<void>(full_address(address));
+  } catch (const Error& error) {
+    throw Misuse(fmt::format("{}: {}", flag, error.what()));
+  }
 }
+
+int port_of(const std::string& address) { return std::atoi(address.c_str() + address.rfind(':') + 1); }
 
 // One write a line, so that lines of several threads do not mix; names that users and peers gave forge none.
 void write_log(const LogRecord& r, bool is_json) {
@@ -95,13 +102,18 @@ int node(const NodeFlags& flags) {
     if (!flags.peers.empty())
       for (const std::string& address : read_peer_list(flags.peers))
         if (address != flags.listen) options.join.push_back(address);
-    if (flags.join.empty() && flags.peers.empty()) options.join = found.join;
+    if (flags.join.empty() && flags.peers.empty()) {
+      require_company(found);
+      options.join = found.join;
+    }
   } catch (const Error& error) {
     throw Misuse(error.what());
   }
   options.log = tcp.log;
   options.labels = flags.labels;
   std::replace(options.labels.begin(), options.labels.end(), ',', ' ');
+  // Large payload goes by the port after that of --listen, or by the next if inspections are to be there.
+  if (const int next = port_of(flags.listen) + 1; next > 1 && !flags.http.empty() && endpoint(flags.http).port == next && next < 65535) tcp.bulk_port = next + 1;
   const sigset_t endings = block_endings();
   options.engine.workers = flags.workers;
   options.transport = [&](PeerInfo self) {

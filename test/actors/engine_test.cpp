@@ -8,6 +8,7 @@
 #include <boost/test/unit_test.hpp>
 #include <boost/test/data/test_case.hpp>
 
+#include <troupe/actors/engine_impl.hpp>
 #include <troupe/actors/loop_report.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/actor_node.hpp>
@@ -307,6 +308,23 @@ BOOST_AUTO_TEST_CASE(options_out_of_range_are_refused) {
   Engine engine;
   says(refusal([&] { engine.compile(g, {}, {y}, {.skip_passes = {"simplify", "bogus"}}); }, Code::invalid_argument), "no pass 'bogus' that can be skipped; there are drop_unused, ");
   says(refusal([&] { engine.run(g, {}, {y}, {.timeout = -1ms}); }, Code::invalid_argument), "must not be negative");
+  says(refusal([&] { engine.run(g, {}, {y}, {.trace = "/nonexistent/x.json"}); }, Code::invalid_argument), "'/nonexistent/x.json' cannot be written: its folder is not there");
+  says(refusal([&] { engine.run(g, {}, {y}, {.trace = "/"}); }, Code::invalid_argument), "'/' cannot be written: it is a folder");
+  EngineOptions negative;
+  negative.costs.between_nodes.latency_ns = -1;
+  says(refusal([&] { Engine refused(negative); }, Code::invalid_argument), "latency_ns must not be negative, and is -1");
+}
+
+// What the cache of `run` keeps is bounded in bytes too: here it would be all of 450 MB.
+BOOST_AUTO_TEST_CASE(plans_with_large_constants_are_not_kept_for_long) {
+  Engine engine;
+  const Tensor large = Tensor::empty(DType::f32, {(90 << 20) / 4});
+  for (int k = 0; k < 5; ++k) {
+    Graph g;
+    Expr i = g.input("i", DType::i32, {});
+    engine.run(g, {{i, Tensor::scalar<std::int32_t>(k)}}, {gather(g.constant(large), i)});
+  }
+  BOOST_TEST(engine.impl().plans().size() == 3u);
 }
 
 BOOST_AUTO_TEST_CASE(a_feed_of_an_inner_edge_is_called_by_its_op) {

@@ -222,6 +222,52 @@ BOOST_AUTO_TEST_CASE(contradictions_name_both) {
 
 // ---- the cost model
 
+// As nested scopes of TensorFlow do.
+BOOST_AUTO_TEST_CASE(nested_devices_merge) {
+  const std::tuple<const char*, const char*, std::string> cases[] = {
+      {"/node:b", "cpu:1", "/node:b/cpu:1"},   {"/node:b/cpu:1", "/node:c", "/node:c/cpu:1"}, {"cpu:1", "/node:c", "/node:c/cpu:1"}, {"/node:b/cpu:1", "cpu:2", "/node:b/cpu:2"},
+      {"/node:b/cpu:1", "/node:c/cpu:0", kC},  {"/label:gpu=no", "/node:b", kB},              {"/label:gpu=no", "/cpu:*", kC},       {"cpu:1", "cpu:2", "/node:a/cpu:2"},
+  };
+  for (const auto& [outer, inner, expected] : cases) {
+    Graph g;
+    Expr x = g.input("x", DType::f32, {2});
+    Expr y = [&] {
+      auto around = g.on_device(outer);
+      auto there = g.on_device(inner);
+      return exp(x);
+    }();
+    is(devices_of(place(lowered(g, {x}, {y}), three_nodes()), "Exp"), {expected}, std::string(outer) + ", in it " + inner);
+  }
+  Graph g;
+  Expr x = g.input("x", DType::f32, {2});
+  Expr on_b = [&] {
+    auto there = g.on_device("/node:b");
+    return exp(x);
+  }();
+  Expr with_b = [&] {
+    auto there = g.on_device("/node:c");
+    auto company = g.colocate_with(on_b);
+    return tanh(on_b);
+  }();
+  is(devices_of(place(lowered(g, {x}, {with_b}), three_nodes()), "Tanh"), {kB}, "colocation counts more than what is around it");
+  Expr torn = [&] {
+    auto company = g.colocate_with(on_b);
+    auto there = g.on_device("/node:c");
+    return sqrt(on_b);
+  }();
+  const std::string why = refusal([&] { place(lowered(g, {x}, {torn}), three_nodes()); }, Code::invalid_argument);
+  BOOST_TEST(says(why, {"Sqrt '", "placement_test.cpp", "it can be on /node:c/cpu:0", "with which it is colocated, on /node:b/cpu:0"}), why);
+}
+
+BOOST_AUTO_TEST_CASE(devices_of_nowhere_are_refused) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {2}), y = exp(x);
+  PlacementOptions o = three_nodes();
+  o.devices = {"cpu:0", "/node:bb/cpu:0"};
+  const std::string why = refusal([&] { place(lowered(g, {x}, {y}), o); }, Code::not_found);
+  BOOST_TEST(says(why, {"EngineOptions::devices", "no node 'bb'", "did you mean 'b'?"}), why);
+}
+
 BOOST_AUTO_TEST_CASE(two_heavy_branches_go_to_two_nodes) {
   Graph g;
   Expr x = g.input("x", DType::f32, {512, 512}), y = g.input("y", DType::f32, {512, 512});

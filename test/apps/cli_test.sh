@@ -64,7 +64,8 @@ expect 0 '^[^ ]{40} alpha$' keygen --keys "$keys/a" --name alpha
 expect 2 'node.key is there already' keygen --keys "$keys/a"
 expect 0 '^beta may connect' keygen --keys "$keys/a" --name beta --authorize "$("$troupe" keygen --keys "$keys/b" --name beta 2>/dev/null | cut -d' ' -f1)"
 expect 2 "'abc' is no public key" keygen --keys "$keys/a" --authorize abc
-expect 2 "there is no .*node.key; 'troupe keygen" keygen --keys "$keys/none" --authorize "$(head -c 40 /dev/zero | tr '\0' a)"
+expect 2 "there is no .*node.key; 'troupe keygen" keygen --keys "$keys/none" --name b --authorize "$(head -c 40 /dev/zero | tr '\0' a)"
+expect 2 "say whose key it is: --name" keygen --keys "$keys/a" --authorize "$(head -c 40 /dev/zero | tr '\0' a)"
 rm -rf "$keys"
 
 expect 2 "takes an address such as tcp://127.0.0.1:7117, not 'here'" node --listen here
@@ -72,6 +73,12 @@ expect 2 "a node needs a name without '/'" node --name a/b
 expect 2 "'gpu' is no label; write key=value" node --labels zone=x,gpu
 expect 2 "--http takes a port, which is on loopback, or HOST:PORT, not 'x:y'" node --http x:y --standalone 2
 expect 2 "run 'troupe node --help'" node --standalone 0
+expect 2 'not in range 1 to 256|not in range \[1 - 256\]' node --standalone -3
+expect 2 "'65536' is no port" node --listen tcp://127.0.0.1:65536
+expect 2 "'/tmp' cannot be read: it is a folder" node --peers /tmp
+expect 2 "the label 'a' is there twice" node --labels a=1,a=2
+expect 2 'no spaces, control characters' node --name '*'
+OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 expect 2 'this is rank 1 of 2, and Open MPI does not say where the others are' node --listen tcp://127.0.0.1:0
 # ZeroMQ's library is not instrumented: TSan would report it.
 if [[ $2 != *tsan* ]]; then
   expect 2 'no node could be joined: tcp://127.0.0.1:1: ' node --listen tcp://127.0.0.1:0 --join tcp://127.0.0.1:1 --patience 0

@@ -69,14 +69,16 @@ class Apart {
 /// Nodes b and c behind a link each, v_b and v_c, and this program's node a between them.
 class Network {
  public:
-  Network() {
+  /// `everywhere`: they listen at all addresses of their machine.
+  explicit Network(bool everywhere = false) : everywhere_(everywhere) {
     add("b", 1, {});
-    add("c", 2, {"--join", nodes_[0]->address});
+    add("c", 2, {"--join", address(0)});
   }
   ~Network() {
     client.reset();
     nodes_.clear();
   }
+  static std::string address(int i) { return fmt::format("tcp://10.77.{}.2:7117", i + 1); }
   NodeProcess& node(int i) { return *nodes_[static_cast<std::size_t>(i)]; }
   void join(const std::string& address) {
     NodeOptions o;
@@ -110,10 +112,11 @@ class Network {
                       "ip -n {0} link set lo up && ip -n {0} addr add 10.77.{1}.2/24 dev eth0 && ip -n {0} link set eth0 up && "
                       "ip -n {0} route add default via 10.77.{1}.1", name, number));
     more.insert(more.end(), {"--keys", keys_[name]});
-    nodes_.push_back(std::make_unique<NodeProcess>(folders_[number - 1], name, more, fmt::format("tcp://10.77.{}.2:7117", number),
+    nodes_.push_back(std::make_unique<NodeProcess>(folders_[number - 1], name, more, everywhere_ ? "tcp://0.0.0.0:7117" : address(number - 1),
                                                    std::vector<std::string>{"/usr/sbin/ip", "netns", "exec", name}));
   }
 
+  const bool everywhere_;
   Apart apart_;
   KeyFolders keys_{{"a", "b", "c"}};
   Folder folders_[2];
@@ -153,6 +156,16 @@ struct Loop {
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(network_test)
+
+// The page's own example: nobody knows the address at which others reach it, and the third hears of the first from the second.
+BOOST_AUTO_TEST_CASE(all_listen_at_all_addresses, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{"true"})) {
+  Network net(true);
+  net.join(net.address(1));
+  Loop loop(40);
+  loop.check(net.client->engine().run(loop.g, {}, {loop.count, loop.sum}));
+  for (const Member& m : net.client->members())
+    if (m.name != "a") BOOST_TEST(m.address == net.address(m.name == "b" ? 0 : 1));
+}
 
 BOOST_AUTO_TEST_CASE(a_link_that_goes_down_and_comes_up, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{"true"})) {
   Network net;

@@ -101,4 +101,21 @@ BOOST_AUTO_TEST_CASE(a_list_of_peers_in_a_file) {
   BOOST_TEST(refusal([&] { read_peer_list(path); }, Code::not_found).find("cannot be read") != std::string::npos);
 }
 
+// Each would be a cluster of its own, and nobody would say so.
+BOOST_AUTO_TEST_CASE(ranks_of_mpi_that_find_nobody_are_refused) {
+  for (const auto& [rank, size] : {std::pair{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, std::pair{"PMI_RANK", "PMI_SIZE"}}) {
+    const std::string why = refusal([&] { require_company(discover(of({{rank, "1"}, {size, "2"}}))); }, Code::failed_precondition);
+    BOOST_TEST(why.find("rank 1 of 2") != std::string::npos);
+    BOOST_TEST(why.find("TROUPE_JOIN=HOST:7117") != std::string::npos);
+    require_company(discover(of({{rank, "0"}, {size, "2"}})));  // whom the others join
+    require_company(discover(of({{rank, "0"}, {size, "1"}})));
+    require_company(discover(of({{rank, "1"}, {size, "2"}, {"TROUPE_JOIN", "head"}})));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_folder_is_no_list_of_peers) {
+  const std::string why = refusal([] { read_peer_list("/"); }, Code::not_found);
+  BOOST_TEST(why.find("it is a folder") != std::string::npos);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

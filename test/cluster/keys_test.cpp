@@ -74,6 +74,38 @@ BOOST_AUTO_TEST_CASE(a_secret_that_others_can_read_is_refused) {
   BOOST_TEST(why.find("chmod 600") != std::string::npos);
 }
 
+// As kubelet puts a secret into a pod: root's, for the group that the pod runs as.
+BOOST_AUTO_TEST_CASE(what_root_gives_a_group_to_read_is_read) {
+  if (::geteuid() != 0) return;
+  constexpr ::uid_t kNobody = 65534;
+  Folder f;
+  make_keys(f.path, "alpha");
+  ::chmod(f.path.c_str(), 0755);
+  const std::string file = f.path / "node.key";
+  const auto as_nobody = [&](::mode_t mode, ::uid_t owner) {
+    BOOST_REQUIRE(::chown(file.c_str(), owner, kNobody) == 0);
+    BOOST_REQUIRE(::chmod(file.c_str(), mode) == 0);
+    const ::gid_t group = ::getegid();
+    BOOST_REQUIRE(::setegid(kNobody) == 0);
+    BOOST_REQUIRE(::seteuid(kNobody) == 0);
+    std::string why;
+    try {
+      read_keys(f.path);
+    } catch (const Error& e) {
+      why = e.what();
+    }
+    BOOST_REQUIRE(::seteuid(0) == 0);
+    BOOST_REQUIRE(::setegid(group) == 0);
+    return why;
+  };
+  BOOST_TEST(as_nobody(0440, 0) == "");
+  BOOST_TEST(as_nobody(0640, 0) == "");
+  BOOST_TEST(as_nobody(0660, 0).find("chmod 640") != std::string::npos);
+  BOOST_TEST(as_nobody(0444, 0).find("chmod 640") != std::string::npos);
+  BOOST_TEST(as_nobody(0440, kNobody).find("chmod 600") != std::string::npos);
+  BOOST_TEST(as_nobody(0400, kNobody) == "");
+}
+
 BOOST_AUTO_TEST_CASE(damage_is_named_with_its_place) {
   Folder f;
   refusal([&] { read_keys(f.path); }, Code::not_found);

@@ -26,8 +26,8 @@ class Nodes {
   using Wrap = std::function<std::unique_ptr<Transport>(const std::string&, std::unique_ptr<Transport>)>;
 
   explicit Nodes(int count, const EngineOptions& engine = {}, Between between = Between::handles, const SimulationOptions& network = {}, Wrap wrap = {},
-                 EarlyLimits early = {})
-      : random_(engine.seed), wrap_(std::move(wrap)), early_(early) {
+                 EarlyLimits early = {}, std::string container = {})
+      : random_(engine.seed), wrap_(std::move(wrap)), early_(early), container_(std::move(container)) {
     if (between == Between::simulation) {
       simulated_ = std::make_unique<SimulatedNetwork>(engine.seed, network);
     } else {
@@ -64,6 +64,7 @@ class Nodes {
       log_.push_back(line);
     };
     o.labels = labels;
+    o.container = container_;
     o.join = std::move(join);
     if (engine.deterministic) o.step = [this] { return step(); };
     names_.push_back(name);
@@ -119,6 +120,7 @@ class Nodes {
   std::minstd_rand random_;
   const Wrap wrap_;
   const EarlyLimits early_;
+  const std::string container_;
   std::mutex log_mutex_;  // guards log_
   std::vector<std::string> log_;
   std::uint64_t incarnations_ = 0;

@@ -1,0 +1,128 @@
+// States of programs on other nodes than theirs: whose they are, when they go, and that nobody goes on with one that was lost as if it
+// were the one before.
+#include <troupe/cluster/node_core.hpp>
+
+#include <set>
+
+#include <fmt/format.h>
+
+#include <troupe/ops/edit_distance.hpp>
+
+namespace troupe {
+
+// ---- here, for others
+
+// A number that no earlier life of these states had, here or in an earlier life of this node.
+EngineImpl::OthersStates NodeCore::states_for(std::uint64_t owner, const std::string& container) {
+  const bool is_own = !container.empty() && container == container_;
+  EngineImpl::OthersStates found = is_own ? EngineImpl::OthersStates{engine_->own_states(), 0} : engine_->states_of({container, container.empty() ? owner : 0});
+  found.number += self_.incarnation * 0x9e3779b97f4a7c15ull;
+  return found;
+}
+
+void NodeCore::handle(Peer from, std::uint64_t owner, GetVariable&& m) {
+  do_later([this, from, owner, m = std::move(m)] {
+    Answer a{m.request, {}, {}};
+    try {
+      const EngineImpl::OthersStates states = states_for(owner, m.container);
+      a.states = states.number;
+      a.value = EngineImpl::get_in(*states.store, m.variable);
+    } catch (...) {
+      a.status = Status::from_current_exception();
+    }
+    send(from, a);
+  });
+}
+
+void NodeCore::handle(Peer from, std::uint64_t owner, SetVariable&& m) {
+  do_later([this, from, owner, m = std::move(m)] {
+    Answer a{m.request, {}, {}};
+    try {
+      const EngineImpl::OthersStates states = states_for(owner, m.container);
+      a.states = states.number;
+      EngineImpl::set_in(*states.store, m.variable, m.value);
+    } catch (...) {
+      a.status = Status::from_current_exception();
+    }
+    send(from, a);
+  });
+}
+
+// Behind the plans that were asked for before: who makes one sees whether its owner is still there.
+void NodeCore::drop_states() {
+  if (!engine_->has_others_states()) return;
+  do_later([this] {
+    std::set<std::uint64_t> there;
+    {
+      std::lock_guard lock(mutex_);
+      for (const auto& [peer, node] : roster_.sessions()) there.insert(node.incarnation);
+      for (const Member& m : roster_.members())
+        if (m.is_up()) there.insert(m.incarnation);
+    }
+    engine_->drop_states([&](std::uint64_t owner) { return !there.contains(owner); });
+  });
+}
+
+// ---- elsewhere, of this node's programs
+
+namespace {
+
+[[noreturn]] void refuse_lost(const std::string& variable, const std::string& node, const std::string& who) {
+  throw Error(Code::failed_precondition,
+              fmt::format("{}the value of variable '{}' is lost: node '{}' has started again, or held this one for dead, since it had one; give it one by Engine::set "
+                          "or from a checkpoint, or its initial value by Engine::initialize", who, variable, node));
+}
+
+}  // namespace
+
+void NodeCore::note_states(const Plan& plan, const std::string& node, std::uint64_t states) {
+  const Graph& graph = plan.program.graph;
+  std::lock_guard lock(mutex_);
+  for (std::int32_t id = 0; id < graph.size(); ++id) {
+    const std::int32_t state = graph.node(id).state;
+    if (state < 0) continue;
+    const StateSpec& spec = graph.states()[static_cast<std::size_t>(state)];
+    if (spec.kind != StateSpec::Kind::variable || node_of(spec.device) != node) continue;
+    if (seen_states_.try_emplace({node, spec.name}, states).first->second != states) refuse_lost(spec.name, node, graph.describe(id) + ": ");
+  }
+}
+
+Tensor NodeCore::get(const std::string& node, const StateSpec& variable) {
+  const Peer to = peer_of(node);
+  const std::uint64_t id = request(to);
+  send(to, GetVariable{id, variable, container_});
+  Request answer = answer_to(id);
+  if (!answer.status.ok()) throw Error(answer.status.code(), fmt::format("node '{}': {}", node, answer.status.message()));
+  std::lock_guard lock(mutex_);
+  if (seen_states_.try_emplace({node, variable.name}, answer.states).first->second != answer.states) refuse_lost(variable.name, node, {});
+  return std::move(answer.value);
+}
+
+void NodeCore::set(const std::string& node, const StateSpec& variable, Tensor value) {
+  const Peer to = peer_of(node);
+  const std::uint64_t id = request(to);
+  send(to, SetVariable{id, variable, std::move(value), container_});
+  const Request answer = answer_to(id);
+  if (!answer.status.ok()) throw Error(answer.status.code(), fmt::format("node '{}': {}", node, answer.status.message()));
+  std::lock_guard lock(mutex_);
+  seen_states_.insert_or_assign({node, variable.name}, answer.states);
+}
+
+// ---- who is asked
+
+Peer NodeCore::peer_of(const std::string& node, const Plan* plan) const {
+  std::lock_guard lock(mutex_);
+  roster_.status().throw_if_error();
+  if (const Peer peer = roster_.find(node)) return peer;
+  std::string who;
+  for (std::size_t id = 0; plan && id < plan->partition_of.size() && who.empty(); ++id)
+    if (node_of(plan->partitions[static_cast<std::size_t>(plan->partition_of[id])].name) == node)
+      who = plan->program.graph.describe(static_cast<std::int32_t>(id)) + ": ";
+  const Member* m = roster_.member(node);
+  const std::vector<std::string> names = roster_.names();
+  throw Error(Code::not_found, fmt::format("{}there is no node '{}' in this cluster{}; there are {}{}", who, node,
+                                           m && !m->is_up() ? fmt::format(": it {}", m->state == MemberState::left ? "has left" : "is dead") : "",
+                                           fmt::join(names, ", "), m ? "" : did_you_mean(node, names)));
+}
+
+}  // namespace troupe

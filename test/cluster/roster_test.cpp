@@ -1,0 +1,50 @@
+// Where members are, as those know who have seen them.
+#include <boost/test/unit_test.hpp>
+
+#include <troupe/cluster/roster.hpp>
+#include <troupe/cluster/tcp_socket.hpp>
+
+namespace troupe::test {
+namespace {
+
+std::string address_of(const Roster& roster, const std::string& name) {
+  const Member* m = roster.member(name);
+  return m ? m->address : "nobody";
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(roster_test)
+
+BOOST_AUTO_TEST_CASE(who_listens_everywhere_is_where_it_was_seen) {
+  Roster a({.name = "a", .incarnation = 1, .address = "tcp://0.0.0.0:7117"}, {}, 1);
+  a.connected({}, 5, {"b", 2, "tcp://10.0.0.2:7117", {}});  // as the transport has seen it
+  const Member b{.name = "b", .incarnation = 2, .address = "tcp://0.0.0.0:7117"};
+  Gossip said{b, {.kind = MembershipMessage::Kind::sync, .members = {b, {.name = "c", .incarnation = 3, .address = "tcp://10.0.0.3:7117"},
+                                                                     {.name = "d", .incarnation = 4, .address = "tcp://127.0.0.1:7200"},
+                                                                     {.name = "e", .incarnation = 5, .address = "tcp://[::]:7117"}}}};
+  a.heard({}, 5, said);
+  BOOST_TEST(address_of(a, "b") == "tcp://10.0.0.2:7117");
+  BOOST_TEST(address_of(a, "c") == "tcp://10.0.0.3:7117");
+  BOOST_TEST(address_of(a, "d") == "tcp://10.0.0.2:7200");  // on b's machine
+  BOOST_TEST(address_of(a, "e") == "");                     // nobody who has seen it says so
+  // b refutes a suspicion: still not what it says of itself.
+  said.from.refutations = 1;
+  said.message = {.kind = MembershipMessage::Kind::news, .members = {said.from}};
+  a.heard({}, 5, said);
+  BOOST_TEST(address_of(a, "b") == "tcp://10.0.0.2:7117");
+  for (const std::string& address : a.take().dialled) BOOST_TEST(!is_any_host(address), address);
+}
+
+BOOST_AUTO_TEST_CASE(loopback_is_the_machine_of_who_says_it) {
+  BOOST_TEST(seen_through("tcp://127.0.0.1:1", "tcp://127.0.0.1:2") == "tcp://127.0.0.1:1");
+  BOOST_TEST(seen_through("tcp://localhost:1", "tcp://node7:2") == "tcp://node7:1");
+  BOOST_TEST(seen_through("tcp://[::1]:1", "tcp://[fd00::2]:2") == "tcp://[fd00::2]:1");
+  BOOST_TEST(seen_through("tcp://127.0.0.1:1", "") == "tcp://127.0.0.1:1");
+  BOOST_TEST(seen_through("inproc://b", "inproc://a") == "inproc://b");
+  BOOST_TEST(seen_through("tcp://*:1", "tcp://node7:2") == "");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test

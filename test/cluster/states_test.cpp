@@ -1,0 +1,120 @@
+// States on other nodes: whose they are, when they go, and what becomes of those who used one that is lost.
+#include <boost/test/unit_test.hpp>
+
+#include <chrono>
+#include <thread>
+
+#include <troupe/actors/engine_impl.hpp>
+#include <troupe/test/cluster/nodes.hpp>
+#include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/test/devices/refusal.hpp>
+#include <troupe/troupe.hpp>
+
+namespace troupe::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::string kB = "/node:b/cpu:0", kC = "/node:c/cpu:0";
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(states_test)
+
+// Of each who declares one of that name; what they have in common they say they have.
+BOOST_AUTO_TEST_CASE(a_state_is_its_owners_unless_they_share_a_container) {
+  const auto add_one = [](ClusterNode& owner, const Tensor& initial) {
+    Graph g;
+    auto there = g.on_device(kB);
+    return owner.engine().run(g, {}, {g.variable("v", initial).assign_add(1.0)})[0];
+  };
+  for (const bool is_shared : {false, true}) {
+    Nodes nodes(3, {}, Between::handles, {}, {}, {}, is_shared ? "models" : "");
+    compare({add_one(nodes[0], Tensor::scalar(1.f))}, {{2}}, "a's");
+    compare({add_one(nodes[0], Tensor::scalar(1.f))}, {{3}}, "a's goes on");
+    compare({add_one(nodes[2], Tensor::scalar(100.f))}, {{is_shared ? 4.0 : 101.0}}, "c's");
+    if (is_shared) compare({nodes[1].engine().get("v")}, {{4}}, "of b itself");
+    else compare({add_one(nodes[2], Tensor::scalar(100.f))}, {{102}}, "c's goes on");
+    if (is_shared) refusal([&] { add_one(nodes[2], Tensor::of<float>({1, 2})); }, Code::already_exists);
+    compare({nodes.engine().get("v")}, {{is_shared ? 4.0 : 3.0}}, "a's by its name");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(states_go_with_their_owner) {
+  Nodes nodes(3);
+  Graph g;
+  {
+    auto there = g.on_device(kB);
+    compare(nodes[2].engine().run(g, {}, {g.variable("v", Tensor::scalar(1.f)).assign_add(1.0)}), {{2}}, "of c");
+  }
+  BOOST_TEST(nodes[1].engine().impl().has_others_states());
+  nodes.remove(2);
+  const auto end = std::chrono::steady_clock::now() + 60s;
+  while (nodes[1].engine().impl().has_others_states() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  BOOST_TEST(!nodes[1].engine().impl().has_others_states());
+  nodes.add("c");
+  nodes[2].wait_for({"a", "b"}, 60s);
+  Graph again;
+  auto there = again.on_device(kB);
+  compare(nodes[2].engine().run(again, {}, {again.variable("v", Tensor::scalar(1.f)).assign_add(1.0)}), {{2}}, "the same program once more");
+}
+
+BOOST_AUTO_TEST_CASE(a_value_that_is_lost_with_its_node_is_not_taken_for_another) {
+  Nodes nodes(2);
+  Graph g;
+  Variable v, w;
+  {
+    auto there = g.on_device(kB);
+    v = g.variable("v", Tensor::scalar(1.f));
+    w = g.variable("w", Tensor::scalar(5.f));
+  }
+  Function f = nodes.engine().compile(g, {}, {v.assign_add(1.0)});
+  f({});
+  compare(f({}), {{3}}, "before");
+  const auto restart = [&] {
+    nodes.remove(1);
+    nodes.add("b");
+    nodes[0].wait_for({"b"}, 60s);
+  };
+  restart();
+  for (int call = 0; call < 2; ++call) {
+    const std::string why = refusal([&] { f({}); }, Code::failed_precondition);
+    BOOST_TEST(says(why, {"AssignAdd '", "states_test.cpp", "variable 'v' is lost", "node 'b' has started again", "Engine::initialize"}), why);
+  }
+  BOOST_TEST(says(refusal([&] { nodes.engine().run(g, {}, {v.read()}); }, Code::failed_precondition), {"variable 'v' is lost"}));
+  refusal([&] { nodes.engine().get(v); }, Code::failed_precondition);
+  compare(nodes.engine().run(g, {}, {w.read()}), {{5}}, "nobody had used this one");
+  nodes.engine().set(v, Tensor::scalar(3.f));
+  compare(f({}), {{4}}, "restored");
+  restart();
+  nodes.engine().initialize(v);
+  compare(f({}), {{2}}, "from the beginning");
+}
+
+BOOST_AUTO_TEST_CASE(one_name_on_two_nodes_is_not_guessed) {
+  Nodes nodes(3);
+  Graph g, h;
+  Variable on_b, on_c;
+  {
+    auto there = g.on_device(kB);
+    on_b = g.variable("v", Tensor::scalar(1.f));
+  }
+  {
+    auto there = h.on_device(kC);
+    on_c = h.variable("v", Tensor::scalar(2.f));
+  }
+  compare(nodes.engine().run(g, {}, {on_b.read()}), {{1}}, "on b");
+  compare({nodes.engine().get("v")}, {{1}}, "there is one");
+  compare(nodes.engine().run(h, {}, {on_c.read()}), {{2}}, "on c");
+  const std::string why = refusal([&] { nodes.engine().get("v"); }, Code::failed_precondition);
+  BOOST_TEST(says(why, {"variable 'v'", "b, c", "ask for it by its Variable"}), why);
+  compare({nodes.engine().get(on_b), nodes.engine().get(on_c)}, {{1}, {2}}, "by Variable");
+  nodes.remove(2);
+  const auto end = std::chrono::steady_clock::now() + 60s;
+  while (nodes[0].nodes().size() > 2 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  compare({nodes.engine().get("v")}, {{1}}, "the other is gone");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test
