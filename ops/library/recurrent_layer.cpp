@@ -190,7 +190,10 @@ TROUPE_OP(RecurrentLayer) {
     const Forward at(cell_of(g.attrs()), g.inputs());
     if (g.has_dy(at.gates) || (at.kept >= 0 && g.has_dy(at.kept)))
       throw Error(Code::unimplemented, "what a recurrent layer keeps for its gradient has no gradient itself");
-    std::vector<Operand> operands{g.x(at.recurrent), g.x(at.h0)};
+    std::vector<Operand> operands;
+    operands.reserve(10);
+    operands.push_back(g.x(at.recurrent));
+    operands.push_back(g.x(at.h0));
     if (at.c0 >= 0) operands.push_back(g.x(at.c0));
     operands.push_back(g.y(0));
     operands.push_back(g.y(at.gates));
