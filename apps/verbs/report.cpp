@@ -1,6 +1,7 @@
 // troupe report RUN -o FILE: a run as one HTML file, from what a node says of it.
 #include <troupe/apps/verbs/client.hpp>
 
+#include <algorithm>
 #include <vector>
 
 #include <fmt/format.h>
@@ -14,18 +15,28 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// The plan of a run that is under way, or is among the last that ended. Throws Misuse, with the nearest.
+/// `a/7, a/6, a/5 and 29 more`
+std::string listed(const Json& runs) {
+  constexpr std::size_t kMost = 8;
+  std::string out;
+  for (std::size_t i = 0; i < std::min(kMost, runs.size()); ++i) out += (i == 0 ? "" : ", ") + runs[i].at("id").get<std::string>();
+  return runs.size() > kMost ? fmt::format("{} and {} more", out, runs.size() - kMost) : out;
+}
+
+/// The plan of a run that is under way, or is among the last that ended. Throws Misuse, with those there are.
 std::string plan_of(const Json& state, const std::string& run) {
-  std::vector<std::string> known;
-  for (const char* list : {"runs", "recent"})
-    for (const Json& r : state.at(list)) {
-      if (r.at("id") == run) return r.at("plan");
-      known.push_back(r.at("id"));
+  const Json &under_way = state.at("runs"), &ended = state.at("recent");
+  for (const Json* runs : {&under_way, &ended})
+    for (const Json& r : *runs) {
+      if (r.at("id") != run) continue;
+      const std::string plan = r.at("plan");
+      for (const Json& p : state.at("plans"))
+        if (p.at("id") == plan) return plan;
+      throw Misuse(printable(fmt::format("run '{}' has ended, and its plan '{}' with it: its program keeps the function no more, or its node is gone", run, plan)));
     }
-  const std::string like = nearest(run, known);
-  throw Misuse(printable(known.empty() ? fmt::format("there is no run '{}': none is under way there, and none has ended", run)
-                                       : fmt::format("there is no run '{}' among those under way and the last that ended; {}", run,
-                                                     like.empty() ? "'troupe ps' lists them" : fmt::format("did you mean '{}'?", like))));
+  if (under_way.empty() && ended.empty()) throw Misuse(printable(fmt::format("there is no run '{}': none is under way there, and none has ended", run)));
+  throw Misuse(printable(fmt::format("there is no run '{}'; {} under way, and the last that ended are {}", run, under_way.empty() ? "none is" : listed(under_way) + (under_way.size() == 1 ? " is" : " are"),
+                                     ended.empty() ? "none" : listed(ended))));
 }
 
 /// What a node may not have: then nothing.
