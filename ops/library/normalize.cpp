@@ -73,13 +73,24 @@ Expr group_norm(Operand x, std::int64_t groups, Operand scale, Operand bias, dou
   c.require(c.rank(0) >= 2, "x must be [batch, space..., channels], not " + c[0].shape().text());
   const std::int64_t channels = c.extent(0, -1);
   c.require(groups >= 1 && channels % groups == 0, fmt::format("{} channels do not divide into {} groups", channels, groups));
-  Shape parts(c[0].shape().dims().subspan(0, static_cast<std::size_t>(c.rank(0) - 1)));
-  c.require(std::count(parts.begin(), parts.end(), kAny) <= 1, "needs all extents but one while the graph is built: " + c[0].shape().text());
+  const auto extents = c[0].shape().dims();
+  c.require(std::count(extents.begin(), extents.end(), kAny) <= 1, "needs all extents but one while the graph is built: " + c[0].shape().text());
+  // Moments of channels first, then of the few of a group: what is done to all of x sees whole rows of channels.
+  Shape parts{extents[0]}, channel{extents[0]};
+  for (int i = 1; i < c.rank(0) - 1; ++i) {
+    parts.push_back(1);
+    channel.push_back(1);
+  }
   parts.push_back(groups);
   parts.push_back(channels / groups);
-  Axes axes = axes_between(1, c.rank(0) - 1);
-  axes.push_back(c.rank(0));
-  return reshape_like(normalized(reshape(c[0], parts), axes, epsilon), c[0]) * c[1] + c[2];
+  channel.push_back(channels);
+  const Axes space = axes_between(1, c.rank(0) - 1);
+  auto of_group = [&](const Expr& v) {
+    const Expr apart = reshape(space.empty() ? v : mean(v, space, true), parts);
+    return reshape(broadcast_like(mean(apart, {-1}, true), apart), channel);
+  };
+  const Expr centered = c[0] - of_group(c[0]);
+  return centered * (rsqrt(of_group(square(centered)) + epsilon) * c[1]) + c[2];
 }
 
 Expr instance_norm(Operand x, Operand scale, Operand bias, double epsilon) {
