@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <complex>
 #include <cstring>
-#include <numeric>
 #include <vector>
 
 #include <fmt/format.h>
@@ -12,6 +11,7 @@
 #include <troupe/devices/cpu/coordinates.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/cpu/move.hpp>
+#include <troupe/devices/order.hpp>
 
 namespace troupe::cpu {
 namespace {
@@ -60,23 +60,6 @@ bool is_below(T x, T y) {
   else return x < y || (y != y && x == x);
 }
 
-template <class T>
-void sort_row(const SortArgs& s, const T* x, T* values, std::int64_t* indices, std::vector<std::int64_t>& order) {
-  order.resize(static_cast<std::size_t>(s.extent));
-  std::iota(order.begin(), order.end(), 0);
-  auto comes_first = [&](std::int64_t i, std::int64_t j) {
-    if (s.descending ? is_below(x[j], x[i]) : is_below(x[i], x[j])) return true;
-    if (s.descending ? is_below(x[i], x[j]) : is_below(x[j], x[i])) return false;
-    return i < j;
-  };
-  if (s.count < s.extent) std::partial_sort(order.begin(), order.begin() + s.count, order.end(), comes_first);
-  else std::sort(order.begin(), order.end(), comes_first);
-  for (std::int64_t i = 0; i < s.count; ++i) {
-    indices[i] = order[static_cast<std::size_t>(i)];
-    values[i] = x[indices[i]];
-  }
-}
-
 template <class F>
 void visit_ordered(const char* what, DType type, F&& f) {
   visit_dtype(type, [&]<class T>(type_tag<T> tag) {
@@ -119,10 +102,16 @@ void CpuPrimitives::scan(Stream&, const ScanArgs& s) const {
 void CpuPrimitives::sort(Stream&, const SortArgs& s) const {
   visit_ordered("sorting", s.x.dtype, [&]<class T>(type_tag<T>) {
     for_rows(pool_, s.rows, s.extent, [&](std::int64_t begin, std::int64_t end) {
-      std::vector<std::int64_t> order;
-      for (std::int64_t r = begin; r < end; ++r)
-        sort_row(s, static_cast<const T*>(s.x.data()) + r * s.extent, static_cast<T*>(s.values.data) + r * s.count,
-                 static_cast<std::int64_t*>(s.indices.data) + r * s.count, order);
+      RowSorter<T> sorter;
+      for (std::int64_t r = begin; r < end; ++r) {
+        const T* x = static_cast<const T*>(s.x.data()) + r * s.extent;
+        T* values = static_cast<T*>(s.values.data) + r * s.count;
+        std::int64_t* indices = static_cast<std::int64_t*>(s.indices.data) + r * s.count;
+        sorter.sort(x, s.extent, s.count, s.descending, [&](std::int64_t place, std::int64_t at) {
+          indices[place] = at;
+          values[place] = x[at];
+        });
+      }
     });
   });
 }
@@ -131,28 +120,47 @@ void CpuPrimitives::along(Stream&, const AlongArgs& a) const {
   if (a.what == Along::take_at) return take_at(pool_, a);
   if (a.what == Along::put_at) return put_at(a);
   const char* name = a.what == Along::take ? "take_along" : "add_along";
-  check_index_type(name, a.indices);
-  for (std::int64_t i = 0; i < a.indices.elements(); ++i) check_index(name, index_at(a.indices, i), i, a.extent);
+  check_indices(name, a.indices, a.extent);
   if (a.what == Along::take) {
-    visit_bytes(size_of(a.out.dtype), [&]<class T>(T) {
+    const std::int64_t rows = a.outer * a.n, group = std::max<std::int64_t>(1, kBlock / 4 / std::max<std::int64_t>(1, a.inner));
+    auto take = [&]<class T>(T) {
       const T* x = static_cast<const T*>(a.x.data());
       T* out = static_cast<T*>(a.out.data);
-      for (std::int64_t o = 0, at = 0; o < a.outer; ++o)
-        for (std::int64_t j = 0; j < a.n; ++j)
-          for (std::int64_t i = 0; i < a.inner; ++i, ++at) out[at] = x[(o * a.extent + index_at(a.indices, at)) * a.inner + i];
-    });
-    return;
+      visit_indices(a.indices, [&](const auto* index) {
+        for_blocks(rows * a.inner <= kSmallWork ? nullptr : pool_, (rows + group - 1) / group, [&](int b) {
+          const std::int64_t end = std::min(rows, (b + 1) * group);
+          for (std::int64_t r = b * group, next; r < end; r = next) {  // as far as they are of one outer position
+            const std::int64_t o = r / a.n;
+            next = std::min(end, (o + 1) * a.n);
+            const T* from = x + o * a.extent * a.inner;
+            if (a.inner == 1)
+              for (std::int64_t at = r; at < next; ++at) out[at] = from[index[at]];
+            else
+              for (std::int64_t j = r; j < next; ++j)
+                for (std::int64_t i = 0, at = j * a.inner; i < a.inner; ++i, ++at) out[at] = from[index[at] * a.inner + i];
+          }
+        });
+      });
+    };
+    return visit_bytes(size_of(a.out.dtype), take);
   }
   if (a.out.elements()) std::memset(a.out.data, 0, a.out.bytes());
   visit_ordered("add_along", a.out.dtype, [&]<class T>(type_tag<T>) {
     const T* x = static_cast<const T*>(a.x.data());
+    const std::int64_t group = rows_together(std::max(a.extent, a.n) * a.inner);
     in_sums<T>(a.out, [&]<class Sum>(Sum* sums) {
-      for (std::int64_t o = 0, at = 0; o < a.outer; ++o)
-        for (std::int64_t j = 0; j < a.n; ++j)
-          for (std::int64_t i = 0; i < a.inner; ++i, ++at) {
-            Sum& to = sums[(o * a.extent + index_at(a.indices, at)) * a.inner + i];
-            to = static_cast<Sum>(wide(to) + wide(x[at]));
+      visit_indices(a.indices, [&](const auto* index) {
+        for_blocks(a.outer * a.n * a.inner <= kSmallWork / 4 ? nullptr : pool_, (a.outer + group - 1) / group, [&](int b) {
+          for (std::int64_t o = b * group; o < std::min(a.outer, (b + 1) * group); ++o) {
+            Sum* mine = sums + o * a.extent * a.inner;
+            for (std::int64_t j = 0, at = o * a.n * a.inner; j < a.n; ++j)
+              for (std::int64_t i = 0; i < a.inner; ++i, ++at) {
+                Sum& to = mine[index[at] * a.inner + i];
+                to = static_cast<Sum>(wide(to) + wide(x[at]));
+              }
           }
+        });
+      });
     });
   });
 }

@@ -1,5 +1,5 @@
-// Convolutions. f32 by oneDNN (library_convolution.hpp) or as products (product_convolution.hpp), f16 and bf16 by way of it, f64 and integers (which wrap) by the loops
-// here. Each element adds its products in one order, whatever the number of workers.
+// Convolutions. f32 by oneDNN (library_convolution.hpp) or as products (product_convolution.hpp), f16 and bf16 by way of it, f64 as products where there is
+// one group, what is left and integers (which wrap) by the loops here. Each element adds its products in one order, whatever the number of workers.
 #include <cstring>
 
 #include <fmt/format.h>
@@ -107,7 +107,7 @@ void CpuPrimitives::convolve(Stream& stream, const ConvolveArgs& c) const {
       return from_floats(static_cast<const float*>(out->data()), c.out);
     }
     case DType::f32: return is_better_as_product(c) ? convolve_as_product(*this, stream, pool_, c) : LibraryConvolution::run(pool_, c);
-    case DType::f64: return convolve_plainly<double>(pool_, c);
+    case DType::f64: return is_better_as_product(c) ? convolve_as_product(*this, stream, pool_, c) : convolve_plainly<double>(pool_, c);
     case DType::i8: case DType::u8: return convolve_plainly<std::uint8_t>(pool_, c);
     case DType::i16: case DType::u16: return convolve_plainly<std::uint16_t>(pool_, c);
     case DType::i32: case DType::u32: return convolve_plainly<std::uint32_t>(pool_, c);

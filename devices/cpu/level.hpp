@@ -126,8 +126,26 @@ struct LevelKernels {
   void (*recurrent_back_f32)(const RecurrentBack<float>&);
   void (*add_product_f32)(const AddProduct&);
 
+  // By dtype, null but for integers, which wrap: of a row, and acc[j] += x[r * stride + j].
+  std::uint64_t (*sum_int[kDTypes])(const void* x, std::int64_t n);
+  std::uint64_t (*product_int[kDTypes])(const void* x, std::int64_t n);
+  void (*add_rows_int[kDTypes])(std::uint64_t* acc, const void* x, std::int64_t rows, std::int64_t stride, std::int64_t n);
+  double (*product_f32)(const float* x, std::int64_t n);  // in the order of the sums
+  double (*product_f64)(const double* x, std::int64_t n);
+  void (*multiply_rows_f32)(double* acc, const float* x, std::int64_t rows, std::int64_t stride, std::int64_t n);
+  void (*multiply_rows_f64)(double* acc, const double* x, std::int64_t rows, std::int64_t stride, std::int64_t n);
+  // The smallest [0] and the largest [1] of f32, f64 and integers: of a row of n > 0, and best[j] of itself and x[r * stride + j]. NaN wins.
+  void (*extremum[2][kDTypes])(const void* x, std::int64_t n, void* best);
+  void (*extremum_rows[2][kDTypes])(void* best, const void* x, std::int64_t rows, std::int64_t stride, std::int64_t n);
+
+  /// Philox of the blocks from `block` on, four words each, for a key of three words.
+  void (*philox)(std::uint32_t* words, const std::uint32_t* key, std::uint64_t block, std::int64_t blocks);
+  void (*uniform_f32)(float* out, const std::uint32_t* words, std::int64_t n);
+  void (*normal_f32)(float* out, const std::uint32_t* words, std::int64_t n);  // n is even
+
   void (*gemm_f32)(const GemmCall&);
   void (*gemm_f64)(const GemmCall&);
+  void (*gemm_int[kDTypes])(const GemmCall&);  // null but for integers
 };
 
 /// The table of one level, which this processor must support.
@@ -144,7 +162,10 @@ const LevelKernels& level_kernels();
   void fill_row_norm_##level(LevelKernels&);       \
   void fill_pool_##level(LevelKernels&);           \
   void fill_recurrent_##level(LevelKernels&);      \
-  void fill_gemm_##level(LevelKernels&);
+  void fill_gemm_##level(LevelKernels&);           \
+  void fill_integer_gemm_##level(LevelKernels&);   \
+  void fill_reductions_##level(LevelKernels&);     \
+  void fill_random_##level(LevelKernels&);
 TROUPE_LEVEL_PARTS(portable)
 TROUPE_LEVEL_PARTS(v2)
 TROUPE_LEVEL_PARTS(v3)

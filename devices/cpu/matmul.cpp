@@ -1,6 +1,6 @@
 // Matrix products. f32 by oneDNN on the calling thread (packed_matmul.hpp: where b comes again), f64 (and products too small for oneDNN's
-// entry cost) by Eigen at the CPU's level, f16 and bf16 by way of f32, integers and complex by a
-// plain loop. One product is cut into blocks of its result by its shape, and the blocks run on the pool.
+// entry cost) by Eigen at the CPU's level, f16 and bf16 by way of f32, integers by the level's own kernel,
+// complex by a plain loop. One product is cut into blocks of its result by its shape, and the blocks run on the pool.
 #include <complex>
 #include <cstring>
 
@@ -41,14 +41,13 @@ void plain_gemm(const GemmCall& g) {
   const T* a = static_cast<const T*>(g.a);
   const T* b = static_cast<const T*>(g.b);
   T* c = static_cast<T*>(g.c);
-  using U = std::conditional_t<std::is_integral_v<T> && !std::is_same_v<T, bool>, std::uint64_t, T>;
   for (std::int64_t i = 0; i < g.m; ++i) {
     T* row = c + i * g.c_rs;
     std::fill(row, row + g.n, T(0));
     for (std::int64_t k = 0; k < g.k; ++k) {
-      U x = static_cast<U>(a[i * g.a_rs + k * g.a_cs]);
+      const T x = a[i * g.a_rs + k * g.a_cs];
       const T* y = b + k * g.b_rs;
-      for (std::int64_t j = 0; j < g.n; ++j) row[j] = static_cast<T>(static_cast<U>(row[j]) + x * static_cast<U>(y[j * g.b_cs]));
+      for (std::int64_t j = 0; j < g.n; ++j) row[j] += x * y[j * g.b_cs];
     }
   }
 }
@@ -61,12 +60,10 @@ void gemm(DType type, const GemmCall& g) {
     case DType::f64: return level_kernels().gemm_f64(g);
     case DType::c64: return plain_gemm<std::complex<float>>(g);
     case DType::c128: return plain_gemm<std::complex<double>>(g);
-    case DType::i8: case DType::u8: return plain_gemm<std::uint8_t>(g);
-    case DType::i16: case DType::u16: return plain_gemm<std::uint16_t>(g);
-    case DType::i32: case DType::u32: return plain_gemm<std::uint32_t>(g);
-    case DType::i64: case DType::u64: return plain_gemm<std::uint64_t>(g);
-    default: throw Error(Code::unimplemented, fmt::format("matmul of {} is not defined", name_of(type)));
+    default: break;
   }
+  if (is_integer(type)) return level_kernels().gemm_int[int(type)](g);
+  throw Error(Code::unimplemented, fmt::format("matmul of {} is not defined", name_of(type)));
 }
 
 namespace {

@@ -6,6 +6,7 @@
 
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/cpu/level.hpp>
 
 namespace troupe::cpu {
 
@@ -18,6 +19,16 @@ void check_index(const char* op, std::int64_t index, std::int64_t position, std:
   if (index < 0 || index >= bound)
     throw Error(Code::out_of_range,
                 fmt::format("{}: index {} at position {} is outside [0, {})", op, index, position, bound));
+}
+
+void check_indices(const char* op, const ConstView& indices, std::int64_t bound) {
+  check_index_type(op, indices);
+  const std::int64_t count = indices.elements();
+  bool is_bad = false;
+  visit_indices(indices, [&](const auto* index) {
+    for (std::int64_t i = 0; i < count; ++i) is_bad |= static_cast<std::uint64_t>(std::int64_t(index[i])) >= static_cast<std::uint64_t>(bound);
+  });
+  for (std::int64_t i = 0; is_bad && i < count; ++i) check_index(op, index_at(indices, i), i, bound);
 }
 
 namespace {
@@ -42,7 +53,12 @@ void fill_elements(WorkerPool* pool, void* out, const void* element, std::int64_
   T value;
   std::memcpy(&value, element, sizeof value);
   T* to = static_cast<T*>(out);
-  for_ranges(pool, n, kBlock, [&](std::int64_t begin, std::int64_t end) { std::fill(to + begin, to + end, value); });
+  constexpr std::int64_t kPattern = 512 / sizeof(T);
+  T pattern[kPattern];  // copied from, which is many elements at a time
+  std::fill(pattern, pattern + std::min(n, kPattern), value);
+  for_ranges(pool, n, kBlock, [&](std::int64_t begin, std::int64_t end) {
+    for (; begin < end; begin += kPattern) std::memcpy(to + begin, pattern, static_cast<std::size_t>(std::min(kPattern, end - begin)) * sizeof(T));
+  });
 }
 
 // Axes of a permuted copy in the output's order: extent, and the step in the input.
@@ -191,30 +207,45 @@ void CpuPrimitives::copy_block(Stream&, ConstView in, const Block& from, View ou
   std::int64_t run = 1;
   int walked = rank;
   while (walked > 0 && in_step[walked - 1] == run && out_step[walked - 1] == run) run *= extents[--walked];
-  std::int64_t items = extents.elements() / run;
-  std::int64_t group = std::max<std::int64_t>(1, kBlock / run);
+  // The runs along the last axis that is walked are a line.
+  const int outer = walked > 0 ? walked - 1 : 0;
+  const std::int64_t runs = walked > 0 ? extents[outer] : 1, in_line = walked > 0 ? in_step[outer] : 0, out_line = walked > 0 ? out_step[outer] : 0;
+  const std::int64_t lines = extents.elements() / run / runs;
+  // Long lines are cut as well.
+  const std::int64_t piece = std::min(runs, std::max<std::int64_t>(1, kBlock / run)), pieces = (runs + piece - 1) / piece, items = lines * pieces;
+  const std::int64_t group = std::max<std::int64_t>(1, kBlock / (run * piece));
   const std::byte* source = bytes_of(in);
   std::byte* target = bytes_of(out);
+  auto copy_line = [&](std::int64_t i, std::int64_t o, std::int64_t count) {
+    if (run == 1)
+      return visit_bytes(bytes, [&]<class T>(T) {
+        const T* x = reinterpret_cast<const T*>(source) + i;
+        T* y = reinterpret_cast<T*>(target) + o;
+        for (std::int64_t n = 0; n < count; ++n) y[n * out_line] = x[n * in_line];
+      });
+    for (std::int64_t n = 0; n < count; ++n)
+      std::memcpy(target + static_cast<std::size_t>(o + n * out_line) * bytes, source + static_cast<std::size_t>(i + n * in_line) * bytes,
+                  static_cast<std::size_t>(run) * bytes);
+  };
   WorkerPool* used = extents.elements() <= kSmallWork ? nullptr : pool_;
   for_blocks(used, (items + group - 1) / group, [&](int b) {
     for (std::int64_t item = b * group; item < std::min(items, (b + 1) * group); ++item) {
-      std::int64_t rest = item, i = in_at, o = out_at;
-      for (int d = walked - 1; d >= 0; --d) {
+      const std::int64_t first = item % pieces * piece;
+      std::int64_t rest = item / pieces, i = in_at + first * in_line, o = out_at + first * out_line;
+      for (int d = outer - 1; d >= 0; --d) {
         std::int64_t at = rest % extents[d];
         rest /= extents[d];
         i += at * in_step[d];
         o += at * out_step[d];
       }
-      std::memcpy(target + static_cast<std::size_t>(o) * bytes, source + static_cast<std::size_t>(i) * bytes,
-                  static_cast<std::size_t>(run) * bytes);
+      copy_line(i, o, std::min(piece, runs - first));
     }
   });
 }
 
 void CpuPrimitives::gather(Stream&, ConstView params, ConstView indices, int axis, View out) const {
-  check_index_type("gather", indices);
   std::int64_t count = indices.elements(), bound = params.shape[axis];
-  for (std::int64_t i = 0; i < count; ++i) check_index("gather", index_at(indices, i), i, bound);
+  check_indices("gather", indices, bound);
   std::int64_t outer = 1, inner = 1;
   for (int d = 0; d < axis; ++d) outer *= params.shape[d];
   for (int d = axis + 1; d < params.shape.rank(); ++d) inner *= params.shape[d];
@@ -225,10 +256,21 @@ void CpuPrimitives::gather(Stream&, ConstView params, ConstView indices, int axi
   std::int64_t rows = outer * count, group = std::max<std::int64_t>(1, kBlock / inner);
   WorkerPool* used = rows * inner <= kSmallWork ? nullptr : pool_;
   for_blocks(used, (rows + group - 1) / group, [&](int b) {
-    for (std::int64_t r = b * group; r < std::min(rows, (b + 1) * group); ++r) {
-      std::int64_t o = r / count, i = r % count;
-      std::memcpy(to + static_cast<std::size_t>(r) * row,
-                  from + static_cast<std::size_t>(o * bound + index_at(indices, i)) * row, row);
+    const std::int64_t end = std::min(rows, (b + 1) * group);
+    for (std::int64_t r = b * group, next; r < end; r = next) {  // as far as they are of one outer position
+      const std::int64_t o = r / count;
+      next = std::min(end, (o + 1) * count);
+      visit_indices(indices, [&](const auto* index) {
+        index += r - o * count;
+        std::byte* mine = to + static_cast<std::size_t>(r) * row;
+        const std::byte* source = from + static_cast<std::size_t>(o * bound) * row;
+        if (inner == 1)
+          return visit_bytes(row, [&]<class T>(T) {
+            for (std::int64_t i = 0; i < next - r; ++i) reinterpret_cast<T*>(mine)[i] = reinterpret_cast<const T*>(source)[index[i]];
+          });
+        for (std::int64_t i = 0; i < next - r; ++i)
+          std::memcpy(mine + static_cast<std::size_t>(i) * row, source + static_cast<std::size_t>(index[i]) * row, row);
+      });
     }
   });
 }
@@ -246,11 +288,12 @@ T plus(T x, T y, bool minus) {
   } else return minus ? x - y : x + y;
 }
 
+constexpr std::int64_t kSplitScatter = 1 << 18;  // elements worth going through the indices more than once
+
 // As the reductions: NaN wins.
 template <class T>
 T extreme(T x, T y, bool largest) {
-  if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>)
-    throw Error(Code::unimplemented, "complex numbers have no order");
+  if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>) return x;  // refused before
   else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>)
     return T(extreme(float(x), float(y), largest));
   else return x != x || (largest ? y <= x : y >= x) ? x : y;
@@ -259,9 +302,8 @@ T extreme(T x, T y, bool largest) {
 }  // namespace
 
 void CpuPrimitives::scatter(Stream&, Scatter how, ConstView indices, ConstView updates, View out) const {
-  check_index_type("scatter", indices);
   std::int64_t count = indices.elements(), bound = out.shape[0];
-  for (std::int64_t i = 0; i < count; ++i) check_index("scatter", index_at(indices, i), i, bound);
+  check_indices("scatter", indices, bound);
   std::int64_t inner = 1;
   for (int d = 1; d < out.shape.rank(); ++d) inner *= out.shape[d];
   std::size_t row = static_cast<std::size_t>(inner) * size_of(out.dtype);
@@ -271,16 +313,32 @@ void CpuPrimitives::scatter(Stream&, Scatter how, ConstView indices, ConstView u
                   bytes_of(updates) + static_cast<std::size_t>(i) * row, row);
     return;
   }
+  if (is_complex(out.dtype) && (how == Scatter::min || how == Scatter::max)) throw Error(Code::unimplemented, "complex numbers have no order");
   visit_dtype(out.dtype, [&]<class T>(type_tag<T>) {
     T* to = static_cast<T*>(out.data);
     const T* from = static_cast<const T*>(updates.data());
-    for (std::int64_t i = 0; i < count; ++i) {
-      T* target = to + index_at(indices, i) * inner;
-      if (how == Scatter::min || how == Scatter::max)
-        for (std::int64_t j = 0; j < inner; ++j) target[j] = extreme(target[j], from[i * inner + j], how == Scatter::max);
-      else
-        for (std::int64_t j = 0; j < inner; ++j) target[j] = plus(target[j], from[i * inner + j], how == Scatter::sub);
-    }
+    auto put = [&](std::int64_t first, std::int64_t last, auto&& into) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t at = index_at(indices, i);
+        if (at >= first && at < last) into(to + at * inner, from + i * inner);
+      }
+    };
+    auto each = [&](auto&& f) {
+      return [&, f](T* target, const T* source) {
+        for (std::int64_t j = 0; j < inner; ++j) target[j] = f(target[j], source[j]);
+      };
+    };
+    // Each part has rows of its own, and goes through all updates: an element's come in their order.
+    const std::int64_t parts = inner >= 16 && count * inner >= kSplitScatter ? 4 : 1;
+    for_blocks(pool_, parts, [&](int part) {
+      const std::int64_t first = bound * part / parts, last = bound * (part + 1) / parts;
+      if (how == Scatter::min) return put(first, last, each([](T x, T y) { return extreme(x, y, false); }));
+      if (how == Scatter::max) return put(first, last, each([](T x, T y) { return extreme(x, y, true); }));
+      if (how == Scatter::sub) return put(first, last, each([](T x, T y) { return plus(x, y, true); }));
+      if constexpr (std::is_same_v<T, float>)
+        return put(first, last, [&, &k = level_kernels()](float* target, const float* source) { k.add_f32(target, source, inner); });
+      else return put(first, last, each([](T x, T y) { return plus(x, y, false); }));
+    });
   });
 }
 

@@ -40,5 +40,13 @@ inline std::int64_t index_at(const ConstView& indices, std::int64_t i) {
 void check_index_type(const char* op, const ConstView& indices);
 /// Throws out_of_range, naming index, position and bound.
 void check_index(const char* op, std::int64_t index, std::int64_t position, std::int64_t bound);
+/// Both, for each of them.
+void check_indices(const char* op, const ConstView& indices, std::int64_t bound);
+/// Calls f with a pointer to them, i32 or i64.
+template <class F>
+void visit_indices(const ConstView& indices, F&& f) {
+  if (indices.dtype == DType::i32) f(static_cast<const std::int32_t*>(indices.data()));
+  else f(static_cast<const std::int64_t*>(indices.data()));
+}
 
 }  // namespace troupe::cpu

@@ -41,67 +41,87 @@ bool is_pointwise(const Windows& w) {
   return true;
 }
 
-template <class F>
-void for_each_position(WorkerPool* pool, const ConvolveArgs& c, std::int64_t row, F&& f) {
-  const std::int64_t positions = c.windows.outputs();
-  for_ranges(c.batch * positions * row <= kSmallWork ? nullptr : pool, c.batch * positions, std::max<std::int64_t>(1, kBlock / row),
-             [&](std::int64_t begin, std::int64_t end) {
-               for (std::int64_t n = begin; n < end; ++n) f(n, n / positions, n % positions);
-             });
-}
+constexpr std::int64_t kRowsAtOnce = 1 << 21;  // elements of the rows of windows that are in memory together, of f64
 
-void unroll(WorkerPool* pool, const ConvolveArgs& c, const float* x, float* rows) {
-  const std::int64_t row = c.windows.taps() * c.channels, item = c.windows.inputs() * c.channels;
-  for_each_position(pool, c, row, [&](std::int64_t n, std::int64_t of, std::int64_t position) {
-    for_each_run(c.windows, position, [&](std::int64_t tap, std::int64_t count, std::int64_t from) {
-      float* to = rows + n * row + tap * c.channels;
-      const auto bytes = static_cast<std::size_t>(count * c.channels) * sizeof(float);
-      if (from < 0) std::memset(to, 0, bytes);
-      else std::memcpy(to, x + of * item + from * c.channels, bytes);
-    });
+// Positions [first, last) of all items', as rows.
+template <class T>
+void unroll(WorkerPool* pool, const ConvolveArgs& c, const T* x, T* rows, std::int64_t first, std::int64_t last) {
+  const std::int64_t row = c.windows.taps() * c.channels, item = c.windows.inputs() * c.channels, positions = c.windows.outputs();
+  for_ranges((last - first) * row <= kSmallWork ? nullptr : pool, last - first, std::max<std::int64_t>(1, kBlock / row), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = first + begin; n < first + end; ++n)
+      for_each_run(c.windows, n % positions, [&](std::int64_t tap, std::int64_t count, std::int64_t from) {
+        T* to = rows + (n - first) * row + tap * c.channels;
+        const auto bytes = static_cast<std::size_t>(count * c.channels) * sizeof(T);
+        if (from < 0) std::memset(to, 0, bytes);
+        else std::memcpy(to, x + n / positions * item + from * c.channels, bytes);
+      });
   });
 }
 
-// Items in parallel: windows overlap within one.
-void roll_up(WorkerPool* pool, const ConvolveArgs& c, const float* rows, float* x) {
+// Adds them to x. Items in parallel: windows overlap within one.
+template <class T>
+void roll_up(WorkerPool* pool, const ConvolveArgs& c, const T* rows, T* x, std::int64_t first, std::int64_t last) {
   const std::int64_t row = c.windows.taps() * c.channels, item = c.windows.inputs() * c.channels, positions = c.windows.outputs();
-  for_blocks(pool, c.batch, [&](int n) {
-    float* mine = x + n * item;
-    std::memset(mine, 0, static_cast<std::size_t>(item) * sizeof(float));
-    for (std::int64_t position = 0; position < positions; ++position)
-      for_each_run(c.windows, position, [&](std::int64_t tap, std::int64_t count, std::int64_t at) {
-        if (at < 0) return;
-        const float* from = rows + (n * positions + position) * row + tap * c.channels;
-        float* to = mine + at * c.channels;
+  const std::int64_t first_item = first / positions, items = (last - 1) / positions + 1 - first_item;
+  for_blocks(pool, items, [&](int b) {
+    const std::int64_t n = first_item + b;
+    for (std::int64_t at = std::max(first, n * positions); at < std::min(last, (n + 1) * positions); ++at)
+      for_each_run(c.windows, at - n * positions, [&](std::int64_t tap, std::int64_t count, std::int64_t element) {
+        if (element < 0) return;
+        const T* from = rows + (at - first) * row + tap * c.channels;
+        T* to = x + n * item + element * c.channels;
         for (std::int64_t i = 0; i < count * c.channels; ++i) to[i] += from[i];
       });
   });
 }
 
+template <class T>
+void convolve(const CpuPrimitives& cpu, Stream& stream, WorkerPool* pool, const ConvolveArgs& c) {
+  const DType type = dtype_of<T>;
+  const std::int64_t positions = c.batch * c.windows.outputs(), row = c.windows.taps() * c.channels;
+  const bool is_direct = is_pointwise(c.windows);
+  const std::int64_t together = is_direct || type == DType::f32 ? positions : std::clamp<std::int64_t>(kRowsAtOnce / row, 1, positions);
+  const Shape w_shape{row, c.filters};
+  auto buffer = [](std::int64_t elements) { return Buffer::allocate(host_allocator(), static_cast<std::size_t>(elements) * sizeof(T)); };
+  Ref<Buffer> memory, part;
+  if (!is_direct) memory = buffer(together * row);
+  const T* a = static_cast<const T*>(c.a.data());
+  T* out = static_cast<T*>(c.out.data);
+  if (c.what == Convolve::input && !is_direct) std::memset(c.out.data, 0, c.out.bytes());
+  for (std::int64_t first = 0; first < positions; first += together) {
+    const std::int64_t last = std::min(positions, first + together);
+    const Shape rows_shape{last - first, row}, y_shape{last - first, c.filters};
+    T* rows = is_direct ? nullptr : static_cast<T*>(memory->data());
+    if (c.what == Convolve::input) {
+      if (is_direct) rows = out;
+      cpu.matmul(stream, {ConstView(a + first * c.filters, type, y_shape), ConstView(c.b.data(), type, w_shape), View(rows, type, rows_shape), false, true});
+      if (!is_direct) roll_up(pool, c, rows, out, first, last);
+      continue;
+    }
+    if (!is_direct) unroll(pool, c, a, rows, first, last);
+    const ConstView windows(is_direct ? a : rows, type, rows_shape);
+    if (c.what == Convolve::output) {
+      cpu.matmul(stream, {windows, ConstView(c.b.data(), type, w_shape), View(out + first * c.filters, type, y_shape)});
+      continue;
+    }
+    // The filter's gradient is the sum of the pieces', in order.
+    if (first > 0 && !part) part = buffer(w_shape.elements());
+    T* to = first > 0 ? static_cast<T*>(part->data()) : out;
+    cpu.matmul(stream, {windows, ConstView(static_cast<const T*>(c.b.data()) + first * c.filters, type, y_shape), View(to, type, w_shape), true, false});
+    for (std::int64_t i = 0; to != out && i < w_shape.elements(); ++i) out[i] += to[i];
+  }
+}
+
 }  // namespace
 
 bool is_better_as_product(const ConvolveArgs& c) {
-  return c.groups == 1 && c.channels >= kFewestChannels && c.batch * c.windows.outputs() <= kMostPositions;
+  if (c.groups != 1) return false;
+  return c.out.dtype == DType::f64 || (c.channels >= kFewestChannels && c.batch * c.windows.outputs() <= kMostPositions);
 }
 
 void convolve_as_product(const CpuPrimitives& cpu, Stream& stream, WorkerPool* pool, const ConvolveArgs& c) {
-  const std::int64_t positions = c.batch * c.windows.outputs(), row = c.windows.taps() * c.channels;
-  const Shape rows_shape{positions, row}, y_shape{positions, c.filters}, w_shape{row, c.filters};
-  auto matrix = [](const void* data, const Shape& shape) { return ConstView(data, DType::f32, shape); };
-  const bool is_direct = is_pointwise(c.windows);
-  Ref<Buffer> memory;
-  if (!is_direct) memory = Buffer::allocate(host_allocator(), static_cast<std::size_t>(rows_shape.elements()) * sizeof(float));
-  if (c.what == Convolve::input) {
-    void* rows = is_direct ? c.out.data : memory->data();
-    cpu.matmul(stream, {matrix(c.a.data(), y_shape), matrix(c.b.data(), w_shape), View(rows, DType::f32, rows_shape), false, true});
-    if (!is_direct) roll_up(pool, c, static_cast<const float*>(rows), static_cast<float*>(c.out.data));
-    return;
-  }
-  const float* x = static_cast<const float*>(c.a.data());
-  if (!is_direct) unroll(pool, c, x, static_cast<float*>(memory->data()));
-  const ConstView rows = matrix(is_direct ? x : memory->data(), rows_shape);
-  if (c.what == Convolve::output) cpu.matmul(stream, {rows, matrix(c.b.data(), w_shape), View(c.out.data, DType::f32, y_shape)});
-  else cpu.matmul(stream, {rows, matrix(c.b.data(), y_shape), View(c.out.data, DType::f32, w_shape), true, false});
+  if (c.out.dtype == DType::f64) convolve<double>(cpu, stream, pool, c);
+  else convolve<float>(cpu, stream, pool, c);
 }
 
 }  // namespace troupe::cpu

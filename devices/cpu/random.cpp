@@ -4,7 +4,7 @@
 //
 //   counter = (block low, block high, redraw, key's third word);  key = 96 bits of (seed, op, step, tag)
 //
-// Box-Muller runs in double and is rounded once.
+// Box-Muller runs in double and is rounded once; up to f32 by the level's logarithm, sine and cosine, which are within 1e-11.
 #include <cmath>
 #include <complex>
 #include <numbers>
@@ -13,12 +13,13 @@
 
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/philox.hpp>
 
 namespace troupe::cpu {
 namespace {
 
-std::uint64_t word64(const PhiloxWords& w, int i) { return w[2 * i] | std::uint64_t(w[2 * i + 1]) << 32; }
+std::uint64_t word64(const std::uint32_t* w, int i) { return w[2 * i] | std::uint64_t(w[2 * i + 1]) << 32; }
 
 struct Pair {
   double first, second;
@@ -34,7 +35,7 @@ template <class T>
 struct Draw {
   static constexpr int kPerBlock = sizeof(T) == 8 ? 2 : 4;
 
-  static T uniform(const PhiloxWords& w, int i) {
+  static T uniform(const std::uint32_t* w, int i) {
     if constexpr (std::is_same_v<T, float>) return static_cast<float>(w[i] >> 8) * 0x1p-24f;
     else if constexpr (std::is_same_v<T, double>) return static_cast<double>(word64(w, i) >> 11) * 0x1p-53;
     else if constexpr (std::is_same_v<T, half>) return half(static_cast<float>(w[i] >> 21) * 0x1p-11f);
@@ -44,49 +45,51 @@ struct Draw {
     else return static_cast<T>(w[i]);
   }
 
-  static void normal(const PhiloxWords& w, double* z) {
-    if constexpr (sizeof(T) == 8) {
-      Pair p = box_muller(static_cast<double>((word64(w, 0) >> 11) + 1) * 0x1p-53, static_cast<double>(word64(w, 1) >> 11) * 0x1p-53);
-      z[0] = p.first;
-      z[1] = p.second;
-    } else {
-      for (int i = 0; i < 4; i += 2) {
-        Pair p = box_muller((static_cast<double>(w[i]) + 1) * 0x1p-32, static_cast<double>(w[i + 1]) * 0x1p-32);
-        z[i] = p.first;
-        z[i + 1] = p.second;
-      }
-    }
-  }
-
-  static T rounded(double x) {
-    if constexpr (std::is_floating_point_v<T>) return static_cast<T>(x);
-    else return T(static_cast<float>(x));
+  static void normal(const std::uint32_t* w, double* z) {
+    Pair p = box_muller(static_cast<double>((word64(w, 0) >> 11) + 1) * 0x1p-53, static_cast<double>(word64(w, 1) >> 11) * 0x1p-53);
+    z[0] = p.first;
+    z[1] = p.second;
   }
 };
+
+constexpr std::int64_t kBlocksAtOnce = 256;
+
+// Of f32, and of f16 and bf16 on the way: the level's kernel. f64 wants more digits.
+template <class T>
+void draw_normal(bool is_truncated, const Generator& g, const std::uint32_t* words, std::int64_t first_block, T* out, std::int64_t count) {
+  using D = Draw<T>;
+  constexpr bool is_wide = std::is_same_v<T, double>;
+  using Z = std::conditional_t<is_wide, double, float>;
+  auto normal = [](const std::uint32_t* from, Z* to, std::int64_t blocks) {
+    if constexpr (is_wide)
+      for (std::int64_t b = 0; b < blocks; ++b) D::normal(from + 4 * b, to + 2 * b);
+    else level_kernels().normal_f32(to, from, 4 * blocks);
+  };
+  Z z[4 * kBlocksAtOnce], again[4];
+  normal(words, z, (count + D::kPerBlock - 1) / D::kPerBlock);
+  for (std::int64_t i = 0; is_truncated && i < count; ++i)
+    for (std::uint32_t redraw = 1; std::fabs(z[i]) > 2; ++redraw) {
+      const PhiloxWords w = g.block(static_cast<std::uint64_t>(first_block + i / D::kPerBlock), redraw);
+      normal(w.data(), again, 1);
+      z[i] = again[i % D::kPerBlock];
+    }
+  for (std::int64_t i = 0; i < count; ++i) out[i] = T(z[i]);
+}
 
 template <class T>
 void draw_range(Random how, const Generator& g, T* out, std::int64_t begin, std::int64_t end) {
   using D = Draw<T>;
-  for (std::int64_t at = begin; at < end; at += D::kPerBlock) {  // begin is a multiple of kPerBlock
-    std::uint64_t block = static_cast<std::uint64_t>(at / D::kPerBlock);
-    int count = static_cast<int>(std::min<std::int64_t>(D::kPerBlock, end - at));
-    PhiloxWords w = g.block(block);
-    if (how == Random::uniform) {
-      for (int i = 0; i < count; ++i) out[at + i] = D::uniform(w, i);
-      continue;
-    }
-    if constexpr (!std::is_integral_v<T>) {
-      double z[4];
-      D::normal(w, z);
-      for (int i = 0; i < count; ++i) {
-        double again[4];
-        double value = z[i];
-        for (std::uint32_t redraw = 1; how == Random::truncated_normal && std::fabs(value) > 2; ++redraw) {
-          D::normal(g.block(block, redraw), again);
-          value = again[i];
-        }
-        out[at + i] = D::rounded(value);
-      }
+  const LevelKernels& k = level_kernels();
+  std::uint32_t words[4 * kBlocksAtOnce];
+  for (std::int64_t at = begin; at < end; at += kBlocksAtOnce * D::kPerBlock) {  // begin is a multiple of kPerBlock
+    const std::int64_t count = std::min(kBlocksAtOnce * D::kPerBlock, end - at), block = at / D::kPerBlock;
+    k.philox(words, g.words().data(), static_cast<std::uint64_t>(block), (count + D::kPerBlock - 1) / D::kPerBlock);
+    if (how != Random::uniform) {
+      if constexpr (!std::is_integral_v<T>) draw_normal(how == Random::truncated_normal, g, words, block, out + at, count);
+    } else if constexpr (std::is_same_v<T, float>) {
+      k.uniform_f32(out + at, words, count);
+    } else {
+      for (std::int64_t i = 0; i < count; ++i) out[at + i] = D::uniform(words + i / D::kPerBlock * 4, static_cast<int>(i % D::kPerBlock));
     }
   }
 }

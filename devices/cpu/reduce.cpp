@@ -1,4 +1,4 @@
-// Reductions. Any set of axes becomes [outer, reduced, inner]; what cannot is transposed first.
+// Reductions. Any set of axes becomes [outer, reduced, inner]; where it cannot, sums are taken in steps, and for the rest it is transposed first.
 //
 // Rows are cut into chunks by the shape, each chunk is accumulated (f16, bf16, f32 and f64 in
 // double, integers in 64 bits), and the chunks' accumulators are merged in order: so neither the number of
@@ -150,6 +150,18 @@ struct Where {
   static std::int64_t finish(const Acc& acc, std::int64_t) { return acc.index; }
 };
 
+// A sum that is not done yet.
+template <class T>
+struct PartialSum {
+  using In = T;
+  using Out = Accumulator<T>;
+  using Acc = Accumulator<T>;
+  static Acc start() { return Acc(0); }
+  static void add(Acc& acc, T x, std::int64_t) { acc += accumulated(x); }
+  static void merge(Acc& acc, const Acc& later) { acc += later; }
+  static Out finish(const Acc& acc, std::int64_t) { return acc; }
+};
+
 // log(sum(exp(x))), shifted by the largest x so far.
 template <class T>
 struct LogSumExp {
@@ -178,14 +190,61 @@ struct LogSumExp {
 
 // ---- Rows of one accumulator, and rows of many side by side. The level's kernels where there are some.
 
+template <class Op> constexpr bool is_sum = false;
+template <class T, bool mean> constexpr bool is_sum<Sum<T, mean>> = true;
+template <class T> constexpr bool is_sum<PartialSum<T>> = true;
+template <class Op> constexpr bool is_product = false;
+template <class T> constexpr bool is_product<Product<T>> = true;
+template <class Op> constexpr int extremum_of = -1;  // 0: the smallest, 1: the largest
+template <class T, bool largest> constexpr int extremum_of<Extremum<T, largest>> = largest;
+template <class Op> constexpr int where_of = -1;
+template <class T, bool largest> constexpr int where_of<Where<T, largest>> = largest;
+template <class T> constexpr bool is_wrapping = std::is_integral_v<T> && !std::is_same_v<T, bool>;
+template <class T> constexpr bool has_level = is_wrapping<T> || std::is_floating_point_v<T>;
+
+// The extremum of a piece first, which is many at a time; where it is only in the piece that has the row's.
+template <class Op, int largest>
+void add_where(typename Op::Acc& acc, const typename Op::In* x, std::int64_t n, std::int64_t index) {
+  using T = typename Op::In;
+  constexpr std::int64_t kPiece = 1024;
+  const auto extremum = level_kernels().extremum[largest][int(dtype_of<T>)];
+  T best{};
+  std::int64_t at = -1;
+  for (std::int64_t i = 0; i < n && !(best != best); i += kPiece) {
+    T found;
+    extremum(x + i, std::min(kPiece, n - i), &found);
+    if (at >= 0 && !(largest ? found > best : found < best) && found == found) continue;
+    best = found;
+    at = i;
+  }
+  if (at < 0) return;
+  while (best != best ? x[at] == x[at] : x[at] != best) ++at;
+  Op::add(acc, x[at], index + at);
+}
+
+constexpr std::int64_t kShortRow = 24;  // where a call costs more than the elements
+
 template <class Op>
 void add_row(typename Op::Acc& acc, const typename Op::In* x, std::int64_t n, std::int64_t index) {
-  if constexpr (std::is_same_v<Op, Sum<float, false>> || std::is_same_v<Op, Sum<float, true>>)
-    acc += level_kernels().sum_f32(x, n);
-  else if constexpr (std::is_same_v<Op, Sum<double, false>> || std::is_same_v<Op, Sum<double, true>>)
-    acc += level_kernels().sum_f64(x, n);
-  else if constexpr (std::is_same_v<Op, Extremum<float, true>>) Op::merge(acc, level_kernels().max_f32(x, n));
-  else if constexpr (std::is_same_v<Op, Extremum<float, false>>) Op::merge(acc, level_kernels().min_f32(x, n));
+  using T = typename Op::In;
+  [[maybe_unused]] const LevelKernels& k = level_kernels();
+  [[maybe_unused]] constexpr int type = int(dtype_of<T>);
+  if constexpr (!(is_sum<Op> && std::is_floating_point_v<T>))
+    if (n < kShortRow) {
+      for (std::int64_t i = 0; i < n; ++i) Op::add(acc, x[i], index + i);
+      return;
+    }
+  if constexpr (is_sum<Op> && std::is_same_v<T, float>) acc += k.sum_f32(x, n);
+  else if constexpr (is_sum<Op> && std::is_same_v<T, double>) acc += k.sum_f64(x, n);
+  else if constexpr (is_sum<Op> && is_wrapping<T>) acc += k.sum_int[type](x, n);
+  else if constexpr (is_product<Op> && std::is_same_v<T, float>) acc *= k.product_f32(x, n);
+  else if constexpr (is_product<Op> && std::is_same_v<T, double>) acc *= k.product_f64(x, n);
+  else if constexpr (is_product<Op> && is_wrapping<T>) acc *= k.product_int[type](x, n);
+  else if constexpr (extremum_of<Op> >= 0 && has_level<T>) {
+    T found;
+    k.extremum[extremum_of<Op>][type](x, n, &found);
+    Op::merge(acc, found);
+  } else if constexpr (where_of<Op> >= 0 && has_level<T>) add_where<Op, where_of<Op>>(acc, x, n, index);
   else
     for (std::int64_t i = 0; i < n; ++i) Op::add(acc, x[i], index + i);
 }
@@ -193,10 +252,15 @@ void add_row(typename Op::Acc& acc, const typename Op::In* x, std::int64_t n, st
 template <class Op>
 void add_rows(typename Op::Acc* acc, const typename Op::In* x, std::int64_t rows, std::int64_t stride, std::int64_t n,
               std::int64_t index) {
-  if constexpr (std::is_same_v<Op, Sum<float, false>> || std::is_same_v<Op, Sum<float, true>>)
-    level_kernels().add_rows_f32(acc, x, rows, stride, n);
-  else if constexpr (std::is_same_v<Op, Sum<double, false>> || std::is_same_v<Op, Sum<double, true>>)
-    level_kernels().add_rows_f64(acc, x, rows, stride, n);
+  using T = typename Op::In;
+  [[maybe_unused]] const LevelKernels& k = level_kernels();
+  [[maybe_unused]] constexpr int type = int(dtype_of<T>);
+  if constexpr (is_sum<Op> && std::is_same_v<T, float>) k.add_rows_f32(acc, x, rows, stride, n);
+  else if constexpr (is_sum<Op> && std::is_same_v<T, double>) k.add_rows_f64(acc, x, rows, stride, n);
+  else if constexpr (is_sum<Op> && is_wrapping<T>) k.add_rows_int[type](acc, x, rows, stride, n);
+  else if constexpr (is_product<Op> && std::is_same_v<T, float>) k.multiply_rows_f32(acc, x, rows, stride, n);
+  else if constexpr (is_product<Op> && std::is_same_v<T, double>) k.multiply_rows_f64(acc, x, rows, stride, n);
+  else if constexpr (extremum_of<Op> >= 0 && has_level<T>) k.extremum_rows[extremum_of<Op>][type](acc, x, rows, stride, n);
   else
     for (std::int64_t r = 0; r < rows; ++r)
       for (std::int64_t j = 0; j < n; ++j) Op::add(acc[j], x[r * stride + j], index + r);
@@ -219,7 +283,7 @@ void reduce_extents(WorkerPool* pool, const Extents& e, const typename Op::In* i
   std::int64_t tile = std::min(e.inner, kTile), tiles = (e.inner + tile - 1) / tile;
   std::int64_t rows = std::max<std::int64_t>(64, kBlock / tile), chunks = (e.reduced + rows - 1) / rows;
   std::int64_t items = e.outer * tiles * chunks;
-  // Accumulators of chunk c of result i at partial[i * chunks + c]; unused with one chunk.
+  // Accumulators of chunk c of result i at partial[c * results + i]; unused with one chunk.
   std::size_t bytes = chunks > 1 ? static_cast<std::size_t>(results * chunks) * sizeof(Acc) : 0;
   Ref<Buffer> memory = bytes ? Buffer::allocate(host_allocator(), bytes) : Ref<Buffer>();
   Acc* partial = memory ? static_cast<Acc*>(memory->data()) : nullptr;
@@ -235,7 +299,7 @@ void reduce_extents(WorkerPool* pool, const Extents& e, const typename Op::In* i
     else add_rows<Op>(acc, x, count, e.inner, width, first);
     for (std::int64_t i = 0; i < width; ++i) {
       std::int64_t result = o * e.inner + j + i;
-      if (partial) partial[result * chunks + chunk] = acc[i];
+      if (partial) partial[chunk * results + result] = acc[i];
       else out[result] = Op::finish(acc[i], e.reduced);
     }
   };
@@ -246,11 +310,9 @@ void reduce_extents(WorkerPool* pool, const Extents& e, const typename Op::In* i
     for (std::int64_t i = b * group; i < std::min(items, (b + 1) * group); ++i) work(i);
   });
   if (!partial) return;
-  for (std::int64_t i = 0; i < results; ++i) {
-    Acc acc = partial[i * chunks];
-    for (std::int64_t c = 1; c < chunks; ++c) Op::merge(acc, partial[i * chunks + c]);
-    out[i] = Op::finish(acc, e.reduced);
-  }
+  for (std::int64_t c = 1; c < chunks; ++c)
+    for (std::int64_t i = 0; i < results; ++i) Op::merge(partial[i], partial[c * results + i]);
+  for (std::int64_t i = 0; i < results; ++i) out[i] = Op::finish(partial[i], e.reduced);
 }
 
 // The axes as [outer, reduced, inner]; false if kept and reduced axes alternate more often.
@@ -295,6 +357,30 @@ void dispatch(WorkerPool* pool, Reduction how, const Extents& e, const void* in,
   throw Error(Code::unimplemented, fmt::format("{} of {} is not defined", name_of(how), name_of(dtype_of<T>)));
 }
 
+// Sums over axes that others stand between: those of the first run of axes, then of what is left those of the next. Nothing is transposed.
+template <class T>
+void sum_apart(WorkerPool* pool, bool is_mean, Shape shape, std::uint32_t axes, const T* in, T* out) {
+  using Acc = Accumulator<T>;
+  Ref<Buffer> sums;
+  std::int64_t count = 1;
+  for (int end = 0; end < shape.rank();) {
+    const int begin = end;
+    while (end < shape.rank() && (axes >> end & 1) == (axes >> begin & 1)) ++end;
+    if (!(axes >> begin & 1)) continue;
+    Extents e;
+    for (int d = 0; d < shape.rank(); ++d) (d < begin ? e.outer : d < end ? e.reduced : e.inner) *= shape[d];
+    if (e.reduced == 1) continue;
+    for (int d = begin; d < end; ++d) shape.set(d, 1);
+    count *= e.reduced;
+    Ref<Buffer> next = Buffer::allocate(host_allocator(), static_cast<std::size_t>(std::max<std::int64_t>(1, e.outer * e.inner)) * sizeof(Acc));
+    if (sums) reduce_extents<PartialSum<Acc>>(pool, e, static_cast<const Acc*>(sums->data()), static_cast<Acc*>(next->data()));
+    else reduce_extents<PartialSum<T>>(pool, e, in, static_cast<Acc*>(next->data()));
+    sums = std::move(next);
+  }
+  const Acc* found = static_cast<const Acc*>(sums->data());
+  for (std::int64_t i = 0; i < shape.elements(); ++i) out[i] = is_mean ? Sum<T, true>::finish(found[i], count) : Sum<T, false>::finish(found[i], count);
+}
+
 bool needs_elements(Reduction r) {
   return r == Reduction::min || r == Reduction::max || r == Reduction::argmin || r == Reduction::argmax;
 }
@@ -305,7 +391,12 @@ void CpuPrimitives::reduce(Stream&, Reduction how, ConstView in, View out, std::
   Extents e;
   const void* data = in.data();
   Ref<Buffer> moved;
-  if (!find_extents(in.shape, axes, e)) {
+  const bool is_apart = !find_extents(in.shape, axes, e), is_sum = how == Reduction::sum || how == Reduction::mean;
+  if (is_apart && is_sum && is_floating(in.dtype))
+    return visit_dtype(in.dtype, [&]<class T>(type_tag<T>) {
+      if constexpr (is_real_float<T>) sum_apart(pool_, how == Reduction::mean, in.shape, axes, static_cast<const T*>(data), static_cast<T*>(out.data));
+    });
+  if (is_apart) {
     std::int64_t order[Shape::kMaxRank];
     int n = 0;
     e = {};

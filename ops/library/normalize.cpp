@@ -77,30 +77,23 @@ Expr group_norm(Operand x, std::int64_t groups, Operand scale, Operand bias, dou
   c.require(c.rank(0) >= 2, "x must be [batch, space..., channels], not " + c[0].shape().text());
   const std::int64_t channels = c.extent(0, -1);
   c.require(groups >= 1 && channels % groups == 0, fmt::format("{} channels do not divide into {} groups", channels, groups));
-  Shape parts(c[0].shape().dims().subspan(0, static_cast<std::size_t>(c.rank(0) - 1)));
-  Expr wide = widened_half(c[0]);
-  const auto scaled = [&](const Expr& y) { return cast(y * widened_half(c[1]) + widened_half(c[2]), c[0].dtype()); };
-  if (std::count(parts.begin(), parts.end(), kAny) > 1) {
-    // The space cannot be named in a reshape: means over it first, and over the channels of each group, all equally many, then.
-    Shape item(std::vector<std::int64_t>(static_cast<std::size_t>(c.rank(0)), 1));
-    item.set(0, kAny);
-    item.set(c.rank(0) - 1, channels);
-    Shape apart = item, ones(std::vector<std::int64_t>(static_cast<std::size_t>(c.rank(0)) + 1, 1));
-    apart.set(c.rank(0) - 1, groups);
-    apart.push_back(channels / groups);
-    ones.set(c.rank(0), channels / groups);
-    const auto mean_of_groups = [&](const Expr& e) {
-      Expr means = mean(reshape(mean(e, axes_between(1, c.rank(0) - 1), true), apart), {-1}, true);
-      return reshape(means + c.reader().zeros(e.dtype(), ones), item);
-    };
-    Expr off = wide - mean_of_groups(wide);
-    return scaled(off * rsqrt(mean_of_groups(square(off)) + epsilon));
+  // Moments of channels first, then of the few of a group: what is done to all of x sees whole rows of channels, and the space need not be known.
+  const auto extents = c[0].shape().dims();
+  Shape parts{extents[0]}, channel{extents[0]};
+  for (int i = 1; i < c.rank(0) - 1; ++i) {
+    parts.push_back(1);
+    channel.push_back(1);
   }
   parts.push_back(groups);
   parts.push_back(channels / groups);
-  Axes axes = axes_between(1, c.rank(0) - 1);
-  axes.push_back(c.rank(0));
-  return scaled(reshape_like(normalized(reshape(wide, parts), axes, epsilon), wide));
+  channel.push_back(channels);
+  const Axes space = axes_between(1, c.rank(0) - 1);
+  auto of_group = [&](const Expr& v) {
+    const Expr apart = reshape(space.empty() ? v : mean(v, space, true), parts);
+    return reshape(broadcast_like(mean(apart, {-1}, true), apart), channel);
+  };
+  const Expr wide = widened_half(c[0]), centered = wide - of_group(wide);
+  return cast(centered * (rsqrt(of_group(square(centered)) + epsilon) * widened_half(c[1])) + widened_half(c[2]), c[0].dtype());
 }
 
 Expr instance_norm(Operand x, Operand scale, Operand bias, double epsilon) {

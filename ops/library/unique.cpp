@@ -1,3 +1,4 @@
+#include <troupe/devices/order.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/composite.hpp>
 #include <troupe/ops/host_inputs.hpp>
@@ -6,7 +7,6 @@
 #include <algorithm>
 #include <complex>
 #include <cstring>
-#include <numeric>
 #include <vector>
 
 #include <fmt/format.h>
@@ -41,13 +41,6 @@ Expr boolean_mask(Operand x, Operand mask) {
 
 namespace {
 
-// NaN is the largest.
-template <class T>
-bool stands_before(const T& x, const T& y) {
-  if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) return stands_before(float(x), float(y));
-  else return x < y || (y != y && x == x);
-}
-
 struct Different {
   Tensor values, counts;
 };
@@ -55,18 +48,16 @@ struct Different {
 template <class T>
 Different different(const Tensor& x, std::int64_t* which) {
   const T* from = static_cast<const T*>(x.raw());
-  std::vector<std::int64_t> order(static_cast<std::size_t>(x.elements()));
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int64_t i, std::int64_t j) { return stands_before(from[i], from[j]); });
   std::vector<std::int64_t> firsts, counts;
-  for (std::int64_t i : order) {
-    if (firsts.empty() || stands_before(from[firsts.back()], from[i])) {
+  RowSorter<T> sorter;
+  sorter.sort(from, x.elements(), x.elements(), false, [&](std::int64_t, std::int64_t i) {
+    if (firsts.empty() || order_key(from[firsts.back()]) != order_key(from[i])) {
       firsts.push_back(i);
       counts.push_back(0);
     }
     ++counts.back();
     which[i] = static_cast<std::int64_t>(counts.size()) - 1;
-  }
+  });
   const Shape shape{static_cast<std::int64_t>(firsts.size())};
   Different d{Tensor::empty(x.dtype(), shape), Tensor::empty(DType::i64, shape)};
   for (std::size_t i = 0; i < firsts.size(); ++i) std::memcpy(static_cast<T*>(d.values.raw_mutable()) + i, from + firsts[i], sizeof(T));

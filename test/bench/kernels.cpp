@@ -1,5 +1,5 @@
 // Single functions on large tensors, f32, each compiled and run as its users run it, against eager torch: a chain of eight pointwise
-// operations on 10^7 elements, softmax, layer normalisation and sums, on one thread and on two. Values are compared first.
+// operations on 10^7 elements, softmax, layer normalisation, reductions, sorting, moving, on one thread and on two. Values are compared first.
 #include <troupe/functions.hpp>
 #include <troupe/test/bench/pattern.hpp>
 #include <troupe/test/bench/training.hpp>
@@ -29,6 +29,9 @@ Expr normalized(const Expr& x) {
   return layer_norm(x, g.constant(bench::pattern({channels}, 1, 2)), g.constant(bench::pattern({channels}, 1, 3)));
 }
 
+/// Integers in [0, 400].
+Expr whole(const Expr& x) { return cast(abs(x) * 100.0, DType::i64); }
+
 const Case kCases[] = {
     {"pointwise_chain_of_8", {10'000'000}, 0.4, chain},
     {"softmax", {64, 10'000}, 0.7, [](const Expr& x) { return softmax(x); }},
@@ -38,6 +41,19 @@ const Case kCases[] = {
     {"sum", {10'000'000}, 0.7, [](const Expr& x) { return sum(x); }},
     {"sum_of_rows", {4096, 1024}, 0.7, [](const Expr& x) { return sum(x, {1}); }},
     {"sum_of_columns", {4096, 1024}, 0.7, [](const Expr& x) { return sum(x, {0}); }},
+    {"sum_of_columns_cached", {1000, 1000}, 0.7, [](const Expr& x) { return sum(x, {0}); }},
+    {"max_of_rows", {1000, 1000}, 0, [](const Expr& x) { return reduce_max(x, {1}); }},
+    {"max_of_columns", {1000, 1000}, 0, [](const Expr& x) { return reduce_max(x, {0}); }},
+    {"product_of_rows", {1000, 1000}, 0, [](const Expr& x) { return product(x * 0.001 + 1.0, {1}); }},
+    {"sum_of_integers", {1000, 1000}, 0, [](const Expr& x) { return cast(sum(whole(x), {1}), DType::f32); }},
+    {"take_along", {1000, 1000}, 0, [](const Expr& x) { return take_along(x, whole(x)); }},
+    {"top_10", {1000, 10'000}, 0, [](const Expr& x) { return top_k(x, 10)[0]; }},
+    {"sort_of_rows", {1000, 1000}, 0, [](const Expr& x) { return sort(x)[0]; }},
+    {"sort_of_one", {1'000'000}, 0, [](const Expr& x) { return sort(x)[0]; }},
+    {"pad", {32, 28, 28, 32}, 0, [](const Expr& x) { return pad(x, {0, 1, 1, 0}, {0, 1, 1, 0}); }},
+    {"tan_atan2", {1000, 1000}, 0, [](const Expr& x) { return atan2(tan(x * 0.3), x); }},
+    {"matmul_i64", {256, 256}, 0, [](const Expr& x) { return cast(matmul(whole(x), whole(x)), DType::f32); }},
+    {"conv_f64", {4, 28, 28, 32}, 0, [](const Expr& x) { return cast(conv(cast(x, DType::f64), cast(slice(x, {0, 0, 0, 0}, {3, 3, 32, 32}), DType::f64)), DType::f32); }},
 };
 
 void compare_values(const Case& c, const Tensor& ours, const std::vector<double>& theirs) {

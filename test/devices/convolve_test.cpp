@@ -1,4 +1,4 @@
-// Convolutions in f32, which a library computes in pieces, against those in f64, which plain loops do; the table of ops
+// Convolutions in f32, which a library computes in pieces, and f64, which are products, against those in i64, which plain loops do; the table of ops
 // (test/ops/window_rows.hpp) has the small ones and the references.
 #include <boost/test/unit_test.hpp>
 
@@ -30,9 +30,10 @@ Tensor random_tensor(DType t, const Shape& shape, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   Tensor out = Tensor::empty(t, shape);
   for (std::int64_t i = 0; i < shape.elements(); ++i) {
-    const float v = static_cast<float>(random() % 2001) / 1000.f - 1;
-    if (t == DType::f32) static_cast<float*>(out.raw_mutable())[i] = v;
-    else static_cast<double*>(out.raw_mutable())[i] = v;
+    const std::int64_t n = static_cast<std::int64_t>(random() % 2001) - 1000;
+    if (t == DType::f32) static_cast<float*>(out.raw_mutable())[i] = static_cast<float>(n) / 1000.f;
+    else if (t == DType::f64) static_cast<double*>(out.raw_mutable())[i] = static_cast<double>(n) / 1000;
+    else static_cast<std::int64_t*>(out.raw_mutable())[i] = n;
   }
   return out;
 }
@@ -46,13 +47,14 @@ Tensor convolved(Device& device, DType t, Convolve what, const Problem& p, Repac
   return out;
 }
 
-void check_against_f64(const Problem& p, Convolve what, const Tensor& wanted, const Tensor& got) {
+/// `wanted` is of thousandths.
+void check_against_i64(const Problem& p, Convolve what, const Tensor& wanted, const Tensor& got) {
   double worst = 0, size = 1;
   for (std::int64_t i = 0; i < wanted.elements(); ++i) {
-    worst = std::max(worst, std::abs(got.at(i) - wanted.at(i)));
-    size = std::max(size, std::abs(wanted.at(i)));
+    worst = std::max(worst, std::abs(got.at(i) - wanted.at(i) / 1e6));
+    size = std::max(size, std::abs(wanted.at(i) / 1e6));
   }
-  BOOST_TEST(worst <= 1e-5 * size, "channels " << p.channels << ", part " << int(what) << ": off by " << worst << " of " << size);
+  BOOST_TEST(worst <= (got.dtype() == DType::f64 ? 1e-13 : 1e-5) * size, "channels " << p.channels << ", part " << int(what) << ": off by " << worst << " of " << size);
 }
 
 }  // namespace
@@ -72,8 +74,8 @@ BOOST_AUTO_TEST_CASE(pieces_of_a_batch_make_the_whole) {
   for (const Problem& p : problems)
     for (Convolve what : {Convolve::output, Convolve::input, Convolve::filter}) {
       RepackedSlot kept;
-      Tensor wanted = convolved(*alone, DType::f64, what, p, nullptr), got = convolved(*shared, DType::f32, what, p, &kept);
-      check_against_f64(p, what, wanted, got);
+      Tensor wanted = convolved(*alone, DType::i64, what, p, nullptr), got = convolved(*shared, DType::f32, what, p, &kept);
+      check_against_i64(p, what, wanted, got);
       BOOST_TEST((kept.get() != nullptr));
       auto first = kept.get();
       BOOST_TEST(identical(got, convolved(*shared, DType::f32, what, p, &kept)));
@@ -96,9 +98,25 @@ BOOST_AUTO_TEST_CASE(few_positions_are_a_product) {
     for (Convolve what : {Convolve::output, Convolve::input, Convolve::filter}) {
       RepackedSlot kept;
       const Tensor got = convolved(*shared, DType::f32, what, p, &kept);
-      check_against_f64(p, what, convolved(*alone, DType::f64, what, p, nullptr), got);
+      check_against_i64(p, what, convolved(*alone, DType::i64, what, p, nullptr), got);
       BOOST_TEST((kept.get() == nullptr));  // the library was not asked
       BOOST_TEST(identical(got, convolved(*alone, DType::f32, what, p, nullptr)));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(doubles_are_products_of_pieces) {
+  WorkerPool pool(2);
+  auto shared = make_cpu_device({&pool, "cpu:0"}), alone = make_cpu_device();
+  const Problem problems[] = {
+      {3, 32, 8, 1, window(60, 3, 1, 1)},  // more rows of windows than are kept at once; pieces end within an item
+      {2, 3, 5, 1, window(11, 3, 2, 1)},   {2, 4, 6, 1, window(7, 1, 1, 0)},
+      {2, 8, 12, 4, window(9, 3, 1, 1)},   {1, 2, 3, 1, window(3, 5, 1, 2)},
+  };
+  for (const Problem& p : problems)
+    for (Convolve what : {Convolve::output, Convolve::input, Convolve::filter}) {
+      const Tensor got = convolved(*shared, DType::f64, what, p, nullptr);
+      check_against_i64(p, what, convolved(*alone, DType::i64, what, p, nullptr), got);
+      BOOST_TEST(identical(got, convolved(*alone, DType::f64, what, p, nullptr)));
     }
 }
 

@@ -109,8 +109,17 @@ void packets(void* dst, const void* a, const void*, const void*, std::int64_t n)
   for (std::int64_t i = 0; i < n; i += kPacket) store(d + i, f(load_floats(x + i)));
 }
 
+template <Floats (*f)(Floats, Floats)>
+void packets(void* dst, const void* a, const void* b, const void*, std::int64_t n) {
+  float* d = static_cast<float*>(dst);
+  const float* x = static_cast<const float*>(a);
+  const float* y = static_cast<const float*>(b);
+  if (n == 1) return store(d, f(all(*x), all(*y)));
+  for (std::int64_t i = 0; i < n; i += kPacket) store(d + i, f(load_floats(x + i), load_floats(y + i)));
+}
+
 // Angles too large for the packets' reduction, infinities and NaN: libm, for those elements only.
-template <int quarter_turns>
+template <Doubles (*f)(Doubles), float (*of_large)(float)>
 void angles(void* dst, const void* a, const void*, const void*, std::int64_t n) {
   float* d = static_cast<float*>(dst);
   const float* x = static_cast<const float*>(a);
@@ -118,12 +127,12 @@ void angles(void* dst, const void* a, const void*, const void*, std::int64_t n) 
     Floats v = n == 1 ? all(*x) : load_floats(x + i);
     float in[kPacket], out[kPacket];
     store(in, v);
-    store(out, sine<quarter_turns>(v));
+    store(out, in_doubles(v, [](Doubles part) { return f(part); }));
     bool small = true;
     for (int l = 0; l < kPacket; ++l) small &= __builtin_fabsf(in[l]) <= kLargeAngle;
     if (!small)
       for (int l = 0; l < kPacket; ++l)
-        if (!(__builtin_fabsf(in[l]) <= kLargeAngle)) out[l] = quarter_turns ? __builtin_cosf(in[l]) : __builtin_sinf(in[l]);
+        if (!(__builtin_fabsf(in[l]) <= kLargeAngle)) out[l] = of_large(in[l]);
     __builtin_memcpy(d + i, out, sizeof out);
   }
 }
@@ -198,8 +207,11 @@ void TROUPE_FILL(functions)(LevelKernels& k) {
   set(ScalarOp::tanh, packets<cpu::tanh>);
   set(ScalarOp::sigmoid, packets<cpu::sigmoid>);
   set(ScalarOp::erf, packets<cpu::erf>);
-  set(ScalarOp::sin, angles<0>);
-  set(ScalarOp::cos, angles<1>);
+  set(ScalarOp::sin, angles<sine<0>, cpu::sin>);
+  set(ScalarOp::cos, angles<sine<1>, cpu::cos>);
+  set(ScalarOp::tan, angles<tangent, cpu::tan>);
+  set(ScalarOp::atan, packets<cpu::atan>);
+  set(ScalarOp::atan2, packets<cpu::atan2>);
 }
 
 }  // namespace troupe::cpu

@@ -1,9 +1,9 @@
-// Approximations of f32 functions on packets: exp, expm1, log, log1p, tanh, sigmoid, erf, sin, cos.
+// Approximations of f32 functions on packets: exp, expm1, log, log1p, tanh, sigmoid, erf, sin, cos, tan, atan, atan2.
 //
 // A packet is what one register of the level holds. Only correctly rounded operations are used and
 // none is contracted, so every level computes the same bits. Written after Cephes (exp), musl's libm
 // (log, log1p, sin, cos: Sun's FDLIBM, the permissive notice of 1993) and N. Juffa's erf.
-// Errors against double, on every 37th of all f32 values, in units in the last place: sin, cos 0.6,
+// Errors against double, on every 37th of all f32 values, in units in the last place: sin, cos, tan, atan 0.6,
 // log, log1p 0.9, exp 1.0, erf 1.6, expm1 1.6, sigmoid, tanh 2.4. The tests allow 4.
 #pragma once
 
@@ -229,16 +229,53 @@ inline Doubles sine(Doubles x) {
   return (quadrant & 2) != 0 ? -r : r;
 }
 
-template <int quarter_turns>
-inline Floats sine(Floats x) {
+inline Doubles tangent(Doubles x) { return x == 0.0 ? x : sine<0>(x) / sine<1>(x); }
+
+/// A function of doubles on the halves of packets.
+template <class F>
+inline Floats in_doubles(Floats x, F f) {
   HalfFloats half[2];
   __builtin_memcpy(half, &x, sizeof x);
-  for (HalfFloats& h : half)
-    h = __builtin_convertvector(sine<quarter_turns>(widened(h)), HalfFloats);
+  for (HalfFloats& h : half) h = __builtin_convertvector(f(widened(h)), HalfFloats);
   Floats y;
   __builtin_memcpy(&y, half, sizeof y);
   return y;
 }
+
+// ---- The angle of (x, y), in double.
+
+inline Doubles magnitude_of(Doubles x) { return reinterpret_cast<Doubles>(reinterpret_cast<Longs>(x) & 0x7FFFFFFFFFFFFFFF); }
+
+inline Doubles angle_of(Doubles y, Doubles x) {
+  const Doubles up = magnitude_of(y), across = magnitude_of(x);
+  const Longs is_steep = up > across;
+  const Doubles less = is_steep ? across : up, more = is_steep ? up : across;
+  // atan(t) = pi/4 + atan((t - 1) / (t + 1)): what is left is at most tan(pi/8). Equals, infinities too, are at pi/4.
+  const Longs is_middle = (less > more * 0.41421356237309503) | ((less == more) & (more != 0.0));
+  Doubles above = is_middle ? less - more : less, below = is_middle ? less + more : more;
+  above = less == more ? Doubles{} : above;
+  below = more == 0.0 ? Doubles{} + 1.0 : below;
+  const Doubles t = above / below, z = t * t, w = z * z;
+  const Doubles odd = -1.0 / 3 + w * (-1.0 / 7 + w * (-1.0 / 11 + w * (-1.0 / 15 + w * (-1.0 / 19 + w * (-1.0 / 23)))));
+  const Doubles even = 1.0 / 5 + w * (1.0 / 9 + w * (1.0 / 13 + w * (1.0 / 17 + w * (1.0 / 21))));
+  Doubles angle = t + t * z * (odd + z * even);
+  angle = (is_middle ? Doubles{} + 0.785398163397448309616 : Doubles{}) + angle;
+  angle = is_steep ? 1.57079632679489661923 - angle : angle;
+  angle = reinterpret_cast<Longs>(x) < 0 ? 3.14159265358979323846 - angle : angle;
+  const Longs sign = reinterpret_cast<Longs>(y) & ~0x7FFFFFFFFFFFFFFF;
+  angle = reinterpret_cast<Doubles>(reinterpret_cast<Longs>(angle) | sign);
+  return (x != x) | (y != y) ? x + y : angle;
+}
+
+inline Floats atan2(Floats y, Floats x) {
+  HalfFloats up[2], across[2];
+  __builtin_memcpy(up, &y, sizeof y);
+  __builtin_memcpy(across, &x, sizeof x);
+  for (int h = 0; h < 2; ++h) up[h] = __builtin_convertvector(angle_of(widened(up[h]), widened(across[h])), HalfFloats);
+  __builtin_memcpy(&y, up, sizeof y);
+  return y;
+}
+inline Floats atan(Floats x) { return atan2(x, all(1.f)); }
 
 }  // namespace
 }  // namespace troupe::cpu

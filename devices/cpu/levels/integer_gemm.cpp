@@ -1,0 +1,56 @@
+// Matrix products of integers, which wrap: four rows of the result at a time, a piece of each in registers.
+#include <troupe/devices/cpu/levels/packet.hpp>
+
+namespace troupe::cpu {
+namespace {
+
+constexpr std::int64_t kRows = 4;
+
+template <class T>
+void gemm(const GemmCall& g) {
+  typedef T Packet __attribute__((vector_size(kPacketBytes)));
+  constexpr std::int64_t width = kPacketBytes / static_cast<std::int64_t>(sizeof(T)), kAcross = 2, piece = kAcross * width, kDeep = 128;
+  const T* a = static_cast<const T*>(g.a);
+  const T* b = static_cast<const T*>(g.b);
+  T* c = static_cast<T*>(g.c);
+  for (std::int64_t i = 0; i < g.m; ++i) __builtin_memset(c + i * g.c_rs, 0, static_cast<std::size_t>(g.n) * sizeof(T));
+  T panel[kDeep * piece];  // of b, filled up with zeros
+  for (std::int64_t k0 = 0; k0 < g.k; k0 += kDeep) {
+    const std::int64_t depth = g.k - k0 < kDeep ? g.k - k0 : kDeep;
+    for (std::int64_t j = 0; j < g.n; j += piece) {
+      const std::int64_t columns = g.n - j < piece ? g.n - j : piece;
+      for (std::int64_t k = 0; k < depth; ++k)
+        for (std::int64_t l = 0; l < piece; ++l) panel[k * piece + l] = l < columns ? b[(k0 + k) * g.b_rs + (j + l) * g.b_cs] : T(0);
+      for (std::int64_t i = 0; i < g.m; i += kRows) {
+        Packet sum[kRows][kAcross] = {};
+        const T* row[kRows];  // of a; the last again where there are fewer
+        for (std::int64_t r = 0; r < kRows; ++r) row[r] = a + (i + r < g.m ? i + r : g.m - 1) * g.a_rs + k0 * g.a_cs;
+        for (std::int64_t k = 0; k < depth; ++k) {
+          Packet y[kAcross];
+          __builtin_memcpy(y, panel + k * piece, sizeof y);
+          for (std::int64_t r = 0; r < kRows; ++r) {
+            const Packet x = Packet{} + row[r][k * g.a_cs];
+            for (std::int64_t p = 0; p < kAcross; ++p) sum[r][p] += x * y[p];
+          }
+        }
+        for (std::int64_t r = 0; r < kRows && i + r < g.m; ++r) {
+          T* to = c + (i + r) * g.c_rs + j;
+          T found[piece];
+          __builtin_memcpy(found, sum[r], sizeof found);
+          for (std::int64_t l = 0; l < columns; ++l) to[l] = static_cast<T>(to[l] + found[l]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void TROUPE_FILL(integer_gemm)(LevelKernels& k) {
+  k.gemm_int[int(DType::i8)] = k.gemm_int[int(DType::u8)] = gemm<std::uint8_t>;
+  k.gemm_int[int(DType::i16)] = k.gemm_int[int(DType::u16)] = gemm<std::uint16_t>;
+  k.gemm_int[int(DType::i32)] = k.gemm_int[int(DType::u32)] = gemm<std::uint32_t>;
+  k.gemm_int[int(DType::i64)] = k.gemm_int[int(DType::u64)] = gemm<std::uint64_t>;
+}
+
+}  // namespace troupe::cpu

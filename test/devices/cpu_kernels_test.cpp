@@ -1,0 +1,237 @@
+// Kernels that take many elements at a time, against plain loops: at every level of this processor, at lengths around those they are cut at.
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include <troupe/devices/cpu/level.hpp>
+#include <troupe/devices/device.hpp>
+#include <troupe/devices/order.hpp>
+#include <troupe/devices/philox.hpp>
+#include <troupe/devices/worker_pool.hpp>
+#include <troupe/test/devices/numbers.hpp>
+
+using namespace troupe;
+using namespace troupe::test;
+using cpu::LevelKernels;
+
+namespace {
+
+std::vector<const LevelKernels*> levels() {
+  std::vector<const LevelKernels*> found;
+  for (CpuLevel level : {CpuLevel::portable, CpuLevel::v2, CpuLevel::v3, CpuLevel::v4})
+    if (level <= cpu_level() && (level == CpuLevel::portable) == (cpu_level() == CpuLevel::portable)) found.push_back(&cpu::level_kernels(level));
+  return found;
+}
+
+template <class T>
+std::vector<T> numbers(std::int64_t n, std::mt19937_64& random) {
+  std::vector<T> x(static_cast<std::size_t>(n));
+  for (T& v : x) {
+    if constexpr (std::is_integral_v<T>) v = static_cast<T>(random());
+    else v = static_cast<T>(static_cast<double>(random() % 20'001) / 10'000 - 1);
+  }
+  return x;
+}
+
+template <class F>
+void for_integers(F&& f) {
+  for (DType t : {DType::i8, DType::i16, DType::i32, DType::i64, DType::u8, DType::u16, DType::u32, DType::u64})
+    visit_dtype(t, [&]<class T>(type_tag<T> tag) {
+      if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) f(tag, int(t));
+    });
+}
+
+template <class T>
+bool is_before(T x, T y) {
+  return x < y || (y != y && x == x);
+}
+
+template <class T>
+void check_order(const std::vector<T>& x, std::int64_t count, bool descending) {
+  const auto n = static_cast<std::int64_t>(x.size());
+  std::vector<std::int64_t> wanted(x.size()), got(static_cast<std::size_t>(count));
+  std::iota(wanted.begin(), wanted.end(), 0);
+  std::stable_sort(wanted.begin(), wanted.end(), [&](std::int64_t i, std::int64_t j) {
+    const T a = x[static_cast<std::size_t>(i)], b = x[static_cast<std::size_t>(j)];
+    return descending ? is_before(b, a) : is_before(a, b);
+  });
+  RowSorter<T> sorter;
+  sorter.sort(x.data(), n, count, descending, [&](std::int64_t place, std::int64_t at) { got[static_cast<std::size_t>(place)] = at; });
+  wanted.resize(got.size());
+  BOOST_TEST((got == wanted), n << " elements of " << sizeof(T) << " bytes, " << count << " of them, descending " << descending);
+}
+
+constexpr std::int64_t kLengths[] = {1, 2, 7, 8, 15, 16, 17, 63, 64, 65, 127, 128, 129, 300, 1000};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(cpu_kernels_test)
+
+BOOST_AUTO_TEST_CASE(words_are_philox) {
+  const Generator generator({5, 6, 7, 8});
+  for (const LevelKernels* k : levels())
+    for (std::int64_t blocks : {1, 3, 8, 17})
+      for (std::uint64_t first : {std::uint64_t{0}, std::uint64_t{0xFFFFFFFA}}) {  // the counter's low word carries
+        std::vector<std::uint32_t> words(static_cast<std::size_t>(4 * blocks)), wanted;
+        k->philox(words.data(), generator.words().data(), first, blocks);
+        for (std::int64_t b = 0; b < blocks; ++b)
+          for (std::uint32_t w : generator.block(first + static_cast<std::uint64_t>(b))) wanted.push_back(w);
+        BOOST_TEST((words == wanted));
+      }
+}
+
+BOOST_AUTO_TEST_CASE(normals_are_box_mullers_at_every_level) {
+  std::mt19937_64 random(3);
+  std::vector<std::uint32_t> words = numbers<std::uint32_t>(2000, random);
+  const std::uint32_t edges[] = {0, 0, ~0u, 0, ~0u, ~0u, ~0u - 1, 1u << 30, 0, 1u << 31, 1, 3u << 30};
+  std::copy(std::begin(edges), std::end(edges), words.begin());
+  std::vector<float> first;
+  for (const LevelKernels* k : levels()) {
+    std::vector<float> z(words.size());
+    k->normal_f32(z.data(), words.data(), static_cast<std::int64_t>(z.size()));
+    for (std::size_t i = 0; i < z.size(); i += 2) {
+      const double u = (words[i] + 1.0) * 0x1p-32, angle = words[i + 1] * 0x1p-32 * 6.283185307179586477, radius = std::sqrt(-2 * std::log(u));
+      BOOST_TEST(std::abs(z[i] - radius * std::cos(angle)) <= 1e-7 * radius);
+      BOOST_TEST(std::abs(z[i + 1] - radius * std::sin(angle)) <= 1e-7 * radius);
+    }
+    if (first.empty()) first = z;
+    BOOST_TEST((z == first));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(integers_are_added_and_multiplied_modulo_2_to_64) {
+  std::mt19937_64 random(4);
+  for_integers([&]<class T>(type_tag<T>, int type) {
+    for (std::int64_t n : kLengths) {
+      const std::vector<T> x = numbers<T>(9 * n, random);
+      std::uint64_t sum = 0, product = 1;
+      for (std::int64_t i = 0; i < n; ++i) sum += static_cast<std::uint64_t>(x[static_cast<std::size_t>(i)]), product *= static_cast<std::uint64_t>(x[static_cast<std::size_t>(i)]);
+      for (const LevelKernels* k : levels()) {
+        BOOST_TEST(k->sum_int[type](x.data(), n) == sum);
+        BOOST_TEST(k->product_int[type](x.data(), n) == product);
+        std::vector<std::uint64_t> columns(static_cast<std::size_t>(n), 3), wanted = columns;
+        k->add_rows_int[type](columns.data(), x.data(), 9, n, n);
+        for (std::size_t i = 0; i < x.size(); ++i) wanted[i % static_cast<std::size_t>(n)] += static_cast<std::uint64_t>(x[i]);
+        BOOST_TEST((columns == wanted));
+      }
+    }
+  });
+}
+
+BOOST_AUTO_TEST_CASE(extrema_of_rows_and_columns) {
+  std::mt19937_64 random(5);
+  auto check = [&]<class T>(type_tag<T>, int type) {
+    for (std::int64_t n : kLengths)
+      for (const LevelKernels* k : levels()) {
+        const std::vector<T> x = numbers<T>(6 * n, random);
+        T low, high;
+        k->extremum[0][type](x.data(), n, &low);
+        k->extremum[1][type](x.data(), n, &high);
+        BOOST_TEST((low == *std::min_element(x.begin(), x.begin() + n) && high == *std::max_element(x.begin(), x.begin() + n)));
+        std::vector<T> best(x.begin(), x.begin() + n), wanted = best;
+        k->extremum_rows[1][type](best.data(), x.data(), 6, n, n);
+        for (std::size_t i = 0; i < x.size(); ++i) wanted[i % static_cast<std::size_t>(n)] = std::max(wanted[i % static_cast<std::size_t>(n)], x[i]);
+        BOOST_TEST((best == wanted));
+        if constexpr (std::is_floating_point_v<T>)
+          for (std::int64_t bad : {std::int64_t{0}, n / 2, n - 1}) {
+            std::vector<T> y(x.begin(), x.begin() + n);
+            y[static_cast<std::size_t>(bad)] = std::numeric_limits<T>::quiet_NaN();
+            k->extremum[0][type](y.data(), n, &low);
+            BOOST_TEST(std::isnan(low));
+            std::vector<T> lowest(x.begin(), x.begin() + n);
+            k->extremum_rows[0][type](lowest.data(), y.data(), 1, n, n);
+            k->extremum_rows[0][type](lowest.data(), x.data(), 6, n, n);
+            BOOST_TEST((std::isnan(lowest[static_cast<std::size_t>(bad)]) && (n == 1 || !std::isnan(lowest[static_cast<std::size_t>(bad == 0)]))));
+          }
+      }
+  };
+  for_integers(check);
+  check(type_tag<float>{}, int(DType::f32));
+  check(type_tag<double>{}, int(DType::f64));
+}
+
+BOOST_AUTO_TEST_CASE(products_of_integers) {
+  std::mt19937_64 random(6);
+  for_integers([&]<class T>(type_tag<T>, int type) {
+    for (auto [m, n, depth] : {std::array{1, 1, 1}, std::array{5, 67, 130}, std::array{8, 32, 128}, std::array{3, 5, 300}}) {
+      const std::vector<T> a = numbers<T>(m * depth, random), b = numbers<T>(depth * n, random);
+      for (const LevelKernels* k : levels())
+        for (bool ta : {false, true})
+          for (bool tb : {false, true}) {
+            std::vector<T> c(static_cast<std::size_t>(m * n)), wanted = c;
+            const cpu::GemmCall g{m, n, depth, a.data(), ta ? 1 : depth, ta ? m : 1, b.data(), tb ? 1 : n, tb ? depth : 1, c.data(), n};
+            k->gemm_int[type](g);
+            for (std::int64_t i = 0; i < m; ++i)
+              for (std::int64_t j = 0; j < n; ++j) {
+                std::uint64_t sum = 0;
+                for (std::int64_t l = 0; l < depth; ++l)
+                  sum += static_cast<std::uint64_t>(a[static_cast<std::size_t>(i * g.a_rs + l * g.a_cs)]) * static_cast<std::uint64_t>(b[static_cast<std::size_t>(l * g.b_rs + j * g.b_cs)]);
+                wanted[static_cast<std::size_t>(i * n + j)] = static_cast<T>(sum);
+              }
+            BOOST_TEST((c == wanted), m << " x " << depth << " x " << n << ", transposed " << ta << tb);
+          }
+    }
+  });
+}
+
+BOOST_AUTO_TEST_CASE(orders_are_those_of_stable_sorts) {
+  std::mt19937_64 random(7);
+  for (std::int64_t n : {0, 1, 2, 63, 64, 65, 1000, 4095, 5000, 70'000})
+    for (bool descending : {false, true}) {
+      std::vector<float> x = numbers<float>(n, random);
+      for (std::size_t i = 0; i < x.size(); ++i)
+        if (i % 7 < 3) x[i] = std::array{0.f, -0.f, i % 5 ? NAN : -INFINITY}[i % 7];
+      const std::vector<double> y(x.begin(), x.end());
+      std::vector<std::int64_t> few = numbers<std::int64_t>(n, random);
+      for (std::int64_t& v : few) v %= 100;
+      for (std::int64_t count : {std::int64_t{0}, std::min<std::int64_t>(n, 10), n / 2, n}) {
+        check_order(x, count, descending);
+        check_order(y, count, descending);
+        check_order(few, count, descending);
+        check_order(numbers<std::int8_t>(n, random), count, descending);
+        check_order(numbers<std::uint16_t>(n, random), count, descending);
+        check_order(numbers<std::int64_t>(n, random), count, descending);
+      }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(half_floats_have_the_order_of_floats) {
+  auto check = [&]<class T>(type_tag<T>) {
+    for (std::uint32_t a = 0; a < 0x10000; a += 97)
+      for (std::uint32_t b = 0; b < 0x10000; b += 89) {
+        T x, y;
+        x.bits = static_cast<std::uint16_t>(a);
+        y.bits = static_cast<std::uint16_t>(b);
+        if ((order_key(x) < order_key(y)) != is_before(float(x), float(y))) BOOST_FAIL("bits " << a << " and " << b);
+      }
+  };
+  check(type_tag<half>{});
+  check(type_tag<bfloat16>{});
+}
+
+BOOST_AUTO_TEST_CASE(where_the_extremum_is_first) {
+  WorkerPool pool(2);
+  auto device = make_cpu_device({&pool, "cpu:0"});
+  auto stream = device->make_stream();
+  std::mt19937_64 random(8);
+  for (std::int64_t n : {1, 1023, 1024, 1025, 5000, 70'000})
+    for (int bad : {0, 1}) {
+      std::vector<double> x(static_cast<std::size_t>(n));
+      for (double& v : x) v = static_cast<double>(random() % 50);
+      if (bad) x[x.size() / 2] = x.back() = NAN;
+      auto wanted = std::find_if(x.begin(), x.end(), [&](double v) { return bad ? v != v : v == *std::max_element(x.begin(), x.end()); }) - x.begin();
+      for (DType t : {DType::f32, DType::f64, DType::bf16, DType::i32, DType::u8}) {
+        if (bad && !is_floating(t)) continue;
+        Tensor out = Tensor::empty(DType::i64, Shape{});
+        device->primitives().reduce(*stream, Reduction::argmax, from_doubles(t, Shape{n}, x), View(out), 1);
+        BOOST_TEST(out.at(0) == static_cast<double>(wanted), name_of(t) << ", " << n);
+      }
+      Tensor all = Tensor::empty(DType::i64, Shape{});
+      device->primitives().reduce(*stream, Reduction::argmin, from_doubles(DType::f32, Shape{n}, std::vector<double>(x.size(), -INFINITY)), View(all), 1);
+      BOOST_TEST(all.at(0) == 0);
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
