@@ -218,7 +218,9 @@ void Partition::through(Record& record) {
 
 void Partition::leave_if_over(Record& record) {
   const bool is_over = std::all_of(record.came_over.begin(), record.came_over.end(), [](char came) { return came != 0; });
-  if (record.is_through && is_over && record.elsewhere.unfired == 1) end(record);
+  if (!record.is_through || !is_over) return;
+  if (record.elsewhere.unfired == 1) end(record);
+  else abandon(record.run);  // a faulty node began calls that nobody made: what is left is of those
 }
 
 void Partition::forget_calls(Record& record) {

@@ -245,7 +245,7 @@ void Partition::discard(Record& record) {
     }
   discard(*record.root);
   record.held.clear();
-  record.landings.clear();
+  if (record.run->is_poisoned()) record.landings.clear();
   record.kept_calls.clear();
   end(record);
 }
