@@ -218,6 +218,25 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_call_waits_for_all_its_parts) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(an_error_deep_inside_says_where) {
+  for (const Setting& s : all_settings()) {
+    Graph g;
+    Expr table = g.constant(Tensor::of<float>({1, 2, 3}, {3})), n = count(g, "n");
+    One look(g, "look", {kCount}, {kReal});
+    look.define([&](Expr k) {
+      Expr more = on(g, "cpu:2", [&] { return k > 5; });
+      return cond(more, [&] { return look(on(g, "cpu:2", [&] { return k - 1; })); }, [&] { return on(g, "cpu:1", [&] { return gather(table, k); }); });
+    });
+    Expr r = look(n);
+    Somewhere there(s);
+    for (int i = 0; i < 3; ++i) {
+      const std::string error = refused([&] { there.engine().run(g, {{n, whole(40)}}, {r}); });
+      BOOST_TEST(says(error, {"Gather 'look/", "(function_devices_test.cpp:", "in a call of 'look', 36 deep", "index 5"}), s.name << ": " << error);
+      BOOST_TEST(there.engine().run(g, {{n, whole(2)}}, {r})[0].item<float>() == 3.f, s.name);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(the_depth_of_calls_is_limited) {
   for (Setting s : all_settings()) {
     Graph g;
@@ -290,6 +309,58 @@ BOOST_AUTO_TEST_CASE(several_runs_at_once) {
     for (std::size_t i = 0; i < expected.size(); ++i) runs.push_back(f.start({whole(static_cast<std::int64_t>(i))}));
     for (std::size_t i = 0; i < runs.size(); ++i) BOOST_TEST(numbers(runs[i].get()[0])[0] == expected[i], s.name);
   }
+}
+
+// Of calls that are equally deep 32 are under way; the others take the places of those that end.
+BOOST_AUTO_TEST_CASE(what_is_under_way_is_bounded) {
+  Graph g;
+  One all(g, "all", {kCount}, {kCount});
+  all.define([&](Expr n) {
+    Expr leaf = on(g, "cpu:2", [&] { return n == 0; });
+    return cond(leaf, [&] {
+      return on(g, "cpu:1", [&] { return while_loop([](Expr k) { return k < 200; }, [](Expr k) { return k + 1; }, g.constant(std::int64_t{0}), {.name = "leaf"}); });
+    }, [&] {
+      auto [last, sum] = while_loop([&](Expr k, Expr) { return k < 100; }, [&](Expr k, Expr s) { return std::tuple{k + 1, s + all(n - 1)}; },
+                                    std::tuple{g.constant(std::int64_t{0}), g.constant(std::int64_t{0})}, {.parallel_iterations = 100});
+      return sum;
+    });
+  });
+  EngineOptions options;
+  options.deterministic = true;
+  options.seed = 3;
+  Engine engine(options);
+  RunHandle run = engine.start(g, {}, {all(1)});
+  std::size_t most = 0;
+  for (int step = 0; !run.is_done() && engine.take_step(); ++step) {
+    if (step % 5 != 0) continue;
+    for (const RunSnapshot& r : engine.snapshot().runs)
+      for (const PartitionSnapshot& p : r.partitions)
+        for (const RunPart& part : p.runs)
+          if (p.device == "cpu:1") most = std::max<std::size_t>(most, static_cast<std::size_t>(std::count_if(part.loops.begin(), part.loops.end(), [](const OpenLoop& l) { return l.loop.starts_with("leaf"); })));
+  }
+  BOOST_TEST(most == 32u);
+  BOOST_TEST(run.get()[0].item<std::int64_t>() == 20'000);
+}
+
+BOOST_AUTO_TEST_CASE(who_waits_in_a_call_is_named) {
+  Graph g;
+  Queue q = on(g, "cpu:1", [&] { return g.fifo_queue("values", {kReal}, 2); });
+  One wait(g, "wait", {kCount}, {kReal});
+  wait.define([&](Expr n) {
+    Expr deeper = on(g, "cpu:2", [&] { return n > 0; });
+    return cond(deeper, [&] { return wait(n - 1); }, [&] { return q.dequeue()[0]; });
+  });
+  EngineOptions options;
+  options.deterministic = true;
+  Engine engine(options);
+  RunHandle run = engine.start(g, {}, {wait(2)});
+  while (engine.take_step()) {}
+  const std::vector<std::string> said = diagnose(engine.snapshot());
+  BOOST_REQUIRE(said.size() == 1u);
+  BOOST_TEST(says(said[0], {"Dequeue 'wait/", "(function_devices_test.cpp:", "a call of 'wait', 3 deep", "on cpu:1", "queue 'values'"}));
+  Expr x = g.input("x", DType::f32, Shape{});
+  engine.run(g, {{x, Tensor::scalar(7.f)}}, {q.enqueue({x})});
+  BOOST_TEST(run.get()[0].item<float>() == 7.f);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
