@@ -120,7 +120,8 @@ class Explanation {
     const PartitionPlan& to = plan_.partitions[at(s.partition)];
     const PartitionPlan::Receive& r = to.receives[at(s.receive)];
     Cut made;
-    std::string what = "a control edge";
+    const char* const kSays[] = {"a control edge", "that it is called", "that its part of a call has ended", "that nothing more is called"};
+    std::string what = kSays[static_cast<std::size_t>(r.says)];
     if (r.output >= 0) {
       const ValueSpec& spec = g_.spec({r.source, r.output});
       const Size size = model_.size_of(spec);

@@ -63,7 +63,9 @@ std::int32_t Frames::find_frame(std::int32_t id) {
   if (role_[at(id)] == Role::loop_merge && !n.controls.empty())
     throw Error(Code::invalid_argument, fmt::format("{}: the Merge of a loop starts its iterations and waits for nothing else; let its users wait for {}", g_.describe(id), g_.describe(n.controls[0])));
   std::size_t count = n.op->name == "NextIteration" ? 1 : n.inputs.size();
-  for (std::size_t i = 0; i < count; ++i) join(n.inputs[i].node, kInAndOut);
+  // What calls of it take from outside is the last of their inputs, which no user has in hand.
+  static constexpr const char* kCalled = "a function that calls itself, draws or is waited for cannot be called in a loop that is built by hand: use while_loop";
+  for (std::size_t i = 0; i < count; ++i) join(n.inputs[i].node, role_[at(id)] == Role::call && i + 1 == count ? kCalled : kInAndOut);
   for (std::int32_t c : n.controls) join(c, n.state < 0 ? kInAndOut : "effects in a loop that is built by hand have no order with those elsewhere: use while_loop");
   switch (role_[at(id)]) {
     case Role::constant: return kNone;

@@ -122,6 +122,11 @@ void Partition::start(Ref<Run> run) {
   }
   root->came.assign(static_cast<std::size_t>(root->frame->receives), 0);
   root->record = &r;
+  r.elsewhere.instance = root;
+  r.elsewhere.unfired = 1;
+  if (mine_.has_cut_function) r.calls.resize(mine_.frames.size());
+  r.came_over.assign(static_cast<std::size_t>(mine_.overs_in), 0);
+  r.is_through = false;
   root->oldest = root->opened = 0;
   root->enters_pending = 1;  // until the feeds are delivered: nothing ends meanwhile
   Iteration& outside = open(*root);
@@ -510,6 +515,7 @@ void Partition::end(Record& record) {
   record.is_active = false;
   active_.erase(std::find(active_.begin(), active_.end(), &record));
   idle_.push_back(&record);
+  if (mine_.has_cut_function) forget_calls(record);
   flush();  // who has left a run says nothing more of it
   if (mine_.device->is_synchronous()) {
     run->leave();

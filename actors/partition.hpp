@@ -19,8 +19,8 @@
 //                         then sends the dead tokens of those Exits that never saw a live one.
 // Calls: a Call that fires makes an instance of its function's frame, of one iteration, and gives it the
 // arguments; a Return passes a result to the users of the Call, in the iteration that called. The Call
-// has fired, and control edges from it are told, when the instance has ended. All of a function is in one
-// partition. However deep calls nest, nothing here does: Returns wait among the ready nodes like any other.
+// has fired, and control edges from it are told, when the instance has ended. A function may be in several
+// partitions (partition_calls.cpp). However deep calls nest, nothing here does: Returns wait among the ready nodes like any other.
 // A token from another partition names its iteration by the numbers of the iterations around it; one
 // that comes before its iteration is open waits in the instance. What has come over each cut edge is noted by iteration: a
 // token that comes twice, or for an iteration that was never granted or is done, is dropped, and said to be (`refuse`).
@@ -215,8 +215,9 @@ struct Instance {
   std::int32_t number = 0;  // of the frame
   Record* record = nullptr;
   Iteration* parent = nullptr;
-  const PlanNode* caller = nullptr;   // of a function's frame: the Call, in `parent`
+  const PlanNode* caller = nullptr;   // of a call that was made here: the Call, in `parent`
   std::int32_t depth = 0;             // calls around it, itself included
+  std::int64_t call = 0;              // of a function in several partitions: what tokens name the call by
   std::vector<Iteration*> ring;       // iteration n at n mod size, a power of two; oldest to opened - 1
   std::size_t place_of(std::int64_t n) const { return static_cast<std::size_t>(n) & (ring.size() - 1); }
   Iteration*& at(std::int64_t n) { return ring[place_of(n)]; }
@@ -271,6 +272,13 @@ inline void add(std::atomic<std::uint64_t>& counter, std::uint64_t n = 1) {
   counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
 }
 
+/// Calls of a function in several partitions that come one after the other (see 'Calls').
+struct CallPlace {
+  Instance* open = nullptr;
+  std::int64_t ended = 0;    // so many
+  std::vector<Token> early;  // of the next, ahead of what begins it
+};
+
 /// One run in one partition.
 struct Record {
   struct Ready {
@@ -296,6 +304,12 @@ struct Record {
     Value value;
   };
   std::vector<Held> held;  // tokens that are not granted, or too large for now
+  // Of functions in several partitions.
+  std::vector<std::vector<std::vector<CallPlace>>> calls;  // by frame, depth, place
+  std::vector<Ready> kept_calls;  // Calls for which there is no place
+  Iteration elsewhere;            // where calls that were made elsewhere lie; never done
+  std::vector<char> came_over;    // by `Receive::place`: who makes no more calls
+  bool is_through = false;        // everything has fired but what others may call
   std::vector<Landing> landings;
   std::shared_ptr<Fault> fault;  // of a stream device: what its work reports later
 };
@@ -316,6 +330,8 @@ class Partition final : public CompletionSink {
   /// Of those, tokens that the window would have let go, and the most bytes that large tokens of an edge and
   /// instance had on their way.
   std::uint64_t held_by_bytes() const { return held_by_bytes_.load(std::memory_order_relaxed); }
+  /// Calls that had to wait until others as deep had ended.
+  std::uint64_t kept_calls() const { return kept_calls_.load(std::memory_order_relaxed); }
   std::uint64_t most_on_way() const { return most_on_way_.load(std::memory_order_relaxed); }
   const std::vector<LoopCounters>& loop_counters() const { return loop_counters_; }
   const PartitionPlan& plan() const { return mine_; }
@@ -337,6 +353,7 @@ class Partition final : public CompletionSink {
   // A stream takes up to kBatches batches of kBatch kernels that it has not got to: then this waits
   // for it, so that a loop's work and buffers do not pile up there.
   static constexpr std::uint64_t kLarge = 4096;  // bytes: smaller tokens are bounded by windows alone
+  static constexpr int kPlaceBits = 32;           // of a call's number: its place; how many were there before is above
   static constexpr int kBatch = 256;
   static constexpr int kFiringsALook = 61;  // firings from one look at the clock to the next, for loops' times; prime, to be out of step with iterations
   static constexpr int kBatches = 4;
@@ -350,9 +367,10 @@ class Partition final : public CompletionSink {
   void accept_at(Instance& instance, Token& token);
   void pass_on(Instance& instance, Token& token);
   const char* why_refused(Instance& instance, const Token& token);
+  const char* why_refused_early(const Token& token, std::int32_t around, const std::vector<Token>& early) const;
   void refuse(Run& run, const PartitionPlan::Receive& edge, const char* why);
   const FramePlan& next_towards(std::int32_t frame, std::int32_t around) const;
-  static std::int64_t number_in(const Instance& instance, const Token& token) { return instance.frame->depth == 0 ? 0 : token.path.number[instance.frame->depth - 1]; }
+  static std::int64_t number_in(const Instance& instance, const Token& token) { return instance.frame->depth == 0 || instance.frame->function ? 0 : token.path.number[instance.frame->depth - 1]; }
   std::string awaited_from(const Record& record, std::int32_t node) const;
   void accept(const Lost& lost);
   void fire(Iteration& iteration, const PlanNode& node);
@@ -388,6 +406,15 @@ class Partition final : public CompletionSink {
   void call(Iteration& from, const PlanNode& node);
   void give_back(Iteration& iteration, const PlanNode& node, Value* value);
   void tell_of(const Instance& callee);
+  CallPlace* free_place(Record& record, std::int32_t function, std::int32_t depth, std::int64_t& call);
+  CallPlace* place_of(Record& record, std::int32_t function, std::int64_t call);
+  void accept_in_call(Record& record, Token& token);
+  void begin_part(CallPlace& place, Record& record, Token& token);
+  Iteration* call_ended(Record& record, Instance& instance);
+  void tell(Record& record, std::int32_t send, std::int64_t call);
+  void through(Record& record);
+  void leave_if_over(Record& record);
+  void forget_calls(Record& record);
 
   Instance& take_instance(Iteration& parent, std::int32_t frame);
   Instance& instance_at(Iteration& parent, std::int32_t frame);
@@ -473,7 +500,7 @@ class Partition final : public CompletionSink {
   std::vector<std::unique_ptr<Firing>> firings_;
   std::vector<Firing*> spare_;
   std::vector<LoopCounters> loop_counters_;
-  std::atomic<std::uint64_t> held_tokens_{0}, held_by_bytes_{0}, most_on_way_{0};  // as above
+  std::atomic<std::uint64_t> held_tokens_{0}, held_by_bytes_{0}, most_on_way_{0}, kept_calls_{0};  // as above
   std::atomic<const PlanNode*> running_{nullptr};  // whose kernel the turn is in; points into the plan, publishes nothing
   const bool hands_over_;  // heavy kernels may go to other workers
   const bool has_loops_;

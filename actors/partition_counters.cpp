@@ -177,10 +177,19 @@ void Partition::record_ended(const Firing& firing) {
                  firing.iteration->instance->record->run->info().id, firing.iteration->number, 0});
 }
 
+namespace {
+
+// A call has one; what stands first in a path within it is its number.
+std::int64_t iteration_in(const Path& path, const PartitionPlan::Receive& edge) {
+  return path.depth > (edge.function < 0 ? 0 : 1) ? path.number[path.depth - 1] : 0;
+}
+
+}  // namespace
+
 // The partition has had nothing to do until this token came.
 void Partition::record_wait(const Token& token) {
   const PartitionPlan::Receive& edge = mine_.receives[static_cast<std::size_t>(token.receive)];
-  recorder_.add({RecordedEvent::Kind::wait, false, edge.source, parked_, ticks() - parked_, token.run->info().id, token.path.depth ? token.path.number[token.path.depth - 1] : 0, 0});
+  recorder_.add({RecordedEvent::Kind::wait, false, edge.source, parked_, ticks() - parked_, token.run->info().id, iteration_in(token.path, edge), 0});
   parked_ = 0;
 }
 
@@ -201,7 +210,7 @@ void Partition::record_token(RecordedEvent::Kind kind, const Run& run, std::int3
   mix(static_cast<std::uint64_t>(partition) << 32 | static_cast<std::uint32_t>(receive));
   for (std::int32_t d = 0; d < path.depth; ++d) mix(static_cast<std::uint64_t>(path.number[d]));
   const PartitionPlan::Receive& edge = plan_->partitions[static_cast<std::size_t>(partition)].receives[static_cast<std::size_t>(receive)];
-  recorder_.add({kind, false, edge.source, ticks(), 0, run.info().id, path.depth ? path.number[path.depth - 1] : 0, flow | 1});
+  recorder_.add({kind, false, edge.source, ticks(), 0, run.info().id, iteration_in(path, edge), flow | 1});
 }
 
 }  // namespace troupe

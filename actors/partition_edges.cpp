@@ -40,7 +40,7 @@ Path path_to(const Iteration& iteration) {
   path.depth = iteration.instance->frame->depth;
   const Iteration* it = &iteration;
   for (std::int32_t d = path.depth; d > 0; --d) {
-    path.number[d - 1] = it->number;
+    path.number[d - 1] = it->instance->frame->function ? it->instance->call : it->number;
     it = it->instance->parent;
   }
   return path;
@@ -76,7 +76,9 @@ void Partition::accept(Token& token) {
   record_token(RecordedEvent::Kind::receive, *token.run, index_, token.receive, token.path);
   if (Record* record = find(*token.run)) {
     ++record->received;
-    if (!record->is_abandoned) accept_at(*record->root, token);
+    if (record->is_abandoned) return;
+    if (receive.function < 0) accept_at(*record->root, token);
+    else accept_in_call(*record, token);
   } else if (!token.run->is_poisoned()) {
     refuse(*token.run, receive, "when all of its run was done");
   }
@@ -105,13 +107,17 @@ const char* Partition::why_refused(Instance& instance, const Token& token) {
   if (n - instance.oldest >= instance.frame->window) return "that it was not granted";
   if (instance.number == receive.frame) return instance.has_come(n, receive) ? "that had come" : nullptr;
   if (n < instance.opened) return instance.at(n)->children[static_cast<std::size_t>(next_towards(receive.frame, instance.number).child_slot)] == &over_ ? "for a loop that has ended" : nullptr;
-  // The executions within are yet to come: none of their iterations was granted beyond the first window.
-  for (std::int32_t f = receive.frame; f != instance.number; f = mine_.frames[static_cast<std::size_t>(f)].parent) {
+  return why_refused_early(token, instance.number, instance.early);
+}
+
+// The executions within `around` are yet to come: none of their iterations was granted beyond the first window.
+const char* Partition::why_refused_early(const Token& token, std::int32_t around, const std::vector<Token>& early) const {
+  for (std::int32_t f = mine_.receives[static_cast<std::size_t>(token.receive)].frame; f != around; f = mine_.frames[static_cast<std::size_t>(f)].parent) {
     const FramePlan& frame = mine_.frames[static_cast<std::size_t>(f)];
     if (token.path.number[frame.depth - 1] >= frame.window) return "that it was not granted";
   }
   const auto is_same = [&](const Token& t) { return t.receive == token.receive && std::equal(t.path.number, t.path.number + t.path.depth, token.path.number); };
-  return std::any_of(instance.early.begin(), instance.early.end(), is_same) ? "that had come" : nullptr;
+  return std::any_of(early.begin(), early.end(), is_same) ? "that had come" : nullptr;
 }
 
 // Its iteration of this instance is open.
@@ -175,6 +181,7 @@ void Partition::abandon(Ref<Run> run) {
     for (const Record::Ready& r : *ready) ++skipped_[static_cast<std::size_t>(r.node->index)];
     ready->clear();
   }
+  for (const Record::Ready& r : record->kept_calls) ++skipped_[static_cast<std::size_t>(r.node->index)];
   if (record->outside == 0) discard(*record);
 }
 
@@ -206,15 +213,21 @@ std::string Partition::awaited_from(const Record& record, std::int32_t node) con
     for (std::int64_t n = instance->oldest; n < instance->opened; ++n) {
       Iteration& iteration = *instance->at(n);
       for (const PartitionPlan::Receive& r : mine_.receives)
-        if (r.frame == instance->number && is_of(r.partition) && !instance->has_come(n, r)) return g.describe(r.source) + in(iteration);
+        if (r.frame == instance->number && r.says != PartitionPlan::Says::over && is_of(r.partition) && !instance->has_come(n, r)) return g.describe(r.source) + in(iteration);
       for (const FramePlan& f : mine_.frames) {
         const bool is_to_begin = f.parent == instance->number && !iteration.children[static_cast<std::size_t>(f.child_slot)];
         if (const PartitionPlan::Receive* edge = is_to_begin ? edge_into(f) : nullptr) return fmt::format("{} in loop '{}'{}", g.describe(edge->source), f.name, in(iteration));
       }
     }
-    const PartitionPlan::Receive* edge = instance->parent ? edge_into(*instance->frame) : nullptr;
+    const PartitionPlan::Receive* edge = instance->parent && !instance->frame->function ? edge_into(*instance->frame) : nullptr;
     if (edge && instance->at(instance->opened - 1)->fate != Iteration::Fate::ends)
       return fmt::format("{} in iteration {} of loop '{}', if there is one", g.describe(edge->source), instance->opened, instance->frame->name);
+  }
+  if (mine_.has_cut_function) {  // whatever of the run is left may make calls
+    for (const FramePlan& f : mine_.frames)
+      if (const PartitionPlan::Receive* edge = f.function ? edge_into(f) : nullptr) return fmt::format("{} in a call of '{}', if there is one", g.describe(edge->source), f.name);
+    for (const PartitionPlan::Receive& r : mine_.receives)
+      if (r.says == PartitionPlan::Says::over && is_of(r.partition) && !record.came_over[static_cast<std::size_t>(r.place)]) return "that it makes no more calls";
   }
   for (const Record::Held& held : record.held) {
     const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(held.send)];
@@ -233,7 +246,8 @@ void Partition::discard(Record& record) {
     }
   discard(*record.root);
   record.held.clear();
-  record.landings.clear();
+  if (record.run->is_poisoned()) record.landings.clear();
+  record.kept_calls.clear();
   end(record);
 }
 
@@ -323,7 +337,7 @@ void Partition::grant(Instance& instance) {
   message.path.depth = instance.frame->depth;
   const Iteration* it = instance.parent;
   for (std::int32_t d = instance.frame->depth - 1; d > 0; --d) {
-    message.path.number[d - 1] = it->number;
+    message.path.number[d - 1] = it->instance->frame->function ? it->instance->call : it->number;
     it = it->instance->parent;
   }
   for (std::int32_t receive : instance.frame->senders) {
@@ -344,8 +358,15 @@ void Partition::accept(const Grant& grant) {
     return static_cast<std::size_t>(frame);
   };
   Instance* instance = record->root;
-  for (std::int32_t d = 1; d <= grant.path.depth; ++d) {
-    const std::int64_t n = d == 1 ? 0 : grant.path.number[d - 2];
+  std::int32_t d = 1;
+  if (send.function >= 0) {
+    const CallPlace* place = place_of(*record, send.function, grant.path.number[0]);
+    instance = place && place->open && place->open->call == grant.path.number[0] ? place->open : nullptr;
+    if (!instance) return;
+    d = 2;
+  }
+  for (; d <= grant.path.depth; ++d) {
+    const std::int64_t n = d == 1 || instance->frame->function ? 0 : grant.path.number[d - 2];
     if (n < instance->oldest || n >= instance->opened) return;
     instance = instance->at(n)->children[static_cast<std::size_t>(mine_.frames[frame_at(d)].child_slot)];
     if (!instance || instance == &over_) return;

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/planted.hpp>
-#include <troupe/ops/function_def.hpp>
 
 namespace troupe {
 
@@ -323,45 +322,7 @@ void Partition::bring(Iteration& iteration, Iteration::Next&& token) {
   if (loop.index_targets.first != loop.index_targets.last) deliver_all(iteration, loop.index_targets, Tensor::scalar(std::int32_t{1}));
 }
 
-// ---- calls
-
-void Partition::call(Iteration& from, const PlanNode& node) {
-  take_held(from, node);
-  const FramePlan& frame = mine_.frames[static_cast<std::size_t>(mine_.calls[static_cast<std::size_t>(node.number)].frame)];
-  if (from.instance->depth >= plan_->call_depth) {
-    fail(*from.instance->record->run, &node,
-         Status(Code::resource_exhausted, too_deep(*frame.function, plan_->call_depth, plan_->program.graph.node(node.source).site)));
-    finish_dead(from, node);
-    return;
-  }
-  Instance& callee = take_instance(from, mine_.calls[static_cast<std::size_t>(node.number)].frame);
-  callee.caller = &node;
-  ++callee.depth;
-  callee.enters_pending = 1;  // until the arguments are delivered: nothing ends meanwhile
-  Iteration& it = open(callee);
-  for (std::int32_t i = 0; i < node.inputs; ++i)
-    deliver_all(it, frame.arguments[static_cast<std::size_t>(i)], std::move(from.values[static_cast<std::size_t>(node.first_input + i)]));
-  callee.enters_pending = 0;
-  if (is_planted(Planted::call_not_waited_for)) tell_of(callee);
-  advance(callee);
-}
-
-// To those who wait for all of a call.
-void Partition::tell_of(const Instance& callee) {
-  const std::int32_t* ranges = mine_.output_targets.data() + callee.caller->first_output;
-  const TargetRange controls{ranges[2 * callee.caller->outputs], ranges[2 * callee.caller->outputs + 1]};
-  if (callee.record->run->is_poisoned()) deliver_all_dead(*callee.parent, controls);
-  else deliver_controls(*callee.parent, controls);
-}
-
-// A Return: to the users of the call. `value`: null if it is dead.
-void Partition::give_back(Iteration& iteration, const PlanNode& node, Value* value) {
-  const Instance& instance = *iteration.instance;
-  const std::int32_t* range = mine_.output_targets.data() + instance.caller->first_output + 2 * node.number;
-  if (value) deliver_all(*instance.parent, {range[0], range[1]}, std::move(*value));
-  else deliver_all_dead(*instance.parent, {range[0], range[1]});
-  fired(iteration);
-}
+// ---- ends
 
 // Something in the instance has ended. What it ends with it may be the last of its own parent, and so on:
 // in a loop, for calls may be nested deep.
@@ -406,7 +367,7 @@ Iteration* Partition::advanced(Instance& instance) {
 
 Iteration* Partition::end(Instance& instance) {
   if (!instance.parent) {
-    end(*instance.record);
+    through(*instance.record);
     return nullptr;
   }
   Iteration& parent = *instance.parent;
@@ -417,14 +378,14 @@ Iteration* Partition::end(Instance& instance) {
   for (std::size_t e = 0; e < frame.exits.size(); ++e)
     if (!instance.exited[e]) deliver_all_dead(parent, mine_.exits[static_cast<std::size_t>(frame.exits[e])].targets);
   for (Value& v : instance.invariants) v.reset();
-  if (!instance.caller) parent.children[static_cast<std::size_t>(frame.child_slot)] = &over_;
-  else if (!is_planted(Planted::call_not_waited_for)) tell_of(instance);
+  if (!frame.function) parent.children[static_cast<std::size_t>(frame.child_slot)] = &over_;
+  else if (instance.caller && !is_planted(Planted::call_not_waited_for)) tell_of(instance);
   instance.on_way.clear();
   instance.early.clear();  // what a faulty node sent for iterations that never began
   instance.has_large = false;
-  instance.record = nullptr;
+  Record& record = *std::exchange(instance.record, nullptr);
   spare_instances_[static_cast<std::size_t>(instance.number)].push_back(&instance);
-  return &parent;
+  return frame.function && mine_.has_cut_function ? call_ended(record, instance) : &parent;
 }
 
 }  // namespace troupe

@@ -18,7 +18,9 @@ std::string tag_of(const Iteration& iteration) {
   for (const Iteration* it = &iteration; it->instance->parent; it = it->instance->parent) {
     if (named++ == kNamed) return "..., " + tag;
     const Instance& instance = *it->instance;
-    const std::string here = instance.caller ? fmt::format("a call of '{}'", instance.frame->name) : fmt::format("iteration {} of loop '{}'", it->number, instance.frame->name);
+    const std::string here = !instance.frame->function ? fmt::format("iteration {} of loop '{}'", it->number, instance.frame->name)
+                             : instance.caller         ? fmt::format("a call of '{}'", instance.frame->name)
+                                                       : fmt::format("a call of '{}', {} deep", instance.frame->name, instance.depth);
     tag = tag.empty() ? here : here + ", " + tag;
   }
   return tag;
@@ -106,7 +108,7 @@ RunPart Partition::part_of(const Record& record) const {
 
   for (const auto& instance : instances_) {
     if (instance->record != &record) continue;
-    if (instance->parent && !instance->caller) {
+    if (instance->parent && !instance->frame->function) {
       OpenLoop& loop = part.loops.emplace_back();
       loop.loop = instance->frame->name;
       loop.depth = instance->frame->depth;
@@ -123,7 +125,7 @@ RunPart Partition::part_of(const Record& record) const {
       const Iteration* iteration = instance->ring[static_cast<std::size_t>(n) & (instance->ring.size() - 1)];
       if (!iteration) continue;
       for (const PartitionPlan::Receive& receive : mine_.receives)
-        if (receive.frame == instance->number && !instance->has_come(n, receive))
+        if (receive.frame == instance->number && receive.says != PartitionPlan::Says::over && !instance->has_come(n, receive))
           add_wait(Wait::Kind::token, receive.source, *iteration, plan_->partitions[static_cast<std::size_t>(receive.partition)].name);
     }
   }
@@ -132,6 +134,10 @@ RunPart Partition::part_of(const Record& record) const {
     const PartitionPlan& to = plan_->partitions[static_cast<std::size_t>(send.partition)];
     add_wait(Wait::Kind::grant, to.receives[static_cast<std::size_t>(send.receive)].source, *held.iteration, to.name);
   }
+  if (record.is_through)
+    for (const PartitionPlan::Receive& receive : mine_.receives)
+      if (receive.says == PartitionPlan::Says::over && !record.came_over[static_cast<std::size_t>(receive.place)])
+        add_wait(Wait::Kind::token, receive.source, record.elsewhere, plan_->partitions[static_cast<std::size_t>(receive.partition)].name);
   std::stable_sort(part.loops.begin(), part.loops.end(), [](const OpenLoop& a, const OpenLoop& b) { return a.depth < b.depth; });
   return part;
 }

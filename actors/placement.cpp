@@ -59,14 +59,14 @@ class PlacementOf {
         device_(at(g_.size())), wishes_(at(g_.size())) {
     for (std::int32_t id = 0; id < g_.size(); ++id) wish(id);
     for (std::int32_t id = 0; id < g_.size(); ++id) device_[at(id)] = demanded(id);
-    keep_functions_together();
+    place_functions();
     if (options_.policy == Placement::automatic && options_.scatter.empty()) choose();
     for (std::int32_t id = 0; id < g_.size(); ++id)
       if (device_[at(id)].empty() && !only_moves_tokens(g_.node(id))) device_[at(id)] = drawn(id);
     const bool is_spread = std::any_of(device_.begin(), device_.end(), [&](const std::string& d) { return !d.empty() && d != default_; });
     if (is_spread) follow();
-    for (std::string& d : device_)
-      if (d.empty()) d = default_;
+    for (std::int32_t id = 0; id < g_.size(); ++id)
+      if (device_[at(id)].empty()) device_[at(id)] = in_[at(id)] ? homes_.at(in_[at(id)]) : default_;
   }
 
   std::vector<std::string> take() { return std::move(device_); }
@@ -158,64 +158,82 @@ class PlacementOf {
         if (g_.node(e.node).op->name == "Constant" && device_[at(e.node)].empty()) device_[at(e.node)] = device_[at(id)];
   }
 
-  // A function's body, what it calls and all calls of it are on one device: what the bodies demand, else
-  // what the first call does. What is colocated with any of that comes along.
-  void keep_functions_together() {
-    std::vector<const FunctionDef*> in(at(g_.size()), nullptr);  // the function whose body a node is in
-    std::map<const FunctionDef*, const FunctionDef*> leader;     // of those that have to be together; itself: it is the leader
+  // All calls of a function, its Arguments and its Returns are on one device, its home: what its body demands first, else what its
+  // first call does, else that of functions that it calls or that call it. There is also what of the body has no constraint (but what
+  // only moves tokens, if the body is on several devices), and what is colocated with a call.
+  void place_functions() {
+    in_.assign(at(g_.size()), nullptr);
+    std::map<const FunctionDef*, const FunctionDef*> leader;  // of those that belong together; itself: it is the leader
     auto find = [&](const FunctionDef* f) {
       while (leader.emplace(f, f).first->second != f) f = leader.at(f);
       return f;
     };
     for (std::int32_t id = 0; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
-      if (n.op->name == "Argument") in[at(id)] = function_of(n);
+      if (n.op->name == "Argument") in_[at(id)] = function_of(n);
       for (Edge e : n.inputs)
-        if (in[at(e.node)]) in[at(id)] = in[at(e.node)];
+        if (in_[at(e.node)]) in_[at(id)] = in_[at(e.node)];
       for (std::int32_t c : n.controls)
-        if (in[at(c)]) in[at(id)] = in[at(c)];
-      if (n.op->name == "Call" && in[at(id)]) leader[find(function_of(n))] = find(in[at(id)]);
+        if (in_[at(c)]) in_[at(id)] = in_[at(c)];
+      if (is_call(id) && in_[at(id)]) leader[find(function_of(n))] = find(in_[at(id)]);
     }
-    std::map<std::int32_t, const FunctionDef*> in_group;  // one of whose calls, or of whose body
+    std::map<std::int32_t, std::int32_t> in_group;  // its first call, else its first node of a body
     for (std::int32_t id = 0; id < g_.size(); ++id) {
-      const FunctionDef* f = g_.node(id).op->name == "Call" ? function_of(g_.node(id)) : in[at(id)];
-      if (f && wishes_[at(id)].group >= 0) leader[find(f)] = find(in_group.emplace(wishes_[at(id)].group, f).first->second);
+      const std::int32_t group = wishes_[at(id)].group;
+      if (!function_at(id) || group < 0) continue;
+      std::int32_t& who = in_group.emplace(group, id).first->second;
+      if (is_call(id) && !is_call(who)) who = id;
+      leader[find(function_at(id))] = find(function_at(who));
     }
     struct Home {
       std::string device;
-      std::int32_t who = -1;
       bool is_of_body = false;
+      bool is_spread = false;
+      void wanted(const std::string& there, bool by_body) {
+        is_spread = is_spread || (is_of_body && by_body && there != device);
+        if (device.empty() || (by_body && !is_of_body)) device = there, is_of_body = by_body;
+      }
     };
-    std::map<const FunctionDef*, Home> homes;
+    std::map<const FunctionDef*, Home> together, own;
     for (std::int32_t id = 0; id < g_.size(); ++id) {
-      const bool is_call = g_.node(id).op->name == "Call";
-      if (!is_call && !in[at(id)]) continue;
-      const std::string wanted = allowed_of(id).empty() ? std::string() : allowed_of(id)[0];
-      Home& home = homes[find(is_call ? function_of(g_.node(id)) : in[at(id)])];
-      if (wanted.empty() || (is_call && home.who >= 0)) continue;
-      if (home.is_of_body && !is_call && home.device != wanted)
-        throw Error(Code::unimplemented, fmt::format("{} is constrained to {} and {} to {}: all of a function that calls itself runs on one device",
-                                                     g_.describe(home.who), home.device, g_.describe(id), wanted));
-      home = {wanted, id, !is_call};
+      if (!function_at(id) || allowed_of(id).empty()) continue;
+      together[find(function_at(id))].wanted(allowed_of(id)[0], !is_call(id));
+      own[function_at(id)].wanted(allowed_of(id)[0], !is_call(id));
     }
     for (std::int32_t id = 0; id < g_.size(); ++id) {
-      const bool is_call = g_.node(id).op->name == "Call";
-      if (!is_call && !in[at(id)]) continue;
-      const std::string& device = homes[find(is_call ? function_of(g_.node(id)) : in[at(id)])].device;
-      device_[at(id)] = device.empty() ? default_ : device;
+      const FunctionDef* f = function_at(id);
+      if (!f) continue;
+      const Home& all = together[find(f)];
+      const std::string& demanded = all.is_spread && !own[f].device.empty() ? own[f].device : all.device;
+      auto home = homes_.find(f);
+      if (home == homes_.end()) home = homes_.emplace(f, demanded.empty() ? drawn(0x5EED + homes_.size()) : demanded).first;
+      const std::string& op = g_.node(id).op->name;
+      const bool is_free = (all.is_spread || !options_.scatter.empty()) && !is_call(id) && op != "Argument" && op != "Return";
+      if (!is_free) device_[at(id)] = home->second;
+      else if (!allowed_of(id).empty()) device_[at(id)] = allowed_of(id)[0];
+      else device_[at(id)] = only_moves_tokens(g_.node(id)) || !options_.scatter.empty() ? std::string() : home->second;
     }
     for (std::int32_t id = 0; id < g_.size(); ++id) {
-      auto together = in_group.find(wishes_[at(id)].group);
-      if (together == in_group.end()) continue;
-      const std::string& home = homes[find(together->second)].device;
-      const std::string device = home.empty() ? default_ : home;
+      auto found = in_group.find(wishes_[at(id)].group);
+      if (found == in_group.end()) continue;
+      const FunctionDef* f = function_at(found->second);
       const std::vector<std::string>& allowed = allowed_of(id);
-      if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), device) == allowed.end())
+      std::string device = homes_.at(f);
+      const bool is_allowed = allowed.empty() || std::find(allowed.begin(), allowed.end(), device) != allowed.end();
+      if (!is_call(found->second) && !is_allowed) device = allowed[0];
+      else if (!is_allowed)
         throw Error(Code::invalid_argument, fmt::format("{}: it is colocated with a call of function '{}', which runs on {}; its group can be on {}", g_.describe(id),
-                                                        together->second->name, device, fmt::join(allowed, ", ")));
+                                                        f->name, device, fmt::join(allowed, ", ")));
+      if (is_call(id) && homes_.at(function_at(id)) != device)
+        throw Error(Code::invalid_argument, fmt::format("{}: it is colocated with a call of function '{}', which is called on {}, and '{}' is called on {}: "
+                                                        "take one of them out of the group", g_.describe(id), f->name, device, function_at(id)->name, homes_.at(function_at(id))));
       device_[at(id)] = device;
     }
   }
+
+  bool is_call(std::int32_t id) const { return g_.node(id).op->name == "Call"; }
+  /// That is called, or in whose body it is; null: none.
+  const FunctionDef* function_at(std::int32_t id) const { return is_call(id) ? function_of(g_.node(id)) : in_[at(id)]; }
 
   // Those that only move tokens, from what they serve, until nothing changes.
   void follow() {
@@ -279,6 +297,8 @@ class PlacementOf {
   std::vector<Wish> wishes_;
   std::map<std::string, std::int32_t> group_of_;
   std::vector<Group> groups_;
+  std::vector<const FunctionDef*> in_;  // the function whose body a node is in
+  std::map<const FunctionDef*, std::string> homes_;
 };
 
 // Rewrites a program for where its nodes are: constant Enters on every device that uses them, f32 tensors between nodes

@@ -29,7 +29,8 @@ struct Placed {
 /// Without a constraint it goes to the default device or, with `automatic`, where choose_devices.hpp says, which then
 /// chooses among several too. What only moves tokens goes with what it serves: a Switch and an Exit with their producer; a
 /// loop variable (Enter, Merge, NextIteration) where its next value is made; a constant Enter to every device that uses it,
-/// so that the value crosses once an instance and not once an iteration.
+/// so that the value crosses once an instance and not once an iteration. A function that is not replaced by its body is called on one
+/// device; what its body constrains goes where that says.
 struct PlacementOptions {
   std::string default_device;
   std::string here = {};                  // the caller's node in a cluster, whose names are then in full; empty: there is none

@@ -8,6 +8,7 @@
 
 #include <troupe/actors/frames.hpp>
 #include <troupe/actors/placement.hpp>
+#include <troupe/actors/plan_calls.hpp>
 #include <troupe/ops/fire.hpp>
 #include <troupe/ops/function_def.hpp>
 #include <troupe/ops/node_index.hpp>
@@ -57,6 +58,7 @@ class Planner {
     collect_users();
     for (std::int32_t id = 0; id < g.size(); ++id) add_targets(id);
     add_predicates();
+    add_call_edges(plan_, *frames_, partition_, parts_);
     for (PartitionPlan& p : plan_.partitions)
       for (std::size_t f = 0; f < p.frames.size(); ++f) finish(p, static_cast<std::int32_t>(f));
     plan_.partition_of = std::move(partition_);
@@ -348,7 +350,7 @@ class Planner {
     if (p.frames[at(frame)].depth > Path::kMaxDepth)
       throw Error(Code::unimplemented, fmt::format("{}: its value goes to another device from inside {} loops; {} are supported",
                                                    graph().describe(from), p.frames[at(frame)].depth, Path::kMaxDepth));
-    p.receives.push_back({frame, targets, from, output, 0, 0, p.frames[at(frame)].receives++, false});
+    p.receives.push_back({frame, targets, from, output, 0, 0, p.frames[at(frame)].receives++});
     return static_cast<std::int32_t>(p.receives.size()) - 1;
   }
 
@@ -367,7 +369,7 @@ class Planner {
     PartitionPlan& p = partition(q);
     PartitionPlan::Receive& there = partition(to).receives[at(receive)];
     const auto send = static_cast<std::int32_t>(p.sends.size());
-    p.sends.push_back({to, receive, part(q, frames_->frame(there.source)), {}});
+    p.sends.push_back({to, receive, part(q, frames_->frame(there.source))});
     there.partition = q;
     there.send = send;
     for (std::int32_t f = p.sends.back().frame; f > 0; f = p.frames[at(f)].parent) {
@@ -469,7 +471,7 @@ class Planner {
   void add_predicates() {
     for (std::size_t frame = 1; frame < frames_->all().size(); ++frame) {
       auto parts = std::count_if(parts_.begin(), parts_.end(), [&](const auto& of) { return of[frame] >= 0; });
-      if (parts > 1 && frames_->all()[frame].leader < 0)
+      if (parts > 1 && !frames_->all()[frame].function && frames_->all()[frame].leader < 0)
         throw Error(Code::invalid_argument, fmt::format("loop '{}' spans several devices and has no LoopCond to tell them when it ends",
                                                         frames_->all()[frame].name));
     }
@@ -590,7 +592,7 @@ std::uint64_t fingerprint(const Plan& plan) {
     take({p.node, p.nodes, static_cast<std::int64_t>(p.targets.size())});
     for (const FramePlan& f : p.frames) take({f.parent, f.depth, f.window, f.enters, f.receives, f.unfired(), static_cast<std::int64_t>(f.key)});
     for (const PartitionPlan::Send& s : p.sends) take({s.partition, s.receive, s.frame});
-    for (const PartitionPlan::Receive& r : p.receives) take({r.partition, r.send, r.frame, r.source, r.output, r.decides});
+    for (const PartitionPlan::Receive& r : p.receives) take({r.partition, r.send, r.frame, r.source, r.output, r.decides, static_cast<std::int64_t>(r.says)});
     for (const PartitionPlan::Feed& f : p.feeds) take({f.index, f.targets.first, f.targets.last});
   }
   return hash;

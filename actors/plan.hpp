@@ -36,7 +36,8 @@ struct Target {
   std::int32_t slot = 0;
 };
 
-/// The iterations around a token, outermost first.
+/// The iterations around a token, outermost first. In a function's body the first number is its call's, which the partition
+/// that calls has given it, and what is around the call is left out.
 struct Path {
   static constexpr std::int32_t kMaxDepth = 6;  // of loops that span devices
   std::int32_t depth = 0;
@@ -107,7 +108,10 @@ struct FramePlan {
   std::vector<std::int32_t> edges_in;  // receives of here or of frames within
   std::vector<std::int32_t> senders;   // of these the first of each partition
   const FunctionDef* function = nullptr;
-  std::vector<TargetRange> arguments;  // of a function: by parameter
+  std::vector<TargetRange> arguments;  // of a function: by parameter, where it is called
+  std::int32_t home = -1;              // of a function: the partition of its calls, its Arguments and its Returns
+  std::vector<std::int32_t> begins;    // there: a send to every other partition that has part of it
+  std::int32_t tells = -1;             // in the others: the send that says that this part of a call has ended
   bool has_predicate = false;          // a LoopCond, here or in another partition, decides how long it goes on
   /// Of an iteration: what must happen until it has drained.
   std::int32_t unfired() const { return static_cast<std::int32_t>(nodes.size()) + children + receives; }
@@ -143,7 +147,11 @@ struct PartitionPlan {
     std::int32_t receive = 0;
     std::int32_t frame = 0;
     std::int32_t place[Path::kMaxDepth] = {};  // in edges_out of the frames around it, outermost first
+    std::int32_t function = -1;  // the frame of the function that it is in
   };
+  /// Most say a value, or that somebody has fired. For functions in several partitions: a part of a call begins, which
+  /// takes the tag of its draws; a part has ended; a partition has no more calls to make (partition.hpp, 'Calls').
+  enum class Says : std::uint8_t { value, begins, ended, over };
   struct Receive {
     std::int32_t frame = 0;
     TargetRange targets;
@@ -153,6 +161,8 @@ struct PartitionPlan {
     std::int32_t send = 0;
     std::int32_t place = 0;      // among the receives of its frame
     bool decides = false;        // it is the predicate of its frame, whoever else may use it
+    Says says = Says::value;
+    std::int32_t function = -1;  // the frame of the function that it is in; of `over` 0
   };
 
   std::string name;          // of its device, in full where there is a cluster
@@ -170,6 +180,9 @@ struct PartitionPlan {
   std::vector<Send> sends;
   std::vector<Receive> receives;
   std::vector<Feed> feeds;
+  bool has_cut_function = false;
+  std::vector<std::int32_t> overs;  // sends: it has no more calls to make
+  std::int32_t overs_in = 0;        // receives that say the same of others
   std::int32_t nodes = 0;
   std::int32_t max_outputs = 0;
   std::vector<std::unique_ptr<Kernel>> kernels;
@@ -189,6 +202,7 @@ struct Plan {
   std::vector<std::string> feed_names;
   std::int32_t fetches = 0;
   std::int32_t call_depth = 0;  // calls inside each other, at most
+  static constexpr std::int32_t kCalls = 32;  // of a function in several partitions, equally deep and under way at once, at most
   std::uint64_t edge_bytes = 64 << 20;  // EdgeOptions::bytes
 };
 

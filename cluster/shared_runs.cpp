@@ -69,7 +69,8 @@ void check(const RunToken& m, const Run& run, const SharedPlan& shared, Peer fro
   const PartitionPlan::Receive& edge = to.receives[at(m.receive)];
   check(shared.peer_of(edge.partition) == from, "a token of another's edge");
   check(m.path.depth == to.frames[at(edge.frame)].depth, "a token of another loop");
-  if (m.is_dead || edge.output < 0) check(!m.value.has_value(), "a value where there is none");
+  if (edge.says == PartitionPlan::Says::begins) check(!m.is_dead && fits(m.value, {DType::u64, Shape{}}), "a call without its tag");
+  else if (m.is_dead || edge.output < 0) check(!m.value.has_value(), "a value where there is none");
   else check(fits(m.value, plan.program.graph.spec({edge.source, edge.output})), "a value of another kind than its edge's");
 }
 

@@ -126,6 +126,16 @@ run assertion nested -DNO=2 -DNI=1 -DFAULT_NO_PREFIX -DT_REVERSE
 run assertion nested "${nested[@]}" -DFAULT_NO_CHILD_COUNT
 run deadlock nested "${nested[@]}" -DFAULT_NO_OUTER_HOLD
 
+run holds call
+run holds call -DPOISON
+run holds call -DSAME_HOME -DPOISON
+run holds call -DW=2 -DINNER=1 -DPOISON
+run assertion call -DNEVER_KEPT
+run assertion call -DNEVER_EARLY
+run assertion call -DFAULT_ENDED_TOO_EARLY
+run assertion call -DFAULT_OVER_NOT_AWAITED
+run deadlock call -DSAME_HOME -DFAULT_PLACES_FOR_ALL
+
 run holds wakeup -DOUTSIDE=1
 run holds wakeup -DOUTSIDE=1 -DSTOP
 run holds wakeup -DWAITS

@@ -345,7 +345,7 @@ BOOST_AUTO_TEST_CASE(each_link_is_as_fast_as_it_was_measured) {
   BOOST_TEST(other_than_a().empty());
 }
 
-// A function that calls itself is on one device with all its calls: so is what is colocated with one of them.
+// All calls of a function are on one device: so is what is colocated with one of them.
 BOOST_AUTO_TEST_CASE(what_is_colocated_with_a_call_goes_with_it) {
   const auto build = [](Graph& g, const char* there, const char* constrained) {
     GraphFunction<Expr(Expr)> deep(g, "deep", {{DType::f32, {4}}}, {{DType::f32, {4}}});

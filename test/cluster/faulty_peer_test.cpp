@@ -100,6 +100,39 @@ BOOST_AUTO_TEST_CASE(what_is_repeated_changes_nothing) {
   BOOST_TEST(log.size() * 2 < refused);
 }
 
+BOOST_AUTO_TEST_CASE(what_is_repeated_of_calls_changes_nothing) {
+  std::uint64_t refused = 0;
+  std::vector<std::string> log;
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    Nodes nodes(3, stepped(seed), Between::simulation, {}, all_repeat(seed));
+    Graph g;
+    const ValueSpec count{DType::i64, Shape{}};
+    GraphFunction<Expr(Expr)> tree(g, "tree", {count}, {count});
+    tree.define([&](Expr n) {
+      return cond(n == 0, [&] { return n + 1; }, [&] {
+        Expr less = [&] { auto d = g.on_device("/node:b/cpu:0"); return n - 1; }();
+        auto [i, sum] = while_loop([](Expr k, Expr) { return k < 2; },
+                                   [&](Expr k, Expr s) {
+                                     Expr more = tree(less);
+                                     auto d = g.on_device("/node:c/cpu:0");
+                                     return std::tuple{k + 1, s + more};
+                                   },
+                                   std::tuple{g.constant(0), g.constant(std::int64_t{0})});
+        return sum;
+      });
+    });
+    Function f = nodes.engine().compile(g, {}, {tree(4)});
+    for (int round = 0; round < 3; ++round) compare(f({}), {{16}}, "seed " + std::to_string(seed));
+    for (std::size_t i = 0; i < 3; ++i) refused += nodes[i].run_counters().refused;
+    for (std::string& line : nodes.log()) log.push_back(std::move(line));
+  }
+  BOOST_TEST_MESSAGE(refused << " refused; " << log.size() << " lines");
+  const auto is_said = [&](const std::string& what) {
+    return std::any_of(log.begin(), log.end(), [&](const std::string& line) { return line.find(what) != std::string::npos; });
+  };
+  for (const char* what : {"that had come", "for a call that has ended", "for a call that was not made", "faulty_peer_test.cpp"}) BOOST_TEST(is_said(what), what);
+}
+
 BOOST_AUTO_TEST_CASE(values_are_the_oracles) {
   refused_so_far = 0;
   const auto repeating = [](int count, Between between = Between::handles) {

@@ -34,6 +34,24 @@ Function round_trip(Nodes& nodes, Graph& g, int iterations) {
   return nodes.engine().compile(g, {}, {t * 1.0});
 }
 
+// Its sums are on one node, what is taken off on another, where it is called too.
+GraphFunction<Expr(Expr)> fibonacci_over(Graph& g, const std::string& sums, const std::string& less) {
+  const ValueSpec kCount{DType::i64, Shape{}};
+  GraphFunction<Expr(Expr)> fibonacci(g, "fibonacci", {kCount}, {kCount});
+  fibonacci.define([&](Expr n) {
+    return cond(n < 2, [&] { return n; }, [&] {
+      auto [a, b] = [&] {
+        auto d = g.on_device(less);
+        return std::tuple{n - 1, n - 2};
+      }();
+      Expr x = fibonacci(a), y = fibonacci(b);
+      auto d = g.on_device(sums);
+      return x + y;
+    });
+  });
+  return fibonacci;
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(loss_test)
@@ -61,6 +79,47 @@ BOOST_AUTO_TEST_CASE(a_run_ends_whenever_a_node_is_killed) {
     compare(nodes.engine().run(h, {}, {h.constant(2.f) * h.ones(DType::f32, {2})}), {{2, 2}}, "goes on");
   }
   BOOST_TEST(lost > 0);
+}
+
+// So does one of calls inside calls, whose parts are on three nodes.
+BOOST_AUTO_TEST_CASE(a_run_of_calls_ends_whenever_a_node_is_killed) {
+  int lost = 0, done = 0;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    Nodes nodes(3, stepped(seed), Between::simulation);
+    Graph g;
+    Function f = nodes.engine().compile(g, {}, {fibonacci_over(g, kB, kC)(7)});
+    RunHandle run = f.start({});
+    const std::uint64_t until = 20 * seed;
+    for (std::uint64_t n = 0; n < until && !run.is_done(); ++n) nodes.step();
+    nodes.network().kill(seed % 2 ? "b" : "c");
+    const Status status = run.wait();
+    if (status.ok()) {
+      ++done;
+      continue;
+    }
+    ++lost;
+    BOOST_TEST((status.code() == Code::unavailable), "seed " << seed << ": " << status.message());
+    BOOST_TEST(says(status.message(), {seed % 2 ? "node 'b'" : "node 'c'", "was lost"}));
+    Graph h;
+    compare(nodes.engine().run(h, {}, {h.constant(2.f) * h.ones(DType::f32, {2})}), {{2, 2}}, "goes on");
+  }
+  BOOST_TEST(lost > 0);
+  BOOST_TEST_MESSAGE(lost << " lost, " << done << " done");
+}
+
+BOOST_AUTO_TEST_CASE(calls_survive_broken_connections) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    Nodes nodes(3, stepped(seed), Between::simulation);
+    Graph g;
+    Function f = nodes.engine().compile(g, {}, {fibonacci_over(g, kB, kC)(8)});
+    std::vector<RunHandle> runs;
+    for (int r = 0; r < 3; ++r) runs.push_back(f.start({}));
+    for (int n = 0; !runs[0].is_done() || !runs[1].is_done() || !runs[2].is_done(); ++n) {
+      nodes.step();
+      if (n % 400 == 200) nodes.network().break_connections(n % 800 == 200 ? "b" : "a");
+    }
+    for (RunHandle& run : runs) compare(run.get(), {{21}}, "seed " + std::to_string(seed));
+  }
 }
 
 // Connections that break lose nothing: the transport repeats, and a run does not notice.

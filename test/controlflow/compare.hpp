@@ -76,6 +76,9 @@ std::vector<std::pair<Expr, OracleValue>> oracle_feeds(const Recipe& r, const Ki
 /// What the oracle says; throws Unfit where rounding may decide what the program does.
 Expected expected_of(const Recipe& r);
 
+/// Of the programs looked at (one in ten, in ways that spread them over CPUs), those with a function over several devices.
+int& cut_functions();
+
 EngineOptions options_of(const Way& way, std::uint64_t seed);
 /// Runs `fetches` of a recipe's graph in an engine of its own.
 void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k, const std::vector<Expr>& fetches, int runs, Outcome& out);

@@ -363,17 +363,6 @@ BOOST_AUTO_TEST_CASE(beside_other_devices) {
     Engine engine(options);
     BOOST_TEST(engine.run(g, {{n, whole(6)}}, {s})[0].item<std::int64_t>() == 153);
   }
-  Graph g;
-  One split(g, "split", {kReal}, {kReal});
-  split.define([&](Expr x) {
-    return cond(x > 0.0, [&] { auto a = g.on_device("cpu:1"); return split(x - 1.0); }, [&] {
-      Expr y = [&] { auto b = g.on_device("cpu:2"); return tanh(x); }();
-      auto c = g.on_device("cpu:3");
-      return y * x;
-    });
-  });
-  Expr r = split(2.0);
-  BOOST_TEST(says(refused([&] { Engine().run(g, {}, {r}); }), {"'split/", "cpu:2", "cpu:3", "one device"}));
 }
 
 BOOST_AUTO_TEST_CASE(eager) {

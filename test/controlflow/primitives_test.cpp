@@ -92,6 +92,25 @@ BOOST_AUTO_TEST_CASE(a_loop_by_hand) {  // P8
       }, {V{10}});
 }
 
+// A function that is replaced by its body may be called in one; of another the error says what to do.
+BOOST_AUTO_TEST_CASE(a_call_in_a_loop_by_hand) {
+  const ValueSpec count{DType::i32, Shape{}};
+  const auto loop = [&](Graph& g, const GraphFunction<Expr(Expr)>& f) -> Scenario {
+    Expr one = control::enter(g.constant(1), "by_hand", {.constant = true}), n = control::enter(g.constant(10), "by_hand", {.constant = true});
+    auto m = control::merge({control::enter(g.constant(0), "by_hand")});
+    auto [last, next] = control::switch_(m.value, control::loop_cond(m.value < n));
+    control::next_iteration(f(next) + one, m.value);
+    return {{}, {control::exit(last)}};
+  };
+  on_engines([&](Graph& g) { return loop(g, {g, "twice", {count}, [](Expr v) { return v + v; }}); }, {V{15}});
+  const std::string why = error_of([&](Graph& g) {
+    GraphFunction<Expr(Expr)> down(g, "down", {count}, {count});
+    down.define([&](Expr v) { return cond(v > 3, [&] { return down(v - 1); }, [&] { return v; }); });
+    return loop(g, down);
+  });
+  BOOST_TEST(says(why, {"Call '", "(primitives_test.cpp:", "in loop 'by_hand'", "built by hand: use while_loop"}), why);
+}
+
 BOOST_AUTO_TEST_CASE(a_loop_in_a_branch_not_taken) {
   for (bool yes : {true, false})
     on_engines([&](Graph& g) -> Scenario {

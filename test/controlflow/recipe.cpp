@@ -44,9 +44,9 @@ Expr Kitchen::constant(Type t, const std::vector<double>& numbers) {
 }
 
 int Kitchen::variable(Type t, double number) const {
-  std::vector<int> fit;  // in a function, which runs on one device, none of another device
+  std::vector<int> fit;
   for (std::size_t k = 0; k < recipe_.variables.size(); ++k)
-    if (recipe_.variables[k].type == t && (!is_in_function_ || recipe_.variables[k].device.empty())) fit.push_back(static_cast<int>(k));
+    if (recipe_.variables[k].type == t) fit.push_back(static_cast<int>(k));
   return fit.empty() ? -1 : fit[static_cast<std::size_t>(number * 1000) % fit.size()];
 }
 
