@@ -9,6 +9,12 @@
 #include <troupe/ops/op.hpp>
 
 namespace troupe {
+namespace {
+
+// Iterations of a loop that are open at once, whatever is asked for: an instance has a place for each from the start.
+constexpr std::int64_t kMostOpen = 1 << 16;
+
+}  // namespace
 
 Frames::Frames(const Graph& g, const std::map<std::int32_t, std::int32_t>& fed, const std::vector<std::int32_t>& partition)
     : g_(g), partition_(partition), role_(at(g.size()), Role::kernel), frame_(at(g.size()), kNone), frames_{{}} {
@@ -87,7 +93,7 @@ std::int32_t Frames::entered(const Node& n, std::int32_t parent, std::int32_t id
   f.name = name;
   f.parent = std::max(0, parent);
   f.depth = frames_[at(f.parent)].depth + 1;
-  f.window = static_cast<std::int32_t>(n.attrs.get<std::int64_t>("parallel_iterations"));
+  f.window = static_cast<std::int32_t>(std::min(n.attrs.get<std::int64_t>("parallel_iterations"), kMostOpen));
   f.key = static_cast<std::uint64_t>(n.attrs.get<std::int64_t>("key"));
   if (f.key == 0) f.key = g_.node(id).origin;
   frames_.push_back(std::move(f));

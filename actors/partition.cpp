@@ -29,7 +29,7 @@ Partition::~Partition() = default;
 
 // ---- messages
 
-void Partition::receive(PartitionMessage& message) {
+void Partition::handle(PartitionMessage& message) {
   look_at_clock();
   if (auto* ended = std::get_if<Ended>(&message)) {
     Firing& f = *ended->firing;
@@ -80,11 +80,11 @@ void Partition::receive(PartitionMessage& message) {
   } else if (std::holds_alternative<Passed>(message)) {
     --batches_;
   } else if (auto* begin = std::get_if<StartRun>(&message)) {
-    start(std::move(begin->run));
+    start(begin->run);
   } else if (auto* token = std::get_if<Token>(&message)) {
     accept(*token);
   } else if (auto* abandoned = std::get_if<Abandon>(&message)) {
-    abandon(std::move(abandoned->run));
+    abandon(abandoned->run);
   } else if (auto* lost = std::get_if<Lost>(&message)) {
     accept(*lost);
   } else if (auto* failed = std::get_if<FailedLater>(&message)) {
@@ -96,11 +96,18 @@ void Partition::receive(PartitionMessage& message) {
 
 void Partition::start(Ref<Run> run) {
   if (!run->enter(index_)) return;  // a token from another partition was faster than StartRun
-  if (idle_.empty()) {
-    Record& fresh = *records_.emplace_back(std::make_unique<Record>());
-    fresh.ready.reserve(static_cast<std::size_t>(mine_.nodes));
-    fresh.heavy.reserve(static_cast<std::size_t>(mine_.nodes));
-    idle_.push_back(&fresh);
+  try {
+    if (idle_.empty()) {
+      Record& fresh = *records_.emplace_back(std::make_unique<Record>());
+      fresh.ready.reserve(static_cast<std::size_t>(mine_.nodes));
+      fresh.heavy.reserve(static_cast<std::size_t>(mine_.nodes));
+      idle_.push_back(&fresh);
+    }
+    active_.reserve(active_.size() + 1);
+  } catch (...) {
+    give_up(run);
+    run->leave();
+    return;
   }
   Record& r = *idle_.back();
   idle_.pop_back();
@@ -163,18 +170,24 @@ bool Partition::turn(int budget) {
     run_id = record.run->info().id;
     int share = active_.size() > 1 ? std::min(budget, kShare) : budget;
     int left = share;
-    while (left > 0 && record.is_active) {
-      if (record.ready.empty() && record.first.empty()) {
-        dispatch_others(record);
-        if (record.ready.empty()) break;
+    try {
+      while (left > 0 && record.is_active) {
+        if (record.ready.empty() && record.first.empty()) {
+          dispatch_others(record);
+          if (record.ready.empty()) break;
+        }
+        std::vector<Record::Ready>& from = record.first.empty() ? record.ready : record.first;
+        Record::Ready next = from.back();
+        from.pop_back();
+        if (looks_closer_) [[unlikely]] fire_closely(*next.iteration, *next.node);
+        else fire(*next.iteration, *next.node);
+        --left;
+        if (--until_look == 0) [[unlikely]] look_at_clock(), until_look = kFiringsALook;
       }
-      std::vector<Record::Ready>& from = record.first.empty() ? record.ready : record.first;
-      Record::Ready next = from.back();
-      from.pop_back();
-      if (looks_closer_) [[unlikely]] fire_closely(*next.iteration, *next.node);
-      else fire(*next.iteration, *next.node);
+    } catch (...) {
+      if (!record.is_active) throw;
+      give_up(record.run);
       --left;
-      if (--until_look == 0) [[unlikely]] look_at_clock(), until_look = kFiringsALook;
     }
     budget -= share - left;
     record.fired += static_cast<std::uint64_t>(share - left);
@@ -258,8 +271,8 @@ void Partition::hand_over(Iteration& iteration, const PlanNode& node) {
   Firing& firing = take_firing(iteration, node);
   firing.run = record.run;
   firing.began = std::chrono::nanoseconds(now_ns());
-  ++record.outside;
   driver_.hand_over(firing);
+  ++record.outside;  // its end is a message, which comes after this turn
 }
 
 void Partition::fire(Iteration& iteration, const PlanNode& node) {
@@ -379,8 +392,8 @@ void Partition::ask_device(Iteration& iteration, const PlanNode* node, const Ten
   Firing& firing = spare_firing();
   firing.iteration = &iteration;
   firing.node = node;
-  ++iteration.instance->record->outside;
   Tensor host = land(predicate);
+  ++iteration.instance->record->outside;
   stream_->record()->then([this, &firing, host, source = predicate, run = iteration.instance->record->run](const Status&) {
     firing.outputs.resize(1);
     firing.outputs[0] = host.reshaped(Shape{});

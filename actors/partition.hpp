@@ -319,6 +319,7 @@ class Partition final : public CompletionSink {
   Partition(std::shared_ptr<const Plan> plan, std::int32_t index, Granularity granularity, int workers, PartitionDriver& driver);
   ~Partition();
 
+  /// An exception on the way, here or in `turn`, fails the run that it met, which is given up: its books may be wrong from then on.
   void receive(PartitionMessage& message);
   /// Fires up to `budget` nodes; true if more are ready.
   bool turn(int budget);
@@ -362,6 +363,8 @@ class Partition final : public CompletionSink {
   RunPart part_of(const Record& record) const;
   std::int32_t predicate_of(const FramePlan& frame) const;
 
+  void handle(PartitionMessage& message);
+  void give_up(const Ref<Run>& run);
   void start(Ref<Run> run);
   void accept(Token& token);
   void accept_at(Instance& instance, Token& token);

@@ -169,6 +169,32 @@ void Partition::bring_token(Value& value) {
 
 // ---- runs that are given up
 
+void Partition::receive(PartitionMessage& message) {
+  const auto* ended = std::get_if<Ended>(&message);
+  Record* const record = ended ? ended->firing->iteration->instance->record : nullptr;
+  try {
+    handle(message);
+  } catch (...) {
+    if (record && record->is_active) give_up(record->run);
+    else if (const auto* begun = std::get_if<StartRun>(&message)) give_up(begun->run);
+    else if (const auto* token = std::get_if<Token>(&message)) give_up(token->run);
+    else if (const auto* granted = std::get_if<Grant>(&message)) give_up(granted->run);
+    else if (const auto* lost = std::get_if<Lost>(&message)) give_up(lost->run);
+    else if (!record) throw;
+  }
+}
+
+// In a catch block. Tokens of the run may be missing from now on, so that counting would wait for ever: it is abandoned, here at once.
+void Partition::give_up(const Ref<Run>& lost) {
+  const Ref<Run> run = lost;
+  const Status why = Status::from_current_exception();
+  fail_at(*run, -1, Status(why.code(), fmt::format("what passes on the run's values failed, so the run was given up: {}", why.message())));
+  for (Value& v : scratch_) v.reset();
+  for (std::size_t p = 0; p < plan_->partitions.size(); ++p)
+    if (static_cast<std::int32_t>(p) != index_ && plan_->is_here(p)) driver_.post_at_once(static_cast<std::int32_t>(p), Abandon{run});
+  if (find(*run)) abandon(run);
+}
+
 void Partition::abandon(Ref<Run> run) {
   if (run->enter(index_)) {  // it had not begun here
     run->leave();
@@ -244,7 +270,7 @@ void Partition::discard(Record& record) {
       discard(*instance);
       spare_instances_[static_cast<std::size_t>(instance->number)].push_back(instance.get());
     }
-  discard(*record.root);
+  if (record.root) discard(*record.root);
   record.held.clear();
   if (record.run->is_poisoned()) record.landings.clear();
   record.kept_calls.clear();
@@ -254,8 +280,10 @@ void Partition::discard(Record& record) {
 void Partition::discard(Instance& instance) {
   for (; instance.oldest < instance.opened; ++instance.oldest) {
     Iteration*& slot = instance.ring[static_cast<std::size_t>(instance.oldest) % instance.ring.size()];
+    const bool is_begun = slot && slot->awaited.size() == instance.frame->nodes.size();  // not if there was no memory to
     for (const PlanNode& node : instance.frame->nodes)
-      if ((slot->awaited[static_cast<std::size_t>(&node - instance.frame->nodes.data())] & Iteration::kCount) > 0) ++skipped_[static_cast<std::size_t>(node.index)];
+      if (is_begun && (slot->awaited[static_cast<std::size_t>(&node - instance.frame->nodes.data())] & Iteration::kCount) > 0) ++skipped_[static_cast<std::size_t>(node.index)];
+    if (!slot) continue;
     for (Value& v : slot->values) v.reset();
     std::fill(slot->children.begin(), slot->children.end(), nullptr);
     slot->undecided.clear();
@@ -266,7 +294,7 @@ void Partition::discard(Instance& instance) {
   instance.waiting.clear();
   instance.early.clear();
   instance.on_way.clear();
-  instance.has_large = false;
+  instance.has_large = instance.is_advancing = false;
   instance.record = nullptr;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include <fmt/format.h>
@@ -174,6 +175,7 @@ void Partition::count_time(Instance& instance) {
 Iteration& Partition::open(Instance& instance) {
   if (instance.parent) count_time(instance);
   const FramePlan& frame = *instance.frame;
+  if (is_planted(Planted::exception_in_turn) && instance.parent && instance.opened == 2) throw std::bad_alloc();
   auto& spare = spare_iterations_[static_cast<std::size_t>(instance.number)];
   if (spare.empty()) {
     Iteration& fresh = *iterations_.emplace_back(std::make_unique<Iteration>());

@@ -1,5 +1,7 @@
 #include <troupe/devices/list.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <memory>
@@ -22,23 +24,44 @@ class List::Log final : public Counted {
     const Value* chunk = chunks_[at.chunk].load(std::memory_order_acquire);
     return chunk ? chunk + at.slot : nullptr;
   }
-  /// For the slot's owner, or a sole holder.
-  Value& slot(std::int64_t i) {
+  /// For the slot's owner, or a sole holder: slot i holds that from now on.
+  void set(std::int64_t i, Value element) {
     Place at = place(i);
     Value* chunk = chunks_[at.chunk].load(std::memory_order_relaxed);
-    if (!chunk) chunks_[at.chunk].store(chunk = new Value[static_cast<std::size_t>(kFirst) << at.chunk], std::memory_order_release);
-    return chunk[at.slot];
+    if (!chunk) chunks_[at.chunk].store(chunk = made(i, static_cast<std::size_t>(kFirst) << at.chunk), std::memory_order_release);
+    Value& slot = chunk[at.slot];
+    count(weight(element), weight(slot));
+    slot = std::move(element);
+  }
+  /// For a sole holder: what was in slot i, which is empty now.
+  Value out_of(std::int64_t i) {
+    const Value* slot = find(i);
+    if (!slot) return {};
+    count(0, weight(*slot));
+    return std::move(const_cast<Value&>(*slot));
+  }
+  /// Of `length` slots, from the first: see `List::bytes`.
+  std::size_t bytes_of(std::int64_t length) const {
+    const std::int64_t last = end.load(std::memory_order_relaxed);
+    const std::size_t all = bytes_.load(std::memory_order_relaxed);
+    return length >= last ? all : static_cast<std::size_t>(static_cast<double>(all) * (static_cast<double>(length) / static_cast<double>(last)));
   }
   /// For a sole holder: slots from n on are given back.
   void trim(std::int64_t n) {
     forget_joined();
+    std::size_t gone = 0;
     for (std::int64_t last = end.load(std::memory_order_relaxed); last > n;) {
       Place at = place(last - 1);
       std::int64_t begin = std::max(n, last - 1 - at.slot);
       if (Value* chunk = chunks_[at.chunk].load(std::memory_order_relaxed))
-        for (std::int64_t i = begin; i < last; ++i) chunk[at.slot - (last - 1 - i)].reset();
+        for (std::int64_t i = begin; i < last; ++i) {
+          Value& slot = chunk[at.slot - (last - 1 - i)];
+          gone += weight(slot);
+          slot.reset();
+        }
       last = begin;
     }
+    count(0, n == 0 ? bytes_.load(std::memory_order_relaxed) : gone);
     end.store(n, std::memory_order_relaxed);
   }
 
@@ -62,8 +85,12 @@ class List::Log final : public Counted {
     return swapper && element.kind() == Value::Kind::tensor ? swapper->admit(std::move(element.tensor())) : element;
   }
 
+  /// For a sole holder, whom no log holds: it may hold whatever there is now.
+  void be_born_again() { born = births.fetch_add(1, std::memory_order_relaxed); }
+
   const Shape shape;
   const std::uint8_t depth;
+  std::uint64_t born = 0;  // of a log that may hold its like: greater than that of any such log in it
   bool is_saved = false;               // set while the log is empty and has one holder, as the next
   Swapper* swapper = nullptr;
   std::atomic<std::int64_t> end{0};    // publishes nothing: see the protocol
@@ -82,7 +109,9 @@ class List::Log final : public Counted {
     return {chunk, i - kFirst * ((std::int64_t{1} << chunk) - 1)};
   }
 
-  Log(const Shape& s, std::uint8_t d) : shape(s), depth(d) {}
+  Log(const Shape& s, std::uint8_t d) : shape(s), depth(d) {
+    if (d == kAnyDepth) be_born_again();
+  }
   ~Log() override {
     forget_joined();
     for (auto& chunk : chunks_) delete[] chunk.load(std::memory_order_relaxed);
@@ -102,6 +131,26 @@ class List::Log final : public Counted {
     is_at_it = false;
   }
 
+  static Value* made(std::int64_t i, std::size_t slots) {
+    constexpr std::size_t kLooked = std::size_t{1} << 30;  // bytes; more than this is worth a question first
+    static const std::size_t all = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    if (slots * sizeof(Value) > kLooked && slots * sizeof(Value) > all)
+      throw Error(Code::resource_exhausted, fmt::format("element {} of a list asks for a table of {} GiB, and this machine has {}", i,
+                                                        slots * sizeof(Value) >> 30, all >> 30));
+    return new Value[slots];
+  }
+  static std::size_t weight(const Value& slot) {
+    if (slot.is_list()) return slot.list().bytes();
+    if (slot.kind() == Value::Kind::saved) return Saved::of(slot).bytes();
+    return slot.has_value() ? slot.tensor().bytes() : 0;
+  }
+  void count(std::size_t more, std::size_t less) {
+    const std::size_t sum = bytes_.load(std::memory_order_relaxed) + more;
+    bytes_.store(sum - std::min(sum, less), std::memory_order_relaxed);
+  }
+
+  static inline std::atomic<std::uint64_t> births{1};  // numbers, no more: publishes nothing
+  std::atomic<std::size_t> bytes_{0};  // of all slots; their owners follow on each other, as the handles pass from one to the next
   std::atomic<Joined*> joined_{nullptr};        // publishes what it points to
   Log* next_gone_ = nullptr;                    // while it waits to be given back
   std::atomic<Value*> chunks_[kChunks] = {};  // each publishes that its slots are empty
@@ -142,7 +191,7 @@ void List::copy_log() {
   List copy(dtype(), element_shape(), depth());
   if (is_saved()) copy.mark_saved(log()->swapper);
   for (std::int64_t i = 0; i < length(); ++i)
-    if (const Value* v = log()->find(i); v && v->has_value()) copy.log()->slot(i) = *v;
+    if (const Value* v = log()->find(i); v && v->has_value()) copy.log()->set(i, *v);
   copy.log()->end.store(length(), std::memory_order_relaxed);
   copy.set_length(length());
   *this = std::move(copy);
@@ -206,13 +255,24 @@ Value List::peek(std::int64_t i) const {
   return v.kind() == Value::Kind::saved ? Value(Saved::of(v).peek()) : v;
 }
 
-// Brings what comes after element i in that direction near. Lists are popped: of one, the end comes first.
+// Brings what comes after element i in that direction near. Lists are popped: of one, the end comes first. As far as that leads
+// through lists whose ends are lists, it ends after a few: a recursion's are as deep as its calls.
 void List::approach(std::int64_t i, std::int64_t direction) const {
-  const int ahead = log()->swapper->options().prefetch;
-  for (int k = 1; k <= ahead; ++k) {
-    const Value& v = slot(i + k * direction);
+  constexpr int kDeep = 8;
+  const List* list = this;
+  int ahead = log()->swapper->options().prefetch;
+  for (int deep = 0; ahead > 0;) {
+    const Value& v = list->slot(i += direction);
+    if (v.is_list() && v.list().log()->swapper) {
+      if (++deep > kDeep) return;
+      list = &v.list();
+      i = list->length();
+      direction = -1;
+      ahead = list->log()->swapper->options().prefetch;
+      continue;
+    }
     if (v.kind() == Value::Kind::saved) Saved::of(v).approach();
-    else if (v.is_list() && v.list().log()->swapper) return v.list().approach(v.list().length(), -1);
+    --ahead;
   }
 }
 
@@ -222,34 +282,28 @@ void List::expect(std::int64_t first) const {
     if (const Value& v = slot(i); v.kind() == Value::Kind::saved) Saved::of(v).approach();
 }
 
-// Does the value hold the log, itself or in a list within it? Only lists of any kind can hold their like.
-bool List::holds(const Value& value, const Log* log) {
-  if (!value.is_list()) return false;
-  const List& list = value.list();
-  if (list.log() == log) return true;
-  if (list.depth() != kAnyDepth) return false;
-  for (std::int64_t i = 0; i < list.length(); ++i)
-    if (holds(list.slot(i), log)) return true;
-  return false;
+// A log that held itself, through whatever lists, would never be given back: it holds only logs that were born before it. What
+// nobody else holds, no log does, and may as well have been born now.
+void List::make_younger_than(const Value& element) {
+  if (depth() != kAnyDepth || !element.is_list() || element.list().depth() != kAnyDepth || element.list().log()->born < log()->born) return;
+  if (log()->is_sole()) log()->be_born_again();
+  else copy_log();
 }
 
 void List::push(Value element) {
   check_fits(element);
-  // A log that held itself would never be given back: the copy may hold the old one.
-  if (element.is_list() && !log()->is_sole() && holds(element, log())) copy_log();
+  if (length() == kMost) throw Error(Code::out_of_range, fmt::format("a list may have {} elements, and this one has", kMost));
+  make_younger_than(element);
   claim(length() + 1);
-  log()->slot(length()) = log()->kept(std::move(element));
+  log()->set(length(), log()->kept(std::move(element)));
   set_length(length() + 1);
 }
 
 Value List::pop() {
   if (length() == 0) throw Error(Code::out_of_range, "an empty list has no last element");
   Value last;
-  if (!log()->is_sole()) {
-    last = slot(length() - 1);
-  } else if (const Value* v = log()->find(length() - 1)) {
-    last = std::move(const_cast<Value&>(*v));
-  }
+  if (!log()->is_sole()) last = slot(length() - 1);
+  else last = log()->out_of(length() - 1);
   set_length(length() - 1);
   if (log()->is_sole()) log()->trim(length());
   if (!log()->swapper) return last;
@@ -264,42 +318,41 @@ void List::write(std::int64_t i, Value element) {
   if (slot(i).has_value()) throw Error(Code::failed_precondition, fmt::format("element {} was written before; an element is written once", i));
   check_fits(element);
   make_sole();
-  log()->slot(i) = log()->kept(std::move(element));
+  make_younger_than(element);
+  log()->set(i, log()->kept(std::move(element)));
 }
 
 void List::grow(std::int64_t n) {
   if (n < 0) throw Error(Code::invalid_argument, fmt::format("a list cannot have {} elements", n));
+  if (n > kMost) throw Error(Code::out_of_range, fmt::format("a list cannot have {} elements, but {} at most", n, kMost));
   if (n <= length()) return;
   claim(n);
   set_length(n);
+}
+
+void List::reach(std::int64_t i) {
+  if (i < 0) check_index(i);
+  if (i >= kMost) throw Error(Code::out_of_range, fmt::format("index {} is beyond the {} elements that a list may have", i, kMost));
+  grow(i + 1);
 }
 
 Value List::take(std::int64_t i) {
   check_index(i);
   if (!slot(i).has_value()) return {};
   make_sole();
-  Value taken = std::move(log()->slot(i));
+  Value taken = log()->out_of(i);
   return taken.kind() == Value::Kind::saved ? Value(Saved::of(taken).tensor()) : taken;
 }
 
 void List::put(std::int64_t i, Value element) {
-  if (i < 0) check_index(i);
   check_fits(element);
-  grow(i + 1);
+  reach(i);
   make_sole();
-  log()->slot(i) = log()->kept(std::move(element));
+  make_younger_than(element);
+  log()->set(i, log()->kept(std::move(element)));
 }
 
-std::size_t List::bytes() const {
-  std::size_t sum = 0;
-  for (std::int64_t i = 0; i < length(); ++i) {
-    const Value& v = slot(i);
-    if (v.is_list()) sum += v.list().bytes();
-    else if (v.kind() == Value::Kind::saved) sum += Saved::of(v).bytes();
-    else if (v.has_value()) sum += v.tensor().bytes();
-  }
-  return sum;
-}
+std::size_t List::bytes() const { return log()->bytes_of(length()); }
 
 std::string List::text() const {
   std::string type = depth() == kAnyDepth ? "any" : std::string(name_of(dtype())) + element_shape().text();

@@ -9,7 +9,8 @@
 //   a.read(1);  b.read(1);            // z and y
 //
 // Push, pop and read take O(1); a write does where this handle is its log's sole holder, else it
-// copies the handles (never the elements' contents), as a push does that lost the end.
+// copies the handles (never the elements' contents), as a push does that lost the end, and one of a list of any kind, into
+// a list of any kind that others hold, that was begun after it.
 // The elements of a list that a gradient saved may be on the host meanwhile (swap.hpp): a slot then holds a `Saved`,
 // which no element that leaves the list is.
 //
@@ -27,7 +28,7 @@
 // The joined elements are released when set and acquired when read, and go under a sole holder, as slots do.
 // Invariants: 1. storage never moves: chunks of doubling size; 2. slots from `end` on are empty; 3.
 // no handle is longer than `end`; 4. a slot, once written, changes only under a sole holder; 5. no log
-// holds itself, through whatever lists.
+// holds itself, through whatever lists: it holds none that was begun after it.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +43,7 @@ class Swapper;
 class List : public Value {
  public:
   static constexpr std::uint8_t kAnyDepth = 255;  // elements of any kind
+  static constexpr std::int64_t kMost = std::int64_t{1} << 31;  // elements of one list
 
   /// No list.
   List() = default;
@@ -81,13 +83,15 @@ class List : public Value {
   /// Element i, which must not have been written: throws failed_precondition (single assignment), and
   /// as `push` and `read` do.
   void write(std::int64_t i, Value element);
-  /// Becomes at least n long; the new elements are not written. Throws invalid_argument for n < 0.
+  /// Becomes at least n long; the new elements are not written. Throws invalid_argument for n < 0, out_of_range for more than kMost.
   void grow(std::int64_t n);
+  /// Becomes long enough to have an element i. Throws out_of_range, naming i, for i < 0 and from kMost on.
+  void reach(std::int64_t i);
 
   // What gradients do, which see an element twice.
   /// Element i moved out, unwritten again. Throws out_of_range.
   Value take(std::int64_t i);
-  /// Sets element i, whatever it was; grows to hold it. Throws as `push`, and out_of_range for i < 0.
+  /// Sets element i, whatever it was; grows to hold it. Throws as `push` and `reach`.
   void put(std::int64_t i, Value element);
 
   // What stacks or concatenates a list that others will join, too: a gradient does so for each product it goes into.
@@ -96,12 +100,14 @@ class List : public Value {
   /// Keeps that for as long as the elements are the same. Not where a limit of memory is: it holds on to the memory.
   void keep_joined(const Tensor& rows) const;
 
-  /// Of all tensors in it; what two elements share counts twice.
+  /// Of all tensors in it; what two elements share counts twice. Takes O(1), whatever it holds, for it is asked with every timed
+  /// firing: the log keeps the sum. So it is an estimate where another handle has gone on from here, in proportion to the
+  /// lengths, and of a list that holds such lists.
   std::size_t bytes() const;
-  /// `list(f32[2]) of 3`.
   /// The elements from `first` to the end are popped soon: those that were swapped out start to come back, as far as
   /// there is room.
   void expect(std::int64_t first) const;
+  /// `list(f32[2]) of 3`.
   std::string text() const;
 
  private:
@@ -114,7 +120,7 @@ class List : public Value {
   void claim(std::int64_t n);
   void make_sole();
   void copy_log();
-  static bool holds(const Value& value, const Log* log);
+  void make_younger_than(const Value& element);
 };
 
 static_assert(sizeof(List) == sizeof(Value));

@@ -20,6 +20,7 @@ enum class Planted {
   pivot_forgotten,          // a node without inputs of its branch or iteration does not wait for it
   read_hides_write,         // of several reads after a write only the first waits for it
   call_not_waited_for,      // what has to start after a call starts with it
+  exception_in_turn,        // opening a loop's second iteration throws: no mistake, but what a lack of memory does
   path_turned,              // a token to another partition names its iterations inside out
 };
 

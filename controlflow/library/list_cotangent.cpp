@@ -36,7 +36,7 @@ TROUPE_OP(ListAccumulate) {
     return with_host_inputs({1}, [](KernelContext& c) {
       List list = take_list(c, 0);
       std::int64_t i = integer_of(c.input(1));
-      list.grow(i + 1);
+      list.reach(i);
       list.put(i, sum_of_values(c, list.take(i), std::move(c.all_inputs()[2])));
       c.set(0, std::move(list));
     });

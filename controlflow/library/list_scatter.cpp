@@ -64,7 +64,7 @@ TROUPE_OP(ListScatter) {
       List list = take_list(c, 0);
       std::int64_t slice = 0;
       for (std::int64_t i : scatter_indices(c)) {
-        if (grows && i >= list.length()) list.grow(i + 1);
+        if (grows && i >= list.length()) list.reach(i);
         list.write(i, slice_of(c.input(2), slice++));
       }
       c.set(0, std::move(list));
@@ -86,7 +86,7 @@ TROUPE_OP(ListScatterAdd) {
       List list = take_list(c, 0);
       std::int64_t slice = 0;
       for (std::int64_t i : scatter_indices(c)) {
-        list.grow(i + 1);
+        list.reach(i);
         list.put(i, sum_of_values(c, list.take(i), slice_of(c.input(2), slice++)));
       }
       c.set(0, std::move(list));

@@ -15,7 +15,7 @@ TROUPE_OP(ListWrite) {
     return with_host_inputs({1}, [grows = s.attrs.get<bool>("dynamic_size")](KernelContext& c) {
       List list = take_list(c, 0);
       std::int64_t i = integer_of(c.input(1));
-      if (grows && i >= list.length()) list.grow(i + 1);
+      if (grows && i >= list.length()) list.reach(i);
       list.write(i, std::move(c.all_inputs()[2]));
       c.set(0, std::move(list));
     });

@@ -225,6 +225,19 @@ BOOST_AUTO_TEST_CASE(t8_wrong_index_and_wrong_dtype) {
   }
 }
 
+// An index is fed: whatever it is, it is refused, and nothing is allocated for it.
+BOOST_AUTO_TEST_CASE(an_index_beyond_all_bounds) {
+  for (int bits : {31, 34, 40, 60}) {
+    const std::int64_t i = std::int64_t{1} << bits;
+    const std::string index = fmt::format("index {} is beyond the 2147483648 elements", i);
+    fails_everywhere([&](Graph& g) { return array(g, 0, DType::f64, {}, true).write(i, 1).size(); }, Code::out_of_range, {index, "ListWrite", line(__LINE__)});
+    fails_everywhere([&](Graph& g) { return list_length(list_scatter(g.constant(tensor({1}, {double(i)}, DType::i64)), g.constant(tensor({1}, {5})))); },
+                     Code::out_of_range, {index, "ListScatter"});
+    if (bits > 31)
+      fails_everywhere([&](Graph& g) { return array(g, i).size(); }, Code::out_of_range, {fmt::format("cannot have {} elements", i), "ListReserve", line(__LINE__)});
+  }
+}
+
 BOOST_AUTO_TEST_CASE(t9_an_element_is_written_once) {
   fails_everywhere([](Graph& g) { return array(g, 3).write(2, 1).write(2, 2).size(); }, Code::failed_precondition,
                    {"element 2 was written before", "ListWrite", line(__LINE__ - 1)});

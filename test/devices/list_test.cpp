@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <latch>
+#include <limits>
 #include <set>
 #include <thread>
 
@@ -307,6 +308,89 @@ BOOST_AUTO_TEST_CASE(lists_in_lists_are_given_back_however_deep) {
   BOOST_TEST(outer.length() == 1);
   outer = List(DType::f32, Shape{});
   BOOST_TEST(outer.length() == 0);
+}
+
+// Every timed firing asks: a walk over the elements, asked as often as there are elements, would not come to an end here.
+BOOST_AUTO_TEST_CASE(bytes_are_known_without_a_walk) {
+  constexpr int n = 1'000'000;
+  List list(DType::f64, Shape());
+  std::size_t sum = 0;
+  for (int i = 0; i < n; ++i) {
+    list.push(number(i));
+    sum += list.bytes();
+  }
+  BOOST_TEST(sum == 8 * (std::size_t{n} * (n + 1) / 2));
+  List nested(DType::f32, Shape::unknown(), List::kAnyDepth);
+  for (int depth = 1; depth <= 300'000; ++depth) {
+    List next(DType::f32, Shape::unknown(), List::kAnyDepth);
+    next.push(number(1));
+    next.push(std::move(nested));
+    nested = std::move(next);
+    BOOST_REQUIRE(nested.bytes() == 8u * static_cast<std::size_t>(depth));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(bytes_follow_what_a_list_holds) {
+  List list(DType::f64, Shape::unknown());
+  list.grow(4);
+  BOOST_TEST(list.bytes() == 0u);
+  list.write(1, vector_of(1));
+  list.put(3, number(2));
+  BOOST_TEST(list.bytes() == 24u);
+  list.put(1, number(3));
+  BOOST_TEST(list.bytes() == 16u);
+  List shorter = list;
+  list.push(vector_of(4));
+  BOOST_TEST(list.bytes() == 32u);
+  BOOST_TEST(shorter.bytes() == 25u);  // four fifths of it: an estimate, for another handle has gone on
+  List copy = list;
+  copy.take(3);  // in a log of its own
+  BOOST_TEST(copy.bytes() == 24u);
+  BOOST_TEST(list.bytes() == 32u);
+  shorter = List();
+  BOOST_TEST(list.pop().tensor().bytes() == 16u);
+  BOOST_TEST(list.bytes() == 16u);
+  while (list.length() > 0) list.pop();
+  BOOST_TEST(list.bytes() == 0u);
+}
+
+// Whether a log would hold itself was asked of all lists within, on the stack.
+BOOST_AUTO_TEST_CASE(a_deep_list_goes_into_one_that_others_hold) {
+  const auto any = [] { return List(DType::f32, Shape::unknown(), List::kAnyDepth); };
+  List shared = any(), other = shared, deep = any();
+  for (int depth = 0; depth < 300'000; ++depth) {
+    List next = any();
+    next.push(std::move(deep));
+    deep = std::move(next);
+  }
+  shared.push(deep);
+  BOOST_TEST(shared.length() == 1);
+  BOOST_TEST(other.length() == 0);
+  // Into each other, both ways: neither log may come to hold itself.
+  List a = any(), b = any(), kept = a;
+  b.push(a);
+  a.push(b);
+  a.push(a);
+  BOOST_TEST(a.length() == 2);
+  BOOST_TEST(a.read(0).list().length() == 1);
+  BOOST_TEST(a.read(1).list().length() == 1);
+  BOOST_TEST(kept.length() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_list_has_a_bound) {
+  List list(DType::f64, Shape());
+  const std::string most = std::to_string(List::kMost);
+  const auto has = [](const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; };
+  for (std::int64_t i : {List::kMost, std::int64_t{1} << 34, std::int64_t{1} << 60, std::numeric_limits<std::int64_t>::max()}) {
+    BOOST_TEST(has(refusal([&] { list.reach(i); }, Code::out_of_range), "index " + std::to_string(i) + " is beyond the " + most));
+    BOOST_TEST(has(refusal([&] { list.put(i, number(1)); }, Code::out_of_range), "beyond the " + most));
+  }
+  BOOST_TEST(has(refusal([&] { list.grow(List::kMost + 1); }, Code::out_of_range), most + " at most"));
+  BOOST_TEST(has(refusal([&] { list.reach(-1); }, Code::out_of_range), "index -1 is outside"));
+  list.grow(List::kMost);  // nothing is written: it takes no memory
+  BOOST_TEST(!list.read(List::kMost - 1).has_value());
+  BOOST_TEST(has(refusal([&] { list.push(number(1)); }, Code::out_of_range), most));
+  BOOST_TEST(list.length() == List::kMost);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
