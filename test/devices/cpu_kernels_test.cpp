@@ -2,6 +2,8 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -99,6 +101,28 @@ BOOST_AUTO_TEST_CASE(normals_are_box_mullers_at_every_level) {
     if (first.empty()) first = z;
     BOOST_TEST((z == first));
   }
+}
+
+BOOST_AUTO_TEST_CASE(a_lone_element_has_the_bits_it_has_among_others) {
+  const float special[] = {0.f, -0.f, 1.f, -1.f, INFINITY, -INFINITY, NAN, -NAN, 1e-40f, -1e-40f, 3e38f, 0.4142f};
+  constexpr std::size_t count = std::size(special) * std::size(special);
+  std::vector<float> x(count + cpu::kPad), y(x), z(x);
+  for (std::size_t i = 0; i < count; ++i) x[i] = special[i / std::size(special)], y[i] = special[i % std::size(special)];
+  for (const LevelKernels* k : levels())
+    for (ScalarOp op : {ScalarOp::tanh, ScalarOp::erf, ScalarOp::expm1, ScalarOp::log1p, ScalarOp::sin, ScalarOp::tan, ScalarOp::atan, ScalarOp::atan2}) {
+      const cpu::TileFunction f = k->op[int(op)][int(DType::f32)];
+      f(z.data(), x.data(), y.data(), nullptr, count);
+      for (std::size_t i = 0; i < count; ++i) {
+        float a[cpu::kPad] = {x[i]}, b[cpu::kPad] = {y[i]}, c[cpu::kPad];
+        f(c, a, b, nullptr, 1);
+        BOOST_TEST(std::memcmp(c, &z[i], sizeof(float)) == 0, name_of(op) << " of " << x[i] << " and " << y[i] << ": " << c[0] << " alone, " << z[i] << " among others");
+      }
+      if (op != ScalarOp::atan2) continue;
+      for (std::size_t i = 0; i < count; ++i) {
+        const double wanted = std::atan2(double(x[i]), double(y[i]));
+        BOOST_TEST((ulps(DType::f32, z[i], wanted) <= 4 && (std::isnan(wanted) || std::signbit(z[i]) == std::signbit(wanted))), x[i] << ", " << y[i] << ": " << z[i]);
+      }
+    }
 }
 
 BOOST_AUTO_TEST_CASE(integers_are_added_and_multiplied_modulo_2_to_64) {

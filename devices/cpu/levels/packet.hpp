@@ -57,7 +57,7 @@ inline Doubles load_doubles(const float* x) {
   __builtin_memcpy(&v, x, sizeof v);
   return widened(v);
 }
-inline Floats all(float x) { return Floats{} + x; }
+inline Floats all(float x) { return x - Floats{}; }  // 0 + x would lose the sign of -0
 inline Ints bits_of(Floats x) { return reinterpret_cast<Ints>(x); }
 inline Floats from_bits(Ints x) { return reinterpret_cast<Floats>(x); }
 inline Floats magnitude_of(Floats x) { return from_bits(bits_of(x) & 0x7FFFFFFF); }
@@ -264,7 +264,7 @@ inline Doubles angle_of(Doubles y, Doubles x) {
   angle = reinterpret_cast<Longs>(x) < 0 ? 3.14159265358979323846 - angle : angle;
   const Longs sign = reinterpret_cast<Longs>(y) & ~0x7FFFFFFFFFFFFFFF;
   angle = reinterpret_cast<Doubles>(reinterpret_cast<Longs>(angle) | sign);
-  return (x != x) | (y != y) ? x + y : angle;
+  return (x != x) | (y != y) ? Doubles{} + __builtin_nan("") : angle;  // x + y would be either's bits
 }
 
 inline Floats atan2(Floats y, Floats x) {
