@@ -78,7 +78,7 @@ Expr group_norm(Operand x, std::int64_t groups, Operand scale, Operand bias, dou
   const std::int64_t channels = c.extent(0, -1);
   c.require(groups >= 1 && channels % groups == 0, fmt::format("{} channels do not divide into {} groups", channels, groups));
   // Moments of channels first, then of the few of a group: what is done to all of x sees whole rows of channels, and the space need not be known.
-  const auto extents = c[0].shape().dims();
+  const Shape extents = c[0].shape();
   Shape parts{extents[0]}, channel{extents[0]};
   for (int i = 1; i < c.rank(0) - 1; ++i) {
     parts.push_back(1);
