@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/choose_devices.hpp>
-#include <troupe/ops/edit_distance.hpp>
 #include <troupe/ops/function_def.hpp>
+#include <troupe/ops/nearest.hpp>
 #include <troupe/ops/node_index.hpp>
 
 namespace troupe {
@@ -390,7 +390,7 @@ std::vector<std::string> devices_to_choose_from(const PlacementOptions& options)
       if (node == options.here || std::any_of(options.nodes.begin(), options.nodes.end(), [&](const NodeLabels& n) { return n.name == node; })) continue;
       std::vector<std::string> names;
       for (const NodeLabels& n : options.nodes) names.push_back(n.name);
-      throw Error(Code::not_found, fmt::format("EngineOptions::devices names '{}', and there is no node '{}'; there are {}{}", d, node, fmt::join(names, ", "), did_you_mean(node, names)));
+      throw Error(Code::not_found, fmt::format("EngineOptions::devices names '{}', and there is no node '{}'; there are {}{}", d, node, fmt::join(names, ", "), did_you_mean(node, {names.begin(), names.end()})));
     }
     auto preferred = std::find(devices.begin(), devices.end(), full_name(options.default_device, options.here));
     if (preferred != devices.end()) std::rotate(devices.begin(), preferred, preferred + 1);

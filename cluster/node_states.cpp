@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/ops/edit_distance.hpp>
+#include <troupe/ops/nearest.hpp>
 
 namespace troupe {
 
@@ -122,7 +122,7 @@ Peer NodeCore::peer_of(const std::string& node, const Plan* plan) const {
   const std::vector<std::string> names = roster_.names();
   throw Error(Code::not_found, fmt::format("{}there is no node '{}' in this cluster{}; there are {}{}", who, node,
                                            m && !m->is_up() ? fmt::format(": it {}", m->state == MemberState::left ? "has left" : "is dead") : "",
-                                           fmt::join(names, ", "), m ? "" : did_you_mean(node, names)));
+                                           fmt::join(names, ", "), m ? "" : did_you_mean(node, {names.begin(), names.end()})));
 }
 
 }  // namespace troupe

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 namespace troupe {
 namespace {
 
+// Levenshtein.
 int edit_distance(std::string_view a, std::string_view b) {
   std::vector<int> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
@@ -22,12 +25,12 @@ int edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::string_view nearest_name(std::string_view name, const std::vector<std::string_view>& names) {
+std::string did_you_mean(std::string_view name, const std::vector<std::string_view>& names) {
   std::string_view nearest;
-  int best = 4;
+  int best = std::min(4, static_cast<int>(name.size()));
   for (std::string_view other : names)
-    if (int d = edit_distance(name, other); d < best) best = d, nearest = other;
-  return nearest;
+    if (const int d = edit_distance(name, other); d < best) best = d, nearest = other;
+  return nearest.empty() ? std::string() : fmt::format("; did you mean '{}'?", nearest);
 }
 
 }  // namespace troupe

@@ -1,12 +1,14 @@
-// What somebody who misspelt a name may have meant.
+// What somebody may have meant who wrote a name that nothing has.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
 namespace troupe {
 
-/// The name among `names` that differs in the fewest characters put in, left out or changed, in three at most; empty if all differ in more.
-std::string_view nearest_name(std::string_view name, const std::vector<std::string_view>& names);
+/// `; did you mean 'w1'?` with the name among `names` that differs in the fewest characters put in, left out or changed; empty if all differ in more than
+/// three, or in all of it.
+std::string did_you_mean(std::string_view name, const std::vector<std::string_view>& names);
 
 }  // namespace troupe

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/scalar_eval.hpp>
-#include <troupe/ops/edit_distance.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/nearest.hpp>
 #include <troupe/ops/pointwise.hpp>
@@ -41,9 +40,7 @@ const OpDef& find_op(std::string_view name) {
   if (it != registry().end()) return *it->second;
   std::vector<std::string_view> names;
   for (const auto& [other, def] : registry()) names.push_back(other);
-  const std::string_view nearest = nearest_name(name, names);
-  throw Error(Code::not_found, nearest.empty() ? fmt::format("there is no op '{}'", name)
-                                               : fmt::format("there is no op '{}'; did you mean '{}'?", name, nearest));
+  throw Error(Code::not_found, fmt::format("there is no op '{}'{}", name, did_you_mean(name, names)));
 }
 
 std::vector<const OpDef*> all_ops() {

@@ -134,8 +134,7 @@ int ops(const std::string& name) {
   std::vector<std::string_view> names;
   for (const OpDef* op : ops) names.push_back(op->name);
   for (const Function& f : functions) names.push_back(f.name);
-  const std::string_view nearest = nearest_name(name, names);
-  throw Misuse(fmt::format("there is no op '{}'{} ('troupe ops' lists them all)", name, nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
+  throw Misuse(fmt::format("there is no op '{}'{} ('troupe ops' lists them all)", name, did_you_mean(name, names)));
 }
 
 }  // namespace troupe::verbs
