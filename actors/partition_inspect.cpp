@@ -162,4 +162,20 @@ const PlanNode* Partition::predicate_node(const FramePlan& frame) const {
   return nullptr;
 }
 
+// A drawn firing begins where the one before it ended: one look at the ticks each. When a turn may draw no more, the rest of it
+// fires as if nobody looked.
+void Partition::fire_closely(Iteration& iteration, const PlanNode& node) {
+  if (observes_ > 0) observe(iteration, node), --observes_;
+  if (!recorder_.traces() || !recorder_.draws()) {
+    looks_closer_ = observes_ > 0;
+    return fire(iteration, node);
+  }
+  const std::int64_t number = iteration.number;  // what fires may end its iteration
+  const std::uint64_t run = iteration.instance->record->run->info().id;
+  fire(iteration, node);
+  const std::uint64_t now = ticks();
+  recorder_.add({RecordedEvent::Kind::firing, false, node.source, last_tick_, now - last_tick_, run, number, 0});
+  last_tick_ = now;
+}
+
 }  // namespace troupe
