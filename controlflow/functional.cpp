@@ -70,6 +70,26 @@ auto on_behalf(Reader& reader, const Site& at, F bind) {
   return bind();
 }
 
+// A number among the next values takes the dtype of its variable, which must hold it.
+Expr next_in(Reader& reader, const Operand& o, DType dtype, const std::string& title) {
+  if (!o.is_number()) return in_reader(reader, o);
+  const double value = o.literal().at(0);
+  Tensor as = Tensor::scalar_as(dtype, value);
+  if (is_integer(dtype) && as.at(0) != value) refuse(title, fmt::format("at {}: the literal {:g} is no {}", o.site().text(), value, name_of(dtype)));
+  return reader.adopt(Expr(nullptr, std::move(as)), o.site());
+}
+
+// What a variable may start as and become: the same in a graph and at once. `which`: `variable 1`.
+void require_start(const std::string& title, const std::string& which, const ValueSpec& variable, const ValueSpec& first) {
+  if (!variable.covers(first)) refuse(title, fmt::format("{} starts as {}, which its invariant {} does not cover", which, first.text(), variable.text()));
+}
+void require_same(const std::string& title, const std::string& which, const ValueSpec& variable, const ValueSpec& next, const char* after, const char* advice) {
+  if (variable.dtype != next.dtype || variable.depth != next.depth)
+    refuse(title, fmt::format("{} is {} at first and {} after {}; it must keep its dtype", which, variable.text(), next.text(), after));
+  if (!variable.covers(next)) refuse(title, fmt::format("{} is {} at first and {} after {}; {}", which, variable.text(), next.text(), after, advice));
+}
+constexpr const char* kGiveInvariant = "give it a shape invariant that covers both";
+
 Exprs eager_case(const Expr& index, const std::vector<Branch>& branches, const std::string& title) {
   const Tensor& t = index.value();
   if (!t.shape().is_scalar()) refuse(title, "the predicate must be a scalar, not " + index.spec().text());
@@ -120,18 +140,27 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
   if (!reader) refuse(name, "none of its variables starts as an expression; pass the graph, or start one from g.constant(...)");
   if (options.shape_invariants.size() > initial.size())
     refuse(name, fmt::format("{} shape invariants are given for {} variables", options.shape_invariants.size(), initial.size()));
+  if (options.maximum_iterations < -1) refuse(name, fmt::format("maximum_iterations is {}; it is -1 where there is none", options.maximum_iterations));
+  if (options.parallel_iterations < 1) refuse(name, "parallel_iterations must be at least 1");
   auto* outer = dynamic_cast<Graph*>(reader);
   if (!outer) {  // eager: at once
     Exprs variables = in_reader(*reader, initial);
+    std::vector<ValueSpec> specs;
+    for (std::size_t k = 0; k < variables.size(); ++k) {
+      specs.push_back(variables[k].spec());
+      if (k < options.shape_invariants.size() && options.shape_invariants[k]) specs[k].shape = *options.shape_invariants[k];
+      require_start(name, fmt::format("variable {}", k), specs[k], variables[k].spec());
+    }
     for (std::int64_t n = 0; options.maximum_iterations < 0 || n < options.maximum_iterations; ++n) {
       Expr more = condition(variables);
       if (more.dtype() != DType::boolean || !more.shape().is_scalar()) refuse(name, "its condition must yield a bool scalar, not " + more.spec().text());
       if (more.value().at(0) == 0) break;
       Operands next = body(variables);
       if (next.size() != variables.size()) refuse(name, fmt::format("its body yields {} values for {} variables", next.size(), variables.size()));
-      for (std::size_t k = 0; k < next.size(); ++k)
-        variables[k] = next[k].is_number() ? reader->adopt(Expr(nullptr, Tensor::scalar_as(variables[k].dtype(), next[k].literal().at(0))), at)
-                                           : in_reader(*reader, next[k]);
+      for (std::size_t k = 0; k < next.size(); ++k) {
+        variables[k] = next_in(*reader, next[k], specs[k].dtype, name);
+        require_same(name, fmt::format("variable {}", k), specs[k], variables[k].spec(), "one iteration", kGiveInvariant);
+      }
     }
     return variables;
   }
@@ -188,28 +217,70 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& st
   if (!found) refuse(name, "none of its operands is an expression; start from a Graph or an Eager scope");
   auto* outer = dynamic_cast<Graph*>(found);
   Reader& reader = outer ? outer->current() : *found;
+  if (options.parallel_iterations < 1) refuse(name, "parallel_iterations must be at least 1");
+  if (options.shape_invariants.size() > initial.size())
+    refuse(name, fmt::format("{} shape invariants are given for a state of {}", options.shape_invariants.size(), initial.size()));
   Exprs lists;
+  std::int64_t steps = kAny, told_by = 0;  // how many elements there are, and which of the operands says so
   for (const Expr& x : in_reader(reader, elements)) {
     if (x.spec().is_list()) refuse(name, "an element is a list; stack it first");
     if (x.shape().has_rank() && x.shape().rank() == 0) refuse(name, "it goes over axis 0 of its elements, and a scalar has none");
+    if (const std::int64_t n = x.shape().has_rank() ? x.shape()[0] : kAny; n >= 0) {
+      if (steps >= 0 && n != steps)
+        refuse(name, fmt::format("elements {} and {} are {} and {} long on axis 0; they are gone over together, and must be as long", told_by, lists.size(), steps, n));
+      if (steps < 0) steps = n, told_by = static_cast<std::int64_t>(lists.size());
+    }
     lists.push_back(list_unstack(Operand(x, at)));
   }
   const Exprs first = in_reader(reader, initial);
-  const Expr length = list_length(Operand(lists[0], at));
-  const std::int64_t steps = elements[0].is_expr() && elements[0].expr().shape().has_rank() ? elements[0].expr().shape()[0] : kAny;
+  std::vector<ValueSpec> state_specs;
+  auto which = [](std::size_t k) { return fmt::format("part {} of the state", k); };
+  for (std::size_t k = 0; k < first.size(); ++k) {
+    state_specs.push_back(first[k].spec());
+    if (k < options.shape_invariants.size() && options.shape_invariants[k]) state_specs[k].shape = *options.shape_invariants[k];
+    require_start(name, which(k), state_specs[k], first[k].spec());
+  }
+  const bool has_invariants = std::string_view(what) == "scan" || std::string_view(what) == "fold";
+  auto require_state = [&](std::size_t k, const ValueSpec& next) {
+    require_same(name, which(k), state_specs[k], next, "one step", has_invariants ? kGiveInvariant : "it must keep its shape");
+  };
+  const Expr length = [&] {
+    Operands all_lists;
+    for (const Expr& l : lists) all_lists.emplace_back(l, at);
+    return common_length(all_lists, at);
+  }();
   auto position = [&](const Expr& i) { return on_behalf(i.reader(), at, [&] { return options.reverse ? length - 1 - i : i; }); };
   auto apply = [&](const Exprs& state, const Expr& at_index) {
     Exprs arguments = state;
     for (const Expr& l : lists) arguments.push_back(list_read(Operand(l, at), at_index));
     return step(arguments);
   };
+  // What is put out may be the state once more: a number is of its dtype then.
+  auto put_out = [&](Reader& into, const Operands& made, std::size_t k) {
+    return made.size() == 2 * states ? next_in(into, made[k], state_specs[k - states].dtype, name) : in_reader(into, made[k]);
+  };
   if (!outer) {  // eager: at once
     Exprs state = first;
     std::vector<Expr> written;
     const std::int64_t n = length.value().item<std::int64_t>();
+    if (n == 0) {
+      // Nothing is computed: what would be put out is known from a graph that nobody runs.
+      Graph unused;
+      Exprs arguments;
+      for (const ValueSpec& spec : state_specs) arguments.push_back(unused.argument(spec, at));
+      for (const Expr& l : lists) arguments.push_back(unused.argument(l.spec().element(), at));
+      const Operands made = step(arguments);
+      for (std::size_t k = states; k < made.size(); ++k)
+        written.push_back(list_reserve(reader, length, put_out(unused, made, k).spec()));
+    }
     for (std::int64_t i = 0; i < n; ++i) {
       Expr index = position(reader.constant(i));
-      Exprs made = in_reader(reader, apply(state, index));
+      const Operands next = apply(state, index);
+      Exprs made;
+      for (std::size_t k = 0; k < next.size(); ++k) {
+        made.push_back(k < states ? next_in(reader, next[k], state_specs[k].dtype, name) : put_out(reader, next, k));
+        if (k < states) require_state(k, made[k].spec());
+      }
       state.assign(made.begin(), made.begin() + static_cast<std::ptrdiff_t>(states));
       for (std::size_t k = states; k < made.size(); ++k) {
         if (written.size() <= k - states) written.push_back(list_reserve(reader, length, made[k].spec()));
@@ -225,7 +296,7 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& st
   // The body first: it tells what is put out, and so what lists the loop carries.
   SubGraphBuilder builder(graph, at);
   std::vector<ValueSpec> specs{{DType::i64, Shape{}}};
-  for (const Expr& e : first) specs.push_back(e.spec());
+  specs.insert(specs.end(), state_specs.begin(), state_specs.end());
   std::vector<DType> dtypes;
   for (const ValueSpec& spec : specs) dtypes.push_back(spec.dtype);
   Operands next = builder.add("the body of " + name, specs, [&](const Exprs& v) -> Operands {
@@ -235,7 +306,7 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& st
     Operands out{on_behalf(body, at, [&] { return v[0] + 1; })};
     for (std::size_t k = 0; k < states; ++k) out.push_back(made[k]);
     for (std::size_t k = states; k < made.size(); ++k) {
-      Expr value = in_reader(body, made[k]);
+      Expr value = put_out(body, made, k);
       specs.push_back(value.spec().list_of());
       dtypes.push_back(value.dtype());
       out.emplace_back(list_write(Operand(builder.argument(0, specs.back()), at), index, value), at);
@@ -245,6 +316,7 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& st
   Operands more = builder.add("the condition of " + name, specs, [&](const Exprs& v) -> Operands { return {on_behalf(v[0].reader(), at, [&] { return v[0] < length; })}; });
   builder.set_outputs(0, next, dtypes);
   builder.set_outputs(1, more, {DType::boolean});
+  for (std::size_t k = 0; k < states; ++k) require_state(k, builder.output_spec(0, 1 + k));
   WhileParts parts;
   parts.captures = builder.finish();
   parts.graphs = {builder.take()[1], builder.take()[0]};
@@ -254,6 +326,7 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& st
     for (std::size_t k = 1 + states; k < specs.size(); ++k) parts.initial.push_back(list_reserve(graph, length, specs[k].element()));
   });
   parts.parallel_iterations = options.parallel_iterations;
+  parts.back_prop = options.back_prop;
   parts.name = label;
   parts.controls = builder.controls();
   Exprs out = named_errors(name, at, [&] { return bind_while(graph, parts, at); });

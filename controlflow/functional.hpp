@@ -9,7 +9,8 @@
 //   when(i == 9, [&] { best.assign(s); });
 //   Expr states = scan([&](Expr h, Expr x) { return tanh(matmul(h, w) + x); }, xs, h0);
 //
-// On eager values they run at once: the predicate is looked at, and the lambda called.
+// On eager values they run at once: the predicate is looked at, and the lambda called. What a branch that is not taken would yield
+// is not known then, so only a graph compares branches; loops keep to the same rules in both.
 // Errors: what does not fit throws invalid_argument while building, naming the loop, the variable
 // and the user's line. In the taken branch and in every iteration all effects happen, in order.
 #pragma once
@@ -29,7 +30,7 @@ struct CondOptions {
 
 struct WhileOptions {
   std::string name = {};
-  int parallel_iterations = 32;           // how far iterations may run ahead of the oldest that is not done
+  int parallel_iterations = 32;           // how far iterations may run ahead of the oldest that is not done; more than 65,536 count as that
   std::int64_t maximum_iterations = -1;   // -1: none
   /// What a variable's shape may become, by its place among the flattened variables; where nothing is
   /// given, every iteration must keep the shape it starts with.
@@ -41,6 +42,9 @@ struct ScanOptions {
   std::string name = {};
   int parallel_iterations = 32;
   bool reverse = false;
+  /// What a part of the state may become, by its place among the flattened ones; where nothing is given, it keeps its shape.
+  std::vector<std::optional<Shape>> shape_invariants = {};
+  bool back_prop = true;  // false: no gradient goes through
 };
 
 namespace detail {
@@ -103,7 +107,7 @@ Built<Variables> while_loop(Condition condition, Body body, const Variables& ini
   return while_loop(static_cast<Reader*>(nullptr), condition, body, initial, options, at);
 }
 
-/// state = step(state, element) over axis 0 of the elements; yields all states, stacked. With
+/// state = step(state, element) over axis 0 of the elements, which are equally long there; yields all states, stacked. With
 /// `reverse` from the last element to the first; the states stand where their elements do.
 template <class Step, class Elements, class State>
 Built<State> scan(Step step, const Elements& elements, const State& initial, const ScanOptions& options = {},
@@ -125,7 +129,7 @@ Built<State> scan(Step step, const Elements& elements, const State& initial, con
   return built<S>(Exprs(all.begin() + static_cast<std::ptrdiff_t>(first.size()), all.end()));
 }
 
-/// `f(element)` of every element of axis 0, stacked.
+/// `f(element)` of every element of axis 0, stacked. Of no elements, extents that the graph does not know count as 0.
 template <class F, class Elements>
 auto map(F f, const Elements& elements, const ScanOptions& options = {}, std::source_location at = std::source_location::current()) {
   using E = Built<Elements>;

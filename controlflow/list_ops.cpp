@@ -199,6 +199,10 @@ Shape shape_of_all(const List& list, std::span<const std::int64_t> which) {
                                                       i, shape.text(), own.text()));
     if (first < 0) first = i, shape = own;
   }
+  // Of no elements, extents that nothing tells count as 0: there is nothing in the tensor anyway.
+  if (which.empty() && shape.has_rank())
+    for (int axis = 0; axis < shape.rank(); ++axis)
+      if (shape[axis] < 0) shape.set(axis, 0);
   if (!shape.is_known()) throw Error(Code::failed_precondition, fmt::format("no element of the {} is asked for, and their shape is not known", list.text()));
   return shape;
 }

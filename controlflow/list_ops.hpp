@@ -42,6 +42,8 @@ void check_element(const Value& element, const Attrs& attrs);
 
 /// What is written into a list: true and false stay what they are, beside an index that is a number.
 inline Operand element_operand(const Operand& value) { return value.literal().dtype() == DType::boolean ? value.as_written() : value; }
+/// The length of lists that must be of one length.
+Expr common_length(const std::vector<Operand>& lists, const Site& site);
 /// `list_reserve`, at a line.
 Expr reserved(Reader& reader, const Operand& size, const ValueSpec& element, const Site& site);
 

@@ -13,6 +13,7 @@
 // tokens. Enter takes a value into a frame, Exit out of it; NextIteration takes it one iteration on.
 // A constant Enter's value is there in every iteration. Effects on states happen in program order within an iteration only:
 // between iterations control edges must say it, and no state may be used both in such a loop and elsewhere.
+// Gradients go through cond, while_loop and their like, not through these: `gradients` of what depends on one throws unimplemented.
 #pragma once
 
 #include <string>

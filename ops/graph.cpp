@@ -28,7 +28,20 @@ Exprs Graph::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
   const Site& line = here.site_for(site_for(site));
   std::vector<Expr> mine;
   mine.reserve(inputs.size());
-  for (const Expr& e : inputs) mine.push_back(&e.reader() == &here ? e : here.adopt(e, line));
+  for (const Expr& e : inputs) {
+    try {
+      mine.push_back(&e.reader() == &here ? e : here.adopt(e, line));
+    } catch (const Error& error) {
+      const auto* other = dynamic_cast<const Graph*>(&e.reader());
+      if (!other || !other->outer_) throw;
+      const auto beside = std::find_if(inputs.begin(), inputs.end(), [&](const Expr& x) { return &x.reader() == &here; });
+      const std::string where = here.outer_ ? "inside " + here.what_ : std::string("outside of it");
+      throw Error(error.code(), fmt::format("{} at {}: its inputs come from different frames: {} is inside {}, and {} is {}; only the results of a loop, a branch "
+                                            "or a function are known outside",
+                                            op.name, line.text(), other->describe(e.edge().node), other->what_,
+                                            beside == inputs.end() ? "this" : here.describe(beside->edge().node), where));
+    }
+  }
   here.require_open(op.name, line);
   return here.bind_here(op, mine, std::move(attrs), line, state);
 }

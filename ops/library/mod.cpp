@@ -7,6 +7,9 @@ namespace troupe {
 /// x - floor(x / y) * y: the remainder with the sign of y.
 TROUPE_DSL(Expr mod(Operand x, Operand y))
 Expr mod(Operand x, Operand y) { return bind1("Mod", {x, y}); }
+/// The same.
+TROUPE_DSL(Expr operator%(Operand x, Operand y))
+Expr operator%(Operand x, Operand y) { return bind1("Mod", {x, y}); }
 
 TROUPE_OP(Mod) {
   op.doc("x - floor(x / y) * y: the remainder with the sign of y.");

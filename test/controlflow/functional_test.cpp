@@ -1,6 +1,8 @@
 // Forward programs with known results: conditionals and loops.
 #include <boost/test/unit_test.hpp>
 
+#include <limits>
+
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/actors/loop_report.hpp>
 #include <troupe/troupe.hpp>
@@ -163,6 +165,43 @@ BOOST_AUTO_TEST_CASE(eager) {
   BOOST_TEST(s_end.value().item<std::int64_t>() == 45);
   Expr all = scan([](Expr a, Expr y) { return a * y; }, e.constant(Tensor::of<float>({1, 2, 3, 4}, {4})), e.constant(2.f));
   BOOST_TEST(numbers(all.value()) == (V{2, 4, 12, 48}), boost::test_tools::per_element());
+}
+
+// Over no elements nothing is computed, and what comes out has the shape that it would have.
+BOOST_AUTO_TEST_CASE(eager_over_no_elements) {
+  Eager e;
+  Expr none = e.constant(Tensor::of<float>({}, {0, 3})), start = e.zeros(DType::f32, {3});
+  int calls = 0;
+  auto step = [&](Expr s, Expr x) { return ++calls, s + x; };
+  BOOST_TEST(scan(step, none, start).shape().text() == "[0, 3]");
+  BOOST_TEST(fold_left(step, none, start).shape().text() == "[3]");
+  auto [doubled, sums] = map([](Expr x) { return std::tuple{x * 2.0, sum(x) % 2.0}; }, none);
+  BOOST_TEST(doubled.shape().text() == "[0, 3]");
+  BOOST_TEST(sums.shape().text() == "[0]");
+  BOOST_TEST((doubled.dtype() == DType::f32 && sums.dtype() == DType::f32));
+}
+
+// Loops keep to the same rules at once and in a graph.
+BOOST_AUTO_TEST_CASE(eager_loops_keep_to_the_rules) {
+  Eager e;
+  Graph g;
+  const std::vector<std::pair<Expr, Expr>> starts{{e.constant(1.f), e.ones(DType::f32, {2})}, {g.constant(1.f), g.ones(DType::f32, {2})}};
+  for (const auto& [one, two] : starts) {
+    auto few = [](Expr x) { return sum(x) < 100.0; };
+    BOOST_TEST(says(refused([&] { while_loop(few, [](Expr x) { return cast(x * 2.0, DType::f64); }, one, {.name = "wide"}); }),
+                    {"while_loop 'wide' (functional_test.cpp:", "variable 0 is f32[] at first and f64[] after one iteration", "keep its dtype"}));
+    BOOST_TEST(says(refused([&] { while_loop(few, [](Expr x) { return concat({x, x}, 0); }, two); }),
+                    {"while_loop (", "variable 0 is f32[2] at first and f32[4] after one iteration", "shape invariant"}));
+    BOOST_TEST(refused([&] { while_loop(few, [](Expr x) { return concat({x, x}, 0); }, two, {.shape_invariants = {Shape{kAny}}}); }) == "nothing was thrown");
+    BOOST_TEST(says(refused([&] { while_loop(few, [](Expr x) { return x; }, two, {.shape_invariants = {Shape{3}}}); }), {"variable 0 starts as f32[2]", "does not cover"}));
+    BOOST_TEST(says(refused([&] { while_loop(few, [](Expr x) { return x; }, one, {.maximum_iterations = -5}); }), {"maximum_iterations is -5", "-1 where there is none"}));
+    BOOST_TEST(says(refused([&] { while_loop(few, [](Expr x) { return x; }, one, {.parallel_iterations = 0}); }), {"parallel_iterations must be at least 1"}));
+    BOOST_TEST(says(refused([&] { scan([](Expr s, Expr) { return cast(s, DType::f64); }, two, one, {.name = "sums"}); }),
+                    {"scan 'sums' (functional_test.cpp:", "part 0 of the state is f32[] at first and f64[] after one step", "keep its dtype"}));
+    BOOST_TEST(says(refused([&] { fold_left([](std::tuple<Expr, Expr> s, Expr) { return std::tuple{std::get<0>(s), concat({std::get<1>(s), std::get<1>(s)}, 0)}; }, two, std::tuple{one, two}); }),
+                    {"fold (", "part 1 of the state is f32[2] at first and f32[4] after one step", "shape invariant"}));
+    BOOST_TEST(refused([&] { fold_left([](Expr s, Expr) { return concat({s, s}, 0); }, two, two, {.shape_invariants = {Shape{kAny}}}); }) == "nothing was thrown");
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()
@@ -365,6 +404,79 @@ BOOST_AUTO_TEST_CASE(maps_folds_and_scans) {  // F1, F7
     }, std::tuple{x, y}, std::tuple{scalar(g, 0), g.zeros(DType::f32, {2})});
     return {{}, {s, p, map([](Expr u, Expr w) { return u * w; }, std::tuple{x, y})}};
   }, {V{1, 3, 6}, V{1, 2, 4, 6, 9, 12}, V{1, 2, 6, 8, 15, 18}}, 2);
+}
+
+BOOST_AUTO_TEST_CASE(a_state_that_grows) {
+  everywhere([](Graph& g) -> Scenario {
+    Expr x = g.constant(Tensor::of<float>({1, 2, 3}, {3}));
+    return {{}, {fold_left([](Expr s, Expr u) { return concat({s, expand_dims(u * 2.0, 0)}, 0); }, x, g.zeros(DType::f32, {1}), {.shape_invariants = {Shape{kAny}}})}};
+  }, {V{0, 2, 4, 6}});
+  Graph g;
+  Expr x = g.input("x", DType::f64, Shape{}), e = g.constant(Tensor::of<double>({1, 2}, {2}));
+  Expr y = fold_left([&](Expr s, Expr u) { return s * x + u; }, e, x, {.back_prop = false});
+  BOOST_TEST(Engine().run(g, {{x, Tensor::scalar(3.0)}}, gradients(y + x, {x}))[0].at(0) == 1);
+}
+
+// What is gone over together is equally long: the longer was cut to the first.
+BOOST_AUTO_TEST_CASE(elements_of_unequal_length_are_refused) {
+  Graph g;
+  auto add = [](Expr s, std::tuple<Expr, Expr> x) { return s + std::get<0>(x) * std::get<1>(x); };
+  Expr three = g.ones(DType::f32, {3}), four = g.ones(DType::f32, {4}), one = scalar(g, 1);
+  BOOST_TEST(says(refused([&] { scan(add, std::tuple{three, four}, one, {.name = "both"}); }), {"scan 'both' (functional_test.cpp:", "elements 0 and 1 are 3 and 4 long on axis 0"}));
+  BOOST_TEST(says(refused([&] { map([](Expr a, Expr b) { return a * b; }, std::tuple{four, three}); }), {"map (", "4 and 3 long"}));
+  BOOST_TEST(says(refused([&] { fold_right(add, std::tuple{three, four}, one); }), {"fold (", "3 and 4 long"}));
+  BOOST_TEST(says(refused([&] { dynamic_rnn([](Expr h, std::tuple<Expr, Expr> x) { return h + std::get<0>(x) + std::get<1>(x); },
+                                            std::tuple{g.ones(DType::f32, {2, 1, 3}), g.ones(DType::f32, {5, 1, 3})}, g.zeros(DType::f32, {1, 3})); }),
+                  {"dynamic_rnn (functional_test.cpp:", "2 and 5 long"}));
+  Expr a = g.input("a", DType::f32, {kAny}), b = g.input("b", DType::f32, {kAny});
+  Expr y = map([](Expr p, Expr q) { return p * q; }, std::tuple{a, b}), d = gradients(sum(y), {b})[0];
+  const Tensor two_long = Tensor::of<float>({1, 2}, {2}), four_long = Tensor::of<float>({1, 2, 3, 4}, {4});
+  for (const Setting& s : settings()) {
+    Engine engine(options_of(s));
+    BOOST_TEST(says(refused([&] { engine.run(g, {{a, two_long}, {b, four_long}}, {y, d}); }), {"ListLength", "functional_test.cpp:", "2 elements and 4"}), s.name);
+    BOOST_TEST(numbers(engine.run(g, {{a, two_long}, {b, two_long}}, {d})[0]) == (V{1, 2}), boost::test_tools::per_element());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(no_elements_of_a_shape_that_only_the_run_knows) {
+  Graph g;
+  Expr x = g.input("x", DType::f64, {kAny, kAny}), y = map([](Expr r) { return r * 2.0; }, x), d = gradients(sum(y), {x})[0];
+  for (const Setting& s : settings()) {
+    Engine engine(options_of(s));
+    const auto out = engine.run(g, {{x, Tensor::of<double>({}, {0, 3})}}, {y, d});
+    BOOST_TEST(out[0].elements() == 0);
+    BOOST_TEST(out[1].shape().text() == "[0, 3]");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(values_of_two_loops_do_not_meet) {
+  Graph g;
+  Expr leak;
+  auto few = [](Expr i) { return i < 3; };
+  while_loop(few, [&](Expr i) { leak = i * 2; return i + 1; }, g.constant(0), {.name = "first"});
+  BOOST_TEST(says(refused([&] { while_loop(few, [&](Expr i) { return i + leak; }, g.constant(0), {.name = "second"}); }),
+                  {"Add at functional_test.cpp:", "different frames", "Mul", "the body of while_loop 'first'", "Input", "the body of while_loop 'second'", "only the results"}));
+}
+
+// controlflow/README.md says why that is no error.
+BOOST_AUTO_TEST_CASE(a_comparison_with_nan_is_false) {
+  everywhere([](Graph& g) -> Scenario {
+    Expr v = g.input("v", DType::f32, Shape{}), none = g.constant(0);
+    auto count = [](auto predicate) { return [=](Expr i, Expr x) { return logical_and(i < 3, predicate(x)); }; };
+    auto steps = [&](auto predicate) { return std::get<0>(while_loop(count(predicate), [](Expr i, Expr x) { return std::tuple{i + 1, x * 2.0}; }, std::tuple{none, v})); };
+    Expr below = std::get<1>(while_loop([](Expr x, Expr) { return x < 10.0; }, [](Expr x, Expr i) { return std::tuple{x * 2.0, i + 1}; }, std::tuple{v, none + 7}));
+    return {{{v, Tensor::scalar(std::nanf(""))}},
+            {cond(v > 0.0, [&] { return none + 1; }, [&] { return none + 2; }), steps([](Expr x) { return x < 10.0; }), steps([](Expr x) { return x != x; }),
+             steps([](Expr x) { return logical_not(is_finite(x)); }), below}};
+  }, {V{2}, V{0}, V{3}, V{3}, V{7}});
+}
+
+BOOST_AUTO_TEST_CASE(any_window_may_be_asked_for) {
+  for (const Setting& s : settings()) {
+    Graph g;
+    Expr n = while_loop([](Expr i) { return i < 5; }, [](Expr i) { return i + 1; }, g.constant(0), {.parallel_iterations = std::numeric_limits<int>::max()});
+    BOOST_TEST(Engine(options_of(s)).run(g, {}, {n})[0].at(0) == 5, s.name);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(lists_in_loops) {

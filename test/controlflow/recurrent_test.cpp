@@ -278,6 +278,9 @@ BOOST_AUTO_TEST_CASE(eager) {
   RecurrentWeights w{f32(k.input.v, {kFeatures, 4 * kUnits}), f32(k.recurrent.v, {kUnits, 4 * kUnits}), f32(k.bias, {4 * kUnits})};
   auto [outputs, last] = lstm(e.constant(f32(k.x, {kTime, kBatch, kFeatures})), w, {.lengths = e.constant(Tensor::of(k.lengths, Shape{kBatch}))});
   compare({outputs.value(), last.h.value(), last.c.value()}, {r.outputs, r.h, r.c}, "eager");
+  auto none = lstm(e.zeros(DType::f32, {0, kBatch, kFeatures}), w);
+  BOOST_TEST(none.outputs.shape().text() == "[0, 3, 5]");
+  BOOST_TEST(none.state.h.shape().text() == "[3, 5]");
 }
 
 BOOST_AUTO_TEST_CASE(gradients_are_those_of_differences) {
@@ -427,6 +430,8 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused) {
   Expr open = in("open", Shape{kAny, kAny});
   BOOST_TEST(says(refused([&] { lstm(x, {open, open, in("b3", {kAny})}); }), {"lstm (", "the number of units is not known", "'recurrent'"}));
   BOOST_TEST(says(refused([&] { lstm(x, {wx, wh, b}, {.lengths = h}); }), {"lstm (", "'lengths' must be i32 or i64, [batch], not f32[3, 5]"}));
+  BOOST_TEST(says(refused([&] { lstm(x, {wx, wh, b}, {.name = "enc", .lengths = in("four", {4}, DType::i64)}); }),
+                  {"lstm 'enc' (recurrent_test.cpp:", "'lengths' is i64[4]", "a batch of 3"}));
   BOOST_TEST(says(refused([&] { lstm_cell(h, {h, h}, {wx, wh, b}); }), {"lstm_cell (recurrent_test.cpp:", "5 features"}));
   BOOST_TEST(says(refused([&] { dynamic_rnn([](Expr s, Expr e) { return s + e; }, x, in("s", Shape::unknown()), {.lengths = in("n", {3}, DType::i64)}); }),
                   {"dynamic_rnn (recurrent_test.cpp:", "known rank"}));

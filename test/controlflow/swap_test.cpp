@@ -79,6 +79,16 @@ Scenario out_of_order(Graph& g) {
   return {{{h, wave(0)}, {w, wave(1)}}, {y, d[0], d[1]}};
 }
 
+// Its gradient is a product of two saved lists, of which the device holds few elements at a time.
+Scenario product_of_lists(Graph& g) {
+  Expr h = g.input("h", DType::f32, {64, 64}), w = g.input("w", DType::f32, {64, 64});
+  auto [i_end, end] = while_loop([](Expr i, Expr) { return i < 150; }, [&](Expr i, Expr v) { return std::tuple{i + 1, tanh(matmul(v, w))}; },
+                                 std::tuple{g.constant(0), h}, {.parallel_iterations = 4});
+  std::vector<float> start(64 * 64), weights(64 * 64);
+  for (std::size_t i = 0; i < start.size(); ++i) start[i] = 0.1f, weights[i] = 0.2f * std::sin(1.3f * static_cast<float>(i));
+  return {{{h, Tensor::of<float>(start, {64, 64})}, {w, Tensor::of<float>(weights, {64, 64})}}, gradients(sum(end), {w})};
+}
+
 // Part of the body elsewhere, with what it saves.
 Scenario over_devices(Graph& g) {
   Expr h = g.input("h", DType::f32, {kWidth}), w = g.input("w", DType::f32, {kWidth});
@@ -168,6 +178,7 @@ void swaps(const Build& build, double share, bool all_lists = false) {
 BOOST_AUTO_TEST_SUITE(swap_test)
 
 BOOST_AUTO_TEST_CASE(a_loop_that_saves_more_than_the_device_holds) { swaps([](Graph& g) { return plain(g); }, 0.3); }
+BOOST_AUTO_TEST_CASE(products_of_lists_on_a_small_device) { swaps(product_of_lists, 0.4); }
 BOOST_AUTO_TEST_CASE(nested_loops_and_branches) { swaps(nested, 0.4); }
 BOOST_AUTO_TEST_CASE(gradients_of_gradients) { swaps(second_order, 0.4); }
 BOOST_AUTO_TEST_CASE(lists_of_users_read_in_any_order) { swaps(out_of_order, 0.7, true); }
