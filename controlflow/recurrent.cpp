@@ -334,6 +334,7 @@ Exprs dynamic_rnn(const Operands& elements, const Operands& initial, const LoopB
   }
 
   require_lengths(options.lengths, fail);
+  const ValueSpec spec = options.lengths.spec();
   for (const Operand& x : elements)
     if (Shape s = shape_of_operand(x); spec.shape.has_rank() && spec.shape[0] >= 0 && s.has_rank() && s.rank() >= 2 && s[1] >= 0 && s[1] != spec.shape[0])
       fail(fmt::format("'lengths' is {}, for elements {} of a batch of {}", spec.text(), s.text(), s[1]));
