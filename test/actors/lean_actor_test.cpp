@@ -49,7 +49,7 @@ struct Threaded {
 
 caf::error reason(const char* what) { return caf::make_error(caf::sec::runtime_error, std::string(what)); }
 
-/// What a Probe has seen. Declared before the system, whose end may still end the probe.
+/// What a Listener has seen. Declared before the system, whose end may still end the probe.
 struct Log {
   std::vector<std::string> received;
   std::vector<caf::error> downs;
@@ -58,9 +58,9 @@ struct Log {
 };
 
 /// Acts on words: "quit", "throw", anything else is only logged. Logs what it gets.
-class Probe : public LeanActor<std::string> {
+class Listener : public LeanActor<std::string> {
  public:
-  Probe(caf::actor_config& config, Log& log) : LeanActor(config), log_(log) {}
+  Listener(caf::actor_config& config, Log& log) : LeanActor(config), log_(log) {}
   using InboxActor::demonitor;
   using InboxActor::monitor;
   int more_turns = 0;
@@ -124,7 +124,7 @@ BOOST_AUTO_TEST_SUITE(lean_actor)
 BOOST_AUTO_TEST_CASE(messages_arrive_in_order_one_a_step) {
   Log log;
   Stepped s;
-  auto probe = lean_spawn<Probe>(s.system, log);
+  auto probe = lean_spawn<Listener>(s.system, log);
   for (const char* word : {"a", "b", "c"}) BOOST_CHECK(probe->send(word));
   BOOST_TEST(log.received.size() == 0u);
   s.pool.step();
@@ -136,7 +136,7 @@ BOOST_AUTO_TEST_CASE(messages_arrive_in_order_one_a_step) {
 BOOST_AUTO_TEST_CASE(continue_turn_asks_for_more_turns) {
   Log log;
   Stepped s;
-  auto probe = lean_spawn<Probe>(s.system, log);
+  auto probe = lean_spawn<Listener>(s.system, log);
   probe->more_turns = 3;
   probe->send("a");
   s.run();
@@ -146,8 +146,8 @@ BOOST_AUTO_TEST_CASE(continue_turn_asks_for_more_turns) {
 BOOST_AUTO_TEST_CASE(quitting_tells_a_lean_monitor_the_reason) {
   Log log, watching;
   Stepped s;
-  auto probe = lean_spawn<Probe>(s.system, log);
-  auto watcher = lean_spawn<Probe>(s.system, watching);
+  auto probe = lean_spawn<Listener>(s.system, log);
+  auto watcher = lean_spawn<Listener>(s.system, watching);
   watcher->monitor(probe.strong());
   probe->send("fail");
   probe->send("late");
@@ -166,7 +166,7 @@ BOOST_AUTO_TEST_CASE(quitting_tells_a_lean_monitor_the_reason) {
 BOOST_AUTO_TEST_CASE(a_monitor_can_be_taken_back) {
   Log log, watching;
   Stepped s;
-  auto probe = lean_spawn<Probe>(s.system, log), watcher = lean_spawn<Probe>(s.system, watching);
+  auto probe = lean_spawn<Listener>(s.system, log), watcher = lean_spawn<Listener>(s.system, watching);
   watcher->monitor(probe.strong());
   watcher->demonitor(probe.strong());
   probe->send("quit");
@@ -177,7 +177,7 @@ BOOST_AUTO_TEST_CASE(a_monitor_can_be_taken_back) {
 BOOST_AUTO_TEST_CASE(an_exception_ends_the_actor_with_its_message) {
   Log log, watching;
   Stepped s;
-  auto probe = lean_spawn<Probe>(s.system, log), watcher = lean_spawn<Probe>(s.system, watching);
+  auto probe = lean_spawn<Listener>(s.system, log), watcher = lean_spawn<Listener>(s.system, watching);
   watcher->monitor(probe.strong());
   probe->send("throw");
   probe->send("late");
@@ -191,7 +191,7 @@ BOOST_AUTO_TEST_CASE(an_exception_ends_the_actor_with_its_message) {
 BOOST_AUTO_TEST_CASE(an_exit_message_ends_the_actor) {
   Log log, watching;
   Stepped s;
-  auto probe = lean_spawn<Probe>(s.system, log), watcher = lean_spawn<Probe>(s.system, watching);
+  auto probe = lean_spawn<Listener>(s.system, log), watcher = lean_spawn<Listener>(s.system, watching);
   watcher->monitor(probe.strong());
   caf::anon_send_exit(as_actor(probe), caf::exit_reason::kill);
   probe->send("late");
@@ -205,7 +205,7 @@ BOOST_AUTO_TEST_CASE(links_between_lean_actors_end_both_unless_normal) {
   for (const bool abnormal : {true, false}) {
     Log one, two;
     Stepped s;
-    auto a = lean_spawn<Probe>(s.system, one), b = lean_spawn<Probe>(s.system, two);
+    auto a = lean_spawn<Listener>(s.system, one), b = lean_spawn<Listener>(s.system, two);
     a->link_to(as_actor(b));
     a->send(abnormal ? "fail" : "quit");
     s.run();
@@ -217,9 +217,9 @@ BOOST_AUTO_TEST_CASE(links_between_lean_actors_end_both_unless_normal) {
 BOOST_AUTO_TEST_CASE(the_last_reference_ends_the_actor_as_unreachable) {
   Log log, watching;
   Stepped s;
-  auto watcher = lean_spawn<Probe>(s.system, watching);
+  auto watcher = lean_spawn<Listener>(s.system, watching);
   {
-    auto probe = lean_spawn<Probe>(s.system, log);
+    auto probe = lean_spawn<Listener>(s.system, log);
     watcher->monitor(probe.strong());
     auto copy = probe;
     probe = std::move(copy);
@@ -231,7 +231,7 @@ BOOST_AUTO_TEST_CASE(the_last_reference_ends_the_actor_as_unreachable) {
 BOOST_AUTO_TEST_CASE(pending_messages_keep_the_actor_until_they_are_handled) {
   Log log;
   Stepped s;
-  lean_spawn<Probe>(s.system, log)->send("a");
+  lean_spawn<Listener>(s.system, log)->send("a");
   BOOST_TEST(log.ends.size() == 0u);
   s.run();
   BOOST_TEST(log.received.size() == 1u);
@@ -241,7 +241,7 @@ BOOST_AUTO_TEST_CASE(pending_messages_keep_the_actor_until_they_are_handled) {
 BOOST_AUTO_TEST_CASE(a_request_is_answered) {
   Log log;
   Stepped s;
-  auto probe = lean_spawn<Probe>(s.system, log);
+  auto probe = lean_spawn<Listener>(s.system, log);
   caf::scoped_actor self(s.system);
   auto answer = self->request(as_actor(probe), caf::infinite, 41);
   s.run();
@@ -253,7 +253,7 @@ BOOST_AUTO_TEST_CASE(a_request_is_answered) {
 BOOST_AUTO_TEST_CASE(requests_that_are_unexpected_late_or_waiting_get_an_error) {
   Log log;
   Stepped s;
-  auto probe = lean_spawn<Probe>(s.system, log);
+  auto probe = lean_spawn<Listener>(s.system, log);
   caf::scoped_actor self(s.system);
   caf::error error;
   const auto expect = [&](auto& answer) {
@@ -277,7 +277,7 @@ BOOST_AUTO_TEST_CASE(a_stock_actor_monitors_a_lean_one) {
   Log log;
   std::vector<caf::error> downs, answers;
   Stepped s;
-  auto probe = lean_spawn<Probe>(s.system, log);
+  auto probe = lean_spawn<Listener>(s.system, log);
   auto watcher = s.system.spawn<Watcher>(downs, answers);
   caf::anon_send(watcher, caf::ok_atom_v, as_actor(probe));
   s.run();
@@ -293,7 +293,7 @@ BOOST_AUTO_TEST_CASE(a_lean_actor_monitors_a_stock_one) {
   Log log;
   std::vector<caf::error> downs, answers;
   Stepped s;
-  auto probe = lean_spawn<Probe>(s.system, log);
+  auto probe = lean_spawn<Listener>(s.system, log);
   auto watched = s.system.spawn<Watcher>(downs, answers);
   probe->monitor(caf::actor_cast<caf::strong_actor_ptr>(watched));
   caf::anon_send_exit(watched, caf::exit_reason::kill);
@@ -307,7 +307,7 @@ BOOST_AUTO_TEST_CASE(links_between_stock_and_lean_kill_both_ways) {
     Log log, watching;
     std::vector<caf::error> downs, answers;
     Stepped s;
-    auto probe = lean_spawn<Probe>(s.system, log), observer = lean_spawn<Probe>(s.system, watching);
+    auto probe = lean_spawn<Listener>(s.system, log), observer = lean_spawn<Listener>(s.system, watching);
     auto stock = s.system.spawn<Watcher>(downs, answers);
     observer->monitor(probe.strong());
     observer->monitor(caf::actor_cast<caf::strong_actor_ptr>(stock));
@@ -328,7 +328,7 @@ BOOST_AUTO_TEST_CASE(stock_requests_are_answered_or_bounced) {
   Log log;
   std::vector<caf::error> downs, answers;
   Stepped s;
-  auto probe = lean_spawn<Probe>(s.system, log);
+  auto probe = lean_spawn<Listener>(s.system, log);
   auto asker = s.system.spawn<Watcher>(downs, answers);
   caf::anon_send(asker, caf::get_atom_v, as_actor(probe), 1);
   s.run();
@@ -349,7 +349,7 @@ BOOST_AUTO_TEST_CASE(lean_actors_run_on_cafs_own_scheduler_too, *boost::unit_tes
   config.set("scheduler.max-threads", std::int64_t{2});
   caf::actor_system system(config);
   BOOST_CHECK(SchedulerModule::of(system) == nullptr);
-  auto probe = lean_spawn<Probe>(system, log);
+  auto probe = lean_spawn<Listener>(system, log);
   probe->send("a");
   probe->send("fail");
   caf::scoped_actor self(system);

@@ -55,7 +55,7 @@ void connect_and_say(int fd, const std::string& url, const std::string& text) {
 std::string heard(int fd) {
   std::string answer;
   char block[4096];
-  for (ssize_t n; (n = read(fd, block, sizeof block)) > 0;) answer.append(block, static_cast<std::size_t>(n));
+  for (ssize_t n; (n = ::read(fd, block, sizeof block)) > 0;) answer.append(block, static_cast<std::size_t>(n));
   close(fd);
   return answer;
 }
@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(who_dawdles_gives_his_descriptor_to_who_asks) {
     connect_and_say(fd, server.address(), kRequest);
     BOOST_REQUIRE(has_answer(fd, 60'000));
     char answer[16] = {};
-    BOOST_TEST(read(fd, answer, 12) == 12);  // and stays open: who comes next needs one more
+    BOOST_TEST(::read(fd, answer, 12) == 12);  // and stays open: who comes next needs one more
     BOOST_TEST(std::string(answer) == "HTTP/1.1 200");
   }
   for (const int fd : asking) close(fd);

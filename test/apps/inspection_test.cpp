@@ -113,7 +113,7 @@ int dial(const std::string& url, int flags = 0) {
 std::string heard(int fd) {
   std::string answer;
   char block[4096];
-  for (ssize_t n; (n = read(fd, block, sizeof block)) > 0;) answer.append(block, static_cast<std::size_t>(n));
+  for (ssize_t n; (n = ::read(fd, block, sizeof block)) > 0;) answer.append(block, static_cast<std::size_t>(n));
   close(fd);
   return answer;
 }
@@ -316,7 +316,7 @@ BOOST_AUTO_TEST_CASE(what_makes_no_sense_is_answered_with_a_sentence, *boost::un
   for (const std::string& nonsense : {std::string("GET\r\n\r\n"), std::string("\0\1\2\3\r\n\r\n", 8), std::string(100'000, 'x'), std::string("GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n"),
                                       std::string("POST /api/state HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzzzz\r\n")}) {
     const int fd = dial(c.url);
-    (void)!write(fd, nonsense.data(), nonsense.size());
+    (void)!::write(fd, nonsense.data(), nonsense.size());
     shutdown(fd, SHUT_WR);
     const std::string answer = heard(fd);
     BOOST_TEST((answer.empty() || answer.starts_with("HTTP/1.1 4")), answer.substr(0, 60));  // refused, or hung up on

@@ -86,7 +86,7 @@ std::string probe(int port, const std::string& say, std::size_t first) {
   for (;;) {
     pollfd readable{fd.get(), POLLIN, 0};
     BOOST_REQUIRE(poll(&readable, 1, 100'000) == 1);
-    const ssize_t n = read(fd.get(), block, sizeof block);
+    const ssize_t n = ::read(fd.get(), block, sizeof block);
     if (n <= 0) return got;
     got.append(block, static_cast<std::size_t>(n));
     if (got.size() >= first) shutdown(fd.get(), SHUT_WR);

@@ -60,7 +60,7 @@ class Terminal {
     return read_until_it([&] { return seen_.find(text) != std::string::npos; });
   }
   const std::string& seen() const { return seen_; }
-  void type(const std::string& keys) { BOOST_REQUIRE(write(master_, keys.data(), keys.size()) == static_cast<ssize_t>(keys.size())); }
+  void type(const std::string& keys) { BOOST_REQUIRE(::write(master_, keys.data(), keys.size()) == static_cast<ssize_t>(keys.size())); }
   void resize(unsigned short rows, unsigned short columns) {
     rows_ = rows, columns_ = columns;
     const winsize size{rows, columns, 0, 0};
@@ -100,7 +100,7 @@ class Terminal {
  private:
   bool take() {
     char block[4096];
-    const ssize_t n = read(master_, block, sizeof block);
+    const ssize_t n = ::read(master_, block, sizeof block);
     if (n <= 0) return false;
     seen_.append(block, static_cast<std::size_t>(n));
     all_.append(block, static_cast<std::size_t>(n));

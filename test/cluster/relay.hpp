@@ -68,7 +68,7 @@ class Relay {
 
   void ring() const {
     const std::uint64_t one = 1;
-    [[maybe_unused]] const auto n = write(bell_.get(), &one, sizeof one);
+    [[maybe_unused]] const auto n = ::write(bell_.get(), &one, sizeof one);
   }
 
   void run() {
@@ -82,7 +82,7 @@ class Relay {
       if (poll(polled.data(), polled.size(), wait(lines)) < 0) continue;
       if (polled[0].revents) {
         std::uint64_t rings;
-        [[maybe_unused]] const auto n = read(bell_.get(), &rings, sizeof rings);
+        [[maybe_unused]] const auto n = ::read(bell_.get(), &rings, sizeof rings);
       }
       if (const std::uint64_t wanted = cuts_wanted_.load(); wanted != cuts) {
         cuts = wanted;
@@ -131,7 +131,7 @@ class Relay {
   }
 
   bool pass(Line& line, int end, std::vector<char>& buffer) {
-    const ssize_t n = read(line.ends[end].get(), buffer.data(), buffer.size());
+    const ssize_t n = ::read(line.ends[end].get(), buffer.data(), buffer.size());
     if (n <= 0) return false;
     const std::chrono::milliseconds by = delay_;
     if (by.count() != 0) delayed_ += static_cast<std::uint64_t>(n);
