@@ -103,7 +103,7 @@ Exprs bind_op(std::string_view op, std::span<const Operand> operands, Attrs attr
   inputs.reserve(operands.size());
   for (const Operand& o : operands) {
     if (o.is_expr())
-      inputs.push_back(&o.expr().reader() == &reader ? o.expr() : reader.adopt(o.expr(), o.site()));
+      inputs.push_back(o.expr());  // another reader's is adopted where it is known which op it is for
     else
       inputs.push_back(reader.adopt(Expr(nullptr, o.is_number() ? literal_as(o, dtype_for_literals(operands), op) : o.literal()), o.site()));
   }

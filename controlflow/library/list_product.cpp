@@ -34,12 +34,6 @@ std::int64_t rows_in(const List& list) {
   return rows;
 }
 
-bool is_written(const List& list) {
-  for (std::int64_t i = 0; i < list.length(); ++i)
-    if (!list.slot(i).has_value()) return false;
-  return true;
-}
-
 Tensor product(KernelContext& c, const Tensor& a, const Tensor& b) {
   MatmulArgs args{a, b, {}, true, false, nullptr, b.content()};
   Tensor out = c.allocate(a.dtype(), Shape{a.shape()[1], b.shape()[1]});
@@ -50,8 +44,7 @@ Tensor product(KernelContext& c, const Tensor& a, const Tensor& b) {
 
 // From the end, where what was pushed last has not been swapped out yet; as sole holder of a list this gives memory back.
 // The next piece comes back while this one is multiplied.
-// `joins`: the lists are joined whole, once for each product that they go into, and the same pieces of that multiplied.
-Value in_pieces(KernelContext& c, List as, List bs, std::int64_t rows_of_piece, bool joins) {
+Value in_pieces(KernelContext& c, List as, List bs, std::int64_t rows_of_piece) {
   const Shape result{columns(as), columns(bs)};
   const DType dtype = as.dtype();
   const auto rows_at = [&](std::int64_t i) -> std::int64_t {
@@ -70,17 +63,6 @@ Value in_pieces(KernelContext& c, List as, List bs, std::int64_t rows_of_piece, 
     return p;
   };
   Value sum;
-  if (joins) {
-    const Tensor a = concatenated(c, as), b = concatenated(c, bs);
-    for (std::int64_t end = a.shape()[0]; as.length() > 0;) {
-      const Piece piece = last_piece();
-      const std::int64_t begin = end - piece.rows;
-      if (piece.rows > 0) sum = sum_of_values(c, std::move(sum), product(c, a.rows(begin, end), b.rows(begin, end)));
-      end = begin;
-      while (as.length() > piece.first) as.pop(), bs.pop();
-    }
-    return sum.has_value() ? sum : zeros(c, {dtype, result});
-  }
   for (Piece piece = last_piece(); as.length() > 0;) {
     Rows left(c, dtype, Shape{piece.rows, result[0]}), right(c, dtype, Shape{piece.rows, result[1]});
     while (as.length() > piece.first) {
@@ -125,11 +107,7 @@ TROUPE_OP(ListProduct) {
     if (as.length() != bs.length())
       throw Error(Code::invalid_argument, fmt::format("the lists have {} and {} elements", as.length(), bs.length()));
     const std::int64_t m = columns(as), n = columns(bs), most = rows_of_piece(m, n, as.dtype()), rows = rows_in(as);
-    constexpr std::int64_t kJoined = 8 << 20;  // bytes of what is joined beside the lists themselves
-    if (rows > most) {
-      const bool joins = !c.device().swapper() && rows * (m + n) * static_cast<std::int64_t>(size_of(as.dtype())) <= kJoined && is_written(as) && is_written(bs);
-      return c.set(0, in_pieces(c, std::move(as), std::move(bs), most, joins));
-    }
+    if (rows > most) return c.set(0, in_pieces(c, std::move(as), std::move(bs), most));
     const Tensor a = concatenated(c, as), b = concatenated(c, bs);
     c.set(0, product(c, a, b));
   });

@@ -54,7 +54,7 @@ BOOST_AUTO_TEST_CASE(few_bits_hold_values_of_a_few_hundred) {
       {"standard_deviation", [](const Exprs& e) { return standard_deviation(e[0], {1}); }},
       {"norm", [](const Exprs& e) { return norm(e[0], {1}); }},
       {"norm 3", [](const Exprs& e) { return norm(e[0], {1}, 3); }},
-      {"logsumexp", [](const Exprs& e) { return logsumexp(e[0] * 0.01 + 300.0, {1}); }},
+      {"logsumexp", [](const Exprs& e) { return logsumexp(e[0] - stop_gradient(e[0]) + 300.0, {1}); }},
       {"mse_loss", [](const Exprs& e) { return mse_loss(e[0], e[0] * 0.6); }},
       {"binary_cross_entropy", [](const Exprs& e) { return binary_cross_entropy(e[0] * 0.03, 1.0); }},
       {"einsum", [](const Exprs& e) { return einsum("bij,bij->b", {e[0], e[0] * 0.01 - 1.0}); }},
