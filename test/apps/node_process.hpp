@@ -1,6 +1,7 @@
 // `troupe node` as a process, for tests.
 #pragma once
 
+#include <csignal>
 #include <map>
 #include <string>
 #include <vector>
@@ -25,6 +26,19 @@ class KeyFolders {
 
  private:
   Folder folder_;
+};
+
+/// While it lives a write to a connection that is closed is an error, as httplib's clients take it to be, and no signal; the library's own
+/// writes ask for that each, so that programs without this are not ended either.
+class NoSigpipe {
+ public:
+  NoSigpipe() : before_(std::signal(SIGPIPE, SIG_IGN)) {}
+  ~NoSigpipe() { std::signal(SIGPIPE, before_); }
+  NoSigpipe(const NoSigpipe&) = delete;
+  NoSigpipe& operator=(const NoSigpipe&) = delete;
+
+ private:
+  void (*before_)(int);
 };
 
 /// A node that listens. `before`: a command that starts it.

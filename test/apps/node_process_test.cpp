@@ -199,6 +199,7 @@ BOOST_AUTO_TEST_CASE(a_node_says_how_it_is, *boost::unit_test::label("stock_zmq"
   NodeProcess b(folder, "b", {"--labels", "gpu=none,zone=x", "--http", "0"});
   const auto [host, port] = page_of(b.process.seen());
   BOOST_TEST(host == "127.0.0.1");
+  const NoSigpipe writes_fail;
   httplib::Client page(host, port);
   auto health = page.Get("/healthz");
   BOOST_REQUIRE(health);
@@ -269,6 +270,7 @@ BOOST_AUTO_TEST_CASE(a_node_that_has_found_nobody_is_not_healthy, *boost::unit_t
   Process lonely(folder.path(), {binary(), "node", "--listen", "tcp://127.0.0.1:0", "--name", "l", "--workers", "1", "--join", "tcp://127.0.0.1:1",
                                  "--patience", "600", "--http", std::to_string(port)});
   int status = 0;
+  const NoSigpipe writes_fail;
   for (int i = 0; i < 100'000 && status == 0; ++i) {
     httplib::Client page("127.0.0.1", port);
     if (auto health = page.Get("/healthz")) status = health->status;
