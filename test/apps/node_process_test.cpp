@@ -219,8 +219,10 @@ BOOST_AUTO_TEST_CASE(a_node_says_how_it_is, *boost::unit_test::label("stock_zmq"
   BOOST_TEST(of_b["address"].get<std::string>().starts_with("tcp://127.0.0.1:"));
   // What is no request, or too large, harms nothing.
   BOOST_TEST(page.Get("/nothing")->status == 404);
-  BOOST_TEST(page.Post("/members", std::string(1 << 20, 'x'), "text/plain")->status >= 400);
-  BOOST_TEST(page.Get("/" + std::string(100'000, 'x'))->status >= 400);
+  // (Who still writes when the answer has been given and the connection closed may see that it was reset, and no answer.)
+  const auto refused = [](const httplib::Result& answer) { return !answer || answer->status >= 400; };
+  BOOST_TEST(refused(page.Post("/members", std::string(1 << 20, 'x'), "text/plain")));
+  BOOST_TEST(refused(page.Get("/" + std::string(100'000, 'x'))));
   httplib::Client again(host, port);
   BOOST_TEST(again.Get("/healthz")->status == 200);
   b.process.interrupt(SIGTERM);
