@@ -2,14 +2,13 @@
 // dawdle to those who ask, and answers everybody once there are some again.
 #include <boost/test/unit_test.hpp>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <troupe/cluster/inspection_server.hpp>
+#include <troupe/test/apps/connection.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/troupe.hpp>
 
@@ -43,21 +42,10 @@ class UsedUp {
 
 constexpr const char* kRequest = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
 
+// By the kernel's backlog, which nobody accepts from.
 void connect_and_say(int fd, const std::string& url, const std::string& text) {
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_port = htons(static_cast<std::uint16_t>(std::stoi(url.substr(url.rfind(':') + 1))));
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  BOOST_REQUIRE(connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);  // by the kernel's backlog, which nobody accepts from
-  BOOST_REQUIRE(send(fd, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size()));
-}
-
-std::string heard(int fd) {
-  std::string answer;
-  char block[4096];
-  for (ssize_t n; (n = ::read(fd, block, sizeof block)) > 0;) answer.append(block, static_cast<std::size_t>(n));
-  close(fd);
-  return answer;
+  connect_to(fd, url);
+  say(fd, text);
 }
 
 bool has_answer(int fd, int ms) {

@@ -20,6 +20,7 @@
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/reception.hpp>
 #include <troupe/cluster/zeromq.hpp>
+#include <troupe/test/apps/connection.hpp>
 #include <troupe/test/apps/node_process.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/devices/refusal.hpp>
@@ -97,28 +98,6 @@ struct OverTwo {
     y = g.named(taken * 2.0 + 1.0, "<script>alert(\"1\")</script>\x1b[31m");
   }
 };
-
-/// `flags`: SOCK_NONBLOCK waits for nobody.
-int dial(const std::string& url, int flags = 0) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_port = htons(static_cast<std::uint16_t>(std::stoi(url.substr(url.rfind(':') + 1))));
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  BOOST_REQUIRE((connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0 || errno == EINPROGRESS));
-  return fd;
-}
-
-/// What is answered, until it is hung up on.
-std::string heard(int fd) {
-  std::string answer;
-  char block[4096];
-  for (ssize_t n; (n = ::read(fd, block, sizeof block)) > 0;) answer.append(block, static_cast<std::size_t>(n));
-  close(fd);
-  return answer;
-}
-
-void say(int fd, const std::string& text) { BOOST_REQUIRE(send(fd, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size())); }
 
 }  // namespace
 

@@ -1,6 +1,8 @@
 // What becomes of runs when the network or a node fails, in a simulation that a seed decides.
 #include <boost/test/unit_test.hpp>
 
+#include <functional>
+
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/troupe.hpp>
@@ -52,17 +54,13 @@ GraphFunction<Expr(Expr)> fibonacci_over(Graph& g, const std::string& sums, cons
   return fibonacci;
 }
 
-}  // namespace
-
-BOOST_AUTO_TEST_SUITE(loss_test)
-
 // A run ends: as it should, or saying which node was lost; whatever happened, no step more than it takes to find out.
-BOOST_AUTO_TEST_CASE(a_run_ends_whenever_a_node_is_killed) {
+void ends_whenever_a_node_is_killed(const std::function<Function(Nodes&, Graph&)>& compiled) {
   int lost = 0, done = 0;
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     Nodes nodes(3, stepped(seed), Between::simulation);
     Graph g;
-    Function f = round_trip(nodes, g, 30);
+    Function f = compiled(nodes, g);
     RunHandle run = f.start({});
     const std::uint64_t until = 20 * seed;  // from before it begins on the others to after it has ended
     for (std::uint64_t n = 0; n < until && !run.is_done(); ++n) nodes.step();
@@ -79,32 +77,20 @@ BOOST_AUTO_TEST_CASE(a_run_ends_whenever_a_node_is_killed) {
     compare(nodes.engine().run(h, {}, {h.constant(2.f) * h.ones(DType::f32, {2})}), {{2, 2}}, "goes on");
   }
   BOOST_TEST(lost > 0);
+  BOOST_TEST_MESSAGE(lost << " lost, " << done << " done");
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(loss_test)
+
+BOOST_AUTO_TEST_CASE(a_run_ends_whenever_a_node_is_killed) {
+  ends_whenever_a_node_is_killed([](Nodes& nodes, Graph& g) { return round_trip(nodes, g, 30); });
 }
 
 // So does one of calls inside calls, whose parts are on three nodes.
 BOOST_AUTO_TEST_CASE(a_run_of_calls_ends_whenever_a_node_is_killed) {
-  int lost = 0, done = 0;
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
-    Nodes nodes(3, stepped(seed), Between::simulation);
-    Graph g;
-    Function f = nodes.engine().compile(g, {}, {fibonacci_over(g, kB, kC)(7)});
-    RunHandle run = f.start({});
-    const std::uint64_t until = 20 * seed;
-    for (std::uint64_t n = 0; n < until && !run.is_done(); ++n) nodes.step();
-    nodes.network().kill(seed % 2 ? "b" : "c");
-    const Status status = run.wait();
-    if (status.ok()) {
-      ++done;
-      continue;
-    }
-    ++lost;
-    BOOST_TEST((status.code() == Code::unavailable), "seed " << seed << ": " << status.message());
-    BOOST_TEST(says(status.message(), {seed % 2 ? "node 'b'" : "node 'c'", "was lost"}));
-    Graph h;
-    compare(nodes.engine().run(h, {}, {h.constant(2.f) * h.ones(DType::f32, {2})}), {{2, 2}}, "goes on");
-  }
-  BOOST_TEST(lost > 0);
-  BOOST_TEST_MESSAGE(lost << " lost, " << done << " done");
+  ends_whenever_a_node_is_killed([](Nodes& nodes, Graph& g) { return nodes.engine().compile(g, {}, {fibonacci_over(g, kB, kC)(7)}); });
 }
 
 BOOST_AUTO_TEST_CASE(calls_survive_broken_connections) {
