@@ -1,20 +1,12 @@
 // Functions whose bodies are on several devices: what they yield, what goes wrong in them, and what bounds them.
 #include <boost/test/unit_test.hpp>
 
+#include <troupe/test/controlflow/calls.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
 namespace {
-
-using V = std::vector<double>;
-using One = GraphFunction<Expr(Expr)>;
-using Two = GraphFunction<Expr(Expr, Expr)>;
-
-const ValueSpec kCount{DType::i64, Shape{}}, kReal{DType::f32, Shape{}};
-
-Expr count(Graph& g, const char* name) { return g.input(name, DType::i64, Shape{}); }
-Tensor whole(std::int64_t n) { return Tensor::scalar(n); }
 
 template <class F>
 auto on(Graph& g, const char* device, F f) {
@@ -288,13 +280,7 @@ BOOST_AUTO_TEST_CASE(a_recursion_that_takes_for_ever_is_ended) {
     Expr n = count(g, "n"), r = tree(n);
     Somewhere there(s);
     Engine& engine = there.engine();
-    RunOptions hasty;
-    hasty.timeout = std::chrono::milliseconds(20);
-    BOOST_CHECK_EXCEPTION(engine.run(g, {{n, whole(60)}}, {r}, hasty), Error, [](const Error& e) { return e.code() == Code::deadline_exceeded; });
-    RunHandle run = engine.start(g, {{n, whole(60)}}, {r});
-    run.cancel();
-    BOOST_TEST((run.wait().code() == Code::cancelled), s.name);
-    BOOST_TEST(engine.run(g, {{n, whole(5)}}, {r})[0].item<std::int64_t>() == 32, s.name);
+    ends_when_it_is_told_to(engine, g, n, r, s.name);
   }
 }
 

@@ -1,18 +1,13 @@
 // Functions as nodes: calls, recursion, what bodies may use, what is refused and what goes wrong.
 #include <boost/test/unit_test.hpp>
 
+#include <troupe/test/controlflow/calls.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/actors/loop_report.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
 namespace {
-
-using V = std::vector<double>;
-using One = GraphFunction<Expr(Expr)>;
-using Two = GraphFunction<Expr(Expr, Expr)>;
-
-const ValueSpec kCount{DType::i64, Shape{}}, kReal{DType::f32, Shape{}};
 
 One factorial_in(Reader& r) {
   One factorial(r, "factorial", {kCount}, {kCount});
@@ -25,9 +20,6 @@ One fibonacci_in(Reader& r) {
   fibonacci.define([&](Expr n) { return cond(n < 2, [&] { return n; }, [&] { return fibonacci(n - 1) + fibonacci(n - 2); }); });
   return fibonacci;
 }
-
-Expr count(Graph& g, const char* name) { return g.input(name, DType::i64, Shape{}); }
-Tensor whole(std::int64_t n) { return Tensor::scalar(n); }
 
 }  // namespace
 
@@ -310,13 +302,7 @@ BOOST_AUTO_TEST_CASE(a_recursion_that_takes_for_ever_is_ended) {
     tree.define([&](Expr n) { return cond(n == 0, [&] { return g.constant(std::int64_t{1}); }, [&] { return tree(n - 1) + tree(n - 1); }); });
     Expr n = count(g, "n"), r = tree(n);
     Engine engine(options_of(s));
-    RunOptions hasty;
-    hasty.timeout = std::chrono::milliseconds(20);
-    BOOST_CHECK_EXCEPTION(engine.run(g, {{n, whole(60)}}, {r}, hasty), Error, [](const Error& e) { return e.code() == Code::deadline_exceeded; });
-    RunHandle run = engine.start(g, {{n, whole(60)}}, {r});
-    run.cancel();
-    BOOST_TEST((run.wait().code() == Code::cancelled), s.name);
-    BOOST_TEST(engine.run(g, {{n, whole(5)}}, {r})[0].item<std::int64_t>() == 32, s.name);
+    ends_when_it_is_told_to(engine, g, n, r, s.name);
   }
 }
 
