@@ -21,11 +21,11 @@ namespace {
 constexpr std::int64_t kQueries = 64, kKeys = 128;  // of a block: 32 KiB of scores
 
 // NaN if any is: scores that are not numbers are not scores of keys that may not be looked at.
-float largest(const float* x, std::int64_t n) { return level_kernels().max_f32(x, n); }
-double largest(const double* x, std::int64_t n) {
-  double best = -INFINITY;
-  for (std::int64_t i = 0; i < n; ++i) best = x[i] > best || x[i] != x[i] ? x[i] : best;
-  return best;
+template <class T>
+T largest(const T* x, std::int64_t n) {
+  T found;
+  level_kernels().extremum[1][int(dtype_of<T>)](x, n, &found);
+  return found;
 }
 double exponentials(float* x, float shift, std::int64_t n) { return level_kernels().exp_sum_f32(x, x, shift, n); }
 double exponentials(double* x, double shift, std::int64_t n) {

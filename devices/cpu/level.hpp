@@ -88,8 +88,6 @@ struct LevelKernels {
   // Contiguous rows of n: 32 lanes added in a fixed order, in double for f32.
   double (*sum_f32)(const float* x, std::int64_t n);
   double (*sum_f64)(const double* x, std::int64_t n);
-  float (*max_f32)(const float* x, std::int64_t n);  // NaN if any
-  float (*min_f32)(const float* x, std::int64_t n);
   float (*top_f32)(const float* x, std::int64_t n);  // the largest number, as if NaN were not there; of none, -inf
   /// acc[j] += x[r * stride + j] over the rows in order.
   void (*add_rows_f32)(double* acc, const float* x, std::int64_t rows, std::int64_t stride, std::int64_t n);

@@ -21,36 +21,6 @@ double sum(const T* x, std::int64_t n) {
   return fold(lane);
 }
 
-template <bool largest>
-float extremum(const float* x, std::int64_t n) {
-  constexpr int kPackets = kLanes / kPacket;
-  float start = largest ? -__builtin_inff() : __builtin_inff();
-  Floats best[kPackets];
-  Ints bad = {};
-  for (Floats& b : best) b = all(start);
-  for (std::int64_t i = 0; i < n; i += kLanes) {
-    float padded[kLanes];
-    const float* from = x + i;
-    if (n - i < kLanes) {
-      for (int l = 0; l < kLanes; ++l) padded[l] = l < n - i ? from[l] : start;
-      from = padded;
-    }
-    for (int p = 0; p < kPackets; ++p) {
-      Floats v = load_floats(from + p * kPacket);
-      best[p] = (largest ? v > best[p] : v < best[p]) ? v : best[p];
-      bad |= v != v;
-    }
-  }
-  float result = start;
-  std::int32_t any = 0;
-  for (int l = 0; l < kLanes; ++l) {
-    float v = best[l / kPacket][l % kPacket];
-    result = (largest ? v > result : v < result) ? v : result;
-    any |= bad[l % kPacket];
-  }
-  return any ? __builtin_nanf("") : result;
-}
-
 // The largest, of what is no number nothing said: whoever asks finds it out by the way.
 float top(const float* x, std::int64_t n) {
   constexpr int kBest = 8;
@@ -134,8 +104,6 @@ void softmax_back(float* dp, const float* p, float mean, float scale, std::int64
 void TROUPE_FILL(rows)(LevelKernels& k) {
   k.sum_f32 = sum<float>;
   k.sum_f64 = sum<double>;
-  k.max_f32 = extremum<true>;
-  k.min_f32 = extremum<false>;
   k.top_f32 = top;
   k.add_rows_f32 = add_rows<float>;
   k.add_rows_f64 = add_rows<double>;
