@@ -22,7 +22,7 @@ constexpr std::size_t kGreeting = kMagic + wire::Bulk::kSecretBytes;
 constexpr char kShown[kMagic + 1] = "troupe-b", kTaken[kMagic + 1] = "troupe+b";
 constexpr std::uint64_t kListener = 0, kLocalListener = 1;  // what epoll reports for them
 constexpr std::size_t kStep = 128 << 10;  // bytes of a ring between two words to the other: it copies while we do
-constexpr std::size_t kTurn = 8 << 20;  // bytes
+constexpr std::size_t kBytesATurn = 8 << 20;  // bytes
 constexpr int kReads = 64;              // of one channel before the others have their turn
 constexpr std::size_t kStaged = 1 << 10;  // where less than this is awaited, so much is read: a small frame costs one call of the kernel
 
@@ -342,7 +342,7 @@ void BulkSockets::flush_ring(Channel& c) {
 }
 
 void BulkSockets::receive_ring(Channel& c) {
-  std::size_t left = kTurn;
+  std::size_t left = kBytesATurn;
   while (left > 0 && c.state == Channel::State::open) {
     const std::span<const std::byte> from = c.rings->bytes();
     if (c.rings->is_broken()) c.state = Channel::State::closed;

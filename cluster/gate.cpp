@@ -17,7 +17,7 @@ constexpr const char* kQuestions = "inproc://zeromq.zap.01";
 constexpr const char* kDomain = "troupe";
 constexpr std::size_t kKeyBytes = 32;
 constexpr std::size_t kStrangers = 100;                 // whose refusal is logged
-constexpr Time kLook = std::chrono::seconds(1);         // between looks at the list's file
+constexpr Time kListLook = std::chrono::seconds(1);         // between looks at the list's file
 constexpr Time kTell = std::chrono::minutes(1);         // between lines on those without a key
 constexpr int kTurnedAway = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 
@@ -76,7 +76,7 @@ std::vector<std::string> Gate::keys_of(const std::string& address) const {
 
 bool Gate::watch(Time now) {
   const bool is_due = now >= look_at_;
-  if (is_due) look_at_ = now + kLook;
+  if (is_due) look_at_ = now + kListLook;
   const bool has_fewer = is_due && reload();
   answer();
   count();

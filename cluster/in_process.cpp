@@ -28,7 +28,7 @@ struct Loss {
   std::string name;
   Status why;
 };
-struct Event {
+struct Delivery {
   Peer peer;
   std::variant<PeerInfo, Refusal, Arrival, Loss> what;
 };
@@ -144,19 +144,19 @@ class InProcessTransport final : public Transport {
 
   bool has_events() const { return !urgent_.empty() || !queue_.empty(); }
 
-  /// Delivers the first event; `lock` holds the hub's mutex, and does so again on return.
+  /// Calls what the first is for; `lock` holds the hub's mutex, and does so again on return.
   void deliver_one(std::unique_lock<std::mutex>& lock) {
-    std::deque<Event>& from = urgent_.empty() ? queue_ : urgent_;
-    Event event = std::move(from.front());
+    std::deque<Delivery>& from = urgent_.empty() ? queue_ : urgent_;
+    Delivery delivery = std::move(from.front());
     from.pop_front();
-    if (const auto* arrival = std::get_if<Arrival>(&event.what)) {
+    if (const auto* arrival = std::get_if<Arrival>(&delivery.what)) {
       const std::uint64_t bytes = bytes_of(arrival->message);
       ++counters_.messages_in;
       counters_.bytes_in += bytes;
-      if (const auto link = links_.find(event.peer); link != links_.end()) link->second.waiting_bytes -= bytes;
+      if (const auto link = links_.find(delivery.peer); link != links_.end()) link->second.waiting_bytes -= bytes;
     }
     lock.unlock();
-    std::visit([&](auto& what) { call(event.peer, what); }, event.what);
+    std::visit([&](auto& what) { call(delivery.peer, what); }, delivery.what);
     lock.lock();
   }
 
@@ -176,8 +176,8 @@ class InProcessTransport final : public Transport {
     }
   }
 
-  void push(std::deque<Event>& queue, Event event) {
-    queue.push_back(std::move(event));
+  void push(std::deque<Delivery>& queue, Delivery delivery) {
+    queue.push_back(std::move(delivery));
     ready_.notify_one();
   }
 
@@ -199,10 +199,10 @@ class InProcessTransport final : public Transport {
         break;
       }
     std::vector<Peer> ended;
-    for (const Event& event : queue_)
-      if (const auto* loss = std::get_if<Loss>(&event.what); loss && loss->name == newcomer.name) ended.push_back(event.peer);
+    for (const Delivery& delivery : queue_)
+      if (const auto* loss = std::get_if<Loss>(&delivery.what); loss && loss->name == newcomer.name) ended.push_back(delivery.peer);
     for (const Peer peer : ended) {
-      const auto moved = std::stable_partition(queue_.begin(), queue_.end(), [&](const Event& e) { return e.peer != peer; });
+      const auto moved = std::stable_partition(queue_.begin(), queue_.end(), [&](const Delivery& e) { return e.peer != peer; });
       urgent_.insert(urgent_.end(), std::make_move_iterator(moved), std::make_move_iterator(queue_.end()));
       queue_.erase(moved, queue_.end());
     }
@@ -215,7 +215,7 @@ class InProcessTransport final : public Transport {
   // Guarded by the hub's mutex.
   bool stopped_ = false;
   std::condition_variable ready_;
-  std::deque<Event> urgent_, queue_;  // connections and Lane::control; Lane::data and losses
+  std::deque<Delivery> urgent_, queue_;  // connections and Lane::control; Lane::data and losses
   std::map<Peer, Link> links_;
   Peer next_ = 1;
   TransportCounters counters_;

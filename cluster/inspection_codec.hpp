@@ -23,7 +23,7 @@ inline constexpr std::uint64_t kValues<NodeQuestion::What> = static_cast<std::ui
 // Times that a peer says are added to and taken from each other: `begin - offset + length` of one less that of another, where
 // an offset is the mean of two differences, stays within 64 bits. What is written is put into these bounds, so that no clock of
 // its own can get a node disconnected.
-constexpr std::int64_t kLatest = std::int64_t{1} << 61;   // since the Unix epoch: the year 2043
+constexpr std::int64_t kLatestTime = std::int64_t{1} << 61;   // since the Unix epoch: the year 2043
 constexpr std::int64_t kLongest = std::int64_t{1} << 60;  // 36 years
 
 template <class A>
@@ -37,7 +37,7 @@ void bounded(A& a, std::int64_t& ns, std::int64_t most, const char* what) {
 }
 template <class A>
 void moment(A& a, std::int64_t& ns) {
-  bounded(a, ns, kLatest, "a time that no clock shows");
+  bounded(a, ns, kLatestTime, "a time that no clock shows");
 }
 template <class A>
 void time_span(A& a, std::int64_t& ns) {

@@ -3,16 +3,14 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <troupe/actors/engine_impl.hpp>
+#include <troupe/ops/json_text.hpp>
 
 namespace troupe {
 namespace {
 
 using json = nlohmann::json;
-
-std::string dumped(const json& j) { return j.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 json answer() { return {{"version", 1}, {"time_ns", epoch_ns()}}; }
 
@@ -99,7 +97,7 @@ json run_json(const RunSnapshot& run, std::int64_t now_ns) {
 
 }  // namespace
 
-std::string error_json(const std::string& sentence) { return dumped({{"error", sentence}}); }
+std::string error_json(const std::string& sentence) { return json_text({{"error", sentence}}); }
 
 // Whoever is a member speaks this node's version, or it would not have been let in.
 std::string members_json(const std::string& node, const std::vector<Member>& members) {
@@ -148,7 +146,7 @@ std::string state_json(const std::string& node, const ClusterReport& report) {
   j["runs"] = std::move(runs);
   j["recent"] = latest(recent, 32);
   j["errors"] = latest(errors, 64);
-  return dumped(j);
+  return json_text(j);
 }
 
 std::string plan_json(const PlanDescription& plan) {
@@ -167,7 +165,7 @@ std::string plan_json(const PlanDescription& plan) {
   }
   j["actors"] = {{"columns", {"id", "op", "name", "scope", "node", "device", "partition", "line", "frame", "frame_depth", "user_actor"}}, {"rows", std::move(actors)}};
   j["edges"] = {{"columns", {"id", "from", "to", "output", "input", "kind", "dtype", "shape", "cut", "bytes"}}, {"rows", std::move(edges)}};
-  return dumped(j);
+  return json_text(j);
 }
 
 std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& verdicts, const std::vector<RunSnapshot>& runs) {
@@ -182,7 +180,7 @@ std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& 
                              {"device", v.device}, {"actor", v.node < 0 || plan.empty() ? std::string() : fmt::format("{}:{}", plan, v.node)}, {"edge", v.edge},
                              {"tag", v.tag}, {"line", line_of(v.actor)}});
   }
-  return dumped(j);
+  return json_text(j);
 }
 
 // ---- counters
@@ -249,7 +247,7 @@ std::string CounterCache::changes(std::uint64_t since) const {
   j["actors"] = {{"columns", {"id", "fires", "dead", "busy_ns", "bytes_out", "state", "waiting_for"}}, {"rows", std::move(actors)}};
   j["edges"] = {{"columns", {"id", "tokens", "bytes", "in_flight", "window"}}, {"rows", std::move(edges)}};
   j["loops"] = {{"columns", {"loop", "device", "executions", "iterations", "window", "most_parallel", "open_ns", "achieved_parallelism", "limited_by_window"}}, {"rows", std::move(loops)}};
-  return dumped(j);
+  return json_text(j);
 }
 
 std::string CounterCache::actor_json(std::int32_t node, const std::vector<RunSnapshot>& runs, const std::vector<std::string>& errors) const {
@@ -304,7 +302,7 @@ std::string CounterCache::actor_json(std::int32_t node, const std::vector<RunSna
   j["waits"] = std::move(waits);
   j["open_iterations"] = std::move(open);
   j["errors"] = errors;
-  return dumped(j);
+  return json_text(j);
 }
 
 }  // namespace troupe

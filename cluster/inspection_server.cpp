@@ -23,13 +23,13 @@
 namespace troupe {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(2);  // with who does not read on
+constexpr auto kReaderPatience = std::chrono::seconds(2);  // with who does not read on
 constexpr auto kAnswer = std::chrono::seconds(30);   // for all of an answer to be read
 constexpr auto kAsk = std::chrono::milliseconds(400);  // other nodes
 constexpr std::size_t kMostPlans = 16;    // whose counters are remembered
 constexpr std::int64_t kMostSeconds = 60; // of a trace
 
-bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+bool is_loopback_name(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
 
 // In a time that does not tell how much of it was right.
 bool is_same(const std::string& a, const std::string& b) {
@@ -58,14 +58,14 @@ PlanName plan_of(const std::string& id) {
 }
 
 // A request whose head is there, and which has no more: only GET and HEAD are answered, whose bodies nobody reads.
-class Connection final : public httplib::Stream {
+class HttpStream final : public httplib::Stream {
  public:
-  Connection(socket_t socket, std::string head) : socket_(socket), head_(std::move(head)) {}
+  HttpStream(socket_t socket, std::string head) : socket_(socket), head_(std::move(head)) {}
   bool is_readable() const override { return next_ < head_.size(); }
   bool is_writable() const override {
     const auto now = std::chrono::steady_clock::now();
     if (end_ == std::chrono::steady_clock::time_point()) end_ = now + kAnswer;
-    const auto left = std::min<std::chrono::steady_clock::duration>(end_ - now, kPatience);
+    const auto left = std::min<std::chrono::steady_clock::duration>(end_ - now, kReaderPatience);
     pollfd one{socket_, POLLOUT, 0};
     return left.count() > 0 && ::poll(&one, 1, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count())) == 1;
   }
@@ -104,7 +104,7 @@ std::string accepting(std::string head, std::string_view encoding) {
 class Routes final : public httplib::Server {
  public:
   void answer(socket_t socket, std::string head) {
-    Connection connection(socket, std::move(head));
+    HttpStream connection(socket, std::move(head));
     bool is_closed = false;
     process_request(connection, true, is_closed, nullptr);
   }
@@ -115,7 +115,7 @@ class Routes final : public httplib::Server {
 class InspectionServer::Server {
  public:
   Server(const ClusterNode& node, InspectionOptions options) : node_(node), options_(std::move(options)) {
-    if (options_.token.empty() && !is_loopback(options_.host))
+    if (options_.token.empty() && !is_loopback_name(options_.host))
       throw Error(Code::invalid_argument, fmt::format("who serves inspections at {}, which is not loopback, needs a token that others must say (--http-token-file)", options_.host));
     // Not SO_REUSEPORT, which it would set: two nodes would share a port unknowingly.
     http_.set_socket_options([this](socket_t s) {
@@ -132,7 +132,7 @@ class InspectionServer::Server {
     port_ = options_.port == 0 ? http_.bind_to_any_port(options_.host) : http_.bind_to_port(options_.host, options_.port) ? options_.port : -1;
     if (port_ < 0) throw Error(Code::unavailable, fmt::format("the address {}:{} of --http is taken, or not this machine's", options_.host, options_.port));
     reception_.emplace(listening_, Reception::Limits{options_.serve, options_.wait, options_.head}, [this](int socket, std::string head) {
-      http_.answer(socket, accepting(std::move(head), is_loopback(options_.host) ? "identity" : "gzip"));  // to this machine itself nothing is slow
+      http_.answer(socket, accepting(std::move(head), is_loopback_name(options_.host) ? "identity" : "gzip"));  // to this machine itself nothing is slow
     });
   }
   ~Server() { is_ending_.store(true, std::memory_order_relaxed); }  // nobody waits for the end of a trace

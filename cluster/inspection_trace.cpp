@@ -6,11 +6,11 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <troupe/actors/engine_impl.hpp>
 #include <troupe/actors/recorder.hpp>
 #include <troupe/actors/trace_file.hpp>
+#include <troupe/ops/json_text.hpp>
 
 namespace troupe {
 namespace {
@@ -57,8 +57,6 @@ Missing missing_in(const ClusterReport& report, std::int64_t since_ns) {
   return m;
 }
 
-std::string dumped(const json& j) { return j.dump(-1, ' ', false, json::error_handler_t::replace); }
-
 }  // namespace
 
 std::string events_json(const ClusterReport& report, std::int64_t asked_ns, std::int64_t since_ns, std::int64_t until_ns, std::size_t limit) {
@@ -85,7 +83,7 @@ std::string events_json(const ClusterReport& report, std::int64_t asked_ns, std:
     j["events"].push_back({{"t_ns", d.begin_ns}, {"dur_ns", d.event->length_ns}, {"node", d.node->member.name}, {"track", d.partition->device + " of plan " + d.plan->name.text()}, {"kind", name_of(d.event->kind)},
                            {"name", d.name()}, {"run", d.event->run}, {"tag", d.event->tag}, {"flow", d.event->flow == 0 ? std::string() : std::to_string(d.event->flow)}});
   j["dropped"] = dropped;
-  return dumped(j);
+  return json_text(j);
 }
 
 // A process a node, a track a partition; a send and its receive are the ends of an arrow. Text from the beginning: there may be a
@@ -110,12 +108,12 @@ std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::
     if (d.event->flow != 0) (d.event->kind == RecordedEvent::Kind::send ? sent : received).insert(d.event->flow);
   int process = 0;
   for (const NodeAnswer& a : report) {
-    add(dumped({{"ph", "M"}, {"name", "process_name"}, {"pid", ++process}, {"tid", 0}, {"args", {{"name", a.has_answered ? "node " + a.member.name : "node " + a.member.name + ": " + a.why}}}}));
+    add(json_text({{"ph", "M"}, {"name", "process_name"}, {"pid", ++process}, {"tid", 0}, {"args", {{"name", a.has_answered ? "node " + a.member.name : "node " + a.member.name + ": " + a.why}}}}));
     int track = 0;
     for (const RecordedPlan& plan : a.report.recorded)
       for (const PartitionSnapshot& p : plan.partitions) {
         tracks.emplace(&p, std::pair{process, ++track});
-        add(dumped({{"ph", "M"}, {"name", "thread_name"}, {"pid", process}, {"tid", track}, {"args", {{"name", p.device + " of plan " + plan.name.text()}}}}));
+        add(json_text({{"ph", "M"}, {"name", "thread_name"}, {"pid", process}, {"tid", track}, {"args", {{"name", p.device + " of plan " + plan.name.text()}}}}));
       }
   }
   const std::int64_t origin = all.empty() ? since_ns : all.front().begin_ns;
@@ -128,12 +126,12 @@ std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::
     const double at = us(d.begin_ns - origin), length = us(std::max<std::int64_t>(e.length_ns, is_token ? 500 : 1));
     std::string name;
     if (is_turn) {
-      name = dumped(d.name());
+      name = json_text(d.name());
     } else {
       std::string& known = names[{d.plan, e.node}];
-      if (known.empty()) known = dumped(d.name_of_node());
+      if (known.empty()) known = json_text(d.name_of_node());
       const char* before = is_token || e.kind == RecordedEvent::Kind::copy ? name_of(e.kind) : e.kind == RecordedEvent::Kind::wait ? "waits:" : e.kind == RecordedEvent::Kind::failure ? "failed:" : "";
-      name = e.node < 0 ? dumped(d.name()) : *before ? fmt::format("\"{} {}", before, std::string_view(known).substr(1)) : known;
+      name = e.node < 0 ? json_text(d.name()) : *before ? fmt::format("\"{} {}", before, std::string_view(known).substr(1)) : known;
     }
     add(fmt::format("{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":{},\"tid\":{},\"args\":{{\"run\":{},\"{}\":{}}}}}", name, name_of(e.kind), at, length, pid, tid, e.run,
                     is_turn ? "fired" : "iteration", e.tag));
@@ -145,7 +143,7 @@ std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::
   if (end == 0) end = all.empty() ? since_ns : all.back().begin_ns;
   const std::int64_t begin = since_ns == 0 ? origin : since_ns, whole = std::max(missing.whole_since_ns, begin);
   const json other = {{"begin_ns", std::to_string(origin)}, {"events", all.size()}, {"asked_ns", std::max<std::int64_t>(0, end - begin)}, {"covered_ns", std::max<std::int64_t>(0, end - whole)}, {"lost", missing.lost}, {"thinned", missing.thinned}};
-  return out + "],\n\"otherData\":" + dumped(other) + "}\n";
+  return out + "],\n\"otherData\":" + json_text(other) + "}\n";
 }
 
 }  // namespace troupe

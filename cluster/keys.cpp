@@ -41,7 +41,7 @@ void write(const std::filesystem::path& path, const std::string& text, ::mode_t 
   throw Error(Code::unavailable, fmt::format("{} cannot be written: {}", path.string(), std::strerror(reason)));
 }
 
-struct Line {
+struct AllowedKey {
   int number;
   std::string first, rest;
 };
@@ -52,12 +52,12 @@ std::ifstream open(const std::filesystem::path& path) {
   return file;
 }
 
-std::vector<Line> lines_of(std::istream& file) {
-  std::vector<Line> lines;
+std::vector<AllowedKey> lines_of(std::istream& file) {
+  std::vector<AllowedKey> lines;
   std::string text;
   for (int n = 1; std::getline(file, text); ++n) {
     std::istringstream words(text.substr(0, text.find(" # ")));
-    Line line{n, {}, {}};
+    AllowedKey line{n, {}, {}};
     if (!(words >> line.first) || line.first == "#") continue;
     std::getline(words >> std::ws, line.rest);
     while (!line.rest.empty() && std::isspace(static_cast<unsigned char>(line.rest.back()))) line.rest.pop_back();
@@ -94,7 +94,7 @@ KeyPair make_keys(const std::filesystem::path& folder, std::string_view name) {
 
 KeyPair parse_key_pair(std::istream& text, const std::string& where) {
   KeyPair own;
-  for (const Line& line : lines_of(text)) {
+  for (const AllowedKey& line : lines_of(text)) {
     std::string* part = line.first == "public" ? &own.public_key : line.first == "secret" ? &own.secret_key : nullptr;
     if (!part || !is_key(line.rest)) throw Error(Code::data_loss, fmt::format("{}:{} is neither 'public KEY' nor 'secret KEY'", where, line.number));
     *part = line.rest;
@@ -107,7 +107,7 @@ KeyPair parse_key_pair(std::istream& text, const std::string& where) {
 
 std::map<std::string, std::string> parse_authorized(std::istream& text, const std::string& where) {
   std::map<std::string, std::string> authorized;
-  for (const Line& line : lines_of(text)) {
+  for (const AllowedKey& line : lines_of(text)) {
     if (!is_key(line.first)) throw Error(Code::data_loss, fmt::format("{}:{}: '{}' is no public key, which has {} characters", where, line.number, line.first, kLength));
     authorized[line.first] = line.rest;
   }

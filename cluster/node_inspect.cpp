@@ -15,7 +15,7 @@
 namespace troupe {
 namespace {
 
-constexpr auto kPatience = std::chrono::milliseconds(100);       // with partitions
+constexpr auto kPartitionPatience = std::chrono::milliseconds(100);       // with partitions
 constexpr auto kTracePatience = std::chrono::milliseconds(2000); // that copy a whole trace
 
 std::uint64_t resident_bytes() {
@@ -135,14 +135,14 @@ NodeReport NodeCore::report(const NodeQuestion& q, std::int64_t received_ns) {
   Inspect of_partitions{};
   switch (q.what) {
     case What::state:
-      r.engine = engine_->snapshot(kPatience);
+      r.engine = engine_->snapshot(kPartitionPatience);
       r.transport = transport_->counters();
       r.peers = peer_reports();
       measure_process(r);
       break;
     case What::counters:
       of_partitions.asks_of_actors = true;
-      r.partitions = engine_->ask(q.plan, of_partitions, kPatience);
+      r.partitions = engine_->ask(q.plan, of_partitions, kPartitionPatience);
       break;
     case What::plan:
       for (const auto& compiled : engine_->plans())
@@ -158,7 +158,7 @@ NodeReport NodeCore::report(const NodeQuestion& q, std::int64_t received_ns) {
       if (q.what != What::events) of_partitions.trace = q.what == What::trace_on ? Inspect::Trace::on : Inspect::Trace::off;
       for (const auto& compiled : engine_->plans()) {
         const Plan& plan = *compiled->troupe.plan;
-        RecordedPlan recorded{plan.name, engine_->ask(plan.name, of_partitions, q.what == What::trace_off ? kTracePatience : kPatience), {}};
+        RecordedPlan recorded{plan.name, engine_->ask(plan.name, of_partitions, q.what == What::trace_off ? kTracePatience : kPartitionPatience), {}};
         std::set<std::int32_t> nodes;
         for (const PartitionSnapshot& p : recorded.partitions)
           for (const RecordedEvent& e : p.events)

@@ -14,10 +14,10 @@ std::string_view asset(std::string_view path) {
 }
 
 // JSON in HTML: '<' stands in strings only, where this is the same character; so nothing ends the element.
-std::string embedded(std::string_view json) {
+std::string embedded(std::string_view text) {
   std::string out;
-  out.reserve(json.size());
-  for (const char c : json) {
+  out.reserve(text.size());
+  for (const char c : text) {
     if (c == '<') out += "\\u003c";
     else out += c;
   }
@@ -49,7 +49,7 @@ std::string report_page(std::string_view run, const ReportParts& parts) {
       "<title>Troupe</title>\n<style>\n";
   ((out += asset("page.css")) += asset("report.css")) += "</style>\n</head>\n<body>\n";
   std::string data = "{\"run\":" + quoted(run);
-  const auto add = [&](const char* name, std::string_view json) { ((((data += ",\"") += name) += "\":") += json); };
+  const auto add = [&](const char* name, std::string_view text) { ((((data += ",\"") += name) += "\":") += text); };
   add("state", parts.state);
   add("plan", parts.plan);
   add("counters", parts.counters);

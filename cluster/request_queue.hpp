@@ -51,7 +51,7 @@ class RequestQueue {
     }
     if (is_asleep_.load(std::memory_order_seq_cst) && is_asleep_.exchange(false, std::memory_order_seq_cst)) {
       const std::uint64_t one = 1;
-      [[maybe_unused]] const auto written = write(bell_.get(), &one, sizeof one);
+      [[maybe_unused]] const auto written = ::write(bell_.get(), &one, sizeof one);
     }
   }
   /// Nobody takes requests any more: those that wait are dropped, and so are others.
@@ -79,7 +79,7 @@ class RequestQueue {
   void wake_up() {
     is_asleep_.store(false, std::memory_order_seq_cst);
     std::uint64_t rings;
-    [[maybe_unused]] const auto got = read(bell_.get(), &rings, sizeof rings);
+    [[maybe_unused]] const auto got = ::read(bell_.get(), &rings, sizeof rings);
   }
   int bell() const { return bell_.get(); }
 

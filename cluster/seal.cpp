@@ -15,7 +15,7 @@ namespace troupe {
 namespace {
 
 // libcrypto counts bytes in ints; frames are far smaller.
-constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+constexpr std::size_t kMostSealed = std::size_t{1} << 30;
 
 const unsigned char* bytes(const std::byte* p) { return reinterpret_cast<const unsigned char*>(p); }
 unsigned char* bytes(std::byte* p) { return reinterpret_cast<unsigned char*>(p); }
@@ -92,7 +92,7 @@ Sealer::Sealer(const SealKey& key) : cipher_(std::make_unique<Cipher>(key, true)
 Sealer::~Sealer() = default;
 
 std::uint64_t Sealer::seal(std::span<const std::byte> about, std::span<const std::byte> plain, std::span<std::byte> box) {
-  if (box.size() != plain.size() + kSealTagBytes || plain.size() > kMostBytes || about.size() > kMostBytes)
+  if (box.size() != plain.size() + kSealTagBytes || plain.size() > kMostSealed || about.size() > kMostSealed)
     throw Error(Code::invalid_argument, fmt::format("a box of {} bytes for {}, which takes {}", box.size(), plain.size(), plain.size() + kSealTagBytes));
   if (next_ > kMostBoxes) throw Error(Code::resource_exhausted, "this key has sealed all it may");
   EVP_CIPHER_CTX* c = cipher_->get();
@@ -115,7 +115,7 @@ Status Opener::open(std::uint64_t number, std::span<const std::byte> about, std:
     std::memset(plain.data(), 0, plain.size());
     return Status(Code::data_loss, why);
   };
-  if (box.size() < kSealTagBytes || plain.size() != box.size() - kSealTagBytes || box.size() > kMostBytes || about.size() > kMostBytes)
+  if (box.size() < kSealTagBytes || plain.size() != box.size() - kSealTagBytes || box.size() > kMostSealed || about.size() > kMostSealed)
     return refuse(fmt::format("a box of {} bytes for {} of payload", box.size(), plain.size()));
   if (number <= last_ || number > Sealer::kMostBoxes) return refuse(fmt::format("box {} after box {}: it was sent again, or by somebody else", number, last_));
   EVP_CIPHER_CTX* c = cipher_->get();

@@ -1,8 +1,6 @@
 #include <troupe/cluster/shared_rings.hpp>
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,6 +10,8 @@
 #include <utility>
 
 #include <fmt/format.h>
+
+#include <troupe/cluster/sealed_memory.hpp>
 
 namespace troupe {
 
@@ -27,23 +27,17 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kWhole = 2 * (kPage + SharedRings::kBytes);
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 }  // namespace
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 SharedRings SharedRings::create() {
-  OwnedDescriptor memory(memfd_create("troupe rings", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (memory.get() < 0 || ftruncate(memory.get(), kWhole) != 0 || fcntl(memory.get(), F_ADD_SEALS, kSeals) != 0)
-    throw Error(Code::unavailable, fmt::format("no memory to share: {}", std::strerror(errno)));
-  return SharedRings(std::move(memory), true);
+  return SharedRings(sealed_memory("troupe rings", kWhole), true);
 }
 
 SharedRings SharedRings::open(OwnedDescriptor memory) {
-  struct stat s {};
-  const int seals = fcntl(memory.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals || fstat(memory.get(), &s) != 0 || s.st_size != static_cast<off_t>(kWhole))
+  if (sealed_bytes(memory) != kWhole)
     throw Error(Code::data_loss, "what was to be shared is not memory of the agreed size that nobody can shrink");
   return SharedRings(std::move(memory), false);
 }

@@ -1,8 +1,6 @@
 #include <troupe/cluster/shared_slab.hpp>
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,11 +11,12 @@
 
 #include <fmt/format.h>
 
+#include <troupe/cluster/sealed_memory.hpp>
+
 namespace troupe {
 
 namespace {
 
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr std::size_t kLooks = 16;  // loans looked at each time that one is made
 constexpr std::size_t kMostBytes = std::size_t(1) << 40;
 
@@ -26,13 +25,11 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(std::ato
 std::size_t whole_pages(std::size_t bytes) { return (bytes + SlabMemory::kPage - 1) / SlabMemory::kPage * SlabMemory::kPage; }
 
 /// Bytes of what is a slab: of memory, sealed, with something to lend.
-std::size_t checked_bytes(int memory) {
-  struct stat s {};
-  const int seals = fcntl(memory, F_GET_SEALS);
-  const bool is_slab = seals >= 0 && (seals & kSeals) == kSeals && fstat(memory, &s) == 0 && s.st_size > static_cast<off_t>(SlabMemory::kPage) &&
-                       s.st_size % static_cast<off_t>(SlabMemory::kPage) == 0 && static_cast<std::size_t>(s.st_size) <= kMostBytes;
-  if (!is_slab) throw Error(Code::data_loss, "what was to be lent from is not memory of whole pages that nobody can shrink");
-  return static_cast<std::size_t>(s.st_size);
+std::size_t checked_bytes(const OwnedDescriptor& memory) {
+  const std::size_t bytes = sealed_bytes(memory).value_or(0);
+  if (bytes <= SlabMemory::kPage || bytes % SlabMemory::kPage != 0 || bytes > kMostBytes)
+    throw Error(Code::data_loss, "what was to be lent from is not memory of whole pages that nobody can shrink");
+  return bytes;
 }
 
 /// The memory of one loan, to whoever makes a buffer of it; ends with the buffer.
@@ -58,13 +55,10 @@ class Borrowed final : public Allocator {
 
 OwnedDescriptor make_slab(std::size_t bytes) {
   const std::size_t whole = SlabMemory::kPage + whole_pages(std::max<std::size_t>(bytes, 1));
-  OwnedDescriptor slab(memfd_create("troupe slab", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (slab.get() < 0 || ftruncate(slab.get(), static_cast<off_t>(whole)) != 0 || fcntl(slab.get(), F_ADD_SEALS, kSeals) != 0)
-    throw Error(Code::unavailable, fmt::format("no memory to lend: {}", std::strerror(errno)));
-  return slab;
+  return sealed_memory("troupe slab", whole);
 }
 
-SlabMemory::SlabMemory(const OwnedDescriptor& slab) : bytes_(checked_bytes(slab.get())) {
+SlabMemory::SlabMemory(const OwnedDescriptor& slab) : bytes_(checked_bytes(slab)) {
   void* at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, slab.get(), 0);
   if (at == MAP_FAILED) throw Error(Code::unavailable, fmt::format("shared memory cannot be mapped: {}", std::strerror(errno)));
   base_ = static_cast<std::byte*>(at);

@@ -24,8 +24,8 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t kLeastLent = 16 << 10;  // what is smaller is gathered, and so copied all the same
-constexpr int kTurn = 64;               // frames taken from one socket before the others have their turn
-constexpr auto kLook = std::chrono::microseconds(100);  // from one look at sockets that have nothing to say to the next
+constexpr int kFramesATurn = 64;               // frames taken from one socket before the others have their turn
+constexpr auto kIdleLook = std::chrono::microseconds(100);  // from one look at sockets that have nothing to say to the next
 constexpr std::uint32_t kBell = 0, kBulk = 1, kZeroMq = 2;  // what wakes the thread
 constexpr auto kTick = std::chrono::milliseconds(1);
 constexpr std::uint64_t kSmall = 32 << 10;               // bytes of a message whose arrival is waited for awake
@@ -228,7 +228,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
         const bool looks_everywhere = t >= next_look_ || !is_beside;
         if (looks_everywhere) {
           worked |= receive();
-          next_look_ = t + kLook;
+          next_look_ = t + kIdleLook;
         }
         worked |= bulk_ && bulk_->work(looks_everywhere || bulk_->has_sockets() || std::exchange(bulk_rang_, false));
         worked |= report_failures();
@@ -316,7 +316,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
 
   bool receive_from_listening() {
     int frames = 0;
-    for (zmq::message_t id, header; frames < kTurn; ++frames) {
+    for (zmq::message_t id, header; frames < kFramesATurn; ++frames) {
       if (!listening_.recv(id, zmq::recv_flags::dontwait)) break;
       if (!id.more() || !listening_.recv(header, zmq::recv_flags::dontwait)) continue;
       const bool is_whole = take_bulk(listening_, header.more());
@@ -339,7 +339,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
 
   bool receive_from(Connection connection) {
     int frames = 0;
-    for (zmq::message_t header; frames < kTurn; ++frames) {
+    for (zmq::message_t header; frames < kFramesATurn; ++frames) {
       const auto found = dialled_.find(connection);  // a frame may end it
       if (found == dialled_.end() || !found->second.socket().recv(header, zmq::recv_flags::dontwait)) break;
       if (take_bulk(found->second.socket(), header.more()))
@@ -416,7 +416,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
         sleep_ = OwnedDescriptor();
         was_asked_ = false;
         next_tick_ = next_look_ = Time::zero();
-        std::this_thread::sleep_for(kLook);
+        std::this_thread::sleep_for(kIdleLook);
         return;
       }
     }
@@ -428,7 +428,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     if (!bulk_ || bulk_->fall_asleep()) n = epoll_wait(sleep_.get(), events, 8, static_cast<int>(ms));
     if (bulk_) bulk_->wake_up();
     requests_.wake_up();
-    next_look_ = now() + kLook;
+    next_look_ = now() + kIdleLook;
     if (n == 0) next_tick_ = Time::zero();
     for (int i = 0; i < n; ++i) {
       bulk_rang_ |= events[i].data.u32 == kBulk;

@@ -5,10 +5,10 @@
 #include <cmath>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <troupe/devices/error.hpp>
 #include <troupe/ops/format/event_file.hpp>
+#include <troupe/ops/json_text.hpp>
 
 namespace troupe {
 namespace {
@@ -142,7 +142,7 @@ std::string Records::json(std::int64_t since) const {
     if (series.has_last()) add(series.last);
     all.push_back({{"name", tag}, {"kind", kKinds[series.kind]}, {"points", std::move(points)}});
   }
-  return all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json_text(all);
 }
 
 }  // namespace troupe

@@ -17,7 +17,7 @@ Expr in(DType t, const Expr& e) { return e.dtype() == t ? e : cast(e, t); }
 Expr over_rows(const Expr& e) { return mean(e, {-1}, true); }
 
 std::int64_t channels_of(const Shape& x) { return x.has_rank() ? x[x.rank() - 1] : kAny; }
-Shape rows_of(const Shape& x) { return x.has_rank() ? x.without(x.rank() - 1) : Shape::unknown(); }
+Shape shape_of_rows(const Shape& x) { return x.has_rank() ? x.without(x.rank() - 1) : Shape::unknown(); }
 
 std::string parameters_differ(const Shape& x, const Shape& s) {
   return fmt::format("parameters are of shape [{}], not {}", channels_of(x) < 0 ? "?" : std::to_string(channels_of(x)), s.text());
@@ -42,7 +42,7 @@ Rows rows_now(KernelContext& c, int parameters) {
   if (x.rank() == 0) throw Error(Code::invalid_argument, "a scalar has no channels");
   for (int i = 1; i <= parameters; ++i)
     if (!is_of_channels(x, c.input(i).shape())) throw Error(Code::invalid_argument, parameters_differ(x, c.input(i).shape()));
-  return {rows_of(x).elements(), channels_of(x)};
+  return {shape_of_rows(x).elements(), channels_of(x)};
 }
 
 }  // namespace
@@ -57,7 +57,7 @@ void define_row_norm(OpBuilder& op, const char* gradient) {
     const double epsilon = c.attrs().get<double>("epsilon");
     c.require(epsilon >= 0 && std::isfinite(epsilon), fmt::format("epsilon must be finite and at least 0, not {}", epsilon));
     c.output(c.dtype(0), c.shape(0));
-    for (int i = 0; i < kParameters; ++i) c.output(wide(c.dtype(0)), rows_of(c.shape(0)));
+    for (int i = 0; i < kParameters; ++i) c.output(wide(c.dtype(0)), shape_of_rows(c.shape(0)));
   });
   op.gradient([gradient](Gradient& g) {
     Expr dx;
@@ -86,11 +86,11 @@ void define_row_norm(OpBuilder& op, const char* gradient) {
     const Shape x = c.input(0).shape();
     RowNormArgs a{c.input(0), c.input(1), {}, {}, {}, {}, at.rows, at.n, attrs.get<double>("epsilon"), centered};
     const DType moments = wide(a.x.dtype);
-    Tensor mean, rstd = c.allocate(moments, rows_of(x));
+    Tensor mean, rstd = c.allocate(moments, shape_of_rows(x));
     a.rstd = View(rstd);
     if (centered) {
       a.bias = c.input(2);
-      mean = c.allocate(moments, rows_of(x));
+      mean = c.allocate(moments, shape_of_rows(x));
       a.mean = View(mean);
     }
     Tensor y = c.allocate_over(0, a.x.dtype, x);
@@ -111,7 +111,7 @@ void define_row_norm_gradient(OpBuilder& op) {
     const Shape& x = c.shape(0);
     for (int i = 2; i <= kRstd; ++i) {
       c.require_dtype(i, wide(c.dtype(0)), i < kRstd ? "the mean" : "rstd");
-      c.require(rows_of(x).is_compatible(c.shape(i)), "the moments are of shape " + rows_of(x).text() + ", not " + c.shape(i).text());
+      c.require(shape_of_rows(x).is_compatible(c.shape(i)), "the moments are of shape " + shape_of_rows(x).text() + ", not " + c.shape(i).text());
     }
     c.require_same_dtype(0, kDy);
     c.require(x.is_compatible(c.shape(kDy)), "dy is of shape " + x.text() + ", not " + c.shape(kDy).text());
@@ -145,7 +145,7 @@ void define_row_norm_gradient(OpBuilder& op) {
     const Rows at = rows_now(c, 1);
     const Shape x = c.input(0).shape();
     for (int i = 2; i <= kRstd; ++i)
-      if (c.input(i).shape() != rows_of(x)) throw Error(Code::invalid_argument, "the moments are of shape " + rows_of(x).text() + ", not " + c.input(i).shape().text());
+      if (c.input(i).shape() != shape_of_rows(x)) throw Error(Code::invalid_argument, "the moments are of shape " + shape_of_rows(x).text() + ", not " + c.input(i).shape().text());
     if (c.input(kDy).shape() != x) throw Error(Code::invalid_argument, "dy is of shape " + x.text() + ", not " + c.input(kDy).shape().text());
     RowNormGradientArgs a{c.input(0), c.input(1), {}, c.input(kRstd), c.input(kDy), {}, {}, {}, at.rows, at.n, centered};
     Tensor dscale = c.allocate(a.x.dtype, Shape{at.n}), dbias;

@@ -2,7 +2,6 @@
 #include <troupe/apps/verbs/verbs.hpp>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -18,6 +17,7 @@
 #include <troupe/cluster/inspection_server.hpp>
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/zeromq.hpp>
+#include <troupe/ops/json_text.hpp>
 
 namespace troupe::verbs {
 
@@ -51,7 +51,7 @@ void write_log(const LogRecord& r, bool is_json) {
     nlohmann::json j = {{"time_ns", r.time_ns ? r.time_ns : now}, {"level", levels[static_cast<std::size_t>(r.level)]}, {"text", r.text}};
     for (const auto& [name, value] : {std::pair{"node", &r.node}, std::pair{"run", &r.run}, std::pair{"plan", &r.plan}, std::pair{"actor", &r.actor}})
       if (!value->empty()) j[name] = *value;
-    line = j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    line = json_text(j) + "\n";
   }
   std::fwrite(line.data(), 1, line.size(), stderr);
 }

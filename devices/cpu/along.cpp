@@ -10,6 +10,7 @@
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/coordinates.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/cpu/element_types.hpp>
 #include <troupe/devices/cpu/move.hpp>
 #include <troupe/devices/order.hpp>
 
@@ -17,46 +18,27 @@ namespace troupe::cpu {
 namespace {
 
 template <class T>
-constexpr bool is_small = std::is_same_v<T, half> || std::is_same_v<T, bfloat16>;
-template <class T>
-constexpr bool is_complex_type = std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
-
-// What a row is accumulated in: f16, bf16, f32 in double, both parts of complex numbers too, integers wrap.
-template <class T>
-using Wide = std::conditional_t<std::is_integral_v<T>, std::uint64_t, std::conditional_t<is_complex_type<T>, std::complex<double>, double>>;
-template <class T>
-Wide<T> wide(T x) {
-  if constexpr (is_small<T>) return float(x);
-  else return static_cast<Wide<T>>(x);
-}
-template <class T>
-T narrow(Wide<T> x) {
-  if constexpr (is_small<T>) return T(static_cast<float>(x));
-  else return static_cast<T>(x);
-}
-
-template <class T>
 void scan_row(const ScanArgs& s, const T* x, const T* a, T* out) {
-  Wide<T> so_far = s.what == Scan::product ? 1 : 0;
+  Accumulator<T> so_far = s.what == Scan::product ? 1 : 0;
   for (std::int64_t n = 0; n < s.extent; ++n) {
     const std::int64_t at = (s.reverse ? s.extent - 1 - n : n) * s.inner;
     if (s.what == Scan::linear) {
       // Its factor stands at the later of the two elements it joins.
-      const Wide<T> factor = n == 0 ? Wide<T>(0) : wide(a[s.reverse ? at + s.inner : at]);
-      so_far = n == 0 ? wide(x[at]) : wide(x[at]) + factor * so_far;
-      out[at] = narrow<T>(so_far);
+      const Accumulator<T> factor = n == 0 ? Accumulator<T>(0) : accumulated(a[s.reverse ? at + s.inner : at]);
+      so_far = n == 0 ? accumulated(x[at]) : accumulated(x[at]) + factor * so_far;
+      out[at] = narrowed<T>(so_far);
       continue;
     }
-    if (s.exclusive) out[at] = narrow<T>(so_far);
-    so_far = s.what == Scan::sum ? so_far + wide(x[at]) : so_far * wide(x[at]);
-    if (!s.exclusive) out[at] = narrow<T>(so_far);
+    if (s.exclusive) out[at] = narrowed<T>(so_far);
+    so_far = s.what == Scan::sum ? so_far + accumulated(x[at]) : so_far * accumulated(x[at]);
+    if (!s.exclusive) out[at] = narrowed<T>(so_far);
   }
 }
 
 // NaN is the largest.
 template <class T>
 bool is_below(T x, T y) {
-  if constexpr (is_small<T>) return is_below(float(x), float(y));
+  if constexpr (is_small_float<T>) return is_below(float(x), float(y));
   else return x < y || (y != y && x == x);
 }
 
@@ -66,16 +48,6 @@ void visit_ordered(const char* what, DType type, F&& f) {
     if constexpr (is_complex_type<T> || std::is_same_v<T, bool>) throw Error(Code::unimplemented, fmt::format("{} of {} is not defined", what, name_of(type)));
     else f(tag);
   });
-}
-
-/// Rows worth a block together.
-std::int64_t rows_together(std::int64_t extent) { return std::max<std::int64_t>(1, kBlock / 4 / std::max<std::int64_t>(1, extent)); }
-
-template <class F>
-void for_rows(WorkerPool* pool, std::int64_t rows, std::int64_t extent, F&& f) {
-  const std::int64_t group = rows_together(extent);
-  for_blocks(rows * extent <= kSmallWork / 4 ? nullptr : pool, (rows + group - 1) / group,
-             [&](int b) { f(b * group, std::min(rows, (b + 1) * group)); });
 }
 
 }  // namespace
@@ -156,7 +128,7 @@ void CpuPrimitives::along(Stream&, const AlongArgs& a) const {
             for (std::int64_t j = 0, at = o * a.n * a.inner; j < a.n; ++j)
               for (std::int64_t i = 0; i < a.inner; ++i, ++at) {
                 Sum& to = mine[index[at] * a.inner + i];
-                to = static_cast<Sum>(wide(to) + wide(x[at]));
+                to = static_cast<Sum>(accumulated(to) + accumulated(x[at]));
               }
           }
         });

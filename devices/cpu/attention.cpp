@@ -13,7 +13,9 @@
 #include <troupe/devices/cpu/as_floats.hpp>
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/cpu/element_types.hpp>
 #include <troupe/devices/cpu/gemm.hpp>
+#include <troupe/devices/cpu/scratch.hpp>
 
 namespace troupe::cpu {
 namespace {
@@ -54,12 +56,6 @@ void softmax_back(float* dp, const float* p, double mean, double scale, std::int
 }
 void softmax_back(double* dp, const double* p, double mean, double scale, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) dp[i] = p[i] * ((dp[i] - mean) * scale);
-}
-
-// Memory that holds nothing yet.
-template <class T>
-std::unique_ptr<T[]> room(std::int64_t n) {
-  return std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(n));
 }
 
 // One head of one item of the batch.
@@ -169,13 +165,6 @@ void attend_back(const AttentionGradientArgs& g, std::int64_t batch, std::int64_
   }
 }
 
-template <class F>
-void in_its_type(DType t, F&& f) {
-  if (t == DType::f32) return f(type_tag<float>{});
-  if (t == DType::f64) return f(type_tag<double>{});
-  throw Error(Code::unimplemented, fmt::format("attention of {} is not defined", name_of(t)));
-}
-
 }  // namespace
 
 void CpuPrimitives::attention(Stream& stream, const AttentionArgs& a) const {
@@ -189,7 +178,7 @@ void CpuPrimitives::attention(Stream& stream, const AttentionArgs& a) const {
     return y.store();
   }
   const std::int64_t blocks = (a.queries + kQueries - 1) / kQueries;
-  in_its_type(a.q.dtype, [&]<class T>(type_tag<T>) {
+  visit_wide_float("attention", a.q.dtype, [&]<class T>(type_tag<T>) {
     for_blocks(pool_, a.batch * a.heads * blocks, [&](int i) {
       attend(Head<T>{a, i / blocks / a.heads, i / blocks % a.heads}, i % blocks * kQueries);
     });
@@ -209,7 +198,7 @@ void CpuPrimitives::attention_gradient(Stream& stream, const AttentionGradientAr
   for (const View& v : {g.dq, g.dk, g.dv})
     if (v.elements()) std::memset(v.data, 0, v.bytes());
   if (g.y.elements() == 0 || g.of.keys == 0) return;
-  in_its_type(g.of.q.dtype, [&]<class T>(type_tag<T>) {
+  visit_wide_float("attention", g.of.q.dtype, [&]<class T>(type_tag<T>) {
     for_blocks(pool_, g.of.batch * g.of.groups, [&](int i) { attend_back<T>(g, i / g.of.groups, i % g.of.groups); });
   });
 }

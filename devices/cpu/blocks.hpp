@@ -33,4 +33,15 @@ void for_ranges(WorkerPool* pool, std::int64_t n, std::int64_t block, F&& f) {
   });
 }
 
+/// Rows of `extent` elements worth a block together, where an element takes some time.
+inline std::int64_t rows_together(std::int64_t extent) { return std::max<std::int64_t>(1, kBlock / 4 / std::max<std::int64_t>(1, extent)); }
+
+/// Calls f(begin, end) over `rows` of them, in blocks.
+template <class F>
+void for_rows(WorkerPool* pool, std::int64_t rows, std::int64_t extent, F&& f) {
+  const std::int64_t group = rows_together(extent);
+  for_blocks(rows * extent <= kSmallWork / 4 ? nullptr : pool, (rows + group - 1) / group,
+             [&](int b) { f(b * group, std::min(rows, (b + 1) * group)); });
+}
+
 }  // namespace troupe::cpu

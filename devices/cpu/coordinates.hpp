@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <troupe/devices/along.hpp>
+#include <troupe/devices/cpu/element_types.hpp>
 
 namespace troupe {
 class WorkerPool;
@@ -18,7 +19,7 @@ void put_at(const AlongArgs& a);
 template <class T, class F>
 void in_sums(const View& out, F&& f) {
   T* elements = static_cast<T*>(out.data);
-  if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) {
+  if constexpr (is_small_float<T>) {
     std::vector<float> sums(static_cast<std::size_t>(out.elements()));
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = float(elements[i]);
     f(sums.data());

@@ -13,7 +13,7 @@ namespace troupe::cpu {
 namespace {
 
 // Multiply-adds worth a block of their own: ~50 µs.
-constexpr std::int64_t kWork = 16 << 20;
+constexpr std::int64_t kInt8BlockWork = 16 << 20;
 
 bool multiplies_into_words() {
 #if defined(__x86_64__)
@@ -51,7 +51,7 @@ void product(const A* a, const std::int8_t* b, std::int32_t* c, std::int64_t row
 
 void int8_matmul(WorkerPool* pool, const MatmulArgs& m) {
   const std::int64_t rows = m.out.shape[0], n = m.out.shape[1], k = m.b.shape[0];
-  const std::int64_t block = std::clamp<std::int64_t>(kWork / std::max<std::int64_t>(1, k * n), 1, std::max<std::int64_t>(1, rows));
+  const std::int64_t block = std::clamp<std::int64_t>(kInt8BlockWork / std::max<std::int64_t>(1, k * n), 1, std::max<std::int64_t>(1, rows));
   for_blocks(pool, (rows + block - 1) / block, [&](int i) {
     const std::int64_t first = i * block, count = std::min(block, rows - first);
     const auto* b = static_cast<const std::int8_t*>(m.b.data());

@@ -22,7 +22,7 @@ namespace {
 // Multiply-adds below which Eigen's entry cost wins (README: 16^3 0.14 against 0.25 µs, 32^3 0.55 against 0.48).
 constexpr std::int64_t kSmallProduct = 20 * 20 * 20;
 // And those worth a block of their own: ~50 µs.
-constexpr std::int64_t kWork = 6 << 20;
+constexpr std::int64_t kBlockWork = 6 << 20;
 
 void sgemm(const GemmCall& g) {
   LibraryCall call;
@@ -127,7 +127,7 @@ struct Cut {
     double work = double(m) * double(n) * double(k);
     // Past four blocks packing costs more than balance gains (1024^3: 122 GFLOP/s in 8, 150 in 4, 154 whole;
     // a^T b of 256 x 1600 x 1024: 105, 123, 124), and squarer blocks pack less.
-    double wanted = std::min(work / double(kWork), std::max(4.0, work / double(1 << 30)));
+    double wanted = std::min(work / double(kBlockWork), std::max(4.0, work / double(1 << 30)));
     while (double(down * across) < wanted) {
       if (columns > 2 * rows && columns >= 256) halve(columns, across, n);
       else if (rows >= 128) halve(rows, down, m);
@@ -186,7 +186,7 @@ void CpuPrimitives::matmul(Stream& stream, const MatmulArgs& m) const {
   }
   Cut cut(g.m, g.n, g.k);
   std::int64_t items = batch.count * cut.count();
-  std::int64_t group = std::max<std::int64_t>(1, kWork / std::max<std::int64_t>(1, g.k * cut.rows * cut.columns));
+  std::int64_t group = std::max<std::int64_t>(1, kBlockWork / std::max<std::int64_t>(1, g.k * cut.rows * cut.columns));
   std::int64_t bytes = static_cast<std::int64_t>(size_of(type));
   auto a = static_cast<const std::byte*>(m.a.data()), b = static_cast<const std::byte*>(m.b.data());
   auto c = static_cast<std::byte*>(m.out.data);

@@ -6,6 +6,7 @@
 
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/cpu/element_types.hpp>
 #include <troupe/devices/cpu/level.hpp>
 
 namespace troupe::cpu {
@@ -280,7 +281,7 @@ namespace {
 template <class T>
 T plus(T x, T y, bool minus) {
   if constexpr (std::is_same_v<T, bool>) return minus ? x != y : x || y;
-  else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>)
+  else if constexpr (is_small_float<T>)
     return T(minus ? float(x) - float(y) : float(x) + float(y));
   else if constexpr (std::is_integral_v<T>) {
     using U = std::make_unsigned_t<T>;
@@ -293,8 +294,8 @@ constexpr std::int64_t kSplitScatter = 1 << 18;  // elements worth going through
 // As the reductions: NaN wins.
 template <class T>
 T extreme(T x, T y, bool largest) {
-  if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>) return x;  // refused before
-  else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>)
+  if constexpr (is_complex_type<T>) return x;  // refused before
+  else if constexpr (is_small_float<T>)
     return T(extreme(float(x), float(y), largest));
   else return x != x || (largest ? y <= x : y >= x) ? x : y;
 }
@@ -360,7 +361,7 @@ void CpuPrimitives::range(Stream&, const Tensor& start, const Tensor& step, View
     T first = start.item<T>(), by = step.item<T>();
     auto element = [&](std::int64_t i) -> T {
       if constexpr (std::is_same_v<T, bool>) return first;
-      else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>)
+      else if constexpr (is_small_float<T>)
         return T(static_cast<float>(double(float(first)) + double(i) * double(float(by))));
       else if constexpr (std::is_integral_v<T>)
         return static_cast<T>(static_cast<std::uint64_t>(first) + static_cast<std::uint64_t>(i) * static_cast<std::uint64_t>(by));

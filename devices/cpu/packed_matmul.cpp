@@ -16,8 +16,8 @@ namespace troupe::cpu {
 namespace {
 
 // Multiply-adds worth a piece of their own: ~15 µs, several times the cost of handing it to a worker.
-constexpr std::int64_t kPieceWork = 2 << 20;
-constexpr std::int64_t kMostPieces = 8, kNarrowest = 64;
+constexpr std::int64_t kPackedPieceWork = 2 << 20;
+constexpr std::int64_t kMostPackedPieces = 8, kNarrowest = 64;
 
 dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, std::int64_t row_step, std::int64_t column_step) {
   return {{rows, columns}, dnnl::memory::data_type::f32, dnnl::memory::dims{row_step, column_step}};
@@ -95,7 +95,7 @@ struct PackedProduct::Pieces {
   std::size_t bytes = 0;
 
   Pieces(const GemmCall& g) {
-    const std::int64_t wanted = std::clamp<std::int64_t>(g.m * g.n * g.k / kPieceWork, 1, std::min(kMostPieces, std::max<std::int64_t>(1, g.n / kNarrowest)));
+    const std::int64_t wanted = std::clamp<std::int64_t>(g.m * g.n * g.k / kPackedPieceWork, 1, std::min(kMostPackedPieces, std::max<std::int64_t>(1, g.n / kNarrowest)));
     const std::int64_t width = ((g.n + wanted - 1) / wanted + kNarrowest - 1) / kNarrowest * kNarrowest;
     for (std::int64_t begin = 0; begin < g.n; begin += width) {
       list.push_back(std::make_unique<Piece>(g, begin, std::min(width, g.n - begin)));

@@ -7,6 +7,7 @@
 
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/cpu/element_types.hpp>
 #include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/window.hpp>
 
@@ -49,21 +50,12 @@ class Reach {
 };
 
 template <class T>
-constexpr bool is_small = std::is_same_v<T, half> || std::is_same_v<T, bfloat16>;
-// f16 and bf16 compute in float.
-template <class T>
-using Wide = std::conditional_t<is_small<T>, float, T>;
-template <class T>
-Wide<T> wide(T x) {
-  return static_cast<Wide<T>>(x);
-}
-template <class T>
 bool is_above(T x, T best) {
   return x > best || (x != x && best == best);
 }
 
 template <class T>
-struct Item {
+struct PoolItem {
   const Reach& reach;
   std::int64_t channels;
   std::vector<Wide<T>> best = std::vector<Wide<T>>(static_cast<std::size_t>(channels));
@@ -130,7 +122,7 @@ struct Item {
 
 // f32: the level's kernels on the rows of a window.
 template <>
-struct Item<float> {
+struct PoolItem<float> {
   const Reach& reach;
   std::int64_t channels;
   std::vector<const float*> taps = std::vector<const float*>(static_cast<std::size_t>(reach.taps())), from = taps;
@@ -178,7 +170,7 @@ void pool_items(WorkerPool* workers, const PoolArgs& p) {
   if (p.what == Pool::max_gradient || p.what == Pool::mean_gradient) std::memset(p.out.data, 0, p.out.bytes());
   const Reach reach(p.windows);
   for_blocks(p.batch * in <= kSmallWork ? nullptr : workers, p.batch, [&](int n) {
-    Item<T> item{reach, p.channels};
+    PoolItem<T> item{reach, p.channels};
     switch (p.what) {
       case Pool::max: return item.max(x + n * in, to + n * out);
       case Pool::max_gradient: return item.max_gradient(x + n * in, other + n * out, to + n * in);

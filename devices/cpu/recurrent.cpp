@@ -10,27 +10,25 @@
 #include <troupe/devices/cpu/as_floats.hpp>
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/cpu/element_types.hpp>
 #include <troupe/devices/cpu/gemm.hpp>
 #include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/cpu/levels/recurrent_cell.hpp>
 #include <troupe/devices/cpu/move.hpp>
+#include <troupe/devices/cpu/scratch.hpp>
 #include <troupe/devices/recurrent.hpp>
 
 namespace troupe::cpu {
 namespace {
 
 // Of a block: enough that the weights, which pass by once a step, cost less than the products with them.
-constexpr std::int64_t kLeastRows = 16, kMostBlocks = 16;
+constexpr std::int64_t kLeastRows = 16, kMostCellBlocks = 16;
 
 std::int64_t blocks_of(std::int64_t batch) {
-  const std::int64_t rows = std::max(kLeastRows, (batch + kMostBlocks - 1) / kMostBlocks);
+  const std::int64_t rows = std::max(kLeastRows, (batch + kMostCellBlocks - 1) / kMostCellBlocks);
   return (batch + rows - 1) / rows;
 }
 
-template <class T>
-std::unique_ptr<T[]> room(std::int64_t n) {
-  return std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(n));
-}
 template <class T>
 const T* elements(const ConstView& v) {
   return static_cast<const T*>(v.data());
@@ -335,13 +333,6 @@ Products<T> backward(WorkerPool* pool, const RecurrentGradientArgs& g) {
   return out;
 }
 
-template <class F>
-void in_its_type(DType t, F&& f) {
-  if (t == DType::f32) return f(type_tag<float>{});
-  if (t == DType::f64) return f(type_tag<double>{});
-  throw Error(Code::unimplemented, fmt::format("recurrent layers of {} are not defined", name_of(t)));
-}
-
 }  // namespace
 
 void CpuPrimitives::recurrent(Stream& stream, const RecurrentArgs& a) const {
@@ -359,7 +350,7 @@ void CpuPrimitives::recurrent(Stream& stream, const RecurrentArgs& a) const {
     return;
   }
   if (a.batch == 0 || a.units == 0) return;
-  in_its_type(a.projected.dtype, [&]<class T>(type_tag<T>) { forward<T>(pool_, a); });
+  visit_wide_float("a recurrent layer", a.projected.dtype, [&]<class T>(type_tag<T>) { forward<T>(pool_, a); });
 }
 
 void CpuPrimitives::recurrent_gradient(Stream& stream, const RecurrentGradientArgs& g) const {
@@ -377,7 +368,7 @@ void CpuPrimitives::recurrent_gradient(Stream& stream, const RecurrentGradientAr
     return;
   }
   if (g.units == 0) return;
-  in_its_type(g.recurrent.dtype, [&]<class T>(type_tag<T>) {
+  visit_wide_float("a recurrent layer", g.recurrent.dtype, [&]<class T>(type_tag<T>) {
     const Products<T> p = backward<T>(pool_, g);
     const std::int64_t n = g.units * gates_of(g.cell), rows = g.time * g.batch;
     const void* right = p.of_product ? p.of_product.get() : g.dprojected.data;

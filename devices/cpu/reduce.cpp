@@ -11,6 +11,7 @@
 
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/cpu/element_types.hpp>
 #include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/cpu/move.hpp>
 
@@ -23,45 +24,6 @@ std::string_view name_of(Reduction r) {
 
 namespace cpu {
 namespace {
-
-template <class T> constexpr bool is_small = std::is_same_v<T, half> || std::is_same_v<T, bfloat16>;
-template <class T> constexpr bool is_complex_type = false;
-template <class T> constexpr bool is_complex_type<std::complex<T>> = true;
-template <class T> constexpr bool is_real_float = is_small<T> || std::is_floating_point_v<T>;
-
-template <class T>
-auto widened(T x) {
-  if constexpr (is_small<T>) return float(x);
-  else return x;
-}
-
-template <class T>
-struct accumulator {
-  using type = double;
-};
-template <class T>
-  requires std::is_integral_v<T>
-struct accumulator<T> {
-  using type = std::uint64_t;  // wraps; signed values are sign-extended into it
-};
-template <class T>
-struct accumulator<std::complex<T>> {
-  using type = std::complex<double>;
-};
-template <class T>
-using Accumulator = typename accumulator<T>::type;
-
-template <class T>
-Accumulator<T> accumulated(T x) {
-  if constexpr (is_small<T>) return float(x);
-  else return Accumulator<T>(x);
-}
-template <class T>
-T narrowed(Accumulator<T> x) {
-  if constexpr (is_small<T>) return T(static_cast<float>(x));
-  else if constexpr (std::is_same_v<T, bool>) return x != 0;
-  else return T(x);
-}
 
 // Each reduction: what is accumulated, how one element and how another accumulator are added, the result.
 
@@ -100,12 +62,12 @@ struct Extremum {
   using Out = T;
   using Acc = T;
   static T start() {
-    if constexpr (is_small<T>) return T(largest ? -INFINITY : INFINITY);
+    if constexpr (is_small_float<T>) return T(largest ? -INFINITY : INFINITY);
     else if constexpr (std::is_floating_point_v<T>) return largest ? -INFINITY : INFINITY;
     else return largest ? std::numeric_limits<T>::lowest() : std::numeric_limits<T>::max();
   }
   static void add(Acc& acc, T x, std::int64_t) {
-    auto v = widened(x), best = widened(acc);
+    auto v = wide(x), best = wide(acc);
     if (best != best) return;
     if ((largest ? v > best : v < best) || v != v) acc = x;
   }
@@ -120,7 +82,7 @@ struct Logical {
   using Acc = bool;
   static bool start() { return all; }
   static void add(Acc& acc, T x, std::int64_t) {
-    bool set = widened(x) != decltype(widened(x))(0);
+    bool set = wide(x) != decltype(wide(x))(0);
     acc = all ? acc && set : acc || set;
   }
   static void merge(Acc& acc, const Acc& later) { acc = all ? acc && later : acc || later; }
@@ -139,7 +101,7 @@ struct Where {
   static Acc start() { return {T(), -1}; }
   static void add(Acc& acc, T x, std::int64_t index) {
     if (acc.index >= 0) {
-      auto v = widened(x), best = widened(acc.best);
+      auto v = wide(x), best = wide(acc.best);
       if (best != best || !((largest ? v > best : v < best) || v != v)) return;
     }
     acc = {x, index};
@@ -171,7 +133,7 @@ struct LogSumExp {
     double top, sum;
   };
   static Acc start() { return {-INFINITY, 0}; }
-  static void add(Acc& acc, T x, std::int64_t) { merge(acc, {double(widened(x)), 1}); }
+  static void add(Acc& acc, T x, std::int64_t) { merge(acc, {double(wide(x)), 1}); }
   static void merge(Acc& acc, const Acc& later) {
     if (later.top == -INFINITY) return;  // adds exp(-inf) = 0
     if (std::isnan(later.top) || std::isnan(acc.top)) {

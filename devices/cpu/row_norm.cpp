@@ -8,6 +8,7 @@
 #include <troupe/devices/cpu/as_floats.hpp>
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/cpu/element_types.hpp>
 #include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/row_norm.hpp>
 
@@ -148,13 +149,6 @@ void backward(WorkerPool* pool, const RowNormGradientArgs& a) {
   for (std::int64_t i = 0; a.centered && i < a.n; ++i) static_cast<T*>(a.dbias.data)[i] = static_cast<T>(sums[a.n + i]);
 }
 
-template <class F>
-void in_its_type(DType t, F&& f) {
-  if (t == DType::f32) return f(type_tag<float>{});
-  if (t == DType::f64) return f(type_tag<double>{});
-  throw Error(Code::unimplemented, fmt::format("normalisation of {} is not defined", name_of(t)));
-}
-
 }  // namespace
 
 void CpuPrimitives::row_norm(Stream& stream, const RowNormArgs& a) const {
@@ -166,7 +160,7 @@ void CpuPrimitives::row_norm(Stream& stream, const RowNormArgs& a) const {
     row_norm(stream, wide);
     return y.store();
   }
-  in_its_type(a.x.dtype, [&]<class T>(type_tag<T>) { forward<T>(pool_, a); });
+  visit_wide_float("normalisation", a.x.dtype, [&]<class T>(type_tag<T>) { forward<T>(pool_, a); });
 }
 
 void CpuPrimitives::row_norm_gradient(Stream& stream, const RowNormGradientArgs& a) const {
@@ -180,7 +174,7 @@ void CpuPrimitives::row_norm_gradient(Stream& stream, const RowNormGradientArgs&
     if (a.centered) dbias.store();
     return;
   }
-  in_its_type(a.x.dtype, [&]<class T>(type_tag<T>) { backward<T>(pool_, a); });
+  visit_wide_float("normalisation", a.x.dtype, [&]<class T>(type_tag<T>) { backward<T>(pool_, a); });
 }
 
 }  // namespace troupe::cpu

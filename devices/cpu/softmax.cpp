@@ -6,6 +6,7 @@
 
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/cpu/element_types.hpp>
 #include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/cpu/move.hpp>
 #include <troupe/devices/cpu/scratch.hpp>
@@ -68,9 +69,6 @@ void gradient_row(T* out, const T* x, std::int64_t n, std::int64_t label, double
 }
 
 // Rows as T, or, for f16 and bf16, converted to floats and back.
-template <class T>
-using Computed = std::conditional_t<std::is_same_v<T, double>, double, float>;
-
 template <class T, class F>
 void with_row(const T* in, T* out, std::int64_t n, F&& f) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -95,10 +93,9 @@ void visit_floating(const char* op, DType type, F&& f) {
 }
 
 template <class F>
-void for_rows(WorkerPool* pool, std::int64_t rows, std::int64_t n, F&& f) {
-  std::int64_t group = std::max<std::int64_t>(1, kBlock / 4 / std::max<std::int64_t>(1, n));
-  for_blocks(rows * n <= kSmallWork / 4 ? nullptr : pool, (rows + group - 1) / group, [&](int b) {
-    for (std::int64_t r = b * group; r < std::min(rows, (b + 1) * group); ++r) f(r);
+void for_each_row(WorkerPool* pool, std::int64_t rows, std::int64_t n, F&& f) {
+  for_rows(pool, rows, n, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) f(r);
   });
 }
 
@@ -120,8 +117,8 @@ void CpuPrimitives::softmax(Stream&, ConstView in, View out, bool log) const {
   visit_floating("softmax", in.dtype, [&]<class T>(type_tag<T>) {
     const T* from = static_cast<const T*>(in.data());
     T* to = static_cast<T*>(out.data);
-    for_rows(pool_, rows, n, [&](std::int64_t r) {
-      with_row(from + r * n, to + r * n, n, [&](const Computed<T>* x, Computed<T>* y) { softmax_row(y, x, n, log); });
+    for_each_row(pool_, rows, n, [&](std::int64_t r) {
+      with_row(from + r * n, to + r * n, n, [&](const Wide<T>* x, Wide<T>* y) { softmax_row(y, x, n, log); });
     });
   });
 }
@@ -133,9 +130,9 @@ void CpuPrimitives::cross_entropy(Stream&, ConstView logits, ConstView labels, V
   visit_floating("cross_entropy", logits.dtype, [&]<class T>(type_tag<T>) {
     const T* from = static_cast<const T*>(logits.data());
     T* to = static_cast<T*>(loss.data);
-    for_rows(pool_, rows, n, [&](std::int64_t r) {
-      with_row(from + r * n, static_cast<T*>(nullptr), n, [&](const Computed<T>* x, Computed<T>*) {
-        to[r] = T(static_cast<Computed<T>>(loss_of_row(x, n, index_at(labels, r))));
+    for_each_row(pool_, rows, n, [&](std::int64_t r) {
+      with_row(from + r * n, static_cast<T*>(nullptr), n, [&](const Wide<T>* x, Wide<T>*) {
+        to[r] = T(static_cast<Wide<T>>(loss_of_row(x, n, index_at(labels, r))));
       });
     });
   });
@@ -148,8 +145,8 @@ void CpuPrimitives::cross_entropy_gradient(Stream&, ConstView logits, ConstView 
   visit_floating("cross_entropy_gradient", logits.dtype, [&]<class T>(type_tag<T>) {
     const T* from = static_cast<const T*>(logits.data());
     T* to = static_cast<T*>(out.data);
-    for_rows(pool_, rows, n, [&](std::int64_t r) {
-      with_row(from + r * n, to + r * n, n, [&](const Computed<T>* x, Computed<T>* y) {
+    for_each_row(pool_, rows, n, [&](std::int64_t r) {
+      with_row(from + r * n, to + r * n, n, [&](const Wide<T>* x, Wide<T>* y) {
         gradient_row(y, x, n, index_at(labels, r), real_at(scale, r));
       });
     });

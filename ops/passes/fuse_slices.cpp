@@ -18,8 +18,8 @@
 namespace troupe {
 namespace {
 
-constexpr std::size_t kMost = 16;  // inputs, results
-constexpr std::size_t kMaxInstructions = 128;
+constexpr std::size_t kMostEnds = 16;  // inputs, results
+constexpr std::size_t kMostInstructions = 128;
 constexpr std::int64_t kFewColumns = 32;  // a row is a run of a tile: short ones cost more than the copy
 
 class Slicing {
@@ -82,7 +82,7 @@ class Slicing {
     const Node& n = g_.node(id);
     if (!(n.op->pointwise || n.op->name == "Fused") || !is_free(id)) return false;
     const Shape& s = n.outputs[0].shape;
-    return s.is_known() && s.rank() > 0 && s[s.rank() - 1] >= kFewColumns && n.outputs.size() <= kMost &&
+    return s.is_known() && s.rank() > 0 && s[s.rank() - 1] >= kFewColumns && n.outputs.size() <= kMostEnds &&
            std::all_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return is_whole_or_row(shape_of(e), s); });
   }
   static bool is_whole_or_row(const Shape& in, const Shape& out) {
@@ -145,7 +145,7 @@ class Slicing {
 
   bool fits(std::int32_t id, const Choice& choice) const {
     const Made made = make(id, choice);
-    return made.inputs.size() <= kMost && made.program.code.size() <= kMaxInstructions && made.program.results.size() <= kMost;
+    return made.inputs.size() <= kMostEnds && made.program.code.size() <= kMostInstructions && made.program.results.size() <= kMostEnds;
   }
 
   /// Goes what is split with the Split?

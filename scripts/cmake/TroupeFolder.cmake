@@ -14,36 +14,37 @@ function(troupe_folder name)
   troupe_cpu_levels(troupe_${name} ${name})
 endfunction()
 
-# Files are compiled in batches, of a folder's library/ and of the folder itself, which takes a third off a cold build: most of
-# what a small file takes are its headers. Which batch a file is in follows from its name alone, so that a new op recompiles one.
-# The preset `debug` compiles each on its own.
+# Files are compiled in batches of a handful, which halves a cold build: most of what a small file takes are its headers. Which batch
+# a file is in follows from its name alone, so that a new one recompiles one. What a file keeps to itself must therefore have a name
+# that no other file of its folder has. The preset `debug` compiles each on its own.
 function(troupe_unity target name)
   if(NOT TROUPE_UNITY)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  if(name STREQUAL ops)
-    troupe_batches(ops/library 8)
-  else()
-    troupe_batches(${name}/library 3)
-  endif()
-  if(name STREQUAL autodiff OR name STREQUAL controlflow)
-    troupe_batches(${name} 4)
-  elseif(name STREQUAL actors)
-    troupe_batches(${name} 8)
-  endif()
-endfunction()
-
-function(troupe_batches folder batches)
-  file(GLOB files RELATIVE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/${folder}/*.cpp)
-  # Those in which test/ plants faults have objects of their own, in whose place others are linked.
-  list(FILTER files EXCLUDE REGEX "^(actors/partition(_calls|_edges|_frames)?|controlflow/lower)[.]cpp$")
-  string(MAKE_C_IDENTIFIER ${folder} group)
-  foreach(file IN LISTS files)
-    string(MD5 hash ${file})
-    string(SUBSTRING ${hash} 0 4 digits)
-    math(EXPR batch "0x${digits} % ${batches}")
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/${file} PROPERTIES UNITY_GROUP ${group}_${batch})
+  file(GLOB_RECURSE files RELATIVE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/${name}/*.cpp)
+  # Those that take long by themselves, and those in which test/ plants faults: these have objects of their own, in whose place
+  # others are linked.
+  list(FILTER files EXCLUDE REGEX "^(devices/cpu/(algebra|thin_svd)|actors/partition(_calls|_edges|_frames)?|controlflow/lower)[.]cpp$")
+  list(FILTER files EXCLUDE REGEX "/levels/")
+  set(folders ${files})
+  list(TRANSFORM folders REPLACE "/[^/]*$" "")
+  list(REMOVE_DUPLICATES folders)
+  foreach(folder IN LISTS folders)
+    set(here ${files})
+    list(FILTER here INCLUDE REGEX "^${folder}/[^/]*$")
+    list(LENGTH here count)
+    math(EXPR batches "(${count} + 5) / 6")
+    if(folder STREQUAL ops/library)
+      set(batches 8)  # many small ones
+    endif()
+    string(MAKE_C_IDENTIFIER ${folder} group)
+    foreach(file IN LISTS here)
+      string(MD5 hash ${file})
+      string(SUBSTRING ${hash} 0 4 digits)
+      math(EXPR batch "0x${digits} % ${batches}")
+      set_source_files_properties(${CMAKE_SOURCE_DIR}/${file} PROPERTIES UNITY_GROUP ${group}_${batch})
+    endforeach()
   endforeach()
 endfunction()
 

@@ -25,6 +25,9 @@ add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtu
 if(TROUPE_WERROR)
   add_compile_options(-Werror)
 endif()
+if(TROUPE_UNITY)
+  add_compile_options(-Wno-subobject-linkage)  # takes a file in a batch for a header; `debug` asks
+endif()
 if(TROUPE_SANITIZE)
   add_compile_options(-fsanitize=${TROUPE_SANITIZE} -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${TROUPE_SANITIZE})

@@ -12,6 +12,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(actor_in_control_flow_test)
+
 namespace {
 
 std::int64_t number(const Tensor& t) { return t.item<std::int64_t>(); }
@@ -78,8 +81,6 @@ class Gate {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(actor_in_control_flow_test)
 
 BOOST_AUTO_TEST_CASE(in_a_loop_it_fires_once_an_iteration_in_order) {
   for (bool blocks : {false, true})

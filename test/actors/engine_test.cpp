@@ -19,6 +19,8 @@ using namespace troupe;
 using troupe::test::refusal;
 using namespace std::chrono_literals;
 
+BOOST_AUTO_TEST_SUITE(engine_test)
+
 namespace {
 
 float item(const std::vector<Tensor>& out, int i = 0) { return out[static_cast<std::size_t>(i)].item<float>(); }
@@ -48,8 +50,6 @@ EngineOptions options_of(const Setting& s) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(engine_test)
 
 BOOST_DATA_TEST_CASE(a_line, boost::unit_test::data::make(kSettings), setting) {
   Graph g;

@@ -28,6 +28,9 @@ TROUPE_OP(TestSlowly) {
 }  // namespace troupe
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(placement_test)
+
 namespace {
 
 const std::string kA = "/node:a/cpu:0", kB = "/node:b/cpu:0", kC = "/node:c/cpu:0";
@@ -82,8 +85,6 @@ Forecast forecast_of(const Placed& placed, const PlacementOptions& options) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(placement_test)
 
 BOOST_AUTO_TEST_CASE(a_constraint_names_a_device_or_what_it_is_like) {
   const std::pair<const char*, std::string> cases[] = {

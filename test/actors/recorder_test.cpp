@@ -8,6 +8,9 @@
 #include <troupe/actors/recorder.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(recorder_test)
+
 namespace {
 
 void add(FlightRecorder& recorder, std::uint64_t events) {
@@ -15,8 +18,6 @@ void add(FlightRecorder& recorder, std::uint64_t events) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(recorder_test)
 
 BOOST_AUTO_TEST_CASE(the_last_events_are_kept_while_nobody_traces) {
   FlightRecorder recorder;

@@ -12,6 +12,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(snapshot_test)
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -44,8 +47,6 @@ std::condition_variable Stuck::changed;
 bool Stuck::is_in = false, Stuck::may_go = false;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(snapshot_test)
 
 BOOST_AUTO_TEST_CASE(an_engine_at_rest_has_nothing_to_say) {
   Engine engine({.workers = 2});

@@ -16,6 +16,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(trace_test)
+
 namespace {
 
 using json = nlohmann::json;
@@ -40,8 +43,6 @@ std::size_t count(const json& trace, const std::string& category) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(trace_test)
 
 BOOST_AUTO_TEST_CASE(a_traced_run_is_in_a_file_with_its_firings_and_tokens) {
   Folder folder;

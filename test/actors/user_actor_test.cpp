@@ -10,6 +10,8 @@
 using namespace troupe;
 using troupe::test::refusal;
 
+BOOST_AUTO_TEST_SUITE(user_actor_test)
+
 namespace {
 
 struct Counter : NodeActor {
@@ -28,8 +30,6 @@ Expr counter(Reader& r, const Expr& by, ActorOptions options = {}) {
 std::int64_t value(const std::vector<Tensor>& out) { return out[0].item<std::int64_t>(); }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(user_actor_test)
 
 BOOST_AUTO_TEST_CASE(its_state_outlives_runs) {
   for (bool blocks : {false, true}) {

@@ -6,13 +6,14 @@
 #include <troupe/actors/work_account.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(work_account_test)
+
 namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(work_account_test)
 
 // 900,000 firings of 100 ns, and a thread that is put aside for 20 ms in the midst of one that is timed.
 BOOST_AUTO_TEST_CASE(a_firing_that_was_put_aside_prices_no_others) {

@@ -13,6 +13,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(descriptors_test)
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -67,8 +70,6 @@ std::vector<int> sockets(int n) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(descriptors_test)
 
 BOOST_AUTO_TEST_CASE(a_process_without_descriptors_goes_on_and_answers_when_there_are_some) {
   Nodes nodes(1);

@@ -27,6 +27,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(inspection_test)
+
 namespace {
 
 using json = nlohmann::json;
@@ -100,8 +103,6 @@ struct OverTwo {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(inspection_test)
 
 BOOST_AUTO_TEST_CASE(a_run_that_hangs_seen_through_every_answer, *boost::unit_test::label("stock_zmq")) {
   Cluster c;

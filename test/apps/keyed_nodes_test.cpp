@@ -23,6 +23,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(keyed_nodes_test)
+
 namespace {
 
 using namespace std::string_literals;
@@ -206,8 +209,6 @@ void limit_descriptors(rlim_t most) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(keyed_nodes_test)
 
 BOOST_AUTO_TEST_CASE(three_processes_with_keys, *boost::unit_test::label("stock_zmq")) {
   const KeyFolders keys({"a", "b", "c"});

@@ -20,6 +20,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(network_test)
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -154,8 +157,6 @@ struct Loop {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(network_test)
 
 // The page's own example: nobody knows the address at which others reach it, and the third hears of the first from the second.
 BOOST_AUTO_TEST_CASE(all_listen_at_all_addresses, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{"true"})) {

@@ -19,6 +19,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(node_process_test)
+
 namespace {
 
 // This program, which is listed first: its own node is `a`.
@@ -53,8 +56,6 @@ std::pair<Expr, Expr> over_three(Graph& g, int iterations) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(node_process_test)
 
 BOOST_AUTO_TEST_CASE(a_loop_over_three_processes_and_one_that_dies, *boost::unit_test::label("stock_zmq")) {
   Folder folder_b, folder_c;

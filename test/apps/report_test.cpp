@@ -9,6 +9,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(report_test)
+
 namespace {
 
 using json = nlohmann::json;
@@ -24,8 +27,6 @@ json data_of(const std::string& html) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(report_test)
 
 BOOST_AUTO_TEST_CASE(a_run_that_has_ended_is_reported_or_the_others_are_named) {
   Folder folder;

@@ -15,6 +15,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(top_test)
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -41,8 +44,6 @@ struct Hanging {
 constexpr const char* kLeft = "\x1b[?25h\x1b[?1049l";  // the cursor is shown, the screen that was there is back
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(top_test)
 
 BOOST_AUTO_TEST_CASE(every_line_fits_the_terminal) {
   Hanging h;

@@ -6,6 +6,9 @@
 #include <troupe/ops/custom_gradient.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(check_test)
+
 namespace {
 
 Expr mlp(Graph&, const Exprs& x) {
@@ -26,8 +29,6 @@ Expr planted(Graph&, const Exprs& x) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(check_test)
 
 BOOST_AUTO_TEST_CASE(a_small_network_passes) {
   CheckReport r = check_gradients(mlp, mlp_inputs(), {.tolerance = 1e-8, .order = 2});

@@ -15,6 +15,9 @@
 #include <troupe/test/devices/refusal.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(gradients_test)
+
 namespace {
 
 Tensor vec(std::initializer_list<double> v) { return Tensor::of<double>(v); }
@@ -41,8 +44,6 @@ bool says(const Error& e, Code code, std::initializer_list<std::string> parts) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(gradients_test)
 
 BOOST_AUTO_TEST_CASE(paths_add_up) {
   Graph g;

@@ -12,6 +12,9 @@
 #include <troupe/test/devices/refusal.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(optimizer_test)
+
 namespace {
 
 using Numbers = std::vector<double>;
@@ -62,8 +65,6 @@ std::vector<Named> all_optimizers() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(optimizer_test)
 
 BOOST_AUTO_TEST_CASE(dense_steps_follow_the_formulas) {
   for (const Named& o : all_optimizers()) {

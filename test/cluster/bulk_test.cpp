@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+BOOST_AUTO_TEST_SUITE(bulk_test)
+
 namespace {
 
 using namespace troupe;
@@ -77,8 +79,6 @@ Stream stream_of(const std::optional<SealKeys>& keys, std::vector<std::size_t> s
   s.bytes = written(writer, most);
   return s;
 }
-
-BOOST_AUTO_TEST_SUITE(bulk_test)
 
 BOOST_AUTO_TEST_CASE(records_carry_frames_whatever_pieces_they_come_in) {
   for (const bool sealed : {false, true}) {

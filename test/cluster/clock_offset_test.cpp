@@ -9,6 +9,9 @@
 #include <troupe/cluster/simulated.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(clock_offset_test)
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -27,8 +30,6 @@ void ask(ClockOffset& offset, const Drifting& other, std::int64_t now, std::int6
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(clock_offset_test)
 
 // An hour at 100 ns a ms: an estimate that is never renewed would be 360 ms off in the end.
 BOOST_AUTO_TEST_CASE(an_estimate_is_as_good_as_it_says_however_long_clocks_drift) {

@@ -11,6 +11,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(codec_test)
+
 namespace {
 
 Value through(const Value& value) {
@@ -49,8 +52,6 @@ Placed placed_of(Message m) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(codec_test)
 
 BOOST_AUTO_TEST_CASE(values_arrive_as_they_were) {
   BOOST_TEST(!through(Value()).has_value());

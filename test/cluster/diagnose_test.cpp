@@ -14,6 +14,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(diagnose_test)
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -125,8 +128,6 @@ std::condition_variable Stuck::changed;
 bool Stuck::is_in = false, Stuck::may_go = false;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(diagnose_test)
 
 // A run cannot begin without its feeds: who leaves one out hears which, at once.
 BOOST_AUTO_TEST_CASE(a_missing_feed) {

@@ -9,10 +9,12 @@
 #include <troupe/cluster/discovery.hpp>
 #include <troupe/devices/error.hpp>
 #include <troupe/test/devices/refusal.hpp>
-#include <troupe/test/ops/folder.hpp>
+#include <troupe/test/folder.hpp>
 
 using namespace troupe;
 using troupe::test::refusal;
+
+BOOST_AUTO_TEST_SUITE(discovery_test)
 
 namespace {
 
@@ -26,8 +28,6 @@ Environment of(std::map<std::string, std::string> variables) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(discovery_test)
 
 BOOST_AUTO_TEST_CASE(host_lists_of_slurm) {
   BOOST_TEST(expand_hosts("gpu[01-03,7],login") == Strings({"gpu01", "gpu02", "gpu03", "gpu7", "login"}), boost::test_tools::per_element());
@@ -92,7 +92,7 @@ BOOST_AUTO_TEST_CASE(by_hand_or_not_at_all) {
 
 BOOST_AUTO_TEST_CASE(a_list_of_peers_in_a_file) {
   const troupe::test::Folder folder;
-  const std::filesystem::path path = folder.file("peers");
+  const std::filesystem::path path = folder / "peers";
   std::ofstream(path) << "# two machines\nalpha\n\n  beta:99  # the old one\r\n";
   BOOST_TEST(read_peer_list(path) == Strings({"tcp://alpha:7117", "tcp://beta:99"}), boost::test_tools::per_element());
   std::ofstream(path) << "alpha\nnot an address\n";

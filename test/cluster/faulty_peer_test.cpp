@@ -9,6 +9,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(faulty_peer_test)
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -76,8 +79,6 @@ double expected_of_nested() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(faulty_peer_test)
 
 BOOST_AUTO_TEST_CASE(what_is_repeated_changes_nothing) {
   std::uint64_t refused = 0;

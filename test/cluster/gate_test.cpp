@@ -11,6 +11,8 @@
 #include <troupe/cluster/router.hpp>
 #include <troupe/troupe.hpp>
 
+BOOST_AUTO_TEST_SUITE(gate_test)
+
 namespace {
 
 using namespace troupe;
@@ -148,8 +150,6 @@ struct TemporaryFolder {
   ~TemporaryFolder() { std::filesystem::remove_all(path.parent_path()); }
   std::filesystem::path path;
 };
-
-BOOST_AUTO_TEST_SUITE(gate_test)
 
 BOOST_AUTO_TEST_CASE(two_that_know_each_other_talk_in_secret, *utf::label("stock_zmq")) {
   const std::string words = "nobody between us reads this sentence";

@@ -9,6 +9,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(impostor_test)
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -89,8 +92,6 @@ struct Scene {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(impostor_test)
 
 BOOST_AUTO_TEST_CASE(a_peer_delivers_what_is_fetched_from_it) {
   Scene s;

@@ -18,6 +18,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(inspection_test)
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -61,8 +64,6 @@ struct OverTwo {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(inspection_test)
 
 BOOST_AUTO_TEST_CASE(an_inspection_arrives_as_it_was) {
   Message m = written(inspected_with_everything()).take();

@@ -10,17 +10,20 @@
 #include <troupe/cluster/keys.hpp>
 #include <troupe/devices/error.hpp>
 #include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/folder.hpp>
 
 using namespace troupe;
 using troupe::test::refusal;
 
+BOOST_AUTO_TEST_SUITE(keys_test)
+
 namespace {
 
-struct Folder {
-  Folder() : path(std::filesystem::temp_directory_path() / ("troupe_keys_test_" + std::to_string(::getpid()))) { std::filesystem::remove_all(path); }
-  ~Folder() { std::filesystem::remove_all(path); }
+// A place for keys, which is not there yet.
+struct KeyFolder {
+  troupe::test::Folder around;
+  std::filesystem::path path = around / "keys";
   void append(const char* file, const char* text) const { std::ofstream(path / file, std::ios::app) << text; }
-  std::filesystem::path path;
 };
 
 unsigned mode_of(const std::filesystem::path& p) {
@@ -31,10 +34,8 @@ unsigned mode_of(const std::filesystem::path& p) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(keys_test)
-
 BOOST_AUTO_TEST_CASE(what_is_made_is_read) {
-  Folder f;
+  KeyFolder f;
   const KeyPair own = make_keys(f.path, "alpha");
   BOOST_TEST(is_key(own.public_key));
   BOOST_TEST(is_key(own.secret_key));
@@ -48,14 +49,14 @@ BOOST_AUTO_TEST_CASE(what_is_made_is_read) {
 }
 
 BOOST_AUTO_TEST_CASE(a_key_is_never_overwritten) {
-  Folder f;
+  KeyFolder f;
   const KeyPair own = make_keys(f.path, "alpha");
   refusal([&] { make_keys(f.path, "beta"); }, Code::already_exists);
   BOOST_TEST(read_keys(f.path).own.secret_key == own.secret_key);
 }
 
 BOOST_AUTO_TEST_CASE(others_are_authorized_once) {
-  Folder f;
+  KeyFolder f;
   make_keys(f.path, "alpha");
   const KeyPair beta = generate_keys();
   authorize(f.path, beta.public_key, "beta, in the cellar");
@@ -67,7 +68,7 @@ BOOST_AUTO_TEST_CASE(others_are_authorized_once) {
 }
 
 BOOST_AUTO_TEST_CASE(a_secret_that_others_can_read_is_refused) {
-  Folder f;
+  KeyFolder f;
   make_keys(f.path, "alpha");
   ::chmod((f.path / "node.key").c_str(), 0640);
   const std::string why = refusal([&] { read_keys(f.path); }, Code::failed_precondition);
@@ -78,7 +79,7 @@ BOOST_AUTO_TEST_CASE(a_secret_that_others_can_read_is_refused) {
 BOOST_AUTO_TEST_CASE(what_root_gives_a_group_to_read_is_read) {
   if (::geteuid() != 0) return;
   constexpr ::uid_t kNobody = 65534;
-  Folder f;
+  KeyFolder f;
   make_keys(f.path, "alpha");
   ::chmod(f.path.c_str(), 0755);
   const std::string file = f.path / "node.key";
@@ -107,7 +108,7 @@ BOOST_AUTO_TEST_CASE(what_root_gives_a_group_to_read_is_read) {
 }
 
 BOOST_AUTO_TEST_CASE(damage_is_named_with_its_place) {
-  Folder f;
+  KeyFolder f;
   refusal([&] { read_keys(f.path); }, Code::not_found);
   make_keys(f.path, "alpha");
   f.append("authorized", "\n# a comment\nnot-a-key gamma\n");
@@ -116,7 +117,7 @@ BOOST_AUTO_TEST_CASE(damage_is_named_with_its_place) {
 }
 
 BOOST_AUTO_TEST_CASE(a_pair_that_does_not_belong_together_is_refused) {
-  Folder f;
+  KeyFolder f;
   make_keys(f.path, "alpha");
   const std::string line = "public " + generate_keys().public_key + "\n";
   f.append("node.key", line.c_str());

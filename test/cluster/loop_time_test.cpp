@@ -9,6 +9,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(loop_time_test)
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -54,8 +57,6 @@ struct Taking {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(loop_time_test)
 
 BOOST_AUTO_TEST_CASE(parallelism_is_the_iterations_open_at_once_on_average_over_time) {
   Taking t;

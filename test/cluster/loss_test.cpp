@@ -8,6 +8,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(loss_test)
+
 namespace {
 
 const std::string kB = "/node:b/cpu:0", kC = "/node:c/cpu:0";
@@ -81,8 +84,6 @@ void ends_whenever_a_node_is_killed(const std::function<Function(Nodes&, Graph&)
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(loss_test)
 
 BOOST_AUTO_TEST_CASE(a_run_ends_whenever_a_node_is_killed) {
   ends_whenever_a_node_is_killed([](Nodes& nodes, Graph& g) { return round_trip(nodes, g, 30); });

@@ -14,6 +14,8 @@
 using namespace troupe;
 using namespace std::chrono_literals;
 
+BOOST_AUTO_TEST_SUITE(membership_test)
+
 namespace {
 
 using Time = Membership::Time;
@@ -154,8 +156,6 @@ std::uint64_t first_seed() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(membership_test)
 
 BOOST_AUTO_TEST_CASE(who_joins_is_known_to_all) {
   World w(1);

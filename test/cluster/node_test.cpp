@@ -12,6 +12,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(node_test)
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -43,8 +46,6 @@ Expr endless(Graph& g, const std::string& there) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(node_test)
 
 BOOST_AUTO_TEST_CASE(half_of_an_expression_on_another_node) {
   Nodes nodes(2);

@@ -11,6 +11,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(operation_test)
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -76,8 +79,6 @@ Ending run_without(Nodes& nodes, int count, int iterations, std::uint64_t steps,
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(operation_test)
 
 BOOST_AUTO_TEST_CASE(who_joins_is_a_member_for_all_with_its_labels) {
   Nodes nodes(1, stepped(1), Between::simulation);

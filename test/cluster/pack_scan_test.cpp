@@ -11,6 +11,8 @@
 
 #include <msgpack.hpp>
 
+BOOST_AUTO_TEST_SUITE(pack_scan_test)
+
 namespace {
 
 using troupe::PackScan;
@@ -33,8 +35,6 @@ PackScan::Element scanned(const T& x, std::size_t cut = 0) {
   if (e.kind != Kind::malformed && e.kind != Kind::array) BOOST_TEST(scan.left() == 0u);
   return e;
 }
-
-BOOST_AUTO_TEST_SUITE(pack_scan_test)
 
 BOOST_AUTO_TEST_CASE(numbers_of_every_width) {
   for (int bits = 0; bits < 64; ++bits)

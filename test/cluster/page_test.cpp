@@ -10,6 +10,9 @@
 #include <troupe/cluster/report_page.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(page_test)
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -27,8 +30,6 @@ std::size_t count(std::string_view text, std::string_view part) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(page_test)
 
 BOOST_AUTO_TEST_CASE(the_library_holds_the_files_byte_for_byte) {
   std::size_t compared = 0;

@@ -12,6 +12,9 @@
 #include <troupe/test/devices/refusal.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(peer_times_test)
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -55,8 +58,6 @@ Inspected read_back(Message m) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(peer_times_test)
 
 BOOST_AUTO_TEST_CASE(beyond_their_bounds_they_are_refused) {
   constexpr std::int64_t kMark = (std::int64_t{1} << 59) + 0x123456789a;

@@ -10,6 +10,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(planted_test)
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -148,8 +151,6 @@ std::optional<std::string> found(Fault fault, std::uint64_t seed) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(planted_test)
 
 BOOST_AUTO_TEST_CASE(without_one_nothing_is_found) {
   for (std::uint64_t seed = 1; seed <= kFaultless; ++seed) BOOST_TEST(found(Fault::none, seed).value_or("") == "");

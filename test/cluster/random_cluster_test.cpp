@@ -5,6 +5,9 @@
 #include <troupe/test/controlflow/random_programs.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(random_cluster_test)
+
 namespace {
 
 class Cluster final : public World {
@@ -52,8 +55,6 @@ const std::vector<Way>& cluster_ways() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(random_cluster_test)
 
 BOOST_AUTO_TEST_CASE(values_are_the_oracles) { compare_values(cluster_ways(), seeds(400), {}); }
 

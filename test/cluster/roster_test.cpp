@@ -5,6 +5,9 @@
 #include <troupe/cluster/tcp_socket.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(roster_test)
+
 namespace {
 
 std::string address_of(const Roster& roster, const std::string& name) {
@@ -13,8 +16,6 @@ std::string address_of(const Roster& roster, const std::string& name) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(roster_test)
 
 BOOST_AUTO_TEST_CASE(who_listens_everywhere_is_where_it_was_seen) {
   Roster a({.name = "a", .incarnation = 1, .address = "tcp://0.0.0.0:7117"}, {}, 1);

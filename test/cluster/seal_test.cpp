@@ -12,6 +12,8 @@
 
 using namespace troupe;
 
+BOOST_AUTO_TEST_SUITE(seal_test)
+
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -41,8 +43,6 @@ struct Ends {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(seal_test)
 
 BOOST_AUTO_TEST_CASE(what_is_sealed_opens) {
   Ends e;

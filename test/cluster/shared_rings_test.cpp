@@ -13,6 +13,8 @@
 #include <semaphore>
 #include <thread>
 
+BOOST_AUTO_TEST_SUITE(shared_rings_test)
+
 namespace {
 
 using namespace troupe;
@@ -22,8 +24,6 @@ struct Pair {
 };
 
 std::byte value(std::uint64_t i) { return static_cast<std::byte>(i * 7 + (i >> 12)); }
-
-BOOST_AUTO_TEST_SUITE(shared_rings_test)
 
 BOOST_AUTO_TEST_CASE(bytes_arrive_in_order_and_no_bell_is_missed) {
   constexpr std::uint64_t kBytes = 5 * SharedRings::kBytes + 12'345;

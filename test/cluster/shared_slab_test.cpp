@@ -16,6 +16,8 @@
 
 #include <troupe/test/devices/refusal.hpp>
 
+BOOST_AUTO_TEST_SUITE(shared_slab_test)
+
 namespace {
 
 using namespace troupe;
@@ -50,8 +52,6 @@ std::size_t slabs_mapped() {
   for (std::string line; std::getline(maps, line);) n += line.find("troupe slab") != std::string::npos;
   return n;
 }
-
-BOOST_AUTO_TEST_SUITE(shared_slab_test)
 
 BOOST_AUTO_TEST_CASE(what_is_lent_is_nobody_elses_until_it_is_back) {
   Pair pair;

@@ -11,6 +11,8 @@
 
 #include <fmt/format.h>
 
+BOOST_AUTO_TEST_SUITE(simulation_test)
+
 namespace {
 
 using namespace troupe;
@@ -252,8 +254,6 @@ void run_many(Trouble trouble, Totals& totals) {
   BOOST_TEST(totals.bulk_waits > 0);
   BOOST_TEST(totals.bulk_breaks > 0);
 }
-
-BOOST_AUTO_TEST_SUITE(simulation_test)
 
 BOOST_AUTO_TEST_CASE(broken_connections_lose_nothing) {
   Totals totals;

@@ -11,6 +11,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(states_test)
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -18,8 +21,6 @@ using namespace std::chrono_literals;
 const std::string kB = "/node:b/cpu:0", kC = "/node:c/cpu:0";
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(states_test)
 
 // Of each who declares one of that name; what they have in common they say they have.
 BOOST_AUTO_TEST_CASE(a_state_is_its_owners_unless_they_share_a_container) {

@@ -9,6 +9,8 @@
 #include <thread>
 #include <tuple>
 
+BOOST_AUTO_TEST_SUITE(transport_test)
+
 namespace {
 
 using namespace troupe;
@@ -89,8 +91,6 @@ std::vector<std::uint64_t> up_to(std::uint64_t n) {
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
-
-BOOST_AUTO_TEST_SUITE(transport_test)
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(both_ends_hear_who_the_other_is, World, Worlds) {
   Pair<World> pair;

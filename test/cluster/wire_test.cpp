@@ -11,6 +11,8 @@
 #include <fmt/format.h>
 #include <msgpack.hpp>
 
+BOOST_AUTO_TEST_SUITE(wire_test)
+
 namespace {
 
 using namespace troupe;
@@ -80,8 +82,6 @@ Bytes data_with(std::uint64_t lane, std::uint64_t dtype, const std::vector<std::
     for (const std::int64_t e : extents) p.pack(e);
   });
 }
-
-BOOST_AUTO_TEST_SUITE(wire_test)
 
 BOOST_AUTO_TEST_CASE(frames_are_written_as_the_golden_files_have_them) {
   for (const Golden& g : goldens()) {

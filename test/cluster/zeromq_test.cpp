@@ -7,6 +7,8 @@
 
 #include <zmq.hpp>
 
+BOOST_AUTO_TEST_SUITE(zeromq_test)
+
 namespace {
 
 using namespace troupe;
@@ -39,8 +41,6 @@ struct Relayed {
   std::unique_ptr<Relay> relay;
   Peer to_b = 0, to_a = 0;
 };
-
-BOOST_AUTO_TEST_SUITE(zeromq_test)
 
 BOOST_AUTO_TEST_CASE(cut_connections_lose_and_repeat_nothing, *utf::label("stock_zmq")) {
   constexpr std::uint64_t kMessages = 400;

@@ -7,7 +7,7 @@
 
 namespace troupe::test {
 
-using V = std::vector<double>;
+using Reals = std::vector<double>;
 using One = GraphFunction<Expr(Expr)>;
 using Two = GraphFunction<Expr(Expr, Expr)>;
 

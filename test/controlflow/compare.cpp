@@ -80,11 +80,11 @@ Expected expected_of(const Recipe& r) {
 
 namespace {
 
-Outcome interpret(const Recipe& r) {
+ProgramOutcome interpret(const Recipe& r) {
   Graph g;
   Kitchen k(r, g, Devices::none);
   Interpreter interpreter;
-  Outcome out;
+  ProgramOutcome out;
   try {
     for (int run = 0; run < r.runs; ++run) {
       Feeds feeds;
@@ -130,7 +130,7 @@ EngineOptions options_of(const Way& way, std::uint64_t seed) {
   return o;
 }
 
-void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k, const std::vector<Expr>& fetches, int runs, Outcome& out) {
+void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k, const std::vector<Expr>& fetches, int runs, ProgramOutcome& out) {
   const EngineOptions options = options_of(way, r.seed);
   std::unique_ptr<World> world = way.world ? way.world(options) : std::make_unique<OneEngine>(options);
   Engine& engine = world->engine();
@@ -167,10 +167,10 @@ void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k, co
 
 namespace {
 
-Outcome run_in_engine(const Recipe& r, const Way& way) {
+ProgramOutcome run_in_engine(const Recipe& r, const Way& way) {
   Graph g;
   Kitchen k(r, g, way.devices);
-  Outcome out;
+  ProgramOutcome out;
   run_program(r, way, g, k, k.fetches(), r.runs, out);
   return out;
 }
@@ -195,7 +195,7 @@ std::optional<std::string> difference(const Tensor& got, const Array& wanted, co
   return std::nullopt;
 }
 
-std::optional<std::string> difference(const Recipe& r, const Expected& e, const Outcome& o) {
+std::optional<std::string> difference(const Recipe& r, const Expected& e, const ProgramOutcome& o) {
   if (o.hangs) return "it hangs";
   if (e.error.empty() != o.error.empty())
     return e.error.empty() ? "an error: " + o.error : "no error, expected: " + e.error;
@@ -215,7 +215,7 @@ std::optional<std::string> difference(const Recipe& r, const Expected& e, const 
 
 std::optional<std::string> difference(const Recipe& r, const Expected& e, const Way& way) {
   if (!way.is_interpreter) return difference(r, e, run_in_engine(r, way));
-  Outcome o = interpret(r);
+  ProgramOutcome o = interpret(r);
   // It computes what nobody needs in a branch or a body too, and may fail there.
   if (e.error.empty() && !o.error.empty() && may_fail(r)) return std::nullopt;
   return difference(r, e, o);

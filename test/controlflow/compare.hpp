@@ -53,7 +53,7 @@ struct Way {
 const std::vector<Way>& ways();
 
 /// What a program yields, by run; the run with the error is the last.
-struct Outcome {
+struct ProgramOutcome {
   std::vector<std::vector<Tensor>> fetched;
   std::vector<Tensor> variables;
   std::string error;
@@ -81,7 +81,7 @@ int& cut_functions();
 
 EngineOptions options_of(const Way& way, std::uint64_t seed);
 /// Runs `fetches` of a recipe's graph in an engine of its own.
-void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k, const std::vector<Expr>& fetches, int runs, Outcome& out);
+void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k, const std::vector<Expr>& fetches, int runs, ProgramOutcome& out);
 
 std::optional<std::string> difference(const Recipe& r, const Expected& e, const Way& way);
 

@@ -7,6 +7,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(composed_test)
+
 namespace {
 
 using V = std::vector<double>;
@@ -104,8 +107,6 @@ void agree(const std::function<void(Piece&)>& build) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(composed_test)
 
 BOOST_AUTO_TEST_CASE(a_branch_in_a_loop_in_a_scan) {
   agree([](Piece& p) {

@@ -6,14 +6,15 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(several_devices)
+
 namespace {
 
 using V = std::vector<double>;
 const std::vector<std::string> kDevices{"cpu:0", "cpu:1", "sim:1"};
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(several_devices)
 
 BOOST_AUTO_TEST_CASE(a_branch_on_another_device) {
   for (const std::string& there : kDevices)

@@ -5,6 +5,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(against_finite_differences)
+
 namespace {
 
 void check(const Differentiable& f, const std::vector<Tensor>& xs, CheckOptions options = {.order = 2}) {
@@ -23,8 +26,6 @@ Tensor f64(std::vector<double> v) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(against_finite_differences)
 
 BOOST_AUTO_TEST_CASE(a_loop_with_captures_used_several_times) {
   check([](Graph& g, const Exprs& x) {

@@ -6,6 +6,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(calls_over_devices)
+
 namespace {
 
 template <class F>
@@ -29,15 +32,13 @@ One fibonacci_in(Graph& g, const char* sum = "cpu:1", const char* leaf = "cpu:2"
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(calls_over_devices)
-
 BOOST_AUTO_TEST_CASE(fibonacci) {
   for (const char* leaf : {"cpu:2", "sim:0"})
     everywhere([=](Graph& g) -> Scenario {
       Expr n = count(g, "n");
       One f = fibonacci_in(g, "cpu:1", leaf);
       return {{{n, whole(9)}}, {f(n), f(1), f(4) + f(n - 6)}};
-    }, {V{34}, V{1}, V{5}}, 3);
+    }, {Reals{34}, Reals{1}, Reals{5}}, 3);
 }
 
 // A call is where its function's home is, which the caller's device does not change.
@@ -51,7 +52,7 @@ BOOST_AUTO_TEST_CASE(a_call_in_a_scope_of_another_device) {
       });
     });
     return {{}, {split(2.5)}};
-  }, {V{-1.25}});
+  }, {Reals{-1.25}});
 }
 
 BOOST_AUTO_TEST_CASE(mutual) {
@@ -66,7 +67,7 @@ BOOST_AUTO_TEST_CASE(mutual) {
       return cond(on(g, "cpu:2", [&] { return k == zero; }), [&] { return g.constant(false); }, [&] { return even(on(g, "cpu:2", [&] { return k - 1; })); });
     });
     return {{{zero, whole(0)}, {n, whole(15)}}, {even(n), odd(n), even(10), odd(10)}};
-  }, {V{0}, V{1}, V{1}, V{0}}, 2);
+  }, {Reals{0}, Reals{1}, Reals{1}, Reals{0}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(in_loops_and_around_them) {
@@ -85,7 +86,7 @@ BOOST_AUTO_TEST_CASE(in_loops_and_around_them) {
     auto [i, s] = while_loop([](Expr n, Expr) { return n < 5; }, [&](Expr n, Expr sum) { return std::tuple{n + 1, sum + nested(n)}; },
                              std::tuple{g.constant(std::int64_t{0}), g.constant(std::int64_t{0})});
     return {{}, {nested(5), s}};
-  }, {V{32}, V{31}}, 2);
+  }, {Reals{32}, Reals{31}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(lists_and_outer_values) {
@@ -100,7 +101,7 @@ BOOST_AUTO_TEST_CASE(lists_and_outer_values) {
       }, [&] { return on(g, "cpu:1", [&] { return list_push(list, scale); }); });
     });
     return {{{scale, Tensor::scalar(10.f)}}, {list_stack(gathered(4, list_empty(g, kReal)))}};
-  }, {V{40, 30, 20, 10, 10}}, 2);
+  }, {Reals{40, 30, 20, 10, 10}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(effects_are_in_order) {
@@ -122,7 +123,7 @@ BOOST_AUTO_TEST_CASE(effects_are_in_order) {
     Expr leaves = walk(3), digits = v.read();
     auto from = [&](double place, double many) { return mod(floor(digits / place), many); };
     return {{}, {leaves, from(1e9, 1e5), from(1e4, 1e5), from(1, 1e4), before, calls.read()}};
-  }, {V{5}, V{93210}, V{10203}, V{1010}, V{9}, V{9}});
+  }, {Reals{5}, Reals{93210}, Reals{10203}, Reals{1010}, Reals{9}, Reals{9}});
 }
 
 BOOST_AUTO_TEST_CASE(slopes) {
@@ -138,7 +139,7 @@ BOOST_AUTO_TEST_CASE(slopes) {
     });
     Expr y = power(n, x), slope = gradients(y, x)[0], slope_of_slope = gradients(slope, x)[0];
     return {{{n, whole(5)}, {x, Tensor::scalar(2.f)}}, {y, slope, slope_of_slope}};
-  }, {V{32}, V{80}, V{160}}, 2);
+  }, {Reals{32}, Reals{80}, Reals{160}}, 2);
   // Through a loop inside of the calls, and calls inside of the loop.
   everywhere([](Graph& g) -> Scenario {
     Expr x = g.input("x", DType::f32, Shape{});
@@ -154,7 +155,7 @@ BOOST_AUTO_TEST_CASE(slopes) {
     });
     Expr y = nested(2, x);  // n0 = v, n1 = v * v, n2 = n1(v * v) * v = v^5
     return {{{x, Tensor::scalar(2.f)}}, {y, gradients(y, x)[0]}};
-  }, {V{32}, V{80}});
+  }, {Reals{32}, Reals{80}});
 }
 
 BOOST_AUTO_TEST_CASE(draws_do_not_depend_on_devices) {
@@ -291,7 +292,7 @@ BOOST_AUTO_TEST_CASE(several_runs_at_once) {
     Somewhere there(s);
     Function f = there.engine().compile(g, {n}, {r});
     std::vector<RunHandle> runs;
-    const V expected{0, 1, 1, 2, 3, 5, 8, 13, 21, 34};
+    const Reals expected{0, 1, 1, 2, 3, 5, 8, 13, 21, 34};
     for (std::size_t i = 0; i < expected.size(); ++i) runs.push_back(f.start({whole(static_cast<std::int64_t>(i))}));
     for (std::size_t i = 0; i < runs.size(); ++i) BOOST_TEST(numbers(runs[i].get()[0])[0] == expected[i], s.name);
   }

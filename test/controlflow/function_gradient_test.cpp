@@ -8,6 +8,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(function_gradients)
+
 namespace {
 
 using V = std::vector<double>;
@@ -40,8 +43,6 @@ double difference(const Graph& g, const Expr& loss, const Expr& x, const Tensor&
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(function_gradients)
 
 BOOST_AUTO_TEST_CASE(in_a_loop) {  // G33
   everywhere([](Graph& g) -> Scenario {

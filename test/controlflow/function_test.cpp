@@ -34,7 +34,7 @@ BOOST_AUTO_TEST_CASE(a_function_is_called_from_anywhere) {
     auto [i, in_body] = while_loop([](Expr n, Expr) { return n < 2; }, [&](Expr n, Expr v) { return std::tuple{n + 1, square(v) + 1.0}; },
                                    std::tuple{g.constant(0), x});
     return {{{x, Tensor::scalar(2.f)}}, {square(3.0), fourth(x), in_branch, in_body}};
-  }, {V{9}, V{16}, V{16}, V{26}}, 2);
+  }, {Reals{9}, Reals{16}, Reals{16}, Reals{26}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(structured_values) {
@@ -51,7 +51,7 @@ BOOST_AUTO_TEST_CASE(structured_values) {
     Point p = moved({sum, difference}, 10.0);
     Exprs t = turned({p.x, p.y});
     return {{}, {sum, difference, p.x, p.y, seven(), t[0]}};
-  }, {V{8}, V{2}, V{18}, V{20}, V{7}, V{20}});
+  }, {Reals{8}, Reals{2}, Reals{18}, Reals{20}, Reals{7}, Reals{20}});
 }
 
 BOOST_AUTO_TEST_CASE(unknown_extents) {
@@ -59,7 +59,7 @@ BOOST_AUTO_TEST_CASE(unknown_extents) {
     One total(g, "total", {{DType::f32, {kAny}}}, [](Expr x) { return sum(x); });
     Expr x = g.input("x", DType::f32, {kAny});
     return {{{x, Tensor::of<float>({1, 2, 3})}}, {total(x), total(concat({x, x}, 0))}};
-  }, {V{6}, V{12}});
+  }, {Reals{6}, Reals{12}});
 }
 
 BOOST_AUTO_TEST_CASE(outer_values_come_by_themselves) {
@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(outer_values_come_by_themselves) {
     One twice(g, "twice", {kReal}, [&](Expr x) { return scaled(x) * 2.0; });
     One unused(g, "unused", {kReal}, [&](Expr x) { return x + never; });
     return {{{a, Tensor::scalar(10.f)}, {b, Tensor::scalar(1.f)}}, {twice(2.0), twice(-2.0), cond(a > 0.0, [&] { return scaled(1.0); }, [&] { return a; })}};
-  }, {V{46}, V{2}, V{13}});
+  }, {Reals{46}, Reals{2}, Reals{13}});
 }
 
 BOOST_AUTO_TEST_CASE(effects_happen_in_program_order) {
@@ -86,7 +86,7 @@ BOOST_AUTO_TEST_CASE(effects_happen_in_program_order) {
     Expr second = twice_plus(5.0);  // 11
     Expr third = v.assign_add(1.0);  // 12
     return {{}, {first, between, second, third, v.read()}};
-  }, {V{3}, V{3}, V{11}, V{12}, V{12}});
+  }, {Reals{3}, Reals{3}, Reals{11}, Reals{12}, Reals{12}});
 }
 
 BOOST_AUTO_TEST_CASE(a_call_in_an_untaken_branch_does_nothing) {
@@ -155,14 +155,14 @@ BOOST_AUTO_TEST_CASE(factorial) {
     Expr n = count(g, "n");
     One f = factorial_in(g);
     return {{{n, whole(10)}}, {f(n), f(1), f(5) + f(n - 7)}};
-  }, {V{3628800}, V{1}, V{126}}, 3);
+  }, {Reals{3628800}, Reals{1}, Reals{126}}, 3);
 }
 
 BOOST_AUTO_TEST_CASE(fibonacci) {
   everywhere([](Graph& g) -> Scenario {
     Expr n = count(g, "n");
     return {{{n, whole(12)}}, {fibonacci_in(g)(n)}};
-  }, {V{144}}, 3);
+  }, {Reals{144}}, 3);
 }
 
 BOOST_AUTO_TEST_CASE(mutual) {
@@ -173,7 +173,7 @@ BOOST_AUTO_TEST_CASE(mutual) {
     even.define([&](Expr k) { return cond(k == zero, [&] { return g.constant(true); }, [&] { return odd(k - 1); }); });
     odd.define([&](Expr k) { return cond(k == zero, [&] { return g.constant(false); }, [&] { return even(k - 1); }); });
     return {{{zero, whole(0)}, {n, whole(31)}}, {even(n), odd(n), even(10), odd(10)}};
-  }, {V{0}, V{1}, V{1}, V{0}}, 2);
+  }, {Reals{0}, Reals{1}, Reals{1}, Reals{0}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(ackermann) {
@@ -184,7 +184,7 @@ BOOST_AUTO_TEST_CASE(ackermann) {
     });
     Expr m = count(g, "m");
     return {{{m, whole(2)}}, {a(m, 3)}};
-  }, {V{9}});
+  }, {Reals{9}});
 }
 
 BOOST_AUTO_TEST_CASE(on_lists) {
@@ -211,7 +211,7 @@ BOOST_AUTO_TEST_CASE(on_lists) {
     });
     Expr x = g.input("x", DType::f32, {kAny});
     return {{{x, Tensor::of<float>({5, 1, 4, 1, 9, 2, 6})}}, {list_stack(sorted(list_unstack(x)))}};
-  }, {V{1, 1, 2, 4, 5, 6, 9}}, 2);
+  }, {Reals{1, 1, 2, 4, 5, 6, 9}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(in_loops_and_around_them) {
@@ -225,7 +225,7 @@ BOOST_AUTO_TEST_CASE(in_loops_and_around_them) {
                                     std::tuple{g.constant(std::int64_t{0}), g.constant(std::int64_t{1})}));
     });
     return {{}, {s, nested(6)}};
-  }, {V{153}, V{64}}, 2);
+  }, {Reals{153}, Reals{64}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(effects_of_a_recursion_are_in_order) {
@@ -246,7 +246,7 @@ BOOST_AUTO_TEST_CASE(effects_of_a_recursion_are_in_order) {
     Expr leaves = walk(3), digits = v.read();
     auto from = [&](double place, double many) { return mod(floor(digits / place), many); };
     return {{}, {leaves, from(1e9, 1e5), from(1e4, 1e5), from(1, 1e4), before}};
-  }, {V{5}, V{93210}, V{10203}, V{1010}, V{9}});
+  }, {Reals{5}, Reals{93210}, Reals{10203}, Reals{1010}, Reals{9}});
 }
 
 BOOST_AUTO_TEST_CASE(deep_tail_calls) {
@@ -328,7 +328,7 @@ BOOST_AUTO_TEST_CASE(several_runs_at_once) {
   Function f = engine.compile(g, {n}, {r});
   std::vector<RunHandle> runs;
   for (std::int64_t i = 0; i < 15; ++i) runs.push_back(f.start({whole(i)}));
-  const V expected{0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377};
+  const Reals expected{0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377};
   for (std::size_t i = 0; i < runs.size(); ++i) BOOST_TEST(numbers(runs[i].get()[0])[0] == expected[i]);
   BOOST_TEST(f.loops().empty());
 }

@@ -10,9 +10,7 @@
 namespace troupe::test {
 namespace {
 
-using V = std::vector<double>;
-
-Expr scalar(Graph& g, double v) { return g.constant(static_cast<float>(v)); }
+using Reals = std::vector<double>;
 
 }  // namespace
 
@@ -24,7 +22,7 @@ BOOST_AUTO_TEST_CASE(the_predicate_chooses) {  // C1, C2
       Expr x = g.input("x", DType::f32, Shape{}), one = scalar(g, 1);
       Expr r = cond(less ? one < 2.0 : one < 0.0, [&] { return x + 1.0; }, [&] { return x - 1.0; });
       return {{{x, Tensor::scalar(10.f)}}, {r}};
-    }, {V{less ? 11. : 9.}}, 3);
+    }, {Reals{less ? 11. : 9.}}, 3);
 }
 
 BOOST_AUTO_TEST_CASE(nested) {  // C3
@@ -32,7 +30,7 @@ BOOST_AUTO_TEST_CASE(nested) {  // C3
     Expr x = g.input("x", DType::f32, Shape{}), yes = scalar(g, 1) < 2.0;
     Expr r = cond(yes, [&] { return 1.0 + cond(yes, [&] { return x + 1.0; }, [&] { return x - 1.0; }); }, [&] { return x - 1.0; });
     return {{{x, Tensor::scalar(10.f)}}, {r}};
-  }, {V{12}}, 3);
+  }, {Reals{12}}, 3);
 }
 
 BOOST_AUTO_TEST_CASE(several_results) {  // C6
@@ -40,7 +38,7 @@ BOOST_AUTO_TEST_CASE(several_results) {  // C6
     Expr x = scalar(g, 10), y = scalar(g, 200);
     auto [a, b] = cond(x < y, [&] { return std::tuple{x + 1.0, x + 2.0}; }, [&] { return std::tuple{y, y}; });
     return {{}, {a, b}};
-  }, {V{11}, V{12}});
+  }, {Reals{11}, Reals{12}});
 }
 
 BOOST_AUTO_TEST_CASE(all_effects_of_the_taken_branch) {  // C28
@@ -51,7 +49,7 @@ BOOST_AUTO_TEST_CASE(all_effects_of_the_taken_branch) {  // C28
                        [&] { Expr c = v3.assign(3.0); return std::tuple{c, c}; });
     auto after = g.after({b});
     return {{}, {b, v1.read(), v2.read(), v3.read()}};
-  }, {V{2}, V{1}, V{2}, V{7}});
+  }, {Reals{2}, Reals{1}, Reals{2}, Reals{7}});
 }
 
 BOOST_AUTO_TEST_CASE(for_its_effects_alone) {
@@ -60,7 +58,7 @@ BOOST_AUTO_TEST_CASE(for_its_effects_alone) {
     Expr yes = when(scalar(g, 1) < 2.0, [&] { v.assign(1.0); }), no = when(scalar(g, 1) > 2.0, [&] { w.assign(1.0); });
     auto after = g.after({yes, no});
     return {{}, {cast(yes, DType::i32), cast(no, DType::i32), v.read(), w.read()}};
-  }, {V{1}, V{0}, V{1}, V{7}});
+  }, {Reals{1}, Reals{0}, Reals{1}, Reals{7}});
 }
 
 BOOST_AUTO_TEST_CASE(branches_that_share_states_take_turns) {  // one order token for a and b
@@ -83,7 +81,7 @@ BOOST_AUTO_TEST_CASE(branches_that_share_states_take_turns) {  // one order toke
                         g.constant(std::int64_t{0}));
     auto after = g.after({i});
     return {{}, {a.read(), b.read()}};
-  }, {V{605}, V{550}});
+  }, {Reals{605}, Reals{550}});
 }
 
 BOOST_AUTO_TEST_CASE(a_branch_holds_up_only_its_own_states_where_there_are_queues) {
@@ -122,7 +120,7 @@ BOOST_AUTO_TEST_CASE(a_choice_of_several) {  // C32
       Expr x = scalar(g, 1), index = g.input("k", DType::i32, Shape{});
       std::vector<std::function<Expr()>> branches{[&] { return 2.0 * x; }, [&] { return 3.0 * x; }, [&] { return 4.0 * x; }};
       return {{{index, Tensor::scalar(k)}}, {switch_case(index, branches)}};
-    }, {V{expected}}, 2);
+    }, {Reals{expected}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(what_a_branch_does_stays_in_it) {
@@ -164,7 +162,7 @@ BOOST_AUTO_TEST_CASE(eager) {
                            std::tuple{e.constant(std::int64_t{0}), e.constant(std::int64_t{0})});
   BOOST_TEST(s_end.value().item<std::int64_t>() == 45);
   Expr all = scan([](Expr a, Expr y) { return a * y; }, e.constant(Tensor::of<float>({1, 2, 3, 4}, {4})), e.constant(2.f));
-  BOOST_TEST(numbers(all.value()) == (V{2, 4, 12, 48}), boost::test_tools::per_element());
+  BOOST_TEST(numbers(all.value()) == (Reals{2, 4, 12, 48}), boost::test_tools::per_element());
 }
 
 // Over no elements nothing is computed, and what comes out has the shape that it would have.
@@ -212,7 +210,7 @@ BOOST_AUTO_TEST_CASE(counting) {  // W1
   everywhere([](Graph& g) -> Scenario {
     Expr r = while_loop([](Expr x) { return x < 10000.0; }, [](Expr x) { return x + 1.0; }, scalar(g, 0), {.parallel_iterations = 20});
     return {{}, {r}};
-  }, {V{10000}});
+  }, {Reals{10000}});
 }
 
 BOOST_AUTO_TEST_CASE(structured_variables) {  // W2, W3
@@ -228,7 +226,7 @@ BOOST_AUTO_TEST_CASE(structured_variables) {  // W2, W3
         o.maximum_iterations = limit;
         State last = while_loop([](State v) { return v.i < 10.0; }, [](State v) { return State{v.i + 1.0, v.s + v.i}; }, State{scalar(g, 0), s0}, o);
         return {{}, {last.s}};
-      }, {limit < 0 ? (is_vector ? V{46, 47, 48, 49, 50} : V{45}) : (is_vector ? V{4, 5, 6, 7, 8} : V{3})}, 2);
+      }, {limit < 0 ? (is_vector ? Reals{46, 47, 48, 49, 50} : Reals{45}) : (is_vector ? Reals{4, 5, 6, 7, 8} : Reals{3})}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(several_variables) {  // W5
@@ -240,7 +238,7 @@ BOOST_AUTO_TEST_CASE(several_variables) {  // W5
                                    },
                                    std::tuple{g.constant(0), scalar(g, 0), scalar(g, 0), scalar(g, 0)});
     return {{}, {o_end}};
-  }, {V{10100}}, 2);
+  }, {Reals{10100}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(growing_shapes) {  // W7, W8
@@ -250,13 +248,13 @@ BOOST_AUTO_TEST_CASE(growing_shapes) {  // W7, W8
                              [&](Expr i, Expr o) { return std::tuple{i + 1, concat({o, reshape(gather(x, i), {1})}, 0)}; },
                              std::tuple{g.constant(0), g.zeros(DType::f32, {1})}, {.shape_invariants = {std::nullopt, Shape{kAny}}});
     return {{}, {o_end}};
-  }, {V{0, 1, 2, 3, 4, 5, 6}}, 2);
+  }, {Reals{0, 1, 2, 3, 4, 5, 6}}, 2);
   everywhere([](Graph& g) -> Scenario {
     auto [i_end, j_end] = while_loop([](Expr i, Expr) { return i < 2; },
                              [](Expr i, Expr j) { Expr k = concat({j, j}, 0); return std::tuple{i + 1, concat({k, k}, 1)}; },
                              std::tuple{g.constant(0), g.ones(DType::f32, {2, 2})}, {.shape_invariants = {std::nullopt, Shape::unknown()}});
     return {{}, {j_end}};
-  }, {V(64, 1.0)});
+  }, {Reals(64, 1.0)});
 }
 
 BOOST_AUTO_TEST_CASE(nested_loops) {  // W15
@@ -268,7 +266,7 @@ BOOST_AUTO_TEST_CASE(nested_loops) {  // W15
                         },
                         scalar(g, 2), {.parallel_iterations = 1});
     return {{}, {r}};
-  }, {V{1048576}}, 2);
+  }, {Reals{1048576}}, 2);
   // A loop in every iteration, over captured values of both.
   everywhere([](Graph& g) -> Scenario {
     Expr a = g.input("a", DType::f32, Shape{});
@@ -280,7 +278,7 @@ BOOST_AUTO_TEST_CASE(nested_loops) {  // W15
                              },
                              std::tuple{g.constant(0), scalar(g, 0)});
     return {{{a, Tensor::scalar(2.f)}}, {s_end}};
-  }, {V{20}}, 3);
+  }, {Reals{20}}, 3);
 }
 
 BOOST_AUTO_TEST_CASE(outside_controls_run_once) {  // W17, W18
@@ -296,14 +294,14 @@ BOOST_AUTO_TEST_CASE(outside_controls_run_once) {  // W17, W18
                           scalar(g, 0));
       auto last = g.after({r});
       return {{}, {r, v.read()}};
-    }, {V{is_constant ? 5. : 2.}, V{1}});
+    }, {Reals{is_constant ? 5. : 2.}, Reals{1}});
 }
 
 BOOST_AUTO_TEST_CASE(a_constant_ordered_after_the_variable) {  // W19
   everywhere([](Graph& g) -> Scenario {
     Expr r = while_loop([](Expr i) { return i < 10.0; }, [&](Expr i) { auto after = g.after({i}); return scalar(g, 12); }, scalar(g, 0));
     return {{}, {r}};
-  }, {V{12}}, 2);
+  }, {Reals{12}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(loops_in_branches_and_branches_in_loops) {  // W21, W22
@@ -312,12 +310,12 @@ BOOST_AUTO_TEST_CASE(loops_in_branches_and_branches_in_loops) {  // W21, W22
       Expr n = scalar(g, 0), p = g.input("p", DType::boolean, Shape{});
       auto loop = [&] { return while_loop([](Expr x) { return x < 10.0; }, [](Expr x) { return x + 1.0; }, n); };
       return {{{p, Tensor::scalar(yes)}}, {cond(p, loop, [&] { return n; }), cond(p, [&] { return n + 1.0; }, loop)}};
-    }, {V{yes ? 10. : 0.}, V{yes ? 1. : 10.}}, 2);
+    }, {Reals{yes ? 10. : 0.}, Reals{yes ? 1. : 10.}}, 2);
   everywhere([](Graph& g) -> Scenario {
     Expr p = g.input("p", DType::boolean, Shape{});
     Expr r = while_loop([](Expr x) { return x < 10.0; }, [&](Expr x) { return cond(p, [&] { return x + 1.0; }, [&] { return x - 1.0; }); }, scalar(g, 0));
     return {{{p, Tensor::scalar(true)}}, {r}};
-  }, {V{10}}, 2);
+  }, {Reals{10}}, 2);
   everywhere([](Graph& g) -> Scenario {  // a predicate that changes, effects in both branches
     Variable even = g.variable("even", Tensor::scalar(0.f)), odd = g.variable("odd", Tensor::scalar(0.f));
     Expr r = while_loop([](Expr i) { return i < 7; },
@@ -328,7 +326,7 @@ BOOST_AUTO_TEST_CASE(loops_in_branches_and_branches_in_loops) {  // W21, W22
                         g.constant(0));
     auto last = g.after({r});
     return {{}, {even.read(), odd.read()}};
-  }, {V{4}, V{3}});
+  }, {Reals{4}, Reals{3}});
 }
 
 BOOST_AUTO_TEST_CASE(variables_in_loops) {  // W26, W28
@@ -338,13 +336,13 @@ BOOST_AUTO_TEST_CASE(variables_in_loops) {  // W26, W28
                         [&](Expr j) { v.scatter_update(reshape(j, {1}), g.constant(Tensor::of<float>({10}, {1}))); return j + 1; }, g.constant(0));
     auto last = g.after({r});
     return {{}, {v.read()}};
-  }, {V{10, 10, 10}});
+  }, {Reals{10, 10, 10}});
   everywhere([](Graph& g) -> Scenario {
     Variable a = g.variable("a", Tensor::scalar(0.f)), b = g.variable("b", Tensor::scalar(0.f));
     Expr r = while_loop([](Expr i) { return i < 10; }, [&](Expr i) { a.assign_add(1.0); b.assign_add(a); return i + 1; }, g.constant(0));
     auto last = g.after({r});
     return {{}, {a.read(), b.read()}};
-  }, {V{10}, V{55}});
+  }, {Reals{10}, Reals{55}});
 }
 
 BOOST_AUTO_TEST_CASE(state_in_the_condition) {
@@ -353,7 +351,7 @@ BOOST_AUTO_TEST_CASE(state_in_the_condition) {
     Expr r = while_loop(&g, [&](Expr) { return n.read() < 6.0; }, [&](Expr s) { return s + n.assign_add(2.0); }, scalar(g, 0));
     auto last = g.after({r});
     return {{}, {r, n.read()}};
-  }, {V{12}, V{6}});
+  }, {Reals{12}, Reals{6}});
 }
 
 BOOST_AUTO_TEST_CASE(queues_in_loops) {  // W30
@@ -363,18 +361,18 @@ BOOST_AUTO_TEST_CASE(queues_in_loops) {  // W30
     auto last = g.after({r});
     Expr out = map([&](Expr) { return q.dequeue()[0]; }, g.zeros(DType::f32, {10}));
     return {{}, {out}};
-  }, {V{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}});
+  }, {Reals{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}});
 }
 
 BOOST_AUTO_TEST_CASE(draws_differ_by_iteration_and_agree_everywhere) {
-  std::vector<V> first;
+  std::vector<Reals> first;
   auto build = [](Graph& g) -> Scenario {
     Expr all = map([&](Expr) { return g.random_uniform({2}); }, g.zeros(DType::f32, {4}));
     return {{}, {all}};
   };
   Graph g;
   Scenario s = build(g);
-  V drawn = numbers(Interpreter().run(g, s.feeds, s.fetches)[0]);
+  Reals drawn = numbers(Interpreter().run(g, s.feeds, s.fetches)[0]);
   for (std::size_t i = 2; i < drawn.size(); ++i) BOOST_TEST(drawn[i] != drawn[i - 2]);
   for (const Setting& setting : settings()) {
     Graph again;
@@ -393,8 +391,8 @@ BOOST_AUTO_TEST_CASE(maps_folds_and_scans) {  // F1, F7
     return {{}, {map([](Expr y) { return (y + 3.0) * 2.0; }, x), scan(times, x, one), scan(times, x, two), scan(times, x, one, {.reverse = true}),
                  scan(times, x, two, {.reverse = true}), fold_left([](Expr a, Expr y) { return a - y; }, x, one),
                  fold_right([](Expr a, Expr y) { return a * 2.0 - y; }, x, one)}};
-  }, {V{8, 10, 12, 14, 16, 18}, V{1, 2, 6, 24, 120, 720}, V{2, 4, 12, 48, 240, 1440}, V{720, 720, 360, 120, 30, 6}, V{1440, 1440, 720, 240, 60, 12},
-      V{-20}, V{64 - 6 * 32 - 5 * 16 - 4 * 8 - 3 * 4 - 2 * 2 - 1}}, 2);
+  }, {Reals{8, 10, 12, 14, 16, 18}, Reals{1, 2, 6, 24, 120, 720}, Reals{2, 4, 12, 48, 240, 1440}, Reals{720, 720, 360, 120, 30, 6}, Reals{1440, 1440, 720, 240, 60, 12},
+      Reals{-20}, Reals{64 - 6 * 32 - 5 * 16 - 4 * 8 - 3 * 4 - 2 * 2 - 1}}, 2);
   everywhere([](Graph& g) -> Scenario {  // several elements, several states
     Expr x = g.constant(Tensor::of<float>({1, 2, 3}, {3})), y = g.constant(Tensor::of<float>({1, 2, 3, 4, 5, 6}, {3, 2}));
     auto [s, p] = scan([](std::tuple<Expr, Expr> state, std::tuple<Expr, Expr> element) {
@@ -403,14 +401,14 @@ BOOST_AUTO_TEST_CASE(maps_folds_and_scans) {  // F1, F7
       return std::tuple{a + u, b + w};
     }, std::tuple{x, y}, std::tuple{scalar(g, 0), g.zeros(DType::f32, {2})});
     return {{}, {s, p, map([](Expr u, Expr w) { return u * w; }, std::tuple{x, y})}};
-  }, {V{1, 3, 6}, V{1, 2, 4, 6, 9, 12}, V{1, 2, 6, 8, 15, 18}}, 2);
+  }, {Reals{1, 3, 6}, Reals{1, 2, 4, 6, 9, 12}, Reals{1, 2, 6, 8, 15, 18}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(a_state_that_grows) {
   everywhere([](Graph& g) -> Scenario {
     Expr x = g.constant(Tensor::of<float>({1, 2, 3}, {3}));
     return {{}, {fold_left([](Expr s, Expr u) { return concat({s, expand_dims(u * 2.0, 0)}, 0); }, x, g.zeros(DType::f32, {1}), {.shape_invariants = {Shape{kAny}}})}};
-  }, {V{0, 2, 4, 6}});
+  }, {Reals{0, 2, 4, 6}});
   Graph g;
   Expr x = g.input("x", DType::f64, Shape{}), e = g.constant(Tensor::of<double>({1, 2}, {2}));
   Expr y = fold_left([&](Expr s, Expr u) { return s * x + u; }, e, x, {.back_prop = false});
@@ -434,7 +432,7 @@ BOOST_AUTO_TEST_CASE(elements_of_unequal_length_are_refused) {
   for (const Setting& s : settings()) {
     Engine engine(options_of(s));
     BOOST_TEST(says(refused([&] { engine.run(g, {{a, two_long}, {b, four_long}}, {y, d}); }), {"ListLength", "functional_test.cpp:", "2 elements and 4"}), s.name);
-    BOOST_TEST(numbers(engine.run(g, {{a, two_long}, {b, two_long}}, {d})[0]) == (V{1, 2}), boost::test_tools::per_element());
+    BOOST_TEST(numbers(engine.run(g, {{a, two_long}, {b, two_long}}, {d})[0]) == (Reals{1, 2}), boost::test_tools::per_element());
   }
 }
 
@@ -468,7 +466,7 @@ BOOST_AUTO_TEST_CASE(a_comparison_with_nan_is_false) {
     return {{{v, Tensor::scalar(std::nanf(""))}},
             {cond(v > 0.0, [&] { return none + 1; }, [&] { return none + 2; }), steps([](Expr x) { return x < 10.0; }), steps([](Expr x) { return x != x; }),
              steps([](Expr x) { return logical_not(is_finite(x)); }), below}};
-  }, {V{2}, V{0}, V{3}, V{3}, V{7}});
+  }, {Reals{2}, Reals{0}, Reals{3}, Reals{3}, Reals{7}});
 }
 
 BOOST_AUTO_TEST_CASE(any_window_may_be_asked_for) {
@@ -485,7 +483,7 @@ BOOST_AUTO_TEST_CASE(lists_in_loops) {
                                 [](Expr i, Expr l) { return std::tuple{i + 1, list_push(l, cast(i, DType::f32))}; },
                                 std::tuple{g.constant(0), list_empty(g, {DType::f32, Shape{}})});
     return {{}, {list_stack(list_end), list_read(list_end, 2), list_length(list_end)}};
-  }, {V{0, 1, 2, 3}, V{2}, V{4}}, 2);
+  }, {Reals{0, 1, 2, 3}, Reals{2}, Reals{4}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(wrong_loops_are_refused_while_building) {

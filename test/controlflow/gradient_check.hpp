@@ -73,7 +73,7 @@ inline std::optional<std::string> gradient_difference(const Recipe& r, const Way
     expected.push_back(std::move(dx));
   }
 
-  Outcome o;
+  ProgramOutcome o;
   std::vector<Expr> fetches;
   try {
     fetches = gradients(*loss, xs);

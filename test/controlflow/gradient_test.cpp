@@ -9,9 +9,8 @@
 namespace troupe::test {
 namespace {
 
-using V = std::vector<double>;
+using Reals = std::vector<double>;
 
-Expr scalar(Graph& g, double v) { return g.constant(static_cast<float>(v)); }
 Expr vector(Graph& g, std::vector<float> v) {
   auto n = static_cast<std::int64_t>(v.size());
   return g.constant(Tensor::of<float>(v, {n}));
@@ -27,7 +26,7 @@ BOOST_AUTO_TEST_CASE(of_the_taken_branch) {  // C11
       Expr x = scalar(g, 10), p = g.input("c", DType::f32, Shape{});
       Expr r = cond(p < 2.0, [&] { return 42.0 * x; }, [&] { return 3.0 * x; });
       return {{{p, Tensor::scalar(static_cast<float>(c))}}, {gradients(r, x)[0]}};
-    }, {V{expected}}, 2);
+    }, {Reals{expected}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(built_after_a_run) {  // C15
@@ -38,11 +37,11 @@ BOOST_AUTO_TEST_CASE(built_after_a_run) {  // C15
     Somewhere there(s);
     Engine& engine = there.engine();
     Feeds feeds{{p, Tensor::scalar(true)}};
-    compare(engine.run(g, feeds, {r}), {V{10000}}, s.name);
+    compare(engine.run(g, feeds, {r}), {Reals{10000}}, s.name);
     Expr d = gradients(r, x)[0];
-    compare(engine.run(g, feeds, {d}), {V{4000}}, s.name);
-    compare(engine.run(g, feeds, {r, d}), {V{10000}, V{4000}}, s.name);
-    compare(engine.run(g, {{p, Tensor::scalar(false)}}, {r, d}), {V{100}, V{20}}, s.name);
+    compare(engine.run(g, feeds, {d}), {Reals{4000}}, s.name);
+    compare(engine.run(g, feeds, {r, d}), {Reals{10000}, Reals{4000}}, s.name);
+    compare(engine.run(g, {{p, Tensor::scalar(false)}}, {r, d}), {Reals{100}, Reals{20}}, s.name);
   }
 }
 
@@ -53,7 +52,7 @@ BOOST_AUTO_TEST_CASE(nested) {  // C17
       auto self = [&] { return x; };
       Expr r = cond(p, self, [&] { return cond(x < 1.0, self, self); });
       return {{{p, Tensor::scalar(yes)}}, {gradients(r, x)[0]}};
-    }, {V{1}}, 2);
+    }, {Reals{1}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(second_order) {  // C18
@@ -63,7 +62,7 @@ BOOST_AUTO_TEST_CASE(second_order) {  // C18
       Expr r = cond(p, [&] { return x * x * x; }, [&] { return x; });
       Expr d = gradients(r, x)[0];
       return {{{p, Tensor::scalar(yes)}}, {d, gradients(d, x)[0]}};
-    }, {V{yes ? 27. : 1.}, V{yes ? 18. : 0.}}, 2);
+    }, {Reals{yes ? 27. : 1.}, Reals{yes ? 18. : 0.}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(rows_of_a_gather) {  // C24
@@ -72,7 +71,7 @@ BOOST_AUTO_TEST_CASE(rows_of_a_gather) {  // C24
       Expr v = vector(g, {1, 42}), p = g.input("c", DType::f32, Shape{});
       Expr r = cond(p < 2.0, [&] { return v; }, [&] { return gather(v, g.constant(Tensor::of<std::int64_t>({1, 1}, {2}))); });
       return {{{p, Tensor::scalar(static_cast<float>(c))}}, {gradients(r, v)[0]}};
-    }, {c < 2 ? V{1, 1} : V{0, 2}}, 2);
+    }, {c < 2 ? Reals{1, 1} : Reals{0, 2}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(a_choice_of_several_in_which_not_all_use_everything) {
@@ -84,7 +83,7 @@ BOOST_AUTO_TEST_CASE(a_choice_of_several_in_which_not_all_use_everything) {
       Exprs d = gradients(r, {x, y});
       BOOST_TEST(gradients(r, u, {.unconnected = Unconnected::none})[0].is_empty());
       return {{{index, Tensor::scalar(k)}}, {d[0], d[1]}};
-    }, {V{k == 0 ? 5 : k == 1 ? std::exp(2.) : 0}, V{k == 0 ? 2. : k == 1 ? 0. : 10.}}, 2);
+    }, {Reals{k == 0 ? 5 : k == 1 ? std::exp(2.) : 0}, Reals{k == 0 ? 2. : k == 1 ? 0. : 10.}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(of_variables_read_in_a_branch) {
@@ -96,7 +95,7 @@ BOOST_AUTO_TEST_CASE(of_variables_read_in_a_branch) {
       Exprs d = gradients(r, {v, u}), none = gradients(r, other, {.unconnected = Unconnected::none});
       BOOST_TEST(none[0].is_empty());
       return {{{p, Tensor::scalar(yes)}}, {d[0], d[1]}};
-    }, {yes ? V{8, 16, 24} : V{1, 1, 1}, V{yes ? 14. : 0.}}, 2);
+    }, {yes ? Reals{8, 16, 24} : Reals{1, 1, 1}, Reals{yes ? 14. : 0.}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(effects_are_not_repeated) {
@@ -107,7 +106,7 @@ BOOST_AUTO_TEST_CASE(effects_are_not_repeated) {
     Expr d = gradients(r, x)[0];
     auto last = g.after({d});
     return {{}, {r, d, n.read()}};
-  }, {V{8}, V{4}, V{4}});
+  }, {Reals{8}, Reals{4}, Reals{4}});
 }
 
 BOOST_AUTO_TEST_SUITE_END()
@@ -121,7 +120,7 @@ BOOST_AUTO_TEST_CASE(squares) {  // G1
       auto loop = [&] { return while_loop([](Expr x) { return x < 100.0; }, [](Expr x) { return square(x); }, v); };
       Expr r = in_branch ? cond(v < 3.0, loop, [&] { return v; }) : loop();
       return {{}, {r, gradients(r, v)[0]}};
-    }, {V{256}, V{1024}}, 2);
+    }, {Reals{256}, Reals{1024}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(captured_values) {  // G2
@@ -131,7 +130,7 @@ BOOST_AUTO_TEST_CASE(captured_values) {  // G2
       Expr r = while_loop([](Expr x) { return x < 100.0; }, [&](Expr x) { return x * a; }, v, {.parallel_iterations = parallel});
       Exprs d = gradients(r, {a, v});
       return {{}, {r, d[0], d[1]}};
-    }, {V{162}, V{216}, V{81}}, 2);
+    }, {Reals{162}, Reals{216}, Reals{81}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(unknown_shapes) {  // G4
@@ -140,7 +139,7 @@ BOOST_AUTO_TEST_CASE(unknown_shapes) {  // G4
     auto [i_end, r_end] = while_loop([](Expr i, Expr) { return i < 5; }, [&](Expr i, Expr y) { return std::tuple{i + 1, x * y}; }, std::tuple{g.constant(0), v},
                              {.shape_invariants = {std::nullopt, Shape::unknown()}});
     return {{{x, Tensor::of<float>({3, 4}, {2})}}, {gradients(r_end, x)[0]}};
-  }, {V{810, 2560}}, 2);
+  }, {Reals{810, 2560}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(no_iteration) {  // G5
@@ -148,7 +147,7 @@ BOOST_AUTO_TEST_CASE(no_iteration) {  // G5
     Expr x = vector(g, {1, 2}), v0 = vector(g, {0, 0});
     auto [i_end, r_end] = while_loop([](Expr i, Expr) { return i < 0; }, [&](Expr i, Expr v) { return std::tuple{i + 1, v + x}; }, std::tuple{g.constant(0), v0});
     return {{}, {gradients({r_end, square(x)}, x)[0], gradients(r_end, v0)[0]}};
-  }, {V{2, 4}, V{1, 1}}, 2);
+  }, {Reals{2, 4}, Reals{1, 1}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(built_after_a_run) {  // G6, G7
@@ -164,12 +163,12 @@ BOOST_AUTO_TEST_CASE(built_after_a_run) {  // G6, G7
       auto [i_end, r_end] = while_loop([](Expr i, Expr) { return i < 100; }, body, std::tuple{g.constant(0), v}, {.maximum_iterations = 3});
       Somewhere there(s);
       Engine& engine = there.engine();
-      compare(engine.run(g, {}, {r_end}), {V{256}}, s.name);
+      compare(engine.run(g, {}, {r_end}), {Reals{256}}, s.name);
       Expr d = gradients(r_end, v)[0];
-      compare(engine.run(g, {}, {d}), {V{1024}}, s.name);
-      compare(engine.run(g, {}, {r_end}), {V{256}}, s.name);
-      compare(engine.run(g, {}, {r_end, d}), {V{256}, V{1024}}, s.name);
-      compare(Interpreter().run(g, {}, {r_end, d}), {V{256}, V{1024}}, s.name);
+      compare(engine.run(g, {}, {d}), {Reals{1024}}, s.name);
+      compare(engine.run(g, {}, {r_end}), {Reals{256}}, s.name);
+      compare(engine.run(g, {}, {r_end, d}), {Reals{256}, Reals{1024}}, s.name);
+      compare(Interpreter().run(g, {}, {r_end, d}), {Reals{256}, Reals{1024}}, s.name);
     }
 }
 
@@ -179,7 +178,7 @@ BOOST_AUTO_TEST_CASE(several_variables) {  // G9
     auto [x_end, y_end] = while_loop([](Expr x, Expr) { return x < 100.0; }, [](Expr x, Expr y) { Expr z = x + y; return std::tuple{x * z, z}; }, std::tuple{x0, y0});
     Exprs both = gradients({x_end, y_end}, {x0, y0}), one = gradients(x_end, {x0, y0});
     return {{}, {x_end, y_end, both[0], both[1], one[0], one[1]}};
-  }, {V{300}, V{20}, V{304}, V{124}, V{295}, V{120}}, 2);
+  }, {Reals{300}, Reals{20}, Reals{304}, Reals{124}, Reals{295}, Reals{120}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(without_back_prop) {  // G11
@@ -188,7 +187,7 @@ BOOST_AUTO_TEST_CASE(without_back_prop) {  // G11
     Expr r = while_loop([](Expr x) { return x < 100.0; }, [](Expr x) { return square(x); }, v, {.back_prop = false});
     BOOST_TEST(gradients(r, v, {.unconnected = Unconnected::none})[0].is_empty());
     return {{}, {gradients(r + v, v)[0]}};
-  }, {V{1}}, 2);
+  }, {Reals{1}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(two_loops) {  // G14
@@ -199,7 +198,7 @@ BOOST_AUTO_TEST_CASE(two_loops) {  // G14
       return x_end;
     };
     return {{}, {gradients(doubled(doubled(v)), v)[0], gradients(doubled(v) + doubled(v), v)[0]}};
-  }, {V{1024}, V{64}}, 2);
+  }, {Reals{1024}, Reals{64}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(branches_in_loops) {  // G18
@@ -208,7 +207,7 @@ BOOST_AUTO_TEST_CASE(branches_in_loops) {  // G18
       Expr v = g.input("v", DType::f32, open ? Shape::unknown() : Shape{}), yes = scalar(g, 1) < 2.0;
       Expr r = while_loop([](Expr x) { return reduce_max(x) < 100.0; }, [&](Expr x) { return cond(yes, [&] { return square(x); }, [&] { return x - 1.0; }); }, v);
       return {{{v, Tensor::scalar(2.f)}}, {gradients(r, v)[0]}};
-    }, {V{1024}}, 2);
+    }, {Reals{1024}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(on_several_devices) {  // G19
@@ -221,7 +220,7 @@ BOOST_AUTO_TEST_CASE(on_several_devices) {  // G19
       Expr d = [&] { auto there = g.on_device("cpu:1"); return gradients(r_end, x0)[0]; }();
       Expr dd = [&] { auto there = g.on_device("cpu:0"); return gradients(d, x0)[0]; }();
       return {{{p, Tensor::scalar(yes)}}, {d, dd}};
-    }, {V{yes ? 8. : 0.}, V{0}}, 2);
+    }, {Reals{yes ? 8. : 0.}, Reals{0}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(growing_shapes) {  // G20
@@ -231,7 +230,7 @@ BOOST_AUTO_TEST_CASE(growing_shapes) {  // G20
                          std::tuple{g.constant(0), g.zeros(DType::f32, {0, 2})}, {.shape_invariants = {std::nullopt, Shape{kAny, 2}}});
     Expr updated = x.assign_sub(gradients(sum(h_end), x)[0] * 0.01);
     return {{}, {updated}};
-  }, {V{0.98, 1.98}});
+  }, {Reals{0.98, 1.98}});
 }
 
 BOOST_AUTO_TEST_CASE(gradients_inside_loops) {  // G22
@@ -248,7 +247,7 @@ BOOST_AUTO_TEST_CASE(gradients_inside_loops) {  // G22
     Expr outside = loop([&] { return gradients(y, p)[0]; });
     Expr unused = loop([&] { return gradients(scalar(g, 1) * 2.0, p)[0]; });
     return {{}, {inside, partly, outside, unused, gradients(inside, p)[0], gradients(partly, p)[0], gradients(outside, p)[0]}};
-  }, {V{600}, V{600}, V{600}, V{0}, V{120}, V{120}, V{120}}, 2);
+  }, {Reals{600}, Reals{600}, Reals{600}, Reals{0}, Reals{120}, Reals{120}, Reals{120}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(gradients_of_loops_inside_loops) {
@@ -266,7 +265,7 @@ BOOST_AUTO_TEST_CASE(gradients_of_loops_inside_loops) {
     auto [m_end, s_end] = while_loop([](Expr m, Expr) { return m < 4; }, [&](Expr m, Expr s) { return std::tuple{m + 1, s + gradients(outer, p)[0]}; },
                          std::tuple{g.constant(0), scalar(g, 0)});
     return {{}, {x_end, s_end, gradients(s_end, p)[0], outer}};
-  }, {V{3}, V{48}, V{48}, V{8}}, 2);
+  }, {Reals{3}, Reals{48}, Reals{48}, Reals{8}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(stopped) {  // G26
@@ -280,7 +279,7 @@ BOOST_AUTO_TEST_CASE(stopped) {  // G26
                          [](Expr x, Expr y) { return std::tuple{stop_gradient(square(x) + square(y)), stop_gradient(square(y))}; }, std::tuple{x0, y0});
     Expr inside = gradients(a_end + b_end, y0, {.unconnected = Unconnected::none})[0];
     return {{}, {rx_end, ry_end, in_y(rx_end), in_y(ry_end), in_y(rx_end + ry_end), in_y(stop_gradient(rx_end) + ry_end), in_y(rx_end + stop_gradient(ry_end)), inside}};
-  }, {V{185}, V{16}, V{136}, V{32}, V{168}, V{32}, V{136}, V{0}}, 2);
+  }, {Reals{185}, Reals{16}, Reals{136}, Reals{32}, Reals{168}, Reals{32}, Reals{136}, Reals{0}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(functions_in_bodies) {  // G33
@@ -289,7 +288,7 @@ BOOST_AUTO_TEST_CASE(functions_in_bodies) {  // G33
     Expr v = scalar(g, 2);
     auto [i_end, r_end] = while_loop([](Expr i, Expr) { return i < 2; }, [&](Expr i, Expr x) { return std::tuple{i + 1, f(x)}; }, std::tuple{g.constant(0), v});
     return {{}, {r_end, gradients(r_end, v)[0]}};
-  }, {V{65536}, V{524288}}, 2);
+  }, {Reals{65536}, Reals{524288}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(higher_order) {  // G34
@@ -298,7 +297,7 @@ BOOST_AUTO_TEST_CASE(higher_order) {  // G34
     Expr r = while_loop([](Expr x) { return x < 8.0; }, [](Expr x) { return square(x); }, v);
     Expr d = gradients(r, v)[0], dd = gradients(d, v)[0], ddd = gradients(dd, v)[0], dddd = gradients(ddd, v)[0];
     return {{}, {r, d, dd, ddd, dddd}};
-  }, {V{16}, V{32}, V{48}, V{48}, V{24}}, 2);
+  }, {Reals{16}, Reals{32}, Reals{48}, Reals{48}, Reals{24}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(captured_in_the_condition_and_in_the_body) {  // G37
@@ -308,7 +307,7 @@ BOOST_AUTO_TEST_CASE(captured_in_the_condition_and_in_the_body) {  // G37
     Expr s = while_loop([&](Expr x) { return x < 8.0; }, [&](Expr x) { return x * three; }, v);
     BOOST_TEST(gradients(r, nine, {.unconnected = Unconnected::none})[0].is_empty());
     return {{}, {r, gradients(r, v)[0], s, gradients(s, v)[0]}};
-  }, {V{18}, V{9}, V{18}, V{9}}, 2);
+  }, {Reals{18}, Reals{9}, Reals{18}, Reals{9}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(variables_read_in_the_body) {  // G40, G41
@@ -317,21 +316,21 @@ BOOST_AUTO_TEST_CASE(variables_read_in_the_body) {  // G40, G41
     Variable a = g.variable("a", Tensor::scalar(3.f));
     Expr r = while_loop([](Expr x) { return x < 100.0; }, [&](Expr x) { return x * a; }, v);
     return {{}, {gradients(r, a)[0], gradients(r, v)[0]}};
-  }, {V{216}, V{81}}, 2);
+  }, {Reals{216}, Reals{81}}, 2);
   everywhere([](Graph& g) -> Scenario {
     Expr v = scalar(g, 1);
     Variable a = g.variable("a", Tensor::of<float>({1, 1, 1, 1}, {2, 2}));
     auto [i_end, r_end] = while_loop([](Expr i, Expr) { return i < 2; }, [&](Expr i, Expr x) { return std::tuple{i + 1, x * sum(a) * v}; }, std::tuple{g.constant(0), scalar(g, 1)});
     Exprs d = gradients(r_end, {v, a});
     return {{}, {d[0], d[1]}};
-  }, {V{32}, V{8, 8, 8, 8}}, 2);
+  }, {Reals{32}, Reals{8, 8, 8, 8}}, 2);
   everywhere([](Graph& g) -> Scenario {
     Variable v = g.variable("v", Tensor::of<float>({1, 1, 1, 1, 1}, {5}));
     Expr rows = g.constant(Tensor::of<std::int64_t>({1, 3}, {2}));
     auto [i_end, r_end] = while_loop([](Expr i, Expr) { return i < 3; }, [&](Expr i, Expr x) { return std::tuple{i + 1, x * sum(gather(v.read(), rows))}; },
                          std::tuple{g.constant(0), scalar(g, 1)});
     return {{}, {gradients(r_end, v)[0]}};
-  }, {V{0, 12, 0, 12, 0}}, 2);
+  }, {Reals{0, 12, 0, 12, 0}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(maps_in_loops) {  // G46
@@ -341,7 +340,7 @@ BOOST_AUTO_TEST_CASE(maps_in_loops) {  // G46
                          std::tuple{g.constant(0), x}, {.shape_invariants = {std::nullopt, Shape{kAny}}});
     Exprs d = gradients(r_end, {p, x});
     return {{}, {d[0], d[1]}};
-  }, {V{107520}, V(6, 1024.)}, 2);
+  }, {Reals{107520}, Reals(6, 1024.)}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(lists_through_loops) {  // T23
@@ -356,7 +355,7 @@ BOOST_AUTO_TEST_CASE(lists_through_loops) {  // T23
                              std::tuple{g.constant(0), acc.list()});
     auto [j_end, all_end] = while_loop([](Expr i, Expr) { return i < 100; }, [&](Expr i, Expr l) { return std::tuple{i + 1, list_write(l, i, scalar(g, 0))}; }, std::tuple{i_end, first_end});
     return {{}, {gradients(list_stack(all_end), x)[0], sum(list_stack(all_end))}};
-  }, {V{31}, V{62}}, 2);
+  }, {Reals{31}, Reals{62}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(maps_folds_and_scans) {  // F2, F9
@@ -364,13 +363,13 @@ BOOST_AUTO_TEST_CASE(maps_folds_and_scans) {  // F2, F9
     Expr p = scalar(g, 2), x = vector(g, {1, 2, 3, 4, 5, 6});
     Exprs d = gradients(map([&](Expr e) { return p * square(e); }, x), {p, x});
     return {{}, {d[0], d[1]}};
-  }, {V{91}, V{4, 8, 12, 16, 20, 24}}, 2);
+  }, {Reals{91}, Reals{4, 8, 12, 16, 20, 24}}, 2);
   everywhere([](Graph& g) -> Scenario {
     Expr v = scalar(g, 2), x = vector(g, {1, 2, 3, 4, 5, 6});
     auto times = [](Expr a, Expr y) { return a * y; };
     return {{}, {gradients(scan(times, x, v), v)[0], gradients(fold_left(times, x, v), v)[0], gradients(fold_right(times, x, v), x)[0],
                  gradients(scan(times, x, v, {.reverse = true}), v)[0]}};
-  }, {V{873}, V{720}, V{1440, 720, 480, 360, 288, 240}, V{6 + 30 + 120 + 360 + 720 + 720}}, 2);
+  }, {Reals{873}, Reals{720}, Reals{1440, 720, 480, 360, 288, 240}, Reals{6 + 30 + 120 + 360 + 720 + 720}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(effects_are_not_repeated) {
@@ -381,7 +380,7 @@ BOOST_AUTO_TEST_CASE(effects_are_not_repeated) {
     Expr d = gradients(r, v)[0];
     auto last = g.after({d});
     return {{}, {r, d, n.read()}};
-  }, {V{24}, V{24}, V{3}});
+  }, {Reals{24}, Reals{24}, Reals{3}});
 }
 
 BOOST_AUTO_TEST_CASE(draws_are_those_of_the_forward_pass) {
@@ -408,7 +407,7 @@ BOOST_AUTO_TEST_CASE(users_gradients_in_bodies) {
     };
     auto [i_end, r_end] = while_loop([](Expr i, Expr) { return i < 2; }, body, std::tuple{g.constant(0), v});
     return {{}, {gradients(r_end, v)[0]}};
-  }, {V{49}}, 2);
+  }, {Reals{49}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(lists_that_cross_devices) {
@@ -421,7 +420,7 @@ BOOST_AUTO_TEST_CASE(lists_that_cross_devices) {
     auto there = g.on_device("sim:0");
     y = list_stack(l);
     return {{}, {y}};
-  }, {V{2, 4, 6}}, 2);
+  }, {Reals{2, 4, 6}}, 2);
   everywhere([](Graph& g) -> Scenario {  // the same of cotangents
     Expr m = g.input("m", DType::f32, {2, 3}), l;
     {
@@ -430,7 +429,7 @@ BOOST_AUTO_TEST_CASE(lists_that_cross_devices) {
     }
     Popped p = list_pop(l);
     return {{{m, Tensor::of<float>({1, 2, 3, 4, 5, 6}, {2, 3})}}, {gradients(sum(list_stack(p.list)) + sum(square(p.value)), m)[0]}};
-  }, {V{1, 1, 1, 8, 10, 12}}, 2);
+  }, {Reals{1, 1, 1, 8, 10, 12}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(errors_name_the_loop) {

@@ -19,6 +19,9 @@
 #include <troupe/test/ops/places.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(list_test)
+
 namespace {
 
 Doubles elements_of(const Tensor& t) {
@@ -101,8 +104,6 @@ void refused(F f, Code code, const std::vector<std::string>& parts) {
 const std::vector<DType> kDTypesOfLists{DType::f16, DType::f32, DType::f64, DType::i32, DType::i64, DType::u8, DType::boolean, DType::c64, DType::c128};
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(list_test)
 
 // ---- values
 

@@ -5,6 +5,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(primitives)
+
 namespace {
 
 using V = std::vector<double>;
@@ -31,8 +34,6 @@ std::string error_of(const Build& build, const Setting& s = settings()[0]) {
 Expr one_to_six(Graph& g) { return g.constant(Tensor::of<float>({1, 2, 3, 4, 5, 6})); }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(primitives)
 
 BOOST_AUTO_TEST_CASE(in_and_out_of_a_frame) {  // P1
   on_engines([](Graph& g) -> Scenario {

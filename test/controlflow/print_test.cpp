@@ -2,6 +2,8 @@
 #include <troupe/ops/eager.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 
+BOOST_AUTO_TEST_SUITE(print)
+
 namespace {
 
 using namespace troupe;
@@ -35,8 +37,6 @@ void prints(const Build& build, const std::vector<std::vector<double>>& expected
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(print)
 
 BOOST_AUTO_TEST_CASE(effects_of_a_branch_in_order) {  // C36
   prints([](Graph& g) -> Scenario {

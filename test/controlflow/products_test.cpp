@@ -5,6 +5,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(products_test)
+
 namespace {
 
 Tensor filled(const Shape& shape, double scale) {
@@ -48,8 +51,6 @@ Products after(std::int64_t rows) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(products_test)
 
 // More rows than one product takes: on a device whose memory is limited, and on one whose is not, the same bits.
 BOOST_AUTO_TEST_CASE(long_lists_are_multiplied_in_pieces) {

@@ -11,6 +11,9 @@
 #include <troupe/test/controlflow/swapping.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(random_gradient_test)
+
 namespace {
 
 std::uint64_t number(const char* variable, std::uint64_t fallback) {
@@ -111,8 +114,6 @@ void against_differences(int order, std::uint64_t programs) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(random_gradient_test)
 
 BOOST_AUTO_TEST_CASE(first_order) { against_differences(1, 150); }
 BOOST_AUTO_TEST_CASE(second_order) { against_differences(2, 50); }

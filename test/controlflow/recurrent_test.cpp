@@ -8,6 +8,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(recurrent_test)
+
 namespace {
 
 constexpr std::int64_t kTime = 4, kBatch = 3, kFeatures = 2, kUnits = 5;
@@ -200,8 +203,6 @@ void close(const std::vector<Tensor>& got, const std::vector<Tensor>& wanted, do
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(recurrent_test)
 
 BOOST_AUTO_TEST_CASE(an_lstm_is_what_its_formulas_say) {
   agrees({.gates = 4});

@@ -5,13 +5,14 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(regression_test)
+
 namespace {
 
 using V = std::vector<double>;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(regression_test)
 
 // A second read after a write did not wait for it: the first read stood in the write's place.
 BOOST_AUTO_TEST_CASE(every_read_after_a_write_sees_it) {

@@ -5,6 +5,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(what_a_loop_saves)
+
 namespace {
 
 using V = std::vector<double>;
@@ -21,8 +24,6 @@ int count(const SubGraph& sub, std::string_view op) {
 int saved(const Expr& loop) { return count(subgraph(loop, 1), "ListPush"); }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(what_a_loop_saves)
 
 namespace {
 // A loop of three iterations over x, of which the gradient in x and in a is taken.

@@ -11,6 +11,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(sites_test)
+
 namespace {
 
 // The lines of others that nodes carry, in sub-graphs too: `functional.cpp:12 Add`.
@@ -35,8 +38,6 @@ struct Weights {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(sites_test)
 
 BOOST_AUTO_TEST_CASE(of_loops_and_branches) {
   Graph g;

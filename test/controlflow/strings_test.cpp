@@ -5,6 +5,8 @@
 #include <troupe/ops/variable.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 
+BOOST_AUTO_TEST_SUITE(strings_test)
+
 namespace {
 
 using namespace troupe;
@@ -46,8 +48,6 @@ void says_all(const std::string& error, const Words& parts) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(strings_test)
 
 BOOST_AUTO_TEST_CASE(values) {
   const std::string long_one(1000, 'x'), zeros("a\0b", 3);

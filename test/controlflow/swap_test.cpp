@@ -9,6 +9,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(swap_test)
+
 namespace {
 
 constexpr int kWidth = 256;  // 1 KiB a vector
@@ -174,8 +177,6 @@ void swaps(const Build& build, double share, bool all_lists = false) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(swap_test)
 
 BOOST_AUTO_TEST_CASE(a_loop_that_saves_more_than_the_device_holds) { swaps([](Graph& g) { return plain(g); }, 0.3); }
 BOOST_AUTO_TEST_CASE(products_of_lists_on_a_small_device) { swaps(product_of_lists, 0.4); }

@@ -6,6 +6,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(updates_test)
+
 namespace {
 
 using V = std::vector<double>;
@@ -31,8 +34,6 @@ void same_everywhere(int updates, const Build& build, const std::vector<V>& expe
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(updates_test)
 
 BOOST_AUTO_TEST_CASE(in_a_body) {  // momentum: the second update takes what the first made
   V weights{1, 2, 3}, momenta(3), sums(3);

@@ -10,6 +10,8 @@
 
 using namespace troupe;
 
+BOOST_AUTO_TEST_SUITE(convolve_test)
+
 namespace {
 
 struct Problem {
@@ -58,8 +60,6 @@ void check_against_i64(const Problem& p, Convolve what, const Tensor& wanted, co
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(convolve_test)
 
 BOOST_AUTO_TEST_CASE(pieces_of_a_batch_make_the_whole) {
   WorkerPool pool(2);

@@ -9,6 +9,8 @@
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
+BOOST_AUTO_TEST_SUITE(cpu_allocation)
+
 namespace {
 thread_local long allocations = 0;  // by malloc, of this thread
 }
@@ -20,8 +22,6 @@ extern "C" void* malloc(std::size_t bytes) {
 }
 
 using namespace troupe;
-
-BOOST_AUTO_TEST_SUITE(cpu_allocation)
 
 BOOST_AUTO_TEST_CASE(steady_state_allocates_nothing) {
   auto device = make_cpu_device();

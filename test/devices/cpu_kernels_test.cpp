@@ -18,6 +18,8 @@ using namespace troupe;
 using namespace troupe::test;
 using cpu::LevelKernels;
 
+BOOST_AUTO_TEST_SUITE(cpu_kernels_test)
+
 namespace {
 
 std::vector<const LevelKernels*> levels() {
@@ -68,8 +70,6 @@ void check_order(const std::vector<T>& x, std::int64_t count, bool descending) {
 constexpr std::int64_t kLengths[] = {1, 2, 7, 8, 15, 16, 17, 63, 64, 65, 127, 128, 129, 300, 1000};
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(cpu_kernels_test)
 
 BOOST_AUTO_TEST_CASE(words_are_philox) {
   const Generator generator({5, 6, 7, 8});

@@ -12,6 +12,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(cpu_pointwise)
+
 namespace {
 
 constexpr int kFirstOp = static_cast<int>(ScalarOp::neg);
@@ -77,8 +79,6 @@ double tolerance(ScalarOp op, DType type) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(cpu_pointwise)
 
 // Slices of wider rows give the bits that copies of them give, wherever blocks and tiles end.
 BOOST_AUTO_TEST_CASE(slices_of_rows) {

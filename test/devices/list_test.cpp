@@ -14,6 +14,9 @@
 #include <troupe/test/devices/refusal.hpp>
 
 namespace troupe {
+
+BOOST_AUTO_TEST_SUITE(list_test)
+
 namespace {
 
 using test::refusal;
@@ -33,8 +36,6 @@ std::vector<double> numbers_in(const List& list) {
 using Numbers = std::vector<double>;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(list_test)
 
 BOOST_AUTO_TEST_CASE(push_pop_and_read) {
   List list = of({1, 2, 3});

@@ -9,6 +9,8 @@
 
 using namespace troupe;
 
+BOOST_AUTO_TEST_SUITE(pool_test)
+
 namespace {
 
 // Few different numbers: equals are the rule. Some NaN.
@@ -35,8 +37,6 @@ Tensor pooled(Device& device, DType t, Pool what, const Windows& w, std::int64_t
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(pool_test)
 
 BOOST_AUTO_TEST_CASE(rows_of_channels_are_pooled_as_single_ones_are) {
   auto device = make_cpu_device();

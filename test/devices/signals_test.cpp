@@ -12,6 +12,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(signals_test)
+
 namespace {
 
 std::atomic<int> handled{0};
@@ -29,8 +31,6 @@ struct Counting {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(signals_test)
 
 // Without SignalsBlocked this dies within a few products: the library's kernel has the stack pointer in a block
 // of the heap, where the signal's frame lands.

@@ -9,6 +9,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(sim_device)
+
 namespace {
 
 ScalarProgram increment() {
@@ -25,8 +27,6 @@ Tensor fetch(Device& device, Stream& stream, const Tensor& t) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(sim_device)
 
 BOOST_AUTO_TEST_CASE(work_runs_later_and_in_order) {
   auto device = make_sim_device({.manual = true});

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+BOOST_AUTO_TEST_SUITE(stand_in)
+
 namespace {
 
 using namespace troupe;
@@ -33,8 +35,6 @@ void as_stand_in(WorkerPool& pool, F f) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(stand_in)
 
 // One worker only: a second may take a job off a caller that the kernel has put aside.
 BOOST_AUTO_TEST_CASE(a_caller_runs_its_jobs_itself) {

@@ -12,6 +12,9 @@
 #include <troupe/test/devices/refusal.hpp>
 
 namespace troupe {
+
+BOOST_AUTO_TEST_SUITE(swap_test)
+
 namespace {
 
 using test::refusal;
@@ -66,8 +69,6 @@ struct Bench {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(swap_test)
 
 BOOST_AUTO_TEST_CASE(more_is_saved_than_the_device_holds) {
   constexpr int kSaved = 40;

@@ -7,6 +7,9 @@
 #include <troupe/test/examples/process.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(cartpole_test)
+
 namespace {
 
 using cartpole::Cart;
@@ -53,8 +56,6 @@ void refuses(std::vector<std::string> arguments, const char* part) {
 }  // namespace
 
 using boost::unit_test::precondition;
-
-BOOST_AUTO_TEST_SUITE(cartpole_test)
 
 BOOST_AUTO_TEST_CASE(a_tick_is_what_the_equations_of_motion_say) {
   // From rest: x'' = 10 / 1.1 + 0.5 * 0.1 * 14.634... / 1.1 and a'' = -600 / 41, by hand.

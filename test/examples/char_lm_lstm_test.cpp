@@ -18,6 +18,9 @@
 #include <troupe/test/devices/refusal.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(char_lm_lstm_test)
+
 namespace {
 
 using namespace troupe::char_lm;
@@ -75,8 +78,6 @@ class Alone {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(char_lm_lstm_test)
 
 BOOST_AUTO_TEST_CASE(streams_go_on_where_they_ended) {
   Text text = a_text(3000);

@@ -12,6 +12,9 @@
 #include <troupe/ops/format/safetensors.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(char_lm_test)
+
 namespace {
 
 // Sentences of a small language, in which words predict the next one.
@@ -92,8 +95,6 @@ struct NotRoot {
 }  // namespace
 
 using boost::unit_test::precondition;
-
-BOOST_AUTO_TEST_SUITE(char_lm_test)
 
 BOOST_AUTO_TEST_CASE(the_reader_shows_every_character_once_an_epoch) {
   for (std::int64_t n : {1, 2, 3, 5, 16, 17, 1000, 4097}) {

@@ -13,6 +13,9 @@
 #include <troupe/test/ops/computed.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(functions_test)
+
 namespace {
 
 Array times(const Array& a, const Array& b) {
@@ -35,8 +38,6 @@ Array identity(std::int64_t n) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(functions_test)
 
 BOOST_AUTO_TEST_CASE(factors_of_matrices) {
   Draws draws(51);

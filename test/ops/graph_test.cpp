@@ -8,6 +8,9 @@
 #include <troupe/ops/interpret.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(graph_test)
+
 namespace {
 
 template <class F>
@@ -25,8 +28,6 @@ void refused(F f, Code code, std::initializer_list<std::string> parts) {
 std::string here(int line) { return fmt::format("graph_test.cpp:{}", line); }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(graph_test)
 
 BOOST_AUTO_TEST_CASE(wrong_shapes_and_dtypes_name_op_and_line) {
   Graph g;

@@ -16,6 +16,9 @@
 #include <troupe/test/ops/computed.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(library_test)
+
 namespace {
 
 Sample given(const Shape& shape, std::vector<double> v, Role role = Role::value) { return {{shape, std::move(v)}, role}; }
@@ -23,8 +26,6 @@ Sample given(const Shape& shape, std::vector<double> v, Role role = Role::value)
 Array vector_of(std::vector<double> v) { return {Shape{static_cast<std::int64_t>(v.size())}, std::move(v)}; }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(library_test)
 
 BOOST_AUTO_TEST_CASE(segments_and_ragged_rows) {
   Draws draws(71);

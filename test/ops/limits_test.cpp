@@ -12,6 +12,9 @@
 #include <troupe/test/ops/computed.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(limits_test)
+
 namespace {
 
 using Floats = std::vector<double>;
@@ -38,8 +41,6 @@ std::vector<Tensor> with_slope(const Function& f, const std::vector<Tensor>& xs,
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(limits_test)
 
 // Squares of 300 are infinite in f16, and exp of what 300 is rounded by is a tenth.
 BOOST_AUTO_TEST_CASE(few_bits_hold_values_of_a_few_hundred) {

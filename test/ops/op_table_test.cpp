@@ -17,6 +17,9 @@
 #include <troupe/test/ops/places.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(op_table_test)
+
 namespace {
 
 /// How much inference is told of the inputs' shapes.
@@ -105,8 +108,6 @@ std::vector<DType> all_dtypes() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(op_table_test)
 
 BOOST_AUTO_TEST_CASE(every_op_has_a_row) {
   std::set<std::string> rows;

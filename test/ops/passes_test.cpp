@@ -12,6 +12,9 @@
 #include <troupe/ops/pointwise.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(passes_test)
+
 namespace {
 
 int count(const Program& p, std::string_view op) {
@@ -53,8 +56,6 @@ struct Training {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(passes_test)
 
 BOOST_AUTO_TEST_CASE(a_training_step_is_the_same_after_each_pass_and_all) {
   for (DType t : {DType::f32, DType::f64}) {

@@ -20,6 +20,9 @@
 #include <troupe/test/ops/bits.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(peers_test)
+
 namespace {
 
 nlohmann::json as_json(const Attrs& attrs) {
@@ -58,8 +61,6 @@ Tensor part_of(const Tensor& t, bool imaginary) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(peers_test)
 
 BOOST_AUTO_TEST_CASE(values_are_those_of_torch_and_numpy) {
   const std::string python = std::string(TROUPE_SOURCE_DIR) + "/.peers/bin/python", script = std::string(TROUPE_SOURCE_DIR) + "/scripts/peers/op_table.py";

@@ -7,6 +7,9 @@
 #include <troupe/ops/interpret.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(random_test)
+
 namespace {
 
 struct Moments {
@@ -26,8 +29,6 @@ Moments moments(const Tensor& t) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(random_test)
 
 BOOST_AUTO_TEST_CASE(a_step_and_a_seed_decide) {
   Graph g;

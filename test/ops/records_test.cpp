@@ -14,9 +14,12 @@
 #include <troupe/ops/format/event_file.hpp>
 #include <troupe/ops/records.hpp>
 #include <troupe/test/devices/refusal.hpp>
-#include <troupe/test/ops/folder.hpp>
+#include <troupe/test/folder.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(records_test)
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -45,8 +48,6 @@ std::int64_t a_second_each(std::int64_t& now) { return now += 1'000'000'000; }
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(records_test)
-
 BOOST_AUTO_TEST_CASE(the_checksum_is_castagnolis) {
   BOOST_TEST(crc32c("") == 0u);
   BOOST_TEST(crc32c("123456789") == 0xE3069283u);            // the check value of the catalogue of CRCs
@@ -56,7 +57,7 @@ BOOST_AUTO_TEST_CASE(the_checksum_is_castagnolis) {
 BOOST_AUTO_TEST_CASE(files_are_the_golden_bytes) {
   Folder folder;
   std::int64_t now = 1'600'000'000'000'000'000;
-  Records records(folder.path / "runs" / "1", [&] { return a_second_each(now); });
+  Records records(folder / "runs/1", [&] { return a_second_each(now); });
   record_one_of_each(records);
   BOOST_TEST(records.path().filename().string().starts_with("events.out.tfevents.1600000001."));
   std::ifstream golden(fs::path(TROUPE_SOURCE_DIR) / "test/ops/golden/events.golden");
@@ -67,7 +68,7 @@ BOOST_AUTO_TEST_CASE(files_are_the_golden_bytes) {
 
 BOOST_AUTO_TEST_CASE(a_record_is_in_the_file_at_once) {
   Folder folder;
-  Records records(folder.path);
+  Records records(folder.path());
   const auto before = fs::file_size(records.path());
   records.scalar("loss", 0, 1);
   BOOST_TEST(fs::file_size(records.path()) > before);
@@ -146,7 +147,7 @@ BOOST_AUTO_TEST_CASE(what_makes_no_sense_is_refused) {
 
 BOOST_AUTO_TEST_CASE(threads_record_side_by_side) {
   Folder folder;
-  Records records(folder.path);
+  Records records(folder.path());
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&records, t] {

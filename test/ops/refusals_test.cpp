@@ -16,6 +16,9 @@
 #include <troupe/test/ops/all_rows.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(refusals_test)
+
 namespace {
 
 std::uint64_t number_from(const char* name, std::uint64_t fallback) {
@@ -158,8 +161,6 @@ bool has_large(const Attrs& attrs) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(refusals_test)
 
 BOOST_AUTO_TEST_CASE(nonsense_is_refused_in_one_sentence) {
   const std::uint64_t seed = number_from("TROUPE_SEED", 7), tries = number_from("TROUPE_TRIES", 60);

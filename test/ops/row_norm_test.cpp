@@ -14,6 +14,9 @@
 #include <troupe/functions.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(row_norm_test)
+
 namespace {
 
 struct Given {
@@ -52,8 +55,6 @@ std::vector<Tensor> computed_in(DType dtype, const Given& v, bool is_centered) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(row_norm_test)
 
 BOOST_AUTO_TEST_CASE(all_that_it_yields) {
   struct Row {

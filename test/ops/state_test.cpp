@@ -11,6 +11,9 @@
 #include <troupe/ops/variable.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(state_test)
+
 namespace {
 
 namespace tools = boost::test_tools;
@@ -55,8 +58,6 @@ struct Answer {
 std::vector<Value> element(std::int64_t v) { return {Tensor::scalar(v)}; }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(state_test)
 
 BOOST_AUTO_TEST_CASE(variables_eagerly) {
   Eager e;

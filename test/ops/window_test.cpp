@@ -7,6 +7,9 @@
 #include <troupe/test/devices/refusal.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(window_test)
+
 namespace {
 
 Tensor counted(const Shape& shape) {
@@ -27,8 +30,6 @@ void says(const std::string& text, std::initializer_list<const char*> parts) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(window_test)
 
 BOOST_AUTO_TEST_CASE(wrong_windows_are_refused) {
   Graph g;
