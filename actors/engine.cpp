@@ -130,12 +130,19 @@ std::vector<Tensor> Engine::run(const Graph& graph, const Feeds& feeds, const st
   return function(std::move(values), options);
 }
 
+namespace {
+const StateSpec& spec_of(const Variable& variable) {
+  if (variable.state() < 0) throw Error(Code::invalid_argument, "the variable was never declared; take what the graph's `variable` returned");
+  return variable.reader().state_spec(variable.state());
+}
+}  // namespace
+
 Tensor Engine::get(const std::string& variable) { return impl_->get(variable); }
-Tensor Engine::get(const Variable& variable) { return impl_->get(variable.reader().state_spec(variable.state())); }
+Tensor Engine::get(const Variable& variable) { return impl_->get(spec_of(variable)); }
 void Engine::set(const std::string& variable, Tensor value) { impl_->set(variable, std::move(value)); }
-void Engine::set(const Variable& variable, Tensor value) { impl_->set(variable.reader().state_spec(variable.state()), std::move(value)); }
+void Engine::set(const Variable& variable, Tensor value) { impl_->set(spec_of(variable), std::move(value)); }
 void Engine::initialize(const Variable& variable) {
-  const StateSpec& spec = variable.reader().state_spec(variable.state());
+  const StateSpec& spec = spec_of(variable);
   impl_->set(spec, spec.initial.make(spec.name, spec.values[0].dtype, spec.values[0].shape));
 }
 std::vector<std::string> Engine::variables() const { return impl_->variables(); }

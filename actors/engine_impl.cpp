@@ -400,6 +400,7 @@ void check_writable(const std::string& path) {
 void EngineImpl::admit(const RunOptions& options) {
   if (options.timeout.count() < 0)
     throw Error(Code::invalid_argument, fmt::format("RunOptions::timeout must not be negative, but is {} ns; 0 means none", options.timeout.count()));
+  if (options.step < -1) throw Error(Code::invalid_argument, fmt::format("RunOptions::step must not be negative, but is {}; -1 counts up by itself", options.step));
   if (!options.trace.empty()) check_writable(options.trace);
   std::unique_lock lock(mutex_);
   const auto has_room = [&] { return in_flight_.load(std::memory_order_relaxed) < static_cast<std::size_t>(options_.max_runs); };

@@ -28,6 +28,16 @@ Tensor value_of(StateStore& states, const std::string& variable) {
   return host.reshaped(value.shape());
 }
 
+void replace(StateStore& states, const std::string& variable, Tensor value) {
+  Ref<State> keep;
+  VariableState& v = variable_of(states, variable, keep);
+  try {
+    v.replace(std::move(value));
+  } catch (const Error& e) {
+    throw Error(e.code(), fmt::format("variable '{}': {}", variable, e.what()));
+  }
+}
+
 }  // namespace
 
 // ---- this engine's
@@ -41,8 +51,7 @@ Tensor EngineImpl::get(const std::string& variable) {
 void EngineImpl::set(const std::string& variable, Tensor value) {
   StateSpec home;
   if (is_elsewhere(variable, home)) return peers_->set(std::string(node_of(home.device)), home, std::move(value));
-  Ref<State> keep;
-  variable_of(states_, variable, keep).replace(std::move(value));
+  replace(states_, variable, std::move(value));
 }
 
 Tensor EngineImpl::get(const StateSpec& spec) {
@@ -63,8 +72,7 @@ Tensor EngineImpl::get_in(StateStore& states, const StateSpec& spec) {
 
 void EngineImpl::set_in(StateStore& states, const StateSpec& spec, Tensor value) {
   states.get(spec);
-  Ref<State> keep;
-  variable_of(states, spec.name, keep).replace(std::move(value));
+  replace(states, spec.name, std::move(value));
 }
 
 // With the device where it lives.

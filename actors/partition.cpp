@@ -296,7 +296,7 @@ void Partition::fire(Iteration& iteration, const PlanNode& node) {
       return;
     case PlanNode::Kind::identity:
     case PlanNode::Kind::merge:  // of dead inputs: handled above
-      take_held(iteration, node);
+      if (node.held) take_held(iteration, node);
       scratch_[0] = std::move(iteration.values[static_cast<std::size_t>(node.first_input)]);
       finish(iteration, node, scratch_.data());
       return;
@@ -317,15 +317,16 @@ void Partition::take_held(Iteration& iteration, const PlanNode& node) {
                             : iteration.instance->invariants[static_cast<std::size_t>(held->invariant)]);
 }
 
-// Counters, predicates, scalar losses: the program on the scalars themselves, with no context and no
-// clock around it. False if an input is no inline scalar.
+// Counters, predicates, scalar losses: the program on the elements themselves, with no context and no
+// clock around it. False if an input has several, or is on a stream device.
 bool Partition::run_scalars(Iteration& iteration, const PlanNode& node) {
-  take_held(iteration, node);
-  Value* inputs = iteration.values.data() + node.first_input;
-  for (std::int32_t i = 0; i < node.inputs; ++i)
-    if (!inputs[i].is_inline()) return false;
+  if (node.held) take_held(iteration, node);
+  const std::span inputs(iteration.values.data() + node.first_input, static_cast<std::size_t>(node.inputs));
   Value result;
-  evaluate_scalars(*node.scalars, {inputs, static_cast<std::size_t>(node.inputs)}, result);
+  std::size_t scalars = 0;
+  while (scalars < inputs.size() && inputs[scalars].is_inline()) ++scalars;
+  if (scalars == inputs.size()) evaluate_scalars(*node.scalars, inputs, result);
+  else if (iteration.instance->record->fault || !evaluate_elements(*node.scalars, inputs, result)) return false;
   finish(iteration, node, &result);
   return true;
 }

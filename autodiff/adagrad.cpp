@@ -5,6 +5,8 @@
 namespace troupe {
 
 Expr Adagrad::change(const Variable& v, const Expr& gradient, const Expr& accumulator) const {
+  require_option(v, "initial_accumulator", options_.initial_accumulator, 0);
+  require_option(v, "epsilon", options_.epsilon, 0);
   return gradient * rate_for(v, options_.learning_rate) / (sqrt(accumulator) + options_.epsilon);
 }
 

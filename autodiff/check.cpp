@@ -70,6 +70,7 @@ struct Traced {
   Expr y;
 
   Traced(const Differentiable& f, const std::vector<Tensor>& values, const CheckOptions& options) {
+    if (!f) throw Error(Code::invalid_argument, "the function to check is empty");
     for (std::size_t i = 0; i < values.size(); ++i) {
       Shape shape = values[i].shape();
       for (int k = 0; k < shape.rank() && options.open_shapes; ++k) shape.set(k, kAny);
@@ -77,6 +78,7 @@ struct Traced {
       if (is_floating(values[i].dtype())) floating.push_back(i);
     }
     y = f(graph, xs);
+    if (y.is_empty()) throw Error(Code::invalid_argument, "the function to check returned an empty expression; it must return what an op returned");
   }
   Exprs differentiated() const {
     Exprs out;

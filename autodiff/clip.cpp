@@ -37,21 +37,21 @@ std::vector<Cotangent> all_unique(const std::vector<Cotangent>& gradients) {
   return out;
 }
 
-Reader& reader_of(const std::vector<Cotangent>& gradients) {
+Reader& reader_of(const std::vector<Cotangent>& gradients, const char* what, const Site& at) {
   for (const Cotangent& g : gradients)
     if (!g.is_none()) return (g.is_sparse() ? g.values : g.dense).reader();
-  throw Error(Code::invalid_argument, "a global norm needs at least one gradient");
+  throw Error(Code::invalid_argument, fmt::format("{} at {}: there is no gradient", what, at.text()));
 }
 
 }  // namespace
 
 Expr global_norm(const std::vector<Cotangent>& gradients, At at) {
-  const Reader::AtSite here(reader_of(gradients), at);
+  const Reader::AtSite here(reader_of(gradients, "global_norm", at), at);
   return norm_of(all_unique(gradients));
 }
 
 std::vector<Cotangent> clip_by_global_norm(const std::vector<Cotangent>& gradients, Operand norm, At at) {
-  const Reader::AtSite here(reader_of(gradients), at);
+  const Reader::AtSite here(reader_of(gradients, "clip_by_global_norm", at), at);
   if (norm.is_number() && !(norm.literal().at(0) > 0))
     throw Error(Code::invalid_argument, fmt::format("clip_by_global_norm at {}: the norm to clip to must be positive, not {:g}", Site(at).text(), norm.literal().at(0)));
   std::vector<Cotangent> out = all_unique(gradients);

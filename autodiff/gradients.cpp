@@ -39,6 +39,18 @@ Graph& outermost(Graph& graph) {
   return *g;
 }
 
+// Before anybody asks them for their graph.
+void refuse_empty(const std::vector<Expr>& ys, const Independents& xs, const Site& at) {
+  auto refuse = [&](const std::string& why, Code code = Code::failed_precondition) { throw Error(code, fmt::format("gradients at {}: {}", at.text(), why)); };
+  if (ys.empty()) refuse("there is no y", Code::invalid_argument);
+  for (const Expr& y : ys)
+    if (y.is_empty()) refuse("a y is an empty expression; take what an op returned");
+  for (std::size_t i = 0; i < xs.size(); ++i) {
+    if (xs[i].expr() && xs[i].expr()->is_empty()) refuse(fmt::format("x {} is an empty expression; take what an op returned", i));
+    if (xs[i].variable() && xs[i].variable()->state() < 0) refuse(fmt::format("x {} is a variable that was never declared; take what the graph's `variable` returned", i), Code::invalid_argument);
+  }
+}
+
 void check(Graph& graph, const std::vector<Expr>& ys, const Independents& xs, const std::vector<Expr>& dys, const Site& at) {
   auto refuse = [&](const std::string& why) { throw Error(Code::invalid_argument, fmt::format("gradients at {}: {}", at.text(), why)); };
   auto text = [&](const Expr& e) { return graph_of(e).describe(e.edge().node); };
@@ -127,7 +139,7 @@ std::vector<Level> levels_of(Graph& inner, const std::vector<Expr>& ys, const In
 
 std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independents& xs, const std::vector<Expr>& dys,
                                   const GradientOptions& options, std::source_location at) {
-  if (ys.empty()) throw Error(Code::invalid_argument, fmt::format("gradients at {}: there is no y", Site(at).text()));
+  refuse_empty(ys, xs, at);
   Graph& inner = innermost_of(ys);
   check(inner, ys, xs, dys, at);
   Graph& here = inner.current();

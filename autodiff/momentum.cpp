@@ -5,6 +5,7 @@
 namespace troupe {
 
 Expr Momentum::change(const Variable& v, const Expr& gradient, const Expr& velocity) const {
+  require_option(v, "momentum", options_.momentum, 0);
   Expr along = options_.nesterov ? gradient + options_.momentum * velocity : velocity;
   return along * rate_for(v, options_.learning_rate);
 }

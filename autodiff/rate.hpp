@@ -1,6 +1,11 @@
 // The dtype in which an optimizer computes, and its scalars in it.
 #pragma once
 
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/functions.hpp>
 
@@ -12,8 +17,17 @@ inline DType computed_in(const Variable& v) {
   return v.dtype() == DType::f16 || v.dtype() == DType::bf16 ? DType::f32 : v.dtype();
 }
 
-/// A number adapts by itself; an expression is cast.
+/// Throws invalid_argument unless `value` is in [low, high), naming the option and the caller's line.
+inline void require_option(const Variable& v, const char* name, double value, double low, double high = std::numeric_limits<double>::infinity()) {
+  if (value >= low && value < high) return;
+  const std::string range = std::isinf(high) ? fmt::format("{:g} or more, and finite", low) : fmt::format("in [{:g}, {:g})", low, high);
+  throw Error(Code::invalid_argument, fmt::format("the optimizer of variable '{}' at {}: {} must be {}, not {:g}", v.name(), v.reader().current().site_for(Site()).text(), name, range, value));
+}
+
+/// A number adapts by itself; an expression is cast. A negative rate climbs.
 inline Operand rate_for(const Variable& v, const Rate& rate) {
+  if (rate.is_number() && !std::isfinite(rate.literal().at(0)))
+    throw Error(Code::invalid_argument, fmt::format("the optimizer of variable '{}' at {}: learning_rate must be finite, not {:g}", v.name(), v.reader().current().site_for(Site()).text(), rate.literal().at(0)));
   return rate.is_expr() ? Operand(cast(rate, computed_in(v))) : rate;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -211,7 +212,7 @@ std::string Tensor::text(std::int64_t limit) const {
       if constexpr (std::is_same_v<T, bool>) return std::string(v ? "true" : "false");
       else if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>) return fmt::format("{:g}{:+g}i", v.real(), v.imag());
       else if constexpr (std::is_integral_v<T>) return fmt::format("{}", +v);
-      else return fmt::format("{:g}", at(i));
+      else return std::isnan(at(i)) ? std::string("nan") : fmt::format("{:g}", at(i));  // of which x86 makes those with a sign
     });
   }
   if (elements() > limit) out += ", ...";

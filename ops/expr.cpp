@@ -28,13 +28,14 @@ bool fits(const Value& value, const ValueSpec& spec) {
 }
 
 Reader& Expr::reader() const {
-  if (!reader_) throw Error(Code::failed_precondition, "an empty expression was used");
+  if (!reader_) throw Error(Code::failed_precondition, "an empty expression was used; take what an op returned");
   return *reader_;
 }
 ValueSpec Expr::spec() const { return reader().spec_of(*this); }
 DType Expr::dtype() const { return spec().dtype; }
 Shape Expr::shape() const { return spec().shape; }
 const Value& Expr::held() const {
+  if (!reader_ && !value_.has_value()) reader();
   if (!value_.has_value())
     throw Error(Code::failed_precondition, "a graph's expression has no value while the graph is built; run the graph and fetch it");
   return value_;
@@ -66,6 +67,8 @@ Reader& innermost(std::span<const Operand> operands, std::string_view op, const 
 Tensor literal_as(const Operand& o, DType wanted, std::string_view op) {
   double value = o.literal().at(0);
   bool fits = true;
+  if (wanted == DType::string)
+    throw Error(Code::invalid_argument, fmt::format("{} at {}: the number {:g} meets strings, which are not computed with", op, o.site().text(), value));
   if (wanted == DType::boolean) fits = o.literal().dtype() == DType::boolean;
   else if (is_integer(wanted)) {
     fits = value == static_cast<double>(static_cast<std::int64_t>(value));

@@ -17,10 +17,11 @@ std::vector<Tensor> Interpreter::run(const Graph& graph, const Feeds& feeds, con
   std::vector<Edge> in, out;
   std::vector<Tensor> values;
   for (const auto& [to, value] : feeds) {
+    to.reader();  // which refuses an empty one
     in.push_back(to.edge());
     values.push_back(value);
   }
-  for (const Expr& e : fetches) out.push_back(e.edge());
+  for (const Expr& e : fetches) e.reader(), out.push_back(e.edge());
   return run(prune(graph, in, out), values);
 }
 

@@ -14,41 +14,17 @@ class PointwiseKernel final : public Kernel {
 
   void run(KernelContext& c) override {
     std::span<Value> in = c.all_inputs();
-    bool scalars = program_->results.size() == 1;
-    for (const Value& v : in) scalars = scalars && v.is_inline();
-    if (scalars) evaluate_scalars(*program_, in, c.all_outputs()[0]);
-    else if (!run_on_elements(c)) run_on_device(c);
+    const bool has_one_result = program_->results.size() == 1;
+    if (has_one_result && std::all_of(in.begin(), in.end(), [](const Value& v) { return v.is_inline(); }))
+      evaluate_scalars(*program_, in, c.all_outputs()[0]);
+    else if (!has_one_result || !c.device().is_synchronous() || !evaluate_elements(*program_, in, c.all_outputs()[0]))
+      run_on_device(c);
   }
 
   const ScalarProgram* scalar_program() const override { return program_->results.size() == 1 ? program_.get() : nullptr; }
 
  private:
   static constexpr int kInline = 16;
-
-  // Few tensors of one element each, as in chains of counters or of scalar losses, skip views and tiles:
-  // the scalar evaluator gives the same bits. False if they are not that, or not here.
-  bool run_on_elements(KernelContext& c) {
-    constexpr std::size_t kFew = 3;
-    std::span<Value> in = c.all_inputs();
-    if (program_->results.size() != 1 || in.size() > kFew || !c.device().is_synchronous()) return false;
-    const DType dtype = program_->result_type(0);
-    Value elements[kFew];
-    std::size_t widest = 0, rank = 0;
-    for (std::size_t i = 0; i < in.size(); ++i) {
-      const Tensor& t = in[i].tensor();
-      const Shape& shape = t.shape();
-      if (shape.elements() != 1 || !t.is_on_host()) return false;
-      elements[i].set_scalar(t.dtype(), t.raw(), size_of(t.dtype()));
-      if (static_cast<std::size_t>(shape.rank()) > rank) rank = static_cast<std::size_t>(shape.rank()), widest = i;
-    }
-    evaluate_scalars(*program_, {elements, in.size()}, elements[0]);
-    // One element each: the widest input has the result's shape.
-    Tensor& wide = in[widest].tensor();
-    Tensor out = wide.dtype() == dtype && wide.is_sole_holder() ? c.take(static_cast<int>(widest)) : c.allocate(dtype, wide.shape());
-    std::memcpy(out.raw_mutable(), elements[0].scalar_bits(), size_of(dtype));
-    c.set(0, std::move(out));
-    return true;
-  }
 
   void run_on_device(KernelContext& c) {
     int n = c.inputs();

@@ -4,6 +4,19 @@
 #include <troupe/ops/variable.hpp>
 
 namespace troupe {
+namespace {
+
+// States are told apart by their names alone: of two without one, each would be the other.
+void require_name(const std::string& name, std::string_view what, const Site& at) {
+  if (name.empty()) throw Error(Code::invalid_argument, std::string(what) + " at " + at.text() + " needs a name");
+}
+
+void require_queue(const std::string& name, const std::vector<ValueSpec>& components, const Site& at) {
+  require_name(name, "the queue", at);
+  if (components.empty()) throw Error(Code::invalid_argument, "queue '" + name + "' at " + at.text() + " needs at least one component in an element");
+}
+
+}  // namespace
 
 Expr Reader::constant(Tensor value, At at) {
   return bind(find_op("Constant"), {}, Attrs{{"value", std::move(value)}}, at)[0];
@@ -30,10 +43,13 @@ Expr Reader::truncated_normal(const Shape& shape, DType dtype, At at) {
 }
 
 Variable Reader::variable(const std::string& name, const Tensor& initial, At at) {
+  if (!initial.has_value())
+    throw Error(Code::invalid_argument, "variable '" + name + "' at " + Site(at).text() + ": its initial value holds nothing: it is a Tensor that was never given one");
   return variable(name, initial.dtype(), initial.shape(), Initializer::tensor(initial), at);
 }
 
 Variable Reader::variable(const std::string& name, DType dtype, const Shape& shape, Initializer init, At at) {
+  require_name(name, "the variable", at);
   if (!shape.is_known())
     throw Error(Code::invalid_argument, "variable '" + name + "' at " + Site(at).text() + " needs a shape known in full, not " + shape.text());
   StateSpec spec;
@@ -45,6 +61,7 @@ Variable Reader::variable(const std::string& name, DType dtype, const Shape& sha
 }
 
 Queue Reader::fifo_queue(const std::string& name, std::vector<ValueSpec> components, std::int64_t capacity, At at) {
+  require_queue(name, components, at);
   if (capacity < 1)
     throw Error(Code::invalid_argument, "queue '" + name + "' at " + Site(at).text() + " needs a capacity of at least 1");
   StateSpec spec;
@@ -57,6 +74,7 @@ Queue Reader::fifo_queue(const std::string& name, std::vector<ValueSpec> compone
 
 Queue Reader::shuffling_queue(const std::string& name, std::vector<ValueSpec> components, std::int64_t capacity,
                               std::int64_t min_after_dequeue, std::uint64_t seed, At at) {
+  require_queue(name, components, at);
   if (capacity < 1 || min_after_dequeue < 0 || min_after_dequeue >= capacity)
     throw Error(Code::invalid_argument, "queue '" + name + "' at " + Site(at).text() +
                                             " needs 0 <= min_after_dequeue < capacity");

@@ -235,9 +235,9 @@ Tensor VariableState::snapshot() {
 }
 
 void VariableState::replace(Tensor value) {
-  if (value.dtype() != dtype_ || value.shape() != shape_)
-    throw Error(Code::invalid_argument, fmt::format("a variable of {}{} cannot hold {}{}", name_of(dtype_), shape_.text(),
-                                                    name_of(value.dtype()), value.shape().text()));
+  if (!value.has_value() || value.dtype() != dtype_ || value.shape() != shape_)
+    throw Error(Code::invalid_argument, fmt::format("it holds {}{}, and cannot be set to {}", name_of(dtype_), shape_.text(),
+                                                    value.has_value() ? fmt::format("{}{}", name_of(value.dtype()), value.shape().text()) : "nothing"));
   while (!try_acquire()) std::this_thread::yield();
   value_ = std::move(value);
   release(true);

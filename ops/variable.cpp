@@ -14,13 +14,20 @@ Expr to_reader(Reader& reader, const Operand& o, DType wanted) {
   return reader.adopt(Expr(nullptr, o.is_number() ? Tensor::scalar_as(wanted, o.literal().at(0)) : o.literal()), o.site());
 }
 
+// A variable that no reader has declared is nobody's.
+void require_declared(const Reader* reader, const Site& at) {
+  if (!reader) throw Error(Code::invalid_argument, fmt::format("the variable at {} was never declared; take what the graph's `variable` returned", at.text()));
+}
+
 }  // namespace
 
 Expr Variable::read(Site at) const {
+  require_declared(reader_, at);
   return reader_->bind(find_op("ReadVariable"), {}, Attrs{{"dtype", dtype()}, {"shape", shape()}}, at, state_)[0];
 }
 
 Expr Variable::update(const char* op, const Operand& value) const {
+  require_declared(reader_, value.site());
   Expr in = to_reader(*reader_, value, dtype());
   return reader_->bind(find_op(op), std::span<const Expr>(&in, 1), Attrs{{"dtype", dtype()}, {"shape", shape()}},
                        value.site(), state_)[0];
@@ -31,6 +38,7 @@ Expr Variable::assign_add(Operand delta) const { return update("AssignAdd", delt
 Expr Variable::assign_sub(Operand delta) const { return update("AssignSub", delta); }
 
 Expr Variable::scatter(std::int64_t mode, const Operand& indices, const Operand& updates) const {
+  require_declared(reader_, indices.site());
   Expr in[2] = {to_reader(*reader_, indices, DType::i64), to_reader(*reader_, updates, dtype())};
   return reader_->bind(find_op("ScatterVariable"), in, Attrs{{"dtype", dtype()}, {"shape", shape()}, {"mode", mode}},
                        indices.site(), state_)[0];

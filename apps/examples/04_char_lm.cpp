@@ -93,6 +93,8 @@ class Job {
   }
 
   void refuse_to_replace() const {
+    if (options_.saves && std::filesystem::is_directory(options_.save))
+      throw Error(Code::invalid_argument, fmt::format("cannot save '{}': it is a folder; name a file with --save FILE", options_.save));
     if (options_.saves && options_.resume.empty() && !options_.overwrites && std::filesystem::exists(options_.save))
       throw Error(Code::already_exists, fmt::format("'{0}' is there already: go on from it with --resume {0}, replace it with --overwrite, "
                                                     "or name another file with --save FILE", options_.save));

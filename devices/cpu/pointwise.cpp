@@ -397,6 +397,8 @@ void TileProgram::run_range(const Call& call, std::int64_t begin, std::int64_t e
 }
 
 namespace {
+constexpr std::size_t kSlot = 64, kWidest = 16, kStackSlots = 32;  // of one element: what a tile function may write; what a dtype may take
+
 template <class T>
 T load(const void* from) {
   T value;
@@ -426,18 +428,66 @@ void TileProgram::run_scalars(std::span<const Value> in, Value& out) const {
     std::memcpy(const_cast<void*>(out.scalar_bits()), &bits, sizeof bits);
     return;
   }
-  constexpr std::size_t kSlot = 64, kElement = 16, kStackSlots = 32;
   alignas(64) std::byte stack[kStackSlots * kSlot];
-  std::byte* memory = stack;
-  std::size_t registers = static_cast<std::size_t>(registers_);
-  if (registers > kStackSlots) memory = thread_scratch(registers * kSlot);
+  const std::byte* result = run_steps(stack, [&](std::size_t i, std::byte* to) { std::memcpy(to, in[i].scalar_bits(), kWidest); });
+  out.set_scalar(result_, result, static_cast<std::size_t>(outputs_[0].bytes));
+}
+
+// The program on one element; `fetch(i, to)` brings that of input i.
+template <class Fetch>
+const std::byte* TileProgram::run_steps(std::byte* stack, Fetch fetch) const {
+  const auto registers = static_cast<std::size_t>(registers_);
+  std::byte* memory = registers > kStackSlots ? thread_scratch(registers * kSlot) : stack;
   auto at = [memory](Register r) { return memory + static_cast<std::size_t>(r) * kSlot; };
   for (std::size_t i = 0; i < inputs_.size(); ++i)
-    if (inputs_[i].slot >= 0)
-      std::memcpy(at(inputs_[i].slot), in[i].scalar_bits(), kElement);
-  for (const Constant& c : constants_at_) std::memcpy(at(c.slot), constants_ + c.offset, kElement);
+    if (inputs_[i].slot >= 0) fetch(i, at(inputs_[i].slot));
+  for (const Constant& c : constants_at_) std::memcpy(at(c.slot), constants_ + c.offset, kWidest);
   for (const Step& s : steps_) s.f(at(s.dst), at(s.a), at(s.b), at(s.c), 1);
-  out.set_scalar(result_, at(outputs_[0].slot), static_cast<std::size_t>(outputs_[0].bytes));
+  return at(outputs_[0].slot);
+}
+
+// Operands are read where they are: given one element, a tile function reads no more than that.
+bool TileProgram::run_elements(std::span<Value> in, Value& out) const {
+  constexpr std::size_t kFew = 16;
+  const std::size_t inputs = in.size();
+  if (inputs > kFew || inputs != inputs_.size()) return false;
+  const void* element[kFew];
+  Tensor* widest = nullptr;
+  int rank = -1;
+  for (std::size_t i = 0; i < inputs; ++i) {
+    if (in[i].is_inline()) {
+      element[i] = in[i].scalar_bits();
+      continue;
+    }
+    if (in[i].kind() != Value::Kind::tensor) return false;
+    Tensor& t = in[i].tensor();
+    const Shape& shape = t.shape();
+    if (shape.elements() != 1 || !t.is_on_host()) return false;
+    element[i] = t.raw();
+    if (shape.rank() > rank) rank = shape.rank(), widest = &t;
+  }
+  if (!widest) return false;
+  alignas(64) std::byte stack[kStackSlots * kSlot];
+  const std::byte* result = stack;
+  if (direct_.f) {
+    const void* operand[3];
+    for (int o = 0; o < 3; ++o) operand[o] = direct_.input[o] >= 0 ? element[direct_.input[o]] : direct_.constant[o];
+    direct_.f(stack, operand[0], operand[1], operand[2], 1);
+  } else {
+    result = run_steps(stack, [&](std::size_t i, std::byte* to) { std::memcpy(to, element[i], static_cast<std::size_t>(inputs_[i].bytes)); });
+  }
+  // One element each: the input of the most axes has the result's shape, and its place if nobody else holds it.
+  Tensor made = widest->dtype() == result_ && widest->is_sole_holder() ? std::move(*widest) : Tensor::empty(result_, widest->shape());
+  void* to = made.raw_mutable();
+  switch (outputs_[0].bytes) {
+    case 1: std::memcpy(to, result, 1); break;
+    case 2: std::memcpy(to, result, 2); break;
+    case 4: std::memcpy(to, result, 4); break;
+    case 8: std::memcpy(to, result, 8); break;
+    default: std::memcpy(to, result, 16);
+  }
+  out = std::move(made);
+  return true;
 }
 
 void CpuPrimitives::pointwise(Stream&, const ScalarProgram& program, std::span<const ConstView> in,
@@ -451,6 +501,10 @@ namespace troupe {
 
 void evaluate_scalars(const ScalarProgram& program, std::span<const Value> inputs, Value& out) {
   cpu::TileProgram::of(program).run_scalars(inputs, out);
+}
+
+bool evaluate_elements(const ScalarProgram& program, std::span<Value> inputs, Value& out) {
+  return cpu::TileProgram::of(program).run_elements(inputs, out);
 }
 
 }  // namespace troupe

@@ -42,6 +42,7 @@ class TileProgram final : public PreparedProgram {
   /// On slices of wider rows, each output's of its own.
   void run_rows(WorkerPool* pool, std::int64_t rows, std::int64_t columns, std::span<const ConstRowsView> in, std::span<const RowsView> out) const;
   void run_scalars(std::span<const Value> in, Value& out) const;
+  bool run_elements(std::span<Value> in, Value& out) const;
 
  private:
   using Register = std::int16_t;
@@ -79,6 +80,8 @@ class TileProgram final : public PreparedProgram {
   struct RowsCall;
   void run_row_range(const RowsCall& call, std::int64_t begin, std::int64_t end) const;
   std::byte* scratch() const;
+  template <class Fetch>
+  const std::byte* run_steps(std::byte* stack, Fetch fetch) const;
   /// Elements worth a block of their own, and up to which a call is too small to be split.
   std::int64_t block() const;
   bool is_small(std::int64_t elements) const;

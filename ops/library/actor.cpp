@@ -83,6 +83,10 @@ Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inpu
                  std::function<std::unique_ptr<NodeActor>()> make, ActorOptions options, std::source_location at) {
   if (const std::string fault = fault_of(make, options); !fault.empty())
     throw Error(Code::invalid_argument, fmt::format("Actor at {}: actor '{}' {}", reader.site_for(at).text(), name, fault));
+  if (name.empty()) throw Error(Code::invalid_argument, fmt::format("Actor at {}: it needs a name", reader.site_for(at).text()));
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].is_empty())
+      throw Error(Code::failed_precondition, fmt::format("Actor at {}: input {} of actor '{}' is an empty expression; take what an op returned", reader.site_for(at).text(), i, name));
   StateSpec spec;
   spec.kind = StateSpec::Kind::actor;
   spec.name = name;

@@ -18,6 +18,7 @@ class FunctionAttr final : public AttrObject {
 }  // namespace
 
 Expr with_gradient(Operand y, std::initializer_list<Operand> xs, GradientFunction gradient) {
+  if (!gradient) throw Error(Code::invalid_argument, fmt::format("with_gradient at {}: the gradient's function is empty", y.site().text()));
   std::vector<Operand> operands{y};
   operands.insert(operands.end(), xs.begin(), xs.end());
   std::shared_ptr<const AttrObject> function = std::make_shared<FunctionAttr>(std::move(gradient));

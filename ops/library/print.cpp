@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cmath>
 #include <complex>
 #include <type_traits>
 
@@ -32,15 +33,18 @@ std::vector<std::string> pieces_of(const std::string& format) {
   return pieces;
 }
 
+// x86 makes NaNs with a sign, which says nothing.
+std::string floating_text(double v, int digits) { return std::isnan(v) ? "nan" : fmt::format("{:.{}g}", v, digits); }
+
 std::string element_text(const Tensor& t, std::int64_t i) {
   if (t.dtype() == DType::string) return std::string(t.data<StringRef>()[i].view());
   return visit_dtype(t.dtype(), [&]<class T>(type_tag<T>) -> std::string {
     const T v = t.data<T>()[i];
     if constexpr (std::is_same_v<T, bool>) return v ? "true" : "false";
-    else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) return fmt::format("{:.4g}", static_cast<float>(v));
+    else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) return floating_text(static_cast<float>(v), 4);
     else if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>)
       return fmt::format("{:g}{:+g}i", v.real(), v.imag());
-    else if constexpr (std::is_floating_point_v<T>) return fmt::format("{:.{}g}", v, std::is_same_v<T, float> ? 7 : 15);
+    else if constexpr (std::is_floating_point_v<T>) return floating_text(v, std::is_same_v<T, float> ? 7 : 15);
     else return fmt::format("{}", static_cast<std::conditional_t<std::is_signed_v<T>, long long, unsigned long long>>(v));
   });
 }

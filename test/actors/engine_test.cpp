@@ -542,4 +542,19 @@ BOOST_AUTO_TEST_CASE(a_graph_may_grow_between_runs) {
   BOOST_TEST(item(engine.run(g, {{x, Tensor::scalar(2.f)}}, {y})) == 3.f);
 }
 
+BOOST_AUTO_TEST_CASE(variables_that_were_never_declared_and_steps_before_the_first_are_refused) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{});
+  Engine engine;
+  refusal([&] { engine.get(Variable()); }, Code::invalid_argument);
+  refusal([&] { engine.set(Variable(), Tensor::scalar(1.f)); }, Code::invalid_argument);
+  refusal([&] { engine.initialize(Variable()); }, Code::invalid_argument);
+  const Function f = engine.compile(g, {x}, {x + 1.0});
+  refusal([&] { f({Tensor::scalar(1.f)}, {.step = -2}); }, Code::invalid_argument);
+  BOOST_TEST(item(f({Tensor::scalar(1.f)})) == 2.f);
+  const Variable w = g.variable("w", Tensor::scalar(1.f));
+  BOOST_TEST(refusal([&] { engine.set(w, Tensor()); }, Code::invalid_argument).find("variable 'w': it holds f32[], and cannot be set to nothing") != std::string::npos);
+  BOOST_TEST(refusal([&] { engine.set(w, Tensor::scalar(1.0)); }, Code::invalid_argument).find("f64[]") != std::string::npos);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

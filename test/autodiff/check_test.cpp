@@ -4,6 +4,7 @@
 #include <troupe/autodiff/check.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/custom_gradient.hpp>
+#include <troupe/test/devices/refusal.hpp>
 
 namespace troupe::test {
 
@@ -59,6 +60,12 @@ BOOST_AUTO_TEST_CASE(an_asymmetric_transpose_is_found_by_the_dot_product) {
     return with_gradient(x[0] * 2.0, {x[0]}, [](const Expr& dy, const Exprs&, const Expr&) { return Exprs{dy * 2.0 + square(dy)}; });
   };
   BOOST_TEST(!check_dot_product(f, {Tensor::of<double>({1, 2})}).ok());
+}
+
+BOOST_AUTO_TEST_CASE(functions_that_are_none_are_refused) {
+  const std::vector<Tensor> xs{Tensor::of<double>({1})};
+  BOOST_TEST(refusal([&] { check_gradients(nullptr, xs); }, Code::invalid_argument).find("is empty") != std::string::npos);
+  BOOST_TEST(refusal([&] { check_gradients([](Graph&, const Exprs&) { return Expr(); }, xs); }, Code::invalid_argument).find("empty expression") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -345,6 +345,20 @@ BOOST_AUTO_TEST_CASE(a_hundred_thousand_operations) {
   BOOST_TEST(g.size() - before < 400000);
 }
 
+BOOST_AUTO_TEST_CASE(what_is_empty_is_refused_with_the_line) {
+  Graph g;
+  const Expr x = g.input("x", DType::f64, Shape{});
+  const auto says = [](auto f, const std::string& part, Code code = Code::failed_precondition) {
+    const std::string why = refusal(f, code);
+    BOOST_TEST(why.find(part) != std::string::npos, why);
+    BOOST_TEST(why.find("gradients_test.cpp:") != std::string::npos, why);
+  };
+  says([&] { gradients(Expr(), x); }, "a y is an empty expression");
+  says([&] { gradients(x, {x, Expr()}); }, "x 1 is an empty expression");
+  says([&] { gradients(x, Variable()); }, "x 0 is a variable that was never declared", Code::invalid_argument);
+  says([&] { with_gradient(x, {x}, nullptr); }, "the gradient's function is empty", Code::invalid_argument);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::test

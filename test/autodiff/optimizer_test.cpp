@@ -276,6 +276,36 @@ BOOST_AUTO_TEST_CASE(half_precision_norms_do_not_overflow) {
   BOOST_TEST(evaluate_eagerly(g, {}, {global_norm({big})})[0].item<float>() == 5000.f);
 }
 
+BOOST_AUTO_TEST_CASE(options_that_make_no_step_are_refused_with_the_line) {
+  Graph g;
+  const Variable w = g.variable("w", Tensor::of<float>({1, 2}));
+  const Expr loss = sum(square(w));
+  const double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
+  const auto refuses = [&](const Optimizer& optimizer, const std::string& option) {
+    const std::string why = refusal([&] { optimizer.minimize(loss, {w}); }, Code::invalid_argument);
+    BOOST_TEST(why.find(option) != std::string::npos, why);
+    BOOST_TEST(why.find("optimizer_test.cpp:") != std::string::npos, why);
+  };
+  refuses(Sgd({.learning_rate = nan}), "learning_rate");
+  refuses(Adam({.learning_rate = infinity}), "learning_rate");
+  refuses(Adam({.beta1 = 1}), "beta1");
+  refuses(Adam({.beta2 = -0.5}), "beta2");
+  refuses(Adam({.epsilon = nan}), "epsilon");
+  refuses(Momentum({.momentum = -1}), "momentum");
+  refuses(Adagrad({.initial_accumulator = -1}), "initial_accumulator");
+  refuses(Adagrad({.epsilon = infinity}), "epsilon");
+  Sgd({.learning_rate = -1.0}).minimize(loss, {w});  // climbs
+}
+
+BOOST_AUTO_TEST_CASE(a_variable_that_is_named_twice_is_refused) {
+  Graph g;
+  const Variable w = g.variable("w", Tensor::of<float>({1, 2}));
+  const std::string why = refusal([&] { Sgd().minimize(sum(square(w)), {w, w}); }, Code::invalid_argument);
+  BOOST_TEST(why.find("variable 'w' is named twice") != std::string::npos, why);
+  refusal([&] { Sgd().minimize(sum(square(w)), {Variable()}); }, Code::invalid_argument);
+  BOOST_TEST(refusal([] { global_norm({}); }, Code::invalid_argument).find("optimizer_test.cpp:") != std::string::npos);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::test

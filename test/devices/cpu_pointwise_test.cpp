@@ -317,8 +317,40 @@ BOOST_AUTO_TEST_CASE(results_do_not_depend_on_position_length_or_scalar_path) {
         evaluate_scalars(p, scalars, out);
         BOOST_TEST_REQUIRE(same(out.tensor().raw(), static_cast<const std::byte*>(all.raw()) + static_cast<std::size_t>(i) * out_bytes, out_bytes),
                    name_of(op) << ":" << name_of(type) << " of scalars");
+        // The same elements as tensors: views whose last element ends a buffer, each held by somebody else too; then with a scalar among them.
+        std::vector<Value> elements;
+        for (auto& t : in) elements.push_back(t.rows(i, i + 1));
+        for (int mixed = 0; mixed < std::min<int>(2, static_cast<int>(elements.size())); ++mixed) {
+          if (mixed) elements[0] = scalars[0];
+          Value made;
+          BOOST_TEST_REQUIRE(evaluate_elements(p, elements, made));
+          BOOST_TEST_REQUIRE((made.tensor().shape() == Shape{1} && made.dtype() == p.result_type(0)));
+          BOOST_TEST_REQUIRE(same(made.tensor().raw(), out.tensor().raw(), out_bytes), name_of(op) << ":" << name_of(type) << " of tensors of one element");
+        }
       }
     }
+}
+
+BOOST_AUTO_TEST_CASE(one_element_takes_over_what_nobody_else_holds) {
+  Recorder r(2);
+  r.finish(r.input(0) + r.input(1));
+  const ScalarProgram p = r.typed(std::array{DType::f32, DType::f32});
+  const Tensor held = Tensor::of<float>({1}, Shape{1});
+  Value in[2] = {held, Tensor::of<float>({2}, Shape{1, 1})}, out;
+  const void* place = in[1].tensor().raw();
+  BOOST_TEST_REQUIRE(evaluate_elements(p, in, out));
+  BOOST_TEST((out.tensor().shape() == Shape{1, 1}));  // of the most axes
+  BOOST_TEST(out.tensor().raw() == place);
+  BOOST_TEST(out.tensor().item<float>() == 3.f);
+  BOOST_TEST(held.item<float>() == 1.f);
+  Value shared[2] = {held, held};
+  BOOST_TEST_REQUIRE(evaluate_elements(p, shared, out));
+  BOOST_TEST(out.tensor().item<float>() == 2.f);
+  BOOST_TEST(held.item<float>() == 1.f);
+  Value several[2] = {held, Tensor::of<float>({1, 2})}, none[2] = {held, Tensor::zeros(DType::f32, Shape{0})};
+  BOOST_TEST(!evaluate_elements(p, several, out));
+  BOOST_TEST(!evaluate_elements(p, none, out));
+  BOOST_TEST(out.tensor().item<float>() == 2.f);  // nothing was done
 }
 
 BOOST_AUTO_TEST_CASE(levels_agree_bit_for_bit) {

@@ -1,6 +1,8 @@
 // Values, tensors, shapes and the allocator.
 #include <boost/test/unit_test.hpp>
 
+#include <limits>
+
 #include <troupe/test/devices/numbers.hpp>
 
 using namespace troupe;
@@ -88,6 +90,7 @@ BOOST_AUTO_TEST_CASE(text_shows_dtype_shape_and_elements) {
   BOOST_TEST((Tensor::of<float>({1, 2.5, 3, 4}, Shape{2, 2}).text(3)) == "f32[2, 2] {1, 2.5, 3, ...}");
   BOOST_TEST(Tensor::scalar(true).text() == "bool[] {true}");
   BOOST_TEST(Tensor().text() == "nothing");
+  BOOST_TEST(Tensor::scalar(-std::numeric_limits<float>::quiet_NaN()).text() == "f32[] {nan}");
   BOOST_TEST(Tensor::scalar(std::int64_t{1234567891}).text() == "i64[] {1234567891}");
   BOOST_TEST(Tensor::scalar(std::uint8_t{65}).text() == "u8[] {65}");
   BOOST_TEST(Tensor::scalar(std::complex<float>(1, -2)).text() == "c64[] {1-2i}");

@@ -232,6 +232,8 @@ BOOST_AUTO_TEST_CASE(wrong_command_lines, *precondition(Built{"char_lm"})) {
   place.refuses({lm, "--hidden", "0"}, {"--hidden"});
   place.refuses({lm, "--steps", "5", "--seconds", "1"}, {"--steps", "--seconds"});
   place.refuses({lm, "--seconds", "0"}, {"--seconds"});
+  for (const char* seed : {"-1", "18446744073709551616", "1.5", "x"}) place.refuses({lm, "--seed", seed}, {"--seed", "no whole number"});
+  place.refuses({lm, "--temperature", "nan"}, {"--temperature", "'nan' is no number"});
   for (const char* rate : {"nan", "inf", "0", "-1"}) place.refuses({lm, "--rate", rate}, {"--rate", "no positive number"});
   place.refuses({lm, "--model", "oracle"}, {"--model", "lstm", "window"});
   place.refuses({lm, "--context", "8"}, {"--context belongs to --model window"});
@@ -318,8 +320,9 @@ BOOST_AUTO_TEST_CASE(places_where_nothing_can_be_saved, *precondition(Built{"cha
   Place place;
   BOOST_REQUIRE(place.lm({"--steps", "5", "--save", "mine"}).code == 0);
   place.refuses(place.command({"--save", "mine"}), {"'mine' is there already", "--resume", "--overwrite"});
+  place.refuses(place.command({"--save", "."}), {"'.': it is a folder", "--save FILE"});
   place.refuses(place.command({"--save", "no/where"}), {"no/where", "No such file"});
-  place.refuses(place.command({"--save", ".", "--overwrite"}), {"no regular file"});
+  place.refuses(place.command({"--save", ".", "--overwrite"}), {"it is a folder"});
 }
 
 BOOST_AUTO_TEST_CASE(a_full_disk, *precondition(Built{"char_lm"}) * precondition(Mountable{})) {

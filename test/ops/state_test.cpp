@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <troupe/functions.hpp>
+#include <troupe/ops/actor_node.hpp>
 #include <troupe/ops/eager.hpp>
 #include <troupe/ops/interpret.hpp>
 #include <troupe/ops/variable.hpp>
@@ -287,6 +288,31 @@ BOOST_AUTO_TEST_CASE(a_held_variable_serves_in_order) {
   BOOST_TEST(order == (std::vector<int>{1, 3}), tools::per_element());
   BOOST_TEST((told.code() == Code::cancelled));
   BOOST_TEST(v.version() == 2);
+}
+
+BOOST_AUTO_TEST_CASE(what_names_or_holds_nothing_is_refused_with_the_line) {
+  const auto refuses = [](auto f, const std::string& part, Code code = Code::invalid_argument) {
+    BOOST_CHECK_EXCEPTION(f(), Error, [&](const Error& e) { return says(e, code, part) && says(e, code, "state_test.cpp:"); });
+  };
+  Graph g;
+  const ValueSpec number{DType::f32, Shape{}};
+  refuses([&] { g.variable("w", Tensor()); }, "variable 'w'");
+  refuses([&] { g.variable("", Tensor::scalar(1.f)); }, "needs a name");
+  refuses([&] { g.fifo_queue("", {number}, 2); }, "needs a name");
+  refuses([&] { g.fifo_queue("q", {}, 2); }, "at least one component");
+  refuses([&] { g.shuffling_queue("q", {}, 2, 1); }, "at least one component");
+  const Variable none;
+  refuses([&] { none.read(); }, "never declared");
+  refuses([&] { none.assign(1.0); }, "never declared");
+  refuses([&] { none.scatter_add(Tensor::of<std::int32_t>({0}), 1.0); }, "never declared");
+  refuses([&] { g.constant(1.f) + none; }, "never declared");
+  const auto nothing = [](std::span<const Tensor>, std::span<Tensor>) {};
+  refuses([&] { actor_node(g, "", {}, {number}, nothing); }, "needs a name");
+  refuses([&] { actor_node(g, "a", {Expr()}, {number}, nothing); }, "input 0 of actor 'a' is an empty expression", Code::failed_precondition);
+  refuses([&] { g.constant(std::string("a")) + 1.0; }, "the number 1 meets strings");
+  BOOST_CHECK_EXCEPTION(Expr().value(), Error, [](const Error& e) { return says(e, Code::failed_precondition, "an empty expression"); });
+  Interpreter run;
+  BOOST_CHECK_EXCEPTION(run.run(g, {}, {Expr()}), Error, [](const Error& e) { return says(e, Code::failed_precondition, "an empty expression"); });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -85,6 +88,14 @@ inline void declare(CLI::App& app, Options& o) {
         return is_number && std::isfinite(value) && value > 0 ? std::string() : fmt::format("'{}' is no positive number", given);
       },
       "POSITIVE");
+  const CLI::Validator whole(
+      [](const std::string& given) {
+        std::uint64_t value = 0;
+        const auto [end, failed] = std::from_chars(given.data(), given.data() + given.size(), value);
+        return failed == std::errc() && end == given.data() + given.size() ? std::string() : fmt::format("'{}' is no whole number from 0 to 18446744073709551615", given);
+      },
+      "");
+  const CLI::Validator number([](const std::string& given) { return std::isnan(std::strtod(given.c_str(), nullptr)) ? fmt::format("'{}' is no number", given) : std::string(); }, "");
 
   app.add_option("--text", o.text, "file to learn from, any bytes (default: the King James Bible from Debian's bible-kjv)")->type_name("FILE")->group("Text");
 
@@ -103,7 +114,7 @@ inline void declare(CLI::App& app, Options& o) {
   add("--layers", m.layers, "hidden layers; window, 0: a linear model" + both(l.model.layers, w.model.layers), count(0, kMaxLayers));
   add("--batch", o.trainer.batch, "lstm: streams read side by side; window: characters predicted in one step" + both(l.batch, w.batch), count(1, kMaxBatch));
   add("--rate", o.trainer.rate, "Adam's learning rate after 100 steps; then it falls" + both(l.rate, w.rate), positive, "R");
-  app.add_option("--seed", m.seed, "of the first weights, the reader and the sample")->capture_default_str()->type_name("N")->group(model);
+  app.add_option("--seed", m.seed, "of the first weights, the reader and the sample")->check(whole)->capture_default_str()->type_name("N")->group(model);
 
   const char* length = "Length";
   auto* steps = app.add_option("--steps", o.trainer.steps, "steps of the whole training, those before a resume included")
@@ -138,7 +149,7 @@ inline void declare(CLI::App& app, Options& o) {
 
   const char* sample = "Sample";
   app.add_option("--sample-chars", o.sample_characters, "characters to write at the end")->check(count(0, 1'000'000))->capture_default_str()->type_name("N")->group(sample);
-  app.add_option("--temperature", o.temperature, "below 1 the sample is more certain, above more varied")->check(CLI::Range(0.01, 100.0))->capture_default_str()->type_name("T")->group(sample);
+  app.add_option("--temperature", o.temperature, "below 1 the sample is more certain, above more varied")->check(number)->check(CLI::Range(0.01, 100.0))->capture_default_str()->type_name("T")->group(sample);
 }
 
 /// What depends on which options were given. Throws CLI::ValidationError if they do not go together.
