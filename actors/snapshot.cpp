@@ -157,7 +157,7 @@ std::vector<Verdict> verdicts(const RunSnapshot& run) {
   return causes.empty() ? circle(run, std::move(effects)) : causes;
 }
 
-// Has anybody who answered both times fired meanwhile? Who was not there before has.
+// Has anybody who answered both times fired meanwhile? Who was not there before has, and who was in a kernel and has left it.
 static bool has_got_on(const RunSnapshot& before, const RunSnapshot& now) {
   const auto fired = [](const PartitionSnapshot& p) {
     std::uint64_t sum = 0;
@@ -167,6 +167,7 @@ static bool has_got_on(const RunSnapshot& before, const RunSnapshot& now) {
   return std::any_of(now.partitions.begin(), now.partitions.end(), [&](const PartitionSnapshot& p) {
     const auto earlier = std::find_if(before.partitions.begin(), before.partitions.end(), [&](const PartitionSnapshot& b) { return b.device == p.device; });
     if (earlier == before.partitions.end()) return before.silent.empty();
+    if (!earlier->has_answered && !earlier->busy_with.empty() && p.busy_with != earlier->busy_with) return true;
     return p.has_answered && earlier->has_answered && fired(p) != fired(*earlier);
   });
 }
@@ -177,6 +178,14 @@ static bool has_all_come(const RunSnapshot& run) {
   for (const PartitionSnapshot& p : run.partitions)
     for (const RunPart& part : p.runs) sent += part.sent, received += part.received;
   return run.is_whole && sent == received;
+}
+
+// Those who answered did so one after the other: what one of them waits for, another may have sent since. Where one has had its turn at
+// last, its tokens are on their way for no longer than that.
+static bool is_just_sent(const RunSnapshot& before, const RunSnapshot& now) {
+  return !has_all_come(now) && std::any_of(before.partitions.begin(), before.partitions.end(), [&](const PartitionSnapshot& earlier) {
+    return !earlier.has_answered && std::any_of(now.partitions.begin(), now.partitions.end(), [&](const PartitionSnapshot& p) { return p.device == earlier.device && p.has_answered; });
+  });
 }
 
 // What is to come from a node is on its way, or what is to get there, if so much arrives meanwhile: large tokens on a slow network.
@@ -224,6 +233,7 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
         const auto had_its_turn = [&](const PartitionSnapshot& p) { return p.device == v.device && p.has_answered; };
         if (v.kind == Verdict::Kind::no_turn && std::any_of(earlier->partitions.begin(), earlier->partitions.end(), had_its_turn)) return true;
         // Who waits for a token may wait for one that waits for the one that comes. Grants come ahead of all tokens.
+        if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && is_just_sent(*earlier, run)) return true;
         if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && !has_all_come(run) && std::any_of(run.moved.begin(), run.moved.end(), moves)) return true;
         return v.kind == Verdict::Kind::computing || v.kind == Verdict::Kind::ready || v.kind == Verdict::Kind::loop || (computes && v.kind == Verdict::Kind::no_turn);
       });
@@ -246,6 +256,10 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
         v.text = going_on(inner, p.device);
       }
   }
+  // Who holds a worker in a user's code is named; who waits for that worker is not.
+  const auto holds = [](const Verdict& other, const Verdict& v) { return other.kind == Verdict::Kind::waiting && other.edge.empty() && node_of(other.device) == node_of(v.device); };
+  const std::vector<Verdict> named = all;
+  std::erase_if(all, [&](const Verdict& v) { return v.kind == Verdict::Kind::no_turn && std::any_of(named.begin(), named.end(), [&](const Verdict& other) { return holds(other, v); }); });
   return all;
 }
 

@@ -60,6 +60,37 @@ std::string flight_file(const std::string& folder, const std::string& node, cons
   return folder + "/" + file;
 }
 
+std::int64_t Slice::arrow_ns() const { return begin_ns + std::min<std::int64_t>(200, length_ns / 2); }
+
+std::vector<Slice> slices(std::vector<const RecordedEvent*> events) {
+  constexpr std::int64_t kMoment = 500;  // ns
+  std::vector<Slice> all;
+  all.reserve(events.size());
+  const auto is_moment = [](const Slice& s) { return s.event->kind == RecordedEvent::Kind::send || s.event->kind == RecordedEvent::Kind::receive; };
+  for (const RecordedEvent* e : events) {
+    Slice& s = all.emplace_back(Slice{e, e->begin_ns, e->length_ns, 0});
+    s.length_ns = std::max(e->length_ns, is_moment(s) ? kMoment : 1);
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Slice& a, const Slice& b) { return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns : a.length_ns > b.length_ns; });
+  std::vector<std::vector<Slice*>> lanes(1);  // what is open on each, the innermost last
+  for (Slice& s : all) {
+    const auto end = [](const Slice& of) { return of.begin_ns + of.length_ns; };
+    for (s.lane = 0;; ++s.lane) {
+      if (s.lane == lanes.size()) lanes.emplace_back();
+      std::vector<Slice*>& open = lanes[s.lane];
+      while (!open.empty() && (end(*open.back()) <= s.begin_ns || (is_moment(*open.back()) && end(*open.back()) < end(s)))) {
+        open.back()->length_ns = std::min(open.back()->length_ns, s.begin_ns - open.back()->begin_ns);
+        open.pop_back();
+      }
+      if (!open.empty() && is_moment(s)) s.length_ns = std::min(s.length_ns, end(*open.back()) - s.begin_ns);
+      if (!open.empty() && end(*open.back()) < end(s)) continue;
+      open.push_back(&s);
+      break;
+    }
+  }
+  return all;
+}
+
 bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan, const std::vector<PartitionSnapshot>& partitions) {
   using Kind = RecordedEvent::Kind;
   std::FILE* file = std::fopen(path.c_str(), "we");
@@ -73,16 +104,25 @@ bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan
     }
   if (origin == INT64_MAX) origin = run.begin_ns;
   std::string out = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
-  for (std::size_t t = 0; t < partitions.size(); ++t) {
-    out += fmt::format("{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":{},\"args\":{{\"name\":{}}}}},\n", t + 1, quoted(partitions[t].device));
-    for (const RecordedEvent& e : partitions[t].events) {
+  std::size_t tracks = 0;
+  const auto us = [](std::int64_t ns) { return static_cast<double>(ns) * 1e-3; };
+  for (const PartitionSnapshot& p : partitions) {
+    std::vector<const RecordedEvent*> events;
+    for (const RecordedEvent& e : p.events) events.push_back(&e);
+    std::size_t lanes = 0;
+    for (const Slice& s : slices(std::move(events))) {
+      const RecordedEvent& e = *s.event;
+      for (; lanes <= s.lane; ++lanes)
+        out += fmt::format("{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":{},\"args\":{{\"name\":{}}}}},\n", tracks + lanes + 1, quoted(p.device));
       const std::string name = title_of(e, e.node < 0 ? std::string() : plan.program.graph.describe(e.node));
-      const double at = static_cast<double>(e.begin_ns - origin) * 1e-3, length = static_cast<double>(std::max<std::int64_t>(e.length_ns, e.flow ? 500 : 1)) * 1e-3;
+      const std::size_t track = tracks + s.lane + 1;
       out += fmt::format("{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":1,\"tid\":{},\"args\":{{\"run\":{},\"tag\":{}}}}},\n", quoted(name),
-                         name_of(e.kind), at, length, t + 1, e.run, e.tag);
+                         name_of(e.kind), us(s.begin_ns - origin), us(s.length_ns), track, e.run, e.tag);
       if (e.flow && sent.contains(e.flow) && received.contains(e.flow))
-        out += fmt::format("{{\"ph\":\"{}\",\"bp\":\"e\",\"name\":\"token\",\"cat\":\"token\",\"id\":\"{}\",\"ts\":{:.3f},\"pid\":1,\"tid\":{}}},\n", e.kind == Kind::send ? "s" : "f", e.flow, at + 0.2, t + 1);
+        out += fmt::format("{{\"ph\":\"{}\",\"bp\":\"e\",\"name\":\"token\",\"cat\":\"token\",\"id\":\"{}\",\"ts\":{:.3f},\"pid\":1,\"tid\":{}}},\n", e.kind == Kind::send ? "s" : "f", e.flow,
+                           us(s.arrow_ns() - origin), track);
     }
+    tracks += lanes;
   }
   std::uint64_t lost = 0, thinned = 0;
   for (const PartitionSnapshot& p : partitions) lost += p.dropped_events, thinned += p.thinned_events;

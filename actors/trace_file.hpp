@@ -15,6 +15,20 @@ const char* name_of(RecordedEvent::Kind kind);
 /// What is written on it, with its node as `node` says it: `waits: Dequeue 'd' (a.cpp:3)`, `12 firings` of a turn.
 std::string title_of(const RecordedEvent& event, const std::string& node);
 
+/// An event as it is drawn, on which lane of its track. Viewers demand that slices of a lane lie within each other or apart, and drop
+/// those that overlap.
+struct Slice {
+  const RecordedEvent* event;
+  std::int64_t begin_ns, length_ns;
+  std::size_t lane;
+  /// Where an arrow begins or ends: within it.
+  std::int64_t arrow_ns() const;
+};
+
+/// The events of a track, which are put in order. A token is a moment, and drawn for as much of half a microsecond as nothing else
+/// begins or ends in; what truly overlaps, such as a kernel on a worker and the turns meanwhile, has lanes of its own.
+std::vector<Slice> slices(std::vector<const RecordedEvent*> events);
+
 /// Of which run a trace is, and how it ended.
 struct TracedRun {
   std::string node;          // that has recorded it; empty: of no cluster

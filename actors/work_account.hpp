@@ -6,7 +6,8 @@
 //
 // A firing that was not timed is priced once, at what its node usually takes when it is settled, so that no later sample changes what
 // was said of it and sums never fall. What is usual follows samples by a quarter of the difference, but none further than four times
-// itself: a thread that the kernel put aside in the midst of one does not price a million others. And all that was not timed has taken
+// itself: a thread that the kernel put aside in the midst of one does not price a million others. What is never timed, a scalar's
+// operation that is computed where it stands, is priced at what such a firing takes. And all that was not timed has taken
 // no longer than the turns that it was fired in, which are measured: so a partition's actors are never busier than its turns and the
 // workers that its kernels were handed to.
 //
@@ -45,6 +46,7 @@ class WorkAccount {
       const std::uint64_t fresh = fires[i] > n.settled ? fires[i] - n.settled : 0;
       n.settled += fresh;
       n.untimed = fresh > n.timed ? fresh - n.timed : 0;
+      if (n.samples == 0) n.usual_ns = kInPlace;
       all += static_cast<double>(n.untimed) * static_cast<double>(n.usual_ns);
     }
     const double left = static_cast<double>(std::max<std::int64_t>(turns_ns - in_turns_ns_, 0));
@@ -64,6 +66,7 @@ class WorkAccount {
  private:
   static constexpr int kWarming = 3;
   static constexpr std::int64_t kOutlier = 4;
+  static constexpr std::int64_t kInPlace = 25;  // ns, with what takes its token on (README: firing)
 
   struct Node {
     std::uint64_t busy_ns = 0, bytes_out = 0;

@@ -270,21 +270,26 @@ std::string CounterCache::actor_json(std::int32_t node, const std::vector<RunSna
         j["loop"] = {{"loop", l.loop}, {"executions", l.executions}, {"iterations", l.iterations}, {"window", l.window}, {"most_parallel", l.most_parallel}, {"open_ns", l.open_ns},
                      {"achieved_parallelism", l.achieved_parallelism}, {"limited_by_window", l.limited_by_window}};
   auto inputs = json::array(), outputs = json::array();
-  std::uint64_t bytes_in = 0;
+  json bytes_in = std::uint64_t{0};  // null: not known
+  const auto self = actors_.find(node);
   for (const EdgeDescription& e : plan_.edges) {
     if (e.from != node && e.to != node) continue;
     const std::int32_t other = e.to == node ? e.from : e.to;
     json edge = {{"actor", id_of(other)}, {"op", plan_.actors[static_cast<std::size_t>(other)].op}, {"name", plan_.actors[static_cast<std::size_t>(other)].name}, {"output", e.output},
                  {"input", e.input}, {"dtype", e.dtype}, {"shape", e.shape}, {"cut", e.is_cut}};
-    if (e.to == node && e.output >= 0)
-      if (const auto it = actors_.find(e.from); it != actors_.end()) bytes_in += it->second.now.fires * e.bytes;
+    std::uint64_t came = self != actors_.end() ? self->second.now.fires * e.bytes : 0;
     if (const auto it = edges_.find({plan_.actors[static_cast<std::size_t>(e.to)].partition, e.receive}); e.receive >= 0 && it != edges_.end()) {
       const Edge& now = it->second.now;
       edge.update({{"tokens", now.sent}, {"bytes", now.bytes}, {"in_flight", now.sent > now.received ? now.sent - now.received : 0}, {"window", now.window}});
+      if (now.bytes > 0) came = now.bytes;
+    }
+    if (e.to == node && e.output >= 0 && !bytes_in.is_null()) {
+      if (came == 0 && self != actors_.end() && self->second.now.fires > 0) bytes_in = nullptr;  // a shape that only runs know
+      else bytes_in = bytes_in.get<std::uint64_t>() + came;
     }
     (e.to == node ? inputs : outputs).push_back(std::move(edge));
   }
-  j["bytes_in"] = bytes_in;
+  j["bytes_in"] = std::move(bytes_in);
   j["inputs"] = std::move(inputs);
   j["outputs"] = std::move(outputs);
   auto waits = json::array(), open = json::array();

@@ -86,7 +86,7 @@ std::string events_json(const ClusterReport& report, std::int64_t asked_ns, std:
   return json_text(j);
 }
 
-// A process a node, a track a partition; a send and its receive are the ends of an arrow. Text from the beginning: there may be a
+// A process a node, a track a partition, or several where things overlap; a send and its receive are the ends of an arrow. Text from the beginning: there may be a
 // million events.
 std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::int64_t until_ns, std::size_t limit) {
   std::vector<Drawn> all = all_of(report);
@@ -102,42 +102,49 @@ std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::
     if (!std::exchange(is_first, false)) out += ",\n";
     out += event;
   };
-  std::map<const PartitionSnapshot*, std::pair<int, int>> tracks;
   std::set<std::uint64_t> sent, received;
-  for (const Drawn& d : all)
+  std::map<const PartitionSnapshot*, std::vector<const RecordedEvent*>> events;
+  for (const Drawn& d : all) {
     if (d.event->flow != 0) (d.event->kind == RecordedEvent::Kind::send ? sent : received).insert(d.event->flow);
-  int process = 0;
-  for (const NodeAnswer& a : report) {
-    add(json_text({{"ph", "M"}, {"name", "process_name"}, {"pid", ++process}, {"tid", 0}, {"args", {{"name", a.has_answered ? "node " + a.member.name : "node " + a.member.name + ": " + a.why}}}}));
-    int track = 0;
-    for (const RecordedPlan& plan : a.report.recorded)
-      for (const PartitionSnapshot& p : plan.partitions) {
-        tracks.emplace(&p, std::pair{process, ++track});
-        add(json_text({{"ph", "M"}, {"name", "thread_name"}, {"pid", process}, {"tid", track}, {"args", {{"name", p.device + " of plan " + plan.name.text()}}}}));
-      }
+    events[d.partition].push_back(d.event);
   }
   const std::int64_t origin = all.empty() ? since_ns : all.front().begin_ns;
   const auto us = [](std::int64_t ns) { return static_cast<double>(ns) * 1e-3; };
-  std::map<std::pair<const RecordedPlan*, std::int32_t>, std::string> names;  // quoted
-  for (const Drawn& d : all) {
-    const auto [pid, tid] = tracks.at(d.partition);
-    const RecordedEvent& e = *d.event;
-    const bool is_token = e.kind == RecordedEvent::Kind::send || e.kind == RecordedEvent::Kind::receive, is_turn = e.kind == RecordedEvent::Kind::turn;
-    const double at = us(d.begin_ns - origin), length = us(std::max<std::int64_t>(e.length_ns, is_token ? 500 : 1));
-    std::string name;
-    if (is_turn) {
-      name = json_text(d.name());
-    } else {
-      std::string& known = names[{d.plan, e.node}];
-      if (known.empty()) known = json_text(d.name_of_node());
-      const char* before = is_token || e.kind == RecordedEvent::Kind::copy ? name_of(e.kind) : e.kind == RecordedEvent::Kind::wait ? "waits:" : e.kind == RecordedEvent::Kind::failure ? "failed:" : "";
-      name = e.node < 0 ? json_text(d.name()) : *before ? fmt::format("\"{} {}", before, std::string_view(known).substr(1)) : known;
+  int pid = 0;
+  for (const NodeAnswer& a : report) {
+    add(json_text({{"ph", "M"}, {"name", "process_name"}, {"pid", ++pid}, {"tid", 0}, {"args", {{"name", a.has_answered ? "node " + a.member.name : "node " + a.member.name + ": " + a.why}}}}));
+    std::size_t tracks = 0;
+    for (const RecordedPlan& plan : a.report.recorded) {
+      std::map<std::int32_t, std::string> names;  // quoted
+      for (const PartitionSnapshot& p : plan.partitions) {
+        std::size_t lanes = 0;
+        const auto name_lane = [&] {
+          add(json_text({{"ph", "M"}, {"name", "thread_name"}, {"pid", pid}, {"tid", tracks + ++lanes}, {"args", {{"name", p.device + " of plan " + plan.name.text()}}}}));
+        };
+        name_lane();
+        for (const Slice& s : slices(std::move(events[&p]))) {
+          while (lanes <= s.lane) name_lane();
+          const RecordedEvent& e = *s.event;
+          const bool is_token = e.kind == RecordedEvent::Kind::send || e.kind == RecordedEvent::Kind::receive, is_turn = e.kind == RecordedEvent::Kind::turn;
+          const Drawn drawn{&a, &plan, &p, &e, e.begin_ns - a.offset_ns};
+          std::string name;
+          if (is_turn) {
+            name = json_text(drawn.name());
+          } else {
+            std::string& known = names[e.node];
+            if (known.empty()) known = json_text(drawn.name_of_node());
+            const char* before = is_token || e.kind == RecordedEvent::Kind::copy ? name_of(e.kind) : e.kind == RecordedEvent::Kind::wait ? "waits:" : e.kind == RecordedEvent::Kind::failure ? "failed:" : "";
+            name = e.node < 0 ? json_text(drawn.name()) : *before ? fmt::format("\"{} {}", before, std::string_view(known).substr(1)) : known;
+          }
+          add(fmt::format("{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":{},\"tid\":{},\"args\":{{\"run\":{},\"{}\":{}}}}}", name, name_of(e.kind), us(drawn.begin_ns - origin), us(s.length_ns),
+                          pid, tracks + s.lane + 1, e.run, is_turn ? "fired" : "iteration", e.tag));
+          if (is_token && sent.contains(e.flow) && received.contains(e.flow))
+            add(fmt::format("{{\"ph\":\"{}\"{},\"name\":\"token\",\"cat\":\"token\",\"id\":\"{}\",\"ts\":{:.3f},\"pid\":{},\"tid\":{}}}", e.kind == RecordedEvent::Kind::send ? "s" : "f",
+                            e.kind == RecordedEvent::Kind::receive ? ",\"bp\":\"e\"" : "", e.flow, us(s.arrow_ns() - a.offset_ns - origin), pid, tracks + s.lane + 1));
+        }
+        tracks += lanes;
+      }
     }
-    add(fmt::format("{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":{},\"tid\":{},\"args\":{{\"run\":{},\"{}\":{}}}}}", name, name_of(e.kind), at, length, pid, tid, e.run,
-                    is_turn ? "fired" : "iteration", e.tag));
-    if (is_token && sent.contains(e.flow) && received.contains(e.flow))
-      add(fmt::format("{{\"ph\":\"{}\"{},\"name\":\"token\",\"cat\":\"token\",\"id\":\"{}\",\"ts\":{:.3f},\"pid\":{},\"tid\":{}}}", e.kind == RecordedEvent::Kind::send ? "s" : "f",
-                      e.kind == RecordedEvent::Kind::receive ? ",\"bp\":\"e\"" : "", e.flow, at + 0.2, pid, tid));
   }
   std::int64_t end = until_ns;
   if (end == 0) end = all.empty() ? since_ns : all.back().begin_ns;

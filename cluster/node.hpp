@@ -100,7 +100,8 @@ class ClusterNode {
   /// Asks all nodes that are known, this one included, or one of them. Blocks for as long as `patience`; who does not answer
   /// within it is there with the reason. Not from within an actor.
   ClusterReport inspect(const NodeQuestion& question = {}, std::chrono::nanoseconds patience = std::chrono::milliseconds(500), const std::string& only = {}) const;
-  /// Looks twice, `apart` from each other: which runs hang, and why (`hangs`). Takes three times `patience` and `apart` at most.
+  /// Looks twice, `apart` from each other: which runs hang, and why (`hangs`); up to five times more where a partition has had no turn
+  /// for no known reason, since its machine may be busy. Takes three times `patience` and `apart` at most, or eight times and twice.
   std::vector<Verdict> diagnose(std::chrono::nanoseconds apart = std::chrono::milliseconds(400), std::chrono::nanoseconds patience = std::chrono::milliseconds(300)) const;
   /// The longest that a node of so many can have stopped answering before the runs it takes part in end.
   std::chrono::nanoseconds detection_bound(std::size_t nodes) const;

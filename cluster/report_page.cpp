@@ -55,6 +55,7 @@ std::string report_page(std::string_view run, const ReportParts& parts) {
   add("counters", parts.counters);
   add("events", parts.events);
   add("scalars", parts.scalars);
+  add("diagnosis", parts.diagnosis);
   add_script(out, " id=\"data\" type=\"application/json\"", embedded(data + "}"));
   add_script(out, "", asset("d3.js"));
   add_script(out, "", asset("dagre.js"));

@@ -13,7 +13,7 @@ namespace troupe {
 /// What the inspection server answered, each as JSON text.
 struct ReportParts {
   std::string_view state, plan, counters;
-  std::string_view events = "null", scalars = "null";  // null where there are none
+  std::string_view events = "null", scalars = "null", diagnosis = "null";  // null where there are none
 };
 
 /// `run` names one of the state's runs, under way or recent. Nothing in the JSON is read as HTML.

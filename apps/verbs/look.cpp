@@ -84,16 +84,25 @@ std::string ps_text(const json& s) {
   return out;
 }
 
-/// The id of an actor that is named by it, or by its name in the newest plan that has it. Throws Misuse, with the nearest, or with
-/// all that have that name.
+/// The id of an actor that is named by it, or by its name, with its scopes or without, in the newest plan that has it. Throws Misuse,
+/// with the nearest, or with all that have that name.
 std::string actor_id(const LookFlags& flags, const std::string& name) {
   if (name.find('/') != std::string::npos && name.rfind(':') != std::string::npos && name.find_first_not_of("0123456789", name.rfind(':') + 1) == std::string::npos) return name;
+  if (name.empty()) throw Misuse("say which actor: by its id, such as a/3:12, or by its name");
   const json state = json::parse(fetch(flags, "/api/state"));
-  std::vector<std::string> names, found;
+  std::vector<std::string> names, found, within;  // within: scopes
   for (auto plan = state["plans"].rbegin(); plan != state["plans"].rend() && found.empty(); ++plan) {
     const json p = json::parse(fetch(flags, "/api/plan?id=" + encoded((*plan)["id"]), 60));
-    for (const json& a : rows_of(p["actors"])) (a["name"] == name ? found : names).push_back(a[a["name"] == name ? "id" : "name"].get<std::string>());
+    const bool is_first = within.empty();
+    for (const json& a : rows_of(p["actors"])) {
+      const std::string full = a["name"], last = full.substr(full.rfind('/') + 1);
+      if (full == name) found.push_back(a["id"]);
+      else if (last == name && is_first) within.push_back(a["id"]);
+      names.push_back(full);
+      if (last != full) names.push_back(last);
+    }
   }
+  if (found.empty()) found = std::move(within);
   if (found.size() == 1) return found[0];
   if (!found.empty()) {
     constexpr std::size_t kMostIds = 20;
@@ -105,17 +114,32 @@ std::string actor_id(const LookFlags& flags, const std::string& name) {
   throw Misuse(printable(fmt::format("there is no actor '{}'{}", name, like.empty() ? names.empty() ? ": no plan is there" : "; 'troupe graph' lists them" : fmt::format("; did you mean '{}'", like))));
 }
 
-/// `at queue 'jobs' for 3 s, in iteration 2 of loop 'w'`
-std::string wait_text(const json& w) {
+/// `at queue 'jobs' for 3 s, in iteration 2 of loop 'w', in run a/3`; of several, the first.
+std::string wait_text(const json& w, std::size_t times) {
   const std::string kind = w["kind"], state = w["state"], from = w["from"], tag = w["tag"];
-  std::string out = kind == "token"    ? fmt::format("for its token, from {}", from)
+  std::string out = kind == "token"    ? fmt::format("by {}", w["device"].get<std::string>())
                     : kind == "grant"  ? fmt::format("for room at {}, which has not granted its token", from)
                     : kind == "device" ? std::string("for its predicate, from the device")
                     : state.empty()    ? std::string("for its kernel to end")
                                        : (state.starts_with("actor ") ? "for an answer of " : "at ") + state;
   if (w["for_ns"].get<std::int64_t>() > 0) out += " for " + time_text(w["for_ns"]);
   if (!tag.empty()) out += ", in " + tag;
-  return fmt::format("{}, in run {}", out, w["run"].get<std::string>());
+  return fmt::format("{}, in run {}{}", out, w["run"].get<std::string>(), times == 1 ? "" : fmt::format(", and in {} more iterations", times - 1));
+}
+
+/// Those that differ in the iteration only, as one: the first, and how many.
+std::vector<std::pair<json, std::size_t>> alike(const json& waits) {
+  std::vector<std::pair<json, std::size_t>> all;
+  for (const json& w : waits) {
+    const auto is_like = [&](const auto& other) {
+      const char* words[] = {"kind", "state", "device", "from", "run"};
+      return std::all_of(std::begin(words), std::end(words), [&](const char* word) { return other.first[word] == w[word]; });
+    };
+    const auto known = std::find_if(all.begin(), all.end(), is_like);
+    if (known == all.end()) all.emplace_back(w, 1);
+    else ++known->second;
+  }
+  return all;
 }
 
 std::string actor_text(const json& a) {
@@ -129,12 +153,17 @@ std::string actor_text(const json& a) {
   line("frame", a["frame"]);
   line("attributes", a["attributes"]);
   if (a.contains("fires"))
-    line("fires", fmt::format("{} and {} dead; {} each, {} in all; {} in, {} out", count_text(a["fires"]), count_text(a["dead"]), time_text(a["sampled_cost_ns"]), time_text(a["busy_ns"]), bytes_text(a["bytes_in"]), bytes_text(a["bytes_out"])));
-  if (a.contains("waiting_for")) line("waits for", a["waiting_for"], Colour::yellow);
+    line("fires", fmt::format("{} and {} dead; {} each, {} in all; {} in, {} out", count_text(a["fires"]), count_text(a["dead"]), time_text(a["sampled_cost_ns"]), time_text(a["busy_ns"]), a["bytes_in"].is_null() ? "an unknown number of bytes" : bytes_text(a["bytes_in"]), bytes_text(a["bytes_out"])));
+  if (a.contains("waiting_for"))
+    for (const json& e : a["inputs"])
+      if (e["actor"] == a["waiting_for"]) {
+        line("waits for", fmt::format("{} '{}' {}", e["op"].get<std::string>(), e["name"].get<std::string>(), e["actor"].get<std::string>()), Colour::yellow);
+        break;
+      }
   if (a.contains("queue")) line("queue", fmt::format("{} of {} elements", count_text(a["queue"]["elements"]), count_text(a["queue"]["capacity"])));
-  for (const json& w : a["waits"]) line("waits", wait_text(w), Colour::yellow);
+  for (const auto& [w, times] : alike(a["waits"])) line(w["kind"] == "token" ? "awaited" : "waits", wait_text(w, times), Colour::yellow);
   if (a.contains("loop") && a["loop"]["executions"] > 0)
-    line("loop", fmt::format("{} executions, {} iterations; {:.2f} open at once over the {} that it was open (at most {}, allowed {}); {:.0f} % waited for the limit", count_text(a["loop"]["executions"]),
+    line("loop", fmt::format("{} execution{}, {} iterations; {:.2f} open at once over the {} that it was open (at most {}, allowed {}); {:.0f} % waited for the limit", count_text(a["loop"]["executions"]), a["loop"]["executions"] == 1 ? "" : "s",
                              count_text(a["loop"]["iterations"]), a["loop"]["achieved_parallelism"].get<double>(), time_text(a["loop"]["open_ns"]), a["loop"]["most_parallel"].get<std::uint64_t>(),
                              a["loop"]["window"].get<int>(), 100 * a["loop"]["limited_by_window"].get<double>()));
   for (const json& l : a["open_iterations"])

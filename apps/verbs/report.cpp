@@ -39,6 +39,11 @@ std::string plan_of(const Json& state, const std::string& run) {
                                      ended.empty() ? "none" : listed(ended))));
 }
 
+bool is_under_way(const Json& state, const std::string& run) {
+  const Json& runs = state.at("runs");
+  return std::any_of(runs.begin(), runs.end(), [&](const Json& r) { return r.at("id") == run; });
+}
+
 /// What a node may not have: then nothing.
 std::string fetch_or_null(const LookFlags& flags, const std::string& path) {
   try {
@@ -53,11 +58,13 @@ std::string fetch_or_null(const LookFlags& flags, const std::string& path) {
 int report(const LookFlags& flags) {
   Output out(flags.out);
   const std::string state = fetch(flags, "/api/state");
-  const std::string plan = encoded(plan_of(Json::parse(state), flags.what));
+  const Json parsed = Json::parse(state);
+  const std::string plan = encoded(plan_of(parsed, flags.what));
   const std::string events = fetch_or_null(flags, "/api/events?limit=20000");  // first: they are overwritten soon
   const std::string actors = fetch(flags, "/api/plan?id=" + plan, 60), counters = fetch(flags, "/api/counters?since=0&plan=" + plan, 60);
   const std::string scalars = fetch_or_null(flags, "/api/scalars");
-  const std::string html = report_page(flags.what, {.state = state, .plan = actors, .counters = counters, .events = events, .scalars = scalars});
+  const std::string diagnosis = is_under_way(parsed, flags.what) ? fetch_or_null(flags, "/api/diagnose") : "null";
+  const std::string html = report_page(flags.what, {.state = state, .plan = actors, .counters = counters, .events = events, .scalars = scalars, .diagnosis = diagnosis});
   out.write(html);
   return 0;
 }

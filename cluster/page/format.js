@@ -14,6 +14,9 @@ export function short(number) {
   return (number < 0 ? '−' : '') + text + kPrefixes[prefix];
 }
 
+// Iterations `first` to `last` of a loop: "14–25"; where both round to the same, how many there are: "32 at 78.4k".
+export const range = (first, last) => (first === last ? short(last) : short(first) === short(last) ? `${short(last - first + 1)} at ${short(last)}` : `${short(first)}–${short(last)}`);
+
 export const rate = (perSecond) => `${short(perSecond >= 10 ? Math.round(perSecond) : perSecond)}/s`;
 
 export function bytes(number) {
@@ -42,6 +45,18 @@ export function clean(name) {
   return String(name ?? '').replace(
     /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g,
     (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
+}
+
+// Sentences that differ in the iteration only, as one, with how many there are.
+export function alike(sentences) {
+  const all = new Map();
+  for (const text of sentences) {
+    const key = text.replace(/\biteration \d+/, 'iteration');
+    const known = all.get(key);
+    if (known) known.times += 1;
+    else all.set(key, { text, times: 1 });
+  }
+  return [...all.values()].map(({ text, times }) => (times === 1 ? text : `${text}, and ${times - 1} more iterations like it`));
 }
 
 // Cut in the middle, where names differ least; of a range (`a … b`) each name by itself.

@@ -2,7 +2,7 @@
 // a tick changes colours and numbers only (`update`).
 import { el, svg, setAttribute, setText } from './dom.js';
 import { drawEdge } from './edges.js';
-import { bytes, clean, percent, rate, short, shorten } from './format.js';
+import { bytes, clean, percent, range, rate, short, shorten } from './format.js';
 import { compose } from './layout.js';
 import { kStates } from './model.js';
 
@@ -251,7 +251,7 @@ export class Graph {
   setLoops(loops) { this.loops = loops; }
   #updateLoop(v, box) {
     const open = this.loops?.get(this.tree.frames[v]);
-    const text = open ? `↻ ${open.first === open.last ? short(open.last) : `${short(open.first)}–${short(open.last)}`}` : '↻';
+    const text = open ? `↻ ${range(open.first, open.last)}` : '↻';
     const [pill, words] = box.loop.children;
     setText(words, text);
     const width = 14 + 6.4 * text.length;

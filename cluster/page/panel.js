@@ -1,6 +1,6 @@
 // The right side: everything of what is selected: an actor, a group or a link.
 import { el, setText } from './dom.js';
-import { bytes, clean, duration, rate, short, shorten } from './format.js';
+import { bytes, clean, duration, range, rate, short, shorten } from './format.js';
 import { describeFlow, facts, kStateWords } from './graph.js';
 import { kStates } from './model.js';
 
@@ -105,7 +105,7 @@ export class Panel {
   #openIterations(details) {
     const open = details?.open_iterations ?? [];
     if (!open.length) return null;
-    return ['Open iterations', open.slice(0, 3).map((o) => `${short(o.first)} to ${short(o.last)} of run ${clean(o.run)}, ${o.window} at most`).join('; ')];
+    return ['Open iterations', open.slice(0, 3).map((o) => `${range(o.first, o.last)} of run ${clean(o.run)}, ${o.window} at most`).join('; ')];
   }
 
   #waits(tree, details, waitsFor) {

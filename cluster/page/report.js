@@ -1,6 +1,6 @@
 // What a run did, as one page that stands alone: `troupe report RUN -o FILE.html` puts the data and this script into it.
 import { el } from './dom.js';
-import { bytes, clean, duration, percent, rate, short, shorten } from './format.js';
+import { alike, bytes, clean, duration, percent, rate, short, shorten } from './format.js';
 import { facts, Graph } from './graph.js';
 import { layout } from './layout.js';
 import { Layouts } from './layouts.js';
@@ -55,13 +55,28 @@ function grouped(word) {
   return [...groups].sort((a, b) => b[1].busy - a[1].busy);
 }
 
+// Of /api/diagnose, which accuses only where a run hangs.
+const accused = () => (data.diagnosis?.verdicts ?? []).filter((v) => v.run === run.id);
+
+// Why a run has not ended yet, which is no accusation.
+function waits() {
+  const kMost = 8, timeless = (text) => text.replace(/ for [\d.]+ (ms|s|min)\b/, '');  // it was asked twice
+  const said = new Set(accused().map((v) => timeless(v.text)));
+  const all = alike((run.verdicts ?? []).filter((text) => !said.has(timeless(text))));
+  if (!all.length) return null;
+  const rest = all.length - kMost;
+  return section('Waits', 'What it waited for in the moment it was asked. A run that gets on waits, too.',
+    el('ul', { class: 'waits' }, [...all.slice(0, kMost), ...(rest > 0 ? [`and ${short(rest)} more`] : [])].map((text) => el('li', { text: clean(text) }))));
+}
+
 function head() {
   const isOver = run.ok !== undefined;
   const total = sum(busy);
   return el('header', { class: 'report-head' }, [
     el('h1', { text: `Run ${clean(run.id)}` }),
     el('p', { class: 'quiet', text: `Plan ${clean(plan.id)} · asked of ${clean(state.node)}, ${new Date(state.time_ns / 1e6).toISOString().slice(0, 19).replace('T', ' ')} UTC` }),
-    ...[run.error, ...(run.verdicts ?? [])].filter(Boolean).map((text) => el('div', { class: 'verdict error' }, [el('p', { text: clean(text) })])),
+    ...[run.error].filter(Boolean).map((text) => el('div', { class: 'verdict error' }, [el('p', { text: clean(text) })])),
+    ...accused().map((v) => el('div', { class: 'verdict hang' }, [el('p', { text: clean(v.text) })])),
     el('div', { class: 'numbers' }, [
       [isOver ? (run.ok ? 'ended well' : 'failed') : 'is running', 'outcome'], [duration(took), 'time'], [short(plan.size), 'actors'],
       [short(sum(fires)), runs > 1 ? `firings in ${short(runs)} runs` : 'firings'], [total > 0 && took > 0 ? short(total / runs / took) : '–', 'cores kept busy'],
@@ -168,7 +183,7 @@ function communication() {
 const [planSection, drawPlan] = topology();
 const [historySection, drawHistory] = history();
 const training = el('div');
-const body = el('main', { class: 'report' }, [head(), planSection, historySection, slowest(), loops(), communication(), memory()]);
+const body = el('main', { class: 'report' }, [head(), waits(), planSection, historySection, slowest(), loops(), communication(), memory()]);
 const series = data.scalars?.series ?? [];
 if (series.length) body.append(section('Training', '', training));
 body.append(section('Nodes', '', facts((state.nodes ?? []).map((n) => [clean(n.name), `${clean(n.state)}${n.cores ? `, ${short(n.cpu)} of ${n.cores} cores busy` : ''}${n.why ? `, ${clean(n.why)}` : ''}`]))));

@@ -1,6 +1,6 @@
 // The left side: what is amiss, what runs, who is there.
 import { el, keyed, setAttribute, setText } from './dom.js';
-import { bytes, clean, duration, percent, rate, short, shorten } from './format.js';
+import { alike, bytes, clean, duration, percent, range, rate, short, shorten } from './format.js';
 
 function meter(label) {
   const fill = el('span', { class: 'fill' });
@@ -79,9 +79,9 @@ export class Side {
     const perSecond = seen && time > seen[0] ? Math.max(0, (run.fired - seen[1]) / ((time - seen[0]) / 1e9)) : 0;
     this.fired.set(run.id, [time, run.fired]);
     const waits = (run.waits ?? []).length, amiss = this.accused.has(String(run.id));
-    card.title = (run.verdicts ?? []).slice(0, 3).map((text) => shorten(clean(text), 300)).join('\n');
+    card.title = [run.id, ...alike(run.verdicts ?? []).slice(0, 3)].map((text) => shorten(clean(text), 300)).join('\n');
     card.classList.toggle('amiss', amiss);
-    setText(top.children[1], clean(run.id));
+    setText(top.children[1], shorten(clean(run.id), 16));  // its number is at the end
     setText(top.children[2], duration(run.for_ns));
     setText(below.children[0], `step ${short(run.step)} · ${short(run.fired)} fired`);
     setText(below.children[1], run.state === 'ending' ? 'ending' : perSecond > 0 ? rate(perSecond) : waits ? `waits for ${waits}` : '');
@@ -92,7 +92,7 @@ export class Side {
     }, (root, l) => {
       const m = root.meter, open = l.last - l.first + 1;
       setText(root.children[0], `↻ ${shorten(clean(l.loop), 14)}`);
-      setMeter(m, l.window > 0 ? open / l.window : 0, `${short(l.first)}–${short(l.last)}`);
+      setMeter(m, l.window > 0 ? open / l.window : 0, range(l.first, l.last));
       m.fill.classList.remove('high');
       root.title = `loop ${clean(l.loop)} on ${clean(l.node)}: ${open} iterations are open, of at most ${l.window}`;
     });

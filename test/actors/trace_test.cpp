@@ -62,6 +62,7 @@ BOOST_AUTO_TEST_CASE(a_traced_run_is_in_a_file_with_its_firings_and_tokens) {
   BOOST_TEST(trace["otherData"]["error"] == "");
   BOOST_TEST(trace["otherData"]["run"] == "/1");
   BOOST_TEST(forward_arrows(trace) > 10);
+  BOOST_TEST(overlapping_slices(trace) == 0);
   f({});
   while (engine.take_step()) {}
   BOOST_TEST(folder.files().size() == 1u);  // that one run
@@ -106,6 +107,33 @@ BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_written) {
   BOOST_TEST(has(log[0].run, "/2"), log[0].run);
   BOOST_TEST(has(log[0].actor, "trace_test.cpp:"), log[0].actor);
   BOOST_TEST(log[0].time_ns > 0);
+}
+
+// Tokens are moments, and give way; what truly overlaps has a lane of its own, and nothing else is shortened.
+BOOST_AUTO_TEST_CASE(slices_of_a_lane_lie_within_each_other) {
+  using Kind = RecordedEvent::Kind;
+  const auto event = [](Kind kind, std::int64_t begin, std::int64_t length) {
+    RecordedEvent e;
+    e.kind = kind, e.begin_ns = begin, e.length_ns = length;
+    return e;
+  };
+  const std::vector<RecordedEvent> events = {
+      event(Kind::receive, 1000, 0), event(Kind::receive, 1100, 0), event(Kind::firing, 1200, 100), event(Kind::turn, 1200, 1000), event(Kind::send, 1290, 0),
+      event(Kind::firing, 1300, 900), event(Kind::send, 2190, 0), event(Kind::kernel, 2000, 5000), event(Kind::turn, 3000, 5000), event(Kind::wait, 9000, 0)};
+  std::vector<const RecordedEvent*> all;
+  for (const RecordedEvent& e : events) all.push_back(&e);
+  std::map<const RecordedEvent*, Slice> drawn;
+  for (const Slice& s : slices(all)) drawn.emplace(s.event, s);
+  BOOST_REQUIRE(drawn.size() == events.size());
+  const std::vector<std::int64_t> lengths = {100, 100, 100, 1000, 10, 900, 10, 5000, 5000, 1};
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const Slice& s = drawn.at(&events[i]);
+    BOOST_TEST(s.begin_ns == events[i].begin_ns);
+    BOOST_TEST(s.length_ns == lengths[i], i);
+    BOOST_TEST(s.lane == (i == 7 ? 1u : 0u), i);
+    BOOST_TEST(s.arrow_ns() >= s.begin_ns);
+    BOOST_TEST(s.arrow_ns() < s.begin_ns + s.length_ns);
+  }
 }
 
 // On a device with a stream a partition has left the run before its last kernel has begun.

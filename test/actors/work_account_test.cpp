@@ -51,6 +51,19 @@ BOOST_AUTO_TEST_CASE(what_is_always_timed_is_exact) {
   BOOST_TEST(account.busy_ns(0) == 0u);
 }
 
+// Scalars are computed in place, and no clock is looked at: a loop of them keeps its worker busy all the same.
+BOOST_AUTO_TEST_CASE(what_is_never_timed_is_busy_for_no_longer_than_its_turns) {
+  WorkAccount account(3);
+  account.timed(2, 200'000, 0, true);
+  account.settle({1'000'000, 3'000'000, 1}, 50 * kMs);
+  const auto in_place = static_cast<double>(account.busy_ns(0) + account.busy_ns(1));
+  BOOST_TEST(in_place > 0.99 * (50e6 - 200e3));
+  BOOST_TEST(in_place <= 50e6 - 200e3);
+  BOOST_TEST(account.busy_ns(1) >= 2 * account.busy_ns(0));
+  account.settle({1'000'100, 3'000'000, 1}, 50 * kMs);  // a hundred in a turn that did other things
+  BOOST_TEST(static_cast<double>(account.busy_ns(0) + account.busy_ns(1)) - in_place < 10'000);
+}
+
 // Whatever is sampled, however often somebody looks: of three nodes in turns that are measured and on workers.
 BOOST_AUTO_TEST_CASE(sums_never_fall_and_are_no_more_than_there_was_time_for) {
   bool was_bound = false;

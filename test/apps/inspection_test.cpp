@@ -20,6 +20,7 @@
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/reception.hpp>
 #include <troupe/cluster/zeromq.hpp>
+#include <troupe/test/actors/arrows.hpp>
 #include <troupe/test/apps/connection.hpp>
 #include <troupe/test/apps/node_process.hpp>
 #include <troupe/test/cluster/nodes.hpp>
@@ -170,6 +171,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_seen_through_every_answer, *boost::unit_te
   BOOST_TEST(has(graph.out, "<script>"), graph.out);
   BOOST_TEST(!has(graph.out, "\x1b"), graph.out);  // a hostile name moves no cursor
   BOOST_TEST(has(c.verb({"graph", "--dot"}).out, "digraph"));
+  BOOST_TEST(has(seen.out, "awaited     by /node:a/cpu:0, in run a/1"), seen.out);
   BOOST_TEST(has(c.verb({"metrics"}).out, "troupe_runs_in_flight 1"));
 
   BOOST_TEST(has(seen.out, " in, "), seen.out);
@@ -184,6 +186,39 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_seen_through_every_answer, *boost::unit_te
   const Outcome which = c.verb({"inspect", twins->first});
   BOOST_TEST(which.code == 2);
   for (const std::string& part : {fmt::format("{} actors have the name '{}': a/2:", twins->second, twins->first), std::string(", a/2:"), std::string("say which by its id")}) BOOST_TEST(has(which.error, part), which.error);
+
+  const Outcome unsaid = c.verb({"inspect", ""});
+  BOOST_TEST(unsaid.code == 2);
+  BOOST_TEST(has(unsaid.error, "say which actor"), unsaid.error);
+  BOOST_TEST(c.verb({"ps"}, c.url.substr(c.url.rfind(':') + 1)).code == 0);  // a port alone is on this machine
+
+  // A name without its scope is enough where it is one actor's; iterations that wait alike are one line.
+  Graph waiting;
+  Queue none = [&] {
+    auto there = waiting.on_device("/node:b/cpu:0");
+    return waiting.fifo_queue("none", {{DType::i64, Shape{}}}, 8);
+  }();
+  auto [count, sum] = while_loop([](Expr n, Expr) { return n < 100; },
+                                 [&](Expr n, Expr v) {
+                                   Expr got;
+                                   {
+                                     auto there = waiting.on_device("/node:b/cpu:0");
+                                     got = waiting.named(none.dequeue()[0], "get");
+                                   }
+                                   auto here = waiting.on_device("/node:a/cpu:0");
+                                   return std::tuple{n + 1, v + got};
+                                 },
+                                 std::tuple{waiting.constant(0), waiting.constant(std::int64_t{0})}, {.name = "many"});
+  RunHandle all_wait = c.a->engine().compile(waiting, {}, {sum}).start({});
+  json of_get;
+  do of_get = json::parse(c.verb({"inspect", "get", "--json"}).out, nullptr, false);
+  while (!of_get.is_object() || of_get["waits"].size() < 4);
+  BOOST_TEST(of_get["name"] == "many/get");
+  const Outcome gets = c.verb({"inspect", "get"});
+  for (const char* part : {"waits       at queue 'none'", "awaited     by /node:a/cpu:0, in iteration ", " more iterations\n"}) BOOST_TEST(has(gets.out, part), gets.out);
+  BOOST_TEST(std::count(gets.out.begin(), gets.out.end(), '\n') < 20, gets.out);
+  all_wait.cancel();
+  all_wait.wait();
 
   // From b the same is seen.
   const std::string b_url = "http" + c.b.process.seen().substr(c.b.process.seen().find("http") + 4);
@@ -555,6 +590,7 @@ BOOST_AUTO_TEST_CASE(a_trace_has_the_arrows_of_tokens, *boost::unit_test::label(
   BOOST_TEST(!begins.empty());
   BOOST_TEST((begins == ends));
   BOOST_TEST(processes.size() == 2u);
+  BOOST_TEST(overlapping_slices(trace) == 0);
   const json few = c.get("/api/events?limit=50");
   BOOST_TEST(few["events"].size() == 50u);
   for (const json& gap : few["lost"]) BOOST_TEST(gap["until_ns"] >= few["events"][0]["t_ns"]);

@@ -51,6 +51,9 @@ BOOST_AUTO_TEST_CASE(a_run_that_has_ended_is_reported_or_the_others_are_named) {
     BOOST_REQUIRE(data["counters"]["loops"]["rows"].size() == 1u);
     BOOST_TEST(data["counters"]["loops"]["rows"][0][0] == "counting/1");
     BOOST_TEST(data["plan"]["actors"]["rows"].size() > 3u);
+    // Only who hangs is accused, and only a run that is under way can hang.
+    BOOST_TEST(data["diagnosis"].is_null() == (std::string(id) == "a/2"));
+    if (data["diagnosis"].is_object()) BOOST_TEST(data["diagnosis"]["verdicts"].empty());
   }
   const Outcome other = report("a/5");
   BOOST_TEST(other.code == 2);

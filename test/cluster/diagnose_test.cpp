@@ -74,13 +74,13 @@ void end(Nodes& nodes, RunHandle& run) {
 struct ToAndFro {
   Graph g;
   Expr last;
-  explicit ToAndFro(int iterations, int window = 32, const Tensor& seed = Tensor::zeros(DType::f32, {2})) {
+  explicit ToAndFro(int iterations, int window = 32, const Tensor& seed = Tensor::zeros(DType::f32, {2}), const std::string& other = "b") {
     auto here = g.on_device("/node:a/cpu:0");
     auto [n, s] = while_loop([&](Expr i, Expr) { return i < iterations; },
                              [&](Expr i, Expr v) {
                                Expr w;
                                {
-                                 auto there = g.on_device("/node:b/cpu:0");
+                                 auto there = g.on_device("/node:" + other + "/cpu:0");
                                  w = g.named(v + 1.0, "there");
                                }
                                return std::tuple{i + 1, g.named(w * 0.5, "back")};
@@ -266,7 +266,161 @@ BOOST_AUTO_TEST_CASE(a_user_s_actor_stuck_in_its_own_code) {
   }
 }
 
+// ---- beside a run that gets on
+
+/// A run that takes from a queue of a node's that nobody fills.
+struct Taker {
+  Graph g;
+  Expr taken;
+  explicit Taker(const std::string& node) {
+    auto there = g.on_device("/node:" + node + "/cpu:0");
+    Queue q = g.fifo_queue("jobs", {{DType::i64, Shape{}}}, 8);
+    taken = g.named(q.dequeue()[0], "take");
+  }
+};
+
+/// A loop of one node's that counts to a number it comes nearer to.
+struct Counting {
+  Graph g;
+  Expr last;
+  Counting() {
+    auto here = g.on_device("/node:a/cpu:0");
+    last = while_loop([](Expr i) { return i < 1'000'000'000; }, [](Expr i) { return i + 1; }, g.constant(0), {.name = "counting"});
+  }
+};
+
+/// Exactly the run whose plan this is, whoever else is busy, look after look.
+void only(Nodes& nodes, const std::string& plan, const Said& said) {
+  for (int look = 0; look < 5; ++look) {
+    BOOST_TEST(verdict_of(nodes, said).plan.text() == plan);
+    nodes.until(200ms, [] { return false; });
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_busy_run_on_one_node) {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    Nodes nodes(1, stepped(seed), Between::simulation);
+    Counting busy;
+    Taker hung("a");
+    RunHandle gets_on = nodes.engine().compile(busy.g, {}, {busy.last}).start({});
+    RunHandle hangs = nodes.engine().compile(hung.g, {}, {hung.taken}).start({});
+    for (int i = 0; i < 1000; ++i) nodes.step();
+    only(nodes, "a/2", {Verdict::Kind::waiting, "/node:a/cpu:0", "Dequeue 'take'", "", "", {"at queue 'jobs'"}});
+    end(nodes, hangs);
+    BOOST_TEST(nodes[0].diagnose().empty());
+    end(nodes, gets_on);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_busy_runs_on_several_nodes) {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    Nodes nodes(3, stepped(seed), Between::simulation);
+    nodes.network().slow_down("a", "c", 90ms, 0);
+    ToAndFro busy(1'000'000, 4), slow(1'000'000, 1, Tensor::zeros(DType::f32, {2}), "c");
+    Taker hung("b");
+    RunHandle gets_on = nodes.engine().compile(busy.g, {}, {busy.last}).start({}), is_slow = nodes.engine().compile(slow.g, {}, {slow.last}).start({});
+    RunHandle hangs = nodes.engine().compile(hung.g, {}, {hung.taken}).start({});
+    for (int i = 0; i < 5000; ++i) nodes.step();
+    only(nodes, "a/3", {Verdict::Kind::waiting, "/node:b/cpu:0", "Dequeue 'take'", "", "", {"at queue 'jobs'"}});
+    end(nodes, hangs);
+    for (int look = 0; look < 5; ++look) BOOST_TEST(nodes[0].diagnose().empty());
+    end(nodes, gets_on);
+    end(nodes, is_slow);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_process_that_has_stopped_beside_a_busy_run) {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    Nodes nodes(3, stepped(seed), Between::simulation);
+    ToAndFro busy(1'000'000, 4, Tensor::zeros(DType::f32, {2}), "c"), cut_off(1'000'000, 4);
+    RunHandle gets_on = nodes.engine().compile(busy.g, {}, {busy.last}).start({}), hangs = nodes.engine().compile(cut_off.g, {}, {cut_off.last}).start({});
+    for (int i = 0; i < 5000; ++i) nodes.step();
+    nodes.network().partition({"b"});
+    nodes.until(100ms, [] { return false; });
+    BOOST_TEST(verdict_of(nodes, {Verdict::Kind::silence, "b", "", "/node:b/cpu:0 -> /node:a/cpu:0", " of loop 'fro/1'", {"node 'b' takes part and does not answer"}}).plan.text() == "a/2");
+    nodes.network().heal();
+    end(nodes, hangs);
+    end(nodes, gets_on);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_credit_that_is_too_small_beside_a_busy_run) {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    Nodes nodes(3, stepped(seed), Between::simulation, {}, [](const std::string& name, std::unique_ptr<Transport> inner) { return name == "b" ? mean(std::move(inner)) : std::move(inner); });
+    ToAndFro busy(1'000'000, 4, Tensor::zeros(DType::f32, {2}), "c"), starved(1000, 4);
+    RunHandle gets_on = nodes.engine().compile(busy.g, {}, {busy.last}).start({}), hangs = nodes.engine().compile(starved.g, {}, {starved.last}).start({});
+    for (int i = 0; i < 5000; ++i) nodes.step();
+    only(nodes, "a/2", {Verdict::Kind::waiting, "/node:a/cpu:0", "", "/node:a/cpu:0 -> /node:b/cpu:0", "iteration 4 of loop 'fro/1'", {"because /node:b/cpu:0 has no room for it"}});
+    end(nodes, hangs);
+    end(nodes, gets_on);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false_beside_a_busy_run) {
+  Nodes nodes(2, stepped(1), Between::simulation);
+  ToAndFro busy(1'000'000, 4);
+  Graph g;
+  auto there = g.on_device("/node:b/cpu:0");
+  Expr last = while_loop([](Expr i) { return i >= 0; }, [](Expr i) { return maximum(i, 1); }, g.constant(0), {.name = "forever"});
+  RunHandle gets_on = nodes.engine().compile(busy.g, {}, {busy.last}).start({}), hangs = nodes.engine().compile(g, {}, {last}).start({});
+  for (int i = 0; i < 5000; ++i) nodes.step();
+  const std::vector<Verdict> all = nodes[0].diagnose();
+  BOOST_REQUIRE_MESSAGE(all.size() == 1u, texts(all));
+  BOOST_TEST(all[0].plan.text() == "a/2");
+  BOOST_TEST(all[0].actor.starts_with("GreaterEqual '"), all[0].actor);
+  end(nodes, hangs);
+  end(nodes, gets_on);
+}
+
 // ---- who is merely slow
+
+/// A run over a and b of which each is asked in its turn.
+RunSnapshot over_two(PartitionSnapshot a, PartitionSnapshot b) {
+  RunSnapshot run;
+  run.run = 1, run.number = 1, run.owner = 7, run.plan = {"a", 1}, run.is_whole = true;
+  a.device = "/node:a/cpu:0", b.device = "/node:b/cpu:0";
+  run.partitions = {std::move(a), std::move(b)};
+  return run;
+}
+
+PartitionSnapshot waits_for(const std::string& other, std::uint64_t sent, std::uint64_t received) {
+  PartitionSnapshot p;
+  p.has_answered = true;
+  Wait w;
+  w.kind = Wait::Kind::token, w.what = "Add 'x' (a.cpp:1)", w.tag = "iteration 3 of loop 'w'", w.from = other, w.node = 1;
+  RunPart part;
+  part.run = 1, part.fired = 5, part.sent = sent, part.received = received, part.waits = {w};
+  p.runs = {part};
+  return p;
+}
+
+// Nodes answer one after the other: b, which could not at first, has sent what a waited for when it was asked.
+BOOST_AUTO_TEST_CASE(a_token_that_was_sent_between_two_answers) {
+  const PartitionSnapshot a = waits_for("/node:b/cpu:0", 4, 4), b = waits_for("/node:a/cpu:0", 5, 4);
+  PartitionSnapshot computes, late;
+  computes.busy_with = "MatMul 'm' (a.cpp:2)";
+  BOOST_TEST(hangs({over_two(a, computes)}, {over_two(a, waits_for("/node:a/cpu:0", 4, 4))}).empty());  // it has left its kernel
+  BOOST_TEST(hangs({over_two(a, computes)}, {over_two(a, b)}).empty());
+  BOOST_TEST(hangs({over_two(a, late)}, {over_two(a, b)}).empty());
+  BOOST_TEST(!hangs({over_two(a, b)}, {over_two(a, b)}).empty());  // that never comes
+}
+
+// A partition whose worker is held by a user's actor of another run is not the one to be named.
+BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_that_is_held) {
+  const RunSnapshot waits = over_two(waits_for("/node:b/cpu:0", 4, 4), {});
+  RunSnapshot holds = over_two({}, {});
+  holds.run = holds.number = 2, holds.plan = {"a", 2};
+  holds.partitions.erase(holds.partitions.begin());
+  Wait w;
+  w.what = "Actor 'ask' (a.cpp:9)", w.state = "actor 'stuck'", w.for_so_long = 5s, w.node = 2;
+  holds.partitions[0].runs.emplace_back().waits = {w};
+  const std::vector<Verdict> all = hangs({waits, holds}, {waits, holds});
+  BOOST_REQUIRE_MESSAGE(all.size() == 1u, texts(all));
+  BOOST_TEST(all[0].actor == "Actor 'ask' (a.cpp:9)");
+  const std::vector<Verdict> unknown = hangs({waits}, {waits});
+  BOOST_REQUIRE_MESSAGE(unknown.size() == 1u, texts(unknown));
+  BOOST_TEST((unknown[0].kind == Verdict::Kind::no_turn));
+}
 
 // Ten minutes of a run that takes a fifth of a second an iteration, for the network is slow.
 BOOST_AUTO_TEST_CASE(ten_minutes_of_a_slow_network) {

@@ -4,7 +4,7 @@ import { createRequire } from 'node:module';
 import { test } from 'node:test';
 
 import { drawEdge } from '../../cluster/page/edges.js';
-import { bytes, clean, duration, short, shorten } from '../../cluster/page/format.js';
+import { alike, bytes, clean, duration, range, short, shorten } from '../../cluster/page/format.js';
 import { compose, layout, Stretch } from '../../cluster/page/layout.js';
 import { Counters, kGroupings, kMostBoxes, kMostChildren, layoutInput, Plan, search, Totals, Tree, View } from '../../cluster/page/model.js';
 import { mergeSeries, smoothed } from '../../cluster/page/curves.js';
@@ -230,6 +230,15 @@ test('numbers as people read them', () => {
   assert.deepEqual([0, 7, 999, 1000, 1234567, 0.5, 1e-5, -2500, NaN].map(short), ['0', '7', '999', '1k', '1.23M', '0.5', '0', '−2.5k', '–']);
   assert.deepEqual([5, 5e3, 5e6, 5e9, 65e9, 3700e9].map(duration), ['5 ns', '5 µs', '5 ms', '5 s', '1 min 5 s', '1 h 1 min']);
   assert.deepEqual([0, 1023, 1536, 3 << 20].map(bytes), ['0 B', '1023 B', '1.50 KiB', '3.00 MiB']);
+});
+
+test('iterations that round to the same are told by how many there are', () => {
+  assert.deepEqual([[5, 5], [14, 25], [78391, 78422], [998, 1001]].map(([a, b]) => range(a, b)), ['5', '14–25', '32 at 78.4k', '998–1k']);
+});
+
+test('sentences that differ in the iteration are one', () => {
+  const waits = (n) => `b waits for 'x' in iteration ${n} of loop 'w/1'`;
+  assert.deepEqual(alike([waits(7), 'a waits', waits(8), waits(9)]), [`${waits(7)}, and 2 more iterations like it`, 'a waits']);
 });
 
 test('names that hide or reorder are seen for what they are', () => {
