@@ -5,7 +5,9 @@
 #include <troupe/controlflow/build.hpp>
 #include <troupe/controlflow/list.hpp>
 #include <troupe/controlflow/list_ops.hpp>
+#include <troupe/controlflow/watch_predicates.hpp>
 #include <troupe/functions.hpp>
+#include <troupe/ops/eager.hpp>
 
 namespace troupe {
 
@@ -100,6 +102,28 @@ Exprs eager_case(const Expr& index, const std::vector<Branch>& branches, const s
   return in_reader(index.reader(), branches[static_cast<std::size_t>(i < 0 || i > last ? last : i)]());
 }
 
+// What a condition yields at once, and what it compared meanwhile.
+Expr watched(Eager* eager, Eager::Comparisons& by, const Condition& condition, const Exprs& variables) {
+  if (!eager) return condition(variables);
+  struct Watching {
+    Eager* eager;
+    Eager::Comparisons* before;
+    ~Watching() { eager->watch(before); }
+  } watching{eager, eager->watch(&by)};
+  return condition(variables);
+}
+
+// The condition has yielded false: would it have, had comparisons with NaN been true? One that changes states is not asked again.
+void require_end(Eager& eager, const Eager::Comparisons& seen, const Condition& condition, const Exprs& variables, const std::string& title) {
+  if (seen.nan.empty() || seen.has_effect) return;
+  Eager::Comparisons again{.nan_holds = true, .has_effect = false, .nan = {}};
+  if (watched(&eager, again, condition, variables).value().at(0) == 0) return;
+  std::string which;
+  for (std::size_t k = 0; k < variables.size() && which.empty(); ++k)
+    if (const Expr& v = variables[k]; !v.spec().is_list() && is_floating(v.dtype()) && any(is_nan(v)).value().at(0) != 0) which = fmt::format("variable {}", k);
+  refuse(title, ended_by_nan(fmt::format("{} compares {}", seen.nan, which.empty() ? "a value" : which), 0));
+}
+
 }  // namespace
 
 Exprs switch_case(const Operand& index, const std::vector<Branch>& branches, const CondOptions& options, const char* what, const Site& at) {
@@ -151,10 +175,15 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
       if (k < options.shape_invariants.size() && options.shape_invariants[k]) specs[k].shape = *options.shape_invariants[k];
       require_start(name, fmt::format("variable {}", k), specs[k], variables[k].spec());
     }
+    auto* eager = dynamic_cast<Eager*>(reader);
     for (std::int64_t n = 0; options.maximum_iterations < 0 || n < options.maximum_iterations; ++n) {
-      Expr more = condition(variables);
+      Eager::Comparisons seen;
+      Expr more = watched(eager, seen, condition, variables);
       if (more.dtype() != DType::boolean || !more.shape().is_scalar()) refuse(name, "its condition must yield a bool scalar, not " + more.spec().text());
-      if (more.value().at(0) == 0) break;
+      if (more.value().at(0) == 0) {
+        if (eager) require_end(*eager, seen, condition, variables, name);
+        break;
+      }
       Operands next = body(variables);
       if (next.size() != variables.size()) refuse(name, fmt::format("its body yields {} values for {} variables", next.size(), variables.size()));
       for (std::size_t k = 0; k < next.size(); ++k) {

@@ -458,19 +458,6 @@ BOOST_AUTO_TEST_CASE(values_of_two_loops_do_not_meet) {
                   {"Add at functional_test.cpp:", "different frames", "Mul", "the body of while_loop 'first'", "Input", "the body of while_loop 'second'", "only the results"}));
 }
 
-// controlflow/README.md says why that is no error.
-BOOST_AUTO_TEST_CASE(a_comparison_with_nan_is_false) {
-  everywhere([](Graph& g) -> Scenario {
-    Expr v = g.input("v", DType::f32, Shape{}), none = g.constant(0);
-    auto count = [](auto predicate) { return [=](Expr i, Expr x) { return logical_and(i < 3, predicate(x)); }; };
-    auto steps = [&](auto predicate) { return std::get<0>(while_loop(count(predicate), [](Expr i, Expr x) { return std::tuple{i + 1, x * 2.0}; }, std::tuple{none, v})); };
-    Expr below = std::get<1>(while_loop([](Expr x, Expr) { return x < 10.0; }, [](Expr x, Expr i) { return std::tuple{x * 2.0, i + 1}; }, std::tuple{v, none + 7}));
-    return {{{v, Tensor::scalar(std::nanf(""))}},
-            {cond(v > 0.0, [&] { return none + 1; }, [&] { return none + 2; }), steps([](Expr x) { return x < 10.0; }), steps([](Expr x) { return x != x; }),
-             steps([](Expr x) { return logical_not(is_finite(x)); }), below}};
-  }, {V{2}, V{0}, V{3}, V{3}, V{7}});
-}
-
 BOOST_AUTO_TEST_CASE(any_window_may_be_asked_for) {
   for (const Setting& s : settings()) {
     Graph g;
