@@ -458,6 +458,19 @@ BOOST_AUTO_TEST_CASE(values_of_two_loops_do_not_meet) {
                   {"Add at functional_test.cpp:", "different frames", "Mul", "the body of while_loop 'first'", "Input", "the body of while_loop 'second'", "only the results"}));
 }
 
+BOOST_AUTO_TEST_CASE(an_integer_that_should_be_a_float_is_told) {
+  Graph g;
+  Expr x = g.ones(DType::f32, {3});
+  const auto add = [](Expr a, Expr b) { return a + b; };
+  BOOST_TEST(says(refused([&] { fold_left(add, x, 0, {.name = "total"}); }), {"Add", "i64[]", "f32[]", "part 0 of the state of fold 'total' (functional_test.cpp:", "write 0.0 for f32"}));
+  BOOST_TEST(says(refused([&] { while_loop([](Expr i, Expr) { return i < 3; }, [&](Expr i, Expr v) { return std::tuple{i + 1, v * x}; }, std::tuple{g.constant(0), 7}); }),
+                  {"variable 1 of while_loop (functional_test.cpp:", "the number 7, which is i64: write 7.0 for f32"}));
+  Eager e;
+  BOOST_TEST(says(refused([&] { fold_left(add, e.ones(DType::f32, {3}), 0); }), {"part 0 of the state of fold (functional_test.cpp:"}));
+  BOOST_TEST((fold_left(add, x, 0.0).dtype() == DType::f32));
+  BOOST_TEST((fold_left([](Expr n, Expr) { return n + 1; }, x, 0).dtype() == DType::i64));
+}
+
 BOOST_AUTO_TEST_CASE(any_window_may_be_asked_for) {
   for (const Setting& s : settings()) {
     Graph g;
