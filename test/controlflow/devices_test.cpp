@@ -2,6 +2,9 @@
 // body runs where.
 #include <boost/test/unit_test.hpp>
 
+#include <cmath>
+#include <functional>
+
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/troupe.hpp>
 
@@ -189,6 +192,33 @@ BOOST_AUTO_TEST_CASE(errors_and_cancellation_end_loops_everywhere) {
     for (int round = 0; round < 3; ++round) {
       BOOST_CHECK_EXCEPTION(engine.run(g, {}, {s}), Error, [](const Error& e) { return std::string(e.what()).find("Gather") != std::string::npos; });
     }
+  }
+}
+
+// Each list within a list took a frame of the stack: on its way, and where two cotangents of it were added.
+BOOST_AUTO_TEST_CASE(lists_nested_deep_go_to_other_devices_and_back) {
+  constexpr int deep = 100'000;
+  for (const std::string& there : kDevices) {
+    Graph g;
+    Expr x = g.input("x", DType::f32, Shape{});
+    Expr nested = std::get<1>(while_loop([](Expr i, Expr) { return i < deep; },
+                                         [&](Expr i, Expr l) { return std::tuple{i + 1, list_push(list_push(list_of_any(l.reader()), x), l)}; },
+                                         std::tuple{g.constant(0), list_of_any(g)}));
+    const auto sum_of = [&](double factor) {
+      return std::get<2>(while_loop([](Expr i, Expr, Expr) { return i < deep; },
+                                    [&](Expr i, Expr l, Expr s) {
+                                      auto [rest, inner] = list_pop(l, ValueSpec{DType::f32, Shape::unknown(), ValueSpec::kAnyDepth});
+                                      return std::tuple{i + 1, inner, s + list_pop(rest, {DType::f32, Shape{}}).value * factor};
+                                    },
+                                    std::tuple{g.constant(0), nested, g.constant(0.f)}));
+    };
+    Expr y = sum_of(1);
+    {
+      auto d = g.on_device(there);
+      y = y + sum_of(2);
+    }
+    const std::vector<Tensor> out = Engine().run(g, {{x, Tensor::scalar(1.f)}}, {y, gradients({y}, {x})[0]});
+    for (const Tensor& t : out) BOOST_TEST(t.at(0) == 3.0 * deep, there);
   }
 }
 
