@@ -195,6 +195,20 @@ BOOST_AUTO_TEST_CASE(errors_and_cancellation_end_loops_everywhere) {
   }
 }
 
+// That of a loop in a device's memory ended the process: it was taken for a scalar on the device's thread.
+BOOST_AUTO_TEST_CASE(a_predicate_that_is_no_scalar_is_refused_everywhere) {
+  for (const Setting& s : all_settings())
+    for (bool is_loop : {false, true}) {
+      Graph g;
+      Expr limit = g.input("limit", DType::f32, Shape::unknown()), x = g.constant(1.f);
+      Expr y = is_loop ? while_loop([&](Expr v) { return v < limit; }, [](Expr v) { return v + 1.0; }, x, {.name = "choose"})
+                       : cond(x < limit, [&] { return x + 1.0; }, [&] { return x + 2.0; }, {.name = "choose"});
+      Somewhere there(s);
+      BOOST_TEST(says(refused([&] { there.engine().run(g, {{limit, Tensor::of<float>({2, 3})}}, {y}); }), {"predicate must be a scalar, not [2]", "choose", "devices_test.cpp:"}), s.name << is_loop);
+      BOOST_TEST(there.engine().run(g, {{limit, Tensor::scalar(3.f)}}, {y})[0].at(0) == (is_loop ? 3 : 2), s.name);
+    }
+}
+
 // Each list within a list took a frame of the stack: on its way, and where two cotangents of it were added.
 BOOST_AUTO_TEST_CASE(lists_nested_deep_go_to_other_devices_and_back) {
   constexpr int deep = 100'000;
