@@ -236,6 +236,30 @@ BOOST_AUTO_TEST_CASE(lists_nested_deep_go_to_other_devices_and_back) {
   }
 }
 
+// A token names the iterations of all loops around it.
+BOOST_AUTO_TEST_CASE(twelve_loops_may_be_cut_and_no_more) {
+  const auto nested = [](Graph& g, int loops) {
+    const std::function<Expr(int, Expr)> at = [&](int depth, Expr x) -> Expr {
+      if (depth == 0) {
+        auto d = g.on_device("cpu:1");
+        return x + 1.0;
+      }
+      return std::get<1>(while_loop([](Expr i, Expr) { return i < 2; }, [&](Expr i, Expr v) { return std::tuple{i + 1, at(depth - 1, v)}; }, std::tuple{g.constant(0), x}));
+    };
+    return at(loops, g.constant(0.f));
+  };
+  for (int loops : {7, 12}) {
+    Graph g;
+    BOOST_TEST(Engine().run(g, {}, {nested(g, loops)})[0].at(0) == std::pow(2, loops));
+  }
+  Graph g;
+  Expr y = nested(g, 13);
+  BOOST_CHECK_EXCEPTION(Engine().run(g, {}, {y}), Error, [](const Error& e) {
+    const std::string text = e.what();
+    return text.find("devices_test.cpp:") != std::string::npos && text.find("inside 13 loops") != std::string::npos && text.find("graph.on_device") != std::string::npos;
+  });
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::test
