@@ -357,18 +357,19 @@ BOOST_AUTO_TEST_CASE(bytes_follow_what_a_list_holds) {
 // One frame of the stack each, that would be.
 BOOST_AUTO_TEST_CASE(lists_nested_deep_are_walked_and_made_anew) {
   constexpr int deep = 300'000;
-  List nested(DType::f32, Shape::unknown(), List::kAnyDepth);
+  const auto pair = [](double v) { return Tensor::of<double>({v, v}); };  // in a buffer: a scalar lies in its handle
+  List nested(DType::f64, Shape::unknown(), List::kAnyDepth);
   for (int depth = 0; depth < deep; ++depth) {
-    List next(DType::f32, Shape::unknown(), List::kAnyDepth);
+    List next(DType::f64, Shape::unknown(), List::kAnyDepth);
     next.grow(1);
-    next.push(number(1));
+    next.push(pair(1));
     next.push(std::move(nested));
     nested = std::move(next);
   }
   int seen = 0;
   each_tensor(nested, [&](const Tensor&) { ++seen; });
   BOOST_TEST(seen == deep);
-  Value made = with_tensors(nested, nullptr, [&](const Tensor&) { return number(seen--); });
+  Value made = with_tensors(nested, nullptr, [&](const Tensor&) { return pair(seen--); });
   double sum = 0;
   each_tensor(made, [&](const Tensor& t) { sum += t.at(0); });
   BOOST_TEST(sum == 0.5 * deep * (deep + 1.0));
