@@ -6,34 +6,12 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/list.hpp>
+#include <troupe/devices/list_walk.hpp>
 #include <troupe/devices/planted.hpp>
 #include <troupe/ops/transfer.hpp>
 
 namespace troupe {
 namespace {
-
-// The tensors of a value that are in a device's memory: itself, or what a list holds, in order.
-void each_on_device(const Value& value, const std::function<void(const Tensor&)>& f) {
-  if (value.is_list()) {
-    for (std::int64_t i = 0; i < value.list().length(); ++i) each_on_device(value.list().read(i), f);
-  } else if (value.kind() == Value::Kind::tensor && !value.tensor().is_on_host()) {
-    f(value.tensor());
-  }
-}
-
-// The same value with f of each of its tensors in their places; lists of saved values are `swapper`'s from now on.
-Value with_tensors(const Value& value, Swapper* swapper, const std::function<Tensor(const Tensor&)>& f) {
-  if (value.kind() == Value::Kind::tensor) return f(value.tensor());
-  if (!value.is_list()) return value;
-  const List& from = value.list();
-  List to(from.dtype(), from.element_shape(), from.depth());
-  if (from.is_saved()) to.mark_saved(swapper);
-  to.grow(from.length());
-  for (std::int64_t i = 0; i < from.length(); ++i)
-    if (Value element = from.peek(i); element.has_value()) to.put(i, with_tensors(element, swapper, f));
-  return to;
-}
 
 Path path_to(const Iteration& iteration) {
   Path path;
@@ -446,7 +424,9 @@ void Partition::post(Iteration& from, std::int32_t send, Value* value) {
   if (value && !mine_.device->is_synchronous()) {
     const std::uint64_t began = ticks();
     source = at_rest(*value);
-    each_on_device(source, [&](const Tensor& t) { hosts.push_back(land(t)); });
+    each_tensor(source, [&](const Tensor& t) {
+      if (!t.is_on_host()) hosts.push_back(land(t));
+    });
     record_copy(*token.run, plan_->partitions[static_cast<std::size_t>(to.partition)].receives[static_cast<std::size_t>(to.receive)].source, began);
   }
   if (hosts.empty() && !source.is_list()) {

@@ -276,12 +276,13 @@ void Partition::predicate(Iteration& iteration, Value&& value) {
     return;
   }
   const Tensor& t = value.tensor();
-  if (t.has_value() && !t.is_on_host()) {
+  const bool is_one = t.has_value() && t.shape().elements() == 1;  // else the Switches say so
+  if (is_one && !t.is_on_host()) {
     ++iteration.unfired;  // until it has come
     ask_device(iteration, nullptr, t);
     return;
   }
-  decide(iteration, t.has_value() && t.shape().elements() == 1 && t.at(0) != 0);
+  decide(iteration, is_one && t.at(0) != 0);
 }
 
 // The predicate has come: the next iteration opens, or waits for the window.

@@ -9,6 +9,7 @@
 
 #include <troupe/controlflow/drop_unused.hpp>
 #include <troupe/controlflow/lower.hpp>
+#include <troupe/controlflow/watch_predicates.hpp>
 #include <troupe/ops/function_def.hpp>
 
 namespace troupe {
@@ -16,6 +17,7 @@ namespace {
 
 constexpr Pass kPasses[] = {
     {"drop_unused", "first: what it removes need not be looked at", drop_unused},
+    {"watch_predicates", "before fusion, which hides what a predicate compares, and after drop_unused, which knows a loop's two sub-graphs only", watch_predicates, true},
     {"fold_constants", "before simplify, which looks for constants", fold_constants},
     {"simplify", "before merge_common: fewer forms of one value", simplify},
     {"merge_common", "before fusion, which hides what nodes have in common", merge_common},
@@ -154,7 +156,7 @@ Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::
       report("mixed_precision", before, program.graph.size(), start);
     }
     if (skipped && !pass.is_required) continue;
-    if (pass.is_required) {  // what folding and merging left without users goes
+    if (pass.run == lower) {  // what folding and merging left without users goes
       start = Clock::now();
       std::int32_t before = program.graph.size();
       program = prune_all(program, Keep::fetches);
@@ -162,7 +164,7 @@ Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::
     }
     start = Clock::now();
     std::int32_t before = program.graph.size();
-    program = pass.is_required ? pass.run(program) : pass.run == fuse_updates ? fuse_all_updates(program) : Everywhere(pass.run).apply(program);
+    program = pass.run == lower ? pass.run(program) : pass.run == fuse_updates ? fuse_all_updates(program) : Everywhere(pass.run).apply(program);
     verify(program, pass.name);
     report(pass.name, before, program.graph.size(), start);
   }

@@ -348,7 +348,8 @@ class Planner {
     PartitionPlan& p = partition(to);
     std::int32_t frame = part(to, frames_->frame(from));
     if (p.frames[at(frame)].depth > Path::kMaxDepth)
-      throw Error(Code::unimplemented, fmt::format("{}: its value goes to another device from inside {} loops; {} are supported",
+      throw Error(Code::unimplemented, fmt::format("{}: its value goes to another device from inside {} loops, and what travels names the iterations of {} at most; "
+                                                   "keep the innermost of them on one device, with graph.on_device around it",
                                                    graph().describe(from), p.frames[at(frame)].depth, Path::kMaxDepth));
     p.receives.push_back({frame, targets, from, output, 0, 0, p.frames[at(frame)].receives++});
     return static_cast<std::int32_t>(p.receives.size()) - 1;

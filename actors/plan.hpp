@@ -39,7 +39,7 @@ struct Target {
 /// The iterations around a token, outermost first. In a function's body the first number is its call's, which the partition
 /// that calls has given it, and what is around the call is left out.
 struct Path {
-  static constexpr std::int32_t kMaxDepth = 6;  // of loops that span devices
+  static constexpr std::int32_t kMaxDepth = 12;  // of loops that span devices: every token carries its path
   std::int32_t depth = 0;
   std::int64_t number[kMaxDepth] = {};
 };

@@ -5,7 +5,9 @@
 #include <troupe/controlflow/build.hpp>
 #include <troupe/controlflow/list.hpp>
 #include <troupe/controlflow/list_ops.hpp>
+#include <troupe/controlflow/watch_predicates.hpp>
 #include <troupe/functions.hpp>
+#include <troupe/ops/eager.hpp>
 
 namespace troupe {
 
@@ -100,6 +102,46 @@ Exprs eager_case(const Expr& index, const std::vector<Branch>& branches, const s
   return in_reader(index.reader(), branches[static_cast<std::size_t>(i < 0 || i > last ? last : i)]());
 }
 
+// Runs `build`, of what starts as `initial`. Where it finds that dtypes differ, an integer to start from may be why: it is i64.
+template <class F>
+auto explained(const std::string& title, const Operands& initial, const char* which, F build) {
+  try {
+    return build();
+  } catch (const Error& e) {
+    std::string text = e.what();
+    if (e.code() != Code::invalid_argument || text.find("i64[]") == std::string::npos || text.find("starts as the number") != std::string::npos) throw;
+    for (std::size_t k = 0; k < initial.size(); ++k)
+      if (initial[k].is_number() && initial[k].literal().dtype() == DType::i64) {
+        const double n = initial[k].literal().at(0);
+        text += fmt::format("; {} of {} starts as the number {}, which is i64: write {}.0 for f32", fmt::format(fmt::runtime(which), k), title, n, n);
+        throw Error(e.code(), text);
+      }
+    throw;
+  }
+}
+
+// What a condition yields at once, and what it compared meanwhile.
+Expr watched(Eager* eager, Eager::Comparisons& by, const Condition& condition, const Exprs& variables) {
+  if (!eager) return condition(variables);
+  struct Watching {
+    Eager* eager;
+    Eager::Comparisons* before;
+    ~Watching() { eager->watch(before); }
+  } watching{eager, eager->watch(&by)};
+  return condition(variables);
+}
+
+// The condition has yielded false: would it have, had comparisons with NaN been true? One that changes states is not asked again.
+void require_end(Eager& eager, const Eager::Comparisons& seen, const Condition& condition, const Exprs& variables, const std::string& title) {
+  if (seen.nan.empty() || seen.has_effect) return;
+  Eager::Comparisons again{.nan_holds = true, .has_effect = false, .nan = {}};
+  if (watched(&eager, again, condition, variables).value().at(0) == 0) return;
+  std::string which;
+  for (std::size_t k = 0; k < variables.size() && which.empty(); ++k)
+    if (const Expr& v = variables[k]; !v.spec().is_list() && is_floating(v.dtype()) && any(is_nan(v)).value().at(0) != 0) which = fmt::format("variable {}", k);
+  refuse(title, ended_by_nan(fmt::format("{} compares {}", seen.nan, which.empty() ? "a value" : which), 0));
+}
+
 }  // namespace
 
 Exprs switch_case(const Operand& index, const std::vector<Branch>& branches, const CondOptions& options, const char* what, const Site& at) {
@@ -133,9 +175,10 @@ Exprs switch_case(const Operand& index, const std::vector<Branch>& branches, con
   return named_errors(name, at, [&] { return bind_case(graph, predicate, builder.take(), captures, options.name.empty() ? what : options.name, builder.controls(), at); });
 }
 
-Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condition, const LoopBody& body, const WhileOptions& options,
+Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condition, const LoopBody& user_body, const WhileOptions& options,
                  const Site& at) {
   const std::string name = title("while_loop", options.name, at);
+  const LoopBody body = [&](const Exprs& v) { return explained(name, initial, "variable {}", [&] { return user_body(v); }); };
   if (!reader) reader = reader_of(initial);
   if (!reader) refuse(name, "none of its variables starts as an expression; pass the graph, or start one from g.constant(...)");
   if (options.shape_invariants.size() > initial.size())
@@ -151,10 +194,15 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
       if (k < options.shape_invariants.size() && options.shape_invariants[k]) specs[k].shape = *options.shape_invariants[k];
       require_start(name, fmt::format("variable {}", k), specs[k], variables[k].spec());
     }
+    auto* eager = dynamic_cast<Eager*>(reader);
     for (std::int64_t n = 0; options.maximum_iterations < 0 || n < options.maximum_iterations; ++n) {
-      Expr more = condition(variables);
+      Eager::Comparisons seen;
+      Expr more = watched(eager, seen, condition, variables);
       if (more.dtype() != DType::boolean || !more.shape().is_scalar()) refuse(name, "its condition must yield a bool scalar, not " + more.spec().text());
-      if (more.value().at(0) == 0) break;
+      if (more.value().at(0) == 0) {
+        if (eager) require_end(*eager, seen, condition, variables, name);
+        break;
+      }
       Operands next = body(variables);
       if (next.size() != variables.size()) refuse(name, fmt::format("its body yields {} values for {} variables", next.size(), variables.size()));
       for (std::size_t k = 0; k < next.size(); ++k) {
@@ -207,9 +255,10 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
   return out;
 }
 
-Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& step, std::size_t states, const ScanOptions& options,
+Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& user_step, std::size_t states, const ScanOptions& options,
            const char* what, const Site& at) {
   const std::string name = title(what, options.name, at);
+  const LoopBody step = [&](const Exprs& v) { return explained(name, initial, "part {} of the state", [&] { return user_step(v); }); };
   if (elements.empty()) refuse(name, "there are no elements to go over");
   Operands all = elements;
   all.insert(all.end(), initial.begin(), initial.end());

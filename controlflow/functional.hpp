@@ -90,7 +90,8 @@ auto switch_case(Operand index, std::vector<F> branches, const CondOptions& opti
   return built<Result>(detail::switch_case(index, made, options, "switch_case", at));
 }
 
-/// While `condition(variables)` (bool, scalar) holds: variables = body(variables). Yields the last ones.
+/// While `condition(variables)` (bool, scalar) holds: variables = body(variables). Yields the last ones. A run whose loop ends only because
+/// the condition compares NaN, which no number is above or below, fails with invalid_argument; one that asks is_finite or is_nan decides itself.
 template <class Condition, class Body, class Variables>
 Built<Variables> while_loop(Reader* reader, Condition condition, Body body, const Variables& initial, const WhileOptions& options = {},
                             std::source_location at = std::source_location::current()) {

@@ -120,22 +120,7 @@ Value zeros(KernelContext& c, const ValueSpec& spec) {
 
 namespace {
 
-Value sum_of_lists(KernelContext& c, List a, List b) {
-  if (b.length() == 0) return a;
-  if (a.length() == 0) return b;
-  if (!a.is_sole_holder() && b.is_sole_holder()) std::swap(a, b);
-  a.grow(b.length());
-  for (std::int64_t i = 0; i < b.length(); ++i)
-    if (const Value& v = b.read(i); v.has_value()) a.put(i, sum_of_values(c, a.take(i), v));
-  return a;
-}
-
-}  // namespace
-
-Value sum_of_values(KernelContext& c, Value a, Value b) {
-  if (!a.has_value()) return b;
-  if (!b.has_value()) return a;
-  if (a.is_list() && b.is_list()) return sum_of_lists(c, std::move(a.list()), std::move(b.list()));
+Value sum_of_tensors(KernelContext& c, Value a, Value b) {
   if (a.is_list() || b.is_list() || a.dtype() != b.dtype() || a.tensor().shape() != b.tensor().shape())
     throw Error(Code::invalid_argument, fmt::format("{} and {} of one element cannot be added", text_of(a), text_of(b)));
   DType types[2] = {a.dtype(), b.dtype()};
@@ -145,6 +130,50 @@ Value sum_of_values(KernelContext& c, Value a, Value b) {
   KernelContext context(in, out, c.device(), c.stream(), c.run());
   add->run(context);
   return std::move(out[0]);
+}
+
+// Lists within lists wait on the heap until those within them are added: they may be nested deep.
+Value sum_of_lists(KernelContext& c, List a, List b) {
+  struct Open {
+    List a, b;  // what of b is not yet in a
+    std::int64_t next;
+  };
+  std::vector<Open> open;
+  const auto begin = [&](List x, List y) {
+    if (x.length() == 0 || (y.length() > 0 && !x.is_sole_holder() && y.is_sole_holder())) std::swap(x, y);
+    x.grow(y.length());
+    open.push_back({std::move(x), std::move(y), 0});
+  };
+  begin(std::move(a), std::move(b));
+  for (;;) {
+    Open& top = open.back();
+    if (top.next == top.b.length()) {
+      List sum = std::move(top.a);
+      open.pop_back();
+      if (open.empty()) return sum;
+      open.back().a.put(open.back().next++, std::move(sum));
+      continue;
+    }
+    Value more = top.b.read(top.next);
+    if (more.has_value()) {
+      Value known = top.a.take(top.next);
+      if (known.is_list() && more.is_list()) {
+        begin(std::move(known.list()), std::move(more.list()));
+        continue;
+      }
+      top.a.put(top.next, known.has_value() ? sum_of_tensors(c, std::move(known), std::move(more)) : std::move(more));
+    }
+    ++top.next;
+  }
+}
+
+}  // namespace
+
+Value sum_of_values(KernelContext& c, Value a, Value b) {
+  if (!a.has_value()) return b;
+  if (!b.has_value()) return a;
+  if (a.is_list() && b.is_list()) return sum_of_lists(c, std::move(a.list()), std::move(b.list()));
+  return sum_of_tensors(c, std::move(a), std::move(b));
 }
 
 namespace {

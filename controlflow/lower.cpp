@@ -9,6 +9,7 @@
 
 #include <troupe/controlflow/build.hpp>
 #include <troupe/controlflow/list_ops.hpp>
+#include <troupe/controlflow/watch_predicates.hpp>
 #include <troupe/devices/planted.hpp>
 #include <troupe/ops/function_def.hpp>
 
@@ -386,7 +387,8 @@ class Lowering {
         if (first >= 0) each.open[state] = {{first, Effect::write}};
     }
     auto at = inline_graph(w.condition.graph, w.condition.inputs, arguments, each);
-    Edge predicate = outputs_of(w.condition, at, each, node)[0];
+    const std::vector<Edge> told = outputs_of(w.condition, at, each, node);  // the predicate, then what it compares
+    Edge predicate = told[0];
     predicate = {append("LoopCond", {predicate}, {{DType::boolean, Shape{}}}, node), 0};
 
     std::vector<Edge> switches;
@@ -437,7 +439,22 @@ class Lowering {
       for (std::int32_t state : orders[i].group.states) add_access(frame.open[state], {exit, orders[i].group.effect});
     }
     if (trigger.node >= 0) done.push_back(append("Exit", {last(order_switches[0])}, {{DType::boolean, Shape{}}}, node));
+    if (subgraphs_of(node).size() > 2) {
+      std::vector<Edge> ended = out;
+      ended.insert(ended.end(), node.inputs.begin() + w.explicit_variables, node.inputs.end());
+      for (std::size_t i = 1; i < told.size(); ++i)
+        ended.push_back({append("Exit", {last(switched(told[i], predicate, 2, node))}, {spec(told[i])}, node), 0});
+      check_end(node, ended, done[0], frame);
+    }
     return out;
+  }
+
+  // Has a comparison with NaN ended the loop? Once it has: `exit` is one of its own.
+  void check_end(const Node& node, const std::vector<Edge>& ended, std::int32_t exit, Frame& frame) {
+    const SubGraph& check = *subgraphs_of(node)[2];
+    auto at = inline_graph(check.graph, check.inputs, ended, frame);
+    append("CheckComparisons", outputs_of(check, at, frame, node), {}, node,
+           Attrs{{"loop", name_of_loop(node)}, {"compared", node.attrs.get<std::string>("compared")}}, {exit});
   }
 
   // A call that cannot lead to another of its function is replaced by the body. Not where somebody waits for

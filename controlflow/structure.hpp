@@ -32,7 +32,8 @@ struct Structure<Expr> {
 };
 
 template <class T>
-  requires std::is_arithmetic_v<T> || std::is_same_v<T, Tensor> || std::is_same_v<T, Variable> || std::is_same_v<T, Operand>
+  requires std::is_arithmetic_v<T> || std::is_same_v<T, Tensor> || std::is_same_v<T, Variable> || std::is_same_v<T, Operand> ||
+           std::is_convertible_v<const T&, Expr>  // a TensorArray
 struct Structure<T> {
   using Built = Expr;
   static void flatten(const T& value, Operands& out, const Site& at) {

@@ -5,6 +5,7 @@
 #include <troupe/ops/composite.hpp>
 #include <troupe/ops/fire.hpp>
 #include <troupe/ops/op.hpp>
+#include <troupe/ops/ordering.hpp>
 
 namespace troupe {
 
@@ -12,7 +13,29 @@ Eager::Eager() : Reader(0), own_(make_cpu_device()), device_(own_.get()), stream
 Eager::Eager(Device& device) : Reader(0), device_(&device), stream_(device.make_stream()) {}
 Eager::~Eager() = default;
 
+bool Eager::is_nan(const Expr& e, const Site& site) {
+  const Expr is = bind(find_op("IsNan"), {&e, 1}, {}, site)[0];
+  return (is.shape().is_scalar() ? is : bind(find_op("Any"), {&is, 1}, {}, site)[0]).value().at(0) != 0;
+}
+
+Exprs Eager::compare(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, Comparisons& watch) {
+  for (const Expr& e : inputs)
+    if (watch.nan.empty() && is_nan(e, site)) watch.nan = fmt::format("{} ({})", op.name, site_for(site).text());
+  if (!watch.nan_holds) return bind(op, inputs, std::move(attrs), site);
+  const Exprs fails = bind(opposite_of(op), inputs, std::move(attrs), site);
+  return bind(find_op("LogicalNot"), fails, {}, site);
+}
+
 Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state) {
+  if (watch_) {
+    watch_->has_effect = watch_->has_effect || !(op.effect == Effect::none || op.effect == Effect::read) || op.side_effect || op.random;
+    if (is_ordering(op) && is_floating(inputs[0].dtype())) {
+      Comparisons& by = *std::exchange(watch_, nullptr);
+      Exprs out = compare(op, inputs, std::move(attrs), site, by);
+      watch_ = &by;
+      return out;
+    }
+  }
   std::vector<ValueSpec> specs;
   std::vector<DType> in_types, out_types;
   std::vector<Shape> in_shapes, out_shapes;

@@ -10,7 +10,10 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include <troupe/ops/reader.hpp>
 
@@ -30,9 +33,22 @@ class Eager final : public Reader {
   int declare(const StateSpec& spec, const Site& site) override;
   const StateSpec& state_spec(int state) const override { return states_[state]; }
   StateStore& states() { return store_; }
+
+  /// What has been bound since somebody asked: while_loop asks whether its predicate is false because of NaN.
+  struct Comparisons {
+    bool nan_holds = false;  // <, <=, >, >= with NaN are true meanwhile
+    bool has_effect = false;
+    std::string nan;         // the first of them that compared NaN: `Less (train.cpp:41)`; empty: none
+  };
+  /// null: nobody asks. Yields who asked before.
+  Comparisons* watch(Comparisons* by) { return std::exchange(watch_, by); }
+
   void set_seed(std::uint64_t seed) { run_.seed = seed; }
 
  private:
+  bool is_nan(const Expr& e, const Site& site);
+  Exprs compare(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, Comparisons& watch);
+
   std::unique_ptr<Device> own_;
   Device* device_;
   std::unique_ptr<Stream> stream_;
@@ -40,6 +56,7 @@ class Eager final : public Reader {
   std::uint64_t calls_ = 0;
   std::vector<StateSpec> states_;
   StateStore store_;
+  Comparisons* watch_ = nullptr;
 };
 
 }  // namespace troupe

@@ -97,6 +97,11 @@ class Operand {
     requires std::is_arithmetic_v<T>
   Operand(T literal, Site at = At::current()) : literal_(Tensor::scalar(widened(literal))), is_number_(true), site_(at) {}  // NOLINT
 
+  /// What stands for an expression, such as a TensorArray.
+  template <class T>
+    requires(!std::is_arithmetic_v<T> && !std::is_same_v<T, Expr> && std::is_convertible_v<const T&, Expr>)
+  Operand(const T& e, Site at = At::current()) : Operand(static_cast<Expr>(e), at) {}  // NOLINT
+
   bool is_expr() const { return !expr_.is_empty(); }
   const Expr& expr() const { return expr_; }
   const Tensor& literal() const { return literal_; }

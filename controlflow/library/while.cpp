@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <troupe/controlflow/build.hpp>
+#include <troupe/controlflow/watch_predicates.hpp>
 #include <troupe/ops/specs_attr.hpp>
 
 namespace troupe {
@@ -13,6 +14,7 @@ TROUPE_OP(While) {
   op.attr<std::int64_t>("parallel_iterations", 32);
   op.attr<bool>("back_prop", true);
   op.attr<std::string>("label");
+  op.attr<std::string>("compared", "");  // by the condition, where a pass has added a check of it
   op.infer([](Inference& c) {
     auto graphs = subgraphs_of(c.attrs());
     const SubGraph &condition = *graphs[0], &body = *graphs[1];
@@ -39,11 +41,19 @@ TROUPE_OP(While) {
     std::vector<Value> variables(std::make_move_iterator(inputs.begin()), std::make_move_iterator(inputs.begin() + w.explicit_variables));
     for (const ValueSpec& spec : w.implicit) variables.push_back(implicit_value(spec));
     const std::vector<Value> captures(inputs.begin() + w.explicit_variables, inputs.end());
+    const auto compared = comparisons_of(w.condition, w.variables);
     for (std::int64_t n = 0;; ++n) {
       std::vector<Value> arguments = variables;
       arguments.insert(arguments.end(), captures.begin(), captures.end());
-      Value more = std::move(e.call(w.condition, arguments, node.origin, n)[0]);
-      if (e.on_host(more).at(0) == 0) return variables;
+      std::vector<Value> told = e.call(compared ? *compared->condition : w.condition, arguments, node.origin, n);
+      if (e.on_host(told[0]).at(0) == 0) {
+        if (!compared) return variables;
+        arguments.insert(arguments.end(), std::make_move_iterator(told.begin() + 1), std::make_move_iterator(told.end()));
+        told = e.call(*compared->check, std::move(arguments), node.origin, n);
+        for (std::size_t i = 1; i < told.size() && e.on_host(told[0]).at(0) != 0; ++i)
+          if (holds_nan(e.on_host(told[i]))) throw Error(Code::invalid_argument, name_of_loop(node) + ": " + ended_by_nan(compared->what, i - 1));
+        return variables;
+      }
       variables.clear();  // so that a list that the body appends to has one holder
       variables = e.call(w.body, std::move(arguments), node.origin, n);
     }

@@ -2,6 +2,9 @@
 // body runs where.
 #include <boost/test/unit_test.hpp>
 
+#include <cmath>
+#include <functional>
+
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/troupe.hpp>
 
@@ -191,6 +194,71 @@ BOOST_AUTO_TEST_CASE(errors_and_cancellation_end_loops_everywhere) {
       BOOST_CHECK_EXCEPTION(engine.run(g, {}, {s}), Error, [](const Error& e) { return std::string(e.what()).find("Gather") != std::string::npos; });
     }
   }
+}
+
+// That of a loop in a device's memory ended the process: it was taken for a scalar on the device's thread.
+BOOST_AUTO_TEST_CASE(a_predicate_that_is_no_scalar_is_refused_everywhere) {
+  for (const Setting& s : all_settings())
+    for (bool is_loop : {false, true}) {
+      Graph g;
+      Expr limit = g.input("limit", DType::f32, Shape::unknown()), x = g.constant(1.f);
+      Expr y = is_loop ? while_loop([&](Expr v) { return v < limit; }, [](Expr v) { return v + 1.0; }, x, {.name = "choose"})
+                       : cond(x < limit, [&] { return x + 1.0; }, [&] { return x + 2.0; }, {.name = "choose"});
+      Somewhere there(s);
+      BOOST_TEST(says(refused([&] { there.engine().run(g, {{limit, Tensor::of<float>({2, 3})}}, {y}); }), {"predicate must be a scalar, not [2]", "choose", "devices_test.cpp:"}), s.name << is_loop);
+      BOOST_TEST(there.engine().run(g, {{limit, Tensor::scalar(3.f)}}, {y})[0].at(0) == (is_loop ? 3 : 2), s.name);
+    }
+}
+
+// Each list within a list took a frame of the stack: on its way, and where two cotangents of it were added.
+BOOST_AUTO_TEST_CASE(lists_nested_deep_go_to_other_devices_and_back) {
+  constexpr int deep = 100'000;
+  for (const std::string& there : kDevices) {
+    Graph g;
+    Expr x = g.input("x", DType::f32, Shape{});
+    Expr nested = std::get<1>(while_loop([](Expr i, Expr) { return i < deep; },
+                                         [&](Expr i, Expr l) { return std::tuple{i + 1, list_push(list_push(list_of_any(l.reader()), x), l)}; },
+                                         std::tuple{g.constant(0), list_of_any(g)}));
+    const auto sum_of = [&](double factor) {
+      return std::get<2>(while_loop([](Expr i, Expr, Expr) { return i < deep; },
+                                    [&](Expr i, Expr l, Expr s) {
+                                      auto [rest, inner] = list_pop(l, ValueSpec{DType::f32, Shape::unknown(), ValueSpec::kAnyDepth});
+                                      return std::tuple{i + 1, inner, s + list_pop(rest, {DType::f32, Shape{}}).value * factor};
+                                    },
+                                    std::tuple{g.constant(0), nested, g.constant(0.f)}));
+    };
+    Expr y = sum_of(1);
+    {
+      auto d = g.on_device(there);
+      y = y + sum_of(2);
+    }
+    const std::vector<Tensor> out = Engine().run(g, {{x, Tensor::scalar(1.f)}}, {y, gradients({y}, {x})[0]});
+    for (const Tensor& t : out) BOOST_TEST(t.at(0) == 3.0 * deep, there);
+  }
+}
+
+// A token names the iterations of all loops around it.
+BOOST_AUTO_TEST_CASE(twelve_loops_may_be_cut_and_no_more) {
+  const auto nested = [](Graph& g, int loops) {
+    const std::function<Expr(int, Expr)> at = [&](int depth, Expr x) -> Expr {
+      if (depth == 0) {
+        auto d = g.on_device("cpu:1");
+        return x + 1.0;
+      }
+      return std::get<1>(while_loop([](Expr i, Expr) { return i < 2; }, [&](Expr i, Expr v) { return std::tuple{i + 1, at(depth - 1, v)}; }, std::tuple{g.constant(0), x}));
+    };
+    return at(loops, g.constant(0.f));
+  };
+  for (int loops : {7, 12}) {
+    Graph g;
+    BOOST_TEST(Engine().run(g, {}, {nested(g, loops)})[0].at(0) == std::pow(2, loops));
+  }
+  Graph g;
+  Expr y = nested(g, 13);
+  BOOST_CHECK_EXCEPTION(Engine().run(g, {}, {y}), Error, [](const Error& e) {
+    const std::string text = e.what();
+    return text.find("devices_test.cpp:") != std::string::npos && text.find("inside 13 loops") != std::string::npos && text.find("graph.on_device") != std::string::npos;
+  });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -456,17 +456,17 @@ BOOST_AUTO_TEST_CASE(values_of_two_loops_do_not_meet) {
                   {"Add at functional_test.cpp:", "different frames", "Mul", "the body of while_loop 'first'", "Input", "the body of while_loop 'second'", "only the results"}));
 }
 
-// controlflow/README.md says why that is no error.
-BOOST_AUTO_TEST_CASE(a_comparison_with_nan_is_false) {
-  everywhere([](Graph& g) -> Scenario {
-    Expr v = g.input("v", DType::f32, Shape{}), none = g.constant(0);
-    auto count = [](auto predicate) { return [=](Expr i, Expr x) { return logical_and(i < 3, predicate(x)); }; };
-    auto steps = [&](auto predicate) { return std::get<0>(while_loop(count(predicate), [](Expr i, Expr x) { return std::tuple{i + 1, x * 2.0}; }, std::tuple{none, v})); };
-    Expr below = std::get<1>(while_loop([](Expr x, Expr) { return x < 10.0; }, [](Expr x, Expr i) { return std::tuple{x * 2.0, i + 1}; }, std::tuple{v, none + 7}));
-    return {{{v, Tensor::scalar(std::nanf(""))}},
-            {cond(v > 0.0, [&] { return none + 1; }, [&] { return none + 2; }), steps([](Expr x) { return x < 10.0; }), steps([](Expr x) { return x != x; }),
-             steps([](Expr x) { return logical_not(is_finite(x)); }), below}};
-  }, {Reals{2}, Reals{0}, Reals{3}, Reals{3}, Reals{7}});
+BOOST_AUTO_TEST_CASE(an_integer_that_should_be_a_float_is_told) {
+  Graph g;
+  Expr x = g.ones(DType::f32, {3});
+  const auto add = [](Expr a, Expr b) { return a + b; };
+  BOOST_TEST(says(refused([&] { fold_left(add, x, 0, {.name = "total"}); }), {"Add", "i64[]", "f32[]", "part 0 of the state of fold 'total' (functional_test.cpp:", "write 0.0 for f32"}));
+  BOOST_TEST(says(refused([&] { while_loop([](Expr i, Expr) { return i < 3; }, [&](Expr i, Expr v) { return std::tuple{i + 1, v * x}; }, std::tuple{g.constant(0), 7}); }),
+                  {"variable 1 of while_loop (functional_test.cpp:", "the number 7, which is i64: write 7.0 for f32"}));
+  Eager e;
+  BOOST_TEST(says(refused([&] { fold_left(add, e.ones(DType::f32, {3}), 0); }), {"part 0 of the state of fold (functional_test.cpp:"}));
+  BOOST_TEST((fold_left(add, x, 0.0).dtype() == DType::f32));
+  BOOST_TEST((fold_left([](Expr n, Expr) { return n + 1; }, x, 0).dtype() == DType::i64));
 }
 
 BOOST_AUTO_TEST_CASE(any_window_may_be_asked_for) {

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/controlflow/functional.hpp>
 #include <troupe/controlflow/list.hpp>
 #include <troupe/devices/list.hpp>
 #include <troupe/functions.hpp>
@@ -355,6 +356,16 @@ BOOST_AUTO_TEST_CASE(a_list_is_neither_fed_nor_fetched) {
     refused([&] { place.evaluate(g, {}, {list}); }, Code::invalid_argument, {"ListUnstack", "yields a list, which is not fetched", line(__LINE__ - 1)});
     refused([&] { place.evaluate(g, {{list, tensor({2}, {1, 2})}}, {list_length(list)}); }, Code::invalid_argument, {"yields a list, which is not fed"});
   }
+}
+
+BOOST_AUTO_TEST_CASE(an_array_is_an_operand) {
+  everywhere([](Graph& g) {
+    TensorArray ta = array(g, 3, DType::f64, {}).write(0, 5);
+    auto [n, filled] = while_loop([](Expr i, TensorArray) { return i < 3; },
+                                  [](Expr i, TensorArray a) { return std::tuple{i + 1, a.write(i, a.read(i - 1) * 2)}; }, std::tuple{g.constant(1), ta});
+    TensorArray chosen = cond(n > 2, [&] { return TensorArray(filled); }, [&] { return ta; });
+    return std::vector<Wanted>{{list_stack(chosen), {3}, {5, 10, 20}}, {list_read(ta, 0), {}, {5}}, {chosen.size() + list_length(ta), {}, {6}}};
+  });
 }
 
 BOOST_AUTO_TEST_CASE(eager_lists) {

@@ -164,10 +164,24 @@ class Oracle::Walk {
     for (;;) {
       Values arguments = variables;
       arguments.insert(arguments.end(), captures.begin(), captures.end());
+      saw_nan_ = false;
       Values more = run_graph(condition.graph, condition.inputs, arguments, condition.outputs, true);
-      if (more[0].array.v[0] == 0) return variables;
+      if (more[0].array.v[0] == 0) {
+        if (saw_nan_) require_end(condition, arguments);
+        return variables;
+      }
       variables = run_graph(body.graph, body.inputs, std::move(arguments), body.outputs, true);
     }
+  }
+
+  // A loop that goes on where comparisons with NaN are true has ended because of NaN.
+  void require_end(const SubGraph& condition, const Values& arguments) {
+    const std::map<std::string, Array> before = variables_;
+    nan_holds_ = true;
+    const Values more = run_graph(condition.graph, condition.inputs, arguments, condition.outputs, true);
+    nan_holds_ = false;
+    variables_ = before;
+    if (more[0].array.v[0] != 0) fail("NaN has ended it");
   }
 
   static OracleValue implicit(const ValueSpec& spec) {
@@ -192,6 +206,7 @@ class Oracle::Walk {
     else if (n.op->reference) made = {pointwise(*n.op, x)};
     else throw OracleRefusal("the oracle does not know " + op);
     Values out;
+    if (comparisons.contains(op) && op != "Equal" && op != "NotEqual") see_nan(x[0], x[1], made[0]);
     for (std::size_t o = 0; o < made.size(); ++o) out.push_back({n.outputs[o].dtype, std::move(made[o]), false, {}, 0, {}});
     return out;
   }
@@ -225,6 +240,14 @@ class Oracle::Walk {
     for_each_index(broadcast(a.shape, b.shape), [&](const Index& i) {
       double p = a.broadcast_at(i), q = b.broadcast_at(i);
       margin_ = std::min(margin_, std::abs(p - q) / std::max({1.0, std::abs(p), std::abs(q)}));
+    });
+  }
+
+  void see_nan(const Array& a, const Array& b, Array& holds) {
+    holds = tabulate(holds.shape, [&](const Index& i) {
+      const bool is = std::isnan(a.broadcast_at(i)) || std::isnan(b.broadcast_at(i));
+      saw_nan_ = saw_nan_ || is;
+      return is && nan_holds_ ? 1.0 : holds.broadcast_at(i);
     });
   }
 
@@ -405,6 +428,8 @@ class Oracle::Walk {
   std::int64_t fired_ = 0;
   int depth_ = 0;  // of calls
   double margin_ = 0;
+  bool saw_nan_ = false;    // in a comparison, since the last condition began
+  bool nan_holds_ = false;  // such a comparison is true meanwhile
 };
 
 Oracle::Oracle(DType round_to) : walk_(std::make_unique<Walk>(round_to)) {}

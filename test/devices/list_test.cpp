@@ -1,5 +1,5 @@
 // Lists: values that share a log, whoever appends to it.
-#include <troupe/devices/list.hpp>
+#include <troupe/devices/list_walk.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -353,6 +353,30 @@ BOOST_AUTO_TEST_CASE(bytes_follow_what_a_list_holds) {
   BOOST_TEST(list.bytes() == 16u);
   while (list.length() > 0) list.pop();
   BOOST_TEST(list.bytes() == 0u);
+}
+
+// One frame of the stack each, that would be.
+BOOST_AUTO_TEST_CASE(lists_nested_deep_are_walked_and_made_anew) {
+  constexpr int deep = 300'000;
+  const auto pair = [](double v) { return Tensor::of<double>({v, v}); };  // in a buffer: a scalar lies in its handle
+  List nested(DType::f64, Shape::unknown(), List::kAnyDepth);
+  for (int depth = 0; depth < deep; ++depth) {
+    List next(DType::f64, Shape::unknown(), List::kAnyDepth);
+    next.grow(1);
+    next.push(pair(1));
+    next.push(std::move(nested));
+    nested = std::move(next);
+  }
+  int seen = 0;
+  each_tensor(nested, [&](const Tensor&) { ++seen; });
+  BOOST_TEST(seen == deep);
+  Value made = with_tensors(nested, nullptr, [&](const Tensor&) { return pair(seen--); });
+  double sum = 0;
+  each_tensor(made, [&](const Tensor& t) { sum += t.at(0); });
+  BOOST_TEST(sum == 0.5 * deep * (deep + 1.0));
+  BOOST_TEST(made.list().length() == 3);
+  BOOST_TEST(!made.list().read(0).has_value());
+  BOOST_TEST(made.list().read(1).tensor().at(0) == deep);
 }
 
 // Whether a log would hold itself was asked of all lists within, on the stack.

@@ -39,7 +39,7 @@ inline const std::map<std::string, std::string>& elsewhere() {
       {"Case", kFlow},                  {"While", kFlow},                  {"Switch", kFlow},
       {"Merge", kFlow},                 {"Enter", kFlow},                  {"Exit", kFlow},
       {"NextIteration", kFlow},         {"LoopCond", kFlow},               {"ControlTrigger", kFlow},
-      {"EnsureShape", kFlow},           {"Blank", kFlow},
+      {"EnsureShape", kFlow},           {"Blank", kFlow},                  {"CheckComparisons", "controlflow/comparisons_test"},
       {"Call", kCalls},                 {"Argument", kCalls},              {"Return", kCalls},
       {"ListAccumulate", kLists},       {"ListTake", kLists},              {"ListPut", kLists},
       {"ListProduct", kLists},

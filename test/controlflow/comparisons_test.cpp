@@ -1,0 +1,89 @@
+// Loops that end because of NaN, in every way to run them.
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+
+#include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/test/controlflow/oracle.hpp>
+#include <troupe/troupe.hpp>
+
+namespace troupe::test {
+namespace {
+
+using V = std::vector<double>;
+
+// What each way to run the loop throws, fed x; none of them may be silent. Then at once, and what the oracle finds.
+using NanLoop = std::function<Expr(const Expr& x)>;
+void ends_by_nan(const NanLoop& build, float x, std::initializer_list<std::string> parts) {
+  for (const Setting& s : all_settings()) {
+    Graph g;
+    Expr in = g.input("x", DType::f32, Shape{}), y = build(in);
+    Somewhere there(s);
+    BOOST_TEST(says(refused([&] { there.engine().run(g, {{in, Tensor::scalar(x)}}, {y}); }), parts), s.name);
+    const Expr dy = gradients({y}, {in})[0];
+    BOOST_TEST(says(refused([&] { there.engine().run(g, {{in, Tensor::scalar(x)}}, {dy}); }), parts), s.name << ", the gradient");
+  }
+  Graph g;
+  Expr in = g.input("x", DType::f32, Shape{}), y = build(in);
+  BOOST_TEST(says(refused([&] { Interpreter().run(g, {{in, Tensor::scalar(x)}}, {y}); }), parts), "the interpreter");
+  try {
+    Oracle().run(g, {{in, OracleValue::of(Tensor::scalar(x))}}, {y});
+    BOOST_ERROR("the oracle has found nothing");
+  } catch (const OracleError& e) {
+    BOOST_TEST(std::string(e.what()).find("NaN") != std::string::npos);
+  } catch (const OracleRefusal&) {
+    // NaN that the program makes is none of its numbers.
+  }
+  Eager e;
+  BOOST_TEST(says(refused([&] { build(e.constant(x)); }), parts), "at once");
+}
+
+std::string here(int line) { return "comparisons_test.cpp:" + std::to_string(line); }
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(comparisons_test)
+
+BOOST_AUTO_TEST_CASE(nan_that_ends_a_loop_is_told) {
+  const float nan = std::nanf("");
+  const auto loop = [](auto condition) -> NanLoop {
+    return [=](const Expr& x) { return while_loop(condition, [](Expr v) { return v * 2.0; }, x, {.name = "grow"}); };
+  };
+  const int line = __LINE__ + 1;
+  ends_by_nan(loop([](Expr v) { return v < 10.0; }), nan, {"while_loop 'grow' (comparisons_test.cpp:", "Less", here(line), "variable 0", "NaN", "is_finite"});
+  ends_by_nan(loop([](Expr v) { return logical_not(logical_not(logical_and(v <= 10.0, v < 20.0))); }), nan, {"variable 0", "NaN"});
+  ends_by_nan(loop([](Expr v) { return 10.0 - v > 0.0; }), nan, {"while_loop 'grow'", "Greater"});
+  // The norm is not computed again: it leaves the loop beside the variables.
+  ends_by_nan([](const Expr& x) {
+    return sum(while_loop([](Expr v) { return sum(v) < 10.0; }, [](Expr v) { return v * 2.0; }, stack({x, x}), {.name = "norm"}));
+  }, nan, {"while_loop 'norm'", "Less", "NaN"});
+  // Some elements are numbers still, but have arrived.
+  ends_by_nan([](const Expr& x) {
+    return sum(while_loop([](Expr v) { return any(v < 10.0); }, [](Expr v) { return v * 2.0; }, stack({x, x * 0.f + 20.f}), {.name = "any"}));
+  }, nan, {"while_loop 'any'", "variable 0", "NaN"});
+  // It becomes NaN on the way, in the second iteration; bounded, and in a loop.
+  const auto falls = [](const Expr& x) { return while_loop([](Expr v) { return v > -100.0; }, [](Expr v) { return log(v); }, x, {.name = "falls", .maximum_iterations = 50}); };
+  ends_by_nan(falls, 0.5f, {"while_loop 'falls'", "Greater", "variable 0"});
+  ends_by_nan([&](const Expr& x) {
+    return std::get<1>(while_loop([](Expr i, Expr) { return i < 3; }, [&](Expr i, Expr v) { return std::tuple{i + 1, falls(v)}; }, std::tuple{0, x}));
+  }, 0.5f, {"while_loop 'falls'", "variable 0"});
+}
+
+BOOST_AUTO_TEST_CASE(nan_that_a_condition_asks_for_is_no_error) {
+  const Build build = [](Graph& g) -> Scenario {
+    Expr v = g.input("v", DType::f32, Shape{}), none = g.constant(0);
+    auto steps = [&](auto predicate) {
+      return std::get<0>(while_loop([=](Expr i, Expr x) { return logical_and(i < 3, predicate(x)); }, [](Expr i, Expr x) { return std::tuple{i + 1, x * 2.0}; }, std::tuple{none, v}));
+    };
+    Expr untaken = cond(v > 0.0, [&] { return while_loop([](Expr x) { return x < 1.0; }, [](Expr x) { return x + 1.0; }, v); }, [&] { return v * 0.f; });
+    return {{{v, Tensor::scalar(std::nanf(""))}},
+            {cond(v > 0.0, [&] { return none + 1; }, [&] { return none + 2; }), steps([](Expr x) { return x != x; }), steps([](Expr x) { return logical_not(is_finite(x)); }),
+             steps([](Expr x) { return logical_and(is_finite(x), x < 10.0); }), steps([](Expr x) { return logical_or(x < 10.0, is_nan(x)); }),
+             steps([](Expr x) { return logical_not(x >= 10.0); }), where(is_nan(untaken), 7.0, 8.0)}};
+  };
+  everywhere(build, {V{2}, V{3}, V{3}, V{0}, V{3}, V{3}, V{7}});
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test
