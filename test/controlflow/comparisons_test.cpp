@@ -8,6 +8,9 @@
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(comparisons_test)
+
 namespace {
 
 using V = std::vector<double>;
@@ -41,8 +44,6 @@ void ends_by_nan(const NanLoop& build, float x, std::initializer_list<std::strin
 std::string here(int line) { return "comparisons_test.cpp:" + std::to_string(line); }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(comparisons_test)
 
 BOOST_AUTO_TEST_CASE(nan_that_ends_a_loop_is_told) {
   const float nan = std::nanf("");
