@@ -33,7 +33,7 @@ class EngineImpl::Timekeeper final : public LeanActor<std::uint64_t> {
   std::function<void(std::uint64_t)> expire_;
 };
 
-constexpr std::chrono::nanoseconds kLongest = std::chrono::hours(24 * 365 * 100);  // as a time-out: later ones are no point in time
+constexpr std::chrono::nanoseconds kLongestTimeout = std::chrono::hours(24 * 365 * 100);  // as a time-out: later ones are no point in time
 
 EngineImpl::SystemConfig::SystemConfig(WorkerPool& pool) { SchedulerModule::load(*this, pool); }
 
@@ -413,7 +413,7 @@ void EngineImpl::admit(const RunOptions& options) {
     lock.lock();
   }
   if (options.timeout.count() == 0) room_.wait(lock, has_room);
-  else if (!room_.wait_for(lock, std::min(options.timeout, kLongest), has_room))
+  else if (!room_.wait_for(lock, std::min(options.timeout, kLongestTimeout), has_room))
     throw Error(Code::deadline_exceeded, fmt::format("the run's time-out has passed before it could start: {} runs are in flight", options_.max_runs));
   in_flight_.store(in_flight_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
@@ -534,7 +534,7 @@ void EngineImpl::failed(Run& run) {
 
 void EngineImpl::remind_in(std::chrono::nanoseconds delay, Run& run) {
   const std::uint64_t id = run.info().id;
-  delay = std::min(delay, kLongest);
+  delay = std::min(delay, kLongestTimeout);
   if (!options_.deterministic) {
     run.due = Deadlines::Clock::now() + delay;
     return deadlines_.add(run.due, id);

@@ -1,9 +1,9 @@
 #include <troupe/actors/plan_calls.hpp>
 
+#include <troupe/ops/node_index.hpp>
+
 namespace troupe {
 namespace {
-
-std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 class CallEdges {
  public:

@@ -34,9 +34,9 @@ function(troupe_unity target name)
     set(here ${files})
     list(FILTER here INCLUDE REGEX "^${folder}/[^/]*$")
     list(LENGTH here count)
-    math(EXPR batches "(${count} + 5) / 6")
+    math(EXPR batches "(${count} + 7) / 8")
     if(folder STREQUAL ops/library)
-      set(batches 8)  # many small ones
+      set(batches 6)  # many small ones
     endif()
     string(MAKE_C_IDENTIFIER ${folder} group)
     foreach(file IN LISTS here)

@@ -21,6 +21,7 @@ namespace {
 
 // A place for keys, which is not there yet.
 struct KeyFolder {
+  KeyFolder() { BOOST_REQUIRE(::chmod(around.path().c_str(), 0755) == 0); }  // who is not root looks, too
   troupe::test::Folder around;
   std::filesystem::path path = around / "keys";
   void append(const char* file, const char* text) const { std::ofstream(path / file, std::ios::app) << text; }
