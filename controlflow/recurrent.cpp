@@ -11,7 +11,7 @@ namespace troupe {
 
 namespace {
 
-[[noreturn]] void refuse(const char* what, const std::string& name, const Site& at, const std::string& why) {
+[[noreturn]] void refuse_layer(const char* what, const std::string& name, const Site& at, const std::string& why) {
   throw Error(Code::invalid_argument, name.empty() ? fmt::format("{} ({}): {}", what, at.text(), why)
                                                    : fmt::format("{} '{}' ({}): {}", what, name, at.text(), why));
 }
@@ -30,7 +30,7 @@ class Layer {
     here_.emplace(*reader, at_);
   }
 
-  [[noreturn]] void refused(const std::string& why) const { refuse(what_, name_, at_, why); }
+  [[noreturn]] void refused(const std::string& why) const { refuse_layer(what_, name_, at_, why); }
 
   /// Throws unless the argument has so many axes, as far as is known.
   void require_rank(const char* argument, const Operand& o, int rank, const char* axes) const {
@@ -238,7 +238,7 @@ RnnResult<Expr> rnn_layer(const Operand& x, const RecurrentWeights& w, const Exp
 template <class State, class Layer>
 RnnResult<std::vector<State>> both_ways(Layer layer, const char* what, const Operand& x, const RecurrentWeights& forward, const RecurrentWeights& backward,
                                         const RnnOptions& options, const Site& at) {
-  if (options.reverse) refuse(what, options.name, at, "it goes both ways: leave 'reverse' out");
+  if (options.reverse) refuse_layer(what, options.name, at, "it goes both ways: leave 'reverse' out");
   RnnOptions there = options, back = options;
   back.reverse = true;
   if (!options.name.empty()) there.name += "_forward", back.name += "_backward";
@@ -250,7 +250,7 @@ RnnResult<std::vector<State>> both_ways(Layer layer, const char* what, const Ope
 
 template <class State, class Layer>
 RnnResult<std::vector<State>> stacked(Layer layer, const char* what, Operand x, const std::vector<RecurrentWeights>& layers, const RnnOptions& options, const Site& at) {
-  if (layers.empty()) refuse(what, options.name, at, "there is no layer");
+  if (layers.empty()) refuse_layer(what, options.name, at, "there is no layer");
   RnnResult<std::vector<State>> all;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     RnnOptions mine = options;
@@ -316,7 +316,7 @@ Expr aligned(Expr mask, int rank) {
 
 Exprs dynamic_rnn(const Operands& elements, const Operands& initial, const LoopBody& cell, const RnnOptions& options, const char* what,
                   const Site& at) {
-  auto fail = [&](const std::string& why) { refuse(what, options.name, at, why); };
+  auto fail = [&](const std::string& why) { refuse_layer(what, options.name, at, why); };
   if (initial.empty()) fail("there is no state");
   const ScanOptions scanning{.name = options.name, .parallel_iterations = options.parallel_iterations, .reverse = options.reverse};
   const auto states = initial.size();

@@ -7,12 +7,11 @@
 #include <troupe/devices/row_norm.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/gradient.hpp>
+#include <troupe/ops/wide.hpp>
 
 namespace troupe {
 namespace {
 
-// What moments are kept in.
-DType wide(DType t) { return t == DType::f64 ? t : DType::f32; }
 Expr in(DType t, const Expr& e) { return e.dtype() == t ? e : cast(e, t); }
 Expr over_rows(const Expr& e) { return mean(e, {-1}, true); }
 

@@ -3,6 +3,7 @@
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/reader.hpp>
+#include <troupe/ops/wide.hpp>
 
 #include <cmath>
 
@@ -47,8 +48,6 @@ Shape attended(const Shape& q, const Shape& v) {
   return {q.has_rank() ? q[0] : kAny, q.has_rank() ? q[1] : kAny, q.has_rank() ? q[2] : kAny, v.has_rank() ? v[3] : kAny};
 }
 Shape query_rows(const Shape& q) { return q.has_rank() ? q.without(3) : Shape{kAny, kAny, kAny}; }
-// What sums of exponentials are kept in.
-DType wide(DType t) { return t == DType::f64 ? t : DType::f32; }
 
 AttentionArgs args_of(KernelContext& c, const Attrs& attrs, bool has_mask) {
   const Shape &q = c.input(0).shape(), &k = c.input(1).shape(), &v = c.input(2).shape();

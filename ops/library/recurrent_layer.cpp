@@ -1,6 +1,7 @@
 #include <troupe/devices/recurrent.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
+#include <troupe/ops/wide.hpp>
 
 #include <array>
 
@@ -21,8 +22,6 @@ RecurrentCell cell_of(const Attrs& attrs) {
 }
 bool has_cell(RecurrentCell c) { return c == RecurrentCell::lstm; }
 bool keeps(RecurrentCell c) { return c == RecurrentCell::lstm || c == RecurrentCell::gru; }
-// What is kept for the gradient beside the gates.
-DType wide(DType t) { return t == DType::f64 ? t : DType::f32; }
 
 // Where inputs stand, and outputs; -1: there are none.
 struct Forward {
