@@ -60,7 +60,7 @@ struct Held {
 struct PlanNode {
   enum class Kind : std::uint8_t { kernel, identity, switch_, merge, trigger, call, return_ };
   Kernel* kernel = nullptr;
-  const ScalarProgram* scalars = nullptr;  // what to run instead where all inputs are inline scalars
+  const ScalarProgram* scalars = nullptr;  // what to run instead where all inputs are single elements
   Kind kind = Kind::kernel;
   std::int32_t first_input = 0;   // slot
   std::int32_t inputs = 0;

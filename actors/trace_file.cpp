@@ -9,17 +9,10 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <troupe/ops/json_text.hpp>
+
 namespace troupe {
 namespace {
-
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-  }
-  return out + '"';
-}
 
 // Whatever a node is called, which may be what another node says: a part of a file's name, without '@'.
 std::string for_file(const std::string& name) {
@@ -60,7 +53,7 @@ std::string flight_file(const std::string& folder, const std::string& node, cons
   return folder + "/" + file;
 }
 
-std::int64_t Slice::arrow_ns() const { return begin_ns + std::min<std::int64_t>(200, length_ns / 2); }
+std::int64_t Slice::arrow_ns() const { return event->kind == RecordedEvent::Kind::send ? begin_ns : begin_ns + std::min<std::int64_t>(200, length_ns / 2); }
 
 std::vector<Slice> slices(std::vector<const RecordedEvent*> events) {
   constexpr std::int64_t kMoment = 500;  // ns
@@ -78,7 +71,8 @@ std::vector<Slice> slices(std::vector<const RecordedEvent*> events) {
     for (s.lane = 0;; ++s.lane) {
       if (s.lane == lanes.size()) lanes.emplace_back();
       std::vector<Slice*>& open = lanes[s.lane];
-      while (!open.empty() && (end(*open.back()) <= s.begin_ns || (is_moment(*open.back()) && end(*open.back()) < end(s)))) {
+      // A moment gives way to what begins after it; what begins with it lies beside it.
+      while (!open.empty() && (end(*open.back()) <= s.begin_ns || (is_moment(*open.back()) && end(*open.back()) < end(s) && open.back()->begin_ns < s.begin_ns))) {
         open.back()->length_ns = std::min(open.back()->length_ns, s.begin_ns - open.back()->begin_ns);
         open.pop_back();
       }
@@ -113,10 +107,10 @@ bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan
     for (const Slice& s : slices(std::move(events))) {
       const RecordedEvent& e = *s.event;
       for (; lanes <= s.lane; ++lanes)
-        out += fmt::format("{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":{},\"args\":{{\"name\":{}}}}},\n", tracks + lanes + 1, quoted(p.device));
+        out += fmt::format("{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":{},\"args\":{{\"name\":{}}}}},\n", tracks + lanes + 1, json_text(p.device));
       const std::string name = title_of(e, e.node < 0 ? std::string() : plan.program.graph.describe(e.node));
       const std::size_t track = tracks + s.lane + 1;
-      out += fmt::format("{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":1,\"tid\":{},\"args\":{{\"run\":{},\"tag\":{}}}}},\n", quoted(name),
+      out += fmt::format("{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":1,\"tid\":{},\"args\":{{\"run\":{},\"tag\":{}}}}},\n", json_text(name),
                          name_of(e.kind), us(s.begin_ns - origin), us(s.length_ns), track, e.run, e.tag);
       if (e.flow && sent.contains(e.flow) && received.contains(e.flow))
         out += fmt::format("{{\"ph\":\"{}\",\"bp\":\"e\",\"name\":\"token\",\"cat\":\"token\",\"id\":\"{}\",\"ts\":{:.3f},\"pid\":1,\"tid\":{}}},\n", e.kind == Kind::send ? "s" : "f", e.flow,
@@ -127,9 +121,9 @@ bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan
   std::uint64_t lost = 0, thinned = 0;
   for (const PartitionSnapshot& p : partitions) lost += p.dropped_events, thinned += p.thinned_events;
   const std::string begin = fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(static_cast<std::time_t>(run.begin_ns / 1'000'000'000)), run.begin_ns / 1'000'000 % 1000);
-  out += fmt::format("{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"tid\":0,\"args\":{{\"name\":{}}}}}\n],\n", quoted(run.node.empty() ? "plan " + plan.name.text() : "node " + run.node));
-  out += fmt::format("\"otherData\":{{\"node\":{},\"run\":{},\"shared\":\"{}\",\"plan\":{},\"begin\":\"{}\",\"begin_ns\":\"{}\",\"took_ns\":{},\"origin_ns\":\"{}\",\"lost\":{},\"thinned\":{},\"error\":{}}}}}\n", quoted(run.node),
-                     quoted(run.run), run.shared, quoted(plan.name.text()), begin, run.begin_ns, run.took_ns, origin, lost, thinned, quoted(run.error));
+  out += fmt::format("{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"tid\":0,\"args\":{{\"name\":{}}}}}\n],\n", json_text(run.node.empty() ? "plan " + plan.name.text() : "node " + run.node));
+  out += fmt::format("\"otherData\":{{\"node\":{},\"run\":{},\"shared\":\"{}\",\"plan\":{},\"begin\":\"{}\",\"begin_ns\":\"{}\",\"took_ns\":{},\"origin_ns\":\"{}\",\"lost\":{},\"thinned\":{},\"error\":{}}}}}\n", json_text(run.node),
+                     json_text(run.run), run.shared, json_text(plan.name.text()), begin, run.begin_ns, run.took_ns, origin, lost, thinned, json_text(run.error));
   const bool is_written = std::fwrite(out.data(), 1, out.size(), file) == out.size();
   return std::fclose(file) == 0 && is_written;
 }

@@ -21,7 +21,7 @@ struct Slice {
   const RecordedEvent* event;
   std::int64_t begin_ns, length_ns;
   std::size_t lane;
-  /// Where an arrow begins or ends: within it.
+  /// Where an arrow begins, at its beginning, or ends, within it: no arrow runs backwards between things of one moment.
   std::int64_t arrow_ns() const;
 };
 

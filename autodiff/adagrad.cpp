@@ -4,9 +4,13 @@
 
 namespace troupe {
 
-Expr Adagrad::change(const Variable& v, const Expr& gradient, const Expr& accumulator) const {
+void Adagrad::check(const Variable& v) const {
+  require_rate(v, options_.learning_rate);
   require_option(v, "initial_accumulator", options_.initial_accumulator, 0);
   require_option(v, "epsilon", options_.epsilon, 0);
+}
+
+Expr Adagrad::change(const Variable& v, const Expr& gradient, const Expr& accumulator) const {
   return gradient * rate_for(v, options_.learning_rate) / (sqrt(accumulator) + options_.epsilon);
 }
 

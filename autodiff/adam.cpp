@@ -4,6 +4,13 @@
 
 namespace troupe {
 
+void Adam::check(const Variable& v) const {
+  require_rate(v, options_.learning_rate);
+  require_option(v, "beta1", options_.beta1, 0, 1);
+  require_option(v, "beta2", options_.beta2, 0, 1);
+  require_option(v, "epsilon", options_.epsilon, 0);
+}
+
 Expr Adam::first_moment(const Expr& old, const Expr& gradient) const {
   return options_.beta1 * old + (1 - options_.beta1) * gradient;
 }
@@ -14,9 +21,6 @@ Expr Adam::second_moment(const Expr& old, const Expr& gradient) const {
 
 // The step counts up first: its new value is the t of the paper.
 Expr Adam::change(const Variable& v, const Expr& m, const Expr& s) const {
-  require_option(v, "beta1", options_.beta1, 0, 1);
-  require_option(v, "beta2", options_.beta2, 0, 1);
-  require_option(v, "epsilon", options_.epsilon, 0);
   Expr t = cast(slot(v, "step", DType::i64, Shape{}, 0).assign_add(1), DType::f64);
   Expr correction1 = cast(1.0 / (1.0 - pow(options_.beta1, t)), computed_in(v));
   Expr correction2 = cast(1.0 / (1.0 - pow(options_.beta2, t)), computed_in(v));

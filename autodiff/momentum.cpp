@@ -4,8 +4,12 @@
 
 namespace troupe {
 
-Expr Momentum::change(const Variable& v, const Expr& gradient, const Expr& velocity) const {
+void Momentum::check(const Variable& v) const {
+  require_rate(v, options_.learning_rate);
   require_option(v, "momentum", options_.momentum, 0);
+}
+
+Expr Momentum::change(const Variable& v, const Expr& gradient, const Expr& velocity) const {
   Expr along = options_.nesterov ? gradient + options_.momentum * velocity : velocity;
   return along * rate_for(v, options_.learning_rate);
 }

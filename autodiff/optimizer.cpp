@@ -41,12 +41,17 @@ Expr Optimizer::apply(const std::vector<Cotangent>& gradients, const std::vector
     if (std::any_of(variables.begin(), v, [&](const Variable& other) { return &other.reader() == &v->reader() && other.state() == v->state(); }))
       throw Error(Code::invalid_argument, fmt::format("apply at {}: variable '{}' is named twice, which would take two steps", Site(at).text(), v->name()));
   }
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    if (gradients[i].is_none()) continue;
+    refuse_other(gradients[i], variables[i], at);
+    Reader::AtSite site(variables[i].reader(), at);
+    check(variables[i]);
+  }
   std::vector<Expr> updates;
   for (std::size_t i = 0; i < variables.size(); ++i) {
     const Variable& v = variables[i];
     const Cotangent& g = gradients[i];
     if (g.is_none()) continue;
-    refuse_other(g, v, at);
     Reader::AtSite site(v.reader(), at);
     if (Cotangent rows = flattened(g); rows.is_sparse()) updates.push_back(update_rows(v, rows.indices, cast(rows.values, computed_in(v))));
     else updates.push_back(update(v, cast(rows.dense, computed_in(v))));

@@ -35,6 +35,8 @@ class Optimizer {
 
  protected:
   explicit Optimizer(std::string name) : name_(std::move(name)) {}
+  /// Throws invalid_argument if its options make no step; asked of all variables before any is changed.
+  virtual void check(const Variable& v) const = 0;
   /// The updates of one variable; what they yield is fetched. Gradients come in `computed_in(v)`.
   virtual Expr update(const Variable& v, const Expr& gradient) const = 0;
   /// The same for rows `indices` (rank 1), which may occur twice.
@@ -61,6 +63,7 @@ class Sgd final : public Optimizer {
   explicit Sgd(SgdOptions options = {}) : Optimizer("sgd"), options_(std::move(options)) {}
 
  private:
+  void check(const Variable& v) const override;
   Expr update(const Variable& v, const Expr& gradient) const override;
   Expr update_rows(const Variable& v, const Expr& indices, const Expr& rows) const override;
   SgdOptions options_;
@@ -79,6 +82,7 @@ class Momentum final : public Optimizer {
   explicit Momentum(MomentumOptions options = {}) : Optimizer("momentum"), options_(std::move(options)) {}
 
  private:
+  void check(const Variable& v) const override;
   Expr update(const Variable& v, const Expr& gradient) const override;
   Expr update_rows(const Variable& v, const Expr& indices, const Expr& rows) const override;
   Expr change(const Variable& v, const Expr& gradient, const Expr& velocity) const;
@@ -99,6 +103,7 @@ class Adam final : public Optimizer {
   explicit Adam(AdamOptions options = {}) : Optimizer("adam"), options_(std::move(options)) {}
 
  private:
+  void check(const Variable& v) const override;
   Expr update(const Variable& v, const Expr& gradient) const override;
   Expr update_rows(const Variable& v, const Expr& indices, const Expr& rows) const override;
   Expr first_moment(const Expr& old, const Expr& gradient) const;
@@ -120,6 +125,7 @@ class Adagrad final : public Optimizer {
   explicit Adagrad(AdagradOptions options = {}) : Optimizer("adagrad"), options_(std::move(options)) {}
 
  private:
+  void check(const Variable& v) const override;
   Expr update(const Variable& v, const Expr& gradient) const override;
   Expr update_rows(const Variable& v, const Expr& indices, const Expr& rows) const override;
   Expr change(const Variable& v, const Expr& gradient, const Expr& accumulator) const;

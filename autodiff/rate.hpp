@@ -24,12 +24,14 @@ inline void require_option(const Variable& v, const char* name, double value, do
   throw Error(Code::invalid_argument, fmt::format("the optimizer of variable '{}' at {}: {} must be {}, not {:g}", v.name(), v.reader().current().site_for(Site()).text(), name, range, value));
 }
 
-/// A number adapts by itself; an expression is cast. A negative rate climbs.
-inline Operand rate_for(const Variable& v, const Rate& rate) {
-  if (rate.is_number() && !std::isfinite(rate.literal().at(0)))
-    throw Error(Code::invalid_argument, fmt::format("the optimizer of variable '{}' at {}: learning_rate must be finite, not {:g}", v.name(), v.reader().current().site_for(Site()).text(), rate.literal().at(0)));
-  return rate.is_expr() ? Operand(cast(rate, computed_in(v))) : rate;
+/// The same of a rate, which must be finite; a negative one climbs.
+inline void require_rate(const Variable& v, const Rate& rate) {
+  if (!rate.is_number() || std::isfinite(rate.literal().at(0))) return;
+  throw Error(Code::invalid_argument, fmt::format("the optimizer of variable '{}' at {}: learning_rate must be finite, not {:g}", v.name(), v.reader().current().site_for(Site()).text(), rate.literal().at(0)));
 }
+
+/// A number adapts by itself; an expression is cast.
+inline Operand rate_for(const Variable& v, const Rate& rate) { return rate.is_expr() ? Operand(cast(rate, computed_in(v))) : rate; }
 
 /// v -= change, computed in the optimizer's dtype.
 inline Expr descend(const Variable& v, const Expr& change) { return v.assign_sub(cast(change, v.dtype())); }

@@ -5,6 +5,8 @@
 
 namespace troupe {
 
+void Sgd::check(const Variable& v) const { require_rate(v, options_.learning_rate); }
+
 Expr Sgd::update(const Variable& v, const Expr& gradient) const {
   return descend(v, gradient * rate_for(v, options_.learning_rate));
 }

@@ -11,7 +11,10 @@
 namespace troupe {
 namespace {
 
-// A number among results is known as a tensor of its widest type until its dtype is.
+std::string capped(const std::string& name, const char* op) { return name.empty() ? op : name; }
+
+}  // namespace
+
 Tensor number_as(const Operand& o, DType dtype) {
   double value = o.literal().at(0);
   Tensor as = Tensor::scalar_as(dtype, value);
@@ -19,10 +22,6 @@ Tensor number_as(const Operand& o, DType dtype) {
     throw Error(Code::invalid_argument, fmt::format("at {}: the literal {:g} is no {}", o.site().text(), value, name_of(dtype)));
   return as;
 }
-
-std::string capped(const std::string& name, const char* op) { return name.empty() ? op : name; }
-
-}  // namespace
 
 Operands SubGraphBuilder::add(std::string what, const std::vector<ValueSpec>& arguments,
                               const std::function<Operands(const Exprs&)>& build) {

@@ -14,8 +14,6 @@ namespace {
 // Calls of eager functions nest on the C++ stack.
 constexpr int kMaxEagerDepth = 500;
 
-Tensor number_as(const Operand& o, DType dtype) { return Tensor::scalar_as(dtype, o.literal().at(0)); }
-
 // A number that nothing gives a dtype: an integer is i64, another f32.
 DType lone_dtype(const Operand& o) { return o.literal().dtype() == DType::f64 ? DType::f32 : o.literal().dtype(); }
 

@@ -15,8 +15,8 @@ function(troupe_folder name)
 endfunction()
 
 # Files are compiled in batches of a handful, which halves a cold build: most of what a small file takes are its headers. Which batch
-# a file is in follows from its name alone, so that a new one recompiles one. What a file keeps to itself must therefore have a name
-# that no other file of its folder has. The preset `debug` compiles each on its own.
+# a file is in follows from its name and from how many eights its folder has, so that a new one mostly recompiles one. What a file
+# keeps to itself must therefore have a name that no other file of its folder has: they may come together one day. The preset `debug` compiles each on its own.
 function(troupe_unity target name)
   if(NOT TROUPE_UNITY)
     return()

@@ -119,13 +119,14 @@ BOOST_AUTO_TEST_CASE(slices_of_a_lane_lie_within_each_other) {
   };
   const std::vector<RecordedEvent> events = {
       event(Kind::receive, 1000, 0), event(Kind::receive, 1100, 0), event(Kind::firing, 1200, 100), event(Kind::turn, 1200, 1000), event(Kind::send, 1290, 0),
-      event(Kind::firing, 1300, 900), event(Kind::send, 2190, 0), event(Kind::kernel, 2000, 5000), event(Kind::turn, 3000, 5000), event(Kind::wait, 9000, 0)};
+      event(Kind::firing, 1300, 900), event(Kind::send, 2190, 0), event(Kind::kernel, 2000, 5000), event(Kind::turn, 3000, 5000), event(Kind::wait, 9000, 0),
+      event(Kind::turn, 10'000, 1000), event(Kind::send, 10'700, 0), event(Kind::receive, 10'700, 0), event(Kind::send, 10'700, 0)};
   std::vector<const RecordedEvent*> all;
   for (const RecordedEvent& e : events) all.push_back(&e);
   std::map<const RecordedEvent*, Slice> drawn;
   for (const Slice& s : slices(all)) drawn.emplace(s.event, s);
   BOOST_REQUIRE(drawn.size() == events.size());
-  const std::vector<std::int64_t> lengths = {100, 100, 100, 1000, 10, 900, 10, 5000, 5000, 1};
+  const std::vector<std::int64_t> lengths = {100, 100, 100, 1000, 10, 900, 10, 5000, 5000, 1, 1000, 300, 300, 300};
   for (std::size_t i = 0; i < events.size(); ++i) {
     const Slice& s = drawn.at(&events[i]);
     BOOST_TEST(s.begin_ns == events[i].begin_ns);

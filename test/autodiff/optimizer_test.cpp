@@ -294,6 +294,7 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_step_are_refused_with_the_line) {
   refuses(Momentum({.momentum = -1}), "momentum");
   refuses(Adagrad({.initial_accumulator = -1}), "initial_accumulator");
   refuses(Adagrad({.epsilon = infinity}), "epsilon");
+  BOOST_TEST(g.states().size() == 1u);  // of what was refused nothing is left
   Sgd({.learning_rate = -1.0}).minimize(loss, {w});  // climbs
 }
 

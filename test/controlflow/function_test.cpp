@@ -129,6 +129,8 @@ BOOST_AUTO_TEST_CASE(wrong_functions_are_refused_while_building) {
   One f(g, "f", {kReal}, [](Expr v) { return v; });
   BOOST_TEST(says(refused([&] { f(x); }), {"function 'f' (function_test.cpp:", "argument 0 is f32[3], and it takes f32[]"}));
   BOOST_TEST(says(refused([&] { f(n); }), {"function 'f'", "argument 0 is i64[]"}));
+  One count(g, "count", {kCount}, [](Expr v) { return v; });
+  BOOST_TEST(says(refused([&] { count(2.5); }), {"function_test.cpp:", "the literal 2.5 is no i64"}));
   BOOST_TEST(says(refused([&] { One(g, "f", {kReal}, {kReal}); }), {"function 'f'", "the name is taken", "function_test.cpp:"}));
   BOOST_TEST(says(refused([&] { f.define([](Expr v) { return v; }); }), {"function 'f'", "defined already"}));
   One later(g, "later", {kReal}, {kReal});

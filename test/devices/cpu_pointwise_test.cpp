@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <thread>
 
+#include <sys/mman.h>
+
 #include <troupe/devices/cpu/pointwise.hpp>
 #include <troupe/devices/scalar_eval.hpp>
 #include <troupe/devices/worker_pool.hpp>
@@ -329,6 +331,41 @@ BOOST_AUTO_TEST_CASE(results_do_not_depend_on_position_length_or_scalar_path) {
         }
       }
     }
+}
+
+// Behind the element lies a page that nobody may read.
+BOOST_AUTO_TEST_CASE(of_one_element_nothing_behind_it_is_read) {
+  constexpr std::size_t kPage = 4096, kBytes = 64;
+  struct Edge final : Allocator {
+    std::byte* pages = static_cast<std::byte*>(mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    Edge() { BOOST_REQUIRE(mprotect(pages + kPage, kPage, PROT_NONE) == 0); }
+    ~Edge() override { munmap(pages, 2 * kPage); }
+    void* allocate(std::size_t) override { return pages + kPage - kBytes; }
+    void deallocate(void*, std::size_t) noexcept override {}
+    bool has_room(std::size_t) const override { return true; }
+    AllocatorCounters counters() const override { return {}; }
+  };
+  const auto stays_within = [](const ScalarProgram& p, DType type, int inputs) {
+    std::vector<Edge> edges(static_cast<std::size_t>(inputs));
+    std::vector<Value> in;
+    for (Edge& e : edges) in.push_back(Tensor::on_buffer(Buffer::allocate(e, kBytes), kBytes - size_of(type), nullptr, type, Shape{1}));
+    Value out;
+    BOOST_TEST(evaluate_elements(p, in, out));
+    in.clear();
+  };
+  constexpr DType kTypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64, DType::i8, DType::i32, DType::i64, DType::c64};
+  for (DType from : kTypes) {
+    for (DType to : kTypes) {
+      Recorder r(1);
+      r.finish(r.cast(r.input(0), to));
+      stays_within(r.typed(std::array{from}), from, 1);
+    }
+    for (int o = kFirstOp; o < kScalarOps; ++o) {
+      ScalarProgram p;
+      const auto op = static_cast<ScalarOp>(o);
+      if (op != ScalarOp::select && make_program(op, from, p)) stays_within(p, from, arity(op));
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(one_element_takes_over_what_nobody_else_holds) {

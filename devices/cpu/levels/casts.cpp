@@ -84,12 +84,21 @@ To converted(From x) {
 }
 
 #if defined(__F16C__)
+// Of one element, which may be a tensor's own, nothing behind it is read.
 void half_to_float(void* dst, const void* a, const void*, const void*, std::int64_t n) {
+  if (n == 1) {
+    *static_cast<float*>(dst) = converted<float>(*static_cast<const Half*>(a));
+    return;
+  }
   for (std::int64_t i = 0; i < n; i += 8)
     _mm256_storeu_ps(static_cast<float*>(dst) + i,
                      _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const Half*>(a) + i))));
 }
 void float_to_half(void* dst, const void* a, const void*, const void*, std::int64_t n) {
+  if (n == 1) {
+    *static_cast<Half*>(dst) = converted<Half>(*static_cast<const float*>(a));
+    return;
+  }
   for (std::int64_t i = 0; i < n; i += 8)
     _mm_storeu_si128(reinterpret_cast<__m128i*>(static_cast<Half*>(dst) + i),
                      _mm256_cvtps_ph(_mm256_loadu_ps(static_cast<const float*>(a) + i), _MM_FROUND_TO_NEAREST_INT));
