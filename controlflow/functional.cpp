@@ -102,44 +102,48 @@ Exprs eager_case(const Expr& index, const std::vector<Branch>& branches, const s
   return in_reader(index.reader(), branches[static_cast<std::size_t>(i < 0 || i > last ? last : i)]());
 }
 
-// Runs `build`, of what starts as `initial`. Where it finds that dtypes differ, an integer to start from may be why: it is i64.
+// Runs `build`, of what starts as `initial`. Where it finds that dtypes differ, an integer to start from may be why: it is i64. That it found this
+// is told by how pointwise ops, `require_same_dtype`, the algebra and branches word it.
 template <class F>
 auto explained(const std::string& title, const Operands& initial, const char* which, F build) {
   try {
     return build();
   } catch (const Error& e) {
     std::string text = e.what();
-    if (e.code() != Code::invalid_argument || text.find("i64[]") == std::string::npos || text.find("starts as the number") != std::string::npos) throw;
+    const auto has = [&](const char* part) { return text.find(part) != std::string::npos; };
+    const bool differ = has("cast one of them") || has("must have one dtype") || has("must be of one dtype");
+    if (e.code() != Code::invalid_argument || !differ || !has("i64[]") || has("starts as the number")) throw;
+    std::string why;
     for (std::size_t k = 0; k < initial.size(); ++k)
       if (initial[k].is_number() && initial[k].literal().dtype() == DType::i64) {
-        const double n = initial[k].literal().at(0);
-        text += fmt::format("; {} of {} starts as the number {}, which is i64: write {}.0 for f32", fmt::format(fmt::runtime(which), k), title, n, n);
-        throw Error(e.code(), text);
+        const auto n = initial[k].literal().item<std::int64_t>();
+        why += fmt::format("; {}{} of {} starts as the number {}, which is i64: write {}.0 for f32", why.empty() ? "" : "or ", fmt::format(fmt::runtime(which), k), title, n, n);
       }
-    throw;
+    if (why.empty()) throw;
+    throw Error(e.code(), text + why);
   }
 }
 
 // What a condition yields at once, and what it compared meanwhile.
 Expr watched(Eager* eager, Eager::Comparisons& by, const Condition& condition, const Exprs& variables) {
   if (!eager) return condition(variables);
-  struct Watching {
-    Eager* eager;
-    Eager::Comparisons* before;
-    ~Watching() { eager->watch(before); }
-  } watching{eager, eager->watch(&by)};
+  const Eager::Watching watching(*eager, by);
   return condition(variables);
 }
 
-// The condition has yielded false: would it have, had comparisons with NaN been true? One that changes states is not asked again.
+constexpr std::int32_t kVariable = -2;  // the node that marks name; -1 is that of what has none
+
+// The condition has yielded false: would it have, had comparisons with NaN been true? One that changes states, or draws, is not asked again.
+// Its variables are marked meanwhile, so that the one that was NaN is known by more than its value.
 void require_end(Eager& eager, const Eager::Comparisons& seen, const Condition& condition, const Exprs& variables, const std::string& title) {
-  if (seen.nan.empty() || seen.has_effect) return;
-  Eager::Comparisons again{.nan_holds = true, .has_effect = false, .nan = {}};
-  if (watched(&eager, again, condition, variables).value().at(0) == 0) return;
-  std::string which;
-  for (std::size_t k = 0; k < variables.size() && which.empty(); ++k)
-    if (const Expr& v = variables[k]; !v.spec().is_list() && is_floating(v.dtype()) && any(is_nan(v)).value().at(0) != 0) which = fmt::format("variable {}", k);
-  refuse(title, ended_by_nan(fmt::format("{} compares {}", seen.nan, which.empty() ? "a value" : which), 0));
+  if (!seen.compares || seen.has_effect) return;
+  Exprs marked;
+  for (const Expr& v : variables) marked.emplace_back(&eager, v.held(), Edge{kVariable, static_cast<std::int32_t>(marked.size())});
+  Eager::Comparisons again;
+  again.nan_holds = true;
+  if (watched(&eager, again, condition, marked).value().at(0) == 0 || again.nan.empty()) return;
+  const std::string which = again.operand.node == kVariable ? fmt::format("variable {}", again.operand.output) : "a value";
+  refuse(title, ended_by_nan(fmt::format("{} compares {}", again.nan, which), 0));
 }
 
 }  // namespace

@@ -92,6 +92,7 @@ auto switch_case(Operand index, std::vector<F> branches, const CondOptions& opti
 
 /// While `condition(variables)` (bool, scalar) holds: variables = body(variables). Yields the last ones. A run whose loop ends only because
 /// the condition compares NaN, which no number is above or below, fails with invalid_argument; one that asks is_finite or is_nan decides itself.
+/// At once, `condition` is called once more when it has compared floats and yielded false, unless it changes states or draws.
 template <class Condition, class Body, class Variables>
 Built<Variables> while_loop(Reader* reader, Condition condition, Body body, const Variables& initial, const WhileOptions& options = {},
                             std::source_location at = std::source_location::current()) {

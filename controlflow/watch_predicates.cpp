@@ -48,8 +48,12 @@ class Watch {
 
  private:
   bool is_comparison(const Node& n) const { return is_ordering(*n.op) && is_floating(g_.spec(n.inputs[0]).dtype); }
-  // What is computed anew of a comparison's other outcome.
-  static bool goes_through(const Node& n) { return n.op->is_pure() && (n.op->pointwise || n.op->name == "Any" || n.op->name == "All"); }
+  // What is computed anew of a comparison's other outcome: functional nodes, what reads a state and primitives are not pure, and so remain what they
+  // have yielded. Lists are not copied for it.
+  bool goes_through(const Node& n) const {
+    return n.op->is_pure() && std::none_of(n.outputs.begin(), n.outputs.end(), [](const ValueSpec& s) { return s.is_list(); }) &&
+           std::none_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return g_.spec(e).is_list(); });
+  }
   bool depends(Edge e) const { return depends_[at(e.node)] != 0; }
   // Cheap enough to be computed twice.
   bool is_light(const Node& n) const {
@@ -57,12 +61,21 @@ class Watch {
            std::all_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return g_.spec(e).shape.is_scalar(); });
   }
 
+  // What says where a node comes from and where it goes, of one that stands for `n`.
+  static Node like(const Node& n) {
+    Node made;
+    made.scope = n.scope;
+    made.device = n.device;
+    made.site = n.site;
+    made.origin = n.origin;
+    return made;
+  }
+
   Edge argument(Edge of) {
-    Node n;
+    Node n = like(g_.node(of.node));
     n.op = &find_op("Input");
     n.outputs = {g_.spec(of)};
     n.attrs = Attrs{{"dtype", n.outputs[0].dtype}, {"shape", n.outputs[0].shape}};
-    n.site = g_.node(of.node).site;
     return {check_.append(std::move(n)), 0};
   }
 
@@ -84,7 +97,7 @@ class Watch {
       if (is_comparison(n)) {
         for (std::size_t i = 0; i < n.inputs.size(); ++i) compare(e.node, n.inputs[i], copy.inputs[i]);
         copy.op = &opposite_of(*n.op);
-        made = bound("LogicalNot", {check_.append(std::move(copy)), 0}, n.site);
+        made = bound("LogicalNot", {check_.append(std::move(copy)), 0}, n);
       } else {
         made = {check_.append(std::move(copy)), e.output};
       }
@@ -117,20 +130,19 @@ class Watch {
   // The number itself: one firing less.
   Edge told_of(Edge e) {
     if (check_.spec(e).shape.is_scalar()) return e;
-    const Site site = check_.node(e.node).site;
-    return bound("Any", bound("IsNan", e, site), site);
+    const Node of = like(check_.node(e.node));
+    return bound("Any", bound("IsNan", e, of), of);
   }
 
-  Edge bound(const char* op, Edge of, const Site& site) {
+  Edge bound(const char* op, Edge of, const Node& whose) {
     const OpDef& def = find_op(op);
     Attrs attrs;
     const std::vector<ValueSpec> specs{check_.spec(of)};
-    Node n;
+    Node n = like(whose);
     n.op = &def;
     n.outputs = infer_outputs(def, specs, attrs);
     n.attrs = std::move(attrs);
     n.inputs = {of};
-    n.site = site;
     return {check_.append(std::move(n)), 0};
   }
 

@@ -1,5 +1,5 @@
 // What is done to all tensors that a value holds: itself, or those of a list and of the lists within it. Lists may be nested as
-// deep as memory allows: what is open meanwhile is kept on the heap, and each list is looked at once. Scalars that lie in their handles
+// deep as memory allows: what is open meanwhile is kept on the heap. A list that lies in several places is looked at in each. Scalars that lie in their handles
 // are in no device's memory: they are no tensors here, and stay as they are.
 #pragma once
 

@@ -20,8 +20,10 @@ bool Eager::is_nan(const Expr& e, const Site& site) {
 
 Exprs Eager::compare(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, Comparisons& watch) {
   for (const Expr& e : inputs)
-    if (watch.nan.empty() && is_nan(e, site)) watch.nan = fmt::format("{} ({})", op.name, site_for(site).text());
-  if (!watch.nan_holds) return bind(op, inputs, std::move(attrs), site);
+    if (watch.nan.empty() && is_nan(e, site)) {
+      watch.nan = fmt::format("{} ({})", op.name, site_for(site).text());
+      watch.operand = e.edge();
+    }
   const Exprs fails = bind(opposite_of(op), inputs, std::move(attrs), site);
   return bind(find_op("LogicalNot"), fails, {}, site);
 }
@@ -30,10 +32,13 @@ Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
   if (watch_) {
     watch_->has_effect = watch_->has_effect || !(op.effect == Effect::none || op.effect == Effect::read) || op.side_effect || op.random;
     if (is_ordering(op) && is_floating(inputs[0].dtype())) {
-      Comparisons& by = *std::exchange(watch_, nullptr);
-      Exprs out = compare(op, inputs, std::move(attrs), site, by);
-      watch_ = &by;
-      return out;
+      watch_->compares = true;
+      if (watch_->nan_holds) {
+        Comparisons& by = *std::exchange(watch_, nullptr);
+        Exprs out = compare(op, inputs, std::move(attrs), site, by);
+        watch_ = &by;
+        return out;
+      }
     }
   }
   std::vector<ValueSpec> specs;

@@ -36,12 +36,30 @@ class Eager final : public Reader {
 
   /// What has been bound since somebody asked: while_loop asks whether its predicate is false because of NaN.
   struct Comparisons {
-    bool nan_holds = false;  // <, <=, >, >= with NaN are true meanwhile
+    bool nan_holds = false;  // <, <=, >, >= with NaN are true meanwhile, and looked at one by one
     bool has_effect = false;
-    std::string nan;         // the first of them that compared NaN: `Less (train.cpp:41)`; empty: none
+    bool compares = false;   // floats, by one of them
+    std::string nan;         // where `nan_holds`: the first of them that compared NaN: `Less (train.cpp:41)`; empty: none
+    Edge operand;            // of it, the mark of what was NaN
   };
-  /// null: nobody asks. Yields who asked before.
-  Comparisons* watch(Comparisons* by) { return std::exchange(watch_, by); }
+  /// While it lives, `by` is told. What is bound meanwhile is an ordinary part of the program, unless NaN holds: then it was asked for once
+  /// more, and random draws afterwards are those that they were without it.
+  class Watching {
+   public:
+    Watching(Eager& eager, Comparisons& by) : eager_(eager), by_(by), before_(std::exchange(eager.watch_, &by)), calls_(eager.calls_) {}
+    Watching(Watching&&) = delete;
+    ~Watching() {
+      eager_.watch_ = before_;
+      if (before_) before_->has_effect = before_->has_effect || by_.has_effect;
+      if (by_.nan_holds) eager_.calls_ = calls_;
+    }
+
+   private:
+    Eager& eager_;
+    Comparisons& by_;
+    Comparisons* const before_;
+    const std::uint64_t calls_;
+  };
 
   void set_seed(std::uint64_t seed) { run_.seed = seed; }
 

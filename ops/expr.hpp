@@ -64,6 +64,8 @@ class Expr {
   Expr() = default;
   Expr(Reader* reader, Edge edge) : reader_(reader), edge_(edge) {}
   Expr(Reader* reader, Value value) : reader_(reader), value_(std::move(value)) {}
+  /// A value that `mark` tells from its equals; no node is called that.
+  Expr(Reader* reader, Value value, Edge mark) : reader_(reader), edge_(mark), value_(std::move(value)) {}
 
   explicit operator bool() const = delete;  // a graph has no value yet: use where() or cond()
   bool is_empty() const { return reader_ == nullptr; }

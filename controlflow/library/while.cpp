@@ -41,7 +41,9 @@ TROUPE_OP(While) {
     std::vector<Value> variables(std::make_move_iterator(inputs.begin()), std::make_move_iterator(inputs.begin() + w.explicit_variables));
     for (const ValueSpec& spec : w.implicit) variables.push_back(implicit_value(spec));
     const std::vector<Value> captures(inputs.begin() + w.explicit_variables, inputs.end());
-    const auto compared = comparisons_of(w.condition, w.variables);
+    const auto graphs = subgraphs_of(node);  // the third, if a pass has added it, is the check
+    const auto compared = graphs.size() > 2 ? std::optional(Comparisons{graphs[0], graphs[2], node.attrs.get<std::string>("compared")})
+                                            : comparisons_of(w.condition, w.variables);
     for (std::int64_t n = 0;; ++n) {
       std::vector<Value> arguments = variables;
       arguments.insert(arguments.end(), captures.begin(), captures.end());

@@ -463,6 +463,15 @@ BOOST_AUTO_TEST_CASE(an_integer_that_should_be_a_float_is_told) {
   BOOST_TEST(says(refused([&] { fold_left(add, x, 0, {.name = "total"}); }), {"Add", "i64[]", "f32[]", "part 0 of the state of fold 'total' (functional_test.cpp:", "write 0.0 for f32"}));
   BOOST_TEST(says(refused([&] { while_loop([](Expr i, Expr) { return i < 3; }, [&](Expr i, Expr v) { return std::tuple{i + 1, v * x}; }, std::tuple{g.constant(0), 7}); }),
                   {"variable 1 of while_loop (functional_test.cpp:", "the number 7, which is i64: write 7.0 for f32"}));
+  const auto three = [&](auto next) {
+    return refused([&] {
+      while_loop([](Expr i, Expr, Expr) { return i < 3; }, [&](Expr i, Expr v, Expr w) { return std::tuple{i + 1, next(v), w}; }, std::tuple{g.constant(0), 7, 8});
+    });
+  };
+  BOOST_TEST(says(three([&](Expr v) { return v * x; }), {"; variable 1 of while_loop (", "write 7.0 for f32; or variable 2 of while_loop (", "write 8.0 for f32"}));
+  const std::string other = three([](Expr v) { return matmul(v, v); });
+  BOOST_TEST(says(other, {"MatMul", "i64[]"}));
+  BOOST_TEST(other.find("starts as the number") == std::string::npos, other);
   Eager e;
   BOOST_TEST(says(refused([&] { fold_left(add, e.ones(DType::f32, {3}), 0); }), {"part 0 of the state of fold (functional_test.cpp:"}));
   BOOST_TEST((fold_left(add, x, 0.0).dtype() == DType::f32));
