@@ -77,6 +77,7 @@ Verdict verdict(const RunSnapshot& run, const Wait& w, const std::string& device
   v.tag = w.tag;
   v.from = w.from;
   v.edge = edge_of(w, device);
+  v.holds_worker = w.kind == Wait::Kind::kernel && w.state.starts_with("actor");
   return v;
 }
 
@@ -128,7 +129,10 @@ std::vector<Verdict> verdicts(const RunSnapshot& run) {
     if (!p.has_answered) {
       const bool is_known = std::any_of(p.runs.begin(), p.runs.end(), [](const RunPart& part) { return !part.waits.empty(); });
       for (const RunPart& part : p.runs)
-        for (const Wait& w : part.waits) causes.push_back(verdict(run, w, p.device));
+        for (const Wait& w : part.waits) {
+          causes.push_back(verdict(run, w, p.device));
+          causes.back().holds_worker = true;
+        }
       if (is_known) continue;
       causes.push_back(p.busy_with.empty() ? verdict(run, Verdict::Kind::no_turn, p.device, fmt::format("{} has not had its turn: all workers are busy", p.device))
                                            : verdict(run, Verdict::Kind::computing, p.device, fmt::format("{} on {} is computing, and {} does nothing else meanwhile", p.busy_with, p.device, p.device)));
@@ -256,11 +260,19 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
         v.text = going_on(inner, p.device);
       }
   }
-  // Who holds a worker in a user's code is named; who waits for that worker is not.
-  const auto holds = [](const Verdict& other, const Verdict& v) { return other.kind == Verdict::Kind::waiting && other.edge.empty() && node_of(other.device) == node_of(v.device); };
+  // Who holds a worker in a user's code is named; who waits for that worker is not. Who waits at a queue holds none.
+  const auto holds = [](const Verdict& other, const Verdict& v) { return other.kind == Verdict::Kind::waiting && other.holds_worker && node_of(other.device) == node_of(v.device); };
   const std::vector<Verdict> named = all;
   std::erase_if(all, [&](const Verdict& v) { return v.kind == Verdict::Kind::no_turn && std::any_of(named.begin(), named.end(), [&](const Verdict& other) { return holds(other, v); }); });
   return all;
+}
+
+std::vector<Verdict> keep_what_still_stands(std::vector<Verdict> verdicts, const std::vector<Verdict>& later) {
+  std::erase_if(verdicts, [&](const Verdict& v) {
+    const auto is_it = [&](const Verdict& other) { return other.kind == v.kind && other.run == v.run && other.plan == v.plan && other.device == v.device; };
+    return v.kind == Verdict::Kind::no_turn && std::none_of(later.begin(), later.end(), is_it);
+  });
+  return verdicts;
 }
 
 std::vector<std::string> diagnose(const RunSnapshot& run) {

@@ -184,6 +184,7 @@ struct Verdict {
   std::string tag, from;
   std::string edge;    // the device that sends and the one that receives, as in `cpu:0 -> cpu:1`; empty: none in particular
   enum class Kind : std::uint8_t { silence, computing, waiting, loop, ready, no_turn } kind = Kind::waiting;
+  bool holds_worker = false;  // waiting: in a user's code, which may be on a worker that others want
 };
 
 struct EngineSnapshot {
@@ -210,6 +211,9 @@ std::vector<Verdict> verdicts(const RunSnapshot& run);
 /// has gone on for ten times as long as it ever did, and for a hundred thousand iterations at least (ten thousand if they stay the
 /// same). A run that is merely slow is not named.
 std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::vector<RunSnapshot>& now);
+/// Of those, what `later`, what `hangs` says of two looks that follow, leaves of it: whoever had no turn and is not said to have none
+/// any more is taken back. Nobody is added: looks close to each other say of nobody else that it hangs.
+std::vector<Verdict> keep_what_still_stands(std::vector<Verdict> verdicts, const std::vector<Verdict>& later);
 /// Of all runs, each sentence naming its run.
 std::vector<std::string> diagnose(const EngineSnapshot& engine);
 

@@ -68,6 +68,11 @@ std::string line_of(const std::string& what) {
   return open == std::string::npos || !what.ends_with(')') ? std::string() : what.substr(open + 1, what.size() - open - 2);
 }
 
+// Of a shape's text: an extent is 0, whatever the others are. What is a list may hold any number of them.
+bool has_no_elements(const std::string& shape) {
+  return shape.starts_with("[0]") || shape.starts_with("[0,") || (shape.starts_with('[') && (shape.find(", 0]") != std::string::npos || shape.find(", 0,") != std::string::npos));
+}
+
 json run_json(const RunSnapshot& run, std::int64_t now_ns) {
   json r = {{"id", run_name(run)}, {"plan", run.plan.text()}, {"owner", run.plan.owner}, {"step", run.step}, {"for_ns", run.for_so_long.count()},
             {"started_ns", now_ns - run.for_so_long.count()}, {"state", run.is_ending ? "ending" : "running"}, {"fired", run.fired()}};
@@ -270,26 +275,30 @@ std::string CounterCache::actor_json(std::int32_t node, const std::vector<RunSna
         j["loop"] = {{"loop", l.loop}, {"executions", l.executions}, {"iterations", l.iterations}, {"window", l.window}, {"most_parallel", l.most_parallel}, {"open_ns", l.open_ns},
                      {"achieved_parallelism", l.achieved_parallelism}, {"limited_by_window", l.limited_by_window}};
   auto inputs = json::array(), outputs = json::array();
-  json bytes_in = std::uint64_t{0};  // null: not known
+  // What has come is counted on cut edges, and follows from the actor's firings on others: of a Merge each takes a token of one input.
+  std::uint64_t counted = 0, followed = 0;
+  bool is_known = true;
   const auto self = actors_.find(node);
+  const std::uint64_t fires = self != actors_.end() ? self->second.now.fires : 0;
   for (const EdgeDescription& e : plan_.edges) {
     if (e.from != node && e.to != node) continue;
     const std::int32_t other = e.to == node ? e.from : e.to;
     json edge = {{"actor", id_of(other)}, {"op", plan_.actors[static_cast<std::size_t>(other)].op}, {"name", plan_.actors[static_cast<std::size_t>(other)].name}, {"output", e.output},
                  {"input", e.input}, {"dtype", e.dtype}, {"shape", e.shape}, {"cut", e.is_cut}};
-    std::uint64_t came = self != actors_.end() ? self->second.now.fires * e.bytes : 0;
+    std::uint64_t came = 0;  // by count; 0: not counted
     if (const auto it = edges_.find({plan_.actors[static_cast<std::size_t>(e.to)].partition, e.receive}); e.receive >= 0 && it != edges_.end()) {
       const Edge& now = it->second.now;
       edge.update({{"tokens", now.sent}, {"bytes", now.bytes}, {"in_flight", now.sent > now.received ? now.sent - now.received : 0}, {"window", now.window}});
-      if (now.bytes > 0) came = now.bytes;
+      came = now.bytes;
     }
-    if (e.to == node && e.output >= 0 && !bytes_in.is_null()) {
-      if (came == 0 && self != actors_.end() && self->second.now.fires > 0) bytes_in = nullptr;  // a shape that only runs know
-      else bytes_in = bytes_in.get<std::uint64_t>() + came;
+    if (e.to == node && e.output >= 0) {
+      counted += came;
+      if (came == 0 && e.bytes == 0 && fires > 0 && !has_no_elements(e.shape)) is_known = false;  // a shape that only runs know
+      if (came == 0) followed = a.op == "Merge" ? std::max(followed, fires * e.bytes) : followed + fires * e.bytes;
     }
     (e.to == node ? inputs : outputs).push_back(std::move(edge));
   }
-  j["bytes_in"] = std::move(bytes_in);
+  j["bytes_in"] = !is_known ? json(nullptr) : json(a.op == "Merge" ? std::max(counted, followed) : counted + followed);
   j["inputs"] = std::move(inputs);
   j["outputs"] = std::move(outputs);
   auto waits = json::array(), open = json::array();

@@ -362,13 +362,14 @@ std::vector<Verdict> NodeCore::diagnose(std::chrono::nanoseconds apart, std::chr
   wait_until([this] { return closed_; }, apart);
   std::vector<RunSnapshot> now = joined_runs(inspect({}, patience, {}));
   std::vector<Verdict> all = hangs(before, now);
-  // On a machine on which much else runs a worker may wait for its processor: then the partition has its turn a little later.
+  // On a machine on which much else runs a worker may wait for its processor: then the partition has its turn a little later. These looks
+  // are too close to each other to accuse anybody else.
   constexpr int kMoreLooks = 5;
   for (int i = 0; i < kMoreLooks && std::any_of(all.begin(), all.end(), [](const Verdict& v) { return v.kind == Verdict::Kind::no_turn; }); ++i) {
+    if (wait_until([this] { return closed_; }, apart / 4)) break;
     before = std::move(now);
-    wait_until([this] { return closed_; }, apart / 4);
     now = joined_runs(inspect({}, patience, {}));
-    all = hangs(before, now);
+    all = keep_what_still_stands(std::move(all), hangs(before, now));
   }
   return all;
 }

@@ -21,7 +21,10 @@ namespace troupe::verbs {
 std::string fetch(const LookFlags& flags, const std::string& path, int least_s) {
   std::string at = flags.node.starts_with("http://") ? flags.node.substr(7) : flags.node;
   while (at.ends_with('/')) at.pop_back();
-  if (!at.empty() && at.find_first_not_of("0123456789") == std::string::npos) at = "127.0.0.1:" + at;  // a port alone, as for --http
+  if (!at.empty() && at.find_first_not_of("0123456789") == std::string::npos) {  // a port alone, as for --http
+    if (at.size() > 5 || std::stoi(at) > 65535) throw Misuse(fmt::format("--node takes a port up to 65535, not '{}'", at));
+    at = "127.0.0.1:" + at;
+  }
   const std::string url = "http://" + at;
   if (at.find("://") != std::string::npos) throw Misuse(fmt::format("--node takes an address over http://, not '{}'", flags.node));
   httplib::Client http(url);

@@ -84,20 +84,19 @@ std::string ps_text(const json& s) {
   return out;
 }
 
-/// The id of an actor that is named by it, or by its name, with its scopes or without, in the newest plan that has it. Throws Misuse,
-/// with the nearest, or with all that have that name.
+/// The id of an actor that is named by it, or by its name, with its scopes or without, in the newest plan that has it; there a name
+/// with all its scopes comes first. Throws Misuse, with the nearest, or with all that have that name.
 std::string actor_id(const LookFlags& flags, const std::string& name) {
   if (name.find('/') != std::string::npos && name.rfind(':') != std::string::npos && name.find_first_not_of("0123456789", name.rfind(':') + 1) == std::string::npos) return name;
   if (name.empty()) throw Misuse("say which actor: by its id, such as a/3:12, or by its name");
   const json state = json::parse(fetch(flags, "/api/state"));
   std::vector<std::string> names, found, within;  // within: scopes
-  for (auto plan = state["plans"].rbegin(); plan != state["plans"].rend() && found.empty(); ++plan) {
+  for (auto plan = state["plans"].rbegin(); plan != state["plans"].rend() && found.empty() && within.empty(); ++plan) {
     const json p = json::parse(fetch(flags, "/api/plan?id=" + encoded((*plan)["id"]), 60));
-    const bool is_first = within.empty();
     for (const json& a : rows_of(p["actors"])) {
       const std::string full = a["name"], last = full.substr(full.rfind('/') + 1);
       if (full == name) found.push_back(a["id"]);
-      else if (last == name && is_first) within.push_back(a["id"]);
+      else if (last == name) within.push_back(a["id"]);
       names.push_back(full);
       if (last != full) names.push_back(last);
     }

@@ -53,6 +53,17 @@ std::string fetch_or_null(const LookFlags& flags, const std::string& path) {
   }
 }
 
+/// Who hangs is asked last, and of all nodes several times: a report without it is better than none. The page says why there is none.
+std::string fetch_diagnosis(const LookFlags& flags) {
+  try {
+    return fetch_or_null(flags, "/api/diagnose");
+  } catch (const std::runtime_error& error) {
+    Json said;
+    said["error"] = error.what();
+    return said.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+}
+
 }  // namespace
 
 int report(const LookFlags& flags) {
@@ -63,7 +74,7 @@ int report(const LookFlags& flags) {
   const std::string events = fetch_or_null(flags, "/api/events?limit=20000");  // first: they are overwritten soon
   const std::string actors = fetch(flags, "/api/plan?id=" + plan, 60), counters = fetch(flags, "/api/counters?since=0&plan=" + plan, 60);
   const std::string scalars = fetch_or_null(flags, "/api/scalars");
-  const std::string diagnosis = is_under_way(parsed, flags.what) ? fetch_or_null(flags, "/api/diagnose") : "null";
+  const std::string diagnosis = is_under_way(parsed, flags.what) ? fetch_diagnosis(flags) : "null";
   const std::string html = report_page(flags.what, {.state = state, .plan = actors, .counters = counters, .events = events, .scalars = scalars, .diagnosis = diagnosis});
   out.write(html);
   return 0;

@@ -47,11 +47,14 @@ export function clean(name) {
     (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 
-// Sentences that differ in the iteration only, as one, with how many there are.
+// A sentence without how long something has lasted, which is another one whenever it is asked.
+export const timeless = (text) => text.replace(/ for [\d.]+ (ms|s|min)\b/g, '');
+
+// Sentences that differ in iterations and times only, as one, with how many there are.
 export function alike(sentences) {
   const all = new Map();
   for (const text of sentences) {
-    const key = text.replace(/\biteration \d+/, 'iteration');
+    const key = timeless(text).replace(/\biteration \d+/g, 'iteration');
     const known = all.get(key);
     if (known) known.times += 1;
     else all.set(key, { text, times: 1 });

@@ -237,7 +237,7 @@ async function askScalars() {
   curves.set(page.series);
 }
 
-// Beside the ticks, since a diagnosis takes a second: it looks twice.
+// Beside the ticks, since a diagnosis takes a second, and up to 3.5 s where a worker is waited for: it looks twice, and then again.
 async function diagnose() {
   for (;;) {
     try {

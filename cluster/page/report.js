@@ -1,6 +1,6 @@
 // What a run did, as one page that stands alone: `troupe report RUN -o FILE.html` puts the data and this script into it.
 import { el } from './dom.js';
-import { alike, bytes, clean, duration, percent, rate, short, shorten } from './format.js';
+import { alike, bytes, clean, duration, percent, rate, short, shorten, timeless } from './format.js';
 import { facts, Graph } from './graph.js';
 import { layout } from './layout.js';
 import { Layouts } from './layouts.js';
@@ -60,8 +60,8 @@ const accused = () => (data.diagnosis?.verdicts ?? []).filter((v) => v.run === r
 
 // Why a run has not ended yet, which is no accusation.
 function waits() {
-  const kMost = 8, timeless = (text) => text.replace(/ for [\d.]+ (ms|s|min)\b/, '');  // it was asked twice
-  const said = new Set(accused().map((v) => timeless(v.text)));
+  const kMost = 8;
+  const said = new Set(accused().map((v) => timeless(v.text)));  // it was asked twice
   const all = alike((run.verdicts ?? []).filter((text) => !said.has(timeless(text))));
   if (!all.length) return null;
   const rest = all.length - kMost;
@@ -76,6 +76,7 @@ function head() {
     el('h1', { text: `Run ${clean(run.id)}` }),
     el('p', { class: 'quiet', text: `Plan ${clean(plan.id)} · asked of ${clean(state.node)}, ${new Date(state.time_ns / 1e6).toISOString().slice(0, 19).replace('T', ' ')} UTC` }),
     ...[run.error].filter(Boolean).map((text) => el('div', { class: 'verdict error' }, [el('p', { text: clean(text) })])),
+    ...[data.diagnosis?.error].filter(Boolean).map((why) => el('p', { class: 'quiet', text: `Whether it hangs could not be asked: ${clean(why)}` })),
     ...accused().map((v) => el('div', { class: 'verdict hang' }, [el('p', { text: clean(v.text) })])),
     el('div', { class: 'numbers' }, [
       [isOver ? (run.ok ? 'ended well' : 'failed') : 'is running', 'outcome'], [duration(took), 'time'], [short(plan.size), 'actors'],

@@ -49,6 +49,7 @@ expect 2 'top draws on a terminal' top --node http://127.0.0.1:1
 expect 2 "run 'troupe trace --help'" trace --seconds 0
 expect 2 "not ''" ps --node ''
 expect 2 "not 'http://'" ps --node http://
+for port in 72000 65536 99999999999; do expect 2 "--node takes a port up to 65535, not '$port'" ps --node $port; done
 for verb in 'trace --seconds 60' 'report a/1'; do
   expect 2 "'/nonexistent/x' cannot be written: No such file" $verb -o /nonexistent/x --node http://127.0.0.1:1  # before anybody is asked
 done

@@ -211,8 +211,11 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_seen_through_every_answer, *boost::unit_te
                                  std::tuple{waiting.constant(0), waiting.constant(std::int64_t{0})}, {.name = "many"});
   RunHandle all_wait = c.a->engine().compile(waiting, {}, {sum}).start({});
   json of_get;
-  do of_get = json::parse(c.verb({"inspect", "get", "--json"}).out, nullptr, false);
-  while (!of_get.is_object() || of_get["waits"].size() < 4);
+  const auto asked = std::chrono::steady_clock::now();
+  do {
+    BOOST_REQUIRE_MESSAGE(std::chrono::steady_clock::now() - asked < 120s, "fewer than 4 waits of 'get' are told after two minutes: " << of_get.dump());
+    of_get = json::parse(c.verb({"inspect", "get", "--json"}).out, nullptr, false);
+  } while (!of_get.is_object() || of_get["waits"].size() < 4);
   BOOST_TEST(of_get["name"] == "many/get");
   const Outcome gets = c.verb({"inspect", "get"});
   for (const char* part : {"waits       at queue 'none'", "awaited     by /node:a/cpu:0, in iteration ", " more iterations\n"}) BOOST_TEST(has(gets.out, part), gets.out);

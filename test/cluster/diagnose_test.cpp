@@ -420,6 +420,36 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_that_is_held) {
   const std::vector<Verdict> unknown = hangs({waits}, {waits});
   BOOST_REQUIRE_MESSAGE(unknown.size() == 1u, texts(unknown));
   BOOST_TEST((unknown[0].kind == Verdict::Kind::no_turn));
+
+  // At a queue, or for a predicate, nobody holds a worker: both are named.
+  RunSnapshot elsewhere = holds;
+  elsewhere.partitions[0].has_answered = true;
+  for (const Wait::Kind kind : {Wait::Kind::kernel, Wait::Kind::device}) {
+    Wait& waiting = elsewhere.partitions[0].runs[0].waits[0];
+    waiting.kind = kind;
+    waiting.what = "Dequeue 'take' (a.cpp:9)", waiting.state = "queue 'jobs'";
+    const std::vector<Verdict> both = hangs({waits, elsewhere}, {waits, elsewhere});
+    BOOST_REQUIRE_MESSAGE(both.size() == 2u, texts(both));
+    BOOST_TEST((both[0].kind == Verdict::Kind::no_turn));
+    BOOST_TEST(both[1].actor == "Dequeue 'take' (a.cpp:9)");
+  }
+}
+
+// Looks that are close to each other take back who has had its turn, and accuse nobody: whoever fires nothing meanwhile may be slow.
+BOOST_AUTO_TEST_CASE(further_looks_only_take_back) {
+  const auto is = [](std::uint64_t run, Verdict::Kind kind, const std::string& device) {
+    Verdict v;
+    v.run = run, v.plan = {"a", run}, v.kind = kind, v.device = device, v.text = fmt::format("{} {}", run, device);
+    return v;
+  };
+  using enum Verdict::Kind;
+  const std::vector<Verdict> first = {is(1, no_turn, "/node:a/cpu:0"), is(1, no_turn, "/node:b/cpu:0"), is(2, waiting, "/node:b/cpu:0"), is(3, loop, "/node:a/cpu:0")};
+  BOOST_TEST(texts(keep_what_still_stands(first, first)) == texts(first));
+  BOOST_TEST(texts(keep_what_still_stands(first, {})) == "2 /node:b/cpu:0\n3 /node:a/cpu:0\n");
+  // The run on b got on, and one that was not named before fired nothing for a moment; so did that on a, though it had its turn.
+  const std::vector<Verdict> later = {is(1, waiting, "/node:a/cpu:0"), is(1, no_turn, "/node:b/cpu:0"), is(4, waiting, "/node:b/cpu:0"), is(4, no_turn, "/node:a/cpu:0")};
+  BOOST_TEST(texts(keep_what_still_stands(first, later)) == "1 /node:b/cpu:0\n2 /node:b/cpu:0\n3 /node:a/cpu:0\n");
+  BOOST_TEST(keep_what_still_stands({}, later).empty());
 }
 
 // Ten minutes of a run that takes a fifth of a second an iteration, for the network is slow.

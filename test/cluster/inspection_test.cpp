@@ -401,6 +401,34 @@ BOOST_AUTO_TEST_CASE(a_trace_says_what_it_covers) {
   BOOST_TEST(bounded["covered_ns"] == 6 * kSecond / 10);
 }
 
+// What follows from firings is each operand's, but a Merge takes one of its two; an operand without elements is known to have no bytes.
+BOOST_AUTO_TEST_CASE(bytes_that_came_are_told_of_one_input_of_a_merge_and_of_operands_without_elements) {
+  const auto bytes_in = [](const std::string& op, const std::vector<std::pair<std::string, std::uint64_t>>& operands) {
+    PlanDescription plan;
+    plan.name = {"a", 1};
+    plan.actors.resize(operands.size() + 1);
+    plan.actors[0].op = op;
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      EdgeDescription& e = plan.edges.emplace_back();
+      e.from = static_cast<std::int32_t>(i) + 1, e.input = static_cast<std::int32_t>(i);
+      e.shape = operands[i].first, e.bytes = operands[i].second;
+    }
+    CounterCache cache(std::move(plan));
+    NodeAnswer a;
+    a.has_answered = true;
+    ActorCounters c;
+    c.fires = 10;
+    a.report.partitions.emplace_back().actors = {c};
+    cache.update({a});
+    return nlohmann::json::parse(cache.actor_json(0, {}, {}))["bytes_in"];
+  };
+  BOOST_TEST(bytes_in("Add", {{"[2]", 8}, {"[2]", 8}}) == 160);
+  BOOST_TEST(bytes_in("Merge", {{"[2]", 8}, {"[2]", 8}}) == 80);
+  BOOST_TEST(bytes_in("Merge", {{"[2]", 8}, {"[?]", 0}}).is_null());
+  for (const char* empty : {"[0]", "[0, 3]", "[3, 0]", "[3, 0, 3]"}) BOOST_TEST(bytes_in("Concat", {{"[2]", 8}, {empty, 0}}) == 80, empty);
+  for (const char* unknown : {"[?]", "[...]", "[10, ?]", "list of [0]"}) BOOST_TEST(bytes_in("Concat", {{"[2]", 8}, {unknown, 0}}).is_null(), unknown);
+}
+
 // Both nodes say what they saw of a run that fails on one of them; the folder is one.
 BOOST_AUTO_TEST_CASE(flight_recorders_of_nodes_share_a_folder) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {  // the news of the failure and what follows from it go by two lanes

@@ -4,7 +4,7 @@ import { createRequire } from 'node:module';
 import { test } from 'node:test';
 
 import { drawEdge } from '../../cluster/page/edges.js';
-import { alike, bytes, clean, duration, range, short, shorten } from '../../cluster/page/format.js';
+import { alike, bytes, clean, duration, range, short, shorten, timeless } from '../../cluster/page/format.js';
 import { compose, layout, Stretch } from '../../cluster/page/layout.js';
 import { Counters, kGroupings, kMostBoxes, kMostChildren, layoutInput, Plan, search, Totals, Tree, View } from '../../cluster/page/model.js';
 import { mergeSeries, smoothed } from '../../cluster/page/curves.js';
@@ -239,6 +239,13 @@ test('iterations that round to the same are told by how many there are', () => {
 test('sentences that differ in the iteration are one', () => {
   const waits = (n) => `b waits for 'x' in iteration ${n} of loop 'w/1'`;
   assert.deepEqual(alike([waits(7), 'a waits', waits(8), waits(9)]), [`${waits(7)}, and 2 more iterations like it`, 'a waits']);
+  const nested = (outer, inner, time) => `Dequeue 'q' in iteration ${outer} of loop 'w/1', iteration ${inner} of loop 'v/1' has waited for ${time} at queue 'q'`;
+  assert.deepEqual(alike([nested(1, 2, '812 ms'), nested(1, 3, '1.2 s'), nested(2, 2, '3 min')]), [`${nested(1, 2, '812 ms')}, and 2 more iterations like it`]);
+});
+
+test('times are left out of a sentence wherever they stand', () => {
+  assert.equal(timeless('b has waited for 812 ms at a; it has been suspected for 1.5 s'), 'b has waited at a; it has been suspected');
+  assert.equal(timeless('b waits for x'), 'b waits for x');
 });
 
 test('names that hide or reorder are seen for what they are', () => {
