@@ -28,14 +28,10 @@ Others product_of_others(const Expr& x, std::int64_t axis, std::int64_t extent) 
   if (extent == 1) return {ones_like(x), x};
   const std::int64_t half = extent / 2, odd = extent % 2;
   const Expr left = part(x, 0, half), right = part(x, half, half);
-  const Exprs last = odd ? Exprs{part(x, extent - 1, 1)} : Exprs{};
-  auto with_last = [&](Exprs parts, const Expr& more) {
-    if (odd) parts.push_back(more);
-    return parts.size() == 1 ? parts[0] : concat(parts, axis);
-  };
-  const Others above = product_of_others(with_last({left * right}, odd ? last[0] : Expr()), axis, half + odd);
-  const Expr beside = part(above.of_each, 0, half);
-  return {with_last({beside * right, beside * left}, odd ? part(above.of_each, half, 1) : Expr()), above.product};
+  const Expr both = left * right;
+  const Others above = product_of_others(odd ? concat({both, part(x, extent - 1, 1)}, axis) : both, axis, half + odd);
+  const Expr beside = part(above.of_each, 0, half), of_left = beside * right, of_right = beside * left;
+  return {odd ? concat({of_left, of_right, part(above.of_each, half, 1)}, axis) : concat({of_left, of_right}, axis), above.product};
 }
 
 // Where the extents along the axes are known and above 0; else empty.
