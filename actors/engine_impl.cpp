@@ -427,6 +427,7 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vecto
   // The run keeps its actors; the engine keeps the run until it has drained.
   run->on_drained = [this, compiled, trace = options.trace](Run& drained) { forget(drained, compiled, true, trace); };
   run->troupe = &troupe;
+  run->on_failed = [this](const Run& failed) { give_up(failed); };
   run->started = options_.deterministic ? time() : run->began.time_since_epoch();
   compiled->started.fetch_add(1, std::memory_order_relaxed);
   {
@@ -462,6 +463,7 @@ Ref<Run> EngineImpl::begin_part(const std::shared_ptr<Compiled>& compiled, RunKe
   run->key = key;
   run->is_named.store(true, std::memory_order_release);
   run->troupe = &troupe;
+  run->on_failed = [this](const Run& failed) { give_up(failed); };
   run->started = options_.deterministic ? time() : run->began.time_since_epoch();
   compiled->started.fetch_add(1, std::memory_order_relaxed);
   troupe.weigh();
@@ -521,9 +523,13 @@ void EngineImpl::fail(Run& run, Status status) {
   if (run.fail(std::move(status))) failed(run);
 }
 
+// What registers later looks whether its run was cancelled (ops/library/queue.cpp).
+void EngineImpl::give_up(const Run& run) {
+  for (const auto& states : all_states()) states->cancel_waiters(run.info().id, aborted());
+}
+
 // A run over several nodes is given up everywhere: what its other nodes would still send may never come.
 void EngineImpl::failed(Run& run) {
-  for (const auto& states : all_states()) states->cancel_waiters(run.info().id, aborted());
   if (!run.troupe->remote) return;
   run.retain();
   Ref<Run> keep(&run);
@@ -546,7 +552,7 @@ void EngineImpl::remind_in(std::chrono::nanoseconds delay, Run& run) {
 
 void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned, const std::string& trace) {
   const std::uint64_t id = run.info().id;
-  const bool has_failed = run.is_settled() && !run.status().ok();  // a success is settled after this
+  const bool has_failed = run.is_poisoned();  // whoever made it fail may be about to say so
   EndedRun end{id, is_owned, compiled->troupe.plan->name, epoch_ns(), (time() - run.started).count(), has_failed ? run.status().message() : std::string()};
   (has_failed ? compiled->failed : compiled->ended).fetch_add(1, std::memory_order_relaxed);
   if (!trace.empty()) write_events(run, end, compiled, trace, Inspect::Trace::off);

@@ -178,6 +178,8 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   void require_may_wait() const;
   Ref<Run> begin(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options);
   void failed(Run& run);
+  /// Of all that waits in states for a run.
+  void give_up(const Run& run);
   void forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned, const std::string& trace = {});
   /// Writes what the partitions have recorded of a run that has ended, when they have answered: to `path`, or the flight recorder's files.
   void write_events(const Run& run, const EndedRun& end, const std::shared_ptr<Compiled>& compiled, const std::string& path, Inspect::Trace trace);

@@ -9,7 +9,10 @@ bool Run::settle(Status status) {
   std::uint32_t open = kOpen;
   if (!outcome_.compare_exchange_strong(open, kSettling, std::memory_order_acq_rel)) return false;
   status_ = std::move(status);
-  if (!status_.ok()) info_.cancelled.store(true, std::memory_order_seq_cst);
+  if (!status_.ok()) {
+    info_.cancelled.store(true, std::memory_order_seq_cst);
+    if (on_failed) on_failed(*this);
+  }
   outcome_.store(kSettled, std::memory_order_release);
   outcome_.notify_all();
   return true;

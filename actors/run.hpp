@@ -44,6 +44,9 @@ class Run final : public Counted {
   /// Called once, when the last partition has left; a success is settled right after it, so that a caller
   /// who is answered finds the run gone from the engine's books.
   std::function<void(Run&)> on_drained;
+  /// Called once, when the run has failed, before its caller is answered: what waits in states for it gives up, so that nothing
+  /// that the caller does next is taken by what he was told has ended.
+  std::function<void(Run&)> on_failed;
   // Of a run over several nodes, set before anybody else sees it.
   RunKey key;
   std::atomic<bool> is_named{false};  // publishes key to those who look at runs from outside

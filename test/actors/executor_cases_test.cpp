@@ -130,6 +130,12 @@ BOOST_AUTO_TEST_CASE(a_dequeue_from_an_empty_queue_times_out) {  // X6
     BOOST_CHECK_EXCEPTION(engine.run(g, {}, {out}, {.timeout = timeout}), Error, [](const Error& e) { return e.code() == Code::deadline_exceeded; });
   engine.run(g, {{x, Tensor::scalar(3.f)}}, {in});
   BOOST_TEST(item(engine.run(g, {}, {out})) == 3.f);
+  // Who is told that his run has ended finds nothing of it waiting.
+  for (int round = 0; round < 30; ++round) {
+    BOOST_CHECK_EXCEPTION(engine.run(g, {}, {out}, {.timeout = 1ms}), Error, [](const Error& e) { return e.code() == Code::deadline_exceeded; });
+    engine.run(g, {{x, Tensor::scalar(4.f)}}, {in});
+    BOOST_TEST(item(engine.run(g, {}, {out}, {.timeout = 60s})) == 4.f);
+  }
 }
 
 BOOST_DATA_TEST_CASE(an_op_sees_that_its_run_has_timed_out, boost::unit_test::data::xrange(1, 3), workers) {  // X7; it may hold the only worker
