@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -40,5 +41,18 @@ inline std::string heard(int fd) {
   close(fd);
   return answer;
 }
+
+/// As many descriptors as the system lets a process have, for as long as it is there.
+struct ManyFiles {
+  rlimit was{};
+  ManyFiles() {
+    getrlimit(RLIMIT_NOFILE, &was);
+    const rlimit most{was.rlim_max, was.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &most);
+  }
+  ~ManyFiles() { setrlimit(RLIMIT_NOFILE, &was); }
+};
+
+inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace troupe::test

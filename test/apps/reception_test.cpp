@@ -1,0 +1,142 @@
+// How the inspection server receives those who ask: crowds, the slow, requests in pieces, what is compressed for whom.
+#include <boost/test/unit_test.hpp>
+
+#include <thread>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <fmt/format.h>
+#include <httplib.h>
+
+#include <troupe/cluster/inspection_server.hpp>
+#include <troupe/cluster/node.hpp>
+#include <troupe/cluster/reception.hpp>
+#include <troupe/test/apps/connection.hpp>
+#include <troupe/test/apps/node_process.hpp>
+#include <troupe/test/cluster/nodes.hpp>
+#include <troupe/test/devices/refusal.hpp>
+#include <troupe/troupe.hpp>
+
+namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(reception_test)
+
+namespace {
+
+using namespace std::chrono_literals;
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(more_requests_than_wait_are_told_so) {
+  InspectionOptions few;
+  few.serve = 1;
+  few.wait = 2;
+  Nodes nodes(1);
+  InspectionServer server(nodes[0], few);
+  std::promise<void> began, goes_on;
+  server.serve("/held", [&, held = goes_on.get_future().share()](const auto&) {
+    began.set_value();
+    held.wait();
+    return std::string("{}");
+  });
+  const auto ask = [&](const std::string& path) {
+    const int fd = dial(server.address());
+    say(fd, "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n");
+    return fd;
+  };
+  std::vector<int> asked{ask("/held")};
+  began.get_future().wait();
+  for (int i = 0; i < 2; ++i) asked.push_back(ask("/healthz"));  // heard before who comes later
+  const std::string refused = heard(ask("/healthz"));
+  BOOST_TEST(refused.starts_with("HTTP/1.1 503"), refused);
+  for (const char* part : {"Retry-After: 1", "come back in a second"}) BOOST_TEST(has(refused, part), refused);
+  goes_on.set_value();
+  for (const int fd : asked) {
+    const std::string answer = heard(fd);
+    BOOST_TEST(answer.starts_with("HTTP/1.1 200"), answer);
+  }
+}
+
+// A thousand say half a request each, and no more: whoever says a whole one is served meanwhile.
+BOOST_AUTO_TEST_CASE(who_is_slow_to_ask_keeps_nobody_out) {
+  const ManyFiles files;
+  InspectionOptions options;
+  options.head = 3600;
+  Nodes nodes(1);
+  const InspectionServer server(nodes[0], options);
+  const NoSigpipe writes_fail;
+  std::vector<int> slow;
+  for (std::size_t i = 0; i < 1000; ++i) {
+    slow.push_back(dial(server.address()));
+    say(slow.back(), "GET /healthz HTT");
+    if (i % 100 != 99) continue;
+    httplib::Client http(server.address());
+    http.set_read_timeout(60);
+    for (const char* path : {"/healthz", "/api/state"}) {
+      const auto answer = http.Get(path);
+      BOOST_REQUIRE(answer);
+      BOOST_TEST(answer->status == 200);
+    }
+  }
+  for (std::size_t i = 0; i < slow.size(); ++i) {  // those who were first have given way
+    if (i + Reception::kMostHeads >= slow.size()) {
+      close(slow[i]);
+      continue;
+    }
+    const std::string answer = heard(slow[i]);
+    BOOST_TEST(answer.starts_with("HTTP/1.1 503"), answer);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(who_is_too_slow_to_ask_is_told_so) {
+  InspectionOptions options;
+  options.head = 1;
+  Nodes nodes(1);
+  const InspectionServer server(nodes[0], options);
+  const int half = dial(server.address()), silent = dial(server.address());
+  say(half, "GET /healthz HTT");
+  const std::string late = heard(half);
+  BOOST_TEST(late.starts_with("HTTP/1.1 408"), late);
+  BOOST_TEST(heard(silent).empty());
+}
+
+// Browsers take Brotli, which takes seconds for a large plan.
+BOOST_AUTO_TEST_CASE(answers_are_compressed_for_other_machines_only_and_quickly) {
+  Nodes nodes(1);
+  for (const bool is_here : {true, false}) {
+    InspectionOptions options;
+    if (!is_here) options.host = "0.0.0.0", options.token = "0123456789abcdef";
+    const InspectionServer server(nodes[0], options);
+    for (const std::string names : {"br", "gzip, deflate, br, zstd", "GZIP;q=0", ""}) {
+      const int fd = dial(server.address());
+      say(fd, "GET /api/state HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer 0123456789abcdef\r\naccept-Encoding:" + names + "\r\n\r\n");
+      const std::string answer = heard(fd);
+      BOOST_TEST(answer.starts_with("HTTP/1.1 200"), answer);
+      BOOST_TEST(has(answer, "Content-Encoding: gzip") == (!is_here && names.size() > 10), names);
+      BOOST_TEST(has(answer, "Content-Encoding: ") == (!is_here && names.size() > 10), names);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_request_that_comes_in_pieces_is_served) {
+  Nodes nodes(1);
+  const InspectionServer server(nodes[0], {});
+  const int fd = dial(server.address());
+  const int yes = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  for (const char c : std::string("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")) say(fd, std::string(1, c));
+  const std::string answer = heard(fd);
+  BOOST_TEST(answer.starts_with("HTTP/1.1 200"), answer);
+  const int endless = dial(server.address());
+  say(endless, "GET / HTTP/1.1\r\nCookie: " + std::string(40'000, 'x'));
+  const std::string too_long = heard(endless);
+  BOOST_TEST(too_long.starts_with("HTTP/1.1 431"), too_long);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test
