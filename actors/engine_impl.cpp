@@ -523,9 +523,9 @@ void EngineImpl::fail(Run& run, Status status) {
   if (run.fail(std::move(status))) failed(run);
 }
 
-// What registers later looks whether its run was cancelled (ops/library/queue.cpp).
+// What comes later looks whether its run was cancelled (ops/state.cpp).
 void EngineImpl::give_up(const Run& run) {
-  for (const auto& states : all_states()) states->cancel_waiters(run.info().id, aborted());
+  for (const auto& states : all_states()) states->cancel_waiters(run.info().id, given_up());
 }
 
 // A run over several nodes is given up everywhere: what its other nodes would still send may never come.

@@ -203,7 +203,6 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   std::vector<std::shared_ptr<StateStore>> all_states();
   bool is_elsewhere(const StateSpec& spec) const { return peers_ && node_of(spec.device) != peers_->name(); }
   bool is_elsewhere(const std::string& variable, StateSpec& home);
-  static Status aborted() { return Status(Code::aborted, "the run has failed or was cancelled"); }
 
   EngineOptions options_;
   StateStore states_{this};

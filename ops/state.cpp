@@ -62,7 +62,9 @@ Tensor Initializer::make(const std::string& name, DType dtype, const Shape& shap
       Tensor t = Tensor::empty(dtype, shape);
       Tensor one = Tensor::scalar_as(dtype, a);
       auto* bytes = static_cast<unsigned char*>(t.raw_mutable());
-      for (std::int64_t i = 0; i < t.elements(); ++i) std::memcpy(bytes + i * size_of(dtype), one.raw(), size_of(dtype));
+      const std::int64_t elements = t.elements();
+      const std::size_t size = size_of(dtype);
+      for (std::int64_t i = 0; i < elements; ++i, bytes += size) std::memcpy(bytes, one.raw(), size);
       return t;
     }
     case Kind::uniform: return drawn(Random::uniform, key, b - a, a, dtype, shape);
@@ -173,6 +175,8 @@ void StateStore::cancel_waiters(std::uint64_t run_id, const Status& status) {
   for (const Ref<State>& s : all) s->cancel(run_id, status);
 }
 
+Status given_up() { return Status(Code::aborted, "the run has failed or was cancelled"); }
+
 // ---- variables
 
 VariableState::VariableState(DType dtype, Shape shape, Tensor initial)
@@ -184,16 +188,19 @@ bool VariableState::try_acquire() {
   return held_ = true;
 }
 
-void VariableState::acquire(std::uint64_t run_id, Use use, std::function<void(const Status&)> cancelled) {
+void VariableState::acquire(const RunInfo& run, Use use, std::function<void(const Status&)> cancelled) {
+  bool is_given_up;
   {
     std::lock_guard lock(mutex_);
-    if (held_) {
-      waiters_.push_back({run_id, std::move(use), std::move(cancelled)});
+    is_given_up = run.cancelled.load(std::memory_order_seq_cst);
+    if (held_ && !is_given_up) {
+      waiters_.push_back({run.id, std::move(use), std::move(cancelled)});
       return;
     }
-    held_ = true;
+    if (!is_given_up) held_ = true;
   }
-  use(value_);
+  if (is_given_up) cancelled(given_up());
+  else use(value_);
 }
 
 void VariableState::release(bool changed) {
@@ -310,25 +317,30 @@ void QueueState::settle(std::vector<Ended>& ended) {
       ended.push_back({std::move(consumers_.front().done), Status(Code::out_of_range, "the queue is closed and empty"), {}});
 }
 
-void QueueState::enqueue(std::uint64_t run_id, std::vector<Value> element, Done done) {
+void QueueState::enqueue(const RunInfo& run, std::vector<Value> element, Done done) {
   std::vector<Ended> ended;
   {
     std::lock_guard lock(mutex_);
-    if (closed_) ended.push_back({std::move(done), Status(Code::failed_precondition, "the queue is closed"), {}});
+    if (run.cancelled.load(std::memory_order_seq_cst)) ended.push_back({std::move(done), given_up(), {}});
+    else if (closed_) ended.push_back({std::move(done), Status(Code::failed_precondition, "the queue is closed"), {}});
     else {
-      producers_.push_back({run_id, std::move(element), std::move(done)});
+      producers_.push_back({run.id, std::move(element), std::move(done)});
       settle(ended);
     }
   }
   for (Ended& e : ended) e.done(std::move(e.status), std::move(e.element));
 }
 
-void QueueState::dequeue(std::uint64_t run_id, Done done) {
+void QueueState::dequeue(const RunInfo& run, Done done) {
   std::vector<Ended> ended;
   {
     std::lock_guard lock(mutex_);
-    consumers_.push_back({run_id, std::move(done)});
-    settle(ended);
+    if (run.cancelled.load(std::memory_order_seq_cst)) {
+      ended.push_back({std::move(done), given_up(), {}});
+    } else {
+      consumers_.push_back({run.id, std::move(done)});
+      settle(ended);
+    }
   }
   for (Ended& e : ended) e.done(std::move(e.status), std::move(e.element));
 }

@@ -94,6 +94,9 @@ class StateStore {
   std::map<std::string, Entry> states_;
 };
 
+/// How a firing ends whose run has failed or was cancelled.
+Status given_up();
+
 /// A mutable tensor. One holder at a time has the right to change it; who comes meanwhile is
 /// queued and served in order, without blocking a thread.
 class VariableState final : public State {
@@ -113,7 +116,8 @@ class VariableState final : public State {
   using Use = std::function<void(Tensor& value)>;
   /// The fast way in: true if the right was free and is now the caller's.
   bool try_acquire();
-  void acquire(std::uint64_t run_id, Use use, std::function<void(const Status&)> cancelled);
+  /// The right never comes to a cancelled run once its cancel() has returned (QueueState::enqueue says why).
+  void acquire(const RunInfo& run, Use use, std::function<void(const Status&)> cancelled);
   /// The value, to the holder of the right only.
   Tensor& value() { return value_; }
   /// Gives the right back, to the next in line if there is one. `changed` counts a new version.
@@ -154,8 +158,10 @@ class QueueState final : public State {
   explicit QueueState(const StateSpec& spec);
   /// `done` gets the element (dequeue) or nothing (enqueue), or the error of a cancelled run or a closed queue.
   using Done = std::function<void(Status, std::vector<Value>)>;
-  void enqueue(std::uint64_t run_id, std::vector<Value> element, Done done);
-  void dequeue(std::uint64_t run_id, Done done);
+  /// A cancelled run puts nothing in and takes nothing out once its cancel() has returned: the canceller sets `run.cancelled` before
+  /// it takes the queue's mutex, and who comes looks at it with the mutex held.
+  void enqueue(const RunInfo& run, std::vector<Value> element, Done done);
+  void dequeue(const RunInfo& run, Done done);
   /// No more enqueues; dequeues drain what is in, then fail with out_of_range. Waiting enqueues
   /// are refused with failed_precondition.
   void close();

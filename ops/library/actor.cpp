@@ -113,9 +113,9 @@ TROUPE_OP(Actor) {
       std::vector<Value> inputs;
       for (Value& v : c.all_inputs()) inputs.push_back(std::move(v));
       static_cast<ActorState&>(*state).fire(c.run().id, std::move(inputs), c.defer());
-      // As with queues: whoever registers looks for a cancellation that came meanwhile.
+      // Who was cancelled meanwhile was not found there: whoever registers looks again.
       if (c.run().cancelled.load(std::memory_order_seq_cst))
-        state->cancel(c.run().id, Status(Code::aborted, "the run has failed or was cancelled"));
+        state->cancel(c.run().id, given_up());
     });
   });
 }

@@ -21,13 +21,6 @@ QueueState::Done finish(Completion completion) {
   };
 }
 
-// A run cancelled while its firing went to wait would not find it: whoever registers looks again.
-// The canceller sets the flag before it takes the queue's mutex, the registrar reads it after.
-void give_up_if_cancelled(KernelContext& c, State& state) {
-  if (c.run().cancelled.load(std::memory_order_seq_cst))
-    state.cancel(c.run().id, Status(Code::aborted, "the run has failed or was cancelled"));
-}
-
 QueueState& queue_of(const Ref<State>& state) { return static_cast<QueueState&>(*state); }
 
 }  // namespace
@@ -45,10 +38,9 @@ TROUPE_OP(Enqueue) {
       for (Value& v : c.all_inputs()) element.push_back(std::move(v));
       QueueState& queue = queue_of(state);
       auto done = finish(c.defer());
-      queue.enqueue(c.run().id, std::move(element), [done, state](Status status, std::vector<Value>) {
+      queue.enqueue(c.run(), std::move(element), [done, state](Status status, std::vector<Value>) {
         done(std::move(status), {Tensor::scalar(queue_of(state).size())});
       });
-      give_up_if_cancelled(c, *state);
     });
   });
 }
@@ -65,8 +57,7 @@ TROUPE_OP(Dequeue) {
   });
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     return make_kernel([state = s.state](KernelContext& c) {
-      queue_of(state).dequeue(c.run().id, finish(c.defer()));
-      give_up_if_cancelled(c, *state);
+      queue_of(state).dequeue(c.run(), finish(c.defer()));
     });
   });
 }

@@ -58,6 +58,11 @@ struct Answer {
 };
 std::vector<Value> element(std::int64_t v) { return {Tensor::scalar(v)}; }
 
+struct NumberedRun : RunInfo {
+  explicit NumberedRun(std::uint64_t number) { id = number; }
+};
+const NumberedRun run1(1), run2(2), run3(3);
+
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(variables_eagerly) {
@@ -152,16 +157,16 @@ BOOST_AUTO_TEST_CASE(wrong_elements_are_refused) {
 BOOST_AUTO_TEST_CASE(a_full_queue_holds_producers_back_in_order) {
   QueueState q(queue_spec(2));
   Answer in[4], out[4];
-  for (int i = 0; i < 4; ++i) q.enqueue(1, element(i), in[i].done());
+  for (int i = 0; i < 4; ++i) q.enqueue(run1, element(i), in[i].done());
   BOOST_TEST(in[1].calls == 1);
   BOOST_TEST(in[2].calls == 0);  // full: waits
   BOOST_TEST(in[3].calls == 0);
   BOOST_TEST(q.size() == 2);
-  q.dequeue(1, out[0].done());
+  q.dequeue(run1, out[0].done());
   BOOST_TEST(out[0].value == 0);
   BOOST_TEST(in[2].calls == 1);
   BOOST_TEST(in[3].calls == 0);
-  for (int i = 1; i < 4; ++i) q.dequeue(1, out[i].done());
+  for (int i = 1; i < 4; ++i) q.dequeue(run1, out[i].done());
   for (int i = 0; i < 4; ++i) BOOST_TEST(out[i].value == i);
   BOOST_TEST(in[3].calls == 1);
 }
@@ -169,9 +174,9 @@ BOOST_AUTO_TEST_CASE(a_full_queue_holds_producers_back_in_order) {
 BOOST_AUTO_TEST_CASE(an_empty_queue_holds_consumers_back_in_order) {
   QueueState q(queue_spec(2));
   Answer out[2], in;
-  q.dequeue(1, out[0].done());
-  q.dequeue(1, out[1].done());
-  q.enqueue(1, element(7), in.done());
+  q.dequeue(run1, out[0].done());
+  q.dequeue(run1, out[1].done());
+  q.enqueue(run1, element(7), in.done());
   BOOST_TEST(out[0].value == 7);
   BOOST_TEST(out[1].calls == 0);
 }
@@ -207,12 +212,12 @@ BOOST_AUTO_TEST_CASE(where_nothing_else_runs_a_wait_at_a_queue_is_refused) {
 BOOST_AUTO_TEST_CASE(a_closed_queue_drains_and_then_fails) {
   QueueState q(queue_spec(2));
   Answer in[4], out[3];
-  for (int i = 0; i < 3; ++i) q.enqueue(1, element(i), in[i].done());
+  for (int i = 0; i < 3; ++i) q.enqueue(run1, element(i), in[i].done());
   q.close();
   BOOST_TEST((in[2].status.code() == Code::failed_precondition));  // it waited
-  q.enqueue(1, element(9), in[3].done());
+  q.enqueue(run1, element(9), in[3].done());
   BOOST_TEST((in[3].status.code() == Code::failed_precondition));
-  for (Answer& a : out) q.dequeue(1, a.done());
+  for (Answer& a : out) q.dequeue(run1, a.done());
   BOOST_TEST(out[0].value == 0);
   BOOST_TEST(out[1].value == 1);
   BOOST_TEST((out[2].status.code() == Code::out_of_range));
@@ -221,7 +226,7 @@ BOOST_AUTO_TEST_CASE(a_closed_queue_drains_and_then_fails) {
 BOOST_AUTO_TEST_CASE(closing_tells_waiting_consumers) {
   QueueState q(queue_spec(2));
   Answer out;
-  q.dequeue(1, out.done());
+  q.dequeue(run1, out.done());
   q.close();
   BOOST_TEST((out.status.code() == Code::out_of_range));
 }
@@ -229,13 +234,42 @@ BOOST_AUTO_TEST_CASE(closing_tells_waiting_consumers) {
 BOOST_AUTO_TEST_CASE(cancelling_a_run_takes_only_its_waiters) {
   QueueState q(queue_spec(1));
   Answer mine, other, in;
-  q.dequeue(1, mine.done());
-  q.dequeue(2, other.done());
+  q.dequeue(run1, mine.done());
+  q.dequeue(run2, other.done());
   q.cancel(1, Status(Code::cancelled, "over"));
   BOOST_TEST((mine.status.code() == Code::cancelled));
-  q.enqueue(3, element(4), in.done());
+  q.enqueue(run3, element(4), in.done());
   BOOST_TEST(other.value == 4);
   BOOST_TEST(mine.calls == 1);
+}
+
+// Its caller may know already that it has failed.
+BOOST_AUTO_TEST_CASE(a_cancelled_run_neither_takes_nor_puts_nor_changes_anything) {
+  QueueState q(queue_spec(2));
+  Answer in[2], out[2];
+  q.enqueue(run1, element(4), in[0].done());
+  NumberedRun gone(7);
+  gone.cancelled = true;
+  q.dequeue(gone, out[0].done());
+  q.enqueue(gone, element(5), in[1].done());
+  BOOST_TEST((out[0].status.code() == Code::aborted));
+  BOOST_TEST((in[1].status.code() == Code::aborted));
+  BOOST_TEST(q.size() == 1);
+  q.dequeue(run1, out[1].done());
+  BOOST_TEST(out[1].value == 4);
+
+  VariableState v(DType::f64, Shape{}, Tensor::scalar(1.0));
+  int uses = 0;
+  Status told;
+  const auto acquire = [&] { v.acquire(gone, [&](Tensor&) { ++uses; }, [&](const Status& s) { told = s; }); };
+  acquire();
+  BOOST_TEST((told.code() == Code::aborted));
+  BOOST_TEST(v.try_acquire());
+  told = {};
+  acquire();
+  BOOST_TEST((told.code() == Code::aborted));
+  v.release(false);
+  BOOST_TEST(uses == 0);
 }
 
 BOOST_AUTO_TEST_CASE(a_shuffling_queue_keeps_some_back_and_shuffles_the_same_way_again) {
@@ -243,20 +277,20 @@ BOOST_AUTO_TEST_CASE(a_shuffling_queue_keeps_some_back_and_shuffles_the_same_way
   for (auto& order : orders) {
     QueueState q(queue_spec(100, true, 10));
     Answer in;
-    for (int i = 0; i < 60; ++i) q.enqueue(1, element(i), in.done());
+    for (int i = 0; i < 60; ++i) q.enqueue(run1, element(i), in.done());
     for (int i = 0; i < 50; ++i) {
       Answer out;
-      q.dequeue(1, out.done());
+      q.dequeue(run1, out.done());
       order.push_back(out.value);
     }
     Answer held;
-    q.dequeue(1, held.done());
+    q.dequeue(run1, held.done());
     BOOST_TEST(held.calls == 0);  // 10 are left: they stay for mixing
     q.close();
     BOOST_TEST(held.calls == 1);  // unless no more can come
     for (int i = 0; i < 9; ++i) {
       Answer out;
-      q.dequeue(1, out.done());
+      q.dequeue(run1, out.done());
       order.push_back(out.value);
     }
     order.push_back(held.value);
@@ -280,9 +314,9 @@ BOOST_AUTO_TEST_CASE(a_held_variable_serves_in_order) {
       v.release(true);
     };
   };
-  v.acquire(1, use(1), [](const Status&) {});
-  v.acquire(2, use(2), [&](const Status& s) { told = s; });
-  v.acquire(3, use(3), [](const Status&) {});
+  v.acquire(run1, use(1), [](const Status&) {});
+  v.acquire(run2, use(2), [&](const Status& s) { told = s; });
+  v.acquire(run3, use(3), [](const Status&) {});
   v.cancel(2, Status(Code::cancelled, "over"));
   v.release(false);
   BOOST_TEST(order == (std::vector<int>{1, 3}), tools::per_element());
