@@ -42,16 +42,19 @@ void verify(const Program& p, const char* pass) {
   for (Edge e : p.fetches) check(e.node >= 0 && e.node < p.graph.size(), e.node, "a fetch is missing: fetch");
 }
 
+bool is_functional(const Node& node) { return bool(node.op->evaluate); }
+
 // Applies `change` to a program, before that to the sub-graphs of its functional nodes and to the functions
-// that it calls, each once.
+// that it calls, each once. Programs are handed on, not copied.
 class Everywhere {
  public:
-  using Change = std::function<Program(const Program&)>;
+  using Change = std::function<Program(Program)>;
   enum class Whom : std::uint8_t { all, sub_graphs };
   explicit Everywhere(Change change, Whom whom = Whom::all) : change_(std::move(change)), whom_(whom) {}
 
-  Program apply(const Program& program) {
-    Program out = whom_ == Whom::all ? change_(with_sub_graphs_changed(program)) : with_sub_graphs_changed(program);
+  Program apply(Program program) {
+    Program out = with_sub_graphs_changed(std::move(program));
+    if (whom_ == Whom::all) out = change_(std::move(out));
     std::vector<std::shared_ptr<FunctionDef>> functions;
     for (auto& [from, made] : made_) functions.push_back(made);
     analyse(functions);
@@ -60,9 +63,8 @@ class Everywhere {
   }
 
  private:
-  Program with_sub_graphs_changed(const Program& program) {
-    bool has_functional = std::any_of(program.graph.nodes().begin(), program.graph.nodes().end(), [](const Node& n) { return bool(n.op->evaluate); });
-    if (!has_functional) return program;
+  Program with_sub_graphs_changed(Program program) {
+    if (std::none_of(program.graph.nodes().begin(), program.graph.nodes().end(), is_functional)) return program;
     Rewriter rewriter(program);
     for (std::int32_t id = 0; id < program.graph.size(); ++id) {
       Node node = rewriter.translated(id);
@@ -99,15 +101,15 @@ class Everywhere {
   std::map<const FunctionDef*, std::shared_ptr<FunctionDef>> made_;
 };
 
-Program prune_all(const Program& program, Keep keep) {
-  // Sub-graphs keep what has effects, the outermost graph only what its fetches need.
-  Program inner = Everywhere([](const Program& p) { return prune(p.graph, p.feeds, p.fetches, Keep::effects); }).apply(program);
-  return prune(inner.graph, inner.feeds, inner.fetches, keep);
+// Sub-graphs keep what has effects, the outermost graph only what its fetches need.
+Program prune_all(Program program) {
+  Program inner = Everywhere([](const Program& p) { return prune(p.graph, p.feeds, p.fetches, Keep::effects); }, Everywhere::Whom::sub_graphs).apply(std::move(program));
+  return prune(inner.graph, inner.feeds, inner.fetches, Keep::fetches);
 }
 
-Program fuse_all_updates(const Program& program) {
-  Program inner = Everywhere([&](const Program& p) { return fuse_updates_in(p, program.graph.states()); }, Everywhere::Whom::sub_graphs).apply(program);
-  return fuse_updates(inner);
+Program fuse_all_updates(Program program) {
+  const Graph states = program.graph.blank();
+  return fuse_updates(Everywhere([&](const Program& p) { return fuse_updates_in(p, states.states()); }, Everywhere::Whom::sub_graphs).apply(std::move(program)));
 }
 
 void refuse_unknown(const std::vector<std::string>& skip) {
@@ -151,7 +153,7 @@ Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::
     if (low && all_passes && pass.run == merge_common) {
       start = Clock::now();
       std::int32_t before = program.graph.size();
-      program = Everywhere([low](const Program& p) { return mixed_precision(p, *low); }).apply(program);
+      program = Everywhere([low](const Program& p) { return mixed_precision(p, *low); }).apply(std::move(program));
       verify(program, "mixed_precision");
       report("mixed_precision", before, program.graph.size(), start);
     }
@@ -159,12 +161,12 @@ Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::
     if (pass.run == lower) {  // what folding and merging left without users goes
       start = Clock::now();
       std::int32_t before = program.graph.size();
-      program = prune_all(program, Keep::fetches);
+      program = prune_all(std::move(program));
       report("prune", before, program.graph.size(), start);
     }
     start = Clock::now();
     std::int32_t before = program.graph.size();
-    program = pass.run == lower ? pass.run(program) : pass.run == fuse_updates ? fuse_all_updates(program) : Everywhere(pass.run).apply(program);
+    program = pass.run == lower ? lower(std::move(program)) : pass.run == fuse_updates ? fuse_all_updates(std::move(program)) : Everywhere(pass.run).apply(std::move(program));
     verify(program, pass.name);
     report(pass.name, before, program.graph.size(), start);
   }

@@ -13,7 +13,7 @@ namespace troupe {
 struct Pass {
   const char* name;
   const char* reason;  // why it stands where it stands
-  Program (*run)(const Program&);
+  Program (*run)(Program);
   bool is_required = false;  // correctness, not speed: never skipped
 };
 

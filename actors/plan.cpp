@@ -35,7 +35,11 @@ class Planner {
     std::map<std::string, std::int32_t> index;
     partition_.resize(names.size());
     for (std::size_t id = 0; id < names.size(); ++id) {
-      auto [it, is_new] = index.emplace(names[id], static_cast<std::int32_t>(plan_.partitions.size()));
+      if (id > 0 && names[id] == names[id - 1]) {
+        partition_[id] = partition_[id - 1];
+        continue;
+      }
+      auto [it, is_new] = index.try_emplace(names[id], static_cast<std::int32_t>(plan_.partitions.size()));
       if (is_new) add_partition(names[id], devices, static_cast<std::int32_t>(id));
       partition_[id] = it->second;
     }
@@ -59,8 +63,12 @@ class Planner {
     for (std::int32_t id = 0; id < g.size(); ++id) add_targets(id);
     add_predicates();
     add_call_edges(plan_, *frames_, partition_, parts_);
-    for (PartitionPlan& p : plan_.partitions)
+    for (PartitionPlan& p : plan_.partitions) {
+      for (FramePlan& f : p.frames) f.invariant_targets.resize(at(f.invariants));
+      for (const PartitionPlan::Enter& e : p.enters)
+        if (e.invariant >= 0) p.frames[at(e.frame)].invariant_targets[at(e.invariant)] = e.targets;
       for (std::size_t f = 0; f < p.frames.size(); ++f) finish(p, static_cast<std::int32_t>(f));
+    }
     plan_.partition_of = std::move(partition_);
     return std::move(plan_);
   }
@@ -237,12 +245,18 @@ class Planner {
     const Graph& g = graph();
     const Node& n = g.node(id);
     try {
-      Ref<State> state = n.state >= 0 ? states_.get(g.states()[at(n.state)]) : Ref<State>();
       NodeTypes types(g, n);
-      return make_node_kernel(*n.op, types.setup(n, device, std::move(state)));
+      return make_node_kernel(*n.op, types.setup(n, device, n.state >= 0 ? state(n.state) : Ref<State>()));
     } catch (const Error& e) {
       throw Error(e.code(), fmt::format("{}: {}", g.describe(id), e.what()));
     }
+  }
+
+  const Ref<State>& state(std::int32_t number) {
+    state_of_.resize(graph().states().size());
+    Ref<State>& known = state_of_[at(number)];
+    if (!known) known = states_.get(graph().states()[at(number)]);
+    return known;
   }
 
   // ---- targets
@@ -292,11 +306,9 @@ class Planner {
   // The users of an edge in the given partition become targets there.
   TargetRange local_targets(std::int32_t from, std::int32_t output, std::int32_t q) {
     PartitionPlan& p = partition(q);
-    std::vector<Target> mine;
-    for (const User& u : users_[at(from)])
-      if (u.output == output && (u.consumer < 0 ? home_of_fetch(from) : partition_[at(u.consumer)]) == q) append_target(mine, u, from, q);
     TargetRange range{static_cast<std::int32_t>(p.targets.size()), 0};
-    p.targets.insert(p.targets.end(), mine.begin(), mine.end());
+    for (const User& u : users_[at(from)])
+      if (u.output == output && (u.consumer < 0 ? home_of_fetch(from) : partition_[at(u.consumer)]) == q) append_target(p.targets, u, from, q);
     range.last = static_cast<std::int32_t>(p.targets.size());
     return range;
   }
@@ -423,16 +435,15 @@ class Planner {
       default: break;
     }
     if (!fires(id)) return;
-    std::vector<TargetRange> ranges;
-    for (std::int32_t o = 0; o < static_cast<std::int32_t>(n.outputs.size()); ++o) ranges.push_back(targets_of(id, o));
-    ranges.push_back(targets_of(id, -1));
     PartitionPlan& p = partition(q);
-    PlanNode& node = frame_of(id).nodes[at(local_[at(id)])];
-    node.first_output = static_cast<std::int32_t>(p.output_targets.size());
-    for (TargetRange r : ranges) {
-      p.output_targets.push_back(r.first);
-      p.output_targets.push_back(r.last);
+    const auto first = static_cast<std::int32_t>(p.output_targets.size());
+    const auto outputs = static_cast<std::int32_t>(n.outputs.size());
+    for (std::int32_t o = 0; o <= outputs; ++o) {
+      const TargetRange range = targets_of(id, o < outputs ? o : -1);
+      p.output_targets.push_back(range.first);
+      p.output_targets.push_back(range.last);
     }
+    frame_of(id).nodes[at(local_[at(id)])].first_output = first;
   }
 
   // The frame of a call's function, which placement has put beside it.
@@ -449,9 +460,9 @@ class Planner {
   std::pair<TargetRange, TargetRange> merge_targets(std::int32_t id, bool is_enter) {
     std::int32_t merge = id;
     if (is_enter) {
-      merge = -1;
-      for (const auto& u : enter_merges()) if (u.first == id) merge = u.second;
-      if (merge < 0) return {targets_of(id, 0), {}};
+      const auto known = enter_merges().find(id);
+      if (known == enter_merges().end()) return {targets_of(id, 0), {}};
+      merge = known->second;
     }
     auto it = merges_.find(merge);
     if (it == merges_.end()) it = merges_.emplace(merge, std::pair{targets_of(merge, 0), targets_of(merge, 1)}).first;
@@ -532,9 +543,6 @@ class Planner {
   // Everything is counted: what records start from.
   void finish(PartitionPlan& p, std::int32_t number) {
     FramePlan& f = p.frames[at(number)];
-    f.invariant_targets.resize(at(f.invariants));
-    for (const PartitionPlan::Enter& e : p.enters)
-      if (e.frame == number && e.invariant >= 0) f.invariant_targets[at(e.invariant)] = e.targets;
     for (PlanNode& n : f.nodes) {
       const std::vector<Held>& held = held_[at(n.source)];
       n.first_held = static_cast<std::int32_t>(p.held.size());
@@ -571,6 +579,7 @@ class Planner {
   std::map<std::int32_t, std::int32_t> fed_;
   std::vector<std::vector<User>> users_;
   std::vector<std::vector<Held>> held_;  // of each node
+  std::vector<Ref<State>> state_of_;     // by number
   std::map<std::int32_t, std::pair<TargetRange, TargetRange>> merges_;
   std::optional<std::map<std::int32_t, std::int32_t>> enter_merge_;
 };

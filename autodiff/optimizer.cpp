@@ -1,6 +1,7 @@
 #include <troupe/autodiff/optimizer.hpp>
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -36,9 +37,10 @@ Expr Optimizer::apply(const std::vector<Cotangent>& gradients, const std::vector
   if (gradients.size() != variables.size())
     throw Error(Code::invalid_argument,
                 fmt::format("apply at {}: {} gradients for {} variables", Site(at).text(), gradients.size(), variables.size()));
+  std::set<std::pair<const Reader*, int>> seen;
   for (auto v = variables.begin(); v != variables.end(); ++v) {
     if (v->state() < 0) throw Error(Code::invalid_argument, fmt::format("apply at {}: variable {} was never declared", Site(at).text(), v - variables.begin()));
-    if (std::any_of(variables.begin(), v, [&](const Variable& other) { return &other.reader() == &v->reader() && other.state() == v->state(); }))
+    if (!seen.emplace(&v->reader(), v->state()).second)
       throw Error(Code::invalid_argument, fmt::format("apply at {}: variable '{}' is named twice, which would take two steps", Site(at).text(), v->name()));
   }
   for (std::size_t i = 0; i < variables.size(); ++i) {

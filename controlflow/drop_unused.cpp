@@ -88,8 +88,9 @@ Node reduced(const Node& node, const std::vector<char>& used) {
 
 }  // namespace
 
-Program drop_unused(const Program& program) {
+Program drop_unused(Program program) {
   const Graph& g = program.graph;
+  if (std::none_of(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return bool(n.op->evaluate); })) return program;
   std::vector<std::vector<char>> used(at(g.size()));
   for (std::int32_t id = 0; id < g.size(); ++id)
     if (g.node(id).op->evaluate) used[at(id)].assign(g.node(id).outputs.size(), 0);

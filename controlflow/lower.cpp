@@ -512,6 +512,6 @@ class Lowering {
 
 }  // namespace
 
-Program lower(const Program& program) { return Lowering(program).run(); }
+Program lower(Program program) { return Lowering(program).run(); }
 
 }  // namespace troupe

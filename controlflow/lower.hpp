@@ -23,6 +23,6 @@ namespace troupe {
 
 /// A program without functional nodes but calls, effects on states ordered by control edges. Required: it is
 /// what the planner understands.
-Program lower(const Program& program);
+Program lower(Program program);
 
 }  // namespace troupe

@@ -175,7 +175,8 @@ std::string ended_by_nan(const std::string& what, std::size_t i) {
                      what.substr(from, what.find('\n', from) - from));
 }
 
-Program watch_predicates(const Program& program) {
+Program watch_predicates(Program program) {
+  if (std::none_of(program.graph.nodes().begin(), program.graph.nodes().end(), [](const Node& n) { return n.op->name == "While"; })) return program;
   Rewriter rewriter(program);
   for (std::int32_t id = 0; id < program.graph.size(); ++id) {
     Node node = rewriter.translated(id);

@@ -39,6 +39,6 @@ std::string name_of_loop(const Node& node);
 std::string ended_by_nan(const std::string& what, std::size_t i);
 
 /// The pass: gives every While that compares floats its check, as a third sub-graph.
-Program watch_predicates(const Program& program);
+Program watch_predicates(Program program);
 
 }  // namespace troupe

@@ -60,7 +60,9 @@ const AttrValue* Attrs::find(std::string_view name) const {
 }
 
 void Attrs::set(std::string_view name, AttrValue value) {
-  std::vector<Entry> changed = entries();
+  std::vector<Entry> changed;
+  changed.reserve(entries().size() + 1);
+  changed.assign(entries().begin(), entries().end());
   auto at = std::lower_bound(changed.begin(), changed.end(), name, [](const Entry& e, std::string_view n) { return e.first < n; });
   if (at != changed.end() && at->first == name) at->second = std::move(value);
   else changed.insert(at, Entry(std::string(name), std::move(value)));

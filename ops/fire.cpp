@@ -45,6 +45,8 @@ Status stuck(const StateSpec& spec, const QueueState& queue) {
 }  // namespace
 
 NodeTypes::NodeTypes(const Graph& graph, const Node& node) {
+  in_types_.reserve(node.inputs.size()), in_shapes_.reserve(node.inputs.size());
+  out_types_.reserve(node.outputs.size()), out_shapes_.reserve(node.outputs.size());
   for (Edge e : node.inputs) {
     in_types_.push_back(graph.spec(e).dtype);
     in_shapes_.push_back(graph.spec(e).shape);

@@ -26,6 +26,10 @@ Expr Graph::input(const std::string& name, DType dtype, const Shape& shape, At a
 Exprs Graph::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state) {
   Graph& here = current();
   const Site& line = here.site_for(site_for(site));
+  if (std::all_of(inputs.begin(), inputs.end(), [&](const Expr& e) { return &e.reader() == &here; })) {
+    here.require_open(op.name, line);
+    return here.bind_here(op, inputs, std::move(attrs), line, state);
+  }
   std::vector<Expr> mine;
   mine.reserve(inputs.size());
   for (const Expr& e : inputs) {
@@ -78,6 +82,7 @@ Exprs Graph::bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attr
   node.origin = ++root().origins_;
   std::int32_t id = append(std::move(node));
   Exprs out;
+  out.reserve(nodes_[id].outputs.size());
   for (std::size_t i = 0; i < nodes_[id].outputs.size(); ++i) out.push_back(Expr(this, Edge{id, static_cast<std::int32_t>(i)}));
   return out;
 }
@@ -223,14 +228,16 @@ int Graph::declare(const StateSpec& spec, const Site& site) {
   }
   StateSpec placed = spec;
   if (placed.device.empty()) placed.device = device_;
-  auto [it, is_new] = state_names_.emplace(placed.name, static_cast<std::int32_t>(states_.size()));
-  if (!is_new) {
-    if (states_[it->second].is_same(placed)) return it->second;
+  if (const auto it = states_->number_of.find(placed.name); it != states_->number_of.end()) {
+    if (states()[static_cast<std::size_t>(it->second)].is_same(placed)) return it->second;
     throw Error(Code::already_exists,
                 fmt::format("at {}: state '{}' is declared already, with another dtype, shape or kind", site.text(), spec.name));
   }
-  states_.push_back(std::move(placed));
-  return it->second;
+  States& mine = own_states();
+  const auto number = static_cast<std::int32_t>(mine.specs.size());
+  mine.number_of.emplace(placed.name, number);
+  mine.specs.push_back(std::move(placed));
+  return number;
 }
 
 namespace {
@@ -358,7 +365,7 @@ std::string Graph::text() const {
       out += fmt::format("{}{}:{}", i ? ", " : "", n.inputs[i].node, n.inputs[i].output);
     out += ')';
     if (!n.attrs.empty()) out += " {" + n.attrs.text() + "}";
-    if (n.state >= 0) out += " on '" + states_[n.state].name + "'";
+    if (n.state >= 0) out += " on '" + states()[static_cast<std::size_t>(n.state)].name + "'";
     for (std::int32_t c : n.controls) out += fmt::format(" ^{}", c);
     for (const ValueSpec& s : n.outputs) out += " -> " + s.text();
     if (!n.device.empty()) out += " @" + n.device;
@@ -372,11 +379,15 @@ std::int32_t Graph::append(Node node) {
   return static_cast<std::int32_t>(nodes_.size()) - 1;
 }
 
+Graph::States& Graph::own_states() {
+  if (!states_->is_sole()) states_ = Ref<States>(new States(*states_));
+  return *states_;
+}
+
 Graph Graph::blank() const {
   Graph g;
   g.nodes_.reserve(nodes_.size());
   g.states_ = states_;
-  g.state_names_ = state_names_;
   g.functions_ = functions_;
   return g;
 }

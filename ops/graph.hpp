@@ -123,7 +123,7 @@ class Graph final : public Reader {
   /// Expressions that refer to it refer to the new version.
   void extend(std::int32_t id, Attrs attrs, const std::vector<ValueSpec>& more_outputs);
   /// For placement: where a state lives, in full.
-  void settle(std::int32_t state, std::string device) { states_[static_cast<std::size_t>(state)].device = std::move(device); }
+  void settle(std::int32_t state, std::string device) { own_states().specs[static_cast<std::size_t>(state)].device = std::move(device); }
 
   /// Nodes made while a scope lives are named `scope/...`, constrained to its device, and start
   /// after its controls. Scopes nest: of a device the inner one says which nodes, which of their devices, or both, and the outer one
@@ -156,7 +156,7 @@ class Graph final : public Reader {
   const Node& node(std::int32_t id) const { return nodes_[id]; }
   const std::vector<Node>& nodes() const { return nodes_; }
   /// A sub-graph's are those of the outermost graph.
-  const std::vector<StateSpec>& states() const { return root_ ? root_->states_ : states_; }
+  const std::vector<StateSpec>& states() const { return root_ ? root_->states() : states_->specs; }
   const ValueSpec& spec(Edge e) const { return nodes_[e.node].outputs[e.output]; }
   std::string name_of(std::int32_t id) const;
   /// `MatMul 'layer1/MatMul_7' (train.cpp:41)`: how errors name a node.
@@ -189,9 +189,18 @@ class Graph final : public Reader {
   };
   Id id_;
   std::vector<Node> nodes_;
-  std::vector<StateSpec> states_;
-  std::unordered_map<std::string, std::int32_t> names_;        // of named nodes
-  std::unordered_map<std::string, std::int32_t> state_names_;
+  /// Shared by a graph and what passes make of it, until one of them changes them.
+  class States final : public Counted {
+   public:
+    States() = default;
+    States(const States& o) : Counted(), specs(o.specs), number_of(o.number_of) {}
+    std::vector<StateSpec> specs;
+    std::unordered_map<std::string, std::int32_t> number_of;  // by name
+  };
+  States& own_states();
+
+  Ref<States> states_{new States};
+  std::unordered_map<std::string, std::int32_t> names_;  // of named nodes
   std::shared_ptr<const std::string> scope_;  // of the open scopes, ending in '/'; null: none is open
   std::string device_;
   std::vector<std::int32_t> controls_;

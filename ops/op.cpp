@@ -154,7 +154,7 @@ std::shared_ptr<const ScalarProgram> PointwiseExpression::program(std::span<cons
   // Without attributes the program depends on the dtypes alone: typed once for each combination.
   struct Cache {
     std::mutex mutex;  // guards programs
-    std::map<std::pair<const PointwiseExpression*, std::vector<DType>>, std::shared_ptr<const ScalarProgram>> programs;
+    std::map<std::pair<const PointwiseExpression*, std::uint32_t>, std::shared_ptr<const ScalarProgram>> programs;  // by who, and dtypes
   };
   static Cache cache;
   // f16 and bf16 compute in f32, where they would meet anything unnoticed.
@@ -171,7 +171,9 @@ std::shared_ptr<const ScalarProgram> PointwiseExpression::program(std::span<cons
   };
   if (!attrs.empty()) return make();
   std::lock_guard lock(cache.mutex);
-  auto& slot = cache.programs[{this, std::vector<DType>(inputs.begin(), inputs.end())}];
+  std::uint32_t dtypes = 1;
+  for (DType t : inputs) dtypes = dtypes << 8 | static_cast<std::uint32_t>(t);
+  auto& slot = cache.programs[{this, dtypes}];
   if (!slot) slot = make();
   return slot;
 }

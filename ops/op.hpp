@@ -14,6 +14,7 @@
 // what `infer` checked, and checks itself only what unknown extents or data left open.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -51,8 +52,13 @@ class Inference {
   std::vector<ValueSpec>& outputs() { return outputs_; }
 
   /// Throws invalid_argument with `message` unless `condition`.
-  void require(bool condition, const std::string& message) const {
-    if (!condition) throw Error(Code::invalid_argument, message);
+  void require(bool condition, std::string_view message) const {
+    if (!condition) throw Error(Code::invalid_argument, std::string(message));
+  }
+  /// The same, of a message that takes long to make.
+  template <std::invocable Message>
+  void require(bool condition, Message message) const {
+    if (!condition) throw Error(Code::invalid_argument, message());
   }
   /// Input i has rank `rank` if its rank is known.
   void require_rank(int i, int rank, std::string_view what) const;

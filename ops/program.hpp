@@ -4,6 +4,8 @@
 //   Program p = prune(graph, feeds, fetches);
 //   p = fuse_pointwise(p);
 //
+// A program is handed from pass to pass: who has nothing to do in it gives back the one it was given.
+//
 // Invariants of every pass: 1. the fetched values are the same, bit for bit; 2. effects on a state
 // happen in program order; 3. nodes of unequal device constraints are never joined; 4. a node's
 // `origin` and `site` survive, or those of the node it stands for.
@@ -29,20 +31,20 @@ struct Program {
 enum class Keep : std::uint8_t { fetches, effects };
 Program prune(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches, Keep keep = Keep::fetches);
 /// Evaluates pure nodes whose inputs are constants, up to a size.
-Program fold_constants(const Program& program);
+Program fold_constants(Program program);
 /// Removes what arithmetic makes needless: x + 0, x * 1, transposes of transposes, identities.
-Program simplify(const Program& program);
+Program simplify(Program program);
 /// Merges pure nodes with the same op, attributes and inputs.
-Program merge_common(const Program& program);
+Program merge_common(Program program);
 /// Joins chains and trees of pointwise nodes into one node each.
-Program fuse_pointwise(const Program& program);
+Program fuse_pointwise(Program program);
 /// Pointwise nodes whose value updates a variable, and nothing else, go into the update.
-Program fuse_updates(const Program& program);
+Program fuse_updates(Program program);
 /// The same of a sub-graph, whose program does not hold the states: those of the outermost graph. What takes long is left beside its update, so that
 /// iterations overlap but for the updates.
 Program fuse_updates_in(const Program& sub_graph, const std::vector<StateSpec>& states);
 /// Pointwise nodes read slices of a split tensor where they lie, and write what is concatenated where it goes.
-Program fuse_slices(const Program& program);
+Program fuse_slices(Program program);
 /// Stores f32 products (matmuls, convolutions, attention), and what only moves, adds or cuts them, in `low`, f16 or bf16, and casts where they meet
 /// the rest; variables, losses and what is fetched keep their dtype. Not bit for bit the same: only for who asks. Throws invalid_argument for other dtypes.
 Program mixed_precision(const Program& program, DType low);

@@ -49,7 +49,7 @@ void with_variable(KernelContext& c, const Ref<State>& state, bool changes, Use 
   auto later = std::make_shared<Later>(Later{{}, std::vector<Value>(c.outputs()), c.device(), c.stream(), c.run(), c.defer(), state});
   for (Value& v : c.all_inputs()) later->inputs.push_back(std::move(v));
   variable.acquire(
-      c.run().id,
+      c.run(),
       [later, changes, use](Tensor&) {
         auto& v = static_cast<VariableState&>(*later->state);
         Status status;
@@ -98,7 +98,7 @@ void define_update(OpBuilder& op, ScalarOp arithmetic, const char* doc) {
     ValueSpec v = variable_spec(c);
     c.require_dtype(0, v.dtype, "the value");
     c.require(broadcast(c.shape(0), v.shape).is_compatible(v.shape) && (!c.shape(0).has_rank() || c.shape(0).rank() <= v.shape.rank()),
-              "a value of shape " + c.shape(0).text() + " cannot be broadcast to the variable's " + v.shape.text());
+              [&] { return "a value of shape " + c.shape(0).text() + " cannot be broadcast to the variable's " + v.shape.text(); });
     c.output(v.dtype, v.shape);
   });
   op.kernel([arithmetic](const KernelSetup& s) -> std::unique_ptr<Kernel> {

@@ -18,7 +18,7 @@ TROUPE_OP(SumTo) {
   op.infer([](Inference& c) {
     c.require(c.dtype(0) != DType::boolean, "bool has no sums; cast it");
     const Shape both = broadcast(c.shape(0), c.shape(1));
-    c.require(both.is_compatible(c.shape(0)), "shape " + c.shape(1).text() + " cannot be broadcast to " + c.shape(0).text());
+    c.require(both.is_compatible(c.shape(0)), [&] { return "shape " + c.shape(1).text() + " cannot be broadcast to " + c.shape(0).text(); });
     c.output(c.dtype(0), c.shape(1));
   });
   op.gradient([](Gradient& g) { g.set(0, broadcast_like(g.dy(), g.x(0))); });

@@ -21,7 +21,7 @@ bool is_foldable(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-Program fold_constants(const Program& program) {
+Program fold_constants(Program program) {
   Rewriter rewriter(program);
   std::unique_ptr<Eager> eager;
   for (std::int32_t id = 0; id < program.graph.size(); ++id) {

@@ -167,6 +167,6 @@ class Fusion {
 
 }  // namespace
 
-Program fuse_pointwise(const Program& program) { return Fusion(program).run(); }
+Program fuse_pointwise(Program program) { return Fusion(program).run(); }
 
 }  // namespace troupe

@@ -248,6 +248,10 @@ class Slicing {
 
 }  // namespace
 
-Program fuse_slices(const Program& program) { return Slicing(program).run(); }
+Program fuse_slices(Program program) {
+  const auto cuts_or_joins = [](const Node& n) { return n.op->name == "Split" || n.op->name == "Concat"; };
+  if (std::none_of(program.graph.nodes().begin(), program.graph.nodes().end(), cuts_or_joins)) return program;
+  return Slicing(program).run();
+}
 
 }  // namespace troupe

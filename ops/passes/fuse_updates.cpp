@@ -130,7 +130,7 @@ class Updates {
 
 }  // namespace
 
-Program fuse_updates(const Program& program) { return Updates(program, program.graph.states(), false).run(); }
+Program fuse_updates(Program program) { return Updates(program, program.graph.states(), false).run(); }
 Program fuse_updates_in(const Program& sub_graph, const std::vector<StateSpec>& states) { return Updates(sub_graph, states, true).run(); }
 
 }  // namespace troupe

@@ -9,12 +9,19 @@ namespace {
 
 std::size_t combine(std::size_t h, std::size_t v) { return (h ^ v) * 0x9E3779B97F4A7C15ull + (h >> 29); }
 
+// By bits, as tensors are compared; the rest of a large one may differ.
+std::size_t hash_of(const AttrValue& value) {
+  constexpr std::size_t kMost = 64;  // bytes
+  const auto* t = std::get_if<Tensor>(&value);
+  if (!t || !t->has_value()) return std::hash<std::string>()(text_of(value));
+  return std::hash<std::string_view>()({static_cast<const char*>(t->raw()), std::min(t->bytes(), kMost)});
+}
+
 std::size_t key_of(const Node& n) {
   std::size_t h = std::hash<const void*>()(n.op);
   h = combine(h, std::hash<std::string>()(n.device));  // the same constant on each of many devices
   for (Edge e : n.inputs) h = combine(h, std::size_t(e.node) * 31 + std::size_t(e.output));
-  for (const auto& [name, value] : n.attrs.entries()) h = combine(h, value.index());
-  if (n.inputs.empty()) h = combine(h, std::hash<std::string>()(n.attrs.text()));
+  for (const auto& [name, value] : n.attrs.entries()) h = combine(h, n.inputs.empty() ? hash_of(value) : value.index());
   return h;
 }
 
@@ -24,7 +31,7 @@ bool is_same(const Node& a, const Node& b) {
 
 }  // namespace
 
-Program merge_common(const Program& program) {
+Program merge_common(Program program) {
   Rewriter rewriter(program);
   std::unordered_multimap<std::size_t, std::int32_t> seen;
   seen.reserve(program.graph.size());

@@ -93,7 +93,7 @@ void forget_like(Node& node, bool goes_after) {
 
 }  // namespace
 
-Program simplify(const Program& program) {
+Program simplify(Program program) {
   Rewriter rewriter(program);
   const Repetitions repetitions(program);
   const std::vector<char> is_consequence = consequences(program.graph);

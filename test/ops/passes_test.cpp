@@ -25,7 +25,7 @@ int count(const Program& p, std::string_view op) {
 
 struct Pass {
   const char* name;
-  Program (*run)(const Program&);
+  Program (*run)(Program);
 };
 const std::vector<Pass> kPasses{{"lower", lower}, {"fold_constants", fold_constants}, {"simplify", simplify}, {"merge_common", merge_common}, {"fuse_pointwise", fuse_pointwise}, {"fuse_updates", fuse_updates}, {"fuse_slices", fuse_slices}};
 
