@@ -214,8 +214,7 @@ void Supervisor::next() {
     ActorFiring firing = std::move(waiting_.front());
     waiting_.pop_front();
     if (failures_ > spec_.actor->options.max_restarts) {
-      firing.completion.fail(Status(Code::failed_precondition,
-                                    fmt::format("actor '{}' is down: it failed {} times in a row", spec_.name, failures_)));
+      firing.completion.fail(actor_is_down(spec_.name, failures_));
       continue;
     }
     busy_ = true;

@@ -14,8 +14,8 @@
 // has no other threads). It lives on the host.
 // Trouble: an exception fails the run of that firing, naming the actor and the user's line, with the code of an `Error`, and
 // invalid_argument for others, as the actor is part of the program; the
-// supervisor makes a fresh actor for the next firing, up to a limit of failures in a row, after
-// which the actor stays down and every firing says so. Firings that wait meanwhile are not lost.
+// supervisor makes a fresh actor for the next firing, as often in a row as it may be restarted: with 3 restarts it stays down
+// after the 4th failure, and every firing says so. Firings that wait meanwhile are not lost.
 #pragma once
 
 #include <functional>
@@ -37,7 +37,7 @@ class NodeActor {
 
 struct ActorOptions {
   bool blocks = false;   // it waits for the outside world: give it a thread of its own
-  int max_restarts = 3;  // failures in a row after which it stays down; 0 or more
+  int max_restarts = 3;  // in a row; it stays down after one failure more than that; 0 or more
 };
 
 /// What an engine needs to make a user's actor; named across nodes, never serialised.
@@ -59,6 +59,8 @@ class ActorState : public State {
   virtual void fire(std::uint64_t run_id, std::vector<Value> inputs, Completion completion) = 0;
 };
 
+/// What a firing is told of an actor that failed more often in a row than it may be restarted.
+Status actor_is_down(const std::string& name, int failures);
 /// Never null. Throws Error, naming the actor.
 std::unique_ptr<NodeActor> make_actor(const std::string& name, const ActorDefinition& definition);
 /// Runs one firing of `actor` and checks what it emits against `outputs`. Throws Error, naming the actor.

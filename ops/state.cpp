@@ -1,6 +1,8 @@
 #include <troupe/ops/state.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <thread>
 
 #include <fmt/format.h>
@@ -89,22 +91,35 @@ class InlineActor final : public ActorState {
  public:
   explicit InlineActor(const StateSpec& spec) : name_(spec.name), outputs_(spec.values), definition_(spec.actor) {}
   void fire(std::uint64_t, std::vector<Value> inputs, Completion completion) override {
-    std::lock_guard lock(mutex_);
-    try {
-      if (!actor_) actor_ = make_actor(name_, *definition_);
-      std::vector<Value> out = fire_actor(*actor_, name_, outputs_, std::move(inputs));
-      completion.fulfil(out);
-    } catch (...) {
-      completion.fail(Status::from_current_exception());
+    std::vector<Value> out;
+    Status status;
+    {
+      std::lock_guard lock(mutex_);
+      if (failures_ > definition_->options.max_restarts) {
+        status = actor_is_down(name_, failures_);
+      } else {
+        try {
+          if (!actor_) actor_ = make_actor(name_, *definition_);
+          out = fire_actor(*actor_, name_, outputs_, std::move(inputs));
+          failures_ = 0;
+        } catch (...) {
+          status = Status::from_current_exception();
+          actor_.reset();
+          ++failures_;
+        }
+      }
     }
+    if (status.ok()) completion.fulfil(out);
+    else completion.fail(std::move(status));
   }
 
  private:
-  std::mutex mutex_;  // guards actor_
+  std::mutex mutex_;  // guards actor_ and failures_
   std::string name_;
   std::vector<ValueSpec> outputs_;
   std::shared_ptr<const ActorDefinition> definition_;
-  std::unique_ptr<NodeActor> actor_;  // made at the first firing
+  std::unique_ptr<NodeActor> actor_;  // made at the first firing, and anew at the next after it threw
+  int failures_ = 0;                  // in a row
 };
 
 }  // namespace
@@ -177,6 +192,19 @@ void StateStore::cancel_waiters(std::uint64_t run_id, const Status& status) {
 
 Status given_up() { return Status(Code::aborted, "the run has failed or was cancelled"); }
 
+namespace {
+
+// The waiters of one run, in order; the others stay in theirs.
+template <class Waiter>
+std::vector<Waiter> take_of_run(std::deque<Waiter>& waiters, std::uint64_t run_id) {
+  const auto first = std::stable_partition(waiters.begin(), waiters.end(), [&](const Waiter& w) { return w.run_id != run_id; });
+  std::vector<Waiter> taken(std::make_move_iterator(first), std::make_move_iterator(waiters.end()));
+  waiters.erase(first, waiters.end());
+  return taken;
+}
+
+}  // namespace
+
 // ---- variables
 
 VariableState::VariableState(DType dtype, Shape shape, Tensor initial)
@@ -203,33 +231,43 @@ void VariableState::acquire(const RunInfo& run, Use use, std::function<void(cons
   else use(value_);
 }
 
+// Who waits is served in a loop by whoever finds it idle, not by each from within the one before: a thousand waiters would take
+// a thousand stack frames. A release that comes while another serves, from within `use` or from another thread, leaves a note
+// under the mutex; the server reads it under the mutex after `use`, and either goes on or, where there is none, stops serving,
+// so that the release which is still to come serves itself. Nobody is left waiting: either side sees what the other wrote.
 void VariableState::release(bool changed) {
   if (changed) version_.fetch_add(1, std::memory_order_release);
+  Ref<State> self;  // a `use` may hold the last reference
   Use next;
-  {
-    std::lock_guard lock(mutex_);
-    if (waiters_.empty()) {
-      held_ = false;
-      return;
-    }
-    next = std::move(waiters_.front().use);
-    waiters_.erase(waiters_.begin());
+  std::unique_lock lock(mutex_);
+  if (is_serving_) {
+    is_given_back_ = true;
+    return;
   }
-  next(value_);
+  if (!waiters_.empty()) {
+    retain();
+    self = Ref<State>(this);
+  }
+  while (!waiters_.empty()) {
+    next = std::move(waiters_.front().use);
+    waiters_.pop_front();
+    is_serving_ = true;
+    is_given_back_ = false;
+    lock.unlock();
+    next(value_);
+    next = {};
+    lock.lock();
+    is_serving_ = false;
+    if (!is_given_back_) return;
+  }
+  held_ = false;
 }
 
 void VariableState::cancel(std::uint64_t run_id, const Status& status) {
   std::vector<std::function<void(const Status&)>> told;
   {
     std::lock_guard lock(mutex_);
-    for (std::size_t i = 0; i < waiters_.size();) {
-      if (waiters_[i].run_id == run_id) {
-        told.push_back(std::move(waiters_[i].cancelled));
-        waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(i));
-      } else {
-        ++i;
-      }
-    }
+    for (Waiter& w : take_of_run(waiters_, run_id)) told.push_back(std::move(w.cancelled));
   }
   for (auto& tell : told) tell(status);
 }
@@ -261,7 +299,7 @@ void ConsoleState::print(const std::string& line) {
 // ---- queues
 
 QueueState::QueueState(const StateSpec& spec)
-    : capacity_(spec.capacity), min_after_dequeue_(spec.min_after_dequeue),
+    : name_(spec.name), components_(spec.values), capacity_(spec.capacity), min_after_dequeue_(spec.min_after_dequeue),
       shuffles_(spec.kind == StateSpec::Kind::shuffling_queue), seed_(spec.seed) {}
 
 std::int64_t QueueState::size() const {
@@ -300,24 +338,40 @@ void QueueState::settle(std::vector<Ended>& ended) {
     moved = false;
     if (!producers_.empty() && static_cast<std::int64_t>(elements_.size() - head_) < capacity_) {
       Producer p = std::move(producers_.front());
-      producers_.erase(producers_.begin());
+      producers_.pop_front();
       elements_.push_back(std::move(p.element));
       ended.push_back({std::move(p.done), Status(), {}});
       moved = true;
     }
     if (!consumers_.empty() && may_dequeue()) {
       Consumer c = std::move(consumers_.front());
-      consumers_.erase(consumers_.begin());
+      consumers_.pop_front();
       ended.push_back({std::move(c.done), Status(), pick()});
       moved = true;
     }
   }
   if (closed_)
-    for (; !consumers_.empty(); consumers_.erase(consumers_.begin()))
+    for (; !consumers_.empty(); consumers_.pop_front())
       ended.push_back({std::move(consumers_.front().done), Status(Code::out_of_range, "the queue is closed and empty"), {}});
 }
 
+void QueueState::answer(std::vector<Ended>& ended) {
+  for (Ended& e : ended) e.done(std::move(e.status), std::move(e.element));
+}
+
+// A graph knows of its values what their dtypes and shapes may be, not always what they are.
+Status QueueState::check(const std::vector<Value>& element) const {
+  if (element.size() != components_.size())
+    return Status(Code::invalid_argument, fmt::format("queue '{}': elements have {} components, not {}", name_, components_.size(), element.size()));
+  for (std::size_t i = 0; i < element.size(); ++i)
+    if (!fits(element[i], components_[i]))
+      return Status(Code::invalid_argument, fmt::format("queue '{}': component {} must be {}, not {}", name_, i, components_[i].text(),
+                                                        element[i].has_value() ? spec_of_value(element[i]).text() : "nothing"));
+  return {};
+}
+
 void QueueState::enqueue(const RunInfo& run, std::vector<Value> element, Done done) {
+  if (Status status = check(element); !status.ok()) return done(std::move(status), {});
   std::vector<Ended> ended;
   {
     std::lock_guard lock(mutex_);
@@ -328,7 +382,7 @@ void QueueState::enqueue(const RunInfo& run, std::vector<Value> element, Done do
       settle(ended);
     }
   }
-  for (Ended& e : ended) e.done(std::move(e.status), std::move(e.element));
+  answer(ended);
 }
 
 void QueueState::dequeue(const RunInfo& run, Done done) {
@@ -342,7 +396,7 @@ void QueueState::dequeue(const RunInfo& run, Done done) {
       settle(ended);
     }
   }
-  for (Ended& e : ended) e.done(std::move(e.status), std::move(e.element));
+  answer(ended);
 }
 
 void QueueState::close() {
@@ -355,31 +409,17 @@ void QueueState::close() {
     producers_.clear();
     settle(ended);
   }
-  for (Ended& e : ended) e.done(std::move(e.status), std::move(e.element));
+  answer(ended);
 }
 
 void QueueState::cancel(std::uint64_t run_id, const Status& status) {
   std::vector<Ended> ended;
   {
     std::lock_guard lock(mutex_);
-    for (std::size_t i = 0; i < producers_.size();) {
-      if (producers_[i].run_id == run_id) {
-        ended.push_back({std::move(producers_[i].done), status, {}});
-        producers_.erase(producers_.begin() + static_cast<std::ptrdiff_t>(i));
-      } else {
-        ++i;
-      }
-    }
-    for (std::size_t i = 0; i < consumers_.size();) {
-      if (consumers_[i].run_id == run_id) {
-        ended.push_back({std::move(consumers_[i].done), status, {}});
-        consumers_.erase(consumers_.begin() + static_cast<std::ptrdiff_t>(i));
-      } else {
-        ++i;
-      }
-    }
+    for (Producer& p : take_of_run(producers_, run_id)) ended.push_back({std::move(p.done), status, {}});
+    for (Consumer& c : take_of_run(consumers_, run_id)) ended.push_back({std::move(c.done), status, {}});
   }
-  for (Ended& e : ended) e.done(std::move(e.status), std::move(e.element));
+  answer(ended);
 }
 
 }  // namespace troupe

@@ -2,6 +2,7 @@
 // scope) keeps them in a `StateStore`, where graphs of the same engine meet.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -132,9 +133,11 @@ class VariableState final : public State {
   };
   DType dtype_;
   Shape shape_;
-  std::mutex mutex_;  // guards held_ and waiters_; held for a few instructions only
+  std::mutex mutex_;  // guards held_, waiters_ and how they are served; held for a few instructions only
   bool held_ = false;
-  std::vector<Waiter> waiters_;
+  bool is_serving_ = false;     // somebody is calling a waiter's `use`
+  bool is_given_back_ = false;  // while somebody is: that `use` has released
+  std::deque<Waiter> waiters_;
   Tensor value_;                           // owned by whoever holds the right
   std::atomic<std::uint64_t> version_{0};  // publishes nothing but itself
 };
@@ -156,7 +159,8 @@ class ConsoleState final : public State {
 class QueueState final : public State {
  public:
   explicit QueueState(const StateSpec& spec);
-  /// `done` gets the element (dequeue) or nothing (enqueue), or the error of a cancelled run or a closed queue.
+  /// `done` gets the element (dequeue) or nothing (enqueue), or the error of a cancelled run, a closed queue or an element that
+  /// is not of the queue's components.
   using Done = std::function<void(Status, std::vector<Value>)>;
   /// A cancelled run puts nothing in and takes nothing out once its cancel() has returned: the canceller sets `run.cancelled` before
   /// it takes the queue's mutex, and who comes looks at it with the mutex held.
@@ -183,10 +187,14 @@ class QueueState final : public State {
     Status status;
     std::vector<Value> element;
   };
+  Status check(const std::vector<Value>& element) const;
   void settle(std::vector<Ended>& ended);
+  static void answer(std::vector<Ended>& ended);
   bool may_dequeue() const;
   std::vector<Value> pick();
 
+  const std::string name_;
+  const std::vector<ValueSpec> components_;
   mutable std::mutex mutex_;  // guards everything below; callbacks run outside it
   const std::int64_t capacity_;
   const std::int64_t min_after_dequeue_;
@@ -196,8 +204,8 @@ class QueueState final : public State {
   bool closed_ = false;
   std::vector<std::vector<Value>> elements_;
   std::size_t head_ = 0;  // of a FIFO's elements_
-  std::vector<Producer> producers_;
-  std::vector<Consumer> consumers_;
+  std::deque<Producer> producers_;
+  std::deque<Consumer> consumers_;
 };
 
 }  // namespace troupe

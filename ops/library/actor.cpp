@@ -57,6 +57,10 @@ std::shared_ptr<const ActorDefinition> find_actor(const std::string& name) {
   return it == actors().known.end() ? nullptr : it->second;
 }
 
+Status actor_is_down(const std::string& name, int failures) {
+  return Status(Code::failed_precondition, fmt::format("actor '{}' is down: it failed {} times in a row", name, failures));
+}
+
 std::unique_ptr<NodeActor> make_actor(const std::string& name, const ActorDefinition& definition) {
   std::unique_ptr<NodeActor> actor = call_user(name, [&] { return definition.make(); });
   if (!actor) throw Error(Code::invalid_argument, fmt::format("the factory of actor '{}' made none", name));

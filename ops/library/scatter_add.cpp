@@ -1,6 +1,7 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
+#include <troupe/ops/update_rows.hpp>
 
 namespace troupe {
 
@@ -17,8 +18,7 @@ TROUPE_OP(ScatterAdd) {
     c.require_same_dtype(0, 2);
     c.require(!c.shape(0).has_rank() || c.shape(0).rank() > 0, "a scalar has no rows");
     if (c.shape(0).has_rank() && c.shape(1).has_rank()) {
-      Shape rows = c.shape(1);
-      for (int i = 1; i < c.shape(0).rank(); ++i) rows.push_back(c.shape(0)[i]);
+      const Shape rows = update_rows(c.shape(1), c.shape(0));
       c.require(rows.is_compatible(c.shape(2)), "updates must have shape " + rows.text() + ", not " + c.shape(2).text());
     }
     c.output(c.dtype(0), c.shape(0));
@@ -31,8 +31,7 @@ TROUPE_OP(ScatterAdd) {
     ConstView indices(c.input(1)), updates(c.input(2));
     ConstView x(c.input(0));
     if (x.shape.rank() == 0) throw Error(Code::invalid_argument, "a scalar has no rows");
-    Shape rows = indices.shape;
-    for (int i = 1; i < x.shape.rank(); ++i) rows.push_back(x.shape[i]);
+    const Shape rows = update_rows(indices.shape, x.shape);
     if (updates.shape != rows) throw Error(Code::invalid_argument, "updates must have shape " + rows.text() + ", not " + updates.shape.text());
     Tensor out = c.allocate_over(0, x.dtype, x.shape);
     View to(out);

@@ -5,6 +5,7 @@
 #include <troupe/devices/scalar_eval.hpp>
 #include <troupe/ops/state.hpp>
 #include <troupe/ops/transfer.hpp>
+#include <troupe/ops/update_rows.hpp>
 
 // Reading and updating variables. Each runs with the variable's exclusive right; if another run
 // holds it, the firing is continued by whoever gives the right back.
@@ -20,6 +21,11 @@ void variable_attrs(OpBuilder& op) {
 
 ValueSpec variable_spec(Inference& c) { return {c.attrs().get<DType>("dtype"), c.attrs().get<Shape>("shape")}; }
 
+// To be asked with the right held: whoever cancelled the run has told its caller that it is over. What has begun by then ends.
+void require_wanted(const RunInfo& run) {
+  if (run.cancelled.load(std::memory_order_seq_cst)) given_up().throw_if_error();
+}
+
 // Runs `use(context, variable)` with the right; at once in the common case.
 template <class Use>
 void with_variable(KernelContext& c, const Ref<State>& state, bool changes, Use use) {
@@ -33,7 +39,9 @@ void with_variable(KernelContext& c, const Ref<State>& state, bool changes, Use 
       VariableState& v;
       bool changed;
       ~Right() { v.release(changed); }
-    } right{variable, changes};
+    } right{variable, false};
+    require_wanted(c.run());
+    right.changed = changes;
     use(c, variable);
     return;
   }
@@ -54,6 +62,7 @@ void with_variable(KernelContext& c, const Ref<State>& state, bool changes, Use 
         auto& v = static_cast<VariableState&>(*later->state);
         Status status;
         try {
+          require_wanted(later->run);
           KernelContext context(later->inputs, later->outputs, later->device, later->stream, later->run);
           use(context, v);
         } catch (...) {
@@ -205,8 +214,7 @@ TROUPE_OP(ScatterVariable) {
     c.require_dtype(1, v.dtype, "updates");
     c.require(v.shape.rank() > 0, "a scalar variable has no rows");
     if (c.shape(0).has_rank()) {
-      Shape rows = c.shape(0);
-      for (int i = 1; i < v.shape.rank(); ++i) rows.push_back(v.shape[i]);
+      const Shape rows = update_rows(c.shape(0), v.shape);
       c.require(rows.is_compatible(c.shape(1)), "updates must have shape " + rows.text() + ", not " + c.shape(1).text());
     }
     c.output(v.dtype, v.shape);
@@ -215,6 +223,8 @@ TROUPE_OP(ScatterVariable) {
     auto mode = static_cast<Scatter>(s.attrs.get<std::int64_t>("mode"));
     return make_kernel([mode, state = s.state](KernelContext& c) {
       with_variable(c, state, true, [mode](KernelContext& k, VariableState& v) {
+        const Shape rows = update_rows(k.input(0).shape(), v.shape());
+        if (k.input(1).shape() != rows) throw Error(Code::invalid_argument, "updates must have shape " + rows.text() + ", not " + k.input(1).shape().text());
         View to = writable(k, v);
         k.primitives().scatter(k.stream(), mode, k.input(0), k.input(1), to);
         k.set(0, v.value());

@@ -8,7 +8,9 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/actor_node.hpp>
 #include <troupe/ops/eager.hpp>
+#include <troupe/ops/fire.hpp>
 #include <troupe/ops/interpret.hpp>
+#include <troupe/ops/op.hpp>
 #include <troupe/ops/variable.hpp>
 
 namespace troupe::test {
@@ -116,6 +118,24 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused) {
   BOOST_TEST(g.variable("v", DType::f32, {2}, Initializer::constant(1)).state() == v.state());  // the same again is the same
 }
 
+// What a graph could not know is looked at when it is there.
+BOOST_AUTO_TEST_CASE(updates_of_rows_are_checked_where_a_run_alone_knows_their_shape) {
+  Graph g;
+  Variable v = g.variable("v", Tensor::of<double>({1, 2, 3, 4, 5, 6}, {3, 2}));
+  Expr indices = g.input("indices", DType::i64, Shape{kAny}), updates = g.input("updates", DType::f64, Shape{kAny, kAny});
+  Interpreter run;
+  const Tensor two = Tensor::of<std::int64_t>({2, 0});
+  for (const auto& wrong : {Tensor::of<double>({9, 9}, {1, 2}), Tensor::of<double>({9, 9}, {2, 1}), Tensor::of<double>({9, 9, 9, 9, 9, 9}, {2, 3})})
+    for (Expr e : {v.scatter_update(indices, updates), v.scatter_add(indices, updates), v.scatter_sub(indices, updates),
+                   scatter_add(g.constant(Tensor::of<double>({0, 0, 0, 0, 0, 0}, {3, 2})), indices, updates)})
+      BOOST_CHECK_EXCEPTION(run.run(g, {{indices, two}, {updates, wrong}}, {e}), Error, [&](const Error& error) {
+        return says(error, Code::invalid_argument, "updates must have shape [2, 2], not " + wrong.shape().text()) && says(error, error.code(), "state_test.cpp:");
+      });
+  BOOST_TEST(numbers(run.get(g, "v")) == (Numbers{1, 2, 3, 4, 5, 6}), tools::per_element());
+  run.run(g, {{indices, two}, {updates, Tensor::of<double>({7, 7, 8, 8}, {2, 2})}}, {v.scatter_update(indices, updates)});
+  BOOST_TEST(numbers(run.get(g, "v")) == (Numbers{8, 8, 3, 4, 7, 7}), tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(initial_values_depend_on_name_and_seed_only) {
   Initializer init = Initializer::glorot(30, 20, 1);
   Tensor a = init.make("a", DType::f32, {30, 20}), again = init.make("a", DType::f32, {30, 20}), b = init.make("b", DType::f32, {30, 20});
@@ -152,6 +172,26 @@ BOOST_AUTO_TEST_CASE(wrong_elements_are_refused) {
   BOOST_CHECK_EXCEPTION(q.enqueue({1.0, 2.0}), Error, [](const Error& e) { return says(e, Code::invalid_argument, "1 components, not 2"); });
   BOOST_CHECK_THROW(g.fifo_queue("p", {}, 0), Error);
   BOOST_CHECK_THROW(g.shuffling_queue("p", {}, 4, 4), Error);
+}
+
+BOOST_AUTO_TEST_CASE(elements_are_checked_where_a_run_alone_knows_their_shape) {
+  Graph g;
+  Queue q = g.fifo_queue("q", {{DType::i64, Shape{}}, {DType::f32, Shape{2}}}, 2);
+  Expr x = g.input("x", DType::f32, Shape{kAny}), size = q.size(), put = q.enqueue({std::int64_t{1}, x});
+  Interpreter run;
+  BOOST_CHECK_EXCEPTION(run.run(g, {{x, Tensor::of<float>({1, 2, 3})}}, {put}), Error, [](const Error& e) {
+    return says(e, Code::invalid_argument, "queue 'q': component 1 must be f32[2], not f32[3]") && says(e, e.code(), "state_test.cpp:");
+  });
+  BOOST_TEST(run.run(g, {}, {size})[0].item<std::int64_t>() == 0);
+  BOOST_TEST(run.run(g, {{x, Tensor::of<float>({1, 2})}}, {put})[0].item<std::int64_t>() == 1);
+
+  QueueState state(queue_spec(2));
+  Answer none, two, other;
+  state.enqueue(run1, {}, none.done());
+  state.enqueue(run1, {Tensor::scalar(std::int64_t{1}), Tensor::scalar(std::int64_t{2})}, two.done());
+  state.enqueue(run1, {Tensor::scalar(1.0)}, other.done());
+  for (const Answer& a : {none, two, other}) BOOST_TEST((a.calls == 1 && a.status.code() == Code::invalid_argument));
+  BOOST_TEST(state.size() == 0);
 }
 
 BOOST_AUTO_TEST_CASE(a_full_queue_holds_producers_back_in_order) {
@@ -272,6 +312,32 @@ BOOST_AUTO_TEST_CASE(a_cancelled_run_neither_takes_nor_puts_nor_changes_anything
   BOOST_TEST(uses == 0);
 }
 
+BOOST_AUTO_TEST_CASE(a_cancelled_run_leaves_a_variable_as_it_was_though_nobody_holds_it) {
+  auto cpu = make_cpu_device();
+  auto stream = cpu->make_stream();
+  StateSpec spec;
+  spec.name = "v";
+  spec.values = {{DType::f64, Shape{}}};
+  const StateInUse use{&spec, Ref<State>(new VariableState(DType::f64, Shape{}, Tensor::scalar(1.0)))};
+  auto& v = static_cast<VariableState&>(*use.state);
+  const Attrs attrs{{"dtype", DType::f64}, {"shape", Shape{}}};
+  const DType type = DType::f64;
+  const Shape shape;
+  const std::span<const DType> types(&type, 1);
+  const std::span<const Shape> shapes(&shape, 1);
+  const auto assign = make_node_kernel(find_op("AssignVariable"), {"AssignVariable", attrs, types, shapes, types, shapes, *cpu, 0, use.state});
+  NumberedRun run(7);
+  const auto set = [&](double to) {
+    Value value = Tensor::scalar(to);
+    fire(*assign, {&value, 1}, 1, *cpu, *stream, run, use);
+  };
+  set(2);
+  run.cancelled = true;
+  BOOST_CHECK_EXCEPTION(set(3), Error, [](const Error& e) { return says(e, Code::aborted, "the run has failed or was cancelled"); });
+  BOOST_TEST(v.snapshot().item<double>() == 2);  // and the right was given back
+  BOOST_TEST(v.version() == 1);
+}
+
 BOOST_AUTO_TEST_CASE(a_shuffling_queue_keeps_some_back_and_shuffles_the_same_way_again) {
   std::vector<std::int64_t> orders[2];
   for (auto& order : orders) {
@@ -322,6 +388,63 @@ BOOST_AUTO_TEST_CASE(a_held_variable_serves_in_order) {
   BOOST_TEST(order == (std::vector<int>{1, 3}), tools::per_element());
   BOOST_TEST((told.code() == Code::cancelled));
   BOOST_TEST(v.version() == 2);
+}
+
+// As many nested calls as waiters would not fit on the stack.
+BOOST_AUTO_TEST_CASE(a_held_variable_serves_any_number_of_waiters) {
+  constexpr int kWaiters = 100'000;
+  VariableState v(DType::f64, Shape{}, Tensor::scalar(1.0));
+  BOOST_TEST(v.try_acquire());
+  int served = 0, in_order = 0;
+  for (int i = 0; i < kWaiters; ++i)
+    v.acquire(run1, [&, i](Tensor&) {
+      in_order += served++ == i;
+      v.release(true);
+    }, [](const Status&) {});
+  v.release(false);
+  BOOST_TEST(served == kWaiters);
+  BOOST_TEST(in_order == kWaiters);
+  BOOST_TEST(v.version() == kWaiters);
+  BOOST_TEST(v.try_acquire());
+  v.release(false);
+}
+
+BOOST_AUTO_TEST_CASE(a_waiter_may_give_the_right_back_later) {
+  VariableState v(DType::f64, Shape{}, Tensor::scalar(1.0));
+  BOOST_TEST(v.try_acquire());
+  int served = 0;
+  for (int i = 0; i < 3; ++i) v.acquire(run1, [&](Tensor&) { ++served; }, [](const Status&) {});
+  for (int i = 1; i <= 3; ++i) {
+    v.release(false);
+    BOOST_TEST(served == i);
+    BOOST_TEST(!v.try_acquire());
+  }
+  v.release(false);
+  BOOST_TEST(v.try_acquire());
+  v.release(false);
+}
+
+BOOST_AUTO_TEST_CASE(without_an_engine_too_a_fresh_actor_follows_one_that_threw) {
+  Graph g;
+  Expr by = g.input("by", DType::i64, Shape{});
+  const auto sum_up = [sum = std::int64_t{0}](std::span<const Tensor> in, std::span<Tensor> out) mutable {
+    sum += in[0].item<std::int64_t>();
+    if (sum > 10) throw std::runtime_error("too much");
+    out[0] = Tensor::scalar(sum);
+  };
+  Expr sum = actor_node(g, "sum", {by}, {{DType::i64, Shape{}}}, sum_up, {.max_restarts = 1})[0];
+  Interpreter run;
+  const auto add = [&](std::int64_t k) { return run.run(g, {{by, Tensor::scalar(k)}}, {sum})[0].item<std::int64_t>(); };
+  const auto fails = [&](std::int64_t k, const std::string& part, Code code) {
+    BOOST_CHECK_EXCEPTION(add(k), Error, [&](const Error& e) { return says(e, code, part); });
+  };
+  BOOST_TEST(add(5) == 5);
+  BOOST_TEST(add(4) == 9);
+  fails(4, "too much", Code::invalid_argument);
+  BOOST_TEST(add(5) == 5);  // a fresh one
+  // One restart in a row is allowed; the second failure leaves it down.
+  for (int i = 0; i < 2; ++i) fails(11, "too much", Code::invalid_argument);
+  fails(1, "actor 'sum' is down: it failed 2 times in a row", Code::failed_precondition);
 }
 
 BOOST_AUTO_TEST_CASE(what_names_or_holds_nothing_is_refused_with_the_line) {
