@@ -63,9 +63,10 @@ Tensor Tensor::empty_on(Device* device, Allocator& allocator, DType dtype, const
     t.dtype_ = dtype;
     return t;
   }
-  std::size_t bytes;
-  if (__builtin_mul_overflow(static_cast<std::size_t>(shape.elements()), size_of(dtype), &bytes))
+  std::int64_t counted;  // signed, as inference counts them: an allocator rounds sizes up, which may wrap what is next to 2^64
+  if (__builtin_mul_overflow(shape.elements(), static_cast<std::int64_t>(size_of(dtype)), &counted))
     throw Error(Code::resource_exhausted, "shape " + shape.text() + " has more bytes than 64 bits count");
+  const auto bytes = static_cast<std::size_t>(counted);
   Ref<Buffer> buffer;
   if (device || bytes > Body::kSmall) buffer = Buffer::allocate(allocator, bytes);
   Body* body = Body::make(shape, device);

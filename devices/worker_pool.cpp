@@ -1,5 +1,6 @@
 #include <troupe/devices/worker_pool.hpp>
 
+#include <troupe/devices/error.hpp>
 #include <troupe/devices/parallel_loop.hpp>
 #include <troupe/devices/signals.hpp>
 #include <troupe/devices/spin.hpp>
@@ -10,6 +11,8 @@
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace troupe {
 namespace {
@@ -187,7 +190,16 @@ WorkerPool::WorkerPool(int workers) : deterministic_(false) {
   for (int i = 0; i < workers; ++i) workers_.emplace_back(new Worker(*this, i, true));
   parked_.reserve(workers_.size());
   for (auto& worker : workers_) worker->sightings_.resize(workers_.size());
-  for (auto& worker : workers_) worker->thread_ = std::thread([&worker] { worker->live(); });
+  int started = 0;
+  try {
+    for (auto& worker : workers_) {
+      worker->thread_ = std::thread([&worker] { worker->live(); });
+      ++started;
+    }
+  } catch (const std::exception& e) {
+    stop();
+    throw Error(Code::resource_exhausted, fmt::format("only {} of {} workers could be started, as the system gives no more threads ({}); ask for fewer", started, workers, e.what()));
+  }
 }
 
 WorkerPool::WorkerPool(Deterministic how) : deterministic_(true), choice_(how.seed) {
@@ -199,9 +211,14 @@ WorkerPool::~WorkerPool() {
     run_all();
     return;
   }
+  stop();
+}
+
+void WorkerPool::stop() {
   stopping_.store(true, std::memory_order_seq_cst);
   while (parked(state_.load(std::memory_order_seq_cst)) != 0) wake_one();
-  for (auto& worker : workers_) worker->thread_.join();
+  for (auto& worker : workers_)
+    if (worker->thread_.joinable()) worker->thread_.join();  // not those that were never started
 }
 
 void WorkerPool::submit(Job job) {

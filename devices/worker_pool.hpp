@@ -216,6 +216,7 @@ class WorkerPool {
   static std::uint64_t searching(std::uint64_t state) { return state & (kParked - 1); }
   static std::uint64_t parked(std::uint64_t state) { return state >> 32; }
 
+  void stop();  // ends the threads that were started
   void inject(Job job, int copies = 1);
   bool take_injected(Job& job);
   void wake_if_asleep() {

@@ -84,6 +84,8 @@ BOOST_AUTO_TEST_CASE(wrong_uses_say_what_is_wrong) {
   BOOST_CHECK_THROW((Tensor::of<float>({1, 2}, Shape{3})), Error);
   BOOST_CHECK_THROW(Tensor::empty(DType::f32, Shape{kAny}), Error);
   BOOST_CHECK_THROW((Tensor::empty(DType::f64, Shape{INT32_MAX, INT32_MAX, 64})), Error);
+  for (const std::int64_t elements : {(std::int64_t{1} << 61) - 1, std::int64_t{1} << 60})  // just below 2^64 bytes, and 2^63
+    BOOST_CHECK_EXCEPTION(Tensor::zeros(DType::f64, Shape{elements}), Error, [](const Error& e) { return e.code() == Code::resource_exhausted; });
 }
 
 BOOST_AUTO_TEST_CASE(text_shows_dtype_shape_and_elements) {

@@ -2,6 +2,8 @@
 // Real threads and no timing: a test that would hang if a wake-up were lost is the assertion.
 #include <troupe/devices/worker_pool.hpp>
 
+#include <pthread.h>
+
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -15,8 +17,11 @@
 #include <random>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
+
+#include <troupe/devices/error.hpp>
 
 namespace {
 
@@ -60,6 +65,27 @@ struct Tree {
 BOOST_AUTO_TEST_SUITE(worker_pool)
 
 BOOST_AUTO_TEST_CASE(a_pool_needs_a_worker) { BOOST_CHECK_THROW(WorkerPool(0), std::invalid_argument); }
+
+// With stacks of which the address space holds one at most.
+BOOST_AUTO_TEST_CASE(a_pool_whose_threads_cannot_be_started_says_so) {
+  pthread_attr_t before, huge;
+  BOOST_REQUIRE(pthread_getattr_default_np(&before) == 0);
+  BOOST_REQUIRE(pthread_attr_init(&huge) == 0);
+  BOOST_REQUIRE(pthread_attr_setstacksize(&huge, std::size_t{1} << 46) == 0);
+  BOOST_REQUIRE(pthread_setattr_default_np(&huge) == 0);
+  BOOST_CHECK_EXCEPTION(WorkerPool(4), Error, [](const Error& e) {
+    return e.code() == Code::resource_exhausted && std::string(e.what()).find(" of 4 workers could be started") != std::string::npos;
+  });
+  BOOST_TEST(pthread_setattr_default_np(&before) == 0);
+  pthread_attr_destroy(&huge);
+  pthread_attr_destroy(&before);
+  std::atomic<int> ran{0};
+  {
+    WorkerPool pool(2);
+    for (int i = 0; i < 10; ++i) pool.submit(job_of([&] { ran.fetch_add(1); }));
+  }
+  BOOST_TEST(ran.load() == 10);
+}
 
 BOOST_AUTO_TEST_CASE(pending_jobs_run_before_the_threads_join) {
   for (const int workers : {1, 2, 4}) {
