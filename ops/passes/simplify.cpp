@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,12 +16,13 @@ bool is_scalar(const Graph& g, Edge e, double value) {
   const Node& n = g.node(e.node);
   if (n.op->name != "Constant") return false;
   const Tensor& t = n.attrs.get<Tensor>("value");
-  return t.shape().is_scalar() && !is_complex(t.dtype()) && t.at(0) == value;
+  return t.shape().is_scalar() && !is_complex(t.dtype()) && t.at(0) == value && std::signbit(t.at(0)) == std::signbit(value);
 }
 
 // The input that `node` merely repeats, or none. Rules that could change a bit of the result
-// (x + 0 turns -0 into 0; x * 0 hides NaN) are left out.
-const Edge* repeats(const Graph& g, const Node& node) {
+// (x + 0 and x - -0 turn -0 into 0; x * 0 hides NaN) are left out. `keeps_like`: that another input is computed is no matter of
+// its shape alone.
+const Edge* repeats(const Graph& g, const Node& node, bool keeps_like) {
   const std::string& op = node.op->name;
   auto in = [&](int i) -> const Edge* { return &node.inputs[static_cast<std::size_t>(i)]; };
   if (op == "Identity" || op == "StopGradient" || op == "WithGradient") return in(0);
@@ -34,7 +36,7 @@ const Edge* repeats(const Graph& g, const Node& node) {
   }
   if (op == "SumTo" || op == "BroadcastLike" || op == "ReshapeLike" || op == "Reshape") {
     const Shape &from = g.spec(*in(0)).shape, &to = node.outputs[0].shape;
-    if (from.is_known() && from == to) return in(0);
+    if (from.is_known() && from == to && !keeps_like) return in(0);
   }
   return nullptr;
 }
@@ -99,13 +101,15 @@ Program simplify(Program program) {
   const std::vector<char> is_consequence = consequences(program.graph);
   for (std::int32_t id = 0; id < program.graph.size(); ++id) {
     Node node = rewriter.translated(id);
-    const Edge* source = repetitions.is_needless(id) ? &node.inputs[0] : node.controls.empty() ? repeats(rewriter.graph(), node) : nullptr;
+    const Node& was = program.graph.node(id);
+    const bool keeps_like = was.inputs.size() == 2 && is_consequence[static_cast<std::size_t>(was.inputs[1].node)];
+    const bool is_needless = !keeps_like && repetitions.is_needless(id);
+    const Edge* source = is_needless ? &node.inputs[0] : node.controls.empty() ? repeats(rewriter.graph(), node, keeps_like) : nullptr;
     const bool same_place = source && (node.device.empty() || rewriter.graph().node(source->node).device == node.device);
     if (same_place) {
       rewriter.alias(id, {*source}, source->node);
     } else {
-      const Node& was = program.graph.node(id);
-      forget_like(node, was.inputs.size() == 2 && is_consequence[static_cast<std::size_t>(was.inputs[1].node)]);
+      forget_like(node, keeps_like);
       rewriter.replace(id, std::move(node));
     }
   }

@@ -118,6 +118,8 @@ BOOST_AUTO_TEST_CASE(arithmetic_that_changes_nothing_goes) {
   BOOST_TEST(count(p, "Add") == 1);  // -0 + 0 is 0: not the same bits
   BOOST_TEST(count(p, "Mul") == 1);  // NaN * 0
   BOOST_TEST(count(p, "Neg") == 0);
+  p = simplify(prune(g, {x.edge()}, {(x - -0.0).edge()}));
+  BOOST_TEST(count(p, "Sub") == 1);  // -0 - -0 is 0
 }
 
 BOOST_AUTO_TEST_CASE(a_known_shape_keeps_nothing_that_has_it) {
@@ -143,6 +145,17 @@ BOOST_AUTO_TEST_CASE(a_known_shape_of_what_has_an_effect) {
   p = prune(p.graph, p.feeds, p.fetches);
   BOOST_TEST(count(p, "ReshapeLike") == 0);
   BOOST_TEST(count(p, "AssignAdd") == 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_value_of_the_shape_of_what_has_an_effect) {
+  Graph g;
+  Variable v = g.variable("v", Tensor::of<float>({0, 0, 0, 0}, {2, 2})), w = g.variable("w", Tensor::of<float>({0, 0, 0, 0}, {2, 2})),
+           u = g.variable("u", Tensor::of<float>({0, 0, 0, 0}, {2, 2}));
+  Expr x = g.input("x", DType::f32, {2, 2}), row = g.input("row", DType::f32, {2});
+  Expr same = reshape_like(x, v.assign_add(x)), summed = sum_to(x, w.assign_add(x)), repeated = broadcast_like(row, u.assign_add(x)) * x;
+  Program p = simplify(prune(g, {x.edge(), row.edge()}, {same.edge(), summed.edge(), repeated.edge()}));
+  p = prune(p.graph, p.feeds, p.fetches);
+  BOOST_TEST(count(p, "AssignAdd") == 3);
 }
 
 BOOST_AUTO_TEST_CASE(equal_nodes_merge_unless_they_draw_differ_or_stand_elsewhere) {
