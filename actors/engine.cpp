@@ -77,6 +77,18 @@ std::vector<LoopReport> Compiled::loops() const {
   return all;
 }
 
+std::vector<NodeCost> Compiled::costs_here() const {
+  std::vector<NodeCost> found;
+  for (const auto& actor : troupe.partitions) {
+    if (!actor) continue;
+    const Partition& partition = actor->partition();
+    for (const FramePlan& f : partition.plan().frames)
+      for (const PlanNode& n : f.nodes)
+        if (const std::int64_t ns = partition.cost_ns(n.index); ns > 0) found.push_back({n.source, static_cast<double>(ns)});
+  }
+  return found;
+}
+
 // ---- the engine
 
 namespace {

@@ -77,7 +77,7 @@ struct EngineOptions {
   /// with the firing that failed and why. Nodes may share the folder. Empty: nowhere.
   std::string flight = {};
   static constexpr std::uint64_t kFlights = 16;
-  /// Gets what happens to runs and nodes, on whatever thread it happens; must not block. Empty: nobody.
+  /// Gets what happens to runs and nodes, on whatever thread it happens; must not block; what it throws is lost. Empty: nobody.
   std::function<void(const LogRecord&)> log = {};
 };
 

@@ -80,6 +80,8 @@ void on_own_thread(F f) {
   if (thrown) std::rethrow_exception(thrown);
 }
 
+Status shutting_down() { return Status(Code::cancelled, "the engine is shutting down"); }
+
 }  // namespace
 
 EngineImpl::EngineImpl(EngineOptions options) : options_(std::move(options)), pool_(make_pool(options_)), config_(*pool_) {
@@ -88,6 +90,13 @@ EngineImpl::EngineImpl(EngineOptions options) : options_(std::move(options)), po
   on_own_thread([this] { system_ = std::make_unique<caf::actor_system>(config_); });
   if (options_.default_device.empty()) options_.default_device = "cpu:0";
   states_.print_to(options_.print);
+  if (options_.log)  // what it throws is its own trouble: who logs has a run to end
+    options_.log = [log = std::move(options_.log)](const LogRecord& record) {
+      try {
+        log(record);
+      } catch (...) {
+      }
+    };
   recent_.reserve(kRecent);  // then the end of a run allocates nothing
   errors_.reserve(kErrors);
   device(options_.default_device);
@@ -105,9 +114,11 @@ void EngineImpl::shut_down() {
   std::vector<Ref<Run>> live;
   {
     std::lock_guard lock(mutex_);
+    closing_ = true;  // no run begins after these
     for (auto& [id, run] : live_) live.push_back(run);
+    room_.notify_all();
   }
-  for (auto& run : live) fail(*run, Status(Code::cancelled, "the engine is shutting down"));
+  for (auto& run : live) fail(*run, shutting_down());
   live.clear();
   std::unique_lock lock(mutex_);
   while (options_.deterministic && !live_.empty()) {
@@ -149,10 +160,10 @@ Device& EngineImpl::device(const std::string& name) {
       cpu.pool = pool_.get();
       cpu.name = name;
       device = make_cpu_device(cpu);
-    } else if (name.rfind("sim:", 0) == 0) {
+    } else if (name.size() > 4 && name.size() < 14 && name.rfind("sim:", 0) == 0 && std::all_of(name.begin() + 4, name.end(), [](char c) { return c >= '0' && c <= '9'; })) {
       SimOptions sim = options_.sim;
       sim.name = name;
-      sim.seed = options_.seed + static_cast<std::uint64_t>(std::atoi(name.c_str() + 4));
+      sim.seed = options_.seed + static_cast<std::uint64_t>(std::atoi(name.c_str() + 4));  // nine digits at most
       sim.swap = options_.swap;
       device = make_sim_device(sim);
     } else {
@@ -248,7 +259,7 @@ void EngineImpl::spawn_partitions(Compiled& compiled) {
     LeanRef<PartitionActor>& partition = compiled.troupe.partitions.emplace_back();
     if (plan.is_here(i))
       partition = lean_spawn<PartitionActor>(*system_, compiled.troupe.plan, static_cast<std::int32_t>(i), options_.granularity, *pool_,
-                                             compiled.troupe, std::function<void(Run&)>([this](Run& run) { failed(run); }));
+                                             compiled.troupe);
   }
 }
 
@@ -298,32 +309,6 @@ Measured EngineImpl::measured(std::uint64_t graph) {
   return times;
 }
 
-std::vector<NodeCost> Compiled::costs_here() const {
-  std::vector<NodeCost> found;
-  for (const auto& actor : troupe.partitions) {
-    if (!actor) continue;
-    const Partition& partition = actor->partition();
-    for (const FramePlan& f : partition.plan().frames)
-      for (const PlanNode& n : f.nodes)
-        if (const std::int64_t ns = partition.cost_ns(n.index); ns > 0) found.push_back({n.source, static_cast<double>(ns)});
-  }
-  return found;
-}
-
-// Who asks for a variable by its name alone means the one that plans have used, if there is one only.
-void EngineImpl::remember_homes(const Graph& graph) {
-  std::lock_guard lock(mutex_);
-  std::vector<bool> is_used(graph.states().size());
-  for (const Node& n : graph.nodes())
-    if (n.state >= 0) is_used[static_cast<std::size_t>(n.state)] = true;
-  for (std::size_t i = 0; i < is_used.size(); ++i) {
-    const StateSpec& spec = graph.states()[i];
-    if (spec.kind != StateSpec::Kind::variable || !is_used[i]) continue;
-    settled_.insert_or_assign(spec.name, spec.device);
-    homes_[spec.name].insert_or_assign(std::string(node_of(spec.device)), spec);
-  }
-}
-
 std::shared_ptr<Compiled> EngineImpl::cached(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches) {
   CacheKey key{graph.id(), graph.version(), feeds, fetches};
   std::shared_ptr<Compiled> broken;  // dropped outside the lock
@@ -362,8 +347,7 @@ std::chrono::nanoseconds EngineImpl::time() const {
 
 Ref<Run> EngineImpl::start(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options) {
   check_feeds(*compiled->troupe.plan, feeds);
-  admit(options);
-  return begin(compiled, std::move(feeds), options);
+  return begin(compiled, std::move(feeds), options, admit(options));
 }
 
 void EngineImpl::check_feeds(const Plan& plan, const std::vector<Tensor>& feeds) {
@@ -397,82 +381,120 @@ void check_writable(const std::string& path) {
 
 // Waits until another run may be in flight. What runs hold is bounded by how many there are; a caller
 // that starts them faster than they end is slowed down, not remembered.
-void EngineImpl::admit(const RunOptions& options) {
+EngineImpl::Place EngineImpl::admit(const RunOptions& options) {
   if (options.timeout.count() < 0)
     throw Error(Code::invalid_argument, fmt::format("RunOptions::timeout must not be negative, but is {} ns; 0 means none", options.timeout.count()));
   if (options.step < -1) throw Error(Code::invalid_argument, fmt::format("RunOptions::step must not be negative, but is {}; -1 counts up by itself", options.step));
   if (!options.trace.empty()) check_writable(options.trace);
   std::unique_lock lock(mutex_);
-  const auto has_room = [&] { return in_flight_.load(std::memory_order_relaxed) < static_cast<std::size_t>(options_.max_runs); };
-  if (!has_room() && Worker::current() && &Worker::current()->pool() == pool_.get())
-    throw Error(Code::resource_exhausted,
-                fmt::format("{} runs are in flight, as many as EngineOptions::max_runs allows, and an actor cannot wait for one to end", options_.max_runs));
-  while (options_.deterministic && !has_room()) {
-    lock.unlock();
-    if (!pool_->step()) wait_for_streams();
-    lock.lock();
+  const auto has_room = [&] { return closing_ || in_flight_.load(std::memory_order_relaxed) < static_cast<std::size_t>(options_.max_runs); };
+  std::chrono::nanoseconds left = options.timeout;
+  if (!has_room()) {
+    if (Worker::current() && &Worker::current()->pool() == pool_.get())
+      throw Error(Code::resource_exhausted,
+                  fmt::format("{} runs are in flight, as many as EngineOptions::max_runs allows, and an actor cannot wait for one to end", options_.max_runs));
+    const std::chrono::nanoseconds began = time();
+    while (options_.deterministic && !has_room()) {
+      lock.unlock();
+      if (!pool_->step()) wait_for_streams();
+      lock.lock();
+    }
+    if (left.count() == 0) room_.wait(lock, has_room);
+    else if (room_.wait_for(lock, std::min(left, kLongestTimeout), has_room)) left -= time() - began;  // the run gets what is left
+    else left = {};
+    if (options.timeout.count() > 0 && left.count() <= 0) {
+      room_.notify_one();  // if there is room after all, it is another's
+      throw Error(Code::deadline_exceeded, fmt::format("the run's time-out has passed before it could start: {} runs are in flight", options_.max_runs));
+    }
   }
-  if (options.timeout.count() == 0) room_.wait(lock, has_room);
-  else if (!room_.wait_for(lock, std::min(options.timeout, kLongestTimeout), has_room))
-    throw Error(Code::deadline_exceeded, fmt::format("the run's time-out has passed before it could start: {} runs are in flight", options_.max_runs));
+  if (closing_) shutting_down().throw_if_error();
   in_flight_.store(in_flight_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  return Place(*this, left);
 }
 
-Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options) {
+void EngineImpl::Place::give_back() {
+  EngineImpl* const engine = std::exchange(engine_, nullptr);
+  if (!engine) return;
+  std::lock_guard lock(engine->mutex_);
+  engine->leave_place();
+}
+
+void EngineImpl::leave_place() {
+  in_flight_.store(in_flight_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
+  room_.notify_one();
+}
+
+Ref<Run> EngineImpl::make_run(const std::shared_ptr<Compiled>& compiled, std::uint64_t step, std::uint64_t seed, std::vector<Tensor> feeds, int leavers) {
+  Ref<Run> run(new Run(next_run_.fetch_add(1, std::memory_order_relaxed), step, seed, compiled->troupe.plan, std::move(feeds), leavers));
+  run->troupe = &compiled->troupe;
+  run->on_failed = [this](Run& failed) { give_up(failed); };
+  run->started = options_.deterministic ? time() : run->began.time_since_epoch();
+  return run;
+}
+
+void EngineImpl::keep(const Ref<Run>& run, Compiled& compiled) {
+  if (closing_) shutting_down().throw_if_error();
+  live_.emplace(run->info().id, run);
+  compiled.started.fetch_add(1, std::memory_order_relaxed);
+}
+
+Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options, Place place) {
   std::uint64_t step = options.step >= 0 ? static_cast<std::uint64_t>(options.step) : step_.fetch_add(1, std::memory_order_relaxed);
-  std::uint64_t id = next_run_.fetch_add(1, std::memory_order_relaxed);
   PlanTroupe& troupe = compiled->troupe;
-  const auto here = static_cast<int>(std::count_if(troupe.partitions.begin(), troupe.partitions.end(), [](const auto& p) { return bool(p); }));
-  Ref<Run> run(new Run(id, step, options_.seed, troupe.plan, std::move(feeds), here + (troupe.remote ? troupe.remote->nodes() : 0)));
+  Ref<Run> run = make_run(compiled, step, options_.seed, std::move(feeds), troupe.here() + (troupe.remote ? troupe.remote->nodes() : 0));
   // The run keeps its actors; the engine keeps the run until it has drained.
   run->on_drained = [this, compiled, trace = options.trace](Run& drained) { forget(drained, compiled, true, trace); };
-  run->troupe = &troupe;
-  run->on_failed = [this](const Run& failed) { give_up(failed); };
-  run->started = options_.deterministic ? time() : run->began.time_since_epoch();
-  compiled->started.fetch_add(1, std::memory_order_relaxed);
   {
     std::lock_guard lock(mutex_);
-    live_.emplace(id, run);
+    keep(run, *compiled);
+    place.hand_on();
   }
-  if (!options.trace.empty()) {
-    Inspect on{};
-    on.trace = Inspect::Trace::on;
-    ask(troupe.partitions, on);
+  // From here on the run is ended by all who take part, whatever goes wrong.
+  try {
+    if (!options.trace.empty()) {
+      Inspect on{};
+      on.trace = Inspect::Trace::on;
+      ask(troupe.partitions, on);
+    }
+    if (troupe.remote) {
+      troupe.weigh();
+      troupe.remote->start(*run);
+      run->is_named.store(true, std::memory_order_seq_cst);
+      // Whoever made it fail before had no name to tell the others by: one of the two sees what the other has written.
+      if (run->info().cancelled.load(std::memory_order_seq_cst)) troupe.remote->failed(*run);
+    }
+    // Only now: who asks the other nodes about the run needs its name there.
+    if (place.left().count() > 0) {
+      std::lock_guard lock(mutex_);
+      if (live_.contains(run->info().id)) remind_in(place.left(), *run);
+    }
+  } catch (...) {
+    fail(*run, Status::from_current_exception());
   }
-  if (troupe.remote) {
-    troupe.weigh();
-    troupe.remote->start(*run);
-    run->is_named.store(true, std::memory_order_release);
-  }
-  // Only now: who asks the other nodes about the run needs its name there.
-  if (options.timeout.count() > 0) {
-    std::lock_guard lock(mutex_);
-    if (live_.contains(id)) remind_in(options.timeout, *run);
-  }
+  bool is_whole = true;
   for (const auto& partition : troupe.partitions)
-    if (partition) partition->send(StartRun{run});
+    if (partition && !partition->send(StartRun{run})) {
+      is_whole = false;
+      fail(*run, Status(Code::internal, fmt::format("the partition on {} has ended; compile the function again", partition->partition().plan().name)));
+      run->leave();
+    }
+  for (const auto& partition : troupe.partitions)  // which may await something of one that has ended
+    if (partition && !is_whole) partition->send(Abandon{run});
   return run;
 }
 
 Ref<Run> EngineImpl::begin_part(const std::shared_ptr<Compiled>& compiled, RunKey key, std::uint64_t step, std::uint64_t seed,
                                 std::vector<Tensor> feeds, std::function<void(Run&)> on_end) {
-  PlanTroupe& troupe = compiled->troupe;
-  const auto here = static_cast<int>(std::count_if(troupe.partitions.begin(), troupe.partitions.end(), [](const auto& p) { return bool(p); }));
-  std::uint64_t id = next_run_.fetch_add(1, std::memory_order_relaxed);
-  Ref<Run> run(new Run(id, step, seed, troupe.plan, std::move(feeds), here));
+  Ref<Run> run = make_run(compiled, step, seed, std::move(feeds), compiled->troupe.here());
   run->key = key;
   run->is_named.store(true, std::memory_order_release);
-  run->troupe = &troupe;
-  run->on_failed = [this](const Run& failed) { give_up(failed); };
-  run->started = options_.deterministic ? time() : run->began.time_since_epoch();
-  compiled->started.fetch_add(1, std::memory_order_relaxed);
-  troupe.weigh();
+  compiled->troupe.weigh();
   run->on_drained = [this, compiled, on_end = std::move(on_end)](Run& drained) {
     on_end(drained);
     forget(drained, compiled, false);
   };
   std::lock_guard lock(mutex_);
-  live_.emplace(id, run);
+  keep(run, *compiled);
   in_flight_.store(in_flight_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   return run;
 }
@@ -480,10 +502,10 @@ Ref<Run> EngineImpl::begin_part(const std::shared_ptr<Compiled>& compiled, RunKe
 Ref<Run> EngineImpl::run(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options) {
   check_feeds(*compiled->troupe.plan, feeds);
   require_may_wait();
-  admit(options);
+  Place place = admit(options);
   std::optional<StandIn> stand_in;
   if (options.timeout.count() == 0) stand_in.emplace(*pool_);
-  Ref<Run> run = begin(compiled, std::move(feeds), options);
+  Ref<Run> run = begin(compiled, std::move(feeds), options, std::move(place));
   if (stand_in && *stand_in) {
     stand_in->run_until([&] { return run->is_settled() || in_flight_.load(std::memory_order_relaxed) > 1; });
     stand_in.reset();
@@ -519,23 +541,17 @@ void EngineImpl::wait_for_streams() {
   std::this_thread::yield();
 }
 
-void EngineImpl::fail(Run& run, Status status) {
-  if (run.fail(std::move(status))) failed(run);
-}
-
-// What comes later looks whether its run was cancelled (ops/state.cpp).
-void EngineImpl::give_up(const Run& run) {
+// What waits in states for it comes to an end here; what comes later looks whether its run was cancelled (ops/state.cpp). A run
+// over several nodes is given up everywhere: what its other nodes would still send may never come. They hear of it before its
+// caller is answered: on one connection what he begins next comes after that.
+void EngineImpl::give_up(Run& run) {
   for (const auto& states : all_states()) states->cancel_waiters(run.info().id, given_up());
-}
-
-// A run over several nodes is given up everywhere: what its other nodes would still send may never come.
-void EngineImpl::failed(Run& run) {
   if (!run.troupe->remote) return;
   run.retain();
   Ref<Run> keep(&run);
   for (const auto& partition : run.troupe->partitions)
     if (partition) partition->send(Abandon{keep});
-  run.troupe->remote->failed(run);
+  if (run.is_named.load(std::memory_order_seq_cst)) run.troupe->remote->failed(run);  // else `begin` does, once it is
 }
 
 void EngineImpl::remind_in(std::chrono::nanoseconds delay, Run& run) {
@@ -555,9 +571,12 @@ void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, boo
   const bool has_failed = run.is_poisoned();  // whoever made it fail may be about to say so
   EndedRun end{id, is_owned, compiled->troupe.plan->name, epoch_ns(), (time() - run.started).count(), has_failed ? run.status().message() : std::string()};
   (has_failed ? compiled->failed : compiled->ended).fetch_add(1, std::memory_order_relaxed);
-  if (!trace.empty()) write_events(run, end, compiled, trace, Inspect::Trace::off);
-  if (has_failed && !options_.flight.empty()) write_events(run, end, compiled, {}, Inspect::Trace::as_it_is);
-  if (has_failed && options_.log) log_failure(end);
+  try {
+    if (has_failed && options_.log) log_failure(end);
+    if (!trace.empty()) write_events(run, end, compiled, trace, Inspect::Trace::off);
+    if (has_failed && !options_.flight.empty()) write_events(run, end, compiled, {}, Inspect::Trace::as_it_is);
+  } catch (...) {  // no memory to tell of it with: it has ended all the same
+  }
   const auto keep = [](std::vector<EndedRun>& ring, std::size_t most, std::uint64_t& count, const EndedRun& e) {
     if (ring.size() < most) ring.push_back(e);
     else ring[count % most] = e;
@@ -572,8 +591,7 @@ void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, boo
   live_.erase(it);
   expiring_.erase(id);
   if (run.due != Deadlines::Clock::time_point{}) deadlines_.remove(run.due, id);
-  in_flight_.store(in_flight_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
-  room_.notify_one();
+  leave_place();
   if (live_.empty()) drained_.notify_all();
 }
 

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <caf/actor_system.hpp>
@@ -133,7 +134,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   std::vector<PartitionSnapshot> ask(const PlanName& plan, const Inspect& question, std::chrono::nanoseconds patience);
   /// Plans that take part here, the newest last.
   std::vector<std::shared_ptr<Compiled>> plans();
-  void fail(Run& run, Status status);
+  void fail(Run& run, Status status) { run.fail(std::move(status)); }
   /// Blocks until `is_done`; a deterministic engine takes steps, here and elsewhere, until then.
   void step_until(const std::function<bool()>& is_done);
 
@@ -174,12 +175,30 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   void spawn_partitions(Compiled& compiled);
   void remember_homes(const Graph& graph);
   static void check_feeds(const Plan& plan, const std::vector<Tensor>& feeds);
-  void admit(const RunOptions& options);
+  /// The right to have one more run in flight. Dropping it gives it back; a run that is kept gives it back when it is forgotten.
+  class Place {
+   public:
+    Place(EngineImpl& engine, std::chrono::nanoseconds left) : engine_(&engine), left_(left) {}
+    Place(Place&& o) noexcept : engine_(std::exchange(o.engine_, nullptr)), left_(o.left_) {}
+    Place& operator=(Place&&) = delete;
+    ~Place() { give_back(); }
+    /// Of the run's time-out; 0: it has none.
+    std::chrono::nanoseconds left() const { return left_; }
+    void hand_on() { engine_ = nullptr; }
+
+   private:
+    void give_back();
+    EngineImpl* engine_;
+    std::chrono::nanoseconds left_;
+  };
+  Place admit(const RunOptions& options);
+  void leave_place();  // mutex_ is held
   void require_may_wait() const;
-  Ref<Run> begin(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options);
-  void failed(Run& run);
-  /// Of all that waits in states for a run.
-  void give_up(const Run& run);
+  Ref<Run> make_run(const std::shared_ptr<Compiled>& compiled, std::uint64_t step, std::uint64_t seed, std::vector<Tensor> feeds, int leavers);
+  void keep(const Ref<Run>& run, Compiled& compiled);  // mutex_ is held; throws cancelled if the engine is shutting down
+  Ref<Run> begin(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options, Place place);
+  /// Of all that waits in states for a run that has failed, and of what its other nodes do of it.
+  void give_up(Run& run);
   void forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned, const std::string& trace = {});
   /// Writes what the partitions have recorded of a run that has ended, when they have answered: to `path`, or the flight recorder's files.
   void write_events(const Run& run, const EndedRun& end, const std::shared_ptr<Compiled>& compiled, const std::string& path, Inspect::Trace trace);
@@ -217,7 +236,8 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   std::atomic<std::uint64_t> next_run_{1};  // publishes nothing but itself
   std::atomic<std::uint64_t> next_plan_{1};  // the same
 
-  std::mutex mutex_;  // guards live_, expiring_, plans_, compiled_, recent_, errors_, settled_, homes_ and what is behind it
+  std::mutex mutex_;  // guards closing_, live_, expiring_, plans_, compiled_, recent_, errors_, settled_, homes_ and what is behind it
+  bool closing_ = false;  // no run begins any more
   std::condition_variable drained_;
   std::unordered_map<std::uint64_t, Ref<Run>> live_;
   /// A run whose time is up: asked why it has not ended.

@@ -248,9 +248,12 @@ void EngineImpl::write_events(const Run& run, const EndedRun& end, const std::sh
   const std::string number = end.is_owned ? std::to_string(end.run) : fmt::format("shared-{}", run.key.number);
   TracedRun traced{node(), fmt::format("{}/{}", end.plan.owner, number), run.key.number, end.ended_ns - took_ns, took_ns, end.error};
   ask(compiled->troupe.partitions, question, [compiled, path, number, traced, owner = end.plan.owner, flight = options_.flight, log = options_.log](Inspection& inspection) {
-    const std::string file = path.empty() ? flight_file(flight, traced.node, owner, number, EngineOptions::kFlights) : path;
-    if (write_trace(file, traced, *compiled->troupe.plan, inspection.answers()) || !log) return;
-    log({LogRecord::Level::warning, epoch_ns(), traced.node, traced.run, compiled->troupe.plan->name.text(), {}, fmt::format("what was recorded cannot be written to '{}'", file)});
+    try {  // in a partition's turn, whose trouble it is not
+      const std::string file = path.empty() ? flight_file(flight, traced.node, owner, number, EngineOptions::kFlights) : path;
+      if (write_trace(file, traced, *compiled->troupe.plan, inspection.answers()) || !log) return;
+      log({LogRecord::Level::warning, epoch_ns(), traced.node, traced.run, compiled->troupe.plan->name.text(), {}, fmt::format("what was recorded cannot be written to '{}'", file)});
+    } catch (...) {
+    }
   });
 }
 

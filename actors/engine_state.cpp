@@ -75,6 +75,20 @@ void EngineImpl::set_in(StateStore& states, const StateSpec& spec, Tensor value)
   replace(states, spec.name, std::move(value));
 }
 
+// Who asks for a variable by its name alone means the one that plans have used, if there is one only.
+void EngineImpl::remember_homes(const Graph& graph) {
+  std::lock_guard lock(mutex_);
+  std::vector<bool> is_used(graph.states().size());
+  for (const Node& n : graph.nodes())
+    if (n.state >= 0) is_used[static_cast<std::size_t>(n.state)] = true;
+  for (std::size_t i = 0; i < is_used.size(); ++i) {
+    const StateSpec& spec = graph.states()[i];
+    if (spec.kind != StateSpec::Kind::variable || !is_used[i]) continue;
+    settled_.insert_or_assign(spec.name, spec.device);
+    homes_[spec.name].insert_or_assign(std::string(node_of(spec.device)), spec);
+  }
+}
+
 // With the device where it lives.
 StateSpec EngineImpl::declared(StateSpec spec) {
   if (!peers_) return spec;

@@ -524,7 +524,7 @@ void Partition::end(Record& record) {
     const auto origin = fault->is_set() ? static_cast<std::int32_t>(fault->origin()) : -1;
     if ((fault->is_set() || !status.ok()) && !run->is_poisoned()) driver_.post_self(FailedLater{run->info().id, origin, ticks()});
     if (fault->is_set()) fail_at(*run, origin, fault->status());
-    else if (!status.ok() && run->fail(status)) driver_.run_failed(*run);
+    else if (!status.ok()) run->fail(status);
     for (const Landing& l : landings) run->set_fetch(l.index, l.host.reshaped(l.shape));
     run->leave();
   });
@@ -536,7 +536,7 @@ void Partition::fail_at(Run& run, std::int32_t source, const Status& status) {
   failed_.store(source, std::memory_order_relaxed);
   std::string where = source < 0 ? mine_.device->name() : plan_->program.graph.describe(source);
   if (plan_->is_shared()) where = fmt::format("node '{}': {}", plan_->nodes[static_cast<std::size_t>(mine_.node)], where);
-  if (run.fail(Status(status.code(), fmt::format("{}: {}", where, status.message())))) driver_.run_failed(run);
+  run.fail(Status(status.code(), fmt::format("{}: {}", where, status.message())));
 }
 
 // The tag is part of where an error is.

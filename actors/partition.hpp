@@ -168,8 +168,6 @@ class PartitionDriver {
   virtual void flush() = 0;
   /// Runs a kernel elsewhere; ends with `Firing::partition->run_elsewhere(firing)`.
   virtual void hand_over(Firing& firing) = 0;
-  /// The run failed here: other partitions and waiters on state must hear of it.
-  virtual void run_failed(Run& run) = 0;
   /// A token or a grant that another node should not have sent was dropped; `partition`: that it came from.
   virtual void refused(Run& run, std::int32_t partition, const std::string& what) = 0;
   /// What loops' times are told by: ticks, or nanoseconds of a clock that is advanced by hand.
@@ -221,6 +219,7 @@ struct Instance {
   std::vector<Iteration*> ring;       // iteration n at n mod size, a power of two; oldest to opened - 1
   std::size_t place_of(std::int64_t n) const { return static_cast<std::size_t>(n) & (ring.size() - 1); }
   Iteration*& at(std::int64_t n) { return ring[place_of(n)]; }
+  void reset();
   std::int64_t oldest = 0;
   std::int64_t opened = 0;
   std::uint64_t counted = 0;          // the partition's time up to which its iterations were counted

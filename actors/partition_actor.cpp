@@ -1,5 +1,7 @@
 #include <troupe/actors/partition_actor.hpp>
 
+#include <algorithm>
+
 #include <troupe/actors/remote.hpp>
 #include <troupe/actors/scheduler_module.hpp>
 
@@ -15,9 +17,8 @@ class PartitionActor::OpActor final : public LeanActor<Firing*> {
 };
 
 PartitionActor::PartitionActor(caf::actor_config& config, std::shared_ptr<const Plan> plan, std::int32_t index,
-                               Granularity granularity, WorkerPool& pool, PlanTroupe& troupe,
-                               std::function<void(Run&)> on_failure)
-    : LeanActor(config), pool_(pool), virtual_clock_(pool.deterministic() ? &SchedulerModule::of(home_system())->clock() : nullptr), troupe_(troupe), on_failure_(std::move(on_failure)), granularity_(granularity),
+                               Granularity granularity, WorkerPool& pool, PlanTroupe& troupe)
+    : LeanActor(config), pool_(pool), virtual_clock_(pool.deterministic() ? &SchedulerModule::of(home_system())->clock() : nullptr), troupe_(troupe), granularity_(granularity),
       partition_(std::move(plan), index, granularity, pool.size(), *this) {}
 
 PartitionActor::~PartitionActor() = default;
@@ -35,6 +36,10 @@ void PlanTroupe::weigh() {
   bool light = true;
   for (const auto& here : partitions) light = light && (!here || here->partition().is_light());
   is_light.store(light, std::memory_order_relaxed);
+}
+
+int PlanTroupe::here() const {
+  return static_cast<int>(std::count_if(partitions.begin(), partitions.end(), [](const auto& p) { return bool(p); }));
 }
 
 bool PartitionActor::post(std::int32_t partition, PartitionMessage message) {

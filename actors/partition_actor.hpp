@@ -26,13 +26,14 @@ struct PlanTroupe {
   void post(std::int32_t partition, PartitionMessage message);
   /// Looks again whether that is so: before a run.
   void weigh();
+  /// How many partitions are of this node.
+  int here() const;
 };
 
 class PartitionActor final : public LeanActor<PartitionMessage>, private PartitionDriver {
  public:
-  /// `on_failure` tells the engine that a run has failed; called from the partition's turn.
   PartitionActor(caf::actor_config& config, std::shared_ptr<const Plan> plan, std::int32_t index, Granularity granularity,
-                 WorkerPool& pool, PlanTroupe& troupe, std::function<void(Run&)> on_failure);
+                 WorkerPool& pool, PlanTroupe& troupe);
 
   ~PartitionActor() override;
 
@@ -57,7 +58,6 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   bool post(std::int32_t partition, PartitionMessage message) override;
   void flush() override;
   void hand_over(Firing& firing) override;
-  void run_failed(Run& run) override { on_failure_(run); }
   void refused(Run& run, std::int32_t partition, const std::string& what) override;
   std::uint64_t time() const override;
   std::int64_t nanoseconds(std::uint64_t time, const TickClock& clock) const override { return virtual_clock_ ? static_cast<std::int64_t>(time) : clock.nanoseconds(time); }
@@ -65,7 +65,6 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   WorkerPool& pool_;
   const caf::actor_clock* const virtual_clock_;  // of a deterministic engine; null: there is none
   PlanTroupe& troupe_;
-  std::function<void(Run&)> on_failure_;
   const Granularity granularity_;
   std::vector<Posted> posted_;  // to other nodes, by this turn
   /// With granularity `op`: each op's kernel in an actor of its own, made at its first firing.

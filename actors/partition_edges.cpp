@@ -198,7 +198,7 @@ void Partition::accept(const Lost& lost) {
   if (!record || record->is_abandoned) return;
   const std::string awaited = awaited_from(*record, lost.node);
   if (awaited.empty()) return;
-  if (lost.run->fail(Status(lost.why.code(), fmt::format("{}; awaited from it: {}", lost.why.message(), awaited)))) driver_.run_failed(*lost.run);
+  lost.run->fail(Status(lost.why.code(), fmt::format("{}; awaited from it: {}", lost.why.message(), awaited)));
 }
 
 // A token that has not come, in an iteration that is open or that may open, or a grant for one that is held back: the first
@@ -250,7 +250,6 @@ void Partition::discard(Record& record) {
     }
   if (record.root) discard(*record.root);
   record.held.clear();
-  if (record.run->is_poisoned()) record.landings.clear();
   record.kept_calls.clear();
   end(record);
 }
@@ -268,12 +267,17 @@ void Partition::discard(Instance& instance) {
     spare_iterations_[static_cast<std::size_t>(instance.number)].push_back(slot);
     slot = nullptr;
   }
-  for (Value& v : instance.invariants) v.reset();
-  instance.waiting.clear();
-  instance.early.clear();
-  instance.on_way.clear();
-  instance.has_large = instance.is_advancing = false;
-  instance.record = nullptr;
+  instance.reset();
+}
+
+// What it held of a run, so that another may take it; the storage stays.
+void Instance::reset() {
+  for (Value& v : invariants) v.reset();
+  waiting.clear();
+  early.clear();  // also what a faulty node sent for iterations that never began
+  on_way.clear();
+  has_large = is_advancing = false;
+  record = nullptr;
 }
 
 // ---- out

@@ -380,13 +380,10 @@ Iteration* Partition::end(Instance& instance) {
     counters.longest.store(iterations, std::memory_order_relaxed);
   for (std::size_t e = 0; e < frame.exits.size(); ++e)
     if (!instance.exited[e]) deliver_all_dead(parent, mine_.exits[static_cast<std::size_t>(frame.exits[e])].targets);
-  for (Value& v : instance.invariants) v.reset();
   if (!frame.function) parent.children[static_cast<std::size_t>(frame.child_slot)] = &over_;
   else if (instance.caller && !is_planted(Planted::call_not_waited_for)) tell_of(instance);
-  instance.on_way.clear();
-  instance.early.clear();  // what a faulty node sent for iterations that never began
-  instance.has_large = false;
-  Record& record = *std::exchange(instance.record, nullptr);
+  Record& record = *instance.record;
+  instance.reset();
   spare_instances_[static_cast<std::size_t>(instance.number)].push_back(&instance);
   return frame.function && mine_.has_cut_function ? call_ended(record, instance) : &parent;
 }

@@ -11,7 +11,10 @@ bool Run::settle(Status status) {
   status_ = std::move(status);
   if (!status_.ok()) {
     info_.cancelled.store(true, std::memory_order_seq_cst);
-    if (on_failed) on_failed(*this);
+    try {
+      if (on_failed) on_failed(*this);
+    } catch (...) {  // no memory to tell others with: the caller is answered all the same
+    }
   }
   outcome_.store(kSettled, std::memory_order_release);
   outcome_.notify_all();

@@ -44,8 +44,9 @@ class Run final : public Counted {
   /// Called once, when the last partition has left; a success is settled right after it, so that a caller
   /// who is answered finds the run gone from the engine's books.
   std::function<void(Run&)> on_drained;
-  /// Called once, when the run has failed, before its caller is answered: what waits in states for it gives up, so that nothing
-  /// that the caller does next is taken by what he was told has ended.
+  /// Called once, when the run has failed, before its caller is answered: what waits in states for it gives up, and its other
+  /// nodes hear of it, so that nothing that the caller does next is taken by what he was told has ended. On whatever thread made
+  /// the run fail, possibly in a partition's turn: it may send to partitions, and must not wait for them. What it throws is lost.
   std::function<void(Run&)> on_failed;
   // Of a run over several nodes, set before anybody else sees it.
   RunKey key;
@@ -74,6 +75,7 @@ class Run final : public Counted {
   bool is_settled() const { return outcome_.load(std::memory_order_acquire) == kSettled; }
   /// Spins briefly, then sleeps until the outcome is settled.
   void wait() const;
+  /// Once the run is settled or poisoned.
   const Status& status() const { return status_; }
   /// After a success, once.
   std::vector<Tensor> take_fetches() { return std::move(fetches_); }
@@ -84,7 +86,7 @@ class Run final : public Counted {
   bool settle(Status status);
 
   std::shared_ptr<const Plan> plan_;
-  RunInfo info_;  // cancelled: publishes nothing but itself; the status is published by outcome_
+  RunInfo info_;  // cancelled: publishes status_, as outcome_ does
   std::vector<Tensor> feeds_;
   std::vector<Tensor> fetches_;
   std::vector<char> entered_;  // entry i belongs to partition i

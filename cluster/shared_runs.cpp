@@ -157,26 +157,38 @@ void SharedRuns::add(const std::shared_ptr<SharedPlan>& plan) {
 
 void SharedRuns::begin(Run& run, SharedPlan& plan) {
   Ref<Run> keep = share(run);
+  Status why(Code::unavailable, "a node that takes part in this function was lost; compile it again");
+  std::vector<Peer> asked;
   {
     std::lock_guard lock(mutex_);
     run.key = {self_, ++last_};
     if (!plan.is_broken()) {
-      owned_.emplace(last_, Owned{keep, plan.others()});
-      for (Peer peer : plan.others()) {
-        BeginRun m{last_, 0, run.info().step, run.info().seed, {}};
-        m.plan = plan.number();
-        std::set<std::int32_t> feeds;
-        for (const PartitionPlan& p : plan.plan().partitions)
-          if (p.node == plan.node_of_peer(peer))
-            for (const PartitionPlan::Feed& f : p.feeds) feeds.insert(f.index);
-        for (std::int32_t f : feeds) m.feeds.emplace_back(f, run.feeds()[at(f)]);
-        core_.send(peer, m);
+      try {
+        asked.reserve(plan.others().size());
+        owned_.emplace(last_, Owned{keep, plan.others()});
+        for (Peer peer : plan.others()) {
+          BeginRun m{last_, 0, run.info().step, run.info().seed, {}};
+          m.plan = plan.number();
+          std::set<std::int32_t> feeds;
+          for (const PartitionPlan& p : plan.plan().partitions)
+            if (p.node == plan.node_of_peer(peer))
+              for (const PartitionPlan::Feed& f : p.feeds) feeds.insert(f.index);
+          for (std::int32_t f : feeds) m.feeds.emplace_back(f, run.feeds()[at(f)]);
+          core_.send(peer, m);
+          asked.push_back(peer);
+        }
+        return;
+      } catch (...) {  // those who were not asked leave now, the others by themselves
+        why = Status::from_current_exception();
+        if (auto it = owned_.find(last_); it != owned_.end()) {
+          std::erase_if(it->second.awaited, [&](Peer peer) { return std::find(asked.begin(), asked.end(), peer) == asked.end(); });
+          if (asked.empty()) owned_.erase(it);
+        }
       }
-      return;
     }
   }
-  core_.engine().fail(run, Status(Code::unavailable, "a node that takes part in this function was lost; compile it again"));
-  for (int i = 0; i < plan.nodes(); ++i) run.leave();
+  core_.engine().fail(run, why);
+  for (int i = static_cast<int>(asked.size()); i < plan.nodes(); ++i) run.leave();
 }
 
 void SharedRuns::handle(Peer from, RunFailed&& m) {
@@ -256,7 +268,13 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m, const std:
   for (std::size_t p = 0; p < plan.partitions.size(); ++p)
     if (plan.is_here(p))
       for (const PartitionPlan::Feed& f : plan.partitions[p].feeds) check(feeds[at(f.index)].has_value(), "a run without a feed");
-  Ref<Run> run = core_.engine().begin_part(compiled, key, m.step, m.seed, std::move(feeds), [this](Run& r) { ended(r); });
+  Ref<Run> run;
+  try {
+    run = core_.engine().begin_part(compiled, key, m.step, m.seed, std::move(feeds), [this](Run& r) { ended(r); });
+  } catch (...) {  // it is shutting down, or has no memory: nothing that the owner has done
+    const Status why = Status::from_current_exception();
+    return refuse(why.code(), why.message().c_str());
+  }
   std::vector<Waiting> waiting;
   std::string lost;  // by this node only: the owner need not have heard of it
   {
@@ -298,7 +316,8 @@ void SharedRuns::ended(Run& run) {
     last = std::move(it->second);
     parts_.erase(it);
   }
-  LeftRun m{run.key.number, run.is_settled() ? run.status() : Status(), {}};
+  // Poisoned is enough: whoever makes it fail may still be at telling others so, and what has been skipped since is no result.
+  LeftRun m{run.key.number, run.is_poisoned() ? run.status() : Status(), {}};
   if (m.status.ok()) {
     std::vector<Tensor> fetches = run.take_fetches();
     for (std::size_t f = 0; f < fetches.size(); ++f)
