@@ -550,49 +550,4 @@ void Partition::fail(Run& run, const PlanNode* node, const Status& status) {
   fail_at(run, node ? node->source : -1, status);
 }
 
-// ---- kernels that end elsewhere
-
-Firing& Partition::spare_firing() {
-  if (spare_.empty()) spare_.push_back(firings_.emplace_back(std::make_unique<Firing>()).get());
-  Firing& f = *spare_.back();
-  spare_.pop_back();
-  f.partition = this;
-  return f;
-}
-
-Firing& Partition::take_firing(Iteration& iteration, const PlanNode& node) {
-  Firing& f = spare_firing();
-  f.iteration = &iteration;
-  f.node = &node;
-  f.nanoseconds = 0;
-  f.outputs.resize(static_cast<std::size_t>(node.outputs));
-  return f;
-}
-
-void Partition::run_elsewhere(Firing& firing) {
-  Ref<Run> run = firing.run;  // stays until the kernel has returned
-  KernelContext c = context(*firing.iteration, *firing.node, firing.outputs.data());
-  c.set_sink(this, &firing);
-  std::int64_t start = now_ns();
-  try {
-    firing.node->kernel->run(c);
-  } catch (...) {
-    if (c.was_deferred()) return;  // its Completion ends it
-    firing.status = Status::from_current_exception();
-  }
-  if (c.was_deferred()) return;
-  firing.ran = start;
-  firing.nanoseconds = std::max<std::int64_t>(1, now_ns() - start);
-  driver_.post_self(Ended{&firing});
-}
-
-void Partition::complete(void* ticket, Status status, std::span<Value> outputs) {
-  auto& firing = *static_cast<Firing*>(ticket);
-  firing.status = std::move(status);
-  firing.nanoseconds = 0;
-  firing.outputs.clear();
-  for (Value& v : outputs) firing.outputs.push_back(std::move(v));
-  driver_.post_self(Ended{&firing});
-}
-
 }  // namespace troupe

@@ -121,7 +121,8 @@ class VariableState final : public State {
   void acquire(const RunInfo& run, Use use, std::function<void(const Status&)> cancelled);
   /// The value, to the holder of the right only.
   Tensor& value() { return value_; }
-  /// Gives the right back, to the next in line if there is one. `changed` counts a new version.
+  /// Gives the right back, to the next in line if there is one. `changed` counts a new version. What a `use` does after it must
+  /// not wait for the variable: those in line are served when it has returned.
   void release(bool changed);
   void cancel(std::uint64_t run_id, const Status& status) override;
 

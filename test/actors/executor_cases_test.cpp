@@ -60,6 +60,17 @@ TROUPE_OP(TestFantasia) {
   });
 }
 
+TROUPE_OP(TestThrowsLate) {
+  op.doc("Throws when it has taken its Completion.");
+  op.inputs(1);
+  op.side_effect();
+  op.infer([](Inference& c) { c.output(DType::f32, Shape{}); });
+  op.run([](KernelContext& c) {
+    const Completion taken = c.defer();
+    throw Error(Code::aborted, "too late!");
+  });
+}
+
 }  // namespace troupe
 
 BOOST_AUTO_TEST_SUITE(executor_cases)
@@ -173,6 +184,22 @@ BOOST_AUTO_TEST_CASE(the_first_error_is_the_run_s_and_the_other_device_is_cancel
     });
   }
   BOOST_TEST(saw_cancellation.load() == 1);
+}
+
+BOOST_AUTO_TEST_CASE(what_a_kernel_throws_is_said_though_it_took_its_completion) {
+  for (const Granularity granularity : {Granularity::partition, Granularity::automatic, Granularity::op}) {
+    Graph g;
+    Expr x = g.input("x", DType::f32, Shape{});
+    Expr y = bound("TestThrowsLate", x);
+    EngineOptions options = two_workers();
+    options.granularity = granularity;
+    Engine engine(options);
+    for (int i = 0; i < 3; ++i)
+      BOOST_CHECK_EXCEPTION(engine.run(g, {{x, Tensor::scalar(1.f)}}, {y}), Error, [](const Error& e) {
+        const std::string text = e.what();
+        return e.code() == Code::aborted && text.find("too late!") != std::string::npos && text.find("TestThrowsLate") != std::string::npos;
+      });
+  }
 }
 
 BOOST_AUTO_TEST_CASE(the_largest_eigenvalue_a_step_a_call) {  // X19
