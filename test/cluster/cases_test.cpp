@@ -10,6 +10,7 @@
 #include <thread>
 
 #include <troupe/ops/op.hpp>
+#include <troupe/test/cluster/faulty.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/test/devices/refusal.hpp>
@@ -208,6 +209,38 @@ BOOST_AUTO_TEST_CASE(cancelled_while_waiting_or_too_late) {  // X14
   BOOST_TEST(late.wait().ok());
   late.cancel();
   compare(late.get(), {{kPeach}}, "it had come");
+}
+
+// So that what the caller begins then comes after it, and is not taken by what he was told has ended.
+BOOST_AUTO_TEST_CASE(the_other_node_hears_that_a_run_is_over_before_its_caller_does) {
+  RunHandle waiting;
+  int abandoned = 0, too_late = 0;
+  const auto listens = [&](const std::string&, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+    return std::make_unique<FaultyTransport>(std::move(inner), [&](Peer peer, Lane lane, Message message, const FaultyTransport::Send& send) {
+      if (as<AbandonRun>(message)) {
+        ++abandoned;
+        too_late += waiting.is_done();
+      }
+      send(peer, lane, std::move(message));
+    });
+  };
+  EngineOptions engine = unoptimised();
+  engine.deterministic = true;
+  Nodes nodes(2, engine, Between::handles, {}, listens);
+  Graph g;
+  Queue q = queue_on(g, kB, "fruit");
+  Expr x = g.input("x", DType::f32, Shape{}), in = q.enqueue({x}), out = q.dequeue()[0] * 1.0;
+  Function take = nodes.engine().compile(g, {}, {out});
+  waiting = take.start({});
+  for (int i = 0; i < 5000; ++i) nodes.step();
+  BOOST_TEST(!waiting.is_done());
+  waiting.cancel();
+  BOOST_TEST((waiting.wait().code() == Code::cancelled));
+  BOOST_TEST(abandoned > 0);
+  BOOST_TEST(too_late == 0);
+  nodes.engine().run(g, {{x, Tensor::scalar(5.f)}}, {in});
+  compare(take({}), {{5}}, "the next takes it");
+  waiting = {};
 }
 
 BOOST_AUTO_TEST_CASE(the_first_error_is_the_run_s_and_the_other_node_is_cancelled) {  // X16
