@@ -542,8 +542,8 @@ void EngineImpl::wait_for_streams() {
 }
 
 // What waits in states for it comes to an end here; what comes later looks whether its run was cancelled (ops/state.cpp). A run
-// over several nodes is given up everywhere: what its other nodes would still send may never come. They hear of it before its
-// caller is answered: on one connection what he begins next comes after that.
+// over several nodes is given up everywhere: what its other nodes would still send may never come. They are sent word before its
+// caller is answered, and so ahead of what he begins next; it goes by a lane of its own, so that the two may cross on the way.
 void EngineImpl::give_up(Run& run) {
   for (const auto& states : all_states()) states->cancel_waiters(run.info().id, given_up());
   if (!run.troupe->remote) return;
