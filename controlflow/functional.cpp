@@ -233,7 +233,8 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
   auto users = [&](const Exprs& v) { return is_bounded ? Exprs(v.begin(), v.end() - 1) : v; };
   Operands more = builder.add("the condition of " + name, specs, [&](const Exprs& v) -> Operands {
     Expr holds = condition(users(v));
-    if (is_bounded && holds.dtype() == DType::boolean && holds.shape().is_scalar())
+    // Of unknown rank it may be the scalar that it must be; another shape is refused below.
+    if (is_bounded && holds.dtype() == DType::boolean && (!holds.shape().has_rank() || holds.shape().is_scalar()))
       holds = on_behalf(v.back().reader(), at, [&] { return logical_and(v.back() < options.maximum_iterations, holds); });
     return {Operand(holds, at)};
   });

@@ -1,4 +1,4 @@
-// Programs that once went wrong, found by random_programs_test and made small.
+// Programs that once went wrong, found by random_programs_test or by reading, and made small.
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/test/controlflow/everywhere.hpp>
@@ -71,6 +71,15 @@ BOOST_AUTO_TEST_CASE(a_list_crosses_devices_with_all_it_holds) {
       Engine engine(options_of(setting));
       for (int run = 0; run < 3; ++run) compare(engine.run(g, {}, fetches), {V{2, 4, 6, 8}, V{2, 4, 6, 8, 7, 9, 1, 2}}, setting.name);
     }
+}
+
+// The bound was left out without a word: the loop ended by its condition alone, or never.
+BOOST_AUTO_TEST_CASE(a_bound_holds_where_the_rank_of_the_predicate_is_unknown) {
+  everywhere([](Graph& g) -> Scenario {
+    Expr limit = g.input("limit", DType::f32, Shape::unknown());
+    Expr v = while_loop([&](Expr x) { return x < limit; }, [](Expr x) { return x * 2.0; }, g.constant(1.f), {.maximum_iterations = 3});
+    return {{{limit, Tensor::scalar(100.f)}}, {v}};
+  }, {V{8}});
 }
 
 BOOST_AUTO_TEST_SUITE_END()
