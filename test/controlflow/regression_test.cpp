@@ -97,6 +97,29 @@ BOOST_AUTO_TEST_CASE(a_step_that_yields_another_number_of_values_than_the_state_
   }
 }
 
+// It was copied into the loop, folded into a product or left out as a factor of one, and what it starts after never happened.
+BOOST_AUTO_TEST_CASE(what_a_constant_starts_after_happens) {
+  for (const Setting& s : all_settings()) {
+    Graph g;
+    Variable v = g.variable("v", Tensor::scalar(0.f));
+    Expr x = g.input("x", DType::f32, Shape{}), bump = v.assign_add(1.0), limit, two, one;
+    {
+      auto after = g.after({bump});
+      limit = g.constant(2);
+      two = g.constant(2.f);
+      one = g.constant(1.f);
+    }
+    Expr n = while_loop([&](Expr i) { return i < limit; }, [](Expr i) { return i + 1; }, g.constant(0));
+    Somewhere there(s);
+    compare(there.engine().run(g, {}, {n}), {V{2}}, s.name);
+    BOOST_TEST(there.engine().get(v).item<float>() == 1.f, s.name);
+    compare(there.engine().run(g, {}, {two * 3.0}), {V{6}}, s.name);
+    BOOST_TEST(there.engine().get(v).item<float>() == 2.f, s.name);
+    compare(there.engine().run(g, {{x, Tensor::scalar(5.f)}}, {x * one}), {V{5}}, s.name);
+    BOOST_TEST(there.engine().get(v).item<float>() == 3.f, s.name);
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::test
