@@ -120,6 +120,21 @@ BOOST_AUTO_TEST_CASE(what_a_constant_starts_after_happens) {
   }
 }
 
+// Each node that the backward loop computes again took a frame of the stack.
+BOOST_AUTO_TEST_CASE(a_long_chain_in_a_body_has_a_gradient) {
+  constexpr int long_chain = 100'000;
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{}), a = g.input("a", DType::f32, Shape{});
+  Expr y = while_loop([](Expr v) { return v < 2.0; },
+                      [&](Expr v) {
+                        Expr s = a;
+                        for (int i = 0; i < long_chain; ++i) s = s * a;
+                        return v * s;
+                      },
+                      x);
+  BOOST_TEST(gradients(y, {x})[0].shape().is_scalar());
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::test
