@@ -323,13 +323,17 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& us
     Exprs state = first;
     std::vector<Expr> written;
     const std::int64_t n = length.value().item<std::int64_t>();
-    if (n == 0) {
-      // Nothing is computed: what would be put out is known from a graph that nobody runs.
+    if (n == 0 && !is_fold) {
+      // Nothing is computed, and nothing happens: what would be put out is known from a graph that nobody runs.
       Graph unused;
       Exprs arguments;
       for (const ValueSpec& spec : state_specs) arguments.push_back(unused.argument(spec, at));
       for (const Expr& l : lists) arguments.push_back(unused.argument(l.spec().element(), at));
-      const Operands made = step(arguments);
+      const Operands made = [&] {
+        std::optional<Eager::Looking> looking;
+        if (auto* eager = dynamic_cast<Eager*>(&reader)) looking.emplace(*eager);
+        return step(arguments);
+      }();
       for (std::size_t k = states; k < made.size(); ++k)
         written.push_back(list_reserve(reader, length, put_out(unused, made, k).spec()));
     }

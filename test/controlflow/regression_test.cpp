@@ -135,6 +135,32 @@ BOOST_AUTO_TEST_CASE(a_long_chain_in_a_body_has_a_gradient) {
   BOOST_TEST(gradients(y, {x})[0].shape().is_scalar());
 }
 
+// The step was called to see what it would put out, and its effects happened; with an element they threw.
+BOOST_AUTO_TEST_CASE(over_no_elements_nothing_happens_at_once) {
+  Eager e;
+  Variable n = e.variable("n", Tensor::scalar(0.f));
+  Expr none = e.zeros(DType::f32, {0, 2}), start = e.zeros(DType::f32, {2});
+  Expr y = map([&](Expr x) {
+    n.assign_add(1.0);
+    return x * n.assign_add(sum(x)) + n.read();
+  }, none);
+  BOOST_TEST(y.shape().text() == "[0, 2]");
+  const auto step = [&](Expr s, Expr x) {
+    n.assign_add(1.0);
+    return s + x;
+  };
+  BOOST_TEST(scan(step, none, start).shape().text() == "[0, 2]");
+  BOOST_TEST(fold_left(step, none, start).shape().text() == "[2]");
+  BOOST_TEST(n.read().value().item<float>() == 0.f);
+  // Nor does it draw: what is drawn afterwards is the same.
+  const auto drawn_after = [](bool draws) {
+    Eager other;
+    map([&](Expr x) { return draws ? x + other.random_uniform({2}) : x + 1.0; }, other.zeros(DType::f32, {0, 2}));
+    return numbers(other.random_uniform({4}).value());
+  };
+  BOOST_TEST(drawn_after(true) == drawn_after(false), boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::test
