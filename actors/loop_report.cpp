@@ -20,8 +20,9 @@ std::vector<double> costs_of(const Plan& plan, const std::vector<const Partition
 }
 
 // The longest way through the graph from a loop's Merge to the value of its NextIteration. Inputs have
-// smaller ids, and the edge that closes the loop is none of them.
+// smaller ids, and the edge that closes the loop is none of them. None where what goes on was made before the Merge.
 double recurrence(const Graph& g, const std::vector<double>& cost, std::int32_t merge, std::int32_t last) {
+  if (last < merge) return 0;
   std::vector<double> way(at(last - merge + 1), -1.0);
   way[0] = 0;
   for (std::int32_t id = merge + 1; id <= last; ++id) {

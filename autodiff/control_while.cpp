@@ -240,11 +240,13 @@ class WhileStep : Step {
     for (std::size_t i = carried_.size(); i < carried_.size() + accumulated_.size(); ++i) {
       const Node& put = g.node(without_refinement(g, results_[i]).node);
       if (put.op->name == "ListAccumulate" && put.inputs[0] == arguments_[i].edge() && without_refinement(g, put.inputs[2]) == without_refinement(g, e) &&
-          counts_iterations(put.inputs[1]) && starts_as_zero(i))
+          counts_iterations(put.inputs[1]) && starts_as_zero(i) && tells_columns(arguments_[i].spec()))
         return {OperandPlace::sum, i};
     }
     return {};
   }
+  // Of no iterations, nothing but its spec tells how wide the elements of a list are.
+  static bool tells_columns(const ValueSpec& list) { return list.shape.has_rank() && list.shape.rank() == 2 && list.shape[1] >= 0; }
   bool counts_iterations(Edge e) const {
     for (int k = 0; k < w_.variables; ++k)
       if (body_input(k) == e) return counter(k) && counter(k)->step == 1 && start(k) == 0;

@@ -1,6 +1,7 @@
 #include <troupe/autodiff/cut.hpp>
 
 #include <algorithm>
+#include <optional>
 
 #include <troupe/functions.hpp>
 #include <troupe/ops/node_index.hpp>
@@ -72,17 +73,23 @@ void Cut::find_saved() {
 
 std::shared_ptr<SubGraph> Cut::forward_part(Graph& outer, std::vector<Edge>& saved) const {
   auto part = std::make_shared<SubGraph>(both_, outer, forward_);
+  // What the saved values are made of has smaller ids: they are found downwards, and put there upwards. No recursion: they may be a long chain.
+  Flags is_put(troupe::at(graph().size()), 0);
+  for (const Saved& s : saved_) is_put[troupe::at(s.value.node)] = 1;
+  for (std::int32_t id = graph().size() - 1; id >= forward_; --id)
+    if (is_put[troupe::at(id)])
+      for (Edge e : graph().node(id).inputs) is_put[troupe::at(e.node)] = 1;
   std::map<std::int32_t, std::int32_t> at;  // of appended nodes
-  auto put = [&](auto& self, std::int32_t id) -> std::int32_t {
-    if (is_forward(id)) return id;
-    if (auto it = at.find(id); it != at.end()) return it->second;
+  auto place = [&](std::int32_t id) { return is_forward(id) ? id : at.at(id); };
+  for (std::int32_t id = forward_; id < graph().size(); ++id) {
+    if (!is_put[troupe::at(id)]) continue;
     Node node = graph().node(id);
-    for (Edge& e : node.inputs) e.node = self(self, e.node);
+    for (Edge& e : node.inputs) e.node = place(e.node);
     node.controls.clear();
-    return at[id] = part->graph.append(std::move(node));
-  };
+    at[id] = part->graph.append(std::move(node));
+  }
   for (const Saved& s : saved_) {
-    Edge value{put(put, s.value.node), s.value.output};
+    Edge value{place(s.value.node), s.value.output};
     saved.push_back(s.is_shape ? shape_of(part->graph.expr(value)).edge() : value);
   }
   return part;
@@ -111,31 +118,49 @@ std::vector<Edge> Cut::backward_part(SubGraph& to, const std::function<Expr(Edge
     Expr made = to.graph.bind(find_op("Blank"), shape, Attrs{{"dtype", spec.dtype}, {"shape", spec.shape}}, Site())[0];
     return blanks[e] = made.edge();
   };
-  auto copy = [&](auto& self, Edge e, bool is_shape) -> Edge {
+  // What is there, or comes without the node that makes it; none: that node is copied.
+  auto known = [&](Edge e, bool is_shape) -> std::optional<Edge> {
     if (auto it = at.find(e); it != at.end()) return it->second;
-    const Node& from = graph().node(e.node);
-    const bool is_given = is_forward(e.node) ? free_[troupe::at(e.node)] == Free::given : from.op->name == "Input";
+    const bool is_given = is_forward(e.node) ? free_[troupe::at(e.node)] == Free::given : graph().node(e.node).op->name == "Input";
     if (is_given) return at[e] = given(e).edge();
-    if (is_forward(e.node) && !is_free(e.node)) {
-      if (!is_shape) throw Error(Code::internal, graph().describe(e.node) + " was to be saved");
-      return blank(e);
+    if (!is_forward(e.node) || is_free(e.node)) return {};
+    if (!is_shape) throw Error(Code::internal, graph().describe(e.node) + " was to be saved");
+    return blank(e);
+  };
+  // A node after what it is made of, which may be a long chain: those that wait for their inputs are on a stack of their own.
+  struct Copying {
+    std::int32_t id;
+    Node node;
+    std::size_t next = 0;  // of its inputs
+  };
+  std::vector<Copying> waiting;
+  auto copy = [&](Edge wanted) -> Edge {
+    if (auto e = known(wanted, false)) return *e;
+    waiting.push_back({wanted.node, graph().node(wanted.node)});
+    while (!waiting.empty()) {
+      Copying& c = waiting.back();
+      if (c.next < c.node.inputs.size()) {
+        Edge& input = c.node.inputs[c.next];
+        if (auto e = known(input, c.node.op->takes_only_shape(c.next))) input = *e, ++c.next;
+        else waiting.push_back({input.node, graph().node(input.node)});
+        continue;
+      }
+      c.node.controls.clear();
+      const auto outputs = static_cast<std::int32_t>(c.node.outputs.size());
+      const std::int32_t id = to.graph.append(std::move(c.node));
+      for (std::int32_t o = 0; o < outputs; ++o) at.try_emplace({c.id, o}, Edge{id, o});
+      waiting.pop_back();
     }
-    Node node = from;
-    for (std::size_t i = 0; i < node.inputs.size(); ++i) node.inputs[i] = self(self, node.inputs[i], node.op->takes_only_shape(i));
-    node.controls.clear();
-    std::int32_t id = to.graph.append(std::move(node));
-    for (std::int32_t o = 0; o < static_cast<std::int32_t>(from.outputs.size()); ++o)
-      if (!at.count({e.node, o})) at[{e.node, o}] = {id, o};
-    return at[e];
+    return at.at(wanted);
   };
   for (std::int32_t id = forward_; id < graph().size(); ++id) {
     const Node& node = graph().node(id);
     if (!needed_[troupe::at(id)] || hoisted_[troupe::at(id)] || node.op->name == "Input") continue;
     if (node.outputs.empty()) throw Error(Code::internal, graph().describe(id) + " yields nothing");
-    copy(copy, {id, 0}, false);
+    copy({id, 0});
   }
   std::vector<Edge> out;
-  for (Edge e : results_) out.push_back(copy(copy, e, false));
+  for (Edge e : results_) out.push_back(copy(e));
   return out;
 }
 

@@ -20,10 +20,12 @@ DType lone_dtype(const Operand& o) { return o.literal().dtype() == DType::f64 ? 
 }  // namespace
 
 NamedFunction::NamedFunction(Reader& reader, std::string name, std::vector<ValueSpec> parameters, std::optional<std::vector<ValueSpec>> results,
-                             const Site& at)
+                             Counts counts, const Site& at)
     : reader_(reader), graph_(dynamic_cast<Graph*>(&reader)), name_(std::move(name)), declared_at_(at), parameters_(std::move(parameters)),
-      results_(std::move(results)) {
+      results_(std::move(results)), counts_(counts) {
   if (name_.empty()) throw Error(Code::invalid_argument, fmt::format("a function ({}) needs a name", at.text()));
+  if (counts_.takes >= 0 && parameters_.size() != static_cast<std::size_t>(counts_.takes))
+    refuse(title(), fmt::format("its signature takes {} values, and {} parameters are given; give one spec for each", counts_.takes, parameters_.size()));
   if (!graph_) return;
   if (graph_->outer() || &graph_->current() != graph_)
     refuse(title(), fmt::format("it is declared inside {}; declare it on the outermost graph and call it here", graph_->current().what()));
@@ -42,6 +44,10 @@ NamedFunction::NamedFunction(Reader& reader, std::string name, std::vector<Value
 std::string NamedFunction::title() const { return title(declared_at_); }
 std::string NamedFunction::title(const Site& at) const { return fmt::format("function '{}' ({})", name_, at.text()); }
 void NamedFunction::refuse(const std::string& title, const std::string& why) const { throw Error(Code::invalid_argument, title + ": " + why); }
+void NamedFunction::require_yields(std::size_t values, const char* what, const Site& at) const {
+  if (counts_.yields >= 0 && values != static_cast<std::size_t>(counts_.yields))
+    refuse(title(at), fmt::format("its signature yields {} values, and {} {}", counts_.yields, what, values));
+}
 
 void NamedFunction::define(Body body, const Site& at) {
   if (function_ ? function_->body != nullptr : body_ != nullptr) refuse(title(at), "it is defined already");
@@ -68,6 +74,7 @@ void NamedFunction::define_in_graph(const Body& body, const Site& at) {
   });
   if (results_ && out.size() != results_->size())
     refuse(title(at), fmt::format("its body yields {} values, and {} were declared at {}", out.size(), results_->size(), declared_at_.text()));
+  if (!results_) require_yields(out.size(), "its body", at);
   std::vector<DType> dtypes;
   for (std::size_t k = 0; k < out.size(); ++k)
     dtypes.push_back(results_ ? (*results_)[k].dtype : out[k].is_number() ? lone_dtype(out[k]) : out[k].expr().dtype());
@@ -100,6 +107,7 @@ Expr NamedFunction::as_argument(Reader& reader, const Operand& o, std::size_t i)
 
 Exprs NamedFunction::call_in_graph(Graph& here, const Operands& arguments, const Site& at) {
   if (!results_) refuse(title(at), fmt::format("it is called before it is known what it yields; declare its results at {}", declared_at_.text()));
+  require_yields(results_->size(), "its declared results are", at);
   Exprs inputs;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     inputs.push_back(as_argument(here, arguments[i], i));
@@ -155,6 +163,9 @@ Exprs NamedFunction::call_at_once(const Operands& arguments, const Site& at) {
     if (results_ && (k >= results_->size() || !(*results_)[k].covers(out[k].spec())))
       refuse(title(at), fmt::format("result {} is {}, which is not what was declared at {}", k, out[k].spec().text(), declared_at_.text()));
   }
+  if (results_ && out.size() != results_->size())
+    refuse(title(at), fmt::format("its body yields {} values, and {} were declared at {}", out.size(), results_->size(), declared_at_.text()));
+  require_yields(out.size(), "its body", at);
   return out;
 }
 

@@ -36,8 +36,13 @@ namespace detail {
 class NamedFunction {
  public:
   using Body = std::function<Operands(const Exprs&)>;
+  /// How many values its signature says that it takes and yields; -1: any number.
+  struct Counts {
+    std::int64_t takes = -1, yields = -1;
+  };
   /// `results`: none if they follow from the body.
-  NamedFunction(Reader& reader, std::string name, std::vector<ValueSpec> parameters, std::optional<std::vector<ValueSpec>> results, const Site& at);
+  NamedFunction(Reader& reader, std::string name, std::vector<ValueSpec> parameters, std::optional<std::vector<ValueSpec>> results, Counts counts,
+                const Site& at);
 
   void define(Body body, const Site& at);
   Exprs call(const Operands& arguments, const Site& at);
@@ -51,6 +56,7 @@ class NamedFunction {
   std::string title() const;
   std::string title(const Site& at) const;
   [[noreturn]] void refuse(const std::string& title, const std::string& why) const;
+  void require_yields(std::size_t values, const char* what, const Site& at) const;
 
   Reader& reader_;
   Graph* graph_;  // null: eager
@@ -58,6 +64,7 @@ class NamedFunction {
   Site declared_at_;
   std::vector<ValueSpec> parameters_;
   std::optional<std::vector<ValueSpec>> results_;
+  Counts counts_;
   FunctionDef* function_ = nullptr;  // of the graph
   Body body_;                        // of an eager function
   int depth_ = 0;                    // the same: calls under way
@@ -78,12 +85,12 @@ class GraphFunction<Result(Parameters...)> {
 
   /// Declares it; `define` has to follow.
   GraphFunction(Reader& reader, const std::string& name, std::vector<ValueSpec> parameters, std::vector<ValueSpec> results, At at = At::current())
-      : function_(std::make_shared<detail::NamedFunction>(reader, name, std::move(parameters), std::move(results), at)) {}
+      : function_(std::make_shared<detail::NamedFunction>(reader, name, std::move(parameters), std::move(results), counts(), at)) {}
   /// Declares and defines it; the results follow from the body, which therefore cannot call it.
   template <class Body>
     requires std::is_invocable_v<Body&, Built<Parameters>...>
   GraphFunction(Reader& reader, const std::string& name, std::vector<ValueSpec> parameters, Body body, At at = At::current())
-      : function_(std::make_shared<detail::NamedFunction>(reader, name, std::move(parameters), std::nullopt, at)) {
+      : function_(std::make_shared<detail::NamedFunction>(reader, name, std::move(parameters), std::nullopt, counts(), at)) {
     define(std::move(body), at);
   }
 
@@ -100,6 +107,15 @@ class GraphFunction<Result(Parameters...)> {
   }
 
  private:
+  template <class T>
+  static std::int64_t values_in() {
+    if constexpr (std::is_same_v<std::decay_t<T>, Exprs>) return -1;
+    else return static_cast<std::int64_t>(Structure<std::decay_t<T>>::count());
+  }
+  static detail::NamedFunction::Counts counts() {
+    if constexpr ((std::is_same_v<std::decay_t<Parameters>, Exprs> || ...)) return {-1, values_in<Result>()};
+    else return {(std::int64_t{0} + ... + values_in<Parameters>()), values_in<Result>()};
+  }
   template <class Body>
   static decltype(auto) apply(Body& body, const Exprs& all) {
     if constexpr (sizeof...(Parameters) == 1) {

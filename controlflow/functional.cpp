@@ -233,7 +233,8 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
   auto users = [&](const Exprs& v) { return is_bounded ? Exprs(v.begin(), v.end() - 1) : v; };
   Operands more = builder.add("the condition of " + name, specs, [&](const Exprs& v) -> Operands {
     Expr holds = condition(users(v));
-    if (is_bounded && holds.dtype() == DType::boolean && holds.shape().is_scalar())
+    // Of unknown rank it may be the scalar that it must be; another shape is refused below.
+    if (is_bounded && holds.dtype() == DType::boolean && (!holds.shape().has_rank() || holds.shape().is_scalar()))
       holds = on_behalf(v.back().reader(), at, [&] { return logical_and(v.back() < options.maximum_iterations, holds); });
     return {Operand(holds, at)};
   });
@@ -262,7 +263,14 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
 Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& user_step, std::size_t states, const ScanOptions& options,
            const char* what, const Site& at) {
   const std::string name = title(what, options.name, at);
-  const LoopBody step = [&](const Exprs& v) { return explained(name, initial, "part {} of the state", [&] { return user_step(v); }); };
+  // A scan's step comes as one that yields its state twice, the second time to be put out; a map's may yield anything, and dynamic_rnn looks itself.
+  const bool is_scan = std::string_view(what) == "scan", is_fold = std::string_view(what) == "fold";
+  const LoopBody step = [&](const Exprs& v) {
+    Operands made = explained(name, initial, "part {} of the state", [&] { return user_step(v); });
+    const std::size_t yields = is_scan ? made.size() / 2 : made.size();
+    if ((is_scan || is_fold) && yields != states) refuse(name, fmt::format("its step yields {} values for a state of {}", yields, states));
+    return made;
+  };
   if (elements.empty()) refuse(name, "there are no elements to go over");
   Operands all = elements;
   all.insert(all.end(), initial.begin(), initial.end());
@@ -293,9 +301,8 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& us
     if (k < options.shape_invariants.size() && options.shape_invariants[k]) state_specs[k].shape = *options.shape_invariants[k];
     require_start(name, which(k), state_specs[k], first[k].spec());
   }
-  const bool has_invariants = std::string_view(what) == "scan" || std::string_view(what) == "fold";
   auto require_state = [&](std::size_t k, const ValueSpec& next) {
-    require_same(name, which(k), state_specs[k], next, "one step", has_invariants ? kGiveInvariant : "it must keep its shape");
+    require_same(name, which(k), state_specs[k], next, "one step", is_scan || is_fold ? kGiveInvariant : "it must keep its shape");
   };
   const Expr length = [&] {
     Operands all_lists;
@@ -316,13 +323,17 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& us
     Exprs state = first;
     std::vector<Expr> written;
     const std::int64_t n = length.value().item<std::int64_t>();
-    if (n == 0) {
-      // Nothing is computed: what would be put out is known from a graph that nobody runs.
+    if (n == 0 && !is_fold) {
+      // Nothing is computed, and nothing happens: what would be put out is known from a graph that nobody runs.
       Graph unused;
       Exprs arguments;
       for (const ValueSpec& spec : state_specs) arguments.push_back(unused.argument(spec, at));
       for (const Expr& l : lists) arguments.push_back(unused.argument(l.spec().element(), at));
-      const Operands made = step(arguments);
+      const Operands made = [&] {
+        std::optional<Eager::Looking> looking;
+        if (auto* eager = dynamic_cast<Eager*>(&reader)) looking.emplace(*eager);
+        return step(arguments);
+      }();
       for (std::size_t k = states; k < made.size(); ++k)
         written.push_back(list_reserve(reader, length, put_out(unused, made, k).spec()));
     }

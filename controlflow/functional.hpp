@@ -10,7 +10,8 @@
 //   Expr states = scan([&](Expr h, Expr x) { return tanh(matmul(h, w) + x); }, xs, h0);
 //
 // On eager values they run at once: the predicate is looked at, and the lambda called. What a branch that is not taken would yield
-// is not known then, so only a graph compares branches; loops keep to the same rules in both.
+// is not known then, so only a graph compares branches; loops keep to the same rules in both. Over no elements the step of a scan or
+// map is called all the same, to know what it would yield; then it has no effect and draws nothing.
 // Errors: what does not fit throws invalid_argument while building, naming the loop, the variable
 // and the user's line. In the taken branch and in every iteration all effects happen, in order.
 #pragma once

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -20,13 +21,14 @@ namespace troupe {
 
 using Operands = std::vector<Operand>;
 
-/// How T is taken apart into operands and, as `Built`, put together from expressions.
+/// How T is taken apart into operands and, as `Built`, put together from `count()` expressions.
 template <class T, class = void>
 struct Structure;
 
 template <>
 struct Structure<Expr> {
   using Built = Expr;
+  static std::size_t count() { return 1; }
   static void flatten(const Expr& e, Operands& out, const Site& at) { out.emplace_back(e, at); }
   static Expr build(const Expr*& next) { return *next++; }
 };
@@ -36,6 +38,7 @@ template <class T>
            std::is_convertible_v<const T&, Expr>  // a TensorArray
 struct Structure<T> {
   using Built = Expr;
+  static std::size_t count() { return 1; }
   static void flatten(const T& value, Operands& out, const Site& at) {
     if constexpr (std::is_same_v<T, Operand>) out.push_back(value);
     else out.emplace_back(value, at);
@@ -46,6 +49,7 @@ struct Structure<T> {
 template <class... T>
 struct Structure<std::tuple<T...>> {
   using Built = std::tuple<typename Structure<T>::Built...>;
+  static std::size_t count() { return (std::size_t{0} + ... + Structure<T>::count()); }
   static void flatten(const std::tuple<T...>& t, Operands& out, const Site& at) {
     std::apply([&](const T&... part) { (Structure<T>::flatten(part, out, at), ...); }, t);
   }
@@ -56,6 +60,7 @@ struct Structure<std::tuple<T...>> {
 template <class A, class B>
 struct Structure<std::pair<A, B>> {
   using Built = std::pair<typename Structure<A>::Built, typename Structure<B>::Built>;
+  static std::size_t count() { return Structure<A>::count() + Structure<B>::count(); }
   static void flatten(const std::pair<A, B>& p, Operands& out, const Site& at) {
     Structure<A>::flatten(p.first, out, at);
     Structure<B>::flatten(p.second, out, at);
@@ -66,6 +71,7 @@ struct Structure<std::pair<A, B>> {
 template <class T, std::size_t N>
 struct Structure<std::array<T, N>> {
   using Built = std::array<typename Structure<T>::Built, N>;
+  static std::size_t count() { return N * Structure<T>::count(); }
   static void flatten(const std::array<T, N>& a, Operands& out, const Site& at) {
     for (const T& part : a) Structure<T>::flatten(part, out, at);
   }
@@ -89,6 +95,10 @@ struct Structure<Exprs> {
 template <class T>
 struct Structure<T, std::void_t<decltype(std::declval<T&>().members())>> {
   using Built = T;
+  static std::size_t count() {
+    T sample;
+    return std::apply([]<class... M>(M&...) { return (std::size_t{0} + ... + Structure<M>::count()); }, sample.members());
+  }
   static void flatten(const T& s, Operands& out, const Site& at) {
     std::apply([&]<class... M>(M&... part) { (Structure<std::remove_cv_t<M>>::flatten(part, out, at), ...); },
                const_cast<T&>(s).members());
@@ -110,11 +120,14 @@ Operands flattened(const T& value, const Site& at) {
   return out;
 }
 
+/// Throws invalid_argument unless there are as many as T is made of.
 template <class T>
 Built<T> built(const Exprs& es) {
   if constexpr (std::is_same_v<std::decay_t<T>, Exprs>) {
     return es;
   } else {
+    if (const std::size_t wanted = Structure<std::decay_t<T>>::count(); es.size() != wanted)
+      throw Error(Code::invalid_argument, std::to_string(es.size()) + " values are given for a structure of " + std::to_string(wanted) + "; give as many");
     const Expr* next = es.data();
     return Structure<std::decay_t<T>>::build(next);
   }

@@ -2,12 +2,28 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/list.hpp>
 #include <troupe/ops/composite.hpp>
 #include <troupe/ops/fire.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/ordering.hpp>
 
 namespace troupe {
+namespace {
+
+// Does more than compute what it yields.
+bool acts(const OpDef& op) { return !(op.effect == Effect::none || op.effect == Effect::read) || op.side_effect || op.random; }
+
+// Stands for a value that nobody computes; an extent that is not known counts as 0.
+Value stand_in(const ValueSpec& spec) {
+  if (spec.is_list()) return List(spec.dtype, spec.shape, spec.depth);
+  Shape shape = spec.shape.has_rank() ? spec.shape : Shape{};
+  for (int i = 0; i < shape.rank(); ++i)
+    if (shape[i] < 0) shape.set(i, 0);
+  return Tensor::zeros(spec.dtype, shape);
+}
+
+}  // namespace
 
 Eager::Eager() : Reader(0), own_(make_cpu_device()), device_(own_.get()), stream_(device_->make_stream()) {}
 Eager::Eager(Device& device) : Reader(0), device_(&device), stream_(device.make_stream()) {}
@@ -30,7 +46,7 @@ Exprs Eager::compare(const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
 
 Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state) {
   if (watch_) {
-    watch_->has_effect = watch_->has_effect || !(op.effect == Effect::none || op.effect == Effect::read) || op.side_effect || op.random;
+    watch_->has_effect = watch_->has_effect || (acts(op) && !is_looking_);
     if (is_ordering(op) && is_floating(inputs[0].dtype())) {
       watch_->compares = true;
       if (watch_->nan_holds) {
@@ -53,6 +69,11 @@ Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
   }
   try {
     std::vector<ValueSpec> outputs = infer_outputs(op, specs, attrs);
+    if (is_looking_ && acts(op)) {
+      Exprs out;
+      for (const ValueSpec& s : outputs) out.push_back(Expr(this, stand_in(s)));
+      return out;
+    }
     for (const ValueSpec& s : outputs) {
       out_types.push_back(s.dtype);
       out_shapes.push_back(s.shape);
@@ -72,7 +93,10 @@ Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
   }
 }
 
-Expr Eager::adopt(const Expr& foreign, const Site&) { return Expr(this, foreign.held()); }
+Expr Eager::adopt(const Expr& foreign, const Site&) {
+  const bool is_of_graph = !foreign.is_empty() && foreign.reader().depth() > 0;
+  return Expr(this, is_looking_ && is_of_graph ? stand_in(foreign.spec()) : foreign.held());
+}
 
 ValueSpec Eager::spec_of(const Expr& e) const { return spec_of_value(e.held()); }
 

@@ -61,6 +61,23 @@ class Eager final : public Reader {
     const std::uint64_t calls_;
   };
 
+  /// While it lives, what is bound is only looked at, to know what it would yield: what has an effect or draws does nothing and yields zeros, and so
+  /// does what takes a value of a graph, which has none; reads are real. Random draws afterwards are those that they were without it.
+  class Looking {
+   public:
+    explicit Looking(Eager& eager) : eager_(eager), before_(std::exchange(eager.is_looking_, true)), calls_(eager.calls_) {}
+    Looking(Looking&&) = delete;
+    ~Looking() {
+      eager_.is_looking_ = before_;
+      eager_.calls_ = calls_;
+    }
+
+   private:
+    Eager& eager_;
+    const bool before_;
+    const std::uint64_t calls_;
+  };
+
   void set_seed(std::uint64_t seed) { run_.seed = seed; }
 
  private:
@@ -75,6 +92,7 @@ class Eager final : public Reader {
   std::vector<StateSpec> states_;
   StateStore store_;
   Comparisons* watch_ = nullptr;
+  bool is_looking_ = false;
 };
 
 }  // namespace troupe

@@ -171,8 +171,8 @@ Expr Graph::capture(const Expr& outer, const Site& site) {
   for (const Capture& c : captures_)
     if (c.outer.edge() == near.edge()) return Expr(this, c.inner);
   const Node& source = outer_->node(near.edge().node);
-  // Known here as well as there; but of a floating one there may be a gradient.
-  if (source.op->name == "Constant" && !is_floating(source.outputs[0].dtype) && !is_complex(source.outputs[0].dtype)) {
+  // Known here as well as there; but of a floating one there may be a gradient, and one that starts after something brings that about.
+  if (source.op->name == "Constant" && source.controls.empty() && !is_floating(source.outputs[0].dtype) && !is_complex(source.outputs[0].dtype)) {
     Node copy = source;
     copy.controls.clear();
     copy.scope = scope_;

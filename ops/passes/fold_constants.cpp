@@ -9,13 +9,14 @@ constexpr std::int64_t kMaxElements = 1 << 20;  // larger results are cheaper co
 
 bool is_constant(const Node& n) { return n.op->name == "Constant"; }
 
+// One that starts after others keeps them in the program, as what is computed of it must.
 bool is_foldable(const Graph& graph, const Node& node) {
   if (!node.op->is_pure() || is_constant(node) || node.op->name == "WithGradient" || !node.controls.empty()) return false;
   if (node.inputs.empty() && node.op->name != "Fill") return false;
   for (const ValueSpec& s : node.outputs)
     if (s.shape.elements() > kMaxElements) return false;
   for (Edge e : node.inputs)
-    if (!is_constant(graph.node(e.node))) return false;
+    if (!is_constant(graph.node(e.node)) || !graph.node(e.node).controls.empty()) return false;
   return true;
 }
 

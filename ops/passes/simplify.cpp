@@ -14,7 +14,7 @@ namespace {
 // Is the edge a constant scalar of this value?
 bool is_scalar(const Graph& g, Edge e, double value) {
   const Node& n = g.node(e.node);
-  if (n.op->name != "Constant") return false;
+  if (n.op->name != "Constant" || !n.controls.empty()) return false;
   const Tensor& t = n.attrs.get<Tensor>("value");
   return t.shape().is_scalar() && !is_complex(t.dtype()) && t.at(0) == value && std::signbit(t.at(0)) == std::signbit(value);
 }

@@ -441,7 +441,9 @@ BOOST_AUTO_TEST_CASE(cotangents_that_are_lists) {
     Expr of_list = gradients(list_read(list, 1) * 4.0, list)[0];
     Expr unconnected = gradients(g.constant(1.0), list)[0];
     Expr of_pushed = gradients(list_read(list_push(list, 4.0), 3) * list_read(list, 0), list)[0];
-    return std::vector<Wanted>{{by_dy, {3}, {5, 6, 7}}, {list_read(of_list, 1), {}, {4}}, {list_length(of_list), {}, {2}}, {list_length(unconnected), {}, {0}}, {list_stack(of_pushed), {3}, {4, 0, 0}}};
+    Expr of_popped = gradients({list_pop(list).list}, {x}, {dl})[0];  // whatever dl holds past the rest's end
+    return std::vector<Wanted>{{by_dy, {3}, {5, 6, 7}}, {list_read(of_list, 1), {}, {4}}, {list_length(of_list), {}, {2}}, {list_length(unconnected), {}, {0}}, {list_stack(of_pushed), {3}, {4, 0, 0}},
+                               {of_popped, {3}, {5, 6, 0}}};
   });
   everywhere([](Graph& g) {  // in either order
     Expr list = list_unstack(g.constant(tensor({3}, {1, 2, 3})));

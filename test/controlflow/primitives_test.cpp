@@ -2,6 +2,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/actors/loop_report.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -91,6 +92,24 @@ BOOST_AUTO_TEST_CASE(a_loop_by_hand) {  // P8
         control::next_iteration(next + one, m.value);
         return {{}, {control::exit(last)}};
       }, {V{10}});
+}
+
+// What goes on as b was made before b's Merge: the way between them had a negative length.
+BOOST_AUTO_TEST_CASE(a_report_on_a_loop_whose_value_is_made_before_its_merge) {
+  Graph g;
+  Expr a0 = control::enter(g.constant(0), "hand"), b0 = control::enter(g.constant(5), "hand"), a = control::merge({a0}).value;
+  Expr more = control::loop_cond(a < 10);
+  auto [a_last, a_next] = control::switch_(a, more);
+  Expr b = control::merge({b0}).value;
+  auto [b_last, b_next] = control::switch_(b, more);
+  control::next_iteration(a_next + 1, a);
+  control::next_iteration(a_next, b);
+  Engine engine;
+  Function f = engine.compile(g, {}, {control::exit(a_last), control::exit(b_last)});
+  compare(f({}), {V{10}, V{9}}, "one run");
+  const std::vector<LoopReport> reports = f.loops();
+  BOOST_REQUIRE_EQUAL(reports.size(), 1u);
+  BOOST_TEST(reports[0].iterations == 10u);
 }
 
 // A function that is replaced by its body may be called in one; of another the error says what to do.

@@ -146,6 +146,25 @@ BOOST_AUTO_TEST_CASE(variables_read_in_the_loop) {
   }
 }
 
+// Nothing told how wide the elements of the list's cotangent are, which stood for the operand of the product.
+BOOST_AUTO_TEST_CASE(no_iterations_over_a_list_that_does_not_tell_the_shape_of_its_elements) {
+  Graph g;
+  Expr n = g.input("n", DType::i32, Shape{}), h = g.input("h", DType::f64, {2, 3}), w = g.input("w", DType::f64, {3, 3}), x = g.input("x", DType::f64, {2, 3});
+  Expr list = list_push(list_empty(g, {DType::f64, Shape::unknown()}), x);
+  auto [last, y] = while_loop([&](Expr i, Expr) { return i < n; },
+                              [&](Expr i, Expr v) { return std::tuple{i + 1, tanh(matmul(v, w) + list_read(list, i, {DType::f64, {2, 3}}))}; }, std::tuple{g.constant(0), h});
+  const Exprs d = gradients(sum(y), {w, x});
+  BOOST_TEST(products(g).outside == 1);
+  Engine engine;
+  for (int steps : {0, 1}) {
+    const std::vector<Tensor> out =
+        engine.run(g, {{n, Tensor::scalar(steps)}, {h, filled({2, 3}, 0.9)}, {w, filled({3, 3}, 0.5)}, {x, filled({2, 3}, 0.7)}}, {d[0], d[1]});
+    BOOST_TEST(out[0].shape().text() == "[3, 3]");
+    BOOST_TEST(out[1].shape().text() == "[2, 3]");
+    for (const Tensor& t : out) BOOST_TEST((t.at(1) != 0) == (steps == 1));
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::test

@@ -1,4 +1,4 @@
-// Programs that once went wrong, found by random_programs_test and made small.
+// Programs that once went wrong, found by random_programs_test or by reading, and made small.
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/test/controlflow/everywhere.hpp>
@@ -71,6 +71,94 @@ BOOST_AUTO_TEST_CASE(a_list_crosses_devices_with_all_it_holds) {
       Engine engine(options_of(setting));
       for (int run = 0; run < 3; ++run) compare(engine.run(g, {}, fetches), {V{2, 4, 6, 8}, V{2, 4, 6, 8, 7, 9, 1, 2}}, setting.name);
     }
+}
+
+// The bound was left out without a word: the loop ended by its condition alone, or never.
+BOOST_AUTO_TEST_CASE(a_bound_holds_where_the_rank_of_the_predicate_is_unknown) {
+  everywhere([](Graph& g) -> Scenario {
+    Expr limit = g.input("limit", DType::f32, Shape::unknown());
+    Expr v = while_loop([&](Expr x) { return x < limit; }, [](Expr x) { return x * 2.0; }, g.constant(1.f), {.maximum_iterations = 3});
+    return {{{limit, Tensor::scalar(100.f)}}, {v}};
+  }, {V{8}});
+}
+
+// The values past the end were read, or those too many were put out.
+BOOST_AUTO_TEST_CASE(a_step_that_yields_another_number_of_values_than_the_state_has_is_refused) {
+  Graph g;
+  Eager e;
+  const auto first = [](std::tuple<Expr, Expr> s, Expr x) { return std::get<0>(s) + x; };
+  const auto both = [](Expr s, Expr x) { return std::tuple{s + x, x}; };
+  for (Reader* r : {static_cast<Reader*>(&g), static_cast<Reader*>(&e)}) {
+    Expr xs = r->ones(DType::f32, {3}), a = r->constant(1.f), b = r->constant(2.f);
+    BOOST_TEST(says(refused([&] { fold_left(first, xs, std::tuple{a, b}, {.name = "sum"}); }), {"fold 'sum' (regression_test.cpp:", "its step yields 1 values for a state of 2"}));
+    BOOST_TEST(says(refused([&] { scan(first, xs, std::tuple{a, b}, {.name = "n"}); }), {"scan 'n' (regression_test.cpp:", "its step yields 1 values for a state of 2"}));
+    BOOST_TEST(says(refused([&] { fold_right(both, xs, a); }), {"fold (regression_test.cpp:", "its step yields 2 values for a state of 1"}));
+    BOOST_TEST(says(refused([&] { scan(both, xs, a); }), {"scan (regression_test.cpp:", "its step yields 2 values for a state of 1"}));
+  }
+}
+
+// It was copied into the loop, folded into a product or left out as a factor of one, and what it starts after never happened.
+BOOST_AUTO_TEST_CASE(what_a_constant_starts_after_happens) {
+  for (const Setting& s : all_settings()) {
+    Graph g;
+    Variable v = g.variable("v", Tensor::scalar(0.f));
+    Expr x = g.input("x", DType::f32, Shape{}), bump = v.assign_add(1.0), limit, two, one;
+    {
+      auto after = g.after({bump});
+      limit = g.constant(2);
+      two = g.constant(2.f);
+      one = g.constant(1.f);
+    }
+    Expr n = while_loop([&](Expr i) { return i < limit; }, [](Expr i) { return i + 1; }, g.constant(0));
+    Somewhere there(s);
+    compare(there.engine().run(g, {}, {n}), {V{2}}, s.name);
+    BOOST_TEST(there.engine().get(v).item<float>() == 1.f, s.name);
+    compare(there.engine().run(g, {}, {two * 3.0}), {V{6}}, s.name);
+    BOOST_TEST(there.engine().get(v).item<float>() == 2.f, s.name);
+    compare(there.engine().run(g, {{x, Tensor::scalar(5.f)}}, {x * one}), {V{5}}, s.name);
+    BOOST_TEST(there.engine().get(v).item<float>() == 3.f, s.name);
+  }
+}
+
+// Each node that the backward loop computes again took a frame of the stack.
+BOOST_AUTO_TEST_CASE(a_long_chain_in_a_body_has_a_gradient) {
+  constexpr int long_chain = 100'000;
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{}), a = g.input("a", DType::f32, Shape{});
+  Expr y = while_loop([](Expr v) { return v < 2.0; },
+                      [&](Expr v) {
+                        Expr s = a;
+                        for (int i = 0; i < long_chain; ++i) s = s * a;
+                        return v * s;
+                      },
+                      x);
+  BOOST_TEST(gradients(y, {x})[0].shape().is_scalar());
+}
+
+// The step was called to see what it would put out, and its effects happened; with an element they threw.
+BOOST_AUTO_TEST_CASE(over_no_elements_nothing_happens_at_once) {
+  Eager e;
+  Variable n = e.variable("n", Tensor::scalar(0.f));
+  Expr none = e.zeros(DType::f32, {0, 2}), start = e.zeros(DType::f32, {2});
+  Expr y = map([&](Expr x) {
+    n.assign_add(1.0);
+    return x * n.assign_add(sum(x)) + n.read();
+  }, none);
+  BOOST_TEST(y.shape().text() == "[0, 2]");
+  const auto step = [&](Expr s, Expr x) {
+    n.assign_add(1.0);
+    return s + x;
+  };
+  BOOST_TEST(scan(step, none, start).shape().text() == "[0, 2]");
+  BOOST_TEST(fold_left(step, none, start).shape().text() == "[2]");
+  BOOST_TEST(n.read().value().item<float>() == 0.f);
+  // Nor does it draw: what is drawn afterwards is the same.
+  const auto drawn_after = [](bool draws) {
+    Eager other;
+    map([&](Expr x) { return draws ? x + other.random_uniform({2}) : x + 1.0; }, other.zeros(DType::f32, {0, 2}));
+    return numbers(other.random_uniform({4}).value());
+  };
+  BOOST_TEST(drawn_after(true) == drawn_after(false), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_SUITE_END()
