@@ -3,6 +3,9 @@
 
 #include <cmath>
 
+#include <troupe/controlflow/build.hpp>
+#include <troupe/controlflow/watch_predicates.hpp>
+#include <troupe/test/controlflow/calls.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/test/controlflow/oracle.hpp>
 #include <troupe/troupe.hpp>
@@ -44,6 +47,27 @@ bool ends_by_nan(const NanLoop& build, float x, std::initializer_list<std::strin
   return is_found;
 }
 
+const Tensor kTurn = Tensor::of<float>({0, 1, 1, 0}, {2, 2});
+
+const Node& the_loop(const Graph& g) {
+  for (const Node& n : g.nodes())
+    if (n.op->name == "While") return n;
+  throw Error(Code::internal, "there is no loop");
+}
+
+// What leaves a loop over f32[2,1] with this condition, beside its variable, so that it can be looked at once more.
+template <class C>
+std::vector<ValueSpec> carried(C condition) {
+  Graph g;
+  while_loop(condition, [](Expr v) { return v * 2.0; }, g.input("x", DType::f32, {2, 1}));
+  const WhileView w(the_loop(g));
+  const auto compared = comparisons_of(w.condition, w.variables);
+  BOOST_REQUIRE(compared.has_value());
+  std::vector<ValueSpec> specs;
+  for (std::size_t i = 1; i < compared->condition->outputs.size(); ++i) specs.push_back(compared->condition->graph.spec(compared->condition->outputs[i]));
+  return specs;
+}
+
 std::string here(int line) { return "comparisons_test.cpp:" + std::to_string(line); }
 
 }  // namespace
@@ -57,7 +81,7 @@ BOOST_AUTO_TEST_CASE(nan_that_ends_a_loop_is_told) {
   BOOST_TEST(ends_by_nan(loop([](Expr v) { return v < 10.0; }), nan, {"while_loop 'grow' (comparisons_test.cpp:", "Less", here(line), "variable 0", "NaN", "is_finite"}));
   BOOST_TEST(ends_by_nan(loop([](Expr v) { return logical_not(logical_not(logical_and(v <= 10.0, v < 20.0))); }), nan, {"variable 0", "NaN"}));
   ends_by_nan(loop([](Expr v) { return 10.0 - v > 0.0; }), nan, {"while_loop 'grow'", "Greater"});
-  // The norm is not computed again: it leaves the loop beside the variables.
+  // The sum is computed again, once the loop has ended.
   ends_by_nan([](const Expr& x) {
     return sum(while_loop([](Expr v) { return sum(v) < 10.0; }, [](Expr v) { return v * 2.0; }, stack({x, x}), {.name = "norm"}));
   }, nan, {"while_loop 'norm'", "Less", "NaN"});
@@ -65,6 +89,10 @@ BOOST_AUTO_TEST_CASE(nan_that_ends_a_loop_is_told) {
   ends_by_nan([](const Expr& x) {
     return sum(while_loop([](Expr v) { return any(v < 10.0); }, [](Expr v) { return v * 2.0; }, stack({x, x * 0.f + 20.f}), {.name = "any"}));
   }, nan, {"while_loop 'any'", "variable 0", "NaN"});
+  // A product is not.
+  ends_by_nan([](const Expr& x) {
+    return sum(while_loop([](Expr v) { return any(matmul(kTurn, v) < 10.0); }, [](Expr v) { return v * 2.0; }, reshape(stack({x, x}), Shape{2, 1}), {.name = "product"}));
+  }, nan, {"while_loop 'product'", "Less", "NaN"});
   // It becomes NaN on the way, in the second iteration; bounded, and in a loop.
   const auto falls = [](const Expr& x) { return while_loop([](Expr v) { return v > -100.0; }, [](Expr v) { return log(v); }, x, {.name = "falls", .maximum_iterations = 50}); };
   ends_by_nan(falls, 0.5f, {"while_loop 'falls'", "Greater", "variable 0"});
@@ -85,6 +113,52 @@ BOOST_AUTO_TEST_CASE(nan_is_told_of_whatever_the_predicate_makes_of_comparisons)
   ends_by_nan(loop([](Expr v) { return squeeze(v < 10.0, 0); }, 1), nan, {"while_loop 'made'", "Less", "variable 0"});
   ends_by_nan(loop([](Expr v) { return all(stack({any(v < 10.0), all(v > -10.0)})); }, 2), nan, {"while_loop 'made'", "Less", "variable 0"});
   ends_by_nan(loop([](Expr v) { return sum(cast(v < 10.0, DType::i32)) > 0; }, 2), nan, {"while_loop 'made'", "Less", "variable 0"});
+}
+
+BOOST_AUTO_TEST_CASE(only_what_takes_long_leaves_the_loop_and_of_that_what_is_least) {
+  using Specs = std::vector<ValueSpec>;
+  const ValueSpec scalar{DType::f32, Shape{}}, product{DType::f32, {2, 1}};
+  const Tensor row = Tensor::of<float>({1, 2, 3}, {1, 3});
+  BOOST_TEST((carried([](Expr v) { return sum(v) < 10.0; }) == Specs{}));
+  BOOST_TEST((carried([](Expr v) { return any(abs(v - v / 2.0) > 0.1); }) == Specs{}));
+  BOOST_TEST((carried([](Expr v) { return logical_and(any(transpose(v) > 0.1), mean(reshape(v, Shape{2})) < 8.0); }) == Specs{}));
+  BOOST_TEST((carried([](Expr v) { return any(matmul(kTurn, v) > 1.0); }) == Specs{product}));
+  BOOST_TEST((carried([](Expr v) { return sum(abs(matmul(kTurn, v) - 1.0)) < 1.0; }) == Specs{scalar}));
+  BOOST_TEST((carried([&](Expr v) { return any(matmul(kTurn, v) - row < 1.0); }) == Specs{product}));
+  BOOST_TEST((carried([](Expr v) { return any(cast(matmul(kTurn, v), DType::f64) < 1.0); }) == Specs{product}));
+  BOOST_TEST((carried([](Expr v) { const Expr p = matmul(kTurn, v); return logical_and(any(p < 9.0), any(relu(p) > 1.0)); }) == Specs{product}));
+}
+
+BOOST_AUTO_TEST_CASE(a_condition_may_be_as_deep_as_one_likes) {
+  const auto deep = [](Expr v) {
+    for (int i = 0; i < 50'000; ++i) v = -v;
+    return sum(v) < 10.0;
+  };
+  BOOST_TEST(carried(deep).empty());
+}
+
+BOOST_AUTO_TEST_CASE(what_leaves_the_loop_is_in_the_bits_in_which_the_condition_computes) {
+  Graph g;
+  const Expr x = g.input("x", DType::f32, {2, 1});
+  const Expr y = while_loop([](Expr v) { return any(matmul(kTurn, v) + kTurn < 10.0); }, [](Expr v) { return v * 2.0; }, x, {.name = "low"});
+  const WhileView w(the_loop(g));
+  const Program p = mixed_precision({w.condition.graph, w.condition.inputs, w.condition.outputs}, DType::bf16);
+  SubGraph low(Graph(p.graph));
+  low.inputs = p.feeds;
+  low.outputs = p.fetches;
+  const auto compared = comparisons_of(low, w.variables);
+  BOOST_REQUIRE(compared.has_value());
+  BOOST_REQUIRE(compared->condition->outputs.size() == 2u);
+  BOOST_TEST((compared->condition->graph.spec(compared->condition->outputs[1]) == ValueSpec{DType::bf16, {2, 1}}));
+  BOOST_TEST(says(compared->what, {"Less", "Add", "variable 0"}));
+  BOOST_TEST(compared->what.find("Cast") == std::string::npos, compared->what);
+  for (DType few : {DType::bf16, DType::f16}) {
+    Engine engine({.workers = 2});
+    const Function f = engine.compile(g, {x}, {y}, {.mixed_precision = few});
+    const float nan = std::nanf("");
+    BOOST_TEST(says(refused([&] { f({Tensor::of<float>({20, nan}, {2, 1})}); }), {"while_loop 'low'", "Less", "variable 0", "NaN"}));
+    compare(f({Tensor::of<float>({1, 2}, {2, 1})}), {V{16, 32}}, "in few bits");
+  }
 }
 
 BOOST_AUTO_TEST_CASE(of_several_variables_that_are_nan_the_compared_one_is_named) {
