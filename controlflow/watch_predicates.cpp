@@ -43,7 +43,7 @@ class Watch {
       copies_[e] = inputs_.back();
     }
     copy_for(predicate);
-    if (compared_.empty()) return {};  // with constants alone
+    if (compared_.empty()) return {};  // numbers alone
     auto condition = std::make_shared<SubGraph>(Graph(g_));
     condition->inputs = from_.inputs;
     condition->outputs = from_.outputs;
@@ -158,13 +158,15 @@ class Watch {
   // ---- what is compared
 
   void compare(std::int32_t comparison, Edge operand, Edge copy) {
-    if (g_.node(operand.node).op->name == "Constant") return;
+    const Node& n = g_.node(operand.node);
+    if (n.op->name == "Constant" && !has_nan(n.attrs.get<Tensor>("value"))) return;
     compared_.emplace_back(copy, fmt::format("{} compares {}", g_.describe(comparison), text(operand)));
   }
 
   std::string text(Edge e) const {
     // What only repeats a value, in other bits perhaps, as mixed precision has it, is known by what it repeats.
     while (g_.node(e.node).op->name == "Cast" || g_.node(e.node).op->name == "Identity") e = g_.node(e.node).inputs[0];
+    if (g_.node(e.node).op->name == "Constant") return "a constant";
     for (std::size_t k = 0; k < from_.inputs.size(); ++k)
       if (from_.inputs[k] == e) return k < at(variables_) ? fmt::format("variable {}", k) : "a value from outside of the loop";
     std::set<std::size_t> variables;

@@ -161,6 +161,23 @@ BOOST_AUTO_TEST_CASE(what_leaves_the_loop_is_in_the_bits_in_which_the_condition_
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_limit_that_is_nan_itself_is_told_of) {
+  const auto loop = [](auto condition) -> NanLoop {
+    return [=](const Expr& x) { return while_loop(condition, [](Expr v) { return v * 2.0; }, x, {.name = "unlimited"}); };
+  };
+  const double nan = std::nan("");
+  ends_by_nan(loop([=](Expr v) { return v < nan; }), 1.f, {"while_loop 'unlimited'", "Less", "NaN"});
+  ends_by_nan(loop([=](Expr v) { return any(v < Tensor::of<float>({0, std::nanf("")})); }), 1.f, {"while_loop 'unlimited'", "Less", "NaN"});
+  // Of constants alone, which passes compute beforehand.
+  ends_by_nan([](const Expr& x) {
+    const Expr none = x.reader().constant(std::nanf(""));
+    return while_loop([&](Expr v) { return logical_and(v < 10.0, none < 1.0); }, [](Expr v) { return v * 2.0; }, x, {.name = "unlimited"});
+  }, 1.f, {"while_loop 'unlimited'", "Less", "NaN"});
+  Graph g;
+  const Expr y = loop([=](Expr v) { return v < nan; })(g.constant(1.f));
+  BOOST_TEST(says(refused([&] { Engine({.workers = 1}).run(g, {}, {y}); }), {"a constant", "NaN"}));
+}
+
 BOOST_AUTO_TEST_CASE(of_several_variables_that_are_nan_the_compared_one_is_named) {
   const NanLoop two = [](const Expr& x) {
     return std::get<1>(while_loop([](Expr, Expr v) { return v < 10.0; }, [](Expr a, Expr v) { return std::tuple{a, v * 2.0}; }, std::tuple{x, x}, {.name = "two"}));
