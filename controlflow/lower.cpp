@@ -21,6 +21,8 @@ class Lowering {
   explicit Lowering(const Program& from) : from_(from), to_{from.graph.blank(), {}, {}} {
     for (const StateSpec& s : from.graph.states())
       has_queues_ = has_queues_ || s.kind == StateSpec::Kind::fifo_queue || s.kind == StateSpec::Kind::shuffling_queue;
+    has_primitives_ = holds_primitives(from.graph);
+    for (const auto& f : from.graph.functions()) has_primitives_ = has_primitives_ || (f->body && holds_primitives(f->body->graph));
   }
 
   Program run() {
@@ -39,6 +41,15 @@ class Lowering {
  private:
   static std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
 
+  // Has somebody wired control flow by hand, so that a value may be dead, or of an iteration, where its graph does not show it?
+  static bool holds_primitives(const Graph& graph) {
+    return std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const Node& n) {
+      if (n.op->name == "Switch" || n.op->name == "Enter") return true;
+      const auto subs = subgraphs_of(n);
+      return std::any_of(subs.begin(), subs.end(), [](const auto& sub) { return holds_primitives(sub->graph); });
+    });
+  }
+
   struct Access {
     std::int32_t node;
     Effect effect;
@@ -51,6 +62,7 @@ class Lowering {
     std::int32_t pivot = -1;  // live where this runs; -1: always
     std::map<std::int32_t, Open> open;
     std::vector<Edge> invariant;  // values that are there without this iteration having begun
+    std::vector<std::int32_t> checks;  // of loops that have ended here: writes that come later wait for them
   };
 
   // ---- nodes
@@ -149,6 +161,7 @@ class Lowering {
     for (auto [state, effect] : effects) {
       auto open = frame.open.find(state);
       std::vector<std::int32_t> before = open == frame.open.end() ? std::vector<std::int32_t>() : conflicting(open->second, effect);
+      if (effect == Effect::write) before.insert(before.end(), frame.checks.begin(), frame.checks.end());
       auto by = accessors.find(state);
       std::vector<std::int32_t> who = has_queues_ ? std::vector{state} : by == accessors.end() ? std::vector<std::int32_t>() : by->second;
       Key key{effect, before, std::move(who), from_.graph.states()[index(state)].device};
@@ -159,11 +172,12 @@ class Lowering {
     return groups;
   }
 
-  /// Appends the group's open accesses in `frame` that `nodes` lacks, but for `known`.
+  /// Appends what ends the group's accesses in `frame` and `nodes` lacks, but for `known`: those still open, and what writes wait for besides.
   static void add_accesses(std::vector<std::int32_t>& nodes, const OrderGroup& group, Frame& frame, std::int32_t known = -1) {
     for (std::int32_t state : group.states)
       for (const Access& a : frame.open[state])
         if (a.node != known && std::find(nodes.begin(), nodes.end(), a.node) == nodes.end()) nodes.push_back(a.node);
+    if (group.effect == Effect::write) nodes.insert(nodes.end(), frame.checks.begin(), frame.checks.end());
   }
 
   /// Of each state, which nodes of a loop's sub-graphs access it, and how. An op that is no branch or loop has one state.
@@ -226,9 +240,12 @@ class Lowering {
       if (!has_token && !is_planted(Planted::pivot_forgotten)) node.controls.push_back(frame.pivot);
     }
     const Effects effects = effects_of(node);
-    for (auto [state, effect] : effects)
-      for (std::int32_t c : conflicting(frame.open[state], effect))
+    const auto wait_for = [&](const std::vector<std::int32_t>& nodes) {
+      for (std::int32_t c : nodes)
         if (std::find(node.controls.begin(), node.controls.end(), c) == node.controls.end()) node.controls.push_back(c);
+    };
+    for (auto [state, effect] : effects) wait_for(conflicting(frame.open[state], effect));
+    if (std::any_of(effects.begin(), effects.end(), [](const auto& e) { return e.second == Effect::write; })) wait_for(frame.checks);
     // These pass a token on and never fire: it is their value that waits.
     if (!node.controls.empty() && (node.op->name == "Enter" || node.op->name == "Exit" || node.op->name == "NextIteration"))
       node.inputs[0] = identity(node.inputs[0], node, std::exchange(node.controls, {}));
@@ -449,12 +466,14 @@ class Lowering {
     return out;
   }
 
-  // Has a comparison with NaN ended the loop? Once it has: `exit` is one of its own.
+  // Has a comparison with NaN ended the loop? Once it has: `exit` is one of its own. What is written later is not written if so. Not where the loop
+  // may wait for an element that something after a write enqueues, nor where it may be dead, or of an iteration, and a write after it not.
   void check_end(const Node& node, const std::vector<Edge>& ended, std::int32_t exit, Frame& frame) {
     const SubGraph& check = *subgraphs_of(node)[2];
     auto at = inline_graph(check.graph, check.inputs, ended, frame);
-    append("CheckComparisons", outputs_of(check, at, frame, node), {}, node,
-           Attrs{{"loop", name_of_loop(node)}, {"compared", node.attrs.get<std::string>("compared")}}, {exit});
+    const std::int32_t done = append("CheckComparisons", outputs_of(check, at, frame, node), {}, node,
+                                     Attrs{{"loop", name_of_loop(node)}, {"compared", node.attrs.get<std::string>("compared")}}, {exit});
+    if (!has_queues_ && !has_primitives_) frame.checks.push_back(done);
   }
 
   // A call that cannot lead to another of its function is replaced by the body. Not where somebody waits for
@@ -508,6 +527,7 @@ class Lowering {
   std::set<const FunctionDef*> lowered_;
   std::vector<const FunctionDef*> called_;  // of those, whose bodies are not there yet
   bool has_queues_ = false;
+  bool has_primitives_ = false;
 };
 
 }  // namespace

@@ -185,6 +185,115 @@ BOOST_AUTO_TEST_CASE(of_several_variables_that_are_nan_the_compared_one_is_named
   BOOST_TEST(ends_by_nan(two, std::nanf(""), {"while_loop 'two'", "Less", "variable 1"}));
 }
 
+namespace {
+
+// Fed NaN, `write` builds a program that fails and leaves `v` at 1, however often; fed 1 it yields `after`.
+void writes_nothing(const std::function<Expr(Graph&, const Expr& x, const Variable& v)>& write, double after) {
+  for (const Setting& s : all_settings()) {
+    Graph g;
+    const Variable v = g.variable("v", Tensor::scalar(1.f));
+    const Expr x = g.input("x", DType::f32, Shape{}), written = write(g, x, v);
+    Somewhere there(s);
+    for (int r = 0; r < (s.nodes > 1 ? 20 : 200); ++r) {
+      const std::string why = refused([&] { there.engine().run(g, {{x, Tensor::scalar(std::nanf(""))}}, {written}); });
+      BOOST_REQUIRE_MESSAGE(says(why, {"while_loop 'grow'", "NaN"}), s.name << ": " << why);
+      const float now = there.engine().get(v).item<float>();
+      BOOST_REQUIRE_MESSAGE(now == 1.f, s.name << ": it is " << now << " after run " << r);
+    }
+    compare(there.engine().run(g, {{x, Tensor::scalar(1.f)}}, {written}), {V{after}}, s.name);
+  }
+}
+
+Expr grown(const Expr& x) {
+  return while_loop([](Expr v) { return v < 10.0; }, [](Expr v) { return v * 2.0; }, x, {.name = "grow"});
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(what_is_written_after_a_loop_waits_for_its_check) {
+  writes_nothing([](Graph&, const Expr& x, const Variable& v) { return v.assign(grown(x)); }, 16);
+  // It need not use what the loop yields; two loops, one of them in order.
+  writes_nothing([](Graph& g, const Expr& x, const Variable& v) {
+    const Expr fine = grown(g.constant(1.f)), y = grown(x), written = v.assign_add(2.0);
+    const auto later = g.after({y, fine});
+    return written + y;
+  }, 19);
+  writes_nothing([](Graph&, const Expr& x, const Variable& v) {
+    return cond(logical_not(x > 100.0), [&] { const Expr y = grown(x); return v.assign(y); }, [&] { return x; });
+  }, 16);
+  // In a branch after it, and after a branch that writes the same.
+  writes_nothing([](Graph&, const Expr& x, const Variable& v) {
+    const Expr y = grown(x);
+    return cond(logical_not(x > 100.0), [&] { return v.assign(y); }, [&] { return y; });
+  }, 16);
+  writes_nothing([](Graph&, const Expr& x, const Variable& v) {
+    const Expr y = cond(logical_not(x > 100.0), [&] { v.assign_add(0.0); return grown(x); }, [&] { return x; });
+    return v.assign_add(2.0) + y;
+  }, 19);
+  // In a body, in a loop after it, and after one in the condition.
+  const auto twice = [](const Expr& start, auto body) {
+    return std::get<1>(while_loop([](Expr i, Expr) { return i < 2; }, [&](Expr i, Expr u) { return std::tuple{i + 1, body(u)}; }, std::tuple{0, start}));
+  };
+  writes_nothing([&](Graph&, const Expr& x, const Variable& v) { return twice(x, [&](Expr u) { return v.assign(grown(u)); }); }, 16);
+  writes_nothing([&](Graph&, const Expr& x, const Variable& v) {
+    const Expr y = grown(x);
+    return twice(y, [&](Expr u) { return v.assign(u); });
+  }, 16);
+  writes_nothing([&](Graph& g, const Expr& x, const Variable& v) {
+    const auto goes_on = [&](Expr i, Expr) {
+      const Expr y = grown(x);
+      return logical_and(i < 1, logical_or(is_nan(y), is_finite(y)));
+    };
+    return std::get<1>(while_loop(goes_on, [&](Expr i, Expr u) { return std::tuple{i + 1, v.assign(u + 1.0)}; }, std::tuple{g.constant(0), x}));
+  }, 2);
+  // In a function, inlined and not.
+  writes_nothing([](Graph& g, const Expr& x, const Variable& v) {
+    One f(g, "f", {kReal}, [&](Expr u) { return v.assign(grown(u)); });
+    return f(x);
+  }, 16);
+  writes_nothing([](Graph& g, const Expr& x, const Variable& v) {
+    One f(g, "f", {kReal}, {kReal});
+    f.define([&](Expr u) {
+      const Expr y = grown(u), written = v.assign(y);
+      return cond(y > 1000.0, [&] { return f(y); }, [&] { return written; });
+    });
+    return f(x);
+  }, 16);
+}
+
+// A write does not wait for a loop that waits for what comes after the write.
+BOOST_AUTO_TEST_CASE(a_write_waits_for_no_loop_that_waits_for_a_queue) {
+  for (const Setting& s : all_settings()) {
+    Graph g;
+    const Variable v = g.variable("v", Tensor::scalar(0.f));
+    const Queue q = g.fifo_queue("q", {kReal}, 10);
+    const Expr y = while_loop([](Expr u) { return u < 2.5; }, [&](Expr u) { return u + q.dequeue()[0]; }, g.constant(0.f));
+    const Expr written = v.assign(3.0);
+    Exprs fetches{y, written};
+    {
+      const auto later = g.after({written});
+      for (int i = 0; i < 3; ++i) fetches.push_back(q.enqueue({1.f}));
+    }
+    Somewhere there(s);
+    const std::vector<Tensor> got = there.engine().run(g, {}, fetches, {.timeout = std::chrono::seconds(60)});
+    BOOST_TEST((got[0].item<float>() == 3.f && got[1].item<float>() == 3.f), s.name);
+  }
+}
+
+// A loop over what a Switch by hand has left dead is dead, and what is written after it is not.
+BOOST_AUTO_TEST_CASE(a_write_waits_for_no_dead_loop) {
+  for (const Setting& s : all_settings()) {
+    Graph g;
+    const Variable v = g.variable("v", Tensor::scalar(0.f));
+    const Expr p = g.input("p", DType::boolean, Shape{}), x = g.constant(1.f);
+    const auto [if_false, if_true] = control::switch_(x, p);
+    const Expr y = control::merge({grown(if_true), if_false}).value, written = v.assign_add(3.0);
+    Somewhere there(s);
+    compare(there.engine().run(g, {{p, Tensor::scalar(false)}}, {y, written}), {V{1}, V{3}}, s.name);
+    compare(there.engine().run(g, {{p, Tensor::scalar(true)}}, {y, written}), {V{16}, V{6}}, s.name);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(looking_once_more_changes_no_draw) {
   const auto drawn = [](bool of_floats) {
     Eager e;
