@@ -476,8 +476,21 @@ class Lowering {
     if (!has_queues_ && !has_primitives_) frame.checks.push_back(done);
   }
 
+  /// Nodes that have fired, or are dead, when these values are there, or dead. A Switch fires for both sides, a call ends after its results.
+  std::vector<std::int32_t> there(const std::vector<Edge>& values, const Node& like) {
+    std::vector<std::int32_t> nodes;
+    for (Edge e : values) {
+      if (is_constant(e)) continue;
+      const std::string& op = to_.graph.node(e.node).op->name;
+      nodes.push_back(op == "Switch" || op == "Call" ? identity(e, like, {}).node : e.node);
+    }
+    return nodes;
+  }
+
   // A call that cannot lead to another of its function is replaced by the body. Not where somebody waits for
-  // the whole of it, nor where its draws have to differ from those of other calls.
+  // the whole of it, nor where its draws have to differ from those of other calls. What the body does, it does once all arguments are there, and not
+  // at all where one is dead: so it runs in a frame of its own, whose pivot comes after them. A body that does nothing computes when it can; what it
+  // yields is as dead as any argument, which shows where values are dead by hand only.
   std::vector<Edge> lower_call(Node node, Frame& frame, std::vector<std::int32_t>& done, bool is_waited_for) {
     const FunctionDef& f = *function_of(node);
     if (!f.body)
@@ -487,11 +500,26 @@ class Lowering {
       if (lowered_.insert(&f).second) called_.push_back(&f);
       return put(std::move(node), frame, done);
     }
+    std::vector<Edge> arguments = node.inputs;
+    const std::int32_t outer_pivot = frame.pivot;
+    std::vector<std::int32_t> given;
+    if (f.has_effect || has_primitives_) given = there(arguments, node);
+    if (f.has_effect && !given.empty()) {
+      if (outer_pivot >= 0) given.push_back(outer_pivot);
+      frame.pivot = token(std::move(given), node);
+      for (Edge& e : arguments)
+        if (!is_constant(e)) e = identity(e, node, {frame.pivot});
+    }
     std::string outer = std::exchange(device_, node.device);
-    auto at = inline_graph(f.body->graph, f.body->inputs, node.inputs, frame);
+    auto at = inline_graph(f.body->graph, f.body->inputs, arguments, frame);
     device_ = std::move(outer);
     std::vector<Edge> out;
-    for (Edge e : f.body->outputs) out.push_back(at[index(e.node)][index(e.output)]);
+    for (Edge e : f.body->outputs) {
+      const Edge result = at[index(e.node)][index(e.output)];
+      if (f.has_effect) out.push_back(frame.pivot == outer_pivot ? result : as_token(result, frame, node));
+      else out.push_back(given.empty() ? result : identity(result, node, given));
+    }
+    frame.pivot = outer_pivot;
     return out;
   }
 
