@@ -188,13 +188,13 @@ BOOST_AUTO_TEST_CASE(of_several_variables_that_are_nan_the_compared_one_is_named
 namespace {
 
 // Fed NaN, `write` builds a program that fails and leaves `v` at 1, however often; fed 1 it yields `after`.
-void writes_nothing(const std::function<Expr(Graph&, const Expr& x, const Variable& v)>& write, double after) {
+void writes_nothing(const std::function<Expr(Graph&, const Expr& x, const Variable& v)>& write, double after, int runs = 40) {
   for (const Setting& s : all_settings()) {
     Graph g;
     const Variable v = g.variable("v", Tensor::scalar(1.f));
     const Expr x = g.input("x", DType::f32, Shape{}), written = write(g, x, v);
     Somewhere there(s);
-    for (int r = 0; r < (s.nodes > 1 ? 20 : 200); ++r) {
+    for (int r = 0; r < (s.nodes > 1 ? 20 : runs); ++r) {
       const std::string why = refused([&] { there.engine().run(g, {{x, Tensor::scalar(std::nanf(""))}}, {written}); });
       BOOST_REQUIRE_MESSAGE(says(why, {"while_loop 'grow'", "NaN"}), s.name << ": " << why);
       const float now = there.engine().get(v).item<float>();
@@ -211,7 +211,7 @@ Expr grown(const Expr& x) {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(what_is_written_after_a_loop_waits_for_its_check) {
-  writes_nothing([](Graph&, const Expr& x, const Variable& v) { return v.assign(grown(x)); }, 16);
+  writes_nothing([](Graph&, const Expr& x, const Variable& v) { return v.assign(grown(x)); }, 16, 200);
   // It need not use what the loop yields; two loops, one of them in order.
   writes_nothing([](Graph& g, const Expr& x, const Variable& v) {
     const Expr fine = grown(g.constant(1.f)), y = grown(x), written = v.assign_add(2.0);
@@ -292,6 +292,75 @@ BOOST_AUTO_TEST_CASE(a_write_waits_for_no_dead_loop) {
     compare(there.engine().run(g, {{p, Tensor::scalar(false)}}, {y, written}), {V{1}, V{3}}, s.name);
     compare(there.engine().run(g, {{p, Tensor::scalar(true)}}, {y, written}), {V{16}, V{6}}, s.name);
   }
+}
+
+BOOST_AUTO_TEST_CASE(nan_is_told_of_in_functions) {
+  const float nan = std::nanf("");
+  ends_by_nan([](const Expr& x) { return One(x.reader(), "f", {kReal}, [](Expr v) { return grown(v * 1.5); })(x); }, nan, {"while_loop 'grow'", "Less", "NaN"});
+  ends_by_nan([](const Expr& x) {  // it calls itself
+    One f(x.reader(), "f", {kReal}, {kReal});
+    f.define([&](Expr v) {
+      const Expr y = grown(v);
+      return cond(y > 1000.0, [&] { return f(y); }, [&] { return y * 2.0; });
+    });
+    return f(x);
+  }, nan, {"while_loop 'grow'", "Less", "NaN"});
+}
+
+BOOST_AUTO_TEST_CASE(a_loop_that_is_not_run_is_not_looked_at) {
+  everywhere([](Graph& g) -> Scenario {
+    const Expr v = g.input("v", DType::f32, Shape{}), no = v > 0.0;
+    One f(g, "f", {kReal}, [](Expr u) { return grown(u); });
+    One down(g, "down", {kReal}, {kReal});
+    down.define([&](Expr u) { return cond(u > 1000.0, [&] { return down(u); }, [&] { return grown(u); }); });
+    const auto unless = [&](auto yes) { return cond(no, [&] { return yes(v); }, [&] { return g.constant(7.f); }); };
+    return {{{v, Tensor::scalar(std::nanf(""))}}, {unless(grown), unless(f), unless(down), cond(no, [&] { return f(down(v)); }, [&] { return g.constant(8.f); })}};
+  }, {V{7}, V{7}, V{7}, V{8}}, 3);
+}
+
+BOOST_AUTO_TEST_CASE(of_runs_in_flight_those_fail_that_saw_nan) {
+  for (const Setting& s : all_settings()) {
+    Graph g;
+    const Expr x = g.input("x", DType::f32, Shape{}), y = grown(x);
+    Somewhere there(s);
+    for (int i = 0; i < 20; ++i) {
+      RunHandle bad = there.engine().start(g, {{x, Tensor::scalar(std::nanf(""))}}, {y}), good = there.engine().start(g, {{x, Tensor::scalar(1.f)}}, {y});
+      BOOST_TEST(says(refused([&] { bad.get(); }), {"while_loop 'grow'", "NaN"}), s.name);
+      compare(good.get(), {V{16}}, s.name);
+    }
+  }
+}
+
+// The condition on one device and the body on another: with a limit from outside, one that is fed, and with a product that leaves the loop.
+BOOST_AUTO_TEST_CASE(nan_is_told_of_over_devices) {
+  for (const char* there : {"cpu:1", "sim:1"})
+    for (bool is_product : {false, true})
+      for (const Setting& s : all_settings()) {
+        Graph g;
+        const Expr x = g.input("x", DType::f32, {2, 1}), limit = g.input("limit", DType::f32, Shape{}), turn = g.input("turn", DType::f32, {2, 2});
+        const auto goes_on = [&](Expr v) {
+          Expr norm = v;
+          if (is_product) {
+            auto d = g.on_device(there);
+            norm = matmul(turn + 0.0, v);
+          }
+          auto d = g.on_device("cpu:0");
+          return is_product ? any(norm < limit) : sum(norm) < limit;
+        };
+        const auto next = [&](Expr v) {
+          auto d = g.on_device(there);
+          return v * 2.0;
+        };
+        const Expr y = while_loop(goes_on, next, x, {.name = "far"});
+        Somewhere somewhere(s);
+        const float nan = std::nanf("");
+        const auto run = [&](float of, float to) {
+          return somewhere.engine().run(g, {{x, Tensor::of<float>({of, 1}, {2, 1})}, {limit, Tensor::scalar(to)}, {turn, kTurn}}, {y});
+        };
+        BOOST_TEST(says(refused([&] { run(nan, 10); }), {"while_loop 'far'", "Less", "variable 0", "NaN"}), s.name << ", " << there);
+        BOOST_TEST(says(refused([&] { run(1, nan); }), {"while_loop 'far'", "Less", "from outside", "NaN"}), s.name << ", " << there);
+        compare(run(1, 10), {is_product ? V{16, 16} : V{8, 8}}, s.name);
+      }
 }
 
 BOOST_AUTO_TEST_CASE(looking_once_more_changes_no_draw) {
