@@ -126,7 +126,8 @@ class Lowering {
     std::vector<std::int32_t> nodes;
     for (auto a = open.begin(); a != open.end(); ++a)
       if (conflicts(a->effect, effect) &&
-          std::none_of(a + 1, open.end(), [&](const Access& b) { return conflicts(a->effect, b.effect) && conflicts(b.effect, effect); }))
+          std::none_of(a + 1, open.end(), [&](const Access& b) { return conflicts(a->effect, b.effect) && conflicts(b.effect, effect); }) &&
+          std::find(nodes.begin(), nodes.end(), a->node) == nodes.end())  // a call that enqueues and dequeues is there twice
         nodes.push_back(a->node);
     return nodes;
   }
@@ -148,6 +149,9 @@ class Lowering {
     Effect effect;
     std::vector<std::int32_t> before;  // what accesses of any of them wait for
   };
+
+  /// What stands, inside, for what came before the group: only reads do not conflict with each other.
+  static Effect seen_inside(Effect of_group) { return of_group == Effect::read ? Effect::write : of_group; }
 
   using Accessors = std::map<std::int32_t, std::vector<std::int32_t>>;  // of each state
 
@@ -176,7 +180,8 @@ class Lowering {
   static void add_accesses(std::vector<std::int32_t>& nodes, const OrderGroup& group, Frame& frame, std::int32_t known = -1) {
     for (std::int32_t state : group.states)
       for (const Access& a : frame.open[state])
-        if (a.node != known && std::find(nodes.begin(), nodes.end(), a.node) == nodes.end()) nodes.push_back(a.node);
+        if (a.node != known && conflicts(a.effect, seen_inside(group.effect)) && std::find(nodes.begin(), nodes.end(), a.node) == nodes.end())
+          nodes.push_back(a.node);
     if (group.effect == Effect::write) nodes.insert(nodes.end(), frame.checks.begin(), frame.checks.end());
   }
 
@@ -303,7 +308,7 @@ class Lowering {
       for (std::size_t i = 0; i < groups.size(); ++i) {
         if (order[i].node < 0) continue;
         const std::int32_t before = identity(side(order[i]), node, {}).node;
-        for (std::int32_t state : groups[i].states) inside.open[state] = {{before, Effect::write}};
+        for (std::int32_t state : groups[i].states) inside.open[state].push_back({before, seen_inside(groups[i].effect)});
       }
       std::vector<char> used = used_arguments(sub);
       std::vector<Edge> arguments;
@@ -401,7 +406,7 @@ class Lowering {
     for (const Order& o : orders) {
       const std::int32_t first = o.is_serial ? o.merge.node : o.before;
       for (std::int32_t state : o.group.states)
-        if (first >= 0) each.open[state] = {{first, Effect::write}};
+        if (first >= 0) each.open[state].push_back({first, seen_inside(o.group.effect)});
     }
     auto at = inline_graph(w.condition.graph, w.condition.inputs, arguments, each);
     const std::vector<Edge> told = outputs_of(w.condition, at, each, node);  // the predicate, then what it compares
@@ -430,7 +435,7 @@ class Lowering {
       order_inside.push_back(identity(next(order_switches[i]), node, {}).node);
       const std::int32_t first = orders[i].is_serial ? order_inside[i] : orders[i].before;
       for (std::int32_t state : orders[i].group.states)
-        if (first >= 0) body.open[state] = {{first, Effect::write}};
+        if (first >= 0) body.open[state].push_back({first, seen_inside(orders[i].group.effect)});
     }
     for (std::size_t k = 0; k < variables.size(); ++k) arguments[k] = next(switches[k]);
     at = inline_graph(w.body.graph, w.body.inputs, arguments, body);
