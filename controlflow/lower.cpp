@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -21,8 +22,12 @@ class Lowering {
   explicit Lowering(const Program& from) : from_(from), to_{from.graph.blank(), {}, {}} {
     for (const StateSpec& s : from.graph.states())
       has_queues_ = has_queues_ || s.kind == StateSpec::Kind::fifo_queue || s.kind == StateSpec::Kind::shuffling_queue;
-    has_primitives_ = holds_primitives(from.graph);
-    for (const auto& f : from.graph.functions()) has_primitives_ = has_primitives_ || (f->body && holds_primitives(f->body->graph));
+    const auto anywhere = [&](std::string_view op) {
+      const auto& functions = from.graph.functions();
+      return holds(from.graph, op) || std::any_of(functions.begin(), functions.end(), [&](const auto& f) { return f->body && holds(f->body->graph, op); });
+    };
+    has_frames_by_hand_ = anywhere("Enter");
+    has_primitives_ = has_frames_by_hand_ || anywhere("Switch");
   }
 
   Program run() {
@@ -41,12 +46,12 @@ class Lowering {
  private:
   static std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
 
-  // Has somebody wired control flow by hand, so that a value may be dead, or of an iteration, where its graph does not show it?
-  static bool holds_primitives(const Graph& graph) {
-    return std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const Node& n) {
-      if (n.op->name == "Switch" || n.op->name == "Enter") return true;
+  // Primitives in a program that is yet to be lowered are somebody's who wires control flow by hand: a value may be dead, or of an iteration, where its
+  // graph does not show it.
+  static bool holds(const Graph& graph, std::string_view op) {
+    return std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](const Node& n) {
       const auto subs = subgraphs_of(n);
-      return std::any_of(subs.begin(), subs.end(), [](const auto& sub) { return holds_primitives(sub->graph); });
+      return n.op->name == op || std::any_of(subs.begin(), subs.end(), [&](const auto& sub) { return holds(sub->graph, op); });
     });
   }
 
@@ -506,14 +511,18 @@ class Lowering {
       return put(std::move(node), frame, done);
     }
     std::vector<Edge> arguments = node.inputs;
+    // The environment is no argument of the user's. It counts where effects take values from it, but in a loop by hand, outside of which it is.
+    std::size_t waited_for = arguments.size();
+    if (!f.parameters.empty() && f.parameters.back().depth == ValueSpec::kAnyDepth)
+      if (!f.has_effect || has_frames_by_hand_ || !used_arguments(*f.body).back()) --waited_for;
     const std::int32_t outer_pivot = frame.pivot;
     std::vector<std::int32_t> given;
-    if (f.has_effect || has_primitives_) given = there(arguments, node);
+    if (f.has_effect || has_primitives_) given = there({arguments.begin(), arguments.begin() + static_cast<std::ptrdiff_t>(waited_for)}, node);
     if (f.has_effect && !given.empty()) {
       if (outer_pivot >= 0) given.push_back(outer_pivot);
       frame.pivot = token(std::move(given), node);
-      for (Edge& e : arguments)
-        if (!is_constant(e)) e = identity(e, node, {frame.pivot});
+      for (std::size_t i = 0; i < waited_for; ++i)
+        if (!is_constant(arguments[i])) arguments[i] = identity(arguments[i], node, {frame.pivot});
     }
     std::string outer = std::exchange(device_, node.device);
     auto at = inline_graph(f.body->graph, f.body->inputs, arguments, frame);
@@ -560,7 +569,8 @@ class Lowering {
   std::set<const FunctionDef*> lowered_;
   std::vector<const FunctionDef*> called_;  // of those, whose bodies are not there yet
   bool has_queues_ = false;
-  bool has_primitives_ = false;
+  bool has_primitives_ = false;  // wired by hand
+  bool has_frames_by_hand_ = false;
 };
 
 }  // namespace
