@@ -18,8 +18,9 @@ namespace troupe {
 namespace {
 
 // Beside pointwise ops, what takes no longer than to read what it is given and to write what it yields.
-const std::set<std::string_view> kLinear{"Sum",    "Mean",       "Max",   "Min",    "Product", "Any",  "All",      "Reshape",       "ReshapeLike", "Squeeze",  "ExpandDims",
-                                         "Transpose", "Slice", "Split", "Concat", "Gather",  "Fill", "FillLike", "BroadcastLike", "ShapeOf",     "Identity", "StopGradient"};
+const std::set<std::string_view> kLinear{"Sum",        "Mean",      "Max",   "Min",   "Product", "Any",    "All",  "Reshape",  "ReshapeLike",   "Squeeze",
+                                         "ExpandDims", "Transpose", "Slice", "Split", "Concat",  "Gather", "Fill", "FillLike", "BroadcastLike", "ShapeOf",
+                                         "Identity",   "StopGradient"};
 
 class Watch {
  public:

@@ -1,5 +1,7 @@
 #include <troupe/ops/program.hpp>
 
+#include <algorithm>
+
 #include <troupe/ops/eager.hpp>
 #include <troupe/ops/ordering.hpp>
 
@@ -15,12 +17,11 @@ bool is_foldable(const Graph& graph, const Node& node) {
   if (node.inputs.empty() && node.op->name != "Fill") return false;
   for (const ValueSpec& s : node.outputs)
     if (s.shape.elements() > kMaxElements) return false;
-  for (Edge e : node.inputs) {
+  for (Edge e : node.inputs)
     if (!is_constant(graph.node(e.node))) return false;
-    // It says to a loop what it would be if it were true (controlflow/watch_predicates.hpp).
-    if (is_ordering(*node.op) && has_nan(graph.node(e.node).attrs.get<Tensor>("value"))) return false;
-  }
-  return true;
+  // A comparison with NaN stays: a loop that it ends is to say so (controlflow/watch_predicates.hpp).
+  return !is_ordering(*node.op) ||
+         std::none_of(node.inputs.begin(), node.inputs.end(), [&](Edge e) { return has_nan(graph.node(e.node).attrs.get<Tensor>("value")); });
 }
 
 }  // namespace
