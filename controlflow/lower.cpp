@@ -382,7 +382,7 @@ class Lowering {
     for (OrderGroup& group : grouped(effects, frame, accessors_in(node))) {
       std::vector<std::int32_t> before = group.before;
       bool waits = !before.empty();
-      if (!waits && frame.pivot >= 0) before.push_back(frame.pivot);
+      if (frame.pivot >= 0) before.push_back(frame.pivot);  // what it waits for may have come before a call that this is in the body of
       Edge start{token(std::move(before), node), 0};
       const bool is_serial = conflicts(group.effect, group.effect) && !is_planted(Planted::order_not_threaded);
       Order o{std::move(group), merged({into(start, false)}, {DType::boolean, Shape{}}, node), is_serial};

@@ -114,9 +114,13 @@ BOOST_AUTO_TEST_CASE(a_call_does_nothing_before_its_arguments_are_there) {
     const Queue q = g.fifo_queue("q", {kReal}, 1);
     One f(g, "f", {kReal}, [&](Expr x) { times.assign_add(1.0); return x + 1.0; });
     Two second(g, "second", {kReal, kReal}, [&](Expr, Expr y) { times.assign_add(1.0); return y; });
-    const Expr taken = q.dequeue()[0], n = f(taken), m = second(taken, 1.0), put = q.enqueue({2.f});
+    One loops(g, "loops", {kReal}, [&](Expr x) {  // over nothing but a state
+      while_loop(&g, [&](const Exprs&) { return times.read() < 5.0; }, [&](const Exprs&) { times.assign_add(1.0); return Exprs{}; }, Exprs{});
+      return x;
+    });
+    const Expr before = times.assign_add(0.0), taken = q.dequeue()[0], n = f(taken), m = second(taken, 1.0), put = q.enqueue({2.f}), k = loops(taken);
     Somewhere there(s);
-    for (const Expr& r : {n, m}) BOOST_CHECK_THROW(there.engine().run(g, {}, {r}, {.timeout = std::chrono::milliseconds(50)}), Error);
+    for (const Expr& r : {n, m, k}) BOOST_CHECK_THROW(there.engine().run(g, {}, {before, r}, {.timeout = std::chrono::milliseconds(50)}), Error);
     there.engine().run(g, {}, {put});
     BOOST_TEST(there.engine().get(times).item<float>() == 0.f, s.name);
     compare(there.engine().run(g, {}, {n}), {Reals{3}}, s.name);
