@@ -17,10 +17,11 @@ namespace {
 
 constexpr Pass kPasses[] = {
     {"drop_unused", "first: what it removes need not be looked at", drop_unused},
-    {"watch_predicates", "before fusion, which hides what a predicate compares, and after drop_unused, which knows a loop's two sub-graphs only", watch_predicates, true},
     {"fold_constants", "before simplify, which looks for constants", fold_constants},
     {"simplify", "before merge_common: fewer forms of one value", simplify},
     {"merge_common", "before fusion, which hides what nodes have in common", merge_common},
+    {"watch_predicates", "after what decides in which bits a condition computes, so that what is looked at once more is the same, and before fusion, which hides what it compares",
+     watch_predicates, true},
     {"fuse_pointwise", "after all that looks at single ops", fuse_pointwise},
     {"fuse_updates", "after fuse_pointwise, which makes one node of what an update is made of", fuse_updates},
     {"fuse_slices", "last of those that also run in sub-graphs: whole groups take their operands out of wider ones", fuse_slices},

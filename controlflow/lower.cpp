@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -21,6 +22,12 @@ class Lowering {
   explicit Lowering(const Program& from) : from_(from), to_{from.graph.blank(), {}, {}} {
     for (const StateSpec& s : from.graph.states())
       has_queues_ = has_queues_ || s.kind == StateSpec::Kind::fifo_queue || s.kind == StateSpec::Kind::shuffling_queue;
+    const auto anywhere = [&](std::string_view op) {
+      const auto& functions = from.graph.functions();
+      return holds(from.graph, op) || std::any_of(functions.begin(), functions.end(), [&](const auto& f) { return f->body && holds(f->body->graph, op); });
+    };
+    has_frames_by_hand_ = anywhere("Enter");
+    has_primitives_ = has_frames_by_hand_ || anywhere("Switch");
   }
 
   Program run() {
@@ -39,6 +46,15 @@ class Lowering {
  private:
   static std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
 
+  // Primitives in a program that is yet to be lowered are somebody's who wires control flow by hand: a value may be dead, or of an iteration, where its
+  // graph does not show it.
+  static bool holds(const Graph& graph, std::string_view op) {
+    return std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](const Node& n) {
+      const auto subs = subgraphs_of(n);
+      return n.op->name == op || std::any_of(subs.begin(), subs.end(), [&](const auto& sub) { return holds(sub->graph, op); });
+    });
+  }
+
   struct Access {
     std::int32_t node;
     Effect effect;
@@ -51,6 +67,7 @@ class Lowering {
     std::int32_t pivot = -1;  // live where this runs; -1: always
     std::map<std::int32_t, Open> open;
     std::vector<Edge> invariant;  // values that are there without this iteration having begun
+    std::vector<std::int32_t> checks;  // of loops that have ended here: writes that come later wait for them
   };
 
   // ---- nodes
@@ -114,7 +131,8 @@ class Lowering {
     std::vector<std::int32_t> nodes;
     for (auto a = open.begin(); a != open.end(); ++a)
       if (conflicts(a->effect, effect) &&
-          std::none_of(a + 1, open.end(), [&](const Access& b) { return conflicts(a->effect, b.effect) && conflicts(b.effect, effect); }))
+          std::none_of(a + 1, open.end(), [&](const Access& b) { return conflicts(a->effect, b.effect) && conflicts(b.effect, effect); }) &&
+          std::find(nodes.begin(), nodes.end(), a->node) == nodes.end())  // a call that enqueues and dequeues is there twice
         nodes.push_back(a->node);
     return nodes;
   }
@@ -137,6 +155,9 @@ class Lowering {
     std::vector<std::int32_t> before;  // what accesses of any of them wait for
   };
 
+  /// What stands, inside, for what came before the group: only reads do not conflict with each other.
+  static Effect seen_inside(Effect of_group) { return of_group == Effect::read ? Effect::write : of_group; }
+
   using Accessors = std::map<std::int32_t, std::vector<std::int32_t>>;  // of each state
 
   /// States that wait for the same nodes, and that a loop's body gives to the same branches and loops only, wait for
@@ -149,6 +170,7 @@ class Lowering {
     for (auto [state, effect] : effects) {
       auto open = frame.open.find(state);
       std::vector<std::int32_t> before = open == frame.open.end() ? std::vector<std::int32_t>() : conflicting(open->second, effect);
+      if (effect == Effect::write) before.insert(before.end(), frame.checks.begin(), frame.checks.end());
       auto by = accessors.find(state);
       std::vector<std::int32_t> who = has_queues_ ? std::vector{state} : by == accessors.end() ? std::vector<std::int32_t>() : by->second;
       Key key{effect, before, std::move(who), from_.graph.states()[index(state)].device};
@@ -159,11 +181,13 @@ class Lowering {
     return groups;
   }
 
-  /// Appends the group's open accesses in `frame` that `nodes` lacks, but for `known`.
+  /// Appends what ends the group's accesses in `frame` and `nodes` lacks, but for `known`: those still open, and what writes wait for besides.
   static void add_accesses(std::vector<std::int32_t>& nodes, const OrderGroup& group, Frame& frame, std::int32_t known = -1) {
     for (std::int32_t state : group.states)
       for (const Access& a : frame.open[state])
-        if (a.node != known && std::find(nodes.begin(), nodes.end(), a.node) == nodes.end()) nodes.push_back(a.node);
+        if (a.node != known && conflicts(a.effect, seen_inside(group.effect)) && std::find(nodes.begin(), nodes.end(), a.node) == nodes.end())
+          nodes.push_back(a.node);
+    if (group.effect == Effect::write) nodes.insert(nodes.end(), frame.checks.begin(), frame.checks.end());
   }
 
   /// Of each state, which nodes of a loop's sub-graphs access it, and how. An op that is no branch or loop has one state.
@@ -226,9 +250,12 @@ class Lowering {
       if (!has_token && !is_planted(Planted::pivot_forgotten)) node.controls.push_back(frame.pivot);
     }
     const Effects effects = effects_of(node);
-    for (auto [state, effect] : effects)
-      for (std::int32_t c : conflicting(frame.open[state], effect))
+    const auto wait_for = [&](const std::vector<std::int32_t>& nodes) {
+      for (std::int32_t c : nodes)
         if (std::find(node.controls.begin(), node.controls.end(), c) == node.controls.end()) node.controls.push_back(c);
+    };
+    for (auto [state, effect] : effects) wait_for(conflicting(frame.open[state], effect));
+    if (std::any_of(effects.begin(), effects.end(), [](const auto& e) { return e.second == Effect::write; })) wait_for(frame.checks);
     // These pass a token on and never fire: it is their value that waits.
     if (!node.controls.empty() && (node.op->name == "Enter" || node.op->name == "Exit" || node.op->name == "NextIteration"))
       node.inputs[0] = identity(node.inputs[0], node, std::exchange(node.controls, {}));
@@ -286,7 +313,7 @@ class Lowering {
       for (std::size_t i = 0; i < groups.size(); ++i) {
         if (order[i].node < 0) continue;
         const std::int32_t before = identity(side(order[i]), node, {}).node;
-        for (std::int32_t state : groups[i].states) inside.open[state] = {{before, Effect::write}};
+        for (std::int32_t state : groups[i].states) inside.open[state].push_back({before, seen_inside(groups[i].effect)});
       }
       std::vector<char> used = used_arguments(sub);
       std::vector<Edge> arguments;
@@ -355,7 +382,7 @@ class Lowering {
     for (OrderGroup& group : grouped(effects, frame, accessors_in(node))) {
       std::vector<std::int32_t> before = group.before;
       bool waits = !before.empty();
-      if (!waits && frame.pivot >= 0) before.push_back(frame.pivot);
+      if (frame.pivot >= 0) before.push_back(frame.pivot);  // what it waits for may have come before a call that this is in the body of
       Edge start{token(std::move(before), node), 0};
       const bool is_serial = conflicts(group.effect, group.effect) && !is_planted(Planted::order_not_threaded);
       Order o{std::move(group), merged({into(start, false)}, {DType::boolean, Shape{}}, node), is_serial};
@@ -384,7 +411,7 @@ class Lowering {
     for (const Order& o : orders) {
       const std::int32_t first = o.is_serial ? o.merge.node : o.before;
       for (std::int32_t state : o.group.states)
-        if (first >= 0) each.open[state] = {{first, Effect::write}};
+        if (first >= 0) each.open[state].push_back({first, seen_inside(o.group.effect)});
     }
     auto at = inline_graph(w.condition.graph, w.condition.inputs, arguments, each);
     const std::vector<Edge> told = outputs_of(w.condition, at, each, node);  // the predicate, then what it compares
@@ -413,7 +440,7 @@ class Lowering {
       order_inside.push_back(identity(next(order_switches[i]), node, {}).node);
       const std::int32_t first = orders[i].is_serial ? order_inside[i] : orders[i].before;
       for (std::int32_t state : orders[i].group.states)
-        if (first >= 0) body.open[state] = {{first, Effect::write}};
+        if (first >= 0) body.open[state].push_back({first, seen_inside(orders[i].group.effect)});
     }
     for (std::size_t k = 0; k < variables.size(); ++k) arguments[k] = next(switches[k]);
     at = inline_graph(w.body.graph, w.body.inputs, arguments, body);
@@ -449,16 +476,31 @@ class Lowering {
     return out;
   }
 
-  // Has a comparison with NaN ended the loop? Once it has: `exit` is one of its own.
+  // Has a comparison with NaN ended the loop? Once it has: `exit` is one of its own. What is written later is not written if so. Not where the loop
+  // may wait for an element that something after a write enqueues, nor where it may be dead, or of an iteration, and a write after it not.
   void check_end(const Node& node, const std::vector<Edge>& ended, std::int32_t exit, Frame& frame) {
     const SubGraph& check = *subgraphs_of(node)[2];
     auto at = inline_graph(check.graph, check.inputs, ended, frame);
-    append("CheckComparisons", outputs_of(check, at, frame, node), {}, node,
-           Attrs{{"loop", name_of_loop(node)}, {"compared", node.attrs.get<std::string>("compared")}}, {exit});
+    const std::int32_t done = append("CheckComparisons", outputs_of(check, at, frame, node), {}, node,
+                                     Attrs{{"loop", name_of_loop(node)}, {"compared", node.attrs.get<std::string>("compared")}}, {exit});
+    if (!has_queues_ && !has_primitives_) frame.checks.push_back(done);
+  }
+
+  /// Nodes that have fired, or are dead, when these values are there, or dead. A Switch fires for both sides, a call ends after its results.
+  std::vector<std::int32_t> there(const std::vector<Edge>& values, const Node& like) {
+    std::vector<std::int32_t> nodes;
+    for (Edge e : values) {
+      if (is_constant(e)) continue;
+      const std::string& op = to_.graph.node(e.node).op->name;
+      nodes.push_back(op == "Switch" || op == "Call" ? identity(e, like, {}).node : e.node);
+    }
+    return nodes;
   }
 
   // A call that cannot lead to another of its function is replaced by the body. Not where somebody waits for
-  // the whole of it, nor where its draws have to differ from those of other calls.
+  // the whole of it, nor where its draws have to differ from those of other calls. What the body does, it does once all arguments are there, and not
+  // at all where one is dead: so it runs in a frame of its own, whose pivot comes after them. A body that does nothing computes when it can; what it
+  // yields is as dead as any argument, which shows where values are dead by hand only.
   std::vector<Edge> lower_call(Node node, Frame& frame, std::vector<std::int32_t>& done, bool is_waited_for) {
     const FunctionDef& f = *function_of(node);
     if (!f.body)
@@ -468,11 +510,30 @@ class Lowering {
       if (lowered_.insert(&f).second) called_.push_back(&f);
       return put(std::move(node), frame, done);
     }
+    std::vector<Edge> arguments = node.inputs;
+    // The environment is no argument of the user's. It counts where effects take values from it, but in a loop by hand, outside of which it is.
+    std::size_t waited_for = arguments.size();
+    if (!f.parameters.empty() && f.parameters.back().depth == ValueSpec::kAnyDepth)
+      if (!f.has_effect || has_frames_by_hand_ || !used_arguments(*f.body).back()) --waited_for;
+    const std::int32_t outer_pivot = frame.pivot;
+    std::vector<std::int32_t> given;
+    if (f.has_effect || has_primitives_) given = there({arguments.begin(), arguments.begin() + static_cast<std::ptrdiff_t>(waited_for)}, node);
+    if (f.has_effect && !given.empty()) {
+      if (outer_pivot >= 0) given.push_back(outer_pivot);
+      frame.pivot = token(std::move(given), node);
+      for (std::size_t i = 0; i < waited_for; ++i)
+        if (!is_constant(arguments[i])) arguments[i] = identity(arguments[i], node, {frame.pivot});
+    }
     std::string outer = std::exchange(device_, node.device);
-    auto at = inline_graph(f.body->graph, f.body->inputs, node.inputs, frame);
+    auto at = inline_graph(f.body->graph, f.body->inputs, arguments, frame);
     device_ = std::move(outer);
     std::vector<Edge> out;
-    for (Edge e : f.body->outputs) out.push_back(at[index(e.node)][index(e.output)]);
+    for (Edge e : f.body->outputs) {
+      const Edge result = at[index(e.node)][index(e.output)];
+      if (f.has_effect) out.push_back(frame.pivot == outer_pivot ? result : as_token(result, frame, node));
+      else out.push_back(given.empty() ? result : identity(result, node, given));
+    }
+    frame.pivot = outer_pivot;
     return out;
   }
 
@@ -508,6 +569,8 @@ class Lowering {
   std::set<const FunctionDef*> lowered_;
   std::vector<const FunctionDef*> called_;  // of those, whose bodies are not there yet
   bool has_queues_ = false;
+  bool has_primitives_ = false;  // wired by hand
+  bool has_frames_by_hand_ = false;
 };
 
 }  // namespace

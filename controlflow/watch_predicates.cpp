@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,26 +17,39 @@
 namespace troupe {
 namespace {
 
+// Beside pointwise ops, what takes no longer than to read what it is given and to write what it yields.
+const std::set<std::string_view> kLinear{"Sum",        "Mean",      "Max",   "Min",   "Product", "Any",    "All",  "Reshape",  "ReshapeLike",   "Squeeze",
+                                         "ExpandDims", "Transpose", "Slice", "Split", "Concat",  "Gather", "Fill", "FillLike", "BroadcastLike", "ShapeOf",
+                                         "Identity",   "StopGradient"};
+
 class Watch {
  public:
   Watch(const SubGraph& condition, int variables) : from_(condition), g_(condition.graph), variables_(variables), check_(condition.graph.blank()) {
-    for (const Node& n : g_.nodes()) depends_.push_back(is_comparison(n) || (goes_through(n) && std::any_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return depends(e); })));
+    std::vector<char> is_argument(at(g_.size()), 0);
+    for (Edge e : from_.inputs) is_argument[at(e.node)] = 1;
+    for (std::int32_t id = 0; id < g_.size(); ++id) {
+      const Node& n = g_.node(id);
+      const bool goes = goes_through(n);
+      depends_.push_back(is_comparison(n) || (goes && std::any_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return depends(e); })));
+      const bool is_given = n.op->name == "Constant" || is_argument[at(id)] != 0;
+      anew_.push_back(is_given ? 0 : goes && (n.op->pointwise || kLinear.contains(n.op->name)) ? bytes_for(n.inputs) : kNever);
+    }
   }
 
   std::optional<Comparisons> run() {
     const Edge predicate = from_.outputs[0];
     if (!depends(predicate)) return {};
-    for (std::size_t k = 0; k < from_.inputs.size(); ++k) {
-      inputs_.push_back(argument(from_.inputs[k]));
-      copies_[from_.inputs[k]] = inputs_.back();
+    for (Edge e : from_.inputs) {
+      inputs_.push_back(argument(e));
+      copies_[e] = inputs_.back();
     }
-    const Edge goes_on = again(predicate);
-    if (compared_.empty()) return {};  // with constants alone
+    copy_for(predicate);
+    if (compared_.empty()) return {};  // numbers alone
     auto condition = std::make_shared<SubGraph>(Graph(g_));
     condition->inputs = from_.inputs;
     condition->outputs = from_.outputs;
     condition->outputs.insert(condition->outputs.end(), carried_.begin(), carried_.end());
-    std::vector<Edge> outputs{goes_on};
+    std::vector<Edge> outputs{copies_.at(predicate)};
     std::string what;
     for (const auto& [edge, text] : compared_) {
       outputs.push_back(told_of(edge));
@@ -55,11 +70,73 @@ class Watch {
            std::none_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return g_.spec(e).is_list(); });
   }
   bool depends(Edge e) const { return depends_[at(e.node)] != 0; }
-  // Cheap enough to be computed twice.
-  bool is_light(const Node& n) const {
-    return n.op->is_pure() && n.op->pointwise && n.outputs[0].shape.is_scalar() &&
-           std::all_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return g_.spec(e).shape.is_scalar(); });
+
+  // ---- what is computed again, and what leaves the loop for it. The check runs once an execution: whatever the condition computes in time linear in
+  // what it reads may be computed once more, all else is carried, or what that is made of, if it is less.
+
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+  double bytes_of(Edge e) const {
+    const ValueSpec& s = g_.spec(e);
+    return s.is_list() || !s.shape.is_known() ? kNever : static_cast<double>(s.shape.elements()) * static_cast<double>(size_of(s.dtype));
   }
+  bool is_anew(Edge e) const {
+    const double bytes = bytes_of(e), from = anew_[at(e.node)];
+    return depends(e) || from == 0 || (from <= bytes && bytes < kNever);
+  }
+  double bytes_for(const std::vector<Edge>& inputs) const {
+    double bytes = 0;
+    for (auto e = inputs.begin(); e != inputs.end(); ++e)
+      if (std::find(inputs.begin(), e, *e) == e) bytes += is_anew(*e) ? anew_[at(e->node)] : bytes_of(*e);
+    return bytes;
+  }
+
+  // Makes copies of all that `predicate` needs. Conditions are as large as users write them: no recursion.
+  void copy_for(Edge predicate) {
+    std::vector<char> is_wanted(at(g_.size()), 0);
+    std::set<Edge> carried;
+    is_wanted[at(predicate.node)] = 1;
+    for (std::int32_t id = predicate.node; id >= 0; --id) {
+      if (!is_wanted[at(id)]) continue;
+      for (Edge in : g_.node(id).inputs) {
+        if (copies_.contains(in)) continue;
+        if (is_anew(in)) is_wanted[at(in.node)] = 1;
+        else carried.insert(in);
+      }
+    }
+    auto next = carried.begin();
+    for (std::int32_t id = 0; id <= predicate.node; ++id) {
+      if (is_wanted[at(id)]) copy(id);
+      for (; next != carried.end() && next->node == id; ++next)
+        if (!is_wanted[at(id)]) carry(*next);
+    }
+  }
+
+  void carry(Edge e) {
+    carried_.push_back(e);
+    inputs_.push_back(argument(e));
+    copies_[e] = inputs_.back();
+  }
+
+  void copy(std::int32_t id) {
+    const Node& n = g_.node(id);
+    if (n.op->name == "Identity" && n.controls.empty()) {
+      copies_[{id, 0}] = copies_.at(n.inputs[0]);
+      return;
+    }
+    Node made = n;
+    made.controls.clear();
+    for (Edge& in : made.inputs) in = copies_.at(in);
+    if (is_comparison(n)) {
+      for (std::size_t i = 0; i < n.inputs.size(); ++i) compare(id, n.inputs[i], made.inputs[i]);
+      made.op = &opposite_of(*n.op);
+      copies_[{id, 0}] = bound("LogicalNot", {check_.append(std::move(made)), 0}, n);
+      return;
+    }
+    const std::int32_t copied = check_.append(std::move(made));
+    for (std::size_t o = 0; o < n.outputs.size(); ++o) copies_[{id, static_cast<std::int32_t>(o)}] = {copied, static_cast<std::int32_t>(o)};
+  }
+
+  // ---- nodes of the check
 
   // What says where a node comes from and where it goes, of one that stands for `n`.
   static Node like(const Node& n) {
@@ -79,38 +156,18 @@ class Watch {
     return {check_.append(std::move(n)), 0};
   }
 
-  // What stands in the check for a value of the condition.
-  Edge again(Edge e) {
-    if (auto it = copies_.find(e); it != copies_.end()) return it->second;
-    const Node& n = g_.node(e.node);
-    Edge made;
-    if (n.op->name == "Identity" && n.controls.empty()) {
-      made = again(n.inputs[0]);
-    } else if (n.op->name != "Constant" && !depends(e) && !is_light(n)) {
-      carried_.push_back(e);
-      made = argument(e);
-      inputs_.push_back(made);
-    } else {
-      Node copy = n;
-      copy.controls.clear();
-      for (Edge& in : copy.inputs) in = again(in);
-      if (is_comparison(n)) {
-        for (std::size_t i = 0; i < n.inputs.size(); ++i) compare(e.node, n.inputs[i], copy.inputs[i]);
-        copy.op = &opposite_of(*n.op);
-        made = bound("LogicalNot", {check_.append(std::move(copy)), 0}, n);
-      } else {
-        made = {check_.append(std::move(copy)), e.output};
-      }
-    }
-    return copies_[e] = made;
-  }
+  // ---- what is compared
 
   void compare(std::int32_t comparison, Edge operand, Edge copy) {
-    if (g_.node(operand.node).op->name == "Constant") return;
+    const Node& n = g_.node(operand.node);
+    if (n.op->name == "Constant" && !has_nan(n.attrs.get<Tensor>("value"))) return;
     compared_.emplace_back(copy, fmt::format("{} compares {}", g_.describe(comparison), text(operand)));
   }
 
   std::string text(Edge e) const {
+    // What only repeats a value, in other bits perhaps, as mixed precision has it, is known by what it repeats.
+    while (g_.node(e.node).op->name == "Cast" || g_.node(e.node).op->name == "Identity") e = g_.node(e.node).inputs[0];
+    if (g_.node(e.node).op->name == "Constant") return "a constant";
     for (std::size_t k = 0; k < from_.inputs.size(); ++k)
       if (from_.inputs[k] == e) return k < at(variables_) ? fmt::format("variable {}", k) : "a value from outside of the loop";
     std::set<std::size_t> variables;
@@ -150,6 +207,7 @@ class Watch {
   const Graph& g_;
   const int variables_;
   std::vector<char> depends_;  // of each node: does it come of a comparison, by what is computed anew?
+  std::vector<double> anew_;   // of each node: bytes that have to be carried so that it is computed anew; kNever: it is not
   Graph check_;
   std::vector<Edge> inputs_;   // of the check
   std::map<Edge, Edge> copies_;

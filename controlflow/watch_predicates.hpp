@@ -5,8 +5,9 @@
 // A comparison with NaN is false, as IEEE 754 has it. So, once a loop has ended, its condition is looked at once more, on the
 // values with which it ended, with each <, <=, >, >= of floats that saw NaN taken as true: if the loop would have gone on, NaN is
 // what ended it. A condition that asks is_finite, is_nan or x != x itself is false, or true, either way, and none of this concerns it.
-// Nothing is done in an iteration: variables are there when the loop has ended; what the predicate makes of comparisons, and what pointwise
-// ops make of scalars, is computed again. Only what else a condition compares (a norm, an element of a list) leaves the loop as a value of its own.
+// Nothing is done in an iteration: variables are there when the loop has ended; what the predicate makes of comparisons is computed again, and so is
+// what the condition compares where that takes time linear in what it reads: pointwise ops, sums, cuts. Only what is made of more (a product, an element
+// of a list) leaves the loop as a value of its own, or what it is made of, where that is less. What is computed again has the same bits.
 // Not watched is what reaches the predicate by a list, a state or a functional node. At once the user's condition is called once more.
 //
 // Invariant: a loop's value, and how often it runs, are the same with and without.

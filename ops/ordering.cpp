@@ -1,6 +1,7 @@
 #include <troupe/ops/ordering.hpp>
 
 #include <array>
+#include <cmath>
 #include <utility>
 
 namespace troupe {
@@ -21,6 +22,13 @@ const OpDef& opposite_of(const OpDef& op) {
   for (const auto& [name, opposite] : kOpposites)
     if (op.name == name) return find_op(opposite);
   throw Error(Code::internal, op.name + " is no ordering");
+}
+
+bool has_nan(const Tensor& t) {
+  if (!is_floating(t.dtype())) return false;
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    if (std::isnan(t.at(i))) return true;
+  return false;
 }
 
 }  // namespace troupe

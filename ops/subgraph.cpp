@@ -1,5 +1,7 @@
 #include <troupe/ops/subgraph.hpp>
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include <troupe/ops/function_def.hpp>
@@ -23,14 +25,19 @@ std::shared_ptr<const AttrObject> make_subgraphs(std::vector<std::shared_ptr<con
 }
 
 void merge_effect(Effects& all, std::int32_t state, Effect effect) {
-  auto [it, is_new] = all.emplace(state, effect);
-  if (!is_new && it->second != effect) it->second = Effect::write;
+  if (all.contains({state, effect})) return;
+  const auto first = all.lower_bound({state, Effect::none}), last = all.lower_bound({state + 1, Effect::none});
+  if (std::any_of(first, last, [&](const auto& other) { return conflicts(other.second, effect); })) {
+    all.erase(first, last);
+    effect = Effect::write;
+  }
+  all.emplace(state, effect);
 }
 
 Effects effects_of(const Node& node) {
   if (const FunctionDef* function = function_of(node)) return function->effects;
   Effects all;
-  if (node.state >= 0 && node.op->effect != Effect::none) all[node.state] = node.op->effect;
+  if (node.state >= 0 && node.op->effect != Effect::none) all.emplace(node.state, node.op->effect);
   for (const auto& sub : subgraphs_of(node))
     for (const Node& inner : sub->graph.nodes())
       for (auto [state, effect] : effects_of(inner)) merge_effect(all, state, effect);

@@ -6,10 +6,11 @@
 // happens, whatever its outputs need.
 #pragma once
 
-#include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <troupe/ops/graph.hpp>
@@ -45,8 +46,9 @@ std::span<const std::shared_ptr<const SubGraph>> subgraphs_of(const Attrs& attrs
 inline std::span<const std::shared_ptr<const SubGraph>> subgraphs_of(const Node& node) { return subgraphs_of(node.attrs); }
 std::shared_ptr<const AttrObject> make_subgraphs(std::vector<std::shared_ptr<const SubGraph>> graphs);
 
-/// What a node does to states, its sub-graphs and what it calls included; two that conflict make a write.
-using Effects = std::map<std::int32_t, Effect>;
+/// What a node does to states, its sub-graphs and what it calls included; two that conflict make a write. Of a queue a node may be both, one that
+/// enqueues and one that dequeues, which have no order with each other.
+using Effects = std::set<std::pair<std::int32_t, Effect>>;
 Effects effects_of(const Node& node);
 void merge_effect(Effects& all, std::int32_t state, Effect effect);
 /// Would anybody notice if the node did not run, though nobody uses its outputs?

@@ -1,6 +1,9 @@
 #include <troupe/ops/program.hpp>
 
+#include <algorithm>
+
 #include <troupe/ops/eager.hpp>
+#include <troupe/ops/ordering.hpp>
 
 namespace troupe {
 namespace {
@@ -17,7 +20,9 @@ bool is_foldable(const Graph& graph, const Node& node) {
     if (s.shape.elements() > kMaxElements) return false;
   for (Edge e : node.inputs)
     if (!is_constant(graph.node(e.node)) || !graph.node(e.node).controls.empty()) return false;
-  return true;
+  // A comparison with NaN stays: a loop that it ends is to say so (controlflow/watch_predicates.hpp).
+  return !is_ordering(*node.op) ||
+         std::none_of(node.inputs.begin(), node.inputs.end(), [&](Edge e) { return has_nan(graph.node(e.node).attrs.get<Tensor>("value")); });
 }
 
 }  // namespace

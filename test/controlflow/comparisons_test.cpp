@@ -3,6 +3,9 @@
 
 #include <cmath>
 
+#include <troupe/controlflow/build.hpp>
+#include <troupe/controlflow/watch_predicates.hpp>
+#include <troupe/test/controlflow/calls.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/test/controlflow/oracle.hpp>
 #include <troupe/troupe.hpp>
@@ -44,6 +47,27 @@ bool ends_by_nan(const NanLoop& build, float x, std::initializer_list<std::strin
   return is_found;
 }
 
+const Tensor kTurn = Tensor::of<float>({0, 1, 1, 0}, {2, 2});
+
+const Node& the_loop(const Graph& g) {
+  for (const Node& n : g.nodes())
+    if (n.op->name == "While") return n;
+  throw Error(Code::internal, "there is no loop");
+}
+
+// What leaves a loop over f32[2,1] with this condition, beside its variable, so that it can be looked at once more.
+template <class C>
+std::vector<ValueSpec> carried(C condition) {
+  Graph g;
+  while_loop(condition, [](Expr v) { return v * 2.0; }, g.input("x", DType::f32, {2, 1}));
+  const WhileView w(the_loop(g));
+  const auto compared = comparisons_of(w.condition, w.variables);
+  BOOST_REQUIRE(compared.has_value());
+  std::vector<ValueSpec> specs;
+  for (std::size_t i = 1; i < compared->condition->outputs.size(); ++i) specs.push_back(compared->condition->graph.spec(compared->condition->outputs[i]));
+  return specs;
+}
+
 std::string here(int line) { return "comparisons_test.cpp:" + std::to_string(line); }
 
 }  // namespace
@@ -57,7 +81,7 @@ BOOST_AUTO_TEST_CASE(nan_that_ends_a_loop_is_told) {
   BOOST_TEST(ends_by_nan(loop([](Expr v) { return v < 10.0; }), nan, {"while_loop 'grow' (comparisons_test.cpp:", "Less", here(line), "variable 0", "NaN", "is_finite"}));
   BOOST_TEST(ends_by_nan(loop([](Expr v) { return logical_not(logical_not(logical_and(v <= 10.0, v < 20.0))); }), nan, {"variable 0", "NaN"}));
   ends_by_nan(loop([](Expr v) { return 10.0 - v > 0.0; }), nan, {"while_loop 'grow'", "Greater"});
-  // The norm is not computed again: it leaves the loop beside the variables.
+  // The sum is computed again, once the loop has ended.
   ends_by_nan([](const Expr& x) {
     return sum(while_loop([](Expr v) { return sum(v) < 10.0; }, [](Expr v) { return v * 2.0; }, stack({x, x}), {.name = "norm"}));
   }, nan, {"while_loop 'norm'", "Less", "NaN"});
@@ -65,6 +89,10 @@ BOOST_AUTO_TEST_CASE(nan_that_ends_a_loop_is_told) {
   ends_by_nan([](const Expr& x) {
     return sum(while_loop([](Expr v) { return any(v < 10.0); }, [](Expr v) { return v * 2.0; }, stack({x, x * 0.f + 20.f}), {.name = "any"}));
   }, nan, {"while_loop 'any'", "variable 0", "NaN"});
+  // A product is not.
+  ends_by_nan([](const Expr& x) {
+    return sum(while_loop([](Expr v) { return any(matmul(kTurn, v) < 10.0); }, [](Expr v) { return v * 2.0; }, reshape(stack({x, x}), Shape{2, 1}), {.name = "product"}));
+  }, nan, {"while_loop 'product'", "Less", "NaN"});
   // It becomes NaN on the way, in the second iteration; bounded, and in a loop.
   const auto falls = [](const Expr& x) { return while_loop([](Expr v) { return v > -100.0; }, [](Expr v) { return log(v); }, x, {.name = "falls", .maximum_iterations = 50}); };
   ends_by_nan(falls, 0.5f, {"while_loop 'falls'", "Greater", "variable 0"});
@@ -87,11 +115,252 @@ BOOST_AUTO_TEST_CASE(nan_is_told_of_whatever_the_predicate_makes_of_comparisons)
   ends_by_nan(loop([](Expr v) { return sum(cast(v < 10.0, DType::i32)) > 0; }, 2), nan, {"while_loop 'made'", "Less", "variable 0"});
 }
 
+BOOST_AUTO_TEST_CASE(only_what_takes_long_leaves_the_loop_and_of_that_what_is_least) {
+  using Specs = std::vector<ValueSpec>;
+  const ValueSpec scalar{DType::f32, Shape{}}, product{DType::f32, {2, 1}};
+  const Tensor row = Tensor::of<float>({1, 2, 3}, {1, 3});
+  BOOST_TEST((carried([](Expr v) { return sum(v) < 10.0; }) == Specs{}));
+  BOOST_TEST((carried([](Expr v) { return any(abs(v - v / 2.0) > 0.1); }) == Specs{}));
+  BOOST_TEST((carried([](Expr v) { return logical_and(any(transpose(v) > 0.1), mean(reshape(v, Shape{2})) < 8.0); }) == Specs{}));
+  BOOST_TEST((carried([](Expr v) { return any(matmul(kTurn, v) > 1.0); }) == Specs{product}));
+  BOOST_TEST((carried([](Expr v) { return sum(abs(matmul(kTurn, v) - 1.0)) < 1.0; }) == Specs{scalar}));
+  BOOST_TEST((carried([&](Expr v) { return any(matmul(kTurn, v) - row < 1.0); }) == Specs{product}));
+  BOOST_TEST((carried([](Expr v) { return any(cast(matmul(kTurn, v), DType::f64) < 1.0); }) == Specs{product}));
+  BOOST_TEST((carried([](Expr v) { const Expr p = matmul(kTurn, v); return logical_and(any(p < 9.0), any(relu(p) > 1.0)); }) == Specs{product}));
+}
+
+BOOST_AUTO_TEST_CASE(a_condition_may_be_as_deep_as_one_likes) {
+  const auto deep = [](Expr v) {
+    for (int i = 0; i < 50'000; ++i) v = -v;
+    return sum(v) < 10.0;
+  };
+  BOOST_TEST(carried(deep).empty());
+}
+
+BOOST_AUTO_TEST_CASE(what_leaves_the_loop_is_in_the_bits_in_which_the_condition_computes) {
+  Graph g;
+  const Expr x = g.input("x", DType::f32, {2, 1});
+  const Expr y = while_loop([](Expr v) { return any(matmul(kTurn, v) + kTurn < 10.0); }, [](Expr v) { return v * 2.0; }, x, {.name = "low"});
+  const WhileView w(the_loop(g));
+  const Program p = mixed_precision({w.condition.graph, w.condition.inputs, w.condition.outputs}, DType::bf16);
+  SubGraph low(Graph(p.graph));
+  low.inputs = p.feeds;
+  low.outputs = p.fetches;
+  const auto compared = comparisons_of(low, w.variables);
+  BOOST_REQUIRE(compared.has_value());
+  BOOST_REQUIRE(compared->condition->outputs.size() == 2u);
+  BOOST_TEST((compared->condition->graph.spec(compared->condition->outputs[1]) == ValueSpec{DType::bf16, {2, 1}}));
+  BOOST_TEST(says(compared->what, {"Less", "Add", "variable 0"}));
+  BOOST_TEST(compared->what.find("Cast") == std::string::npos, compared->what);
+  for (DType few : {DType::bf16, DType::f16}) {
+    Engine engine({.workers = 2});
+    const Function f = engine.compile(g, {x}, {y}, {.mixed_precision = few});
+    const float nan = std::nanf("");
+    BOOST_TEST(says(refused([&] { f({Tensor::of<float>({20, nan}, {2, 1})}); }), {"while_loop 'low'", "Less", "variable 0", "NaN"}));
+    compare(f({Tensor::of<float>({1, 2}, {2, 1})}), {V{16, 32}}, "in few bits");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_limit_that_is_nan_itself_is_told_of) {
+  const auto loop = [](auto condition) -> NanLoop {
+    return [=](const Expr& x) { return while_loop(condition, [](Expr v) { return v * 2.0; }, x, {.name = "unlimited"}); };
+  };
+  const double nan = std::nan("");
+  ends_by_nan(loop([=](Expr v) { return v < nan; }), 1.f, {"while_loop 'unlimited'", "Less", "NaN"});
+  ends_by_nan(loop([=](Expr v) { return any(v < Tensor::of<float>({0, std::nanf("")})); }), 1.f, {"while_loop 'unlimited'", "Less", "NaN"});
+  // Of constants alone, which passes compute beforehand.
+  ends_by_nan([](const Expr& x) {
+    const Expr none = x.reader().constant(std::nanf(""));
+    return while_loop([&](Expr v) { return logical_and(v < 10.0, none < 1.0); }, [](Expr v) { return v * 2.0; }, x, {.name = "unlimited"});
+  }, 1.f, {"while_loop 'unlimited'", "Less", "NaN"});
+  Graph g;
+  const Expr y = loop([=](Expr v) { return v < nan; })(g.constant(1.f));
+  BOOST_TEST(says(refused([&] { Engine({.workers = 1}).run(g, {}, {y}); }), {"a constant", "NaN"}));
+}
+
 BOOST_AUTO_TEST_CASE(of_several_variables_that_are_nan_the_compared_one_is_named) {
   const NanLoop two = [](const Expr& x) {
     return std::get<1>(while_loop([](Expr, Expr v) { return v < 10.0; }, [](Expr a, Expr v) { return std::tuple{a, v * 2.0}; }, std::tuple{x, x}, {.name = "two"}));
   };
   BOOST_TEST(ends_by_nan(two, std::nanf(""), {"while_loop 'two'", "Less", "variable 1"}));
+}
+
+namespace {
+
+// Fed NaN, `write` builds a program that fails and leaves `v` at 1, however often; fed 1 it yields `after`.
+void writes_nothing(const std::function<Expr(Graph&, const Expr& x, const Variable& v)>& write, double after, int runs = 40) {
+  for (const Setting& s : all_settings()) {
+    Graph g;
+    const Variable v = g.variable("v", Tensor::scalar(1.f));
+    const Expr x = g.input("x", DType::f32, Shape{}), written = write(g, x, v);
+    Somewhere there(s);
+    for (int r = 0; r < (s.nodes > 1 ? 20 : runs); ++r) {
+      const std::string why = refused([&] { there.engine().run(g, {{x, Tensor::scalar(std::nanf(""))}}, {written}); });
+      BOOST_REQUIRE_MESSAGE(says(why, {"while_loop 'grow'", "NaN"}), s.name << ": " << why);
+      const float now = there.engine().get(v).item<float>();
+      BOOST_REQUIRE_MESSAGE(now == 1.f, s.name << ": it is " << now << " after run " << r);
+    }
+    compare(there.engine().run(g, {{x, Tensor::scalar(1.f)}}, {written}), {V{after}}, s.name);
+  }
+}
+
+Expr grown(const Expr& x) {
+  return while_loop([](Expr v) { return v < 10.0; }, [](Expr v) { return v * 2.0; }, x, {.name = "grow"});
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(what_is_written_after_a_loop_waits_for_its_check) {
+  writes_nothing([](Graph&, const Expr& x, const Variable& v) { return v.assign(grown(x)); }, 16, 200);
+  // It need not use what the loop yields; two loops, one of them in order.
+  writes_nothing([](Graph& g, const Expr& x, const Variable& v) {
+    const Expr fine = grown(g.constant(1.f)), y = grown(x), written = v.assign_add(2.0);
+    const auto later = g.after({y, fine});
+    return written + y;
+  }, 19);
+  writes_nothing([](Graph&, const Expr& x, const Variable& v) {
+    return cond(logical_not(x > 100.0), [&] { const Expr y = grown(x); return v.assign(y); }, [&] { return x; });
+  }, 16);
+  // In a branch after it, and after a branch that writes the same.
+  writes_nothing([](Graph&, const Expr& x, const Variable& v) {
+    const Expr y = grown(x);
+    return cond(logical_not(x > 100.0), [&] { return v.assign(y); }, [&] { return y; });
+  }, 16);
+  writes_nothing([](Graph&, const Expr& x, const Variable& v) {
+    const Expr y = cond(logical_not(x > 100.0), [&] { v.assign_add(0.0); return grown(x); }, [&] { return x; });
+    return v.assign_add(2.0) + y;
+  }, 19);
+  // In a body, in a loop after it, and after one in the condition.
+  const auto twice = [](const Expr& start, auto body) {
+    return std::get<1>(while_loop([](Expr i, Expr) { return i < 2; }, [&](Expr i, Expr u) { return std::tuple{i + 1, body(u)}; }, std::tuple{0, start}));
+  };
+  writes_nothing([&](Graph&, const Expr& x, const Variable& v) { return twice(x, [&](Expr u) { return v.assign(grown(u)); }); }, 16);
+  writes_nothing([&](Graph&, const Expr& x, const Variable& v) {
+    const Expr y = grown(x);
+    return twice(y, [&](Expr u) { return v.assign(u); });
+  }, 16);
+  writes_nothing([&](Graph& g, const Expr& x, const Variable& v) {
+    const auto goes_on = [&](Expr i, Expr) {
+      const Expr y = grown(x);
+      return logical_and(i < 1, logical_or(is_nan(y), is_finite(y)));
+    };
+    return std::get<1>(while_loop(goes_on, [&](Expr i, Expr u) { return std::tuple{i + 1, v.assign(u + 1.0)}; }, std::tuple{g.constant(0), x}));
+  }, 2);
+  // In a function, inlined and not.
+  writes_nothing([](Graph& g, const Expr& x, const Variable& v) {
+    One f(g, "f", {kReal}, [&](Expr u) { return v.assign(grown(u)); });
+    return f(x);
+  }, 16);
+  writes_nothing([](Graph& g, const Expr& x, const Variable& v) {
+    One f(g, "f", {kReal}, {kReal});
+    f.define([&](Expr u) {
+      const Expr y = grown(u), written = v.assign(y);
+      return cond(y > 1000.0, [&] { return f(y); }, [&] { return written; });
+    });
+    return f(x);
+  }, 16);
+}
+
+// A write does not wait for a loop that waits for what comes after the write.
+BOOST_AUTO_TEST_CASE(a_write_waits_for_no_loop_that_waits_for_a_queue) {
+  for (const Setting& s : all_settings()) {
+    Graph g;
+    const Variable v = g.variable("v", Tensor::scalar(0.f));
+    const Queue q = g.fifo_queue("q", {kReal}, 10);
+    const Expr y = while_loop([](Expr u) { return u < 2.5; }, [&](Expr u) { return u + q.dequeue()[0]; }, g.constant(0.f));
+    const Expr written = v.assign(3.0);
+    Exprs fetches{y, written};
+    {
+      const auto later = g.after({written});
+      for (int i = 0; i < 3; ++i) fetches.push_back(q.enqueue({1.f}));
+    }
+    Somewhere there(s);
+    const std::vector<Tensor> got = there.engine().run(g, {}, fetches, {.timeout = std::chrono::seconds(60)});
+    BOOST_TEST((got[0].item<float>() == 3.f && got[1].item<float>() == 3.f), s.name);
+  }
+}
+
+// A loop over what a Switch by hand has left dead is dead, and what is written after it is not.
+BOOST_AUTO_TEST_CASE(a_write_waits_for_no_dead_loop) {
+  for (const Setting& s : all_settings()) {
+    Graph g;
+    const Variable v = g.variable("v", Tensor::scalar(0.f));
+    const Expr p = g.input("p", DType::boolean, Shape{}), x = g.constant(1.f);
+    const auto [if_false, if_true] = control::switch_(x, p);
+    const Expr y = control::merge({grown(if_true), if_false}).value, written = v.assign_add(3.0);
+    Somewhere there(s);
+    compare(there.engine().run(g, {{p, Tensor::scalar(false)}}, {y, written}), {V{1}, V{3}}, s.name);
+    compare(there.engine().run(g, {{p, Tensor::scalar(true)}}, {y, written}), {V{16}, V{6}}, s.name);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(nan_is_told_of_in_functions) {
+  const float nan = std::nanf("");
+  ends_by_nan([](const Expr& x) { return One(x.reader(), "f", {kReal}, [](Expr v) { return grown(v * 1.5); })(x); }, nan, {"while_loop 'grow'", "Less", "NaN"});
+  ends_by_nan([](const Expr& x) {  // it calls itself
+    One f(x.reader(), "f", {kReal}, {kReal});
+    f.define([&](Expr v) {
+      const Expr y = grown(v);
+      return cond(y > 1000.0, [&] { return f(y); }, [&] { return y * 2.0; });
+    });
+    return f(x);
+  }, nan, {"while_loop 'grow'", "Less", "NaN"});
+}
+
+BOOST_AUTO_TEST_CASE(a_loop_that_is_not_run_is_not_looked_at) {
+  everywhere([](Graph& g) -> Scenario {
+    const Expr v = g.input("v", DType::f32, Shape{}), no = v > 0.0;
+    One f(g, "f", {kReal}, [](Expr u) { return grown(u); });
+    One down(g, "down", {kReal}, {kReal});
+    down.define([&](Expr u) { return cond(u > 1000.0, [&] { return down(u); }, [&] { return grown(u); }); });
+    const auto unless = [&](auto yes) { return cond(no, [&] { return yes(v); }, [&] { return g.constant(7.f); }); };
+    return {{{v, Tensor::scalar(std::nanf(""))}}, {unless(grown), unless(f), unless(down), cond(no, [&] { return f(down(v)); }, [&] { return g.constant(8.f); })}};
+  }, {V{7}, V{7}, V{7}, V{8}}, 3);
+}
+
+BOOST_AUTO_TEST_CASE(of_runs_in_flight_those_fail_that_saw_nan) {
+  for (const Setting& s : all_settings()) {
+    Graph g;
+    const Expr x = g.input("x", DType::f32, Shape{}), y = grown(x);
+    Somewhere there(s);
+    for (int i = 0; i < 20; ++i) {
+      RunHandle bad = there.engine().start(g, {{x, Tensor::scalar(std::nanf(""))}}, {y}), good = there.engine().start(g, {{x, Tensor::scalar(1.f)}}, {y});
+      BOOST_TEST(says(refused([&] { bad.get(); }), {"while_loop 'grow'", "NaN"}), s.name);
+      compare(good.get(), {V{16}}, s.name);
+    }
+  }
+}
+
+// The condition on one device and the body on another: with a limit from outside, one that is fed, and with a product that leaves the loop.
+BOOST_AUTO_TEST_CASE(nan_is_told_of_over_devices) {
+  for (const char* there : {"cpu:1", "sim:1"})
+    for (bool is_product : {false, true})
+      for (const Setting& s : all_settings()) {
+        Graph g;
+        const Expr x = g.input("x", DType::f32, {2, 1}), limit = g.input("limit", DType::f32, Shape{}), turn = g.input("turn", DType::f32, {2, 2});
+        const auto goes_on = [&](Expr v) {
+          Expr norm = v;
+          if (is_product) {
+            auto d = g.on_device(there);
+            norm = matmul(turn + 0.0, v);
+          }
+          auto d = g.on_device("cpu:0");
+          return is_product ? any(norm < limit) : sum(norm) < limit;
+        };
+        const auto next = [&](Expr v) {
+          auto d = g.on_device(there);
+          return v * 2.0;
+        };
+        const Expr y = while_loop(goes_on, next, x, {.name = "far"});
+        Somewhere somewhere(s);
+        const float nan = std::nanf("");
+        const auto run = [&](float of, float to) {
+          return somewhere.engine().run(g, {{x, Tensor::of<float>({of, 1}, {2, 1})}, {limit, Tensor::scalar(to)}, {turn, kTurn}}, {y});
+        };
+        BOOST_TEST(says(refused([&] { run(nan, 10); }), {"while_loop 'far'", "Less", "variable 0", "NaN"}), s.name << ", " << there);
+        BOOST_TEST(says(refused([&] { run(1, nan); }), {"while_loop 'far'", "Less", "from outside", "NaN"}), s.name << ", " << there);
+        compare(run(1, 10), {is_product ? V{16, 16} : V{8, 8}}, s.name);
+      }
 }
 
 BOOST_AUTO_TEST_CASE(looking_once_more_changes_no_draw) {

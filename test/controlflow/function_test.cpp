@@ -106,6 +106,49 @@ BOOST_AUTO_TEST_CASE(a_call_in_an_untaken_branch_does_nothing) {
   }
 }
 
+// Whether it is replaced by its body or not.
+BOOST_AUTO_TEST_CASE(a_call_does_nothing_before_its_arguments_are_there) {
+  for (const Setting& s : all_settings()) {
+    Graph g;
+    const Variable times = g.variable("times", Tensor::scalar(0.f));
+    const Queue q = g.fifo_queue("q", {kReal}, 1);
+    One f(g, "f", {kReal}, [&](Expr x) { times.assign_add(1.0); return x + 1.0; });
+    Two second(g, "second", {kReal, kReal}, [&](Expr, Expr y) { times.assign_add(1.0); return y; });
+    One loops(g, "loops", {kReal}, [&](Expr x) {  // over nothing but a state
+      while_loop(&g, [&](const Exprs&) { return times.read() < 5.0; }, [&](const Exprs&) { times.assign_add(1.0); return Exprs{}; }, Exprs{});
+      return x;
+    });
+    const Expr before = times.assign_add(0.0), taken = q.dequeue()[0], n = f(taken), m = second(taken, 1.0), put = q.enqueue({2.f}), k = loops(taken);
+    Somewhere there(s);
+    for (const Expr& r : {n, m, k}) BOOST_CHECK_THROW(there.engine().run(g, {}, {before, r}, {.timeout = std::chrono::milliseconds(50)}), Error);
+    there.engine().run(g, {}, {put});
+    BOOST_TEST(there.engine().get(times).item<float>() == 0.f, s.name);
+    compare(there.engine().run(g, {}, {n}), {Reals{3}}, s.name);
+    BOOST_TEST(there.engine().get(times).item<float>() == 1.f, s.name);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_call_with_a_dead_argument_does_nothing) {
+  for (const Setting& s : all_settings()) {
+    Graph g;
+    const Variable times = g.variable("times", Tensor::scalar(0.f));
+    One counts(g, "counts", {kReal}, [&](Expr u) { times.assign_add(1.0); return u + 1.0; });
+    One five(g, "five", {kReal}, [&](Expr) { return g.constant(5.f); });
+    One both(g, "both", {kReal}, [&](Expr) { times.assign_add(1.0); return g.constant(6.f); });
+    Two first(g, "first", {kReal, kReal}, [](Expr u, Expr) { return u * 7.0; });
+    const Expr x = g.input("x", DType::f32, Shape{}), yes = g.input("yes", DType::boolean, Shape{});
+    One outer(g, "outer", {kReal}, [&](Expr) { return times.assign_add(x); });  // of values from outside alone
+    const auto [no_side, yes_side] = control::switch_(x, yes);
+    const auto either = [&, other = no_side](const Expr& r) { return control::merge({r, other}).value; };
+    const std::vector<Expr> fetches{either(counts(yes_side)), either(five(yes_side)), either(both(yes_side)), either(first(x, yes_side)), either(outer(yes_side))};
+    Somewhere there(s);
+    compare(there.engine().run(g, {{x, Tensor::scalar(1.f)}, {yes, Tensor::scalar(false)}}, fetches), {Reals{1}, Reals{1}, Reals{1}, Reals{1}, Reals{1}}, s.name);
+    BOOST_TEST(there.engine().get(times).item<float>() == 0.f, s.name);
+    compare(there.engine().run(g, {{x, Tensor::scalar(1.f)}, {yes, Tensor::scalar(true)}}, fetches), {Reals{2}, Reals{5}, Reals{6}, Reals{7}, Reals{3}}, s.name);
+    BOOST_TEST(there.engine().get(times).item<float>() == 3.f, s.name);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(draws_differ_from_call_to_call) {
   for (const Setting& s : settings()) {
     Graph g;
