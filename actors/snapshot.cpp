@@ -17,12 +17,15 @@ std::string time_text(std::chrono::nanoseconds t) {
 
 std::string in(const std::string& tag) { return tag.empty() ? "" : " in " + tag; }
 
+bool is_at_queue(const Wait& w) { return w.kind == Wait::Kind::kernel && (w.state.starts_with("queue ") || w.state.starts_with("shuffling queue ")); }
+bool is_in_actor(const Wait& w) { return w.kind == Wait::Kind::kernel && w.state.starts_with("actor "); }
+
 std::string sentence(const Wait& w, const std::string& device) {
   switch (w.kind) {
     case Wait::Kind::kernel: {
       const std::string since = w.for_so_long.count() > 0 ? " for " + time_text(w.for_so_long) : "";
-      if (w.state.starts_with("queue") || w.state.starts_with("shuffling queue")) return fmt::format("{}{} on {} has waited{} at {}", w.what, in(w.tag), device, since, w.state);
-      if (w.state.starts_with("actor")) return fmt::format("{}{} on {} has waited{} for an answer of {}", w.what, in(w.tag), device, since, w.state);
+      if (is_at_queue(w)) return fmt::format("{}{} on {} has waited{} at {}", w.what, in(w.tag), device, since, w.state);
+      if (is_in_actor(w)) return fmt::format("{}{} on {} has waited{} for an answer of {}", w.what, in(w.tag), device, since, w.state);
       return fmt::format("{}{} on {} has been computing{}", w.what, in(w.tag), device, since);
     }
     case Wait::Kind::device: return fmt::format("{}{} has not come from {} yet", w.what, in(w.tag), device);
@@ -62,12 +65,13 @@ Verdict verdict(const RunSnapshot& run, Verdict::Kind kind, const std::string& d
   return v;
 }
 
-// A kernel; or a user's actor, for twice as long as it ever took. One that was never seen to answer has a second.
+// A kernel, also one that reads or writes a variable; or a stream, of which a predicate is to come; or a user's actor, for twice as long as
+// it ever took. One that was never seen to answer has a second.
 bool is_computing(const Wait& w) {
   using namespace std::chrono_literals;
-  if (w.kind != Wait::Kind::kernel) return false;
-  const bool is_actor = w.state.starts_with("actor") && w.for_so_long > 0ns;
-  return w.state.empty() || (is_actor && w.for_so_long < std::max<std::chrono::nanoseconds>(1s, 2 * w.longest));
+  if (w.kind != Wait::Kind::kernel) return w.kind == Wait::Kind::device;
+  if (is_in_actor(w)) return w.for_so_long > 0ns && w.for_so_long < std::max<std::chrono::nanoseconds>(1s, 2 * w.longest);
+  return !is_at_queue(w);
 }
 
 Verdict verdict(const RunSnapshot& run, const Wait& w, const std::string& device) {
@@ -77,7 +81,7 @@ Verdict verdict(const RunSnapshot& run, const Wait& w, const std::string& device
   v.tag = w.tag;
   v.from = w.from;
   v.edge = edge_of(w, device);
-  v.holds_worker = w.kind == Wait::Kind::kernel && w.state.starts_with("actor");
+  v.holds_worker = is_in_actor(w);
   return v;
 }
 

@@ -275,6 +275,12 @@ BOOST_AUTO_TEST_CASE(who_computes_is_slow) {
   w.what = "MatMul 'big' (model.cpp:7)";
   p.runs.emplace_back().waits.push_back(w);
   BOOST_TEST(hangs({run}, {run}).empty());
+  p.runs[0].waits[0].state = "variable 'weights'";  // that it reads, or writes
+  BOOST_TEST(hangs({run}, {run}).empty());
+  p.runs[0].waits[0].state = {};
+  p.runs[0].waits[0].kind = Wait::Kind::device;  // a kernel on a stream, whose result decides
+  BOOST_TEST(hangs({run}, {run}).empty());
+  p.runs[0].waits[0].kind = Wait::Kind::kernel;
   p.runs[0].waits[0].state = "actor 'simulator'";
   BOOST_TEST(hangs({run}, {run}).size() == 1u);
 }
