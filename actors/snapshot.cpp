@@ -232,7 +232,10 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
     if (earlier == before.end() || run.is_ending) continue;
     std::vector<Verdict> causes = verdicts(run);
     if (!has_got_on(*earlier, run)) {
+      // What a run computes may be what its others wait for, also at a queue.
+      const bool computes_itself = std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.kind == Verdict::Kind::computing; });
       std::erase_if(causes, [&](const Verdict& v) {
+        if (computes_itself && v.kind != Verdict::Kind::silence) return true;
         // Who has answered once may do so again.
         const auto is_it = [&](const RunSnapshot::Silent& s) { return s.node == v.device; };
         if (v.kind == Verdict::Kind::silence && std::none_of(earlier->silent.begin(), earlier->silent.end(), is_it)) return true;

@@ -285,6 +285,32 @@ BOOST_AUTO_TEST_CASE(who_computes_is_slow) {
   BOOST_TEST(hangs({run}, {run}).size() == 1u);
 }
 
+// What a kernel computes may be put into the queue at which another part of the same run waits.
+BOOST_AUTO_TEST_CASE(who_waits_beside_a_kernel_of_its_own_run_is_slow) {
+  RunSnapshot run;
+  Wait takes, computes;
+  takes.what = "Dequeue 'take' (model.cpp:9)", takes.state = "queue 'jobs'";
+  computes.what = "MatMul 'big' (model.cpp:7)";
+  PartitionSnapshot& p = run.partitions.emplace_back();
+  p.device = "cpu:0";
+  p.has_answered = true;
+  p.runs.emplace_back().waits = {takes, computes};
+  BOOST_TEST(hangs({run}, {run}).empty());
+  p.runs[0].waits = {takes};
+  BOOST_TEST(hangs({run}, {run}).size() == 1u);
+  PartitionSnapshot& busy = run.partitions.emplace_back();  // also one that cannot answer for its kernel
+  busy.device = "cpu:1";
+  busy.busy_with = computes.what;
+  BOOST_TEST(hangs({run}, {run}).empty());
+  // Of another run's kernel it is no part.
+  RunSnapshot other = run;
+  other.run = 2;
+  run.partitions.pop_back();
+  const std::vector<Verdict> said = hangs({run, other}, {run, other});
+  BOOST_REQUIRE(said.size() == 1u);
+  BOOST_TEST(said[0].run == run.run);
+}
+
 // User code cannot be asked: twice as long as it ever took is a hang, and a second where it never answered.
 BOOST_AUTO_TEST_CASE(a_user_s_actor_may_take_as_long_as_it_has) {
   RunSnapshot run;
