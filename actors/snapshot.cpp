@@ -253,18 +253,18 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
     }
     for (const PartitionSnapshot& p : run.partitions)
       for (const RunPart& part : p.runs) {
-        if (part.loops.empty()) continue;
-        const OpenLoop& inner = part.loops.back();
-        if (!never_ends(*earlier, p.device, inner)) continue;
+        // An inner loop may end again and again; the outermost that does not is the cause.
+        const auto endless = std::find_if(part.loops.begin(), part.loops.end(), [&](const OpenLoop& loop) { return never_ends(*earlier, p.device, loop); });
+        if (endless == part.loops.end()) continue;
         Verdict& v = all.emplace_back();
         v.run = run.run;
         v.plan = run.plan;
         v.kind = Verdict::Kind::loop;
         v.device = p.device;
-        v.actor = inner.predicate;
-        v.node = inner.predicate_node;
-        v.tag = fmt::format("iteration {} of loop '{}'", inner.last, inner.loop);
-        v.text = going_on(inner, p.device);
+        v.actor = endless->predicate;
+        v.node = endless->predicate_node;
+        v.tag = fmt::format("iteration {} of loop '{}'", endless->last, endless->loop);
+        v.text = going_on(*endless, p.device);
       }
   }
   // Who holds a worker in a user's code is named; who waits for that worker is not. Who waits at a queue holds none.

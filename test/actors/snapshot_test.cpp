@@ -245,6 +245,29 @@ BOOST_AUTO_TEST_CASE(a_loop_whose_predicate_comes_no_nearer_is_named_after_many_
   while (engine.take_step()) {}
 }
 
+// The inner loop begins and ends in every iteration of the outer one, whose predicate compares the same numbers for ever.
+BOOST_AUTO_TEST_CASE(an_outer_loop_is_named_whose_inner_one_ends_again_and_again) {
+  RunSnapshot run;
+  PartitionSnapshot& p = run.partitions.emplace_back();
+  p.device = "cpu:0";
+  p.has_answered = true;
+  OpenLoop outer{"outer", "", "GreaterEqual 'g' (model.cpp:7)", 6, 1, 3000, 3000, 32, 0, 3000, 1, 0};
+  OpenLoop inner{"inner", "iteration 3000 of loop 'outer'", "Less 'l' (model.cpp:8)", 7, 2, 1, 1, 32, 2, 1, 1, 2};
+  RunPart& part = p.runs.emplace_back();
+  part.fired = 100'000, part.loops = {outer, inner};
+  RunSnapshot later = run;
+  RunPart& now = later.partitions[0].runs[0];
+  now.fired = 400'000;
+  now.loops[0].first = now.loops[0].last = now.loops[0].observed_at = 12'000;
+  now.loops[1].tag = "iteration 12000 of loop 'outer'";
+  const std::vector<Verdict> said = hangs({run}, {later});
+  BOOST_REQUIRE(said.size() == 1u);
+  BOOST_TEST(has(said[0].text, "loop 'outer' on cpu:0 is in iteration 12000 and goes on: GreaterEqual 'g' (model.cpp:7) is still true"), said[0].text);
+  BOOST_TEST(said[0].tag == "iteration 12000 of loop 'outer'");
+  now.loops[0].left = 0.5;  // it comes nearer
+  BOOST_TEST(hangs({run}, {later}).empty());
+}
+
 // As a window that is too small for its cycle leaves it: each keeps what the other waits for.
 BOOST_AUTO_TEST_CASE(a_cycle_of_credits_names_its_edges) {
   RunSnapshot run;
