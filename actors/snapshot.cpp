@@ -1,6 +1,7 @@
 #include <troupe/actors/snapshot.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -165,18 +166,18 @@ std::vector<Verdict> verdicts(const RunSnapshot& run) {
   return causes.empty() ? circle(run, std::move(effects)) : causes;
 }
 
-// Has anybody who answered both times fired meanwhile? Who was not there before has, and who was in a kernel and has left it.
+// Has anybody who answered both times fired meanwhile, or sent a token or got one? Who was not there before has, and who was in a kernel and has left it.
 static bool has_got_on(const RunSnapshot& before, const RunSnapshot& now) {
-  const auto fired = [](const PartitionSnapshot& p) {
-    std::uint64_t sum = 0;
-    for (const RunPart& part : p.runs) sum += part.fired;
-    return sum;
+  const auto done = [](const PartitionSnapshot& p) {
+    std::array<std::uint64_t, 3> sums{};
+    for (const RunPart& part : p.runs) sums[0] += part.fired, sums[1] += part.sent, sums[2] += part.received;
+    return sums;
   };
   return std::any_of(now.partitions.begin(), now.partitions.end(), [&](const PartitionSnapshot& p) {
     const auto earlier = std::find_if(before.partitions.begin(), before.partitions.end(), [&](const PartitionSnapshot& b) { return b.device == p.device; });
     if (earlier == before.partitions.end()) return before.silent.empty();
     if (!earlier->has_answered && !earlier->busy_with.empty() && p.busy_with != earlier->busy_with) return true;
-    return p.has_answered && earlier->has_answered && fired(p) != fired(*earlier);
+    return p.has_answered && earlier->has_answered && done(p) != done(*earlier);
   });
 }
 
@@ -196,12 +197,14 @@ static bool is_just_sent(const RunSnapshot& before, const RunSnapshot& now) {
   });
 }
 
-// What is to come from a node is on its way, or what is to get there, if so much arrives meanwhile: large tokens on a slow network.
-// The bytes are those of all runs.
+// What is to come from a node is on its way, or what is to get there, if so much arrives meanwhile, or something while so much waits to be
+// sent: large tokens on a slow network. The bytes are those of all runs.
 static bool is_on_its_way(const RunSnapshot& before, const RunSnapshot& now, const std::string& node) {
-  constexpr std::uint64_t kLarge = 1 << 20;  // bytes; what nodes say to each other all the time is less
+  constexpr std::uint64_t kLarge = 1 << 20, kMuch = 1 << 16;  // bytes; what nodes say to each other all the time is less
   const auto then = before.moved.find(node), at = now.moved.find(node);
-  return then != before.moved.end() && at != now.moved.end() && at->second > then->second + kLarge;
+  if (then == before.moved.end() || at == now.moved.end() || at->second <= then->second) return false;
+  const auto unsent = now.to_move.find(node);
+  return at->second > then->second + kLarge || (unsent != now.to_move.end() && unsent->second >= kMuch);
 }
 
 // Does the predicate of a loop get any nearer to being false?

@@ -151,6 +151,7 @@ struct RunSnapshot {
   std::vector<Silent> silent;  // nodes that take part, were asked and have not answered
   /// Of a run over several nodes, by who has asked them: bytes that the others have got from each of them, and got to it.
   std::map<std::string, std::uint64_t> moved;
+  std::map<std::string, std::uint64_t> to_move;  // and those that they have not got from it yet, or it from them, as far as is known
   /// The same: every partition of its plan has answered and is in the midst of it, so that `sent` and `received` add up.
   bool is_whole = false;
   std::uint64_t fired() const;

@@ -367,11 +367,22 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_large_token_is_slow_while_it_comes) {
   BOOST_TEST(hangs({run}, {later}).size() == 1u);
   later.moved["b"] += (1 << 20) + 1;
   BOOST_TEST(hangs({run}, {later}).empty());
+  later.moved["b"] = run.moved["b"] + 1;  // a link so slow that little came meanwhile, but much is to come
+  BOOST_TEST(hangs({run}, {later}).size() == 1u);
+  later.to_move["b"] = 1 << 16;
+  BOOST_TEST(hangs({run}, {later}).empty());
+  later.moved["b"] = run.moved["b"];  // nothing came: it is cut off
+  BOOST_TEST(hangs({run}, {later}).size() == 1u);
+  later.to_move.clear();
+  later.moved["b"] = run.moved["b"] + (1 << 20) + 1;
   // Of which run the bytes are is not known; but all that this one has sent has come.
   later.is_whole = true;
-  later.partitions[0].runs[0].sent = 5, later.partitions[0].runs[0].received = 4;
+  run.partitions[0].runs[0].sent = later.partitions[0].runs[0].sent = 5;
+  run.partitions[0].runs[0].received = later.partitions[0].runs[0].received = 4;
   BOOST_TEST(hangs({run}, {later}).empty());
-  later.partitions[0].runs[0].received = 5;
+  later.partitions[0].runs[0].received = 5;  // one has come meanwhile
+  BOOST_TEST(hangs({run}, {later}).empty());
+  run.partitions[0].runs[0].received = 5;
   BOOST_TEST(hangs({run}, {later}).size() == 1u);
   later.is_whole = false;  // what it says of others is not known
   BOOST_TEST(hangs({run}, {later}).empty());
