@@ -124,6 +124,7 @@ void EngineImpl::add_user_code(PartitionSnapshot& silent, const Run& run, const 
         w.state = fmt::format("actor '{}'", at_work->name);
         w.for_so_long = std::chrono::nanoseconds(std::max<std::int64_t>(1, steady_ns() - since));
         w.longest = std::chrono::nanoseconds(at_work->longest_ns.load(std::memory_order_relaxed));
+        if (const auto& actor = graph.states()[static_cast<std::size_t>(state)].actor) w.holds_worker = !actor->options.blocks;
         if (silent.runs.empty()) silent.runs.emplace_back().run = run.info().id;
         silent.runs.back().waits.push_back(std::move(w));
       }

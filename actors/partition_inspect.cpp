@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/inspection.hpp>
+#include <troupe/ops/actor_node.hpp>
 
 namespace troupe {
 
@@ -89,6 +90,7 @@ RunPart Partition::part_of(const Record& record) const {
     if (node.state >= 0) {
       const StateSpec& state = plan_->program.graph.states()[static_cast<std::size_t>(node.state)];
       w.state = fmt::format("{} '{}'", name_of(state.kind), state.name);
+      w.holds_worker = state.kind == StateSpec::Kind::actor && state.actor && !state.actor->options.blocks;
     }
     w.tag = tag_of(iteration);
     w.from = std::move(from);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -82,7 +83,7 @@ Verdict verdict(const RunSnapshot& run, const Wait& w, const std::string& device
   v.tag = w.tag;
   v.from = w.from;
   v.edge = edge_of(w, device);
-  v.holds_worker = is_in_actor(w);
+  v.holds_worker = w.kind == Wait::Kind::kernel && !is_at_queue(w) && (w.holds_worker || !is_in_actor(w));
   return v;
 }
 
@@ -134,14 +135,12 @@ std::vector<Verdict> verdicts(const RunSnapshot& run) {
     if (!p.has_answered) {
       const bool is_known = std::any_of(p.runs.begin(), p.runs.end(), [](const RunPart& part) { return !part.waits.empty(); });
       for (const RunPart& part : p.runs)
-        for (const Wait& w : part.waits) {
-          causes.push_back(verdict(run, w, p.device));
-          causes.back().holds_worker = true;
-        }
+        for (const Wait& w : part.waits) causes.push_back(verdict(run, w, p.device));
       if (is_known) continue;
       causes.push_back(p.busy_with.empty() ? verdict(run, Verdict::Kind::no_turn, p.device, fmt::format("{} has not had its turn: all workers are busy", p.device))
                                            : verdict(run, Verdict::Kind::computing, p.device, fmt::format("{} on {} is computing, and {} does nothing else meanwhile", p.busy_with, p.device, p.device)));
       causes.back().actor = p.busy_with;
+      causes.back().holds_worker = !p.busy_with.empty();
       continue;
     }
     for (const RunPart& part : p.runs) {
@@ -223,11 +222,11 @@ static bool never_ends(const RunSnapshot& before, const std::string& device, con
 
 std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::vector<RunSnapshot>& now) {
   std::vector<Verdict> all;
-  // Who computes may be slow, and so is whoever waits for it or for its worker.
-  const auto computes = std::any_of(now.begin(), now.end(), [](const RunSnapshot& run) {
-    const std::vector<Verdict> causes = verdicts(run);
-    return std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.kind == Verdict::Kind::computing; });
-  });
+  // Who computes may be slow, and so is whoever waits for it or for a worker of its node.
+  std::set<std::string> computing;  // nodes
+  for (const RunSnapshot& run : now)
+    for (const Verdict& v : verdicts(run))
+      if (v.kind == Verdict::Kind::computing && v.holds_worker) computing.emplace(node_of(v.device));
   for (const RunSnapshot& run : now) {
     const auto earlier = std::find_if(before.begin(), before.end(), [&](const RunSnapshot& b) {
       return run.number != 0 ? b.owner == run.owner && b.number == run.number : b.number == 0 && b.run == run.run && b.plan == run.plan;
@@ -249,7 +248,7 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
         // Who waits for a token may wait for one that waits for the one that comes. Grants come ahead of all tokens.
         if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && is_just_sent(*earlier, run)) return true;
         if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && !has_all_come(run) && std::any_of(run.moved.begin(), run.moved.end(), moves)) return true;
-        return v.kind == Verdict::Kind::computing || v.kind == Verdict::Kind::ready || v.kind == Verdict::Kind::loop || (computes && v.kind == Verdict::Kind::no_turn);
+        return v.kind == Verdict::Kind::computing || v.kind == Verdict::Kind::ready || v.kind == Verdict::Kind::loop || (v.kind == Verdict::Kind::no_turn && computing.contains(std::string(node_of(v.device))));
       });
       all.insert(all.end(), causes.begin(), causes.end());
       continue;

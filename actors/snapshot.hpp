@@ -33,6 +33,7 @@ struct Wait {
   std::int32_t node = 0;  // of the program
   std::chrono::nanoseconds for_so_long{};  // a kernel: since it began; 0: not known
   std::chrono::nanoseconds longest{};      // a user's actor: that it ever took for an answer
+  bool holds_worker = false;               // the same: it has no thread of its own
 };
 
 /// A loop that is going on.
@@ -185,7 +186,7 @@ struct Verdict {
   std::string tag, from;
   std::string edge;    // the device that sends and the one that receives, as in `cpu:0 -> cpu:1`; empty: none in particular
   enum class Kind : std::uint8_t { silence, computing, waiting, loop, ready, no_turn } kind = Kind::waiting;
-  bool holds_worker = false;  // waiting: in a user's code, which may be on a worker that others want
+  bool holds_worker = false;  // computing, or waiting in a user's code, on a worker that others may want
 };
 
 struct EngineSnapshot {

@@ -60,7 +60,7 @@ void fields(A& a, NodeQuestion& q) {
 }
 template <class A>
 void fields(A& a, Wait& w) {
-  a(w.kind), a(w.what), a(w.state), a(w.tag), a(w.from), a(w.node), time_span(a, w.for_so_long), time_span(a, w.longest);
+  a(w.kind), a(w.what), a(w.state), a(w.tag), a(w.from), a(w.node), time_span(a, w.for_so_long), time_span(a, w.longest), a(w.holds_worker);
 }
 template <class A>
 void fields(A& a, OpenLoop& l) {

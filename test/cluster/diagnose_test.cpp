@@ -412,7 +412,7 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_that_is_held) {
   holds.run = holds.number = 2, holds.plan = {"a", 2};
   holds.partitions.erase(holds.partitions.begin());
   Wait w;
-  w.what = "Actor 'ask' (a.cpp:9)", w.state = "actor 'stuck'", w.for_so_long = 5s, w.node = 2;
+  w.what = "Actor 'ask' (a.cpp:9)", w.state = "actor 'stuck'", w.for_so_long = 5s, w.node = 2, w.holds_worker = true;
   holds.partitions[0].runs.emplace_back().waits = {w};
   const std::vector<Verdict> all = hangs({waits, holds}, {waits, holds});
   BOOST_REQUIRE_MESSAGE(all.size() == 1u, texts(all));
@@ -421,15 +421,30 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_that_is_held) {
   BOOST_REQUIRE_MESSAGE(unknown.size() == 1u, texts(unknown));
   BOOST_TEST((unknown[0].kind == Verdict::Kind::no_turn));
 
-  // At a queue nobody holds a worker: both are named.
+  // At a queue nobody holds a worker, nor does an actor that has a thread of its own: both are named.
   RunSnapshot elsewhere = holds;
   elsewhere.partitions[0].has_answered = true;
   Wait& waiting = elsewhere.partitions[0].runs[0].waits[0];
+  waiting.holds_worker = false;
+  BOOST_TEST(hangs({waits, elsewhere}, {waits, elsewhere}).size() == 2u);
   waiting.what = "Dequeue 'take' (a.cpp:9)", waiting.state = "queue 'jobs'";
   const std::vector<Verdict> both = hangs({waits, elsewhere}, {waits, elsewhere});
   BOOST_REQUIRE_MESSAGE(both.size() == 2u, texts(both));
   BOOST_TEST((both[0].kind == Verdict::Kind::no_turn));
   BOOST_TEST(both[1].actor == "Dequeue 'take' (a.cpp:9)");
+}
+
+// A kernel takes a worker of its own node, and none of another's.
+BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_beside_a_kernel) {
+  const RunSnapshot waits = over_two(waits_for("/node:b/cpu:0", 4, 4), {});  // b has had no turn
+  for (const std::string node : {"a", "b"}) {
+    RunSnapshot computes;
+    computes.run = 2, computes.plan = {"a", 2};
+    PartitionSnapshot& p = computes.partitions.emplace_back();
+    p.device = "/node:" + node + "/cpu:1";
+    p.busy_with = "MatMul 'm' (a.cpp:2)";
+    BOOST_TEST(hangs({waits, computes}, {waits, computes}).empty() == (node == "b"), node);
+  }
 }
 
 // Looks that are close to each other take back who has had its turn, and accuse nobody: whoever fires nothing meanwhile may be slow.
