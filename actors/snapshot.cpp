@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <set>
+#include <iterator>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -44,6 +45,8 @@ std::string going_on(const OpenLoop& loop, const std::string& device) {
 
 }  // namespace
 
+RunId id_of(const RunSnapshot& run) { return run.number != 0 ? RunId{run.owner, run.number, {}, 0} : RunId{0, 0, run.plan, run.run}; }
+
 std::uint64_t RunSnapshot::fired() const {
   std::uint64_t sum = 0;
   for (const PartitionSnapshot& p : partitions)
@@ -61,19 +64,23 @@ Verdict verdict(const RunSnapshot& run, Verdict::Kind kind, const std::string& d
   Verdict v;
   v.run = run.run;
   v.plan = run.plan;
+  v.id = id_of(run);
   v.kind = kind;
   v.device = device;
   v.text = std::move(text);
   return v;
 }
 
-// A kernel, also one that reads or writes a variable; or a stream, of which a predicate is to come; or a user's actor, for twice as long as
-// it ever took. One that was never seen to answer has a second.
-bool is_computing(const Wait& w) {
+// A user's actor may take twice as long as it ever took, and a queue as well. One that was never seen to answer has a second.
+bool is_usual(const Wait& w) {
   using namespace std::chrono_literals;
+  return (is_in_actor(w) || is_at_queue(w)) && w.for_so_long > 0ns && w.for_so_long < std::max<std::chrono::nanoseconds>(1s, 2 * w.longest);
+}
+
+// A kernel, also one that reads or writes a variable; or a stream, of which a predicate is to come; or a user's actor.
+bool is_computing(const Wait& w) {
   if (w.kind != Wait::Kind::kernel) return w.kind == Wait::Kind::device;
-  if (is_in_actor(w)) return w.for_so_long > 0ns && w.for_so_long < std::max<std::chrono::nanoseconds>(1s, 2 * w.longest);
-  return !is_at_queue(w);
+  return is_in_actor(w) ? is_usual(w) : !is_at_queue(w);
 }
 
 Verdict verdict(const RunSnapshot& run, const Wait& w, const std::string& device) {
@@ -83,6 +90,7 @@ Verdict verdict(const RunSnapshot& run, const Wait& w, const std::string& device
   v.tag = w.tag;
   v.from = w.from;
   v.edge = edge_of(w, device);
+  v.is_usual = is_usual(w);
   v.holds_worker = w.kind == Wait::Kind::kernel && !is_at_queue(w) && (w.holds_worker || !is_in_actor(w));
   return v;
 }
@@ -191,7 +199,9 @@ static bool has_all_come(const RunSnapshot& run) {
 // Those who answered did so one after the other: what one of them waits for, another may have sent since. Where one has had its turn at
 // last, its tokens are on their way for no longer than that.
 static bool is_just_sent(const RunSnapshot& before, const RunSnapshot& now) {
-  return !has_all_come(now) && std::any_of(before.partitions.begin(), before.partitions.end(), [&](const PartitionSnapshot& earlier) {
+  const auto answers_now = [&](const RunSnapshot::Silent& s) { return std::none_of(now.silent.begin(), now.silent.end(), [&](const RunSnapshot::Silent& n) { return n.node == s.node; }); };
+  if (has_all_come(now)) return false;
+  return std::any_of(before.silent.begin(), before.silent.end(), answers_now) || std::any_of(before.partitions.begin(), before.partitions.end(), [&](const PartitionSnapshot& earlier) {
     return !earlier.has_answered && std::any_of(now.partitions.begin(), now.partitions.end(), [&](const PartitionSnapshot& p) { return p.device == earlier.device && p.has_answered; });
   });
 }
@@ -220,7 +230,7 @@ static bool never_ends(const RunSnapshot& before, const std::string& device, con
   return false;
 }
 
-std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::vector<RunSnapshot>& now) {
+std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::vector<RunSnapshot>& now, std::set<RunId>* withheld) {
   std::vector<Verdict> all;
   // Who computes may be slow, and so is whoever waits for it or for a worker of its node.
   std::set<std::string> computing;  // nodes
@@ -228,16 +238,20 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
     for (const Verdict& v : verdicts(run))
       if (v.kind == Verdict::Kind::computing && v.holds_worker) computing.emplace(node_of(v.device));
   for (const RunSnapshot& run : now) {
-    const auto earlier = std::find_if(before.begin(), before.end(), [&](const RunSnapshot& b) {
-      return run.number != 0 ? b.owner == run.owner && b.number == run.number : b.number == 0 && b.run == run.run && b.plan == run.plan;
-    });
+    const RunId id = id_of(run);
+    const auto earlier = std::find_if(before.begin(), before.end(), [&](const RunSnapshot& b) { return id_of(b) == id; });
     if (earlier == before.end() || run.is_ending) continue;
     std::vector<Verdict> causes = verdicts(run);
     if (!has_got_on(*earlier, run)) {
-      // What a run computes may be what its others wait for, also at a queue.
-      const bool computes_itself = std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.kind == Verdict::Kind::computing; });
+      // What a run computes may be what its others wait for, also at a queue; so may what it waits for as it has before.
+      const auto withhold = [&] {
+        if (withheld) withheld->insert(id);
+        return true;
+      };
+      const bool is_usual_here = std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.is_usual; }) && withhold();
+      const bool may_come = is_usual_here || std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.kind == Verdict::Kind::computing; });
       std::erase_if(causes, [&](const Verdict& v) {
-        if (computes_itself && v.kind != Verdict::Kind::silence) return true;
+        if (may_come && v.kind != Verdict::Kind::silence) return true;
         // Who has answered once may do so again.
         const auto is_it = [&](const RunSnapshot::Silent& s) { return s.node == v.device; };
         if (v.kind == Verdict::Kind::silence && std::none_of(earlier->silent.begin(), earlier->silent.end(), is_it)) return true;
@@ -246,7 +260,7 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
         const auto had_its_turn = [&](const PartitionSnapshot& p) { return p.device == v.device && p.has_answered; };
         if (v.kind == Verdict::Kind::no_turn && std::any_of(earlier->partitions.begin(), earlier->partitions.end(), had_its_turn)) return true;
         // Who waits for a token may wait for one that waits for the one that comes. Grants come ahead of all tokens.
-        if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && is_just_sent(*earlier, run)) return true;
+        if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && is_just_sent(*earlier, run)) return withhold();
         if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && !has_all_come(run) && std::any_of(run.moved.begin(), run.moved.end(), moves)) return true;
         return v.kind == Verdict::Kind::computing || v.kind == Verdict::Kind::ready || v.kind == Verdict::Kind::loop || (v.kind == Verdict::Kind::no_turn && computing.contains(std::string(node_of(v.device))));
       });
@@ -258,15 +272,10 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
         // An inner loop may end again and again; the outermost that does not is the cause.
         const auto endless = std::find_if(part.loops.begin(), part.loops.end(), [&](const OpenLoop& loop) { return never_ends(*earlier, p.device, loop); });
         if (endless == part.loops.end()) continue;
-        Verdict& v = all.emplace_back();
-        v.run = run.run;
-        v.plan = run.plan;
-        v.kind = Verdict::Kind::loop;
-        v.device = p.device;
+        Verdict& v = all.emplace_back(verdict(run, Verdict::Kind::loop, p.device, going_on(*endless, p.device)));
         v.actor = endless->predicate;
         v.node = endless->predicate_node;
         v.tag = fmt::format("iteration {} of loop '{}'", endless->last, endless->loop);
-        v.text = going_on(*endless, p.device);
       }
   }
   // Who holds a worker in a user's code is named; who waits for that worker is not. Who waits at a queue holds none.
@@ -282,6 +291,53 @@ std::vector<Verdict> keep_what_still_stands(std::vector<Verdict> verdicts, const
     return v.kind == Verdict::Kind::no_turn && std::none_of(later.begin(), later.end(), is_it);
   });
   return verdicts;
+}
+
+static bool has_all_answered(const RunSnapshot& run) {
+  return run.silent.empty() && std::all_of(run.partitions.begin(), run.partitions.end(), [](const PartitionSnapshot& p) { return p.has_answered; });
+}
+
+void Looks::add(std::vector<RunSnapshot> runs, std::chrono::nanoseconds began, std::chrono::nanoseconds ended) {
+  const auto look = std::make_shared<const Look>(Look{std::move(runs), began, ended});
+  if (count_ == 0) first_ = ended;
+  if (count_ == 1) verdicts_ = hangs(last_->runs, look->runs, &withheld_);
+  if (count_ > 1) {
+    verdicts_ = keep_what_still_stands(std::move(verdicts_), hangs(last_->runs, look->runs));
+    judge(*look);
+  }
+  for (const RunSnapshot& run : look->runs) {
+    if (has_all_answered(run)) whole_.try_emplace(id_of(run), look);
+    else whole_.erase(id_of(run));
+  }
+  last_ = look;
+  ++count_;
+}
+
+// Everybody answered in both looks: whoever is named now has done nothing for as long as the first two were apart, at least.
+void Looks::judge(const Look& look) {
+  std::erase_if(withheld_, [&](const RunId& id) {
+    const auto run = std::find_if(look.runs.begin(), look.runs.end(), [&](const RunSnapshot& r) { return id_of(r) == id; });
+    if (run == look.runs.end()) return true;  // it has ended
+    const auto whole = whole_.find(id);
+    if (!has_all_answered(*run) || whole == whole_.end() || look.began - whole->second->ended < apart_) return false;
+    std::set<RunId> still;
+    const std::vector<Verdict> said = hangs(whole->second->runs, look.runs, &still);
+    if (still.contains(id)) return false;
+    const auto is_of_run = [&](const Verdict& v) { return v.id == id; };
+    std::erase_if(verdicts_, is_of_run);
+    std::copy_if(said.begin(), said.end(), std::back_inserter(verdicts_), is_of_run);
+    return true;
+  });
+}
+
+// On a machine on which much else runs a worker may wait for its processor: then the partition has its turn a little later.
+bool Looks::wants_more() const {
+  constexpr int kMoreLooks = 5;                                // for who has had no turn
+  constexpr auto kLongest = std::chrono::milliseconds(1600);  // after the first: who asks has his answer within two seconds
+  if (count_ < 2) return true;
+  if (last_->ended - first_ >= kLongest) return false;
+  const bool has_no_turn = std::any_of(verdicts_.begin(), verdicts_.end(), [](const Verdict& v) { return v.kind == Verdict::Kind::no_turn; });
+  return !withheld_.empty() || (has_no_turn && count_ < 2 + kMoreLooks);
 }
 
 std::vector<std::string> diagnose(const RunSnapshot& run) {

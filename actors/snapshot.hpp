@@ -12,6 +12,8 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -175,6 +177,15 @@ struct EndedRun {
   std::string error;  // empty: it ended well
 };
 
+/// Which run it is, whichever node says something of it.
+struct RunId {
+  std::uint64_t owner = 0, number = 0;  // of a run over several nodes
+  PlanName plan;                        // of one of one node: its plan
+  std::uint64_t run = 0;                // and its number there
+  friend auto operator<=>(const RunId&, const RunId&) = default;
+};
+RunId id_of(const RunSnapshot& run);
+
 /// Why has a run not ended? One cause.
 struct Verdict {
   std::uint64_t run = 0;
@@ -186,6 +197,8 @@ struct Verdict {
   std::string tag, from;
   std::string edge;    // the device that sends and the one that receives, as in `cpu:0 -> cpu:1`; empty: none in particular
   enum class Kind : std::uint8_t { silence, computing, waiting, loop, ready, no_turn } kind = Kind::waiting;
+  RunId id;            // of the run
+  bool is_usual = false;      // at a queue or in a user's actor, for no longer than that takes now and then
   bool holds_worker = false;  // computing, or waiting in a user's code, on a worker that others may want
 };
 
@@ -209,13 +222,46 @@ struct EngineSnapshot {
 std::vector<std::string> diagnose(const RunSnapshot& run);
 std::vector<Verdict> verdicts(const RunSnapshot& run);
 /// Which runs hang, and why: those that have fired nothing between two looks, a second or so apart, that no large token is on
-/// its way to, and whose cause is not a kernel that computes, nor a user's actor that has taken as long before; and those in a loop whose predicate compares two numbers that do not come nearer to each other, which
+/// its way to, and whose cause is not a kernel that computes, nor a user's actor or a queue that has taken as long before; and those in a loop whose predicate compares two numbers that do not come nearer to each other, which
 /// has gone on for ten times as long as it ever did, and for a hundred thousand iterations at least (ten thousand if they stay the
 /// same). A run that is merely slow is not named.
-std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::vector<RunSnapshot>& now);
+/// `withheld` gets those of which these two looks could not tell, and two others may.
+std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::vector<RunSnapshot>& now, std::set<RunId>* withheld = nullptr);
 /// Of those, what `later`, what `hangs` says of two looks that follow, leaves of it: whoever had no turn and is not said to have none
 /// any more is taken back. Nobody is added: looks close to each other say of nobody else that it hangs.
 std::vector<Verdict> keep_what_still_stands(std::vector<Verdict> verdicts, const std::vector<Verdict>& later);
+/// Looks at the same nodes, one after the other, and what follows from them: first from two that are `apart`; then from looks soon after each other,
+/// which take back who has had his turn, and judge a run of which the first two could not tell, because a partition of it answered late or it has
+/// waited for a moment only: by two looks that are `apart` in which, and between which, all its partitions answered.
+///
+///   Looks looks(400ms);
+///   do looks.add(joined_runs(...), asked, answered); while (looks.wants_more() && wait(looks.pause()));
+class Looks {
+ public:
+  explicit Looks(std::chrono::nanoseconds apart) : apart_(apart) {}
+  /// On one clock: when it was asked for, and when all who will have answered.
+  void add(std::vector<RunSnapshot> runs, std::chrono::nanoseconds began, std::chrono::nanoseconds ended);
+  bool wants_more() const;
+  /// Until the next one begins.
+  std::chrono::nanoseconds pause() const { return count_ < 2 ? apart_ : apart_ / 4; }
+  const std::vector<Verdict>& verdicts() const { return verdicts_; }
+
+ private:
+  struct Look {
+    std::vector<RunSnapshot> runs;
+    std::chrono::nanoseconds began{}, ended{};
+  };
+  void judge(const Look& look);
+
+  const std::chrono::nanoseconds apart_;
+  int count_ = 0;
+  std::chrono::nanoseconds first_{};  // when the first ended
+  std::shared_ptr<const Look> last_;
+  std::map<RunId, std::shared_ptr<const Look>> whole_;  // the first look since which all partitions of a run have answered each time
+  std::set<RunId> withheld_;
+  std::vector<Verdict> verdicts_;
+};
+
 /// Of all runs, each sentence naming its run.
 std::vector<std::string> diagnose(const EngineSnapshot& engine);
 

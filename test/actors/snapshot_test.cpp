@@ -351,6 +351,49 @@ BOOST_AUTO_TEST_CASE(a_user_s_actor_may_take_as_long_as_it_has) {
   }
 }
 
+// Whoever is fed slowly waits as long as it has before, and is none that hangs; nor is who waits beside it, in the same run.
+BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_may_wait_as_long_as_it_has) {
+  RunSnapshot run;
+  PartitionSnapshot& p = run.partitions.emplace_back();
+  p.device = "cpu:0";
+  p.has_answered = true;
+  for (const char* state : {"queue 'jobs'", "shuffling queue 'jobs'"})
+    for (const auto& [for_so_long, longest, is_named] : {std::tuple{500ms, 0ms, false}, {1500ms, 0ms, true}, {3000ms, 2000ms, false}, {5000ms, 2000ms, true}}) {
+      Wait w, beside;
+      w.what = "Dequeue 'take' (model.cpp:7)", beside.what = "Dequeue 'other' (model.cpp:8)";
+      w.state = state, beside.state = "queue 'others'";
+      w.for_so_long = for_so_long, w.longest = longest, beside.for_so_long = 1h;
+      p.runs.assign(1, {});
+      p.runs[0].waits = {w, beside};
+      std::set<RunId> withheld;
+      BOOST_TEST(hangs({run}, {run}, &withheld).size() == (is_named ? 2u : 0u));
+      BOOST_TEST(withheld.contains(id_of(run)) == !is_named);
+    }
+}
+
+// One question names who has just begun to wait: it goes on looking until the wait is no usual one.
+BOOST_AUTO_TEST_CASE(looks_go_on_while_a_wait_is_usual) {
+  const auto look = [](std::chrono::nanoseconds at) {
+    RunSnapshot run;
+    PartitionSnapshot& p = run.partitions.emplace_back();
+    p.device = "cpu:0";
+    p.has_answered = true;
+    Wait w;
+    w.what = "Dequeue 'take' (model.cpp:7)", w.state = "queue 'jobs'", w.for_so_long = at + 100ms;
+    p.runs.emplace_back().waits = {w};
+    return std::vector<RunSnapshot>{run};
+  };
+  Looks looks(400ms);
+  std::chrono::nanoseconds at = 0ms;
+  for (looks.add(look(at), at, at); looks.wants_more(); looks.add(look(at), at, at)) {
+    BOOST_TEST(looks.verdicts().empty());
+    at += looks.pause();
+  }
+  BOOST_TEST((at == 900ms));
+  BOOST_REQUIRE(looks.verdicts().size() == 1u);
+  BOOST_TEST(looks.verdicts()[0].actor == "Dequeue 'take' (model.cpp:7)");
+}
+
 // The bytes that arrive between two looks tell a slow link from a hang; of a queue that nobody fills they say nothing.
 BOOST_AUTO_TEST_CASE(who_waits_for_a_large_token_is_slow_while_it_comes) {
   RunSnapshot run;

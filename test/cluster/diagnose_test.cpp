@@ -405,6 +405,33 @@ BOOST_AUTO_TEST_CASE(a_token_that_was_sent_between_two_answers) {
   BOOST_TEST(!hangs({over_two(a, b)}, {over_two(a, b)}).empty());  // that never comes
 }
 
+// Of such a run a further look tells, as long after the first in which both answered as the first two are apart.
+BOOST_AUTO_TEST_CASE(a_run_of_which_two_looks_cannot_tell_is_judged_by_two_others) {
+  const PartitionSnapshot a = waits_for("/node:b/cpu:0", 4, 4), b = waits_for("/node:a/cpu:0", 5, 4), has_sent = waits_for("/node:a/cpu:0", 6, 4), late;
+  for (const bool gets_on : {false, true}) {
+    Looks looks(400ms);
+    looks.add({over_two(a, late)}, 0ms, 0ms);
+    looks.add({over_two(a, b)}, 400ms, 450ms);
+    BOOST_TEST(looks.verdicts().empty(), texts(looks.verdicts()));
+    BOOST_TEST(looks.wants_more());
+    for (const auto at : {550ms, 650ms, 750ms}) {  // too close
+      looks.add({over_two(a, b)}, at, at);
+      BOOST_TEST(looks.verdicts().empty(), texts(looks.verdicts()));
+      BOOST_TEST(looks.wants_more());
+    }
+    looks.add({over_two(a, gets_on ? has_sent : b)}, 850ms, 850ms);
+    BOOST_TEST(looks.verdicts().empty() == gets_on, texts(looks.verdicts()));
+    BOOST_TEST(!looks.wants_more());
+  }
+  // One of them is late again and again: nothing is known, and that is said in time.
+  Looks looks(400ms);
+  looks.add({over_two(a, late)}, 0ms, 0ms);
+  std::chrono::nanoseconds at = 400ms;
+  for (int i = 0; looks.wants_more(); ++i, at += looks.pause()) looks.add({over_two(a, i % 2 ? late : b)}, at, at);
+  BOOST_TEST(looks.verdicts().empty(), texts(looks.verdicts()));
+  BOOST_TEST((at <= 2s));
+}
+
 // A partition whose worker is held by a user's actor of another run is not the one to be named.
 BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_that_is_held) {
   const RunSnapshot waits = over_two(waits_for("/node:b/cpu:0", 4, 4), {});
