@@ -116,7 +116,6 @@ void Partition::start(Ref<Run> run) {
   r.is_abandoned = false;
   r.run = std::move(run);
   r.fired = r.sent = r.received = 0;
-  for (Observed& o : observed_) o.at = -1;
   failed_.store(-1, std::memory_order_relaxed);
   add(loop_counters_[0].instances);
   if (!mine_.device->is_synchronous()) r.fault = std::make_shared<Fault>();

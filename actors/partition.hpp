@@ -244,6 +244,11 @@ struct Instance {
   std::vector<char> invariant_came;
   std::vector<Iteration::Next> waiting;  // for iteration `opened`
   std::vector<Token> early;           // tokens for iterations that are not open yet
+  struct Observed {
+    std::int64_t at = -1;
+    double left = 0, right = 0;
+  };
+  Observed observed;                  // what its predicate compared, for a while after somebody has asked
 };
 
 /// What it keeps alive; of a list, all that is in it.
@@ -381,6 +386,7 @@ class Partition final : public CompletionSink {
   void observe(const Iteration& iteration, const PlanNode& node);
   const Value& input_of(const Iteration& iteration, const PlanNode& node, std::int32_t input) const;
   const PlanNode* predicate_node(const FramePlan& frame) const;
+  bool compares_numbers(const PlanNode& node) const;
   bool run_kernel(Iteration& iteration, const PlanNode& node);
   void finish(Iteration& iteration, const PlanNode& node, Value* outputs);
   void finish_dead(Iteration& iteration, const PlanNode& node);
@@ -518,14 +524,8 @@ class Partition final : public CompletionSink {
   std::uint64_t parked_ = 0;                   // ticks: when the last turn left nothing to do in a run that is going on; 0: it did not
   std::atomic<std::int32_t> failed_{-1};       // the node of the program that failed a run last; -1: none since the last start
   FlightRecorder recorder_;
-  /// What the predicate of a frame compared, for a while after somebody has asked.
-  struct Observed {
-    const PlanNode* predicate = nullptr;
-    std::int64_t at = -1;
-    double left = 0, right = 0;
-  };
-  std::vector<Observed> observed_;  // by frame
-  int observes_ = 0;                // so many more firings
+  std::vector<const PlanNode*> predicates_;  // by frame, where one compares two numbers; since somebody asked
+  int observes_ = 0;                // what they compare, in so many more firings
   bool looks_closer_ = false;       // traces, and this turn may draw more, or observes
   std::uint64_t last_tick_ = 0;     // when the turn began, or its last firing that was drawn ended
   bool has_posted_ = false;         // what waits for `flush`

@@ -63,8 +63,11 @@ void Partition::answer(const Inspect& question) {
   if (mine_.frames.size() > 1) {
     constexpr int kObserved = 4096;  // firings: some iterations of any loop
     observes_ = kObserved;
-    if (observed_.empty())
-      for (const FramePlan& frame : mine_.frames) observed_.push_back({predicate_node(frame), -1, 0, 0});
+    if (predicates_.empty())
+      for (const FramePlan& frame : mine_.frames) {
+        const PlanNode* node = predicate_node(frame);
+        predicates_.push_back(node && compares_numbers(*node) ? node : nullptr);
+      }
   }
   looks_closer_ = observes_ > 0 || recorder_.traces();
   question.inspection->answer(question.place, std::move(s));
@@ -118,8 +121,7 @@ RunPart Partition::part_of(const Record& record) const {
       loop.first = instance->oldest;
       loop.last = instance->opened - 1;
       loop.window = instance->frame->window;
-      if (const auto number = static_cast<std::size_t>(instance->number); number < observed_.size() && observed_[number].at < instance->opened)
-        loop.observed_at = observed_[number].at, loop.left = observed_[number].left, loop.right = observed_[number].right;
+      loop.observed_at = instance->observed.at, loop.left = instance->observed.left, loop.right = instance->observed.right;
       loop.longest = loop_counters_[static_cast<std::size_t>(instance->number)].longest.load(std::memory_order_relaxed);
       if (const std::int32_t predicate = predicate_of(*instance->frame); predicate >= 0) loop.predicate = plan_->program.graph.describe(predicate), loop.predicate_node = predicate;
     }

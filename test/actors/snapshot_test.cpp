@@ -2,6 +2,7 @@
 // user's lines. Each hang is made on purpose.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 
@@ -243,6 +244,70 @@ BOOST_AUTO_TEST_CASE(a_loop_whose_predicate_comes_no_nearer_is_named_after_many_
   BOOST_TEST(hangs(before.runs, now.runs).empty());
   slow.cancel();
   while (engine.take_step()) {}
+}
+
+// What one execution of a loop compares says nothing of another's: of two runs of one plan, which share the partition.
+BOOST_AUTO_TEST_CASE(two_runs_of_one_plan_are_told_apart) {
+  Graph g;
+  Expr n = g.input("n", DType::i64, Shape{}), d = g.input("d", DType::i64, Shape{});
+  Expr last = while_loop([&](Expr i) { return i < n; }, [&](Expr i) { return i + d; }, g.constant(std::int64_t{0}), {.name = "count"});
+  // All of the runs are in that iteration, at least.
+  const auto go = [](Engine& engine, std::int64_t iteration) {
+    for (;;) {
+      EngineSnapshot s = engine.snapshot();
+      const auto is_there = [&](const RunSnapshot& run) {
+        const auto& parts = run.partitions.at(0).runs;
+        return !parts.empty() && !parts[0].loops.empty() && parts[0].loops[0].last >= iteration;
+      };
+      if (std::all_of(s.runs.begin(), s.runs.end(), is_there)) return s;
+      engine.take_step();
+    }
+  };
+  const auto counts = [](std::int64_t to, std::int64_t by) { return std::vector<Tensor>{Tensor::scalar(to), Tensor::scalar(by)}; };
+  {  // both get on
+    Engine engine({.deterministic = true});
+    Function f = engine.compile(g, {n, d}, {last});
+    RunHandle one = f.start(counts(1'000'000'000, 1)), two = f.start(counts(2'000'000'000, 1));
+    const EngineSnapshot early = go(engine, 3000), late = go(engine, 120'000), later = go(engine, 125'000);
+    BOOST_TEST(early.runs.size() == 2u);
+    BOOST_TEST(hangs(early.runs, late.runs).empty());
+    BOOST_TEST(hangs(late.runs, later.runs).empty());
+    one.cancel(), two.cancel();
+    while (engine.take_step()) {}
+  }
+  {  // one does not; others begin and end before each look
+    Engine engine({.deterministic = true});
+    Function f = engine.compile(g, {n, d}, {last});
+    RunHandle endless = f.start(counts(1, 0));
+    const EngineSnapshot early = go(engine, 3000);
+    go(engine, 12'000);
+    for (int i = 0; i < 1000; ++i) engine.take_step();  // until nothing is observed any more
+    RunHandle quick = f.start(counts(1, 1));
+    while (!quick.is_done()) engine.take_step();
+    const std::vector<Verdict> said = hangs(early.runs, engine.snapshot().runs);
+    BOOST_REQUIRE(said.size() == 1u);
+    BOOST_TEST(has(said[0].text, "loop 'count/1' on cpu:0 is in iteration "), said[0].text);
+    endless.cancel();
+    while (engine.take_step()) {}
+  }
+}
+
+// Truths are no numbers that come nearer to each other, nor is what a predicate computes its result from.
+BOOST_AUTO_TEST_CASE(a_predicate_that_compares_no_numbers_is_not_observed) {
+  Graph g;
+  const auto both = [](Expr i) { return logical_and(i < 100'000'000, i >= 0); };
+  const auto negated = [](Expr i) { return -i > -100'000'000; };
+  Engine engine({.deterministic = true});
+  for (const bool is_negated : {false, true}) {
+    Expr last = while_loop([&](Expr i) { return is_negated ? negated(i) : both(i); }, [](Expr i) { return i + 1; }, g.constant(0), {.name = "far"});
+    for (const bool optimize : {false, true}) {
+      RunHandle run = engine.compile(g, {}, {last}, {.optimize = optimize}).start({});
+      const EngineSnapshot early = goes_to(engine, 3000), late = goes_to(engine, 12'000);
+      BOOST_TEST(hangs(early.runs, late.runs).empty());
+      run.cancel();
+      while (engine.take_step()) {}
+    }
+  }
 }
 
 // The inner loop begins and ends in every iteration of the outer one, whose predicate compares the same numbers for ever.
