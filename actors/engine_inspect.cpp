@@ -95,6 +95,7 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run, const std::vector<LeanRef<Pa
     if (!p.has_answered) {
       p.device = partition->partition().plan().name;
       p.busy_with = partition->partition().busy_with();
+      p.is_busy_for_another = !p.busy_with.empty() && partition->partition().busy_for() != s.run;
       if (p.busy_with.empty()) add_user_code(p, run, partition->partition().plan());
     }
     std::erase_if(p.runs, [&](const RunPart& part) { return part.run != s.run; });
@@ -113,7 +114,7 @@ void EngineImpl::add_user_code(PartitionSnapshot& silent, const Run& run, const 
   for (const auto& weak : hosted_) {
     const std::shared_ptr<AtWork> at_work = weak.lock();
     const std::int64_t since = at_work ? at_work->since_ns.load(std::memory_order_relaxed) : 0;
-    if (since == 0) continue;
+    if (since == 0 || at_work->run.load(std::memory_order_relaxed) != run.info().id) continue;
     for (const FramePlan& frame : plan.frames)
       for (const PlanNode& node : frame.nodes) {
         const std::int32_t state = graph.node(node.source).state;

@@ -423,6 +423,7 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
   // A deferring kernel may be completed before `run` returns: the ticket is spoken for first.
   spare_.pop_back();
   ++record.outside;
+  running_run_.store(record.run->info().id, std::memory_order_relaxed);
   running_.store(&node, std::memory_order_relaxed);
   try {
     node.kernel->run(c);

@@ -343,6 +343,8 @@ class Partition final : public CompletionSink {
   const PartitionPlan& plan() const { return mine_; }
   /// The node whose kernel runs in this partition's turn; empty: none. Any thread, while the partition's actor lives.
   std::string busy_with() const;
+  /// And the run, by its number in the engine, for which it ran one last.
+  std::uint64_t busy_for() const { return running_run_.load(std::memory_order_relaxed); }
   /// What a node's kernel takes, by its index; 0 where it was not measured (scalars are not).
   std::int64_t cost_ns(std::int32_t index) const { return costs_[static_cast<std::size_t>(index)].nanoseconds.load(std::memory_order_relaxed); }
 
@@ -511,6 +513,7 @@ class Partition final : public CompletionSink {
   std::vector<LoopCounters> loop_counters_;
   std::atomic<std::uint64_t> held_tokens_{0}, held_by_bytes_{0}, most_on_way_{0}, kept_calls_{0};  // as above
   std::atomic<const PlanNode*> running_{nullptr};  // whose kernel the turn is in; points into the plan, publishes nothing
+  std::atomic<std::uint64_t> running_run_{0};      // and of which run
   const bool hands_over_;  // heavy kernels may go to other workers
   const bool has_loops_;
   std::uint64_t now_ = 0;  // the driver's time when a message came, a kernel of a microsecond ended, or kFiringsALook firings ago: for loops

@@ -173,7 +173,7 @@ std::vector<Verdict> verdicts(const RunSnapshot& run) {
   return causes.empty() ? circle(run, std::move(effects)) : causes;
 }
 
-// Has anybody who answered both times fired meanwhile, or sent a token or got one? Who was not there before has, and who was in a kernel and has left it.
+// Has anybody who answered both times fired meanwhile, or sent a token or got one? Who was not there before has, and who was in a kernel of the run and has left it.
 static bool has_got_on(const RunSnapshot& before, const RunSnapshot& now) {
   const auto done = [](const PartitionSnapshot& p) {
     std::array<std::uint64_t, 3> sums{};
@@ -183,7 +183,7 @@ static bool has_got_on(const RunSnapshot& before, const RunSnapshot& now) {
   return std::any_of(now.partitions.begin(), now.partitions.end(), [&](const PartitionSnapshot& p) {
     const auto earlier = std::find_if(before.partitions.begin(), before.partitions.end(), [&](const PartitionSnapshot& b) { return b.device == p.device; });
     if (earlier == before.partitions.end()) return before.silent.empty();
-    if (!earlier->has_answered && !earlier->busy_with.empty() && p.busy_with != earlier->busy_with) return true;
+    if (!earlier->has_answered && !earlier->busy_with.empty() && !earlier->is_busy_for_another && p.busy_with != earlier->busy_with) return true;
     return p.has_answered && earlier->has_answered && done(p) != done(*earlier);
   });
 }
@@ -249,7 +249,10 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
         return true;
       };
       const bool is_usual_here = std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.is_usual; }) && withhold();
-      const bool may_come = is_usual_here || std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.kind == Verdict::Kind::computing; });
+      // What the run did before a kernel of another's, or after it, is not known.
+      const auto was_busy = [](const PartitionSnapshot& p) { return !p.has_answered && p.is_busy_for_another; };
+      const bool is_unknown = (std::any_of(earlier->partitions.begin(), earlier->partitions.end(), was_busy) || std::any_of(run.partitions.begin(), run.partitions.end(), was_busy)) && withhold();
+      const bool may_come = is_usual_here || is_unknown || std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.kind == Verdict::Kind::computing; });
       std::erase_if(causes, [&](const Verdict& v) {
         if (may_come && v.kind != Verdict::Kind::silence) return true;
         // Who has answered once may do so again.

@@ -128,6 +128,7 @@ struct PartitionSnapshot {
   std::uint64_t dropped_events = 0;  // written over, for want of room
   std::int64_t whole_since_ns = 0;   // all that ended since then is in `events`, if it was asked for; 0: nothing was written over
   std::uint64_t thinned_events = 0;  // short firings that were not drawn, for drawing them takes time
+  bool is_busy_for_another = false;  // that kernel is another run's
 };
 
 /// What a plan is called on all its nodes.

@@ -432,6 +432,37 @@ BOOST_AUTO_TEST_CASE(a_run_of_which_two_looks_cannot_tell_is_judged_by_two_other
   BOOST_TEST((at <= 2s));
 }
 
+// A partition of two runs is in a kernel of the other one: that it leaves it says nothing of this one, which is judged when it has answered.
+BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_kernels_of_a_run_in_the_same_partition) {
+  PartitionSnapshot computes, takes;
+  computes.busy_with = "MatMul 'm' (a.cpp:2)", computes.is_busy_for_another = true;
+  takes.has_answered = true;
+  Wait w;
+  w.what = "Dequeue 'take' (a.cpp:9)", w.state = "queue 'jobs'", w.for_so_long = 5s;
+  takes.runs.emplace_back().waits = {w};
+  const auto look = [](PartitionSnapshot p) {
+    RunSnapshot run;
+    run.run = 1, run.plan = {"a", 1};
+    p.device = "/node:a/cpu:0";
+    run.partitions = {p};
+    return std::vector<RunSnapshot>{run};
+  };
+  Looks looks(400ms);
+  looks.add(look(computes), 0ms, 0ms);
+  looks.add(look(takes), 400ms, 400ms);
+  BOOST_TEST(looks.verdicts().empty());
+  BOOST_TEST(looks.wants_more());
+  looks.add(look(takes), 800ms, 800ms);
+  BOOST_REQUIRE(looks.verdicts().size() == 1u);
+  BOOST_TEST(looks.verdicts()[0].actor == w.what);
+  BOOST_TEST(!looks.wants_more());
+  // In a kernel of its own it has got on.
+  computes.is_busy_for_another = false;
+  std::set<RunId> withheld;
+  BOOST_TEST(hangs(look(computes), look(takes), &withheld).empty());
+  BOOST_TEST(withheld.empty());
+}
+
 // A partition whose worker is held by a user's actor of another run is not the one to be named.
 BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_that_is_held) {
   const RunSnapshot waits = over_two(waits_for("/node:b/cpu:0", 4, 4), {});
