@@ -459,7 +459,7 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
   if (timed) {
     const std::int64_t took = now_ns() - start;
     measure(node, took, {scratch_.data(), static_cast<std::size_t>(node.outputs)}, true);
-    if (took >= kHeavy && !recorder_.traces()) record_kernel(iteration, node, start, took);
+    if (took >= kHeavy && !is_drawn_) record_kernel(iteration, node, start, took);
   }
   return true;
 }

@@ -530,6 +530,7 @@ class Partition final : public CompletionSink {
   std::vector<const PlanNode*> predicates_;  // by frame, where one compares two numbers; since somebody asked
   int observes_ = 0;                // what they compare, in so many more firings
   bool looks_closer_ = false;       // traces, and this turn may draw more, or observes
+  bool is_drawn_ = false;           // the firing under way is an event of its own
   std::uint64_t last_tick_ = 0;     // when the turn began, or its last firing that was drawn ended
   bool has_posted_ = false;         // what waits for `flush`
   std::uint32_t tick_ = 0;

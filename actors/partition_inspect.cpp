@@ -167,7 +167,7 @@ const PlanNode* Partition::predicate_node(const FramePlan& frame) const {
 }
 
 // A drawn firing begins where the one before it ended: one look at the ticks each. When a turn may draw no more, the rest of it
-// fires as if nobody looked.
+// fires as if nobody looked: then its long kernels are recorded as ever.
 void Partition::fire_closely(Iteration& iteration, const PlanNode& node) {
   if (observes_ > 0) observe(iteration, node), --observes_;
   if (!recorder_.traces() || !recorder_.draws()) {
@@ -176,7 +176,15 @@ void Partition::fire_closely(Iteration& iteration, const PlanNode& node) {
   }
   const std::int64_t number = iteration.number;  // what fires may end its iteration
   const std::uint64_t run = iteration.instance->record->run->info().id;
-  fire(iteration, node);
+  {
+    struct Ends {
+      bool& is_drawn;
+      ~Ends() { is_drawn = false; }  // also where it throws
+    };
+    is_drawn_ = true;
+    const Ends ends{is_drawn_};
+    fire(iteration, node);
+  }
   const std::uint64_t now = ticks();
   recorder_.add({RecordedEvent::Kind::firing, false, node.source, last_tick_, now - last_tick_, run, number, 0});
   last_tick_ = now;

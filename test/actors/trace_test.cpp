@@ -185,6 +185,25 @@ BOOST_AUTO_TEST_CASE(a_firing_that_waits_at_a_queue_is_in_a_trace) {
   BOOST_TEST(waits == 1u);
 }
 
+// A turn draws some of its firings; of the others those that take long are there all the same.
+BOOST_AUTO_TEST_CASE(a_long_kernel_after_many_short_ones_is_in_a_trace) {
+  Folder folder;
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{}), m = g.input("m", DType::f32, Shape{512, 512});
+  Expr sum = x;
+  for (int i = 0; i < 200; ++i) sum = sum + 1.0;
+  Expr y = g.named(matmul(m + sum, m), "long");
+  Engine engine({.deterministic = true});
+  engine.compile(g, {x, m}, {y}, {.optimize = false})({Tensor::scalar(1.0f), Tensor::zeros(DType::f32, {512, 512})}, {.trace = folder / "trace.json"});
+  while (engine.take_step()) {}
+  const json trace = json::parse(read_file(folder / "trace.json"), nullptr, false);
+  BOOST_REQUIRE(!trace.is_discarded());
+  std::size_t found = 0;
+  for (const json& e : trace["traceEvents"]) found += e.contains("cat") && (e["cat"] == "kernel" || e["cat"] == "firing") && has(e["name"], "MatMul 'long' (trace_test.cpp:");
+  BOOST_TEST(found == 1u);
+  BOOST_TEST(overlapping_slices(trace) == 0);
+}
+
 // Nodes share a folder; of each the last are kept, and nobody removes what is not his.
 BOOST_AUTO_TEST_CASE(files_of_failed_runs_are_named_apart_and_bounded) {
   Folder folder;
