@@ -437,6 +437,7 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vecto
   if (!options.trace.empty()) {
     Inspect on{};
     on.trace = Inspect::Trace::on;
+    on.tracer = id;
     ask(troupe.partitions, on);
   }
   if (troupe.remote) {

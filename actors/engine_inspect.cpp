@@ -245,6 +245,7 @@ void EngineImpl::write_events(const Run& run, const EndedRun& end, const std::sh
   Inspect question{};
   question.asks_of_events = true;
   question.trace = trace;
+  question.tracer = run.info().id;
   const std::int64_t took_ns = (std::chrono::steady_clock::now() - run.began).count();  // as events go by, also where the engine's time is virtual
   question.since_ns = trace == Inspect::Trace::off ? end.ended_ns - took_ns : 0;
   const std::string number = end.is_owned ? std::to_string(end.run) : fmt::format("shared-{}", run.key.number);

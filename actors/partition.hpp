@@ -146,6 +146,7 @@ struct Inspect {
   bool watches = false;          // and will ask again soon
   std::int64_t since_ns = 0;     // of that: from when on
   enum class Trace : std::uint8_t { as_it_is, on, off } trace = Trace::as_it_is;
+  std::uint64_t tracer = 0;      // on and off: for which run; 0: for none
   TickClock clock = {};          // the same for all who are asked: what came after something else stays after it
 };
 using PartitionMessage = std::variant<StartRun, Ended, Token, Grant, Passed, Abandon, Inspect, Lost, FailedLater>;

@@ -59,7 +59,7 @@ void Partition::answer(const Inspect& question) {
     s.whole_since_ns = recorder_.whole_since(question.clock);
     if (question.watches) recorder_.watch(question.clock);
   }
-  if (question.trace != Inspect::Trace::as_it_is) recorder_.trace(question.trace == Inspect::Trace::on);
+  if (question.trace != Inspect::Trace::as_it_is) recorder_.trace(question.trace == Inspect::Trace::on, question.tracer);
   if (mine_.frames.size() > 1) {
     constexpr int kObserved = 4096;  // firings: some iterations of any loop
     observes_ = kObserved;
