@@ -58,7 +58,7 @@ void Partition::handle(PartitionMessage& message) {
     }
     const PlanNode& node = *f.node;
     if (f.nanoseconds > 0) {
-      measure(node, f.nanoseconds, f.outputs, false);
+      measure(node, f.nanoseconds, f.outputs, f.put, false);
       record_kernel(iteration, node, f.ran, f.nanoseconds);
     } else if (f.began.count() > 0) {
       record_ended(f);
@@ -419,6 +419,7 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
   constexpr std::int64_t kNoticed = 1000;  // ns, of which a look at the clock takes a hundredth
   const bool is_noticed = has_loops_ && cost.nanoseconds.load(std::memory_order_relaxed) >= kNoticed;
   bool timed = is_heavy || cost.samples < 3 || (++tick_ % kSampled) == 0;
+  const std::uint64_t put = timed && node.makes_list ? put_into_lists(iteration, node) : 0;  // its kernel moves its inputs
   std::int64_t start = timed ? now_ns() : 0;
   // A deferring kernel may be completed before `run` returns: the ticket is spoken for first.
   spare_.pop_back();
@@ -458,22 +459,10 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
   spare_.push_back(ticket);
   if (timed) {
     const std::int64_t took = now_ns() - start;
-    measure(node, took, {scratch_.data(), static_cast<std::size_t>(node.outputs)}, true);
+    measure(node, took, {scratch_.data(), static_cast<std::size_t>(node.outputs)}, put, true);
     if (took >= kHeavy && !is_drawn_) record_kernel(iteration, node, start, took);
   }
   return true;
-}
-
-void Partition::measure(const PlanNode& node, std::int64_t nanoseconds, std::span<const Value> outputs, bool in_turn) {
-  Cost& cost = costs_[static_cast<std::size_t>(node.index)];
-  std::uint64_t bytes = 0;
-  for (const Value& v : outputs) bytes += bytes_of(v);
-  work_.timed(static_cast<std::size_t>(node.index), nanoseconds, bytes, in_turn);
-  // The first firings warm caches up: their least counts; later samples move the estimate slowly.
-  const std::int64_t known = cost.nanoseconds.load(std::memory_order_relaxed);
-  const std::int64_t now = cost.samples == 0 ? nanoseconds : cost.samples < 3 ? std::min(known, nanoseconds) : known + (nanoseconds - known) / 4;
-  cost.nanoseconds.store(now, std::memory_order_relaxed);
-  if (cost.samples < 3) ++cost.samples;
 }
 
 void Partition::finish(Iteration& iteration, const PlanNode& node, Value* outputs) {
@@ -573,6 +562,7 @@ void Partition::run_elsewhere(Firing& firing) {
   Ref<Run> run = firing.run;  // stays until the kernel has returned
   KernelContext c = context(*firing.iteration, *firing.node, firing.outputs.data());
   c.set_sink(this, &firing);
+  firing.put = firing.node->makes_list ? put_into_lists(*firing.iteration, *firing.node) : 0;
   std::int64_t start = now_ns();
   try {
     firing.node->kernel->run(c);

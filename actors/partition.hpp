@@ -89,6 +89,7 @@ struct Firing {
   std::vector<Value> outputs;
   Status status;
   std::int64_t nanoseconds = 0;  // of a handed-over kernel
+  std::uint64_t put = 0;         // bytes that such a one puts into lists, at most
   std::int64_t ran = 0;          // when it began, on the steady clock; written by who runs it, read after its end
   std::chrono::nanoseconds began{};  // on the steady clock, for those who ask what takes so long
   Ref<Run> run;                  // a handed-over kernel keeps its run
@@ -467,7 +468,8 @@ class Partition final : public CompletionSink {
   bool waits_outside(const Firing& firing) const;
   std::vector<EdgeCounters> edge_counters() const;
   std::int32_t missing_input(const Iteration& iteration, const PlanNode& node) const;
-  void measure(const PlanNode& node, std::int64_t nanoseconds, std::span<const Value> outputs, bool in_turn);
+  void measure(const PlanNode& node, std::int64_t nanoseconds, std::span<const Value> outputs, std::uint64_t put, bool in_turn);
+  static std::uint64_t put_into_lists(const Iteration& iteration, const PlanNode& node);
   void record_kernel(const Iteration& iteration, const PlanNode& node, std::int64_t start, std::int64_t took);
   void record_ended(const Firing& firing);
   void record_wait(const Token& token);

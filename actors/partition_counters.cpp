@@ -81,6 +81,28 @@ std::vector<ActorCounters> Partition::actor_counters() {
   return all;
 }
 
+// A list that comes out is mostly the one that came in: what a firing has put out of it is what it may have put into it. Before its kernel,
+// which moves its inputs, on any thread.
+std::uint64_t Partition::put_into_lists(const Iteration& iteration, const PlanNode& node) {
+  std::uint64_t bytes = 0;
+  for (std::int32_t i = 0; i < node.inputs; ++i)
+    if (const Value& v = iteration.values[static_cast<std::size_t>(node.first_input + i)]; i > 0 || !v.is_list()) bytes += bytes_of(v);
+  return bytes;
+}
+
+void Partition::measure(const PlanNode& node, std::int64_t nanoseconds, std::span<const Value> outputs, std::uint64_t put, bool in_turn) {
+  Cost& cost = costs_[static_cast<std::size_t>(node.index)];
+  std::uint64_t bytes = 0, lists = 0;
+  for (const Value& v : outputs) (v.is_list() ? lists : bytes) += bytes_of(v);
+  bytes += std::min(lists, put);
+  work_.timed(static_cast<std::size_t>(node.index), nanoseconds, bytes, in_turn);
+  // The first firings warm caches up: their least counts; later samples move the estimate slowly.
+  const std::int64_t known = cost.nanoseconds.load(std::memory_order_relaxed);
+  const std::int64_t now = cost.samples == 0 ? nanoseconds : cost.samples < 3 ? std::min(known, nanoseconds) : known + (nanoseconds - known) / 4;
+  cost.nanoseconds.store(now, std::memory_order_relaxed);
+  if (cost.samples < 3) ++cost.samples;
+}
+
 // A firing under way waits if its kernel has left it to a Completion; but a user's actor, for which it stands, may compute. One that
 // was handed over may still be in its kernel, which a queue's leaves at once.
 bool Partition::waits_outside(const Firing& firing) const {
