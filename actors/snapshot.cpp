@@ -173,7 +173,8 @@ std::vector<Verdict> verdicts(const RunSnapshot& run) {
   return causes.empty() ? circle(run, std::move(effects)) : causes;
 }
 
-// Has anybody who answered both times fired meanwhile, or sent a token or got one? Who was not there before has, and who was in a kernel of the run and has left it.
+// Has anybody who answered both times fired meanwhile, or sent a token or got one? Who was not there before has, and who was in a kernel of
+// the run and has left it.
 static bool has_got_on(const RunSnapshot& before, const RunSnapshot& now) {
   const auto done = [](const PartitionSnapshot& p) {
     std::array<std::uint64_t, 3> sums{};
@@ -199,11 +200,15 @@ static bool has_all_come(const RunSnapshot& run) {
 // Those who answered did so one after the other: what one of them waits for, another may have sent since. Where one has had its turn at
 // last, its tokens are on their way for no longer than that.
 static bool is_just_sent(const RunSnapshot& before, const RunSnapshot& now) {
-  const auto answers_now = [&](const RunSnapshot::Silent& s) { return std::none_of(now.silent.begin(), now.silent.end(), [&](const RunSnapshot::Silent& n) { return n.node == s.node; }); };
+  const auto answers_now = [&](const RunSnapshot::Silent& earlier) {
+    return std::none_of(now.silent.begin(), now.silent.end(), [&](const RunSnapshot::Silent& s) { return s.node == earlier.node; });
+  };
+  const auto has_its_turn_now = [&](const PartitionSnapshot& earlier) {
+    const auto is_it = [&](const PartitionSnapshot& p) { return p.device == earlier.device && p.has_answered; };
+    return !earlier.has_answered && std::any_of(now.partitions.begin(), now.partitions.end(), is_it);
+  };
   if (has_all_come(now)) return false;
-  return std::any_of(before.silent.begin(), before.silent.end(), answers_now) || std::any_of(before.partitions.begin(), before.partitions.end(), [&](const PartitionSnapshot& earlier) {
-    return !earlier.has_answered && std::any_of(now.partitions.begin(), now.partitions.end(), [&](const PartitionSnapshot& p) { return p.device == earlier.device && p.has_answered; });
-  });
+  return std::any_of(before.silent.begin(), before.silent.end(), answers_now) || std::any_of(before.partitions.begin(), before.partitions.end(), has_its_turn_now);
 }
 
 // What is to come from a node is on its way, or what is to get there, if so much arrives meanwhile, or something while so much waits to be
@@ -248,11 +253,13 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
         if (withheld) withheld->insert(id);
         return true;
       };
-      const bool is_usual_here = std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.is_usual; }) && withhold();
+      const bool is_usual_here = std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.is_usual; });
       // What the run did before a kernel of another's, or after it, is not known.
-      const auto was_busy = [](const PartitionSnapshot& p) { return !p.has_answered && p.is_busy_for_another; };
-      const bool is_unknown = (std::any_of(earlier->partitions.begin(), earlier->partitions.end(), was_busy) || std::any_of(run.partitions.begin(), run.partitions.end(), was_busy)) && withhold();
-      const bool may_come = is_usual_here || is_unknown || std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.kind == Verdict::Kind::computing; });
+      const auto is_unknown = [](const RunSnapshot& look) {
+        return std::any_of(look.partitions.begin(), look.partitions.end(), [](const PartitionSnapshot& p) { return !p.has_answered && p.is_busy_for_another; });
+      };
+      const bool is_untold = (is_usual_here || is_unknown(*earlier) || is_unknown(run)) && withhold();
+      const bool may_come = is_untold || std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.kind == Verdict::Kind::computing; });
       std::erase_if(causes, [&](const Verdict& v) {
         if (may_come && v.kind != Verdict::Kind::silence) return true;
         // Who has answered once may do so again.
@@ -265,7 +272,8 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
         // Who waits for a token may wait for one that waits for the one that comes. Grants come ahead of all tokens.
         if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && is_just_sent(*earlier, run)) return withhold();
         if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && !has_all_come(run) && std::any_of(run.moved.begin(), run.moved.end(), moves)) return true;
-        return v.kind == Verdict::Kind::computing || v.kind == Verdict::Kind::ready || v.kind == Verdict::Kind::loop || (v.kind == Verdict::Kind::no_turn && computing.contains(std::string(node_of(v.device))));
+        if (v.kind == Verdict::Kind::no_turn && computing.contains(std::string(node_of(v.device)))) return true;
+        return v.kind == Verdict::Kind::computing || v.kind == Verdict::Kind::ready || v.kind == Verdict::Kind::loop;
       });
       all.insert(all.end(), causes.begin(), causes.end());
       continue;

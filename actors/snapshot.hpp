@@ -223,17 +223,17 @@ struct EngineSnapshot {
 std::vector<std::string> diagnose(const RunSnapshot& run);
 std::vector<Verdict> verdicts(const RunSnapshot& run);
 /// Which runs hang, and why: those that have fired nothing between two looks, a second or so apart, that no large token is on
-/// its way to, and whose cause is not a kernel that computes, nor a user's actor or a queue that has taken as long before; and those in a loop whose predicate compares two numbers that do not come nearer to each other, which
-/// has gone on for ten times as long as it ever did, and for a hundred thousand iterations at least (ten thousand if they stay the
-/// same). A run that is merely slow is not named.
+/// its way to, and whose cause is not a kernel that computes, nor a user's actor or a queue that has taken as long before; and those in a
+/// loop whose predicate compares two numbers that do not come nearer to each other, which has gone on for ten times as long as it ever did,
+/// and for a hundred thousand iterations at least (ten thousand if they stay the same). A run that is merely slow is not named.
 /// `withheld` gets those of which these two looks could not tell, and two others may.
 std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::vector<RunSnapshot>& now, std::set<RunId>* withheld = nullptr);
 /// Of those, what `later`, what `hangs` says of two looks that follow, leaves of it: whoever had no turn and is not said to have none
 /// any more is taken back. Nobody is added: looks close to each other say of nobody else that it hangs.
 std::vector<Verdict> keep_what_still_stands(std::vector<Verdict> verdicts, const std::vector<Verdict>& later);
-/// Looks at the same nodes, one after the other, and what follows from them: first from two that are `apart`; then from looks soon after each other,
-/// which take back who has had his turn, and judge a run of which the first two could not tell, because a partition of it answered late or it has
-/// waited for a moment only: by two looks that are `apart` in which, and between which, all its partitions answered.
+/// Looks at the same nodes, one after the other, and what follows from them: first from two that are `apart`; then from looks soon after
+/// each other, which take back who has had his turn, and judge a run of which the first two could not tell, because a partition of it
+/// answered late or it has waited for a moment only: by two looks that are `apart` in which, and between which, all its partitions answered.
 ///
 ///   Looks looks(400ms);
 ///   do looks.add(joined_runs(...), asked, answered); while (looks.wants_more() && wait(looks.pause()));
