@@ -454,6 +454,7 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vecto
     if (!options.trace.empty()) {
       Inspect on{};
       on.trace = Inspect::Trace::on;
+      on.tracer = run->info().id;
       ask(troupe.partitions, on);
     }
     if (troupe.remote) {

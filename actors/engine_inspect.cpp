@@ -95,6 +95,7 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run, const std::vector<LeanRef<Pa
     if (!p.has_answered) {
       p.device = partition->partition().plan().name;
       p.busy_with = partition->partition().busy_with();
+      p.is_busy_for_another = !p.busy_with.empty() && partition->partition().busy_for() != s.run;
       if (p.busy_with.empty()) add_user_code(p, run, partition->partition().plan());
     }
     std::erase_if(p.runs, [&](const RunPart& part) { return part.run != s.run; });
@@ -113,7 +114,7 @@ void EngineImpl::add_user_code(PartitionSnapshot& silent, const Run& run, const 
   for (const auto& weak : hosted_) {
     const std::shared_ptr<AtWork> at_work = weak.lock();
     const std::int64_t since = at_work ? at_work->since_ns.load(std::memory_order_relaxed) : 0;
-    if (since == 0) continue;
+    if (since == 0 || at_work->run.load(std::memory_order_relaxed) != run.info().id) continue;
     for (const FramePlan& frame : plan.frames)
       for (const PlanNode& node : frame.nodes) {
         const std::int32_t state = graph.node(node.source).state;
@@ -124,6 +125,7 @@ void EngineImpl::add_user_code(PartitionSnapshot& silent, const Run& run, const 
         w.state = fmt::format("actor '{}'", at_work->name);
         w.for_so_long = std::chrono::nanoseconds(std::max<std::int64_t>(1, steady_ns() - since));
         w.longest = std::chrono::nanoseconds(at_work->longest_ns.load(std::memory_order_relaxed));
+        if (const auto& actor = graph.states()[static_cast<std::size_t>(state)].actor) w.holds_worker = !actor->options.blocks;
         if (silent.runs.empty()) silent.runs.emplace_back().run = run.info().id;
         silent.runs.back().waits.push_back(std::move(w));
       }
@@ -243,6 +245,7 @@ void EngineImpl::write_events(const Run& run, const EndedRun& end, const std::sh
   Inspect question{};
   question.asks_of_events = true;
   question.trace = trace;
+  question.tracer = run.info().id;
   const std::int64_t took_ns = (std::chrono::steady_clock::now() - run.began).count();  // as events go by, also where the engine's time is virtual
   question.since_ns = trace == Inspect::Trace::off ? end.ended_ns - took_ns : 0;
   const std::string number = end.is_owned ? std::to_string(end.run) : fmt::format("shared-{}", run.key.number);

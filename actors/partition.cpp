@@ -58,7 +58,7 @@ void Partition::handle(PartitionMessage& message) {
     }
     const PlanNode& node = *f.node;
     if (f.nanoseconds > 0) {
-      measure(node, f.nanoseconds, f.outputs, false);
+      measure(node, f.nanoseconds, f.outputs, f.put, false);
       record_kernel(iteration, node, f.ran, f.nanoseconds);
     } else if (f.began.count() > 0) {
       record_ended(f);
@@ -116,7 +116,6 @@ void Partition::start(Ref<Run> run) {
   r.is_abandoned = false;
   r.run = std::move(run);
   r.fired = r.sent = r.received = 0;
-  for (Observed& o : observed_) o.at = -1;
   failed_.store(-1, std::memory_order_relaxed);
   add(loop_counters_[0].instances);
   if (!mine_.device->is_synchronous()) r.fault = std::make_shared<Fault>();
@@ -420,10 +419,12 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
   constexpr std::int64_t kNoticed = 1000;  // ns, of which a look at the clock takes a hundredth
   const bool is_noticed = has_loops_ && cost.nanoseconds.load(std::memory_order_relaxed) >= kNoticed;
   bool timed = is_heavy || cost.samples < 3 || (++tick_ % kSampled) == 0;
+  const std::uint64_t put = timed && node.makes_list ? put_into_lists(iteration, node) : 0;  // its kernel moves its inputs
   std::int64_t start = timed ? now_ns() : 0;
   // A deferring kernel may be completed before `run` returns: the ticket is spoken for first.
   spare_.pop_back();
   ++record.outside;
+  running_run_.store(record.run->info().id, std::memory_order_relaxed);
   running_.store(&node, std::memory_order_relaxed);
   try {
     node.kernel->run(c);
@@ -458,22 +459,10 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
   spare_.push_back(ticket);
   if (timed) {
     const std::int64_t took = now_ns() - start;
-    measure(node, took, {scratch_.data(), static_cast<std::size_t>(node.outputs)}, true);
-    if (took >= kHeavy && !recorder_.traces()) record_kernel(iteration, node, start, took);
+    measure(node, took, {scratch_.data(), static_cast<std::size_t>(node.outputs)}, put, true);
+    if (took >= kHeavy && !is_drawn_) record_kernel(iteration, node, start, took);
   }
   return true;
-}
-
-void Partition::measure(const PlanNode& node, std::int64_t nanoseconds, std::span<const Value> outputs, bool in_turn) {
-  Cost& cost = costs_[static_cast<std::size_t>(node.index)];
-  std::uint64_t bytes = 0;
-  for (const Value& v : outputs) bytes += bytes_of(v);
-  work_.timed(static_cast<std::size_t>(node.index), nanoseconds, bytes, in_turn);
-  // The first firings warm caches up: their least counts; later samples move the estimate slowly.
-  const std::int64_t known = cost.nanoseconds.load(std::memory_order_relaxed);
-  const std::int64_t now = cost.samples == 0 ? nanoseconds : cost.samples < 3 ? std::min(known, nanoseconds) : known + (nanoseconds - known) / 4;
-  cost.nanoseconds.store(now, std::memory_order_relaxed);
-  if (cost.samples < 3) ++cost.samples;
 }
 
 void Partition::finish(Iteration& iteration, const PlanNode& node, Value* outputs) {

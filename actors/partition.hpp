@@ -89,6 +89,7 @@ struct Firing {
   std::vector<Value> outputs;
   Status status;
   std::int64_t nanoseconds = 0;  // of a handed-over kernel
+  std::uint64_t put = 0;         // bytes that such a one puts into lists, at most
   std::int64_t ran = 0;          // when it began, on the steady clock; written by who runs it, read after its end
   std::chrono::nanoseconds began{};  // on the steady clock, for those who ask what takes so long
   Ref<Run> run;                  // a handed-over kernel keeps its run
@@ -146,6 +147,7 @@ struct Inspect {
   bool watches = false;          // and will ask again soon
   std::int64_t since_ns = 0;     // of that: from when on
   enum class Trace : std::uint8_t { as_it_is, on, off } trace = Trace::as_it_is;
+  std::uint64_t tracer = 0;      // on and off: for which run; 0: for none
   TickClock clock = {};          // the same for all who are asked: what came after something else stays after it
 };
 using PartitionMessage = std::variant<StartRun, Ended, Token, Grant, Passed, Abandon, Inspect, Lost, FailedLater>;
@@ -243,6 +245,11 @@ struct Instance {
   std::vector<char> invariant_came;
   std::vector<Iteration::Next> waiting;  // for iteration `opened`
   std::vector<Token> early;           // tokens for iterations that are not open yet
+  struct Observed {
+    std::int64_t at = -1;
+    double left = 0, right = 0;
+  };
+  Observed observed;                  // what its predicate compared, for a while after somebody has asked
 };
 
 /// What it keeps alive; of a list, all that is in it.
@@ -337,6 +344,8 @@ class Partition final : public CompletionSink {
   const PartitionPlan& plan() const { return mine_; }
   /// The node whose kernel runs in this partition's turn; empty: none. Any thread, while the partition's actor lives.
   std::string busy_with() const;
+  /// And the run, by its number in the engine, for which it ran one last.
+  std::uint64_t busy_for() const { return running_run_.load(std::memory_order_relaxed); }
   /// What a node's kernel takes, by its index; 0 where it was not measured (scalars are not).
   std::int64_t cost_ns(std::int32_t index) const { return costs_[static_cast<std::size_t>(index)].nanoseconds.load(std::memory_order_relaxed); }
 
@@ -380,6 +389,7 @@ class Partition final : public CompletionSink {
   void observe(const Iteration& iteration, const PlanNode& node);
   const Value& input_of(const Iteration& iteration, const PlanNode& node, std::int32_t input) const;
   const PlanNode* predicate_node(const FramePlan& frame) const;
+  bool compares_numbers(const PlanNode& node) const;
   bool run_kernel(Iteration& iteration, const PlanNode& node);
   void finish(Iteration& iteration, const PlanNode& node, Value* outputs);
   void finish_dead(Iteration& iteration, const PlanNode& node);
@@ -457,7 +467,8 @@ class Partition final : public CompletionSink {
   bool waits_outside(const Firing& firing) const;
   std::vector<EdgeCounters> edge_counters() const;
   std::int32_t missing_input(const Iteration& iteration, const PlanNode& node) const;
-  void measure(const PlanNode& node, std::int64_t nanoseconds, std::span<const Value> outputs, bool in_turn);
+  void measure(const PlanNode& node, std::int64_t nanoseconds, std::span<const Value> outputs, std::uint64_t put, bool in_turn);
+  static std::uint64_t put_into_lists(const Iteration& iteration, const PlanNode& node);
   void record_kernel(const Iteration& iteration, const PlanNode& node, std::int64_t start, std::int64_t took);
   void record_ended(const Firing& firing);
   void record_wait(const Token& token);
@@ -504,6 +515,7 @@ class Partition final : public CompletionSink {
   std::vector<LoopCounters> loop_counters_;
   std::atomic<std::uint64_t> held_tokens_{0}, held_by_bytes_{0}, most_on_way_{0}, kept_calls_{0};  // as above
   std::atomic<const PlanNode*> running_{nullptr};  // whose kernel the turn is in; points into the plan, publishes nothing
+  std::atomic<std::uint64_t> running_run_{0};      // and of which run
   const bool hands_over_;  // heavy kernels may go to other workers
   const bool has_loops_;
   std::uint64_t now_ = 0;  // the driver's time when a message came, a kernel of a microsecond ended, or kFiringsALook firings ago: for loops
@@ -517,15 +529,10 @@ class Partition final : public CompletionSink {
   std::uint64_t parked_ = 0;                   // ticks: when the last turn left nothing to do in a run that is going on; 0: it did not
   std::atomic<std::int32_t> failed_{-1};       // the node of the program that failed a run last; -1: none since the last start
   FlightRecorder recorder_;
-  /// What the predicate of a frame compared, for a while after somebody has asked.
-  struct Observed {
-    const PlanNode* predicate = nullptr;
-    std::int64_t at = -1;
-    double left = 0, right = 0;
-  };
-  std::vector<Observed> observed_;  // by frame
-  int observes_ = 0;                // so many more firings
+  std::vector<const PlanNode*> predicates_;  // by frame, where one compares two numbers; since somebody asked
+  int observes_ = 0;                // what they compare, in so many more firings
   bool looks_closer_ = false;       // traces, and this turn may draw more, or observes
+  bool is_drawn_ = false;           // the firing under way is an event of its own
   std::uint64_t last_tick_ = 0;     // when the turn began, or its last firing that was drawn ended
   bool has_posted_ = false;         // what waits for `flush`
   std::uint32_t tick_ = 0;

@@ -5,6 +5,9 @@
 #include <span>
 #include <unordered_set>
 
+#include <troupe/devices/scalar_program.hpp>
+#include <troupe/ops/ordering.hpp>
+
 namespace troupe {
 
 // A node fires once an iteration: what has fired are all iterations that were opened, but for what has not fired in those
@@ -78,6 +81,28 @@ std::vector<ActorCounters> Partition::actor_counters() {
   return all;
 }
 
+// A list that comes out is mostly the one that came in: what a firing has put out of it is what it may have put into it. Before its kernel,
+// which moves its inputs, on any thread.
+std::uint64_t Partition::put_into_lists(const Iteration& iteration, const PlanNode& node) {
+  std::uint64_t bytes = 0;
+  for (std::int32_t i = 0; i < node.inputs; ++i)
+    if (const Value& v = iteration.values[static_cast<std::size_t>(node.first_input + i)]; i > 0 || !v.is_list()) bytes += bytes_of(v);
+  return bytes;
+}
+
+void Partition::measure(const PlanNode& node, std::int64_t nanoseconds, std::span<const Value> outputs, std::uint64_t put, bool in_turn) {
+  Cost& cost = costs_[static_cast<std::size_t>(node.index)];
+  std::uint64_t bytes = 0, lists = 0;
+  for (const Value& v : outputs) (v.is_list() ? lists : bytes) += bytes_of(v);
+  bytes += std::min(lists, put);
+  work_.timed(static_cast<std::size_t>(node.index), nanoseconds, bytes, in_turn);
+  // The first firings warm caches up: their least counts; later samples move the estimate slowly.
+  const std::int64_t known = cost.nanoseconds.load(std::memory_order_relaxed);
+  const std::int64_t now = cost.samples == 0 ? nanoseconds : cost.samples < 3 ? std::min(known, nanoseconds) : known + (nanoseconds - known) / 4;
+  cost.nanoseconds.store(now, std::memory_order_relaxed);
+  if (cost.samples < 3) ++cost.samples;
+}
+
 // A firing under way waits if its kernel has left it to a Completion; but a user's actor, for which it stands, may compute. One that
 // was handed over may still be in its kernel, which a queue's leaves at once.
 bool Partition::waits_outside(const Firing& firing) const {
@@ -137,10 +162,27 @@ std::vector<LoopSnapshot> Partition::loop_snapshots(const TickClock& clock) {
   return all;
 }
 
+// Does it say how two numbers that are its inputs compare? Of truths, and of what is computed from them first, whether they come nearer
+// to each other says nothing.
+bool Partition::compares_numbers(const PlanNode& node) const {
+  const Graph& graph = plan_->program.graph;
+  const troupe::Node& of_program = graph.node(node.source);
+  if (node.kind != PlanNode::Kind::kernel || node.inputs != 2 || of_program.inputs.size() != 2) return false;
+  const auto is_number = [](DType type) { return type != DType::boolean && type != DType::string; };
+  if (!is_number(graph.spec(of_program.inputs[0]).dtype) || !is_number(graph.spec(of_program.inputs[1]).dtype)) return false;
+  const std::string& op = of_program.op->name;
+  if (op != "Fused") return is_ordering(*of_program.op) || op == "Equal" || op == "NotEqual";
+  const ScalarProgram* program = node.scalars;
+  if (!program || program->results.size() != 1) return false;
+  const auto at = [&](std::int16_t i) -> const ScalarInstruction& { return program->code[static_cast<std::size_t>(i)]; };
+  const ScalarInstruction& last = at(program->results[0]);
+  return last.op >= ScalarOp::eq && last.op <= ScalarOp::ge && at(last.operand[0]).op == ScalarOp::input && at(last.operand[1]).op == ScalarOp::input;
+}
+
 // What a predicate is about to compare, if it is two scalars on the host.
 void Partition::observe(const Iteration& iteration, const PlanNode& node) {
-  Observed& seen = observed_[static_cast<std::size_t>(iteration.instance->number)];
-  if (seen.predicate != &node || node.inputs != 2) return;
+  if (predicates_[static_cast<std::size_t>(iteration.instance->number)] != &node) return;
+  Instance::Observed& seen = iteration.instance->observed;
   const Value &left = input_of(iteration, node, 0), &right = input_of(iteration, node, 1);
   const auto is_number = [](const Value& v) { return v.is_inline() || (v.kind() == Value::Kind::tensor && v.dtype() != DType::string && v.tensor().is_on_host() && v.tensor().shape().elements() == 1); };
   if (!is_number(left) || !is_number(right)) return;

@@ -59,6 +59,7 @@ void Partition::run_elsewhere(Firing& firing) {
   Ref<Run> run = firing.run;  // stays until the kernel has returned
   KernelContext c = context(*firing.iteration, *firing.node, firing.outputs.data());
   c.set_sink(this, &firing);
+  firing.put = firing.node->makes_list ? put_into_lists(*firing.iteration, *firing.node) : 0;
   const std::int64_t start = steady_ns();
   Under under(&firing);
   try {

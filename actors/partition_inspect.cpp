@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/inspection.hpp>
+#include <troupe/ops/actor_node.hpp>
 
 namespace troupe {
 
@@ -58,12 +59,15 @@ void Partition::answer(const Inspect& question) {
     s.whole_since_ns = recorder_.whole_since(question.clock);
     if (question.watches) recorder_.watch(question.clock);
   }
-  if (question.trace != Inspect::Trace::as_it_is) recorder_.trace(question.trace == Inspect::Trace::on);
+  if (question.trace != Inspect::Trace::as_it_is) recorder_.trace(question.trace == Inspect::Trace::on, question.tracer);
   if (mine_.frames.size() > 1) {
     constexpr int kObserved = 4096;  // firings: some iterations of any loop
     observes_ = kObserved;
-    if (observed_.empty())
-      for (const FramePlan& frame : mine_.frames) observed_.push_back({predicate_node(frame), -1, 0, 0});
+    if (predicates_.empty())
+      for (const FramePlan& frame : mine_.frames) {
+        const PlanNode* node = predicate_node(frame);
+        predicates_.push_back(node && compares_numbers(*node) ? node : nullptr);
+      }
   }
   looks_closer_ = observes_ > 0 || recorder_.traces();
   question.inspection->answer(question.place, std::move(s));
@@ -89,6 +93,7 @@ RunPart Partition::part_of(const Record& record) const {
     if (node.state >= 0) {
       const StateSpec& state = plan_->program.graph.states()[static_cast<std::size_t>(node.state)];
       w.state = fmt::format("{} '{}'", name_of(state.kind), state.name);
+      w.holds_worker = state.kind == StateSpec::Kind::actor && state.actor && !state.actor->options.blocks;
     }
     w.tag = tag_of(iteration);
     w.from = std::move(from);
@@ -116,8 +121,7 @@ RunPart Partition::part_of(const Record& record) const {
       loop.first = instance->oldest;
       loop.last = instance->opened - 1;
       loop.window = instance->frame->window;
-      if (const auto number = static_cast<std::size_t>(instance->number); number < observed_.size() && observed_[number].at < instance->opened)
-        loop.observed_at = observed_[number].at, loop.left = observed_[number].left, loop.right = observed_[number].right;
+      loop.observed_at = instance->observed.at, loop.left = instance->observed.left, loop.right = instance->observed.right;
       loop.longest = loop_counters_[static_cast<std::size_t>(instance->number)].longest.load(std::memory_order_relaxed);
       if (const std::int32_t predicate = predicate_of(*instance->frame); predicate >= 0) loop.predicate = plan_->program.graph.describe(predicate), loop.predicate_node = predicate;
     }
@@ -163,7 +167,7 @@ const PlanNode* Partition::predicate_node(const FramePlan& frame) const {
 }
 
 // A drawn firing begins where the one before it ended: one look at the ticks each. When a turn may draw no more, the rest of it
-// fires as if nobody looked.
+// fires as if nobody looked: then its long kernels are recorded as ever.
 void Partition::fire_closely(Iteration& iteration, const PlanNode& node) {
   if (observes_ > 0) observe(iteration, node), --observes_;
   if (!recorder_.traces() || !recorder_.draws()) {
@@ -172,7 +176,15 @@ void Partition::fire_closely(Iteration& iteration, const PlanNode& node) {
   }
   const std::int64_t number = iteration.number;  // what fires may end its iteration
   const std::uint64_t run = iteration.instance->record->run->info().id;
-  fire(iteration, node);
+  {
+    struct Ends {
+      bool& is_drawn;
+      ~Ends() { is_drawn = false; }  // also where it throws
+    };
+    is_drawn_ = true;
+    const Ends ends{is_drawn_};
+    fire(iteration, node);
+  }
   const std::uint64_t now = ticks();
   recorder_.add({RecordedEvent::Kind::firing, false, node.source, last_tick_, now - last_tick_, run, number, 0});
   last_tick_ = now;

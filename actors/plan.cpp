@@ -209,6 +209,7 @@ class Planner {
         p.kernels.push_back(make_kernel_of(id, *p.device));
         node.kernel = p.kernels.back().get();
         node.scalars = node.inputs > 0 ? node.kernel->scalar_program() : nullptr;
+        node.makes_list = std::any_of(n.outputs.begin(), n.outputs.end(), [](const ValueSpec& spec) { return spec.is_list(); });
     }
     if (p.device && !p.device->is_synchronous()) node.rank = rank_of(n);
     if (node.kind == PlanNode::Kind::merge && !n.controls.empty())

@@ -69,6 +69,7 @@ struct PlanNode {
   std::int32_t awaited = 0;       // tokens, control ones included
   Target only;                    // where its one output goes, if that is all that leaves it
   bool has_only = false;
+  bool makes_list = false;        // some output is one
   // Which of several ready nodes fires. On a stream device, whose work is done in one order anyway, what
   // makes and extends lists goes before all others, for from there values can be swapped out; what takes them out
   // again goes after all others, for from then on they cannot.

@@ -147,8 +147,11 @@ class FlightRecorder {
   // ---- tracing
 
   bool traces() const { return traces_; }
-  void trace(bool on) {
-    if (on == traces_) return;
+  /// For a traced run, by its number, or for whoever asks from outside, 0. It goes on until the last of them has had enough.
+  void trace(bool on, std::uint64_t who = 0) {
+    std::erase(tracers_, who);
+    if (on) tracers_.push_back(who);
+    if (traces_ == !tracers_.empty()) return;
     traces_ = on;
     size_ = on ? kTraced : kAlways;
     give_back();
@@ -217,7 +220,8 @@ class FlightRecorder {
   std::uint64_t first_ = 0;          // the number of the event that is at the ring's beginning, in its first round
   std::uint64_t watched_until_ = 0;  // ticks; 0: nobody watches
   std::uint64_t left_ = kAtFirst, allowed_ = kAtFirst;  // firings of this turn that may still be drawn, and that could be
-  bool traces_ = false;
+  std::vector<std::uint64_t> tracers_;
+  bool traces_ = false;              // there are some
 };
 
 }  // namespace troupe

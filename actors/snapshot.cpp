@@ -1,7 +1,10 @@
 #include <troupe/actors/snapshot.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <iterator>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -17,12 +20,15 @@ std::string time_text(std::chrono::nanoseconds t) {
 
 std::string in(const std::string& tag) { return tag.empty() ? "" : " in " + tag; }
 
+bool is_at_queue(const Wait& w) { return w.kind == Wait::Kind::kernel && (w.state.starts_with("queue ") || w.state.starts_with("shuffling queue ")); }
+bool is_in_actor(const Wait& w) { return w.kind == Wait::Kind::kernel && w.state.starts_with("actor "); }
+
 std::string sentence(const Wait& w, const std::string& device) {
   switch (w.kind) {
     case Wait::Kind::kernel: {
       const std::string since = w.for_so_long.count() > 0 ? " for " + time_text(w.for_so_long) : "";
-      if (w.state.starts_with("queue") || w.state.starts_with("shuffling queue")) return fmt::format("{}{} on {} has waited{} at {}", w.what, in(w.tag), device, since, w.state);
-      if (w.state.starts_with("actor")) return fmt::format("{}{} on {} has waited{} for an answer of {}", w.what, in(w.tag), device, since, w.state);
+      if (is_at_queue(w)) return fmt::format("{}{} on {} has waited{} at {}", w.what, in(w.tag), device, since, w.state);
+      if (is_in_actor(w)) return fmt::format("{}{} on {} has waited{} for an answer of {}", w.what, in(w.tag), device, since, w.state);
       return fmt::format("{}{} on {} has been computing{}", w.what, in(w.tag), device, since);
     }
     case Wait::Kind::device: return fmt::format("{}{} has not come from {} yet", w.what, in(w.tag), device);
@@ -38,6 +44,8 @@ std::string going_on(const OpenLoop& loop, const std::string& device) {
 }
 
 }  // namespace
+
+RunId id_of(const RunSnapshot& run) { return run.number != 0 ? RunId{run.owner, run.number, {}, 0} : RunId{0, 0, run.plan, run.run}; }
 
 std::uint64_t RunSnapshot::fired() const {
   std::uint64_t sum = 0;
@@ -56,18 +64,23 @@ Verdict verdict(const RunSnapshot& run, Verdict::Kind kind, const std::string& d
   Verdict v;
   v.run = run.run;
   v.plan = run.plan;
+  v.id = id_of(run);
   v.kind = kind;
   v.device = device;
   v.text = std::move(text);
   return v;
 }
 
-// A kernel; or a user's actor, for twice as long as it ever took. One that was never seen to answer has a second.
-bool is_computing(const Wait& w) {
+// A user's actor may take twice as long as it ever took, and a queue as well. One that was never seen to answer has a second.
+bool is_usual(const Wait& w) {
   using namespace std::chrono_literals;
-  if (w.kind != Wait::Kind::kernel) return false;
-  const bool is_actor = w.state.starts_with("actor") && w.for_so_long > 0ns;
-  return w.state.empty() || (is_actor && w.for_so_long < std::max<std::chrono::nanoseconds>(1s, 2 * w.longest));
+  return (is_in_actor(w) || is_at_queue(w)) && w.for_so_long > 0ns && w.for_so_long < std::max<std::chrono::nanoseconds>(1s, 2 * w.longest);
+}
+
+// A kernel, also one that reads or writes a variable; or a stream, of which a predicate is to come; or a user's actor.
+bool is_computing(const Wait& w) {
+  if (w.kind != Wait::Kind::kernel) return w.kind == Wait::Kind::device;
+  return is_in_actor(w) ? is_usual(w) : !is_at_queue(w);
 }
 
 Verdict verdict(const RunSnapshot& run, const Wait& w, const std::string& device) {
@@ -77,7 +90,8 @@ Verdict verdict(const RunSnapshot& run, const Wait& w, const std::string& device
   v.tag = w.tag;
   v.from = w.from;
   v.edge = edge_of(w, device);
-  v.holds_worker = w.kind == Wait::Kind::kernel && w.state.starts_with("actor");
+  v.is_usual = is_usual(w);
+  v.holds_worker = w.kind == Wait::Kind::kernel && !is_at_queue(w) && (w.holds_worker || !is_in_actor(w));
   return v;
 }
 
@@ -129,14 +143,12 @@ std::vector<Verdict> verdicts(const RunSnapshot& run) {
     if (!p.has_answered) {
       const bool is_known = std::any_of(p.runs.begin(), p.runs.end(), [](const RunPart& part) { return !part.waits.empty(); });
       for (const RunPart& part : p.runs)
-        for (const Wait& w : part.waits) {
-          causes.push_back(verdict(run, w, p.device));
-          causes.back().holds_worker = true;
-        }
+        for (const Wait& w : part.waits) causes.push_back(verdict(run, w, p.device));
       if (is_known) continue;
       causes.push_back(p.busy_with.empty() ? verdict(run, Verdict::Kind::no_turn, p.device, fmt::format("{} has not had its turn: all workers are busy", p.device))
                                            : verdict(run, Verdict::Kind::computing, p.device, fmt::format("{} on {} is computing, and {} does nothing else meanwhile", p.busy_with, p.device, p.device)));
       causes.back().actor = p.busy_with;
+      causes.back().holds_worker = !p.busy_with.empty();
       continue;
     }
     for (const RunPart& part : p.runs) {
@@ -161,18 +173,19 @@ std::vector<Verdict> verdicts(const RunSnapshot& run) {
   return causes.empty() ? circle(run, std::move(effects)) : causes;
 }
 
-// Has anybody who answered both times fired meanwhile? Who was not there before has, and who was in a kernel and has left it.
+// Has anybody who answered both times fired meanwhile, or sent a token or got one? Who was not there before has, and who was in a kernel of
+// the run and has left it.
 static bool has_got_on(const RunSnapshot& before, const RunSnapshot& now) {
-  const auto fired = [](const PartitionSnapshot& p) {
-    std::uint64_t sum = 0;
-    for (const RunPart& part : p.runs) sum += part.fired;
-    return sum;
+  const auto done = [](const PartitionSnapshot& p) {
+    std::array<std::uint64_t, 3> sums{};
+    for (const RunPart& part : p.runs) sums[0] += part.fired, sums[1] += part.sent, sums[2] += part.received;
+    return sums;
   };
   return std::any_of(now.partitions.begin(), now.partitions.end(), [&](const PartitionSnapshot& p) {
     const auto earlier = std::find_if(before.partitions.begin(), before.partitions.end(), [&](const PartitionSnapshot& b) { return b.device == p.device; });
     if (earlier == before.partitions.end()) return before.silent.empty();
-    if (!earlier->has_answered && !earlier->busy_with.empty() && p.busy_with != earlier->busy_with) return true;
-    return p.has_answered && earlier->has_answered && fired(p) != fired(*earlier);
+    if (!earlier->has_answered && !earlier->busy_with.empty() && !earlier->is_busy_for_another && p.busy_with != earlier->busy_with) return true;
+    return p.has_answered && earlier->has_answered && done(p) != done(*earlier);
   });
 }
 
@@ -187,17 +200,25 @@ static bool has_all_come(const RunSnapshot& run) {
 // Those who answered did so one after the other: what one of them waits for, another may have sent since. Where one has had its turn at
 // last, its tokens are on their way for no longer than that.
 static bool is_just_sent(const RunSnapshot& before, const RunSnapshot& now) {
-  return !has_all_come(now) && std::any_of(before.partitions.begin(), before.partitions.end(), [&](const PartitionSnapshot& earlier) {
-    return !earlier.has_answered && std::any_of(now.partitions.begin(), now.partitions.end(), [&](const PartitionSnapshot& p) { return p.device == earlier.device && p.has_answered; });
-  });
+  const auto answers_now = [&](const RunSnapshot::Silent& earlier) {
+    return std::none_of(now.silent.begin(), now.silent.end(), [&](const RunSnapshot::Silent& s) { return s.node == earlier.node; });
+  };
+  const auto has_its_turn_now = [&](const PartitionSnapshot& earlier) {
+    const auto is_it = [&](const PartitionSnapshot& p) { return p.device == earlier.device && p.has_answered; };
+    return !earlier.has_answered && std::any_of(now.partitions.begin(), now.partitions.end(), is_it);
+  };
+  if (has_all_come(now)) return false;
+  return std::any_of(before.silent.begin(), before.silent.end(), answers_now) || std::any_of(before.partitions.begin(), before.partitions.end(), has_its_turn_now);
 }
 
-// What is to come from a node is on its way, or what is to get there, if so much arrives meanwhile: large tokens on a slow network.
-// The bytes are those of all runs.
+// What is to come from a node is on its way, or what is to get there, if so much arrives meanwhile, or something while so much waits to be
+// sent: large tokens on a slow network. The bytes are those of all runs.
 static bool is_on_its_way(const RunSnapshot& before, const RunSnapshot& now, const std::string& node) {
-  constexpr std::uint64_t kLarge = 1 << 20;  // bytes; what nodes say to each other all the time is less
+  constexpr std::uint64_t kLarge = 1 << 20, kMuch = 1 << 16;  // bytes; what nodes say to each other all the time is less
   const auto then = before.moved.find(node), at = now.moved.find(node);
-  return then != before.moved.end() && at != now.moved.end() && at->second > then->second + kLarge;
+  if (then == before.moved.end() || at == now.moved.end() || at->second <= then->second) return false;
+  const auto unsent = now.to_move.find(node);
+  return at->second > then->second + kLarge || (unsent != now.to_move.end() && unsent->second >= kMuch);
 }
 
 // Does the predicate of a loop get any nearer to being false?
@@ -214,21 +235,33 @@ static bool never_ends(const RunSnapshot& before, const std::string& device, con
   return false;
 }
 
-std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::vector<RunSnapshot>& now) {
+std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::vector<RunSnapshot>& now, std::set<RunId>* withheld) {
   std::vector<Verdict> all;
-  // Who computes may be slow, and so is whoever waits for it or for its worker.
-  const auto computes = std::any_of(now.begin(), now.end(), [](const RunSnapshot& run) {
-    const std::vector<Verdict> causes = verdicts(run);
-    return std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.kind == Verdict::Kind::computing; });
-  });
+  // Who computes may be slow, and so is whoever waits for it or for a worker of its node.
+  std::set<std::string> computing;  // nodes
+  for (const RunSnapshot& run : now)
+    for (const Verdict& v : verdicts(run))
+      if (v.kind == Verdict::Kind::computing && v.holds_worker) computing.emplace(node_of(v.device));
   for (const RunSnapshot& run : now) {
-    const auto earlier = std::find_if(before.begin(), before.end(), [&](const RunSnapshot& b) {
-      return run.number != 0 ? b.owner == run.owner && b.number == run.number : b.number == 0 && b.run == run.run && b.plan == run.plan;
-    });
+    const RunId id = id_of(run);
+    const auto earlier = std::find_if(before.begin(), before.end(), [&](const RunSnapshot& b) { return id_of(b) == id; });
     if (earlier == before.end() || run.is_ending) continue;
     std::vector<Verdict> causes = verdicts(run);
     if (!has_got_on(*earlier, run)) {
+      // What a run computes may be what its others wait for, also at a queue; so may what it waits for as it has before.
+      const auto withhold = [&] {
+        if (withheld) withheld->insert(id);
+        return true;
+      };
+      const bool is_usual_here = std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.is_usual; });
+      // What the run did before a kernel of another's, or after it, is not known.
+      const auto is_unknown = [](const RunSnapshot& look) {
+        return std::any_of(look.partitions.begin(), look.partitions.end(), [](const PartitionSnapshot& p) { return !p.has_answered && p.is_busy_for_another; });
+      };
+      const bool is_untold = (is_usual_here || is_unknown(*earlier) || is_unknown(run)) && withhold();
+      const bool may_come = is_untold || std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.kind == Verdict::Kind::computing; });
       std::erase_if(causes, [&](const Verdict& v) {
+        if (may_come && v.kind != Verdict::Kind::silence) return true;
         // Who has answered once may do so again.
         const auto is_it = [&](const RunSnapshot::Silent& s) { return s.node == v.device; };
         if (v.kind == Verdict::Kind::silence && std::none_of(earlier->silent.begin(), earlier->silent.end(), is_it)) return true;
@@ -237,27 +270,23 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
         const auto had_its_turn = [&](const PartitionSnapshot& p) { return p.device == v.device && p.has_answered; };
         if (v.kind == Verdict::Kind::no_turn && std::any_of(earlier->partitions.begin(), earlier->partitions.end(), had_its_turn)) return true;
         // Who waits for a token may wait for one that waits for the one that comes. Grants come ahead of all tokens.
-        if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && is_just_sent(*earlier, run)) return true;
+        if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && is_just_sent(*earlier, run)) return withhold();
         if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && !has_all_come(run) && std::any_of(run.moved.begin(), run.moved.end(), moves)) return true;
-        return v.kind == Verdict::Kind::computing || v.kind == Verdict::Kind::ready || v.kind == Verdict::Kind::loop || (computes && v.kind == Verdict::Kind::no_turn);
+        if (v.kind == Verdict::Kind::no_turn && computing.contains(std::string(node_of(v.device)))) return true;
+        return v.kind == Verdict::Kind::computing || v.kind == Verdict::Kind::ready || v.kind == Verdict::Kind::loop;
       });
       all.insert(all.end(), causes.begin(), causes.end());
       continue;
     }
     for (const PartitionSnapshot& p : run.partitions)
       for (const RunPart& part : p.runs) {
-        if (part.loops.empty()) continue;
-        const OpenLoop& inner = part.loops.back();
-        if (!never_ends(*earlier, p.device, inner)) continue;
-        Verdict& v = all.emplace_back();
-        v.run = run.run;
-        v.plan = run.plan;
-        v.kind = Verdict::Kind::loop;
-        v.device = p.device;
-        v.actor = inner.predicate;
-        v.node = inner.predicate_node;
-        v.tag = fmt::format("iteration {} of loop '{}'", inner.last, inner.loop);
-        v.text = going_on(inner, p.device);
+        // An inner loop may end again and again; the outermost that does not is the cause.
+        const auto endless = std::find_if(part.loops.begin(), part.loops.end(), [&](const OpenLoop& loop) { return never_ends(*earlier, p.device, loop); });
+        if (endless == part.loops.end()) continue;
+        Verdict& v = all.emplace_back(verdict(run, Verdict::Kind::loop, p.device, going_on(*endless, p.device)));
+        v.actor = endless->predicate;
+        v.node = endless->predicate_node;
+        v.tag = fmt::format("iteration {} of loop '{}'", endless->last, endless->loop);
       }
   }
   // Who holds a worker in a user's code is named; who waits for that worker is not. Who waits at a queue holds none.
@@ -273,6 +302,53 @@ std::vector<Verdict> keep_what_still_stands(std::vector<Verdict> verdicts, const
     return v.kind == Verdict::Kind::no_turn && std::none_of(later.begin(), later.end(), is_it);
   });
   return verdicts;
+}
+
+static bool has_all_answered(const RunSnapshot& run) {
+  return run.silent.empty() && std::all_of(run.partitions.begin(), run.partitions.end(), [](const PartitionSnapshot& p) { return p.has_answered; });
+}
+
+void Looks::add(std::vector<RunSnapshot> runs, std::chrono::nanoseconds began, std::chrono::nanoseconds ended) {
+  const auto look = std::make_shared<const Look>(Look{std::move(runs), began, ended});
+  if (count_ == 0) first_ = ended;
+  if (count_ == 1) verdicts_ = hangs(last_->runs, look->runs, &withheld_);
+  if (count_ > 1) {
+    verdicts_ = keep_what_still_stands(std::move(verdicts_), hangs(last_->runs, look->runs));
+    judge(*look);
+  }
+  for (const RunSnapshot& run : look->runs) {
+    if (has_all_answered(run)) whole_.try_emplace(id_of(run), look);
+    else whole_.erase(id_of(run));
+  }
+  last_ = look;
+  ++count_;
+}
+
+// Everybody answered in both looks: whoever is named now has done nothing for as long as the first two were apart, at least.
+void Looks::judge(const Look& look) {
+  std::erase_if(withheld_, [&](const RunId& id) {
+    const auto run = std::find_if(look.runs.begin(), look.runs.end(), [&](const RunSnapshot& r) { return id_of(r) == id; });
+    if (run == look.runs.end()) return true;  // it has ended
+    const auto whole = whole_.find(id);
+    if (!has_all_answered(*run) || whole == whole_.end() || look.began - whole->second->ended < apart_) return false;
+    std::set<RunId> still;
+    const std::vector<Verdict> said = hangs(whole->second->runs, look.runs, &still);
+    if (still.contains(id)) return false;
+    const auto is_of_run = [&](const Verdict& v) { return v.id == id; };
+    std::erase_if(verdicts_, is_of_run);
+    std::copy_if(said.begin(), said.end(), std::back_inserter(verdicts_), is_of_run);
+    return true;
+  });
+}
+
+// On a machine on which much else runs a worker may wait for its processor: then the partition has its turn a little later.
+bool Looks::wants_more() const {
+  constexpr int kMoreLooks = 5;                                // for who has had no turn
+  constexpr auto kLongest = std::chrono::milliseconds(1600);  // after the first: who asks has his answer within two seconds
+  if (count_ < 2) return true;
+  if (last_->ended - first_ >= kLongest) return false;
+  const bool has_no_turn = std::any_of(verdicts_.begin(), verdicts_.end(), [](const Verdict& v) { return v.kind == Verdict::Kind::no_turn; });
+  return !withheld_.empty() || (has_no_turn && count_ < 2 + kMoreLooks);
 }
 
 std::vector<std::string> diagnose(const RunSnapshot& run) {

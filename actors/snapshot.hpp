@@ -12,6 +12,8 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +35,7 @@ struct Wait {
   std::int32_t node = 0;  // of the program
   std::chrono::nanoseconds for_so_long{};  // a kernel: since it began; 0: not known
   std::chrono::nanoseconds longest{};      // a user's actor: that it ever took for an answer
+  bool holds_worker = false;               // the same: it has no thread of its own
 };
 
 /// A loop that is going on.
@@ -125,6 +128,7 @@ struct PartitionSnapshot {
   std::uint64_t dropped_events = 0;  // written over, for want of room
   std::int64_t whole_since_ns = 0;   // all that ended since then is in `events`, if it was asked for; 0: nothing was written over
   std::uint64_t thinned_events = 0;  // short firings that were not drawn, for drawing them takes time
+  bool is_busy_for_another = false;  // that kernel is another run's
 };
 
 /// What a plan is called on all its nodes.
@@ -151,6 +155,7 @@ struct RunSnapshot {
   std::vector<Silent> silent;  // nodes that take part, were asked and have not answered
   /// Of a run over several nodes, by who has asked them: bytes that the others have got from each of them, and got to it.
   std::map<std::string, std::uint64_t> moved;
+  std::map<std::string, std::uint64_t> to_move;  // and those that they have not got from it yet, or it from them, as far as is known
   /// The same: every partition of its plan has answered and is in the midst of it, so that `sent` and `received` add up.
   bool is_whole = false;
   std::uint64_t fired() const;
@@ -173,6 +178,15 @@ struct EndedRun {
   std::string error;  // empty: it ended well
 };
 
+/// Which run it is, whichever node says something of it.
+struct RunId {
+  std::uint64_t owner = 0, number = 0;  // of a run over several nodes
+  PlanName plan;                        // of one of one node: its plan
+  std::uint64_t run = 0;                // and its number there
+  friend auto operator<=>(const RunId&, const RunId&) = default;
+};
+RunId id_of(const RunSnapshot& run);
+
 /// Why has a run not ended? One cause.
 struct Verdict {
   std::uint64_t run = 0;
@@ -184,7 +198,9 @@ struct Verdict {
   std::string tag, from;
   std::string edge;    // the device that sends and the one that receives, as in `cpu:0 -> cpu:1`; empty: none in particular
   enum class Kind : std::uint8_t { silence, computing, waiting, loop, ready, no_turn } kind = Kind::waiting;
-  bool holds_worker = false;  // waiting: in a user's code, which may be on a worker that others want
+  RunId id;            // of the run
+  bool is_usual = false;      // at a queue or in a user's actor, for no longer than that takes now and then
+  bool holds_worker = false;  // computing, or waiting in a user's code, on a worker that others may want
 };
 
 struct EngineSnapshot {
@@ -207,13 +223,46 @@ struct EngineSnapshot {
 std::vector<std::string> diagnose(const RunSnapshot& run);
 std::vector<Verdict> verdicts(const RunSnapshot& run);
 /// Which runs hang, and why: those that have fired nothing between two looks, a second or so apart, that no large token is on
-/// its way to, and whose cause is not a kernel that computes, nor a user's actor that has taken as long before; and those in a loop whose predicate compares two numbers that do not come nearer to each other, which
-/// has gone on for ten times as long as it ever did, and for a hundred thousand iterations at least (ten thousand if they stay the
-/// same). A run that is merely slow is not named.
-std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::vector<RunSnapshot>& now);
+/// its way to, and whose cause is not a kernel that computes, nor a user's actor or a queue that has taken as long before; and those in a
+/// loop whose predicate compares two numbers that do not come nearer to each other, which has gone on for ten times as long as it ever did,
+/// and for a hundred thousand iterations at least (ten thousand if they stay the same). A run that is merely slow is not named.
+/// `withheld` gets those of which these two looks could not tell, and two others may.
+std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::vector<RunSnapshot>& now, std::set<RunId>* withheld = nullptr);
 /// Of those, what `later`, what `hangs` says of two looks that follow, leaves of it: whoever had no turn and is not said to have none
 /// any more is taken back. Nobody is added: looks close to each other say of nobody else that it hangs.
 std::vector<Verdict> keep_what_still_stands(std::vector<Verdict> verdicts, const std::vector<Verdict>& later);
+/// Looks at the same nodes, one after the other, and what follows from them: first from two that are `apart`; then from looks soon after
+/// each other, which take back who has had his turn, and judge a run of which the first two could not tell, because a partition of it
+/// answered late or it has waited for a moment only: by two looks that are `apart` in which, and between which, all its partitions answered.
+///
+///   Looks looks(400ms);
+///   do looks.add(joined_runs(...), asked, answered); while (looks.wants_more() && wait(looks.pause()));
+class Looks {
+ public:
+  explicit Looks(std::chrono::nanoseconds apart) : apart_(apart) {}
+  /// On one clock: when it was asked for, and when all who will have answered.
+  void add(std::vector<RunSnapshot> runs, std::chrono::nanoseconds began, std::chrono::nanoseconds ended);
+  bool wants_more() const;
+  /// Until the next one begins.
+  std::chrono::nanoseconds pause() const { return count_ < 2 ? apart_ : apart_ / 4; }
+  const std::vector<Verdict>& verdicts() const { return verdicts_; }
+
+ private:
+  struct Look {
+    std::vector<RunSnapshot> runs;
+    std::chrono::nanoseconds began{}, ended{};
+  };
+  void judge(const Look& look);
+
+  const std::chrono::nanoseconds apart_;
+  int count_ = 0;
+  std::chrono::nanoseconds first_{};  // when the first ended
+  std::shared_ptr<const Look> last_;
+  std::map<RunId, std::shared_ptr<const Look>> whole_;  // the first look since which all partitions of a run have answered each time
+  std::set<RunId> withheld_;
+  std::vector<Verdict> verdicts_;
+};
+
 /// Of all runs, each sentence naming its run.
 std::vector<std::string> diagnose(const EngineSnapshot& engine);
 

@@ -34,7 +34,10 @@ using SupervisorMessage = std::variant<ActorFiring, Done, CancelFirings>;
 // While the user's code runs: one thread at a time.
 class Stay {
  public:
-  explicit Stay(AtWork& at_work) : at_work_(at_work), since_(steady_ns()) { at_work_.since_ns.store(since_, std::memory_order_relaxed); }
+  Stay(AtWork& at_work, std::uint64_t run) : at_work_(at_work), since_(steady_ns()) {
+    at_work_.run.store(run, std::memory_order_relaxed);
+    at_work_.since_ns.store(since_, std::memory_order_relaxed);
+  }
   ~Stay() {
     at_work_.longest_ns.store(std::max(at_work_.longest_ns.load(std::memory_order_relaxed), steady_ns() - since_), std::memory_order_relaxed);
     at_work_.since_ns.store(0, std::memory_order_relaxed);
@@ -51,7 +54,7 @@ class Stay {
 bool fire(NodeActor& actor, const StateSpec& spec, AtWork& at_work, ActorFiring& firing) {
   std::vector<Value> outputs;
   try {
-    const Stay stay(at_work);
+    const Stay stay(at_work, firing.run_id);
     outputs = fire_actor(actor, spec.name, spec.values, std::move(firing.inputs));
   } catch (...) {
     firing.completion.fail(Status::from_current_exception());
@@ -114,7 +117,7 @@ class OwnThread {
       }
       bool ok = true;
       try {
-        const Stay stay(at_work_);
+        const Stay stay(at_work_, firing.run_id);
         if (!actor) actor = make_actor(spec_.name, *spec_.actor);
       } catch (...) {
         firing.completion.fail(Status::from_current_exception());
@@ -199,7 +202,7 @@ UserActor::UserActor(caf::actor_config& config, const StateSpec& spec, AtWork& a
 
 void UserActor::receive(ActorFiring& firing) {
   try {
-    const Stay stay(at_work_);
+    const Stay stay(at_work_, firing.run_id);
     if (!actor_) actor_ = make_actor(spec_.name, *spec_.actor);
   } catch (...) {
     firing.completion.fail(Status::from_current_exception());

@@ -26,6 +26,7 @@ struct AtWork {
   const std::string name;
   // They publish nothing but themselves.
   std::atomic<std::int64_t> since_ns{0};    // in the user's code, of the steady clock; 0: it is not
+  std::atomic<std::uint64_t> run{0};        // and for which run, last
   std::atomic<std::int64_t> longest_ns{0};  // that it was there, so far
 };
 

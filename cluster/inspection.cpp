@@ -15,18 +15,23 @@ std::string run_name(const RunSnapshot& run) {
   return fmt::format("{}/{}{}", run.plan.owner, run.is_owned || run.number == 0 ? "" : "shared-", run.is_owned || run.number == 0 ? run.run : run.number);
 }
 
-static std::map<std::string, std::uint64_t> moved_in(const RunSnapshot& run, const std::map<std::string, const NodeAnswer*>& nodes) {
+static void add_moved(RunSnapshot& run, const std::map<std::string, const NodeAnswer*>& nodes) {
   std::set<std::string> of_run;
   for (const PartitionSnapshot& p : run.partitions) of_run.emplace(node_of(p.device));
   for (const RunSnapshot::Silent& s : run.silent) of_run.insert(s.node);  // its answer may be behind what is on its way
-  std::map<std::string, std::uint64_t> moved;
+  run.moved.clear();
+  run.to_move.clear();
   for (const std::string& name : of_run) {
     const auto it = nodes.find(name);
     if (it == nodes.end()) continue;
-    for (const PeerReport& p : it->second->report.peers)
-      if (of_run.contains(p.node)) moved[p.node] += p.received + p.sent - std::min(p.sent, p.queued + p.unacknowledged);
+    for (const PeerReport& p : it->second->report.peers) {
+      if (!of_run.contains(p.node)) continue;
+      const std::uint64_t unsent = p.queued + p.unacknowledged;
+      run.moved[p.node] += p.received + p.sent - std::min(p.sent, unsent);
+      run.to_move[p.node] += unsent;
+      run.to_move[name] += unsent;
+    }
   }
-  return moved;
 }
 
 std::vector<RunSnapshot> joined_runs(const ClusterReport& report) {
@@ -61,7 +66,7 @@ std::vector<RunSnapshot> joined_runs(const ClusterReport& report) {
       if (it != nodes.end() && it->second->has_answered) continue;
       run.silent.push_back({other, it == nodes.end() ? "it is not in the cluster" : it->second->why});
     }
-    run.moved = moved_in(run, nodes);
+    add_moved(run, nodes);
     all.push_back(std::move(run));
   }
   return all;

@@ -60,7 +60,7 @@ void fields(A& a, NodeQuestion& q) {
 }
 template <class A>
 void fields(A& a, Wait& w) {
-  a(w.kind), a(w.what), a(w.state), a(w.tag), a(w.from), a(w.node), time_span(a, w.for_so_long), time_span(a, w.longest);
+  a(w.kind), a(w.what), a(w.state), a(w.tag), a(w.from), a(w.node), time_span(a, w.for_so_long), time_span(a, w.longest), a(w.holds_worker);
 }
 template <class A>
 void fields(A& a, OpenLoop& l) {
@@ -88,7 +88,7 @@ void fields(A& a, RecordedEvent& e) {
 }
 template <class A>
 void fields(A& a, PartitionSnapshot& p) {
-  a(p.device), a(p.has_answered), a(p.busy_with), a(p.runs), a(p.actors), a(p.edges), a(p.loops), a(p.events), a(p.dropped_events), moment(a, p.whole_since_ns), a(p.thinned_events);
+  a(p.device), a(p.has_answered), a(p.busy_with), a(p.runs), a(p.actors), a(p.edges), a(p.loops), a(p.events), a(p.dropped_events), moment(a, p.whole_since_ns), a(p.thinned_events), a(p.is_busy_for_another);
 }
 template <class A>
 void fields(A& a, RunSnapshot::Silent& s) {

@@ -358,20 +358,13 @@ bool NodeCore::wait_until(const std::function<bool()>& is_done, std::chrono::nan
 
 std::vector<Verdict> NodeCore::diagnose(std::chrono::nanoseconds apart, std::chrono::nanoseconds patience) {
   if (joined_runs(inspect({}, patience, {})).empty()) return {};  // and predicates are observed from now on
-  std::vector<RunSnapshot> before = joined_runs(inspect({}, patience, {}));
-  wait_until([this] { return closed_; }, apart);
-  std::vector<RunSnapshot> now = joined_runs(inspect({}, patience, {}));
-  std::vector<Verdict> all = hangs(before, now);
-  // On a machine on which much else runs a worker may wait for its processor: then the partition has its turn a little later. These looks
-  // are too close to each other to accuse anybody else.
-  constexpr int kMoreLooks = 5;
-  for (int i = 0; i < kMoreLooks && std::any_of(all.begin(), all.end(), [](const Verdict& v) { return v.kind == Verdict::Kind::no_turn; }); ++i) {
-    if (wait_until([this] { return closed_; }, apart / 4)) break;
-    before = std::move(now);
-    now = joined_runs(inspect({}, patience, {}));
-    all = keep_what_still_stands(std::move(all), hangs(before, now));
-  }
-  return all;
+  Looks looks(apart);
+  do {
+    const auto began = transport_->now();
+    std::vector<RunSnapshot> runs = joined_runs(inspect({}, patience, {}));
+    looks.add(std::move(runs), began, transport_->now());
+  } while (looks.wants_more() && !wait_until([this] { return closed_; }, looks.pause()));
+  return looks.verdicts();
 }
 
 }  // namespace troupe

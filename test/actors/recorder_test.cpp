@@ -54,6 +54,24 @@ BOOST_AUTO_TEST_CASE(a_trace_has_room_for_many_until_all_recorders_have_grown_en
   BOOST_TEST(recorders[7].dropped() == 0u);
 }
 
+// Whoever traces for a shorter time ends nobody else's trace.
+BOOST_AUTO_TEST_CASE(a_trace_goes_on_until_the_last_who_wants_it_has_had_enough) {
+  FlightRecorder recorder;
+  recorder.trace(true, 7);
+  add(recorder, 1000);
+  recorder.trace(true, 8);
+  recorder.trace(true);
+  add(recorder, 1000);
+  for (const std::uint64_t who : {8, 0, 0, 9}) {  // also who has ended already, or never began
+    recorder.trace(false, who);
+    BOOST_TEST(recorder.traces());
+    BOOST_TEST(recorder.since(0).size() == 2000u);
+  }
+  recorder.trace(false, 7);
+  BOOST_TEST(!recorder.traces());
+  BOOST_TEST(recorder.since(0).empty());
+}
+
 BOOST_AUTO_TEST_CASE(recorders_of_many_threads_grow_within_the_bound_and_give_it_back) {
   constexpr std::uint64_t kMany = 150'000;
   for (int round = 0; round < 3; ++round) {

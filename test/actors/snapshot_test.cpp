@@ -2,6 +2,7 @@
 // user's lines. Each hang is made on purpose.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 
@@ -245,6 +246,93 @@ BOOST_AUTO_TEST_CASE(a_loop_whose_predicate_comes_no_nearer_is_named_after_many_
   while (engine.take_step()) {}
 }
 
+// What one execution of a loop compares says nothing of another's: of two runs of one plan, which share the partition.
+BOOST_AUTO_TEST_CASE(two_runs_of_one_plan_are_told_apart) {
+  Graph g;
+  Expr n = g.input("n", DType::i64, Shape{}), d = g.input("d", DType::i64, Shape{});
+  Expr last = while_loop([&](Expr i) { return i < n; }, [&](Expr i) { return i + d; }, g.constant(std::int64_t{0}), {.name = "count"});
+  // All of the runs are in that iteration, at least.
+  const auto go = [](Engine& engine, std::int64_t iteration) {
+    for (;;) {
+      EngineSnapshot s = engine.snapshot();
+      const auto is_there = [&](const RunSnapshot& run) {
+        const auto& parts = run.partitions.at(0).runs;
+        return !parts.empty() && !parts[0].loops.empty() && parts[0].loops[0].last >= iteration;
+      };
+      if (std::all_of(s.runs.begin(), s.runs.end(), is_there)) return s;
+      engine.take_step();
+    }
+  };
+  const auto counts = [](std::int64_t to, std::int64_t by) { return std::vector<Tensor>{Tensor::scalar(to), Tensor::scalar(by)}; };
+  {  // both get on
+    Engine engine({.deterministic = true});
+    Function f = engine.compile(g, {n, d}, {last});
+    RunHandle one = f.start(counts(1'000'000'000, 1)), two = f.start(counts(2'000'000'000, 1));
+    const EngineSnapshot early = go(engine, 3000), late = go(engine, 120'000), later = go(engine, 125'000);
+    BOOST_TEST(early.runs.size() == 2u);
+    BOOST_TEST(hangs(early.runs, late.runs).empty());
+    BOOST_TEST(hangs(late.runs, later.runs).empty());
+    one.cancel(), two.cancel();
+    while (engine.take_step()) {}
+  }
+  {  // one does not; others begin and end before each look
+    Engine engine({.deterministic = true});
+    Function f = engine.compile(g, {n, d}, {last});
+    RunHandle endless = f.start(counts(1, 0));
+    const EngineSnapshot early = go(engine, 3000);
+    go(engine, 12'000);
+    for (int i = 0; i < 1000; ++i) engine.take_step();  // until nothing is observed any more
+    RunHandle quick = f.start(counts(1, 1));
+    while (!quick.is_done()) engine.take_step();
+    const std::vector<Verdict> said = hangs(early.runs, engine.snapshot().runs);
+    BOOST_REQUIRE(said.size() == 1u);
+    BOOST_TEST(has(said[0].text, "loop 'count/1' on cpu:0 is in iteration "), said[0].text);
+    endless.cancel();
+    while (engine.take_step()) {}
+  }
+}
+
+// Truths are no numbers that come nearer to each other, nor is what a predicate computes its result from.
+BOOST_AUTO_TEST_CASE(a_predicate_that_compares_no_numbers_is_not_observed) {
+  Graph g;
+  const auto both = [](Expr i) { return logical_and(i < 100'000'000, i >= 0); };
+  const auto negated = [](Expr i) { return -i > -100'000'000; };
+  Engine engine({.deterministic = true});
+  for (const bool is_negated : {false, true}) {
+    Expr last = while_loop([&](Expr i) { return is_negated ? negated(i) : both(i); }, [](Expr i) { return i + 1; }, g.constant(0), {.name = "far"});
+    for (const bool optimize : {false, true}) {
+      RunHandle run = engine.compile(g, {}, {last}, {.optimize = optimize}).start({});
+      const EngineSnapshot early = goes_to(engine, 3000), late = goes_to(engine, 12'000);
+      BOOST_TEST(hangs(early.runs, late.runs).empty());
+      run.cancel();
+      while (engine.take_step()) {}
+    }
+  }
+}
+
+// The inner loop begins and ends in every iteration of the outer one, whose predicate compares the same numbers for ever.
+BOOST_AUTO_TEST_CASE(an_outer_loop_is_named_whose_inner_one_ends_again_and_again) {
+  RunSnapshot run;
+  PartitionSnapshot& p = run.partitions.emplace_back();
+  p.device = "cpu:0";
+  p.has_answered = true;
+  OpenLoop outer{"outer", "", "GreaterEqual 'g' (model.cpp:7)", 6, 1, 3000, 3000, 32, 0, 3000, 1, 0};
+  OpenLoop inner{"inner", "iteration 3000 of loop 'outer'", "Less 'l' (model.cpp:8)", 7, 2, 1, 1, 32, 2, 1, 1, 2};
+  RunPart& part = p.runs.emplace_back();
+  part.fired = 100'000, part.loops = {outer, inner};
+  RunSnapshot later = run;
+  RunPart& now = later.partitions[0].runs[0];
+  now.fired = 400'000;
+  now.loops[0].first = now.loops[0].last = now.loops[0].observed_at = 12'000;
+  now.loops[1].tag = "iteration 12000 of loop 'outer'";
+  const std::vector<Verdict> said = hangs({run}, {later});
+  BOOST_REQUIRE(said.size() == 1u);
+  BOOST_TEST(has(said[0].text, "loop 'outer' on cpu:0 is in iteration 12000 and goes on: GreaterEqual 'g' (model.cpp:7) is still true"), said[0].text);
+  BOOST_TEST(said[0].tag == "iteration 12000 of loop 'outer'");
+  now.loops[0].left = 0.5;  // it comes nearer
+  BOOST_TEST(hangs({run}, {later}).empty());
+}
+
 // As a window that is too small for its cycle leaves it: each keeps what the other waits for.
 BOOST_AUTO_TEST_CASE(a_cycle_of_credits_names_its_edges) {
   RunSnapshot run;
@@ -275,8 +363,40 @@ BOOST_AUTO_TEST_CASE(who_computes_is_slow) {
   w.what = "MatMul 'big' (model.cpp:7)";
   p.runs.emplace_back().waits.push_back(w);
   BOOST_TEST(hangs({run}, {run}).empty());
+  p.runs[0].waits[0].state = "variable 'weights'";  // that it reads, or writes
+  BOOST_TEST(hangs({run}, {run}).empty());
+  p.runs[0].waits[0].state = {};
+  p.runs[0].waits[0].kind = Wait::Kind::device;  // a kernel on a stream, whose result decides
+  BOOST_TEST(hangs({run}, {run}).empty());
+  p.runs[0].waits[0].kind = Wait::Kind::kernel;
   p.runs[0].waits[0].state = "actor 'simulator'";
   BOOST_TEST(hangs({run}, {run}).size() == 1u);
+}
+
+// What a kernel computes may be put into the queue at which another part of the same run waits.
+BOOST_AUTO_TEST_CASE(who_waits_beside_a_kernel_of_its_own_run_is_slow) {
+  RunSnapshot run;
+  Wait takes, computes;
+  takes.what = "Dequeue 'take' (model.cpp:9)", takes.state = "queue 'jobs'";
+  computes.what = "MatMul 'big' (model.cpp:7)";
+  PartitionSnapshot& p = run.partitions.emplace_back();
+  p.device = "cpu:0";
+  p.has_answered = true;
+  p.runs.emplace_back().waits = {takes, computes};
+  BOOST_TEST(hangs({run}, {run}).empty());
+  p.runs[0].waits = {takes};
+  BOOST_TEST(hangs({run}, {run}).size() == 1u);
+  PartitionSnapshot& busy = run.partitions.emplace_back();  // also one that cannot answer for its kernel
+  busy.device = "cpu:1";
+  busy.busy_with = computes.what;
+  BOOST_TEST(hangs({run}, {run}).empty());
+  // Of another run's kernel it is no part.
+  RunSnapshot other = run;
+  other.run = 2;
+  run.partitions.pop_back();
+  const std::vector<Verdict> said = hangs({run, other}, {run, other});
+  BOOST_REQUIRE(said.size() == 1u);
+  BOOST_TEST(said[0].run == run.run);
 }
 
 // User code cannot be asked: twice as long as it ever took is a hang, and a second where it never answered.
@@ -296,6 +416,49 @@ BOOST_AUTO_TEST_CASE(a_user_s_actor_may_take_as_long_as_it_has) {
   }
 }
 
+// Whoever is fed slowly waits as long as it has before, and is none that hangs; nor is who waits beside it, in the same run.
+BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_may_wait_as_long_as_it_has) {
+  RunSnapshot run;
+  PartitionSnapshot& p = run.partitions.emplace_back();
+  p.device = "cpu:0";
+  p.has_answered = true;
+  for (const char* state : {"queue 'jobs'", "shuffling queue 'jobs'"})
+    for (const auto& [for_so_long, longest, is_named] : {std::tuple{500ms, 0ms, false}, {1500ms, 0ms, true}, {3000ms, 2000ms, false}, {5000ms, 2000ms, true}}) {
+      Wait w, beside;
+      w.what = "Dequeue 'take' (model.cpp:7)", beside.what = "Dequeue 'other' (model.cpp:8)";
+      w.state = state, beside.state = "queue 'others'";
+      w.for_so_long = for_so_long, w.longest = longest, beside.for_so_long = 1h;
+      p.runs.assign(1, {});
+      p.runs[0].waits = {w, beside};
+      std::set<RunId> withheld;
+      BOOST_TEST(hangs({run}, {run}, &withheld).size() == (is_named ? 2u : 0u));
+      BOOST_TEST(withheld.contains(id_of(run)) == !is_named);
+    }
+}
+
+// One question names who has just begun to wait: it goes on looking until the wait is no usual one.
+BOOST_AUTO_TEST_CASE(looks_go_on_while_a_wait_is_usual) {
+  const auto look = [](std::chrono::nanoseconds at) {
+    RunSnapshot run;
+    PartitionSnapshot& p = run.partitions.emplace_back();
+    p.device = "cpu:0";
+    p.has_answered = true;
+    Wait w;
+    w.what = "Dequeue 'take' (model.cpp:7)", w.state = "queue 'jobs'", w.for_so_long = at + 100ms;
+    p.runs.emplace_back().waits = {w};
+    return std::vector<RunSnapshot>{run};
+  };
+  Looks looks(400ms);
+  std::chrono::nanoseconds at = 0ms;
+  for (looks.add(look(at), at, at); looks.wants_more(); looks.add(look(at), at, at)) {
+    BOOST_TEST(looks.verdicts().empty());
+    at += looks.pause();
+  }
+  BOOST_TEST((at == 900ms));
+  BOOST_REQUIRE(looks.verdicts().size() == 1u);
+  BOOST_TEST(looks.verdicts()[0].actor == "Dequeue 'take' (model.cpp:7)");
+}
+
 // The bytes that arrive between two looks tell a slow link from a hang; of a queue that nobody fills they say nothing.
 BOOST_AUTO_TEST_CASE(who_waits_for_a_large_token_is_slow_while_it_comes) {
   RunSnapshot run;
@@ -312,11 +475,22 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_large_token_is_slow_while_it_comes) {
   BOOST_TEST(hangs({run}, {later}).size() == 1u);
   later.moved["b"] += (1 << 20) + 1;
   BOOST_TEST(hangs({run}, {later}).empty());
+  later.moved["b"] = run.moved["b"] + 1;  // a link so slow that little came meanwhile, but much is to come
+  BOOST_TEST(hangs({run}, {later}).size() == 1u);
+  later.to_move["b"] = 1 << 16;
+  BOOST_TEST(hangs({run}, {later}).empty());
+  later.moved["b"] = run.moved["b"];  // nothing came: it is cut off
+  BOOST_TEST(hangs({run}, {later}).size() == 1u);
+  later.to_move.clear();
+  later.moved["b"] = run.moved["b"] + (1 << 20) + 1;
   // Of which run the bytes are is not known; but all that this one has sent has come.
   later.is_whole = true;
-  later.partitions[0].runs[0].sent = 5, later.partitions[0].runs[0].received = 4;
+  run.partitions[0].runs[0].sent = later.partitions[0].runs[0].sent = 5;
+  run.partitions[0].runs[0].received = later.partitions[0].runs[0].received = 4;
   BOOST_TEST(hangs({run}, {later}).empty());
-  later.partitions[0].runs[0].received = 5;
+  later.partitions[0].runs[0].received = 5;  // one has come meanwhile
+  BOOST_TEST(hangs({run}, {later}).empty());
+  run.partitions[0].runs[0].received = 5;
   BOOST_TEST(hangs({run}, {later}).size() == 1u);
   later.is_whole = false;  // what it says of others is not known
   BOOST_TEST(hangs({run}, {later}).empty());

@@ -1,6 +1,7 @@
 // What the flight recorder keeps, and where it is written: a run that is traced, a run that fails.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -66,6 +67,28 @@ BOOST_AUTO_TEST_CASE(a_traced_run_is_in_a_file_with_its_firings_and_tokens) {
   f({});
   while (engine.take_step()) {}
   BOOST_TEST(folder.files().size() == 1u);  // that one run
+}
+
+// Of two traced runs of one plan, which share its recorders, the one that ends first leaves the other's trace as it is.
+BOOST_AUTO_TEST_CASE(a_short_traced_run_leaves_a_long_one_s_trace_whole) {
+  Folder folder;
+  Graph g;
+  Expr n = g.input("n", DType::i64, Shape{});
+  Expr last = while_loop([&](Expr i) { return i < n; }, [](Expr i) { return i + 1; }, g.constant(std::int64_t{0}));
+  Engine engine({.deterministic = true});
+  Function f = engine.compile(g, {n}, {last});
+  RunHandle longer = f.start({Tensor::scalar(std::int64_t{100'000})}, {.trace = folder / "long.json"});
+  for (int i = 0; i < 5; ++i) engine.take_step();
+  RunHandle shorter = f.start({Tensor::scalar(std::int64_t{1})}, {.trace = folder / "short.json"});
+  while (!shorter.is_done()) engine.take_step();
+  BOOST_TEST(!longer.is_done());
+  while (engine.take_step()) {}
+  BOOST_TEST(longer.get()[0].item<std::int64_t>() == 100'000);
+  const json trace = json::parse(read_file(folder / "long.json"), nullptr, false);
+  BOOST_REQUIRE(!trace.is_discarded());
+  const auto is_its_first = [](const json& e) { return e.contains("cat") && e["cat"] == "firing" && e["args"]["run"] == 1 && e["args"]["tag"] == 0; };
+  BOOST_TEST(std::any_of(trace["traceEvents"].begin(), trace["traceEvents"].end(), is_its_first));
+  BOOST_TEST(!json::parse(read_file(folder / "short.json"), nullptr, false).is_discarded());
 }
 
 BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_written) {
@@ -183,6 +206,25 @@ BOOST_AUTO_TEST_CASE(a_firing_that_waits_at_a_queue_is_in_a_trace) {
       ++waits;
     }
   BOOST_TEST(waits == 1u);
+}
+
+// A turn draws some of its firings; of the others those that take long are there all the same.
+BOOST_AUTO_TEST_CASE(a_long_kernel_after_many_short_ones_is_in_a_trace) {
+  Folder folder;
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{}), m = g.input("m", DType::f32, Shape{512, 512});
+  Expr sum = x;
+  for (int i = 0; i < 200; ++i) sum = sum + 1.0;
+  Expr y = g.named(matmul(m + sum, m), "long");
+  Engine engine({.deterministic = true});
+  engine.compile(g, {x, m}, {y}, {.optimize = false})({Tensor::scalar(1.0f), Tensor::zeros(DType::f32, {512, 512})}, {.trace = folder / "trace.json"});
+  while (engine.take_step()) {}
+  const json trace = json::parse(read_file(folder / "trace.json"), nullptr, false);
+  BOOST_REQUIRE(!trace.is_discarded());
+  std::size_t found = 0;
+  for (const json& e : trace["traceEvents"]) found += e.contains("cat") && (e["cat"] == "kernel" || e["cat"] == "firing") && has(e["name"], "MatMul 'long' (trace_test.cpp:");
+  BOOST_TEST(found == 1u);
+  BOOST_TEST(overlapping_slices(trace) == 0);
 }
 
 // Nodes share a folder; of each the last are kept, and nobody removes what is not his.

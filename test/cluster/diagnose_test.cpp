@@ -405,6 +405,64 @@ BOOST_AUTO_TEST_CASE(a_token_that_was_sent_between_two_answers) {
   BOOST_TEST(!hangs({over_two(a, b)}, {over_two(a, b)}).empty());  // that never comes
 }
 
+// Of such a run a further look tells, as long after the first in which both answered as the first two are apart.
+BOOST_AUTO_TEST_CASE(a_run_of_which_two_looks_cannot_tell_is_judged_by_two_others) {
+  const PartitionSnapshot a = waits_for("/node:b/cpu:0", 4, 4), b = waits_for("/node:a/cpu:0", 5, 4), has_sent = waits_for("/node:a/cpu:0", 6, 4), late;
+  for (const bool gets_on : {false, true}) {
+    Looks looks(400ms);
+    looks.add({over_two(a, late)}, 0ms, 0ms);
+    looks.add({over_two(a, b)}, 400ms, 450ms);
+    BOOST_TEST(looks.verdicts().empty(), texts(looks.verdicts()));
+    BOOST_TEST(looks.wants_more());
+    for (const auto at : {550ms, 650ms, 750ms}) {  // too close
+      looks.add({over_two(a, b)}, at, at);
+      BOOST_TEST(looks.verdicts().empty(), texts(looks.verdicts()));
+      BOOST_TEST(looks.wants_more());
+    }
+    looks.add({over_two(a, gets_on ? has_sent : b)}, 850ms, 850ms);
+    BOOST_TEST(looks.verdicts().empty() == gets_on, texts(looks.verdicts()));
+    BOOST_TEST(!looks.wants_more());
+  }
+  // One of them is late again and again: nothing is known, and that is said in time.
+  Looks looks(400ms);
+  looks.add({over_two(a, late)}, 0ms, 0ms);
+  std::chrono::nanoseconds at = 400ms;
+  for (int i = 0; looks.wants_more(); ++i, at += looks.pause()) looks.add({over_two(a, i % 2 ? late : b)}, at, at);
+  BOOST_TEST(looks.verdicts().empty(), texts(looks.verdicts()));
+  BOOST_TEST((at <= 2s));
+}
+
+// A partition of two runs is in a kernel of the other one: that it leaves it says nothing of this one, which is judged when it has answered.
+BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_kernels_of_a_run_in_the_same_partition) {
+  PartitionSnapshot computes, takes;
+  computes.busy_with = "MatMul 'm' (a.cpp:2)", computes.is_busy_for_another = true;
+  takes.has_answered = true;
+  Wait w;
+  w.what = "Dequeue 'take' (a.cpp:9)", w.state = "queue 'jobs'", w.for_so_long = 5s;
+  takes.runs.emplace_back().waits = {w};
+  const auto look = [](PartitionSnapshot p) {
+    RunSnapshot run;
+    run.run = 1, run.plan = {"a", 1};
+    p.device = "/node:a/cpu:0";
+    run.partitions = {p};
+    return std::vector<RunSnapshot>{run};
+  };
+  Looks looks(400ms);
+  looks.add(look(computes), 0ms, 0ms);
+  looks.add(look(takes), 400ms, 400ms);
+  BOOST_TEST(looks.verdicts().empty());
+  BOOST_TEST(looks.wants_more());
+  looks.add(look(takes), 800ms, 800ms);
+  BOOST_REQUIRE(looks.verdicts().size() == 1u);
+  BOOST_TEST(looks.verdicts()[0].actor == w.what);
+  BOOST_TEST(!looks.wants_more());
+  // In a kernel of its own it has got on.
+  computes.is_busy_for_another = false;
+  std::set<RunId> withheld;
+  BOOST_TEST(hangs(look(computes), look(takes), &withheld).empty());
+  BOOST_TEST(withheld.empty());
+}
+
 // A partition whose worker is held by a user's actor of another run is not the one to be named.
 BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_that_is_held) {
   const RunSnapshot waits = over_two(waits_for("/node:b/cpu:0", 4, 4), {});
@@ -412,7 +470,7 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_that_is_held) {
   holds.run = holds.number = 2, holds.plan = {"a", 2};
   holds.partitions.erase(holds.partitions.begin());
   Wait w;
-  w.what = "Actor 'ask' (a.cpp:9)", w.state = "actor 'stuck'", w.for_so_long = 5s, w.node = 2;
+  w.what = "Actor 'ask' (a.cpp:9)", w.state = "actor 'stuck'", w.for_so_long = 5s, w.node = 2, w.holds_worker = true;
   holds.partitions[0].runs.emplace_back().waits = {w};
   const std::vector<Verdict> all = hangs({waits, holds}, {waits, holds});
   BOOST_REQUIRE_MESSAGE(all.size() == 1u, texts(all));
@@ -421,17 +479,29 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_that_is_held) {
   BOOST_REQUIRE_MESSAGE(unknown.size() == 1u, texts(unknown));
   BOOST_TEST((unknown[0].kind == Verdict::Kind::no_turn));
 
-  // At a queue, or for a predicate, nobody holds a worker: both are named.
+  // At a queue nobody holds a worker, nor does an actor that has a thread of its own: both are named.
   RunSnapshot elsewhere = holds;
   elsewhere.partitions[0].has_answered = true;
-  for (const Wait::Kind kind : {Wait::Kind::kernel, Wait::Kind::device}) {
-    Wait& waiting = elsewhere.partitions[0].runs[0].waits[0];
-    waiting.kind = kind;
-    waiting.what = "Dequeue 'take' (a.cpp:9)", waiting.state = "queue 'jobs'";
-    const std::vector<Verdict> both = hangs({waits, elsewhere}, {waits, elsewhere});
-    BOOST_REQUIRE_MESSAGE(both.size() == 2u, texts(both));
-    BOOST_TEST((both[0].kind == Verdict::Kind::no_turn));
-    BOOST_TEST(both[1].actor == "Dequeue 'take' (a.cpp:9)");
+  Wait& waiting = elsewhere.partitions[0].runs[0].waits[0];
+  waiting.holds_worker = false;
+  BOOST_TEST(hangs({waits, elsewhere}, {waits, elsewhere}).size() == 2u);
+  waiting.what = "Dequeue 'take' (a.cpp:9)", waiting.state = "queue 'jobs'";
+  const std::vector<Verdict> both = hangs({waits, elsewhere}, {waits, elsewhere});
+  BOOST_REQUIRE_MESSAGE(both.size() == 2u, texts(both));
+  BOOST_TEST((both[0].kind == Verdict::Kind::no_turn));
+  BOOST_TEST(both[1].actor == "Dequeue 'take' (a.cpp:9)");
+}
+
+// A kernel takes a worker of its own node, and none of another's.
+BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_beside_a_kernel) {
+  const RunSnapshot waits = over_two(waits_for("/node:b/cpu:0", 4, 4), {});  // b has had no turn
+  for (const std::string node : {"a", "b"}) {
+    RunSnapshot computes;
+    computes.run = 2, computes.plan = {"a", 2};
+    PartitionSnapshot& p = computes.partitions.emplace_back();
+    p.device = "/node:" + node + "/cpu:1";
+    p.busy_with = "MatMul 'm' (a.cpp:2)";
+    BOOST_TEST(hangs({waits, computes}, {waits, computes}).empty() == (node == "b"), node);
   }
 }
 

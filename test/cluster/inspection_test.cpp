@@ -336,6 +336,29 @@ BOOST_AUTO_TEST_CASE(busy_times_never_fall_and_are_no_more_than_has_passed) {
   BOOST_TEST(before > 0u);
 }
 
+// What is pushed counts, and not again the list that it is pushed to.
+BOOST_AUTO_TEST_CASE(of_a_list_what_is_put_into_it_counts) {
+  Nodes nodes(1, stepped(1), Between::simulation);
+  constexpr std::int64_t kPushes = 1000;
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{256});
+  auto [n, list] = while_loop([](Expr i, Expr) { return i < kPushes; }, [&](Expr i, Expr l) { return std::tuple{i + 1, list_push(l, x)}; },
+                              std::tuple{g.constant(std::int64_t{0}), list_empty(g, {DType::f32, Shape{256}})});
+  auto [m, rest, sum] = while_loop([](Expr i, Expr, Expr) { return i < kPushes; },
+                                   [&](Expr i, Expr l, Expr s) {
+                                     auto [shorter, last] = list_pop(l);
+                                     return std::tuple{i + 1, shorter, s + last};
+                                   },
+                                   std::tuple{g.constant(std::int64_t{0}), list, g.constant(Tensor::zeros(DType::f32, {256}))});
+  nodes.engine().compile(g, {x}, {sum}, {.optimize = false})({Tensor::zeros(DType::f32, {256})});
+  const auto actors = counted(nodes[0], {"a", 1});
+  for (const char* op : {"ListPush", "ListPop"}) {  // a pop puts out what it took, and nothing of the list
+    BOOST_TEST(actors.at(op).fires >= static_cast<std::uint64_t>(kPushes));
+    BOOST_TEST(actors.at(op).bytes_out >= (kPushes - 1) * 1024u, op);
+    BOOST_TEST(actors.at(op).bytes_out <= (kPushes + 1) * 1024u, op);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_is_not_busy) {
   Nodes nodes(2, stepped(1), Between::simulation);
   OverTwo p;
