@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <ctime>
+#include <future>
 #include <random>
 
 #include <fmt/format.h>
@@ -47,6 +48,17 @@ std::string texts(const std::vector<Verdict>& all) {
   for (const Verdict& v : all) out += v.text + "\n";
   return out;
 }
+
+// Answers when it is let.
+struct Held : NodeActor {
+  static inline std::promise<void> began, goes_on;
+  static inline std::shared_future<void> held;
+  void receive(std::span<const Tensor> in, std::span<Tensor> out) override {
+    began.set_value();
+    held.wait();
+    out[0] = in[0];
+  }
+};
 
 // A value from b's queue, that a adds to: hangs at b when the queue is empty.
 struct OverTwo {
@@ -120,6 +132,29 @@ BOOST_AUTO_TEST_CASE(all_nodes_answer) {
     BOOST_TEST(a.report.resident > 0u);
   }
   BOOST_TEST(nodes[0].inspect({}, 500ms, "b").size() == 1u);
+}
+
+// On the only worker of its node, whose partitions then answer nobody: they are waited for together, not plan after plan.
+BOOST_AUTO_TEST_CASE(a_node_with_many_plans_answers_while_it_computes) {
+  Held::began = {}, Held::goes_on = {};
+  Held::held = Held::goes_on.get_future().share();
+  EngineOptions one;
+  one.workers = 1;
+  Nodes nodes(2, one);
+  constexpr int kPlans = 60;
+  Graph g;
+  Expr x = g.input("x", DType::i64, Shape{});
+  std::vector<Function> plans;
+  for (int i = 0; i < kPlans; ++i) plans.push_back(nodes.engine().compile(g, {x}, {x + std::int64_t{i}}));
+  Expr held = actor_node<Held>(g, "held", {x}, {{DType::i64, Shape{}}})[0];
+  RunHandle run = nodes.engine().compile(g, {x}, {held}).start({Tensor::scalar(std::int64_t{1})});
+  Held::began.get_future().wait();
+  const ClusterReport said = nodes[1].inspect({.what = NodeQuestion::What::events}, 3s, "a");
+  Held::goes_on.set_value();
+  BOOST_TEST(run.wait().ok());
+  BOOST_REQUIRE(said.size() == 1u);
+  BOOST_TEST(said[0].has_answered, said[0].why);
+  BOOST_TEST(said[0].report.recorded.size() >= static_cast<std::size_t>(kPlans));  // each with a partition that has not answered
 }
 
 BOOST_AUTO_TEST_CASE(who_asks_first_is_told_of_the_load_too) {
