@@ -272,7 +272,7 @@ void EngineImpl::write_events(const Run& run, const EndedRun& end, const std::sh
 void EngineImpl::log_failure(const EndedRun& end) {
   const auto colon = end.error.find("): ");
   const std::string actor = colon == std::string::npos ? std::string() : end.error.substr(0, colon + 1);
-  options_.log({LogRecord::Level::error, end.ended_ns, node(), fmt::format("{}/{}", end.plan.owner, end.run), end.plan.text(), actor, end.error});
+  options_.log({LogRecord::Level::error, end.ended_ns, node(), fmt::format("{}/{}{}", end.plan.owner, end.is_owned ? "" : "shared-", end.run), end.plan.text(), actor, end.error});
 }
 
 }  // namespace troupe

@@ -54,7 +54,7 @@ std::string edge_of(const Wait& w, const std::string& device) {
 
 Verdict verdict(const RunSnapshot& run, Verdict::Kind kind, const std::string& device, std::string text) {
   Verdict v;
-  v.run = run.run;
+  v.run = run.run, v.owner = run.owner, v.number = run.number, v.is_owned = run.is_owned;
   v.plan = run.plan;
   v.kind = kind;
   v.device = device;
@@ -250,7 +250,7 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
         const OpenLoop& inner = part.loops.back();
         if (!never_ends(*earlier, p.device, inner)) continue;
         Verdict& v = all.emplace_back();
-        v.run = run.run;
+        v.run = run.run, v.owner = run.owner, v.number = run.number, v.is_owned = run.is_owned;
         v.plan = run.plan;
         v.kind = Verdict::Kind::loop;
         v.device = p.device;
@@ -269,7 +269,7 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
 
 std::vector<Verdict> keep_what_still_stands(std::vector<Verdict> verdicts, const std::vector<Verdict>& later) {
   std::erase_if(verdicts, [&](const Verdict& v) {
-    const auto is_it = [&](const Verdict& other) { return other.kind == v.kind && other.run == v.run && other.plan == v.plan && other.device == v.device; };
+    const auto is_it = [&](const Verdict& other) { return other.kind == v.kind && (v.number != 0 ? other.owner == v.owner && other.number == v.number : other.run == v.run && other.plan == v.plan) && other.device == v.device; };
     return v.kind == Verdict::Kind::no_turn && std::none_of(later.begin(), later.end(), is_it);
   });
   return verdicts;

@@ -291,7 +291,10 @@ class InspectionServer::Server {
     return 0;
   }
 
-  void update(CounterCache& cache) { cache.update(node_.inspect({.what = NodeQuestion::What::counters, .plan = cache.plan().name}, kAsk)); }
+  void update(CounterCache& cache) {
+    const std::uint64_t ticket = cache.begin();
+    cache.update(node_.inspect({.what = NodeQuestion::What::counters, .plan = cache.plan().name}, kAsk), ticket);
+  }
 
   std::string actor(const std::string& id) {
     const auto colon = id.rfind(':');

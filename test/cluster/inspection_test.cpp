@@ -464,6 +464,18 @@ BOOST_AUTO_TEST_CASE(bytes_that_came_are_told_of_one_input_of_a_merge_and_of_ope
   for (const char* unknown : {"[?]", "[...]", "[10, ?]", "list of [0]"}) BOOST_TEST(bytes_in("Concat", {{"[2]", 8}, {unknown, 0}}).is_null(), unknown);
 }
 
+BOOST_AUTO_TEST_CASE(edges_outside_of_loops_need_no_grants) {
+  Nodes nodes(2, stepped(3), Between::simulation);
+  OverTwo p;
+  Function f = nodes.engine().compile(p.g, {p.x}, {p.put, p.y});
+  std::vector<std::int32_t> windows;
+  for (const NodeAnswer& a : nodes[0].inspect({.what = NodeQuestion::What::counters, .plan = {"a", 1}}))
+    for (const PartitionSnapshot& partition : a.report.partitions)
+      for (const EdgeCounters& e : partition.edges) windows.push_back(e.window);
+  BOOST_TEST(std::count(windows.begin(), windows.end(), -1) > 0);
+  BOOST_TEST(std::all_of(windows.begin(), windows.end(), [](std::int32_t w) { return w <= 0; }));
+}
+
 // Both nodes say what they saw of a run that fails on one of them; the folder is one.
 BOOST_AUTO_TEST_CASE(flight_recorders_of_nodes_share_a_folder) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {  // the news of the failure and what follows from it go by two lanes
@@ -503,6 +515,7 @@ BOOST_AUTO_TEST_CASE(flight_recorders_of_nodes_share_a_folder) {
       }
     }
     BOOST_TEST(failures == 1u);
+    for (const NodeAnswer& a : nodes[0].inspect()) BOOST_TEST(a.report.engine.errors.at(0).run == 1u);  // at b: as both know it
   }
 }
 
