@@ -193,7 +193,8 @@ function planToShow(state) {
   if (page.plan && plans.some((p) => String(p.id) === page.plan.id)) return page.plan.id;
   const size = new Map(plans.map((p) => [String(p.id), p.actors]));
   const running = (state.runs ?? []).map((r) => String(r.plan)).filter((id) => size.has(id)).sort((a, b) => size.get(b) - size.get(a));
-  return running[0] ?? (plans.length ? String(plans.at(-1).id) : null);
+  const newest = plans.reduce((a, b) => (a && a.made_ns > b.made_ns ? a : b), null);
+  return running[0] ?? (newest ? String(newest.id) : null);
 }
 
 async function tick() {
