@@ -467,7 +467,7 @@ BOOST_AUTO_TEST_CASE(bytes_that_came_are_told_of_one_input_of_a_merge_and_of_ope
 BOOST_AUTO_TEST_CASE(edges_outside_of_loops_need_no_grants) {
   Nodes nodes(2, stepped(3), Between::simulation);
   OverTwo p;
-  Function f = nodes.engine().compile(p.g, {p.x}, {p.put, p.y});
+  Function f = nodes.engine().compile(p.g, {}, {p.y});
   std::vector<std::int32_t> windows;
   for (const NodeAnswer& a : nodes[0].inspect({.what = NodeQuestion::What::counters, .plan = {"a", 1}}))
     for (const PartitionSnapshot& partition : a.report.partitions)
