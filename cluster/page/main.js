@@ -36,17 +36,20 @@ async function choosePlan(id) {
   await loadPlan(page.wanted);
 }
 
+// What is shown stays until all of the next plan is there; of several that are asked for, the last one counts.
 async function loadPlan(id) {
+  const load = (loadPlan.last = (loadPlan.last ?? 0) + 1);
   const life = lifeOf(id);
   const plan = new Plan(await client.get('plan', { id }, 30000));
-  page.plan = plan;
-  page.counters = new Counters(plan);
-  layouts.done.clear();
+  const counters = new Counters(plan);
+  counters.apply(await client.get('counters', { plan: id, since: 0 }, 30000));
+  if (load !== loadPlan.last) return;
+  Object.assign(page, { plan, counters, life: null });
+  layouts.forget();
   select(null);
-  page.counters.apply(await client.get('counters', { plan: id, since: 0 }, 30000));
   at('plan').value = id;
   await regroup();
-  page.life = life;  // last: what failed on the way is tried again
+  if (load === loadPlan.last) page.life = life;  // last: what failed on the way is tried again
 }
 
 // An owner that starts again counts its plans from 1.
