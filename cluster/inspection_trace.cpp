@@ -111,6 +111,7 @@ std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::
   const std::int64_t origin = all.empty() ? since_ns : all.front().begin_ns;
   const auto us = [](std::int64_t ns) { return static_cast<double>(ns) * 1e-3; };
   int pid = 0;
+  std::uint64_t overlapping = 0;
   for (const NodeAnswer& a : report) {
     add(json_text({{"ph", "M"}, {"name", "process_name"}, {"pid", ++pid}, {"tid", 0}, {"args", {{"name", a.has_answered ? "node " + a.member.name : "node " + a.member.name + ": " + a.why}}}}));
     std::size_t tracks = 0;
@@ -123,7 +124,7 @@ std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::
         };
         name_lane();
         for (const Slice& s : slices(std::move(events[&p]))) {
-          while (lanes <= s.lane) name_lane();
+          while (lanes <= s.lane && lanes < Slice::kMost) name_lane();
           const RecordedEvent& e = *s.event;
           const bool is_token = e.kind == RecordedEvent::Kind::send || e.kind == RecordedEvent::Kind::receive, is_turn = e.kind == RecordedEvent::Kind::turn;
           const Drawn drawn{&a, &plan, &p, &e, e.begin_ns - a.offset_ns};
@@ -136,8 +137,8 @@ std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::
             const char* before = is_token || e.kind == RecordedEvent::Kind::copy ? name_of(e.kind) : e.kind == RecordedEvent::Kind::wait ? "waits:" : e.kind == RecordedEvent::Kind::failure ? "failed:" : "";
             name = e.node < 0 ? json_text(drawn.name()) : *before ? fmt::format("\"{} {}", before, std::string_view(known).substr(1)) : known;
           }
-          add(fmt::format("{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":{},\"tid\":{},\"args\":{{\"run\":{},\"{}\":{}}}}}", name, name_of(e.kind), us(drawn.begin_ns - origin), us(s.length_ns),
-                          pid, tracks + s.lane + 1, e.run, is_turn ? "fired" : "iteration", e.tag));
+          overlapping += s.lane == Slice::kMost;
+          add(slice_text(s, name, fmt::format("{{\"run\":{},\"{}\":{}}}", e.run, is_turn ? "fired" : "iteration", e.tag), us(drawn.begin_ns - origin), pid, tracks + 1, overlapping));
           if (is_token && sent.contains(e.flow) && received.contains(e.flow))
             add(fmt::format("{{\"ph\":\"{}\"{},\"name\":\"token\",\"cat\":\"token\",\"id\":\"{}\",\"ts\":{:.3f},\"pid\":{},\"tid\":{}}}", e.kind == RecordedEvent::Kind::send ? "s" : "f",
                             e.kind == RecordedEvent::Kind::receive ? ",\"bp\":\"e\"" : "", e.flow, us(s.arrow_ns() - a.offset_ns - origin), pid, tracks + s.lane + 1));
@@ -149,7 +150,7 @@ std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::
   std::int64_t end = until_ns;
   if (end == 0) end = all.empty() ? since_ns : all.back().begin_ns;
   const std::int64_t begin = since_ns == 0 ? origin : since_ns, whole = std::max(missing.whole_since_ns, begin);
-  const json other = {{"begin_ns", std::to_string(origin)}, {"events", all.size()}, {"asked_ns", std::max<std::int64_t>(0, end - begin)}, {"covered_ns", std::max<std::int64_t>(0, end - whole)}, {"lost", missing.lost}, {"thinned", missing.thinned}};
+  const json other = {{"begin_ns", std::to_string(origin)}, {"events", all.size()}, {"asked_ns", std::max<std::int64_t>(0, end - begin)}, {"covered_ns", std::max<std::int64_t>(0, end - whole)}, {"lost", missing.lost}, {"thinned", missing.thinned}, {"overlapping", overlapping}};
   return out + "],\n\"otherData\":" + json_text(other) + "}\n";
 }
 
