@@ -119,7 +119,7 @@ function topology() {
 
 function history() {
   const all = data.events?.events ?? [];
-  const mine = all.filter((e) => !e.run || String(e.run) === data.run || data.run.endsWith(`/${e.run}`));
+  const mine = all.filter((e) => !e.run || String(e.run) === data.run);
   const own = mine.length ? mine : all;
   const tip = el('div', { id: 'tip', hidden: true });
   const canvas = el('canvas', { role: 'img' });

@@ -1,6 +1,12 @@
 // What a node makes of what others have said: counters of edges, answers that overtake each other, names of runs, times.
 #include <boost/test/unit_test.hpp>
 
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
 #include <nlohmann/json.hpp>
 
 #include <troupe/cluster/inspection_json.hpp>
@@ -95,6 +101,34 @@ BOOST_AUTO_TEST_CASE(plans_were_made_by_the_clock_of_who_is_asked) {
   const auto state = nlohmann::json::parse(state_json("b", {a}));
   BOOST_TEST(state["plans"][0]["made_ns"] == 7'000);
   BOOST_TEST(state["errors"][0]["run"] == "b/shared-3");
+}
+
+// Every node has a number of its own for it; a token's two ends tell that they are one.
+BOOST_AUTO_TEST_CASE(events_of_a_run_over_nodes_name_one_run) {
+  const auto recorded = [](PlanName plan, std::uint64_t run, std::uint64_t flow, RecordedEvent::Kind kind = RecordedEvent::Kind::send) {
+    RecordedPlan r;
+    r.name = std::move(plan);
+    PartitionSnapshot& p = r.partitions.emplace_back();
+    p.has_answered = true;
+    p.events = {{kind, -1, 1'000, 10, run, 0, flow}, {RecordedEvent::Kind::kernel, -1, 2'000, 10, run, 0, 0}};
+    return r;
+  };
+  const auto node = [](const std::string& name, std::vector<RecordedPlan> plans) {
+    NodeAnswer a;
+    a.has_answered = true;
+    a.member.name = name;
+    a.report.recorded = std::move(plans);
+    return a;
+  };
+  RecordedPlan both = recorded({"a", 1}, 5, 111, RecordedEvent::Kind::receive);
+  both.partitions[0].events.push_back({RecordedEvent::Kind::send, -1, 3'000, 10, 5, 0, 333});
+  const ClusterReport report = {node("a", {recorded({"a", 1}, 17, 111)}),
+                                node("b", {both, recorded({"b", 1}, 17, 222), recorded({"a", 1}, 6, 444)}),
+                                node("c", {recorded({"a", 1}, 9, 333, RecordedEvent::Kind::receive)})};  // which a sends nothing
+  std::set<std::tuple<std::string, int, std::string>> names;
+  for (const auto& e : nlohmann::json::parse(events_json(report, 0, 0, INT64_MAX, 100))["events"]) names.emplace(e["node"], e["number"], e["run"]);
+  const std::set<std::tuple<std::string, int, std::string>> expected = {{"a", 17, "a/17"}, {"b", 5, "a/17"}, {"c", 9, "a/17"}, {"b", 17, "b/17"}, {"b", 6, "a/6@b"}};
+  BOOST_TEST((names == expected));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
