@@ -5,7 +5,7 @@ import { el, keyed, setText } from './dom.js';
 import { clean, duration, shorten } from './format.js';
 import { Graph, kStateWords } from './graph.js';
 import { inWorker, Layouts } from './layouts.js';
-import { Counters, kGroupings, kStates, Plan, search, Totals, Tree, View } from './model.js';
+import { Counters, kGroupings, kStates, nextLink, Plan, search, Totals, Tree, View } from './model.js';
 import { Panel } from './panel.js';
 import { Side } from './side.js';
 import { Timeline } from './timeline.js';
@@ -165,6 +165,13 @@ function nextAmiss() {
     return;
   }
   say('Nothing failed, and nothing waits.');
+}
+
+// The next edge of the box that the arrow keys have led to.
+function walkLinks(step) {
+  const key = nextLink(graph.links, graph.active, page.selected?.link, step);
+  if (key !== undefined && graph.linkOf(key)) select({ link: key });
+  else say('This box has no edges.');
 }
 
 // ---- hearing from the node
@@ -390,6 +397,8 @@ listen({
     if (around > 0) toggle(around);
     else showSide(false);
   },
+  n: () => walkLinks(1),
+  N: () => walkLinks(-1),
   e: nextAmiss,
   g: () => regroup(kGroupings[(kGroupings.indexOf(page.grouping) + 1) % kGroupings.length]),
   f: () => graph.fit(),
