@@ -132,6 +132,8 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   /// What the partitions of a plan that are here answer to a question of one's own (its inspection and place are not looked at);
   /// those that do not in time are there without an answer. Throws not_found.
   std::vector<PartitionSnapshot> ask(const PlanName& plan, const Inspect& question, std::chrono::nanoseconds patience);
+  /// Of every plan that is here, all of them asked before any is waited for.
+  std::vector<std::pair<std::shared_ptr<Compiled>, std::vector<PartitionSnapshot>>> ask_all(const Inspect& question, std::chrono::nanoseconds patience);
   /// Plans that take part here, the newest last.
   std::vector<std::shared_ptr<Compiled>> plans();
   void fail(Run& run, Status status) { run.fail(std::move(status)); }
@@ -204,6 +206,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   void write_events(const Run& run, const EndedRun& end, const std::shared_ptr<Compiled>& compiled, const std::string& path, Inspect::Trace trace);
   void log_failure(const EndedRun& end);
   void add_queue(ActorCounters& counters, const Compiled& compiled);
+  std::vector<PartitionSnapshot> answers_of(const Compiled& compiled, const Inspection& inspection);
   void wait_for(const std::vector<std::shared_ptr<Inspection>>& inspections, std::chrono::nanoseconds patience);
   void expire(std::uint64_t id);
   void time_out(Run& run, const std::vector<LeanRef<PartitionActor>>& partitions, const std::vector<PartitionSnapshot>& answers, const std::vector<RunSnapshot>& elsewhere);

@@ -224,21 +224,35 @@ std::vector<std::shared_ptr<Compiled>> EngineImpl::plans() {
   return all;
 }
 
+// Who has not answered is there by its device.
+std::vector<PartitionSnapshot> EngineImpl::answers_of(const Compiled& compiled, const Inspection& inspection) {
+  std::vector<PartitionSnapshot> answers = inspection.answers();
+  std::size_t place = 0;
+  for (const auto& partition : compiled.troupe.partitions)
+    if (partition && answers[place++].device.empty()) answers[place - 1].device = partition->partition().plan().name;
+  for (PartitionSnapshot& p : answers)
+    for (ActorCounters& c : p.actors) add_queue(c, compiled);
+  return answers;
+}
+
 std::vector<PartitionSnapshot> EngineImpl::ask(const PlanName& plan, const Inspect& question, std::chrono::nanoseconds patience) {
   for (const auto& compiled : plans()) {
     if (compiled->troupe.plan->name != plan) continue;
-    const auto& partitions = compiled->troupe.partitions;
-    const std::shared_ptr<Inspection> inspection = ask(partitions, question);
+    const std::shared_ptr<Inspection> inspection = ask(compiled->troupe.partitions, question);
     wait_for({inspection}, patience);
-    std::vector<PartitionSnapshot> answers = inspection->answers();
-    std::size_t place = 0;
-    for (const auto& partition : partitions)
-      if (partition && answers[place++].device.empty()) answers[place - 1].device = partition->partition().plan().name;
-    for (PartitionSnapshot& p : answers)
-      for (ActorCounters& c : p.actors) add_queue(c, *compiled);
-    return answers;
+    return answers_of(*compiled, *inspection);
   }
   throw Error(Code::not_found, fmt::format("node '{}' has no plan '{}'", node(), plan.text()));
+}
+
+std::vector<std::pair<std::shared_ptr<Compiled>, std::vector<PartitionSnapshot>>> EngineImpl::ask_all(const Inspect& question, std::chrono::nanoseconds patience) {
+  const std::vector<std::shared_ptr<Compiled>> all = plans();
+  std::vector<std::shared_ptr<Inspection>> inspections;
+  for (const auto& compiled : all) inspections.push_back(ask(compiled->troupe.partitions, question));
+  wait_for(inspections, patience);
+  std::vector<std::pair<std::shared_ptr<Compiled>, std::vector<PartitionSnapshot>>> answers;
+  for (std::size_t i = 0; i < all.size(); ++i) answers.emplace_back(all[i], answers_of(*all[i], *inspections[i]));
+  return answers;
 }
 
 void EngineImpl::write_events(const Run& run, const EndedRun& end, const std::shared_ptr<Compiled>& compiled, const std::string& path, Inspect::Trace trace) {
@@ -264,7 +278,7 @@ void EngineImpl::write_events(const Run& run, const EndedRun& end, const std::sh
 void EngineImpl::log_failure(const EndedRun& end) {
   const auto colon = end.error.find("): ");
   const std::string actor = colon == std::string::npos ? std::string() : end.error.substr(0, colon + 1);
-  options_.log({LogRecord::Level::error, end.ended_ns, node(), fmt::format("{}/{}", end.plan.owner, end.run), end.plan.text(), actor, end.error});
+  options_.log({LogRecord::Level::error, end.ended_ns, node(), fmt::format("{}/{}{}", end.plan.owner, end.is_owned ? "" : "shared-", end.run), end.plan.text(), actor, end.error});
 }
 
 }  // namespace troupe

@@ -131,8 +131,11 @@ std::vector<EdgeCounters> Partition::edge_counters() const {
     const PartitionPlan::Send& send = mine_.sends[s];
     all.push_back({send.partition, send.receive, sent_[s].tokens.load(std::memory_order_relaxed), sent_[s].bytes.load(std::memory_order_relaxed), 0, 0});
   }
-  for (std::size_t r = 0; r < received_.size(); ++r)
-    all.push_back({index_, static_cast<std::int32_t>(r), 0, 0, received_[r].tokens.load(std::memory_order_relaxed), mine_.frames[static_cast<std::size_t>(mine_.receives[r].frame)].window});
+  for (std::size_t r = 0; r < received_.size(); ++r) {
+    const FramePlan& frame = mine_.frames[static_cast<std::size_t>(mine_.receives[r].frame)];
+    const bool needs_grants = frame.depth > 0 && !frame.function;
+    all.push_back({index_, static_cast<std::int32_t>(r), 0, 0, received_[r].tokens.load(std::memory_order_relaxed), needs_grants ? frame.window : -1});
+  }
   return all;
 }
 

@@ -62,7 +62,7 @@ std::string edge_of(const Wait& w, const std::string& device) {
 
 Verdict verdict(const RunSnapshot& run, Verdict::Kind kind, const std::string& device, std::string text) {
   Verdict v;
-  v.run = run.run;
+  v.run = run.run, v.is_owned = run.is_owned;
   v.plan = run.plan;
   v.id = id_of(run);
   v.kind = kind;
@@ -298,7 +298,7 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
 
 std::vector<Verdict> keep_what_still_stands(std::vector<Verdict> verdicts, const std::vector<Verdict>& later) {
   std::erase_if(verdicts, [&](const Verdict& v) {
-    const auto is_it = [&](const Verdict& other) { return other.kind == v.kind && other.run == v.run && other.plan == v.plan && other.device == v.device; };
+    const auto is_it = [&](const Verdict& other) { return other.kind == v.kind && other.id == v.id && other.device == v.device; };
     return v.kind == Verdict::Kind::no_turn && std::none_of(later.begin(), later.end(), is_it);
   });
   return verdicts;

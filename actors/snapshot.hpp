@@ -73,7 +73,7 @@ struct EdgeCounters {
   std::int32_t to = 0;       // the partition that receives, and its number there
   std::int32_t receive = 0;
   std::uint64_t sent = 0, bytes = 0, received = 0;
-  std::int32_t window = 0;   // iterations that the receiver grants; 0: said by the other end
+  std::int32_t window = 0;   // iterations that the receiver grants; -1: none need be granted; 0: said by the other end
 };
 
 /// What a loop, or the part of it that is in one partition, has done since the plan was made (loop_report.hpp).
@@ -170,7 +170,7 @@ struct PlanSnapshot {
 };
 
 struct EndedRun {
-  std::uint64_t run = 0;  // its number in the engine that says so
+  std::uint64_t run = 0;  // its number in the engine that says so; of another's run: among all that this owner shares (`RunKey`)
   bool is_owned = true;
   PlanName plan;
   std::int64_t ended_ns = 0;  // since the Unix epoch
@@ -190,6 +190,7 @@ RunId id_of(const RunSnapshot& run);
 /// Why has a run not ended? One cause.
 struct Verdict {
   std::uint64_t run = 0;
+  bool is_owned = true;                 // `run` is its owner's number
   PlanName plan;       // of which it is a run
   std::string text;    // a sentence
   std::string device;  // where

@@ -68,7 +68,7 @@ std::vector<Slice> slices(std::vector<const RecordedEvent*> events) {
   std::vector<std::vector<Slice*>> lanes(1);  // what is open on each, the innermost last
   for (Slice& s : all) {
     const auto end = [](const Slice& of) { return of.begin_ns + of.length_ns; };
-    for (s.lane = 0;; ++s.lane) {
+    for (s.lane = 0; s.lane < Slice::kMost; ++s.lane) {
       if (s.lane == lanes.size()) lanes.emplace_back();
       std::vector<Slice*>& open = lanes[s.lane];
       // A moment gives way to what begins after it; what begins with it lies beside it.
@@ -85,6 +85,15 @@ std::vector<Slice> slices(std::vector<const RecordedEvent*> events) {
   return all;
 }
 
+std::string slice_text(const Slice& s, const std::string& name, const std::string& args, double begin_us, int process, std::size_t track, std::uint64_t number) {
+  const char* kind = name_of(s.event->kind);
+  const double length_us = static_cast<double>(s.length_ns) * 1e-3;
+  if (s.lane < Slice::kMost)
+    return fmt::format("{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":{},\"tid\":{},\"args\":{}}}", name, kind, begin_us, length_us, process, track + s.lane, args);
+  const std::string id = fmt::format("\"cat\":\"{}\",\"name\":{},\"id\":\"{}.{}\",\"pid\":{},\"tid\":{}", kind, name, track, number, process, track);
+  return fmt::format("{{\"ph\":\"b\",{},\"ts\":{:.3f},\"args\":{}}},\n{{\"ph\":\"e\",{},\"ts\":{:.3f}}}", id, begin_us, args, id, begin_us + length_us);
+}
+
 bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan, const std::vector<PartitionSnapshot>& partitions) {
   using Kind = RecordedEvent::Kind;
   std::FILE* file = std::fopen(path.c_str(), "we");
@@ -99,6 +108,7 @@ bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan
   if (origin == INT64_MAX) origin = run.begin_ns;
   std::string out = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
   std::size_t tracks = 0;
+  std::uint64_t overlapping = 0;
   const auto us = [](std::int64_t ns) { return static_cast<double>(ns) * 1e-3; };
   for (const PartitionSnapshot& p : partitions) {
     std::vector<const RecordedEvent*> events;
@@ -106,12 +116,12 @@ bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan
     std::size_t lanes = 0;
     for (const Slice& s : slices(std::move(events))) {
       const RecordedEvent& e = *s.event;
-      for (; lanes <= s.lane; ++lanes)
+      for (; lanes <= s.lane && lanes < Slice::kMost; ++lanes)
         out += fmt::format("{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":{},\"args\":{{\"name\":{}}}}},\n", tracks + lanes + 1, json_text(p.device));
       const std::string name = title_of(e, e.node < 0 ? std::string() : plan.program.graph.describe(e.node));
       const std::size_t track = tracks + s.lane + 1;
-      out += fmt::format("{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":1,\"tid\":{},\"args\":{{\"run\":{},\"tag\":{}}}}},\n", json_text(name),
-                         name_of(e.kind), us(s.begin_ns - origin), us(s.length_ns), track, e.run, e.tag);
+      overlapping += s.lane == Slice::kMost;
+      out += slice_text(s, json_text(name), fmt::format("{{\"run\":{},\"tag\":{}}}", e.run, e.tag), us(s.begin_ns - origin), 1, tracks + 1, overlapping) + ",\n";
       if (e.flow && sent.contains(e.flow) && received.contains(e.flow))
         out += fmt::format("{{\"ph\":\"{}\",\"bp\":\"e\",\"name\":\"token\",\"cat\":\"token\",\"id\":\"{}\",\"ts\":{:.3f},\"pid\":1,\"tid\":{}}},\n", e.kind == Kind::send ? "s" : "f", e.flow,
                            us(s.arrow_ns() - origin), track);
@@ -122,8 +132,8 @@ bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan
   for (const PartitionSnapshot& p : partitions) lost += p.dropped_events, thinned += p.thinned_events;
   const std::string begin = fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(static_cast<std::time_t>(run.begin_ns / 1'000'000'000)), run.begin_ns / 1'000'000 % 1000);
   out += fmt::format("{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"tid\":0,\"args\":{{\"name\":{}}}}}\n],\n", json_text(run.node.empty() ? "plan " + plan.name.text() : "node " + run.node));
-  out += fmt::format("\"otherData\":{{\"node\":{},\"run\":{},\"shared\":\"{}\",\"plan\":{},\"begin\":\"{}\",\"begin_ns\":\"{}\",\"took_ns\":{},\"origin_ns\":\"{}\",\"lost\":{},\"thinned\":{},\"error\":{}}}}}\n", json_text(run.node),
-                     json_text(run.run), run.shared, json_text(plan.name.text()), begin, run.begin_ns, run.took_ns, origin, lost, thinned, json_text(run.error));
+  out += fmt::format("\"otherData\":{{\"node\":{},\"run\":{},\"shared\":\"{}\",\"plan\":{},\"begin\":\"{}\",\"begin_ns\":\"{}\",\"took_ns\":{},\"origin_ns\":\"{}\",\"lost\":{},\"thinned\":{},\"overlapping\":{},\"error\":{}}}}}\n", json_text(run.node),
+                     json_text(run.run), run.shared, json_text(plan.name.text()), begin, run.begin_ns, run.took_ns, origin, lost, thinned, overlapping, json_text(run.error));
   const bool is_written = std::fwrite(out.data(), 1, out.size(), file) == out.size();
   return std::fclose(file) == 0 && is_written;
 }

@@ -20,14 +20,19 @@ std::string title_of(const RecordedEvent& event, const std::string& node);
 struct Slice {
   const RecordedEvent* event;
   std::int64_t begin_ns, length_ns;
-  std::size_t lane;
+  std::size_t lane;  // kMost: it fits on none
+  static constexpr std::size_t kMost = 8;  // lanes a track: more are no picture
   /// Where an arrow begins, at its beginning, or ends, within it: no arrow runs backwards between things of one moment.
   std::int64_t arrow_ns() const;
 };
 
 /// The events of a track, which are put in order. A token is a moment, and drawn for as much of half a microsecond as nothing else
-/// begins or ends in; what truly overlaps, such as a kernel on a worker and the turns meanwhile, has lanes of its own.
+/// begins or ends in; what truly overlaps, such as a kernel on a worker and the turns meanwhile, has lanes of its own, as
+/// long as there are any: thousands of firings may wait at once. Tokens are all on the first.
 std::vector<Slice> slices(std::vector<const RecordedEvent*> events);
+/// Its text, from `begin_us` on: on its lane, which are the threads from `track` on; or a beginning and an end of their own, `number`
+/// in this trace, outside of all lanes. `name` and `args` are JSON.
+std::string slice_text(const Slice& slice, const std::string& name, const std::string& args, double begin_us, int process, std::size_t track, std::uint64_t number);
 
 /// Of which run a trace is, and how it ended.
 struct TracedRun {

@@ -127,7 +127,7 @@ std::string state_json(const std::string& node, const ClusterReport& report) {
     if (!a.has_answered) continue;
     for (const PlanSnapshot& p : a.report.engine.plans) {
       if (p.name.owner != a.member.name && plans.contains(p.name)) continue;
-      plans[p.name] = {{"id", p.name.text()}, {"owner", p.name.owner}, {"incarnation", std::to_string(lives[p.name.owner])}, {"nodes", p.nodes}, {"actors", p.actors}, {"edges", p.edges}, {"made_ns", p.made_ns},
+      plans[p.name] = {{"id", p.name.text()}, {"owner", p.name.owner}, {"incarnation", std::to_string(lives[p.name.owner])}, {"nodes", p.nodes}, {"actors", p.actors}, {"edges", p.edges}, {"made_ns", p.made_ns - a.offset_ns},
                        {"runs_started", p.started}, {"runs_ended", p.ended + p.failed}, {"runs_failed", p.failed}};
     }
     for (const EndedRun& e : a.report.engine.recent)
@@ -135,7 +135,7 @@ std::string state_json(const std::string& node, const ClusterReport& report) {
         recent.emplace_back(e.ended_ns - a.offset_ns, json{{"id", fmt::format("{}/{}", e.plan.owner, e.run)}, {"plan", e.plan.text()}, {"ended_ns", e.ended_ns - a.offset_ns},
                                                             {"took_ns", e.took_ns}, {"ok", e.error.empty()}, {"error", e.error}});
     for (const EndedRun& e : a.report.engine.errors)
-      errors.emplace_back(e.ended_ns - a.offset_ns, json{{"time_ns", e.ended_ns - a.offset_ns}, {"node", a.member.name}, {"run", fmt::format("{}/{}{}", e.plan.owner, e.is_owned ? "" : "part-", e.run)},
+      errors.emplace_back(e.ended_ns - a.offset_ns, json{{"time_ns", e.ended_ns - a.offset_ns}, {"node", a.member.name}, {"run", fmt::format("{}/{}{}", e.plan.owner, e.is_owned ? "" : "shared-", e.run)},
                                                           {"plan", e.plan.text()}, {"text", e.error}});
   }
   for (const RunSnapshot& run : joined_runs(report)) runs.push_back(run_json(run, now));
@@ -179,10 +179,13 @@ std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& 
   j["runs"] = runs.size();
   j["verdicts"] = json::array();
   for (const Verdict& v : verdicts) {
-    const auto run = std::find_if(runs.begin(), runs.end(), [&](const RunSnapshot& r) { return r.run == v.run && r.plan == v.plan; });
-    const std::string plan = run == runs.end() ? std::string() : run->plan.text();
-    j["verdicts"].push_back({{"run", run == runs.end() ? std::to_string(v.run) : run_name(*run)}, {"text", v.text}, {"node", v.kind == Verdict::Kind::silence ? v.device : node_of_device(v.device)},
-                             {"device", v.device}, {"actor", v.node < 0 || plan.empty() ? std::string() : fmt::format("{}:{}", plan, v.node)}, {"edge", v.edge},
+    const auto known = std::find_if(runs.begin(), runs.end(), [&](const RunSnapshot& r) { return id_of(r) == v.id; });
+    RunSnapshot run;  // it may have ended meanwhile
+    if (known != runs.end()) run = *known;
+    else run.run = v.run, run.owner = v.id.owner, run.number = v.id.number, run.plan = v.plan, run.is_owned = v.is_owned;
+    const std::string plan = run.plan.text();
+    j["verdicts"].push_back({{"run", run_name(run)}, {"text", v.text}, {"node", v.kind == Verdict::Kind::silence ? v.device : node_of_device(v.device)},
+                             {"device", v.device}, {"actor", v.node < 0 ? std::string() : fmt::format("{}:{}", plan, v.node)}, {"edge", v.edge},
                              {"tag", v.tag}, {"line", line_of(v.actor)}});
   }
   return json_text(j);
@@ -200,29 +203,45 @@ CounterCache::CounterCache(PlanDescription plan) : plan_([&] {
     if (e.receive >= 0) edges_[{plan_.actors[static_cast<std::size_t>(e.to)].partition, e.receive}];
 }
 
-void CounterCache::update(const ClusterReport& report) {
+std::uint64_t CounterCache::begin() {
+  std::lock_guard lock(mutex_);
+  return ++last_ticket_;
+}
+
+// Tokens of a run that has failed are dropped uncounted: what has not come when no partition has a run, look after look, never does.
+void CounterCache::update(const ClusterReport& report, std::uint64_t ticket) {
   std::lock_guard lock(mutex_);
   ++seq_;
-  std::map<std::pair<std::int32_t, std::int32_t>, Edge> edges;
+  const bool is_idle = std::all_of(report.begin(), report.end(), [](const NodeAnswer& a) {
+    return std::all_of(a.report.partitions.begin(), a.report.partitions.end(), [](const PartitionSnapshot& p) { return p.has_answered && p.runs.empty(); });
+  });
+  std::map<std::pair<std::int32_t, std::int32_t>, std::pair<Edge, int>> edges;  // and how many ends have said something
   for (const NodeAnswer& a : report)
     for (const PartitionSnapshot& p : a.report.partitions) {
       for (const ActorCounters& c : p.actors) {
         if (c.node < 0 || c.node >= static_cast<std::int32_t>(plan_.actors.size())) continue;
         Seen<ActorCounters>& seen = actors_[c.node];
-        if (seen.changed == 0 || !(seen.now == c)) seen = {c, seq_};
+        if (seen.ticket > ticket) continue;
+        seen.ticket = ticket;
+        if (seen.changed == 0 || !(seen.now == c)) seen.now = c, seen.changed = seq_;
       }
-      if (!p.loops.empty()) loops_[p.device] = p.loops;
+      if (Seen<std::vector<LoopSnapshot>>* seen = p.loops.empty() ? nullptr : &loops_[p.device]; seen && seen->ticket <= ticket) seen->now = p.loops, seen->ticket = ticket;
       for (const EdgeCounters& c : p.edges) {
         const auto known = edges_.find({c.to, c.receive});
-        if (known == edges_.end()) continue;
-        Edge& e = edges.try_emplace(known->first, known->second.now).first->second;  // of an end that is silent, what it said before
-        if (c.window > 0) e.received = c.received, e.window = c.window;
+        if (known == edges_.end() || known->second.ticket > ticket) continue;
+        auto& [e, ends] = edges.try_emplace(known->first, known->second.now, 0).first->second;  // of an end that is silent, what it said before
+        if (c.window != 0) e.received = c.received, e.window = std::max<std::int64_t>(0, c.window) * static_cast<std::int64_t>(std::max<std::size_t>(1, p.runs.size()));
         else e.sent = c.sent, e.bytes = c.bytes;
+        ++ends;
       }
     }
-  for (const auto& [key, edge] : edges) {
+  for (auto& [key, said] : edges) {
+    auto& [edge, ends] = said;
     Seen<Edge>& seen = edges_[key];
-    if (seen.changed == 0 || !(seen.now == edge)) seen = {edge, seq_};
+    const bool rests = seen.changed != 0 && seen.now.sent == edge.sent && seen.now.received == edge.received;
+    if (is_idle && ends == 2 && rests) edge.lost = edge.sent - std::min(edge.sent, edge.received);
+    seen.ticket = ticket;
+    if (seen.changed == 0 || !(seen.now == edge)) seen.now = edge, seen.changed = seq_;
   }
 }
 
@@ -233,7 +252,7 @@ std::string CounterCache::changes(std::uint64_t since) const {
   if (is_reset) since = 0;
   auto actors = json::array(), edges = json::array(), loops = json::array();
   for (const auto& [device, of_device] : loops_)
-    for (const LoopSnapshot& l : of_device)
+    for (const LoopSnapshot& l : of_device.now)
       loops.push_back({l.loop, device, l.executions, l.iterations, l.window, l.most_parallel, l.open_ns, l.achieved_parallelism, l.limited_by_window});
   for (const auto& [node, seen] : actors_)
     if (seen.changed > since)
@@ -244,7 +263,7 @@ std::string CounterCache::changes(std::uint64_t since) const {
     const auto it = edges_.find({plan_.actors[static_cast<std::size_t>(e.to)].partition, e.receive});
     if (it == edges_.end() || it->second.changed <= since) continue;
     const Edge& now = it->second.now;
-    edges.push_back({i, now.sent, now.bytes, now.sent > now.received ? now.sent - now.received : 0, now.window});
+    edges.push_back({i, now.sent, now.bytes, now.in_flight(), now.window});
   }
   j["plan"] = plan_.name.text();
   j["seq"] = seq_;
@@ -270,7 +289,7 @@ std::string CounterCache::actor_json(std::int32_t node, const std::vector<RunSna
     j["state"] = "idle";
   }
   if (const auto it = loops_.find(a.device); it != loops_.end())
-    for (const LoopSnapshot& l : it->second)
+    for (const LoopSnapshot& l : it->second.now)
       if (!a.frame.empty() && l.loop == a.frame)
         j["loop"] = {{"loop", l.loop}, {"executions", l.executions}, {"iterations", l.iterations}, {"window", l.window}, {"most_parallel", l.most_parallel}, {"open_ns", l.open_ns},
                      {"achieved_parallelism", l.achieved_parallelism}, {"limited_by_window", l.limited_by_window}};
@@ -288,7 +307,7 @@ std::string CounterCache::actor_json(std::int32_t node, const std::vector<RunSna
     std::uint64_t came = 0;  // by count; 0: not counted
     if (const auto it = edges_.find({plan_.actors[static_cast<std::size_t>(e.to)].partition, e.receive}); e.receive >= 0 && it != edges_.end()) {
       const Edge& now = it->second.now;
-      edge.update({{"tokens", now.sent}, {"bytes", now.bytes}, {"in_flight", now.sent > now.received ? now.sent - now.received : 0}, {"window", now.window}});
+      edge.update({{"tokens", now.sent}, {"bytes", now.bytes}, {"in_flight", now.in_flight()}, {"window", now.window}});
       came = now.bytes;
     }
     if (e.to == node && e.output >= 0) {

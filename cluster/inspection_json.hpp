@@ -31,7 +31,11 @@ class CounterCache {
  public:
   explicit CounterCache(PlanDescription plan);
   const PlanDescription& plan() const { return plan_; }
-  void update(const ClusterReport& report);
+  /// Before the nodes are asked: of two who ask at once, what was asked for later stays.
+  std::uint64_t begin();
+  /// `ticket`: of `begin`. What a later one has brought is kept.
+  void update(const ClusterReport& report, std::uint64_t ticket);
+  void update(const ClusterReport& report) { update(report, begin()); }
   std::string changes(std::uint64_t since) const;
   /// Everything of one actor.
   std::string actor_json(std::int32_t node, const std::vector<RunSnapshot>& runs, const std::vector<std::string>& errors) const;
@@ -40,23 +44,26 @@ class CounterCache {
  private:
   struct Edge {
     std::uint64_t sent = 0, bytes = 0, received = 0;
-    std::int32_t window = 0;
+    std::uint64_t lost = 0;   // of those sent, that runs which are over have not received, and never will
+    std::int64_t window = 0;  // of all runs under way together; 0: no token waits to be granted
+    std::uint64_t in_flight() const { return sent > received + lost ? sent - received - lost : 0; }
     friend bool operator==(const Edge&, const Edge&) = default;
   };
   template <class T>
   struct Seen {
     T now{};
     std::uint64_t changed = 0;
+    std::uint64_t ticket = 0;  // of who asked
   };
 
   const PlanDescription plan_;
   // Numbers of one cache are none of another's: who asks with one that is not of this cache gets everything.
   const std::uint64_t first_seq_ = static_cast<std::uint64_t>(steady_ns()) / 1000;
   mutable std::mutex mutex_;  // guards everything below
-  std::uint64_t seq_ = first_seq_;
+  std::uint64_t seq_ = first_seq_, last_ticket_ = 0;
   std::map<std::int32_t, Seen<ActorCounters>> actors_;
   std::map<std::pair<std::int32_t, std::int32_t>, Seen<Edge>> edges_;  // by partition and receive
-  std::map<std::string, std::vector<LoopSnapshot>> loops_;             // by device
+  std::map<std::string, Seen<std::vector<LoopSnapshot>>> loops_;       // by device
 };
 
 }  // namespace troupe

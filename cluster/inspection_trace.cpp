@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -40,6 +42,43 @@ std::vector<Drawn> all_of(const ClusterReport& report) {
   return all;
 }
 
+/// What runs are called, which have another number on each of their nodes: as their owner numbers them. Who sent a token and who received
+/// it are of one run; one that no token connects with its owner's, as far as is remembered, is `a/5@b`.
+class RunNames {
+ public:
+  explicit RunNames(const std::vector<Drawn>& events) {
+    std::unordered_map<std::uint64_t, std::vector<Key>> ends;  // by flow
+    std::map<Key, std::set<std::uint64_t>> flows;
+    std::vector<Key> pending;
+    for (const Drawn& d : events) {
+      if (d.event->flow == 0) continue;
+      const Key key = key_of(d);
+      if (is_owners(d) && !names_.contains(key)) names_.emplace(key, owners_name(d)), pending.push_back(key);
+      if (flows[key].insert(d.event->flow).second) ends[d.event->flow].push_back(key);
+    }
+    while (!pending.empty()) {
+      const Key key = pending.back();
+      pending.pop_back();
+      for (const std::uint64_t flow : flows[key])
+        for (const Key& other : ends[flow])
+          if (std::get<1>(other) == std::get<1>(key) && names_.emplace(other, names_.at(key)).second) pending.push_back(other);
+    }
+  }
+  std::string operator()(const Drawn& d) const {
+    if (d.event->run == 0) return {};
+    if (is_owners(d)) return owners_name(d);
+    const auto it = names_.find(key_of(d));
+    return it != names_.end() ? it->second : owners_name(d) + "@" + d.node->member.name;
+  }
+
+ private:
+  using Key = std::tuple<std::string, PlanName, std::uint64_t>;  // the node, the plan, and the run's number there
+  static bool is_owners(const Drawn& d) { return d.node->member.name == d.plan->name.owner; }
+  static std::string owners_name(const Drawn& d) { return fmt::format("{}/{}", d.plan->name.owner, d.event->run); }
+  static Key key_of(const Drawn& d) { return {d.node->member.name, d.plan->name, d.event->run}; }
+  std::map<Key, std::string> names_;
+};
+
 /// What is not there, and since when everything is: a recorder that has written over something has all that came later.
 struct Missing {
   std::uint64_t lost = 0, thinned = 0;
@@ -63,6 +102,7 @@ std::string events_json(const ClusterReport& report, std::int64_t asked_ns, std:
   const Missing missing = missing_in(report, since_ns);
   std::uint64_t dropped = missing.lost + missing.thinned;
   std::vector<Drawn> all = all_of(report);
+  const RunNames run_of(all);
   std::erase_if(all, [&](const Drawn& d) { return d.begin_ns + d.event->length_ns < since_ns || d.begin_ns > until_ns; });
   const bool is_cut = all.size() > limit && limit > 0;
   if (all.size() > limit) {  // the latest
@@ -81,7 +121,7 @@ std::string events_json(const ClusterReport& report, std::int64_t asked_ns, std:
       }
   for (const Drawn& d : all)
     j["events"].push_back({{"t_ns", d.begin_ns}, {"dur_ns", d.event->length_ns}, {"node", d.node->member.name}, {"track", d.partition->device + " of plan " + d.plan->name.text()}, {"kind", name_of(d.event->kind)},
-                           {"name", d.name()}, {"run", d.event->run}, {"tag", d.event->tag}, {"flow", d.event->flow == 0 ? std::string() : std::to_string(d.event->flow)}});
+                           {"name", d.name()}, {"run", run_of(d)}, {"number", d.event->run}, {"tag", d.event->tag}, {"flow", d.event->flow == 0 ? std::string() : std::to_string(d.event->flow)}});
   j["dropped"] = dropped;
   return json_text(j);
 }
@@ -111,6 +151,7 @@ std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::
   const std::int64_t origin = all.empty() ? since_ns : all.front().begin_ns;
   const auto us = [](std::int64_t ns) { return static_cast<double>(ns) * 1e-3; };
   int pid = 0;
+  std::uint64_t overlapping = 0;
   for (const NodeAnswer& a : report) {
     add(json_text({{"ph", "M"}, {"name", "process_name"}, {"pid", ++pid}, {"tid", 0}, {"args", {{"name", a.has_answered ? "node " + a.member.name : "node " + a.member.name + ": " + a.why}}}}));
     std::size_t tracks = 0;
@@ -123,7 +164,7 @@ std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::
         };
         name_lane();
         for (const Slice& s : slices(std::move(events[&p]))) {
-          while (lanes <= s.lane) name_lane();
+          while (lanes <= s.lane && lanes < Slice::kMost) name_lane();
           const RecordedEvent& e = *s.event;
           const bool is_token = e.kind == RecordedEvent::Kind::send || e.kind == RecordedEvent::Kind::receive, is_turn = e.kind == RecordedEvent::Kind::turn;
           const Drawn drawn{&a, &plan, &p, &e, e.begin_ns - a.offset_ns};
@@ -136,8 +177,8 @@ std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::
             const char* before = is_token || e.kind == RecordedEvent::Kind::copy ? name_of(e.kind) : e.kind == RecordedEvent::Kind::wait ? "waits:" : e.kind == RecordedEvent::Kind::failure ? "failed:" : "";
             name = e.node < 0 ? json_text(drawn.name()) : *before ? fmt::format("\"{} {}", before, std::string_view(known).substr(1)) : known;
           }
-          add(fmt::format("{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":{},\"tid\":{},\"args\":{{\"run\":{},\"{}\":{}}}}}", name, name_of(e.kind), us(drawn.begin_ns - origin), us(s.length_ns),
-                          pid, tracks + s.lane + 1, e.run, is_turn ? "fired" : "iteration", e.tag));
+          overlapping += s.lane == Slice::kMost;
+          add(slice_text(s, name, fmt::format("{{\"run\":{},\"{}\":{}}}", e.run, is_turn ? "fired" : "iteration", e.tag), us(drawn.begin_ns - origin), pid, tracks + 1, overlapping));
           if (is_token && sent.contains(e.flow) && received.contains(e.flow))
             add(fmt::format("{{\"ph\":\"{}\"{},\"name\":\"token\",\"cat\":\"token\",\"id\":\"{}\",\"ts\":{:.3f},\"pid\":{},\"tid\":{}}}", e.kind == RecordedEvent::Kind::send ? "s" : "f",
                             e.kind == RecordedEvent::Kind::receive ? ",\"bp\":\"e\"" : "", e.flow, us(s.arrow_ns() - a.offset_ns - origin), pid, tracks + s.lane + 1));
@@ -149,7 +190,7 @@ std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::
   std::int64_t end = until_ns;
   if (end == 0) end = all.empty() ? since_ns : all.back().begin_ns;
   const std::int64_t begin = since_ns == 0 ? origin : since_ns, whole = std::max(missing.whole_since_ns, begin);
-  const json other = {{"begin_ns", std::to_string(origin)}, {"events", all.size()}, {"asked_ns", std::max<std::int64_t>(0, end - begin)}, {"covered_ns", std::max<std::int64_t>(0, end - whole)}, {"lost", missing.lost}, {"thinned", missing.thinned}};
+  const json other = {{"begin_ns", std::to_string(origin)}, {"events", all.size()}, {"asked_ns", std::max<std::int64_t>(0, end - begin)}, {"covered_ns", std::max<std::int64_t>(0, end - whole)}, {"lost", missing.lost}, {"thinned", missing.thinned}, {"overlapping", overlapping}};
   return out + "],\n\"otherData\":" + json_text(other) + "}\n";
 }
 

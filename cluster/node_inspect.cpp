@@ -63,7 +63,10 @@ class NodeCore::Inspector {
     constexpr std::size_t kMostWaiting = 64;
     std::lock_guard lock(mutex_);
     if (questions_.size() >= kMostWaiting) return false;
-    questions_.push_back({from, std::move(question), received_ns});
+    // What others know of the cluster by is not kept waiting by those who draw events and traces.
+    const bool is_first = question.question.what == NodeQuestion::What::state;
+    const auto place = is_first ? std::find_if(questions_.begin(), questions_.end(), [](const Question& q) { return q.message.question.what != NodeQuestion::What::state; }) : questions_.end();
+    questions_.insert(place, {from, std::move(question), received_ns});
     changed_.notify_all();
     return true;
   }
@@ -156,9 +159,9 @@ NodeReport NodeCore::report(const NodeQuestion& q, std::int64_t received_ns) {
       of_partitions.since_ns = q.since_ns;
       of_partitions.watches = q.what == What::events;
       if (q.what != What::events) of_partitions.trace = q.what == What::trace_on ? Inspect::Trace::on : Inspect::Trace::off;
-      for (const auto& compiled : engine_->plans()) {
+      for (auto& [compiled, partitions] : engine_->ask_all(of_partitions, q.what == What::trace_off ? kTracePatience : kPartitionPatience)) {
         const Plan& plan = *compiled->troupe.plan;
-        RecordedPlan recorded{plan.name, engine_->ask(plan.name, of_partitions, q.what == What::trace_off ? kTracePatience : kPartitionPatience), {}};
+        RecordedPlan recorded{plan.name, std::move(partitions), {}};
         std::set<std::int32_t> nodes;
         for (const PartitionSnapshot& p : recorded.partitions)
           for (const RecordedEvent& e : p.events)

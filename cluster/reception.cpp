@@ -142,7 +142,11 @@ void Reception::work() {
     Caller caller = std::move(complete_.front());
     complete_.pop_front();
     lock.unlock();
-    answer_(caller.socket, std::move(caller.said));
+    try {
+      answer_(caller.socket, std::move(caller.said));
+    } catch (...) {
+      // No memory, mostly. Who asked is hung up on; others are served.
+    }
     hang_up(caller.socket);
     lock.lock();
   }

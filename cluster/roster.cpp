@@ -11,10 +11,25 @@ namespace {
 
 constexpr std::size_t kLongest = 1024;  // bytes of a name, an address, or labels
 
+// Without what is too long, a surrogate, or beyond Unicode.
+bool is_utf8(const std::string& text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const auto byte = [&](std::size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0; };
+    const int first = byte(i), second = byte(i + 1);
+    const std::size_t more = first < 0x80 ? 0 : first >= 0xc2 && first < 0xe0 ? 1 : first >= 0xe0 && first < 0xf0 ? 2 : first >= 0xf0 && first < 0xf5 ? 3 : text.size();
+    if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second >= 0xa0) || (first == 0xf0 && second < 0x90) || (first == 0xf4 && second >= 0x90)) return false;
+    for (std::size_t k = 1; k <= more; ++k)
+      if ((byte(i + k) & 0xc0) != 0x80) return false;
+    i += 1 + more;
+  }
+  return true;
+}
+
 std::string quoted_name(const std::string& name) {
+  const bool is_text = is_utf8(name);
   std::string out = "'";
   for (const char c : name) {
-    if (static_cast<unsigned char>(c) < ' ' || c == 127) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    if (static_cast<unsigned char>(c) < ' ' || c == 127 || (!is_text && static_cast<unsigned char>(c) >= 0x80)) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
     else out += c;
   }
   return out + "'";
@@ -27,6 +42,7 @@ Member checked(Member self) {
   if (!std::all_of(self.name.begin(), self.name.end(), is_of_text))
     throw Error(Code::invalid_argument, fmt::format("a node's name stands in device names and in logs: it has no spaces, control characters or '*', as {} has",
                                                     quoted_name(self.name)));
+  if (!is_utf8(self.name)) throw Error(Code::invalid_argument, fmt::format("a node's name stands in JSON and in metrics: it is UTF-8, as {} is not", quoted_name(self.name)));
   if (self.labels.size() > kLongest) throw Error(Code::invalid_argument, fmt::format("labels take {} bytes at most", kLongest));
   std::set<std::string> keys;
   std::string rest = self.labels;

@@ -91,7 +91,9 @@ std::string actor_id(const LookFlags& flags, const std::string& name) {
   if (name.empty()) throw Misuse("say which actor: by its id, such as a/3:12, or by its name");
   const json state = json::parse(fetch(flags, "/api/state"));
   std::vector<std::string> names, found, within;  // within: scopes
-  for (auto plan = state["plans"].rbegin(); plan != state["plans"].rend() && found.empty() && within.empty(); ++plan) {
+  std::vector<json> plans = state["plans"];
+  std::stable_sort(plans.begin(), plans.end(), [](const json& a, const json& b) { return a["made_ns"].get<std::int64_t>() > b["made_ns"].get<std::int64_t>(); });
+  for (auto plan = plans.begin(); plan != plans.end() && found.empty() && within.empty(); ++plan) {
     const json p = json::parse(fetch(flags, "/api/plan?id=" + encoded((*plan)["id"]), 60));
     for (const json& a : rows_of(p["actors"])) {
       const std::string full = a["name"], last = full.substr(full.rfind('/') + 1);

@@ -1,4 +1,5 @@
-// The layouts that were made, by group: each is asked for once, and stays while the plan does.
+// The layouts that were made, by group: each is asked for once, and stays while the plan does. What is under way for a plan that is
+// shown no more, which may have had the same id, is not taken; what failed is asked for again.
 import { boxWidth, kBoxHeight } from './layout.js';
 import { layoutInput } from './model.js';
 
@@ -8,9 +9,17 @@ export class Layouts {
     this.run = run;
     this.done = new Map();
     this.underWay = new Map();
+    this.plans = 0;  // shown so far
   }
 
-  #key(tree, v) { return `${tree.plan.id}\u0001${tree.grouping}\u0001${tree.key(v)}`; }
+  // The plan is another, or one of another life.
+  forget() {
+    this.plans += 1;
+    this.done.clear();
+    this.underWay.clear();
+  }
+
+  #key(tree, v) { return `${this.plans}\u0001${tree.plan.id}\u0001${tree.grouping}\u0001${tree.key(v)}`; }
   of(tree, v) { return this.done.get(this.#key(tree, v)); }
 
   // Promises that all these groups have a layout.
@@ -21,10 +30,10 @@ export class Layouts {
       if (!this.underWay.has(key)) {
         const { children, edges } = layoutInput(tree, v);
         const boxes = children.map((u) => [boxWidth(tree.labels[u], tree.isGroup(u)), kBoxHeight]);
+        const { plans } = this;
         this.underWay.set(key, this.run({ key, boxes, edges }).then((result) => {
-          this.underWay.delete(key);
-          this.done.set(key, result);
-        }));
+          if (plans === this.plans) this.done.set(key, result);
+        }).finally(() => this.underWay.delete(key)));
       }
       return this.underWay.get(key);
     }));

@@ -5,7 +5,7 @@ import { el, keyed, setText } from './dom.js';
 import { clean, duration, shorten } from './format.js';
 import { Graph, kStateWords } from './graph.js';
 import { inWorker, Layouts } from './layouts.js';
-import { Counters, kGroupings, kStates, Plan, search, Totals, Tree, View } from './model.js';
+import { Counters, kGroupings, kStates, nextLink, Plan, search, Totals, Tree, View } from './model.js';
 import { Panel } from './panel.js';
 import { Side } from './side.js';
 import { Timeline } from './timeline.js';
@@ -36,17 +36,20 @@ async function choosePlan(id) {
   await loadPlan(page.wanted);
 }
 
+// What is shown stays until all of the next plan is there; of several that are asked for, the last one counts.
 async function loadPlan(id) {
+  const load = (loadPlan.last = (loadPlan.last ?? 0) + 1);
   const life = lifeOf(id);
   const plan = new Plan(await client.get('plan', { id }, 30000));
-  page.plan = plan;
-  page.counters = new Counters(plan);
-  layouts.done.clear();
+  const counters = new Counters(plan);
+  counters.apply(await client.get('counters', { plan: id, since: 0 }, 30000));
+  if (load !== loadPlan.last) return;
+  Object.assign(page, { plan, counters, life: null });
+  layouts.forget();
   select(null);
-  page.counters.apply(await client.get('counters', { plan: id, since: 0 }, 30000));
   at('plan').value = id;
   await regroup();
-  page.life = life;  // last: what failed on the way is tried again
+  if (load === loadPlan.last) page.life = life;  // last: what failed on the way is tried again
 }
 
 // An owner that starts again counts its plans from 1.
@@ -164,6 +167,13 @@ function nextAmiss() {
   say('Nothing failed, and nothing waits.');
 }
 
+// The next edge of the box that the arrow keys have led to.
+function walkLinks(step) {
+  const key = nextLink(graph.links, graph.active, page.selected?.link, step);
+  if (key !== undefined && graph.linkOf(key)) select({ link: key });
+  else say('This box has no edges.');
+}
+
 // ---- hearing from the node
 
 function alarm(text) {
@@ -193,7 +203,8 @@ function planToShow(state) {
   if (page.plan && plans.some((p) => String(p.id) === page.plan.id)) return page.plan.id;
   const size = new Map(plans.map((p) => [String(p.id), p.actors]));
   const running = (state.runs ?? []).map((r) => String(r.plan)).filter((id) => size.has(id)).sort((a, b) => size.get(b) - size.get(a));
-  return running[0] ?? (plans.length ? String(plans.at(-1).id) : null);
+  const newest = plans.reduce((a, b) => (a && a.made_ns > b.made_ns ? a : b), null);
+  return running[0] ?? (newest ? String(newest.id) : null);
 }
 
 async function tick() {
@@ -386,6 +397,8 @@ listen({
     if (around > 0) toggle(around);
     else showSide(false);
   },
+  n: () => walkLinks(1),
+  N: () => walkLinks(-1),
   e: nextAmiss,
   g: () => regroup(kGroupings[(kGroupings.indexOf(page.grouping) + 1) % kGroupings.length]),
   f: () => graph.fit(),

@@ -391,6 +391,14 @@ export class View {
   }
 }
 
+// Of a box's links the next one (step 1) or the one before (-1), those that come in first, round and round: "from to"; undefined: it has none.
+export function nextLink(links, box, current, step) {
+  const into = links.filter((link) => link.to === box), out = links.filter((link) => link.from === box);
+  const keys = [...into, ...out].map((link) => `${link.from} ${link.to}`);
+  const at = keys.indexOf(current);
+  return keys[at < 0 ? (step > 0 ? 0 : keys.length - 1) : (at + step + keys.length) % keys.length];
+}
+
 // The children of a group and the edges between them, as positions in the row of children: what a layout is made of.
 // Back edges of loops are left out of the ranks, or a loop would be drawn upside down.
 export function layoutInput(tree, group) {

@@ -119,9 +119,9 @@ function topology() {
 
 function history() {
   const all = data.events?.events ?? [];
-  const mine = all.filter((e) => !e.run || String(e.run) === data.run || data.run.endsWith(`/${e.run}`));
+  const mine = all.filter((e) => !e.run || String(e.run) === data.run);
   const own = mine.length ? mine : all;
-  const tip = el('div', { id: 'tip', hidden: true });
+  const tip = el('div', { id: 'tip', role: 'status', hidden: true });
   const canvas = el('canvas', { role: 'img' });
   const note = own.length ? `${short(own.length)} events on ${new Set(own.map((e) => `${e.node} ${e.track}`)).size} tracks${data.events.dropped ? `; ${short(data.events.dropped)} older ones were overwritten` : ''}. ${mine.length ? '' : ' Those of this run are overwritten: these are of later ones. '} Scroll to zoom.` : 'The flight recorder holds nothing.';
   const timeline = new Timeline(canvas, tip);

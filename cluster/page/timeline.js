@@ -13,6 +13,15 @@ function trackName(event, hasNodes) {
   return hasNodes ? `${clean(event.node)} · ${track}` : track;
 }
 
+// Of what is drawn, [x, y, width, event], the one beside another: in its lane by dx, or in the next lane by dy. Of none, the last; at an end, itself.
+export function besideEvent(drawn, from, dx, dy) {
+  const nearest = (all, far) => all.reduce((a, b) => (a === undefined || far(b) < far(a) ? b : a), undefined);
+  if (!from) return nearest(drawn, (d) => -d[0]);
+  if (dx) return nearest(drawn.filter((d) => d[1] === from[1] && (d[0] - from[0]) * dx > 0), (d) => Math.abs(d[0] - from[0])) ?? from;
+  const lane = nearest(drawn.filter((d) => (d[1] - from[1]) * dy > 0), (d) => Math.abs(d[1] - from[1]))?.[1];
+  return nearest(drawn.filter((d) => d[1] === lane), (d) => Math.abs(d[0] - from[0])) ?? from;
+}
+
 export class Timeline {
   constructor(canvas, tip, { seconds = 10 } = {}) {
     this.canvas = canvas;
@@ -25,8 +34,11 @@ export class Timeline {
     this.heard = new Map();  // track: the end of the last event that is known
     this.lost = [];          // {node, track, from, until}: what happened there nobody knows
     this.bins = new Map();   // what is older: {node, track, kind, t_ns, dur_ns, took, count}
+    canvas.tabIndex = 0;
     canvas.addEventListener('mousemove', (event) => this.#point(event));
     canvas.addEventListener('mouseleave', () => { tip.hidden = true; });
+    canvas.addEventListener('keydown', (event) => this.#key(event));
+    canvas.addEventListener('blur', () => this.#mark(null));
     canvas.addEventListener('wheel', (event) => {
       event.preventDefault();
       this.zoom(event.deltaY > 0 ? 1.25 : 0.8);
@@ -49,7 +61,7 @@ export class Timeline {
     }
     for (const e of json.events ?? []) {
       const end = e.t_ns + (e.dur_ns ?? 0);
-      const what = `${e.node} ${e.track} ${e.kind} ${e.kind === 'turn' ? '' : e.flow || e.name}`, at = Math.round(e.t_ns / kAlike);
+      const what = `${e.node} ${e.track} ${e.kind} ${e.kind === 'turn' ? '' : `${e.flow || e.name} ${e.number ?? e.run} ${e.tag}`}`, at = Math.round(e.t_ns / kAlike);
       const again = this.known.get(`${what} ${at}`) ?? this.known.get(`${what} ${at - 1}`) ?? this.known.get(`${what} ${at + 1}`);
       if (again) {  // a turn may have gone on meanwhile
         Object.assign(again, { dur_ns: e.dur_ns, name: e.name });
@@ -189,6 +201,13 @@ export class Timeline {
         g.fillText(shorten(clean(e.name), Math.floor((w - 8) / 6.2)), Math.max(x, kLeft) + 4, y + kLane / 2 - 2);
       }
     }
+    const marked = this.#marked();
+    if (marked) {
+      g.globalAlpha = 1;
+      g.strokeStyle = ink('--ink');
+      g.lineWidth = 2;
+      g.strokeRect(marked[0] - 1, marked[1] - 1, marked[2] + 2, kLane - 2);
+    }
     g.restore();
     const gaps = this.drawn.filter(([, , , e]) => e.kind === 'not recorded:').length;
     canvas.setAttribute('aria-label', `${this.drawn.length - gaps} events${gaps ? ` and ${gaps} times that were not recorded` : ''} on ${lanes.size} tracks in the last ${duration(this.seconds * 1e9)}`);
@@ -213,9 +232,38 @@ export class Timeline {
       }
       g.stroke();
       g.restore();
-      this.drawn.push([x, y, end - x, { kind: 'not recorded:', name: 'too much happened, or it did not answer', dur_ns: Number.isFinite(gap.from) ? gap.until - gap.from : 0 }]);
+      this.drawn.push([x, y, end - x, { kind: 'not recorded:', t_ns: gap.from, node: gap.node, track: gap.track, name: 'too much happened, or it did not answer', dur_ns: Number.isFinite(gap.from) ? gap.until - gap.from : 0 }]);
     }
     g.globalAlpha = 1;
+  }
+
+  // Those of the page are not heard here.
+  #key(event) {
+    const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+    const isZoom = event.key === '+' || event.key === '=' || event.key === '-';
+    if ((!step && !isZoom && event.key !== 'Escape') || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (event.key === 'Escape') this.canvas.blur();
+    else if (isZoom) this.zoom(event.key === '-' ? 1.25 : 0.8);
+    else this.#mark(besideEvent(this.drawn ?? [], this.#marked(), ...step)?.[3]);
+  }
+
+  // Where it is drawn now; a bin is another object each time.
+  #marked() {
+    const m = this.marked;
+    return m && (this.drawn ?? []).find(([, , , e]) => e === m || (e.t_ns === m.t_ns && e.node === m.node && e.track === m.track && e.kind === m.kind && e.name === m.name));
+  }
+
+  #mark(event) {
+    if (!event && !this.marked) return;
+    this.marked = event;
+    this.tip.hidden = true;
+    this.draw();
+    const at = this.#marked();
+    if (!at) return;
+    const { left, top } = this.canvas.getBoundingClientRect();
+    this.#tell(at[3], left + Math.max(kLeft, at[0]), top + at[1]);
   }
 
   #point(event) {
@@ -223,10 +271,13 @@ export class Timeline {
     const x = event.clientX - left, y = event.clientY - top;
     const hit = (this.drawn ?? []).findLast(([ex, ey, w]) => x >= ex - 2 && x <= ex + w + 2 && y >= ey && y <= ey + kLane - 4);
     this.tip.hidden = !hit;
-    if (!hit) return;
-    const e = hit[3];
+    if (hit) this.#tell(hit[3], event.clientX, event.clientY);
+  }
+
+  #tell(e, x, y) {
+    this.tip.hidden = false;
     this.tip.textContent = [`${clean(e.kind)} ${shorten(clean(e.name), 60)}`, e.dur_ns ? duration(e.dur_ns) : '', e.run ? `run ${clean(e.run)}` : '', e.tag !== undefined && e.tag !== '' ? `tag ${clean(e.tag)}` : ''].filter(Boolean).join(' · ');
-    this.tip.style.left = `${Math.min(event.clientX + 12, innerWidth - 260)}px`;
-    this.tip.style.top = `${event.clientY - 34}px`;
+    this.tip.style.left = `${Math.min(x + 12, innerWidth - 260)}px`;
+    this.tip.style.top = `${y - 34}px`;
   }
 }

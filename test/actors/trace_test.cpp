@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <troupe/actors/engine_impl.hpp>
 #include <troupe/actors/trace_file.hpp>
 #include <troupe/test/actors/arrows.hpp>
 #include <troupe/test/devices/refusal.hpp>
@@ -158,6 +159,51 @@ BOOST_AUTO_TEST_CASE(slices_of_a_lane_lie_within_each_other) {
     BOOST_TEST(s.arrow_ns() >= s.begin_ns);
     BOOST_TEST(s.arrow_ns() < s.begin_ns + s.length_ns);
   }
+}
+
+// As many as wait at a queue; each is there, and none takes a lane that others would look through.
+BOOST_AUTO_TEST_CASE(what_overlaps_by_thousands_takes_a_few_lanes) {
+  using Kind = RecordedEvent::Kind;
+  constexpr std::size_t kWaits = 10'000;
+  Folder folder;
+  Graph g;
+  Engine engine({.deterministic = true});
+  Function f = engine.compile(g, {}, {over_two(g, 2)});
+  const Plan& plan = *engine.impl().plans().at(0)->troupe.plan;
+  PartitionSnapshot p;
+  p.device = "cpu:0";
+  for (std::size_t i = 0; i < kWaits; ++i) {
+    const auto at = static_cast<std::int64_t>(i);
+    p.events.push_back({Kind::wait, 0, 1'000'000 + 1000 * at, 1'000'000'000 + at, 1, at, 0});
+    if (i % 100 == 0) p.events.push_back({i % 200 == 0 ? Kind::send : Kind::receive, 0, 1'000'300 + 1000 * at, 0, 1, 0, 1 + i / 200});
+  }
+  BOOST_REQUIRE(write_trace(folder / "trace.json", {}, plan, {p}));
+  const json trace = json::parse(read_file(folder / "trace.json"), nullptr, false);
+  BOOST_REQUIRE(!trace.is_discarded());
+  std::size_t on_lanes = 0, arrows = 0;
+  std::set<std::int64_t> lanes;
+  std::map<std::string, double> open;
+  std::size_t begun = 0;
+  for (const json& e : trace["traceEvents"]) {
+    const std::string ph = e["ph"];
+    if (ph == "b") open[e["id"]] = e["ts"], ++begun;
+    if (ph == "e") {
+      const auto it = open.find(e["id"]);
+      BOOST_REQUIRE(it != open.end());
+      BOOST_TEST(e["ts"].get<double>() > it->second);
+      open.erase(it);
+    }
+    if (ph == "X") lanes.insert(e["tid"].get<std::int64_t>()), on_lanes += e["cat"] == "wait";
+    if (ph != "s" && ph != "f") continue;
+    BOOST_TEST(e["tid"] == 1);  // where tokens are
+    ++arrows;
+  }
+  BOOST_TEST(lanes.size() <= 8u);
+  BOOST_TEST(on_lanes + begun == kWaits);
+  BOOST_TEST(open.empty());
+  BOOST_TEST(arrows == kWaits / 100);
+  BOOST_TEST(trace["otherData"]["overlapping"] == begun);
+  BOOST_TEST(overlapping_slices(trace) == 0);
 }
 
 // On a device with a stream a partition has left the run before its last kernel has begun.

@@ -169,6 +169,10 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_seen_through_every_answer, *boost::unit_te
   BOOST_TEST(has(graph.out, "<script>"), graph.out);
   BOOST_TEST(!has(graph.out, "\x1b"), graph.out);  // a hostile name moves no cursor
   BOOST_TEST(has(c.verb({"graph", "--dot"}).out, "digraph"));
+  const json as_json = json::parse(c.verb({"graph", plan, "--json"}).out, nullptr, false);
+  BOOST_REQUIRE(!as_json.is_discarded());
+  BOOST_TEST(as_json["id"] == plan);
+  BOOST_TEST(as_json["actors"]["rows"].size() > 0u);
   BOOST_TEST(has(seen.out, "awaited     by /node:a/cpu:0, in run a/1"), seen.out);
   BOOST_TEST(has(c.verb({"metrics"}).out, "troupe_runs_in_flight 1"));
 
@@ -475,6 +479,21 @@ BOOST_AUTO_TEST_CASE(a_trace_has_the_arrows_of_tokens, *boost::unit_test::label(
   BOOST_TEST((begins == ends));
   BOOST_TEST(processes.size() == 2u);
   BOOST_TEST(overlapping_slices(trace) == 0);
+  // What b has recorded is of the run as its owner numbers it, in a report too.
+  const auto is_of_b = [](const json& events) { return std::any_of(events.begin(), events.end(), [](const json& e) { return e["node"] == "b" && e["run"] == "a/1"; }); };
+  bool is_named = false;
+  for (const auto began = std::chrono::steady_clock::now(); !is_named && std::chrono::steady_clock::now() - began < 60s;) {
+    const Outcome report = c.verb({"report", "a/1"});
+    BOOST_REQUIRE_MESSAGE(report.code == 0, report.error);
+    const std::string open = "<script id=\"data\" type=\"application/json\">";
+    const auto at = report.out.find(open);
+    BOOST_REQUIRE(at != std::string::npos);
+    const json data = json::parse(report.out.substr(at + open.size(), report.out.find("</script>", at) - at - open.size()), nullptr, false);
+    BOOST_REQUIRE(!data.is_discarded());
+    BOOST_TEST(data["run"] == "a/1");
+    is_named = data["events"].is_object() && is_of_b(data["events"]["events"]);
+  }
+  BOOST_TEST(is_named);
   const json few = c.get("/api/events?limit=50");
   BOOST_TEST(few["events"].size() == 50u);
   for (const json& gap : few["lost"]) BOOST_TEST(gap["until_ns"] >= few["events"][0]["t_ns"]);

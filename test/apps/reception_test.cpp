@@ -1,7 +1,11 @@
 // How the inspection server receives those who ask: crowds, the slow, requests in pieces, what is compressed for whom.
 #include <boost/test/unit_test.hpp>
 
+#include <future>
+#include <new>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -119,6 +123,45 @@ BOOST_AUTO_TEST_CASE(answers_are_compressed_for_other_machines_only_and_quickly)
       BOOST_TEST(has(answer, "Content-Encoding: gzip") == (!is_here && names.size() > 10), names);
       BOOST_TEST(has(answer, "Content-Encoding: ") == (!is_here && names.size() > 10), names);
     }
+  }
+}
+
+// Each range would be all of the asset once more.
+BOOST_AUTO_TEST_CASE(no_request_is_answered_with_ranges) {
+  Nodes nodes(1);
+  const InspectionServer server(nodes[0], {});
+  httplib::Client http(server.address());
+  const auto whole = http.Get("/assets/main.js");
+  BOOST_REQUIRE(whole);
+  std::string ranges = "bytes=0-";
+  for (int i = 1; i < 2'700; ++i) ranges += ",0-";
+  for (const char* line : {"\r\nRange: ", "\r\nrANGE:", "\r\nRange: bytes=0-1\r\nRange: ", "\r\nX: y\nRange: "}) {
+    const int fd = dial(server.address());
+    say(fd, "GET /assets/main.js HTTP/1.1\r\nHost: x" + (line + ranges) + "\r\nConnection: close\r\n\r\n");
+    const std::string answer = heard(fd);
+    BOOST_TEST(answer.starts_with("HTTP/1.1 200"), answer.substr(0, 200));
+    BOOST_TEST(answer.substr(answer.find("\r\n\r\n") + 4) == whole->body);
+  }
+}
+
+// As where there is no memory for an answer.
+BOOST_AUTO_TEST_CASE(an_answer_that_throws_takes_nobody_along) {
+  const int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  BOOST_REQUIRE(bind(listening, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
+  BOOST_REQUIRE(getsockname(listening, reinterpret_cast<sockaddr*>(&at), &size) == 0);
+  const Reception reception(listening, {.serve = 1, .wait = 4, .head = 3600}, [](int socket, const std::string& head) {
+    if (has(head, "/none")) throw std::bad_alloc();
+    (void)!::send(socket, "here", 4, MSG_NOSIGNAL);
+  });
+  const std::string address = fmt::format("http://127.0.0.1:{}", ntohs(at.sin_port));
+  for (const auto& [path, answer] : {std::pair("/none", ""), std::pair("/", "here")}) {
+    const int fd = dial(address);
+    say(fd, fmt::format("GET {} HTTP/1.1\r\n\r\n", path));
+    BOOST_TEST(heard(fd) == answer);
   }
 }
 

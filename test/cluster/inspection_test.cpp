@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <ctime>
+#include <future>
 #include <random>
 
 #include <fmt/format.h>
@@ -47,6 +48,17 @@ std::string texts(const std::vector<Verdict>& all) {
   for (const Verdict& v : all) out += v.text + "\n";
   return out;
 }
+
+// Answers when it is let.
+struct Held : NodeActor {
+  static inline std::promise<void> began, goes_on;
+  static inline std::shared_future<void> held;
+  void receive(std::span<const Tensor> in, std::span<Tensor> out) override {
+    began.set_value();
+    held.wait();
+    out[0] = in[0];
+  }
+};
 
 // A value from b's queue, that a adds to: hangs at b when the queue is empty.
 struct OverTwo {
@@ -120,6 +132,29 @@ BOOST_AUTO_TEST_CASE(all_nodes_answer) {
     BOOST_TEST(a.report.resident > 0u);
   }
   BOOST_TEST(nodes[0].inspect({}, 500ms, "b").size() == 1u);
+}
+
+// On the only worker of its node, whose partitions then answer nobody: they are waited for together, not plan after plan.
+BOOST_AUTO_TEST_CASE(a_node_with_many_plans_answers_while_it_computes) {
+  Held::began = {}, Held::goes_on = {};
+  Held::held = Held::goes_on.get_future().share();
+  EngineOptions one;
+  one.workers = 1;
+  Nodes nodes(2, one);
+  constexpr int kPlans = 60;
+  Graph g;
+  Expr x = g.input("x", DType::i64, Shape{});
+  std::vector<Function> plans;
+  for (int i = 0; i < kPlans; ++i) plans.push_back(nodes.engine().compile(g, {x}, {x + std::int64_t{i}}));
+  Expr held = actor_node<Held>(g, "held", {x}, {{DType::i64, Shape{}}})[0];
+  RunHandle run = nodes.engine().compile(g, {x}, {held}).start({Tensor::scalar(std::int64_t{1})});
+  Held::began.get_future().wait();
+  const ClusterReport said = nodes[1].inspect({.what = NodeQuestion::What::events}, 3s, "a");
+  Held::goes_on.set_value();
+  BOOST_TEST(run.wait().ok());
+  BOOST_REQUIRE(said.size() == 1u);
+  BOOST_TEST(said[0].has_answered, said[0].why);
+  BOOST_TEST(said[0].report.recorded.size() >= static_cast<std::size_t>(kPlans));  // each with a partition that has not answered
 }
 
 BOOST_AUTO_TEST_CASE(who_asks_first_is_told_of_the_load_too) {
@@ -452,6 +487,18 @@ BOOST_AUTO_TEST_CASE(bytes_that_came_are_told_of_one_input_of_a_merge_and_of_ope
   for (const char* unknown : {"[?]", "[...]", "[10, ?]", "list of [0]"}) BOOST_TEST(bytes_in("Concat", {{"[2]", 8}, {unknown, 0}}).is_null(), unknown);
 }
 
+BOOST_AUTO_TEST_CASE(edges_outside_of_loops_need_no_grants) {
+  Nodes nodes(2, stepped(3), Between::simulation);
+  OverTwo p;
+  Function f = nodes.engine().compile(p.g, {}, {p.y});
+  std::vector<std::int32_t> windows;
+  for (const NodeAnswer& a : nodes[0].inspect({.what = NodeQuestion::What::counters, .plan = {"a", 1}}))
+    for (const PartitionSnapshot& partition : a.report.partitions)
+      for (const EdgeCounters& e : partition.edges) windows.push_back(e.window);
+  BOOST_TEST(std::count(windows.begin(), windows.end(), -1) > 0);
+  BOOST_TEST(std::all_of(windows.begin(), windows.end(), [](std::int32_t w) { return w <= 0; }));
+}
+
 // Both nodes say what they saw of a run that fails on one of them; the folder is one.
 BOOST_AUTO_TEST_CASE(flight_recorders_of_nodes_share_a_folder) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {  // the news of the failure and what follows from it go by two lanes
@@ -491,6 +538,7 @@ BOOST_AUTO_TEST_CASE(flight_recorders_of_nodes_share_a_folder) {
       }
     }
     BOOST_TEST(failures == 1u);
+    for (const NodeAnswer& a : nodes[0].inspect()) BOOST_TEST(a.report.engine.errors.at(0).run == 1u);  // at b: as both know it
   }
 }
 

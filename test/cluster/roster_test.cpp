@@ -3,6 +3,7 @@
 
 #include <troupe/cluster/roster.hpp>
 #include <troupe/cluster/tcp_socket.hpp>
+#include <troupe/test/devices/refusal.hpp>
 
 namespace troupe::test {
 
@@ -35,6 +36,14 @@ BOOST_AUTO_TEST_CASE(who_listens_everywhere_is_where_it_was_seen) {
   a.heard({}, 5, said);
   BOOST_TEST(address_of(a, "b") == "tcp://10.0.0.2:7117");
   for (const std::string& address : a.take().dialled) BOOST_TEST(!is_any_host(address), address);
+}
+
+// Else Prometheus would refuse all that a node says.
+BOOST_AUTO_TEST_CASE(a_name_that_is_no_utf_8_is_refused) {
+  const auto named = [](const std::string& name) { Roster({.name = name, .incarnation = 1, .address = "tcp://127.0.0.1:7117"}, {}, 1); };
+  for (const char* name : {"\xff", "a\x80", "\xc3", "\xc0\xaf", "\xe0\x80\xaf", "\xe2\x82", "\xed\xa0\x80", "\xf0\x80\x80\xaf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80"})
+    refusal([&] { named(name); }, Code::invalid_argument);
+  for (const char* name : {"a", "caf\xc3\xa9", "\xe0\xa0\x80", "\xe2\x82\xac", "\xed\x9f\xbf", "\xf0\x9f\x90\xb4", "\xf4\x8f\xbf\xbf"}) BOOST_CHECK_NO_THROW(named(name));
 }
 
 BOOST_AUTO_TEST_CASE(loopback_is_the_machine_of_who_says_it) {

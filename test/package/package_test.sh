@@ -24,6 +24,11 @@ if grep -rlF -e "$source" -e "$build" "$prefix/include" "$prefix/lib/cmake" "$pr
 fi
 [ ! -L "$prefix/include/troupe/troupe.hpp" ] || { echo "troupe.hpp was installed as a link" && exit 1; }
 
+# What shells look for under these names, as the installed binary says it.
+for shell_file in bash:bash-completion/completions/troupe zsh:zsh/vendor-completions/_troupe fish:fish/vendor_completions.d/troupe.fish; do
+  "$prefix/bin/troupe" completions "${shell_file%%:*}" | cmp - "$prefix/share/${shell_file#*:}" || { echo "the completions of ${shell_file%%:*} are not installed" && exit 1; }
+done
+
 cmake -S "$source/test/package" -B "$work/by_cmake" -G Ninja -DCMAKE_BUILD_TYPE=Release \
   -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log" 2>&1 || { cat "$work/cmake.log" && exit 1; }
 start=$(date +%s%N)

@@ -6,9 +6,10 @@ import { test } from 'node:test';
 import { drawEdge } from '../../cluster/page/edges.js';
 import { alike, bytes, clean, duration, range, short, shorten, timeless } from '../../cluster/page/format.js';
 import { compose, layout, Stretch } from '../../cluster/page/layout.js';
-import { Counters, kGroupings, kMostBoxes, kMostChildren, layoutInput, Plan, search, Totals, Tree, View } from '../../cluster/page/model.js';
+import { Counters, kGroupings, kMostBoxes, kMostChildren, layoutInput, nextLink, Plan, search, Totals, Tree, View } from '../../cluster/page/model.js';
+import { Layouts } from '../../cluster/page/layouts.js';
 import { mergeSeries, smoothed } from '../../cluster/page/curves.js';
-import { Timeline } from '../../cluster/page/timeline.js';
+import { besideEvent, Timeline } from '../../cluster/page/timeline.js';
 
 const dagre = createRequire(import.meta.url)('/usr/share/nodejs/dagre/dist/dagre.min.js');
 
@@ -321,4 +322,61 @@ test('what loops achieved is kept until it is told anew', () => {
   const counters = new Counters(planOf(['']));
   counters.apply({ time_ns: 1, seq: 1, actors: { columns: [], rows: [] }, loops: { columns: ['loop', 'achieved_parallelism'], rows: [['w', 2.5]] } });
   assert.deepEqual(counters.loops, [{ loop: 'w', achieved_parallelism: 2.5 }]);
+});
+
+test('a layout that comes after its plan has gone is not taken, and one that failed is asked for again', async () => {
+  const jobs = [];
+  const layouts = new Layouts((job) => new Promise((resolve, reject) => { jobs.push({ ...job, resolve, reject }); }));
+  const before = new Tree(planOf(['a', 'a', 'b']), 'scope'), after = new Tree(planOf(['c']), 'scope');  // a/1 both
+  const late = layouts.make(before, [0]);
+  layouts.forget();
+  const wanted = layouts.make(after, [0]);
+  assert.equal(jobs.length, 2);
+  jobs[0].resolve({ of: 'before' });
+  await late;
+  assert.equal(layouts.of(after, 0), undefined);
+  jobs[1].resolve({ of: 'after' });
+  await wanted;
+  assert.deepEqual(layouts.of(after, 0), { of: 'after' });
+
+  layouts.forget();
+  const failed = layouts.make(after, [0]);
+  jobs[2].reject(new Error('it failed'));
+  await assert.rejects(failed);
+  const again = layouts.make(after, [0]);
+  assert.equal(jobs.length, 4);
+  jobs[3].resolve({ of: 'again' });
+  await again;
+  assert.deepEqual(layouts.of(after, 0), { of: 'again' });
+});
+
+test('kernels of one op that begin together are as many events', () => {
+  const timeline = timelineOf();
+  const kernel = (tag, t) => ({ t_ns: 1e9 + t, dur_ns: 25_000, node: 'a', track: 'cpu:0', kind: 'kernel', name: 'MatMul', run: 'a/1', tag });
+  const json = { time_ns: 2e9, asked_ns: 2e9, events: [kernel(1, 0), kernel(2, 5000)] };
+  timeline.add(json);
+  timeline.add(json);  // who asks again hears of the same
+  assert.equal(timeline.events.length, 2);
+});
+
+test('the keyboard walks round the edges of a box, and from event to event', () => {
+  const links = [{ from: 1, to: 2 }, { from: 2, to: 3 }, { from: 4, to: 2 }, { from: 3, to: 4 }];
+  const walked = [];
+  for (let i = 0, key; i < 4; i += 1) walked.push(key = nextLink(links, 2, key, 1));
+  assert.deepEqual(walked, ['1 2', '4 2', '2 3', '1 2']);
+  assert.equal(nextLink(links, 2, '1 2', -1), '2 3');
+  assert.equal(nextLink(links, 2, '3 4', -1), '2 3');  // another box's
+  assert.equal(nextLink(links, 9, undefined, 1), undefined);
+  assert.equal(nextLink(links, 9, undefined, -1), undefined);
+
+  const drawn = [[10, 20, 5, 'a'], [30, 20, 5, 'b'], [50, 20, 5, 'c'], [28, 37, 5, 'd'], [60, 54, 5, 'e']];
+  const [a, b, c, d, e] = drawn;
+  assert.equal(besideEvent(drawn, undefined, -1, 0), e);
+  assert.equal(besideEvent(drawn, c, -1, 0), b);
+  assert.equal(besideEvent(drawn, a, -1, 0), a);
+  assert.equal(besideEvent(drawn, b, 0, 1), d);
+  assert.equal(besideEvent(drawn, d, 0, 1), e);
+  assert.equal(besideEvent(drawn, e, 0, -1), d);
+  assert.equal(besideEvent(drawn, d, 0, -1), b);
+  assert.equal(besideEvent([], undefined, 1, 0), undefined);
 });

@@ -1,0 +1,136 @@
+// What a node makes of what others have said: counters of edges, answers that overtake each other, names of runs, times.
+#include <boost/test/unit_test.hpp>
+
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <troupe/cluster/inspection_json.hpp>
+
+namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(counters_test)
+
+namespace {
+
+/// A token's way between two partitions of plan a/1, and what its ends say of it.
+struct OneEdge {
+  PlanDescription plan;
+  NodeAnswer ends;
+  OneEdge() {
+    plan.name = {"a", 1};
+    plan.actors.resize(2);
+    plan.actors[1].partition = 1;
+    EdgeDescription& e = plan.edges.emplace_back();
+    e.to = 1, e.receive = 0, e.is_cut = true;
+    ends.has_answered = true;
+    ends.report.partitions.resize(2);
+    for (PartitionSnapshot& p : ends.report.partitions) p.has_answered = true;
+  }
+  ClusterReport say(std::uint64_t sent, std::uint64_t received, std::int32_t window, std::size_t runs) {
+    for (PartitionSnapshot& p : ends.report.partitions) p.runs.resize(runs);
+    ends.report.partitions[0].edges = {{1, 0, sent, 8 * sent, 0, 0}};
+    ends.report.partitions[1].edges = {{1, 0, 0, 0, received, window}};
+    ActorCounters c;
+    c.fires = sent;
+    ends.report.partitions[0].actors = {c};
+    return {ends};
+  }
+};
+
+nlohmann::json row_of(const CounterCache& cache, const char* table) { return nlohmann::json::parse(cache.changes(0))[table]["rows"].at(0); }
+
+}  // namespace
+
+// Columns: id, tokens, bytes, in_flight, window.
+BOOST_AUTO_TEST_CASE(what_runs_that_are_over_left_behind_is_not_in_flight) {
+  OneEdge edge;
+  CounterCache cache(edge.plan);
+  cache.update(edge.say(5, 3, -1, 1));
+  BOOST_TEST(row_of(cache, "edges") == nlohmann::json({0, 5, 40, 2, 0}));  // outside of loops there is no credit to be out of
+  cache.update(edge.say(5, 3, -1, 0));
+  BOOST_TEST(row_of(cache, "edges") == nlohmann::json({0, 5, 40, 0, 0}));  // the run has failed
+  cache.update(edge.say(9, 6, -1, 1));
+  BOOST_TEST(row_of(cache, "edges") == nlohmann::json({0, 9, 72, 1, 0}));
+  CounterCache of_loop(edge.plan);
+  of_loop.update(edge.say(70, 20, 32, 2));  // each run has its own credit
+  BOOST_TEST(row_of(of_loop, "edges") == nlohmann::json({0, 70, 560, 50, 64}));
+}
+
+BOOST_AUTO_TEST_CASE(an_answer_that_is_late_takes_no_counter_back) {
+  OneEdge edge;
+  CounterCache cache(edge.plan);
+  const std::uint64_t first = cache.begin(), second = cache.begin();
+  cache.update(edge.say(9, 9, 32, 1), second);
+  cache.update(edge.say(5, 4, 32, 1), first);
+  BOOST_TEST(row_of(cache, "edges") == nlohmann::json({0, 9, 72, 0, 32}));
+  BOOST_TEST(row_of(cache, "actors").at(1) == 9);
+}
+
+// While its owner is silent a run has the number that another node gave it.
+BOOST_AUTO_TEST_CASE(a_verdict_is_of_the_same_run_whoever_numbers_it) {
+  Verdict v;
+  v.run = 5, v.owner = 77, v.number = 3, v.is_owned = false, v.plan = {"a", 2}, v.kind = Verdict::Kind::no_turn, v.device = "/node:b/cpu:0", v.node = 4;
+  Verdict of_owner = v, of_another = v;
+  of_owner.run = 9, of_owner.is_owned = true;
+  of_another.number = 4;
+  BOOST_TEST(keep_what_still_stands({v}, {of_owner}).size() == 1u);
+  BOOST_TEST(keep_what_still_stands({v}, {of_another}).empty());
+  RunSnapshot run;
+  run.run = 9, run.owner = 77, run.number = 3, run.plan = {"a", 2};
+  const auto said = [&](const std::vector<RunSnapshot>& runs) { return nlohmann::json::parse(diagnosis_json("a", {v}, runs))["verdicts"].at(0); };
+  BOOST_TEST(said({run})["run"] == "a/9");
+  BOOST_TEST(said({})["run"] == "a/shared-3");  // it has ended meanwhile
+  for (const auto& runs : {std::vector<RunSnapshot>{}, std::vector{run}}) BOOST_TEST(said(runs)["actor"] == "a/2:4");
+}
+
+BOOST_AUTO_TEST_CASE(plans_were_made_by_the_clock_of_who_is_asked) {
+  NodeAnswer a;
+  a.has_answered = true;
+  a.member.name = "a", a.offset_ns = 5'000;
+  PlanSnapshot p;
+  p.name = {"a", 1}, p.made_ns = 12'000;
+  a.report.engine.plans = {p};
+  EndedRun failed;
+  failed.run = 3, failed.is_owned = false, failed.plan = {"b", 1}, failed.error = "it was wrong";
+  a.report.engine.errors = {failed};
+  const auto state = nlohmann::json::parse(state_json("b", {a}));
+  BOOST_TEST(state["plans"][0]["made_ns"] == 7'000);
+  BOOST_TEST(state["errors"][0]["run"] == "b/shared-3");
+}
+
+// Every node has a number of its own for it; a token's two ends tell that they are one.
+BOOST_AUTO_TEST_CASE(events_of_a_run_over_nodes_name_one_run) {
+  const auto recorded = [](PlanName plan, std::uint64_t run, std::uint64_t flow, RecordedEvent::Kind kind = RecordedEvent::Kind::send) {
+    RecordedPlan r;
+    r.name = std::move(plan);
+    PartitionSnapshot& p = r.partitions.emplace_back();
+    p.has_answered = true;
+    p.events = {{kind, -1, 1'000, 10, run, 0, flow}, {RecordedEvent::Kind::kernel, -1, 2'000, 10, run, 0, 0}};
+    return r;
+  };
+  const auto node = [](const std::string& name, std::vector<RecordedPlan> plans) {
+    NodeAnswer a;
+    a.has_answered = true;
+    a.member.name = name;
+    a.report.recorded = std::move(plans);
+    return a;
+  };
+  RecordedPlan both = recorded({"a", 1}, 5, 111, RecordedEvent::Kind::receive);
+  both.partitions[0].events.push_back({RecordedEvent::Kind::send, -1, 3'000, 10, 5, 0, 333});
+  const ClusterReport report = {node("a", {recorded({"a", 1}, 17, 111)}),
+                                node("b", {both, recorded({"b", 1}, 17, 222), recorded({"a", 1}, 6, 444)}),
+                                node("c", {recorded({"a", 1}, 9, 333, RecordedEvent::Kind::receive)})};  // which a sends nothing
+  std::set<std::tuple<std::string, int, std::string>> names;
+  for (const auto& e : nlohmann::json::parse(events_json(report, 0, 0, INT64_MAX, 100))["events"]) names.emplace(e["node"], e["number"], e["run"]);
+  const std::set<std::tuple<std::string, int, std::string>> expected = {{"a", 17, "a/17"}, {"b", 5, "a/17"}, {"c", 9, "a/17"}, {"b", 17, "b/17"}, {"b", 6, "a/6@b"}};
+  BOOST_TEST((names == expected));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test
