@@ -74,10 +74,10 @@ BOOST_AUTO_TEST_CASE(an_answer_that_is_late_takes_no_counter_back) {
 // While its owner is silent a run has the number that another node gave it.
 BOOST_AUTO_TEST_CASE(a_verdict_is_of_the_same_run_whoever_numbers_it) {
   Verdict v;
-  v.run = 5, v.owner = 77, v.number = 3, v.is_owned = false, v.plan = {"a", 2}, v.kind = Verdict::Kind::no_turn, v.device = "/node:b/cpu:0", v.node = 4;
+  v.run = 5, v.id = {77, 3, {}, 0}, v.is_owned = false, v.plan = {"a", 2}, v.kind = Verdict::Kind::no_turn, v.device = "/node:b/cpu:0", v.node = 4;
   Verdict of_owner = v, of_another = v;
   of_owner.run = 9, of_owner.is_owned = true;
-  of_another.number = 4;
+  of_another.id.number = 4;
   BOOST_TEST(keep_what_still_stands({v}, {of_owner}).size() == 1u);
   BOOST_TEST(keep_what_still_stands({v}, {of_another}).empty());
   RunSnapshot run;
