@@ -37,6 +37,20 @@ void RunHandle::cancel() {
   engine_->fail(mine, Status(Code::cancelled, "the run was cancelled"));
 }
 
+void EngineImpl::wait(Run& run) {
+  if (run.is_settled()) return;
+  require_may_wait();
+  if (!options_.deterministic) run.wait();
+  else step_until([&] { return run.is_settled(); });
+}
+
+// A worker that waits for a run holds a place that the run may need; as many of them as there are workers hold all. Steps nest.
+void EngineImpl::require_may_wait() const {
+  if (options_.deterministic || !Worker::current() || &Worker::current()->pool() != pool_.get()) return;
+  throw Error(Code::failed_precondition,
+              "an actor that waits for a run of its own engine holds the worker that the run needs; declare it with ActorOptions::blocks, which gives it a thread of its own");
+}
+
 RunHandle Function::start(std::vector<Tensor> feeds, const RunOptions& options) const {
   if (!compiled_) throw Error(Code::failed_precondition, "an empty function was called; compile one");
   EngineImpl& engine = compiled_->owner();

@@ -511,22 +511,13 @@ Ref<Run> EngineImpl::run(const std::shared_ptr<Compiled>& compiled, std::vector<
     stand_in->run_until([&] { return run->is_settled() || in_flight_.load(std::memory_order_relaxed) > 1; });
     stand_in.reset();
   }
-  wait(*run);
+  try {
+    wait(*run);
+  } catch (...) {  // nobody holds it who could wait again
+    fail(*run, Status::from_current_exception());
+    throw;
+  }
   return run;
-}
-
-void EngineImpl::wait(Run& run) {
-  if (run.is_settled()) return;
-  require_may_wait();
-  if (!options_.deterministic) run.wait();
-  else step_until([&] { return run.is_settled(); });
-}
-
-// A worker that waits for a run holds a place that the run may need; as many of them as there are workers hold all. Steps nest.
-void EngineImpl::require_may_wait() const {
-  if (options_.deterministic || !Worker::current() || &Worker::current()->pool() != pool_.get()) return;
-  throw Error(Code::failed_precondition,
-              "an actor that waits for a run of its own engine holds the worker that the run needs; declare it with ActorOptions::blocks, which gives it a thread of its own");
 }
 
 void EngineImpl::step_until(const std::function<bool()>& is_done) {

@@ -361,11 +361,13 @@ bool NodeCore::wait_until(const std::function<bool()>& is_done, std::chrono::nan
 
 std::vector<Verdict> NodeCore::diagnose(std::chrono::nanoseconds apart, std::chrono::nanoseconds patience) {
   if (joined_runs(inspect({}, patience, {})).empty()) return {};  // and predicates are observed from now on
+  // As `wait_until` waits: a transport between threads may have a time that stands still.
+  const auto now = [this] { return deterministic_ ? transport_->now() : std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()); };
   Looks looks(apart);
   do {
-    const auto began = transport_->now();
+    const auto began = now();
     std::vector<RunSnapshot> runs = joined_runs(inspect({}, patience, {}));
-    looks.add(std::move(runs), began, transport_->now());
+    looks.add(std::move(runs), began, now());
   } while (looks.wants_more() && !wait_until([this] { return closed_; }, looks.pause()));
   return looks.verdicts();
 }

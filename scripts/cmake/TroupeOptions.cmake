@@ -28,6 +28,10 @@ endif()
 if(TROUPE_UNITY)
   add_compile_options(-Wno-subobject-linkage)  # takes a file in a batch for a header; `debug` asks
 endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  # Else g++ marks what a precompiled header holds again and again: a seventh of its time.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=1048576>)
+endif()
 if(TROUPE_SANITIZE)
   add_compile_options(-fsanitize=${TROUPE_SANITIZE} -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${TROUPE_SANITIZE})

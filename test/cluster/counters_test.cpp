@@ -126,7 +126,8 @@ BOOST_AUTO_TEST_CASE(events_of_a_run_over_nodes_name_one_run) {
                                 node("b", {both, recorded({"b", 1}, 17, 222), recorded({"a", 1}, 6, 444)}),
                                 node("c", {recorded({"a", 1}, 9, 333, RecordedEvent::Kind::receive)})};  // which a sends nothing
   std::set<std::tuple<std::string, int, std::string>> names;
-  for (const auto& e : nlohmann::json::parse(events_json(report, 0, 0, INT64_MAX, 100))["events"]) names.emplace(e["node"], e["number"], e["run"]);
+  const auto events = nlohmann::json::parse(events_json(report, 0, 0, INT64_MAX, 100))["events"];
+  for (const auto& e : events) names.emplace(e["node"], e["number"], e["run"]);
   const std::set<std::tuple<std::string, int, std::string>> expected = {{"a", 17, "a/17"}, {"b", 5, "a/17"}, {"c", 9, "a/17"}, {"b", 17, "b/17"}, {"b", 6, "a/6@b"}};
   BOOST_TEST((names == expected));
 }

@@ -509,7 +509,7 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_beside_a_kernel) {
 BOOST_AUTO_TEST_CASE(further_looks_only_take_back) {
   const auto is = [](std::uint64_t run, Verdict::Kind kind, const std::string& device) {
     Verdict v;
-    v.run = run, v.plan = {"a", run}, v.kind = kind, v.device = device, v.text = fmt::format("{} {}", run, device);
+    v.run = run, v.plan = {"a", run}, v.id = {0, 0, v.plan, run}, v.kind = kind, v.device = device, v.text = fmt::format("{} {}", run, device);
     return v;
   };
   using enum Verdict::Kind;

@@ -385,7 +385,8 @@ BOOST_AUTO_TEST_CASE(of_a_list_what_is_put_into_it_counts) {
                                      return std::tuple{i + 1, shorter, s + last};
                                    },
                                    std::tuple{g.constant(std::int64_t{0}), list, g.constant(Tensor::zeros(DType::f32, {256}))});
-  nodes.engine().compile(g, {x}, {sum}, {.optimize = false})({Tensor::zeros(DType::f32, {256})});
+  const Function f = nodes.engine().compile(g, {x}, {sum}, {.optimize = false});
+  f({Tensor::zeros(DType::f32, {256})});
   const auto actors = counted(nodes[0], {"a", 1});
   for (const char* op : {"ListPush", "ListPop"}) {  // a pop puts out what it took, and nothing of the list
     BOOST_TEST(actors.at(op).fires >= static_cast<std::uint64_t>(kPushes));

@@ -115,8 +115,8 @@ void against_differences(int order, std::uint64_t programs) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(first_order) { against_differences(1, 150); }
-BOOST_AUTO_TEST_CASE(second_order) { against_differences(2, 50); }
+BOOST_AUTO_TEST_CASE(first_order, *boost::unit_test::label("one_thread")) { against_differences(1, 150); }
+BOOST_AUTO_TEST_CASE(second_order, *boost::unit_test::label("one_thread")) { against_differences(2, 50); }
 
 BOOST_AUTO_TEST_CASE(the_engine_says_what_the_interpreter_says) {
   const std::uint64_t out = swapped().out, in = swapped().in;

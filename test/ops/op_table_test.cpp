@@ -228,7 +228,7 @@ BOOST_AUTO_TEST_CASE(other_dtypes_are_refused_naming_op_and_line) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(gradients_agree_with_differences_and_with_themselves_transposed) {
+BOOST_AUTO_TEST_CASE(gradients_agree_with_differences_and_with_themselves_transposed, *boost::unit_test::label("one_thread")) {
   std::int64_t compared = 0;
   int rows = 0;
   for (const Row& row : all_rows()) {

@@ -152,7 +152,7 @@ BOOST_AUTO_TEST_CASE(a_value_of_the_shape_of_what_has_an_effect) {
   Variable v = g.variable("v", Tensor::of<float>({0, 0, 0, 0}, {2, 2})), w = g.variable("w", Tensor::of<float>({0, 0, 0, 0}, {2, 2})),
            u = g.variable("u", Tensor::of<float>({0, 0, 0, 0}, {2, 2}));
   Expr x = g.input("x", DType::f32, {2, 2}), row = g.input("row", DType::f32, {2});
-  Expr same = reshape_like(x, v.assign_add(x)), summed = sum_to(x, w.assign_add(x)), repeated = broadcast_like(row, u.assign_add(x)) * x;
+  Expr same = bind_op("ReshapeLike", {x, v.assign_add(x)})[0], summed = bind_op("SumTo", {x, w.assign_add(x)})[0], repeated = broadcast_like(row, u.assign_add(x)) * x;
   Program p = simplify(prune(g, {x.edge(), row.edge()}, {same.edge(), summed.edge(), repeated.edge()}));
   p = prune(p.graph, p.feeds, p.fetches);
   BOOST_TEST(count(p, "AssignAdd") == 3);
