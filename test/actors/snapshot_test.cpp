@@ -212,6 +212,15 @@ EngineSnapshot goes_to(Engine& engine, std::int64_t iteration) {
   return s;
 }
 
+// Two looks at one run of a loop that goes on, in those iterations, accuse nobody.
+void nobody_hangs(Engine& engine, const Function& loops, std::int64_t earlier, std::int64_t later) {
+  RunHandle run = loops.start({});
+  const EngineSnapshot before = goes_to(engine, earlier), now = goes_to(engine, later);
+  BOOST_TEST(hangs(before.runs, now.runs).empty());
+  run.cancel();
+  while (engine.take_step()) {}
+}
+
 BOOST_AUTO_TEST_CASE(a_loop_is_named_whose_predicate_compares_the_same_numbers_again) {
   Graph g;
   Expr last = while_loop([](Expr i) { return i >= 0; }, [](Expr i) { return maximum(i, 1); }, g.constant(0), {.name = "forever"});
@@ -239,11 +248,7 @@ BOOST_AUTO_TEST_CASE(a_loop_whose_predicate_comes_no_nearer_is_named_after_many_
 
   Graph h;
   Expr near = while_loop([](Expr i) { return i < 100'000'000; }, [](Expr i) { return i + 1; }, h.constant(0), {.name = "near"});
-  RunHandle slow = engine.compile(h, {}, {near}).start({});
-  const EngineSnapshot before = goes_to(engine, 3000), now = goes_to(engine, 120'000);
-  BOOST_TEST(hangs(before.runs, now.runs).empty());
-  slow.cancel();
-  while (engine.take_step()) {}
+  nobody_hangs(engine, engine.compile(h, {}, {near}), 3000, 120'000);
 }
 
 // What one execution of a loop compares says nothing of another's: of two runs of one plan, which share the partition.
@@ -301,11 +306,7 @@ BOOST_AUTO_TEST_CASE(a_predicate_that_compares_no_numbers_is_not_observed) {
   for (const bool is_negated : {false, true}) {
     Expr last = while_loop([&](Expr i) { return is_negated ? negated(i) : both(i); }, [](Expr i) { return i + 1; }, g.constant(0), {.name = "far"});
     for (const bool optimize : {false, true}) {
-      RunHandle run = engine.compile(g, {}, {last}, {.optimize = optimize}).start({});
-      const EngineSnapshot early = goes_to(engine, 3000), late = goes_to(engine, 12'000);
-      BOOST_TEST(hangs(early.runs, late.runs).empty());
-      run.cancel();
-      while (engine.take_step()) {}
+      nobody_hangs(engine, engine.compile(g, {}, {last}, {.optimize = optimize}), 3000, 12'000);
     }
   }
 }
