@@ -1,7 +1,7 @@
-# troupe_folder(NAME LINK libs...): the sources of one code folder as an OBJECT library `troupe_NAME`.
-# Sources are globbed, so that adding an op or a device touches one file.
+# troupe_folder(NAME LINK libs... [HEADERS_OF FOLDER]): the sources of one code folder as an OBJECT library `troupe_NAME`.
+# Sources are globbed, so that adding an op or a device touches one file. HEADERS_OF: it shares what is precompiled for that folder.
 function(troupe_folder name)
-  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "HEADERS_OF" "LINK" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${name}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/levels/")
   add_library(troupe_${name} OBJECT ${sources})
@@ -9,6 +9,8 @@ function(troupe_folder name)
   target_link_libraries(troupe_${name} PUBLIC ${ARG_LINK})
   if(EXISTS ${CMAKE_SOURCE_DIR}/scripts/cmake/pch/${name}.hpp)
     target_precompile_headers(troupe_${name} PRIVATE ${CMAKE_SOURCE_DIR}/scripts/cmake/pch/${name}.hpp)
+  elseif(ARG_HEADERS_OF)
+    target_precompile_headers(troupe_${name} REUSE_FROM troupe_${ARG_HEADERS_OF})
   endif()
   troupe_unity(troupe_${name} ${name})
   troupe_cpu_levels(troupe_${name} ${name})
@@ -46,6 +48,9 @@ function(troupe_unity target name)
       string(MD5 hash ${file})
       string(SUBSTRING ${hash} 0 4 digits)
       math(EXPR batch "0x${digits} % ${batches}")
+      if(file MATCHES "^cluster/(inspection_|reception)")
+        set(batch json)  # three seconds of headers, which the others do without
+      endif()
       set_source_files_properties(${CMAKE_SOURCE_DIR}/${file} PROPERTIES UNITY_GROUP ${group}_${batch})
     endforeach()
   endforeach()
