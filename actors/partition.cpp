@@ -36,6 +36,8 @@ void Partition::handle(PartitionMessage& message) {
     Iteration& iteration = *f.iteration;
     Record& record = *iteration.instance->record;
     --record.outside;
+    add(record.handled);
+    ++record.ended;
     if (record.is_abandoned) {
       f.outputs.clear();
       f.status = Status();
@@ -114,6 +116,7 @@ void Partition::start(Ref<Run> run) {
   active_.push_back(&r);
   r.is_active = true;
   r.is_abandoned = false;
+  add(r.handled);
   r.run = std::move(run);
   r.fired = r.sent = r.received = 0;
   failed_.store(-1, std::memory_order_relaxed);
@@ -169,6 +172,7 @@ bool Partition::turn(int budget) {
     run_id = record.run->info().id;
     int share = active_.size() > 1 ? std::min(budget, kShare) : budget;
     int left = share;
+    if (record.has_ready()) add(record.handled);
     try {
       while (left > 0 && record.is_active) {
         if (record.ready.empty() && record.first.empty()) {
@@ -381,6 +385,7 @@ void Partition::ask_device(Iteration& iteration, const PlanNode* node, const Ten
   stream_->record()->then([this, &firing, host, source = predicate, run = iteration.instance->record->run](const Status&) {
     firing.outputs.resize(1);
     firing.outputs[0] = host.reshaped(Shape{});
+    count_end(firing);
     driver_.post_self(Ended{&firing});
   });
 }
