@@ -193,7 +193,7 @@ std::shared_ptr<Inspection> EngineImpl::ask(const std::vector<LeanRef<PartitionA
   question.inspection = on_complete ? std::make_shared<Inspection>(here, [self, on_complete] { on_complete(*self->lock()); }) : std::make_shared<Inspection>(here);
   *self = question.inspection;
   question.place = 0;
-  if (question.asks_of_events || question.asks_of_actors) question.clock = TickClock::now();
+  if (question.asks_of_events || question.asks_of_actors || question.trace == Inspect::Trace::on) question.clock = TickClock::now();
   for (const auto& partition : partitions) {
     if (!partition) continue;
     partition->send(question);

@@ -202,7 +202,10 @@ bool Partition::turn(int budget) {
     turn_ticks_ += length;
     parked_ = began + length;
     recorder_.add_turn(began, length, run_id, allowed - budget);
-    if (recorder_.traces()) recorder_.turn_took(length, static_cast<std::uint64_t>(allowed - budget));
+    if (recorder_.traces()) {
+      recorder_.turn_took(length, static_cast<std::uint64_t>(allowed - budget));
+      recorder_.expire(driver_.time());
+    }
   }
   const bool has_more = std::any_of(active_.begin(), active_.end(), [](const Record* r) { return r->has_ready(); });
   if (has_more || active_.empty()) parked_ = 0;

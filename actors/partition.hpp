@@ -174,9 +174,10 @@ class PartitionDriver {
   virtual void hand_over(Firing& firing) = 0;
   /// A token or a grant that another node should not have sent was dropped; `partition`: that it came from.
   virtual void refused(Run& run, std::int32_t partition, const std::string& what) = 0;
-  /// What loops' times are told by: ticks, or nanoseconds of a clock that is advanced by hand.
+  /// What loops' times are told by, and how long traces go on: ticks, or nanoseconds of a clock that is advanced by hand.
   virtual std::uint64_t time() const = 0;
   virtual std::int64_t nanoseconds(std::uint64_t time, const TickClock& clock) const = 0;
+  virtual std::uint64_t time_of(std::int64_t nanoseconds, const TickClock& clock) const = 0;
 
  protected:
   ~PartitionDriver() = default;

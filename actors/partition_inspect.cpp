@@ -78,7 +78,9 @@ void Partition::answer(const Inspect& question) {
     s.whole_since_ns = recorder_.whole_since(question.clock);
     if (question.watches) recorder_.watch(question.clock);
   }
-  if (question.trace != Inspect::Trace::as_it_is) recorder_.trace(question.trace == Inspect::Trace::on, question.tracer);
+  constexpr std::int64_t kLongestTrace = 75'000'000'000;  // ns: who asks for one from outside asks for a minute at most, and may be gone then
+  if (question.trace != Inspect::Trace::as_it_is)
+    recorder_.trace(question.trace == Inspect::Trace::on, question.tracer, driver_.time() + driver_.time_of(kLongestTrace, question.clock));
   if (mine_.frames.size() > 1) {
     constexpr int kObserved = 4096;  // firings: some iterations of any loop
     observes_ = kObserved;
