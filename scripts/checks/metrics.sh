@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# scripts/checks/metrics.sh BUILD: does promtool accept what nodes tell Prometheus? One that is idle, and two that work on a run together.
+# scripts/checks/metrics.sh BUILD: does promtool accept what nodes tell Prometheus? One that is idle, and two that work on a run together;
+# and is there all that the Grafana dashboard asks for?
 #
 # promtool comes out of Debian's package of Prometheus, which is unpacked beside the build and not installed: no daemon
 # starts. Exit status 77 where the package cannot be had.
@@ -33,3 +34,7 @@ done
 for sample in 'troupe_runs_in_flight 1' 'troupe_runs_started_total{plan="a/1"} 1' 'troupe_runs_started_total{plan="a/2"} 1' 'troupe_runs_ended_total{plan="a/1",outcome="ok"} 1' 'troupe_peer_sent_bytes_total{peer="b"} '; do
   grep -qF "$sample" "$work/busy" || { echo "a node with plans and a run does not tell '$sample'" && exit 1; }
 done
+# Whatever the dashboard draws.
+while read -r name; do
+  grep -q "^$name" "$work/busy" || { echo "the dashboard asks for '$name', which no node tells" && exit 1; }
+done < <(grep -oE '(troupe|process)_[a-z_]+' "$(dirname "$0")/../grafana/troupe.json" | sort -u)
