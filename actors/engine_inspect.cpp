@@ -101,6 +101,7 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run, const std::vector<LeanRef<Pa
       if (p.busy_with.empty()) add_user_code(p, run, silent.plan());
       if (std::optional<RunPart> said; p.is_busy_for_another && (said = silent.stands(s.run))) {
         p.has_answered = true;
+        p.is_busy_for_another = !silent.plan().receives.empty() || !silent.plan().sends.empty();  // else nothing can have come: that is an answer
         p.runs.push_back(std::move(*said));
       }
     }

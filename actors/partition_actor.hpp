@@ -61,7 +61,9 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   void refused(Run& run, std::int32_t partition, const std::string& what) override;
   std::uint64_t time() const override;
   std::int64_t nanoseconds(std::uint64_t time, const TickClock& clock) const override { return virtual_clock_ ? static_cast<std::int64_t>(time) : clock.nanoseconds(time); }
-  std::uint64_t time_of(std::int64_t nanoseconds, const TickClock& clock) const override { return virtual_clock_ ? static_cast<std::uint64_t>(nanoseconds) : clock.ticks_of(nanoseconds); }
+  std::uint64_t time_of(std::int64_t nanoseconds, const TickClock& clock) const override {
+    return virtual_clock_ ? static_cast<std::uint64_t>(nanoseconds) : clock.ticks_of(nanoseconds);
+  }
 
   WorkerPool& pool_;
   const caf::actor_clock* const virtual_clock_;  // of a deterministic engine; null: there is none

@@ -144,7 +144,8 @@ bool has_all_come(const RunSnapshot& run) {
 bool tells(const RunSnapshot& run, const PartitionSnapshot& p) {
   if (!p.has_answered || !p.is_busy_for_another) return p.has_answered;
   const auto is_grant = [](const Wait& w) { return w.kind == Wait::Kind::grant; };
-  return has_all_come(run) && std::none_of(p.runs.begin(), p.runs.end(), [&](const RunPart& part) { return part.more_waits > 0 || std::any_of(part.waits.begin(), part.waits.end(), is_grant); });
+  const auto may_keep_tokens = [&](const RunPart& part) { return part.more_waits > 0 || std::any_of(part.waits.begin(), part.waits.end(), is_grant); };
+  return has_all_come(run) && std::none_of(p.runs.begin(), p.runs.end(), may_keep_tokens);
 }
 
 }  // namespace

@@ -128,7 +128,9 @@ struct PartitionSnapshot {
   std::uint64_t dropped_events = 0;  // written over, for want of room
   std::int64_t whole_since_ns = 0;   // all that ended since then is in `events`, if it was asked for; 0: nothing was written over
   std::uint64_t thinned_events = 0;  // short firings that were not drawn, for drawing them takes time
-  bool is_busy_for_another = false;  // that kernel is another run's; if it has answered: before that, and nothing has happened to this run here since
+  /// That kernel is another run's. Where it has answered all the same: before that, and since then nothing but tokens and grants can have
+  /// come for this run.
+  bool is_busy_for_another = false;
 };
 
 /// What a plan is called on all its nodes.

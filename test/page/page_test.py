@@ -14,7 +14,8 @@ READY = 'document.documentElement.dataset.interactive'
 BOXES = "document.querySelectorAll('.box').length"
 SEEN = """[...document.querySelectorAll('.box:not(.open)')].filter((b) => { const r = b.getBoundingClientRect(), g = document.querySelector('#graph').getBoundingClientRect();
   return r.right > g.left + 20 && r.left < g.right - 20 && r.bottom > g.top && r.top < g.bottom; }).length"""
-PIXELS = """(() => { const c = document.querySelector('main.report canvas'), d = new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer); return new Set(d).size; })()"""
+COLOURS = """(() => { const c = document.querySelector('main.report canvas'), d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+  return new Set(new Uint32Array(d.buffer)).size; })()"""
 failures = []
 build = ''
 
@@ -256,7 +257,7 @@ def report(browser, shots, url, run, dark=False):
     check(all(h in heads for h in ('Plan', 'Timeline', 'Slowest', 'Loops', 'Communication', 'Memory', 'Nodes')), f'{run}: its report has {heads}')
     check(page.ask(BOXES) > 1, f'{run}: its plan is not drawn')
     drawn = page.ask("document.querySelector('main.report canvas')?.getAttribute('aria-label') ?? ''")
-    check(' events on ' in drawn and page.ask(PIXELS) > 3, f'{run}: its timeline shows {drawn!r}')
+    check(' events on ' in drawn and page.ask(COLOURS) > 3, f'{run}: its timeline shows {drawn!r}')
     check(run in page.ask('document.title'), f"{run}: its title is {page.ask('document.title')!r}")
     page.shot(f'{path}.png')
     is_quiet(page, f'the report of {run}', 'file://')
