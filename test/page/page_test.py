@@ -116,6 +116,11 @@ def selecting(source, browser, shots):
         for wanted in ('tanh 12', 'model.cpp:42', 'Firings', 'Open iterations', '/node:a/cpu:0', 'f32 [32, 256]', '12.5 of 32 iterations, over 12.3 s'):
             check(wanted in text, f'an actor: {wanted} is not in {text!r}')
         page.shot(f'{shots}/actor.png')
+        find(page, 'next batch')
+        ticks(page)
+        text = page.ask("document.querySelector('#panel').innerText")
+        for wanted in ('Bytes in', '5.00 MiB', 'Queue', '3 of 8 elements'):
+            check(wanted in text, f'an actor that takes out of a queue: {wanted} is not in {text!r}')
         find(page, 'layer 0')
         ticks(page)
         text = page.ask("document.querySelector('#panel').innerText")
