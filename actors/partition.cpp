@@ -163,10 +163,12 @@ bool Partition::turn(int budget) {
   const std::uint64_t began = last_tick_ = ticks();
   look_at_clock();
   looks_closer_ = observes_ > 0 || recorder_.traces();
+  is_long_ = false;
+  heavy_ns_ = 0;
   const int allowed = budget;
   int until_look = kFiringsALook;
   std::uint64_t run_id = 0;
-  while (budget > 0 && without_work < active_.size()) {
+  while (budget > 0 && !is_long_ && without_work < active_.size()) {
     if (next_active_ >= active_.size()) next_active_ = 0;
     Record& record = *active_[next_active_];
     run_id = record.run->info().id;
@@ -182,8 +184,15 @@ bool Partition::turn(int budget) {
         std::vector<Record::Ready>& from = record.first.empty() ? record.ready : record.first;
         Record::Ready next = from.back();
         from.pop_back();
-        if (looks_closer_) [[unlikely]] fire_closely(*next.iteration, *next.node);
-        else fire(*next.iteration, *next.node);
+        if (looks_closer_) [[unlikely]] {
+          if (is_long_) {
+            from.push_back(next);
+            break;
+          }
+          fire_closely(*next.iteration, *next.node);
+        } else {
+          fire(*next.iteration, *next.node);
+        }
         --left;
         if (--until_look == 0) [[unlikely]] look_at_clock(), until_look = kFiringsALook;
       }
@@ -468,7 +477,10 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
   if (timed) {
     const std::int64_t took = now_ns() - start;
     measure(node, took, {scratch_.data(), static_cast<std::size_t>(node.outputs)}, put, true);
-    if (took >= kHeavy && !is_drawn_) record_kernel(iteration, node, start, took);
+    if (took >= kHeavy) {
+      if (!is_drawn_) record_kernel(iteration, node, start, took);
+      if ((heavy_ns_ += took) >= kLongTurn && !driver_.is_stepped()) is_long_ = looks_closer_ = true;
+    }
   }
   return true;
 }

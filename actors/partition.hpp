@@ -178,6 +178,8 @@ class PartitionDriver {
   virtual std::uint64_t time() const = 0;
   virtual std::int64_t nanoseconds(std::uint64_t time, const TickClock& clock) const = 0;
   virtual std::uint64_t time_of(std::int64_t nanoseconds, const TickClock& clock) const = 0;
+  /// Where whoever steps decides what happens next, and not how long it has taken.
+  virtual bool is_stepped() const = 0;
 
  protected:
   ~PartitionDriver() = default;
@@ -369,6 +371,7 @@ class Partition final : public CompletionSink {
  private:
   static constexpr std::int64_t kHeavy = 20'000;  // ns; waking a parked worker costs 7, its arrival 22 µs
   static constexpr std::uint32_t kSampled = 1024; // one firing in so many is timed
+  static constexpr std::int64_t kLongTurn = 10'000'000;  // ns of heavy kernels after which a turn ends: messages wait for no longer than that, and one kernel
   // A stream takes up to kBatches batches of kBatch kernels that it has not got to: then this waits
   // for it, so that a loop's work and buffers do not pile up there.
   static constexpr std::uint64_t kLarge = 4096;  // bytes: smaller tokens are bounded by windows alone
@@ -545,7 +548,9 @@ class Partition final : public CompletionSink {
   std::shared_ptr<const Said> said_;        // what it said last
   std::vector<const PlanNode*> predicates_;  // by frame, where one compares two numbers; since somebody asked
   int observes_ = 0;                // what they compare, in so many more firings
-  bool looks_closer_ = false;       // traces, and this turn may draw more, or observes
+  bool looks_closer_ = false;       // traces, and this turn may draw more, or observes, or is to end
+  std::int64_t heavy_ns_ = 0;       // what heavy kernels have taken in this turn
+  bool is_long_ = false;            // too much: this turn ends before it fires more
   bool is_drawn_ = false;           // the firing under way is an event of its own
   std::uint64_t last_tick_ = 0;     // when the turn began, or its last firing that was drawn ended
   bool has_posted_ = false;         // what waits for `flush`
