@@ -372,46 +372,6 @@ BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false_beside_a_busy_run) {
   end(nodes, gets_on);
 }
 
-// On the real clock, and in one partition: whenever somebody looks it is in a kernel of the other run, and what it said before stands. But not once the
-// queue was filled, which that partition cannot say either.
-BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_kernels_of_a_run_of_the_same_plan) {
-  EngineOptions two;
-  two.workers = 2;
-  Nodes nodes(1, two);
-  const Shape shape{512, 512};
-  Graph g;
-  auto here = g.on_device("/node:a/cpu:0");
-  Queue jobs = g.fifo_queue("jobs", {{DType::f32, shape}}, 2);
-  Expr takes = g.input("takes", DType::boolean, Shape{}), m = g.input("m", DType::f32, shape);
-  Expr put = jobs.enqueue({m});
-  Expr y = cond(takes, [&] { return g.named(jobs.dequeue()[0], "take"); },
-                [&] {
-                  auto [n, v] = while_loop([](Expr i, Expr) { return i < 1'000'000; }, [&](Expr i, Expr w) { return std::tuple{i + 1, matmul(w, m)}; }, std::tuple{g.constant(0), m});
-                  return v;
-                });
-  Function f = nodes.engine().compile(g, {takes, m}, {y});
-  const Tensor zeros = Tensor::zeros(DType::f32, shape);
-  // Some partition of some run is at that, as far as is known.
-  const auto is_seen = [&](const auto& what) {
-    const EngineSnapshot s = nodes.engine().snapshot();
-    return std::any_of(s.runs.begin(), s.runs.end(), [&](const RunSnapshot& run) { return std::any_of(run.partitions.begin(), run.partitions.end(), what); });
-  };
-  RunHandle hangs = f.start({Tensor::scalar(true), zeros});
-  while (!is_seen([](const PartitionSnapshot& p) { return !p.runs.empty() && !p.runs[0].waits.empty() && p.runs[0].waits[0].state == "queue 'jobs'"; })) {}
-  RunHandle computes = f.start({Tensor::scalar(false), zeros});
-  while (!is_seen([](const PartitionSnapshot& p) { return !p.busy_with.empty(); })) {}
-  const auto began = std::chrono::steady_clock::now();
-  std::vector<Verdict> all;
-  while (all.empty() && std::chrono::steady_clock::now() - began < 20s) all = nodes[0].diagnose();
-  BOOST_TEST(all.size() == 1u, texts(all));
-  if (!all.empty()) check(all[0], {Verdict::Kind::waiting, "/node:a/cpu:0", "Dequeue '", "", "", {"at queue 'jobs'"}});
-  nodes.engine().run(g, {{m, zeros}}, {put});
-  all = nodes[0].diagnose();
-  BOOST_TEST(all.empty(), texts(all));
-  computes.cancel();
-  BOOST_TEST(hangs.get()[0].shape().elements() == shape.elements());
-}
-
 // ---- who is merely slow
 
 /// A run over a and b of which each is asked in its turn.
