@@ -70,6 +70,7 @@ void Partition::answer(const Inspect& question) {
     std::lock_guard lock(said_mutex_);
     said_.swap(said);
   }
+  if (recorder_.traces()) recorder_.expire(driver_.time());
   if (question.asks_of_actors) s.actors = actor_counters(), s.edges = edge_counters(), s.loops = loop_snapshots(question.clock);
   if (question.asks_of_events) {
     s.events = recorder_.since(question.since_ns, question.clock);
