@@ -4,6 +4,7 @@
 #include <troupe/actors/user_actor.hpp>
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -93,10 +94,16 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run, const std::vector<LeanRef<Pa
     if (!partition) continue;
     PartitionSnapshot p = answers[place++];
     if (!p.has_answered) {
-      p.device = partition->partition().plan().name;
-      p.busy_with = partition->partition().busy_with();
-      p.is_busy_for_another = !p.busy_with.empty() && partition->partition().busy_for() != s.run;
-      if (p.busy_with.empty()) add_user_code(p, run, partition->partition().plan());
+      const Partition& silent = partition->partition();
+      p.device = silent.plan().name;
+      p.busy_with = silent.busy_with();
+      p.is_busy_for_another = !p.busy_with.empty() && silent.busy_for() != s.run;
+      if (p.busy_with.empty()) add_user_code(p, run, silent.plan());
+      if (std::optional<RunPart> said; p.is_busy_for_another && (said = silent.stands(s.run))) {
+        p.has_answered = true;
+        p.is_busy_for_another = !silent.plan().receives.empty() || !silent.plan().sends.empty();  // else nothing can have come: that is an answer
+        p.runs.push_back(std::move(*said));
+      }
     }
     std::erase_if(p.runs, [&](const RunPart& part) { return part.run != s.run; });
     if (options_.deterministic)  // time is virtual: what passed outside says nothing
@@ -187,7 +194,7 @@ std::shared_ptr<Inspection> EngineImpl::ask(const std::vector<LeanRef<PartitionA
   question.inspection = on_complete ? std::make_shared<Inspection>(here, [self, on_complete] { on_complete(*self->lock()); }) : std::make_shared<Inspection>(here);
   *self = question.inspection;
   question.place = 0;
-  if (question.asks_of_events || question.asks_of_actors) question.clock = TickClock::now();
+  if (question.asks_of_events || question.asks_of_actors || question.trace == Inspect::Trace::on) question.clock = TickClock::now();
   for (const auto& partition : partitions) {
     if (!partition) continue;
     partition->send(question);

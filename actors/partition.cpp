@@ -36,6 +36,8 @@ void Partition::handle(PartitionMessage& message) {
     Iteration& iteration = *f.iteration;
     Record& record = *iteration.instance->record;
     --record.outside;
+    add(record.handled);
+    ++record.ended;
     if (record.is_abandoned) {
       f.outputs.clear();
       f.status = Status();
@@ -114,6 +116,7 @@ void Partition::start(Ref<Run> run) {
   active_.push_back(&r);
   r.is_active = true;
   r.is_abandoned = false;
+  add(r.handled);
   r.run = std::move(run);
   r.fired = r.sent = r.received = 0;
   failed_.store(-1, std::memory_order_relaxed);
@@ -160,15 +163,18 @@ bool Partition::turn(int budget) {
   const std::uint64_t began = last_tick_ = ticks();
   look_at_clock();
   looks_closer_ = observes_ > 0 || recorder_.traces();
+  is_long_ = false;
+  heavy_ns_ = 0;
   const int allowed = budget;
   int until_look = kFiringsALook;
   std::uint64_t run_id = 0;
-  while (budget > 0 && without_work < active_.size()) {
+  while (budget > 0 && !is_long_ && without_work < active_.size()) {
     if (next_active_ >= active_.size()) next_active_ = 0;
     Record& record = *active_[next_active_];
     run_id = record.run->info().id;
     int share = active_.size() > 1 ? std::min(budget, kShare) : budget;
     int left = share;
+    if (record.has_ready()) add(record.handled);
     try {
       while (left > 0 && record.is_active) {
         if (record.ready.empty() && record.first.empty()) {
@@ -178,8 +184,15 @@ bool Partition::turn(int budget) {
         std::vector<Record::Ready>& from = record.first.empty() ? record.ready : record.first;
         Record::Ready next = from.back();
         from.pop_back();
-        if (looks_closer_) [[unlikely]] fire_closely(*next.iteration, *next.node);
-        else fire(*next.iteration, *next.node);
+        if (looks_closer_) [[unlikely]] {
+          if (is_long_) {
+            from.push_back(next);
+            break;
+          }
+          fire_closely(*next.iteration, *next.node);
+        } else {
+          fire(*next.iteration, *next.node);
+        }
         --left;
         if (--until_look == 0) [[unlikely]] look_at_clock(), until_look = kFiringsALook;
       }
@@ -198,7 +211,10 @@ bool Partition::turn(int budget) {
     turn_ticks_ += length;
     parked_ = began + length;
     recorder_.add_turn(began, length, run_id, allowed - budget);
-    if (recorder_.traces()) recorder_.turn_took(length, static_cast<std::uint64_t>(allowed - budget));
+    if (recorder_.traces()) {
+      recorder_.turn_took(length, static_cast<std::uint64_t>(allowed - budget));
+      recorder_.expire(driver_.time());
+    }
   }
   const bool has_more = std::any_of(active_.begin(), active_.end(), [](const Record* r) { return r->has_ready(); });
   if (has_more || active_.empty()) parked_ = 0;
@@ -381,6 +397,7 @@ void Partition::ask_device(Iteration& iteration, const PlanNode* node, const Ten
   stream_->record()->then([this, &firing, host, source = predicate, run = iteration.instance->record->run](const Status&) {
     firing.outputs.resize(1);
     firing.outputs[0] = host.reshaped(Shape{});
+    count_end(firing);
     driver_.post_self(Ended{&firing});
   });
 }
@@ -460,7 +477,10 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
   if (timed) {
     const std::int64_t took = now_ns() - start;
     measure(node, took, {scratch_.data(), static_cast<std::size_t>(node.outputs)}, put, true);
-    if (took >= kHeavy && !is_drawn_) record_kernel(iteration, node, start, took);
+    if (took >= kHeavy) {
+      if (!is_drawn_) record_kernel(iteration, node, start, took);
+      if ((heavy_ns_ += took) >= kLongTurn && !driver_.is_stepped()) is_long_ = looks_closer_ = true;
+    }
   }
   return true;
 }

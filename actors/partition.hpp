@@ -60,6 +60,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -172,9 +174,12 @@ class PartitionDriver {
   virtual void hand_over(Firing& firing) = 0;
   /// A token or a grant that another node should not have sent was dropped; `partition`: that it came from.
   virtual void refused(Run& run, std::int32_t partition, const std::string& what) = 0;
-  /// What loops' times are told by: ticks, or nanoseconds of a clock that is advanced by hand.
+  /// What loops' times are told by, and how long traces go on: ticks, or nanoseconds of a clock that is advanced by hand.
   virtual std::uint64_t time() const = 0;
   virtual std::int64_t nanoseconds(std::uint64_t time, const TickClock& clock) const = 0;
+  virtual std::uint64_t time_of(std::int64_t nanoseconds, const TickClock& clock) const = 0;
+  /// Where whoever steps decides what happens next, and not how long it has taken.
+  virtual bool is_stepped() const = 0;
 
  protected:
   ~PartitionDriver() = default;
@@ -268,7 +273,6 @@ struct LoopCounters {
 };
 /// Iterations open at once, on average over time; 0: none has passed.
 double achieved_parallelism(const LoopCounters& counters);
-std::uint64_t bytes_of(const Value& value);
 
 /// Of a cut edge, at one of its ends.
 struct EdgeCount {
@@ -292,6 +296,11 @@ struct Record {
     const PlanNode* node;
   };
   Ref<Run> run;
+  // Of whatever run it holds, and never less: how often its turn came and it had something to do, or a message came for it; written by the
+  // turn. And how many of its firings have ended outside of the turn, before that is in the inbox; how many of these ends were taken.
+  // They publish nothing: see 'What stands' in INSPECTION.md.
+  std::atomic<std::uint64_t> handled{0}, posted{0};
+  std::uint64_t ended = 0;
   std::uint64_t fired = 0;   // in the turns that are over
   std::uint64_t sent = 0, received = 0;  // tokens of cut edges
   Instance* root = nullptr;
@@ -346,6 +355,9 @@ class Partition final : public CompletionSink {
   std::string busy_with() const;
   /// And the run, by its number in the engine, for which it ran one last.
   std::uint64_t busy_for() const { return running_run_.load(std::memory_order_relaxed); }
+  /// What it said of a run when it answered last, where nothing has happened to that run here since, nor can before a token or a grant comes.
+  /// Any thread.
+  std::optional<RunPart> stands(std::uint64_t run) const;
   /// What a node's kernel takes, by its index; 0 where it was not measured (scalars are not).
   std::int64_t cost_ns(std::int32_t index) const { return costs_[static_cast<std::size_t>(index)].nanoseconds.load(std::memory_order_relaxed); }
 
@@ -359,6 +371,7 @@ class Partition final : public CompletionSink {
  private:
   static constexpr std::int64_t kHeavy = 20'000;  // ns; waking a parked worker costs 7, its arrival 22 µs
   static constexpr std::uint32_t kSampled = 1024; // one firing in so many is timed
+  static constexpr std::int64_t kLongTurn = 10'000'000;  // ns of heavy kernels after which a turn ends: messages wait for no longer than that, and one kernel
   // A stream takes up to kBatches batches of kBatch kernels that it has not got to: then this waits
   // for it, so that a loop's work and buffers do not pile up there.
   static constexpr std::uint64_t kLarge = 4096;  // bytes: smaller tokens are bounded by windows alone
@@ -475,6 +488,7 @@ class Partition final : public CompletionSink {
   void record_copy(const Run& run, std::int32_t source, std::uint64_t began);
   void record_failure(const Run& run, std::int32_t source);
   void record_token(RecordedEvent::Kind kind, const Run& run, std::int32_t partition, std::int32_t receive, const Path& path);
+  static void count_end(const Firing& firing);
   Firing& spare_firing();
   Firing& take_firing(Iteration& iteration, const PlanNode& node);
   void hand_over(Iteration& iteration, const PlanNode& node);
@@ -488,6 +502,7 @@ class Partition final : public CompletionSink {
   void take_held(Iteration& iteration, const PlanNode& node);
   KernelContext context(Iteration& iteration, const PlanNode& node, Value* outputs);
 
+  struct Said;
   struct Cost {
     std::atomic<std::int64_t> nanoseconds{0};  // written by the turn, read by reports; publishes nothing
     std::int32_t samples = 0;
@@ -529,9 +544,13 @@ class Partition final : public CompletionSink {
   std::uint64_t parked_ = 0;                   // ticks: when the last turn left nothing to do in a run that is going on; 0: it did not
   std::atomic<std::int32_t> failed_{-1};       // the node of the program that failed a run last; -1: none since the last start
   FlightRecorder recorder_;
+  mutable std::mutex said_mutex_;           // guards said_, which no turn looks at but to answer
+  std::shared_ptr<const Said> said_;        // what it said last
   std::vector<const PlanNode*> predicates_;  // by frame, where one compares two numbers; since somebody asked
   int observes_ = 0;                // what they compare, in so many more firings
-  bool looks_closer_ = false;       // traces, and this turn may draw more, or observes
+  bool looks_closer_ = false;       // traces, and this turn may draw more, or observes, or is to end
+  std::int64_t heavy_ns_ = 0;       // what heavy kernels have taken in this turn
+  bool is_long_ = false;            // too much: this turn ends before it fires more
   bool is_drawn_ = false;           // the firing under way is an event of its own
   std::uint64_t last_tick_ = 0;     // when the turn began, or its last firing that was drawn ended
   bool has_posted_ = false;         // what waits for `flush`

@@ -50,7 +50,7 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   void break_turn() override { flush(); }
 
  private:
-  static constexpr int kFirings = 1000;  // about 10 µs of tiny kernels; a yield costs 0.1
+  static constexpr int kFirings = 1000;  // about 10 µs of tiny kernels; a yield costs 0.1. Of long ones fewer: `Partition::kLongTurn`
   static constexpr std::size_t kMostPosted = 64;  // to other nodes, until they are sent
 
   void post_self(PartitionMessage message) override { send(std::move(message)); }
@@ -60,7 +60,11 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   void hand_over(Firing& firing) override;
   void refused(Run& run, std::int32_t partition, const std::string& what) override;
   std::uint64_t time() const override;
+  bool is_stepped() const override { return virtual_clock_ != nullptr; }
   std::int64_t nanoseconds(std::uint64_t time, const TickClock& clock) const override { return virtual_clock_ ? static_cast<std::int64_t>(time) : clock.nanoseconds(time); }
+  std::uint64_t time_of(std::int64_t nanoseconds, const TickClock& clock) const override {
+    return virtual_clock_ ? static_cast<std::uint64_t>(nanoseconds) : clock.ticks_of(nanoseconds);
+  }
 
   WorkerPool& pool_;
   const caf::actor_clock* const virtual_clock_;  // of a deterministic engine; null: there is none

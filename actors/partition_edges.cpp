@@ -53,6 +53,7 @@ void Partition::accept(Token& token) {
   if (parked_ != 0) record_wait(token);
   record_token(RecordedEvent::Kind::receive, *token.run, index_, token.receive, token.path);
   if (Record* record = find(*token.run)) {
+    add(record->handled);
     ++record->received;
     if (record->is_abandoned) return;
     if (receive.function < 0) accept_at(*record->root, token);
@@ -181,6 +182,7 @@ void Partition::abandon(Ref<Run> run) {
   Record* record = find(*run);
   if (!record || record->is_abandoned) return;
   record->is_abandoned = true;
+  add(record->handled);
   for (auto* ready : {&record->ready, &record->heavy, &record->first, &record->last}) {
     for (const Record::Ready& r : *ready) ++skipped_[static_cast<std::size_t>(r.node->index)];
     ready->clear();
@@ -361,6 +363,7 @@ void Partition::grant(Instance& instance) {
 void Partition::accept(const Grant& grant) {
   Record* record = find(*grant.run);
   if (!record || record->is_abandoned) return;
+  add(record->handled);
   const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(grant.send)];
   const auto frame_at = [&](std::int32_t depth) {
     std::int32_t frame = send.frame;

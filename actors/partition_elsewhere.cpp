@@ -55,6 +55,9 @@ Firing& Partition::take_firing(Iteration& iteration, const PlanNode& node) {
   return f;
 }
 
+// Before it is posted: the record is this run's until the end is taken.
+void Partition::count_end(const Firing& firing) { firing.iteration->instance->record->posted.fetch_add(1, std::memory_order_relaxed); }
+
 void Partition::run_elsewhere(Firing& firing) {
   Ref<Run> run = firing.run;  // stays until the kernel has returned
   KernelContext c = context(*firing.iteration, *firing.node, firing.outputs.data());
@@ -72,6 +75,7 @@ void Partition::run_elsewhere(Firing& firing) {
   if (under.is_dropped && firing.status.ok()) firing.status = std::move(under.status);
   firing.ran = start;
   firing.nanoseconds = std::max<std::int64_t>(1, steady_ns() - start);
+  count_end(firing);
   driver_.post_self(Ended{&firing});
 }
 
@@ -82,6 +86,7 @@ void Partition::complete(void* ticket, Status status, std::span<Value> outputs) 
   firing.nanoseconds = 0;
   firing.outputs.clear();
   for (Value& v : outputs) firing.outputs.push_back(std::move(v));
+  count_end(firing);
   driver_.post_self(Ended{&firing});
 }
 

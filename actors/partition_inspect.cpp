@@ -47,10 +47,30 @@ std::string Partition::busy_with() const {
   return node ? plan_->program.graph.describe(node->source) : std::string();
 }
 
+struct Partition::Said {
+  struct Part {
+    RunPart part;
+    const Record* record;  // lives as long as the partition, and may be another run's by then, which `handled` tells
+    std::uint64_t handled, ended;
+  };
+  std::vector<Part> parts;
+  std::int64_t at_ns = steady_ns();
+};
+
 void Partition::answer(const Inspect& question) {
   PartitionSnapshot s;
   s.device = mine_.name;
-  for (const Record* r : active_) s.runs.push_back(part_of(*r));
+  auto parts = std::make_shared<Said>();
+  for (const Record* r : active_) {
+    s.runs.push_back(part_of(*r));
+    parts->parts.push_back({s.runs.back(), r, r->handled.load(std::memory_order_relaxed), r->ended});
+  }
+  {
+    std::shared_ptr<const Said> said = std::move(parts);
+    std::lock_guard lock(said_mutex_);
+    said_.swap(said);
+  }
+  if (recorder_.traces()) recorder_.expire(driver_.time());
   if (question.asks_of_actors) s.actors = actor_counters(), s.edges = edge_counters(), s.loops = loop_snapshots(question.clock);
   if (question.asks_of_events) {
     s.events = recorder_.since(question.since_ns, question.clock);
@@ -59,7 +79,9 @@ void Partition::answer(const Inspect& question) {
     s.whole_since_ns = recorder_.whole_since(question.clock);
     if (question.watches) recorder_.watch(question.clock);
   }
-  if (question.trace != Inspect::Trace::as_it_is) recorder_.trace(question.trace == Inspect::Trace::on, question.tracer);
+  constexpr std::int64_t kLongestTrace = 75'000'000'000;  // ns: who asks for one from outside asks for a minute at most, and may be gone then
+  if (question.trace != Inspect::Trace::as_it_is)
+    recorder_.trace(question.trace == Inspect::Trace::on, question.tracer, driver_.time() + driver_.time_of(kLongestTrace, question.clock));
   if (mine_.frames.size() > 1) {
     constexpr int kObserved = 4096;  // firings: some iterations of any loop
     observes_ = kObserved;
@@ -71,6 +93,23 @@ void Partition::answer(const Inspect& question) {
   }
   looks_closer_ = observes_ > 0 || recorder_.traces();
   question.inspection->answer(question.place, std::move(s));
+}
+
+// The argument is in INSPECTION.md.
+std::optional<RunPart> Partition::stands(std::uint64_t run) const {
+  std::shared_ptr<const Said> said;
+  {
+    std::lock_guard lock(said_mutex_);
+    said = said_;
+  }
+  if (!said) return std::nullopt;
+  const auto it = std::find_if(said->parts.begin(), said->parts.end(), [&](const Said::Part& p) { return p.part.run == run; });
+  if (it == said->parts.end() || it->part.ready > 0) return std::nullopt;
+  if (it->record->posted.load(std::memory_order_relaxed) != it->ended || it->record->handled.load(std::memory_order_relaxed) != it->handled) return std::nullopt;
+  RunPart part = it->part;
+  for (Wait& w : part.waits)
+    if (w.for_so_long.count() > 0) w.for_so_long += std::chrono::nanoseconds(steady_ns() - said->at_ns);
+  return part;
 }
 
 RunPart Partition::part_of(const Record& record) const {

@@ -147,10 +147,12 @@ class FlightRecorder {
   // ---- tracing
 
   bool traces() const { return traces_; }
-  /// For a traced run, by its number, or for whoever asks from outside, 0. It goes on until the last of them has had enough.
-  void trace(bool on, std::uint64_t who = 0) {
+  /// For a traced run, by its number, or for whoever asks from outside, 0. It goes on until the last of them has had enough, and for
+  /// who asks from outside until that time at most, for he may be gone: by the clock of `expire`; 0: for ever.
+  void trace(bool on, std::uint64_t who = 0, std::uint64_t until = 0) {
     std::erase(tracers_, who);
     if (on) tracers_.push_back(who);
+    if (who == 0) until_ = on ? until : 0;
     if (traces_ == !tracers_.empty()) return;
     traces_ = on;
     size_ = on ? kTraced : kAlways;
@@ -159,6 +161,9 @@ class FlightRecorder {
     ring_.reserve(size_);
     count_ = first_ = thinned_ = watched_until_ = 0;
     left_ = allowed_ = kAtFirst;
+  }
+  void expire(std::uint64_t now) {
+    if (until_ != 0 && now > until_) trace(false);
   }
   /// May one more firing of this turn be drawn? Once it may not, none after it may.
   bool draws() { return left_ > 0 ? --left_, true : false; }
@@ -222,6 +227,7 @@ class FlightRecorder {
   std::uint64_t left_ = kAtFirst, allowed_ = kAtFirst;  // firings of this turn that may still be drawn, and that could be
   std::vector<std::uint64_t> tracers_;
   bool traces_ = false;              // there are some
+  std::uint64_t until_ = 0;          // when who asks from outside has had enough, at the latest
 };
 
 }  // namespace troupe

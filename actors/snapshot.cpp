@@ -131,6 +131,23 @@ std::vector<Verdict> circle(const RunSnapshot& run, std::vector<Verdict> effects
   return kept.empty() ? effects : kept;
 }
 
+// Has all that was sent for the run from one partition to another come?
+bool has_all_come(const RunSnapshot& run) {
+  std::uint64_t sent = 0, received = 0;
+  for (const PartitionSnapshot& p : run.partitions)
+    for (const RunPart& part : p.runs) sent += part.sent, received += part.received;
+  return run.is_whole && sent == received;
+}
+
+// Does it say what it waits for? What it said before it went to another run's kernel stands, unless a token has come since, or a grant for
+// what it keeps: grants are not counted.
+bool tells(const RunSnapshot& run, const PartitionSnapshot& p) {
+  if (!p.has_answered || !p.is_busy_for_another) return p.has_answered;
+  const auto is_grant = [](const Wait& w) { return w.kind == Wait::Kind::grant; };
+  const auto may_keep_tokens = [&](const RunPart& part) { return part.more_waits > 0 || std::any_of(part.waits.begin(), part.waits.end(), is_grant); };
+  return has_all_come(run) && std::none_of(p.runs.begin(), p.runs.end(), may_keep_tokens);
+}
+
 }  // namespace
 
 std::vector<Verdict> verdicts(const RunSnapshot& run) {
@@ -140,11 +157,12 @@ std::vector<Verdict> verdicts(const RunSnapshot& run) {
   };
   for (const RunSnapshot::Silent& s : run.silent) causes.push_back(silence_of(run, s));
   for (const PartitionSnapshot& p : run.partitions) {
-    if (!p.has_answered) {
-      const bool is_known = std::any_of(p.runs.begin(), p.runs.end(), [](const RunPart& part) { return !part.waits.empty(); });
-      for (const RunPart& part : p.runs)
-        for (const Wait& w : part.waits) causes.push_back(verdict(run, w, p.device));
-      if (is_known) continue;
+    if (!tells(run, p)) {
+      const bool is_in_code = !p.has_answered && std::any_of(p.runs.begin(), p.runs.end(), [](const RunPart& part) { return !part.waits.empty(); });
+      if (is_in_code)
+        for (const RunPart& part : p.runs)
+          for (const Wait& w : part.waits) causes.push_back(verdict(run, w, p.device));
+      if (is_in_code) continue;
       causes.push_back(p.busy_with.empty() ? verdict(run, Verdict::Kind::no_turn, p.device, fmt::format("{} has not had its turn: all workers are busy", p.device))
                                            : verdict(run, Verdict::Kind::computing, p.device, fmt::format("{} on {} is computing, and {} does nothing else meanwhile", p.busy_with, p.device, p.device)));
       causes.back().actor = p.busy_with;
@@ -187,14 +205,6 @@ static bool has_got_on(const RunSnapshot& before, const RunSnapshot& now) {
     if (!earlier->has_answered && !earlier->busy_with.empty() && !earlier->is_busy_for_another && p.busy_with != earlier->busy_with) return true;
     return p.has_answered && earlier->has_answered && done(p) != done(*earlier);
   });
-}
-
-// Has all that was sent for the run from one partition to another come?
-static bool has_all_come(const RunSnapshot& run) {
-  std::uint64_t sent = 0, received = 0;
-  for (const PartitionSnapshot& p : run.partitions)
-    for (const RunPart& part : p.runs) sent += part.sent, received += part.received;
-  return run.is_whole && sent == received;
 }
 
 // Those who answered did so one after the other: what one of them waits for, another may have sent since. Where one has had its turn at
@@ -256,7 +266,7 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
       const bool is_usual_here = std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.is_usual; });
       // What the run did before a kernel of another's, or after it, is not known.
       const auto is_unknown = [](const RunSnapshot& look) {
-        return std::any_of(look.partitions.begin(), look.partitions.end(), [](const PartitionSnapshot& p) { return !p.has_answered && p.is_busy_for_another; });
+        return std::any_of(look.partitions.begin(), look.partitions.end(), [&](const PartitionSnapshot& p) { return p.is_busy_for_another && !tells(look, p); });
       };
       const bool is_untold = (is_usual_here || is_unknown(*earlier) || is_unknown(run)) && withhold();
       const bool may_come = is_untold || std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.kind == Verdict::Kind::computing; });
@@ -373,7 +383,7 @@ std::string EngineSnapshot::text() const {
   for (const RunSnapshot& run : runs) {
     out += fmt::format("run {} (step {}), for {}{}\n", run.run, run.step, time_text(run.for_so_long), run.is_ending ? ", ending" : "");
     for (const PartitionSnapshot& p : run.partitions) {
-      out += fmt::format("  {}{}\n", p.device, p.has_answered ? "" : p.busy_with.empty() ? ": no answer" : ": computing " + p.busy_with);
+      out += fmt::format("  {}{}\n", p.device, !p.busy_with.empty() ? ": computing " + p.busy_with : p.has_answered ? "" : ": no answer");
       for (const RunPart& part : p.runs) {
         if (part.ready > 0) out += fmt::format("    {} nodes ready\n", part.ready);
         for (const OpenLoop& l : part.loops)

@@ -128,7 +128,9 @@ struct PartitionSnapshot {
   std::uint64_t dropped_events = 0;  // written over, for want of room
   std::int64_t whole_since_ns = 0;   // all that ended since then is in `events`, if it was asked for; 0: nothing was written over
   std::uint64_t thinned_events = 0;  // short firings that were not drawn, for drawing them takes time
-  bool is_busy_for_another = false;  // that kernel is another run's
+  /// That kernel is another run's. Where it has answered all the same: before that, and since then nothing but tokens and grants can have
+  /// come for this run.
+  bool is_busy_for_another = false;
 };
 
 /// What a plan is called on all its nodes.
@@ -234,7 +236,8 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
 std::vector<Verdict> keep_what_still_stands(std::vector<Verdict> verdicts, const std::vector<Verdict>& later);
 /// Looks at the same nodes, one after the other, and what follows from them: first from two that are `apart`; then from looks soon after
 /// each other, which take back who has had his turn, and judge a run of which the first two could not tell, because a partition of it
-/// answered late or it has waited for a moment only: by two looks that are `apart` in which, and between which, all its partitions answered.
+/// answered late or it has waited for a moment only: by two looks that are `apart` in which, and between which, all its partitions answered,
+/// or what they had said stood.
 ///
 ///   Looks looks(400ms);
 ///   do looks.add(joined_runs(...), asked, answered); while (looks.wants_more() && wait(looks.pause()));

@@ -2,7 +2,7 @@
 //
 //   troupe doctor
 //
-// Exit status: 0 done, 1 the verb found something amiss, 2 the command line makes no sense.
+// Exit status: 0 done, 1 the verb found something amiss, 2 the command line makes no sense, 3 a run hangs.
 #include <troupe/apps/verbs/verbs.hpp>
 
 #include <CLI/CLI.hpp>
@@ -65,7 +65,7 @@ Completed completed(const CLI::App& verb) {
 int run(int argc, char** argv) {
   CLI::App app("Troupe: a tensor dataflow engine whose unit of execution is an actor.", "troupe");
   app.require_subcommand(0, 1);
-  app.footer("Exit status: 0 done, 1 something is amiss, 2 the command line makes no sense.");
+  app.footer("Exit status: 0 done, 1 something is amiss, 2 the command line makes no sense, 3 a run hangs.");
   app.set_version_flag("--version", "troupe " TROUPE_VERSION, "Print the version and leave");
   int status = 0;
 
@@ -128,7 +128,7 @@ int run(int argc, char** argv) {
   CLI::App* graph_verb = repeats(looks("graph", "The actors of a plan, and the edges between them", graph));
   graph_verb->add_option("PLAN", look.what, "Its id, such as a/3; otherwise the newest");
   graph_verb->add_flag("--dot", look.dot, "For Graphviz");
-  repeats(looks("diagnose", "Which runs hang, and why; exit status 1 if any does", diagnose));
+  repeats(looks("diagnose", "Which runs hang, and why; exit status 3 if any does", diagnose));
   CLI::App* trace_verb = looks("trace", "Record what all nodes do, in the format of Chrome and Perfetto", trace);
   trace_verb->add_option("--seconds", look.seconds, "For how long")->capture_default_str()->check(CLI::Range(1, 60));
   trace_verb->add_option("-o,--out", look.out, "The file to write; otherwise standard output")->type_name("FILE");

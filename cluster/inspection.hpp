@@ -22,7 +22,7 @@ struct NodeQuestion {
     counters,  // of a plan's actors and edges: NodeReport::partitions
     plan,      // NodeReport::plan
     events,    // what the flight recorders of all plans have kept since `since_ns`: NodeReport::recorded
-    trace_on, trace_off,  // also records firings, or not any more
+    trace_on, trace_off,  // also records firings, or not any more; for 75 s at most since it was asked last
   };
   What what = What::state;
   PlanName plan = {};         // counters and plan: which

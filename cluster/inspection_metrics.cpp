@@ -1,4 +1,4 @@
-// Prometheus text. Names follow its conventions: base units, `_total` for what only grows; test/apps checks them with promtool.
+// Prometheus text. Names follow its conventions: base units, `_total` for what only grows; scripts/checks/metrics.sh has promtool check them.
 #include <troupe/cluster/inspection_json.hpp>
 
 #include <fmt/format.h>
@@ -87,6 +87,7 @@ std::string metrics_text(const NodeReport& r, const std::vector<Member>& members
   of_peers("troupe_peer_round_trip_seconds", "gauge", "What the last ping of a node took, with its answer; 0: none has come back.", [](const PeerReport& p) { return static_cast<double>(p.round_trip_ns) * 1e-9; });
   t.one("troupe_transport_reconnects_total", "counter", "Connections made anew.", d(c.reconnects));
   t.one("troupe_transport_dropped_total", "counter", "Frames that were malformed, repeated or not authenticated.", d(c.dropped));
+  t.one("troupe_transport_turned_away_total", "counter", "Connections that ended in their handshake, as those of who has no key.", d(c.turned_away));
   return t.take();
 }
 

@@ -35,14 +35,18 @@ std::string quoted_name(const std::string& name) {
   return out + "'";
 }
 
-Member checked(Member self) {
-  if (self.name.empty() || self.name.find('/') != std::string::npos || self.name.size() > kLongest)
-    throw Error(Code::invalid_argument, fmt::format("a node needs a name without '/', not '{}'", self.name));
+// What no node can be called, whoever says so: why not. Empty: a node can.
+std::string why_no_name(const std::string& name) {
+  if (name.empty() || name.find('/') != std::string::npos || name.size() > kLongest)
+    return fmt::format("a node needs a name without '/', of {} bytes at most, not {}", kLongest, quoted_name(name.substr(0, kLongest)));
   const auto is_of_text = [](unsigned char c) { return c > ' ' && c != 127 && c != '*'; };
-  if (!std::all_of(self.name.begin(), self.name.end(), is_of_text))
-    throw Error(Code::invalid_argument, fmt::format("a node's name stands in device names and in logs: it has no spaces, control characters or '*', as {} has",
-                                                    quoted_name(self.name)));
-  if (!is_utf8(self.name)) throw Error(Code::invalid_argument, fmt::format("a node's name stands in JSON and in metrics: it is UTF-8, as {} is not", quoted_name(self.name)));
+  if (!std::all_of(name.begin(), name.end(), is_of_text))
+    return fmt::format("a node's name stands in device names and in logs: it has no spaces, control characters or '*', as {} has", quoted_name(name));
+  return is_utf8(name) ? std::string() : fmt::format("a node's name stands in JSON and in metrics: it is UTF-8, as {} is not", quoted_name(name));
+}
+
+Member checked(Member self) {
+  if (const std::string why = why_no_name(self.name); !why.empty()) throw Error(Code::invalid_argument, why);
   if (self.labels.size() > kLongest) throw Error(Code::invalid_argument, fmt::format("labels take {} bytes at most", kLongest));
   std::set<std::string> keys;
   std::string rest = self.labels;
@@ -58,7 +62,7 @@ Member checked(Member self) {
 }
 
 void check(const Member& m) {
-  if (m.name.empty() || m.name.size() > kLongest || m.name.find('/') != std::string::npos || m.address.size() > kLongest || m.labels.size() > kLongest)
+  if (!why_no_name(m.name).empty() || m.address.size() > kLongest || m.labels.size() > kLongest)
     MessageReader::malformed("a member that is none");
 }
 
@@ -71,6 +75,7 @@ Roster::Roster(Member self, const MembershipOptions& options, std::uint64_t seed
 
 void Roster::connected(Time now, Peer peer, const PeerInfo& info) {
   now_ = now;
+  if (const std::string why = why_no_name(info.name); !why.empty()) return end(peer, Status(Code::invalid_argument, why));
   sessions_.emplace(peer, NodeId{info.name, info.incarnation, info.address});
   by_name_.insert_or_assign(info.name, peer);
   effects_.has_changed = true;

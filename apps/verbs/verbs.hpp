@@ -1,5 +1,5 @@
 // The verbs of the binary `troupe`, one file each: a function of the verb's arguments that prints to
-// stdout and returns the process's exit status, 0 for done and 1 where it found something amiss.
+// stdout and returns the process's exit status, 0 for done and 1 where it found something amiss (`diagnose`: 3 where a run hangs).
 //
 //   int version() { ...; return 0; }
 //

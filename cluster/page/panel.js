@@ -90,6 +90,8 @@ export class Panel {
     for (const error of (details?.errors ?? details?.last_errors ?? []).slice(-3)) parts.push(el('div', { class: 'verdict error' }, [el('p', { text: shorten(clean(error.text ?? error), 500) })]));
     parts.push(facts([
       ...this.#counterRows(graph, v),
+      details?.bytes_in === undefined ? null : ['Bytes in', details.bytes_in === null ? 'not known: of a shape that only runs know' : bytes(details.bytes_in)],
+      details?.queue ? ['Queue', `${short(details.queue.elements)} of ${short(details.queue.capacity)} elements`] : null,
       ['Node', shorten(clean(known.node), 40)], ['Device', shorten(clean(known.device), 40)], ['Partition', clean(known.partition)],
       known.frame ? ['Frame', shorten(clean(known.frame), 40)] : null,
       this.#openIterations(details), details?.loop?.executions > 0 ? parallelism(details.loop) : null, ['Id', clean(known.id)],

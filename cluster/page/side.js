@@ -126,7 +126,7 @@ export class Side {
       const name = clean(d.name).split('/').pop();
       setText(root.children[0], shorten(name, 12));
       setMeter(root.meter, d.limit > 0 ? d.in_use / d.limit : 0, bytes(d.in_use));
-      root.title = `${clean(d.name)}: ${bytes(d.in_use)} in use, ${bytes(d.peak)} at most${d.limit ? `, of ${bytes(d.limit)}` : ''}${d.swapped ? `, ${bytes(d.swapped)} swapped out` : ''}`;
+      root.title = `${clean(d.name)}: ${bytes(d.in_use)} in use, ${bytes(d.peak)} at most${d.limit ? `, of ${bytes(d.limit)}` : ''}`;
     });
     keyed(card.links, (node.peers ?? []).slice(0, 8), (p) => p.node, () => el('div', { class: 'line quiet' }, [el('span'), el('span', { class: 'right' })]), (root, p) => {
       const waiting = p.queued_bytes + p.unacknowledged_bytes;

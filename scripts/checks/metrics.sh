@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# scripts/checks/metrics.sh BUILD: does promtool accept what a node tells Prometheus?
+# scripts/checks/metrics.sh BUILD: does promtool accept what nodes tell Prometheus? One that is idle, and two that work on a run together;
+# and is there all that the Grafana dashboard asks for?
 #
 # promtool comes out of Debian's package of Prometheus, which is unpacked beside the build and not installed: no daemon
 # starts. Exit status 77 where the package cannot be had.
@@ -15,10 +16,26 @@ fi
 work=$(mktemp -d)
 "$build/troupe" node --listen tcp://127.0.0.1:0 --name 'm' --workers 1 --http 0 >"$work/out" &
 node=$!
-trap 'kill $node 2>/dev/null || true; wait $node 2>/dev/null || true; rm -rf "$work"' EXIT
+coproc BUSY { exec "$build/test/tools/busy_nodes"; }
+other=$BUSY_PID
+trap 'kill $node $other 2>/dev/null || true; wait $node $other 2>/dev/null || true; rm -rf "$work"' EXIT
 until grep -q http "$work/out"; do
   kill -0 "$node" 2>/dev/null || { echo "the node has ended" && exit 1; }
   sleep 0.1
 done
-"$build/troupe" metrics --node "$(grep -o 'http://[^ ]*' "$work/out")" >"$work/metrics"
-"$promtool" check metrics <"$work/metrics"
+read -r a <&"${BUSY[0]}"
+read -r b <&"${BUSY[0]}"
+for url in "$(grep -o 'http://[^ ]*' "$work/out")" "$a" "$b"; do
+  "$build/troupe" metrics --node "$url" >"$work/metrics"
+  "$promtool" check metrics <"$work/metrics"
+  [ "$url" != "$a" ] || cp "$work/metrics" "$work/busy"
+done
+# The plans that a made, their runs, and the other node are there.
+for sample in 'troupe_runs_in_flight 1' 'troupe_runs_started_total{plan="a/1"} 1' 'troupe_runs_started_total{plan="a/2"} 1' \
+  'troupe_runs_ended_total{plan="a/1",outcome="ok"} 1' 'troupe_peer_sent_bytes_total{peer="b"} ' 'troupe_transport_turned_away_total 0'; do
+  grep -qF "$sample" "$work/busy" || { echo "a node with plans and a run does not tell '$sample'" && exit 1; }
+done
+# Whatever the dashboard draws.
+while read -r name; do
+  grep -q "^$name" "$work/busy" || { echo "the dashboard asks for '$name', which no node tells" && exit 1; }
+done < <(grep -oE '(troupe|process)_[a-z_]+' "$(dirname "$0")/../grafana/troupe.json" | sort -u)

@@ -72,6 +72,25 @@ BOOST_AUTO_TEST_CASE(a_trace_goes_on_until_the_last_who_wants_it_has_had_enough)
   BOOST_TEST(recorder.since(0).empty());
 }
 
+// Who asked from outside may be gone before he has said that he has had enough; a run that is traced ends.
+BOOST_AUTO_TEST_CASE(a_trace_that_was_asked_for_from_outside_ends_by_itself) {
+  FlightRecorder recorder;
+  recorder.trace(true, 0, 100);
+  recorder.expire(100);
+  BOOST_TEST(recorder.traces());
+  recorder.trace(true, 0, 200);  // asked again
+  recorder.expire(150);
+  BOOST_TEST(recorder.traces());
+  recorder.trace(true, 7, 300);
+  recorder.expire(1000);
+  BOOST_TEST(recorder.traces());  // for the run
+  recorder.trace(false, 7);
+  BOOST_TEST(!recorder.traces());
+  recorder.trace(true, 0, 2000);
+  recorder.expire(2001);
+  BOOST_TEST(!recorder.traces());
+}
+
 BOOST_AUTO_TEST_CASE(recorders_of_many_threads_grow_within_the_bound_and_give_it_back) {
   constexpr std::uint64_t kMany = 150'000;
   for (int round = 0; round < 3; ++round) {

@@ -42,6 +42,7 @@ expect 2 "run 'troupe ops --help'" ops Add Sub
 expect 2 'name a verb: version, doctor, ops, keygen, node'
 
 expect 1 'nobody answers at http://127.0.0.1:1 .*start a node' ps --node http://127.0.0.1:1
+expect 1 'nobody answers at http://127.0.0.1:1 ' diagnose --node http://127.0.0.1:1  # 3 is: a run hangs
 TROUPE_HTTP=http://127.0.0.1:2 expect 1 'nobody answers at http://127.0.0.1:2 ' ps
 TROUPE_HTTP=http://127.0.0.1:2 expect 1 'nobody answers at http://127.0.0.1:1 ' ps --node http://127.0.0.1:1
 expect 2 'not in range 0.05.* to 86400' ps --watch 0 --node http://127.0.0.1:1

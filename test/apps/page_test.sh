@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # test/apps/page_test.sh SOURCE BUILD: the web page: its model with node, the page in headless Chromium against a made-up
-# node. Screenshots for people to look at go to BUILD/test/page/. Skipped without Chromium: scripts/setup --page installs it.
+# node, and reports of runs over one node and two. Screenshots for people to look at go to BUILD/test/page/. Skipped without
+# Chromium: scripts/setup --page installs it.
 set -uo pipefail
 source=$1 build=$2
 
@@ -18,5 +19,5 @@ if ! command -v chromium >/dev/null || ! /usr/bin/python3 -c 'import websocket' 
   echo "no Chromium here: scripts/setup --page installs it"
   exit 77
 fi
-/usr/bin/python3 "$source/test/page/page_test.py" "$source" "$build/test/page" || failures=1
+/usr/bin/python3 "$source/test/page/page_test.py" "$source" "$build" || failures=1
 exit $failures

@@ -116,12 +116,12 @@ int main() {
         for (int i = 0; i < 100 && !is_over.load(); ++i) std::this_thread::sleep_for(milliseconds(10));
       }
     });
-    if (mode == Mode::traced) node.inspect({.what = NodeQuestion::What::trace_on});
     for (std::size_t w = 0; w < of_node.all.size(); ++w) {
       const char* how = mode == Mode::served ? "served" : mode == Mode::watched ? "watched" : "traced";
       bench::Comparison c{.name = std::string("inspect_cost_") + of_node.all[w].name + "_" + how, .unit = of_node.all[w].unit, .peer = "an engine that nobody can ask",
                           .budget = mode == Mode::traced ? 1.10 : 1.03};
       for (int i = 0; i < kRepetitions; ++i) {
+        if (mode == Mode::traced) node.inspect({.what = NodeQuestion::What::trace_on});  // a trace ends by itself
         c.ours.push_back(of_node.all[w].run());
         c.theirs.push_back(of_plain.all[w].run());
       }

@@ -46,6 +46,24 @@ BOOST_AUTO_TEST_CASE(a_name_that_is_no_utf_8_is_refused) {
   for (const char* name : {"a", "caf\xc3\xa9", "\xe0\xa0\x80", "\xe2\x82\xac", "\xed\x9f\xbf", "\xf0\x9f\x90\xb4", "\xf4\x8f\xbf\xbf"}) BOOST_CHECK_NO_THROW(named(name));
 }
 
+// Nor is it taken from others: who is called so is sent away, and who tells of one says what is none.
+BOOST_AUTO_TEST_CASE(nobody_else_has_a_name_that_a_node_may_not_have) {
+  const Member b{.name = "b", .incarnation = 2, .address = "tcp://10.0.0.2:7117"};
+  for (const char* name : {"\xff", "caf\xe9", "a b", "a\nb", "*", "a/b", ""}) {
+    Roster a({.name = "a", .incarnation = 1, .address = "tcp://127.0.0.1:7117"}, {}, 1);
+    a.connected({}, 5, {name, 2, "tcp://10.0.0.2:7117", {}});
+    const Roster::Effects effects = a.take();
+    BOOST_REQUIRE(effects.ended.size() == 1u);
+    BOOST_TEST(effects.ended[0].first == 5u);
+    BOOST_TEST((effects.ended[0].second.code() == Code::invalid_argument));
+    BOOST_TEST(!a.session(5));
+    a.connected({}, 6, {b.name, b.incarnation, b.address, {}});
+    const Gossip said{b, {.kind = MembershipMessage::Kind::news, .members = {{.name = name, .incarnation = 3, .address = "tcp://10.0.0.3:7117"}}}};
+    refusal([&] { a.heard({}, 6, said); }, Code::data_loss);
+    for (const Member& m : a.members()) BOOST_TEST((m.name == "a" || m.name == "b"), m.name);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(loopback_is_the_machine_of_who_says_it) {
   BOOST_TEST(seen_through("tcp://127.0.0.1:1", "tcp://127.0.0.1:2") == "tcp://127.0.0.1:1");
   BOOST_TEST(seen_through("tcp://localhost:1", "tcp://node7:2") == "tcp://node7:1");

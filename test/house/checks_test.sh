@@ -70,7 +70,9 @@ cat >"$work/fake/troupe" <<'NODE'
 #!/bin/sh
 case $1 in node) echo http://127.0.0.1:1 && exec sleep 60 ;; *) echo "troupe_runs{ 1" ;; esac
 NODE
-chmod +x "$work/fake/troupe"
+mkdir -p "$work/fake/test/tools"
+printf '#!/bin/sh\nprintf "http://127.0.0.1:1\\nhttp://127.0.0.1:1\\n"\nexec sleep 60\n' >"$work/fake/test/tools/busy_nodes"
+chmod +x "$work/fake/troupe" "$work/fake/test/tools/busy_nodes"
 if [ -x "$2/promtool/usr/bin/promtool" ] && "$source/scripts/checks/metrics.sh" "$work/fake" >/dev/null 2>&1; then
   echo "metrics did not notice nonsense" && failures=$((failures + 1))
 fi

@@ -125,7 +125,7 @@ class World:
                 node['why'] = 'worker3 has not answered for 12 s: its process is stopped, or the network to 10.0.0.3 is cut'
             else:
                 node.update({'cpu': 0.1 if hang else 1.2 + 0.4 * math.sin(t / 3 + k), 'cores': 2, 'memory': {'resident': (410 + 30 * k) << 20, 'total': 8 << 30}, 'workers': 2,
-                             'devices': [{'name': f'/node:{name}/cpu:0', 'in_use': (120 + 9 * (t % 7)) << 20, 'peak': 300 << 20, 'limit': 1 << 30, 'swapped': 0}], 'transport': {'sent_bytes': t << 20, 'received_bytes': t << 19, 'sent_messages': t * 40, 'received_messages': t * 40, 'queued_bytes': 0, 'reconnects': 0}, 'round_trip_ns': 41_000,
+                             'devices': [{'name': f'/node:{name}/cpu:0', 'in_use': (120 + 9 * (t % 7)) << 20, 'peak': 300 << 20, 'limit': 1 << 30}], 'transport': {'sent_bytes': t << 20, 'received_bytes': t << 19, 'sent_messages': t * 40, 'received_messages': t * 40, 'queued_bytes': 0, 'reconnects': 0}, 'round_trip_ns': 41_000,
                              'peers': [{'node': p, 'sent_bytes': t << 20, 'received_bytes': t << 19, 'queued_bytes': (t % 3) << 18, 'unacknowledged_bytes': (t % 2) << 20, 'round_trip_ns': 210_000 + 10_000 * (t % 5)} for p in ('a', 'b') if p != name]})
             nodes.append(node)
         verdict = "'next batch' (Dequeue, model.cpp:12) on node a waits for a token that nobody sends: queue 'batches' is empty, and nothing in this run or elsewhere enqueues to it"
@@ -145,7 +145,8 @@ class World:
         waits = [{'what': 'edge x', 'tag': '0,12', 'from': 'merge', 'from_node': 'b', 'for_ns': 1_500_000_000}] if self.failing == 'hang' else []
         errors = ["MatMul 'gates' (model.cpp:31): shapes [32, 256] and [128, 256] do not match"] if self.failing and i == len(self.actors) // 2 else []
         loop = {'loop': {'loop': 'time', 'executions': 17, 'iterations': 2023, 'window': 32, 'most_parallel': 32, 'open_ns': 12_300_000_000, 'achieved_parallelism': 12.5, 'limited_by_window': 0.25}} if at[8] else {}
-        return {'id': name, 'op': at[1], 'name': at[2], 'attributes': 'transpose=false', **loop, 'open_iterations': [{'run': 'a/17', 'loop': 'time', 'tag': '0', 'first': 12, 'last': 19, 'window': 32}] if at[8] else [], 'waits': waits, 'errors': errors}
+        queue = {'queue': {'elements': 3, 'capacity': 8}} if at[1] == 'Dequeue' else {}
+        return {'id': name, 'op': at[1], 'name': at[2], 'attributes': 'transpose=false', 'bytes_in': None if i % 2 else 5 << 20, **loop, **queue, 'open_iterations': [{'run': 'a/17', 'loop': 'time', 'tag': '0', 'first': 12, 'last': 19, 'window': 32}] if at[8] else [], 'waits': waits, 'errors': errors}
 
     def events(self, since):
         rows, end = [], self.now()

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""The page in headless Chromium, against a made-up node: test/page/page_test.py SOURCE SCREENSHOTS [PART...].
+"""The page in headless Chromium, against a made-up node, and reports of it and of real ones: test/page/page_test.py SOURCE BUILD [PART...].
 
-It names what failed, and ends with exit status 1 then. The screenshots are for people to look at.
+It names what failed, and ends with exit status 1 then. Screenshots and reports, for people to look at, are in BUILD/test/page.
 """
 import os
 import subprocess
@@ -14,7 +14,10 @@ READY = 'document.documentElement.dataset.interactive'
 BOXES = "document.querySelectorAll('.box').length"
 SEEN = """[...document.querySelectorAll('.box:not(.open)')].filter((b) => { const r = b.getBoundingClientRect(), g = document.querySelector('#graph').getBoundingClientRect();
   return r.right > g.left + 20 && r.left < g.right - 20 && r.bottom > g.top && r.top < g.bottom; }).length"""
+COLOURS = """(() => { const c = document.querySelector('main.report canvas'), d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+  return new Set(new Uint32Array(d.buffer)).size; })()"""
 failures = []
+build = ''
 
 
 def check(holds, sentence):
@@ -113,6 +116,11 @@ def selecting(source, browser, shots):
         for wanted in ('tanh 12', 'model.cpp:42', 'Firings', 'Open iterations', '/node:a/cpu:0', 'f32 [32, 256]', '12.5 of 32 iterations, over 12.3 s'):
             check(wanted in text, f'an actor: {wanted} is not in {text!r}')
         page.shot(f'{shots}/actor.png')
+        find(page, 'next batch')
+        ticks(page)
+        text = page.ask("document.querySelector('#panel').innerText")
+        for wanted in ('Bytes in', '5.00 MiB', 'Queue', '3 of 8 elements'):
+            check(wanted in text, f'an actor that takes out of a queue: {wanted} is not in {text!r}')
         find(page, 'layer 0')
         ticks(page)
         text = page.ask("document.querySelector('#panel').innerText")
@@ -244,16 +252,66 @@ def trouble(source, browser, shots):
         check('token' not in page.ask('location.href'), 'the token stays in the address')
 
 
+def report(browser, shots, url, run, dark=False):
+    """What `troupe report` makes of a run, opened from its file."""
+    path = os.path.abspath(f"{shots}/report_{run.replace('/', '_')}{'_dark' if dark else ''}")
+    subprocess.run([f'{build}/troupe', 'report', run, '--node', url, '--patience', '60', '-o', f'{path}.html'], check=True)
+    page = browser.open(f'file://{path}.html', 1200, 2600, dark)
+    page.until("document.documentElement.dataset.ready === '1'")
+    heads = page.ask("[...document.querySelectorAll('main.report h2')].map((h) => h.textContent)")
+    check(all(h in heads for h in ('Plan', 'Timeline', 'Slowest', 'Loops', 'Communication', 'Memory', 'Nodes')), f'{run}: its report has {heads}')
+    check(page.ask(BOXES) > 1, f'{run}: its plan is not drawn')
+    drawn = page.ask("document.querySelector('main.report canvas')?.getAttribute('aria-label') ?? ''")
+    check(' events on ' in drawn and page.ask(COLOURS) > 3, f'{run}: its timeline shows {drawn!r}')
+    check(run in page.ask('document.title'), f"{run}: its title is {page.ask('document.title')!r}")
+    page.shot(f'{path}.png')
+    is_quiet(page, f'the report of {run}', 'file://')
+    return page
+
+
+def section(page, title):
+    return page.ask(f"[...document.querySelectorAll('main.report section')].find((s) => s.querySelector('h2').textContent === '{title}').textContent")
+
+
+def reports(source, browser, shots):
+    with subprocess.Popen([f'{build}/test/tools/busy_nodes'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as nodes:
+        url = nodes.stdout.readline().strip()
+        page = report(browser, shots, url, 'a/1')
+        check('ended well' in page.ask("document.querySelector('.report-head').innerText"), 'how a run has ended is not said')
+        check('MatMul' in section(page, 'Slowest'), f"the slowest ops are {section(page, 'Slowest')!r}")
+        check('alone' in section(page, 'Loops'), f"a loop is not among {section(page, 'Loops')!r}")
+        nodes_of_events = "new Set(JSON.parse(document.getElementById('data').textContent).events.events.filter((e) => e.run === 'a/2').map((e) => e.node)).size"
+        for _ in range(5):  # b's recorder tells whose run its own is by tokens, if it has some yet
+            page = report(browser, shots, url, 'a/2')
+            if page.ask(nodes_of_events) == 2:
+                break
+        else:
+            check(False, 'the timeline has nothing of one of the two nodes')
+        check('is running' in page.ask("document.querySelector('.report-head').innerText"), 'that a run goes on is not said')
+        check('MatMul' in section(page, 'Slowest'), f"the slowest ops over two nodes are {section(page, 'Slowest')!r}")
+        check('/node:a/cpu:0 → /node:b/cpu:0' in section(page, 'Communication'), f"from a to b nothing went: {section(page, 'Communication')!r}")
+        check('/node:b/cpu:0' in section(page, 'Memory'), f"the memory of b is not in {section(page, 'Memory')!r}")
+    with Node(source, '--actors', '400') as node:
+        page = report(browser, shots, node.url, 'a/17', True)
+        boxes = page.ask(BOXES)
+        page.ask("document.querySelector('.box.group:not(.open)').dispatchEvent(new MouseEvent('dblclick', {bubbles: true}))")
+        page.until(f'{BOXES} > {boxes}')
+        check(page.ask("document.querySelectorAll('.chart path.mean').length") >= 3, 'a report has no training records')
+        is_quiet(page, 'a group of a report', 'file://')
+
+
 def main():
-    source, shots, *wanted = sys.argv[1:]
+    global build
+    source, build, *wanted = sys.argv[1:]
+    shots = f'{build}/test/page'
     os.makedirs(shots, exist_ok=True)
     with Browser() as browser:
-        for part in (sizes, opening, selecting, reborn, looks, hostile, trouble):
+        for part in (sizes, opening, selecting, reborn, looks, hostile, trouble, reports):
             if wanted and part.__name__ not in wanted:
                 continue
             try:
                 part(source, browser, shots)
-            except (AssertionError, RuntimeError) as error:
+            except (AssertionError, RuntimeError, OSError, subprocess.SubprocessError) as error:
                 check(False, f'{part.__name__}: {error}')
     print(f'{len(failures)} failed; screenshots are in {shots}')
     return 1 if failures else 0
