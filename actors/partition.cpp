@@ -175,7 +175,7 @@ bool Partition::turn(int budget) {
           dispatch_others(record);
           if (record.ready.empty()) break;
         }
-        std::vector<Record::Ready>& from = record.first.empty() ? record.ready : record.first;
+        Stack<Record::Ready>& from = record.first.empty() ? record.ready : record.first;
         Record::Ready next = from.back();
         from.pop_back();
         if (looks_closer_) [[unlikely]] fire_closely(*next.iteration, *next.node);
@@ -242,7 +242,7 @@ void Partition::dispatch_heavy(Record& record) {
   while (!record.heavy.empty()) {
     Record::Ready next = record.heavy.back();
     record.heavy.pop_back();
-    bool is_dead = next.iteration->awaited[static_cast<std::size_t>(next.node - next.iteration->instance->frame->nodes.data())] & Iteration::kDead;
+    bool is_dead = next.iteration->awaited[static_cast<std::size_t>(next.node->place)] & Iteration::kDead;
     if (is_dead || record.run->is_poisoned()) record.ready.push_back(next);
     else hand_over(*next.iteration, *next.node);
   }
@@ -258,15 +258,27 @@ void Partition::hand_over(Iteration& iteration, const PlanNode& node) {
   ++record.outside;  // its end is a message, which comes after this turn
 }
 
+// Counters, predicates, scalar losses: the program on the elements themselves, with no context and no
+// clock around it. False if an input has several, or is on a stream device.
+inline bool Partition::run_scalars(Iteration& iteration, const PlanNode& node) {
+  if (node.held) take_held(iteration, node);
+  const std::span inputs(iteration.values.data() + node.first_input, static_cast<std::size_t>(node.inputs));
+  Value result;
+  std::size_t scalars = 0;
+  while (scalars < inputs.size() && inputs[scalars].is_inline()) ++scalars;
+  if (scalars == inputs.size()) evaluate_scalars(*node.scalars, inputs, result);
+  else if (iteration.instance->record->fault || !evaluate_elements(*node.scalars, inputs, result)) return false;
+  finish(iteration, node, &result);
+  return true;
+}
+
 void Partition::fire(Iteration& iteration, const PlanNode& node) {
-  const FramePlan& frame = *iteration.instance->frame;
-  const auto place = static_cast<std::size_t>(&node - frame.nodes.data());
   Record& record = *iteration.instance->record;
   if (record.fault && record.fault->is_set() && !record.run->is_poisoned()) {
     record_failure(*record.run, static_cast<std::int32_t>(record.fault->origin()));
     fail_at(*record.run, static_cast<std::int32_t>(record.fault->origin()), record.fault->status());
   }
-  if ((iteration.awaited[place] & Iteration::kDead) || record.run->is_poisoned()) {
+  if ((iteration.awaited[static_cast<std::size_t>(node.place)] & Iteration::kDead) || record.run->is_poisoned()) {
     if (node.kind == PlanNode::Kind::trigger && !record.run->is_poisoned()) {
       scratch_[0] = Tensor::scalar(true);
       finish(iteration, node, scratch_.data());
@@ -316,20 +328,6 @@ void Partition::take_held(Iteration& iteration, const PlanNode& node) {
                             : iteration.instance->invariants[static_cast<std::size_t>(held->invariant)]);
 }
 
-// Counters, predicates, scalar losses: the program on the elements themselves, with no context and no
-// clock around it. False if an input has several, or is on a stream device.
-bool Partition::run_scalars(Iteration& iteration, const PlanNode& node) {
-  if (node.held) take_held(iteration, node);
-  const std::span inputs(iteration.values.data() + node.first_input, static_cast<std::size_t>(node.inputs));
-  Value result;
-  std::size_t scalars = 0;
-  while (scalars < inputs.size() && inputs[scalars].is_inline()) ++scalars;
-  if (scalars == inputs.size()) evaluate_scalars(*node.scalars, inputs, result);
-  else if (iteration.instance->record->fault || !evaluate_elements(*node.scalars, inputs, result)) return false;
-  finish(iteration, node, &result);
-  return true;
-}
-
 KernelContext Partition::context(Iteration& iteration, const PlanNode& node, Value* outputs) {
   KernelContext c({iteration.values.data() + node.first_input, static_cast<std::size_t>(node.inputs)},
                   {outputs, static_cast<std::size_t>(node.outputs)}, *mine_.device, *stream_, iteration.instance->record->run->info());
@@ -357,7 +355,7 @@ void Partition::choose(Iteration& iteration, const PlanNode& node) {
   } else {
     side = static_cast<std::int64_t>(t.at(0));
   }
-  Value data = std::move(iteration.values[static_cast<std::size_t>(node.first_input)]);
+  Value& data = iteration.values[static_cast<std::size_t>(node.first_input)];
   predicate.reset();
   if (side < 0 || side >= node.outputs) side = node.outputs - 1;
   const std::int32_t* ranges = mine_.output_targets.data() + node.first_output;
@@ -366,6 +364,7 @@ void Partition::choose(Iteration& iteration, const PlanNode& node) {
   for (std::int32_t o = 0; o < node.outputs; ++o)
     if (o != side) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
   deliver_all(iteration, {ranges[2 * side], ranges[2 * side + 1]}, std::move(data));
+  data.reset();
   if (ranges[2 * node.outputs] != ranges[2 * node.outputs + 1]) deliver_controls(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]});
   fired(iteration);
 }

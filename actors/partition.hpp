@@ -66,6 +66,7 @@
 
 #include <troupe/actors/recorder.hpp>
 #include <troupe/actors/run.hpp>
+#include <troupe/actors/stack.hpp>
 #include <troupe/actors/work_account.hpp>
 #include <troupe/devices/worker_pool.hpp>
 #include <troupe/actors/engine.hpp>
@@ -295,10 +296,10 @@ struct Record {
   std::uint64_t fired = 0;   // in the turns that are over
   std::uint64_t sent = 0, received = 0;  // tokens of cut edges
   Instance* root = nullptr;
-  std::vector<Ready> ready;  // a stack: what was just enabled is warm
-  std::vector<Ready> heavy;  // ready nodes whose kernels are worth another worker
-  std::vector<Ready> first;  // ready nodes by rank: before those of `ready`
-  std::vector<Ready> last;   // and when there is nothing else, the earliest iteration's first
+  Stack<Ready> ready;  // what was just enabled is warm
+  Stack<Ready> heavy;  // ready nodes whose kernels are worth another worker
+  Stack<Ready> first;  // ready nodes by rank: before those of `ready`
+  Stack<Ready> last;   // and when there is nothing else, the earliest iteration's first
   bool has_ready() const { return !ready.empty() || !first.empty() || !heavy.empty() || !last.empty(); }
   std::int32_t outside = 0;  // firings that have not ended yet
   bool is_active = false;
@@ -399,6 +400,7 @@ class Partition final : public CompletionSink {
 
   void deliver(Iteration& iteration, const Target& target, Value&& value);
   void deliver_dead(Iteration& iteration, const Target& target);
+  void fetch_dead(Run& run, std::int32_t index);
   void deliver_elsewhere(Iteration& iteration, const Target& target, Value&& value);
   void deliver_all(Iteration& iteration, TargetRange targets, Value&& value);
   void deliver_several(Iteration& iteration, TargetRange targets, Value&& value);
@@ -412,8 +414,8 @@ class Partition final : public CompletionSink {
   void exit(Iteration& from, const PartitionPlan::Exit& exit, Value* value);
   void predicate(Iteration& iteration, Value&& value);
   void decide(Iteration& iteration, bool goes_on);
-  void next(Iteration& from, Iteration::Next&& token);
-  void bring(Iteration& iteration, Iteration::Next&& token);
+  void next(Iteration& from, std::int32_t loop, Value* value);
+  void bring(Iteration& iteration, std::int32_t loop, Value* value);
 
   void call(Iteration& from, const PlanNode& node);
   void give_back(Iteration& iteration, const PlanNode& node, Value* value);
@@ -543,7 +545,7 @@ class Partition final : public CompletionSink {
 // What every token goes through, where the compiler sees it: a loop of scalars does little else.
 
 inline void Partition::enable(Iteration& iteration, const PlanNode& node) {
-  if (node.rank == PlanNode::Rank::usual && !hands_over_) iteration.instance->record->ready.push_back({&iteration, &node});
+  if (node.rank == PlanNode::Rank::usual && (!hands_over_ || node.kind != PlanNode::Kind::kernel)) iteration.instance->record->ready.push_back({&iteration, &node});
   else enable_by_rank(iteration, node);
 }
 

@@ -39,7 +39,10 @@ void Partition::deliver_controls(Iteration& iteration, TargetRange range) {
 
 void Partition::deliver_all_dead(Iteration& iteration, TargetRange range) {
   if (is_planted(Planted::dropped_dead_token) && range.last - range.first > 1) --range.last;
-  for (std::int32_t t = range.first; t < range.last; ++t) deliver_dead(iteration, mine_.targets[static_cast<std::size_t>(t)]);
+  for (std::int32_t t = range.first; t < range.last; ++t) {
+    const Target& target = mine_.targets[static_cast<std::size_t>(t)];
+    if (target.node != Target::kExit || is_planted(Planted::exit_not_withheld)) deliver_dead(iteration, target);  // else see `exit`
+  }
 }
 
 // To a node's control edge, to a Merge, or to what is no node.
@@ -54,7 +57,10 @@ void Partition::deliver_elsewhere(Iteration& iteration, const Target& target, Va
     case Target::kRemote: send(iteration, target.slot, &value); return;
     case Target::kEnter: enter(iteration, mine_.enters[static_cast<std::size_t>(target.slot)], &value); return;
     case Target::kExit: exit(iteration, mine_.exits[static_cast<std::size_t>(target.slot)], &value); return;
-    case Target::kNext: next(iteration, {target.slot, false, std::move(value)}); return;
+    case Target::kNext:
+      next(iteration, target.slot, &value);
+      value.reset();  // it may not have been wanted
+      return;
     case Target::kPredicate: predicate(iteration, std::move(value)); return;
   }
 }
@@ -66,20 +72,20 @@ void Partition::deliver_dead(Iteration& iteration, const Target& target) {
     return;
   }
   switch (target.node) {
-    case Target::kFetch: {
-      Run& run = *iteration.instance->record->run;
-      if (run.is_poisoned()) return;
-      const Edge e = plan_->program.fetches[static_cast<std::size_t>(target.slot)];
-      fail(run, nullptr, Status(Code::failed_precondition, fmt::format("fetch {}, {}, does not have a value: it is in a branch that was not taken",
-                                                                       target.slot, plan_->program.graph.describe(e.node))));
-      return;
-    }
+    case Target::kFetch: fetch_dead(*iteration.instance->record->run, target.slot); return;
     case Target::kRemote: send(iteration, target.slot, nullptr); return;
     case Target::kEnter: enter(iteration, mine_.enters[static_cast<std::size_t>(target.slot)], nullptr); return;
     case Target::kExit: exit(iteration, mine_.exits[static_cast<std::size_t>(target.slot)], nullptr); return;
-    case Target::kNext: next(iteration, {target.slot, true, {}}); return;
+    case Target::kNext: next(iteration, target.slot, nullptr); return;
     case Target::kPredicate: decide(iteration, false); return;
   }
+}
+
+void Partition::fetch_dead(Run& run, std::int32_t index) {
+  if (run.is_poisoned()) return;
+  const Edge e = plan_->program.fetches[static_cast<std::size_t>(index)];
+  fail(run, nullptr, Status(Code::failed_precondition, fmt::format("fetch {}, {}, does not have a value: it is in a branch that was not taken",
+                                                                   index, plan_->program.graph.describe(e.node))));
 }
 
 // The node awaits nothing more.
@@ -182,6 +188,7 @@ Iteration& Partition::open(Instance& instance) {
     Iteration& fresh = *iterations_.emplace_back(std::make_unique<Iteration>());
     fresh.values.resize(static_cast<std::size_t>(frame.slots));
     fresh.children.resize(static_cast<std::size_t>(frame.children));
+    fresh.awaited.resize(frame.nodes.size());
     spare.push_back(&fresh);
   }
   Iteration& it = *spare.back();
@@ -202,7 +209,7 @@ Iteration& Partition::open(Instance& instance) {
   instance.at(it.number) = &it;
   const bool is_forgotten = is_planted(Planted::enter_not_replayed) && it.number > 0;
   const bool is_steady = instance.invariants_pending == 0 && !instance.has_dead_invariant && !is_forgotten;
-  it.awaited = is_steady ? frame.steady : frame.awaited;
+  std::copy_n((is_steady ? frame.steady : frame.awaited).data(), it.awaited.size(), it.awaited.data());
   ++it.unfired;  // nothing ends before this is through
   if (is_steady) {
     for (const FramePlan::Forward& forward : frame.forwards)
@@ -293,36 +300,38 @@ void Partition::decide(Iteration& iteration, bool goes_on) {
   if (goes_on) {
     if (instance.opened - instance.oldest < instance.frame->window + is_planted(Planted::window_off_by_one)) open(instance);
     else instance.must_open = true, add(loop_counters_[static_cast<std::size_t>(instance.number)].window_waits);
-    for (Iteration::Next& token : iteration.undecided) next(iteration, std::move(token));
+    for (Iteration::Next& token : iteration.undecided) next(iteration, token.loop, token.is_dead ? nullptr : &token.value);
   }
   iteration.undecided.clear();
 }
 
-void Partition::next(Iteration& from, Iteration::Next&& token) {
+// The token of a NextIteration; null: a dead one. Kept apart only if it has to wait.
+void Partition::next(Iteration& from, std::int32_t loop, Value* value) {
+  const auto kept = [loop, value] { return Iteration::Next{loop, value == nullptr, value ? std::move(*value) : Value()}; };
   Instance& instance = *from.instance;
   if (from.fate == Iteration::Fate::open) {
     if (instance.frame->has_predicate) {
-      from.undecided.push_back(std::move(token));
+      from.undecided.push_back(kept());
       return;
     }
-    if (token.is_dead) return;
+    if (!value) return;
     decide(from, true);
   }
   if (from.fate == Iteration::Fate::ends) return;
   std::int64_t n = from.number + 1;
   if (is_planted(Planted::wrong_iteration) && n < instance.opened) n = instance.opened - 1;
-  if (n < instance.opened) bring(*instance.at(n), std::move(token));
-  else instance.waiting.push_back(std::move(token));
+  if (n < instance.opened) bring(*instance.at(n), loop, value);
+  else instance.waiting.push_back(kept());
 }
 
-void Partition::bring(Iteration& iteration, Iteration::Next&& token) {
-  const PartitionPlan::Loop& loop = mine_.loops[static_cast<std::size_t>(token.loop)];
-  if (token.is_dead) {
+void Partition::bring(Iteration& iteration, std::int32_t number, Value* value) {
+  const PartitionPlan::Loop& loop = mine_.loops[static_cast<std::size_t>(number)];
+  if (!value) {
     deliver_all_dead(iteration, loop.targets);
     deliver_all_dead(iteration, loop.index_targets);
     return;
   }
-  deliver_all(iteration, loop.targets, std::move(token.value));
+  deliver_all(iteration, loop.targets, std::move(*value));
   if (loop.index_targets.first != loop.index_targets.last) deliver_all(iteration, loop.index_targets, Tensor::scalar(std::int32_t{1}));
 }
 
@@ -360,7 +369,7 @@ Iteration* Partition::advanced(Instance& instance) {
       std::vector<Iteration::Next> waiting = std::move(instance.waiting);
       instance.waiting.clear();
       Iteration& it = open(instance);
-      for (Iteration::Next& token : waiting) bring(it, std::move(token));
+      for (Iteration::Next& token : waiting) bring(it, token.loop, token.is_dead ? nullptr : &token.value);
       waiting.clear();
       if (instance.waiting.empty()) instance.waiting = std::move(waiting);  // keeps its storage
     }
