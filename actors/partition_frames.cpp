@@ -199,6 +199,7 @@ Iteration& Partition::open(Instance& instance) {
   it.tag = instance.parent ? fold_tag(instance.parent->tag, key, static_cast<std::uint64_t>(it.number)) : 0;
   it.unfired = frame.unfired() - (is_planted(Planted::child_forgotten) ? frame.children : 0);
   it.fate = Iteration::Fate::open;
+  if (!frame.has_predicate) it.undecided.clear();  // of a last iteration, which nobody decided on
   std::fill(it.children.begin(), it.children.end(), nullptr);
   if (instance.parent) {
     LoopCounters& counters = loop_counters_[static_cast<std::size_t>(instance.number)];
@@ -310,12 +311,11 @@ void Partition::next(Iteration& from, std::int32_t loop, Value* value) {
   const auto kept = [loop, value] { return Iteration::Next{loop, value == nullptr, value ? std::move(*value) : Value()}; };
   Instance& instance = *from.instance;
   if (from.fate == Iteration::Fate::open) {
-    if (instance.frame->has_predicate) {
+    if (instance.frame->has_predicate || !value) {
       from.undecided.push_back(kept());
       return;
     }
-    if (!value) return;
-    decide(from, true);
+    decide(from, true);  // the dead ones before it go on with it: who uses them waits for them
   }
   if (from.fate == Iteration::Fate::ends) return;
   std::int64_t n = from.number + 1;

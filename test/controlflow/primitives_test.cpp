@@ -112,6 +112,23 @@ BOOST_AUTO_TEST_CASE(a_report_on_a_loop_whose_value_is_made_before_its_merge) {
   BOOST_TEST(reports[0].iterations == 10u);
 }
 
+// What has ended is dead in the iterations that follow, whichever of the tokens for the next one comes first: the loop waited for one for ever.
+BOOST_AUTO_TEST_CASE(a_variable_may_end_before_the_others_of_a_loop_without_a_loop_cond) {
+  for (bool is_short_first : {true, false})
+    for (const Setting& s : settings()) {
+      Graph g;
+      Expr ends[2];
+      for (bool is_short : {is_short_first, !is_short_first}) {
+        Expr v = control::merge({control::enter(g.constant(0), "uneven")}).value;
+        auto [last, next] = control::switch_(v, v < (is_short ? 5 : 10));
+        control::next_iteration(next + 1, v);
+        ends[is_short ? 1 : 0] = control::exit(last);
+      }
+      Somewhere there(s);
+      for (int r = 0; r < 2; ++r) compare(there.engine().run(g, {}, {ends[0], ends[1]}, {.timeout = std::chrono::minutes(1)}), {V{10}, V{5}}, s.name);
+    }
+}
+
 // A function that is replaced by its body may be called in one; of another the error says what to do.
 BOOST_AUTO_TEST_CASE(a_call_in_a_loop_by_hand) {
   const ValueSpec count{DType::i32, Shape{}};
