@@ -129,6 +129,19 @@ BOOST_AUTO_TEST_CASE(a_variable_may_end_before_the_others_of_a_loop_without_a_lo
     }
 }
 
+// Only the last of the Merges was told of the value: the others were waited for.
+BOOST_AUTO_TEST_CASE(several_merges_may_start_from_one_enter) {
+  on_engines([](Graph& g) -> Scenario {
+    Expr zero = control::enter(g.constant(0), "hand"), n = control::enter(g.constant(5), "hand", {.constant = true});
+    Expr i = control::merge({zero}).value, s = control::merge({zero}).value, more = control::loop_cond(i < n);
+    auto [i_last, i_next] = control::switch_(i, more);
+    auto [s_last, s_next] = control::switch_(s, more);
+    control::next_iteration(i_next + 1, i);
+    control::next_iteration(s_next + i_next, s);
+    return {{}, {control::exit(i_last), control::exit(s_last)}};
+  }, {V{5}, V{10}});
+}
+
 // A function that is replaced by its body may be called in one; of another the error says what to do.
 BOOST_AUTO_TEST_CASE(a_call_in_a_loop_by_hand) {
   const ValueSpec count{DType::i32, Shape{}};
@@ -306,6 +319,36 @@ BOOST_AUTO_TEST_CASE(wrong_wiring_is_refused) {
                control::next_iteration(m.value + 1.0, m.value);
                return {{}, {m.value}};
              }), {"closes a loop takes Enters only"}));
+  // Two tokens would come where one is awaited, or none.
+  BOOST_TEST(says(error_of([](Graph& g) -> Scenario {
+               auto m = control::merge({control::enter(g.constant(0), "closed")});
+               auto [last, next] = control::switch_(m.value, control::loop_cond(m.value < 10));
+               control::next_iteration(next + 1, m.value);
+               control::next_iteration(next + 2, m.value);
+               return {{}, {control::exit(last)}};
+             }), {"NextIteration", "closes the loop at", "already", "primitives_test.cpp:"}));
+  const auto starts = [](const std::function<Expr(Graph&, std::vector<Expr>&)>& also) {
+    return error_of([&](Graph& g) -> Scenario {
+      std::vector<Expr> from;
+      const Expr step = also(g, from);
+      auto m = control::merge(from);
+      auto [last, next] = control::switch_(m.value, control::loop_cond(m.value < 10));
+      control::next_iteration(next + step, m.value);
+      return {{}, {control::exit(last)}};
+    });
+  };
+  BOOST_TEST(says(starts([](Graph& g, std::vector<Expr>& from) {
+               from = {control::enter(g.constant(0), "starts"), control::enter(g.constant(1), "starts")};
+               return g.constant(1);
+             }), {"Merge", "takes one Enter", "primitives_test.cpp:"}));
+  BOOST_TEST(says(starts([](Graph& g, std::vector<Expr>& from) {
+               from = {control::enter(g.constant(0), "starts", {.constant = true})};
+               return g.constant(1);
+             }), {"Merge", "is constant", "primitives_test.cpp:"}));
+  BOOST_TEST(says(starts([](Graph& g, std::vector<Expr>& from) {
+               from = {control::enter(g.constant(0), "starts")};
+               return control::enter(g.constant(1), "starts");
+             }), {"Add", "first iteration of loop 'starts' only", "constant Enter", "primitives_test.cpp:"}));
   for (bool is_constant : {true, false})
     BOOST_TEST(says(error_of([is_constant](Graph& g) -> Scenario {
                  Expr p = g.input("p", DType::boolean, Shape{}), yes = is_constant ? g.constant(true) : p;
