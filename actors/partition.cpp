@@ -320,14 +320,6 @@ void Partition::fire(Iteration& iteration, const PlanNode& node) {
   if (run_kernel(iteration, node)) finish(iteration, node, scratch_.data());
 }
 
-void Partition::take_held(Iteration& iteration, const PlanNode& node) {
-  const Held* held = mine_.held.data() + node.first_held;
-  for (const Held* last = held + node.held; held != last; ++held)
-    iteration.values[static_cast<std::size_t>(held->slot)].share(
-        held->constant >= 0 ? mine_.constants[static_cast<std::size_t>(held->constant)]
-                            : iteration.instance->invariants[static_cast<std::size_t>(held->invariant)]);
-}
-
 KernelContext Partition::context(Iteration& iteration, const PlanNode& node, Value* outputs) {
   KernelContext c({iteration.values.data() + node.first_input, static_cast<std::size_t>(node.inputs)},
                   {outputs, static_cast<std::size_t>(node.outputs)}, *mine_.device, *stream_, iteration.instance->record->run->info());
@@ -465,7 +457,7 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
 }
 
 void Partition::finish(Iteration& iteration, const PlanNode& node, Value* outputs) {
-  for (std::int32_t i = 0; i < node.inputs; ++i) iteration.values[static_cast<std::size_t>(node.first_input + i)].reset();
+  empty_inputs(iteration, node);
   if (node.has_only) {
     deliver(iteration, node.only, std::move(outputs[0]));
     fired(iteration);
@@ -479,7 +471,7 @@ void Partition::finish(Iteration& iteration, const PlanNode& node, Value* output
 
 void Partition::finish_dead(Iteration& iteration, const PlanNode& node) {
   ++dead_[static_cast<std::size_t>(node.index)];
-  for (std::int32_t i = 0; i < node.inputs; ++i) iteration.values[static_cast<std::size_t>(node.first_input + i)].reset();
+  empty_inputs(iteration, node);
   const std::int32_t* ranges = mine_.output_targets.data() + node.first_output;
   for (std::int32_t o = 0; o <= node.outputs; ++o) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
   fired(iteration);

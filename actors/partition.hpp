@@ -488,6 +488,7 @@ class Partition final : public CompletionSink {
   bool run_scalars(Iteration& iteration, const PlanNode& node);
   void bring_token(Value& value);
   void take_held(Iteration& iteration, const PlanNode& node);
+  static void empty_inputs(Iteration& iteration, const PlanNode& node);
   KernelContext context(Iteration& iteration, const PlanNode& node, Value* outputs);
 
   struct Cost {
@@ -556,7 +557,7 @@ inline void Partition::count_down(Iteration& iteration, std::int32_t node, std::
 }
 
 inline void Partition::deliver(Iteration& iteration, const Target& target, Value&& value) {
-  if (target.node < 0 || target.slot < 0) return deliver_elsewhere(iteration, target, std::move(value));
+  if ((target.node | target.slot) < 0) return deliver_elsewhere(iteration, target, std::move(value));
   iteration.values[static_cast<std::size_t>(target.slot)].fill(std::move(value));
   count_down(iteration, target.node, 0);
 }
@@ -564,6 +565,20 @@ inline void Partition::deliver(Iteration& iteration, const Target& target, Value
 inline void Partition::deliver_all(Iteration& iteration, TargetRange range, Value&& value) {
   if (range.last - range.first == 1) deliver(iteration, mine_.targets[static_cast<std::size_t>(range.first)], std::move(value));
   else deliver_several(iteration, range, std::move(value));
+}
+
+// What no token brings, into the inputs of a node that fires.
+[[gnu::always_inline]] inline void Partition::take_held(Iteration& iteration, const PlanNode& node) {
+  const Held* held = mine_.held.data() + node.first_held;
+  for (const Held* last = held + node.held; held != last; ++held)
+    iteration.values[static_cast<std::size_t>(held->slot)].share(
+        held->constant >= 0 ? mine_.constants[static_cast<std::size_t>(held->constant)]
+                            : iteration.instance->invariants[static_cast<std::size_t>(held->invariant)]);
+}
+
+inline void Partition::empty_inputs(Iteration& iteration, const PlanNode& node) {
+  Value* input = iteration.values.data() + node.first_input;
+  for (Value* const last = input + node.inputs; input != last; ++input) input->reset();
 }
 
 // One thing less that the iteration waits for.

@@ -22,7 +22,7 @@ void Partition::deliver_several(Iteration& iteration, TargetRange range, Value&&
   }
   const Target* t = mine_.targets.data() + range.first;
   for (const Target* last = mine_.targets.data() + range.last - 1; t != last; ++t) {
-    if (t->node < 0 || t->slot < 0) {
+    if ((t->node | t->slot) < 0) {
       deliver_elsewhere(iteration, *t, Value(value));
       continue;
     }
