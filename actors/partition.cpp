@@ -406,10 +406,10 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
   c.set_sink(this, ticket);
   if (record.fault) stream_->attribute(record.fault, node.source);
   Cost& cost = costs_[static_cast<std::size_t>(node.index)];
-  const bool is_heavy = cost.nanoseconds.load(std::memory_order_relaxed) >= kHeavy;
+  const bool was_heavy = cost.nanoseconds.load(std::memory_order_relaxed) >= kHeavy;
   constexpr std::int64_t kNoticed = 1000;  // ns, of which a look at the clock takes a hundredth
   const bool is_noticed = has_loops_ && cost.nanoseconds.load(std::memory_order_relaxed) >= kNoticed;
-  bool timed = is_heavy || cost.samples < 3 || (++tick_ % kSampled) == 0;
+  bool timed = was_heavy || cost.samples < 3 || (++tick_ % kSampled) == 0;
   const std::uint64_t put = timed && node.makes_list ? put_into_lists(iteration, node) : 0;  // its kernel moves its inputs
   std::int64_t start = timed ? now_ns() : 0;
   // A deferring kernel may be completed before `run` returns: the ticket is spoken for first.

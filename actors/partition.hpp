@@ -409,7 +409,8 @@ class Partition final : public CompletionSink {
   void count_down(Iteration& iteration, std::int32_t node, std::int32_t dead);
   void merge(Iteration& iteration, std::int32_t node, std::int32_t input, Value* value);
   void enable(Iteration& iteration, const PlanNode& node);
-  void enable_by_rank(Iteration& iteration, const PlanNode& node);
+  void enable_apart(Iteration& iteration, const PlanNode& node);
+  bool is_heavy(const PlanNode& node) const;
   void enter(Iteration& from, const PartitionPlan::Enter& enter, Value* value);
   void exit(Iteration& from, const PartitionPlan::Exit& exit, Value* value);
   void predicate(Iteration& iteration, Value&& value);
@@ -545,9 +546,16 @@ class Partition final : public CompletionSink {
 
 // What every token goes through, where the compiler sees it: a loop of scalars does little else.
 
+inline bool Partition::is_heavy(const PlanNode& node) const {
+  if (!hands_over_ || node.kind != PlanNode::Kind::kernel) return false;
+  const Cost& cost = costs_[static_cast<std::size_t>(node.index)];
+  return cost.samples >= 2 && cost.nanoseconds.load(std::memory_order_relaxed) >= kHeavy;
+}
+
+// The node awaits nothing more.
 inline void Partition::enable(Iteration& iteration, const PlanNode& node) {
-  if (node.rank == PlanNode::Rank::usual && (!hands_over_ || node.kind != PlanNode::Kind::kernel)) iteration.instance->record->ready.push_back({&iteration, &node});
-  else enable_by_rank(iteration, node);
+  if (node.rank == PlanNode::Rank::usual && !is_heavy(node)) iteration.instance->record->ready.push_back({&iteration, &node});
+  else enable_apart(iteration, node);
 }
 
 inline void Partition::count_down(Iteration& iteration, std::int32_t node, std::int32_t dead) {

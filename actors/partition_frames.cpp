@@ -88,20 +88,11 @@ void Partition::fetch_dead(Run& run, std::int32_t index) {
                                                                    index, plan_->program.graph.describe(e.node))));
 }
 
-// The node awaits nothing more.
-void Partition::enable_by_rank(Iteration& iteration, const PlanNode& node) {
+// What does not fire next: by its rank, or because it is heavy.
+void Partition::enable_apart(Iteration& iteration, const PlanNode& node) {
   Record& record = *iteration.instance->record;
-  if (node.rank != PlanNode::Rank::usual) {
-    if (node.rank == PlanNode::Rank::first) record.first.push_back({&iteration, &node});
-    else record.last.push_back({&iteration, &node});
-    return;
-  }
-  bool heavy = false;
-  if (hands_over_ && node.kind == PlanNode::Kind::kernel) {
-    const Cost& cost = costs_[static_cast<std::size_t>(node.index)];
-    heavy = cost.samples >= 2 && cost.nanoseconds.load(std::memory_order_relaxed) >= kHeavy;
-  }
-  (heavy ? record.heavy : record.ready).push_back({&iteration, &node});
+  Stack<Record::Ready>& of = node.rank == PlanNode::Rank::first ? record.first : node.rank == PlanNode::Rank::last ? record.last : record.heavy;
+  of.push_back({&iteration, &node});
 }
 
 // A Merge passes the first live token on at once, and has fired when all have come.

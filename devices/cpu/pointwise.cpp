@@ -408,7 +408,7 @@ T load(const void* from) {
 }
 }  // namespace
 
-void TileProgram::run_scalars(std::span<const Value> in, Value& out) const {
+[[gnu::always_inline]] inline void TileProgram::run_scalars(std::span<const Value> in, Value& out) const {
   if (!direct_.f) return run_scalar_steps(in, out);
   alignas(64) std::byte to[64];
   const auto operand = [&](int o) { return direct_.input[o] >= 0 ? in[static_cast<std::size_t>(direct_.input[o])].scalar_bits() : direct_.constant[o]; };
