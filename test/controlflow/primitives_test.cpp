@@ -94,6 +94,29 @@ BOOST_AUTO_TEST_CASE(a_loop_by_hand) {  // P8
       }, {V{10}});
 }
 
+// What starts or closes a loop elsewhere told the wrong device's nodes.
+BOOST_AUTO_TEST_CASE(a_loop_by_hand_that_is_written_on_two_devices) {  // P8
+  for (int elsewhere : {0, 1, 2})  // the Enter, the Merge, the NextIteration
+    on_engines([&](Graph& g) -> Scenario {
+      const auto device_of = [&](int what) { return what == elsewhere ? "sim:3" : "cpu:0"; };
+      Expr n = control::enter(g.constant(10), "count", {.constant = true}), i, m;
+      {
+        auto d = g.on_device(device_of(0));
+        i = control::enter(g.constant(0), "count");
+      }
+      {
+        auto d = g.on_device(device_of(1));
+        m = control::merge({i}).value;
+      }
+      auto [last, next] = control::switch_(m, control::loop_cond(m < n));
+      {
+        auto d = g.on_device(device_of(2));
+        control::next_iteration(next + 1, m);
+      }
+      return {{}, {control::exit(last)}};
+    }, {V{10}});
+}
+
 // What goes on as b was made before b's Merge: the way between them had a negative length.
 BOOST_AUTO_TEST_CASE(a_report_on_a_loop_whose_value_is_made_before_its_merge) {
   Graph g;
