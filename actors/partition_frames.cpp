@@ -48,8 +48,9 @@ void Partition::deliver_all_dead(Iteration& iteration, TargetRange range) {
 // To a node's control edge, to a Merge, or to what is no node.
 void Partition::deliver_elsewhere(Iteration& iteration, const Target& target, Value&& value) {
   if (target.node >= 0) {
-    if (target.slot <= Target::kMerge) merge(iteration, target.node, Target::kMerge - target.slot, &value);
-    else count_down(iteration, target.node, 0);
+    if (target.slot > Target::kMerge) return count_down(iteration, target.node, 0);
+    merge(iteration, target.node, Target::kMerge - target.slot, &value);
+    value.reset();  // of several that are live the first is passed on: the others are held no longer
     return;
   }
   switch (target.node) {
