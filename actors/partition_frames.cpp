@@ -106,8 +106,8 @@ void Partition::merge(Iteration& iteration, std::int32_t node, std::int32_t inpu
   if (value && !(awaited & Iteration::kMerged)) {
     awaited |= Iteration::kMerged;
     deliver_all(iteration, {ranges[0], ranges[1]}, std::move(*value));
-    deliver_all(iteration, {ranges[2], ranges[3]}, Tensor::scalar(input));
-    deliver_all(iteration, {ranges[4], ranges[5]}, Value());
+    if (ranges[2] != ranges[3]) deliver_all(iteration, {ranges[2], ranges[3]}, Tensor::scalar(input));
+    if (ranges[4] != ranges[5]) deliver_controls(iteration, {ranges[4], ranges[5]});
   } else if ((is_last || is_planted(Planted::merge_of_the_dead)) && !(awaited & Iteration::kMerged)) {
     if (is_planted(Planted::merge_of_the_dead)) awaited |= Iteration::kMerged;
     ++dead_[static_cast<std::size_t>(n.index)];
