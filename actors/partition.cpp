@@ -294,7 +294,10 @@ void Partition::fire(Iteration& iteration, const PlanNode& node) {
     case PlanNode::Kind::kernel:
       if (node.scalars && granularity_ != Granularity::op && run_scalars(iteration, node)) return;
       break;
-    case PlanNode::Kind::switch_: choose(iteration, node); return;
+    case PlanNode::Kind::switch_:
+      if (node.held) take_held(iteration, node);
+      choose(iteration, node);
+      return;
     case PlanNode::Kind::call: call(iteration, node); return;
     case PlanNode::Kind::return_:
       take_held(iteration, node);
@@ -327,9 +330,8 @@ KernelContext Partition::context(Iteration& iteration, const PlanNode& node, Val
   return c;
 }
 
-// A Switch: its data to the side that the predicate names, dead tokens to the others.
+// A Switch, whose inputs are all there: its data to the side that the predicate names, dead tokens to the others.
 void Partition::choose(Iteration& iteration, const PlanNode& node) {
-  if (node.held) take_held(iteration, node);
   Value& predicate = iteration.values[static_cast<std::size_t>(node.first_input) + 1];
   std::int64_t side = 0;
   if (predicate.is_inline() && predicate.dtype() == DType::boolean) {

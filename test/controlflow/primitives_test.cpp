@@ -152,6 +152,19 @@ BOOST_AUTO_TEST_CASE(a_variable_may_end_before_the_others_of_a_loop_without_a_lo
     }
 }
 
+// Where it is in a device's memory, it was asked for again and again.
+BOOST_AUTO_TEST_CASE(a_predicate_that_is_the_same_in_every_iteration) {
+  for (bool yes : {true, false})
+    on_engines([&](Graph& g) -> Scenario {
+      Expr x = g.input("x", DType::f32, {6}), chosen = control::enter(sum(x) > 20.0, "hand", {.constant = true});
+      Expr i = control::merge({control::enter(g.constant(0), "hand")}).value;
+      auto [last, next] = control::switch_(i, control::loop_cond(i < 3));
+      auto [by_two, by_one] = control::switch_(next, chosen);
+      control::next_iteration(control::merge({by_two + 2, by_one + 1}).value, i);
+      return {{{x, Tensor::of<float>({1, 2, 3, 4, 5, yes ? 6.f : 0.f})}}, {control::exit(last)}};
+    }, {V{yes ? 3. : 4.}});
+}
+
 // Only the last of the Merges was told of the value: the others were waited for.
 BOOST_AUTO_TEST_CASE(several_merges_may_start_from_one_enter) {
   on_engines([](Graph& g) -> Scenario {
