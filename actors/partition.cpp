@@ -356,7 +356,7 @@ void Partition::choose(Iteration& iteration, const PlanNode& node) {
   if (is_planted(Planted::early_exit) && side == 1 && ranges[0] < ranges[1] && mine_.targets[static_cast<std::size_t>(ranges[0])].node == Target::kExit)
     deliver_all(iteration, {ranges[0], ranges[1]}, Value(data));
   for (std::int32_t o = 0; o < node.outputs; ++o)
-    if (o != side) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
+    if (o != side && ranges[2 * o] != ranges[2 * o + 1]) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
   deliver_all(iteration, {ranges[2 * side], ranges[2 * side + 1]}, std::move(data));
   data.reset();
   if (ranges[2 * node.outputs] != ranges[2 * node.outputs + 1]) deliver_controls(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]});
@@ -475,7 +475,8 @@ void Partition::finish_dead(Iteration& iteration, const PlanNode& node) {
   ++dead_[static_cast<std::size_t>(node.index)];
   empty_inputs(iteration, node);
   const std::int32_t* ranges = mine_.output_targets.data() + node.first_output;
-  for (std::int32_t o = 0; o <= node.outputs; ++o) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
+  for (std::int32_t o = 0; o <= node.outputs; ++o)
+    if (ranges[2 * o] != ranges[2 * o + 1]) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
   fired(iteration);
 }
 
