@@ -1,6 +1,7 @@
 #include <troupe/actors/frames.hpp>
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -19,7 +20,12 @@ constexpr std::int64_t kMostOpen = 1 << 16;
 Frames::Frames(const Graph& g, const std::map<std::int32_t, std::int32_t>& fed, const std::vector<std::int32_t>& partition)
     : g_(g), partition_(partition), role_(at(g.size()), Role::kernel), frame_(at(g.size()), kNone), frames_{{}} {
   for (std::int32_t id = 0; id < g.size(); ++id)
-    if (g.node(id).op->name == "NextIteration") is_closed_[g.node(id).inputs[1].node] = id;
+    if (g.node(id).op->name == "NextIteration") {
+      const auto [closed, is_first] = is_closed_.emplace(g.node(id).inputs[1].node, id);
+      if (!is_first)
+        throw Error(Code::invalid_argument, fmt::format("{}: {} closes the loop at {} already; merge their values, and close it once", g.describe(id),
+                                                        g.describe(closed->second), g.describe(closed->first)));
+    }
   for (std::int32_t id = 0; id < g.size(); ++id) {
     role_[at(id)] = fed.contains(id) ? Role::feed : role_of(id);
     frame_[at(id)] = find_frame(id);
@@ -30,6 +36,7 @@ Frames::Frames(const Graph& g, const std::map<std::int32_t, std::int32_t>& fed, 
       if (f.leader < 0) f.leader = partition[at(id)];
     }
   for (const auto& [merge, next] : is_closed_) check_loop(merge, next);
+  check_enters();
 }
 
 Role Frames::role_of(std::int32_t id) const {
@@ -122,11 +129,32 @@ void Frames::check_loop(std::int32_t merge, std::int32_t next) const {
     if (role_[at(e.node)] != Role::enter)
       throw Error(Code::invalid_argument, fmt::format("{}: a Merge at which {} closes a loop takes Enters only, not {}", g_.describe(merge),
                                                       g_.describe(next), g_.describe(e.node)));
+  if (m.inputs.size() > 1)
+    throw Error(Code::invalid_argument, fmt::format("{}: a Merge at which {} closes a loop takes one Enter; merge what it may start from before that", g_.describe(merge),
+                                                    g_.describe(next)));
+  if (g_.node(m.inputs[0].node).attrs.get<bool>("constant"))
+    throw Error(Code::invalid_argument, fmt::format("{}: {} is constant: its value is there in every iteration, and none starts with it alone", g_.describe(merge),
+                                                    g_.describe(m.inputs[0].node)));
   if (frame(merge) != frame(next))
     throw Error(Code::invalid_argument, fmt::format("{} is {} and closes a loop at {}, which is {}", g_.describe(next), place(frame(next)),
                                                     g_.describe(merge), place(frame(merge))));
   if (role_[at(resolve(g_.node(next).inputs[0]).node)] == Role::loop_merge)
     throw Error(Code::invalid_argument, fmt::format("{}: the loop has no Switch, so it never ends", g_.describe(next)));
+}
+
+// In every iteration every node fires, so whoever uses what the first alone is given would be waited for in the second.
+void Frames::check_enters() const {
+  std::set<std::int32_t> loops;
+  for (const auto& [merge, next] : is_closed_) loops.insert(frame(merge));
+  const auto check = [&](std::int32_t user, std::int32_t enter) {
+    if (role(enter) == Role::enter && role(user) != Role::loop_merge && loops.contains(frame(enter)) && !g_.node(enter).attrs.get<bool>("constant"))
+      throw Error(Code::invalid_argument, fmt::format("{}: the value of {} is there in the first iteration of loop '{}' only; take it from a Merge, or make it a constant Enter",
+                                                      g_.describe(user), g_.describe(enter), frames_[at(frame(enter))].name));
+  };
+  for (std::int32_t id = 0; id < g_.size(); ++id) {
+    for (Edge e : g_.node(id).inputs) check(id, e.node);
+    for (std::int32_t c : g_.node(id).controls) check(id, c);
+  }
 }
 
 }  // namespace troupe

@@ -49,13 +49,14 @@ class Frames {
   std::int32_t called(const FunctionDef& function);
   std::string place(std::int32_t frame) const;
   void check_loop(std::int32_t merge, std::int32_t next) const;
+  void check_enters() const;
 
   const Graph& g_;
   const std::vector<std::int32_t>& partition_;
   std::vector<Role> role_;
   std::vector<std::int32_t> frame_;
   std::vector<Frame> frames_;
-  std::map<std::int32_t, std::int32_t> is_closed_;  // a loop's Merge: one of its NextIterations
+  std::map<std::int32_t, std::int32_t> is_closed_;  // a loop's Merge: its NextIteration
 };
 
 }  // namespace troupe

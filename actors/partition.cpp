@@ -181,7 +181,7 @@ bool Partition::turn(int budget) {
           dispatch_others(record);
           if (record.ready.empty()) break;
         }
-        std::vector<Record::Ready>& from = record.first.empty() ? record.ready : record.first;
+        Stack<Record::Ready>& from = record.first.empty() ? record.ready : record.first;
         Record::Ready next = from.back();
         from.pop_back();
         if (looks_closer_) [[unlikely]] {
@@ -258,7 +258,7 @@ void Partition::dispatch_heavy(Record& record) {
   while (!record.heavy.empty()) {
     Record::Ready next = record.heavy.back();
     record.heavy.pop_back();
-    bool is_dead = next.iteration->awaited[static_cast<std::size_t>(next.node - next.iteration->instance->frame->nodes.data())] & Iteration::kDead;
+    bool is_dead = next.iteration->awaited[static_cast<std::size_t>(next.node->place)] & Iteration::kDead;
     if (is_dead || record.run->is_poisoned()) record.ready.push_back(next);
     else hand_over(*next.iteration, *next.node);
   }
@@ -274,15 +274,27 @@ void Partition::hand_over(Iteration& iteration, const PlanNode& node) {
   ++record.outside;  // its end is a message, which comes after this turn
 }
 
+// Counters, predicates, scalar losses: the program on the elements themselves, with no context and no
+// clock around it. False if an input has several, or is on a stream device.
+inline bool Partition::run_scalars(Iteration& iteration, const PlanNode& node) {
+  if (node.held) take_held(iteration, node);
+  const std::span inputs(iteration.values.data() + node.first_input, static_cast<std::size_t>(node.inputs));
+  Value result;
+  std::size_t scalars = 0;
+  while (scalars < inputs.size() && inputs[scalars].is_inline()) ++scalars;
+  if (scalars == inputs.size()) evaluate_scalars(*node.scalars, inputs, result);
+  else if (iteration.instance->record->fault || !evaluate_elements(*node.scalars, inputs, result)) return false;
+  finish(iteration, node, &result);
+  return true;
+}
+
 void Partition::fire(Iteration& iteration, const PlanNode& node) {
-  const FramePlan& frame = *iteration.instance->frame;
-  const auto place = static_cast<std::size_t>(&node - frame.nodes.data());
   Record& record = *iteration.instance->record;
   if (record.fault && record.fault->is_set() && !record.run->is_poisoned()) {
     record_failure(*record.run, static_cast<std::int32_t>(record.fault->origin()));
     fail_at(*record.run, static_cast<std::int32_t>(record.fault->origin()), record.fault->status());
   }
-  if ((iteration.awaited[place] & Iteration::kDead) || record.run->is_poisoned()) {
+  if ((iteration.awaited[static_cast<std::size_t>(node.place)] & Iteration::kDead) || record.run->is_poisoned()) {
     if (node.kind == PlanNode::Kind::trigger && !record.run->is_poisoned()) {
       scratch_[0] = Tensor::scalar(true);
       finish(iteration, node, scratch_.data());
@@ -298,7 +310,10 @@ void Partition::fire(Iteration& iteration, const PlanNode& node) {
     case PlanNode::Kind::kernel:
       if (node.scalars && granularity_ != Granularity::op && run_scalars(iteration, node)) return;
       break;
-    case PlanNode::Kind::switch_: choose(iteration, node); return;
+    case PlanNode::Kind::switch_:
+      if (node.held) take_held(iteration, node);
+      choose(iteration, node);
+      return;
     case PlanNode::Kind::call: call(iteration, node); return;
     case PlanNode::Kind::return_:
       take_held(iteration, node);
@@ -324,28 +339,6 @@ void Partition::fire(Iteration& iteration, const PlanNode& node) {
   if (run_kernel(iteration, node)) finish(iteration, node, scratch_.data());
 }
 
-void Partition::take_held(Iteration& iteration, const PlanNode& node) {
-  const Held* held = mine_.held.data() + node.first_held;
-  for (const Held* last = held + node.held; held != last; ++held)
-    iteration.values[static_cast<std::size_t>(held->slot)].share(
-        held->constant >= 0 ? mine_.constants[static_cast<std::size_t>(held->constant)]
-                            : iteration.instance->invariants[static_cast<std::size_t>(held->invariant)]);
-}
-
-// Counters, predicates, scalar losses: the program on the elements themselves, with no context and no
-// clock around it. False if an input has several, or is on a stream device.
-bool Partition::run_scalars(Iteration& iteration, const PlanNode& node) {
-  if (node.held) take_held(iteration, node);
-  const std::span inputs(iteration.values.data() + node.first_input, static_cast<std::size_t>(node.inputs));
-  Value result;
-  std::size_t scalars = 0;
-  while (scalars < inputs.size() && inputs[scalars].is_inline()) ++scalars;
-  if (scalars == inputs.size()) evaluate_scalars(*node.scalars, inputs, result);
-  else if (iteration.instance->record->fault || !evaluate_elements(*node.scalars, inputs, result)) return false;
-  finish(iteration, node, &result);
-  return true;
-}
-
 KernelContext Partition::context(Iteration& iteration, const PlanNode& node, Value* outputs) {
   KernelContext c({iteration.values.data() + node.first_input, static_cast<std::size_t>(node.inputs)},
                   {outputs, static_cast<std::size_t>(node.outputs)}, *mine_.device, *stream_, iteration.instance->record->run->info());
@@ -353,9 +346,8 @@ KernelContext Partition::context(Iteration& iteration, const PlanNode& node, Val
   return c;
 }
 
-// A Switch: its data to the side that the predicate names, dead tokens to the others.
+// A Switch, whose inputs are all there: its data to the side that the predicate names, dead tokens to the others.
 void Partition::choose(Iteration& iteration, const PlanNode& node) {
-  if (node.held) take_held(iteration, node);
   Value& predicate = iteration.values[static_cast<std::size_t>(node.first_input) + 1];
   std::int64_t side = 0;
   if (predicate.is_inline() && predicate.dtype() == DType::boolean) {
@@ -373,15 +365,16 @@ void Partition::choose(Iteration& iteration, const PlanNode& node) {
   } else {
     side = static_cast<std::int64_t>(t.at(0));
   }
-  Value data = std::move(iteration.values[static_cast<std::size_t>(node.first_input)]);
+  Value& data = iteration.values[static_cast<std::size_t>(node.first_input)];
   predicate.reset();
   if (side < 0 || side >= node.outputs) side = node.outputs - 1;
   const std::int32_t* ranges = mine_.output_targets.data() + node.first_output;
   if (is_planted(Planted::early_exit) && side == 1 && ranges[0] < ranges[1] && mine_.targets[static_cast<std::size_t>(ranges[0])].node == Target::kExit)
     deliver_all(iteration, {ranges[0], ranges[1]}, Value(data));
   for (std::int32_t o = 0; o < node.outputs; ++o)
-    if (o != side) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
+    if (o != side && ranges[2 * o] != ranges[2 * o + 1]) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
   deliver_all(iteration, {ranges[2 * side], ranges[2 * side + 1]}, std::move(data));
+  data.reset();
   if (ranges[2 * node.outputs] != ranges[2 * node.outputs + 1]) deliver_controls(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]});
   fired(iteration);
 }
@@ -432,10 +425,10 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
   c.set_sink(this, ticket);
   if (record.fault) stream_->attribute(record.fault, node.source);
   Cost& cost = costs_[static_cast<std::size_t>(node.index)];
-  const bool is_heavy = cost.nanoseconds.load(std::memory_order_relaxed) >= kHeavy;
+  const bool was_heavy = cost.nanoseconds.load(std::memory_order_relaxed) >= kHeavy;
   constexpr std::int64_t kNoticed = 1000;  // ns, of which a look at the clock takes a hundredth
   const bool is_noticed = has_loops_ && cost.nanoseconds.load(std::memory_order_relaxed) >= kNoticed;
-  bool timed = is_heavy || cost.samples < 3 || (++tick_ % kSampled) == 0;
+  bool timed = was_heavy || cost.samples < 3 || (++tick_ % kSampled) == 0;
   const std::uint64_t put = timed && node.makes_list ? put_into_lists(iteration, node) : 0;  // its kernel moves its inputs
   std::int64_t start = timed ? now_ns() : 0;
   // A deferring kernel may be completed before `run` returns: the ticket is spoken for first.
@@ -486,7 +479,7 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
 }
 
 void Partition::finish(Iteration& iteration, const PlanNode& node, Value* outputs) {
-  for (std::int32_t i = 0; i < node.inputs; ++i) iteration.values[static_cast<std::size_t>(node.first_input + i)].reset();
+  empty_inputs(iteration, node);
   if (node.has_only) {
     deliver(iteration, node.only, std::move(outputs[0]));
     fired(iteration);
@@ -500,9 +493,10 @@ void Partition::finish(Iteration& iteration, const PlanNode& node, Value* output
 
 void Partition::finish_dead(Iteration& iteration, const PlanNode& node) {
   ++dead_[static_cast<std::size_t>(node.index)];
-  for (std::int32_t i = 0; i < node.inputs; ++i) iteration.values[static_cast<std::size_t>(node.first_input + i)].reset();
+  empty_inputs(iteration, node);
   const std::int32_t* ranges = mine_.output_targets.data() + node.first_output;
-  for (std::int32_t o = 0; o <= node.outputs; ++o) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
+  for (std::int32_t o = 0; o <= node.outputs; ++o)
+    if (ranges[2 * o] != ranges[2 * o + 1]) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
   fired(iteration);
 }
 

@@ -68,6 +68,7 @@
 
 #include <troupe/actors/recorder.hpp>
 #include <troupe/actors/run.hpp>
+#include <troupe/actors/stack.hpp>
 #include <troupe/actors/work_account.hpp>
 #include <troupe/devices/worker_pool.hpp>
 #include <troupe/actors/engine.hpp>
@@ -304,10 +305,10 @@ struct Record {
   std::uint64_t fired = 0;   // in the turns that are over
   std::uint64_t sent = 0, received = 0;  // tokens of cut edges
   Instance* root = nullptr;
-  std::vector<Ready> ready;  // a stack: what was just enabled is warm
-  std::vector<Ready> heavy;  // ready nodes whose kernels are worth another worker
-  std::vector<Ready> first;  // ready nodes by rank: before those of `ready`
-  std::vector<Ready> last;   // and when there is nothing else, the earliest iteration's first
+  Stack<Ready> ready;  // what was just enabled is warm
+  Stack<Ready> heavy;  // ready nodes whose kernels are worth another worker
+  Stack<Ready> first;  // ready nodes by rank: before those of `ready`
+  Stack<Ready> last;   // and when there is nothing else, the earliest iteration's first
   bool has_ready() const { return !ready.empty() || !first.empty() || !heavy.empty() || !last.empty(); }
   std::int32_t outside = 0;  // firings that have not ended yet
   bool is_active = false;
@@ -412,6 +413,7 @@ class Partition final : public CompletionSink {
 
   void deliver(Iteration& iteration, const Target& target, Value&& value);
   void deliver_dead(Iteration& iteration, const Target& target);
+  void fetch_dead(Run& run, std::int32_t index);
   void deliver_elsewhere(Iteration& iteration, const Target& target, Value&& value);
   void deliver_all(Iteration& iteration, TargetRange targets, Value&& value);
   void deliver_several(Iteration& iteration, TargetRange targets, Value&& value);
@@ -420,13 +422,14 @@ class Partition final : public CompletionSink {
   void count_down(Iteration& iteration, std::int32_t node, std::int32_t dead);
   void merge(Iteration& iteration, std::int32_t node, std::int32_t input, Value* value);
   void enable(Iteration& iteration, const PlanNode& node);
-  void enable_by_rank(Iteration& iteration, const PlanNode& node);
+  void enable_apart(Iteration& iteration, const PlanNode& node);
+  bool is_heavy(const PlanNode& node) const;
   void enter(Iteration& from, const PartitionPlan::Enter& enter, Value* value);
   void exit(Iteration& from, const PartitionPlan::Exit& exit, Value* value);
   void predicate(Iteration& iteration, Value&& value);
   void decide(Iteration& iteration, bool goes_on);
-  void next(Iteration& from, Iteration::Next&& token);
-  void bring(Iteration& iteration, Iteration::Next&& token);
+  void next(Iteration& from, std::int32_t loop, Value* value);
+  void bring(Iteration& iteration, std::int32_t loop, Value* value);
 
   void call(Iteration& from, const PlanNode& node);
   void give_back(Iteration& iteration, const PlanNode& node, Value* value);
@@ -500,6 +503,7 @@ class Partition final : public CompletionSink {
   bool run_scalars(Iteration& iteration, const PlanNode& node);
   void bring_token(Value& value);
   void take_held(Iteration& iteration, const PlanNode& node);
+  static void empty_inputs(Iteration& iteration, const PlanNode& node);
   KernelContext context(Iteration& iteration, const PlanNode& node, Value* outputs);
 
   struct Said;
@@ -561,9 +565,16 @@ class Partition final : public CompletionSink {
 
 // What every token goes through, where the compiler sees it: a loop of scalars does little else.
 
+inline bool Partition::is_heavy(const PlanNode& node) const {
+  if (!hands_over_ || node.kind != PlanNode::Kind::kernel) return false;
+  const Cost& cost = costs_[static_cast<std::size_t>(node.index)];
+  return cost.samples >= 2 && cost.nanoseconds.load(std::memory_order_relaxed) >= kHeavy;
+}
+
+// The node awaits nothing more.
 inline void Partition::enable(Iteration& iteration, const PlanNode& node) {
-  if (node.rank == PlanNode::Rank::usual && !hands_over_) iteration.instance->record->ready.push_back({&iteration, &node});
-  else enable_by_rank(iteration, node);
+  if (node.rank == PlanNode::Rank::usual && !is_heavy(node)) iteration.instance->record->ready.push_back({&iteration, &node});
+  else enable_apart(iteration, node);
 }
 
 inline void Partition::count_down(Iteration& iteration, std::int32_t node, std::int32_t dead) {
@@ -573,7 +584,7 @@ inline void Partition::count_down(Iteration& iteration, std::int32_t node, std::
 }
 
 inline void Partition::deliver(Iteration& iteration, const Target& target, Value&& value) {
-  if (target.node < 0 || target.slot < 0) return deliver_elsewhere(iteration, target, std::move(value));
+  if ((target.node | target.slot) < 0) return deliver_elsewhere(iteration, target, std::move(value));
   iteration.values[static_cast<std::size_t>(target.slot)].fill(std::move(value));
   count_down(iteration, target.node, 0);
 }
@@ -581,6 +592,20 @@ inline void Partition::deliver(Iteration& iteration, const Target& target, Value
 inline void Partition::deliver_all(Iteration& iteration, TargetRange range, Value&& value) {
   if (range.last - range.first == 1) deliver(iteration, mine_.targets[static_cast<std::size_t>(range.first)], std::move(value));
   else deliver_several(iteration, range, std::move(value));
+}
+
+// What no token brings, into the inputs of a node that fires.
+[[gnu::always_inline]] inline void Partition::take_held(Iteration& iteration, const PlanNode& node) {
+  const Held* held = mine_.held.data() + node.first_held;
+  for (const Held* last = held + node.held; held != last; ++held)
+    iteration.values[static_cast<std::size_t>(held->slot)].share(
+        held->constant >= 0 ? mine_.constants[static_cast<std::size_t>(held->constant)]
+                            : iteration.instance->invariants[static_cast<std::size_t>(held->invariant)]);
+}
+
+inline void Partition::empty_inputs(Iteration& iteration, const PlanNode& node) {
+  Value* input = iteration.values.data() + node.first_input;
+  for (Value* const last = input + node.inputs; input != last; ++input) input->reset();
 }
 
 // One thing less that the iteration waits for.

@@ -259,10 +259,9 @@ void Partition::discard(Record& record) {
 void Partition::discard(Instance& instance) {
   for (; instance.oldest < instance.opened; ++instance.oldest) {
     Iteration*& slot = instance.ring[static_cast<std::size_t>(instance.oldest) % instance.ring.size()];
-    const bool is_begun = slot && slot->awaited.size() == instance.frame->nodes.size();  // not if there was no memory to
-    for (const PlanNode& node : instance.frame->nodes)
-      if (is_begun && (slot->awaited[static_cast<std::size_t>(&node - instance.frame->nodes.data())] & Iteration::kCount) > 0) ++skipped_[static_cast<std::size_t>(node.index)];
     if (!slot) continue;
+    for (const PlanNode& node : instance.frame->nodes)
+      if ((slot->awaited[static_cast<std::size_t>(node.place)] & Iteration::kCount) > 0) ++skipped_[static_cast<std::size_t>(node.index)];
     for (Value& v : slot->values) v.reset();
     std::fill(slot->children.begin(), slot->children.end(), nullptr);
     slot->undecided.clear();

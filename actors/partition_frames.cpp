@@ -22,7 +22,7 @@ void Partition::deliver_several(Iteration& iteration, TargetRange range, Value&&
   }
   const Target* t = mine_.targets.data() + range.first;
   for (const Target* last = mine_.targets.data() + range.last - 1; t != last; ++t) {
-    if (t->node < 0 || t->slot < 0) {
+    if ((t->node | t->slot) < 0) {
       deliver_elsewhere(iteration, *t, Value(value));
       continue;
     }
@@ -39,14 +39,18 @@ void Partition::deliver_controls(Iteration& iteration, TargetRange range) {
 
 void Partition::deliver_all_dead(Iteration& iteration, TargetRange range) {
   if (is_planted(Planted::dropped_dead_token) && range.last - range.first > 1) --range.last;
-  for (std::int32_t t = range.first; t < range.last; ++t) deliver_dead(iteration, mine_.targets[static_cast<std::size_t>(t)]);
+  for (std::int32_t t = range.first; t < range.last; ++t) {
+    const Target& target = mine_.targets[static_cast<std::size_t>(t)];
+    if (target.node != Target::kExit || is_planted(Planted::exit_not_withheld)) deliver_dead(iteration, target);  // else see `exit`
+  }
 }
 
 // To a node's control edge, to a Merge, or to what is no node.
 void Partition::deliver_elsewhere(Iteration& iteration, const Target& target, Value&& value) {
   if (target.node >= 0) {
-    if (target.slot <= Target::kMerge) merge(iteration, target.node, Target::kMerge - target.slot, &value);
-    else count_down(iteration, target.node, 0);
+    if (target.slot > Target::kMerge) return count_down(iteration, target.node, 0);
+    merge(iteration, target.node, Target::kMerge - target.slot, &value);
+    value.reset();  // of several that are live the first is passed on: the others are held no longer
     return;
   }
   switch (target.node) {
@@ -54,7 +58,10 @@ void Partition::deliver_elsewhere(Iteration& iteration, const Target& target, Va
     case Target::kRemote: send(iteration, target.slot, &value); return;
     case Target::kEnter: enter(iteration, mine_.enters[static_cast<std::size_t>(target.slot)], &value); return;
     case Target::kExit: exit(iteration, mine_.exits[static_cast<std::size_t>(target.slot)], &value); return;
-    case Target::kNext: next(iteration, {target.slot, false, std::move(value)}); return;
+    case Target::kNext:
+      next(iteration, target.slot, &value);
+      value.reset();  // it may not have been wanted
+      return;
     case Target::kPredicate: predicate(iteration, std::move(value)); return;
   }
 }
@@ -66,36 +73,27 @@ void Partition::deliver_dead(Iteration& iteration, const Target& target) {
     return;
   }
   switch (target.node) {
-    case Target::kFetch: {
-      Run& run = *iteration.instance->record->run;
-      if (run.is_poisoned()) return;
-      const Edge e = plan_->program.fetches[static_cast<std::size_t>(target.slot)];
-      fail(run, nullptr, Status(Code::failed_precondition, fmt::format("fetch {}, {}, does not have a value: it is in a branch that was not taken",
-                                                                       target.slot, plan_->program.graph.describe(e.node))));
-      return;
-    }
+    case Target::kFetch: fetch_dead(*iteration.instance->record->run, target.slot); return;
     case Target::kRemote: send(iteration, target.slot, nullptr); return;
     case Target::kEnter: enter(iteration, mine_.enters[static_cast<std::size_t>(target.slot)], nullptr); return;
     case Target::kExit: exit(iteration, mine_.exits[static_cast<std::size_t>(target.slot)], nullptr); return;
-    case Target::kNext: next(iteration, {target.slot, true, {}}); return;
+    case Target::kNext: next(iteration, target.slot, nullptr); return;
     case Target::kPredicate: decide(iteration, false); return;
   }
 }
 
-// The node awaits nothing more.
-void Partition::enable_by_rank(Iteration& iteration, const PlanNode& node) {
+void Partition::fetch_dead(Run& run, std::int32_t index) {
+  if (run.is_poisoned()) return;
+  const Edge e = plan_->program.fetches[static_cast<std::size_t>(index)];
+  fail(run, nullptr, Status(Code::failed_precondition, fmt::format("fetch {}, {}, does not have a value: it is in a branch that was not taken",
+                                                                   index, plan_->program.graph.describe(e.node))));
+}
+
+// What does not fire next: by its rank, or because it is heavy.
+void Partition::enable_apart(Iteration& iteration, const PlanNode& node) {
   Record& record = *iteration.instance->record;
-  if (node.rank != PlanNode::Rank::usual) {
-    if (node.rank == PlanNode::Rank::first) record.first.push_back({&iteration, &node});
-    else record.last.push_back({&iteration, &node});
-    return;
-  }
-  bool heavy = false;
-  if (hands_over_ && node.kind == PlanNode::Kind::kernel) {
-    const Cost& cost = costs_[static_cast<std::size_t>(node.index)];
-    heavy = cost.samples >= 2 && cost.nanoseconds.load(std::memory_order_relaxed) >= kHeavy;
-  }
-  (heavy ? record.heavy : record.ready).push_back({&iteration, &node});
+  Stack<Record::Ready>& of = node.rank == PlanNode::Rank::first ? record.first : node.rank == PlanNode::Rank::last ? record.last : record.heavy;
+  of.push_back({&iteration, &node});
 }
 
 // A Merge passes the first live token on at once, and has fired when all have come.
@@ -108,8 +106,8 @@ void Partition::merge(Iteration& iteration, std::int32_t node, std::int32_t inpu
   if (value && !(awaited & Iteration::kMerged)) {
     awaited |= Iteration::kMerged;
     deliver_all(iteration, {ranges[0], ranges[1]}, std::move(*value));
-    deliver_all(iteration, {ranges[2], ranges[3]}, Tensor::scalar(input));
-    deliver_all(iteration, {ranges[4], ranges[5]}, Value());
+    if (ranges[2] != ranges[3]) deliver_all(iteration, {ranges[2], ranges[3]}, Tensor::scalar(input));
+    if (ranges[4] != ranges[5]) deliver_controls(iteration, {ranges[4], ranges[5]});
   } else if ((is_last || is_planted(Planted::merge_of_the_dead)) && !(awaited & Iteration::kMerged)) {
     if (is_planted(Planted::merge_of_the_dead)) awaited |= Iteration::kMerged;
     ++dead_[static_cast<std::size_t>(n.index)];
@@ -182,6 +180,7 @@ Iteration& Partition::open(Instance& instance) {
     Iteration& fresh = *iterations_.emplace_back(std::make_unique<Iteration>());
     fresh.values.resize(static_cast<std::size_t>(frame.slots));
     fresh.children.resize(static_cast<std::size_t>(frame.children));
+    fresh.awaited.resize(frame.nodes.size());
     spare.push_back(&fresh);
   }
   Iteration& it = *spare.back();
@@ -192,6 +191,7 @@ Iteration& Partition::open(Instance& instance) {
   it.tag = instance.parent ? fold_tag(instance.parent->tag, key, static_cast<std::uint64_t>(it.number)) : 0;
   it.unfired = frame.unfired() - (is_planted(Planted::child_forgotten) ? frame.children : 0);
   it.fate = Iteration::Fate::open;
+  if (!frame.has_predicate) it.undecided.clear();  // of a last iteration, which nobody decided on
   std::fill(it.children.begin(), it.children.end(), nullptr);
   if (instance.parent) {
     LoopCounters& counters = loop_counters_[static_cast<std::size_t>(instance.number)];
@@ -202,7 +202,7 @@ Iteration& Partition::open(Instance& instance) {
   instance.at(it.number) = &it;
   const bool is_forgotten = is_planted(Planted::enter_not_replayed) && it.number > 0;
   const bool is_steady = instance.invariants_pending == 0 && !instance.has_dead_invariant && !is_forgotten;
-  it.awaited = is_steady ? frame.steady : frame.awaited;
+  std::copy_n((is_steady ? frame.steady : frame.awaited).data(), it.awaited.size(), it.awaited.data());
   ++it.unfired;  // nothing ends before this is through
   if (is_steady) {
     for (const FramePlan::Forward& forward : frame.forwards)
@@ -293,36 +293,37 @@ void Partition::decide(Iteration& iteration, bool goes_on) {
   if (goes_on) {
     if (instance.opened - instance.oldest < instance.frame->window + is_planted(Planted::window_off_by_one)) open(instance);
     else instance.must_open = true, add(loop_counters_[static_cast<std::size_t>(instance.number)].window_waits);
-    for (Iteration::Next& token : iteration.undecided) next(iteration, std::move(token));
+    for (Iteration::Next& token : iteration.undecided) next(iteration, token.loop, token.is_dead ? nullptr : &token.value);
   }
   iteration.undecided.clear();
 }
 
-void Partition::next(Iteration& from, Iteration::Next&& token) {
+// The token of a NextIteration; null: a dead one. Kept apart only if it has to wait.
+void Partition::next(Iteration& from, std::int32_t loop, Value* value) {
+  const auto kept = [loop, value] { return Iteration::Next{loop, value == nullptr, value ? std::move(*value) : Value()}; };
   Instance& instance = *from.instance;
   if (from.fate == Iteration::Fate::open) {
-    if (instance.frame->has_predicate) {
-      from.undecided.push_back(std::move(token));
+    if (instance.frame->has_predicate || !value) {
+      from.undecided.push_back(kept());
       return;
     }
-    if (token.is_dead) return;
-    decide(from, true);
+    decide(from, true);  // the dead ones before it go on with it: who uses them waits for them
   }
   if (from.fate == Iteration::Fate::ends) return;
   std::int64_t n = from.number + 1;
   if (is_planted(Planted::wrong_iteration) && n < instance.opened) n = instance.opened - 1;
-  if (n < instance.opened) bring(*instance.at(n), std::move(token));
-  else instance.waiting.push_back(std::move(token));
+  if (n < instance.opened) bring(*instance.at(n), loop, value);
+  else instance.waiting.push_back(kept());
 }
 
-void Partition::bring(Iteration& iteration, Iteration::Next&& token) {
-  const PartitionPlan::Loop& loop = mine_.loops[static_cast<std::size_t>(token.loop)];
-  if (token.is_dead) {
+void Partition::bring(Iteration& iteration, std::int32_t number, Value* value) {
+  const PartitionPlan::Loop& loop = mine_.loops[static_cast<std::size_t>(number)];
+  if (!value) {
     deliver_all_dead(iteration, loop.targets);
     deliver_all_dead(iteration, loop.index_targets);
     return;
   }
-  deliver_all(iteration, loop.targets, std::move(token.value));
+  deliver_all(iteration, loop.targets, std::move(*value));
   if (loop.index_targets.first != loop.index_targets.last) deliver_all(iteration, loop.index_targets, Tensor::scalar(std::int32_t{1}));
 }
 
@@ -360,7 +361,7 @@ Iteration* Partition::advanced(Instance& instance) {
       std::vector<Iteration::Next> waiting = std::move(instance.waiting);
       instance.waiting.clear();
       Iteration& it = open(instance);
-      for (Iteration::Next& token : waiting) bring(it, std::move(token));
+      for (Iteration::Next& token : waiting) bring(it, token.loop, token.is_dead ? nullptr : &token.value);
       waiting.clear();
       if (instance.waiting.empty()) instance.waiting = std::move(waiting);  // keeps its storage
     }

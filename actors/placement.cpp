@@ -67,6 +67,7 @@ class PlacementOf {
     if (is_spread) follow();
     for (std::int32_t id = 0; id < g_.size(); ++id)
       if (device_[at(id)].empty()) device_[at(id)] = in_[at(id)] ? homes_.at(in_[at(id)]) : default_;
+    join_loops();
   }
 
   std::vector<std::string> take() { return std::move(device_); }
@@ -277,6 +278,17 @@ class PlacementOf {
           changed = true;
         }
       }
+    }
+  }
+
+  // What starts and what closes a loop is where its Merge is, in whatever scope it was written: it brings a token to the users of that.
+  void join_loops() {
+    for (std::int32_t id = 0; id < g_.size(); ++id) {
+      if (g_.node(id).op->name != "NextIteration") continue;
+      const std::int32_t merge = g_.node(id).inputs[1].node;
+      device_[at(id)] = device_[at(merge)];
+      for (Edge e : g_.node(merge).inputs)
+        if (g_.node(e.node).op->name == "Enter") device_[at(e.node)] = device_[at(merge)];
     }
   }
 

@@ -217,7 +217,7 @@ class Planner {
     for (std::int32_t i = 0; i < node.inputs; ++i)
       if (frames_->is_constant(n.inputs[at(i)]) && node.kind != PlanNode::Kind::merge)
         held_[at(id)].push_back({node.first_input + i, constant(q, frames_->resolve(n.inputs[at(i)]).node), -1});
-    local_[at(id)] = static_cast<std::int32_t>(f.nodes.size());
+    local_[at(id)] = node.place = static_cast<std::int32_t>(f.nodes.size());
     f.nodes.push_back(node);
   }
 

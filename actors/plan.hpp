@@ -77,6 +77,7 @@ struct PlanNode {
   std::int32_t first_held = 0;
   std::int32_t held = 0;
   std::int32_t index = 0;         // among the nodes of the partition
+  std::int32_t place = 0;         // among those of its frame
   std::int32_t source = 0;        // node of the program, for errors
   std::int32_t number = 0;        // of a call: into `calls`; of a Return: which result
 };

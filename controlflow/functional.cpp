@@ -199,10 +199,11 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
       require_start(name, fmt::format("variable {}", k), specs[k], variables[k].spec());
     }
     auto* eager = dynamic_cast<Eager*>(reader);
-    for (std::int64_t n = 0; options.maximum_iterations < 0 || n < options.maximum_iterations; ++n) {
+    for (std::int64_t n = 0;; ++n) {
       Eager::Comparisons seen;
       Expr more = watched(eager, seen, condition, variables);
       if (more.dtype() != DType::boolean || !more.shape().is_scalar()) refuse(name, "its condition must yield a bool scalar, not " + more.spec().text());
+      if (n == options.maximum_iterations) break;  // behind the condition, what it does included, as in a graph
       if (more.value().at(0) == 0) {
         if (eager) require_end(*eager, seen, condition, variables, name);
         break;

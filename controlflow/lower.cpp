@@ -259,6 +259,8 @@ class Lowering {
     // These pass a token on and never fire: it is their value that waits.
     if (!node.controls.empty() && (node.op->name == "Enter" || node.op->name == "Exit" || node.op->name == "NextIteration"))
       node.inputs[0] = identity(node.inputs[0], node, std::exchange(node.controls, {}));
+    if (node.op->name == "Merge")
+      for (Edge& e : node.inputs) e = enter_of_its_own(e);
     if (node.op->name == "MatMul" && frame.pivot >= 0 && recurs(node.inputs[1], frame)) node.attrs.set("b_recurs", true);
     std::size_t outputs = node.outputs.size();
     std::int32_t id = to_.graph.append(std::move(node));
@@ -267,6 +269,13 @@ class Lowering {
     std::vector<Edge> edges;
     for (std::size_t o = 0; o < outputs; ++o) edges.push_back({id, static_cast<std::int32_t>(o)});
     return edges;
+  }
+
+  // By hand several Merges may start from one Enter; what an Enter brings goes to the users of one Merge.
+  Edge enter_of_its_own(Edge e) {
+    if (to_.graph.node(e.node).op->name != "Enter" || entered_by_hand_.insert(e.node).second) return e;
+    Node again = to_.graph.node(e.node);
+    return {to_.graph.append(std::move(again)), e.output};
   }
 
   std::vector<Edge> outputs_of(const SubGraph& sub, const std::vector<std::vector<Edge>>& at, const Frame& frame, const Node& like) {
@@ -571,6 +580,7 @@ class Lowering {
   bool has_queues_ = false;
   bool has_primitives_ = false;  // wired by hand
   bool has_frames_by_hand_ = false;
+  std::set<std::int32_t> entered_by_hand_;  // Enters that a Merge has
 };
 
 }  // namespace

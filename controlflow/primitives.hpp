@@ -42,10 +42,10 @@ struct EnterOptions {
   bool constant = false;
   int parallel_iterations = 32;
 };
-/// Frames are known by name; a frame inside a frame is another.
+/// Frames are known by name; a frame inside a frame is another. In a frame that loops, what is not constant is taken from a Merge.
 Expr enter(Operand data, const std::string& frame, const EnterOptions& options = {});
 Expr exit(Operand data);
-/// Closes a loop: `value` becomes what `merge`, the value of a Merge, yields in the next iteration.
+/// Closes a loop: `value` becomes what `merge`, the value of a Merge of one Enter, yields in the next iteration. Each is closed once.
 Expr next_iteration(Operand value, Operand merge);
 /// What the Switches of a loop listen to. `predicate`: bool, scalar.
 Expr loop_cond(Operand predicate);

@@ -87,7 +87,7 @@ class Value {
   }
   Value& operator=(Value&& o) noexcept {
     if (this != &o) {
-      reset();
+      drop();
       copy_bits(o);
       o.kind_ = Kind::none;
     }
@@ -102,7 +102,7 @@ class Value {
   /// Becomes another holder of what `o` holds.
   void share(const Value& o) noexcept {
     if (o.kind_ >= Kind::tensor) o.object()->retain();
-    reset();
+    drop();
     copy_bits(o);
   }
 
@@ -113,7 +113,7 @@ class Value {
   DType dtype() const { return dtype_; }
 
   void reset() noexcept {
-    if (kind_ >= Kind::tensor) object()->release();
+    drop();
     kind_ = Kind::none;
   }
 
@@ -153,6 +153,11 @@ class Value {
     std::memcpy(bits_, &object, sizeof object);
     kind_ = kind;
     dtype_ = dtype;
+  }
+  /// Before something else is written here. It says nothing of the kind: a store of its own between those of `copy_bits` keeps
+  /// the compiler from making one of the dtype's and the kind's, and whoever reads the two as one would wait for both.
+  void drop() noexcept {
+    if (kind_ >= Kind::tensor) object()->release();
   }
   void copy_bits(const Value& o) {
     std::memcpy(bits_, o.bits_, sizeof bits_);

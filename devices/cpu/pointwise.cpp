@@ -203,6 +203,7 @@ void TileProgram::find_direct() {
       if (c.slot == operands[o]) direct_.constant[o] = constants_ + c.offset;
   }
   direct_.f = s.f;
+  direct_.bytes = outputs_[0].bytes;
   zero_ = Tensor::scalar_as(result_, 0);
 }
 
@@ -407,27 +408,28 @@ T load(const void* from) {
 }
 }  // namespace
 
-void TileProgram::run_scalars(std::span<const Value> in, Value& out) const {
-  if (direct_.f) {
-    alignas(64) std::byte to[64];
-    const void* operand[3];
-    for (int o = 0; o < 3; ++o) operand[o] = direct_.input[o] >= 0 ? in[static_cast<std::size_t>(direct_.input[o])].scalar_bits() : direct_.constant[o];
-    direct_.f(to, operand[0], operand[1], operand[2], 1);
-    // Read as wide as it was written, and written as wide as it is copied: a load wider than the store before it
-    // waits until that has left the core's buffer, which cost a fifth of a loop over scalars.
-    using Word = long long __attribute__((vector_size(16)));
-    Word bits{0, 0};
-    switch (outputs_[0].bytes) {
-      case 1: bits[0] = load<std::uint8_t>(to); break;
-      case 2: bits[0] = load<std::uint16_t>(to); break;
-      case 4: bits[0] = load<std::uint32_t>(to); break;
-      case 8: bits[0] = load<long long>(to); break;
-      default: bits = load<Word>(to);
-    }
-    out.share(zero_);
-    std::memcpy(const_cast<void*>(out.scalar_bits()), &bits, sizeof bits);
-    return;
+[[gnu::always_inline]] inline void TileProgram::run_scalars(std::span<const Value> in, Value& out) const {
+  if (!direct_.f) return run_scalar_steps(in, out);
+  alignas(64) std::byte to[64];
+  const auto operand = [&](int o) { return direct_.input[o] >= 0 ? in[static_cast<std::size_t>(direct_.input[o])].scalar_bits() : direct_.constant[o]; };
+  direct_.f(to, operand(0), operand(1), operand(2), 1);
+  // Read as wide as it was written, and written as wide as it is copied: a load wider than the store before it
+  // waits until that has left the core's buffer, which cost a fifth of a loop over scalars.
+  using Word = long long __attribute__((vector_size(16)));
+  Word bits{0, 0};
+  switch (direct_.bytes) {
+    case 1: bits[0] = load<std::uint8_t>(to); break;
+    case 2: bits[0] = load<std::uint16_t>(to); break;
+    case 4: bits[0] = load<std::uint32_t>(to); break;
+    case 8: bits[0] = load<long long>(to); break;
+    default: bits = load<Word>(to);
   }
+  out.share(zero_);
+  std::memcpy(const_cast<void*>(out.scalar_bits()), &bits, sizeof bits);
+}
+
+// Apart, for the room on the stack that it takes is not for a program of one step to set up.
+[[gnu::noinline]] void TileProgram::run_scalar_steps(std::span<const Value> in, Value& out) const {
   alignas(64) std::byte stack[kStackSlots * kSlot];
   const std::byte* result = run_steps(stack, [&](std::size_t i, std::byte* to) { std::memcpy(to, in[i].scalar_bits(), kWidest); });
   out.set_scalar(result_, result, static_cast<std::size_t>(outputs_[0].bytes));

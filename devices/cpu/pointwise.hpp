@@ -68,6 +68,7 @@ class TileProgram final : public PreparedProgram {
   /// A program of one step, for scalars: where its operands are without any being copied.
   struct Direct {
     TileFunction f = nullptr;
+    std::int16_t bytes = 0;                        // of the result
     std::int8_t input[3] = {-1, -1, -1};          // which input each operand is
     const void* constant[3] = {nullptr, nullptr, nullptr};
   };
@@ -80,6 +81,7 @@ class TileProgram final : public PreparedProgram {
   struct RowsCall;
   void run_row_range(const RowsCall& call, std::int64_t begin, std::int64_t end) const;
   std::byte* scratch() const;
+  void run_scalar_steps(std::span<const Value> in, Value& out) const;
   template <class Fetch>
   const std::byte* run_steps(std::byte* stack, Fetch fetch) const;
   /// Elements worth a block of their own, and up to which a call is too small to be split.

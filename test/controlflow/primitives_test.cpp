@@ -94,6 +94,29 @@ BOOST_AUTO_TEST_CASE(a_loop_by_hand) {  // P8
       }, {V{10}});
 }
 
+// What starts or closes a loop elsewhere told the wrong device's nodes.
+BOOST_AUTO_TEST_CASE(a_loop_by_hand_that_is_written_on_two_devices) {  // P8
+  for (int elsewhere : {0, 1, 2})  // the Enter, the Merge, the NextIteration
+    on_engines([&](Graph& g) -> Scenario {
+      const auto device_of = [&](int what) { return what == elsewhere ? "sim:3" : "cpu:0"; };
+      Expr n = control::enter(g.constant(10), "count", {.constant = true}), i, m;
+      {
+        auto d = g.on_device(device_of(0));
+        i = control::enter(g.constant(0), "count");
+      }
+      {
+        auto d = g.on_device(device_of(1));
+        m = control::merge({i}).value;
+      }
+      auto [last, next] = control::switch_(m, control::loop_cond(m < n));
+      {
+        auto d = g.on_device(device_of(2));
+        control::next_iteration(next + 1, m);
+      }
+      return {{}, {control::exit(last)}};
+    }, {V{10}});
+}
+
 // What goes on as b was made before b's Merge: the way between them had a negative length.
 BOOST_AUTO_TEST_CASE(a_report_on_a_loop_whose_value_is_made_before_its_merge) {
   Graph g;
@@ -110,6 +133,49 @@ BOOST_AUTO_TEST_CASE(a_report_on_a_loop_whose_value_is_made_before_its_merge) {
   const std::vector<LoopReport> reports = f.loops();
   BOOST_REQUIRE_EQUAL(reports.size(), 1u);
   BOOST_TEST(reports[0].iterations == 10u);
+}
+
+// What has ended is dead in the iterations that follow, whichever of the tokens for the next one comes first: the loop waited for one for ever.
+BOOST_AUTO_TEST_CASE(a_variable_may_end_before_the_others_of_a_loop_without_a_loop_cond) {
+  for (bool is_short_first : {true, false})
+    for (const Setting& s : settings()) {
+      Graph g;
+      Expr ends[2];
+      for (bool is_short : {is_short_first, !is_short_first}) {
+        Expr v = control::merge({control::enter(g.constant(0), "uneven")}).value;
+        auto [last, next] = control::switch_(v, v < (is_short ? 5 : 10));
+        control::next_iteration(next + 1, v);
+        ends[is_short ? 1 : 0] = control::exit(last);
+      }
+      Somewhere there(s);
+      for (int r = 0; r < 2; ++r) compare(there.engine().run(g, {}, {ends[0], ends[1]}, {.timeout = std::chrono::minutes(1)}), {V{10}, V{5}}, s.name);
+    }
+}
+
+// Where it is in a device's memory, it was asked for again and again.
+BOOST_AUTO_TEST_CASE(a_predicate_that_is_the_same_in_every_iteration) {
+  for (bool yes : {true, false})
+    on_engines([&](Graph& g) -> Scenario {
+      Expr x = g.input("x", DType::f32, {6}), chosen = control::enter(sum(x) > 20.0, "hand", {.constant = true});
+      Expr i = control::merge({control::enter(g.constant(0), "hand")}).value;
+      auto [last, next] = control::switch_(i, control::loop_cond(i < 3));
+      auto [by_two, by_one] = control::switch_(next, chosen);
+      control::next_iteration(control::merge({by_two + 2, by_one + 1}).value, i);
+      return {{{x, Tensor::of<float>({1, 2, 3, 4, 5, yes ? 6.f : 0.f})}}, {control::exit(last)}};
+    }, {V{yes ? 3. : 4.}});
+}
+
+// Only the last of the Merges was told of the value: the others were waited for.
+BOOST_AUTO_TEST_CASE(several_merges_may_start_from_one_enter) {
+  on_engines([](Graph& g) -> Scenario {
+    Expr zero = control::enter(g.constant(0), "hand"), n = control::enter(g.constant(5), "hand", {.constant = true});
+    Expr i = control::merge({zero}).value, s = control::merge({zero}).value, more = control::loop_cond(i < n);
+    auto [i_last, i_next] = control::switch_(i, more);
+    auto [s_last, s_next] = control::switch_(s, more);
+    control::next_iteration(i_next + 1, i);
+    control::next_iteration(s_next + i_next, s);
+    return {{}, {control::exit(i_last), control::exit(s_last)}};
+  }, {V{5}, V{10}});
 }
 
 // A function that is replaced by its body may be called in one; of another the error says what to do.
@@ -289,6 +355,36 @@ BOOST_AUTO_TEST_CASE(wrong_wiring_is_refused) {
                control::next_iteration(m.value + 1.0, m.value);
                return {{}, {m.value}};
              }), {"closes a loop takes Enters only"}));
+  // Two tokens would come where one is awaited, or none.
+  BOOST_TEST(says(error_of([](Graph& g) -> Scenario {
+               auto m = control::merge({control::enter(g.constant(0), "closed")});
+               auto [last, next] = control::switch_(m.value, control::loop_cond(m.value < 10));
+               control::next_iteration(next + 1, m.value);
+               control::next_iteration(next + 2, m.value);
+               return {{}, {control::exit(last)}};
+             }), {"NextIteration", "closes the loop at", "already", "primitives_test.cpp:"}));
+  const auto starts = [](const std::function<Expr(Graph&, std::vector<Expr>&)>& also) {
+    return error_of([&](Graph& g) -> Scenario {
+      std::vector<Expr> from;
+      const Expr step = also(g, from);
+      auto m = control::merge(from);
+      auto [last, next] = control::switch_(m.value, control::loop_cond(m.value < 10));
+      control::next_iteration(next + step, m.value);
+      return {{}, {control::exit(last)}};
+    });
+  };
+  BOOST_TEST(says(starts([](Graph& g, std::vector<Expr>& from) {
+               from = {control::enter(g.constant(0), "starts"), control::enter(g.constant(1), "starts")};
+               return g.constant(1);
+             }), {"Merge", "takes one Enter", "primitives_test.cpp:"}));
+  BOOST_TEST(says(starts([](Graph& g, std::vector<Expr>& from) {
+               from = {control::enter(g.constant(0), "starts", {.constant = true})};
+               return g.constant(1);
+             }), {"Merge", "is constant", "primitives_test.cpp:"}));
+  BOOST_TEST(says(starts([](Graph& g, std::vector<Expr>& from) {
+               from = {control::enter(g.constant(0), "starts")};
+               return control::enter(g.constant(1), "starts");
+             }), {"Add", "first iteration of loop 'starts' only", "constant Enter", "primitives_test.cpp:"}));
   for (bool is_constant : {true, false})
     BOOST_TEST(says(error_of([is_constant](Graph& g) -> Scenario {
                  Expr p = g.input("p", DType::boolean, Shape{}), yes = is_constant ? g.constant(true) : p;

@@ -82,6 +82,29 @@ BOOST_AUTO_TEST_CASE(a_bound_holds_where_the_rank_of_the_predicate_is_unknown) {
   }, {V{8}});
 }
 
+// At once it was not asked where the bound was reached, so what it does happened once less than in a graph.
+BOOST_AUTO_TEST_CASE(a_condition_runs_once_more_than_the_body_where_a_bound_ends_the_loop) {
+  for (std::int64_t most : {0, 3}) {
+    const auto loop = [&](const Variable& asked, const Expr& start) {
+      const auto condition = [&](Expr v) {
+        asked.assign_add(1.0);
+        return v < 100.0;
+      };
+      return while_loop(condition, [](Expr v) { return v + 1.0; }, start, {.maximum_iterations = most});
+    };
+    Graph g;
+    const Variable there = g.variable("asked", Tensor::scalar(0.f));
+    const Expr y = loop(there, g.constant(0.f));
+    Engine engine({.workers = 1});
+    compare(engine.run(g, {}, {y}), {V{static_cast<double>(most)}}, "in a graph");
+    Eager e;
+    const Variable here = e.variable("asked", Tensor::scalar(0.f));
+    BOOST_TEST(loop(here, e.constant(0.f)).value().item<float>() == static_cast<float>(most));
+    BOOST_TEST(engine.get(there).item<float>() == static_cast<float>(most + 1));
+    BOOST_TEST(here.read().value().item<float>() == static_cast<float>(most + 1));
+  }
+}
+
 // The values past the end were read, or those too many were put out.
 BOOST_AUTO_TEST_CASE(a_step_that_yields_another_number_of_values_than_the_state_has_is_refused) {
   Graph g;

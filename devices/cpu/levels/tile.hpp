@@ -40,10 +40,16 @@ constexpr DType dtype_at() {
   else return DType::u64;
 }
 
+// One element, as a loop's counter is: the way past the vector loops would take several times what it computes.
+
 template <class Out, class In, Out (*f)(In)>
 void unary(void* dst, const void* a, const void*, const void*, std::int64_t n) {
   Out* d = static_cast<Out*>(dst);
   const In* x = static_cast<const In*>(a);
+  if (n == 1) {
+    *d = f(*x);
+    return;
+  }
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) d[i] = f(x[i]);
 }
@@ -53,6 +59,10 @@ void binary(void* dst, const void* a, const void* b, const void*, std::int64_t n
   Out* d = static_cast<Out*>(dst);
   const In* x = static_cast<const In*>(a);
   const In* y = static_cast<const In*>(b);
+  if (n == 1) {
+    *d = f(*x, *y);
+    return;
+  }
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) d[i] = f(x[i], y[i]);
 }
@@ -63,6 +73,10 @@ void choose(void* dst, const void* a, const void* b, const void* c, std::int64_t
   const Bool* condition = static_cast<const Bool*>(a);
   const T* yes = static_cast<const T*>(b);
   const T* no = static_cast<const T*>(c);
+  if (n == 1) {
+    *d = *condition ? *yes : *no;
+    return;
+  }
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) d[i] = condition[i] ? yes[i] : no[i];
 }
