@@ -6,7 +6,7 @@
 namespace troupe {
 
 template <>
-inline constexpr std::uint64_t kValues<MessageKind> = static_cast<std::uint64_t>(MessageKind::plan_broken) + 1;
+inline constexpr std::uint64_t kValues<MessageKind> = static_cast<std::uint64_t>(MessageKind::runs_begun) + 1;
 template <>
 inline constexpr std::uint64_t kValues<MemberState> = static_cast<std::uint64_t>(MemberState::left) + 1;
 template <>
@@ -146,6 +146,10 @@ template <class A>
 void fields(A& a, PlanBroken& m) {
   a(m.plan);
 }
+template <class A>
+void fields(A& a, RunsBegun& m) {
+  a(m.last);
+}
 
 MessageKind kind_of(MessageReader& reader) {
   MessageKind kind{};
@@ -187,6 +191,7 @@ TROUPE_MESSAGE(ProbeFor)
 TROUPE_MESSAGE(InspectNode)
 TROUPE_MESSAGE(Inspected)
 TROUPE_MESSAGE(PlanBroken)
+TROUPE_MESSAGE(RunsBegun)
 #undef TROUPE_MESSAGE
 
 }  // namespace troupe

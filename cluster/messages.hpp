@@ -20,7 +20,7 @@
 namespace troupe {
 
 enum class MessageKind : std::uint8_t {
-  gossip, make_plan, drop_plan, begin_run, tokens, run_failed, abandon_run, left_run, get_variable, set_variable, get_loops, answer, get_costs, probe, probe_for, inspect, inspected, plan_broken
+  gossip, make_plan, drop_plan, begin_run, tokens, run_failed, abandon_run, left_run, get_variable, set_variable, get_loops, answer, get_costs, probe, probe_for, inspect, inspected, plan_broken, runs_begun
 };
 
 /// A node as others know it.
@@ -186,6 +186,13 @@ struct PlanBroken {
   static constexpr MessageKind kKind = MessageKind::plan_broken;
   static constexpr Lane kLane = Lane::control;
   std::uint64_t plan = 0;
+};
+
+/// Owner to any, the first that it says in a session: up to this number its runs have begun, and none of them begins in this session.
+struct RunsBegun {
+  static constexpr MessageKind kKind = MessageKind::runs_begun;
+  static constexpr Lane kLane = Lane::data;
+  std::uint64_t last = 0;
 };
 
 /// The kind, which comes first.

@@ -211,7 +211,7 @@ void NodeCore::wait_joined(std::chrono::nanoseconds timeout) {
 }
 
 void NodeCore::connected(Peer peer, const PeerInfo& info) {
-  runs_.met(info.incarnation);
+  runs_.met(peer, info.incarnation);
   on_roster([&](Roster::Time now) {
     refusals_.erase(info.address);
     roster_.connected(now, peer, info);
@@ -324,6 +324,7 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
       return;
     case MessageKind::probe: send(peer, Answer{read_all<Probe>(r).request, {}, {}}); return;
     case MessageKind::plan_broken: runs_.handle(peer, read_all<PlanBroken>(r)); return;
+    case MessageKind::runs_begun: runs_.handle(from, read_all<RunsBegun>(r)); return;
     case MessageKind::probe_for: handle(peer, read_all<ProbeFor>(r)); return;
     case MessageKind::set_variable: handle(peer, from, read_all<SetVariable>(r)); return;
   }

@@ -251,11 +251,9 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m, const std:
   const RunKey key{owner, m.run};
   {
     std::lock_guard lock(mutex_);
-    std::uint64_t& begun = begun_[owner];
-    check(m.run > begun, "a run that began before");
-    begun = m.run;
-    // What others said of runs that this node heard nothing of: their beginnings were lost with a session.
-    drop_waiting({owner, 0}, key);
+    check(m.run > begun_[owner], "a run that began before");
+    all_begun(owner, m.run - 1);
+    begun_[owner] = m.run;
   }
   auto refuse = [&](Code code, const char* why) { core_.send(from, LeftRun{m.run, Status(code, why), {}}); };
   if (!compiled) return refuse(Code::failed_precondition, "it has no such plan");
@@ -305,6 +303,19 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, AbandonRun&& m) {
   const RunKey key{owner, m.run};
   if (Ref<Run> run = find(key)) core_.engine().fail(*run, Status(Code::aborted, kElsewhere));
   else wait(key, {from, m});
+}
+
+void SharedRuns::handle(std::uint64_t owner, RunsBegun&& m) {
+  std::lock_guard lock(mutex_);
+  all_begun(owner, m.last);
+}
+
+// What others said of runs up to `last` that this node has heard nothing of: their beginnings were lost with a session. Under the lock.
+void SharedRuns::all_begun(std::uint64_t owner, std::uint64_t last) {
+  std::uint64_t& begun = begun_[owner];
+  begun = std::max(begun, last);
+  drop_waiting({owner, 0}, {owner, last});
+  take_waiting({owner, last});
 }
 
 // All of the run that was here has left it.
@@ -458,10 +469,11 @@ void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
 }
 
 // Its runs of before are over here, and others' tokens for them are told by their numbers; a run that it begins now is of a
-// plan that this node makes after this.
-void SharedRuns::met(std::uint64_t incarnation) {
+// plan that this node makes after this. It hears how far this node's runs have got, ahead of the beginnings of others: no plan knows the session yet.
+void SharedRuns::met(Peer peer, std::uint64_t incarnation) {
   std::lock_guard lock(mutex_);
   gone_.erase(incarnation);
+  if (last_ != 0) core_.send(peer, RunsBegun{last_});
 }
 
 void SharedRuns::close() {

@@ -90,6 +90,7 @@ class SharedRuns {
   /// `compiled`: null if there is no such plan here.
   void handle(Peer from, std::uint64_t owner, BeginRun&& m, const std::shared_ptr<Compiled>& compiled);
   void handle(Peer from, std::uint64_t owner, AbandonRun&& m);
+  void handle(std::uint64_t owner, RunsBegun&& m);
 
   // ---- both
   void handle(Peer from, RunTokens&& m);
@@ -98,8 +99,8 @@ class SharedRuns {
   void lost(Peer peer, const NodeId& node, const Status& why);
   /// What a node should not have said was dropped: counted, and written to the log, the more there is the more seldom.
   void refused(Peer peer, const std::string& what);
-  /// A node of this incarnation is there, perhaps again.
-  void met(std::uint64_t incarnation);
+  /// A node of this incarnation is there, perhaps again; nobody else knows of the session yet.
+  void met(Peer peer, std::uint64_t incarnation);
   /// Ends all that is under way.
   void close();
   /// Messages for runs that were over, or had not begun yet.
@@ -129,6 +130,7 @@ class SharedRuns {
   bool is_over(const RunKey& key) const;
   bool wait(const RunKey& key, Waiting&& message);
   std::vector<Waiting> take_waiting(const RunKey& key);
+  void all_begun(std::uint64_t owner, std::uint64_t last);
   void drop_waiting(const RunKey& from, const RunKey& to);
   void ended(Run& run);
   template <class Send>
@@ -143,7 +145,7 @@ class SharedRuns {
   std::uint64_t last_ = 0;  // number of a run of ours
   std::map<std::uint64_t, Owned> owned_;
   std::map<RunKey, Ref<Run>> parts_;
-  std::map<std::uint64_t, std::uint64_t> begun_;  // by owner: the last run that began here
+  std::map<std::uint64_t, std::uint64_t> begun_;  // by owner: the last run that began here, or was lost before it did
   std::set<std::uint64_t> gone_;                  // owners that there is no session with any more
   std::map<RunKey, std::vector<Waiting>> waiting_;
   std::map<Peer, Early> early_;  // what waits of each

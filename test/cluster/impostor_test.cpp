@@ -27,8 +27,15 @@ class Impostor final : public TransportListener {
 
   std::vector<std::pair<std::int32_t, Tensor>> fetches;
   std::function<void(std::uint64_t run)> when_begun;  // what it says before it ends the run
+  std::uint64_t begun = 0;  // as it was told when a session began
   bool is_lost = false;
   Status why;
+
+  /// Another session, in the same life.
+  void come_again() {
+    transport_->disconnect(peer_, Status(Code::unavailable, "it comes again"));
+    transport_->connect("sim://a");
+  }
 
   template <class M>
   void say(const M& message) {
@@ -54,6 +61,8 @@ class Impostor final : public TransportListener {
       const auto m = read_all<BeginRun>(reader);
       if (when_begun) when_begun(m.run);
       say(LeftRun{m.run, {}, fetches});
+    } else if (kind == MessageKind::runs_begun) {
+      begun = read_all<RunsBegun>(reader).last;
     }
   }
   void lost(Peer, const Status& status) override {
@@ -67,7 +76,7 @@ class Impostor final : public TransportListener {
 };
 
 struct Scene {
-  Scene() : nodes(1, options(), Between::simulation), b(nodes) {
+  explicit Scene(EarlyLimits early = {}) : nodes(1, options(), Between::simulation, {}, {}, early), b(nodes) {
     BOOST_REQUIRE(nodes.until(5s, [&] { return nodes[0].nodes().size() == 2; }));
   }
   static EngineOptions options() {
@@ -156,6 +165,36 @@ BOOST_AUTO_TEST_CASE(tokens_and_grants_that_make_no_sense) {
   says_each(said(token([](RunToken& t) { t.value = Value(); })), {"a value of another kind than its edge's"});
   says_each(said(token([](RunToken& t) { t.is_dead = true; })), {"a value where there is none"});
   says_each(said([](RunKey key) { return RunTokens{key, {{0, 0, {}, 3}}, {}}; }), {"a grant for no partition of this node", "a grant of no edge"});
+}
+
+// Tokens for a run whose beginning was lost with a session go when its owner says, in the next one, how far it has got.
+BOOST_AUTO_TEST_CASE(a_beginning_that_was_lost_is_not_awaited) {
+  Scene s(EarlyLimits{.messages = 3});
+  const auto say_of = [&](std::uint64_t run) {
+    RunTokens m{{50, run}, {}, {}};
+    for (int i = 0; i < 3; ++i) m.tokens.push_back({0, 0, false, {}, Value()});
+    s.b.say(m);
+  };
+  const auto counts = [&](std::uint64_t early, std::uint64_t late) {
+    return s.nodes.until(5s, [&] { return s.nodes[0].run_counters().early == early && s.nodes[0].run_counters().late == late; });
+  };
+  say_of(3);
+  BOOST_TEST(counts(1, 0));
+  s.b.say(RunsBegun{5});
+  say_of(7);  // as many as are kept of a peer
+  BOOST_TEST(counts(2, 0));
+  say_of(4);
+  BOOST_TEST(counts(2, 1));
+  BOOST_TEST(!s.b.is_lost);
+}
+
+BOOST_AUTO_TEST_CASE(a_session_begins_with_how_far_runs_have_got) {
+  Scene s;
+  s.b.fetches = {{0, Tensor::of<float>({2, 4})}};
+  for (int run = 0; run < 2; ++run) BOOST_TEST(s.run().ok());
+  BOOST_TEST(s.b.begun == 0u);
+  s.b.come_again();
+  BOOST_TEST(s.nodes.until(5s, [&] { return s.b.begun == 2u; }));
 }
 
 BOOST_AUTO_TEST_CASE(who_speaks_for_another_is_disconnected) {
