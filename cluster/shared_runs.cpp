@@ -22,6 +22,17 @@ Ref<Run> share(Run& run) {
   return Ref<Run>(&run);
 }
 
+// What a value that waits takes of this node's memory, which may be more than its sender said: an element that a list lacks is a byte of a message.
+std::uint64_t memory_of(const Value& value) {
+  constexpr std::uint64_t kList = 512;             // its log
+  constexpr std::uint64_t kTensor = 64;            // its body
+  constexpr std::uint64_t kSlot = 2 * sizeof(Value);  // chunks double
+  if (!value.is_list()) return value.has_value() ? kTensor + value.tensor().bytes() : 0;
+  std::uint64_t bytes = kList;
+  for (std::int64_t i = 0; i < value.list().length(); ++i) bytes += kSlot + memory_of(value.list().peek(i));
+  return bytes;
+}
+
 SharedPlan& plan_of(const Run& run) { return static_cast<SharedPlan&>(*run.troupe->remote); }
 
 // A node's own name comes first, unless it was said where the error was made.
@@ -380,7 +391,7 @@ bool SharedRuns::wait(const RunKey& key, Waiting&& message) {
   }
   if (const auto* tokens = std::get_if<RunTokens>(&message.message)) {
     message.messages = tokens->tokens.size();
-    for (const RunToken& token : tokens->tokens) message.bytes += bytes_of(token.value);
+    for (const RunToken& token : tokens->tokens) message.bytes += sizeof token + memory_of(token.value);
   }
   Early& early = early_[message.from];
   if (early.messages + message.messages > limits_.messages || early.bytes + message.bytes > limits_.bytes)

@@ -188,6 +188,21 @@ BOOST_AUTO_TEST_CASE(a_beginning_that_was_lost_is_not_awaited) {
   BOOST_TEST(!s.b.is_lost);
 }
 
+// What is early is booked as what it takes here: elements that a list lacks are a byte each on their way, and a slot in memory.
+BOOST_AUTO_TEST_CASE(a_list_of_nothing_is_booked_by_its_slots) {
+  for (const std::int64_t elements : {100, 10'000}) {
+    Scene s(EarlyLimits{.bytes = 100'000});
+    List list(DType::f32, Shape{2});
+    list.grow(elements);
+    RunTokens m{{50, 3}, {}, {}};
+    m.tokens.push_back({0, 0, false, {}, list});
+    s.b.say(m);
+    const auto is_told = [&] { return s.b.is_lost || s.nodes[0].run_counters().early == 1; };
+    BOOST_TEST(s.nodes.until(5s, is_told));
+    BOOST_TEST(s.b.is_lost == (elements > 1000), elements << " elements");
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_session_begins_with_how_far_runs_have_got) {
   Scene s;
   s.b.fetches = {{0, Tensor::of<float>({2, 4})}};
