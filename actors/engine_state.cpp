@@ -157,19 +157,27 @@ bool EngineImpl::has_others_states() {
   return !others_states_.empty();
 }
 
-void EngineImpl::drop_states(const std::function<bool(std::uint64_t owner)>& is_gone) {
+bool EngineImpl::has_states_of(const StateOwner& who) {
+  std::lock_guard lock(mutex_);
+  return others_states_.contains(who);
+}
+
+std::size_t EngineImpl::drop_states(const std::function<bool(const StateOwner&)>& is_gone) {
   std::vector<OthersStates> dropped;  // outside the lock
+  std::size_t states = 0;
   std::lock_guard lock(mutex_);
   std::erase_if(left_states_, [](const auto& weak) { return weak.expired(); });
   for (auto it = others_states_.begin(); it != others_states_.end();) {
-    if (!it->first.container.empty() || !is_gone(it->first.owner)) {
+    if (!is_gone(it->first)) {
       ++it;
       continue;
     }
+    states += it->second.store->specs().size();
     left_states_.push_back(it->second.store);
     dropped.push_back(std::move(it->second));
     it = others_states_.erase(it);
   }
+  return states;
 }
 
 }  // namespace troupe

@@ -327,6 +327,7 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
     case MessageKind::runs_begun: runs_.handle(from, read_all<RunsBegun>(r)); return;
     case MessageKind::probe_for: handle(peer, read_all<ProbeFor>(r)); return;
     case MessageKind::set_variable: handle(peer, from, read_all<SetVariable>(r)); return;
+    case MessageKind::clear_container: handle(peer, from, read_all<ClearContainer>(r)); return;
   }
 }
 

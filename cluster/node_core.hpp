@@ -55,6 +55,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
     transport_->send(peer, M::kLane, written(message).take());
   }
 
+  std::size_t clear_container(const std::string& container, std::vector<std::string> nodes);
   std::vector<LoopReport> loops(const SharedPlan& plan);
   std::vector<NodeCost> costs(const SharedPlan& plan);
 
@@ -127,6 +128,8 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   EngineImpl::OthersStates states_for(std::uint64_t owner, const std::string& container);
   void handle(Peer from, std::uint64_t owner, GetVariable&& m);
   void handle(Peer from, std::uint64_t owner, SetVariable&& m);
+  void handle(Peer from, std::uint64_t owner, ClearContainer&& m);
+  std::size_t clear_here(std::uint64_t owner, const std::string& container);
   void note_states(const Plan& plan, const std::string& node, std::uint64_t states);
   void drop_states();
 

@@ -234,7 +234,18 @@ void SharedRuns::handle(Peer from, LeftRun&& m) {
   run->leave();
 }
 
-// Two others have lost each other; the next call of its function makes it anew.
+void SharedRuns::break_off(const std::vector<Peer>& peers) {
+  std::vector<std::shared_ptr<SharedPlan>> plans;  // kept: the last of one may not go under the lock
+  std::lock_guard lock(mutex_);
+  for (const auto& weak : plans_)
+    if (auto plan = weak.lock()) {
+      const auto takes_part = [&](Peer peer) { return peer != 0 && plan->node_of_peer(peer) >= 0; };
+      if (plan->is_owned() && std::any_of(peers.begin(), peers.end(), takes_part)) plan->break_off();
+      plans.push_back(std::move(plan));
+    }
+}
+
+// Two others have lost each other, or one has lost states of the plan's; the next call of its function makes it anew.
 void SharedRuns::handle(Peer from, PlanBroken&& m) {
   std::vector<std::shared_ptr<SharedPlan>> plans;  // kept: the last of one may not go under the lock
   std::lock_guard lock(mutex_);

@@ -80,6 +80,9 @@ class SharedRuns {
   /// Plans that losses break.
   void add(const std::shared_ptr<SharedPlan>& plan);
 
+  /// Plans of this node that these peers take part in are made anew by their next call.
+  void break_off(const std::vector<Peer>& peers);
+
   // ---- at the owner
   void begin(Run& run, SharedPlan& plan);
   void handle(Peer from, RunFailed&& m);

@@ -75,6 +75,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   seed_of(inspected_with_everything());
   seed_of(PlanBroken{2});
   seed_of(RunsBegun{9});
+  seed_of(ClearContainer{7, "models"});
   return 0;
 }
 
@@ -82,7 +83,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   Message m = Input(data, size).message();
   try {
     check_any<Gossip, GetLoops, MakePlan, DropPlan, BeginRun, RunTokens, RunFailed, AbandonRun, LeftRun, GetVariable, SetVariable, Answer, GetCosts, Probe, ProbeFor, InspectNode, Inspected, PlanBroken,
-              RunsBegun>(m);
+              RunsBegun, ClearContainer>(m);
   } catch (const Error&) {
   }
   return 0;
