@@ -222,7 +222,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   void add_user_code(PartitionSnapshot& silent, const Run& run, const PartitionPlan& plan);
   bool step_elsewhere() { return peers_ && peers_->step(); }
   void wait_for_streams();
-  StateSpec declared(StateSpec spec);
+  StateSpec declared(StateSpec spec, bool is_given);
   std::vector<std::shared_ptr<StateStore>> all_states();
   bool is_elsewhere(const StateSpec& spec) const { return peers_ && node_of(spec.device) != peers_->name(); }
   bool is_elsewhere(const std::string& variable, StateSpec& home);

@@ -143,6 +143,32 @@ BOOST_AUTO_TEST_CASE(a_value_that_is_lost_with_its_node_is_not_taken_for_another
   compare(f({}), {{2}}, "from the beginning");
 }
 
+// Nor where the constraint would have it made on another node.
+BOOST_AUTO_TEST_CASE(a_value_that_is_lost_with_one_of_several_nodes_is_not_taken_for_another) {
+  Nodes nodes(1);
+  for (const char* name : {"b", "c"}) nodes.add(name, {}, "gpu=yes");
+  for (std::size_t i = 0; i < nodes.size(); ++i) nodes[i].wait_for({"a", "b", "c"}, 60s);
+  Graph g;
+  Variable v, unused;
+  {
+    auto there = g.on_device("/label:gpu");
+    v = g.variable("v", Tensor::scalar(1.f));
+    unused = g.variable("unused", Tensor::scalar(1.f));
+  }
+  const auto add_one = [&] { return nodes.engine().run(g, {}, {v.assign_add(1.0)}); };
+  compare(add_one(), {{2}}, "on b");
+  nodes.remove(1);
+  const auto end = std::chrono::steady_clock::now() + 60s;
+  while (nodes[0].nodes().size() > 2 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  const std::string why = refusal([&] { add_one(); }, Code::failed_precondition);
+  BOOST_TEST(says(why, {"AssignAdd '", "states_test.cpp", "variable 'v' is lost", "node 'b'", "Engine::initialize"}), why);
+  refusal([&] { nodes.engine().get(v); }, Code::failed_precondition);
+  compare(nodes.engine().run(g, {}, {unused.read()}), {{1}}, "nobody had used this one");
+  nodes.engine().set(v, Tensor::scalar(5.f));
+  compare(add_one(), {{6}}, "on c");
+  BOOST_TEST(nodes[1].engine().impl().has_others_states());
+}
+
 BOOST_AUTO_TEST_CASE(one_name_on_two_nodes_is_not_guessed) {
   Nodes nodes(3);
   Graph g, h;
