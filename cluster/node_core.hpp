@@ -101,6 +101,10 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
     std::int64_t ended_ns = 0;
     std::function<void(const NodeReport&)> heard = {};  // nobody waits: who sent it wants to be told
   };
+  struct MeasuredLink {
+    LinkCost cost;
+    std::chrono::nanoseconds holds_until;
+  };
   /// A plan of another node that waits for connections with the nodes that take part in it.
   struct Waiting {
     Peer from;
@@ -176,7 +180,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   std::uint64_t last_request_ = 0;
   std::map<RunKey, std::shared_ptr<Compiled>> plans_;  // made for others
   std::vector<Waiting> waiting_plans_;
-  std::map<std::pair<std::string, std::string>, LinkCost> links_;  // that were measured, the lesser name first; until one of the two is lost
+  std::map<std::pair<std::string, std::string>, MeasuredLink> links_;  // the lesser name first; until one of the two is lost
   std::map<std::string, std::pair<MemberState, std::int64_t>> states_;  // of members: since when, of the Unix epoch
   std::map<std::string, ClockOffset> clocks_;
   std::map<std::pair<std::string, std::string>, std::uint64_t> seen_states_;  // by node and variable: in which life it had a value
