@@ -283,7 +283,7 @@ void NodeCore::received(Peer peer, Lane, Message message) {
 void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
   MessageReader r(message);
   switch (kind_of(r)) {
-    case MessageKind::tokens: runs_.handle(peer, read_all<RunTokens>(r)); return;
+    case MessageKind::tokens: runs_.handle_tokens(peer, r); return;
     case MessageKind::begin_run: {
       auto m = read_all<BeginRun>(r);
       std::shared_ptr<Compiled> compiled;

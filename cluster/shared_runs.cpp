@@ -67,6 +67,21 @@ Status lost_status(const Plan& plan, std::int32_t node, const NodeId& who, const
   return Status(Code::unavailable, fmt::format("{}; awaited from it: {}", lost_status(who, why).message(), edges_out_of(plan, node)));
 }
 
+/// Tokens and grants in memory that is used again, which go however the use of it ends.
+class Emptied {
+ public:
+  explicit Emptied(RunTokens& all) : all_(all) {}
+  ~Emptied() {
+    all_.grants.clear();
+    all_.tokens.clear();
+  }
+  Emptied(const Emptied&) = delete;
+  Emptied& operator=(const Emptied&) = delete;
+
+ private:
+  RunTokens& all_;
+};
+
 void check(bool holds, const char* what) {
   if (!holds) MessageReader::malformed(what);
 }
@@ -126,10 +141,12 @@ void SharedPlan::post(std::span<Posted> posted) {
     const auto* token = std::get_if<Token>(&p.message);
     return token ? *token->run : *std::get<Grant>(p.message).run;
   };
+  thread_local RunTokens small;  // for its memory: nothing stays in it
   while (!posted.empty()) {
     const Peer to = peer_of(posted.front().partition);
     const Run& run = run_of(posted.front());
-    RunTokens small{run.key, {}, {}};
+    const Emptied emptied(small);
+    small.run = run.key;
     std::size_t left = 0;
     for (Posted& p : posted) {
       if (peer_of(p.partition) != to || &run_of(p) != &run) {
@@ -412,6 +429,14 @@ bool SharedRuns::wait(const RunKey& key, Waiting&& message) {
   waiting_[key].push_back(std::move(message));
   waited_.fetch_add(1, std::memory_order_relaxed);
   return true;
+}
+
+void SharedRuns::handle_tokens(Peer from, MessageReader& reader) {
+  thread_local RunTokens said;  // as in `post`
+  const Emptied emptied(said);
+  read_fields(reader, said);
+  reader.end();
+  handle(from, std::move(said));
 }
 
 // A grant for a run that is not under way here is dropped: who has no instance of a loop holds no token of it back.

@@ -96,6 +96,8 @@ class SharedRuns {
   void handle(std::uint64_t owner, RunsBegun&& m);
 
   // ---- both
+  /// RunTokens, which come more often than all else: read into memory that stays.
+  void handle_tokens(Peer from, MessageReader& reader);
   void handle(Peer from, RunTokens&& m);
   /// The run has failed here.
   void failed(Run& run, SharedPlan& plan);
