@@ -431,6 +431,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     next_look_ = now() + kIdleLook;
     if (n == 0) next_tick_ = Time::zero();
     for (int i = 0; i < n; ++i) {
+      if (events[i].data.u32 == kBell) requests_.hear();
       bulk_rang_ |= events[i].data.u32 == kBulk;
       if (events[i].data.u32 != kZeroMq) continue;
       was_asked_ = false;
