@@ -32,7 +32,7 @@ namespace troupe {
 class NodeCore;
 
 /// What is kept of one peer for runs that have not begun on this node, since it overtook their owner: messages, and bytes of this node's
-/// memory. A peer that sends more is disconnected.
+/// memory; and how many of its requests for plans and variables may wait. A peer that sends more is disconnected.
 struct EarlyLimits {
   std::size_t messages = 1 << 16;
   std::uint64_t bytes = 1 << 30;

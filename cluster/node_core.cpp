@@ -41,7 +41,7 @@ std::string joined(const std::vector<std::string>& names) { return fmt::format("
 }  // namespace
 
 NodeCore::NodeCore(NodeOptions& options)
-    : self_(self_of(options)), container_(options.container), deterministic_(options.engine.deterministic), step_(std::move(options.step)), clock_(std::move(options.clock)),
+    : self_(self_of(options)), container_(options.container), most_requests_(options.early.messages), deterministic_(options.engine.deterministic), step_(std::move(options.step)), clock_(std::move(options.clock)),
       transport_(options.transport({self_.name, self_.incarnation, {}, {}})), runs_(*this, self_.incarnation, options.early, options.log),
       roster_({.name = self_.name, .incarnation = self_.incarnation, .address = {}, .labels = options.labels}, options.membership, self_.incarnation) {}
 
@@ -304,19 +304,19 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
     case MessageKind::inspect: handle(peer, read_all<InspectNode>(r)); return;
     case MessageKind::inspected: handle(peer, read_all<Inspected>(r)); return;
     case MessageKind::make_plan:
-      do_later([this, peer, kept = std::make_shared<Message>(std::move(message))] { make_plan(peer, kept); });
+      do_for(peer, [this, peer, kept = std::make_shared<Message>(std::move(message))] { make_plan(peer, kept); });
       return;
     case MessageKind::drop_plan:
-      do_later([this, peer, key = RunKey{from, read_all<DropPlan>(r).plan}] { drop_plan(peer, key); });
+      do_for(peer, [this, peer, key = RunKey{from, read_all<DropPlan>(r).plan}] { drop_plan(peer, key); });
       return;
     case MessageKind::get_variable: handle(peer, from, read_all<GetVariable>(r)); return;
     case MessageKind::get_loops:
-      do_later([this, peer, owner = from, m = read_all<GetLoops>(r)] {
+      do_for(peer, [this, peer, owner = from, m = read_all<GetLoops>(r)] {
         send(peer, Answer{m.request, {}, {}, loops_of({owner, m.plan})});
       });
       return;
     case MessageKind::get_costs:
-      do_later([this, peer, owner = from, m = read_all<GetCosts>(r)] {
+      do_for(peer, [this, peer, owner = from, m = read_all<GetCosts>(r)] {
         Answer a{m.request, {}, {}};
         a.costs = costs_of({owner, m.plan});
         send(peer, a);
@@ -333,6 +333,27 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
 
 void NodeCore::do_later(std::function<void()> job) {
   clerk_->send(std::move(job));
+}
+
+void NodeCore::do_for(Peer from, std::function<void()> job) {
+  {
+    std::lock_guard lock(mutex_);
+    std::size_t& asked = asked_[from];
+    if (asked >= most_requests_)
+      throw Error(Code::resource_exhausted, fmt::format("more than {} of its requests wait for node '{}'; NodeOptions::early says how many may", most_requests_, self_.name));
+    ++asked;
+  }
+  do_later([this, from, job = std::move(job)] {
+    struct Done {
+      NodeCore& core;
+      Peer from;
+      ~Done() {
+        std::lock_guard lock(core.mutex_);
+        if (auto it = core.asked_.find(from); --it->second == 0) core.asked_.erase(it);
+      }
+    } done{*this, from};
+    job();
+  });
 }
 
 // ---- requests
@@ -476,6 +497,8 @@ bool NodeCore::try_make_plan(Peer from, const std::shared_ptr<Message>& message,
       auto refusal = refusals_.find(p.address);
       if (known != 0 || p.address.empty() || refusal != refusals_.end())
         throw Error(Code::unavailable, fmt::format("it cannot reach node '{}'{}", p.name, refusal == refusals_.end() ? "" : ": " + refusal->second.message()));
+      const auto waiting = std::count_if(waiting_plans_.begin(), waiting_plans_.end(), [&](const Waiting& w) { return w.from == from; });
+      if (static_cast<std::size_t>(waiting) >= most_requests_) throw Error(Code::resource_exhausted, "too many plans of this owner wait for connections");
       waiting_plans_.push_back({from, message});
       transport_->connect(p.address);
       return false;

@@ -126,6 +126,8 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   bool try_make_plan(Peer from, const std::shared_ptr<Message>& message, const MakePlan& m, MessageReader& reader, std::uint64_t& states);
   void drop_plan(Peer from, RunKey key);
   void do_later(std::function<void()> job);
+  /// The same, for a peer that has asked for it. Throws resource_exhausted if too many of its requests wait.
+  void do_for(Peer from, std::function<void()> job);
   void retry_plans();
 
   // node_states.cpp
@@ -161,6 +163,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
 
   const NodeId self_;
   const std::string container_;
+  const std::size_t most_requests_;  // of a peer that wait
   const bool deterministic_;
   const std::function<bool()> step_;
   const std::function<std::int64_t()> clock_;  // none: the system's
@@ -180,6 +183,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   std::uint64_t last_request_ = 0;
   std::map<RunKey, std::shared_ptr<Compiled>> plans_;  // made for others
   std::vector<Waiting> waiting_plans_;
+  std::map<Peer, std::size_t> asked_;  // requests of each that are not done; those with none are not there
   std::map<std::pair<std::string, std::string>, MeasuredLink> links_;  // the lesser name first; until one of the two is lost
   std::map<std::string, std::pair<MemberState, std::int64_t>> states_;  // of members: since when, of the Unix epoch
   std::map<std::string, ClockOffset> clocks_;

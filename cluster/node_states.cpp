@@ -22,7 +22,7 @@ EngineImpl::OthersStates NodeCore::states_for(std::uint64_t owner, const std::st
 }
 
 void NodeCore::handle(Peer from, std::uint64_t owner, GetVariable&& m) {
-  do_later([this, from, owner, m = std::move(m)] {
+  do_for(from, [this, from, owner, m = std::move(m)] {
     Answer a{m.request, {}, {}};
     try {
       const EngineImpl::OthersStates states = states_for(owner, m.container);
@@ -36,7 +36,7 @@ void NodeCore::handle(Peer from, std::uint64_t owner, GetVariable&& m) {
 }
 
 void NodeCore::handle(Peer from, std::uint64_t owner, SetVariable&& m) {
-  do_later([this, from, owner, m = std::move(m)] {
+  do_for(from, [this, from, owner, m = std::move(m)] {
     Answer a{m.request, {}, {}};
     try {
       const EngineImpl::OthersStates states = states_for(owner, m.container);
@@ -50,7 +50,7 @@ void NodeCore::handle(Peer from, std::uint64_t owner, SetVariable&& m) {
 }
 
 void NodeCore::handle(Peer from, std::uint64_t owner, ClearContainer&& m) {
-  do_later([this, from, owner, m = std::move(m)] {
+  do_for(from, [this, from, owner, m = std::move(m)] {
     Answer a{m.request, {}, {}};
     a.states = clear_here(owner, m.container);
     if (from != 0) send(from, a);

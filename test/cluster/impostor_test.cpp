@@ -27,6 +27,7 @@ class Impostor final : public TransportListener {
 
   std::vector<std::pair<std::int32_t, Tensor>> fetches;
   std::function<void(std::uint64_t run)> when_begun;  // what it says before it ends the run
+  std::uint64_t answers = 0;
   std::uint64_t begun = 0;  // as it was told when a session began
   bool is_lost = false;
   Status why;
@@ -61,6 +62,8 @@ class Impostor final : public TransportListener {
       const auto m = read_all<BeginRun>(reader);
       if (when_begun) when_begun(m.run);
       say(LeftRun{m.run, {}, fetches});
+    } else if (kind == MessageKind::answer) {
+      ++answers;
     } else if (kind == MessageKind::runs_begun) {
       begun = read_all<RunsBegun>(reader).last;
     }
@@ -200,6 +203,18 @@ BOOST_AUTO_TEST_CASE(a_list_of_nothing_is_booked_by_its_slots) {
     const auto is_told = [&] { return s.b.is_lost || s.nodes[0].run_counters().early == 1; };
     BOOST_TEST(s.nodes.until(5s, is_told));
     BOOST_TEST(s.b.is_lost == (elements > 1000), elements << " elements");
+  }
+}
+
+// So are requests: a node does one after the other, and who asks for more meanwhile than it keeps is disconnected.
+BOOST_AUTO_TEST_CASE(requests_that_wait_are_bounded) {
+  for (const std::uint64_t asked : {3u, 2000u}) {
+    Scene s(EarlyLimits{.messages = 5});
+    for (std::uint64_t n = 1; n <= asked; ++n) s.b.say(GetLoops{n, 7});
+    for (const Time end = s.nodes.network().now() + 100ms; s.nodes.network().now() < end;) s.nodes.network().step();  // a itself does nothing meanwhile
+    BOOST_TEST(s.nodes.until(5s, [&] { return s.b.is_lost || s.b.answers == asked; }));
+    BOOST_TEST(s.b.is_lost == (asked > 5));
+    if (asked > 5) BOOST_TEST(says(s.b.why.message(), {"of its requests wait for node 'a'", "NodeOptions::early"}), s.b.why.message());
   }
 }
 
