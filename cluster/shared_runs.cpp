@@ -242,11 +242,14 @@ void SharedRuns::handle(Peer from, LeftRun&& m) {
   }
   const Program& program = run->plan().program;
   const SharedPlan& plan = plan_of(*run);
+  const std::int32_t node = plan.node_of_peer(from);
+  std::set<std::int32_t> came;
   for (auto& [index, value] : m.fetches) {
-    const bool fits_here = index >= 0 && plan.is_fetched_from(plan.node_of_peer(from), index) && fits(value, program.graph.spec(program.fetches[at(index)]));
+    const bool fits_here = index >= 0 && plan.is_fetched_from(node, index) && fits(value, program.graph.spec(program.fetches[at(index)])) && came.insert(index).second;
     if (fits_here) run->set_fetch(index, std::move(value));
     else if (m.status.ok()) m.status = Status(Code::data_loss, "it sent what was not fetched");
   }
+  if (m.status.ok() && came.size() != plan.fetches_from(node)) m.status = Status(Code::data_loss, "it did not send all that was fetched from it");
   if (!m.status.ok()) core_.engine().fail(*run, from_node(core_.name_of(from), m.status));
   run->leave();
 }

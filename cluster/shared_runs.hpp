@@ -8,6 +8,7 @@
 // Threads: any; the messages of one peer one at a time. The lock is held for book-keeping only, and while BeginRuns are sent.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -56,6 +57,7 @@ class SharedPlan final : public RemotePlan {
     const auto f = static_cast<std::size_t>(fetch);
     return f < fetched_from_.size() && fetched_from_[f] == node;
   }
+  std::size_t fetches_from(std::int32_t node) const { return static_cast<std::size_t>(std::count(fetched_from_.begin(), fetched_from_.end(), node)); }
   void break_off() { broken_.store(true, std::memory_order_release); }
   /// The first of its nodes that was lost here; empty: none. Under the lock of SharedRuns.
   std::string lost;

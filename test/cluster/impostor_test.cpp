@@ -121,6 +121,18 @@ BOOST_AUTO_TEST_CASE(and_nothing_that_is_fetched_elsewhere) {
   }
 }
 
+// Nor does a run end well without what was fetched: its caller would get nothing for a tensor.
+BOOST_AUTO_TEST_CASE(nor_less_than_is_fetched_from_it) {
+  const Tensor right = Tensor::of<float>({2, 4});
+  for (const bool is_twice : {false, true}) {
+    Scene s;
+    if (is_twice) s.b.fetches = {{0, right}, {0, right}};
+    const Status status = s.run();
+    BOOST_TEST((status.code() == Code::data_loss), status.message());
+    BOOST_TEST(says(status.message(), {"node 'b'", is_twice ? "it sent what was not fetched" : "it did not send all that was fetched from it"}), status.message());
+  }
+}
+
 // A token or a grant of no edge of its own, of another loop, or with another value than its edge carries: counted, logged, and the
 // end of the session. Which of the two partitions is a's, the first or the second, the impostor does not know.
 BOOST_AUTO_TEST_CASE(tokens_and_grants_that_make_no_sense) {
