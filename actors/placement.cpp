@@ -43,14 +43,14 @@ class Allowed {
   const std::vector<std::string> devices_;
 };
 
-bool is_there(std::string_view node, const PlacementOptions& options) {
+bool knows_node(const PlacementOptions& options, std::string_view node) {
   return std::any_of(options.nodes.begin(), options.nodes.end(), [&](const NodeLabels& n) { return n.name == node; });
 }
 
 std::string home_of(const StateSpec& state, const Allowed& allowed, const PlacementOptions& options) {
   const Constraint c = parse_constraint(state.device, options.here);
   auto settled = options.homes.find(state.name);
-  if (!c.is_exact() && settled != options.homes.end() && is_there(node_of(settled->second), options)) return settled->second;
+  if (!c.is_exact() && settled != options.homes.end() && knows_node(options, node_of(settled->second))) return settled->second;
   const std::string home = c.is_free() ? full_name(options.default_device, options.here) : allowed.by(c, state.device)[0];
   return !state.is_of_host() || short_name(home).starts_with("cpu:") ? home : full_name("cpu:0", node_of(home));
 }
@@ -416,7 +416,7 @@ void check_not_lost(const StateSpec& state, const PlacementOptions& options) {
   const auto settled = options.homes.find(state.name);
   if (state.kind != StateSpec::Kind::variable || settled == options.homes.end() || parse_constraint(state.device, options.here).is_exact()) return;
   const std::string_view node = node_of(settled->second);
-  if (is_there(node, options)) return;
+  if (knows_node(options, node)) return;
   throw Error(Code::failed_precondition,
               fmt::format("the value of variable '{}' is lost: node '{}', where it was, is not there any more; give it one by Engine::set, or its initial value by "
                           "Engine::initialize, which make it on another node", state.name, node));
