@@ -414,7 +414,9 @@ std::string home_of(const StateSpec& state, const PlacementOptions& options) { r
 
 void check_not_lost(const StateSpec& state, const PlacementOptions& options) {
   const auto settled = options.homes.find(state.name);
-  if (state.kind != StateSpec::Kind::variable || settled == options.homes.end() || parse_constraint(state.device, options.here).is_exact()) return;
+  if (state.kind != StateSpec::Kind::variable || settled == options.homes.end()) return;
+  const Constraint c = parse_constraint(state.device, options.here);
+  if (c.is_exact() || !c.node.empty()) return;  // it is made nowhere else
   const std::string_view node = node_of(settled->second);
   if (knows_node(options, node)) return;
   throw Error(Code::failed_precondition,
