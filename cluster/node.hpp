@@ -95,9 +95,9 @@ class ClusterNode {
   /// each of them said.
   void wait_joined(std::chrono::nanoseconds timeout);
   /// Drops what programs keep in a container (NodeOptions::container; empty: what this node's own programs keep on others) on these nodes; none
-  /// named: on all. Returns how many states. Runs under way end with what they have. After it queues begin empty, actors anew; variables have their initial value for programs of this
-  /// node, if the container is its own; for who else used one the value is lost (cluster/README.md). A node that names the container itself keeps its
-  /// own. Throws not_found for a node that is not there. Not from within an actor.
+  /// named: on all. Returns how many states. Runs under way end with what they have. After it queues begin empty, actors anew; variables have
+  /// their initial value for programs of this node, if the container is its own; for who else used one the value is lost (cluster/README.md). A
+  /// node that names the container itself keeps its own. Throws not_found for a node that is not there. Not from within an actor.
   std::size_t clear_container(const std::string& container, const std::vector<std::string>& nodes = {});
   TransportCounters counters() const;
   RunCounters run_counters() const;

@@ -105,8 +105,8 @@ namespace {
 
 [[noreturn]] void refuse_lost(const std::string& variable, const std::string& node, const std::string& who) {
   throw Error(Code::failed_precondition,
-              fmt::format("{}the value of variable '{}' is lost: node '{}' has started again, or held this one for dead, or its container was cleared, since it had one; give it one by Engine::set "
-                          "or from a checkpoint, or its initial value by Engine::initialize", who, variable, node));
+              fmt::format("{}the value of variable '{}' is lost: node '{}' has started again, or held this one for dead, or its container was cleared, since it had "
+                          "one; give it one by Engine::set or from a checkpoint, or its initial value by Engine::initialize", who, variable, node));
 }
 
 }  // namespace
