@@ -218,6 +218,27 @@ BOOST_AUTO_TEST_CASE(a_list_of_nothing_is_booked_by_its_slots) {
   }
 }
 
+// Kernels go by what a variable says of itself: a first value of another kind would have them read beyond it.
+BOOST_AUTO_TEST_CASE(a_variable_that_is_another_than_it_says) {
+  StateSpec right;
+  right.name = "v";
+  right.values = {ValueSpec{DType::f32, Shape{1000}}};
+  right.initial = Initializer::tensor(Tensor::zeros(DType::f32, {1000}));
+  const auto asked = [](const StateSpec& spec) {
+    Scene s;
+    s.b.say(GetVariable{1, spec});
+    BOOST_TEST(s.nodes.until(5s, [&] { return s.b.is_lost || s.b.answers == 1; }));
+    return s.b.is_lost ? s.b.why.message() : std::string("answered");
+  };
+  BOOST_TEST(asked(right) == "answered");
+  std::vector<StateSpec> wrong(4, right);
+  wrong[0].initial.value = Tensor::zeros(DType::f32, {1});
+  wrong[1].initial.value = Tensor::zeros(DType::f64, {1000});
+  wrong[2].initial.value = Tensor();
+  wrong[3].values[0].depth = 1;
+  for (const StateSpec& spec : wrong) BOOST_TEST(says(asked(spec), {"a variable whose first value is another than it says"}));
+}
+
 // So are requests: a node does one after the other, and who asks for more meanwhile than it keeps is disconnected.
 BOOST_AUTO_TEST_CASE(requests_that_wait_are_bounded) {
   for (const std::uint64_t asked : {3u, 2000u}) {
