@@ -90,8 +90,9 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   /// This engine's own; nobody's to drop.
   std::shared_ptr<StateStore> own_states() { return {std::shared_ptr<StateStore>(), &states_}; }
   bool has_others_states();
-  /// Drops the states of owners that `is_gone` says have gone.
-  void drop_states(const std::function<bool(std::uint64_t owner)>& is_gone);
+  bool has_states_of(const StateOwner& who);
+  /// Drops the states of those whom `is_gone` names; how many. Plans that were made with them keep them.
+  std::size_t drop_states(const std::function<bool(const StateOwner&)>& is_gone);
 
   // ---- devices
 
@@ -221,7 +222,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   void add_user_code(PartitionSnapshot& silent, const Run& run, const PartitionPlan& plan);
   bool step_elsewhere() { return peers_ && peers_->step(); }
   void wait_for_streams();
-  StateSpec declared(StateSpec spec);
+  StateSpec declared(StateSpec spec, bool is_given);
   std::vector<std::shared_ptr<StateStore>> all_states();
   bool is_elsewhere(const StateSpec& spec) const { return peers_ && node_of(spec.device) != peers_->name(); }
   bool is_elsewhere(const std::string& variable, StateSpec& home);

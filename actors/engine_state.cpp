@@ -55,12 +55,12 @@ void EngineImpl::set(const std::string& variable, Tensor value) {
 }
 
 Tensor EngineImpl::get(const StateSpec& spec) {
-  const StateSpec at = declared(spec);
+  const StateSpec at = declared(spec, false);
   return is_elsewhere(at) ? peers_->get(std::string(node_of(at.device)), at) : get_in(states_, at);
 }
 
 void EngineImpl::set(const StateSpec& spec, Tensor value) {
-  const StateSpec at = declared(spec);
+  const StateSpec at = declared(spec, true);
   if (is_elsewhere(at)) peers_->set(std::string(node_of(at.device)), at, std::move(value));
   else set_in(states_, at, std::move(value));
 }
@@ -89,10 +89,12 @@ void EngineImpl::remember_homes(const Graph& graph) {
   }
 }
 
-// With the device where it lives.
-StateSpec EngineImpl::declared(StateSpec spec) {
+// With the device where it lives. `is_given`: it gets a value, so that none is lost.
+StateSpec EngineImpl::declared(StateSpec spec, bool is_given) {
   if (!peers_) return spec;
-  spec.device = home_of(spec, placement_options());
+  const PlacementOptions options = placement_options();
+  if (!is_given) check_not_lost(spec, options);
+  spec.device = home_of(spec, options);
   std::lock_guard lock(mutex_);
   settled_.insert_or_assign(spec.name, spec.device);
   homes_[spec.name].insert_or_assign(std::string(node_of(spec.device)), spec);
@@ -157,19 +159,27 @@ bool EngineImpl::has_others_states() {
   return !others_states_.empty();
 }
 
-void EngineImpl::drop_states(const std::function<bool(std::uint64_t owner)>& is_gone) {
+bool EngineImpl::has_states_of(const StateOwner& who) {
+  std::lock_guard lock(mutex_);
+  return others_states_.contains(who);
+}
+
+std::size_t EngineImpl::drop_states(const std::function<bool(const StateOwner&)>& is_gone) {
   std::vector<OthersStates> dropped;  // outside the lock
+  std::size_t states = 0;
   std::lock_guard lock(mutex_);
   std::erase_if(left_states_, [](const auto& weak) { return weak.expired(); });
   for (auto it = others_states_.begin(); it != others_states_.end();) {
-    if (!it->first.container.empty() || !is_gone(it->first.owner)) {
+    if (!is_gone(it->first)) {
       ++it;
       continue;
     }
+    states += it->second.store->specs().size();
     left_states_.push_back(it->second.store);
     dropped.push_back(std::move(it->second));
     it = others_states_.erase(it);
   }
+  return states;
 }
 
 }  // namespace troupe

@@ -96,7 +96,7 @@ void Partition::handle(PartitionMessage& message) {
   }
 }
 
-void Partition::start(Ref<Run> run) {
+void Partition::start(const Ref<Run>& run) {
   if (!run->enter(index_)) return;  // a token from another partition was faster than StartRun
   try {
     if (idle_.empty()) {
@@ -117,7 +117,7 @@ void Partition::start(Ref<Run> run) {
   r.is_active = true;
   r.is_abandoned = false;
   add(r.handled);
-  r.run = std::move(run);
+  r.run = run;
   r.fired = r.sent = r.received = 0;
   failed_.store(-1, std::memory_order_relaxed);
   add(loop_counters_[0].instances);

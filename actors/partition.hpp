@@ -387,7 +387,7 @@ class Partition final : public CompletionSink {
 
   void handle(PartitionMessage& message);
   void give_up(const Ref<Run>& run);
-  void start(Ref<Run> run);
+  void start(const Ref<Run>& run);
   void accept(Token& token);
   void accept_at(Instance& instance, Token& token);
   void pass_on(Instance& instance, Token& token);

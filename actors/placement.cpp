@@ -43,11 +43,14 @@ class Allowed {
   const std::vector<std::string> devices_;
 };
 
+bool knows_node(const PlacementOptions& options, std::string_view node) {
+  return std::any_of(options.nodes.begin(), options.nodes.end(), [&](const NodeLabels& n) { return n.name == node; });
+}
+
 std::string home_of(const StateSpec& state, const Allowed& allowed, const PlacementOptions& options) {
   const Constraint c = parse_constraint(state.device, options.here);
   auto settled = options.homes.find(state.name);
-  const auto is_there = [&](std::string_view node) { return std::any_of(options.nodes.begin(), options.nodes.end(), [&](const NodeLabels& n) { return n.name == node; }); };
-  if (!c.is_exact() && settled != options.homes.end() && is_there(node_of(settled->second))) return settled->second;
+  if (!c.is_exact() && settled != options.homes.end() && knows_node(options, node_of(settled->second))) return settled->second;
   const std::string home = c.is_free() ? full_name(options.default_device, options.here) : allowed.by(c, state.device)[0];
   return !state.is_of_host() || short_name(home).starts_with("cpu:") ? home : full_name("cpu:0", node_of(home));
 }
@@ -92,6 +95,7 @@ class PlacementOf {
       const Constraint c = parse_constraint(n.device, node_);
       // What is done to a state is done where it lives, whatever scope that is written in: where it was
       // declared. A user's own code and a console read and write the host's memory.
+      if (n.state >= 0) check_not_lost(g_.states()[at(n.state)], options_);
       if (n.state >= 0) w.allowed = {home_of(g_.states()[at(n.state)], allowed_, options_)};
       else if (!c.is_free()) w.allowed = allowed_.by(c, n.device);
       if (!c.group.empty()) join(id, c.group, w);
@@ -419,6 +423,18 @@ std::vector<std::string> devices_to_choose_from(const PlacementOptions& options)
 }
 
 std::string home_of(const StateSpec& state, const PlacementOptions& options) { return home_of(state, Allowed(options), options); }
+
+void check_not_lost(const StateSpec& state, const PlacementOptions& options) {
+  const auto settled = options.homes.find(state.name);
+  if (state.kind != StateSpec::Kind::variable || settled == options.homes.end()) return;
+  const Constraint c = parse_constraint(state.device, options.here);
+  if (c.is_exact() || !c.node.empty()) return;  // it is made nowhere else
+  const std::string_view node = node_of(settled->second);
+  if (knows_node(options, node)) return;
+  throw Error(Code::failed_precondition,
+              fmt::format("the value of variable '{}' is lost: node '{}', where it was, is not there any more; give it one by Engine::set, or its initial value by "
+                          "Engine::initialize, which make it on another node", state.name, node));
+}
 
 Placed place(Program program, const PlacementOptions& options) {
   const std::vector<std::string> device = PlacementOf(program, options).take();

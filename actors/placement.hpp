@@ -50,6 +50,9 @@ struct PlacementOptions {
 std::vector<std::string> devices_to_choose_from(const PlacementOptions& options);
 /// Where a state lives. Throws as `place` does.
 std::string home_of(const StateSpec& state, const PlacementOptions& options);
+/// Throws failed_precondition for a variable that lived on a node that is gone, where its constraint would have it made on another: its value
+/// is lost, and its initial one is not to be taken for it.
+void check_not_lost(const StateSpec& state, const PlacementOptions& options);
 
 /// Throws invalid_argument for a constraint that means nothing, that no device satisfies or that contradicts one it is
 /// colocated with, naming the node and the user's line; resource_exhausted as `choose_devices` does.

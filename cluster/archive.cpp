@@ -41,21 +41,11 @@ inline constexpr std::uint64_t kValues<Form> = 5;
 
 // ---- writing
 
-// Most numbers are small: one byte, which is the number itself.
-constexpr std::uint64_t kOneByte = 128;
-
 MessageWriter::MessageWriter() { message_.head.reserve(64); }
-void MessageWriter::number(std::int64_t n) {
-  if (n >= 0) unsigned_number(static_cast<std::uint64_t>(n));
-  else pack(message_, n);
-}
-void MessageWriter::unsigned_number(std::uint64_t n) {
-  if (n < kOneByte) message_.head.push_back(static_cast<std::byte>(n));
-  else pack(message_, n);
-}
+void MessageWriter::negative_number(std::int64_t n) { pack(message_, n); }
+void MessageWriter::long_number(std::uint64_t n) { pack(message_, n); }
 // By its bits: the library would write 2.0, and -0.0, as integers.
 void MessageWriter::real(double x) { unsigned_number(std::bit_cast<std::uint64_t>(x)); }
-void MessageWriter::flag(bool b) { pack(message_, b); }
 void MessageWriter::text(const std::string& s) { pack(message_, s); }
 void MessageWriter::bytes(const void* data, std::size_t size) {
   Head head(message_.head);
@@ -74,14 +64,14 @@ PackScan::Element MessageReader::next() {
   return e;
 }
 
-std::int64_t MessageReader::number() {
+std::int64_t MessageReader::long_number() {
   const PackScan::Element e = next();
   if (e.kind == PackScan::Kind::negative) return e.negative;
   if (e.kind != PackScan::Kind::number || e.number > static_cast<std::uint64_t>(INT64_MAX)) malformed("no number where one was expected");
   return static_cast<std::int64_t>(e.number);
 }
 
-std::uint64_t MessageReader::unsigned_number() {
+std::uint64_t MessageReader::long_unsigned_number() {
   const PackScan::Element e = next();
   if (e.kind != PackScan::Kind::number) malformed("no positive number where one was expected");
   return e.number;

@@ -27,10 +27,17 @@ class MessageWriter {
   static constexpr bool reads = false;
 
   MessageWriter();
-  void number(std::int64_t n);
-  void unsigned_number(std::uint64_t n);
+  void number(std::int64_t n) {
+    if (n >= 0) unsigned_number(static_cast<std::uint64_t>(n));
+    else negative_number(n);
+  }
+  /// Most are small: one byte, which is the number itself.
+  void unsigned_number(std::uint64_t n) {
+    if (n < kOneByte) message_.head.push_back(static_cast<std::byte>(n));
+    else long_number(n);
+  }
   void real(double x);
-  void flag(bool b);
+  void flag(bool b) { message_.head.push_back(b ? std::byte{0xc3} : std::byte{0xc2}); }
   void text(const std::string& s);
   void bytes(const void* data, std::size_t size);
   /// To the message's tensors.
@@ -43,6 +50,10 @@ class MessageWriter {
   MessageWriter& operator()(const T& x);
 
  private:
+  static constexpr std::uint64_t kOneByte = 128;
+  void negative_number(std::int64_t n);
+  void long_number(std::uint64_t n);
+
   Message message_;
 };
 
@@ -52,8 +63,14 @@ class MessageReader {
 
   /// Takes the tensors; the head must stay.
   explicit MessageReader(Message& message) : scan_(message.head), tensors_(message.tensors) {}
-  std::int64_t number();
-  std::uint64_t unsigned_number();
+  std::int64_t number() {
+    std::uint64_t n = 0;
+    return scan_.next_small(n) ? static_cast<std::int64_t>(n) : long_number();
+  }
+  std::uint64_t unsigned_number() {
+    std::uint64_t n = 0;
+    return scan_.next_small(n) ? n : long_unsigned_number();
+  }
   double real();
   bool flag();
   std::string text();
@@ -70,6 +87,8 @@ class MessageReader {
 
  private:
   PackScan::Element next();
+  std::int64_t long_number();
+  std::uint64_t long_unsigned_number();
 
   PackScan scan_;
   std::span<Tensor> tensors_;

@@ -47,6 +47,7 @@ class OutLane {
   std::uint64_t frames() const { return first_kept_ + kept_.size(); }
   bool is_all_sent() const { return queue_.empty() && to_repeat_ == kept_.size(); }
   std::uint64_t unsent_bytes() const { return unsent_bytes_; }
+  std::size_t waiting() const { return queue_.size(); }  // messages that are not sent in full
   std::uint64_t kept_bytes() const { return kept_bytes_; }
   std::uint64_t copied_bytes() const { return copied_bytes_; }
 

@@ -72,7 +72,7 @@ void Membership::learn(Time now, const Member& news) {
   if (news.name == self_.name) return learn_of_self(news);
   auto it = others_.find(news.name);
   if (it == others_.end()) {
-    if (!news.is_up()) return;  // or it would never be forgotten
+    if (!news.is_up() || others_.size() >= options_.most_members) return;  // of the former: or it would never be forgotten
     it = others_.emplace(news.name, Entry{}).first;
     it->second.member.state = MemberState::left;
   } else if (order(news) <= order(it->second.member)) {

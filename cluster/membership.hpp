@@ -75,6 +75,7 @@ struct MembershipOptions {
   int news_a_message = 16;   // at most
   int sync_periods = 10;
   std::chrono::nanoseconds remembered = std::chrono::minutes(10);  // how long a dead node is asked for
+  std::size_t most_members = 1 << 16;  // others that are known, those that are dead or have left too; of more nothing is heard
 };
 
 struct MembershipCounters {

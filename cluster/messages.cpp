@@ -6,7 +6,7 @@
 namespace troupe {
 
 template <>
-inline constexpr std::uint64_t kValues<MessageKind> = static_cast<std::uint64_t>(MessageKind::plan_broken) + 1;
+inline constexpr std::uint64_t kValues<MessageKind> = static_cast<std::uint64_t>(MessageKind::clear_container) + 1;
 template <>
 inline constexpr std::uint64_t kValues<MemberState> = static_cast<std::uint64_t>(MemberState::left) + 1;
 template <>
@@ -105,6 +105,10 @@ void fields(A& a, SetVariable& m) {
   a(m.request), a(m.variable), a(m.value), a(m.container);
 }
 template <class A>
+void fields(A& a, ClearContainer& m) {
+  a(m.request), a(m.container);
+}
+template <class A>
 void fields(A& a, LoopReport& r) {
   a(r.loop), a(r.device), a(r.executions), a(r.iterations), a(r.parallel_iterations), a(r.achieved_parallelism), a(r.most_parallel);
   a(r.limited_by_window), a(r.held_tokens), a(r.iteration_us), a(r.recurrence_us), a(r.limiting_dependence);
@@ -146,6 +150,10 @@ template <class A>
 void fields(A& a, PlanBroken& m) {
   a(m.plan);
 }
+template <class A>
+void fields(A& a, RunsBegun& m) {
+  a(m.last);
+}
 
 MessageKind kind_of(MessageReader& reader) {
   MessageKind kind{};
@@ -179,6 +187,7 @@ TROUPE_MESSAGE(AbandonRun)
 TROUPE_MESSAGE(LeftRun)
 TROUPE_MESSAGE(GetVariable)
 TROUPE_MESSAGE(SetVariable)
+TROUPE_MESSAGE(ClearContainer)
 TROUPE_MESSAGE(GetLoops)
 TROUPE_MESSAGE(Answer)
 TROUPE_MESSAGE(GetCosts)
@@ -187,6 +196,7 @@ TROUPE_MESSAGE(ProbeFor)
 TROUPE_MESSAGE(InspectNode)
 TROUPE_MESSAGE(Inspected)
 TROUPE_MESSAGE(PlanBroken)
+TROUPE_MESSAGE(RunsBegun)
 #undef TROUPE_MESSAGE
 
 }  // namespace troupe

@@ -20,7 +20,8 @@
 namespace troupe {
 
 enum class MessageKind : std::uint8_t {
-  gossip, make_plan, drop_plan, begin_run, tokens, run_failed, abandon_run, left_run, get_variable, set_variable, get_loops, answer, get_costs, probe, probe_for, inspect, inspected, plan_broken
+  gossip, make_plan, drop_plan, begin_run, tokens, run_failed, abandon_run, left_run, get_variable, set_variable, get_loops, answer,
+  get_costs, probe, probe_for, inspect, inspected, plan_broken, runs_begun, clear_container
 };
 
 /// A node as others know it.
@@ -123,6 +124,13 @@ struct SetVariable {
   Tensor value;
   std::string container = {};
 };
+/// Drops the states of a container; empty: those of the sender's own programs. The answer's `states` are how many.
+struct ClearContainer {
+  static constexpr MessageKind kKind = MessageKind::clear_container;
+  static constexpr Lane kLane = Lane::data;
+  std::uint64_t request = 0;
+  std::string container = {};
+};
 /// Owner to participant: what a plan's loops did there.
 struct GetLoops {
   static constexpr MessageKind kKind = MessageKind::get_loops;
@@ -140,7 +148,7 @@ struct Answer {
   std::vector<LoopReport> loops = {};
   std::vector<NodeCost> costs = {};
   std::uint64_t ns = 0;  // that a probe took
-  std::uint64_t states = 0;  // to a plan, a variable: which life of the owner's states there it was made in, or is from
+  std::uint64_t states = 0;  // to a plan, a variable: which life of the owner's states there it was made in, or is from; or how many were dropped
 };
 
 /// Owner to participant: what kernels of a plan took there.
@@ -181,11 +189,18 @@ struct Inspected {
   NodeReport report;
 };
 
-/// Participant to owner: it has lost another participant, so that no run of this plan can begin there any more.
+/// Participant to owner: it has lost another participant, or the states were cleared, so that no run of this plan can begin there any more.
 struct PlanBroken {
   static constexpr MessageKind kKind = MessageKind::plan_broken;
   static constexpr Lane kLane = Lane::control;
   std::uint64_t plan = 0;
+};
+
+/// Owner to any, the first that it says in a session: up to this number its runs have begun, and none of them begins in this session.
+struct RunsBegun {
+  static constexpr MessageKind kKind = MessageKind::runs_begun;
+  static constexpr Lane kLane = Lane::data;
+  std::uint64_t last = 0;
 };
 
 /// The kind, which comes first.

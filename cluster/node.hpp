@@ -31,8 +31,8 @@ namespace troupe {
 
 class NodeCore;
 
-/// What is kept of one peer for runs that have not begun on this node, since it overtook their owner. A peer that sends
-/// more is disconnected.
+/// What is kept of one peer for runs that have not begun on this node, since it overtook their owner: messages, and bytes of this node's
+/// memory; and how many of its requests for plans and variables may wait. A peer that sends more is disconnected.
 struct EarlyLimits {
   std::size_t messages = 1 << 16;
   std::uint64_t bytes = 1 << 30;
@@ -94,6 +94,11 @@ class ClusterNode {
   /// Waits until one of `options.join` is connected, asking again while nobody answers; throws unavailable, saying what
   /// each of them said.
   void wait_joined(std::chrono::nanoseconds timeout);
+  /// Drops what programs keep in a container (NodeOptions::container; empty: what this node's own programs keep on others) on these nodes; none
+  /// named: on all. Returns how many states. Runs under way end with what they have. After it queues begin empty, actors anew; variables have
+  /// their initial value for programs of this node, if the container is its own; for who else used one the value is lost (cluster/README.md). A
+  /// node that names the container itself keeps its own. Throws not_found for a node that is not there. Not from within an actor.
+  std::size_t clear_container(const std::string& container, const std::vector<std::string>& nodes = {});
   TransportCounters counters() const;
   RunCounters run_counters() const;
   MembershipCounters membership_counters() const;

@@ -41,7 +41,7 @@ std::string joined(const std::vector<std::string>& names) { return fmt::format("
 }  // namespace
 
 NodeCore::NodeCore(NodeOptions& options)
-    : self_(self_of(options)), container_(options.container), deterministic_(options.engine.deterministic), step_(std::move(options.step)), clock_(std::move(options.clock)),
+    : self_(self_of(options)), container_(options.container), most_requests_(options.early.messages), deterministic_(options.engine.deterministic), step_(std::move(options.step)), clock_(std::move(options.clock)),
       transport_(options.transport({self_.name, self_.incarnation, {}, {}})), runs_(*this, self_.incarnation, options.early, options.log),
       roster_({.name = self_.name, .incarnation = self_.incarnation, .address = {}, .labels = options.labels}, options.membership, self_.incarnation) {}
 
@@ -211,7 +211,7 @@ void NodeCore::wait_joined(std::chrono::nanoseconds timeout) {
 }
 
 void NodeCore::connected(Peer peer, const PeerInfo& info) {
-  runs_.met(info.incarnation);
+  runs_.met(peer, info.incarnation);
   on_roster([&](Roster::Time now) {
     refusals_.erase(info.address);
     roster_.connected(now, peer, info);
@@ -283,7 +283,7 @@ void NodeCore::received(Peer peer, Lane, Message message) {
 void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
   MessageReader r(message);
   switch (kind_of(r)) {
-    case MessageKind::tokens: runs_.handle(peer, read_all<RunTokens>(r)); return;
+    case MessageKind::tokens: runs_.handle_tokens(peer, r); return;
     case MessageKind::begin_run: {
       auto m = read_all<BeginRun>(r);
       std::shared_ptr<Compiled> compiled;
@@ -304,19 +304,19 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
     case MessageKind::inspect: handle(peer, read_all<InspectNode>(r)); return;
     case MessageKind::inspected: handle(peer, read_all<Inspected>(r)); return;
     case MessageKind::make_plan:
-      do_later([this, peer, kept = std::make_shared<Message>(std::move(message))] { make_plan(peer, kept); });
+      do_for(peer, [this, peer, kept = std::make_shared<Message>(std::move(message))] { make_plan(peer, kept); });
       return;
     case MessageKind::drop_plan:
-      do_later([this, peer, key = RunKey{from, read_all<DropPlan>(r).plan}] { drop_plan(peer, key); });
+      do_for(peer, [this, peer, key = RunKey{from, read_all<DropPlan>(r).plan}] { drop_plan(peer, key); });
       return;
     case MessageKind::get_variable: handle(peer, from, read_all<GetVariable>(r)); return;
     case MessageKind::get_loops:
-      do_later([this, peer, owner = from, m = read_all<GetLoops>(r)] {
+      do_for(peer, [this, peer, owner = from, m = read_all<GetLoops>(r)] {
         send(peer, Answer{m.request, {}, {}, loops_of({owner, m.plan})});
       });
       return;
     case MessageKind::get_costs:
-      do_later([this, peer, owner = from, m = read_all<GetCosts>(r)] {
+      do_for(peer, [this, peer, owner = from, m = read_all<GetCosts>(r)] {
         Answer a{m.request, {}, {}};
         a.costs = costs_of({owner, m.plan});
         send(peer, a);
@@ -324,13 +324,36 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
       return;
     case MessageKind::probe: send(peer, Answer{read_all<Probe>(r).request, {}, {}}); return;
     case MessageKind::plan_broken: runs_.handle(peer, read_all<PlanBroken>(r)); return;
+    case MessageKind::runs_begun: runs_.handle(from, read_all<RunsBegun>(r)); return;
     case MessageKind::probe_for: handle(peer, read_all<ProbeFor>(r)); return;
     case MessageKind::set_variable: handle(peer, from, read_all<SetVariable>(r)); return;
+    case MessageKind::clear_container: handle(peer, from, read_all<ClearContainer>(r)); return;
   }
 }
 
 void NodeCore::do_later(std::function<void()> job) {
   clerk_->send(std::move(job));
+}
+
+void NodeCore::do_for(Peer from, std::function<void()> job) {
+  {
+    std::lock_guard lock(mutex_);
+    std::size_t& asked = asked_[from];
+    if (asked >= most_requests_)
+      throw Error(Code::resource_exhausted, fmt::format("more than {} of its requests wait for node '{}'; NodeOptions::early says how many may", most_requests_, self_.name));
+    ++asked;
+  }
+  do_later([this, from, job = std::move(job)] {
+    struct Done {
+      NodeCore& core;
+      Peer from;
+      ~Done() {
+        std::lock_guard lock(core.mutex_);
+        if (auto it = core.asked_.find(from); --it->second == 0) core.asked_.erase(it);
+      }
+    } done{*this, from};
+    job();
+  });
 }
 
 // ---- requests
@@ -474,6 +497,8 @@ bool NodeCore::try_make_plan(Peer from, const std::shared_ptr<Message>& message,
       auto refusal = refusals_.find(p.address);
       if (known != 0 || p.address.empty() || refusal != refusals_.end())
         throw Error(Code::unavailable, fmt::format("it cannot reach node '{}'{}", p.name, refusal == refusals_.end() ? "" : ": " + refusal->second.message()));
+      const auto waiting = std::count_if(waiting_plans_.begin(), waiting_plans_.end(), [&](const Waiting& w) { return w.from == from; });
+      if (static_cast<std::size_t>(waiting) >= most_requests_) throw Error(Code::resource_exhausted, "too many plans of this owner wait for connections");
       waiting_plans_.push_back({from, message});
       transport_->connect(p.address);
       return false;

@@ -55,6 +55,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
     transport_->send(peer, M::kLane, written(message).take());
   }
 
+  std::size_t clear_container(const std::string& container, std::vector<std::string> nodes);
   std::vector<LoopReport> loops(const SharedPlan& plan);
   std::vector<NodeCost> costs(const SharedPlan& plan);
 
@@ -100,6 +101,10 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
     std::int64_t ended_ns = 0;
     std::function<void(const NodeReport&)> heard = {};  // nobody waits: who sent it wants to be told
   };
+  struct MeasuredLink {
+    LinkCost cost;
+    std::chrono::nanoseconds holds_until;
+  };
   /// A plan of another node that waits for connections with the nodes that take part in it.
   struct Waiting {
     Peer from;
@@ -121,12 +126,16 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   bool try_make_plan(Peer from, const std::shared_ptr<Message>& message, const MakePlan& m, MessageReader& reader, std::uint64_t& states);
   void drop_plan(Peer from, RunKey key);
   void do_later(std::function<void()> job);
+  /// The same, for a peer that has asked for it. Throws resource_exhausted if too many of its requests wait.
+  void do_for(Peer from, std::function<void()> job);
   void retry_plans();
 
   // node_states.cpp
   EngineImpl::OthersStates states_for(std::uint64_t owner, const std::string& container);
   void handle(Peer from, std::uint64_t owner, GetVariable&& m);
   void handle(Peer from, std::uint64_t owner, SetVariable&& m);
+  void handle(Peer from, std::uint64_t owner, ClearContainer&& m);
+  std::size_t clear_here(std::uint64_t owner, const std::string& container);
   void note_states(const Plan& plan, const std::string& node, std::uint64_t states);
   void drop_states();
 
@@ -154,6 +163,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
 
   const NodeId self_;
   const std::string container_;
+  const std::size_t most_requests_;  // of a peer that wait
   const bool deterministic_;
   const std::function<bool()> step_;
   const std::function<std::int64_t()> clock_;  // none: the system's
@@ -173,7 +183,8 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   std::uint64_t last_request_ = 0;
   std::map<RunKey, std::shared_ptr<Compiled>> plans_;  // made for others
   std::vector<Waiting> waiting_plans_;
-  std::map<std::pair<std::string, std::string>, LinkCost> links_;  // that were measured, the lesser name first; until one of the two is lost
+  std::map<Peer, std::size_t> asked_;  // requests of each that are not done; those with none are not there
+  std::map<std::pair<std::string, std::string>, MeasuredLink> links_;  // the lesser name first; until one of the two is lost
   std::map<std::string, std::pair<MemberState, std::int64_t>> states_;  // of members: since when, of the Unix epoch
   std::map<std::string, ClockOffset> clocks_;
   std::map<std::pair<std::string, std::string>, std::uint64_t> seen_states_;  // by node and variable: in which life it had a value

@@ -1,11 +1,12 @@
 // What placement goes by: the times of kernels on other nodes, and what links between nodes take. For these, messages that are
-// answered at once are sent by whoever is at one end of a link. It is measured once, and again when one of its nodes has been
-// lost and is back.
+// answered at once are sent by whoever is at one end of a link. It is measured when a plan asks for it, unless that was done within half a
+// minute, or a hundred times what measuring takes, or it is in use: probes would be measured behind what is under way.
 //
 //   owner ── ProbeFor(c, bytes) ──► b ── Probe(load) ──► c
 //         ◄──── Answer(ns) ──────── b ◄──── Answer ──── c
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include <troupe/cluster/node_core.hpp>
 
@@ -15,6 +16,8 @@ namespace {
 constexpr int kTries = 3;                       // the least counts: what is added was somebody else's
 constexpr std::uint64_t kLoad = 256 << 10;      // bytes, as much as a few frames
 constexpr double kFastest = 100;                // bytes a nanosecond: what is faster was an accident
+constexpr auto kFresh = std::chrono::seconds(30);
+constexpr int kWorth = 100;                     // times what it took: for so long at least a measurement holds
 constexpr std::size_t kAllPairs = 16;           // nodes; of more, links of this one only
 
 }  // namespace
@@ -48,15 +51,23 @@ std::vector<NodeCost> NodeCore::costs_of(RunKey plan) {
 // ---- links
 
 std::vector<LinkBetween> NodeCore::links() {
-  if (transport_->now().count() == 0) return {};  // without a clock
+  const std::chrono::nanoseconds began = transport_->now();
+  if (began.count() == 0) return {};  // without a clock
   std::vector<std::pair<std::string, std::string>> unknown, all;
+  const std::vector<PeerCounters> traffic = transport_->peers();
   {
     std::lock_guard lock(mutex_);
+    std::set<std::string> in_use;
+    for (const PeerCounters& p : traffic)
+      if (const NodeId* node = roster_.session(p.peer); node && p.unsent_bytes + p.unacknowledged_bytes > kLoad) in_use.insert(node->name);
     const std::vector<std::string> names = roster_.names();  // this node first
     for (std::size_t a = 0; a < names.size() && (a == 0 || names.size() <= kAllPairs); ++a)
       for (std::size_t b = a + 1; b < names.size(); ++b) all.push_back(std::minmax(names[a], names[b]));
-    for (const auto& link : all)
-      if (!links_.contains(link)) unknown.push_back(link);
+    for (const auto& link : all) {
+      const auto known = links_.find(link);
+      const bool is_of_use = known != links_.end() && (began < known->second.holds_until || in_use.contains(link.first) || in_use.contains(link.second));
+      if (!is_of_use) unknown.push_back(link);
+    }
   }
   std::vector<std::uint64_t> least(unknown.size(), UINT64_MAX), loaded(unknown.size(), UINT64_MAX);
   for (int round = 0; round < 2 * kTries; ++round) {
@@ -66,15 +77,17 @@ std::vector<LinkBetween> NodeCore::links() {
     for (std::size_t i = 0; i < requests.size(); ++i)
       if (const Request answer = answer_to(requests[i]); answer.status.ok() && answer.ns > 0) found[i] = std::min(found[i], answer.ns);
   }
+  const std::chrono::nanoseconds now = transport_->now(), holds_until = now + std::max<std::chrono::nanoseconds>(kFresh, kWorth * (now - began));
   std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < unknown.size(); ++i) {
     if (least[i] == UINT64_MAX || loaded[i] == UINT64_MAX) continue;  // one of them was lost
     const double more = std::max(static_cast<double>(kLoad) / kFastest, static_cast<double>(loaded[i]) - static_cast<double>(least[i]));
-    links_.insert_or_assign(unknown[i], LinkCost{.latency_ns = static_cast<double>(least[i]) / 2, .bytes_per_ns = static_cast<double>(kLoad) / more});
+    const LinkCost cost{.latency_ns = static_cast<double>(least[i]) / 2, .bytes_per_ns = static_cast<double>(kLoad) / more};
+    links_.insert_or_assign(unknown[i], MeasuredLink{cost, holds_until});
   }
   std::vector<LinkBetween> known;
   for (const auto& link : all)
-    if (auto it = links_.find(link); it != links_.end()) known.push_back({link.first, link.second, it->second});
+    if (auto it = links_.find(link); it != links_.end()) known.push_back({link.first, link.second, it->second.cost});
   return known;
 }
 

@@ -2,6 +2,7 @@
 // were the one before.
 #include <troupe/cluster/node_core.hpp>
 
+#include <algorithm>
 #include <set>
 
 #include <fmt/format.h>
@@ -21,7 +22,7 @@ EngineImpl::OthersStates NodeCore::states_for(std::uint64_t owner, const std::st
 }
 
 void NodeCore::handle(Peer from, std::uint64_t owner, GetVariable&& m) {
-  do_later([this, from, owner, m = std::move(m)] {
+  do_for(from, [this, from, owner, m = std::move(m)] {
     Answer a{m.request, {}, {}};
     try {
       const EngineImpl::OthersStates states = states_for(owner, m.container);
@@ -35,7 +36,7 @@ void NodeCore::handle(Peer from, std::uint64_t owner, GetVariable&& m) {
 }
 
 void NodeCore::handle(Peer from, std::uint64_t owner, SetVariable&& m) {
-  do_later([this, from, owner, m = std::move(m)] {
+  do_for(from, [this, from, owner, m = std::move(m)] {
     Answer a{m.request, {}, {}};
     try {
       const EngineImpl::OthersStates states = states_for(owner, m.container);
@@ -46,6 +47,41 @@ void NodeCore::handle(Peer from, std::uint64_t owner, SetVariable&& m) {
     }
     send(from, a);
   });
+}
+
+void NodeCore::handle(Peer from, std::uint64_t owner, ClearContainer&& m) {
+  do_for(from, [this, from, owner, m = std::move(m)] {
+    Answer a{m.request, {}, {}};
+    a.states = clear_here(owner, m.container);
+    if (from != 0) send(from, a);
+    else handle(from, std::move(a));
+  });
+}
+
+// On the clerk, as plans are made: none is about to be that has the states. Plans that have them are no more: who owns one makes it anew,
+// and so gets others. Runs under way end with what they have.
+std::size_t NodeCore::clear_here(std::uint64_t owner, const std::string& container) {
+  const StateOwner who{container, container.empty() ? owner : 0};
+  if (!container.empty() && container == container_) return 0;  // its engine's own
+  if (!engine_->has_states_of(who)) return 0;
+  const std::shared_ptr<StateStore> store = engine_->states_of(who).store;
+  std::vector<std::shared_ptr<Compiled>> plans;  // dropped outside the lock
+  {
+    std::lock_guard lock(mutex_);
+    for (auto it = plans_.begin(); it != plans_.end();) {
+      if (it->second->states != store) {
+        ++it;
+        continue;
+      }
+      plans.push_back(std::move(it->second));
+      it = plans_.erase(it);
+    }
+  }
+  for (const auto& plan : plans) {
+    const auto& shared = static_cast<const SharedPlan&>(*plan->troupe.remote);
+    send(shared.owner(), PlanBroken{shared.number()});
+  }
+  return engine_->drop_states([&](const StateOwner& o) { return o == who; });
 }
 
 // Behind the plans that were asked for before: who makes one sees whether its owner is still there.
@@ -59,7 +95,7 @@ void NodeCore::drop_states() {
       for (const Member& m : roster_.members())
         if (m.is_up()) there.insert(m.incarnation);
     }
-    engine_->drop_states([&](std::uint64_t owner) { return !there.contains(owner); });
+    engine_->drop_states([&](const StateOwner& who) { return who.container.empty() && !there.contains(who.owner); });
   });
 }
 
@@ -69,8 +105,8 @@ namespace {
 
 [[noreturn]] void refuse_lost(const std::string& variable, const std::string& node, const std::string& who) {
   throw Error(Code::failed_precondition,
-              fmt::format("{}the value of variable '{}' is lost: node '{}' has started again, or held this one for dead, since it had one; give it one by Engine::set "
-                          "or from a checkpoint, or its initial value by Engine::initialize", who, variable, node));
+              fmt::format("{}the value of variable '{}' is lost: node '{}' has started again, or held this one for dead, or its container was cleared, since it had "
+                          "one; give it one by Engine::set or from a checkpoint, or its initial value by Engine::initialize", who, variable, node));
 }
 
 }  // namespace
@@ -106,6 +142,40 @@ void NodeCore::set(const std::string& node, const StateSpec& variable, Tensor va
   if (!answer.status.ok()) throw Error(answer.status.code(), fmt::format("node '{}': {}", node, answer.status.message()));
   std::lock_guard lock(mutex_);
   seen_states_.insert_or_assign({node, variable.name}, answer.states);
+}
+
+std::size_t NodeCore::clear_container(const std::string& container, std::vector<std::string> nodes) {
+  if (nodes.empty()) nodes = this->nodes();
+  std::vector<Peer> peers;  // 0: this node
+  for (const std::string& node : nodes) peers.push_back(node == self_.name ? 0 : peer_of(node));
+  std::vector<std::uint64_t> requests;
+  for (const Peer peer : peers) {
+    if (peer != 0) {
+      requests.push_back(request(peer));
+      send(peer, ClearContainer{requests.back(), container});
+      continue;
+    }
+    {
+      std::lock_guard lock(mutex_);
+      requests.push_back(++last_request_);
+      requests_.emplace(requests.back(), Request{});
+    }
+    handle(0, self_.incarnation, ClearContainer{requests.back(), container});
+  }
+  std::size_t dropped = 0;
+  Status first;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const Request answer = answer_to(requests[i]);
+    dropped += answer.states;
+    if (first.ok() && !answer.status.ok()) first = Status(answer.status.code(), fmt::format("node '{}': {}", nodes[i], answer.status.message()));
+  }
+  if (container == container_) {  // its plans may not have heard yet that they are no more, and what they find anew is what was asked for
+    runs_.break_off(peers);
+    std::lock_guard lock(mutex_);
+    std::erase_if(seen_states_, [&](const auto& seen) { return std::find(nodes.begin(), nodes.end(), seen.first.first) != nodes.end(); });
+  }
+  first.throw_if_error();
+  return dropped;
 }
 
 // ---- who is asked

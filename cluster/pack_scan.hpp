@@ -34,6 +34,12 @@ class PackScan {
 
   explicit PackScan(std::span<const std::byte> bytes) : bytes_(bytes) {}
   Element next();
+  /// Reads the next element if it is a number of one byte, as most are: without a call, or an Element.
+  bool next_small(std::uint64_t& n) {
+    if (left() == 0 || bytes_[place_] >= std::byte{0x80}) return false;
+    n = static_cast<std::uint64_t>(bytes_[place_++]);
+    return true;
+  }
   std::size_t place() const { return place_; }
   std::size_t left() const { return bytes_.size() - place_; }
 

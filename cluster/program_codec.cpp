@@ -394,6 +394,10 @@ void read(MessageReader& r, StateSpec& spec) {
   state_fields(r, spec);
   const bool has_value = spec.kind == StateSpec::Kind::actor || spec.kind == StateSpec::Kind::console || !spec.values.empty();
   if (!has_value || (spec.kind == StateSpec::Kind::variable && spec.values.size() != 1)) MessageReader::malformed("a state without its values");
+  if (spec.kind == StateSpec::Kind::variable) {  // kernels go by what it says
+    const bool is_right = spec.values[0].depth == 0 && (spec.initial.kind != Initializer::Kind::tensor || fits(spec.initial.value, spec.values[0]));
+    if (!is_right) MessageReader::malformed("a variable whose first value is another than it says");
+  }
   if (spec.kind == StateSpec::Kind::actor) spec.actor = find_actor(spec.name);
 }
 

@@ -2,7 +2,7 @@
 //
 //   RequestQueue requests;  requests.put(ConnectRequest{address});                // any thread
 //   requests.take(taken);                                                          // the router's, which owns the other end
-//   if (requests.fall_asleep()) { poll(requests.bell(), …);  requests.wake_up(); }
+//   if (requests.fall_asleep()) { poll(requests.bell(), …);  requests.wake_up(); }   // and hear(), if the bell has rung
 #pragma once
 
 #include <atomic>
@@ -76,8 +76,9 @@ class RequestQueue {
     wake_up();
     return false;
   }
-  void wake_up() {
-    is_asleep_.store(false, std::memory_order_seq_cst);
+  void wake_up() { is_asleep_.store(false, std::memory_order_seq_cst); }
+  /// The bell is readable until then: who has not heard it wakes once more for it.
+  void hear() {
     std::uint64_t rings;
     [[maybe_unused]] const auto got = ::read(bell_.get(), &rings, sizeof rings);
   }

@@ -418,6 +418,8 @@ void Router::tick(Entry& entry) {
   const Time now = carrier_.now();
   if (entry.state == State::closing && now - entry.since >= options_.drain) return forget(entry);
   if (entry.state == State::pending && now - entry.since >= options_.answer) return forget(entry);
+  if (entry.state == State::open && entry.session.waiting() > options_.most_waiting)
+    return end(entry, Status(Code::resource_exhausted, fmt::format("{} takes too little of what it is sent: {} messages wait for it", entry.info.name, entry.session.waiting())));
   if (entry.connection != 0 && now - entry.last_heard >= options_.silence) detach(entry);
   if (!entry.attached) {
     if (entry.state == State::open && now - entry.since >= options_.away)

@@ -45,6 +45,7 @@ struct RouterOptions {
   Time drain = std::chrono::seconds(5);       // for a peer to take what is left when we end a session
   Time acknowledge = std::chrono::milliseconds(2);  // the longest that news of arrival waits for company
   std::uint64_t bulk_frame = 32 << 10;        // from so much bulk on, a frame goes by the bulk channel, if there is one
+  std::size_t most_waiting = 1 << 20;         // messages for a peer; one that takes so little that more wait is lost
   std::uint64_t session_seed = 0;             // numbers of sessions follow from it
 };
 

@@ -58,14 +58,16 @@ SharedRings::SharedRings(OwnedDescriptor memory, bool is_first) : memory_(std::m
 
 SharedRings::SharedRings(SharedRings&& o) noexcept
     : memory_(std::move(o.memory_)), base_(std::exchange(o.base_, nullptr)), out_(o.out_), in_(o.in_), out_bytes_(o.out_bytes_),
-      in_bytes_(o.in_bytes_), written_(o.written_), read_(o.read_), is_broken_(o.is_broken_) {}
+      in_bytes_(o.in_bytes_), written_(o.written_), read_(o.read_), read_there_(o.read_there_), is_broken_(o.is_broken_) {}
 
 SharedRings::~SharedRings() {
   if (base_) munmap(base_, kWhole);
 }
 
 std::span<std::byte> SharedRings::space() {
-  const std::uint64_t used = written_ - out_->read.load(std::memory_order_acquire);
+  // What was read then has been read: an old word is true, and the acquire of its load holds for good.
+  if (written_ - read_there_ > kBytes / 2) read_there_ = out_->read.load(std::memory_order_acquire);
+  const std::uint64_t used = written_ - read_there_;
   if (used > kBytes) is_broken_ = true;
   if (is_broken_) return {};
   const std::size_t at = written_ % kBytes;

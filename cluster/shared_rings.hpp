@@ -36,7 +36,8 @@ class SharedRings {
   /// The other has said what cannot be.
   bool is_broken() const { return is_broken_; }
 
-  /// Where bytes may be written now, without a gap.
+  /// Where bytes may be written now, without a gap. How far the other has read is looked up only where less than half is known to be
+  /// free: its word lies in a line that it keeps writing, and to fetch that costs as much as to write a small message.
   std::span<std::byte> space();
   /// So many are written; true: ring the bell.
   bool publish(std::size_t bytes);
@@ -58,6 +59,7 @@ class SharedRings {
   Direction *out_ = nullptr, *in_ = nullptr;
   std::byte *out_bytes_ = nullptr, *in_bytes_ = nullptr;
   std::uint64_t written_ = 0, read_ = 0;  // ours
+  std::uint64_t read_there_ = 0;          // by the other, at least
   bool is_broken_ = false;
 };
 

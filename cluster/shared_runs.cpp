@@ -22,6 +22,17 @@ Ref<Run> share(Run& run) {
   return Ref<Run>(&run);
 }
 
+// What a value that waits takes of this node's memory, which may be more than its sender said: an element that a list lacks is a byte of a message.
+std::uint64_t memory_of(const Value& value) {
+  constexpr std::uint64_t kList = 512;             // its log
+  constexpr std::uint64_t kTensor = 64;            // its body
+  constexpr std::uint64_t kSlot = 2 * sizeof(Value);  // chunks double
+  if (!value.is_list()) return value.has_value() ? kTensor + value.tensor().bytes() : 0;
+  std::uint64_t bytes = kList;
+  for (std::int64_t i = 0; i < value.list().length(); ++i) bytes += kSlot + memory_of(value.list().peek(i));
+  return bytes;
+}
+
 SharedPlan& plan_of(const Run& run) { return static_cast<SharedPlan&>(*run.troupe->remote); }
 
 // A node's own name comes first, unless it was said where the error was made.
@@ -55,6 +66,21 @@ Status lost_status(const NodeId& who, const Status& why) { return Status(Code::u
 Status lost_status(const Plan& plan, std::int32_t node, const NodeId& who, const Status& why) {
   return Status(Code::unavailable, fmt::format("{}; awaited from it: {}", lost_status(who, why).message(), edges_out_of(plan, node)));
 }
+
+/// Tokens and grants in memory that is used again, which go however the use of it ends.
+class Emptied {
+ public:
+  explicit Emptied(RunTokens& all) : all_(all) {}
+  ~Emptied() {
+    all_.grants.clear();
+    all_.tokens.clear();
+  }
+  Emptied(const Emptied&) = delete;
+  Emptied& operator=(const Emptied&) = delete;
+
+ private:
+  RunTokens& all_;
+};
 
 void check(bool holds, const char* what) {
   if (!holds) MessageReader::malformed(what);
@@ -115,10 +141,12 @@ void SharedPlan::post(std::span<Posted> posted) {
     const auto* token = std::get_if<Token>(&p.message);
     return token ? *token->run : *std::get<Grant>(p.message).run;
   };
+  thread_local RunTokens small;  // for its memory: nothing stays in it
   while (!posted.empty()) {
     const Peer to = peer_of(posted.front().partition);
     const Run& run = run_of(posted.front());
-    RunTokens small{run.key, {}, {}};
+    const Emptied emptied(small);
+    small.run = run.key;
     std::size_t left = 0;
     for (Posted& p : posted) {
       if (peer_of(p.partition) != to || &run_of(p) != &run) {
@@ -214,16 +242,30 @@ void SharedRuns::handle(Peer from, LeftRun&& m) {
   }
   const Program& program = run->plan().program;
   const SharedPlan& plan = plan_of(*run);
+  const std::int32_t node = plan.node_of_peer(from);
+  std::set<std::int32_t> came;
   for (auto& [index, value] : m.fetches) {
-    const bool fits_here = index >= 0 && plan.is_fetched_from(plan.node_of_peer(from), index) && fits(value, program.graph.spec(program.fetches[at(index)]));
+    const bool fits_here = index >= 0 && plan.is_fetched_from(node, index) && fits(value, program.graph.spec(program.fetches[at(index)])) && came.insert(index).second;
     if (fits_here) run->set_fetch(index, std::move(value));
     else if (m.status.ok()) m.status = Status(Code::data_loss, "it sent what was not fetched");
   }
+  if (m.status.ok() && came.size() != plan.fetches_from(node)) m.status = Status(Code::data_loss, "it did not send all that was fetched from it");
   if (!m.status.ok()) core_.engine().fail(*run, from_node(core_.name_of(from), m.status));
   run->leave();
 }
 
-// Two others have lost each other; the next call of its function makes it anew.
+void SharedRuns::break_off(const std::vector<Peer>& peers) {
+  std::vector<std::shared_ptr<SharedPlan>> plans;  // kept: the last of one may not go under the lock
+  std::lock_guard lock(mutex_);
+  for (const auto& weak : plans_)
+    if (auto plan = weak.lock()) {
+      const auto takes_part = [&](Peer peer) { return peer != 0 && plan->node_of_peer(peer) >= 0; };
+      if (plan->is_owned() && std::any_of(peers.begin(), peers.end(), takes_part)) plan->break_off();
+      plans.push_back(std::move(plan));
+    }
+}
+
+// Two others have lost each other, or one has lost states of the plan's; the next call of its function makes it anew.
 void SharedRuns::handle(Peer from, PlanBroken&& m) {
   std::vector<std::shared_ptr<SharedPlan>> plans;  // kept: the last of one may not go under the lock
   std::lock_guard lock(mutex_);
@@ -251,11 +293,9 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m, const std:
   const RunKey key{owner, m.run};
   {
     std::lock_guard lock(mutex_);
-    std::uint64_t& begun = begun_[owner];
-    check(m.run > begun, "a run that began before");
-    begun = m.run;
-    // What others said of runs that this node heard nothing of: their beginnings were lost with a session.
-    drop_waiting({owner, 0}, key);
+    check(m.run > begun_[owner], "a run that began before");
+    all_begun(owner, m.run - 1);
+    begun_[owner] = m.run;
   }
   auto refuse = [&](Code code, const char* why) { core_.send(from, LeftRun{m.run, Status(code, why), {}}); };
   if (!compiled) return refuse(Code::failed_precondition, "it has no such plan");
@@ -305,6 +345,19 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, AbandonRun&& m) {
   const RunKey key{owner, m.run};
   if (Ref<Run> run = find(key)) core_.engine().fail(*run, Status(Code::aborted, kElsewhere));
   else wait(key, {from, m});
+}
+
+void SharedRuns::handle(std::uint64_t owner, RunsBegun&& m) {
+  std::lock_guard lock(mutex_);
+  all_begun(owner, m.last);
+}
+
+// What others said of runs up to `last` that this node has heard nothing of: their beginnings were lost with a session. Under the lock.
+void SharedRuns::all_begun(std::uint64_t owner, std::uint64_t last) {
+  std::uint64_t& begun = begun_[owner];
+  begun = std::max(begun, last);
+  drop_waiting({owner, 0}, {owner, last});
+  take_waiting({owner, last});
 }
 
 // All of the run that was here has left it.
@@ -369,7 +422,7 @@ bool SharedRuns::wait(const RunKey& key, Waiting&& message) {
   }
   if (const auto* tokens = std::get_if<RunTokens>(&message.message)) {
     message.messages = tokens->tokens.size();
-    for (const RunToken& token : tokens->tokens) message.bytes += bytes_of(token.value);
+    for (const RunToken& token : tokens->tokens) message.bytes += sizeof token + memory_of(token.value);
   }
   Early& early = early_[message.from];
   if (early.messages + message.messages > limits_.messages || early.bytes + message.bytes > limits_.bytes)
@@ -379,6 +432,14 @@ bool SharedRuns::wait(const RunKey& key, Waiting&& message) {
   waiting_[key].push_back(std::move(message));
   waited_.fetch_add(1, std::memory_order_relaxed);
   return true;
+}
+
+void SharedRuns::handle_tokens(Peer from, MessageReader& reader) {
+  thread_local RunTokens said;  // as in `post`
+  const Emptied emptied(said);
+  read_fields(reader, said);
+  reader.end();
+  handle(from, std::move(said));
 }
 
 // A grant for a run that is not under way here is dropped: who has no instance of a loop holds no token of it back.
@@ -458,10 +519,11 @@ void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
 }
 
 // Its runs of before are over here, and others' tokens for them are told by their numbers; a run that it begins now is of a
-// plan that this node makes after this.
-void SharedRuns::met(std::uint64_t incarnation) {
+// plan that this node makes after this. It hears how far this node's runs have got, ahead of the beginnings of others: no plan knows the session yet.
+void SharedRuns::met(Peer peer, std::uint64_t incarnation) {
   std::lock_guard lock(mutex_);
   gone_.erase(incarnation);
+  if (last_ != 0) core_.send(peer, RunsBegun{last_});
 }
 
 void SharedRuns::close() {

@@ -8,6 +8,7 @@
 // Threads: any; the messages of one peer one at a time. The lock is held for book-keeping only, and while BeginRuns are sent.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -56,6 +57,7 @@ class SharedPlan final : public RemotePlan {
     const auto f = static_cast<std::size_t>(fetch);
     return f < fetched_from_.size() && fetched_from_[f] == node;
   }
+  std::size_t fetches_from(std::int32_t node) const { return static_cast<std::size_t>(std::count(fetched_from_.begin(), fetched_from_.end(), node)); }
   void break_off() { broken_.store(true, std::memory_order_release); }
   /// The first of its nodes that was lost here; empty: none. Under the lock of SharedRuns.
   std::string lost;
@@ -80,6 +82,9 @@ class SharedRuns {
   /// Plans that losses break.
   void add(const std::shared_ptr<SharedPlan>& plan);
 
+  /// Plans of this node that these peers take part in are made anew by their next call.
+  void break_off(const std::vector<Peer>& peers);
+
   // ---- at the owner
   void begin(Run& run, SharedPlan& plan);
   void handle(Peer from, RunFailed&& m);
@@ -90,16 +95,19 @@ class SharedRuns {
   /// `compiled`: null if there is no such plan here.
   void handle(Peer from, std::uint64_t owner, BeginRun&& m, const std::shared_ptr<Compiled>& compiled);
   void handle(Peer from, std::uint64_t owner, AbandonRun&& m);
+  void handle(std::uint64_t owner, RunsBegun&& m);
 
   // ---- both
+  /// RunTokens, which come more often than all else: read into memory that stays.
+  void handle_tokens(Peer from, MessageReader& reader);
   void handle(Peer from, RunTokens&& m);
   /// The run has failed here.
   void failed(Run& run, SharedPlan& plan);
   void lost(Peer peer, const NodeId& node, const Status& why);
   /// What a node should not have said was dropped: counted, and written to the log, the more there is the more seldom.
   void refused(Peer peer, const std::string& what);
-  /// A node of this incarnation is there, perhaps again.
-  void met(std::uint64_t incarnation);
+  /// A node of this incarnation is there, perhaps again; nobody else knows of the session yet.
+  void met(Peer peer, std::uint64_t incarnation);
   /// Ends all that is under way.
   void close();
   /// Messages for runs that were over, or had not begun yet.
@@ -129,6 +137,7 @@ class SharedRuns {
   bool is_over(const RunKey& key) const;
   bool wait(const RunKey& key, Waiting&& message);
   std::vector<Waiting> take_waiting(const RunKey& key);
+  void all_begun(std::uint64_t owner, std::uint64_t last);
   void drop_waiting(const RunKey& from, const RunKey& to);
   void ended(Run& run);
   template <class Send>
@@ -143,7 +152,7 @@ class SharedRuns {
   std::uint64_t last_ = 0;  // number of a run of ours
   std::map<std::uint64_t, Owned> owned_;
   std::map<RunKey, Ref<Run>> parts_;
-  std::map<std::uint64_t, std::uint64_t> begun_;  // by owner: the last run that began here
+  std::map<std::uint64_t, std::uint64_t> begun_;  // by owner: the last run that began here, or was lost before it did
   std::set<std::uint64_t> gone_;                  // owners that there is no session with any more
   std::map<RunKey, std::vector<Waiting>> waiting_;
   std::map<Peer, Early> early_;  // what waits of each

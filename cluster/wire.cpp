@@ -130,9 +130,11 @@ class Fields {
     return Fields(scan_, what);
   }
   std::uint64_t number(std::uint64_t most = ~std::uint64_t{0}) {
-    const PackScan::Element e = element(PackScan::Kind::number, "number");
-    if (e.number > most) refuse_frame(fmt::format("{} in {} exceeds {}", e.number, what_, most));
-    return e.number;
+    std::uint64_t n = 0;
+    count();
+    if (!scan_.next_small(n)) n = next(PackScan::Kind::number, "number").number;
+    if (n > most) refuse_frame(fmt::format("{} in {} exceeds {}", n, what_, most));
+    return n;
   }
   bool flag() { return element(PackScan::Kind::flag, "flag").number != 0; }
   std::string text(std::uint64_t most) {
@@ -168,6 +170,9 @@ class Fields {
   }
   PackScan::Element element(PackScan::Kind kind, const char* name) {
     count();
+    return next(kind, name);
+  }
+  PackScan::Element next(PackScan::Kind kind, const char* name) {
     const PackScan::Element e = scan_.next();
     if (e.kind != kind) refuse_frame(fmt::format("a {} of {} is none", name, what_));
     return e;

@@ -230,7 +230,9 @@ class ZeroMqTransport final : public Transport, private Carrier {
           worked |= receive();
           next_look_ = t + kIdleLook;
         }
-        worked |= bulk_ && bulk_->work(looks_everywhere || bulk_->has_sockets() || std::exchange(bulk_rang_, false));
+        const bool has_moved = bulk_ && bulk_->work(looks_everywhere || bulk_->has_sockets() || std::exchange(bulk_rang_, false));
+        if (has_moved && is_beside && t >= crowded_until_) rest_at_ = t + options_.spin;  // the next chunk is on its way
+        worked |= has_moved;
         worked |= report_failures();
         if (t >= next_tick_) {
           watch();
@@ -238,7 +240,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
           next_tick_ = t + kTick;
         }
         if (is_leaving_ && router_->is_idle()) break;
-        worked = worked || !has_rested(t) || !is_quiet();
+        worked = worked || !has_rested(t, is_beside) || !is_quiet();
         router_->flush();
         worked = worked || !was_asked_;  // what was sent may have taken the news from a socket
       }
@@ -261,17 +263,17 @@ class ZeroMqTransport final : public Transport, private Carrier {
 
   bool shares_memory() const { return bulk_ && bulk_->shares_memory(); }
 
-  /// Is it time to block? Small messages are worth waiting for awake: a wake-up takes longer than they do. Chunks of large
-  /// ones are not, and take the core from ZeroMQ's thread, unless they come by shared memory; nor is anything if other threads
-  /// want the core too.
-  bool has_rested(Time t) {
+  /// Is it time to block? Small messages are worth waiting for awake: a wake-up takes longer than they do. So are the chunks of large
+  /// ones where all goes beside ZeroMQ; else they are not, and to look for them takes the core from ZeroMQ's thread. Nor is anything if
+  /// other threads want the core too.
+  bool has_rested(Time t, bool is_beside) {
     const TransportCounters& c = router_->traffic();
     const std::uint64_t messages = c.messages_in + c.messages_out, bytes = c.bytes_in + c.bytes_out;
     if (messages != messages_) {
-      const bool is_small = bytes - bytes_ < (messages - messages_) * kSmall || shares_memory();
+      const bool is_worth_it = is_beside || shares_memory() || bytes - bytes_ < (messages - messages_) * kSmall;
       messages_ = messages;
       bytes_ = bytes;
-      rest_at_ = is_small && t >= crowded_until_ ? t + options_.spin : t;
+      rest_at_ = is_worth_it && t >= crowded_until_ ? t + options_.spin : t;
       return false;
     }
     if (t >= rest_at_) return true;
@@ -431,6 +433,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     next_look_ = now() + kIdleLook;
     if (n == 0) next_tick_ = Time::zero();
     for (int i = 0; i < n; ++i) {
+      if (events[i].data.u32 == kBell) requests_.hear();
       bulk_rang_ |= events[i].data.u32 == kBulk;
       if (events[i].data.u32 != kZeroMq) continue;
       was_asked_ = false;

@@ -1,5 +1,6 @@
 #include <troupe/ops/reader.hpp>
 
+#include <troupe/devices/list.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/variable.hpp>
 
@@ -52,6 +53,8 @@ Variable Reader::variable(const std::string& name, DType dtype, const Shape& sha
   require_name(name, "the variable", at);
   if (!shape.is_known())
     throw Error(Code::invalid_argument, "variable '" + name + "' at " + Site(at).text() + " needs a shape known in full, not " + shape.text());
+  if (init.kind == Initializer::Kind::tensor && !fits(init.value, {dtype, shape}))
+    throw Error(Code::invalid_argument, "variable '" + name + "' at " + Site(at).text() + " is " + ValueSpec{dtype, shape}.text() + ", and its initial value " + text_of(init.value));
   StateSpec spec;
   spec.kind = StateSpec::Kind::variable;
   spec.name = name;

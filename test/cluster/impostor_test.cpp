@@ -27,8 +27,16 @@ class Impostor final : public TransportListener {
 
   std::vector<std::pair<std::int32_t, Tensor>> fetches;
   std::function<void(std::uint64_t run)> when_begun;  // what it says before it ends the run
+  std::uint64_t answers = 0;
+  std::uint64_t begun = 0;  // as it was told when a session began
   bool is_lost = false;
   Status why;
+
+  /// Another session, in the same life.
+  void come_again() {
+    transport_->disconnect(peer_, Status(Code::unavailable, "it comes again"));
+    transport_->connect("sim://a");
+  }
 
   template <class M>
   void say(const M& message) {
@@ -54,6 +62,10 @@ class Impostor final : public TransportListener {
       const auto m = read_all<BeginRun>(reader);
       if (when_begun) when_begun(m.run);
       say(LeftRun{m.run, {}, fetches});
+    } else if (kind == MessageKind::answer) {
+      ++answers;
+    } else if (kind == MessageKind::runs_begun) {
+      begun = read_all<RunsBegun>(reader).last;
     }
   }
   void lost(Peer, const Status& status) override {
@@ -67,7 +79,7 @@ class Impostor final : public TransportListener {
 };
 
 struct Scene {
-  Scene() : nodes(1, options(), Between::simulation), b(nodes) {
+  explicit Scene(EarlyLimits early = {}) : nodes(1, options(), Between::simulation, {}, {}, early), b(nodes) {
     BOOST_REQUIRE(nodes.until(5s, [&] { return nodes[0].nodes().size() == 2; }));
   }
   static EngineOptions options() {
@@ -106,6 +118,18 @@ BOOST_AUTO_TEST_CASE(and_nothing_that_is_fetched_elsewhere) {
     const Status status = s.run();
     BOOST_TEST((status.code() == Code::data_loss), status.message());
     BOOST_TEST(says(status.message(), {"node 'b'", "it sent what was not fetched"}));
+  }
+}
+
+// Nor does a run end well without what was fetched: its caller would get nothing for a tensor.
+BOOST_AUTO_TEST_CASE(nor_less_than_is_fetched_from_it) {
+  const Tensor right = Tensor::of<float>({2, 4});
+  for (const bool is_twice : {false, true}) {
+    Scene s;
+    if (is_twice) s.b.fetches = {{0, right}, {0, right}};
+    const Status status = s.run();
+    BOOST_TEST((status.code() == Code::data_loss), status.message());
+    BOOST_TEST(says(status.message(), {"node 'b'", is_twice ? "it sent what was not fetched" : "it did not send all that was fetched from it"}), status.message());
   }
 }
 
@@ -156,6 +180,84 @@ BOOST_AUTO_TEST_CASE(tokens_and_grants_that_make_no_sense) {
   says_each(said(token([](RunToken& t) { t.value = Value(); })), {"a value of another kind than its edge's"});
   says_each(said(token([](RunToken& t) { t.is_dead = true; })), {"a value where there is none"});
   says_each(said([](RunKey key) { return RunTokens{key, {{0, 0, {}, 3}}, {}}; }), {"a grant for no partition of this node", "a grant of no edge"});
+}
+
+// Tokens for a run whose beginning was lost with a session go when its owner says, in the next one, how far it has got.
+BOOST_AUTO_TEST_CASE(a_beginning_that_was_lost_is_not_awaited) {
+  Scene s(EarlyLimits{.messages = 3});
+  const auto say_of = [&](std::uint64_t run) {
+    RunTokens m{{50, run}, {}, {}};
+    for (int i = 0; i < 3; ++i) m.tokens.push_back({0, 0, false, {}, Value()});
+    s.b.say(m);
+  };
+  const auto counts = [&](std::uint64_t early, std::uint64_t late) {
+    return s.nodes.until(5s, [&] { return s.nodes[0].run_counters().early == early && s.nodes[0].run_counters().late == late; });
+  };
+  say_of(3);
+  BOOST_TEST(counts(1, 0));
+  s.b.say(RunsBegun{5});
+  say_of(7);  // as many as are kept of a peer
+  BOOST_TEST(counts(2, 0));
+  say_of(4);
+  BOOST_TEST(counts(2, 1));
+  BOOST_TEST(!s.b.is_lost);
+}
+
+// What is early is booked as what it takes here: elements that a list lacks are a byte each on their way, and a slot in memory.
+BOOST_AUTO_TEST_CASE(a_list_of_nothing_is_booked_by_its_slots) {
+  for (const std::int64_t elements : {100, 10'000}) {
+    Scene s(EarlyLimits{.bytes = 100'000});
+    List list(DType::f32, Shape{2});
+    list.grow(elements);
+    RunTokens m{{50, 3}, {}, {}};
+    m.tokens.push_back({0, 0, false, {}, list});
+    s.b.say(m);
+    const auto is_told = [&] { return s.b.is_lost || s.nodes[0].run_counters().early == 1; };
+    BOOST_TEST(s.nodes.until(5s, is_told));
+    BOOST_TEST(s.b.is_lost == (elements > 1000), elements << " elements");
+  }
+}
+
+// Kernels go by what a variable says of itself: a first value of another kind would have them read beyond it.
+BOOST_AUTO_TEST_CASE(a_variable_that_is_another_than_it_says) {
+  StateSpec right;
+  right.name = "v";
+  right.values = {ValueSpec{DType::f32, Shape{1000}}};
+  right.initial = Initializer::tensor(Tensor::zeros(DType::f32, {1000}));
+  const auto asked = [](const StateSpec& spec) {
+    Scene s;
+    s.b.say(GetVariable{1, spec});
+    BOOST_TEST(s.nodes.until(5s, [&] { return s.b.is_lost || s.b.answers == 1; }));
+    return s.b.is_lost ? s.b.why.message() : std::string("answered");
+  };
+  BOOST_TEST(asked(right) == "answered");
+  std::vector<StateSpec> wrong(4, right);
+  wrong[0].initial.value = Tensor::zeros(DType::f32, {1});
+  wrong[1].initial.value = Tensor::zeros(DType::f64, {1000});
+  wrong[2].initial.value = Tensor();
+  wrong[3].values[0].depth = 1;
+  for (const StateSpec& spec : wrong) BOOST_TEST(says(asked(spec), {"a variable whose first value is another than it says"}));
+}
+
+// So are requests: a node does one after the other, and who asks for more meanwhile than it keeps is disconnected.
+BOOST_AUTO_TEST_CASE(requests_that_wait_are_bounded) {
+  for (const std::uint64_t asked : {3u, 2000u}) {
+    Scene s(EarlyLimits{.messages = 5});
+    for (std::uint64_t n = 1; n <= asked; ++n) s.b.say(GetLoops{n, 7});
+    for (const Time end = s.nodes.network().now() + 100ms; s.nodes.network().now() < end;) s.nodes.network().step();  // a itself does nothing meanwhile
+    BOOST_TEST(s.nodes.until(5s, [&] { return s.b.is_lost || s.b.answers == asked; }));
+    BOOST_TEST(s.b.is_lost == (asked > 5));
+    if (asked > 5) BOOST_TEST(says(s.b.why.message(), {"of its requests wait for node 'a'", "NodeOptions::early"}), s.b.why.message());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_session_begins_with_how_far_runs_have_got) {
+  Scene s;
+  s.b.fetches = {{0, Tensor::of<float>({2, 4})}};
+  for (int run = 0; run < 2; ++run) BOOST_TEST(s.run().ok());
+  BOOST_TEST(s.b.begun == 0u);
+  s.b.come_again();
+  BOOST_TEST(s.nodes.until(5s, [&] { return s.b.begun == 2u; }));
 }
 
 BOOST_AUTO_TEST_CASE(who_speaks_for_another_is_disconnected) {

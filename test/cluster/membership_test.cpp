@@ -157,6 +157,17 @@ std::uint64_t first_seed() {
 
 }  // namespace
 
+// Whatever is said that there are: so many are known.
+BOOST_AUTO_TEST_CASE(of_more_members_than_may_be_nothing_is_heard) {
+  World w(1);
+  World::Node& a = w.start("a", {}, {.most_members = 3});
+  MembershipMessage news{.kind = MembershipMessage::Kind::news};
+  for (int i = 0; i < 10; ++i) news.members.push_back({.name = "x" + std::to_string(i), .incarnation = 1, .address = {}});
+  a.membership->receive(w.now(), {.name = "b", .incarnation = 1, .address = {}}, news);
+  BOOST_TEST(a.membership->members().size() == 4u);
+  BOOST_TEST((a.membership->find("b") != nullptr && a.membership->find("x1") != nullptr && a.membership->find("x9") == nullptr));
+}
+
 BOOST_AUTO_TEST_CASE(who_joins_is_known_to_all) {
   World w(1);
   gather(w, 8);

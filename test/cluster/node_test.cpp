@@ -464,6 +464,28 @@ BOOST_AUTO_TEST_CASE(placement_goes_by_what_was_measured) {
   BOOST_TEST(is_known.find("\n/node:c/cpu:0 ") == std::string::npos, is_known);
 }
 
+// What a link takes changes: it is measured again with a later plan, not with each.
+BOOST_AUTO_TEST_CASE(links_are_measured_anew_after_a_while) {
+  EngineOptions o;
+  o.deterministic = true;
+  o.seed = 1;
+  o.placement = Placement::automatic;
+  Nodes nodes(2, o, Between::simulation);
+  Graph g;
+  Expr x = g.input("x", DType::f32, {64, 64});
+  const auto link = [&] {
+    const std::string text = nodes.engine().compile(g, {x}, {sum(x)}).explain();
+    const std::size_t at = text.find("link a - b: ");
+    BOOST_REQUIRE_MESSAGE(at != std::string::npos, text);
+    return text.substr(at, text.find('\n', at) - at);
+  };
+  const std::string before = link();
+  nodes.network().slow_down("a", "b", std::chrono::milliseconds(100), 0);
+  BOOST_TEST(link() == before);
+  nodes.until(std::chrono::seconds(31), [] { return false; });
+  BOOST_TEST(link() != before);
+}
+
 BOOST_AUTO_TEST_CASE(draws_are_the_same_wherever_they_are_made) {
   EngineOptions seeded;
   seeded.seed = 7;

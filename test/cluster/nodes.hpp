@@ -26,8 +26,8 @@ class Nodes {
   using Wrap = std::function<std::unique_ptr<Transport>(const std::string&, std::unique_ptr<Transport>)>;
 
   explicit Nodes(int count, const EngineOptions& engine = {}, Between between = Between::handles, const SimulationOptions& network = {}, Wrap wrap = {},
-                 EarlyLimits early = {}, std::string container = {})
-      : random_(engine.seed), wrap_(std::move(wrap)), early_(early), container_(std::move(container)) {
+                 EarlyLimits early = {}, std::string with_container = {})
+      : container(std::move(with_container)), random_(engine.seed), wrap_(std::move(wrap)), early_(early) {
     if (between == Between::simulation) {
       simulated_ = std::make_unique<SimulatedNetwork>(engine.seed, network);
     } else {
@@ -36,6 +36,8 @@ class Nodes {
     for (int i = 0; i < count; ++i) add(name_of(i), engine);
     for (auto& node : nodes_) node->wait_for(names_, std::chrono::seconds(60));
   }
+
+  std::string container;  // of those that are added from now on
 
   static std::string name_of(int i) { return std::string(1, static_cast<char>('a' + i)); }
 
@@ -64,7 +66,7 @@ class Nodes {
       log_.push_back(line);
     };
     o.labels = labels;
-    o.container = container_;
+    o.container = container;
     o.join = std::move(join);
     if (engine.deterministic) o.step = [this] { return step(); };
     names_.push_back(name);
@@ -120,7 +122,6 @@ class Nodes {
   std::minstd_rand random_;
   const Wrap wrap_;
   const EarlyLimits early_;
-  const std::string container_;
   std::mutex log_mutex_;  // guards log_
   std::vector<std::string> log_;
   std::uint64_t incarnations_ = 0;

@@ -80,6 +80,20 @@ BOOST_AUTO_TEST_CASE(what_nobody_writes_is_malformed) {
   BOOST_TEST((PackScan({}).next().kind == Kind::malformed));
 }
 
+BOOST_AUTO_TEST_CASE(numbers_of_one_byte_have_a_shorter_way) {
+  for (unsigned first = 0; first < 256; ++first) {
+    const std::byte byte = static_cast<std::byte>(first);
+    PackScan scan({&byte, 1});
+    std::uint64_t n = 999;
+    const bool is_small = scan.next_small(n);
+    BOOST_TEST(is_small == (first < 0x80));
+    BOOST_TEST(n == (is_small ? first : 999u));
+    BOOST_TEST(scan.left() == (is_small ? 0u : 1u));
+  }
+  std::uint64_t n = 0;
+  BOOST_TEST(!PackScan({}).next_small(n));
+}
+
 BOOST_AUTO_TEST_CASE(any_bytes_are_read_to_their_end_or_refused) {
   std::mt19937_64 random(3);
   std::uint64_t refused = 0, read = 0;

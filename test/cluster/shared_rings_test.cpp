@@ -78,6 +78,21 @@ BOOST_AUTO_TEST_CASE(who_sleeps_is_rung_once) {
   BOOST_TEST(!pair.mine.sleep_until_space());
 }
 
+// Who has much room does not ask how much more there is; who has little gets all that is free.
+BOOST_AUTO_TEST_CASE(room_is_looked_up_where_it_gets_scarce) {
+  constexpr std::size_t kHalf = SharedRings::kBytes / 2;
+  Pair pair;
+  pair.mine.publish(kHalf);
+  pair.theirs.consume(kHalf);
+  BOOST_TEST(pair.mine.space().size() == kHalf);  // to the end of the memory
+  pair.mine.publish(kHalf);
+  BOOST_TEST(pair.mine.space().size() == kHalf);  // what was read since
+  pair.theirs.consume(kHalf);
+  pair.mine.publish(kHalf);
+  BOOST_TEST(pair.mine.space().size() == kHalf);
+  BOOST_TEST(!pair.mine.is_broken());
+}
+
 BOOST_AUTO_TEST_CASE(a_peer_that_lies_breaks_its_rings_and_nothing_else) {
   for (const std::uint64_t said : {std::uint64_t{SharedRings::kBytes} + 1, std::uint64_t{1} << 63}) {
     for (const std::size_t line : {0, 128}) {  // `written`, `read` of the first direction
@@ -87,6 +102,7 @@ BOOST_AUTO_TEST_CASE(a_peer_that_lies_breaks_its_rings_and_nothing_else) {
       std::memcpy(static_cast<std::byte*>(raw) + line, &said, sizeof said);
       munmap(raw, 4096);
       SharedRings& victim = line == 0 ? pair.theirs : pair.mine;
+      if (line == 128) victim.publish(SharedRings::kBytes / 2 + 1);  // or it would not ask
       BOOST_TEST((line == 0 ? victim.bytes().empty() : victim.space().empty()));
       BOOST_TEST(victim.is_broken());
     }

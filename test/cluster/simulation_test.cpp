@@ -113,6 +113,36 @@ class Talker final : public TransportListener {
   std::uint64_t next_session_;
 };
 
+}  // namespace
+
+// What waits for a peer is bounded: who asks and asks, and does not read what it is answered, is lost.
+BOOST_AUTO_TEST_CASE(who_takes_too_little_is_lost) {
+  SimulationOptions options;
+  options.router.window = 4 << 10;
+  options.router.most_waiting = 100;
+  SimulatedNetwork network(1, options);
+  std::vector<std::string> log;
+  Talker a(network, "a", 1, log), b(network, "b", 1, log);
+  const auto until = [&](auto done) {
+    for (const Time end = network.now() + 5s; network.now() < end && !done();)
+      if (!network.step()) break;
+    return done();
+  };
+  a.transport->connect("sim://b");
+  BOOST_REQUIRE(until([&] { return a.with("b") && b.with("a"); }));
+  const Peer peer = a.talks.begin()->first;
+  for (int i = 0; i < 90; ++i) a.say(peer, Lane::data, 100);
+  BOOST_REQUIRE(until([&] { return b.with("a")->heard[static_cast<int>(Lane::data)] == 90; }));
+  BOOST_TEST(!a.talks.at(peer).is_over);
+  network.slow_down("a", "b", 1s, 0);
+  for (int i = 0; i < 2000; ++i) a.say(peer, Lane::data, 100);
+  BOOST_TEST(until([&] { return a.talks.at(peer).is_over; }));
+  BOOST_TEST(log.back().find("b takes too little of what it is sent: ") != std::string::npos, log.back());
+  BOOST_TEST(a.wrong.empty(), a.wrong);
+}
+
+namespace {
+
 struct Totals {
   std::uint64_t schedules = 0, heard = 0, reconnects = 0, lost_frames = 0, stalled_frames = 0, losses = 0, waited = 0, dropped = 0;
   std::uint64_t bulk_bytes = 0, bulk_waits = 0, bulk_breaks = 0;

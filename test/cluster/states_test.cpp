@@ -41,6 +41,57 @@ BOOST_AUTO_TEST_CASE(a_state_is_its_owners_unless_they_share_a_container) {
   }
 }
 
+// Who clears it begins anew; who else used what was in it hears that it is lost. A node's own states stay, whatever container it names.
+BOOST_AUTO_TEST_CASE(a_container_is_cleared) {
+  Nodes nodes(1, {}, Between::handles, {}, {}, {}, "models");
+  nodes.container = {};
+  nodes.add("b");
+  nodes.container = "models";
+  nodes.add("c");
+  for (std::size_t i = 0; i < nodes.size(); ++i) nodes[i].wait_for({"a", "b", "c"}, 60s);
+  const auto declared = [](Graph& g, Variable& v) {
+    auto there = g.on_device(kB);
+    v = g.variable("v", Tensor::scalar(1.f));
+    return v.assign_add(1.0);
+  };
+  Graph of_a, of_c;
+  Variable at_a, at_c;
+  Function f = nodes[0].engine().compile(of_a, {}, {declared(of_a, at_a)});
+  Function h = nodes[2].engine().compile(of_c, {}, {declared(of_c, at_c)});
+  compare(f({}), {{2}}, "a's");
+  compare(h({}), {{3}}, "c's, of the same variable");
+  BOOST_TEST(nodes[0].clear_container("other") == 0u);
+  compare(f({}), {{4}}, "nothing was cleared");
+  BOOST_TEST(says(refusal([&] { nodes[0].clear_container("models", {"x"}); }, Code::not_found), {"no node 'x'"}));
+  BOOST_TEST(nodes[0].clear_container("models") == 1u);
+  compare(f({}), {{2}}, "a's from the initial value on");
+  std::string why;  // at first perhaps that b has no such plan: c has not heard of that yet
+  const auto end = std::chrono::steady_clock::now() + 60s;
+  do why = refusal([&] { h({}); }, Code::failed_precondition);
+  while (!says(why, {"variable 'v' is lost", "its container was cleared"}) && std::chrono::steady_clock::now() < end);
+  BOOST_TEST(says(why, {"variable 'v' is lost", "its container was cleared"}), why);
+  nodes[2].engine().set(at_c, Tensor::scalar(6.f));
+  compare(h({}), {{7}}, "c's again");
+  BOOST_TEST(nodes[1].clear_container("models", {"b"}) == 1u);  // by the node itself
+  for (Function* lost : {&f, &h}) refusal([&] { (*lost)({}); }, Code::failed_precondition);
+}
+
+// So are what a node's programs keep on others, by the program itself; and what they keep on their own node stays.
+BOOST_AUTO_TEST_CASE(a_program_clears_what_is_its_own) {
+  Nodes nodes(2);
+  Graph g;
+  Variable here = g.variable("w", Tensor::scalar(1.f)), v;
+  {
+    auto there = g.on_device(kB);
+    v = g.variable("v", Tensor::scalar(1.f));
+  }
+  Function f = nodes.engine().compile(g, {}, {v.assign_add(1.0), here.assign_add(1.0)});
+  f({});
+  compare(f({}), {{3}, {3}}, "before");
+  BOOST_TEST(nodes[0].clear_container("") == 1u);
+  compare(f({}), {{2}, {4}}, "after");
+}
+
 BOOST_AUTO_TEST_CASE(states_go_with_their_owner) {
   Nodes nodes(3);
   Graph g;
@@ -90,6 +141,32 @@ BOOST_AUTO_TEST_CASE(a_value_that_is_lost_with_its_node_is_not_taken_for_another
   restart();
   nodes.engine().initialize(v);
   compare(f({}), {{2}}, "from the beginning");
+}
+
+// Nor where the constraint would have it made on another node.
+BOOST_AUTO_TEST_CASE(a_value_that_is_lost_with_one_of_several_nodes_is_not_taken_for_another) {
+  Nodes nodes(1);
+  for (const char* name : {"b", "c"}) nodes.add(name, {}, "gpu=yes");
+  for (std::size_t i = 0; i < nodes.size(); ++i) nodes[i].wait_for({"a", "b", "c"}, 60s);
+  Graph g;
+  Variable v, unused;
+  {
+    auto there = g.on_device("/label:gpu");
+    v = g.variable("v", Tensor::scalar(1.f));
+    unused = g.variable("unused", Tensor::scalar(1.f));
+  }
+  const auto add_one = [&] { return nodes.engine().run(g, {}, {v.assign_add(1.0)}); };
+  compare(add_one(), {{2}}, "on b");
+  nodes.remove(1);
+  const auto end = std::chrono::steady_clock::now() + 60s;
+  while (nodes[0].nodes().size() > 2 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  const std::string why = refusal([&] { add_one(); }, Code::failed_precondition);
+  BOOST_TEST(says(why, {"AssignAdd '", "states_test.cpp", "variable 'v' is lost", "node 'b'", "Engine::initialize"}), why);
+  refusal([&] { nodes.engine().get(v); }, Code::failed_precondition);
+  compare(nodes.engine().run(g, {}, {unused.read()}), {{1}}, "nobody had used this one");
+  nodes.engine().set(v, Tensor::scalar(5.f));
+  compare(add_one(), {{6}}, "on c");
+  BOOST_TEST(nodes[1].engine().impl().has_others_states());
 }
 
 BOOST_AUTO_TEST_CASE(one_name_on_two_nodes_is_not_guessed) {

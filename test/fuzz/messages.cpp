@@ -74,13 +74,16 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   seed_of(InspectNode{7, {NodeQuestion::What::counters, {"a", 3}, 12}});
   seed_of(inspected_with_everything());
   seed_of(PlanBroken{2});
+  seed_of(RunsBegun{9});
+  seed_of(ClearContainer{7, "models"});
   return 0;
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   Message m = Input(data, size).message();
   try {
-    check_any<Gossip, GetLoops, MakePlan, DropPlan, BeginRun, RunTokens, RunFailed, AbandonRun, LeftRun, GetVariable, SetVariable, Answer, GetCosts, Probe, ProbeFor, InspectNode, Inspected, PlanBroken>(m);
+    check_any<Gossip, GetLoops, MakePlan, DropPlan, BeginRun, RunTokens, RunFailed, AbandonRun, LeftRun, GetVariable, SetVariable, Answer, GetCosts, Probe, ProbeFor, InspectNode, Inspected, PlanBroken,
+              RunsBegun, ClearContainer>(m);
   } catch (const Error&) {
   }
   return 0;

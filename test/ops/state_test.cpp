@@ -115,6 +115,8 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused) {
   BOOST_CHECK_EXCEPTION(v.assign(Tensor::of<float>({1, 2, 3})), Error, [](const Error& e) { return says(e, Code::invalid_argument, "[2], not [3]"); });
   BOOST_CHECK_EXCEPTION(g.variable("v", DType::f32, {3}, Initializer::constant(0)), Error, [](const Error& e) { return says(e, Code::already_exists, "'v'"); });
   BOOST_CHECK_EXCEPTION(g.variable("u", DType::f32, {kAny}, Initializer::constant(0)), Error, [](const Error& e) { return says(e, Code::invalid_argument, "'u'"); });
+  for (const Tensor& other : {Tensor::of<double>({1, 2}), Tensor::of<float>({1, 2, 3}), Tensor()})
+    BOOST_CHECK_EXCEPTION(g.variable("w", DType::f32, {2}, Initializer::tensor(other)), Error, [](const Error& e) { return says(e, Code::invalid_argument, "is f32[2], and its initial value "); });
   BOOST_TEST(g.variable("v", DType::f32, {2}, Initializer::constant(1)).state() == v.state());  // the same again is the same
 }
 
