@@ -217,8 +217,8 @@ class SimPrimitives final : public Primitives {
     later(s, "attention", {&a.q, &a.k, &a.v, &a.mask}, {&a.y, &a.log_sum}, [=, this] { cpu_.attention(now_, a); }, 2 * products(a));
   }
   void attention_gradient(Stream& s, const AttentionGradientArgs& a) const override {
-    later(s, "attention_gradient", {&a.of.q, &a.of.k, &a.of.v, &a.of.mask, &a.y, &a.log_sum, &a.dy}, {&a.dq, &a.dk, &a.dv},
-          [=, this] { cpu_.attention_gradient(now_, a); }, 5 * products(a.of));
+    later(s, "attention_gradient", {&a.of.q, &a.of.k, &a.of.v, &a.of.mask, &a.y, &a.log_sum, &a.dy}, {&a.dq, &a.dk, &a.dv, &a.dmask},
+          [=, this] { cpu_.attention_gradient(now_, a); }, (a.dmask.data ? 7 : 5) * products(a.of));
   }
   void row_norm(Stream& s, const RowNormArgs& a) const override {
     later(s, "row_norm", {&a.x, &a.scale, &a.bias}, {&a.y, &a.mean, &a.rstd}, [=, this] { cpu_.row_norm(now_, a); });
