@@ -176,6 +176,38 @@ BOOST_AUTO_TEST_CASE(extrema_of_rows_and_columns) {
   check(type_tag<double>{}, int(DType::f64));
 }
 
+// Rows side by side are folded one after the other, however many are taken at a time: the bits are those of a plain loop.
+BOOST_AUTO_TEST_CASE(sums_and_products_of_columns) {
+  std::mt19937_64 random(7);
+  const auto check = [&]<class T>(type_tag<T>) {
+    for (std::int64_t rows : {1, 3, 8, 9, 16, 21})
+      for (std::int64_t n : kLengths) {
+        const std::int64_t stride = n + 3;
+        const std::vector<T> x = numbers<T>(rows * stride, random);
+        std::vector<double> sums(static_cast<std::size_t>(n), 0.5), products(sums);
+        for (std::int64_t r = 0; r < rows; ++r)
+          for (std::size_t j = 0; j < sums.size(); ++j) {
+            const double v = double(x[static_cast<std::size_t>(r * stride) + j]);
+            sums[j] += v;
+            products[j] *= v;
+          }
+        for (const LevelKernels* k : levels()) {
+          std::vector<double> sum(sums.size(), 0.5), product(sum);
+          if constexpr (std::is_same_v<T, float>) {
+            k->add_rows_f32(sum.data(), x.data(), rows, stride, n);
+            k->multiply_rows_f32(product.data(), x.data(), rows, stride, n);
+          } else {
+            k->add_rows_f64(sum.data(), x.data(), rows, stride, n);
+            k->multiply_rows_f64(product.data(), x.data(), rows, stride, n);
+          }
+          BOOST_TEST((sum == sums && product == products), rows << " rows of " << n);
+        }
+      }
+  };
+  check(type_tag<float>{});
+  check(type_tag<double>{});
+}
+
 BOOST_AUTO_TEST_CASE(products_of_integers) {
   std::mt19937_64 random(6);
   for_integers([&]<class T>(type_tag<T>, int type) {
