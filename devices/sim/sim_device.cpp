@@ -9,6 +9,7 @@
 #include <troupe/devices/algebra.hpp>
 #include <troupe/devices/along.hpp>
 #include <troupe/devices/attention.hpp>
+#include <troupe/devices/channel_sums.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/ctc.hpp>
 #include <troupe/devices/recurrent.hpp>
@@ -225,6 +226,9 @@ class SimPrimitives final : public Primitives {
   }
   void row_norm_gradient(Stream& s, const RowNormGradientArgs& a) const override {
     later(s, "row_norm_gradient", {&a.x, &a.scale, &a.mean, &a.rstd, &a.dy}, {&a.dx, &a.dscale, &a.dbias}, [=, this] { cpu_.row_norm_gradient(now_, a); });
+  }
+  void channel_sums(Stream& s, const ChannelSumsArgs& a) const override {
+    later(s, "channel_sums", {&a.x, &a.dy, &a.mean}, {&a.first, &a.second}, [=, this] { cpu_.channel_sums(now_, a); });
   }
   void ctc(Stream& s, const CtcArgs& a) const override {
     later(s, "ctc", {&a.log_probabilities, &a.labels, &a.time_lengths, &a.label_lengths}, {&a.loss, &a.gradient}, [=, this] { cpu_.ctc(now_, a); });

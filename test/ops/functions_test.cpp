@@ -300,11 +300,16 @@ BOOST_AUTO_TEST_CASE(normalisation) {
   const std::vector<Sample> all{x, scale, bias};
   same(computed(all, [](const Exprs& e) { return layer_norm(e[0], e[1], e[2]); }),
        normalised([](const Index& i, const Index& j) { return i[0] == j[0] && i[1] == j[1] && i[2] == j[2]; }));
-  same(computed(all, [](const Exprs& e) { return batch_norm(e[0], e[1], e[2])[0]; }, 1), normalised([](const Index& i, const Index& j) { return i[3] == j[3]; }));
-  same(computed(all, [](const Exprs& e) { return group_norm(e[0], 2, e[1], e[2]); }, 1),
+  same(computed(all, [](const Exprs& e) { return batch_norm(e[0], e[1], e[2])[0]; }), normalised([](const Index& i, const Index& j) { return i[3] == j[3]; }));
+  same(computed(all, [](const Exprs& e) { return group_norm(e[0], 2, e[1], e[2]); }),
        normalised([](const Index& i, const Index& j) { return i[0] == j[0] && i[3] / 2 == j[3] / 2; }));
-  same(computed(all, [](const Exprs& e) { return instance_norm(e[0], e[1], e[2]); }, 1),
+  same(computed(all, [](const Exprs& e) { return instance_norm(e[0], e[1], e[2]); }),
        normalised([](const Index& i, const Index& j) { return i[0] == j[0] && i[3] == j[3]; }));
+  // The moments that come out have gradients too, beside y's; parameters may be numbers.
+  computed(all, [](const Exprs& e) {
+    const Exprs y = batch_norm(e[0], e[1], 0.5);
+    return concat({reshape(sin(y[0]), {-1}), square(y[1]), sqrt(y[2])}, 0);
+  });
   // Inference with the batch's own moments is training.
   same(computed(all, [](const Exprs& e) {
     Exprs y = batch_norm(e[0], e[1], e[2]);
