@@ -1,7 +1,10 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/composite.hpp>
+#include <troupe/ops/custom_gradient.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/reader.hpp>
+
+#include <algorithm>
 
 #include <fmt/format.h>
 
@@ -36,10 +39,56 @@ Expr by_membership(const Composite& c, const Expr& x, int axis, std::int64_t out
   return reduce(expand_dims(x, axis), is_in, axis + 1);
 }
 
+// Of `out` windows over `in` positions.
+struct AdaptiveWindow {
+  std::int64_t from, to;
+};
+AdaptiveWindow window_of(std::int64_t o, std::int64_t in, std::int64_t out) { return {o * in / out, ((o + 1) * in + out - 1) / out}; }
+
+// The gradient of the windows' means along an axis: each position takes from the windows that it is in, two at most unless windows are more than positions.
+Expr spread_over_windows(const Expr& dy, int rank, int axis, std::int64_t in, std::int64_t out) {
+  std::vector<double> shares;
+  std::vector<std::vector<std::int64_t>> windows(static_cast<std::size_t>(in));
+  for (std::int64_t o = 0; o < out; ++o) {
+    const AdaptiveWindow w = window_of(o, in, out);
+    shares.push_back(1.0 / static_cast<double>(w.to - w.from));
+    for (std::int64_t i = w.from; i < w.to; ++i) windows[static_cast<std::size_t>(i)].push_back(o);
+  }
+  auto along_axis = [&](std::int64_t extent) {
+    Shape s(std::vector<std::int64_t>(static_cast<std::size_t>(rank), 1));
+    s.set(axis, extent);
+    return s;
+  };
+  Expr wide = widened_half(dy), shared = wide * cast(dy.reader().constant(Tensor::of(shares, along_axis(out))), wide.dtype()), total;
+  for (std::size_t k = 0;; ++k) {
+    std::vector<std::int64_t> which, is_in;
+    for (const auto& of : windows) {
+      which.push_back(k < of.size() ? of[k] : 0);
+      is_in.push_back(k < of.size());
+    }
+    const auto members = std::count(is_in.begin(), is_in.end(), 1);
+    if (members == 0) return cast(total, dy.dtype());
+    Expr part = gather(shared, dy.reader().constant(Tensor::of(which, Shape{in})), axis);
+    if (members < in) part = where(dy.reader().constant(Tensor::of(is_in, along_axis(in))) > 0, part, 0.0);
+    total = total.is_empty() ? part : total + part;
+  }
+}
+
+// x with `axis` of known extent cut into `out` equal pieces, if it can be and no more than one other extent is open.
+Expr in_equal_pieces(const Expr& x, int axis, std::int64_t out) {
+  const Shape s = x.shape();
+  Shape parts;
+  for (int i = 0; i < s.rank(); ++i) {
+    if (i == axis) parts.push_back(out);
+    parts.push_back(i == axis ? s[i] / out : s[i]);
+  }
+  return s[axis] % out == 0 && std::count(s.begin(), s.end(), kAny) <= 1 ? reshape(x, parts) : Expr();
+}
+
 // A window is a product of ranges, so that means of means, and maxima of maxima, axis by axis, are those of the window:
-// all ranges of an axis are equally long to it.
-template <class Reduce, class ReduceSome>
-Expr adapted(const char* name, Operand operand, const std::vector<std::int64_t>& extents, Reduce reduce, ReduceSome reduce_some) {
+// all ranges of an axis are equally long to it. `joined` may give what the windows of an axis became a gradient.
+template <class Reduce, class ReduceSome, class Joined>
+Expr adapted(const char* name, Operand operand, const std::vector<std::int64_t>& extents, Reduce reduce, ReduceSome reduce_some, Joined joined) {
   Composite c(name, {operand});
   const std::vector<std::int64_t> axes = spatial_axes(c);
   c.require(axes.size() == extents.size(), fmt::format("{} extents for {} spatial axes", extents.size(), axes.size()));
@@ -62,15 +111,20 @@ Expr adapted(const char* name, Operand operand, const std::vector<std::int64_t>&
       x = by_membership(c, x, static_cast<int>(axes[a]), out, reduce_some);
       continue;
     }
+    const int axis = static_cast<int>(axes[a]);
+    if (Expr pieces = in_equal_pieces(x, axis, out); !pieces.is_empty()) {
+      x = squeeze(reduce(pieces, axis + 1), axis + 1);
+      continue;
+    }
     Exprs parts;
     for (std::int64_t o = 0; o < out; ++o) {
       std::vector<std::int64_t> starts(static_cast<std::size_t>(c.rank(0)), 0), lengths(starts.size(), -1);
-      const std::int64_t from = o * in / out, to = ((o + 1) * in + out - 1) / out;
-      starts[a + 1] = from;
-      lengths[a + 1] = to - from;
-      parts.push_back(reduce(slice(x, starts, lengths), axes[a]));
+      const AdaptiveWindow w = window_of(o, in, out);
+      starts[a + 1] = w.from;
+      lengths[a + 1] = w.to - w.from;
+      parts.push_back(reduce(slice(x, starts, lengths), axis));
     }
-    x = concat(parts, axes[a]);
+    x = joined(x, concat(parts, axis), axis, in, out);
   }
   return x;
 }
@@ -98,6 +152,9 @@ Expr adaptive_avg_pool(Operand x, std::vector<std::int64_t> extents) {
       [](const Expr& e, const Expr& is_in, std::int64_t axis) {
         Expr wide = widened_half(e), count = sum(cast(is_in, wide.dtype()), {axis});
         return cast(sum(where(is_in, wide, zeros_like(wide)), {axis}) / count, e.dtype());
+      },
+      [](const Expr& x_now, const Expr& means, int axis, std::int64_t in, std::int64_t out) {
+        return with_gradient(means, {x_now}, [=](const Expr& dy, const Exprs& xs, const Expr&) { return Exprs{spread_over_windows(dy, xs[0].shape().rank(), axis, in, out)}; });
       });
 }
 Expr adaptive_max_pool(Operand x, std::vector<std::int64_t> extents) {
@@ -107,7 +164,8 @@ Expr adaptive_max_pool(Operand x, std::vector<std::int64_t> extents) {
         // What is outside a window is its own least element, which changes no maximum.
         Expr least = reduce_min(stop_gradient(e), {axis}, true);
         return reduce_max(where(is_in, e, least), {axis});
-      });
+      },
+      [](const Expr&, const Expr& tops, int, std::int64_t, std::int64_t) { return tops; });
 }
 
 }  // namespace troupe
