@@ -231,7 +231,7 @@ class SimPrimitives final : public Primitives {
     later(s, "channel_sums", {&a.x, &a.dy, &a.mean}, {&a.first, &a.second}, [=, this] { cpu_.channel_sums(now_, a); });
   }
   void ctc(Stream& s, const CtcArgs& a) const override {
-    later(s, "ctc", {&a.log_probabilities, &a.labels, &a.time_lengths, &a.label_lengths}, {&a.loss, &a.gradient}, [=, this] { cpu_.ctc(now_, a); });
+    later(s, "ctc", {&a.log_probabilities, &a.labels, &a.time_lengths, &a.label_lengths, &a.direction}, {&a.loss, &a.gradient}, [=, this] { cpu_.ctc(now_, a); });
   }
   void recurrent(Stream& s, const RecurrentArgs& a) const override {
     RecurrentArgs mine = a;
