@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include <troupe/functions.hpp>
+#include <troupe/ops/eager.hpp>
 #include <troupe/ops/graph.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/ops/computed.hpp>
@@ -114,6 +115,40 @@ BOOST_AUTO_TEST_CASE(solving_and_determinants) {
   auto run = [&](const Expr& y, std::initializer_list<double> of) { evaluate_eagerly(g, {{square, Tensor::of<double>(of, {2, 2})}}, {y}); };
   says(refusal([&] { run(cholesky(square), {1, 2, 2, 1}); }, Code::invalid_argument), {"Cholesky", "functions_test.cpp", "not positive definite"});
   says(refusal([&] { run(inverse(square), {1, 2, 2, 4}); }, Code::invalid_argument), {"Solve", "functions_test.cpp", "is singular"});
+}
+
+// Matrices of several blocks, against products.
+BOOST_AUTO_TEST_CASE(factors_of_large_matrices) {
+  Draws draws(154);
+  for (const DType type : {DType::f64, DType::f32})
+    for (const std::int64_t n : {64, 65, 150, 200}) {
+      const double slack = static_cast<double>(n) * (type == DType::f64 ? 1e-13 : 1e-4);
+      Eager e;
+      const auto of = [&](const Shape& shape) { return cast(e.constant(tensor_of(draws.values(shape))), type); };
+      const auto agree = [&](const Expr& got, const Expr& wanted, const char* what) {
+        const double off = cast(reduce_max(abs(got - wanted)), DType::f64).value().at(0);
+        BOOST_TEST(off < slack, what << " of " << n << " in " << name_of(type) << " is off by " << off);
+      };
+      const Expr a = of({2, n, n}), right = of({2, n, 3}), one = tril(triu(ones_like(a)));
+      const Expr positive = matmul(a, a, false, true) / static_cast<double>(n) + one, l = cholesky(positive);
+      agree(matmul(l, l, false, true), positive, "cholesky");
+      agree(triu(l, 1), zeros_like(l), "the upper half");
+      // Diagonally dominant triangles, whose inverses stay small; what is beside them is not looked at.
+      const Expr beside = a / static_cast<double>(n) + 2.0 * one;
+      for (const bool lower : {true, false})
+        for (const bool transposed : {true, false})
+          agree(matmul(lower ? tril(beside) : triu(beside), triangular_solve(beside, right, lower, transposed), transposed), right, "triangular_solve");
+      // Rows in reverse, so that pivots are looked for.
+      const Expr mixed = flip(beside, {1});
+      agree(matmul(mixed, solve(mixed, right)), right, "solve");
+      agree(matmul(mixed, solve(mixed, right, true), true), right, "transposed solve");
+      agree(matmul(mixed, inverse(mixed)), one, "inverse");
+      const Exprs parts = log_determinant(positive), others = log_determinant(mixed);
+      agree(parts[1], 2.0 * sum(log(sum(l * one, {-1})), {-1}), "log_determinant");
+      const double reversed = n / 2 % 2 ? -1 : 1;
+      agree(others[0], ones_like(others[0]) * reversed, "the sign of the determinant");
+      agree(others[1], log_determinant(beside)[1], "the determinant of rows in reverse");
+    }
 }
 
 BOOST_AUTO_TEST_CASE(attention_of_every_kind) {
