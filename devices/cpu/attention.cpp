@@ -162,7 +162,8 @@ template <class T>
 struct HeadBack {
   const AttentionGradientArgs& g;
   const Head<T> h;
-  const T *y = static_cast<const T*>(g.y.data()) + h.row(0) * g.of.width, *dy = static_cast<const T*>(g.dy.data()) + h.row(0) * g.of.width;
+  const T* y = static_cast<const T*>(g.y.data()) + h.row(0) * g.of.width;
+  const T* dy = static_cast<const T*>(g.dy.data()) + h.row(0) * g.of.width;
   const T* log_sum = static_cast<const T*>(g.log_sum.data()) + h.row(0);
 
   /// Of queries [i, i + rows) each one's sum of y dy.
