@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include <troupe/devices/dtype.hpp>
@@ -34,11 +35,27 @@ OrderKey<T> order_key(T x) {
   }
 }
 
+/// Is a key that of one element only, which `element_of` gives? Zeros of either sign share one, and so do all NaNs.
+template <class T>
+bool is_of_one(OrderKey<T> key) {
+  using K = OrderKey<T>;
+  constexpr K top = static_cast<K>(K(1) << (8 * sizeof(K) - 1));
+  return std::is_same_v<T, bool> || std::is_integral_v<T> || (key != top && key != static_cast<K>(~K(0)));
+}
+template <class T>
+T element_of(OrderKey<T> key) {
+  using K = OrderKey<T>;
+  constexpr K top = static_cast<K>(K(1) << (8 * sizeof(K) - 1));
+  if constexpr (std::is_same_v<T, bool> || std::is_unsigned_v<T>) return static_cast<T>(key);
+  else if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<K>(key ^ top));
+  else return std::bit_cast<T>(static_cast<K>(key > top ? key - top : (top - key) | top));
+}
+
 /// Keeps its memory from row to row.
 template <class T>
 class RowSorter {
  public:
-  /// Calls put(place, position) for the first `count` places of the n elements in order.
+  /// Calls put(place, position), or put(place, position, key), for the first `count` places of the n elements in order.
   template <class Put>
   void sort(const T* x, std::int64_t n, std::int64_t count, bool descending, Put&& put) {
     if (sizeof(T) < 8 && n < std::int64_t{1} << 32) sort(narrow_, spare_narrow_, x, n, count, descending, put);
@@ -79,7 +96,11 @@ class RowSorter {
     } else {
       sort_by_digits<11>(items, spare);
     }
-    for (std::int64_t i = 0; i < count; ++i) put(i, position_of(items[static_cast<std::size_t>(i)]));
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Item& item = items[static_cast<std::size_t>(i)];
+      if constexpr (std::is_invocable_v<Put, std::int64_t, std::int64_t, OrderKey<T>>) put(i, position_of(item), static_cast<OrderKey<T>>(key_of(item)));
+      else put(i, position_of(item));
+    }
   }
 
   /// The first of all n in a heap whose top is the last of them; most elements do not come before that.

@@ -27,6 +27,7 @@ struct AlgebraArgs;    // algebra.hpp
 struct AlongArgs;      // along.hpp
 struct AttentionArgs;  // attention.hpp
 struct AttentionGradientArgs;
+struct ChannelSumsArgs;  // channel_sums.hpp
 struct ConvolveArgs;   // window.hpp
 struct CtcArgs;
 struct PoolArgs;
@@ -206,6 +207,7 @@ class Primitives {
   virtual void attention_gradient(Stream&, const AttentionGradientArgs&) const = 0;
   virtual void row_norm(Stream&, const RowNormArgs&) const = 0;
   virtual void row_norm_gradient(Stream&, const RowNormGradientArgs&) const = 0;
+  virtual void channel_sums(Stream&, const ChannelSumsArgs&) const = 0;
   virtual void ctc(Stream&, const CtcArgs&) const = 0;
   virtual void recurrent(Stream&, const RecurrentArgs&) const = 0;
   virtual void recurrent_gradient(Stream&, const RecurrentGradientArgs&) const = 0;

@@ -1,16 +1,18 @@
-// Dense linear algebra by Eigen, one matrix a call; the matrices of a batch run on the pool.
+// Dense linear algebra, one matrix a call: Cholesky, solving and determinants by blocks (factor.hpp), QR, SVD and eigenvalues by Eigen. The matrices of a
+// batch run on the pool.
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
-#include <Eigen/Cholesky>
 #include <Eigen/Eigenvalues>
-#include <Eigen/LU>
 #include <Eigen/QR>
 #include <fmt/format.h>
 
 #include <troupe/devices/algebra.hpp>
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/cpu/factor.hpp>
 #include <troupe/devices/cpu/thin_svd.hpp>
 
 namespace troupe::cpu {
@@ -49,15 +51,17 @@ class Item {
 
   void cholesky() {
     // Of the lower half alone. Of a matrix that is not positive definite it says so, of NaN it makes NaN.
-    const Matrix<T> half = a_.template triangularView<Eigen::Lower>();
-    if (!half.allFinite()) {
-      Matrix<T> nothing = Matrix<T>::Constant(args_.n, args_.n, std::numeric_limits<T>::quiet_NaN());
-      out(0, args_.n, args_.n) = nothing.template triangularView<Eigen::Lower>();
-      return;
-    }
-    Eigen::LLT<Matrix<T>, Eigen::Lower> l(half);
-    if (l.info() != Eigen::Success) refuse("is not positive definite");
-    out(0, args_.n, args_.n) = Matrix<T>(l.matrixL());
+    const std::int64_t n = args_.n;
+    T* l = out(0, n, n).data();
+    bool is_finite = true;
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t j = 0; j <= i; ++j) {
+        l[i * n + j] = a_(i, j);
+        is_finite = is_finite && std::isfinite(a_(i, j));
+      }
+    for (std::int64_t i = 0; !is_finite && i < n; ++i) std::fill_n(l + i * n, i + 1, std::numeric_limits<T>::quiet_NaN());
+    if (is_finite && !factor_cholesky(l, n)) refuse("is not positive definite");
+    for (std::int64_t i = 0; i < n; ++i) std::fill(l + i * n + i + 1, l + (i + 1) * n, T(0));
   }
   void qr() {
     const std::int64_t k = std::min(args_.m, args_.n);
@@ -113,28 +117,48 @@ class Item {
     for (std::int64_t i = 0; i < args_.n; ++i)
       if (points_back(vectors.col(i))) vectors.col(i) *= -1;
   }
-  In<T> b() const { return {static_cast<const T*>(args_.b.data()) + index_ * args_.n * args_.right, args_.n, args_.right}; }
+  const T* b() const { return static_cast<const T*>(args_.b.data()) + index_ * args_.n * args_.right; }
+  // A copy of a as its factors, and which of its rows each row is of.
+  struct Factors {
+    std::vector<T> lu;
+    std::vector<std::int64_t> from;
+    int sign;
+    explicit Factors(const In<T>& a) : lu(a.data(), a.data() + a.size()), from(static_cast<std::size_t>(a.rows())), sign(factor_lu(lu.data(), a.rows(), from.data())) {}
+    Triangle<T> l() const { return {lu.data(), std::ssize(from), std::ssize(from), 1, true, true}; }
+    Triangle<T> u() const { return {lu.data(), std::ssize(from), std::ssize(from), 1, false}; }
+    T pivot(std::int64_t i) const { return lu[static_cast<std::size_t>(i * (std::ssize(from) + 1))]; }
+  };
   void solve() {
-    Eigen::PartialPivLU<Matrix<T>> lu(a_);
-    if ((lu.matrixLU().diagonal().array() == T(0)).any()) refuse("is singular");
-    if (args_.transposed) out(0, args_.n, args_.right) = lu.transpose().solve(b());
-    else out(0, args_.n, args_.right) = lu.solve(b());
+    const std::int64_t n = args_.n, right = args_.right;
+    const Factors f(a_);
+    for (std::int64_t i = 0; i < n; ++i)
+      if (f.pivot(i) == 0) refuse("is singular");
+    T* x = out(0, n, right).data();
+    auto row = [&](std::int64_t i) { return f.from[static_cast<std::size_t>(i)] * right; };
+    if (args_.transposed) {
+      std::vector<T> y(b(), b() + n * right);
+      solve_triangle(f.u().transposed(), y.data(), right);
+      solve_triangle(f.l().transposed(), y.data(), right);
+      for (std::int64_t i = 0; i < n; ++i) std::copy_n(y.data() + i * right, right, x + row(i));
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) std::copy_n(b() + row(i), right, x + i * right);
+      solve_triangle(f.l(), x, right);
+      solve_triangle(f.u(), x, right);
+    }
   }
   void triangular_solve() {
     if ((a_.diagonal().array() == T(0)).any()) refuse("is singular: its diagonal has a zero");
-    Matrix<T> x = b();
-    if (args_.lower && args_.transposed) a_.transpose().template triangularView<Eigen::Upper>().solveInPlace(x);
-    else if (args_.lower) a_.template triangularView<Eigen::Lower>().solveInPlace(x);
-    else if (args_.transposed) a_.transpose().template triangularView<Eigen::Lower>().solveInPlace(x);
-    else a_.template triangularView<Eigen::Upper>().solveInPlace(x);
-    out(0, args_.n, args_.right) = x;
+    T* x = out(0, args_.n, args_.right).data();
+    std::copy_n(b(), args_.n * args_.right, x);
+    const Triangle<T> triangle{a_.data(), args_.n, args_.n, 1, args_.lower};
+    solve_triangle(args_.transposed ? triangle.transposed() : triangle, x, args_.right);
   }
   void determinant() {
-    Eigen::PartialPivLU<Matrix<T>> lu(a_);
-    T sign = lu.permutationP().determinant();
+    const Factors f(a_);
+    T sign = static_cast<T>(f.sign);
     double log = 0;
     for (std::int64_t i = 0; i < args_.n; ++i) {
-      const T d = lu.matrixLU()(i, i);
+      const T d = f.pivot(i);
       sign *= T((d > 0) - (d < 0));
       log += std::log(std::abs(double(d)));
     }

@@ -1,5 +1,6 @@
 // Running sums, sorting, choosing and searching along one axis.
 #include <algorithm>
+#include <atomic>
 #include <complex>
 #include <cstring>
 #include <vector>
@@ -92,7 +93,17 @@ void CpuPrimitives::along(Stream&, const AlongArgs& a) const {
   if (a.what == Along::take_at) return take_at(pool_, a);
   if (a.what == Along::put_at) return put_at(a);
   const char* name = a.what == Along::take ? "take_along" : "add_along";
-  check_indices(name, a.indices, a.extent);
+  check_index_type(name, a.indices);
+  // A block looks at its own indices, and goes no further if one is outside: all are then looked at in order, for the error.
+  std::atomic<bool> is_bad = false;  // says no more than that
+  const auto are_good = [&](const auto* index, std::int64_t n) {
+    if (are_inside(index, n, a.extent)) return true;
+    is_bad.store(true, std::memory_order_relaxed);
+    return false;
+  };
+  const auto finish = [&] {
+    if (is_bad.load(std::memory_order_relaxed)) check_indices(name, a.indices, a.extent);
+  };
   if (a.what == Along::take) {
     const std::int64_t rows = a.outer * a.n, group = std::max<std::int64_t>(1, kBlock / 4 / std::max<std::int64_t>(1, a.inner));
     auto take = [&]<class T>(T) {
@@ -101,6 +112,7 @@ void CpuPrimitives::along(Stream&, const AlongArgs& a) const {
       visit_indices(a.indices, [&](const auto* index) {
         for_blocks(rows * a.inner <= kSmallWork ? nullptr : pool_, (rows + group - 1) / group, [&](int b) {
           const std::int64_t end = std::min(rows, (b + 1) * group);
+          if (!are_good(index + b * group * a.inner, (end - b * group) * a.inner)) return;
           for (std::int64_t r = b * group, next; r < end; r = next) {  // as far as they are of one outer position
             const std::int64_t o = r / a.n;
             next = std::min(end, (o + 1) * a.n);
@@ -114,7 +126,8 @@ void CpuPrimitives::along(Stream&, const AlongArgs& a) const {
         });
       });
     };
-    return visit_bytes(size_of(a.out.dtype), take);
+    visit_bytes(size_of(a.out.dtype), take);
+    return finish();
   }
   if (a.out.elements()) std::memset(a.out.data, 0, a.out.bytes());
   visit_ordered("add_along", a.out.dtype, [&]<class T>(type_tag<T>) {
@@ -123,7 +136,9 @@ void CpuPrimitives::along(Stream&, const AlongArgs& a) const {
     in_sums<T>(a.out, [&]<class Sum>(Sum* sums) {
       visit_indices(a.indices, [&](const auto* index) {
         for_blocks(a.outer * a.n * a.inner <= kSmallWork / 4 ? nullptr : pool_, (a.outer + group - 1) / group, [&](int b) {
-          for (std::int64_t o = b * group; o < std::min(a.outer, (b + 1) * group); ++o) {
+          const std::int64_t end = std::min(a.outer, (b + 1) * group);
+          if (!are_good(index + b * group * a.n * a.inner, (end - b * group) * a.n * a.inner)) return;
+          for (std::int64_t o = b * group; o < end; ++o) {
             Sum* mine = sums + o * a.extent * a.inner;
             for (std::int64_t j = 0, at = o * a.n * a.inner; j < a.n; ++j)
               for (std::int64_t i = 0; i < a.inner; ++i, ++at) {
@@ -135,6 +150,7 @@ void CpuPrimitives::along(Stream&, const AlongArgs& a) const {
       });
     });
   });
+  finish();
 }
 
 void CpuPrimitives::search(Stream&, const SearchArgs& s) const {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
@@ -58,6 +59,25 @@ void softmax_back(double* dp, const double* p, double mean, double scale, std::i
   for (std::int64_t i = 0; i < n; ++i) dp[i] = p[i] * ((dp[i] - mean) * scale);
 }
 
+// How far apart a mask's elements lie; 0 where it has one for all.
+struct MaskSteps {
+  std::int64_t batch = 0, head = 0, query = 0, key = 0;
+  explicit MaskSteps(const Shape& mask) {
+    const int rank = mask.rank();
+    std::int64_t step = 1;
+    const auto along = [&](int axis) {
+      const std::int64_t own = step;
+      step *= mask[axis];
+      return mask[axis] == 1 ? 0 : own;
+    };
+    if (rank < 2) return;  // no mask
+    key = along(rank - 1);
+    query = along(rank - 2);
+    if (rank == 4) head = along(1);
+    if (rank >= 3) batch = along(0);
+  }
+};
+
 // One head of one item of the batch.
 template <class T>
 struct Head {
@@ -66,18 +86,26 @@ struct Head {
   const T* q = static_cast<const T*>(a.q.data()) + (batch * a.heads + head) * a.queries * a.depth;
   const T* k = static_cast<const T*>(a.k.data()) + (batch * a.groups + group) * a.keys * a.depth;
   const T* v = static_cast<const T*>(a.v.data()) + (batch * a.groups + group) * a.keys * a.width;
-  const bool* mask = a.mask.data() ? static_cast<const bool*>(a.mask.data()) + mask_rows_before() * a.keys : nullptr;
-  const bool one_mask_row = a.mask.data() && a.mask.shape[a.mask.shape.rank() - 2] == 1;
+  const MaskSteps steps{a.mask.shape};
+  const bool* may_look = mask_of<bool>(a.mask.dtype == DType::boolean);
+  const T* bias = mask_of<T>(a.mask.dtype != DType::boolean);
 
-  /// Of a mask [batch or 1, heads or 1 (or not at all), queries or 1, keys].
-  std::int64_t mask_rows_before() const {
-    const Shape& s = a.mask.shape;
-    const std::int64_t item = s[0] == 1 ? 0 : batch, heads = s.rank() == 4 ? s[1] : 1;
-    return (item * heads + (heads == 1 ? 0 : head)) * s[s.rank() - 2];
+  template <class M>
+  const M* mask_of(bool is_its_kind) const {
+    return a.mask.data() && is_its_kind ? static_cast<const M*>(a.mask.data()) + batch * steps.batch + head * steps.head : nullptr;
   }
   std::int64_t row(std::int64_t query) const { return (batch * a.heads + head) * a.queries + query; }
   /// The first key that query i may not look at for causality.
   std::int64_t end_of(std::int64_t i) const { return a.causal ? std::clamp<std::int64_t>(i + a.keys - a.queries + 1, 0, a.keys) : a.keys; }
+
+  /// The mask on n of a query's scores, those of keys from j on.
+  void put_mask(T* line, std::int64_t query, std::int64_t j, std::int64_t n) const {
+    const std::int64_t at = query * steps.query + j * steps.key;
+    for (std::int64_t c = 0; may_look && c < n; ++c)
+      if (!may_look[at + c * steps.key]) line[c] = -std::numeric_limits<T>::infinity();
+    if (bias && steps.key) add(line, bias + at, n);
+    for (std::int64_t c = 0; bias && !steps.key && c < n; ++c) line[c] += bias[at];
+  }
 
   /// Scores of queries [i, i + rows) and keys [j, j + columns), -inf where a query may not look.
   void scores(T* s, std::int64_t i, std::int64_t rows, std::int64_t j, std::int64_t columns) const {
@@ -86,8 +114,7 @@ struct Head {
       T* line = s + r * columns;
       const std::int64_t end = std::clamp<std::int64_t>(end_of(i + r) - j, 0, columns);
       scale_by(line, a.scale, end);
-      for (std::int64_t c = 0; mask && c < end; ++c)
-        if (!mask[(one_mask_row ? 0 : i + r) * a.keys + j + c]) line[c] = -std::numeric_limits<T>::infinity();
+      put_mask(line, i + r, j, end);
       std::fill(line + end, line + columns, -std::numeric_limits<T>::infinity());
     }
   }
@@ -130,40 +157,108 @@ void attend(const Head<T>& h, std::int64_t first) {
   }
 }
 
+// Back through a block of scores of one head: what both gradients begin with.
+template <class T>
+struct HeadBack {
+  const AttentionGradientArgs& g;
+  const Head<T> h;
+  const T* y = static_cast<const T*>(g.y.data()) + h.row(0) * g.of.width;
+  const T* dy = static_cast<const T*>(g.dy.data()) + h.row(0) * g.of.width;
+  const T* log_sum = static_cast<const T*>(g.log_sum.data()) + h.row(0);
+
+  /// Of queries [i, i + rows) each one's sum of y dy.
+  void weigh(double* weighted, std::int64_t i, std::int64_t rows) const {
+    const std::int64_t w = g.of.width;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      weighted[r] = 0;
+      for (std::int64_t c = 0; c < w; ++c) weighted[r] += double(y[(i + r) * w + c]) * double(dy[(i + r) * w + c]);
+    }
+  }
+  /// The softmax of queries [i, i + rows) at keys [j, j + columns), and the gradient of their scores, times `scale`.
+  void scores(T* p, T* ds, const double* weighted, double scale, std::int64_t i, std::int64_t rows, std::int64_t j, std::int64_t columns) const {
+    h.scores(p, i, rows, j, columns);
+    for (std::int64_t r = 0; r < rows; ++r) exponentials(p + r * columns, log_sum[i + r], columns);
+    product(ds, dy + i * g.of.width, h.v + j * g.of.width, rows, columns, g.of.width, false, true);
+    for (std::int64_t r = 0; r < rows; ++r) softmax_back(ds + r * columns, p + r * columns, weighted[r], scale, columns);
+  }
+};
+
 template <class T>
 void attend_back(const AttentionGradientArgs& g, std::int64_t batch, std::int64_t group) {
   const AttentionArgs& a = g.of;
   const std::int64_t share = a.heads / a.groups;
-  const T *y = static_cast<const T*>(g.y.data()), *dy = static_cast<const T*>(g.dy.data()), *log_sum = static_cast<const T*>(g.log_sum.data());
   T* dk = static_cast<T*>(g.dk.data) + (batch * a.groups + group) * a.keys * a.depth;
   T* dv = static_cast<T*>(g.dv.data) + (batch * a.groups + group) * a.keys * a.width;
-  const auto p = room<T>(kQueries * kKeys), dp = room<T>(kQueries * kKeys), part = room<T>(std::max(kQueries, kKeys) * std::max(a.depth, a.width));
+  const auto p = room<T>(kQueries * kKeys), ds = room<T>(kQueries * kKeys), part = room<T>(std::max(kQueries, kKeys) * std::max(a.depth, a.width));
   for (std::int64_t n = group * share; n < (group + 1) * share; ++n) {
-    const Head<T> h{a, batch, n};
+    const HeadBack<T> back{g, {a, batch, n}};
+    const Head<T>& h = back.h;
     T* dq = static_cast<T*>(g.dq.data) + h.row(0) * a.depth;
     for (std::int64_t i = 0; i < a.queries; i += kQueries) {
       const std::int64_t rows = std::min(kQueries, a.queries - i), keys = h.end_of(i + rows - 1), w = a.width;
-      double weighted[kQueries];  // each query's sum of y dy
-      for (std::int64_t r = 0; r < rows; ++r) {
-        weighted[r] = 0;
-        for (std::int64_t c = 0; c < w; ++c) weighted[r] += double(y[h.row(i + r) * w + c]) * double(dy[h.row(i + r) * w + c]);
-      }
+      double weighted[kQueries];
+      back.weigh(weighted, i, rows);
       for (std::int64_t j = 0; j < keys; j += kKeys) {
         const std::int64_t columns = std::min(kKeys, keys - j);
-        h.scores(p.get(), i, rows, j, columns);
-        for (std::int64_t r = 0; r < rows; ++r) exponentials(p.get() + r * columns, log_sum[h.row(i + r)], columns);
-        product(part.get(), p.get(), dy + h.row(i) * w, columns, w, rows, true);
+        back.scores(p.get(), ds.get(), weighted, a.scale, i, rows, j, columns);
+        product(part.get(), p.get(), back.dy + i * w, columns, w, rows, true);
         add(dv + j * w, part.get(), columns * w);
-        product(dp.get(), dy + h.row(i) * w, h.v + j * w, rows, columns, w, false, true);
-        for (std::int64_t r = 0; r < rows; ++r) softmax_back(dp.get() + r * columns, p.get() + r * columns, weighted[r], a.scale, columns);
-        product(part.get(), dp.get(), h.k + j * a.depth, rows, a.depth, columns);
+        product(part.get(), ds.get(), h.k + j * a.depth, rows, a.depth, columns);
         add(dq + i * a.depth, part.get(), rows * a.depth);
-        product(part.get(), dp.get(), h.q + i * a.depth, columns, a.depth, rows, true);
+        product(part.get(), ds.get(), h.q + i * a.depth, columns, a.depth, rows, true);
         add(dk + j * a.depth, part.get(), columns * a.depth);
       }
     }
   }
 }
+
+// What a mask's extents are cut into, a task each: along an axis where it has one element for all there is one task, which adds up over the axis.
+struct MaskTasks {
+  MaskSteps steps;
+  std::int64_t heads, rows, columns, all;
+  explicit MaskTasks(const AttentionArgs& a)
+      : steps(a.mask.shape), heads(steps.head ? a.heads : 1), rows(steps.query ? (a.queries + kQueries - 1) / kQueries : 1),
+        columns(steps.key ? (a.keys + kKeys - 1) / kKeys : 1), all((steps.batch ? a.batch : 1) * heads * rows * columns) {}
+};
+
+// Calls f(first, count) for the pieces of [0, extent) that a task sees: its own, or all.
+template <class F>
+void for_pieces(bool is_own, std::int64_t piece, std::int64_t size, std::int64_t extent, F f) {
+  const std::int64_t end = is_own ? std::min(extent, (piece + 1) * size) : extent;
+  for (std::int64_t at = is_own ? piece * size : 0; at < end; at += size) f(at, std::min(size, end - at));
+}
+
+// A block of the gradient of an added mask: the scores' gradients of all that see it, made again, added in double in the order of batch, heads, queries.
+template <class T>
+void mask_back(const AttentionGradientArgs& g, const MaskTasks& tasks, std::int64_t task) {
+  const AttentionArgs& a = g.of;
+  const MaskSteps& steps = tasks.steps;
+  const std::int64_t column = task % tasks.columns, row = task / tasks.columns % tasks.rows, head = task / tasks.columns / tasks.rows % tasks.heads,
+                     item = task / tasks.columns / tasks.rows / tasks.heads;
+  const auto p = room<T>(kQueries * kKeys), ds = room<T>(kQueries * kKeys);
+  std::vector<double> sums(static_cast<std::size_t>(kQueries * kKeys));
+  for_pieces(steps.batch != 0, item, 1, a.batch, [&](std::int64_t b, std::int64_t) {
+    for_pieces(steps.head != 0, head, 1, a.heads, [&](std::int64_t n, std::int64_t) {
+      const HeadBack<T> back{g, {a, b, n}};
+      for_pieces(steps.query != 0, row, kQueries, a.queries, [&](std::int64_t i, std::int64_t rows) {
+        double weighted[kQueries];
+        back.weigh(weighted, i, rows);
+        for_pieces(steps.key != 0, column, kKeys, a.keys, [&](std::int64_t j, std::int64_t columns) {
+          if (j >= back.h.end_of(i + rows - 1)) return;
+          back.scores(p.get(), ds.get(), weighted, 1, i, rows, j, columns);
+          for (std::int64_t r = 0; r < rows; ++r)
+            for (std::int64_t c = 0; c < columns; ++c) sums[static_cast<std::size_t>((steps.query ? r * kKeys : 0) + (steps.key ? c : 0))] += double(ds[r * columns + c]);
+        });
+      });
+    });
+  });
+  T* dmask = static_cast<T*>(g.dmask.data) + item * steps.batch + head * steps.head + row * kQueries * steps.query + column * kKeys * steps.key;
+  const std::int64_t rows = steps.query ? std::min(kQueries, a.queries - row * kQueries) : 1, columns = steps.key ? std::min(kKeys, a.keys - column * kKeys) : 1;
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c) dmask[r * steps.query + c * steps.key] = static_cast<T>(sums[static_cast<std::size_t>(r * kKeys + c)]);
+}
+
+bool is_added(const ConstView& mask) { return mask.data() && mask.dtype != DType::boolean; }
 
 }  // namespace
 
@@ -172,8 +267,10 @@ void CpuPrimitives::attention(Stream& stream, const AttentionArgs& a) const {
   if (is_stored_only(a.q.dtype)) {
     Widened q(a.q), k(a.k), v(a.v);
     Narrowed y(a.y);
+    std::optional<Widened> mask;
     AttentionArgs wide = a;
     wide.q = q.view, wide.k = k.view, wide.v = v.view, wide.y = y.view;
+    if (is_added(a.mask)) wide.mask = mask.emplace(a.mask).view;
     attention(stream, wide);
     return y.store();
   }
@@ -189,17 +286,25 @@ void CpuPrimitives::attention_gradient(Stream& stream, const AttentionGradientAr
   if (is_stored_only(g.of.q.dtype)) {
     Widened q(g.of.q), k(g.of.k), v(g.of.v), y(g.y), dy(g.dy);
     Narrowed dq(g.dq), dk(g.dk), dv(g.dv);
+    std::optional<Widened> mask;
+    std::optional<Narrowed> dmask;
     AttentionGradientArgs wide = g;
+    if (is_added(g.of.mask)) wide.of.mask = mask.emplace(g.of.mask).view;
+    if (g.dmask.data) wide.dmask = dmask.emplace(g.dmask).view;
     wide.of.q = q.view, wide.of.k = k.view, wide.of.v = v.view, wide.y = y.view, wide.dy = dy.view;
     wide.dq = dq.view, wide.dk = dk.view, wide.dv = dv.view;
     attention_gradient(stream, wide);
+    if (dmask) dmask->store();
     return dq.store(), dk.store(), dv.store();
   }
-  for (const View& v : {g.dq, g.dk, g.dv})
-    if (v.elements()) std::memset(v.data, 0, v.bytes());
+  for (const View& v : {g.dq, g.dk, g.dv, g.dmask})
+    if (v.data && v.elements()) std::memset(v.data, 0, v.bytes());
   if (g.y.elements() == 0 || g.of.keys == 0) return;
   visit_wide_float("attention", g.of.q.dtype, [&]<class T>(type_tag<T>) {
     for_blocks(pool_, g.of.batch * g.of.groups, [&](int i) { attend_back<T>(g, i / g.of.groups, i % g.of.groups); });
+    if (!g.dmask.data) return;
+    const MaskTasks tasks(g.of);
+    for_blocks(pool_, tasks.all, [&](int i) { mask_back<T>(g, tasks, i); });
   });
 }
 

@@ -44,6 +44,7 @@ class CpuPrimitives final : public Primitives {
   void attention_gradient(Stream&, const AttentionGradientArgs&) const override;
   void row_norm(Stream&, const RowNormArgs&) const override;
   void row_norm_gradient(Stream&, const RowNormGradientArgs&) const override;
+  void channel_sums(Stream&, const ChannelSumsArgs&) const override;
   void ctc(Stream&, const CtcArgs&) const override;
   void recurrent(Stream&, const RecurrentArgs&) const override;
   void recurrent_gradient(Stream&, const RecurrentGradientArgs&) const override;

@@ -109,6 +109,8 @@ struct LevelKernels {
   /// y[i] = (x[i] - mean) * rstd * scale[i] + bias[i]; without a bias, x[i] * rstd * scale[i]. y may be x.
   void (*normalize_f32)(float* y, const float* x, float mean, float rstd, const float* scale, const float* bias, std::int64_t n);
   void (*norm_back_f32)(const RowNormBack&);
+  /// Over the rows of x [rows, n]: sum[j] += w and product[j] += w * (x - center[j]), with w of dy, or without one of x - center[j]. Four rows in float.
+  void (*column_sums_f32)(const float* x, const float* dy, const float* center, std::int64_t rows, std::int64_t n, double* sum, double* product);
 
   // Pooling at one position: `taps` are the n > 0 rows of channels that its window holds, `to` and `from` such rows elsewhere.
   void (*pool_max_f32)(float* y, const float* const* taps, int n, std::int64_t channels);

@@ -25,11 +25,9 @@ void check_index(const char* op, std::int64_t index, std::int64_t position, std:
 void check_indices(const char* op, const ConstView& indices, std::int64_t bound) {
   check_index_type(op, indices);
   const std::int64_t count = indices.elements();
-  bool is_bad = false;
-  visit_indices(indices, [&](const auto* index) {
-    for (std::int64_t i = 0; i < count; ++i) is_bad |= static_cast<std::uint64_t>(std::int64_t(index[i])) >= static_cast<std::uint64_t>(bound);
-  });
-  for (std::int64_t i = 0; is_bad && i < count; ++i) check_index(op, index_at(indices, i), i, bound);
+  bool is_good = true;
+  visit_indices(indices, [&](const auto* index) { is_good = are_inside(index, count, bound); });
+  for (std::int64_t i = 0; !is_good && i < count; ++i) check_index(op, index_at(indices, i), i, bound);
 }
 
 namespace {

@@ -1,8 +1,11 @@
 // Moving elements without looking at them, by element size.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <span>
+#include <type_traits>
 
 #include <troupe/devices/primitives.hpp>
 
@@ -40,6 +43,16 @@ inline std::int64_t index_at(const ConstView& indices, std::int64_t i) {
 void check_index_type(const char* op, const ConstView& indices);
 /// Throws out_of_range, naming index, position and bound.
 void check_index(const char* op, std::int64_t index, std::int64_t position, std::int64_t bound);
+/// Is each of n indices in [0, bound)?
+template <class I>
+bool are_inside(const I* index, std::int64_t n, std::int64_t bound) {
+  using U = std::make_unsigned_t<I>;
+  // The sign of an index, and of what is left up to the last: no comparison, of which 64 bits at a time have none before x86-64-v4.
+  const U last = static_cast<U>(std::min<std::int64_t>(bound - 1, std::numeric_limits<I>::max()));
+  U signs = 0;
+  for (std::int64_t i = 0; i < n; ++i) signs = static_cast<U>(signs | static_cast<U>(index[i]) | (last - static_cast<U>(index[i])));
+  return static_cast<I>(signs) >= 0;
+}
 /// Both, for each of them.
 void check_indices(const char* op, const ConstView& indices, std::int64_t bound);
 /// Calls f with a pointer to them, i32 or i64.

@@ -241,9 +241,10 @@ void reduce_extents(WorkerPool* pool, const Extents& e, const typename Op::In* i
     for (std::int64_t i = 0; i < results; ++i) out[i] = Op::finish(Op::start(), 0);
     return;
   }
-  constexpr std::int64_t kTile = 512;
+  constexpr std::int64_t kTile = 1024;
   std::int64_t tile = std::min(e.inner, kTile), tiles = (e.inner + tile - 1) / tile;
-  std::int64_t rows = std::max<std::int64_t>(64, kBlock / tile), chunks = (e.reduced + rows - 1) / rows;
+  // Of many rows larger chunks, whole eights: what chunks of wide rows accumulate is written and read again.
+  std::int64_t rows = std::max({std::int64_t{64}, kBlock / tile, std::min<std::int64_t>(256, e.reduced / 64 * 8)}), chunks = (e.reduced + rows - 1) / rows;
   std::int64_t items = e.outer * tiles * chunks;
   // Accumulators of chunk c of result i at partial[c * results + i]; unused with one chunk.
   std::size_t bytes = chunks > 1 ? static_cast<std::size_t>(results * chunks) * sizeof(Acc) : 0;

@@ -9,6 +9,7 @@
 #include <troupe/devices/algebra.hpp>
 #include <troupe/devices/along.hpp>
 #include <troupe/devices/attention.hpp>
+#include <troupe/devices/channel_sums.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/ctc.hpp>
 #include <troupe/devices/recurrent.hpp>
@@ -217,8 +218,8 @@ class SimPrimitives final : public Primitives {
     later(s, "attention", {&a.q, &a.k, &a.v, &a.mask}, {&a.y, &a.log_sum}, [=, this] { cpu_.attention(now_, a); }, 2 * products(a));
   }
   void attention_gradient(Stream& s, const AttentionGradientArgs& a) const override {
-    later(s, "attention_gradient", {&a.of.q, &a.of.k, &a.of.v, &a.of.mask, &a.y, &a.log_sum, &a.dy}, {&a.dq, &a.dk, &a.dv},
-          [=, this] { cpu_.attention_gradient(now_, a); }, 5 * products(a.of));
+    later(s, "attention_gradient", {&a.of.q, &a.of.k, &a.of.v, &a.of.mask, &a.y, &a.log_sum, &a.dy}, {&a.dq, &a.dk, &a.dv, &a.dmask},
+          [=, this] { cpu_.attention_gradient(now_, a); }, (a.dmask.data ? 7 : 5) * products(a.of));
   }
   void row_norm(Stream& s, const RowNormArgs& a) const override {
     later(s, "row_norm", {&a.x, &a.scale, &a.bias}, {&a.y, &a.mean, &a.rstd}, [=, this] { cpu_.row_norm(now_, a); });
@@ -226,8 +227,11 @@ class SimPrimitives final : public Primitives {
   void row_norm_gradient(Stream& s, const RowNormGradientArgs& a) const override {
     later(s, "row_norm_gradient", {&a.x, &a.scale, &a.mean, &a.rstd, &a.dy}, {&a.dx, &a.dscale, &a.dbias}, [=, this] { cpu_.row_norm_gradient(now_, a); });
   }
+  void channel_sums(Stream& s, const ChannelSumsArgs& a) const override {
+    later(s, "channel_sums", {&a.x, &a.dy, &a.mean}, {&a.first, &a.second}, [=, this] { cpu_.channel_sums(now_, a); });
+  }
   void ctc(Stream& s, const CtcArgs& a) const override {
-    later(s, "ctc", {&a.log_probabilities, &a.labels, &a.time_lengths, &a.label_lengths}, {&a.loss, &a.gradient}, [=, this] { cpu_.ctc(now_, a); });
+    later(s, "ctc", {&a.log_probabilities, &a.labels, &a.time_lengths, &a.label_lengths, &a.direction}, {&a.loss, &a.gradient}, [=, this] { cpu_.ctc(now_, a); });
   }
   void recurrent(Stream& s, const RecurrentArgs& a) const override {
     RecurrentArgs mine = a;

@@ -1,7 +1,10 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/composite.hpp>
+#include <troupe/ops/custom_gradient.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/reader.hpp>
+
+#include <algorithm>
 
 #include <fmt/format.h>
 
@@ -36,10 +39,85 @@ Expr by_membership(const Composite& c, const Expr& x, int axis, std::int64_t out
   return reduce(expand_dims(x, axis), is_in, axis + 1);
 }
 
+// `out` windows over `in` positions along an axis of tensors of one rank.
+struct AdaptiveAxis {
+  int rank, axis;
+  std::int64_t in, out;
+
+  std::int64_t from(std::int64_t o) const { return o * in / out; }
+  std::int64_t to(std::int64_t o) const { return ((o + 1) * in + out - 1) / out; }
+  /// One number for each of them, to be broadcast.
+  template <class T>
+  Expr numbers(Reader& reader, const std::vector<T>& v) const {
+    Shape s(std::vector<std::int64_t>(static_cast<std::size_t>(rank), 1));
+    s.set(axis, std::ssize(v));
+    return reader.constant(Tensor::of(v, s));
+  }
+  Expr taken(const Expr& of, const std::vector<std::int64_t>& which) const { return gather(of, of.reader().constant(Tensor::of(which, Shape{std::ssize(which)})), axis); }
+};
+
+// For each position the sum of what `take` makes of the windows that it is in: of their numbers, one window of each position at a time, two times at most
+// unless windows are more than positions.
+template <class Take>
+Expr sum_over_windows(const AdaptiveAxis& a, Reader& reader, Take take) {
+  std::vector<std::vector<std::int64_t>> windows(static_cast<std::size_t>(a.in));
+  for (std::int64_t o = 0; o < a.out; ++o)
+    for (std::int64_t i = a.from(o); i < a.to(o); ++i) windows[static_cast<std::size_t>(i)].push_back(o);
+  Expr total;
+  for (std::size_t k = 0;; ++k) {
+    std::vector<std::int64_t> which, is_in;
+    for (const auto& of : windows) {
+      which.push_back(k < of.size() ? of[k] : 0);
+      is_in.push_back(k < of.size());
+    }
+    const auto members = std::count(is_in.begin(), is_in.end(), 1);
+    if (members == 0) return total;
+    Expr part = take(which);
+    if (members < a.in) part = where(a.numbers(reader, is_in) > 0, part, 0.0);
+    total = total.is_empty() ? part : total + part;
+  }
+}
+
+// The gradient of the windows' means.
+Expr spread_means(const AdaptiveAxis& a, const Expr& dy) {
+  std::vector<double> shares;
+  for (std::int64_t o = 0; o < a.out; ++o) shares.push_back(1.0 / static_cast<double>(a.to(o) - a.from(o)));
+  Expr wide = widened_half(dy), share = wide * cast(a.numbers(dy.reader(), shares), wide.dtype());
+  return cast(sum_over_windows(a, dy.reader(), [&](const auto& which) { return a.taken(share, which); }), dy.dtype());
+}
+
+// That of their largest elements y: those that are y share it.
+Expr spread_tops(const AdaptiveAxis& a, const Expr& dy, const Expr& x, const Expr& y) {
+  Expr wide = widened_half(dy), count = zeros_like(wide);
+  std::int64_t longest = 0;
+  for (std::int64_t o = 0; o < a.out; ++o) longest = std::max(longest, a.to(o) - a.from(o));
+  for (std::int64_t j = 0; j < longest; ++j) {
+    std::vector<std::int64_t> which, is_in;
+    for (std::int64_t o = 0; o < a.out; ++o) {
+      which.push_back(std::min(a.from(o) + j, a.to(o) - 1));
+      is_in.push_back(a.from(o) + j < a.to(o));
+    }
+    count = count + cast(logical_and(a.taken(x, which) == y, a.numbers(dy.reader(), is_in) > 0), wide.dtype());
+  }
+  Expr share = wide / count;
+  return cast(sum_over_windows(a, dy.reader(), [&](const auto& which) { return where(x == a.taken(y, which), a.taken(share, which), 0.0); }), dy.dtype());
+}
+
+// x with `axis` of known extent cut into `out` equal pieces, if it can be and no more than one other extent is open.
+Expr in_equal_pieces(const Expr& x, int axis, std::int64_t out) {
+  const Shape s = x.shape();
+  Shape parts;
+  for (int i = 0; i < s.rank(); ++i) {
+    if (i == axis) parts.push_back(out);
+    parts.push_back(i == axis ? s[i] / out : s[i]);
+  }
+  return s[axis] % out == 0 && std::count(s.begin(), s.end(), kAny) <= 1 ? reshape(x, parts) : Expr();
+}
+
 // A window is a product of ranges, so that means of means, and maxima of maxima, axis by axis, are those of the window:
-// all ranges of an axis are equally long to it.
-template <class Reduce, class ReduceSome>
-Expr adapted(const char* name, Operand operand, const std::vector<std::int64_t>& extents, Reduce reduce, ReduceSome reduce_some) {
+// all ranges of an axis are equally long to it. `spread` is the gradient of what the windows of an axis became.
+template <class Reduce, class ReduceSome, class Spread>
+Expr adapted(const char* name, Operand operand, const std::vector<std::int64_t>& extents, Reduce reduce, ReduceSome reduce_some, Spread spread) {
   Composite c(name, {operand});
   const std::vector<std::int64_t> axes = spatial_axes(c);
   c.require(axes.size() == extents.size(), fmt::format("{} extents for {} spatial axes", extents.size(), axes.size()));
@@ -62,15 +140,20 @@ Expr adapted(const char* name, Operand operand, const std::vector<std::int64_t>&
       x = by_membership(c, x, static_cast<int>(axes[a]), out, reduce_some);
       continue;
     }
+    const int axis = static_cast<int>(axes[a]);
+    if (Expr pieces = in_equal_pieces(x, axis, out); !pieces.is_empty()) {
+      x = squeeze(reduce(pieces, axis + 1), axis + 1);
+      continue;
+    }
+    const AdaptiveAxis along{c.rank(0), axis, in, out};
     Exprs parts;
     for (std::int64_t o = 0; o < out; ++o) {
       std::vector<std::int64_t> starts(static_cast<std::size_t>(c.rank(0)), 0), lengths(starts.size(), -1);
-      const std::int64_t from = o * in / out, to = ((o + 1) * in + out - 1) / out;
-      starts[a + 1] = from;
-      lengths[a + 1] = to - from;
-      parts.push_back(reduce(slice(x, starts, lengths), axes[a]));
+      starts[a + 1] = along.from(o);
+      lengths[a + 1] = along.to(o) - along.from(o);
+      parts.push_back(reduce(slice(x, starts, lengths), axis));
     }
-    x = concat(parts, axes[a]);
+    x = with_gradient(concat(parts, axis), {x}, [=](const Expr& dy, const Exprs& xs, const Expr& y) { return Exprs{spread(along, dy, xs[0], y)}; });
   }
   return x;
 }
@@ -98,7 +181,8 @@ Expr adaptive_avg_pool(Operand x, std::vector<std::int64_t> extents) {
       [](const Expr& e, const Expr& is_in, std::int64_t axis) {
         Expr wide = widened_half(e), count = sum(cast(is_in, wide.dtype()), {axis});
         return cast(sum(where(is_in, wide, zeros_like(wide)), {axis}) / count, e.dtype());
-      });
+      },
+      [](const AdaptiveAxis& along, const Expr& dy, const Expr&, const Expr&) { return spread_means(along, dy); });
 }
 Expr adaptive_max_pool(Operand x, std::vector<std::int64_t> extents) {
   return adapted(
@@ -107,7 +191,8 @@ Expr adaptive_max_pool(Operand x, std::vector<std::int64_t> extents) {
         // What is outside a window is its own least element, which changes no maximum.
         Expr least = reduce_min(stop_gradient(e), {axis}, true);
         return reduce_max(where(is_in, e, least), {axis});
-      });
+      },
+      spread_tops);
 }
 
 }  // namespace troupe

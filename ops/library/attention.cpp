@@ -15,7 +15,8 @@ namespace troupe {
 /// depth]; v: [batch, groups, keys, width], each group for heads / groups heads in a row; result: [batch, heads, queries, width].
 /// scale 0: 1 / sqrt(depth). Causal: query i looks at keys up to i + keys - queries. A query that may look at nothing gets zeros.
 TROUPE_DSL(Expr attention(Operand q, Operand k, Operand v, bool causal = false, double scale = 0))
-/// The same with `mask`, bool [batch, queries, keys] or [batch, heads, queries, keys], where each but the keys may be 1: where it is true, a query may look at a key.
+/// The same with `mask`, [batch, heads, queries, keys], [batch, queries, keys] or [queries, keys], each 1 where it is one for all: a bool is true where a
+/// query may look at a key; of q's dtype it is added to the scaled scores (-infinity: may not look), and has a gradient.
 TROUPE_DSL(Expr masked_attention(Operand q, Operand k, Operand v, Operand mask, bool causal = false, double scale = 0))
 
 Expr attention(Operand q, Operand k, Operand v, bool causal, double scale) {
@@ -40,8 +41,8 @@ void check_shapes(const Shape& q, const Shape& k, const Shape& v, const Shape* m
   if (!mask || !mask->has_rank()) return;
   auto unlike = [&](int i, const Shape& s, int j) { return (*mask)[i] != 1 && differ(*mask, i, s, j); };
   const int rank = mask->rank();
-  if ((rank != 3 && rank != 4) || unlike(0, q, 0) || (rank == 4 && unlike(1, q, 1)) || unlike(rank - 2, q, 2) || differ(*mask, rank - 1, k, 2))
-    fail(fmt::format("the mask must be [batch, queries, keys] or [batch, heads, queries, keys], all but the keys 1 where it is one for all, not {}", mask->text()));
+  if (rank < 2 || rank > 4 || (rank > 2 && unlike(0, q, 0)) || (rank == 4 && unlike(1, q, 1)) || unlike(rank - 2, q, 2) || unlike(rank - 1, k, 2))
+    fail(fmt::format("the mask must be [batch, heads, queries, keys], [batch, queries, keys] or [queries, keys], each 1 where it is one for all, not {}", mask->text()));
 }
 
 Shape attended(const Shape& q, const Shape& v) {
@@ -64,7 +65,9 @@ void require_operands(const Inference& c, bool has_mask) {
   c.require(std::isfinite(c.attrs().get<double>("scale")), fmt::format("scale must be finite, not {}", c.attrs().get<double>("scale")));
   c.require_same_dtype(0, 1);
   c.require_same_dtype(0, 2);
-  if (has_mask) c.require_dtype(3, DType::boolean, "the mask");
+  if (has_mask)
+    c.require(c.dtype(3) == DType::boolean || c.dtype(3) == c.dtype(0),
+              [&] { return fmt::format("the mask must be bool, or {} as q is, not {}", name_of(c.dtype(0)), name_of(c.dtype(3))); });
   check_shapes(c.shape(0), c.shape(1), c.shape(2), has_mask ? &c.shape(3) : nullptr);
 }
 
@@ -86,6 +89,9 @@ struct Heads {
     return total;
   }
 };
+
+// A mask, or what is like one, so that it broadcasts to [batch, heads, queries, keys].
+Expr beside_scores(const Expr& mask) { return mask.shape().rank() == 3 ? expand_dims(mask, 1) : mask; }
 
 // What the gradient of the gradient is made of, with the scores stored; keys and values once for each head.
 struct Stored {
@@ -114,7 +120,12 @@ Stored stored(const Gradient& g, bool has_mask) {
   }
   if (has_mask) {
     if (!g.x(3).shape().has_rank()) throw Error(Code::unimplemented, "the second derivative of attention needs the rank of the mask; give it a shape");
-    s.may_look = s.may_look * cast(g.x(3).shape().rank() == 4 ? g.x(3) : expand_dims(g.x(3), 1), scores.dtype());
+    Expr mask = beside_scores(g.x(3)), looks = mask;
+    if (mask.dtype() != DType::boolean) {
+      scores = scores + mask;
+      looks = logical_not(logical_and(is_inf(mask), mask < 0.0));
+    }
+    s.may_look = s.may_look * cast(looks, scores.dtype());
   }
   // The exponent of what may not be seen is cut off, so that no infinity meets a zero.
   Expr seen = s.may_look > 0.0, top = stop_gradient(reduce_max(where(seen, scores, -1e30), {-1}, true));
@@ -139,9 +150,11 @@ TROUPE_OP(Attention) {
     // The second output is for this alone; nothing else sees it.
     std::vector<Operand> operands{g.x(0), g.x(1), g.x(2), g.y(0), g.y(1), g.dy(0)};
     if (g.inputs() == 4) operands.insert(operands.begin() + 3, g.x(3));
-    Exprs d = bind_op("AttentionGradient", operands, g.attrs(), operands[0].site());
-    for (int i = 0; i < 3; ++i)
-      if (g.needs(i)) g.set(i, d[static_cast<std::size_t>(i)]);
+    Attrs attrs = g.attrs();
+    attrs.set("of_mask", g.inputs() == 4 && g.x(3).dtype() != DType::boolean && g.needs(3));
+    const Exprs d = bind_op("AttentionGradient", operands, attrs, operands[0].site());
+    for (std::size_t i = 0; i < d.size(); ++i)
+      if (g.needs(static_cast<int>(i))) g.set(static_cast<int>(i), d[i]);
   });
   op.run([](KernelContext& c, const Attrs& attrs) {
     AttentionArgs a = args_of(c, attrs, c.inputs() == 4);
@@ -155,34 +168,40 @@ TROUPE_OP(Attention) {
 }
 
 TROUPE_OP(AttentionGradient) {
-  op.doc("The gradients of Attention with respect to q, k and v, of what went in, what came out, and dy; its own store the scores.");
+  op.doc("The gradients of Attention with respect to q, k, v and, if asked for, the mask, of what went in, what came out, and dy; its own store the scores.");
   op.inputs(6, 7);
   op.attr<bool>("causal", false);
   op.attr<double>("scale", 0.0);
+  op.attr<bool>("of_mask", false);
   op.infer([](Inference& c) {
     require_operands(c, c.inputs() == 7);
-    for (int i = 0; i < 3; ++i) c.output(c.dtype(i), c.shape(i));
+    const bool of_mask = c.attrs().get<bool>("of_mask");
+    c.require(!of_mask || (c.inputs() == 7 && c.dtype(3) != DType::boolean), "only a mask that is added has a gradient");
+    for (int i = 0; i < (of_mask ? 4 : 3); ++i) c.output(c.dtype(i), c.shape(i));
   });
   op.gradient([](Gradient& g) {
-    // With dp = dy v^T, ds = p (dp - sum(p dp)): dq = ds k scale, dk = ds^T q scale, dv = p^T dy. y and log_sum are made of q, k and v:
-    // what depends on them is said for these.
-    const Stored s = stored(g, g.inputs() == 7);
+    // With dp = dy v^T, ds = p (dp - sum(p dp)): dq = ds k scale, dk = ds^T q scale, dv = p^T dy, and that of the mask is ds. y and log_sum are made
+    // of q, k, v and the mask: what depends on them is said for these.
+    const bool has_mask = g.inputs() == 7;
+    const Stored s = stored(g, has_mask);
     Expr dy = g.x(g.inputs() - 1), a = g.dy(0), b = s.heads.repeated(g.dy(1)), c = s.heads.repeated(g.dy(2));
     auto over_keys = [](const Expr& e) { return sum(e, {-1}, true); };
     Expr dp = matmul(dy, s.v, false, true), inner = over_keys(s.p * dp), ds = s.p * (dp - inner) * s.scale;
     Expr of_ds = (matmul(a, s.k, false, true) + matmul(s.q, b, false, true)) * s.scale;
+    if (g.outputs() == 4) of_ds = of_ds + beside_scores(g.dy(3));
     Expr weighted = over_keys(of_ds * s.p), of_dp = s.p * (of_ds - weighted);
     Expr of_p = matmul(dy, c, false, true) + of_ds * (dp - inner) - weighted * dp;
-    Expr of_scores = s.p * (of_p - over_keys(s.p * of_p)) * s.scale;
+    Expr of_sums = s.p * (of_p - over_keys(s.p * of_p)), of_scores = of_sums * s.scale;
     if (g.needs(0)) g.set(0, matmul(ds, b) + matmul(of_scores, s.k));
     if (g.needs(1)) g.set(1, s.heads.summed(matmul(ds, a, true, false) + matmul(of_scores, s.q, true, false)));
     if (g.needs(2)) g.set(2, s.heads.summed(matmul(of_dp, dy, true, false)));
+    if (has_mask && g.x(3).dtype() != DType::boolean && g.needs(3)) g.set(3, reshape_like(sum_to(of_sums, beside_scores(g.x(3))), g.x(3)));
     if (g.needs(g.inputs() - 1)) g.set(g.inputs() - 1, matmul(s.p, c) + matmul(of_dp, s.v));
   });
   op.run([](KernelContext& c, const Attrs& attrs) {
     const bool has_mask = c.inputs() == 7;
     const int after = has_mask ? 4 : 3;
-    AttentionGradientArgs g{args_of(c, attrs, has_mask), c.input(after), c.input(after + 1), c.input(after + 2), {}, {}, {}};
+    AttentionGradientArgs g{args_of(c, attrs, has_mask), c.input(after), c.input(after + 1), c.input(after + 2), {}, {}, {}, {}};
     const Shape y{g.of.batch, g.of.heads, g.of.queries, g.of.width};
     if (c.input(after).shape() != y || c.input(after + 1).shape() != y.without(3) || c.input(after + 2).shape() != y)
       throw Error(Code::invalid_argument, fmt::format("y, log_sum and dy must have shapes {}, {} and {}", y.text(), y.without(3).text(), y.text()));
@@ -190,8 +209,14 @@ TROUPE_OP(AttentionGradient) {
     g.dq = View(d[0]);
     g.dk = View(d[1]);
     g.dv = View(d[2]);
+    Tensor dmask;
+    if (attrs.get<bool>("of_mask")) {
+      dmask = c.allocate(g.of.q.dtype, g.of.mask.shape);
+      g.dmask = View(dmask);
+    }
     c.primitives().attention_gradient(c.stream(), g);
     for (int i = 0; i < 3; ++i) c.set(i, std::move(d[i]));
+    if (g.dmask.data) c.set(3, std::move(dmask));
   });
 }
 

@@ -1,16 +1,15 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/composite.hpp>
+#include <troupe/ops/custom_gradient.hpp>
 
-#include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include <fmt/format.h>
 
 namespace troupe {
 
-// Those over rows are ops: layer_norm.cpp, rms_norm.cpp. These are made of reductions and pointwise ops, which fuse; means are taken in
-// double, and variances of what is left when the mean is gone. f16 and bf16 are computed with in f32.
+// Those over rows are ops: layer_norm.cpp, rms_norm.cpp. These read x once for its moments (channel_sums.cpp) and once for what is pointwise, which
+// fuses with what stands around it; their gradient reads it once for two sums, and once. f16 and bf16 are computed with in f32.
 
 /// Training: x [..., channels] brought to mean 0 and variance 1 over all axes but the last, times `scale`, plus `bias`. Also the mean and the
 /// variance, [channels], for running averages, which the caller keeps.
@@ -23,14 +22,6 @@ TROUPE_DSL(Expr group_norm(Operand x, std::int64_t groups, Operand scale, Operan
 TROUPE_DSL(Expr instance_norm(Operand x, Operand scale, Operand bias, double epsilon = 1e-5))
 
 namespace {
-
-using Axes = std::vector<std::int64_t>;
-
-Axes axes_between(int first, int end) {
-  Axes axes(static_cast<std::size_t>(std::max(0, end - first)));
-  std::iota(axes.begin(), axes.end(), first);
-  return axes;
-}
 
 // The channels' parameters fit, as far as extents are known.
 void require_channels(const Composite& c, std::size_t first, double epsilon) {
@@ -47,9 +38,14 @@ void require_channels(const Composite& c, std::size_t first, double epsilon) {
   }
 }
 
-Expr normalized(const Expr& x, const Axes& axes, double epsilon) {
-  Expr centered = x - mean(x, axes, true);
-  return centered * rsqrt(mean(square(centered), axes, true) + epsilon);
+Exprs moments_of_channels(const Expr& x, bool by_item) { return bind_op("ChannelMoments", {x}, Attrs{{"by_item", by_item}}); }
+
+// (x - mean) factor + bias, with a mean and a factor for each channel, by item or of all items. What its gradients add up is added up in one read.
+Expr scaled_channels(const Expr& x, const Expr& mean, const Expr& factor, const Expr& bias, bool by_item) {
+  return with_gradient((x - mean) * factor + bias, {x, mean, factor, bias}, [by_item](const Expr& dy, const Exprs& xs, const Expr&) {
+    const Exprs sums = bind_op("ChannelSums", {dy, xs[0], xs[1]}, Attrs{{"by_item", by_item}});
+    return Exprs{dy * xs[2], -(sums[0] * xs[2]), sums[1], sum_to(sums[0], xs[3])};
+  });
 }
 
 }  // namespace
@@ -58,10 +54,11 @@ Exprs batch_norm(Operand x, Operand scale, Operand bias, double epsilon) {
   Composite c("batch_norm", {x, scale, bias});
   require_channels(c, 1, epsilon);
   c.require(c.rank(0) >= 2, "x must be [..., channels], not " + c[0].shape().text());
-  const Axes axes = axes_between(0, c.rank(0) - 1);
   const DType type = c[0].dtype();
-  Expr x_wide = widened_half(c[0]), center = mean(x_wide, axes), centered = x_wide - center, spread = mean(square(centered), axes);
-  return {cast(centered * (rsqrt(spread + epsilon) * widened_half(c[1])) + widened_half(c[2]), type), cast(center, type), cast(spread, type)};
+  const Expr x_wide = widened_half(c[0]);
+  const Exprs moments = moments_of_channels(x_wide, false);
+  Expr factor = rsqrt(moments[1] + epsilon) * widened_half(c[1]);
+  return {cast(scaled_channels(x_wide, moments[0], factor, widened_half(c[2]), false), type), cast(moments[0], type), cast(moments[1], type)};
 }
 
 Expr batch_norm_with(Operand x, Operand scale, Operand bias, Operand mean, Operand variance, double epsilon) {
@@ -77,7 +74,8 @@ Expr group_norm(Operand x, std::int64_t groups, Operand scale, Operand bias, dou
   c.require(c.rank(0) >= 2, "x must be [batch, space..., channels], not " + c[0].shape().text());
   const std::int64_t channels = c.extent(0, -1);
   c.require(groups >= 1 && channels % groups == 0, fmt::format("{} channels do not divide into {} groups", channels, groups));
-  // Moments of channels first, then of the few of a group: what is done to all of x sees whole rows of channels, and the space need not be known.
+  // Moments of channels first, then of the few of a group, whose variance is that within channels and that between them: what is done to all of x sees
+  // whole rows of channels, and the space need not be known.
   const Shape extents = c[0].shape();
   Shape parts{extents[0]}, channel{extents[0]};
   for (int i = 1; i < c.rank(0) - 1; ++i) {
@@ -87,20 +85,21 @@ Expr group_norm(Operand x, std::int64_t groups, Operand scale, Operand bias, dou
   parts.push_back(groups);
   parts.push_back(channels / groups);
   channel.push_back(channels);
-  const Axes space = axes_between(1, c.rank(0) - 1);
-  auto of_group = [&](const Expr& v) {
-    const Expr apart = reshape(space.empty() ? v : mean(v, space, true), parts);
-    return reshape(broadcast_like(mean(apart, {-1}, true), apart), channel);
-  };
-  const Expr wide = widened_half(c[0]), centered = wide - of_group(wide);
-  return cast(centered * (rsqrt(of_group(square(centered)) + epsilon) * widened_half(c[1])) + widened_half(c[2]), c[0].dtype());
+  const Expr wide = widened_half(c[0]);
+  const Exprs moments = moments_of_channels(wide, true);
+  const Expr means = reshape(moments[0], parts), center = mean(means, {-1}, true), spread = mean(reshape(moments[1], parts) + square(means - center), {-1}, true);
+  auto for_channels = [&](const Expr& v) { return reshape(broadcast_like(v, means), channel); };
+  const Expr factor = for_channels(rsqrt(spread + epsilon)) * widened_half(c[1]);
+  return cast(scaled_channels(wide, for_channels(center), factor, widened_half(c[2]), true), c[0].dtype());
 }
 
 Expr instance_norm(Operand x, Operand scale, Operand bias, double epsilon) {
   Composite c("instance_norm", {x, scale, bias});
   require_channels(c, 1, epsilon);
   c.require(c.rank(0) >= 3, "x must be [batch, space..., channels], not " + c[0].shape().text());
-  return cast(normalized(widened_half(c[0]), axes_between(1, c.rank(0) - 1), epsilon) * widened_half(c[1]) + widened_half(c[2]), c[0].dtype());
+  const Expr wide = widened_half(c[0]);
+  const Exprs moments = moments_of_channels(wide, true);
+  return cast(scaled_channels(wide, moments[0], rsqrt(moments[1] + epsilon) * widened_half(c[1]), widened_half(c[2]), true), c[0].dtype());
 }
 
 }  // namespace troupe

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <complex>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include <fmt/format.h>
@@ -48,20 +49,25 @@ struct Different {
 template <class T>
 Different different(const Tensor& x, std::int64_t* which) {
   const T* from = static_cast<const T*>(x.raw());
-  std::vector<std::int64_t> firsts, counts;
+  const auto room = static_cast<std::size_t>(x.elements());
+  const auto values = std::make_unique_for_overwrite<T[]>(room);
+  const auto ends = std::make_unique_for_overwrite<std::int64_t[]>(room);  // the places after the last of each
+  std::int64_t found = 0;
+  OrderKey<T> last{};
   RowSorter<T> sorter;
-  sorter.sort(from, x.elements(), x.elements(), false, [&](std::int64_t, std::int64_t i) {
-    if (firsts.empty() || order_key(from[firsts.back()]) != order_key(from[i])) {
-      firsts.push_back(i);
-      counts.push_back(0);
+  // Elements come in their order, not in that of memory: their keys say what they are.
+  sorter.sort(from, x.elements(), x.elements(), false, [&](std::int64_t place, std::int64_t i, OrderKey<T> key) {
+    if (found == 0 || key != last) {
+      values[static_cast<std::size_t>(found++)] = is_of_one<T>(key) ? element_of<T>(key) : from[i];
+      last = key;
     }
-    ++counts.back();
-    which[i] = static_cast<std::int64_t>(counts.size()) - 1;
+    ends[static_cast<std::size_t>(found - 1)] = place + 1;
+    which[i] = found - 1;
   });
-  const Shape shape{static_cast<std::int64_t>(firsts.size())};
-  Different d{Tensor::empty(x.dtype(), shape), Tensor::empty(DType::i64, shape)};
-  for (std::size_t i = 0; i < firsts.size(); ++i) std::memcpy(static_cast<T*>(d.values.raw_mutable()) + i, from + firsts[i], sizeof(T));
-  if (!counts.empty()) std::memcpy(d.counts.raw_mutable(), counts.data(), counts.size() * sizeof(std::int64_t));
+  Different d{Tensor::empty(x.dtype(), Shape{found}), Tensor::empty(DType::i64, Shape{found})};
+  if (found) std::memcpy(d.values.raw_mutable(), values.get(), static_cast<std::size_t>(found) * sizeof(T));
+  auto* counts = static_cast<std::int64_t*>(d.counts.raw_mutable());
+  for (std::int64_t i = 0; i < found; ++i) counts[i] = ends[static_cast<std::size_t>(i)] - (i ? ends[static_cast<std::size_t>(i - 1)] : 0);
   return d;
 }
 

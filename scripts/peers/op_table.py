@@ -107,6 +107,15 @@ def gathered(x, a):
     return out
 
 
+def channel_moments(x, a):
+    by_item = a.get("by_item", False)
+    axes = list(range(1 if by_item else 0, x[0].dim() - 1))
+    if not axes:
+        return x[0], torch.zeros_like(x[0])
+    variance, mean = torch.var_mean(x[0], axes, correction=0, keepdim=by_item)
+    return mean, variance
+
+
 def chosen(x, a):
     axis = int(a.get("axis", 0)) % x[0].dim()
     y = torch.index_select(x[0], axis, x[1].reshape(-1))
@@ -198,7 +207,7 @@ TORCH = {
     "Softmax": along_last(lambda t: torch.softmax(t, -1)), "LogSoftmax": along_last(lambda t: torch.log_softmax(t, -1)),
     "LayerNorm": lambda x, a: F.layer_norm(x[0], x[0].shape[-1:], x[1].expand(x[0].shape[-1:]), x[2].expand(x[0].shape[-1:]), a["epsilon"]),
     "RmsNorm": lambda x, a: F.rms_norm(x[0], x[0].shape[-1:], x[1].expand(x[0].shape[-1:]), a["epsilon"]),
-    "LayerNormGradient": norm_gradient,
+    "LayerNormGradient": norm_gradient, "ChannelMoments": channel_moments,
     "RecurrentLayer": recurrent,
     "CrossEntropy": plain(lambda x, y: F.cross_entropy(x, y, reduction="none")),
     "Transpose": lambda x, a: torch.permute(x[0], [int(k) for k in a["permutation"]]),

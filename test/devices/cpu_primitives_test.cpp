@@ -2,8 +2,11 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
+#include <troupe/devices/attention.hpp>
+#include <troupe/devices/channel_sums.hpp>
 #include <troupe/devices/philox.hpp>
 #include <troupe/devices/row_norm.hpp>
 #include <troupe/devices/worker_pool.hpp>
@@ -441,6 +444,38 @@ BOOST_AUTO_TEST_CASE(one_hot_range_fill_copy) {
     BOOST_TEST(many.at(69999) == 1);
     p().copy(*stream, many, View(copy));
     BOOST_TEST(identical(many, copy));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(what_is_added_up_over_rows_and_heads_is_the_same_on_one_worker) {
+  for (DType type : {DType::f32, DType::f64})
+    for (const auto& [outer, rows, n] : {std::array<std::int64_t, 3>{1, 5000, 70}, {1, 40'000, 3}, {6, 900, 33}}) {
+      const Tensor x = random_tensor(random, type, {outer, rows, n}), dy = random_tensor(random, type, {outer, rows, n}), mean = random_tensor(random, type, {outer, n});
+      for (const bool has_dy : {false, true}) {
+        std::array<Tensor, 2> many{Tensor::empty(type, {outer, n}), Tensor::empty(type, {outer, n})}, one{Tensor::empty(type, {outer, n}), Tensor::empty(type, {outer, n})};
+        for (auto* found : {&many, &one}) {
+          ChannelSumsArgs a{x, {}, {}, View((*found)[0]), View((*found)[1]), outer, rows, n};
+          if (has_dy) a.dy = dy, a.mean = mean;
+          (found == &many ? p() : alone->primitives()).channel_sums(*stream, a);
+        }
+        BOOST_TEST((identical(many[0], one[0]) && identical(many[1], one[1])));
+      }
+    }
+  const Shape query{2, 4, 130, 8}, key{2, 2, 200, 8};
+  const Tensor q = random_tensor(random, DType::f32, query, -1, 1), k = random_tensor(random, DType::f32, key, -1, 1), v = random_tensor(random, DType::f32, key, -1, 1),
+               dy = random_tensor(random, DType::f32, query, -1, 1);
+  for (const Shape& s : {Shape{1, 4, 130, 200}, Shape{2, 1, 130, 1}, Shape{130, 200}}) {
+    const Tensor mask = random_tensor(random, DType::f32, s, -1, 1);
+    Tensor of_mask[] = {Tensor::empty(DType::f32, s), Tensor::empty(DType::f32, s)};
+    for (int i = 0; i < 2; ++i) {
+      const Primitives& on = i ? alone->primitives() : p();
+      Tensor y = Tensor::empty(DType::f32, query), log_sum = Tensor::empty(DType::f32, {2, 4, 130}), dq = Tensor::empty(DType::f32, query), dk = Tensor::empty(DType::f32, key),
+             dv = Tensor::empty(DType::f32, key);
+      AttentionArgs a{q, k, v, mask, View(y), View(log_sum), 2, 4, 2, 130, 200, 8, 8, 0.5, true};
+      on.attention(*stream, a);
+      on.attention_gradient(*stream, {a, y, log_sum, dy, View(dq), View(dk), View(dv), View(of_mask[i])});
+    }
+    BOOST_TEST(identical(of_mask[0], of_mask[1]), s.text());
   }
 }
 

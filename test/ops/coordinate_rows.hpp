@@ -84,7 +84,7 @@ inline std::vector<Row> coordinate_rows() {
        [](const Arrays&, const Attrs& a) {
          return Arrays{tabulate({a.get<std::int64_t>("count")}, [&](const Index& i) { return a.get_or("start", 0.0) + static_cast<double>(i[0]) * a.get_or("step", 1.0); })};
        }, 0, 1, {}, false},
-      {"Unique", kReals_and_bool, {{{{{Shape{7}, {2, 1, 2, 0, 1, 2, 3}}}}, {}}, {{{{Shape{2, 2}, {1, 1, 1, 1}}}}, {}}, {{{{Shape{0}, {}}}}, {}}, {{{{Shape{}, {1}}}}, {}}},
+      {"Unique", kReals_and_bool, {{{{{Shape{7}, {2, 1, 2, 0, 1, 2, 3}}}}, {}}, {{draws.values({150}, -60, 60)}, {}}, {{{{Shape{2, 2}, {1, 1, 1, 1}}}}, {}}, {{{{Shape{0}, {}}}}, {}}, {{{{Shape{}, {1}}}}, {}}},
        [](const Arrays& x, const Attrs&) {
          std::map<double, double> counts;
          for (double v : x[0].v) ++counts[v];

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include <troupe/functions.hpp>
+#include <troupe/ops/eager.hpp>
 #include <troupe/ops/graph.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/ops/computed.hpp>
@@ -51,8 +53,7 @@ BOOST_AUTO_TEST_CASE(factors_of_matrices) {
   }
   for (const Shape& s : {Shape{1, 4, 3}, Shape{1, 3, 3}, Shape{1, 2, 4}}) {
     const Sample a = draws.values(s);
-    const int order = s[1] >= s[2] ? 2 : 0;
-    Array q = computed({a}, [](const Exprs& e) { return qr(e[0])[0]; }, order), r = computed({a}, [](const Exprs& e) { return qr(e[0])[1]; }, order);
+    Array q = computed({a}, [](const Exprs& e) { return qr(e[0])[0]; }), r = computed({a}, [](const Exprs& e) { return qr(e[0])[1]; });
     same(times(item(q, 0), item(r, 0)), item(a.array, 0));
     same(times(turned(item(q, 0)), item(q, 0)), identity(item(q, 0).shape[1]));
     BOOST_TEST((item(r, 0)[Index({0, 0})] >= 0));
@@ -116,6 +117,40 @@ BOOST_AUTO_TEST_CASE(solving_and_determinants) {
   says(refusal([&] { run(inverse(square), {1, 2, 2, 4}); }, Code::invalid_argument), {"Solve", "functions_test.cpp", "is singular"});
 }
 
+// Matrices of several blocks, against products.
+BOOST_AUTO_TEST_CASE(factors_of_large_matrices) {
+  Draws draws(154);
+  for (const DType type : {DType::f64, DType::f32})
+    for (const std::int64_t n : {64, 65, 150, 200}) {
+      const double slack = static_cast<double>(n) * (type == DType::f64 ? 1e-13 : 1e-4);
+      Eager e;
+      const auto of = [&](const Shape& shape) { return cast(e.constant(tensor_of(draws.values(shape))), type); };
+      const auto agree = [&](const Expr& got, const Expr& wanted, const char* what) {
+        const double off = cast(reduce_max(abs(got - wanted)), DType::f64).value().at(0);
+        BOOST_TEST(off < slack, what << " of " << n << " in " << name_of(type) << " is off by " << off);
+      };
+      const Expr a = of({2, n, n}), right = of({2, n, 3}), one = tril(triu(ones_like(a)));
+      const Expr positive = matmul(a, a, false, true) / static_cast<double>(n) + one, l = cholesky(positive);
+      agree(matmul(l, l, false, true), positive, "cholesky");
+      agree(triu(l, 1), zeros_like(l), "the upper half");
+      // Diagonally dominant triangles, whose inverses stay small; what is beside them is not looked at.
+      const Expr beside = a / static_cast<double>(n) + 2.0 * one;
+      for (const bool lower : {true, false})
+        for (const bool transposed : {true, false})
+          agree(matmul(lower ? tril(beside) : triu(beside), triangular_solve(beside, right, lower, transposed), transposed), right, "triangular_solve");
+      // Rows in reverse, so that pivots are looked for.
+      const Expr mixed = flip(beside, {1});
+      agree(matmul(mixed, solve(mixed, right)), right, "solve");
+      agree(matmul(mixed, solve(mixed, right, true), true), right, "transposed solve");
+      agree(matmul(mixed, inverse(mixed)), one, "inverse");
+      const Exprs parts = log_determinant(positive), others = log_determinant(mixed);
+      agree(parts[1], 2.0 * sum(log(sum(l * one, {-1})), {-1}), "log_determinant");
+      const double reversed = n / 2 % 2 ? -1 : 1;
+      agree(others[0], ones_like(others[0]) * reversed, "the sign of the determinant");
+      agree(others[1], log_determinant(beside)[1], "the determinant of rows in reverse");
+    }
+}
+
 BOOST_AUTO_TEST_CASE(attention_of_every_kind) {
   Draws draws(53);
   struct Setting {
@@ -170,7 +205,80 @@ BOOST_AUTO_TEST_CASE(attention_of_every_kind) {
   Expr q = g.input("q", DType::f32, {2, 4, 3, 8}), k = g.input("k", DType::f32, {2, 3, 5, 8});
   says(refusal([&] { attention(q, k, k); }, Code::invalid_argument), {"Attention", "functions_test.cpp", "the heads of q are no multiple of k's"});
   says(refusal([&] { attention(q, q, g.input("v", DType::f32, {2, 4, 5, 8})); }, Code::invalid_argument), {"k and v differ in heads or keys"});
-  says(refusal([&] { masked_attention(q, q, q, g.input("m", DType::f32, {2, 3, 3})); }, Code::invalid_argument), {"the mask"});
+  says(refusal([&] { masked_attention(q, q, q, g.input("m", DType::f64, {2, 3, 3})); }, Code::invalid_argument), {"the mask must be bool, or f32 as q is, not f64"});
+}
+
+// What is added to the scores: values, gradients of both orders, towards the mask too, and by blocks against scores that are stored.
+BOOST_AUTO_TEST_CASE(attention_with_an_added_mask) {
+  Draws draws(153);
+  const std::int64_t batch = 2, heads = 2, depth = 2, width = 3;
+  const auto of = [](const Exprs& e) { return masked_attention(e[0], e[1], e[2], e[3], false, 0.7); };
+  const Sample q = draws.values({batch, heads, 3, depth}), k = draws.values({batch, 1, 4, depth}), v = draws.values({batch, 1, 4, width});
+  for (const Shape& s : {Shape{2, 2, 3, 4}, Shape{1, 2, 3, 4}, Shape{2, 1, 1, 4}, Shape{2, 2, 3, 1}, Shape{1, 1, 1, 1}, Shape{2, 3, 4}, Shape{3, 4}, Shape{1, 4}}) {
+    const Sample mask = draws.values(s);
+    const Shape whole = s.rank() == 4 ? s : s.rank() == 3 ? Shape{s[0], 1, s[1], s[2]} : Shape{1, 1, s[0], s[1]};
+    same(computed({q, k, v, mask}, of), tabulate({batch, heads, 3, width}, [&](const Index& i) {
+      double total = 0, sum = 0;
+      for (std::int64_t j = 0; j < 4; ++j) {
+        double score = Array{whole, mask.array.v}.broadcast_at({i[0], i[1], i[2], j});
+        for (std::int64_t d = 0; d < depth; ++d) score += 0.7 * q.array[{i[0], i[1], i[2], d}] * k.array[{i[0], 0, j, d}];
+        total += std::exp(score);
+        sum += std::exp(score) * v.array[{i[0], 0, j, i[3]}];
+      }
+      return sum / total;
+    }));
+  }
+  // -infinity says the same as a truth that is false, to gradients of either order; a query that sees nothing gets zeros.
+  Sample may = draws.truths({batch, heads, 3, 4}), shut = may;
+  for (std::int64_t j = 0; j < 4; ++j) may.array[{0, 0, 0, j}] = 0;
+  for (std::size_t i = 0; i < shut.array.v.size(); ++i) shut.array.v[i] = may.array.v[i] != 0 ? 0 : -std::numeric_limits<double>::infinity();
+  shut.role = Role::value;
+  const auto twice = [&](const Sample& mask) {
+    Graph g;
+    Exprs xs;
+    Feeds feeds;
+    for (const Sample& one : {q, k, v, mask}) {
+      const Tensor t = tensor_of(one);
+      xs.push_back(g.input("x" + std::to_string(xs.size()), t.dtype(), t.shape()));
+      feeds.emplace_back(xs.back(), t);
+    }
+    const Exprs floats{xs[0], xs[1], xs[2]};
+    Exprs fetches = gradients(sum(sin(of(xs))), floats);
+    for (const Expr& d : gradients(sum(square(fetches[0])) + sum(square(fetches[1])), floats)) fetches.push_back(d);
+    fetches.push_back(of(xs));
+    return evaluate_eagerly(g, feeds, fetches);
+  };
+  const std::vector<Tensor> told = twice(may), added = twice(shut);
+  for (std::size_t i = 0; i < told.size(); ++i) same(Array::of(added[i]), Array::of(told[i]), 1e-12);
+  BOOST_TEST(added.back().at(0) == 0);
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const Shape& s : {Shape{1, 2, 70, 150}, Shape{70, 150}, Shape{2, 1, 1, 150}, Shape{2, 2, 70, 1}}) {
+      Graph g;
+      Exprs xs;
+      for (const Sample& one : {draws.values({2, 2, 70, 8}), draws.values({2, 2, 150, 8}), draws.values({2, 2, 150, 5}), draws.values(s)}) xs.push_back(g.constant(tensor_of(one)));
+      const auto in = [&](DType t) {
+        Exprs few;
+        for (const Expr& x : xs) few.push_back(cast(cast(x, dtype), t));
+        return few;
+      };
+      const Exprs wide = in(DType::f64), few = in(dtype);
+      Expr one = ones_like(cast(matmul(wide[0], wide[1], false, true), DType::i32)), seen = cumsum(one, -1) - cumsum(one, -2) <= 80;
+      Expr scores = matmul(wide[0], wide[1], false, true) * 0.25 + wide[3];
+      Expr stored = matmul(softmax(where(seen, scores, -1e30)), wide[2]), fused = masked_attention(few[0], few[1], few[2], few[3], true, 0.25);
+      Exprs fetches = gradients(sum(stored * sin(stored)), wide);
+      Expr y = cast(fused, DType::f64);
+      for (const Expr& d : gradients(sum(y * sin(y)), few)) fetches.push_back(cast(d, DType::f64));
+      const std::vector<Tensor> got = evaluate_eagerly(g, {}, fetches);
+      const double slack = dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? 2e-5 : 0.06;
+      for (std::size_t i = 0; i < 4; ++i) {
+        double largest = 0, worst = 0;
+        for (std::int64_t e = 0; e < got[i].elements(); ++e) {
+          largest = std::max(largest, std::abs(got[i].at(e)));
+          worst = std::max(worst, std::abs(got[i].at(e) - got[4 + i].at(e)));
+        }
+        BOOST_TEST(worst <= slack * std::max(1.0, largest), name_of(dtype) << ", mask " << s.text() << ", input " << i << ": off by " << worst << " of " << largest);
+      }
+    }
 }
 
 BOOST_AUTO_TEST_CASE(alignments_with_blanks) {
@@ -181,7 +289,7 @@ BOOST_AUTO_TEST_CASE(alignments_with_blanks) {
   const std::vector<std::int64_t> lengths{2, 2, 1, 0}, times{4, 3, 2, 4};
   Sample x = draws.values({4, time, classes});
   Sample labels{{Shape{4, 2}, {1, 2, 1, 1, 2, 0, 0, 0}}, Role::index}, t{{Shape{4}, {4, 3, 2, 4}}, Role::index}, n{{Shape{4}, {2, 2, 1, 0}}, Role::index};
-  Array loss = computed({x, labels, t, n}, [](const Exprs& e) { return ctc_loss(log_softmax(e[0]), e[1], e[2], e[3]); }, 1);
+  Array loss = computed({x, labels, t, n}, [](const Exprs& e) { return ctc_loss(log_softmax(e[0]), e[1], e[2], e[3]); });
   for (std::int64_t b = 0; b < 4; ++b) {
     const auto at = static_cast<std::size_t>(b);
     double all = 0;
@@ -226,11 +334,16 @@ BOOST_AUTO_TEST_CASE(normalisation) {
   const std::vector<Sample> all{x, scale, bias};
   same(computed(all, [](const Exprs& e) { return layer_norm(e[0], e[1], e[2]); }),
        normalised([](const Index& i, const Index& j) { return i[0] == j[0] && i[1] == j[1] && i[2] == j[2]; }));
-  same(computed(all, [](const Exprs& e) { return batch_norm(e[0], e[1], e[2])[0]; }, 1), normalised([](const Index& i, const Index& j) { return i[3] == j[3]; }));
-  same(computed(all, [](const Exprs& e) { return group_norm(e[0], 2, e[1], e[2]); }, 1),
+  same(computed(all, [](const Exprs& e) { return batch_norm(e[0], e[1], e[2])[0]; }), normalised([](const Index& i, const Index& j) { return i[3] == j[3]; }));
+  same(computed(all, [](const Exprs& e) { return group_norm(e[0], 2, e[1], e[2]); }),
        normalised([](const Index& i, const Index& j) { return i[0] == j[0] && i[3] / 2 == j[3] / 2; }));
-  same(computed(all, [](const Exprs& e) { return instance_norm(e[0], e[1], e[2]); }, 1),
+  same(computed(all, [](const Exprs& e) { return instance_norm(e[0], e[1], e[2]); }),
        normalised([](const Index& i, const Index& j) { return i[0] == j[0] && i[3] == j[3]; }));
+  // The moments that come out have gradients too, beside y's; parameters may be numbers.
+  computed(all, [](const Exprs& e) {
+    const Exprs y = batch_norm(e[0], e[1], 0.5);
+    return concat({reshape(sin(y[0]), {kAny}), square(y[1]), sqrt(y[2])}, 0);
+  });
   // Inference with the batch's own moments is training.
   same(computed(all, [](const Exprs& e) {
     Exprs y = batch_norm(e[0], e[1], e[2]);

@@ -415,6 +415,30 @@ BOOST_AUTO_TEST_CASE(an_index_outside_names_op_index_and_bound) {
   says_so(cross_entropy(slice(x, {0, 0}, {2, -1}), at), "CrossEntropy", row, {"7", "4"});
 }
 
+// Blocks look at their own indices; the error is that of the first all the same, and what is inside is taken.
+BOOST_AUTO_TEST_CASE(many_indices_along_an_axis) {
+  const std::int64_t n = 100'000;
+  for (const DType type : {DType::i32, DType::i64})
+    for (const bool adds : {false, true}) {
+      Eager e;
+      const auto along = [&](std::vector<std::int64_t> which) {
+        const Expr indices = cast(e.constant(Tensor::of(which, Shape{2, n / 2})), type), x = e.constant(Tensor::of<double>({1, 2, 3, 4, 5, 6}, {2, 3}));
+        return adds ? bind1("AddAlong", {cast(indices, DType::f64), indices, x}, Attrs{{"axis", std::int64_t{-1}}}) : take_along(x, indices);
+      };
+      std::vector<std::int64_t> which(static_cast<std::size_t>(n));
+      for (std::size_t i = 0; i < which.size(); ++i) which[i] = static_cast<std::int64_t>(i * 7 % 3);
+      const Tensor y = along(which).value();
+      if (!adds)
+        for (std::int64_t i = 0; i < n; i += 997) BOOST_TEST(y.at(i) == static_cast<double>(which[static_cast<std::size_t>(i)] + (i < n / 2 ? 1 : 4)));
+      else BOOST_TEST((y.at(0) == 0 && y.at(1) == 16'667 && y.at(2) == 2 * 16'666));
+      for (const std::int64_t bad : {std::int64_t{3}, std::int64_t{-1}, std::int64_t{1'000'000'000}}) {
+        std::vector<std::int64_t> wrong = which;
+        wrong[99'000] = 5, wrong[60'001] = bad;
+        says(refusal([&] { along(wrong); }, Code::out_of_range), {("index " + std::to_string(bad) + " at position 60001 is outside [0, 3)").c_str()});
+      }
+    }
+}
+
 BOOST_AUTO_TEST_CASE(special_functions) {
   const Sample some = given({7}, {-0.95, -0.5, -1e-9, 0, 0.3, 0.9, 0.999});
   Array inverse = computed({some}, [](const Exprs& e) { return erf_inverse(e[0]); }, 0);
@@ -435,7 +459,10 @@ BOOST_AUTO_TEST_CASE(special_functions) {
   Eager eager;
   BOOST_TEST(erf_inverse(eager.constant(1.0)).value().at(0) == INFINITY);
   BOOST_TEST(std::isnan(erf_inverse(eager.constant(1.5)).value().at(0)));
-  BOOST_TEST(log_gamma(eager.constant(-2.0)).value().at(0) == INFINITY);
+  for (double pole : {0.0, -2.0, -1e20, -INFINITY, INFINITY}) BOOST_TEST(log_gamma(eager.constant(pole)).value().at(0) == INFINITY);
+  BOOST_TEST(std::isnan(log_gamma(eager.constant(std::nan(""))).value().at(0)));
+  for (double v : {1e-305, 1e-300, -1e-300, -1e-9, 0.4999999, 9.9999, 10.0, 10.5, 1e5, 1e300, -0.99999, -7.5, -12.25, -170.4})
+    BOOST_TEST(std::abs(log_gamma(eager.constant(v)).value().at(0) - std::lgamma(v)) <= 1e-12 * std::max(1.0, std::abs(std::lgamma(v))), v);
   BOOST_TEST(std::isnan(digamma(eager.constant(0.0)).value().at(0)));
 }
 

@@ -266,22 +266,15 @@ BOOST_AUTO_TEST_CASE(attributes_that_make_no_sense_are_refused) {
 BOOST_AUTO_TEST_CASE(masks_of_attention_broadcast) {
   Draws draws(92);
   const Sample q = draws.values({2, 2, 3, 2}), k = draws.values({2, 2, 4, 2}), v = draws.values({2, 2, 4, 3});
-  for (const Shape& s : {Shape{2, 2, 3, 4}, Shape{1, 2, 3, 4}, Shape{2, 1, 3, 4}, Shape{2, 1, 1, 4}, Shape{1, 1, 1, 4}, Shape{1, 3, 4}, Shape{2, 1, 4}}) {
+  for (const Shape& s : {Shape{2, 2, 3, 4}, Shape{1, 2, 3, 4}, Shape{2, 1, 3, 4}, Shape{2, 1, 1, 4}, Shape{1, 1, 1, 4}, Shape{2, 2, 3, 1}, Shape{1, 3, 4}, Shape{2, 1, 4}, Shape{3, 4}, Shape{1, 4}}) {
     const Sample mask = draws.truths(s);
-    const Array whole = tabulate({2, 2, 3, 4}, [&](const Index& i) {
-      const bool has_heads = s.rank() == 4;
-      Index at{s[0] == 1 ? 0 : i[0]};
-      if (has_heads) at.push_back(s[1] == 1 ? 0 : i[1]);
-      at.push_back(s[s.rank() - 2] == 1 ? 0 : i[2]);
-      at.push_back(i[3]);
-      return mask.array[at];
-    });
+    const Array whole{s.rank() == 4 ? s : s.rank() == 3 ? Shape{s[0], 1, s[1], s[2]} : Shape{1, 1, s[0], s[1]}, mask.array.v};
     same(computed({q, k, v, mask}, [](const Exprs& e) { return masked_attention(e[0], e[1], e[2], e[3]); }), tabulate({2, 2, 3, 3}, [&](const Index& i) {
       double total = 0, sum = 0;
       for (std::int64_t j = 0; j < 4; ++j) {
         double score = 0;
         for (std::int64_t d = 0; d < 2; ++d) score += q.array[{i[0], i[1], i[2], d}] * k.array[{i[0], i[1], j, d}] / std::sqrt(2.0);
-        const double p = whole[{i[0], i[1], i[2], j}] == 0 ? 0 : std::exp(score);
+        const double p = whole.broadcast_at({i[0], i[1], i[2], j}) == 0 ? 0 : std::exp(score);
         total += p;
         sum += p * v.array[{i[0], i[1], j, i[3]}];
       }

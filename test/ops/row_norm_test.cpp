@@ -82,6 +82,43 @@ BOOST_AUTO_TEST_CASE(all_that_it_yields) {
       }
 }
 
+// Over all but the channels: of numbers far from 0, after rows of outliers, of few channels and many.
+BOOST_AUTO_TEST_CASE(channels_far_from_0) {
+  struct Kind {
+    const char* name;
+    double mean, first;
+    double slack;  // of the largest element
+  };
+  for (const Kind& kind : {Kind{"around 0", 0, 0, 2e-6}, Kind{"far from 0", 1000, 0, 1e-4}, Kind{"after an outlier", 0, 300, 1e-5}})
+    for (const auto& [rows, n] : {std::pair<std::int64_t, std::int64_t>{9, 3}, {12, 64}, {700, 3}, {2000, 40}, {400, 129}})
+      for (const int how : {0, 1, 2}) {
+        Given given = drawn(DType::f32, rows, n, kind.mean, 0);
+        std::vector<double> numbers = given.x.to_vector<double>();
+        if (kind.first != 0) std::fill_n(numbers.begin(), n, kind.first);
+        given.x = Tensor::of(numbers, given.x.shape());
+        const auto of = [&](DType dtype) {
+          Graph g;
+          const auto input = [&](const char* name, const Tensor& t) { return g.input(name, dtype, t.shape()); };
+          const Expr x = input("x", given.x), scale = input("scale", given.scale), bias = input("bias", given.bias), weights = input("weights", given.weights);
+          const Expr item = reshape(x, {1, rows, n});
+          const Expr y = how == 0 ? batch_norm(x, scale, bias)[0] : how == 1 ? instance_norm(item, scale, bias) : group_norm(item, 1, scale, bias);
+          Exprs all{y};
+          for (const Expr& d : gradients(sum(reshape(y, {rows, n}) * weights), Exprs{x, scale, bias})) all.push_back(d);
+          for (Expr& e : all) e = cast(e, DType::f64);
+          return evaluate_eagerly(g, {{x, in(given.x, dtype)}, {scale, in(given.scale, dtype)}, {bias, in(given.bias, dtype)}, {weights, in(given.weights, dtype)}}, all);
+        };
+        const std::vector<Tensor> got = of(DType::f32), wanted = of(DType::f64);
+        for (std::size_t k = 0; k < wanted.size(); ++k) {
+          double largest = 0, worst = 0;
+          for (std::int64_t i = 0; i < wanted[k].elements(); ++i) {
+            largest = std::max(largest, std::abs(wanted[k].at(i)));
+            worst = std::max(worst, std::abs(wanted[k].at(i) - got[k].at(i)));
+          }
+          BOOST_TEST(worst <= kind.slack * std::max(1.0, largest), fmt::format("{}, kind {}, [{}, {}], output {}: off by {} of {}", kind.name, how, rows, n, k, worst, largest));
+        }
+      }
+}
+
 // Squares of the distance from an outlier lose against each other.
 BOOST_AUTO_TEST_CASE(a_row_that_begins_with_an_outlier) {
   for (const std::int64_t n : {64, 4096, 65536}) {

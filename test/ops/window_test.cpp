@@ -97,8 +97,14 @@ BOOST_AUTO_TEST_CASE(global_and_adaptive_pooling) {
 BOOST_AUTO_TEST_CASE(gradients_of_what_is_made_of_others) {
   const Tensor x = counted({1, 5, 2});
   for (auto f : {+[](Graph&, const Exprs& e) { return adaptive_avg_pool(e[0], {3}); }, +[](Graph&, const Exprs& e) { return adaptive_max_pool(e[0], {2}); },
-                 +[](Graph&, const Exprs& e) { return global_avg_pool(e[0]); }})
-    BOOST_TEST(check_gradients(f, {x}).ok());
+                 +[](Graph&, const Exprs& e) { return adaptive_avg_pool(e[0], {7}); }, +[](Graph&, const Exprs& e) { return adaptive_max_pool(e[0], {7}); },
+                 +[](Graph&, const Exprs& e) { return adaptive_avg_pool(e[0], {5}); }, +[](Graph&, const Exprs& e) { return global_avg_pool(e[0]); }})
+    BOOST_TEST(check_gradients([=](Graph& g, const Exprs& e) { return sin(f(g, e)); }, {x}, {.order = 2}).ok());
+  // What is not a number stays in its windows, in the gradient too.
+  Graph g;
+  Expr in = g.input("x", DType::f32, {1, 5, 1}), y = adaptive_avg_pool(in, {3}), dy = g.constant(Tensor::of<float>({1, INFINITY, 1}, {1, 3, 1}));
+  const Tensor dx = evaluate_eagerly(g, {{in, Tensor::zeros(DType::f32, {1, 5, 1})}}, {gradients(sum(y * dy), {in})[0]})[0];
+  BOOST_TEST((dx.at(0) == 0.5 && dx.at(1) == INFINITY && dx.at(2) == INFINITY && dx.at(3) == INFINITY && dx.at(4) == 0.5));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -63,10 +63,7 @@ double product(const T* x, std::int64_t n) {
 
 template <class T>
 void multiply_rows(double* acc, const T* x, std::int64_t rows, std::int64_t stride, std::int64_t n) {
-  for (std::int64_t r = 0; r < rows; ++r, x += stride) {
-#pragma GCC ivdep
-    for (std::int64_t j = 0; j < n; ++j) acc[j] *= double(x[j]);
-  }
+  fold_rows(acc, x, rows, stride, n, [](auto a, auto b) __attribute__((always_inline)) { return a * b; });
 }
 
 template <bool largest, class T>

@@ -1,4 +1,4 @@
-// Rows brought to mean 0 and variance 1, and back.
+// Rows brought to mean 0 and variance 1, and back; the sums of columns that normalisation over rows needs.
 //
 // Moments are those of x - x[0], in one pass; where x[0] is far from the mean the squares lose against each other, and the caller
 // takes two (devices/cpu/row_norm.cpp).
@@ -165,6 +165,60 @@ void norm_back(const RowNormBack& all) {
   }
 }
 
+// What `rows` rows of n add to the two sums of a column, or of a packet of them.
+template <bool has_dy, int rows, class V>
+inline void column_terms(const float* x, const float* dy, const float* center, std::int64_t n, V* terms) {
+  V middle, first[rows], second[rows];
+  load(middle, center);
+  for (int r = 0; r < rows; ++r) {
+    load(second[r], x + r * n);
+    second[r] = second[r] - middle;
+    if constexpr (has_dy) load(first[r], dy + r * n);
+    else first[r] = second[r];
+    second[r] = second[r] * first[r];
+  }
+  if constexpr (rows == 4) {
+    terms[0] = (first[0] + first[1]) + (first[2] + first[3]);
+    terms[1] = (second[0] + second[1]) + (second[2] + second[3]);
+  } else {
+    static_assert(rows == 1);
+    terms[0] = first[0];
+    terms[1] = second[0];
+  }
+}
+
+template <bool has_dy, int rows>
+void add_columns(const float* x, const float* dy, const float* center, std::int64_t n, double* sum, double* product) {
+  std::int64_t j = 0;
+  for (; j + kPacket <= n; j += kPacket) {
+    Floats terms[2];
+    column_terms<has_dy, rows>(x + j, has_dy ? dy + j : dy, center + j, n, terms);
+    add_wide(sum + j, terms[0]);
+    add_wide(product + j, terms[1]);
+  }
+  for (; j < n; ++j) {
+    float terms[2];
+    column_terms<has_dy, rows>(x + j, has_dy ? dy + j : dy, center + j, n, terms);
+    sum[j] += double(terms[0]);
+    product[j] += double(terms[1]);
+  }
+}
+
+template <bool has_dy>
+void column_sums_of(const float* x, const float* dy, const float* center, std::int64_t rows, std::int64_t n, double* sum, double* product) {
+  while (rows > 0) {
+    const std::int64_t now = rows >= 4 ? 4 : 1;
+    now == 4 ? add_columns<has_dy, 4>(x, dy, center, n, sum, product) : add_columns<has_dy, 1>(x, dy, center, n, sum, product);
+    rows -= now;
+    x += now * n;
+    if (has_dy) dy += now * n;
+  }
+}
+
+void column_sums(const float* x, const float* dy, const float* center, std::int64_t rows, std::int64_t n, double* sum, double* product) {
+  dy ? column_sums_of<true>(x, dy, center, rows, n, sum, product) : column_sums_of<false>(x, dy, center, rows, n, sum, product);
+}
+
 }  // namespace
 
 void TROUPE_FILL(row_norm)(LevelKernels& k) {
@@ -172,6 +226,7 @@ void TROUPE_FILL(row_norm)(LevelKernels& k) {
   k.squares_f32 = squares;
   k.normalize_f32 = normalize;
   k.norm_back_f32 = norm_back;
+  k.column_sums_f32 = column_sums;
 }
 
 }  // namespace troupe::cpu

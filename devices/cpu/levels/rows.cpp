@@ -39,21 +39,7 @@ float top(const float* x, std::int64_t n) {
 
 template <class T>
 void add_rows(double* acc, const T* x, std::int64_t rows, std::int64_t stride, std::int64_t n) {
-  constexpr int kTogether = 8;  // rows for which a sum is loaded and stored once
-  for (; rows >= kTogether; rows -= kTogether, x += kTogether * stride) {
-    std::int64_t j = 0;
-    for (; j + kWide <= n; j += kWide) {
-      Doubles sum = load_doubles(acc + j);
-      for (int r = 0; r < kTogether; ++r) sum += load_doubles(x + r * stride + j);
-      __builtin_memcpy(acc + j, &sum, sizeof sum);
-    }
-    for (; j < n; ++j)
-      for (int r = 0; r < kTogether; ++r) acc[j] += double(x[r * stride + j]);
-  }
-  for (; rows > 0; --rows, x += stride) {
-#pragma GCC ivdep
-    for (std::int64_t j = 0; j < n; ++j) acc[j] += double(x[j]);
-  }
+  fold_rows(acc, x, rows, stride, n, [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
 }
 
 double exp_sum(float* out, const float* x, float shift, std::int64_t n) {
