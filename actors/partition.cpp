@@ -1,4 +1,4 @@
-#include <troupe/actors/partition.hpp>
+#include <troupe/actors/partition_tokens.hpp>
 
 #include <algorithm>
 #include <chrono>

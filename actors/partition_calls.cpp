@@ -33,7 +33,7 @@
 // Runs that are given up: the instances are discarded like any others. Losses: a partition with part of a function on a lost node
 // counts that as awaited until the run has left it, for who can call may call again.
 // test/model/call.pml has all this in every interleaving.
-#include <troupe/actors/partition.hpp>
+#include <troupe/actors/partition_tokens.hpp>
 
 #include <algorithm>
 

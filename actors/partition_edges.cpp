@@ -1,5 +1,5 @@
 // What enters and leaves a partition: tokens of cut edges and their grants, fetches.
-#include <troupe/actors/partition.hpp>
+#include <troupe/actors/partition_tokens.hpp>
 
 #include <algorithm>
 #include <functional>

@@ -1,5 +1,5 @@
 // What tokens do within a partition: delivery by index, Merges, and the frames of loops.
-#include <troupe/actors/partition.hpp>
+#include <troupe/actors/partition_tokens.hpp>
 
 #include <algorithm>
 #include <bit>
