@@ -354,8 +354,8 @@ class ProgramReader {
   static bool is_of(const Node& n, const StateSpec& state) {
     if (state.kind == StateSpec::Kind::variable)
       return n.attrs.get<DType>("dtype") == state.values[0].dtype && n.attrs.get<Shape>("shape") == state.values[0].shape;
-    if (n.op->name != "Dequeue") return true;
-    return static_cast<const SpecsAttr&>(*n.attrs.get<std::shared_ptr<const AttrObject>>("components")).specs == state.values;
+    const char* said = n.op->name == "Dequeue" ? "components" : n.op->name == "Actor" ? "outputs" : nullptr;
+    return !said || static_cast<const SpecsAttr&>(*n.attrs.get<std::shared_ptr<const AttrObject>>(said)).specs == state.values;
   }
 
   // A fused program's operands are the variable that it updates, if it does, and the node's inputs; kernels have room for so many results,
