@@ -194,6 +194,8 @@ bool works_on(const OpDef& op, StateSpec::Kind kind) {
   return is_queue ? kind == fifo_queue || kind == shuffling_queue : kind == variable;
 }
 
+bool has_program(const std::string& op) { return op == "Fused" || op == "FusedSlices" || op == "UpdateVariable"; }
+
 class ProgramReader {
  public:
   ProgramReader(MessageReader& r, Placed& placed, const std::string& here) : r_(r), placed_(placed), here_(here) {}
@@ -334,7 +336,7 @@ class ProgramReader {
     };
     const std::string& op = n.op->name;
     bool fits = true;
-    if (op == "Fused" || op == "UpdateVariable") fits = is("program", type_tag<ProgramAttr>{});
+    if (has_program(op)) fits = is("program", type_tag<ProgramAttr>{});
     if (op == "Actor") fits = is("outputs", type_tag<SpecsAttr>{});
     if (op == "Dequeue") fits = is("components", type_tag<SpecsAttr>{});
     if (op == "Switch") fits = n.attrs.get<std::int64_t>("branches") == static_cast<std::int64_t>(n.outputs.size());
@@ -348,6 +350,52 @@ class ProgramReader {
     if (!fits) MessageReader::malformed(fmt::format("a node of {} that is none", op));
   }
 
+  // What a node says of its state, which it was made by, is what that is.
+  static bool is_of(const Node& n, const StateSpec& state) {
+    if (state.kind == StateSpec::Kind::variable)
+      return n.attrs.get<DType>("dtype") == state.values[0].dtype && n.attrs.get<Shape>("shape") == state.values[0].shape;
+    const char* said = n.op->name == "Dequeue" ? "components" : n.op->name == "Actor" ? "outputs" : nullptr;
+    return !said || static_cast<const SpecsAttr&>(*n.attrs.get<std::shared_ptr<const AttrObject>>(said)).specs == state.values;
+  }
+
+  // A fused program's operands are the variable that it updates, if it does, and the node's inputs; kernels have room for so many results,
+  // and for as many inputs where these are sliced.
+  static void check_program(const Node& n, const std::vector<ValueSpec>& inputs) {
+    constexpr std::size_t kMost = 16;
+    const ScalarProgram& program = program_of(n.attrs);
+    std::vector<DType> operands;
+    if (n.state >= 0) operands.push_back(n.attrs.get<DType>("dtype"));
+    bool fits = program.results.size() <= kMost;
+    for (const ValueSpec& in : inputs) {
+      operands.push_back(in.dtype);
+      fits = fits && !in.is_list();
+    }
+    fits = fits && program.inputs == operands;
+    if (n.op->name == "FusedSlices") fits = fits && inputs.size() <= kMost && slices_fit(n, inputs, program);
+    if (!fits) MessageReader::malformed(fmt::format("a program that is not of {}", n.op->name));
+  }
+
+  // Slices lie within their inputs, what is not sliced is as wide as they are, or one element; results that stand beside each other are alike.
+  static bool slices_fit(const Node& n, const std::vector<ValueSpec>& inputs, const ScalarProgram& program) {
+    const auto columns = n.attrs.get<std::int64_t>("columns");
+    const auto starts = n.attrs.get<std::vector<std::int64_t>>("starts"), outputs = n.attrs.get<std::vector<std::int64_t>>("outputs");
+    if (columns <= 0 || starts.size() != inputs.size() || outputs.size() != program.results.size()) return false;
+    bool has_rows = false;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const Shape& shape = inputs[i].shape;
+      if (!shape.has_rank()) return false;
+      const std::int64_t wide = shape.rank() > 0 ? shape[shape.rank() - 1] : 1;
+      if (starts[i] != -1 ? starts[i] < 0 || shape.rank() == 0 || wide < columns || starts[i] > wide - columns : wide != columns && shape.elements() != 1) return false;
+      has_rows = has_rows || (shape.rank() > 0 && (starts[i] >= 0 || wide == columns));
+    }
+    for (std::size_t k = 0; k < outputs.size(); ++k) {
+      const std::int64_t before = k > 0 ? outputs[k - 1] : -1;
+      if (outputs[k] != before && outputs[k] != before + 1) return false;
+      if (k > 0 && outputs[k] == before && program.result_type(static_cast<int>(k)) != program.result_type(static_cast<int>(k) - 1)) return false;
+    }
+    return has_rows && outputs[0] == 0;
+  }
+
   void check(Node& n) {
     check_objects(n);
     if ((n.state >= 0) != (n.op->effect != Effect::none) || n.state >= static_cast<std::int32_t>(graph().states().size()))
@@ -355,11 +403,13 @@ class ProgramReader {
     if (n.state >= 0) {
       const StateSpec& state = graph().states()[static_cast<std::size_t>(n.state)];
       if (!works_on(*n.op, state.kind)) MessageReader::malformed(fmt::format("{} of '{}', which is something else", n.op->name, state.name));
+      if (!is_of(n, state)) MessageReader::malformed(fmt::format("{} of '{}', as what it is not", n.op->name, state.name));
       if (state.kind == StateSpec::Kind::actor && node_of(placed_.device.back()) == here_ && !find_actor(state.name))
         missing_.insert(fmt::format("user actor '{}' ({})", state.name, n.site.text()));
     }
     std::vector<ValueSpec> inputs;
     for (Edge e : n.inputs) inputs.push_back(graph().spec(e));
+    if (has_program(n.op->name)) check_program(n, inputs);
     const std::vector<ValueSpec> inferred = infer_outputs(*n.op, inputs, n.attrs);
     bool fits = inferred.size() == n.outputs.size();
     for (std::size_t o = 0; fits && o < inferred.size(); ++o)

@@ -6,6 +6,9 @@
 #include <troupe/actors/pipeline.hpp>
 #include <troupe/cluster/messages.hpp>
 #include <troupe/cluster/program_codec.hpp>
+#include <troupe/ops/op.hpp>
+#include <troupe/ops/pointwise.hpp>
+#include <troupe/ops/specs_attr.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/troupe.hpp>
@@ -183,6 +186,54 @@ BOOST_AUTO_TEST_CASE(damaged_programs_are_refused) {
     }
   }
   BOOST_TEST(refused > 2000);
+}
+
+// What kernels take for granted of nodes that no user can write, and a peer can.
+BOOST_AUTO_TEST_CASE(nodes_that_are_not_of_what_they_work_on_are_refused) {
+  using Object = std::shared_ptr<const AttrObject>;
+  // A program of as many results, which are its operand, of that type; and a node that computes it of four floats.
+  const auto program = [](DType type, std::size_t results) -> Object {
+    ScalarProgram p;
+    p.results.assign(results, append_input(p, type));
+    return std::make_shared<ProgramAttr>(std::make_shared<const ScalarProgram>(std::move(p)));
+  };
+  const auto why_refused = [](const std::string& op, Attrs attrs, std::vector<ValueSpec> outputs) {
+    Placed p;
+    Graph& g = p.program.graph;
+    Expr x = g.input("x", DType::f32, {4});
+    const Variable v = g.variable("v", Tensor::zeros(DType::f32, {4}));
+    g.fifo_queue("q", {{DType::f32, Shape{4}}}, 2);
+    Node n;
+    n.op = &find_op(op);
+    if (op.starts_with("Fused")) n.inputs = {x.edge()};
+    else n.state = op == "Dequeue" ? 1 : v.state();
+    n.attrs = std::move(attrs);
+    n.outputs = std::move(outputs);
+    p.program.feeds = {x.edge()};
+    p.program.fetches = {Edge{g.append(std::move(n)), 0}};
+    p.device.assign(static_cast<std::size_t>(g.size()), "/node:b/cpu:0");
+    p.default_device = "/node:b/cpu:0";
+    try {
+      placed_of(message_of(p));
+      return std::string();
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+  };
+  const ValueSpec row{DType::f32, Shape{4}}, wide{DType::f64, Shape{4}}, two{DType::f32, Shape{2}};
+  const auto sliced = [&](const Object& what, std::int64_t start) { return Attrs{{"program", what}, {"columns", std::int64_t{2}}, {"starts", std::vector<std::int64_t>{start}}, {"outputs", std::vector<std::int64_t>{0}}}; };
+  const auto of = [](DType type, const Shape& shape) { return Attrs{{"dtype", type}, {"shape", shape}}; };
+  BOOST_TEST(why_refused("Fused", {{"program", program(DType::f32, 1)}}, {row}) == "");
+  BOOST_TEST(says(why_refused("Fused", {{"program", program(DType::f64, 1)}}, {wide}), {"a program that is not of Fused"}));
+  BOOST_TEST(says(why_refused("Fused", {{"program", program(DType::f32, 17)}}, std::vector<ValueSpec>(17, row)), {"a program that is not of Fused"}));
+  BOOST_TEST(why_refused("FusedSlices", sliced(program(DType::f32, 1), 2), {two}) == "");
+  for (const std::int64_t start : {-2, -1, 3}) BOOST_TEST(says(why_refused("FusedSlices", sliced(program(DType::f32, 1), start), {two}), {"a program that is not of FusedSlices"}));
+  BOOST_TEST(says(why_refused("FusedSlices", sliced(make_specs_attr({row}), 2), {two}), {"a node of FusedSlices that is none"}));
+  BOOST_TEST(why_refused("ReadVariable", of(DType::f32, {4}), {row}) == "");
+  BOOST_TEST(says(why_refused("ReadVariable", of(DType::f64, {4}), {wide}), {"ReadVariable of 'v', as what it is not"}));
+  BOOST_TEST(says(why_refused("ReadVariable", of(DType::f32, {2}), {two}), {"as what it is not"}));
+  BOOST_TEST(why_refused("Dequeue", {{"components", make_specs_attr({row})}}, {row}) == "");
+  BOOST_TEST(says(why_refused("Dequeue", {{"components", make_specs_attr({wide})}}, {wide}), {"Dequeue of 'q', as what it is not"}));
 }
 
 BOOST_AUTO_TEST_CASE(damaged_tokens_are_refused) {
