@@ -210,7 +210,7 @@ export class Timeline {
     }
     g.restore();
     const gaps = this.drawn.filter(([, , , e]) => e.kind === 'not recorded:').length;
-    canvas.setAttribute('aria-label', `${this.drawn.length - gaps} events${gaps ? ` and ${gaps} times that were not recorded` : ''} on ${lanes.size} tracks in the last ${duration(this.seconds * 1e9)}`);
+    canvas.setAttribute('aria-label', `${this.drawn.length - gaps} events${gaps ? ` and ${gaps === 1 ? 'one time' : `${gaps} times`} of which nothing was recorded` : ''} on ${lanes.size} tracks in the last ${duration(this.seconds * 1e9)}`);
   }
 
   #hatch(g, lanes, colour, width) {

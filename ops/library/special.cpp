@@ -117,7 +117,7 @@ Expr log_gamma(Operand x) {
   Expr product = where(low, pairs * (pairs + 8.0) * (pairs + 14.0) * (pairs + 18.0) * (pairs + 20.0), 1.0), series = stirling(where(low, y + 10.0, y));
   // One logarithm for the steps and the sine. Where the sine is tiny their quotient could be infinite.
   Expr sine = sine_of_half_turn(fixed - round(fixed)), tiny = sine < 0x1p-500;
-  Expr logarithm = log(where(reflected, product / where(tiny, sine * 0x1p300, sine), product)) + where(logical_and(reflected, tiny), 300 * std::numbers::ln2, 0.0);
+  Expr logarithm = log(where(reflected, product / where(tiny, sine * 0x1p300, sine), product)) + where(logical_and(reflected, tiny), fill_like(fixed, 300 * std::numbers::ln2), 0.0);
   Expr value = where(reflected, std::log(std::numbers::pi) - series + logarithm, series - logarithm);
   value = where(is_inf(fixed), INFINITY, value);
   return cast(with_gradient(value, {wide}, [](const Expr& dy, const Exprs& xs, const Expr&) { return Exprs{dy * digamma(xs[0])}; }), c[0].dtype());

@@ -85,8 +85,12 @@ function(troupe_cpu_levels target name)
     if(NOT level STREQUAL portable)
       target_compile_options(${lib} PRIVATE -march=x86-64-${level})
     endif()
+    set_target_properties(${lib} PROPERTIES UNITY_BUILD ${TROUPE_UNITY} UNITY_BUILD_MODE GROUP)
     set_property(GLOBAL APPEND PROPERTY TROUPE_LEVEL_OBJECTS $<TARGET_OBJECTS:${lib}>)
   endforeach()
+  # The small ones are one batch; the others take longer than their headers.
+  list(FILTER kernels EXCLUDE REGEX "/(arithmetic|casts|functions|gemm|recurrent)[.]cpp$")
+  set_source_files_properties(${kernels} PROPERTIES UNITY_GROUP small)
 endfunction()
 
 # troupe_library(NAME folders...): the shared library users link.

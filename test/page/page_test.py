@@ -4,6 +4,7 @@
 It names what failed, and ends with exit status 1 then. Screenshots and reports, for people to look at, are in BUILD/test/page.
 """
 import os
+import re
 import subprocess
 import sys
 
@@ -262,7 +263,7 @@ def report(browser, shots, url, run, dark=False):
     check(all(h in heads for h in ('Plan', 'Timeline', 'Slowest', 'Loops', 'Communication', 'Memory', 'Nodes')), f'{run}: its report has {heads}')
     check(page.ask(BOXES) > 1, f'{run}: its plan is not drawn')
     drawn = page.ask("document.querySelector('main.report canvas')?.getAttribute('aria-label') ?? ''")
-    check(' events on ' in drawn and page.ask(COLOURS) > 3, f'{run}: its timeline shows {drawn!r}')
+    check(re.match(r'\d+ events .*on \d+ tracks', drawn) and page.ask(COLOURS) > 3, f'{run}: its timeline shows {drawn!r}')
     check(run in page.ask('document.title'), f"{run}: its title is {page.ask('document.title')!r}")
     page.shot(f'{path}.png')
     is_quiet(page, f'the report of {run}', 'file://')
