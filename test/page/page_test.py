@@ -78,7 +78,7 @@ def opening(source, browser, shots):
         page = browser.open(node.url, 1440, 900)
         page.until(READY)
         ticks(page, 2)
-        check('not recorded' in page.ask("document.querySelector('#timeline canvas').getAttribute('aria-label')"), 'what was not recorded looks like rest')
+        check('nothing was recorded' in page.ask("document.querySelector('#timeline canvas').getAttribute('aria-label')"), 'what was not recorded looks like rest')
         where = "JSON.stringify([...document.querySelectorAll('.box')].map((b) => [b.dataset.box, b.style.transform]).sort())"
         before = page.ask(where)
         ticks(page, 3)
