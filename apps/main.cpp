@@ -132,7 +132,7 @@ int run(int argc, char** argv) {
   CLI::App* trace_verb = looks("trace", "Record what all nodes do, in the format of Chrome and Perfetto", trace);
   trace_verb->add_option("--seconds", look.seconds, "For how long")->capture_default_str()->check(CLI::Range(1, 60));
   trace_verb->add_option("-o,--out", look.out, "The file to write; otherwise standard output")->type_name("FILE");
-  looks("metrics", "What Prometheus would be told", metrics);
+  repeats(looks("metrics", "What Prometheus is told of a node; --json: as families of samples", metrics));
   CLI::App* report_verb = looks("report", "A run as one HTML file: plan, timeline, slowest ops, loops, communication, memory", report);
   report_verb->add_option("RUN", look.what, "Its id, such as a/17, of those under way and the last that ended")->required();
   report_verb->add_option("-o,--out", look.out, "The file to write; otherwise standard output")->type_name("FILE");

@@ -1,4 +1,4 @@
-// troupe ps, inspect, graph, diagnose, trace, metrics: what a running node says, for people. `--json`: as it says it.
+// troupe ps, inspect, graph, diagnose, trace: what a running node says, for people. `--json`: as it says it.
 #include <troupe/apps/verbs/client.hpp>
 
 #include <algorithm>
@@ -280,11 +280,6 @@ int trace(const LookFlags& flags) {
   fmt::print("\n");
   if (other["thinned"] > 0) fmt::print("{} short firings were not drawn: drawing takes a sixteenth of a turn at most\n", grouped(other["thinned"]));
   fmt::print("open it in https://ui.perfetto.dev or chrome://tracing\n");
-  return 0;
-}
-
-int metrics(const LookFlags& flags) {
-  print(fetch(flags, "/metrics"));
   return 0;
 }
 

@@ -78,7 +78,7 @@ int ps(const LookFlags& flags);
 int top(const LookFlags& flags);
 int inspect(const LookFlags& flags);
 int graph(const LookFlags& flags);
-/// 1 if a run hangs.
+/// 3 if a run hangs.
 int diagnose(const LookFlags& flags);
 int trace(const LookFlags& flags);
 int metrics(const LookFlags& flags);

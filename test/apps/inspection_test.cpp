@@ -175,6 +175,13 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_seen_through_every_answer, *boost::unit_te
   BOOST_TEST(as_json["actors"]["rows"].size() > 0u);
   BOOST_TEST(has(seen.out, "awaited     by /node:a/cpu:0, in run a/1"), seen.out);
   BOOST_TEST(has(c.verb({"metrics"}).out, "troupe_runs_in_flight 1"));
+  const json families = json::parse(c.verb({"metrics", "--json"}).out, nullptr, false);
+  BOOST_REQUIRE(families.is_array());
+  std::map<std::string, json> by_name;
+  for (const json& f : families) by_name[f["name"]] = f;
+  BOOST_TEST(by_name["troupe_runs_in_flight"]["samples"] == json::parse(R"([{"name": "troupe_runs_in_flight", "labels": {}, "value": 1.0}])"));
+  BOOST_TEST(by_name["troupe_runs_in_flight"]["type"] == "gauge");
+  BOOST_TEST(by_name["troupe_members"]["samples"][0]["labels"]["state"] == "alive");
 
   BOOST_TEST(has(seen.out, " in, "), seen.out);
   Graph looping;
