@@ -339,6 +339,35 @@ BOOST_AUTO_TEST_CASE(who_waits_in_a_call_is_named) {
   BOOST_TEST(run.get()[0].item<float>() == 7.f);
 }
 
+// By these counts it is judged whether something is on its way. Who told that its part of a call had ended did not count that, so that more had come
+// than was sent, which made up for a token on its way.
+BOOST_AUTO_TEST_CASE(who_tells_that_a_call_has_ended_has_sent_a_token) {
+  Graph g;
+  Queue q = on(g, "cpu:1", [&] { return g.fifo_queue("values", {kReal}, 2); });
+  Expr x = g.input("x", DType::f32, Shape{}), put = q.enqueue({x});
+  One wait(g, "wait", {kCount}, {kReal});
+  wait.define([&](Expr n) {
+    Expr deeper = on(g, "cpu:2", [&] { return n > 0; });
+    return cond(deeper, [&] { return wait(n - 1); }, [&] { return q.dequeue()[0]; });
+  });
+  EngineOptions options;
+  options.deterministic = true;
+  Engine engine(options);
+  engine.run(g, {{x, Tensor::scalar(7.f)}}, {put});
+  RunHandle run = engine.start(g, {}, {wait(2) + wait(1)});  // one of the calls ends
+  while (engine.take_step()) {}
+  const EngineSnapshot s = engine.snapshot();
+  std::uint64_t sent = 0, received = 0;
+  for (const PartitionSnapshot& p : s.runs.at(0).partitions) {
+    BOOST_REQUIRE(p.runs.size() == 1u);
+    sent += p.runs[0].sent, received += p.runs[0].received;
+  }
+  BOOST_TEST(received > 0u);
+  BOOST_TEST(sent == received);
+  engine.run(g, {{x, Tensor::scalar(8.f)}}, {put});
+  BOOST_TEST(run.get()[0].item<float>() == 15.f);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::test
