@@ -115,6 +115,11 @@ BOOST_AUTO_TEST_CASE(solving_and_determinants) {
   auto run = [&](const Expr& y, std::initializer_list<double> of) { evaluate_eagerly(g, {{square, Tensor::of<double>(of, {2, 2})}}, {y}); };
   says(refusal([&] { run(cholesky(square), {1, 2, 2, 1}); }, Code::invalid_argument), {"Cholesky", "functions_test.cpp", "not positive definite"});
   says(refusal([&] { run(inverse(square), {1, 2, 2, 4}); }, Code::invalid_argument), {"Solve", "functions_test.cpp", "is singular"});
+  // A NaN below a 0 is no column of zeros.
+  Eager e;
+  const Expr not_numbers = e.constant(Tensor::of<double>({0, 1, NAN, 1}, {2, 2}));
+  BOOST_TEST(std::isnan(determinant(not_numbers).value().at(0)));
+  BOOST_TEST(std::isnan(inverse(not_numbers).value().at(0)));
 }
 
 // Matrices of several blocks, against products.
