@@ -157,6 +157,11 @@ void attend(const Head<T>& h, std::int64_t first) {
   }
 }
 
+// Of a query what its scores' gradients need: the sum of y dy, and what exp(score - log_sum) adds up to over the keys, 1 but for rounding.
+struct QueryBack {
+  double weighted, total;
+};
+
 // Back through a block of scores of one head: what both gradients begin with.
 template <class T>
 struct HeadBack {
@@ -166,20 +171,35 @@ struct HeadBack {
   const T* dy = static_cast<const T*>(g.dy.data()) + h.row(0) * g.of.width;
   const T* log_sum = static_cast<const T*>(g.log_sum.data()) + h.row(0);
 
-  /// Of queries [i, i + rows) each one's sum of y dy.
-  void weigh(double* weighted, std::int64_t i, std::int64_t rows) const {
-    const std::int64_t w = g.of.width;
+  /// Is a logarithm so far from 0 that it no longer says what the exponentials add up to? Where all of a query's scores are -1e9 it is -1e9.
+  static bool is_rounded(T log) { return std::isfinite(log) && std::abs(log) * std::numeric_limits<T>::epsilon() > T(1e-4); }
+
+  /// Of queries [i, i + rows); `p` is room for scores.
+  void look_at(QueryBack* query, std::int64_t i, std::int64_t rows, T* p) const {
+    const std::int64_t w = g.of.width, keys = h.end_of(i + rows - 1);
+    bool is_any_rounded = false;
     for (std::int64_t r = 0; r < rows; ++r) {
-      weighted[r] = 0;
-      for (std::int64_t c = 0; c < w; ++c) weighted[r] += double(y[(i + r) * w + c]) * double(dy[(i + r) * w + c]);
+      const bool is = is_rounded(log_sum[i + r]);
+      query[r] = {0, is ? 0.0 : 1.0};
+      is_any_rounded |= is;
+      for (std::int64_t c = 0; c < w; ++c) query[r].weighted += double(y[(i + r) * w + c]) * double(dy[(i + r) * w + c]);
+    }
+    for (std::int64_t j = 0; is_any_rounded && j < keys; j += kKeys) {
+      const std::int64_t columns = std::min(kKeys, keys - j);
+      h.scores(p, i, rows, j, columns);
+      for (std::int64_t r = 0; r < rows; ++r)
+        if (is_rounded(log_sum[i + r])) query[r].total += exponentials(p + r * columns, log_sum[i + r], columns);
     }
   }
   /// The softmax of queries [i, i + rows) at keys [j, j + columns), and the gradient of their scores, times `scale`.
-  void scores(T* p, T* ds, const double* weighted, double scale, std::int64_t i, std::int64_t rows, std::int64_t j, std::int64_t columns) const {
+  void scores(T* p, T* ds, const QueryBack* query, double scale, std::int64_t i, std::int64_t rows, std::int64_t j, std::int64_t columns) const {
     h.scores(p, i, rows, j, columns);
-    for (std::int64_t r = 0; r < rows; ++r) exponentials(p + r * columns, log_sum[i + r], columns);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      exponentials(p + r * columns, log_sum[i + r], columns);
+      if (query[r].total != 1) scale_by(p + r * columns, 1 / query[r].total, columns);
+    }
     product(ds, dy + i * g.of.width, h.v + j * g.of.width, rows, columns, g.of.width, false, true);
-    for (std::int64_t r = 0; r < rows; ++r) softmax_back(ds + r * columns, p + r * columns, weighted[r], scale, columns);
+    for (std::int64_t r = 0; r < rows; ++r) softmax_back(ds + r * columns, p + r * columns, query[r].weighted, scale, columns);
   }
 };
 
@@ -196,11 +216,11 @@ void attend_back(const AttentionGradientArgs& g, std::int64_t batch, std::int64_
     T* dq = static_cast<T*>(g.dq.data) + h.row(0) * a.depth;
     for (std::int64_t i = 0; i < a.queries; i += kQueries) {
       const std::int64_t rows = std::min(kQueries, a.queries - i), keys = h.end_of(i + rows - 1), w = a.width;
-      double weighted[kQueries];
-      back.weigh(weighted, i, rows);
+      QueryBack query[kQueries];
+      back.look_at(query, i, rows, p.get());
       for (std::int64_t j = 0; j < keys; j += kKeys) {
         const std::int64_t columns = std::min(kKeys, keys - j);
-        back.scores(p.get(), ds.get(), weighted, a.scale, i, rows, j, columns);
+        back.scores(p.get(), ds.get(), query, a.scale, i, rows, j, columns);
         product(part.get(), p.get(), back.dy + i * w, columns, w, rows, true);
         add(dv + j * w, part.get(), columns * w);
         product(part.get(), ds.get(), h.k + j * a.depth, rows, a.depth, columns);
@@ -241,11 +261,13 @@ void mask_back(const AttentionGradientArgs& g, const MaskTasks& tasks, std::int6
     for_pieces(steps.head != 0, head, 1, a.heads, [&](std::int64_t n, std::int64_t) {
       const HeadBack<T> back{g, {a, b, n}};
       for_pieces(steps.query != 0, row, kQueries, a.queries, [&](std::int64_t i, std::int64_t rows) {
-        double weighted[kQueries];
-        back.weigh(weighted, i, rows);
-        for_pieces(steps.key != 0, column, kKeys, a.keys, [&](std::int64_t j, std::int64_t columns) {
-          if (j >= back.h.end_of(i + rows - 1)) return;
-          back.scores(p.get(), ds.get(), weighted, 1, i, rows, j, columns);
+        QueryBack query[kQueries];
+        back.look_at(query, i, rows, p.get());
+        const std::int64_t end = back.h.end_of(i + rows - 1);
+        for_pieces(steps.key != 0, column, kKeys, a.keys, [&](std::int64_t j, std::int64_t all) {
+          const std::int64_t columns = std::min(all, end - j);  // the products of the forward pass, whose scores these are again
+          if (columns <= 0) return;
+          back.scores(p.get(), ds.get(), query, 1, i, rows, j, columns);
           for (std::int64_t r = 0; r < rows; ++r)
             for (std::int64_t c = 0; c < columns; ++c) sums[static_cast<std::size_t>((steps.query ? r * kKeys : 0) + (steps.key ? c : 0))] += double(ds[r * columns + c]);
         });

@@ -29,7 +29,8 @@ void solve_triangle(const Triangle<T>& t, T* x, std::int64_t right);
 template <class T>
 bool factor_cholesky(T* a, std::int64_t n);
 
-/// a [n, n] becomes l and u, l's diagonal of ones left out, with l u the rows `from` of a: the largest of each column leads. The sign of the permutation.
+/// a [n, n] becomes l and u, l's diagonal of ones left out, with l u the rows `from` of a: the largest of each column leads, or a NaN. The sign of
+/// the permutation.
 template <class T>
 int factor_lu(T* a, std::int64_t n, std::int64_t* from);
 

@@ -88,30 +88,36 @@ Expr spread_means(const AdaptiveAxis& a, const Expr& dy) {
 
 // That of their largest elements y: those that are y share it.
 Expr spread_tops(const AdaptiveAxis& a, const Expr& dy, const Expr& x, const Expr& y) {
-  Expr wide = widened_half(dy), count = zeros_like(wide);
   std::int64_t longest = 0;
   for (std::int64_t o = 0; o < a.out; ++o) longest = std::max(longest, a.to(o) - a.from(o));
-  for (std::int64_t j = 0; j < longest; ++j) {
-    std::vector<std::int64_t> which, is_in;
-    for (std::int64_t o = 0; o < a.out; ++o) {
-      which.push_back(std::min(a.from(o) + j, a.to(o) - 1));
-      is_in.push_back(a.from(o) + j < a.to(o));
+  // A row of positions for each window; where it is shorter than others its last again, which does not count.
+  std::vector<std::int64_t> which, is_in;
+  for (std::int64_t o = 0; o < a.out; ++o)
+    for (std::int64_t i = a.from(o); i < a.from(o) + longest; ++i) {
+      which.push_back(std::min(i, a.to(o) - 1));
+      is_in.push_back(i < a.to(o));
     }
-    count = count + cast(logical_and(a.taken(x, which) == y, a.numbers(dy.reader(), is_in) > 0), wide.dtype());
-  }
-  Expr share = wide / count;
-  return cast(sum_over_windows(a, dy.reader(), [&](const auto& which) { return where(x == a.taken(y, which), a.taken(share, which), 0.0); }), dy.dtype());
+  Shape beside(std::vector<std::int64_t>(static_cast<std::size_t>(a.rank) + 1, 1));
+  beside.set(a.axis, a.out);
+  beside.set(a.axis + 1, longest);
+  Reader& reader = dy.reader();
+  Expr rows = gather(x, reader.constant(Tensor::of(which, Shape{a.out, longest})), a.axis);
+  Expr is_top = logical_and(rows == expand_dims(y, a.axis + 1), reader.constant(Tensor::of(is_in, beside)) > 0);
+  Expr wide = widened_half(dy), share = wide / sum(cast(is_top, wide.dtype()), {a.axis + 1});
+  return cast(sum_over_windows(a, reader, [&](const auto& which_of) { return where(x == a.taken(y, which_of), a.taken(share, which_of), 0.0); }), dy.dtype());
 }
 
-// x with `axis` of known extent cut into `out` equal pieces, if it can be and no more than one other extent is open.
+// x with `axis` of known extent cut into `out` equal pieces, if it can be. One other extent may be open: it follows from the rest, unless one of these is 0.
 Expr in_equal_pieces(const Expr& x, int axis, std::int64_t out) {
   const Shape s = x.shape();
+  const auto open = std::count_if(s.begin(), s.end(), [](std::int64_t extent) { return extent <= 0; });
+  if (s[axis] % out != 0 || open > 1 || s.rank() == Shape::kMaxRank) return Expr();
   Shape parts;
   for (int i = 0; i < s.rank(); ++i) {
     if (i == axis) parts.push_back(out);
     parts.push_back(i == axis ? s[i] / out : s[i]);
   }
-  return s[axis] % out == 0 && std::count(s.begin(), s.end(), kAny) <= 1 ? reshape(x, parts) : Expr();
+  return reshape(x, parts);
 }
 
 // A window is a product of ranges, so that means of means, and maxima of maxima, axis by axis, are those of the window:

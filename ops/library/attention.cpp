@@ -128,7 +128,7 @@ Stored stored(const Gradient& g, bool has_mask) {
     s.may_look = s.may_look * cast(looks, scores.dtype());
   }
   // The exponent of what may not be seen is cut off, so that no infinity meets a zero.
-  Expr seen = s.may_look > 0.0, top = stop_gradient(reduce_max(where(seen, scores, -1e30), {-1}, true));
+  Expr seen = s.may_look > 0.0, top = stop_gradient(reduce_max(where(seen, scores, -INFINITY), {-1}, true));
   Expr e = where(seen, exp(where(seen, scores - top, 0.0)), 0.0), total = sum(e, {-1}, true);
   s.p = e / where(total == 0.0, 1.0, total);
   return s;

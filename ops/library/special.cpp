@@ -119,7 +119,8 @@ Expr log_gamma(Operand x) {
   Expr sine = sine_of_half_turn(fixed - round(fixed)), tiny = sine < 0x1p-500;
   Expr logarithm = log(where(reflected, product / where(tiny, sine * 0x1p300, sine), product)) + where(logical_and(reflected, tiny), fill_like(fixed, 300 * std::numbers::ln2), 0.0);
   Expr value = where(reflected, std::log(std::numbers::pi) - series + logarithm, series - logarithm);
-  value = where(is_inf(fixed), INFINITY, value);
+  // Poles are said to be infinite: of the largest the series is as well, and would go against them.
+  value = where(logical_or(is_inf(fixed), logical_and(reflected, sine == 0.0)), INFINITY, value);
   return cast(with_gradient(value, {wide}, [](const Expr& dy, const Exprs& xs, const Expr&) { return Exprs{dy * digamma(xs[0])}; }), c[0].dtype());
 }
 

@@ -208,6 +208,31 @@ BOOST_AUTO_TEST_CASE(sums_and_products_of_columns) {
   check(type_tag<double>{});
 }
 
+// What normalisation adds up of columns: near a plain loop's, and the same bits at every level.
+BOOST_AUTO_TEST_CASE(sums_of_centered_columns) {
+  std::mt19937_64 random(8);
+  for (const bool has_dy : {false, true})
+    for (std::int64_t rows : {1, 3, 4, 9})
+      for (std::int64_t n : kLengths) {
+        const std::vector<float> x = numbers<float>(rows * n, random), dy = numbers<float>(rows * n, random), center = numbers<float>(n, random);
+        const auto columns = static_cast<std::size_t>(n);
+        std::vector<double> wanted(2 * columns, 0.5), first;
+        for (std::size_t at = 0; at < x.size(); ++at) {
+          const double off = double(x[at]) - double(center[at % columns]), weight = has_dy ? double(dy[at]) : off;
+          wanted[at % columns] += weight;
+          wanted[columns + at % columns] += weight * off;
+        }
+        for (const LevelKernels* k : levels()) {
+          std::vector<double> got(wanted.size(), 0.5);
+          k->column_sums_f32(x.data(), has_dy ? dy.data() : nullptr, center.data(), rows, n, got.data(), got.data() + n);
+          if (first.empty()) first = got;
+          double worst = 0;
+          for (std::size_t i = 0; i < got.size(); ++i) worst = std::max(worst, std::abs(got[i] - wanted[i]));
+          BOOST_TEST((got == first && worst < 1e-5), rows << " rows of " << n << ", dy " << has_dy << ": off by " << worst);
+        }
+      }
+}
+
 BOOST_AUTO_TEST_CASE(products_of_integers) {
   std::mt19937_64 random(6);
   for_integers([&]<class T>(type_tag<T>, int type) {

@@ -115,6 +115,11 @@ BOOST_AUTO_TEST_CASE(solving_and_determinants) {
   auto run = [&](const Expr& y, std::initializer_list<double> of) { evaluate_eagerly(g, {{square, Tensor::of<double>(of, {2, 2})}}, {y}); };
   says(refusal([&] { run(cholesky(square), {1, 2, 2, 1}); }, Code::invalid_argument), {"Cholesky", "functions_test.cpp", "not positive definite"});
   says(refusal([&] { run(inverse(square), {1, 2, 2, 4}); }, Code::invalid_argument), {"Solve", "functions_test.cpp", "is singular"});
+  // A NaN below a 0 is no column of zeros.
+  Eager e;
+  const Expr not_numbers = e.constant(Tensor::of<double>({0, 1, NAN, 1}, {2, 2}));
+  BOOST_TEST(std::isnan(determinant(not_numbers).value().at(0)));
+  BOOST_TEST(std::isnan(inverse(not_numbers).value().at(0)));
 }
 
 // Matrices of several blocks, against products.
@@ -277,6 +282,37 @@ BOOST_AUTO_TEST_CASE(attention_with_an_added_mask) {
           worst = std::max(worst, std::abs(got[i].at(e) - got[4 + i].at(e)));
         }
         BOOST_TEST(worst <= slack * std::max(1.0, largest), name_of(dtype) << ", mask " << s.text() << ", input " << i << ": off by " << worst << " of " << largest);
+      }
+    }
+}
+
+// Scores that a mask makes equal and so far from 0 that the logarithm of their sum says no more than each: the softmax is that of any others that are equal.
+BOOST_AUTO_TEST_CASE(attention_far_from_0) {
+  Draws draws(155);
+  const Sample keys = draws.values({1, 1, 150, 8}), values = draws.values({1, 1, 150, 5});
+  for (const DType dtype : {DType::f32, DType::f64})
+    for (const double far : {-1e9, -3e38, 1e9}) {
+      Graph g;
+      Exprs fetches;
+      for (const double all : {0.0, far}) {
+        const Exprs xs{g.zeros(dtype, {1, 2, 70, 8}), cast(g.constant(tensor_of(keys)), dtype), cast(g.constant(tensor_of(values)), dtype), g.zeros(dtype, {1, 150}) + all};
+        const Expr y = masked_attention(xs[0], xs[1], xs[2], xs[3], true, 0.25);
+        const Exprs slopes = gradients(sum(y * sin(y)), xs);
+        Exprs made = gradients(sum(square(slopes[0])) + sum(square(slopes[2])), Exprs{xs[0], xs[1], xs[2]});
+        made.insert(made.end(), slopes.begin(), slopes.end());
+        made.push_back(y);
+        for (const Expr& e : made) fetches.push_back(cast(e, DType::f64));
+      }
+      const std::vector<Tensor> got = evaluate_eagerly(g, {}, fetches);
+      const std::size_t half = got.size() / 2;
+      for (std::size_t i = 0; i < half; ++i) {
+        double largest = 0, worst = 0;
+        for (std::int64_t e = 0; e < got[i].elements(); ++e) {
+          const double off = std::abs(got[i].at(e) - got[half + i].at(e));
+          largest = std::max(largest, std::abs(got[i].at(e)));
+          worst = off <= worst ? worst : off;
+        }
+        BOOST_TEST(worst <= 1e-3 * largest, name_of(dtype) << ", mask of " << far << ", result " << i << ": off by " << worst << " of " << largest);
       }
     }
 }

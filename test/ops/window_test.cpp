@@ -92,19 +92,37 @@ BOOST_AUTO_TEST_CASE(global_and_adaptive_pooling) {
           BOOST_TEST(tops.at(((n * 3 + i) * 2 + j) * 3 + c) == best);
         }
     }
+  // Equal windows, where an extent does not follow from the others, and where there is no axis left.
+  Graph g;
+  Expr open = g.input("x", DType::f32, {kAny, 4, 0});
+  BOOST_TEST((evaluate_eagerly(g, {{open, Tensor::zeros(DType::f32, {2, 4, 0})}}, {adaptive_avg_pool(open, {2})})[0].shape() == Shape{2, 2, 0}));
+  const Tensor deep = counted({1, 2, 1, 1, 1, 1, 2, 2}), same = computed(deep, [](Expr e) { return adaptive_max_pool(e, {2, 1, 1, 1, 1, 2}); });
+  BOOST_TEST((same.shape() == deep.shape() && same.to_vector<double>() == deep.to_vector<double>()));
 }
 
 BOOST_AUTO_TEST_CASE(gradients_of_what_is_made_of_others) {
   const Tensor x = counted({1, 5, 2});
   for (auto f : {+[](Graph&, const Exprs& e) { return adaptive_avg_pool(e[0], {3}); }, +[](Graph&, const Exprs& e) { return adaptive_max_pool(e[0], {2}); },
                  +[](Graph&, const Exprs& e) { return adaptive_avg_pool(e[0], {7}); }, +[](Graph&, const Exprs& e) { return adaptive_max_pool(e[0], {7}); },
-                 +[](Graph&, const Exprs& e) { return adaptive_avg_pool(e[0], {5}); }, +[](Graph&, const Exprs& e) { return global_avg_pool(e[0]); }})
+                 +[](Graph&, const Exprs& e) { return adaptive_max_pool(e[0], {3}); }, +[](Graph&, const Exprs& e) { return adaptive_avg_pool(e[0], {5}); },
+                 +[](Graph&, const Exprs& e) { return global_avg_pool(e[0]); }})
     BOOST_TEST(check_gradients([=](Graph& g, const Exprs& e) { return sin(f(g, e)); }, {x}, {.order = 2}).ok());
   // What is not a number stays in its windows, in the gradient too.
   Graph g;
   Expr in = g.input("x", DType::f32, {1, 5, 1}), y = adaptive_avg_pool(in, {3}), dy = g.constant(Tensor::of<float>({1, INFINITY, 1}, {1, 3, 1}));
   const Tensor dx = evaluate_eagerly(g, {{in, Tensor::zeros(DType::f32, {1, 5, 1})}}, {gradients(sum(y * dy), {in})[0]})[0];
   BOOST_TEST((dx.at(0) == 0.5 && dx.at(1) == INFINITY && dx.at(2) == INFINITY && dx.at(3) == INFINITY && dx.at(4) == 0.5));
+  // The largest of a window share its gradient; of long windows it takes no more passes than of short ones.
+  const auto slope_of_tops = [](const Tensor& of, std::int32_t* nodes) {
+    Graph h;
+    Expr from = h.input("x", of.dtype(), of.shape()), slope = gradients(sum(adaptive_max_pool(from, {2})), {from})[0];
+    *nodes = h.size();
+    return evaluate_eagerly(h, {{from, of}}, {slope})[0];
+  };
+  std::int32_t few = 0, many = 0;
+  BOOST_TEST((slope_of_tops(Tensor::of<double>({2, 2, 1, 3, 2}, {1, 5, 1}), &few).to_vector<double>() == std::vector<double>{0.5, 0.5, 0, 1, 0}));
+  slope_of_tops(Tensor::zeros(DType::f64, {1, 2001, 1}), &many);
+  BOOST_TEST(many == few);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
