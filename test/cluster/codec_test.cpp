@@ -236,6 +236,31 @@ BOOST_AUTO_TEST_CASE(nodes_that_are_not_of_what_they_work_on_are_refused) {
   BOOST_TEST(says(why_refused("Dequeue", {{"components", make_specs_attr({wide})}}, {wide}), {"Dequeue of 'q', as what it is not"}));
 }
 
+// Nor could a user declare such queues: one that gives while it has nothing would take an element out of none.
+BOOST_AUTO_TEST_CASE(queues_that_keep_nothing_are_refused) {
+  const auto read_back = [](StateSpec::Kind kind, std::int64_t capacity, std::int64_t min_after_dequeue) {
+    StateSpec spec, back;
+    spec.kind = kind;
+    spec.name = "q";
+    spec.values = {ValueSpec{DType::f32, Shape{}}};
+    spec.capacity = capacity;
+    spec.min_after_dequeue = min_after_dequeue;
+    MessageWriter w;
+    w(spec);
+    Message m = w.take();
+    MessageReader r(m);
+    r(back);
+    r.end();
+    return back.is_same(spec);
+  };
+  using enum StateSpec::Kind;
+  BOOST_TEST(read_back(fifo_queue, 1, 0));
+  BOOST_TEST(read_back(shuffling_queue, 4, 3));
+  for (const auto& [capacity, least] : std::vector<std::pair<std::int64_t, std::int64_t>>{{4, -1}, {4, 4}, {0, 0}, {-1, -2}})
+    for (const StateSpec::Kind kind : {fifo_queue, shuffling_queue})
+      BOOST_TEST(says(refusal([&, most = capacity, kept = least] { read_back(kind, most, kept); }, Code::data_loss), {"a queue that keeps nothing"}));
+}
+
 BOOST_AUTO_TEST_CASE(damaged_tokens_are_refused) {
   List list(DType::f32, Shape{2});
   list.push(Tensor::of<float>({1, 2}));
