@@ -266,6 +266,16 @@ BOOST_AUTO_TEST_CASE(what_must_not_be_sliced) {
   same_values(p, fuse_slices(fuse_pointwise(p)), {draw("x", {4, 96}), draw("open", {1, 96}), draw("few", {4, 6})}, "after fusion");
 }
 
+// The pieces are known, and what is cut is not: a Split refuses what they do not sum to, and slices would reach beyond it.
+BOOST_AUTO_TEST_CASE(a_split_of_what_has_any_width_stays) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {4, kAny});
+  Exprs halves = split(x, {48, 48}, 1);
+  Program p = prune(g, {x.edge()}, {(halves[0] * tanh(halves[1])).edge()}), sliced = fuse_slices(fuse_pointwise(p));
+  same_values(p, sliced, {Initializer::normal(0, 1, 5).make("x", DType::f32, {4, 96})}, "as wide as they are");
+  BOOST_CHECK_THROW(Interpreter().run(sliced, {Tensor::zeros(DType::f32, {4, 64})}), Error);
+}
+
 BOOST_AUTO_TEST_CASE(what_updates_a_variable_goes_into_the_update) {
   Graph g;
   Expr x = g.input("x", DType::f32, {4, 3});
