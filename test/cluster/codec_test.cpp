@@ -40,6 +40,14 @@ Placed placed_program(Graph& g) {
   return place(std::move(p), {.default_device = "cpu:0", .here = "a", .scatter = {"/node:a/cpu:0", "/node:b/cpu:0"}, .seed = 3});
 }
 
+struct Finder final : DeviceFinder {
+  explicit Finder(std::string n) : name(std::move(n)) {}
+  Device* find(const std::string& full) override { return node_of(full) == name ? device.get() : nullptr; }
+  std::string node() const override { return name; }
+  std::string name;
+  std::unique_ptr<Device> device = make_cpu_device({});
+};
+
 Message message_of(const Placed& placed, const std::string& to = {}) {
   MessageWriter w;
   write(w, placed, to);
@@ -112,19 +120,49 @@ BOOST_AUTO_TEST_CASE(every_node_makes_the_same_plan) {
   BOOST_TEST(there.program.graph.text() == here.program.graph.text());
   BOOST_TEST(there.device == here.device);
   for (std::int32_t id = 0; id < here.program.graph.size(); ++id) BOOST_TEST(there.program.graph.describe(id) == here.program.graph.describe(id));
-  struct Finder final : DeviceFinder {
-    explicit Finder(std::string n) : name(std::move(n)) {}
-    Device* find(const std::string& full) override { return node_of(full) == name ? device.get() : nullptr; }
-    std::string node() const override { return name; }
-    std::string name;
-    std::unique_ptr<Device> device = make_cpu_device({});
-  };
   Finder a("a"), b("b");
   StateStore states_a, states_b;
   const Plan mine = make_plan(Placed(here), a, states_a), theirs = make_plan(Placed(there), b, states_b);
   BOOST_TEST(fingerprint(mine) == fingerprint(theirs));
   BOOST_TEST(mine.is_shared());
   for (std::size_t p = 0; p < mine.partitions.size(); ++p) BOOST_TEST((mine.partitions[p].kernels.empty() || theirs.partitions[p].kernels.empty()));
+}
+
+// Placement keeps what starts and closes a loop beside its Merge, and users close loops at Merges. A peer's program may do neither.
+BOOST_AUTO_TEST_CASE(loops_that_are_not_closed_where_they_start_are_refused) {
+  const auto why_refused = [](const Placed& placed) {
+    Finder b("b");
+    StateStore states;
+    return refusal([&] { make_plan(placed_of(message_of(placed)), b, states); }, Code::invalid_argument);
+  };
+  Graph g;
+  const Placed placed = placed_program(g);
+  const Graph& whole = placed.program.graph;
+  int closed = 0;
+  for (std::int32_t id = 0; id < whole.size(); ++id) {
+    if (whole.node(id).op->name != "NextIteration") continue;
+    ++closed;
+    for (const std::int32_t moved : {id, whole.node(whole.node(id).inputs[1].node).inputs[0].node}) {
+      Placed other = placed;
+      std::string& device = other.device[static_cast<std::size_t>(moved)];
+      device = device == "/node:a/cpu:0" ? "/node:b/cpu:0" : "/node:a/cpu:0";
+      BOOST_TEST(says(why_refused(other), {"is on another device than Merge"}));
+    }
+  }
+  BOOST_TEST(closed >= 2);
+
+  Placed by_hand;
+  Graph& h = by_hand.program.graph;
+  Expr x = h.input("x", DType::f32, Shape{}), c = h.constant(Tensor::scalar(1.f));
+  Node next;
+  next.op = &find_op("NextIteration");
+  next.inputs = {x.edge(), c.edge()};
+  next.outputs = {ValueSpec{DType::f32, Shape{}}};
+  by_hand.program.feeds = {x.edge()};
+  by_hand.program.fetches = {Edge{h.append(std::move(next)), 0}};
+  by_hand.device.assign(static_cast<std::size_t>(h.size()), "/node:b/cpu:0");
+  by_hand.default_device = "/node:b/cpu:0";
+  BOOST_TEST(says(why_refused(by_hand), {"NextIteration", "closes a loop at Constant", "which is no Merge"}));
 }
 
 BOOST_AUTO_TEST_CASE(a_node_gets_the_constants_that_it_uses) {
