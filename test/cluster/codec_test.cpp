@@ -62,6 +62,13 @@ Placed placed_of(Message m) {
   return placed;
 }
 
+// Of a peer's program, on b.
+std::string why_no_plan(const Placed& placed) {
+  Finder b("b");
+  StateStore states;
+  return refusal([&] { make_plan(placed_of(message_of(placed)), b, states); }, Code::invalid_argument);
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(values_arrive_as_they_were) {
@@ -128,13 +135,8 @@ BOOST_AUTO_TEST_CASE(every_node_makes_the_same_plan) {
   for (std::size_t p = 0; p < mine.partitions.size(); ++p) BOOST_TEST((mine.partitions[p].kernels.empty() || theirs.partitions[p].kernels.empty()));
 }
 
-// Placement keeps what starts and closes a loop beside its Merge, and users close loops at Merges. A peer's program may do neither.
+// What placement keeps beside each other, and what users can only wire so: a peer's program may do otherwise.
 BOOST_AUTO_TEST_CASE(loops_that_are_not_closed_where_they_start_are_refused) {
-  const auto why_refused = [](const Placed& placed) {
-    Finder b("b");
-    StateStore states;
-    return refusal([&] { make_plan(placed_of(message_of(placed)), b, states); }, Code::invalid_argument);
-  };
   Graph g;
   const Placed placed = placed_program(g);
   const Graph& whole = placed.program.graph;
@@ -146,7 +148,7 @@ BOOST_AUTO_TEST_CASE(loops_that_are_not_closed_where_they_start_are_refused) {
       Placed other = placed;
       std::string& device = other.device[static_cast<std::size_t>(moved)];
       device = device == "/node:a/cpu:0" ? "/node:b/cpu:0" : "/node:a/cpu:0";
-      BOOST_TEST(says(why_refused(other), {"is on another device than Merge"}));
+      BOOST_TEST(says(why_no_plan(other), {"is on another device than Merge"}));
     }
   }
   BOOST_TEST(closed >= 2);
@@ -162,7 +164,25 @@ BOOST_AUTO_TEST_CASE(loops_that_are_not_closed_where_they_start_are_refused) {
   by_hand.program.fetches = {Edge{h.append(std::move(next)), 0}};
   by_hand.device.assign(static_cast<std::size_t>(h.size()), "/node:b/cpu:0");
   by_hand.default_device = "/node:b/cpu:0";
-  BOOST_TEST(says(why_refused(by_hand), {"NextIteration", "closes a loop at Constant", "which is no Merge"}));
+  BOOST_TEST(says(why_no_plan(by_hand), {"NextIteration", "closes a loop at Constant", "which is no Merge"}));
+}
+
+BOOST_AUTO_TEST_CASE(what_is_constant_in_a_loop_is_not_taken_from_another_device) {
+  Placed placed;
+  Graph& g = placed.program.graph;
+  Expr x = g.input("x", DType::f32, Shape{});
+  Node enter, user;
+  enter.op = &find_op("Enter");
+  enter.inputs = {x.edge()};
+  enter.attrs = Attrs{{"frame", std::string("hand")}, {"constant", true}};
+  user.op = &find_op("Neg");
+  user.outputs = enter.outputs = {ValueSpec{DType::f32, Shape{}}};
+  user.inputs = {Edge{g.append(std::move(enter)), 0}};
+  placed.program.feeds = {x.edge()};
+  placed.program.fetches = {Edge{g.append(std::move(user)), 0}};
+  placed.device = {"/node:b/cpu:0", "/node:b/cpu:0", "/node:a/cpu:0"};
+  placed.default_device = "/node:b/cpu:0";
+  BOOST_TEST(says(why_no_plan(placed), {"Neg", "it takes Enter", "which is constant in its loop, from another device"}));
 }
 
 BOOST_AUTO_TEST_CASE(a_node_gets_the_constants_that_it_uses) {
