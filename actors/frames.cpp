@@ -125,6 +125,8 @@ std::string Frames::place(std::int32_t frame) const {
 
 void Frames::check_loop(std::int32_t merge, std::int32_t next) const {
   const Node& m = g_.node(merge);
+  if (role_[at(merge)] != Role::loop_merge)
+    throw Error(Code::invalid_argument, fmt::format("{} closes a loop at {}, which is no Merge", g_.describe(next), g_.describe(merge)));
   for (Edge e : m.inputs)
     if (role_[at(e.node)] != Role::enter)
       throw Error(Code::invalid_argument, fmt::format("{}: a Merge at which {} closes a loop takes Enters only, not {}", g_.describe(merge),
@@ -135,6 +137,9 @@ void Frames::check_loop(std::int32_t merge, std::int32_t next) const {
   if (g_.node(m.inputs[0].node).attrs.get<bool>("constant"))
     throw Error(Code::invalid_argument, fmt::format("{}: {} is constant: its value is there in every iteration, and none starts with it alone", g_.describe(merge),
                                                     g_.describe(m.inputs[0].node)));
+  for (const std::int32_t with : {m.inputs[0].node, next})  // as placement has put them: they bring tokens to its users, in its partition
+    if (partition_[at(with)] != partition_[at(merge)])
+      throw Error(Code::invalid_argument, fmt::format("{} is on another device than {}, where its loop starts", g_.describe(with), g_.describe(merge)));
   if (frame(merge) != frame(next))
     throw Error(Code::invalid_argument, fmt::format("{} is {} and closes a loop at {}, which is {}", g_.describe(next), place(frame(next)),
                                                     g_.describe(merge), place(frame(merge))));

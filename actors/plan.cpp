@@ -340,6 +340,9 @@ class Planner {
     // A constant Enter's value is held by the instance: only its arrival is counted.
     if (frames_->role(from) == Role::enter && graph().node(from).attrs.get<bool>("constant") && u.slot != Target::kControl &&
         n.kind != PlanNode::Kind::merge) {
+      if (partition_[at(from)] != q)  // placement puts one on every device
+        throw Error(Code::invalid_argument, fmt::format("{}: it takes {}, which is constant in its loop, from another device; enter the value there too",
+                                                        graph().describe(u.consumer), graph().describe(from)));
       out.back().slot = Target::kControl;
       held_[at(u.consumer)].push_back({n.first_input + u.slot, -1, partition(q).enters[at(local_[at(from)])].invariant});
     }

@@ -444,7 +444,11 @@ void read(MessageReader& r, StateSpec& spec) {
   state_fields(r, spec);
   const bool has_value = spec.kind == StateSpec::Kind::actor || spec.kind == StateSpec::Kind::console || !spec.values.empty();
   if (!has_value || (spec.kind == StateSpec::Kind::variable && spec.values.size() != 1)) MessageReader::malformed("a state without its values");
+  const bool is_queue = spec.kind == StateSpec::Kind::fifo_queue || spec.kind == StateSpec::Kind::shuffling_queue;
+  if (is_queue && (spec.capacity < 1 || spec.min_after_dequeue < 0 || spec.min_after_dequeue >= spec.capacity))
+    MessageReader::malformed("a queue that keeps nothing, or gives what it has not got");
   if (spec.kind == StateSpec::Kind::variable) {  // kernels go by what it says
+    if (!spec.values[0].shape.is_known()) MessageReader::malformed("a variable of no known shape");
     const bool is_right = spec.values[0].depth == 0 && (spec.initial.kind != Initializer::Kind::tensor || fits(spec.initial.value, spec.values[0]));
     if (!is_right) MessageReader::malformed("a variable whose first value is another than it says");
   }

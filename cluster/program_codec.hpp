@@ -6,7 +6,8 @@
 // What can be named is named, never sent: ops, and users' actors, of which the node that is their home must have
 // registered one of that name (`register_actor`). Nothing that is read runs code of the sender's.
 // Invariant: what `read` yields holds what kernels and planner rely on: edges go backwards, every node's inputs, attributes and
-// outputs are what its op's inference says, states are of the kind their ops work on.
+// outputs are what its op's inference says, states are of the kind their ops work on, and such as a user may declare. How loops are wired
+// the planner looks at itself (actors/frames.hpp).
 #pragma once
 
 #include <troupe/actors/placement.hpp>

@@ -185,7 +185,7 @@ void SharedRuns::add(const std::shared_ptr<SharedPlan>& plan) {
 
 void SharedRuns::begin(Run& run, SharedPlan& plan) {
   Ref<Run> keep = share(run);
-  Status why(Code::unavailable, "a node that takes part in this function was lost; compile it again");
+  Status why(Code::unavailable, "a node that takes part in this function was lost, or its states were cleared, as the run began; call it again");
   std::vector<Peer> asked;
   {
     std::lock_guard lock(mutex_);

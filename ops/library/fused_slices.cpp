@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/pointwise.hpp>
 
@@ -41,7 +43,8 @@ class SlicesKernel final : public Kernel {
     Shape shape = slices_.seen(0, c.input(0).shape());
     for (std::size_t i = 1; i < n; ++i) shape = broadcast(shape, slices_.seen(i, c.input(static_cast<int>(i)).shape()));
     ConstRowsView in[kMost];
-    for (std::size_t i = 0; i < n; ++i) in[i] = rows_of(c.input(static_cast<int>(i)), slices_.starts[i]);
+    const std::int64_t rows = shape.elements() / slices_.columns;
+    for (std::size_t i = 0; i < n; ++i) in[i] = rows_of(c.input(static_cast<int>(i)), slices_.starts[i], rows);
     View tensors[kMost];
     for (std::size_t o = 0; o < slices_.count(); ++o) {
       Tensor out = c.allocate(dtype_of_output(o), slices_.of_output(o, shape));
@@ -55,7 +58,7 @@ class SlicesKernel final : public Kernel {
       out[k] = {tensors[o], used[o], tensors[o].shape[shape.rank() - 1]};
       used[o] += slices_.columns;
     }
-    c.primitives().pointwise_rows(c.stream(), *program_, shape.elements() / slices_.columns, slices_.columns, {in, n}, {out, results});
+    c.primitives().pointwise_rows(c.stream(), *program_, rows, slices_.columns, {in, n}, {out, results});
   }
 
  private:
@@ -64,11 +67,14 @@ class SlicesKernel final : public Kernel {
     while (slices_.outputs[k] != static_cast<std::int64_t>(output)) ++k;
     return program_->result_type(static_cast<int>(k));
   }
-  // One row of its own is for all rows; the pass lets no other broadcasting through.
-  static ConstRowsView rows_of(const Tensor& t, std::int64_t start) {
+  // One row of its own is for all rows. The pass lets no other broadcasting through; a program of another node might.
+  static ConstRowsView rows_of(const Tensor& t, std::int64_t start, std::int64_t rows) {
     const Shape& s = t.shape();
     const std::int64_t row = s.rank() ? s[s.rank() - 1] : 1;
-    return {ConstView(t), std::max<std::int64_t>(start, 0), t.elements() == row ? 0 : row};
+    const bool is_for_all = t.elements() == row;
+    if (!is_for_all && t.elements() != rows * row)
+      throw Error(Code::invalid_argument, fmt::format("an input of shape {} has neither one row for all {} nor as many", s.text(), rows));
+    return {ConstView(t), std::max<std::int64_t>(start, 0), is_for_all ? 0 : row};
   }
 
   const Slices slices_;

@@ -94,6 +94,7 @@ class Slicing {
     const Node& n = g_.node(split);
     const auto& users = users_[at(split)];
     if (users.empty() || is_fetched_at_all(split)) return;
+    if (!shape_of(n.inputs[0]).is_known()) return;  // only a run knows its width, and only the Split whether the pieces sum to that
     for (const User& u : users) {
       if (!is_pointwise(u.id) || g_.node(u.id).device != n.device) return;
       if (g_.node(u.id).outputs[0].shape != n.outputs[at(u.output)].shape) return;

@@ -40,6 +40,14 @@ Placed placed_program(Graph& g) {
   return place(std::move(p), {.default_device = "cpu:0", .here = "a", .scatter = {"/node:a/cpu:0", "/node:b/cpu:0"}, .seed = 3});
 }
 
+struct Finder final : DeviceFinder {
+  explicit Finder(std::string n) : name(std::move(n)) {}
+  Device* find(const std::string& full) override { return node_of(full) == name ? device.get() : nullptr; }
+  std::string node() const override { return name; }
+  std::string name;
+  std::unique_ptr<Device> device = make_cpu_device({});
+};
+
 Message message_of(const Placed& placed, const std::string& to = {}) {
   MessageWriter w;
   write(w, placed, to);
@@ -52,6 +60,13 @@ Placed placed_of(Message m) {
   read(r, placed, "b");
   r.end();
   return placed;
+}
+
+// Of a peer's program, on b.
+std::string why_no_plan(const Placed& placed) {
+  Finder b("b");
+  StateStore states;
+  return refusal([&] { make_plan(placed_of(message_of(placed)), b, states); }, Code::invalid_argument);
 }
 
 }  // namespace
@@ -112,19 +127,62 @@ BOOST_AUTO_TEST_CASE(every_node_makes_the_same_plan) {
   BOOST_TEST(there.program.graph.text() == here.program.graph.text());
   BOOST_TEST(there.device == here.device);
   for (std::int32_t id = 0; id < here.program.graph.size(); ++id) BOOST_TEST(there.program.graph.describe(id) == here.program.graph.describe(id));
-  struct Finder final : DeviceFinder {
-    explicit Finder(std::string n) : name(std::move(n)) {}
-    Device* find(const std::string& full) override { return node_of(full) == name ? device.get() : nullptr; }
-    std::string node() const override { return name; }
-    std::string name;
-    std::unique_ptr<Device> device = make_cpu_device({});
-  };
   Finder a("a"), b("b");
   StateStore states_a, states_b;
   const Plan mine = make_plan(Placed(here), a, states_a), theirs = make_plan(Placed(there), b, states_b);
   BOOST_TEST(fingerprint(mine) == fingerprint(theirs));
   BOOST_TEST(mine.is_shared());
   for (std::size_t p = 0; p < mine.partitions.size(); ++p) BOOST_TEST((mine.partitions[p].kernels.empty() || theirs.partitions[p].kernels.empty()));
+}
+
+// What placement keeps beside each other, and what users can only wire so: a peer's program may do otherwise.
+BOOST_AUTO_TEST_CASE(loops_that_are_not_closed_where_they_start_are_refused) {
+  Graph g;
+  const Placed placed = placed_program(g);
+  const Graph& whole = placed.program.graph;
+  int closed = 0;
+  for (std::int32_t id = 0; id < whole.size(); ++id) {
+    if (whole.node(id).op->name != "NextIteration") continue;
+    ++closed;
+    for (const std::int32_t moved : {id, whole.node(whole.node(id).inputs[1].node).inputs[0].node}) {
+      Placed other = placed;
+      std::string& device = other.device[static_cast<std::size_t>(moved)];
+      device = device == "/node:a/cpu:0" ? "/node:b/cpu:0" : "/node:a/cpu:0";
+      BOOST_TEST(says(why_no_plan(other), {"is on another device than Merge"}));
+    }
+  }
+  BOOST_TEST(closed >= 2);
+
+  Placed by_hand;
+  Graph& h = by_hand.program.graph;
+  Expr x = h.input("x", DType::f32, Shape{}), c = h.constant(Tensor::scalar(1.f));
+  Node next;
+  next.op = &find_op("NextIteration");
+  next.inputs = {x.edge(), c.edge()};
+  next.outputs = {ValueSpec{DType::f32, Shape{}}};
+  by_hand.program.feeds = {x.edge()};
+  by_hand.program.fetches = {Edge{h.append(std::move(next)), 0}};
+  by_hand.device.assign(static_cast<std::size_t>(h.size()), "/node:b/cpu:0");
+  by_hand.default_device = "/node:b/cpu:0";
+  BOOST_TEST(says(why_no_plan(by_hand), {"NextIteration", "closes a loop at Constant", "which is no Merge"}));
+}
+
+BOOST_AUTO_TEST_CASE(what_is_constant_in_a_loop_is_not_taken_from_another_device) {
+  Placed placed;
+  Graph& g = placed.program.graph;
+  Expr x = g.input("x", DType::f32, Shape{});
+  Node enter, user;
+  enter.op = &find_op("Enter");
+  enter.inputs = {x.edge()};
+  enter.attrs = Attrs{{"frame", std::string("hand")}, {"constant", true}};
+  user.op = &find_op("Neg");
+  user.outputs = enter.outputs = {ValueSpec{DType::f32, Shape{}}};
+  user.inputs = {Edge{g.append(std::move(enter)), 0}};
+  placed.program.feeds = {x.edge()};
+  placed.program.fetches = {Edge{g.append(std::move(user)), 0}};
+  placed.device = {"/node:b/cpu:0", "/node:b/cpu:0", "/node:a/cpu:0"};
+  placed.default_device = "/node:b/cpu:0";
+  BOOST_TEST(says(why_no_plan(placed), {"Neg", "it takes Enter", "which is constant in its loop, from another device"}));
 }
 
 BOOST_AUTO_TEST_CASE(a_node_gets_the_constants_that_it_uses) {
@@ -234,6 +292,31 @@ BOOST_AUTO_TEST_CASE(nodes_that_are_not_of_what_they_work_on_are_refused) {
   BOOST_TEST(says(why_refused("ReadVariable", of(DType::f32, {2}), {two}), {"as what it is not"}));
   BOOST_TEST(why_refused("Dequeue", {{"components", make_specs_attr({row})}}, {row}) == "");
   BOOST_TEST(says(why_refused("Dequeue", {{"components", make_specs_attr({wide})}}, {wide}), {"Dequeue of 'q', as what it is not"}));
+}
+
+// Nor could a user declare such queues: one that gives while it has nothing would take an element out of none.
+BOOST_AUTO_TEST_CASE(queues_that_keep_nothing_are_refused) {
+  const auto read_back = [](StateSpec::Kind kind, std::int64_t capacity, std::int64_t min_after_dequeue) {
+    StateSpec spec, back;
+    spec.kind = kind;
+    spec.name = "q";
+    spec.values = {ValueSpec{DType::f32, Shape{}}};
+    spec.capacity = capacity;
+    spec.min_after_dequeue = min_after_dequeue;
+    MessageWriter w;
+    w(spec);
+    Message m = w.take();
+    MessageReader r(m);
+    r(back);
+    r.end();
+    return back.is_same(spec);
+  };
+  using enum StateSpec::Kind;
+  BOOST_TEST(read_back(fifo_queue, 1, 0));
+  BOOST_TEST(read_back(shuffling_queue, 4, 3));
+  for (const auto& [capacity, least] : std::vector<std::pair<std::int64_t, std::int64_t>>{{4, -1}, {4, 4}, {0, 0}, {-1, -2}})
+    for (const StateSpec::Kind kind : {fifo_queue, shuffling_queue})
+      BOOST_TEST(says(refusal([&, most = capacity, kept = least] { read_back(kind, most, kept); }, Code::data_loss), {"a queue that keeps nothing"}));
 }
 
 BOOST_AUTO_TEST_CASE(damaged_tokens_are_refused) {

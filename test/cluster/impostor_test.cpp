@@ -237,6 +237,12 @@ BOOST_AUTO_TEST_CASE(a_variable_that_is_another_than_it_says) {
   wrong[2].initial.value = Tensor();
   wrong[3].values[0].depth = 1;
   for (const StateSpec& spec : wrong) BOOST_TEST(says(asked(spec), {"a variable whose first value is another than it says"}));
+  StateSpec open = right;
+  open.values[0].shape = Shape{kAny};  // which its first value fits
+  BOOST_TEST(says(asked(open), {"a variable of no known shape"}));
+  StateSpec actor = right;
+  actor.kind = StateSpec::Kind::actor;  // that nobody has registered
+  BOOST_TEST(says(asked(actor), {"a value of what is no variable"}));
 }
 
 // So are requests: a node does one after the other, and who asks for more meanwhile than it keeps is disconnected.

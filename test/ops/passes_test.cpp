@@ -9,7 +9,9 @@
 #include <troupe/functions.hpp>
 #include <troupe/controlflow/lower.hpp>
 #include <troupe/ops/interpret.hpp>
+#include <troupe/ops/op.hpp>
 #include <troupe/ops/pointwise.hpp>
+#include <troupe/test/devices/refusal.hpp>
 
 namespace troupe::test {
 
@@ -264,6 +266,47 @@ BOOST_AUTO_TEST_CASE(what_must_not_be_sliced) {
   BOOST_TEST(count(only, "Split") == 4);  // a goes
   BOOST_TEST(count(only, "Concat") == 1);
   same_values(p, fuse_slices(fuse_pointwise(p)), {draw("x", {4, 96}), draw("open", {1, 96}), draw("few", {4, 6})}, "after fusion");
+}
+
+// The pieces are known, and what is cut is not: a Split refuses what they do not sum to, and slices would reach beyond it.
+BOOST_AUTO_TEST_CASE(a_split_of_what_has_any_width_stays) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {4, kAny});
+  Exprs halves = split(x, {48, 48}, 1);
+  Program p = prune(g, {x.edge()}, {(halves[0] * tanh(halves[1])).edge()}), sliced = fuse_slices(fuse_pointwise(p));
+  same_values(p, sliced, {Initializer::normal(0, 1, 5).make("x", DType::f32, {4, 96})}, "as wide as they are");
+  BOOST_CHECK_THROW(Interpreter().run(sliced, {Tensor::zeros(DType::f32, {4, 64})}), Error);
+}
+
+// No pass makes this one; who gets it from elsewhere does not read beyond what is broadcast in parts.
+BOOST_AUTO_TEST_CASE(slices_have_one_row_for_all_or_each_its_own) {
+  const auto run = [](const Shape& other) {
+    Graph g;
+    Expr a = g.input("a", DType::f32, {3, 2, 32}), b = g.input("b", DType::f32, other);
+    ScalarProgram program;
+    ScalarInstruction add{};
+    add.op = ScalarOp::add;
+    add.type = DType::f32;
+    add.operand[0] = append_input(program, DType::f32);
+    add.operand[1] = append_input(program, DType::f32);
+    program.code.push_back(add);
+    program.results = {2};
+    Node n;
+    n.op = &find_op("FusedSlices");
+    n.inputs = {a.edge(), b.edge()};
+    n.attrs = Attrs{{"program", std::shared_ptr<const AttrObject>(std::make_shared<ProgramAttr>(std::make_shared<const ScalarProgram>(std::move(program))))},
+                    {"columns", std::int64_t{32}},
+                    {"starts", std::vector<std::int64_t>{-1, -1}},
+                    {"outputs", std::vector<std::int64_t>{0}}};
+    n.outputs = {ValueSpec{DType::f32, Shape{3, 2, 32}}};
+    const Edge sum_of_both{g.append(std::move(n)), 0};
+    return Interpreter().run(prune(g, {a.edge(), b.edge()}, {sum_of_both}), {Tensor::zeros(DType::f32, {3, 2, 32}), Tensor::zeros(DType::f32, other)})[0];
+  };
+  for (const Shape& whole : {Shape{3, 2, 32}, Shape{32}, Shape{1, 1, 32}, Shape{}}) BOOST_TEST((run(whole).shape() == Shape{3, 2, 32}));
+  for (const Shape& in_part : {Shape{2, 32}, Shape{3, 1, 32}}) {
+    const std::string why = refusal([&] { run(in_part); }, Code::invalid_argument);
+    BOOST_TEST(why.find("has neither one row for all 6 nor as many") != std::string::npos, why);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(what_updates_a_variable_goes_into_the_update) {
