@@ -178,7 +178,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_seen_through_every_answer, *boost::unit_te
   const json families = json::parse(c.verb({"metrics", "--json"}).out, nullptr, false);
   BOOST_REQUIRE(families.is_array());
   std::map<std::string, json> by_name;
-  for (const json& f : families) by_name[f["name"]] = f;
+  for (const json& family : families) by_name[family["name"]] = family;
   BOOST_TEST(by_name["troupe_runs_in_flight"]["samples"] == json::parse(R"([{"name": "troupe_runs_in_flight", "labels": {}, "value": 1.0}])"));
   BOOST_TEST(by_name["troupe_runs_in_flight"]["type"] == "gauge");
   BOOST_TEST(by_name["troupe_members"]["samples"][0]["labels"]["state"] == "alive");
