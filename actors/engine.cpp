@@ -1,7 +1,5 @@
 #include <troupe/actors/engine.hpp>
 
-#include <fmt/format.h>
-
 #include <troupe/actors/engine_impl.hpp>
 #include <troupe/actors/explain.hpp>
 #include <troupe/actors/loop_report.hpp>
@@ -105,34 +103,12 @@ std::vector<NodeCost> Compiled::costs_here() const {
 
 // ---- the engine
 
-namespace {
-
-std::vector<Edge> edges_of(const Graph& graph, const std::vector<Expr>& exprs, const char* what) {
-  std::vector<Edge> edges;
-  for (const Expr& e : exprs) {
-    if (e.is_empty()) throw Error(Code::invalid_argument, fmt::format("{} {} is an empty expression; take what an op returned", what, edges.size()));
-    if (&e.reader() != &graph) {
-      const auto* other = dynamic_cast<const Graph*>(&e.reader());
-      if (other && other->outer())
-        throw Error(Code::invalid_argument, fmt::format("{} {}, {}, is inside {}; only its results are known outside", what, edges.size(),
-                                                        other->describe(e.edge().node), other->what()));
-      if (other)
-        throw Error(Code::invalid_argument, fmt::format("{} {}, {}, is of another graph than the one that is compiled", what, edges.size(), other->describe(e.edge().node)));
-      throw Error(Code::invalid_argument, fmt::format("{} {} is the {} that an eager scope computed, no expression of this graph", what, edges.size(), e.spec().text()));
-    }
-    edges.push_back(e.edge());
-  }
-  return edges;
-}
-
-}  // namespace
-
 Engine::Engine(EngineOptions options) : impl_(std::make_unique<EngineImpl>(std::move(options))) {}
 Engine::~Engine() { impl_->shut_down(); }
 
 Function Engine::compile(const Graph& graph, const std::vector<Expr>& feeds, const std::vector<Expr>& fetches,
                          const CompileOptions& options) {
-  return Function(impl_->compile(graph, edges_of(graph, feeds, "feed"), edges_of(graph, fetches, "fetch"), options));
+  return Function(impl_->compile(graph, graph.edges_to_feed(feeds), graph.edges_to_fetch(fetches), options));
 }
 
 Function Engine::function_of(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches, std::vector<Tensor>& values) {
@@ -141,7 +117,7 @@ Function Engine::function_of(const Graph& graph, const Feeds& feeds, const std::
     keys.push_back(key);
     values.push_back(value);
   }
-  return Function(impl_->cached(graph, edges_of(graph, keys, "feed"), edges_of(graph, fetches, "fetch")));
+  return Function(impl_->cached(graph, graph.edges_to_feed(keys), graph.edges_to_fetch(fetches)));
 }
 
 RunHandle Engine::start(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches, const RunOptions& options) {

@@ -74,7 +74,8 @@ struct EngineOptions {
   /// bytes and what it saves for a gradient a call. A run that goes deeper fails with resource_exhausted.
   int call_depth = 10'000;
   /// Where the flight recorder is written when a run fails: `DIR/NODE@OWNER-RUN.flight.json`, of the last kFlights of this node, each
-  /// with the firing that failed and why. Nodes may share the folder. Empty: nowhere.
+  /// with the firing that failed and why; of those that fail within a minute, the first kFlights. Nodes may share the folder, which
+  /// holds the last 16 * kFlights of them all. The log says which file it is. Empty: nowhere (`troupe node` has a place by default).
   std::string flight = {};
   static constexpr std::uint64_t kFlights = 16;
   /// Gets what happens to runs and nodes, on whatever thread it happens; must not block; what it throws is lost. Empty: nobody.
@@ -163,7 +164,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Throws invalid_argument for feeds or fetches of another graph, or inputs that are not fed.
+  /// Throws invalid_argument for feeds or fetches of another graph, inputs that are not fed, and feeds of what loops, branches or gradients
+  /// were built with the value of: integer constants that they use, and the count of a loop by which its gradient counts.
   Function compile(const Graph& graph, const std::vector<Expr>& feeds, const std::vector<Expr>& fetches,
                    const CompileOptions& options = {});
   /// Compiles, or takes the plan from a bounded cache, and runs.

@@ -127,6 +127,15 @@ void EngineImpl::shut_down() {
     lock.lock();
   }
   drained_.wait(lock, [&] { return live_.empty(); });
+  lock.unlock();
+  {  // A stream tells that a run has ended on its own thread, which may be the last to hold the run, and so its plan's actors and states.
+    std::lock_guard devices(devices_mutex_);
+    for (const auto& [name, device] : devices_) try {
+        device->compute_stream()->synchronize();  // nothing, where there are no streams
+      } catch (...) {  // of work that no run waits for
+      }
+  }
+  lock.lock();
   plans_.clear();
   for (const auto& weak : compiled_)
     if (auto compiled = weak.lock()) {
@@ -454,7 +463,7 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vecto
     if (!options.trace.empty()) {
       Inspect on{};
       on.trace = Inspect::Trace::on;
-      on.tracer = run->info().id;
+      on.tracer = {run->info().id};
       ask(troupe.partitions, on);
     }
     if (troupe.remote) {
@@ -541,7 +550,8 @@ void EngineImpl::give_up(Run& run) {
   if (!run.troupe->remote) return;
   run.retain();
   Ref<Run> keep(&run);
-  for (const auto& partition : run.troupe->partitions)
+  const auto partitions = [&] { std::lock_guard lock(mutex_); return run.troupe->partitions; }();  // the run may end meanwhile, and the engine, which empties them
+  for (const auto& partition : partitions)
     if (partition) partition->send(Abandon{keep});
   if (run.is_named.load(std::memory_order_seq_cst)) run.troupe->remote->failed(run);  // else `begin` does, once it is
 }
@@ -566,7 +576,7 @@ void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, boo
   try {
     if (has_failed && options_.log) log_failure(end);
     if (!trace.empty()) write_events(run, end, compiled, trace, Inspect::Trace::off);
-    if (has_failed && !options_.flight.empty()) write_events(run, end, compiled, {}, Inspect::Trace::as_it_is);
+    if (has_failed && may_write_flight()) write_events(run, end, compiled, {}, Inspect::Trace::as_it_is);
   } catch (...) {  // no memory to tell of it with: it has ended all the same
   }
   const auto keep = [](std::vector<EndedRun>& ring, std::size_t most, std::uint64_t& count, const EndedRun& e) {

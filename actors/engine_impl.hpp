@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <list>
 #include <map>
@@ -205,6 +206,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   void forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned, const std::string& trace = {});
   /// Writes what the partitions have recorded of a run that has ended, when they have answered: to `path`, or the flight recorder's files.
   void write_events(const Run& run, const EndedRun& end, const std::shared_ptr<Compiled>& compiled, const std::string& path, Inspect::Trace trace);
+  bool may_write_flight();
   void log_failure(const EndedRun& end);
   void add_queue(ActorCounters& counters, const Compiled& compiled);
   std::vector<PartitionSnapshot> answers_of(const Compiled& compiled, const Inspection& inspection);
@@ -240,7 +242,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   std::atomic<std::uint64_t> next_run_{1};  // publishes nothing but itself
   std::atomic<std::uint64_t> next_plan_{1};  // the same
 
-  std::mutex mutex_;  // guards closing_, live_, expiring_, plans_, compiled_, recent_, errors_, settled_, homes_ and what is behind it
+  std::mutex mutex_;  // guards closing_, live_, expiring_, plans_, compiled_, recent_, errors_, settled_, homes_, flights_ and what is behind it
   bool closing_ = false;  // no run begins any more
   std::condition_variable drained_;
   std::unordered_map<std::uint64_t, Ref<Run>> live_;
@@ -259,6 +261,8 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   static constexpr std::size_t kRecent = 32, kErrors = 64;
   std::vector<EndedRun> recent_, errors_;  // rings
   std::uint64_t ended_ = 0, failed_ = 0;   // how many there were
+  std::uint64_t flights_ = 0;              // files of failed runs, since:
+  std::chrono::steady_clock::time_point flights_since_;
   std::map<std::string, std::string> settled_;     // where states live that plans here have used
   std::map<std::string, std::map<std::string, StateSpec>> homes_;  // variables that plans here have used, by name and node
   std::map<StateOwner, OthersStates> others_states_;

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include <fmt/format.h>
+
+#include <troupe/devices/swap.hpp>
 
 namespace troupe {
 
@@ -62,16 +65,21 @@ void EngineImpl::answered(std::uint64_t id) {
   expire(id);
 }
 
+// Has every partition of the plan said what it has done of the run?
+static bool all_have_said(const RunSnapshot& run, const Plan& plan) {
+  return std::all_of(plan.partitions.begin(), plan.partitions.end(), [&](const PartitionPlan& of_plan) {
+    return std::any_of(run.partitions.begin(), run.partitions.end(), [&](const PartitionSnapshot& p) { return p.device == of_plan.name && p.has_answered && !p.runs.empty(); });
+  });
+}
+
 void EngineImpl::time_out(Run& run, const std::vector<LeanRef<PartitionActor>>& partitions, const std::vector<PartitionSnapshot>& answers, const std::vector<RunSnapshot>& elsewhere) {
   std::string text = "the run's time-out has passed";
   constexpr std::size_t kMost = 4;
   RunSnapshot all = snapshot_of(run, partitions, answers);
-  for (const RunSnapshot& part : elsewhere) {
-    all.partitions.insert(all.partitions.end(), part.partitions.begin(), part.partitions.end());
-    std::erase_if(all.other_nodes, [&](const std::string& node) { return std::find(part.other_nodes.begin(), part.other_nodes.end(), node) == part.other_nodes.end(); });
-  }
+  for (const RunSnapshot& part : elsewhere) add_part(all, part);
   if (run.troupe->remote)
     for (const std::string& node : all.other_nodes) all.silent.push_back({node, "it was asked what it waits for"});
+  all.is_whole = all_have_said(all, run.plan());
   const std::vector<std::string> causes = diagnose(all);
   for (std::size_t i = 0; i < std::min(causes.size(), kMost); ++i) text += (i == 0 ? ": " : "; ") + causes[i];
   if (causes.size() > kMost) text += fmt::format("; and {} more", causes.size() - kMost);
@@ -87,13 +95,25 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run, const std::vector<LeanRef<Pa
   s.for_so_long = time() - run.started;
   s.is_ending = run.is_settled();
   const Plan& plan = run.plan();
+  std::set<std::int32_t> not_asked;  // which take part, and have not left
   for (std::size_t i = 0; i < plan.nodes.size(); ++i)
-    if (static_cast<std::int32_t>(i) != plan.here) s.other_nodes.push_back(plan.nodes[i]);
+    if (static_cast<std::int32_t>(i) != plan.here) not_asked.insert(static_cast<std::int32_t>(i));
   std::size_t place = 0;
-  for (const auto& partition : partitions) {
-    if (!partition) continue;
-    PartitionSnapshot p = answers[place++];
-    if (!p.has_answered) {
+  for (std::size_t i = 0; i < partitions.size(); ++i) {
+    const auto& partition = partitions[i];
+    const std::optional<RunTotals> done = run.done_by(i);
+    PartitionSnapshot p;
+    if (partition) p = answers[place++];
+    else if (!done) continue;
+    if (done) {  // it has left the run, possibly since it answered: what it says of it is that, whatever else it is at
+      not_asked.erase(plan.partitions[i].node);
+      p.device = plan.partitions[i].name;
+      p.has_answered = true;
+      p.runs.clear();
+      RunPart& part = p.runs.emplace_back();
+      part.run = s.run;
+      part.fired = done->fired, part.sent = done->sent, part.received = done->received;
+    } else if (!p.has_answered) {
       const Partition& silent = partition->partition();
       p.device = silent.plan().name;
       p.busy_with = silent.busy_with();
@@ -111,6 +131,8 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run, const std::vector<LeanRef<Pa
         for (Wait& w : part.waits) w.for_so_long = {};
     s.partitions.push_back(std::move(p));
   }
+  for (const std::int32_t node : not_asked) s.other_nodes.push_back(plan.nodes[static_cast<std::size_t>(node)]);
+  s.is_whole = all_have_said(s, plan);
   return s;
 }
 
@@ -147,7 +169,8 @@ EngineSnapshot EngineImpl::snapshot(std::chrono::nanoseconds patience) {
     std::lock_guard lock(devices_mutex_);
     for (const auto& [name, device] : devices_) {
       const AllocatorCounters memory = device->allocator().counters();
-      s.devices.push_back({full_name(name, node()), memory.in_use, memory.peak, memory.limit});
+      Swapper* const swaps = device->swapper();
+      s.devices.push_back({full_name(name, node()), memory.in_use, memory.peak, memory.limit, swaps ? swaps->counters().on_host : 0});
     }
   }
   std::vector<Ref<Run>> runs;
@@ -266,25 +289,41 @@ void EngineImpl::write_events(const Run& run, const EndedRun& end, const std::sh
   Inspect question{};
   question.asks_of_events = true;
   question.trace = trace;
-  question.tracer = run.info().id;
+  question.tracer = {run.info().id};
   const std::int64_t took_ns = (std::chrono::steady_clock::now() - run.began).count();  // as events go by, also where the engine's time is virtual
   question.since_ns = trace == Inspect::Trace::off ? end.ended_ns - took_ns : 0;
   const std::string number = end.is_owned ? std::to_string(end.run) : fmt::format("shared-{}", run.key.number);
   TracedRun traced{node(), fmt::format("{}/{}", end.plan.owner, number), run.key.number, end.ended_ns - took_ns, took_ns, end.error};
   ask(compiled->troupe.partitions, question, [compiled, path, number, traced, owner = end.plan.owner, flight = options_.flight, log = options_.log](Inspection& inspection) {
     try {  // in a partition's turn, whose trouble it is not
-      const std::string file = path.empty() ? flight_file(flight, traced.node, owner, number, EngineOptions::kFlights) : path;
-      if (write_trace(file, traced, *compiled->troupe.plan, inspection.answers()) || !log) return;
-      log({LogRecord::Level::warning, epoch_ns(), traced.node, traced.run, compiled->troupe.plan->name.text(), {}, fmt::format("what was recorded cannot be written to '{}'", file)});
+      const bool is_flight = path.empty();
+      const std::string file = is_flight ? flight_file(flight, traced.node, owner, number, EngineOptions::kFlights) : path;
+      const bool is_written = write_trace(file, traced, *compiled->troupe.plan, inspection.answers());
+      if (!log || (is_written && !is_flight)) return;
+      log({is_written ? LogRecord::Level::info : LogRecord::Level::warning, epoch_ns(), traced.node, traced.run, compiled->troupe.plan->name.text(), {},
+           is_written ? fmt::format("what led to the failure of run '{}' is in '{}'", traced.run, file) : fmt::format("what was recorded cannot be written to '{}'", file)});
     } catch (...) {
     }
   });
 }
 
-// The error names the actor first, as `Op 'name' (line): ...`.
+// Who cancels runs, or lets their time run out, as a matter of course, does not write thousands of files; of what fails together the
+// first tell why.
+bool EngineImpl::may_write_flight() {
+  if (options_.flight.empty()) return false;
+  const auto now = std::chrono::steady_clock::now();
+  std::lock_guard lock(mutex_);
+  if (now - flights_since_ >= std::chrono::minutes(1)) flights_since_ = now, flights_ = 0;
+  return flights_++ < EngineOptions::kFlights;
+}
+
+// The error names the actor first, as `Op 'name' (line): ...`, or, of a plan over several nodes, after `node 'b': `.
 void EngineImpl::log_failure(const EndedRun& end) {
-  const auto colon = end.error.find("): ");
-  const std::string actor = colon == std::string::npos ? std::string() : end.error.substr(0, colon + 1);
+  std::size_t begin = 0;
+  if (end.error.starts_with("node '"))
+    if (const auto quote = end.error.find('\'', 6); quote != std::string::npos && end.error.compare(quote, 3, "': ") == 0) begin = quote + 3;
+  const auto colon = end.error.find("): ", begin);
+  const std::string actor = colon == std::string::npos ? std::string() : end.error.substr(begin, colon + 1 - begin);
   options_.log({LogRecord::Level::error, end.ended_ns, node(), fmt::format("{}/{}{}", end.plan.owner, end.is_owned ? "" : "shared-", end.run), end.plan.text(), actor, end.error});
 }
 

@@ -150,7 +150,7 @@ struct Inspect {
   bool watches = false;          // and will ask again soon
   std::int64_t since_ns = 0;     // of that: from when on
   enum class Trace : std::uint8_t { as_it_is, on, off } trace = Trace::as_it_is;
-  std::uint64_t tracer = 0;      // on and off: for which run; 0: for none
+  Tracer tracer = {};            // on and off: for whom
   TickClock clock = {};          // the same for all who are asked: what came after something else stays after it
 };
 using PartitionMessage = std::variant<StartRun, Ended, Token, Grant, Passed, Abandon, Inspect, Lost, FailedLater>;
@@ -173,6 +173,8 @@ class PartitionDriver {
   virtual void flush() = 0;
   /// Runs a kernel elsewhere; ends with `Firing::partition->run_elsewhere(firing)`.
   virtual void hand_over(Firing& firing) = 0;
+  /// The turn runs a heavy kernel itself: what else the worker has may go elsewhere.
+  virtual void before_heavy() = 0;
   /// A token or a grant that another node should not have sent was dropped; `partition`: that it came from.
   virtual void refused(Run& run, std::int32_t partition, const std::string& what) = 0;
   /// What loops' times are told by, and how long traces go on: ticks, or nanoseconds of a clock that is advanced by hand.
@@ -362,7 +364,7 @@ class Partition final : public CompletionSink {
   /// What a node's kernel takes, by its index; 0 where it was not measured (scalars are not).
   std::int64_t cost_ns(std::int32_t index) const { return costs_[static_cast<std::size_t>(index)].nanoseconds.load(std::memory_order_relaxed); }
 
-  /// Every kernel was measured and is short, or is a program of scalars. False for more kernels than are worth a look.
+  /// Every kernel was measured and is short, or is a program of scalars, and is on operands of known shapes, of lists one at most. False for more kernels than are worth a look.
   bool is_light() const;
 
   /// Runs a handed-over firing's kernel, on any thread, and posts its end.
@@ -536,6 +538,7 @@ class Partition final : public CompletionSink {
   std::atomic<const PlanNode*> running_{nullptr};  // whose kernel the turn is in; points into the plan, publishes nothing
   std::atomic<std::uint64_t> running_run_{0};      // and of which run
   const bool hands_over_;  // heavy kernels may go to other workers
+  bool has_heavy_ = false; // there are some: without, no node's cost is looked at, which tiny ones would feel
   const bool has_loops_;
   std::uint64_t now_ = 0;  // the driver's time when a message came, a kernel of a microsecond ended, or kFiringsALook firings ago: for loops
   std::vector<Cost> costs_;
@@ -555,6 +558,7 @@ class Partition final : public CompletionSink {
   bool looks_closer_ = false;       // traces, and this turn may draw more, or observes, or is to end
   std::int64_t heavy_ns_ = 0;       // what heavy kernels have taken in this turn
   bool is_long_ = false;            // too much: this turn ends before it fires more
+  int share_ = 0, left_ = 0;        // firings that the run whose turn it is may have, and how many of them it has not; share_ 0: it is nobody's
   bool is_drawn_ = false;           // the firing under way is an event of its own
   std::uint64_t last_tick_ = 0;     // when the turn began, or its last firing that was drawn ended
   bool has_posted_ = false;         // what waits for `flush`

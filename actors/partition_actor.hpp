@@ -58,6 +58,9 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   bool post(std::int32_t partition, PartitionMessage message) override;
   void flush() override;
   void hand_over(Firing& firing) override;
+  void before_heavy() override {
+    if (Worker* worker = Worker::current()) worker->share();
+  }
   void refused(Run& run, std::int32_t partition, const std::string& what) override;
   std::uint64_t time() const override;
   bool is_stepped() const override { return virtual_clock_ != nullptr; }

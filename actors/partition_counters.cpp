@@ -101,6 +101,7 @@ void Partition::measure(const PlanNode& node, std::int64_t nanoseconds, std::spa
   const std::int64_t now = cost.samples == 0 ? nanoseconds : cost.samples < 3 ? std::min(known, nanoseconds) : known + (nanoseconds - known) / 4;
   cost.nanoseconds.store(now, std::memory_order_relaxed);
   if (cost.samples < 3) ++cost.samples;
+  if (hands_over_ && cost.samples >= 2 && now >= kHeavy) has_heavy_ = true;
 }
 
 // A firing under way waits if its kernel has left it to a Completion; but a user's actor, for which it stands, may compute. One that

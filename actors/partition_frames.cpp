@@ -45,25 +45,24 @@ void Partition::deliver_all_dead(Iteration& iteration, TargetRange range) {
   }
 }
 
-// To a node's control edge, to a Merge, or to what is no node.
+// To a node's control edge, to a Merge, or to what is no node. Not all of them keep the value: a copy to the host is made of it, another
+// live one was passed on. Whoever calls may hold it until the next firing, or the next run: so nothing is left in it.
 void Partition::deliver_elsewhere(Iteration& iteration, const Target& target, Value&& value) {
   if (target.node >= 0) {
-    if (target.slot > Target::kMerge) return count_down(iteration, target.node, 0);
-    merge(iteration, target.node, Target::kMerge - target.slot, &value);
-    value.reset();  // of several that are live the first is passed on: the others are held no longer
+    if (target.slot > Target::kMerge) count_down(iteration, target.node, 0);
+    else merge(iteration, target.node, Target::kMerge - target.slot, &value);
+    value.reset();
     return;
   }
   switch (target.node) {
-    case Target::kFetch: fetch(*iteration.instance->record, target.slot, std::move(value)); return;
-    case Target::kRemote: send(iteration, target.slot, &value); return;
-    case Target::kEnter: enter(iteration, mine_.enters[static_cast<std::size_t>(target.slot)], &value); return;
-    case Target::kExit: exit(iteration, mine_.exits[static_cast<std::size_t>(target.slot)], &value); return;
-    case Target::kNext:
-      next(iteration, target.slot, &value);
-      value.reset();  // it may not have been wanted
-      return;
-    case Target::kPredicate: predicate(iteration, std::move(value)); return;
+    case Target::kFetch: fetch(*iteration.instance->record, target.slot, std::move(value)); break;
+    case Target::kRemote: send(iteration, target.slot, &value); break;
+    case Target::kEnter: enter(iteration, mine_.enters[static_cast<std::size_t>(target.slot)], &value); break;
+    case Target::kExit: exit(iteration, mine_.exits[static_cast<std::size_t>(target.slot)], &value); break;
+    case Target::kNext: next(iteration, target.slot, &value); break;
+    case Target::kPredicate: predicate(iteration, std::move(value)); break;
   }
+  value.reset();
 }
 
 void Partition::deliver_dead(Iteration& iteration, const Target& target) {
@@ -229,7 +228,6 @@ Iteration& Partition::open(Instance& instance) {
 
 void Partition::enter(Iteration& from, const PartitionPlan::Enter& enter, Value* value) {
   Instance& instance = instance_at(from, enter.frame);
-  --instance.enters_pending;
   if (enter.invariant < 0) {
     Iteration& first = *instance.ring[0];
     if (value) {
@@ -245,13 +243,14 @@ void Partition::enter(Iteration& from, const PartitionPlan::Enter& enter, Value*
     instance.invariant_came[v] = 1;
     if (value) instance.invariants[v] = std::move(*value);
     else instance.invariants[v].reset(), instance.has_dead_invariant = true;
-    for (std::int64_t n = instance.oldest; n < instance.opened; ++n) {
+    // What is opened meanwhile, for a NextIteration may take it at once, has been given it by `open`.
+    for (std::int64_t n = instance.oldest, opened = instance.opened; n < opened; ++n) {
       Iteration& it = *instance.at(n);
       if (value) deliver_all(it, enter.targets, Value(instance.invariants[v]));
       else deliver_all_dead(it, enter.targets);
     }
   }
-  if (instance.enters_pending == 0) advance(instance);
+  if (--instance.enters_pending == 0) advance(instance);  // what is delivered may end loops within this one: it is not done before
 }
 
 void Partition::exit(Iteration& from, const PartitionPlan::Exit& exit, Value* value) {
@@ -261,8 +260,8 @@ void Partition::exit(Iteration& from, const PartitionPlan::Exit& exit, Value* va
   char& exited = instance.exited[static_cast<std::size_t>(exit.ordinal)];
   if (is_planted(Planted::early_exit) && exited) return;
   if (exited) {
-    fail(*instance.record->run, nullptr,
-         Status(Code::failed_precondition, fmt::format("loop '{}': two iterations leave by one Exit", instance.frame->name)));
+    const std::string why = fmt::format("two iterations of loop '{}' leave by it; let it take the false side of a Switch on the loop's LoopCond", instance.frame->name);
+    fail_at(*instance.record->run, exit.source, Status(Code::failed_precondition, why));
     return;
   }
   exited = 1;
@@ -298,8 +297,10 @@ void Partition::decide(Iteration& iteration, bool goes_on) {
   iteration.undecided.clear();
 }
 
-// The token of a NextIteration; null: a dead one. Kept apart only if it has to wait.
+// The token of a NextIteration; null: a dead one. Kept apart only if it has to wait. Where no predicate decides, nothing live goes on in a run that has
+// failed: what is constant in the loop comes by no firing that would be dead.
 void Partition::next(Iteration& from, std::int32_t loop, Value* value) {
+  if (!from.instance->frame->has_predicate && from.instance->record->run->is_poisoned()) value = nullptr;
   const auto kept = [loop, value] { return Iteration::Next{loop, value == nullptr, value ? std::move(*value) : Value()}; };
   Instance& instance = *from.instance;
   if (from.fate == Iteration::Fate::open) {

@@ -6,7 +6,7 @@
 namespace troupe {
 
 inline bool Partition::is_heavy(const PlanNode& node) const {
-  if (!hands_over_ || node.kind != PlanNode::Kind::kernel) return false;
+  if (!has_heavy_ || node.kind != PlanNode::Kind::kernel) return false;
   const Cost& cost = costs_[static_cast<std::size_t>(node.index)];
   return cost.samples >= 2 && cost.nanoseconds.load(std::memory_order_relaxed) >= kHeavy;
 }

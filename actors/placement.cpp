@@ -249,6 +249,8 @@ class PlacementOf {
       const Node& n = g_.node(id);
       if (n.op->name == "NextIteration") next_of[n.inputs[1].node] = id;
       for (Edge e : n.inputs) users[at(e.node)].push_back(id);
+      for (std::int32_t c : n.controls)
+        if (g_.node(c).op->name == "Enter") users[at(c)].push_back(id);  // what accesses of every iteration wait for
     }
     for (const auto& [merge, next] : next_of)
       for (Edge e : g_.node(merge).inputs) merge_of[e.node] = merge;
@@ -317,24 +319,24 @@ class PlacementOf {
   std::map<const FunctionDef*, std::string> homes_;
 };
 
-// Rewrites a program for where its nodes are: constant Enters on every device that uses them, f32 tensors between nodes
-// as bf16 where that is wanted.
+// Rewrites a program for where its nodes are: what is the same in all iterations of a loop enters it on every device that uses it,
+// f32 tensors between nodes as bf16 where that is wanted.
 class Cutter {
  public:
   Cutter(const Program& program, const std::vector<std::string>& device, bool as_bf16)
-      : g_(program.graph), device_(device), as_bf16_(as_bf16), rewriter_(program) {}
+      : g_(program.graph), device_(device), as_bf16_(as_bf16), rewriter_(program), enter_(at(g_.size()), -1) {
+    for (std::int32_t id = 0; id < g_.size(); ++id) {
+      const Node& n = g_.node(id);
+      const bool only_repeats = (n.op->name == "Identity" || n.op->name == "LoopCond") && n.controls.empty();
+      if (n.op->name == "Enter" && n.attrs.get<bool>("constant")) enter_[at(id)] = id;
+      else if (only_repeats) enter_[at(id)] = enter_[at(n.inputs[0].node)];
+    }
+  }
 
   Program cut(std::vector<std::string>& placed) {
     placed_ = &placed;
     for (std::int32_t id = 0; id < g_.size(); ++id) {
-      Node node = rewriter_.translated(id);
-      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-        const Edge e = g_.node(id).inputs[i];
-        const Node& source = g_.node(e.node);
-        if (device_[at(e.node)] == device_[at(id)] || (node.op->name == "NextIteration" && i == 1)) continue;
-        if (source.op->name == "Enter" && source.attrs.get<bool>("constant")) node.inputs[i] = entered(e.node, device_[at(id)]);
-        else if (as_bf16_ && is_narrowed(e, id)) node.inputs[i] = widened(e, device_[at(id)]);
-      }
+      Node node = translated(id, device_[at(id)]);
       rewriter_.replace(id, std::move(node));
       placed.push_back(device_[at(id)]);
     }
@@ -349,17 +351,37 @@ class Cutter {
     return {rewriter_.graph().append(std::move(node)), 0};
   }
 
+  // A node as it is on a device, not yet appended.
+  Node translated(std::int32_t id, const std::string& device) {
+    Node node = rewriter_.translated(id);
+    const Node& old = g_.node(id);
+    for (std::size_t i = 0; i < old.inputs.size(); ++i)
+      if (old.op->name != "NextIteration" || i != 1) node.inputs[i] = brought(old.inputs[i], device);
+    for (std::int32_t c : old.controls)
+      if (enter_[at(c)] >= 0) std::replace(node.controls.begin(), node.controls.end(), rewriter_.control_at(c), entered(enter_[at(c)], device).node);
+    return node;
+  }
+
+  // A value where a node on a device uses it.
+  Edge brought(Edge e, const std::string& device) {
+    if (device_[at(e.node)] == device) return rewriter_.at(e);
+    if (enter_[at(e.node)] >= 0) return entered(enter_[at(e.node)], device);
+    return as_bf16_ && is_narrowed(e, device) ? widened(e, device) : rewriter_.at(e);
+  }
+
+  // The same in all iterations: it crosses where its loop begins.
   Edge entered(std::int32_t enter, const std::string& device) {
+    if (device_[at(enter)] == device) return rewriter_.at({enter, 0});
     auto [it, is_new] = entered_.emplace(Key{{enter, 0}, device}, Edge{});
-    if (is_new) it->second = append(rewriter_.translated(enter), device);
+    if (is_new) it->second = append(translated(enter, device), device);
     return it->second;
   }
 
   // Feeds and constants do not travel as tokens. Scalars steer loops, and save nothing.
-  bool is_narrowed(Edge e, std::int32_t to) const {
+  bool is_narrowed(Edge e, const std::string& device) const {
     const ValueSpec& spec = g_.spec(e);
     const std::string& op = g_.node(e.node).op->name;
-    return spec.dtype == DType::f32 && !spec.is_list() && !spec.shape.is_scalar() && op != "Input" && op != "Constant" && node_of(device_[at(e.node)]) != node_of(device_[at(to)]);
+    return spec.dtype == DType::f32 && !spec.is_list() && !spec.shape.is_scalar() && op != "Input" && op != "Constant" && node_of(device_[at(e.node)]) != node_of(device);
   }
 
   Edge cast(Edge from, const ValueSpec& spec, DType to, const Node& like, const std::string& device) {
@@ -387,6 +409,7 @@ class Cutter {
   const std::vector<std::string>& device_;
   const bool as_bf16_;
   Rewriter rewriter_;
+  std::vector<std::int32_t> enter_;  // of what is, or only repeats, the value of a constant Enter: that Enter; else -1
   std::vector<std::string>* placed_ = nullptr;
   std::map<Key, Edge> entered_, widened_;
   std::map<Edge, Edge> narrowed_;

@@ -165,7 +165,7 @@ class Planner {
         std::int32_t inside = part(q, frames_->frame(n.inputs[0].node));
         FramePlan& f = p.frames[at(inside)];
         local_[at(id)] = static_cast<std::int32_t>(p.exits.size());
-        p.exits.push_back({{}, static_cast<std::int32_t>(f.exits.size())});
+        p.exits.push_back({{}, static_cast<std::int32_t>(f.exits.size()), id});
         f.exits.push_back(local_[at(id)]);
         return;
       }

@@ -133,6 +133,7 @@ struct PartitionPlan {
   struct Exit {
     TargetRange targets;  // in the parent's iteration
     std::int32_t ordinal = 0;  // among the frame's exits
+    std::int32_t source = 0;   // node of the program
   };
   struct Loop {  // a NextIteration
     TargetRange targets;  // in the next iteration

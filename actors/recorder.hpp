@@ -17,6 +17,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -72,6 +73,13 @@ class TickClock {
 
   Look at_;
   double ns_a_tick_ = 1.0;
+};
+
+/// Who traces: a run, by its number; or a node, by its incarnation, as often as it numbers its traces.
+struct Tracer {
+  std::uint64_t number = 0;
+  std::optional<std::uint64_t> node = {};  // none: a run of this engine. A peer may say any number
+  friend bool operator==(const Tracer&, const Tracer&) = default;
 };
 
 class FlightRecorder {
@@ -147,23 +155,20 @@ class FlightRecorder {
   // ---- tracing
 
   bool traces() const { return traces_; }
-  /// For a traced run, by its number, or for whoever asks from outside, 0. It goes on until the last of them has had enough, and for
-  /// who asks from outside until that time at most, for he may be gone: by the clock of `expire`; 0: for ever.
-  void trace(bool on, std::uint64_t who = 0, std::uint64_t until = 0) {
-    std::erase(tracers_, who);
-    if (on) tracers_.push_back(who);
-    if (who == 0) until_ = on ? until : 0;
-    if (traces_ == !tracers_.empty()) return;
-    traces_ = on;
-    size_ = on ? kTraced : kAlways;
-    give_back();
-    ring_ = {};
-    ring_.reserve(size_);
-    count_ = first_ = thinned_ = watched_until_ = 0;
-    left_ = allowed_ = kAtFirst;
+  /// It goes on until the last of all tracers has had enough, and for a node until that time at most, for it may be gone: by the clock
+  /// of `expire`.
+  void trace(bool on, const Tracer& who = {}, std::uint64_t until = kForEver) {
+    std::erase_if(tracers_, [&](const Tracing& t) { return t.who == who; });
+    if (on) {
+      const auto of_node = [](const Tracing& t) { return t.who.node.has_value(); };
+      if (std::count_if(tracers_.begin(), tracers_.end(), of_node) >= kMostOfNodes) tracers_.erase(std::find_if(tracers_.begin(), tracers_.end(), of_node));
+      tracers_.push_back({who, who.node ? until : kForEver});
+    }
+    begin_or_end();
   }
   void expire(std::uint64_t now) {
-    if (until_ != 0 && now > until_) trace(false);
+    std::erase_if(tracers_, [&](const Tracing& t) { return now > t.until; });
+    begin_or_end();
   }
   /// May one more firing of this turn be drawn? Once it may not, none after it may.
   bool draws() { return left_ > 0 ? --left_, true : false; }
@@ -175,6 +180,8 @@ class FlightRecorder {
   }
 
  private:
+  static constexpr std::uint64_t kForEver = ~std::uint64_t{0};
+  static constexpr std::ptrdiff_t kMostOfNodes = 32;  // traces: the oldest gives way
   static constexpr std::size_t kTraced = 1 << 15;
   static constexpr std::size_t kGrowth = 1 << 19;  // events, of all recorders: 28 MB
   static constexpr std::uint64_t kCost = 300;  // ticks that drawing one takes, with the caches that it takes from others
@@ -193,6 +200,16 @@ class FlightRecorder {
     while (!growth().compare_exchange_weak(grown, grown + events, std::memory_order_relaxed));
     grown_ += events;
     return true;
+  }
+  void begin_or_end() {
+    if (traces_ == !tracers_.empty()) return;
+    traces_ = !traces_;
+    size_ = traces_ ? kTraced : kAlways;
+    give_back();
+    ring_ = {};
+    ring_.reserve(size_);
+    count_ = first_ = thinned_ = watched_until_ = 0;
+    left_ = allowed_ = kAtFirst;
   }
   void keep_less() {
     watched_until_ = 0;
@@ -225,9 +242,12 @@ class FlightRecorder {
   std::uint64_t first_ = 0;          // the number of the event that is at the ring's beginning, in its first round
   std::uint64_t watched_until_ = 0;  // ticks; 0: nobody watches
   std::uint64_t left_ = kAtFirst, allowed_ = kAtFirst;  // firings of this turn that may still be drawn, and that could be
-  std::vector<std::uint64_t> tracers_;
+  struct Tracing {
+    Tracer who;
+    std::uint64_t until;
+  };
+  std::vector<Tracing> tracers_;
   bool traces_ = false;              // there are some
-  std::uint64_t until_ = 0;          // when who asks from outside has had enough, at the latest
 };
 
 }  // namespace troupe

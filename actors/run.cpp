@@ -29,6 +29,18 @@ void Run::leave() {
   settle(Status());
 }
 
+void Run::has_done(std::int32_t partition, const RunTotals& all) {
+  Place& place = places_[static_cast<std::size_t>(partition)];
+  place.done = all;
+  place.is_done.store(true, std::memory_order_release);
+}
+
+std::optional<RunTotals> Run::done_by(std::size_t partition) const {
+  const Place& place = places_[partition];
+  if (!place.is_done.load(std::memory_order_acquire)) return std::nullopt;
+  return place.done;
+}
+
 void Run::wait() const {
   // A parked thread takes 22 to 70 µs to come back, as long as a small run takes altogether: a chain
   // of 1,000 one-element ops lost up to twice its time to that while this spun for 40 µs only.

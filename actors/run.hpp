@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include <troupe/actors/plan.hpp>
@@ -30,12 +31,17 @@ struct RunKey {
 
 struct PlanTroupe;
 
+/// What has been done of a run: firings, and tokens of cut edges.
+struct RunTotals {
+  std::uint64_t fired = 0, sent = 0, received = 0;
+};
+
 class Run final : public Counted {
  public:
   /// `leavers`: partitions of this node and, at the owner, other nodes.
   Run(std::uint64_t id, std::uint64_t step, std::uint64_t seed, std::shared_ptr<const Plan> plan, std::vector<Tensor> feeds, int leavers)
       : plan_(std::move(plan)), feeds_(std::move(feeds)), fetches_(static_cast<std::size_t>(plan_->fetches)),
-        entered_(plan_->partitions.size()), left_(leavers) {
+        places_(plan_->partitions.size()), left_(leavers) {
     info_.id = id;
     info_.step = step;
     info_.seed = seed;
@@ -63,7 +69,7 @@ class Run final : public Counted {
   void set_fetch(std::int32_t i, Value value) { fetches_[static_cast<std::size_t>(i)] = std::move(value.tensor()); }
 
   /// True the first time partition i asks; asked by that partition alone.
-  bool enter(std::int32_t i) { return !std::exchange(entered_[static_cast<std::size_t>(i)], 1); }
+  bool enter(std::int32_t i) { return !std::exchange(places_[static_cast<std::size_t>(i)].has_entered, true); }
 
   /// The run has failed or was cancelled: firings that have not started skip their kernels.
   bool is_poisoned() const { return info_.cancelled.load(std::memory_order_acquire); }
@@ -71,6 +77,10 @@ class Run final : public Counted {
   bool fail(Status status);
   /// A partition has drained, or another node has. The last one settles the outcome as a success.
   void leave();
+  /// What a partition has done, before it leaves, or the node that it is on; said once.
+  void has_done(std::int32_t partition, const RunTotals& all);
+  /// The same, for those who ask of a run that a partition has left; on any thread. Nothing: it has not.
+  std::optional<RunTotals> done_by(std::size_t partition) const;
 
   bool is_settled() const { return outcome_.load(std::memory_order_acquire) == kSettled; }
   /// Spins briefly, then sleeps until the outcome is settled.
@@ -89,7 +99,12 @@ class Run final : public Counted {
   RunInfo info_;  // cancelled: publishes status_, as outcome_ does
   std::vector<Tensor> feeds_;
   std::vector<Tensor> fetches_;
-  std::vector<char> entered_;  // entry i belongs to partition i
+  struct Place {
+    bool has_entered = false;
+    RunTotals done;
+    std::atomic<bool> is_done{false};  // publishes `done`
+  };
+  std::vector<Place> places_;  // entry i belongs to partition i; that of one elsewhere to whoever hears that its node has left
   Status status_;
   std::atomic<std::uint32_t> outcome_{kOpen};  // publishes status_ and fetches_
   std::atomic<int> left_;                      // to leave; publishes each partition's fetches to the last

@@ -47,6 +47,15 @@ std::string going_on(const OpenLoop& loop, const std::string& device) {
 
 RunId id_of(const RunSnapshot& run) { return run.number != 0 ? RunId{run.owner, run.number, {}, 0} : RunId{0, 0, run.plan, run.run}; }
 
+void add_part(RunSnapshot& run, const RunSnapshot& part) {
+  const auto is_known = [&](const PartitionSnapshot& said) {
+    return std::any_of(run.partitions.begin(), run.partitions.end(), [&](const PartitionSnapshot& p) { return p.device == said.device; });
+  };
+  for (const PartitionSnapshot& said : part.partitions)
+    if (!is_known(said)) run.partitions.push_back(said);
+  std::erase_if(run.other_nodes, [&](const std::string& node) { return std::find(part.other_nodes.begin(), part.other_nodes.end(), node) == part.other_nodes.end(); });
+}
+
 std::uint64_t RunSnapshot::fired() const {
   std::uint64_t sum = 0;
   for (const PartitionSnapshot& p : partitions)

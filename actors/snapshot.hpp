@@ -150,7 +150,9 @@ struct RunSnapshot {
   bool is_ending = false;  // it has failed or was cancelled
   bool is_owned = true;    // it was started here
   std::vector<std::string> other_nodes;       // that take part and were not asked
-  std::vector<PartitionSnapshot> partitions;  // of this node, each with this run alone
+  /// Of this node, each with this run alone, also those that have left it: their part is what they have done. What was run by nodes that have
+  /// left the owner tells.
+  std::vector<PartitionSnapshot> partitions;
   struct Silent {
     std::string node, why;
   };
@@ -210,6 +212,7 @@ struct EngineSnapshot {
   struct Memory {
     std::string device;
     std::uint64_t in_use = 0, peak = 0, limit = 0;  // bytes; limit 0: none
+    std::uint64_t swapped = 0;  // and what was moved from it to the host's memory, and is there now (devices/swap.hpp)
   };
   std::string node;  // empty: of no cluster
   int workers = 0;
@@ -220,6 +223,9 @@ struct EngineSnapshot {
   std::vector<EndedRun> errors;   // the last that failed, the latest first
   std::string text() const;
 };
+
+/// Adds what another node says of its part of a run; not of partitions that the owner has heard to have left it since: what they waited for has come.
+void add_part(RunSnapshot& run, const RunSnapshot& part);
 
 /// Why a run has not ended: a sentence for each cause, the likeliest first. A partition that waits for another is no cause
 /// if the other one can be asked.

@@ -41,15 +41,21 @@ std::string flight_file(const std::string& folder, const std::string& node, cons
   namespace fs = std::filesystem;
   constexpr std::string_view kEnd = ".flight.json";
   const std::string mine = for_file(node) + "@", file = fmt::format("{}{}-{}{}", mine, for_file(owner), for_file(run), kEnd);
+  constexpr std::size_t kNodes = 16;  // whose files a folder holds, if each has all that it may: names come and go
   std::vector<std::pair<fs::file_time_type, fs::path>> others;
   std::error_code ignored;  // a folder that cannot be read is said when the file cannot be written
   for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end; it.increment(ignored)) {
     const std::string name = it->path().filename().string();
     std::error_code gone;  // another process of that name removed it meanwhile
-    if (name != file && name.starts_with(mine) && name.ends_with(kEnd)) others.emplace_back(it->last_write_time(gone), it->path());
+    if (name != file && name.find('@') != std::string::npos && name.ends_with(kEnd)) others.emplace_back(it->last_write_time(gone), it->path());
   }
-  std::sort(others.begin(), others.end());
-  for (std::size_t i = 0; i + most <= others.size(); ++i) fs::remove(others[i].second, ignored);
+  std::sort(others.rbegin(), others.rend());  // the newest first
+  std::size_t of_node = 1, of_all = 1;        // that are kept, with this one
+  for (const auto& [written, path] : others) {
+    const bool is_of_node = path.filename().string().starts_with(mine);
+    if (of_all >= kNodes * most || (is_of_node && of_node >= most)) fs::remove(path, ignored);
+    else ++of_all, of_node += is_of_node;
+  }
   return folder + "/" + file;
 }
 

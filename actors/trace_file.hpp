@@ -48,7 +48,7 @@ struct TracedRun {
 bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan, const std::vector<PartitionSnapshot>& partitions);
 
 /// `folder`/NODE@OWNER-RUN.flight.json: a name of its own for each run that a node has seen. Before that the oldest of that node's are
-/// removed, so that with this one there are no more than `most`.
+/// removed, so that with this one there are no more than `most`, and of all nodes together no more than sixteen times as many.
 std::string flight_file(const std::string& folder, const std::string& node, const std::string& owner, const std::string& run, std::size_t most);
 
 }  // namespace troupe

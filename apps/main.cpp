@@ -3,15 +3,21 @@
 //   troupe doctor
 //
 // Exit status: 0 done, 1 the verb found something amiss, 2 the command line makes no sense, 3 a run hangs.
+#include <troupe/apps/verbs/terminal.hpp>
 #include <troupe/apps/verbs/verbs.hpp>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <string>
+#include <system_error>
+
+#include <fcntl.h>
 
 namespace {
 
@@ -19,9 +25,20 @@ using namespace troupe::verbs;
 
 constexpr int kMisuse = 2;
 
+// Not by fmt::print, which throws where stderr is full, or closed: the exit status says what is amiss all the same. What was given may
+// be anything.
+void complain(const std::string& message) { std::fputs(fmt::format("troupe: {}\n", printable(message)).c_str(), stderr); }
+
 int misuse(const std::string& message) {
-  fmt::print(stderr, "troupe: {}\n", message);
+  complain(message);
   return kMisuse;
+}
+
+// Of standard input, output and error those that are closed: what is opened next, a file or a socket, would take their place, and be given
+// what is printed. What takes it here can be read or written as little as before.
+void occupy_closed_streams() {
+  for (int fd = 0; fd <= 2; ++fd)
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0) return;  // the lowest that is free: fd
 }
 
 /// What is wrong with the command line, and what to do, in one sentence.
@@ -63,6 +80,14 @@ Completed completed(const CLI::App& verb) {
 }
 
 int run(int argc, char** argv) {
+  // A range holds what is no number, and an option nothing at all: `--authorize "$KEY"` of a variable that is not set.
+  const CLI::Validator number([](const std::string& given) { return std::isnan(std::strtod(given.c_str(), nullptr)) ? fmt::format("'{}' is no number", given) : std::string(); }, "");
+  const CLI::Validator something([](const std::string& given) { return given.empty() ? std::string("it is given nothing, ''") : std::string(); }, "");
+  const CLI::Validator folder_or_none([](const std::string& given) {
+    std::error_code unknown;
+    return given == kNoFlight || std::filesystem::is_directory(given, unknown) ? std::string() : fmt::format("there is no folder '{}'", given);
+  }, "");
+  constexpr int kDay = 86'400;
   CLI::App app("Troupe: a tensor dataflow engine whose unit of execution is an actor.", "troupe");
   app.require_subcommand(0, 1);
   app.footer("Exit status: 0 done, 1 something is amiss, 2 the command line makes no sense, 3 a run hangs.");
@@ -82,9 +107,9 @@ int run(int argc, char** argv) {
 
   KeygenOptions keys;
   CLI::App* keygen_verb = app.add_subcommand("keygen", "Make the keys of a node, or authorize another node's public key");
-  keygen_verb->add_option("--keys", keys.folder, "The folder of keys")->type_name("DIR")->capture_default_str();
+  keygen_verb->add_option("--keys", keys.folder, "The folder of keys")->type_name("DIR")->capture_default_str()->check(something);
   keygen_verb->add_option("--name", keys.name, "The node the key belongs to (default: this host)")->type_name("NAME");
-  keygen_verb->add_option("--authorize", keys.authorize, "A public key that may connect from now on")->type_name("KEY");
+  keygen_verb->add_option("--authorize", keys.authorize, "A public key that may connect from now on")->type_name("KEY")->check(something);
   keygen_verb->callback([&] { status = keygen(keys); });
 
   NodeFlags of_node;
@@ -93,16 +118,25 @@ int run(int argc, char** argv) {
   node_verb->add_option("--join", of_node.join, "A node of the cluster to join; may be given several times (default: what Slurm, Kubernetes or TROUPE_JOIN say)");
   node_verb->add_option("--peers", of_node.peers, "A file of such addresses, one a line")->type_name("FILE");
   node_verb->add_option("--name", of_node.name, "Its name in the cluster; otherwise the machine's");
-  node_verb->add_option("--workers", of_node.workers, "Threads that compute; 0: one a core")->capture_default_str()->check(CLI::NonNegativeNumber);
-  node_verb->add_option("--patience", of_node.patience, "Seconds to wait for a node to join")->capture_default_str()->check(CLI::NonNegativeNumber);
+  node_verb->add_option("--workers", of_node.workers, "Threads that compute; 0: one a core")->capture_default_str()->check(CLI::Range(0, 4096));
+  node_verb->add_option("--patience", of_node.patience, "Seconds to wait for a node to join")->capture_default_str()->check(CLI::Range(0, kDay));
   node_verb->add_option("--keys", of_node.keys, "The folder of its keys ('troupe keygen' makes one); without, only loopback")->type_name("DIR")->envname("TROUPE_KEYS");
   node_verb->add_option("--labels", of_node.labels, "What others know of it, for placement")->type_name("KEY=VALUE,...");
   node_verb->add_option("--http", of_node.http, "Serve inspections there (cluster/INSPECTION.md); a port alone is on loopback, 0 any that is free")->type_name("[HOST:]PORT");
   node_verb->add_option("--http-token-file", of_node.http_token, "A file with what who asks there must say; needed where --http is not loopback")->type_name("FILE")->envname("TROUPE_HTTP_TOKEN_FILE");
   node_verb->add_option("--log", of_node.log, "How what happens is told on stderr: text, or json, an object a line")->capture_default_str()->check(CLI::IsMember({"text", "json"}));
-  node_verb->add_option("--flight", of_node.flight, "Write what led to the failure of a run there")->type_name("DIR")->check(CLI::ExistingDirectory);
+  node_verb->add_option("--flight", of_node.flight, "Write what led to the failure of a run there, of each node's last 16; 'none': nowhere (default: 'flight' in $STATE_DIRECTORY, else in troupe in $XDG_STATE_HOME or ~/.local/state)")->type_name("DIR")->check(folder_or_none);
   node_verb->add_option("--standalone", of_node.standalone, "So many nodes of one cluster on this machine, a process each")->type_name("N")->check(CLI::Range(1, 256));
   node_verb->callback([&] { status = node(of_node); });
+
+  ClearFlags of_clear;
+  CLI::App* clear_verb = app.add_subcommand("clear", "Drop what programs keep in a container (NodeOptions::container), on nodes of a cluster");
+  clear_verb->add_option("CONTAINER", of_clear.container, "Its name, as programs give it")->required();
+  clear_verb->add_option("--on", of_clear.on, "A node that is to drop it; may be given several times")->required()->type_name("NODE")->allow_extra_args(false);
+  clear_verb->add_option("--join", of_clear.join, "A node of the cluster, by where it listens; may be given several times")->capture_default_str()->allow_extra_args(false);
+  clear_verb->add_option("--keys", of_clear.keys, "A folder of keys that the nodes have authorized; without, only loopback")->type_name("DIR")->envname("TROUPE_KEYS");
+  clear_verb->add_option("--patience", of_clear.patience, "Seconds to wait for these nodes")->capture_default_str()->check(CLI::Range(0, kDay));
+  clear_verb->callback([&] { status = clear(of_clear); });
 
   LookFlags look;
   // Not by `envname`: verbs share the two, and CLI11 would set them from the environment for those that were not called too.
@@ -112,22 +146,22 @@ int run(int argc, char** argv) {
     CLI::App* app_of = app.add_subcommand(name, what);
     app_of->add_option("--node", look.node, "The node to ask, by where it serves --http (Env:TROUPE_HTTP)")->type_name("URL")->capture_default_str();
     app_of->add_option("--token-file", look.token, "A file with the token that it demands (Env:TROUPE_HTTP_TOKEN_FILE)")->type_name("FILE");
-    app_of->add_option("--patience", look.patience, "Seconds to wait for an answer")->capture_default_str()->check(CLI::Range(1, 86'400));
+    app_of->add_option("--patience", look.patience, "Seconds that an answer may take")->capture_default_str()->check(CLI::Range(1, kDay));
     app_of->callback([&look, &status, verb] { status = verb(look); });
     return app_of;
   };
   const auto repeats = [&](CLI::App* verb) {
     verb->add_flag("--json", look.json, "What the node answers, as it is");
-    verb->add_option("--watch", look.watch, "Again every so many seconds, until SIGINT")->type_name("SECONDS")->expected(0, 1)->default_str("1")->check(CLI::Range(0.05, 86'400.0));
+    verb->add_option("--watch", look.watch, "Again every so many seconds, until SIGINT")->type_name("SECONDS")->expected(0, 1)->default_str("1")->check(number)->check(CLI::Range(0.05, 86'400.0));
     return verb;
   };
   repeats(looks("ps", "What runs in the cluster: nodes, plans, runs", ps));
-  looks("top", "The same on a full screen, with the busiest actors; q leaves", top)
-      ->add_option("--every", look.every, "Asks every so many seconds")->type_name("SECONDS")->capture_default_str()->check(CLI::Range(0.05, 86'400.0));
+  looks("top", "The same on a full screen, with the busiest actors; q leaves. On a pipe: once", top)
+      ->add_option("--every", look.every, "Asks every so many seconds")->type_name("SECONDS")->capture_default_str()->check(number)->check(CLI::Range(0.05, 86'400.0));
   repeats(looks("inspect", "All about one actor", inspect))->add_option("ACTOR", look.what, "Its id, such as a/3:12, or its name")->required();
   CLI::App* graph_verb = repeats(looks("graph", "The actors of a plan, and the edges between them", graph));
   graph_verb->add_option("PLAN", look.what, "Its id, such as a/3; otherwise the newest");
-  graph_verb->add_flag("--dot", look.dot, "For Graphviz");
+  graph_verb->add_flag("--dot", look.dot, "For Graphviz")->excludes(graph_verb->get_option("--json"));
   repeats(looks("diagnose", "Which runs hang, and why; exit status 3 if any does", diagnose));
   CLI::App* trace_verb = looks("trace", "Record what all nodes do, in the format of Chrome and Perfetto", trace);
   trace_verb->add_option("--seconds", look.seconds, "For how long")->capture_default_str()->check(CLI::Range(1, 60));
@@ -155,7 +189,7 @@ int run(int argc, char** argv) {
   } catch (const Misuse& error) {
     return misuse(error.what());
   } catch (const std::exception& error) {
-    fmt::print(stderr, "troupe: {}\n", error.what());
+    complain(error.what());
     return 1;
   }
 }
@@ -163,8 +197,9 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  occupy_closed_streams();
   const int status = run(argc, argv);
   if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return status;
-  fmt::print(stderr, "troupe: what it says cannot be written: standard output is full, or closed\n");
+  complain("what it says cannot be written: standard output is full, or closed");
   return status == 0 ? 1 : status;
 }

@@ -13,8 +13,12 @@ Expr refined(const Expr& e, const ValueSpec& spec) {
 }
 
 Expr OuterValues::in(std::size_t i, SubGraph& sub, const Expr& outer, const ValueSpec& spec) {
-  const auto& source = static_cast<Graph&>(outer.reader()).node(outer.edge().node);
-  if (source.op->name == "Constant" && source.controls.empty() && !carries_gradient(source.outputs[0].dtype)) return sub.graph.constant(source.attrs.get<Tensor>("value"));
+  auto& graph = static_cast<Graph&>(outer.reader());
+  const Node& source = graph.node(outer.edge().node);
+  if (source.op->name == "Constant" && source.controls.empty() && !carries_gradient(source.outputs[0].dtype)) {
+    graph.build_on(outer.edge());
+    return sub.graph.constant(source.attrs.get<Tensor>("value"));
+  }
   auto is_same = [&](const Expr& e) { return &e.reader() == &outer.reader() && e.edge() == outer.edge(); };
   std::size_t k = static_cast<std::size_t>(std::find_if(values_.begin(), values_.end(), is_same) - values_.begin());
   if (k == values_.size()) {

@@ -117,12 +117,13 @@ class WhileStep : Step {
     }
     return {};
   }
-  // What counter k starts as, if that is known.
-  std::optional<std::int64_t> start(int k) const {
-    if (k >= w_.explicit_variables) return 0;
+  // Is it known that counter k starts as 0? Then no feed may say otherwise.
+  bool counts_from_zero(int k) const {
+    if (k >= w_.explicit_variables) return true;
     const Node& first = s_.graph.node(forward_.inputs[at(k)].node);
-    if (first.op->name != "Constant") return {};
-    return static_cast<std::int64_t>(first.attrs.get<Tensor>("value").at(0));
+    if (first.op->name != "Constant" || first.attrs.get<Tensor>("value").at(0) != 0) return false;
+    s_.graph.build_on(forward_.inputs[at(k)]);
+    return true;
   }
 
   // Which forward nodes' values the backward body has anyway, or computes again: no more work than
@@ -156,7 +157,7 @@ class WhileStep : Step {
   // The implicit variable that counts iterations, or one of the user's; -1: none.
   int iteration_counter() const {
     for (int k = 0; k < w_.variables; ++k)
-      if (variable(k).dtype == DType::i64 && counter(k) && counter(k)->step == 1 && start(k) == 0) return k;
+      if (variable(k).dtype == DType::i64 && counter(k) && counter(k)->step == 1 && counts_from_zero(k)) return k;
     return -1;
   }
   // The implicit list in which the loop saves the value already; -1: none.
@@ -186,7 +187,8 @@ class WhileStep : Step {
       return body->graph.expr(e);
     };
     count_ = iteration_counter();
-    if (count_ < 0) {
+    if (count_ >= 0) s_.graph.build_on(Edge{s_.id, count_});
+    else {
       count_ = w_.variables;
       Expr count = add({DType::i64, Shape{}});
       body->outputs.push_back((count + 1).edge());
@@ -223,7 +225,7 @@ class WhileStep : Step {
     Expr n = iteration;
     if (step != 1) n = n * step;
     if (variable(i).dtype != DType::i64) n = cast(n, variable(i).dtype);
-    if (start(i) == 0) return n;
+    if (counts_from_zero(i)) return n;
     return n + outside.in(0, *body_, input(i), variable(i));
   }
 
@@ -249,7 +251,7 @@ class WhileStep : Step {
   static bool tells_columns(const ValueSpec& list) { return list.shape.has_rank() && list.shape.rank() == 2 && list.shape[1] >= 0; }
   bool counts_iterations(Edge e) const {
     for (int k = 0; k < w_.variables; ++k)
-      if (body_input(k) == e) return counter(k) && counter(k)->step == 1 && start(k) == 0;
+      if (body_input(k) == e) return counter(k) && counter(k)->step == 1 && counts_from_zero(k);
     return false;
   }
 

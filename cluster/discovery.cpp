@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <sstream>
 
 #include <fmt/format.h>
 
@@ -66,7 +68,7 @@ Environment environment_of_process() {
 }
 
 std::vector<std::string> expand_hosts(std::string_view list) {
-  constexpr std::size_t kMost = 100'000;
+  constexpr std::size_t kMost = 100'000, kBrackets = 16;
   std::vector<std::string> hosts;
   auto add = [&](std::string host) {
     if (host.empty()) refuse(fmt::format("'{}' is no list of hosts: a name is missing", list));
@@ -89,7 +91,7 @@ std::vector<std::string> expand_hosts(std::string_view list) {
       const auto dash = range.find('-');
       const std::string_view low = range.substr(0, dash), high = dash == std::string_view::npos ? low : range.substr(dash + 1);
       const auto first = number(low), last = number(high);
-      if (!first || !last || *first > *last) refuse(fmt::format("'{}' is no list of hosts: '{}' is no range", list, range));
+      if (!first || !last || *first > *last || *last == std::numeric_limits<long>::max()) refuse(fmt::format("'{}' is no list of hosts: '{}' is no range", list, range));
       for (long k = *first; k <= *last; ++k)  // 01-03 keeps its zeros
         expand(before + std::string(rest.substr(0, open)) + fmt::format("{:0{}}", k, low.size()), rest.substr(close + 1));
       if (comma == std::string_view::npos) break;
@@ -102,7 +104,9 @@ std::vector<std::string> expand_hosts(std::string_view list) {
     if (i < list.size() && list[i] == '[') ++depth;
     if (i < list.size() && list[i] == ']') --depth;
     if (i < list.size() && (list[i] != ',' || depth > 0)) continue;
-    expand("", trimmed(list.substr(begin, i - begin)));
+    const std::string_view one = trimmed(list.substr(begin, i - begin));
+    if (static_cast<std::size_t>(std::count(one.begin(), one.end(), '[')) > kBrackets) refuse(fmt::format("a host's name with more than {} ranges", kBrackets));
+    expand("", one);
     begin = i + 1;
   }
   return hosts;
@@ -127,7 +131,13 @@ std::vector<std::string> read_peer_list(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw Error(Code::not_found, fmt::format("the list of peers '{}' cannot be read", path));
   if (std::filesystem::is_directory(path)) throw Error(Code::not_found, fmt::format("the list of peers '{}' cannot be read: it is a folder", path));
-  return parse_peer_list(file, path);
+  constexpr std::size_t kMost = 1 << 20;
+  std::string text(kMost + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kMost) refuse(fmt::format("the list of peers '{}' is longer than {} MiB: it takes addresses, one a line", path, kMost >> 20));
+  std::istringstream lines(text);
+  return parse_peer_list(lines, path);
 }
 
 std::vector<std::string> parse_peer_list(std::istream& text, const std::string& where) {
@@ -154,7 +164,20 @@ void require_company(const Discovery& found) {
 
 Discovery discover(const Environment& environment) {
   Discovery d;
-  if (environment("SLURM_PROCID")) {
+  // Of two launchers the inner one counts: processes that mpirun starts within a job of Slurm share the SLURM_PROCID of who started mpirun. Where
+  // Slurm speaks PMI itself, the two ranks are the same.
+  const auto slurm = environment("SLURM_PROCID"), pmi = environment("PMI_RANK");
+  if (environment("OMPI_COMM_WORLD_RANK")) {
+    d.from = "Open MPI";
+    d.rank = rank_of(environment, "OMPI_COMM_WORLD_RANK");
+    d.ranks = ranks_of(environment, "OMPI_COMM_WORLD_SIZE");
+    d.name = fmt::format("rank-{}", d.rank);
+  } else if (pmi && pmi != slurm) {
+    d.from = "MPICH";
+    d.rank = rank_of(environment, "PMI_RANK");
+    d.ranks = ranks_of(environment, "PMI_SIZE");
+    d.name = fmt::format("rank-{}", d.rank);
+  } else if (slurm) {
     d.from = "Slurm";
     d.rank = rank_of(environment, "SLURM_PROCID");
     const char* variable = environment("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
@@ -166,16 +189,6 @@ Discovery discover(const Environment& environment) {
     } catch (const Error& e) {
       refuse(fmt::format("{}: {}", variable, e.what()));
     }
-  } else if (environment("OMPI_COMM_WORLD_RANK")) {
-    d.from = "Open MPI";
-    d.rank = rank_of(environment, "OMPI_COMM_WORLD_RANK");
-    d.ranks = ranks_of(environment, "OMPI_COMM_WORLD_SIZE");
-    d.name = fmt::format("rank-{}", d.rank);
-  } else if (environment("PMI_RANK")) {
-    d.from = "MPICH";
-    d.rank = rank_of(environment, "PMI_RANK");
-    d.ranks = ranks_of(environment, "PMI_SIZE");
-    d.name = fmt::format("rank-{}", d.rank);
   } else if (const auto pod = environment("HOSTNAME"); pod && environment("KUBERNETES_SERVICE_HOST") && environment("TROUPE_SERVICE")) {
     d.from = "Kubernetes";
     const auto dash = pod->rfind('-');

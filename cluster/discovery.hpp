@@ -6,6 +6,7 @@
 //
 // Slurm:       every task of `srun troupe node` joins the first host of the step's node list.
 // mpirun:      Open MPI and MPICH say a task's rank, and not where the others are: TROUPE_JOIN does (`mpirun -x`), or a file.
+//              So within a job of Slurm, too.
 // Kubernetes:  a StatefulSet names its pods NAME-0, NAME-1, …; with TROUPE_SERVICE, the headless service, each joins
 //              NAME-0.SERVICE. (apps/ has the manifest.)
 // By hand:     TROUPE_JOIN=ADDR,ADDR and TROUPE_NAME; `--join` and `--name` say more than any of these.
@@ -47,7 +48,7 @@ std::vector<std::string> expand_hosts(std::string_view list);
 /// `HOST`, `HOST:PORT` or `tcp://HOST:PORT`, in full; other schemes as they are. Throws invalid_argument.
 std::string full_address(std::string_view address);
 
-/// The addresses of a peer list. Throws not_found if it cannot be read, invalid_argument for a line that is no address.
+/// The addresses of a peer list. Throws not_found if it cannot be read, invalid_argument for a line that is no address, and for more than 1 MiB.
 std::vector<std::string> read_peer_list(const std::string& path);
 /// The same of a text; errors name `where` and the line.
 std::vector<std::string> parse_peer_list(std::istream& text, const std::string& where);

@@ -35,15 +35,26 @@ static void add_moved(RunSnapshot& run, const std::map<std::string, const NodeAn
 }
 
 std::vector<RunSnapshot> joined_runs(const ClusterReport& report) {
-  std::map<std::tuple<std::uint64_t, std::string, std::uint64_t>, RunSnapshot> runs;
+  struct Joined {
+    RunSnapshot run;
+    std::set<std::string> left;            // nodes that have left the run,
+    std::vector<PartitionSnapshot> over;   // and what its owner says of them
+  };
+  std::map<std::tuple<std::uint64_t, std::string, std::uint64_t>, Joined> runs;
   std::map<std::string, const NodeAnswer*> nodes;
   for (const NodeAnswer& node : report) nodes.emplace(node.member.name, &node);
   for (const NodeAnswer& node : report) {
     if (!node.has_answered) continue;
-    for (const RunSnapshot& part : node.report.engine.runs) {
+    for (const RunSnapshot& said : node.report.engine.runs) {
+      RunSnapshot part = said;
       const bool is_shared = part.number != 0;
-      auto [it, is_new] = runs.try_emplace({is_shared ? part.owner : 0, is_shared ? std::string() : node.member.name, is_shared ? part.number : part.run}, part);
-      RunSnapshot& run = it->second;
+      const auto of_others = std::stable_partition(part.partitions.begin(), part.partitions.end(), [&](const PartitionSnapshot& p) { return node_of(p.device) == node.member.name; });
+      const std::vector<PartitionSnapshot> over(of_others, part.partitions.end());
+      part.partitions.erase(of_others, part.partitions.end());
+      auto [it, is_new] = runs.try_emplace({is_shared ? part.owner : 0, is_shared ? std::string() : node.member.name, is_shared ? part.number : part.run}, Joined{part, {}, {}});
+      if (part.plan.owner == node.member.name)
+        for (const PartitionSnapshot& p : over) it->second.left.emplace(node_of(p.device)), it->second.over.push_back(p);
+      RunSnapshot& run = it->second.run;
       if (is_new) continue;
       if (part.is_owned) run.run = part.run, run.is_owned = true, run.step = part.step;
       run.for_so_long = std::max(run.for_so_long, part.for_so_long);
@@ -53,7 +64,11 @@ std::vector<RunSnapshot> joined_runs(const ClusterReport& report) {
     }
   }
   std::vector<RunSnapshot> all;
-  for (auto& [key, run] : runs) {
+  for (auto& [key, joined] : runs) {
+    RunSnapshot& run = joined.run;
+    // What they said themselves they may have said before that.
+    std::erase_if(run.partitions, [&](const PartitionSnapshot& p) { return joined.left.contains(std::string(node_of(p.device))); });
+    run.partitions.insert(run.partitions.end(), joined.over.begin(), joined.over.end());
     // Who has answered and says nothing of the run has done its part, or has not heard of it yet.
     const std::set<std::string> others(run.other_nodes.begin(), run.other_nodes.end());
     run.other_nodes.clear();
@@ -63,7 +78,7 @@ std::vector<RunSnapshot> joined_runs(const ClusterReport& report) {
                    });
     for (const std::string& other : others) {
       auto it = nodes.find(other);
-      if (it != nodes.end() && it->second->has_answered) continue;
+      if (joined.left.contains(other) || (it != nodes.end() && it->second->has_answered)) continue;
       run.silent.push_back({other, it == nodes.end() ? "it is not in the cluster" : it->second->why});
     }
     add_moved(run, nodes);

@@ -22,11 +22,12 @@ struct NodeQuestion {
     counters,  // of a plan's actors and edges: NodeReport::partitions
     plan,      // NodeReport::plan
     events,    // what the flight recorders of all plans have kept since `since_ns`: NodeReport::recorded
-    trace_on, trace_off,  // also records firings, or not any more; for 75 s at most since it was asked last
+    trace_on, trace_off,  // also records firings, or not any more; for 75 s at most since `tracer` asked last
   };
   What what = What::state;
   PlanName plan = {};         // counters and plan: which
   std::int64_t since_ns = 0;  // of the Unix epoch, by the clock of the node that asks
+  std::uint64_t tracer = 0;   // trace_on and trace_off: the trace, by its number at the node that asks
 };
 
 /// What the recorders of a plan's partitions have kept.

@@ -56,7 +56,7 @@ void fields(A& a, PlanName& n) {
 }
 template <class A>
 void fields(A& a, NodeQuestion& q) {
-  a(q.what), a(q.plan), a(q.since_ns);
+  a(q.what), a(q.plan), a(q.since_ns), a(q.tracer);
 }
 template <class A>
 void fields(A& a, Wait& w) {
@@ -108,7 +108,7 @@ void fields(A& a, EndedRun& r) {
 }
 template <class A>
 void fields(A& a, EngineSnapshot::Memory& m) {
-  a(m.device), a(m.in_use), a(m.peak), a(m.limit);
+  a(m.device), a(m.in_use), a(m.peak), a(m.limit), a(m.swapped);
 }
 template <class A>
 void fields(A& a, EngineSnapshot& e) {

@@ -49,7 +49,7 @@ json node_of_report(const NodeAnswer& a) {
   n["memory"] = {{"resident", r.resident}, {"total", r.total}};
   n["workers"] = r.engine.workers;
   n["devices"] = json::array();
-  for (const EngineSnapshot::Memory& m : r.engine.devices) n["devices"].push_back({{"name", m.device}, {"in_use", m.in_use}, {"peak", m.peak}, {"limit", m.limit}});
+  for (const EngineSnapshot::Memory& m : r.engine.devices) n["devices"].push_back({{"name", m.device}, {"in_use", m.in_use}, {"peak", m.peak}, {"limit", m.limit}, {"swapped", m.swapped}});
   const TransportCounters& t = r.transport;
   n["transport"] = {{"sent_messages", t.messages_out}, {"received_messages", t.messages_in}, {"sent_bytes", t.bytes_out}, {"received_bytes", t.bytes_in},
                     {"queued_bytes", t.unsent_bytes}, {"unacknowledged_bytes", t.unacknowledged_bytes}, {"copied_bytes", t.copied_bytes},

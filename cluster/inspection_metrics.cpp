@@ -55,6 +55,8 @@ std::string metrics_text(const NodeReport& r, const std::vector<Member>& members
   for (const auto& m : r.engine.devices) t.sample(fmt::format("device=\"{}\"", escaped(m.device)), d(m.in_use));
   t.family("troupe_device_memory_peak_bytes", "gauge", "The most memory that was in use on a device.");
   for (const auto& m : r.engine.devices) t.sample(fmt::format("device=\"{}\"", escaped(m.device)), d(m.peak));
+  t.family("troupe_device_swapped_bytes", "gauge", "Memory of the host that holds what was moved there from a device that is full.");
+  for (const auto& m : r.engine.devices) t.sample(fmt::format("device=\"{}\"", escaped(m.device)), d(m.swapped));
   t.one("troupe_runs_in_flight", "gauge", "Runs that this node takes part in now.", static_cast<double>(r.engine.runs.size()));
   t.family("troupe_runs_started_total", "counter", "Runs of a plan that this node took part in.");
   for (const auto& p : r.engine.plans) t.sample(fmt::format("plan=\"{}\"", escaped(p.name.text())), d(p.started));

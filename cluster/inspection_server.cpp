@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -19,6 +21,7 @@
 #include <troupe/cluster/inspection_json.hpp>
 #include <troupe/cluster/page_assets.hpp>
 #include <troupe/cluster/reception.hpp>
+#include <troupe/ops/records.hpp>
 
 namespace troupe {
 namespace {
@@ -29,7 +32,19 @@ constexpr auto kAsk = std::chrono::milliseconds(400);  // other nodes
 constexpr std::size_t kMostPlans = 16;    // whose counters are remembered
 constexpr std::int64_t kMostSeconds = 60; // of a trace
 
-bool is_loopback_name(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+bool is_address(const std::string& host) {
+  unsigned char bytes[sizeof(in6_addr)];
+  return inet_pton(AF_INET, host.c_str(), bytes) == 1 || inet_pton(AF_INET6, host.c_str(), bytes) == 1;
+}
+
+bool is_loopback_name(const std::string& host) { return host == "localhost" || host == "::1" || (host.starts_with("127.") && is_address(host)); }
+
+// Is `host`, as requests say it, with a port or without, a name of the Internet's? No name without a dot is, nor one below localhost.
+bool is_domain(std::string host) {
+  if (host.starts_with('[')) return false;
+  host = host.substr(0, host.find(':'));
+  return host.find('.') != std::string::npos && !host.ends_with(".localhost") && !is_address(host);
+}
 
 // In a time that does not tell how much of it was right.
 bool is_same(const std::string& a, const std::string& b) {
@@ -38,14 +53,14 @@ bool is_same(const std::string& a, const std::string& b) {
   return differs == 0;
 }
 
-std::int64_t number_of(const httplib::Request& in, const char* name, std::int64_t otherwise) {
-  if (!in.has_param(name)) return otherwise;
-  const std::string text = in.get_param_value(name);
+std::int64_t number_in(const std::string& text, const char* name, std::int64_t least = 0) {
   std::int64_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc() || end != text.data() + text.size() || n < 0) throw Error(Code::invalid_argument, fmt::format("'{}' takes a number that is not negative", name));
+  if (error != std::errc() || end != text.data() + text.size() || n < least) throw Error(Code::invalid_argument, fmt::format("'{}' takes a number{}", name, least == 0 ? " that is not negative" : ""));
   return n;
 }
+
+std::int64_t number_of(const httplib::Request& in, const char* name, std::int64_t otherwise) { return in.has_param(name) ? number_in(in.get_param_value(name), name) : otherwise; }
 
 PlanName plan_of(const std::string& id) {
   const auto slash = id.rfind('/');
@@ -113,10 +128,19 @@ std::string accepting(std::string head, std::string_view encoding) {
 class Routes final : public httplib::Server {
  public:
   void answer(socket_t socket, std::string head) {
+    asker_ = socket;
     HttpStream connection(socket, std::move(head));
     bool is_closed = false;
     process_request(connection, true, is_closed, nullptr);
   }
+  /// Waits so long at most; has who is answered on this thread hung up? httplib's requests do not tell.
+  static bool has_gone(std::chrono::milliseconds within) {
+    pollfd one{asker_, POLLRDHUP, 0};
+    return ::poll(&one, 1, static_cast<int>(within.count())) > 0;
+  }
+
+ private:
+  inline static thread_local socket_t asker_ = -1;
 };
 
 }  // namespace
@@ -145,7 +169,10 @@ class InspectionServer::Server {
     });
   }
   ~Server() { is_ending_.store(true, std::memory_order_relaxed); }  // nobody waits for the end of a trace
-  std::string address() const { return fmt::format("http://{}:{}", options_.host, port_); }
+  std::string address() const {
+    const bool is_v6 = options_.host.find(':') != std::string::npos;
+    return fmt::format("http://{}:{}", is_v6 ? "[" + options_.host + "]" : options_.host, port_);
+  }
 
   /// Others' answers: looked up by path, for httplib's routes may not change while it serves.
   void serve(const std::string& path, std::function<std::string(const Query&)> answer) {
@@ -170,6 +197,10 @@ class InspectionServer::Server {
       if (value.find('\0') != std::string::npos) return end(400, "a NUL character is in no name and no number");
     if (in.get_header_value("Content-Length").find_first_not_of("0123456789") != std::string::npos) return end(400, "its Content-Length is no length");
     const bool is_page = in.path == "/" || in.path.starts_with("/assets/");  // which holds no data
+    out.set_header(kInspectionHeader, kInspectionVersion);
+    // A page of anybody's may have its own name resolve to this machine, and its browser then takes this node's answers for that page's.
+    if (options_.token.empty() && in.path != "/healthz" && !is_page && is_domain(in.get_header_value("Host")))
+      return end(403, "who demands no token is asked as 127.0.0.1 or localhost, and not by another name (--http-token-file)");
     if (!options_.token.empty() && in.path != "/healthz" && !is_page) {
       const std::string bearer = in.get_header_value("Authorization");
       const std::string said = bearer.starts_with("Bearer ") ? bearer.substr(7) : in.has_param("token") ? in.get_param_value("token") : std::string();
@@ -319,11 +350,15 @@ class InspectionServer::Server {
     std::unique_lock lock(trace_mutex_, std::try_to_lock);
     if (!lock) throw Error(Code::unavailable, "somebody else is tracing through this node: come back when that is done");
     const std::int64_t begin = epoch_ns();
-    node_.inspect({.what = NodeQuestion::What::trace_on}, kAsk);
+    const auto number = static_cast<std::uint64_t>(begin);  // tells it from all others of this node
+    node_.inspect({.what = NodeQuestion::What::trace_on, .tracer = number}, kAsk);
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-    while (std::chrono::steady_clock::now() < end && !is_ending_.load(std::memory_order_relaxed)) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    bool has_gone = false;
+    while (!has_gone && std::chrono::steady_clock::now() < end && !is_ending_.load(std::memory_order_relaxed)) has_gone = Routes::has_gone(std::chrono::milliseconds(20));
     const std::int64_t until = epoch_ns();
-    return trace_json(node_.inspect({.what = NodeQuestion::What::trace_off, .since_ns = begin}, std::chrono::seconds(10)), begin, until);
+    const ClusterReport traced = node_.inspect({.what = NodeQuestion::What::trace_off, .since_ns = begin, .tracer = number}, std::chrono::seconds(10));
+    if (has_gone) throw Error(Code::cancelled, "who asked for the trace has hung up");
+    return trace_json(traced, begin, until);
   }
 
   struct Cached {
@@ -349,5 +384,12 @@ InspectionServer::InspectionServer(const ClusterNode& node, InspectionOptions op
 InspectionServer::~InspectionServer() = default;
 std::string InspectionServer::address() const { return server_->address(); }
 void InspectionServer::serve(const std::string& path, std::function<std::string(const Query&)> answer) { server_->serve(path, std::move(answer)); }
+void InspectionServer::serve(const Records& records) {
+  serve("/api/scalars", [&records](const Query& query) {
+    constexpr std::int64_t kAll = INT64_MIN;  // also what was recorded at a step below 0, before training
+    const auto since = query.find("since");
+    return fmt::format("{{\"version\": 1, \"series\": {}}}", records.json(since == query.end() ? kAll : number_in(since->second, "since", kAll)));
+  });
+}
 
 }  // namespace troupe

@@ -3,8 +3,8 @@
 //   InspectionServer server(node, {.host = "127.0.0.1", .port = 7200});      // until it is dropped
 //   server.address()                                                         // http://127.0.0.1:7200
 //
-// INSPECTION.md has what it answers. It only reads. On loopback anybody may ask; elsewhere a token is demanded: `Authorization:
-// Bearer TOKEN`, or `?token=TOKEN`. A few requests are served at a time and some more wait; past that it answers 503. Who is
+// INSPECTION.md has what it answers. It only reads. On loopback anybody may ask, but no page of another name in a browser; elsewhere a token is demanded:
+// `Authorization: Bearer TOKEN`, or `?token=TOKEN`. A few requests are served at a time and some more wait; past that it answers 503. Who is
 // slow to ask, or to read, keeps nobody out (reception.hpp).
 #pragma once
 
@@ -16,6 +16,12 @@
 #include <troupe/cluster/node.hpp>
 
 namespace troupe {
+
+class Records;
+
+/// Each answer has this header: by it a node of this version is told from whatever else may answer.
+inline constexpr const char* kInspectionHeader = "Troupe-Inspection";
+inline constexpr const char* kInspectionVersion = "1";
 
 struct InspectionOptions {
   std::string host = "127.0.0.1";
@@ -38,6 +44,8 @@ class InspectionServer {
   /// Answers GET `path` with what `answer` makes of the query: JSON. It is called from several threads; an Error that it throws
   /// becomes a 404 (not_found) or a 400.
   void serve(const std::string& path, std::function<std::string(const Query&)> answer);
+  /// The page's curves, as `/api/scalars`. The records outlive the server.
+  void serve(const Records& records);
 
  private:
   class Server;

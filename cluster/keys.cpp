@@ -66,6 +66,17 @@ std::vector<AllowedKey> lines_of(std::istream& file) {
   return lines;
 }
 
+// A key with its name, as the list has it. Throws invalid_argument for a name that would be read as another, or as more than a name.
+std::string list_line(std::string_view key, std::string_view name) {
+  const std::string line = fmt::format("{} {}\n", key, name);
+  std::istringstream text(line);
+  const std::vector<AllowedKey> read = lines_of(text);
+  const bool has_controls = std::any_of(name.begin(), name.end(), [](unsigned char c) { return c < ' ' || c == 127; });
+  if (has_controls || read.size() != 1 || read[0].rest != name)
+    throw Error(Code::invalid_argument, "the name of a key stands in a line of a file: it has no control characters, no ' # ', and no spaces at its ends");
+  return line;
+}
+
 }  // namespace
 
 bool is_key(std::string_view text) {
@@ -80,14 +91,15 @@ KeyPair generate_keys() {
 }
 
 KeyPair make_keys(const std::filesystem::path& folder, std::string_view name) {
+  const KeyPair own = generate_keys();
+  const std::string line = list_line(own.public_key, name);
   std::error_code error;
   if (std::filesystem::create_directories(folder, error)) ::chmod(folder.c_str(), 0700);
   if (error) throw Error(Code::unavailable, fmt::format("{} cannot be made: {}", folder.string(), error.message()));
   if (std::filesystem::exists(folder / kKeyFile))
     throw Error(Code::already_exists, fmt::format("{} is there already; a new key would lock this node out, so take it away first if that is meant",
                                                   (folder / kKeyFile).string()));
-  const KeyPair own = generate_keys();
-  write(folder / kAuthorizedFile, fmt::format("# Public keys of nodes that may connect, each with a name.\n{} {}\n", own.public_key, name), 0644);
+  write(folder / kAuthorizedFile, "# Public keys of nodes that may connect, each with a name.\n" + line, 0644);
   write(folder / kKeyFile, fmt::format("# The key of node {}. Who has the secret can act as it.\npublic {}\nsecret {}\n", name, own.public_key, own.secret_key), 0600);
   return own;
 }
@@ -134,14 +146,18 @@ Keys read_keys(const std::filesystem::path& folder) {
 
 void authorize(const std::filesystem::path& folder, std::string_view public_key, std::string_view name) {
   if (!is_key(public_key)) throw Error(Code::invalid_argument, fmt::format("'{}' is no public key, which has {} characters; 'troupe keygen' prints it", public_key, kLength));
+  const std::string line = list_line(public_key, name);
   const Keys keys = read_keys(folder);
-  if (keys.authorized.contains(std::string(public_key))) return;
+  if (const auto known = keys.authorized.find(std::string(public_key)); known != keys.authorized.end()) {
+    if (known->second == name) return;
+    throw Error(Code::already_exists, fmt::format("that key may connect already, as '{}'; where it is to be another's, change its line in {}", known->second, (folder / kAuthorizedFile).string()));
+  }
   std::ifstream file(folder / kAuthorizedFile);
   std::stringstream text;
   text << file.rdbuf();
   std::string all = text.str();
   if (!all.empty() && all.back() != '\n') all += '\n';
-  write(folder / kAuthorizedFile, all + fmt::format("{} {}\n", public_key, name), 0644);
+  write(folder / kAuthorizedFile, all + line, 0644);
 }
 
 }  // namespace troupe

@@ -34,7 +34,7 @@ inline constexpr const char* kAuthorizedFile = "authorized";
 KeyPair generate_keys();
 
 /// Writes a new pair and a list with it alone. Throws already_exists if there is a key already, unavailable if the
-/// folder cannot be written.
+/// folder cannot be written, invalid_argument for a name that a line of the list cannot hold.
 KeyPair make_keys(const std::filesystem::path& folder, std::string_view name);
 
 /// Throws not_found without a key, failed_precondition if others can read it, data_loss if a line makes no sense,
@@ -47,7 +47,8 @@ std::map<std::string, std::string> read_authorized(const std::filesystem::path& 
 KeyPair parse_key_pair(std::istream& text, const std::string& where);
 std::map<std::string, std::string> parse_authorized(std::istream& text, const std::string& where);
 
-/// One more that may connect; nothing changes if it may already. Throws invalid_argument for what is no public key.
+/// One more that may connect; nothing changes if it may already. Throws invalid_argument for what is no public key, or no name, and
+/// already_exists if it is in the list by another name.
 void authorize(const std::filesystem::path& folder, std::string_view public_key, std::string_view name);
 
 /// 40 characters of Z85?

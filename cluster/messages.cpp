@@ -94,7 +94,7 @@ void fields(A& a, AbandonRun& m) {
 }
 template <class A>
 void fields(A& a, LeftRun& m) {
-  a(m.run), a(m.status), a(m.fetches);
+  a(m.run), a(m.status), a(m.fetches), a(m.done.fired), a(m.done.sent), a(m.done.received);
 }
 // What is asked for by itself is made if it is not there: a variable, not a user's actor that nobody here knows how to make.
 template <class A>

@@ -108,6 +108,7 @@ struct LeftRun {
   std::uint64_t run = 0;
   Status status;
   std::vector<std::pair<std::int32_t, Tensor>> fetches;
+  RunTotals done = {};  // by all of its partitions
 };
 struct GetVariable {
   static constexpr MessageKind kKind = MessageKind::get_variable;
@@ -124,10 +125,12 @@ struct SetVariable {
   Tensor value;
   std::string container = {};
 };
-/// Drops the states of a container; empty: those of the sender's own programs. The answer's `states` are how many.
+/// Drops the states of a container; empty: those of the sender's own programs. The answer's `states` are how many, or that the receiver
+/// names the container itself, and so keeps its own.
 struct ClearContainer {
   static constexpr MessageKind kKind = MessageKind::clear_container;
   static constexpr Lane kLane = Lane::data;
+  static constexpr std::uint64_t kKept = UINT64_MAX;
   std::uint64_t request = 0;
   std::string container = {};
 };

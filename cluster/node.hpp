@@ -32,7 +32,9 @@ namespace troupe {
 class NodeCore;
 
 /// What is kept of one peer for runs that have not begun on this node, since it overtook their owner: messages, and bytes of this node's
-/// memory; and how many of its requests for plans and variables may wait. A peer that sends more is disconnected.
+/// memory; and the same of its requests for plans and variables that wait, one of which is taken whatever its size. A peer that sends more is disconnected; a
+/// node keeps to the same bounds itself, and sends a request when those before it leave room: give all nodes of a cluster the same. A peer for which
+/// more bytes of answers wait gets no more until it has read them.
 struct EarlyLimits {
   std::size_t messages = 1 << 16;
   std::uint64_t bytes = 1 << 30;

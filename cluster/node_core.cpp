@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <random>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -41,7 +42,7 @@ std::string joined(const std::vector<std::string>& names) { return fmt::format("
 }  // namespace
 
 NodeCore::NodeCore(NodeOptions& options)
-    : self_(self_of(options)), container_(options.container), most_requests_(options.early.messages), deterministic_(options.engine.deterministic), step_(std::move(options.step)), clock_(std::move(options.clock)),
+    : self_(self_of(options)), container_(options.container), most_asked_(options.early), deterministic_(options.engine.deterministic), step_(std::move(options.step)), clock_(std::move(options.clock)),
       transport_(options.transport({self_.name, self_.incarnation, {}, {}})), runs_(*this, self_.incarnation, options.early, options.log),
       roster_({.name = self_.name, .incarnation = self_.incarnation, .address = {}, .labels = options.labels}, options.membership, self_.incarnation) {}
 
@@ -224,7 +225,9 @@ void NodeCore::broken(Peer peer) {
 }
 
 std::chrono::nanoseconds NodeCore::tick(std::chrono::nanoseconds now) {
-  return on_roster([&](Roster::Time) { return roster_.tick(now); });
+  constexpr auto kLook = std::chrono::milliseconds(10);  // at peers that read nothing
+  const auto next = on_roster([&](Roster::Time) { return roster_.tick(now); });
+  return resume_jobs() ? next : std::min<std::chrono::nanoseconds>(next, now + kLook);
 }
 
 void NodeCore::refused(const std::string& address, const Status& why) {
@@ -239,9 +242,11 @@ void NodeCore::refused(const std::string& address, const Status& why) {
 // A session has ended, and may have lost messages: nothing that was under way with that node can go on, whether it lives or not.
 void NodeCore::lost(Peer peer, const Status& why) {
   std::vector<std::shared_ptr<Compiled>> plans;  // dropped outside the lock
+  std::deque<Job> jobs;                          // as these
   const std::optional<NodeId> node = on_roster([&](Roster::Time now) {
     const std::optional<NodeId> lost_node = roster_.lost(now, peer);
     if (!lost_node) return lost_node;
+    jobs = forget_replies(peer);
     std::erase_if(requests_, [&](const auto& request) { return request.second.to == peer && request.second.heard; });
     for (auto& [id, request] : requests_) {
       if (request.to != peer || request.is_done) continue;
@@ -282,15 +287,13 @@ void NodeCore::received(Peer peer, Lane, Message message) {
 
 void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
   MessageReader r(message);
-  switch (kind_of(r)) {
+  const MessageKind kind = kind_of(r);
+  const std::uint64_t bytes = kind == MessageKind::tokens ? 0 : bytes_of(message);  // before its tensors are taken out
+  switch (kind) {
     case MessageKind::tokens: runs_.handle_tokens(peer, r); return;
     case MessageKind::begin_run: {
       auto m = read_all<BeginRun>(r);
-      std::shared_ptr<Compiled> compiled;
-      {
-        std::lock_guard lock(mutex_);
-        if (auto it = plans_.find({from, m.plan}); it != plans_.end()) compiled = it->second;
-      }
+      std::shared_ptr<Compiled> compiled = plan_of({from, m.plan});
       runs_.handle(peer, from, std::move(m), compiled);
       return;
     }
@@ -301,59 +304,39 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
       on_roster([&, m = read_all<Gossip>(r)](Roster::Time now) { roster_.heard(now, peer, m); });
       return;
     case MessageKind::answer: handle(peer, read_all<Answer>(r)); return;
-    case MessageKind::inspect: handle(peer, read_all<InspectNode>(r)); return;
+    case MessageKind::inspect: handle(peer, from, read_all<InspectNode>(r)); return;
     case MessageKind::inspected: handle(peer, read_all<Inspected>(r)); return;
     case MessageKind::make_plan:
-      do_for(peer, [this, peer, kept = std::make_shared<Message>(std::move(message))] { make_plan(peer, kept); });
+      do_for(peer, bytes, [this, peer, kept = std::make_shared<Message>(std::move(message))] { return make_plan(peer, kept); });
       return;
     case MessageKind::drop_plan:
-      do_for(peer, [this, peer, key = RunKey{from, read_all<DropPlan>(r).plan}] { drop_plan(peer, key); });
-      return;
-    case MessageKind::get_variable: handle(peer, from, read_all<GetVariable>(r)); return;
-    case MessageKind::get_loops:
-      do_for(peer, [this, peer, owner = from, m = read_all<GetLoops>(r)] {
-        send(peer, Answer{m.request, {}, {}, loops_of({owner, m.plan})});
+      do_for(peer, 0, [this, peer, key = RunKey{from, read_all<DropPlan>(r).plan}] {
+        drop_plan(peer, key);
+        return std::optional<Answer>();
       });
       return;
+    case MessageKind::get_variable: handle(peer, from, read_all<GetVariable>(r), bytes); return;
+    case MessageKind::get_loops:
+      do_for(peer, 0, [this, owner = from, m = read_all<GetLoops>(r)] { return Answer{m.request, {}, {}, loops_of({owner, m.plan})}; });
+      return;
     case MessageKind::get_costs:
-      do_for(peer, [this, peer, owner = from, m = read_all<GetCosts>(r)] {
+      do_for(peer, 0, [this, owner = from, m = read_all<GetCosts>(r)] {
         Answer a{m.request, {}, {}};
         a.costs = costs_of({owner, m.plan});
-        send(peer, a);
+        return a;
       });
       return;
     case MessageKind::probe: send(peer, Answer{read_all<Probe>(r).request, {}, {}}); return;
     case MessageKind::plan_broken: runs_.handle(peer, read_all<PlanBroken>(r)); return;
     case MessageKind::runs_begun: runs_.handle(from, read_all<RunsBegun>(r)); return;
     case MessageKind::probe_for: handle(peer, read_all<ProbeFor>(r)); return;
-    case MessageKind::set_variable: handle(peer, from, read_all<SetVariable>(r)); return;
-    case MessageKind::clear_container: handle(peer, from, read_all<ClearContainer>(r)); return;
+    case MessageKind::set_variable: handle(peer, from, read_all<SetVariable>(r), bytes); return;
+    case MessageKind::clear_container: handle(peer, from, read_all<ClearContainer>(r), bytes); return;
   }
 }
 
 void NodeCore::do_later(std::function<void()> job) {
   clerk_->send(std::move(job));
-}
-
-void NodeCore::do_for(Peer from, std::function<void()> job) {
-  {
-    std::lock_guard lock(mutex_);
-    std::size_t& asked = asked_[from];
-    if (asked >= most_requests_)
-      throw Error(Code::resource_exhausted, fmt::format("more than {} of its requests wait for node '{}'; NodeOptions::early says how many may", most_requests_, self_.name));
-    ++asked;
-  }
-  do_later([this, from, job = std::move(job)] {
-    struct Done {
-      NodeCore& core;
-      Peer from;
-      ~Done() {
-        std::lock_guard lock(core.mutex_);
-        if (auto it = core.asked_.find(from); --it->second == 0) core.asked_.erase(it);
-      }
-    } done{*this, from};
-    job();
-  });
 }
 
 // ---- requests
@@ -366,6 +349,40 @@ std::uint64_t NodeCore::request(Peer to) {
   made.status = Status(Code::unavailable, "it was lost");
   requests_.emplace(++last_request_, std::move(made));
   return last_request_;
+}
+
+void NodeCore::await(const std::function<bool()>& is_done) {
+  if (deterministic_)
+    engine_->step_until([&] {
+      std::lock_guard lock(mutex_);
+      return is_done();
+    });
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, is_done);
+}
+
+void NodeCore::ask(std::uint64_t id, Lane lane, Message message) {
+  Peer to = 0;
+  {
+    std::lock_guard lock(mutex_);
+    Request& mine = requests_.at(id);
+    to = mine.to, mine.bytes = bytes_of(message), mine.turn = ++last_turn_;
+  }
+  try {
+    await([&] {
+      const Request& mine = requests_.at(id);
+      Asked before;
+      for (const auto& [number, other] : requests_)
+        if (other.to == to && !other.is_done && other.turn != 0 && other.turn < mine.turn) ++before.requests, before.bytes += other.bytes;
+      return mine.is_done || before.has_room(mine.bytes, most_asked_);
+    });
+    transport_->send(to, lane, std::move(message));
+  } catch (...) {  // those behind it do not wait for what was not sent
+    std::lock_guard lock(mutex_);
+    requests_.erase(id);
+    changed_.notify_all();
+    throw;
+  }
 }
 
 void NodeCore::handle(Peer from, Answer&& answer) {
@@ -385,36 +402,9 @@ void NodeCore::handle(Peer from, Answer&& answer) {
 }
 
 NodeCore::Request NodeCore::answer_to(std::uint64_t id) {
-  auto is_done = [&] { return requests_.at(id).is_done; };
-  if (deterministic_)
-    engine_->step_until([&] {
-      std::lock_guard lock(mutex_);
-      return is_done();
-    });
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, is_done);
+  await([&] { return requests_.at(id).is_done; });
+  std::lock_guard lock(mutex_);
   return std::move(requests_.extract(id).mapped());
-}
-
-std::vector<LoopReport> NodeCore::loops(const SharedPlan& plan) {
-  std::vector<std::uint64_t> requests;
-  for (Peer peer : plan.others()) {
-    requests.push_back(request(peer));
-    send(peer, GetLoops{requests.back(), plan.number()});
-  }
-  std::vector<LoopReport> all;
-  for (std::uint64_t id : requests)
-    for (LoopReport& r : answer_to(id).loops) all.push_back(std::move(r));
-  return all;
-}
-
-std::vector<LoopReport> NodeCore::loops_of(RunKey plan) {
-  std::shared_ptr<Compiled> compiled;
-  {
-    std::lock_guard lock(mutex_);
-    if (auto it = plans_.find(plan); it != plans_.end()) compiled = it->second;
-  }
-  return compiled ? compiled->loops_here() : std::vector<LoopReport>();
 }
 
 // ---- plans
@@ -443,7 +433,7 @@ std::shared_ptr<RemotePlan> NodeCore::prepare(const std::shared_ptr<const Plan>&
     requests.push_back(m.request);
     MessageWriter w = written(m);
     write(w, placed, plan->nodes[static_cast<std::size_t>(shared->node_of_peer(peer))]);
-    transport_->send(peer, MakePlan::kLane, w.take());
+    ask(m.request, MakePlan::kLane, w.take());
   }
   Status first;
   std::vector<std::uint64_t> states;
@@ -458,7 +448,8 @@ std::shared_ptr<RemotePlan> NodeCore::prepare(const std::shared_ptr<const Plan>&
   return shared;
 }
 
-void NodeCore::make_plan(Peer from, const std::shared_ptr<Message>& message) {
+// What its owner is told; nothing: it has to wait, or it was no plan.
+std::optional<Answer> NodeCore::make_plan(Peer from, const std::shared_ptr<Message>& message) {
   MessageReader reader(*message);
   MakePlan m;
   try {
@@ -466,15 +457,15 @@ void NodeCore::make_plan(Peer from, const std::shared_ptr<Message>& message) {
     read_fields(reader, m);
   } catch (...) {
     transport_->disconnect(from, Status::from_current_exception());
-    return;
+    return std::nullopt;
   }
   Answer answer{m.request, {}, {}};
   try {
-    if (!try_make_plan(from, message, m, reader, answer.states)) return;
+    if (!try_make_plan(from, message, m, reader, answer.states)) return std::nullopt;
   } catch (...) {
     answer.status = Status::from_current_exception();
   }
-  send(from, answer);
+  return answer;
 }
 
 // False if it has to wait for connections; another of which then tries again.
@@ -497,8 +488,10 @@ bool NodeCore::try_make_plan(Peer from, const std::shared_ptr<Message>& message,
       auto refusal = refusals_.find(p.address);
       if (known != 0 || p.address.empty() || refusal != refusals_.end())
         throw Error(Code::unavailable, fmt::format("it cannot reach node '{}'{}", p.name, refusal == refusals_.end() ? "" : ": " + refusal->second.message()));
-      const auto waiting = std::count_if(waiting_plans_.begin(), waiting_plans_.end(), [&](const Waiting& w) { return w.from == from; });
-      if (static_cast<std::size_t>(waiting) >= most_requests_) throw Error(Code::resource_exhausted, "too many plans of this owner wait for connections");
+      Asked waiting;
+      for (const Waiting& w : waiting_plans_)
+        if (w.from == from) ++waiting.requests, waiting.bytes += bytes_of(*w.message);
+      if (!waiting.has_room(bytes_of(*message), most_asked_)) throw Error(Code::resource_exhausted, "too many plans of this owner wait for connections, or too large ones");
       waiting_plans_.push_back({from, message});
       transport_->connect(p.address);
       return false;
@@ -529,6 +522,12 @@ bool NodeCore::try_make_plan(Peer from, const std::shared_ptr<Message>& message,
   return true;
 }
 
+std::shared_ptr<Compiled> NodeCore::plan_of(RunKey key) {
+  std::lock_guard lock(mutex_);
+  const auto it = plans_.find(key);
+  return it != plans_.end() ? it->second : nullptr;
+}
+
 void NodeCore::drop_plan(Peer from, RunKey key) {
   std::shared_ptr<Compiled> last;
   std::lock_guard lock(mutex_);
@@ -554,7 +553,9 @@ void NodeCore::retry_plans() {
     waiting_plans_.clear();
   }
   for (Waiting& w : waiting)
-    do_later([this, w] { make_plan(w.from, w.message); });
+    do_later([this, w] {
+      if (const std::optional<Answer> answer = make_plan(w.from, w.message)) reply(w.from, *answer);
+    });
 }
 
 }  // namespace troupe

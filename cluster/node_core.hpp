@@ -10,17 +10,19 @@
 #pragma once
 
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include <troupe/actors/engine_impl.hpp>
-#include <troupe/cluster/clock_offset.hpp>
 #include <troupe/cluster/node.hpp>
+#include <troupe/cluster/observed_members.hpp>
 #include <troupe/cluster/roster.hpp>
 #include <troupe/cluster/shared_runs.hpp>
 
@@ -86,6 +88,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   class Inspector;
   struct Request {
     Peer to = 0;
+    std::uint64_t bytes = 0, turn = 0;  // that it keeps there until it is done; 0: not in the row of those
     bool is_done = false;
     Status status;
     Tensor value;
@@ -101,9 +104,23 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
     std::int64_t ended_ns = 0;
     std::function<void(const NodeReport&)> heard = {};  // nobody waits: who sent it wants to be told
   };
+  /// Requests of a peer, and the memory that they keep.
+  struct Asked {
+    std::size_t requests = 0;
+    std::uint64_t bytes = 0;
+    /// May this come to them? One is taken whatever its size, if the others keep nothing.
+    bool has_room(std::uint64_t more, const EarlyLimits& most) const {
+      return requests < most.messages && (bytes == 0 || more == 0 || (more <= most.bytes && bytes <= most.bytes - more));
+    }
+  };
   struct MeasuredLink {
     LinkCost cost;
     std::chrono::nanoseconds holds_until;
+  };
+  /// What a peer has asked for, and what that keeps of this node's memory.
+  struct Job {
+    std::uint64_t bytes;
+    std::function<std::optional<Answer>()> work;
   };
   /// A plan of another node that waits for connections with the nodes that take part in it.
   struct Waiting {
@@ -122,33 +139,52 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   void handle(Peer from, ProbeFor&& m);
   std::uint64_t probe(const std::string& a, const std::string& b, std::uint64_t bytes);
   void tell_of_probes();
-  void make_plan(Peer from, const std::shared_ptr<Message>& message);
+  std::optional<Answer> make_plan(Peer from, const std::shared_ptr<Message>& message);
   bool try_make_plan(Peer from, const std::shared_ptr<Message>& message, const MakePlan& m, MessageReader& reader, std::uint64_t& states);
   void drop_plan(Peer from, RunKey key);
   void do_later(std::function<void()> job);
-  /// The same, for a peer that has asked for it. Throws resource_exhausted if too many of its requests wait.
-  void do_for(Peer from, std::function<void()> job);
+  // node_jobs.cpp
+  /// The same, for a peer that has asked for it, and whose request keeps so much of this node's memory meanwhile (0: next to nothing). The
+  /// peer, 0 for this node, is answered when it keeps nothing any more. Throws resource_exhausted if too many of its requests wait, or too much.
+  void do_for(Peer from, std::uint64_t bytes, std::function<std::optional<Answer>()> work);
+  void do_next(Peer from);
+  /// False: there are peers whose jobs still wait for them to read.
+  bool resume_jobs();
+  /// Does it read what it asks for? Not as long as more wait for it than `most_asked_.bytes` of answers.
+  bool reads(Peer peer);
+  /// What a peer has asked for.
+  template <class M>
+  void reply(Peer to, const M& answer) {
+    Message message = written(answer).take();
+    note_reply(to, bytes_of(message));
+    transport_->send(to, M::kLane, std::move(message));
+  }
+  void note_reply(Peer to, std::uint64_t bytes);
+  /// Under the lock: of a peer that is lost. Jobs of it that waited for it to read.
+  std::deque<Job> forget_replies(Peer peer);
   void retry_plans();
 
   // node_states.cpp
   EngineImpl::OthersStates states_for(std::uint64_t owner, const std::string& container);
-  void handle(Peer from, std::uint64_t owner, GetVariable&& m);
-  void handle(Peer from, std::uint64_t owner, SetVariable&& m);
-  void handle(Peer from, std::uint64_t owner, ClearContainer&& m);
-  std::size_t clear_here(std::uint64_t owner, const std::string& container);
+  // `bytes`: of the message, which are kept while it waits.
+  void handle(Peer from, std::uint64_t owner, GetVariable&& m, std::uint64_t bytes);
+  void handle(Peer from, std::uint64_t owner, SetVariable&& m, std::uint64_t bytes);
+  void handle(Peer from, std::uint64_t owner, ClearContainer&& m, std::uint64_t bytes);
+  /// How many were dropped, or ClearContainer::kKept.
+  std::uint64_t clear_here(std::uint64_t owner, const std::string& container);
   void note_states(const Plan& plan, const std::string& node, std::uint64_t states);
   void drop_states();
 
-  void handle(Peer from, InspectNode&& m);
+  void handle(Peer from, std::uint64_t asker, InspectNode&& m);  // asker: its incarnation
   void handle(Peer from, Inspected&& said);
   void start_inspector();
   void stop_inspector();
-  void answer(Peer peer, const InspectNode& m, std::int64_t received_ns);
-  NodeReport report(const NodeQuestion& question, std::int64_t received_ns);
+  void answer(Peer peer, std::uint64_t asker, const InspectNode& m, std::int64_t received_ns);
+  NodeReport report(std::uint64_t asker, const NodeQuestion& question, std::int64_t received_ns);
   void measure_process(NodeReport& report);
   std::vector<PeerReport> peer_reports() const;
   /// Under the lock.
-  NodeQuestion question_for(const std::string& node, NodeQuestion question) const;
+  NodeQuestion question_for(const std::string& node, NodeQuestion question);
   /// Of the Unix epoch, as this node's clock says.
   std::int64_t time_ns() const;
   /// Under the lock; what is to be logged of it, without.
@@ -157,13 +193,23 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   /// `is_done`: called under the lock.
   bool wait_until(const std::function<bool()>& is_done, std::chrono::nanoseconds patience);
   std::uint64_t request(Peer to);
+  /// Asks every other node of a plan, for as many answers.
+  template <class Question>
+  std::vector<std::uint64_t> ask_others(const SharedPlan& plan);
+  /// One that was made for another; null if it is not there, or no more.
+  std::shared_ptr<Compiled> plan_of(RunKey key);
+  /// Sends what a request is, which is kept there until it is done: when those that this node sent to that peer before leave room for it, by the
+  /// bound that it has for its own peers. Who sends more is disconnected.
+  void ask(std::uint64_t request, Lane lane, Message message);
+  /// `is_done`: called under the lock.
+  void await(const std::function<bool()>& is_done);
   /// Throws not_found, naming what of the plan is there.
   Peer peer_of(const std::string& node, const Plan* plan = nullptr) const;
   Request answer_to(std::uint64_t request);
 
   const NodeId self_;
   const std::string container_;
-  const std::size_t most_requests_;  // of a peer that wait
+  const EarlyLimits most_asked_;  // of a peer's requests that wait
   const bool deterministic_;
   const std::function<bool()> step_;
   const std::function<std::int64_t()> clock_;  // none: the system's
@@ -180,13 +226,15 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   std::vector<std::string> join_;
   bool has_joined_ = false;
   std::map<std::uint64_t, Request> requests_;
-  std::uint64_t last_request_ = 0;
+  std::uint64_t last_request_ = 0, last_turn_ = 0;
   std::map<RunKey, std::shared_ptr<Compiled>> plans_;  // made for others
   std::vector<Waiting> waiting_plans_;
-  std::map<Peer, std::size_t> asked_;  // requests of each that are not done; those with none are not there
+  std::map<Peer, Asked> asked_;  // of each what is not done; those with nothing are not there
+  std::map<Peer, std::deque<Job>> jobs_;  // that have not begun, in order; those without are not there
+  std::map<Peer, std::uint64_t> replied_;  // bytes, which wait for it at the most
+  std::set<Peer> unread_;  // peers whose jobs wait until they read
   std::map<std::pair<std::string, std::string>, MeasuredLink> links_;  // the lesser name first; until one of the two is lost
-  std::map<std::string, std::pair<MemberState, std::int64_t>> states_;  // of members: since when, of the Unix epoch
-  std::map<std::string, ClockOffset> clocks_;
+  ObservedMembers observed_;
   std::map<std::pair<std::string, std::string>, std::uint64_t> seen_states_;  // by node and variable: in which life it had a value
   struct {
     std::int64_t at_ns = 0;

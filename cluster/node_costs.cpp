@@ -1,4 +1,4 @@
-// What placement goes by: the times of kernels on other nodes, and what links between nodes take. For these, messages that are
+// What placement goes by: the times of kernels on other nodes, beside what loops did there, and what links between nodes take. For these, messages that are
 // answered at once are sent by whoever is at one end of a link. It is measured when a plan asks for it, unless that was done within half a
 // minute, or a hundred times what measuring takes, or it is in use: probes would be measured behind what is under way.
 //
@@ -22,14 +22,34 @@ constexpr std::size_t kAllPairs = 16;           // nodes; of more, links of this
 
 }  // namespace
 
-// ---- kernels
-
-std::vector<NodeCost> NodeCore::costs(const SharedPlan& plan) {
+template <class Question>
+std::vector<std::uint64_t> NodeCore::ask_others(const SharedPlan& plan) {
   std::vector<std::uint64_t> requests;
   for (Peer peer : plan.others()) {
     requests.push_back(request(peer));
-    send(peer, GetCosts{requests.back(), plan.number()});
+    send(peer, Question{requests.back(), plan.number()});
   }
+  return requests;
+}
+
+// ---- loops
+
+std::vector<LoopReport> NodeCore::loops(const SharedPlan& plan) {
+  std::vector<LoopReport> all;
+  for (std::uint64_t id : ask_others<GetLoops>(plan))
+    for (LoopReport& r : answer_to(id).loops) all.push_back(std::move(r));
+  return all;
+}
+
+std::vector<LoopReport> NodeCore::loops_of(RunKey plan) {
+  const std::shared_ptr<Compiled> compiled = plan_of(plan);
+  return compiled ? compiled->loops_here() : std::vector<LoopReport>();
+}
+
+// ---- kernels
+
+std::vector<NodeCost> NodeCore::costs(const SharedPlan& plan) {
+  const std::vector<std::uint64_t> requests = ask_others<GetCosts>(plan);
   std::vector<NodeCost> all;
   for (std::size_t i = 0; i < requests.size(); ++i)
     for (const NodeCost& c : answer_to(requests[i]).costs)  // of its own nodes alone
@@ -40,11 +60,7 @@ std::vector<NodeCost> NodeCore::costs(const SharedPlan& plan) {
 }
 
 std::vector<NodeCost> NodeCore::costs_of(RunKey plan) {
-  std::shared_ptr<Compiled> compiled;
-  {
-    std::lock_guard lock(mutex_);
-    if (auto it = plans_.find(plan); it != plans_.end()) compiled = it->second;
-  }
+  const std::shared_ptr<Compiled> compiled = plan_of(plan);
   return compiled ? compiled->costs_here() : std::vector<NodeCost>();
 }
 

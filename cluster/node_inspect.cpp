@@ -59,14 +59,14 @@ class NodeCore::Inspector {
     thread_.join();
   }
   /// False: too many wait.
-  bool ask(Peer from, InspectNode question, std::int64_t received_ns) {
+  bool ask(Peer from, std::uint64_t asker, InspectNode question, std::int64_t received_ns) {
     constexpr std::size_t kMostWaiting = 64;
     std::lock_guard lock(mutex_);
     if (questions_.size() >= kMostWaiting) return false;
     // What others know of the cluster by is not kept waiting by those who draw events and traces.
     const bool is_first = question.question.what == NodeQuestion::What::state;
     const auto place = is_first ? std::find_if(questions_.begin(), questions_.end(), [](const Question& q) { return q.message.question.what != NodeQuestion::What::state; }) : questions_.end();
-    questions_.insert(place, {from, std::move(question), received_ns});
+    questions_.insert(place, {from, asker, std::move(question), received_ns});
     changed_.notify_all();
     return true;
   }
@@ -74,6 +74,7 @@ class NodeCore::Inspector {
  private:
   struct Question {
     Peer from;
+    std::uint64_t asker;  // its incarnation
     InspectNode message;
     std::int64_t received_ns;
   };
@@ -85,7 +86,7 @@ class NodeCore::Inspector {
       const Question q = std::move(questions_.front());
       questions_.erase(questions_.begin());
       lock.unlock();
-      core_.answer(q.from, q.message, q.received_ns);
+      core_.answer(q.from, q.asker, q.message, q.received_ns);
       lock.lock();
     }
   }
@@ -109,25 +110,26 @@ void NodeCore::stop_inspector() { inspector_.reset(); }
 
 // ---- answering
 
-void NodeCore::handle(Peer peer, InspectNode&& m) {
+void NodeCore::handle(Peer peer, std::uint64_t asker, InspectNode&& m) {
   const std::int64_t now = time_ns();
-  if (!inspector_) return answer(peer, m, now);
+  if (!inspector_) return answer(peer, asker, m, now);
   const std::uint64_t request = m.request;
-  if (!inspector_->ask(peer, std::move(m), now)) send(peer, Inspected{request, Status(Code::resource_exhausted, "it is asked too much"), {}});
+  if (!inspector_->ask(peer, asker, std::move(m), now)) send(peer, Inspected{request, Status(Code::resource_exhausted, "it is asked too much"), {}});
 }
 
-void NodeCore::answer(Peer peer, const InspectNode& m, std::int64_t received_ns) {
+void NodeCore::answer(Peer peer, std::uint64_t asker, const InspectNode& m, std::int64_t received_ns) {
   Inspected said{m.request, {}, {}};
   try {
-    said.report = report(m.question, received_ns);
+    if (!reads(peer)) throw Error(Code::resource_exhausted, "it has not read what it was answered before");
+    said.report = report(asker, m.question, received_ns);
   } catch (...) {
     said.status = Status::from_current_exception();
   }
   said.report.answered_ns = time_ns();
-  send(peer, said);
+  reply(peer, said);
 }
 
-NodeReport NodeCore::report(const NodeQuestion& q, std::int64_t received_ns) {
+NodeReport NodeCore::report(std::uint64_t asker, const NodeQuestion& q, std::int64_t received_ns) {
   using What = NodeQuestion::What;
   NodeReport r;
   r.name = self_.name;
@@ -158,6 +160,7 @@ NodeReport NodeCore::report(const NodeQuestion& q, std::int64_t received_ns) {
       of_partitions.asks_of_events = q.what != What::trace_on;
       of_partitions.since_ns = q.since_ns;
       of_partitions.watches = q.what == What::events;
+      of_partitions.tracer = {q.tracer, asker};
       if (q.what != What::events) of_partitions.trace = q.what == What::trace_on ? Inspect::Trace::on : Inspect::Trace::off;
       for (auto& [compiled, partitions] : engine_->ask_all(of_partitions, q.what == What::trace_off ? kTracePatience : kPartitionPatience)) {
         const Plan& plan = *compiled->troupe.plan;
@@ -225,17 +228,14 @@ void NodeCore::handle(Peer from, Inspected&& said) {
   changed_.notify_all();
 }
 
-// Since when each member is what it is.
+// What has become of members.
 std::vector<LogRecord> NodeCore::note_states() {
   std::vector<LogRecord> news;
-  for (const Member& m : roster_.members()) {
-    auto [it, is_new] = states_.try_emplace(m.name, m.state, time_ns());
-    if (!is_new && it->second.first == m.state) continue;
-    it->second = {m.state, time_ns()};
+  const std::int64_t now = time_ns();
+  for (const Member& m : observed_.note(roster_.members(), now))
     if (m.name != self_.name)
-      news.push_back({m.state == MemberState::alive || m.state == MemberState::left ? LogRecord::Level::info : LogRecord::Level::warning, it->second.second, m.name, {}, {}, {},
+      news.push_back({m.state == MemberState::alive || m.state == MemberState::left ? LogRecord::Level::info : LogRecord::Level::warning, now, m.name, {}, {}, {},
                       fmt::format("node '{}' is {}{}", m.name, m.state == MemberState::suspect ? "suspected" : troupe::name_of(m.state), m.address.empty() ? "" : ", at " + m.address)});
-  }
   return news;
 }
 
@@ -246,16 +246,16 @@ void NodeCore::log(const std::vector<LogRecord>& records) const {
 }
 
 // Times are those of the clock of who is asked: a little earlier than need be, for that is an estimate; all, if there is none yet.
-NodeQuestion NodeCore::question_for(const std::string& node, NodeQuestion question) const {
+NodeQuestion NodeCore::question_for(const std::string& node, NodeQuestion question) {
   if (question.since_ns == 0) return question;
   constexpr std::int64_t kLatest = INT64_MAX / 2;  // of any clock; who asks may say anything
-  const auto it = clocks_.find(node);
-  question.since_ns = it == clocks_.end() || !it->second.is_known() ? 0 : std::max<std::int64_t>(0, std::clamp<std::int64_t>(question.since_ns, 0, kLatest) + it->second.offset_ns() - it->second.error_ns(time_ns()));
+  const ClockOffset* clock = observed_.clock(node);
+  question.since_ns = !clock || !clock->is_known() ? 0 : std::max<std::int64_t>(0, std::clamp<std::int64_t>(question.since_ns, 0, kLatest) + clock->offset_ns() - clock->error_ns(time_ns()));
   return question;
 }
 
 ClusterReport NodeCore::inspect(const NodeQuestion& question, std::chrono::nanoseconds patience, const std::string& only) {
-  struct Asked {
+  struct Question {
     std::size_t place;
     std::uint64_t request;
     std::int64_t sent_ns;
@@ -277,13 +277,13 @@ ClusterReport NodeCore::inspect(const NodeQuestion& question, std::chrono::nanos
       if (!only.empty() && m.name != only) continue;
       NodeAnswer& a = all.emplace_back();
       if (m.name == self_.name) m.address = transport_->address();
-      a.since_ns = states_[m.name].second;
+      a.since_ns = observed_.since_ns(m.name);
       if (const Peer peer = roster_.session_with(m.name); peer != 0) there.push_back({all.size() - 1, peer, question_for(m.name, question)});
       else if (m.name != self_.name) a.why = fmt::format("{} for {}", m.state == MemberState::left ? "it has left, and has been gone" : m.state == MemberState::dead ? "it is dead, and has been" : "it is not connected", seconds(time_ns() - a.since_ns));
       a.member = std::move(m);
     }
   }
-  std::vector<Asked> asked;
+  std::vector<Question> asked;
   for (const Reached& r : there) {
     asked.push_back({r.place, request(r.peer), time_ns()});
     send(r.peer, InspectNode{asked.back().request, r.question});
@@ -291,15 +291,15 @@ ClusterReport NodeCore::inspect(const NodeQuestion& question, std::chrono::nanos
   for (NodeAnswer& a : all)
     if (a.member.name == self_.name) {
       try {
-        a.report = report(question, time_ns());
+        a.report = report(self_.incarnation, question, time_ns());
         a.has_answered = true;
       } catch (...) {
         a.why = Status::from_current_exception().message();
       }
     }
-  wait_until([&] { return std::all_of(asked.begin(), asked.end(), [&](const Asked& q) { return requests_.at(q.request).is_done; }); }, patience);
+  wait_until([&] { return std::all_of(asked.begin(), asked.end(), [&](const Question& q) { return requests_.at(q.request).is_done; }); }, patience);
   std::lock_guard lock(mutex_);
-  for (const Asked& q : asked) {
+  for (const Question& q : asked) {
     const Request r = std::move(requests_.extract(q.request).mapped());
     NodeAnswer& a = all[q.place];
     a.has_answered = r.is_done && r.status.ok() && r.report;
@@ -311,7 +311,9 @@ ClusterReport NodeCore::inspect(const NodeQuestion& question, std::chrono::nanos
       continue;
     }
     a.report = std::move(*r.report);
-    ClockOffset& clock = clocks_[a.member.name];
+    ClockOffset once;  // of who is not known any more
+    ClockOffset* known = observed_.clock(a.member.name);
+    ClockOffset& clock = known ? *known : once;
     if (!clock_ && !a.report.host.empty() && a.report.host == this_boot()) clock.is_same(a.report.incarnation, (r.ended_ns - q.sent_ns) - (a.report.answered_ns - a.report.received_ns));
     else clock.observe(a.report.incarnation, {q.sent_ns, a.report.received_ns, a.report.answered_ns, r.ended_ns});
     a.round_trip_ns = clock.round_trip_ns();

@@ -21,8 +21,8 @@ EngineImpl::OthersStates NodeCore::states_for(std::uint64_t owner, const std::st
   return found;
 }
 
-void NodeCore::handle(Peer from, std::uint64_t owner, GetVariable&& m) {
-  do_for(from, [this, from, owner, m = std::move(m)] {
+void NodeCore::handle(Peer from, std::uint64_t owner, GetVariable&& m, std::uint64_t bytes) {
+  do_for(from, bytes, [this, owner, m = std::move(m)] {
     Answer a{m.request, {}, {}};
     try {
       const EngineImpl::OthersStates states = states_for(owner, m.container);
@@ -31,12 +31,12 @@ void NodeCore::handle(Peer from, std::uint64_t owner, GetVariable&& m) {
     } catch (...) {
       a.status = Status::from_current_exception();
     }
-    send(from, a);
+    return a;
   });
 }
 
-void NodeCore::handle(Peer from, std::uint64_t owner, SetVariable&& m) {
-  do_for(from, [this, from, owner, m = std::move(m)] {
+void NodeCore::handle(Peer from, std::uint64_t owner, SetVariable&& m, std::uint64_t bytes) {
+  do_for(from, bytes, [this, owner, m = std::move(m)] {
     Answer a{m.request, {}, {}};
     try {
       const EngineImpl::OthersStates states = states_for(owner, m.container);
@@ -45,24 +45,23 @@ void NodeCore::handle(Peer from, std::uint64_t owner, SetVariable&& m) {
     } catch (...) {
       a.status = Status::from_current_exception();
     }
-    send(from, a);
+    return a;
   });
 }
 
-void NodeCore::handle(Peer from, std::uint64_t owner, ClearContainer&& m) {
-  do_for(from, [this, from, owner, m = std::move(m)] {
+void NodeCore::handle(Peer from, std::uint64_t owner, ClearContainer&& m, std::uint64_t bytes) {
+  do_for(from, bytes, [this, owner, m = std::move(m)] {
     Answer a{m.request, {}, {}};
     a.states = clear_here(owner, m.container);
-    if (from != 0) send(from, a);
-    else handle(from, std::move(a));
+    return a;
   });
 }
 
 // On the clerk, as plans are made: none is about to be that has the states. Plans that have them are no more: who owns one makes it anew,
 // and so gets others. Runs under way end with what they have.
-std::size_t NodeCore::clear_here(std::uint64_t owner, const std::string& container) {
+std::uint64_t NodeCore::clear_here(std::uint64_t owner, const std::string& container) {
   const StateOwner who{container, container.empty() ? owner : 0};
-  if (!container.empty() && container == container_) return 0;  // its engine's own
+  if (!container.empty() && container == container_) return ClearContainer::kKept;  // its engine's own
   if (!engine_->has_states_of(who)) return 0;
   const std::shared_ptr<StateStore> store = engine_->states_of(who).store;
   std::vector<std::shared_ptr<Compiled>> plans;  // dropped outside the lock
@@ -126,7 +125,7 @@ void NodeCore::note_states(const Plan& plan, const std::string& node, std::uint6
 Tensor NodeCore::get(const std::string& node, const StateSpec& variable) {
   const Peer to = peer_of(node);
   const std::uint64_t id = request(to);
-  send(to, GetVariable{id, variable, container_});
+  ask(id, GetVariable::kLane, written(GetVariable{id, variable, container_}).take());
   Request answer = answer_to(id);
   if (!answer.status.ok()) throw Error(answer.status.code(), fmt::format("node '{}': {}", node, answer.status.message()));
   std::lock_guard lock(mutex_);
@@ -137,7 +136,7 @@ Tensor NodeCore::get(const std::string& node, const StateSpec& variable) {
 void NodeCore::set(const std::string& node, const StateSpec& variable, Tensor value) {
   const Peer to = peer_of(node);
   const std::uint64_t id = request(to);
-  send(to, SetVariable{id, variable, std::move(value), container_});
+  ask(id, SetVariable::kLane, written(SetVariable{id, variable, std::move(value), container_}).take());
   const Request answer = answer_to(id);
   if (!answer.status.ok()) throw Error(answer.status.code(), fmt::format("node '{}': {}", node, answer.status.message()));
   std::lock_guard lock(mutex_);
@@ -152,7 +151,7 @@ std::size_t NodeCore::clear_container(const std::string& container, std::vector<
   for (const Peer peer : peers) {
     if (peer != 0) {
       requests.push_back(request(peer));
-      send(peer, ClearContainer{requests.back(), container});
+      ask(requests.back(), ClearContainer::kLane, written(ClearContainer{requests.back(), container}).take());
       continue;
     }
     {
@@ -160,19 +159,26 @@ std::size_t NodeCore::clear_container(const std::string& container, std::vector<
       requests.push_back(++last_request_);
       requests_.emplace(requests.back(), Request{});
     }
-    handle(0, self_.incarnation, ClearContainer{requests.back(), container});
+    handle(0, self_.incarnation, ClearContainer{requests.back(), container}, 0);
   }
   std::size_t dropped = 0;
   Status first;
+  std::vector<Peer> cleared;
+  std::set<std::string> cleared_nodes;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const Request answer = answer_to(requests[i]);
-    dropped += answer.states;
     if (first.ok() && !answer.status.ok()) first = Status(answer.status.code(), fmt::format("node '{}': {}", nodes[i], answer.status.message()));
+    if (!answer.status.ok() || answer.states == ClearContainer::kKept) continue;
+    dropped += answer.states;
+    cleared.push_back(peers[i]);
+    cleared_nodes.insert(nodes[i]);
   }
-  if (container == container_) {  // its plans may not have heard yet that they are no more, and what they find anew is what was asked for
-    runs_.break_off(peers);
+  // Its plans may not have heard yet that they are no more, and what they find anew is what was asked for. Where nothing was cleared, values
+  // that are lost later are missed as before.
+  if (container == container_) {
+    runs_.break_off(cleared);
     std::lock_guard lock(mutex_);
-    std::erase_if(seen_states_, [&](const auto& seen) { return std::find(nodes.begin(), nodes.end(), seen.first.first) != nodes.end(); });
+    std::erase_if(seen_states_, [&](const auto& seen) { return cleared_nodes.contains(seen.first.first); });
   }
   first.throw_if_error();
   return dropped;

@@ -47,6 +47,8 @@ std::string why_no_name(const std::string& name) {
 
 Member checked(Member self) {
   if (const std::string why = why_no_name(self.name); !why.empty()) throw Error(Code::invalid_argument, why);
+  const auto is_control = [](unsigned char c) { return c < ' ' || c == 127; };
+  if (!is_utf8(self.labels) || std::any_of(self.labels.begin(), self.labels.end(), is_control)) throw Error(Code::invalid_argument, "labels are UTF-8 without control characters");
   if (self.labels.size() > kLongest) throw Error(Code::invalid_argument, fmt::format("labels take {} bytes at most", kLongest));
   std::set<std::string> keys;
   std::string rest = self.labels;

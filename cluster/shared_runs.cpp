@@ -251,6 +251,8 @@ void SharedRuns::handle(Peer from, LeftRun&& m) {
   }
   if (m.status.ok() && came.size() != plan.fetches_from(node)) m.status = Status(Code::data_loss, "it did not send all that was fetched from it");
   if (!m.status.ok()) core_.engine().fail(*run, from_node(core_.name_of(from), m.status));
+  for (std::size_t p = 0; p < run->plan().partitions.size(); ++p)  // the first of its partitions stands for all
+    if (run->plan().partitions[p].node == node) run->has_done(static_cast<std::int32_t>(p), std::exchange(m.done, {}));
   run->leave();
 }
 
@@ -371,6 +373,8 @@ void SharedRuns::ended(Run& run) {
   }
   // Poisoned is enough: whoever makes it fail may still be at telling others so, and what has been skipped since is no result.
   LeftRun m{run.key.number, run.is_poisoned() ? run.status() : Status(), {}};
+  for (std::size_t p = 0; p < run.plan().partitions.size(); ++p)
+    if (const std::optional<RunTotals> done = run.done_by(p)) m.done.fired += done->fired, m.done.sent += done->sent, m.done.received += done->received;
   if (m.status.ok()) {
     std::vector<Tensor> fetches = run.take_fetches();
     for (std::size_t f = 0; f < fetches.size(); ++f)

@@ -145,4 +145,11 @@ WhileView::WhileView(const Node& node)
       parallel_iterations(static_cast<int>(node.attrs.get<std::int64_t>("parallel_iterations"))),
       back_prop(node.attrs.get<bool>("back_prop")) {}
 
+double predicate_of(const Node& node, const Tensor& value) {
+  if (value.shape().elements() != 1)
+    throw Error(Code::invalid_argument, fmt::format("{} '{}' ({}): its predicate must be a scalar, not {}", node.op->name, node.attrs.get<std::string>("label"),
+                                                    node.site.text(), value.shape().text()));
+  return value.at(0);
+}
+
 }  // namespace troupe

@@ -87,4 +87,8 @@ struct WhileView {
   bool back_prop;
 };
 
+/// What a predicate, or the number of a branch, is as a node is evaluated. Throws invalid_argument, naming the node and the user's line,
+/// unless it is one element, as an engine does: where its rank was unknown, nobody has asked before.
+double predicate_of(const Node& node, const Tensor& value);
+
 }  // namespace troupe

@@ -506,19 +506,19 @@ class Lowering {
     return nodes;
   }
 
-  // A call that cannot lead to another of its function is replaced by the body. Not where somebody waits for
-  // the whole of it, nor where its draws have to differ from those of other calls. What the body does, it does once all arguments are there, and not
-  // at all where one is dead: so it runs in a frame of its own, whose pivot comes after them. A body that does nothing computes when it can; what it
-  // yields is as dead as any argument, which shows where values are dead by hand only.
+  // A call that cannot lead to another of its function is replaced by the body. Not where somebody waits for the whole of it, unless it puts elements into
+  // a queue and takes others out of it: it fires once, and would wait for a put that waits for its take. Nor where its draws have to differ from those of
+  // other calls. What the body does, it does once all arguments are there, and not at all where one is dead: so it runs in a frame of its own, whose pivot
+  // comes after them. A body that does nothing computes when it can; what it yields is as dead as any argument, which shows where values are dead by hand only.
   std::vector<Edge> lower_call(Node node, Frame& frame, std::vector<std::int32_t>& done, bool is_waited_for) {
     const FunctionDef& f = *function_of(node);
-    if (!f.body)
-      throw Error(Code::failed_precondition,
-                  fmt::format("function '{}' ({}) is called at {} and was never defined", f.name, f.site.text(), node.site.text()));
-    if (f.is_recursive || f.has_draws || is_waited_for || !node.controls.empty()) {
+    if (!f.body) throw Error(Code::failed_precondition, fmt::format("function '{}' ({}) is called at {} and was never defined", f.name, f.site.text(), node.site.text()));
+    const bool is_whole = (is_waited_for || !node.controls.empty()) && (has_primitives_ || !puts_and_takes(f.effects));
+    if (f.is_recursive || f.has_draws || is_whole) {
       if (lowered_.insert(&f).second) called_.push_back(&f);
       return put(std::move(node), frame, done);
     }
+    const std::int32_t first = to_.graph.size();
     std::vector<Edge> arguments = node.inputs;
     // The environment is no argument of the user's. It counts where effects take values from it, but in a loop by hand, outside of which it is.
     std::size_t waited_for = arguments.size();
@@ -527,6 +527,7 @@ class Lowering {
     const std::int32_t outer_pivot = frame.pivot;
     std::vector<std::int32_t> given;
     if (f.has_effect || has_primitives_) given = there({arguments.begin(), arguments.begin() + static_cast<std::ptrdiff_t>(waited_for)}, node);
+    given.insert(given.end(), node.controls.begin(), node.controls.end());
     if (f.has_effect && !given.empty()) {
       if (outer_pivot >= 0) given.push_back(outer_pivot);
       frame.pivot = token(std::move(given), node);
@@ -542,8 +543,16 @@ class Lowering {
       if (f.has_effect) out.push_back(frame.pivot == outer_pivot ? result : as_token(result, frame, node));
       else out.push_back(given.empty() ? result : identity(result, node, given));
     }
+    if (is_waited_for) done = there(out, node);
+    for (const auto& [state, effect] : f.effects)
+      for (const Access& a : frame.open[state])
+        if (is_waited_for && a.node >= first) done.push_back(a.node);
     frame.pivot = outer_pivot;
     return out;
+  }
+
+  static bool puts_and_takes(const Effects& effects) {
+    return std::any_of(effects.begin(), effects.end(), [&](const auto& e) { return e.second == Effect::enqueue && effects.contains({e.first, Effect::dequeue}); });
   }
 
   // The body of a function, once, for all calls of it.

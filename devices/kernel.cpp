@@ -4,6 +4,11 @@
 
 namespace troupe {
 
+void own_text(std::span<Value> values) {
+  for (Value& v : values)
+    if (v.kind() == Value::Kind::tensor && v.dtype() == DType::string) v = v.tensor().with_own_text();
+}
+
 Tensor KernelContext::allocate_over(int i, DType dtype, const Shape& shape) {
   Value& in = inputs_[i];
   if (in.kind() == Value::Kind::tensor && in.dtype() == dtype && in.tensor().is_sole_holder() &&

@@ -41,6 +41,9 @@ class CompletionSink {
   ~CompletionSink() = default;
 };
 
+/// Has those that are tensors of strings keep their bytes themselves, as the outputs of every firing do.
+void own_text(std::span<Value> values);
+
 /// The right, and the duty, to end one firing. Move-only; dropping it unfulfilled fails the firing.
 class Completion {
  public:
@@ -58,7 +61,10 @@ class Completion {
   ~Completion() { drop(); }
 
   explicit operator bool() const { return sink_ != nullptr; }
-  void fulfil(std::span<Value> outputs) { take()->complete(ticket_, Status(), outputs); }
+  void fulfil(std::span<Value> outputs) {
+    own_text(outputs);
+    take()->complete(ticket_, Status(), outputs);
+  }
   void fulfil(Value output) { fulfil(std::span<Value>(&output, 1)); }
   void fail(Status status) { take()->complete(ticket_, std::move(status), {}); }
 
@@ -109,7 +115,7 @@ class KernelContext {
   void set_tag(std::uint64_t tag) { tag_ = tag; }
 
   /// The firing ends when the returned right is used, not when the kernel returns. Inputs to be
-  /// used later must be taken or copied.
+  /// used later must be taken or copied; the outputs are the firing's no more, and may be gone, once it is used.
   Completion defer() {
     deferred_ = true;
     return Completion(sink_, ticket_);

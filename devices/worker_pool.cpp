@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 constexpr auto kSearchTime = 30us;   // arriving from sleep takes 22 µs: shorter parks too eagerly
 constexpr auto kStuckAfter = 5us;    // an owner that finishes no job for this long is stuck
 constexpr auto kBriefSearch = 10us;  // of the watcher, and when others search already: see who is stuck
-constexpr auto kWatchPeriod = 1ms;   // longest wait of a lone job behind a long one
+constexpr int kLongestWatch = 8;     // ms; of a lone job's wait behind one that nobody knew to be long
 constexpr int kPausesPerLook = 16;   // looking at a ring takes its cache line from the owner
 constexpr int kPausesForPlace = 96;  // a searcher looks at wanted_ once in kPausesPerLook
 constexpr unsigned kFairness = 64;   // a worker with a full ring looks at the shared queue this often
@@ -55,10 +55,11 @@ bool Worker::search(Job& job) {
   pool_->state_.fetch_add(WorkerPool::kSearching, std::memory_order_seq_cst);
   for (;;) {
     const auto crowd = WorkerPool::searching(pool_->state_.load(std::memory_order_relaxed));
-    const bool brief = std::exchange(brief_, false) || 2 * crowd > static_cast<std::uint64_t>(pool_->size()) + 1;
+    const bool watched = std::exchange(brief_, false), brief = watched || 2 * crowd > static_cast<std::uint64_t>(pool_->size()) + 1;
     const auto deadline = Clock::now() + (brief ? kBriefSearch : kSearchTime);
     do {
       if (look_around(job)) {
+        if (watched) pool_->watch_ms_.store(1, std::memory_order_relaxed);
         leave_search();
         return true;
       }
@@ -72,6 +73,7 @@ bool Worker::search(Job& job) {
       pool_->state_.fetch_sub(WorkerPool::kSearching, std::memory_order_seq_cst);
       return false;
     }
+    if (watched) pool_->watch_ms_.store(std::min(2 * pool_->watch_ms_.load(std::memory_order_relaxed), kLongestWatch), std::memory_order_relaxed);
     park();
     if (ring_.pop(job)) {  // the same
       leave_search();
@@ -148,7 +150,7 @@ void Worker::sleep(bool watching) {
   parks_.store(parks_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   std::unique_lock lock(mutex_);
   const auto notified = [this] { return notified_; };
-  if (watching && !wake_.wait_for(lock, kWatchPeriod, notified)) {
+  if (watching && !wake_.wait_for(lock, pool_->watch_ms_.load(std::memory_order_relaxed) * 1ms, notified)) {
     lock.unlock();
     brief_ = true;
     if (pool_->unpark(*this)) return;

@@ -92,13 +92,17 @@ Expr Graph::adopt(const Expr& foreign, const Site& site) {
   const Site& line = site_for(site);
   if (foreign.is_empty() || foreign.reader().depth() == 0)
     return bind(find_op("Constant"), {}, Attrs{{"value", foreign.value()}}, line)[0];
-  const Reader* reader = &foreign.reader();
-  if (reader == this) return foreign;
-  for (const Graph* g = this; g->copy_of_ && foreign.edge().node < g->copied_; g = g->copy_of_.get())
-    if (g->copy_of_.get() == reader) return Expr(this, foreign.edge());
-  for (const Graph* g = outer_; g; g = g->outer_)
-    if (g == reader) return capture(foreign, line);
+  if (stands_for(foreign.reader(), foreign.edge())) return Expr(this, foreign.edge());
+  for (Graph* g = outer_; g; g = g->outer_)
+    if (g->stands_for(foreign.reader(), foreign.edge())) return capture(Expr(g, foreign.edge()), line);
   refuse_foreign(foreign, line);
+}
+
+bool Graph::stands_for(const Reader& reader, Edge e) const {
+  if (&reader == this) return true;
+  for (const Graph* g = this; g->copy_of_ && e.node < g->copied_; g = g->copy_of_.get())
+    if (g->copy_of_.get() == &reader) return true;
+  return false;
 }
 
 void Graph::refuse_foreign(const Expr& foreign, const Site& site) const {
@@ -178,6 +182,7 @@ Expr Graph::capture(const Expr& outer, const Site& site) {
     copy.scope = scope_;
     copy.name.clear();
     copy.origin = ++root().origins_;
+    outer_->build_on(near.edge());
     Expr mine(this, Edge{append(std::move(copy)), 0});
     captures_.push_back({near, Edge{}});
     captures_.back().inner = mine.edge();
@@ -306,7 +311,7 @@ Graph::Scope Graph::colocate_with(const Expr& e, At at) {
   return {here, {}, node.device, {}};
 }
 
-Graph::Scope Graph::after(std::initializer_list<Expr> first) {
+Graph::Scope Graph::after(std::initializer_list<Expr> first, At at) {
   Graph& here = current();
   std::vector<std::int32_t> nodes;
   for (const Expr& e : first) {
@@ -317,7 +322,7 @@ Graph::Scope Graph::after(std::initializer_list<Expr> first) {
     // An outer node: the whole node that holds this sub-graph starts after it.
     Graph* inside = &here;
     while (inside->outer_ && inside->outer_ != &e.reader()) inside = inside->outer_;
-    if (!inside->outer_) refuse_foreign(e, Site());
+    if (!inside->outer_) refuse_foreign(e, at);
     inside->outer_controls_.push_back(e.edge().node);
   }
   return {here, {}, {}, std::move(nodes)};
@@ -334,6 +339,33 @@ Expr Graph::named(const Expr& e, const std::string& name) {
     throw Error(Code::already_exists, fmt::format("the name '{}' is taken by {}", full, describe(it->second)));
   nodes_[e.edge().node].name = full;
   return e;
+}
+
+std::vector<Edge> Graph::edges_of(const std::vector<Expr>& exprs, const char* what) const {
+  std::vector<Edge> edges;
+  for (const Expr& e : exprs) {
+    if (e.is_empty()) throw Error(Code::invalid_argument, fmt::format("{} {} is an empty expression; take what an op returned", what, edges.size()));
+    if (&e.reader() != this) {
+      const auto* other = dynamic_cast<const Graph*>(&e.reader());
+      if (other && other->outer_)
+        throw Error(Code::invalid_argument, fmt::format("{} {}, {}, is inside {}; only its results are known outside", what, edges.size(),
+                                                        other->describe(e.edge().node), other->what_));
+      if (other)
+        throw Error(Code::invalid_argument, fmt::format("{} {}, {}, is of another graph than the one that is compiled", what, edges.size(), other->describe(e.edge().node)));
+      throw Error(Code::invalid_argument, fmt::format("{} {} is the {} that an eager scope computed, no expression of this graph", what, edges.size(), e.spec().text()));
+    }
+    edges.push_back(e.edge());
+  }
+  return edges;
+}
+
+std::vector<Edge> Graph::edges_to_feed(const std::vector<Expr>& exprs) const {
+  std::vector<Edge> edges = edges_of(exprs, "feed");
+  for (std::size_t i = 0; i < edges.size(); ++i)
+    if (built_on_.contains(edges[i]))
+      throw Error(Code::invalid_argument, fmt::format("feed {}, {}, would not reach the loops, branches or gradients that were built with the value that it has; "
+                                                      "start from an input instead", i, describe(edges[i].node)));
+  return edges;
 }
 
 std::string Graph::name_of(std::int32_t id) const {

@@ -21,6 +21,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -146,7 +147,7 @@ class Graph final : public Reader {
   [[nodiscard]] Scope on_device(const std::string& device) { return {current(), {}, device, {}}; }
   /// On the same device as the expression's node, wherever that goes. Throws invalid_argument for another graph's.
   [[nodiscard]] Scope colocate_with(const Expr& e, At at = At::current());
-  [[nodiscard]] Scope after(std::initializer_list<Expr> first);
+  [[nodiscard]] Scope after(std::initializer_list<Expr> first, At at = At::current());
   /// Gives the expression's node a name, for fetching, errors and views. Throws already_exists.
   Expr named(const Expr& e, const std::string& name);
 
@@ -164,6 +165,12 @@ class Graph final : public Reader {
   /// The expression of a named node; throws not_found.
   Expr find(const std::string& name);
   Expr expr(Edge e) { return Expr(this, e); }
+  /// What is to be fed or fetched, as edges. Throws invalid_argument, naming it by its place, if it is not of this graph, and if it
+  /// is to be fed and something was built with the value that it has.
+  std::vector<Edge> edges_to_feed(const std::vector<Expr>& exprs) const;
+  std::vector<Edge> edges_to_fetch(const std::vector<Expr>& exprs) const { return edges_of(exprs, "fetch"); }
+  /// Says that something is built with the value that this has, whatever is fed there.
+  void build_on(Edge e) { built_on_.insert(e); }
   /// Grows with every node and every extension: plans are cached by it.
   std::uint64_t version() const { return nodes_.size() + extensions_; }
   /// Unique among the graphs of this process; copies get their own.
@@ -180,6 +187,9 @@ class Graph final : public Reader {
   Exprs bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state);
   Expr capture(const Expr& outer, const Site& site);
   [[noreturn]] void refuse_foreign(const Expr& foreign, const Site& site) const;
+  /// Is an expression of `reader` one of this graph, too: of what it is, or is a copy of?
+  bool stands_for(const Reader& reader, Edge e) const;
+  std::vector<Edge> edges_of(const std::vector<Expr>& exprs, const char* what) const;
 
   struct Id {
     Id();
@@ -208,6 +218,7 @@ class Graph final : public Reader {
   std::uint64_t extensions_ = 0;
   std::vector<std::shared_ptr<FunctionDef>> functions_;
   std::map<Edge, std::int64_t> environment_;  // values that functions use: their places
+  std::set<Edge> built_on_;  // constants that sub-graphs have copies of, and what gradients count by
   // Of sub-graphs.
   Graph* outer_ = nullptr;
   Graph* root_ = nullptr;   // the outermost; null if this is it

@@ -14,15 +14,13 @@ Interpreter::Interpreter(Device& device) : device_(&device), stream_(device.comp
 Interpreter::~Interpreter() = default;
 
 std::vector<Tensor> Interpreter::run(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches) {
-  std::vector<Edge> in, out;
+  std::vector<Expr> keys;
   std::vector<Tensor> values;
   for (const auto& [to, value] : feeds) {
-    to.reader();  // which refuses an empty one
-    in.push_back(to.edge());
+    keys.push_back(to);
     values.push_back(value);
   }
-  for (const Expr& e : fetches) e.reader(), out.push_back(e.edge());
-  return run(prune(graph, in, out), values);
+  return run(prune(graph, graph.edges_to_feed(keys), graph.edges_to_fetch(fetches)), values);
 }
 
 std::vector<Tensor> Interpreter::run(const Program& program, const std::vector<Tensor>& feeds) {
@@ -36,9 +34,9 @@ std::vector<Tensor> Interpreter::run(const Program& program, const std::vector<T
   for (std::size_t i = 0; i < feeds.size(); ++i) {
     const ValueSpec& wanted = graph.spec(program.feeds[i]);
     if (wanted.is_list()) throw Error(Code::invalid_argument, fmt::format("{} yields a list, which is not fed; feed the tensors it is made of", graph.describe(program.feeds[i].node)));
-    if (feeds[i].dtype() != wanted.dtype || !feeds[i].shape().is_compatible(wanted.shape))
-      throw Error(Code::invalid_argument, fmt::format("{} takes {}, not {}{}", graph.describe(program.feeds[i].node), wanted.text(),
-                                                      name_of(feeds[i].dtype()), feeds[i].shape().text()));
+    if (!feeds[i].has_value() || feeds[i].dtype() != wanted.dtype || !feeds[i].shape().is_compatible(wanted.shape))
+      throw Error(Code::invalid_argument, fmt::format("{} takes {}, not {}", graph.describe(program.feeds[i].node), wanted.text(),
+                                                      feeds[i].has_value() ? ValueSpec{feeds[i].dtype(), feeds[i].shape()}.text() : "nothing"));
     arguments.push_back(feeds[i]);
   }
   specs_ = &graph.states();

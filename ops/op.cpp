@@ -115,8 +115,7 @@ class KeepsText final : public Kernel {
   explicit KeepsText(std::unique_ptr<Kernel> inner) : inner_(std::move(inner)) {}
   void run(KernelContext& c) override {
     inner_->run(c);
-    for (Value& v : c.all_outputs())
-      if (v.kind() == Value::Kind::tensor && v.dtype() == DType::string) v = v.tensor().with_own_text();
+    if (!c.was_deferred()) own_text(c.all_outputs());  // else its Completion does, and the firing may have ended
   }
 
  private:

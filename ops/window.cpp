@@ -36,10 +36,9 @@ void check_attrs(const Attrs& attrs, int axes) {
   check_numbers(attrs, "before", axes, 0);
   check_numbers(attrs, "after", axes, 0);
   const std::string& kind = attrs.get<std::string>("padding");
-  if (kind != "valid" && kind != "same" && kind != "given")
-    throw Error(Code::invalid_argument, fmt::format("padding is valid, same or given, not '{}'", kind));
+  if (kind != "valid" && kind != "same" && kind != "given" && kind != "ceil")
+    throw Error(Code::invalid_argument, fmt::format("padding is valid, same, given or ceil, not '{}'", kind));
 }
-
 
 WindowAxis place(std::int64_t in, std::int64_t size, int axis, const Attrs& attrs) {
   WindowAxis a{.in = in, .out = kAny, .size = size, .stride = number(attrs, "strides", axis, 1), .dilation = number(attrs, "dilation", axis, 1)};
@@ -53,11 +52,13 @@ WindowAxis place(std::int64_t in, std::int64_t size, int axis, const Attrs& attr
     return a;
   }
   a.before = number(attrs, "before", axis, 0);
-  const std::int64_t room = in + a.before + number(attrs, "after", axis, 0) - length;
+  const bool is_ceil = attrs.get<std::string>("padding") == "ceil";
+  const std::int64_t room = in + a.before + number(attrs, "after", axis, 0) - length + (is_ceil ? a.stride - 1 : 0);
   if (room < 0)
     throw Error(Code::out_of_range, fmt::format("a window of {}{} does not fit into spatial axis {} of {} with its padding", size,
                                                 a.dilation > 1 ? fmt::format(" by steps of {}", a.dilation) : "", axis, in));
   a.out = room / a.stride + 1;
+  if (is_ceil && a.start(a.out - 1) >= in) --a.out;  // one more would begin behind the elements
   return a;
 }
 
@@ -91,6 +92,8 @@ Shape positions(const Shape& space, const Shape& size, const Attrs& attrs) {
 Shape covered(const Shape& space, const Shape& size, const Attrs& attrs) {
   check_attrs(attrs, space.rank());
   check_sizes(size);
+  if (attrs.get<std::string>("padding") == "ceil")
+    throw Error(Code::invalid_argument, "padding that rounds up has no transpose; give what is before and after");
   Shape out;
   for (int i = 0; i < space.rank(); ++i) {
     const std::int64_t stride = number(attrs, "strides", i, 1);

@@ -34,6 +34,9 @@ struct Padding {
   static Padding of(std::vector<std::int64_t> before, std::vector<std::int64_t> after) {
     return {"given", std::move(before), std::move(after)};
   }
+  /// So many elements on both sides of each axis, and behind it as many more as make a last window whole that begins before the elements end: where the
+  /// others round the number of positions down, this rounds it up.
+  static Padding ceil(std::vector<std::int64_t> both = {}) { return {"ceil", both, both}; }
 };
 
 /// How a window moves: one number for each spatial axis; none given: 1.

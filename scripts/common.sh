@@ -6,6 +6,7 @@
 # It leaves the caller in the source tree's root, with `set -euo pipefail`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export STATE_DIRECTORY=$PWD/build/state  # where nodes that are checked write what led to failures; those that are tested: test/CMakeLists.txt
 
 say() { printf '%s\n' "$*"; }
 die() {

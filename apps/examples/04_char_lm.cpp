@@ -112,10 +112,7 @@ class Job {
   }
 
   void show_on(InspectionServer& page) {
-    page.serve("/api/scalars", [this](const InspectionServer::Query& query) {
-      const auto since = query.find("since");
-      return fmt::format("{{\"version\": 1, \"series\": {}}}", records_->json(since == query.end() ? -1 : std::strtoll(since->second.c_str(), nullptr, 10)));
-    });
+    page.serve(*records_);
     progress_.line(fmt::format("to be seen at {}", page.address()));
   }
 

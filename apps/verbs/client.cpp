@@ -1,12 +1,13 @@
 #include <troupe/apps/verbs/client.hpp>
 
 #include <algorithm>
-#include <chrono>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include <unistd.h>
 
@@ -15,30 +16,68 @@
 #include <nlohmann/json.hpp>
 
 #include <troupe/apps/verbs/service.hpp>
+#include <troupe/cluster/inspection_server.hpp>
 
 namespace troupe::verbs {
 
-std::string fetch(const LookFlags& flags, const std::string& path, int least_s) {
-  std::string at = flags.node.starts_with("http://") ? flags.node.substr(7) : flags.node;
+namespace {
+
+/// Where a node serves --http.
+struct Place {
+  std::string host;  // an IPv6 address without its brackets
+  int port = 80;
+  std::string url;
+};
+
+/// `[http://]HOST[:PORT]`, or a port alone, which is on this machine, as for --http. Throws Misuse.
+Place place_of(const std::string& node) {
+  constexpr std::string_view kDigits = "0123456789";
+  const auto demand = [&](bool holds) {
+    if (!holds) throw Misuse(fmt::format("--node takes where a node serves --http, such as http://127.0.0.1:7200, not '{}'", node));
+  };
+  std::string at = node.starts_with("http://") ? node.substr(7) : node;
+  if (at.find("://") != std::string::npos) throw Misuse(fmt::format("--node takes an address over http://, not '{}'", node));
   while (at.ends_with('/')) at.pop_back();
-  if (!at.empty() && at.find_first_not_of("0123456789") == std::string::npos) {  // a port alone, as for --http
-    if (at.size() > 5 || std::stoi(at) > 65535) throw Misuse(fmt::format("--node takes a port up to 65535, not '{}'", at));
-    at = "127.0.0.1:" + at;
-  }
-  const std::string url = "http://" + at;
-  if (at.find("://") != std::string::npos) throw Misuse(fmt::format("--node takes an address over http://, not '{}'", flags.node));
-  httplib::Client http(url);
-  if (at.empty() || !http.is_valid()) throw Misuse(fmt::format("--node takes where a node serves --http, such as http://127.0.0.1:7200, not '{}'", flags.node));
-  http.set_connection_timeout(5);
+  if (!at.empty() && at.find_first_not_of(kDigits) == std::string::npos) at = "127.0.0.1:" + at;
+  const bool is_v6 = at.starts_with('[');
+  const auto end = is_v6 ? at.find(']') : std::min(at.find(':'), at.size());
+  demand(end != std::string::npos);
+  Place place{is_v6 ? at.substr(1, end - 1) : at.substr(0, end), 80, "http://" + at};
+  demand(!place.host.empty() && std::all_of(place.host.begin(), place.host.end(), [](unsigned char c) { return c > ' ' && c != 127 && std::strchr("/?#@[]", c) == nullptr; }));
+  const std::string rest = at.substr(is_v6 ? end + 1 : end);
+  if (rest.empty()) return place;
+  const std::string port = rest.substr(1);
+  demand(rest.front() == ':' && !port.empty() && port.find_first_not_of(kDigits) == std::string::npos);
+  if (port.size() > 5 || std::stoi(port) > 65535) throw Misuse(fmt::format("--node takes a port up to 65535, not '{}'", port));
+  place.port = std::stoi(port);
+  return place;
+}
+
+}  // namespace
+
+std::string fetch(const LookFlags& flags, const std::string& path, int least_s) {
+  const Place place = place_of(flags.node);
+  const std::string& url = place.url;
+  httplib::Client http(place.host, place.port);
   const int patience = std::max(flags.patience, least_s);
-  http.set_read_timeout(patience);
+  http.set_connection_timeout(std::min(5, patience));
+  http.set_read_timeout(patience + 1);  // it bounds silence; the deadline ends what drips
   if (const std::string token = token_of(flags.token); !token.empty()) http.set_default_headers({{"Authorization", "Bearer " + token}});
-  const auto began = std::chrono::steady_clock::now();
-  const auto answer = http.Get(path);
-  const auto silent = std::chrono::steady_clock::now() - began >= std::chrono::seconds(patience);
-  if (!answer && answer.error() == httplib::Error::Read && silent)
+  std::atomic<bool> is_late{false};  // publishes nothing but itself
+  const auto answer = [&] {
+    const Deadline deadline(patience, [&] {
+      is_late.store(true, std::memory_order_relaxed);
+      http.stop();  // as if the node had hung up
+    });
+    return http.Get(path);
+  }();
+  const bool is_connected = answer.error() != httplib::Error::Connection && answer.error() != httplib::Error::ConnectionTimeout;
+  if (is_connected && is_late.load(std::memory_order_relaxed))
     throw std::runtime_error(fmt::format("{} is connected but has not answered for {} s: it is stopped or overloaded", url, patience));
   if (!answer) throw std::runtime_error(fmt::format("nobody answers at {} ({}): start a node with 'troupe node --http 7200', or name one with --node", url, httplib::to_string(answer.error())));
+  // Who is too busy says so before it is asked anything.
+  if (answer->status < 405 && answer->get_header_value(kInspectionHeader) != kInspectionVersion)
+    throw std::runtime_error(fmt::format("what answers at {} is no node of Troupe, or one of another version: --node takes where a node of this version serves --http", url));
   if (answer->status == 200) return answer->body;
   const auto said = nlohmann::json::parse(answer->body, nullptr, false);
   std::string why = fmt::format("{} answers {}", url, answer->status);

@@ -12,7 +12,7 @@
 
 namespace troupe::verbs {
 
-/// What GET `path` answers, within the flags' patience or, for what takes longer, `least_s` at least. Throws std::runtime_error with
+/// What GET `path` answers, all of it within the flags' patience or, for what takes longer, `least_s` at least. Throws std::runtime_error with
 /// a sentence if nobody answers, or if it is refused; Misuse for what the node does not know.
 std::string fetch(const LookFlags& flags, const std::string& path, int least_s = 0);
 /// Percent-encoded, for a query.

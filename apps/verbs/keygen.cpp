@@ -1,7 +1,5 @@
 #include <troupe/apps/verbs/verbs.hpp>
 
-#include <unistd.h>
-
 #include <fmt/format.h>
 
 #include <troupe/cluster/keys.hpp>
@@ -12,10 +10,7 @@ namespace troupe::verbs {
 int keygen(const KeygenOptions& options) {
   std::string name = options.name;
   if (name.empty() && is_key(options.authorize)) throw Misuse("say whose key it is: --name, as that node calls itself ('troupe keygen' on it says which)");
-  if (name.empty()) {
-    char host[256] = {};
-    name = ::gethostname(host, sizeof host - 1) == 0 && host[0] ? host : "node";
-  }
+  if (name.empty()) name = host_name();
   try {
     if (options.authorize.empty()) {
       const KeyPair own = make_keys(options.folder, name);

@@ -54,6 +54,12 @@ std::string ps_text(const json& s) {
               colour_of(n["state"]));
   }
   std::string out = nodes.text();
+  Table devices({"DEVICE", "IN USE", "AT MOST", "LIMIT", "SWAPPED"});
+  for (const json& n : s["nodes"])
+    if (n["reachable"].get<bool>())
+      for (const json& d : n["devices"])
+        devices.add({d["name"], bytes_text(d["in_use"]), bytes_text(d["peak"]), d["limit"] == 0 ? "-" : bytes_text(d["limit"]), d["swapped"] == 0 ? "-" : bytes_text(d["swapped"])});
+  if (!devices.is_empty()) out += "\n" + devices.text();
   constexpr std::size_t kMostLinks = 20;
   std::vector<std::pair<double, std::vector<std::string>>> ways;  // those on which most waits first
   for (const json& n : s["nodes"]) {
@@ -267,7 +273,7 @@ int diagnose(const LookFlags& flags) {
 
 int trace(const LookFlags& flags) {
   Output out(flags.out);
-  const std::string said = fetch(flags, fmt::format("/api/trace?seconds={}", flags.seconds), flags.seconds + 30);
+  const std::string said = fetch(flags, fmt::format("/api/trace?seconds={}", flags.seconds), flags.seconds + 60);  // nodes have 10 s to answer, who reads it 30
   out.write(said);
   if (flags.out.empty()) return 0;
   // What it says of itself stands behind the events, which may be half a million.

@@ -5,9 +5,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <sstream>
+#include <system_error>
 
 #include <unistd.h>
 
@@ -22,12 +26,6 @@
 namespace troupe::verbs {
 
 namespace {
-
-std::string host_name() {
-  char name[256] = "node";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
 
 constexpr int kToLeave = 20;  // seconds: for what is under way to end, and for others to take what they are told
 
@@ -56,6 +54,28 @@ void write_log(const LogRecord& r, bool is_json) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
+// What outlives this process: of a service the folder that systemd gives it (of several the first), else where XDG has it. Empty: there is no home.
+std::string state_folder(const Environment& environment) {
+  if (const auto of_service = environment("STATE_DIRECTORY")) return of_service->substr(0, of_service->find(':'));
+  if (const auto xdg = environment("XDG_STATE_HOME"); xdg && xdg->starts_with('/')) return *xdg + "/troupe";
+  const auto home = environment("HOME");
+  return home ? *home + "/.local/state/troupe" : std::string();
+}
+
+// Where what leads to failures is written. By default nobody has asked for it: if it cannot be, that is said, and no more.
+std::string flight_folder(const std::string& given, const std::function<void(const LogRecord&)>& log) {
+  namespace fs = std::filesystem;
+  if (!given.empty()) return given == kNoFlight ? std::string() : given;
+  const std::string state = state_folder(environment_of_process()), folder = state + "/flight";
+  std::error_code error;
+  if (state.empty()) error = std::make_error_code(std::errc::no_such_file_or_directory);
+  else if (fs::create_directories(folder, error)) fs::permissions(folder, fs::perms::owner_all, error);
+  if (!error && access(folder.c_str(), W_OK | X_OK) != 0) error = std::error_code(errno, std::generic_category());
+  if (!error) return folder;
+  log({LogRecord::Level::warning, 0, {}, {}, {}, {}, fmt::format("what leads to failures cannot be kept in '{}' ({}): name a folder with --flight, or '{}'", folder, error.message(), kNoFlight)});
+  return {};
+}
+
 // Until it is asked to end, or has no place in the cluster any more; the exit status.
 int stay(const ClusterNode& here, const sigset_t& endings) {
   const timespec now_and_then{1, 0};
@@ -70,18 +90,29 @@ int stay(const ClusterNode& here, const sigset_t& endings) {
 
 }  // namespace
 
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 && name[0] ? name : "node";
+}
+
 std::string token_of(const std::string& file) {
   if (file.empty()) return {};
+  constexpr std::size_t kMost = 1 << 20;
   std::ifstream in(file);
-  std::string token;
-  if (!in || !(in >> token) || token.size() < 16) throw Misuse(fmt::format("the file '{}' must hold a token of 16 characters or more", file));
+  std::string text(kMost + 1, '\0'), token;
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  if (text.size() > kMost) throw Misuse(fmt::format("the file '{}' is longer than {} MiB: it must hold a token of 16 characters or more", file, kMost >> 20));
+  if (!(std::istringstream(text) >> token) || token.size() < 16) throw Misuse(fmt::format("the file '{}' must hold a token of 16 characters or more", file));
   return token;
 }
 
 Endpoint endpoint(const std::string& text) {
   const auto colon = text.rfind(':');
-  const std::string host = colon == std::string::npos ? "127.0.0.1" : text.substr(0, colon), digits = colon == std::string::npos ? text : text.substr(colon + 1);
+  std::string host = colon == std::string::npos ? "127.0.0.1" : text.substr(0, colon);
+  const std::string digits = colon == std::string::npos ? text : text.substr(colon + 1);
   const bool is_port = !digits.empty() && digits.size() <= 5 && digits.find_first_not_of("0123456789") == std::string::npos && std::stoi(digits) <= 65535;
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);  // an IPv6 address
   if (!is_port || host.empty()) throw Misuse(fmt::format("--http takes a port, which is on loopback, or HOST:PORT, not '{}'", text));
   return {host, std::stoi(digits)};
 }
@@ -91,7 +122,6 @@ int node(const NodeFlags& flags) {
   if (flags.standalone > 0) return standalone(flags);
   NodeOptions options;
   ZeroMqOptions tcp;
-  options.engine.flight = flags.flight;
   options.engine.log = [is_json = flags.log == "json"](const LogRecord& r) { write_log(r, is_json); };
   tcp.log = [log = options.engine.log](const std::string& line) { log({LogRecord::Level::info, 0, {}, {}, {}, {}, line}); };
   try {
@@ -116,6 +146,7 @@ int node(const NodeFlags& flags) {
   if (const int next = port_of(flags.listen) + 1; next > 1 && !flags.http.empty() && endpoint(flags.http).port == next && next < 65535) tcp.bulk_port = next + 1;
   const sigset_t endings = block_endings();
   options.engine.workers = flags.workers;
+  options.engine.flight = flight_folder(flags.flight, options.engine.log);
   options.transport = [&](PeerInfo self) {
     self.address = flags.listen;
     return make_zeromq_transport(std::move(self), tcp);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -47,13 +48,17 @@ struct Deadline::Watch {
   std::thread thread;
 };
 
-Deadline::Deadline(int seconds) : watch_(new Watch) {
-  watch_->thread = std::thread([w = watch_, seconds] {
+Deadline::Deadline(int seconds)
+    : Deadline(seconds, [seconds] {
+        std::fputs(fmt::format("troupe: it did not come to an end within {} s, and is ended as it is\n", seconds).c_str(), stderr);  // print throws if it is closed
+        std::fflush(nullptr);
+        _exit(1);
+      }) {}
+
+Deadline::Deadline(int seconds, std::function<void()> late) : watch_(new Watch) {
+  watch_->thread = std::thread([w = watch_, seconds, late = std::move(late)] {
     std::unique_lock lock(w->mutex);
-    if (w->over.wait_for(lock, std::chrono::seconds(seconds), [&] { return w->is_over; })) return;
-    fmt::print(stderr, "troupe: it did not come to an end within {} s, and is ended as it is\n", seconds);
-    std::fflush(nullptr);
-    _exit(1);
+    if (!w->over.wait_for(lock, std::chrono::seconds(seconds), [&] { return w->is_over; })) late();
   });
 }
 

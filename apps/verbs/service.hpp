@@ -2,6 +2,7 @@
 #pragma once
 
 #include <csignal>
+#include <functional>
 #include <string>
 
 namespace troupe::verbs {
@@ -10,10 +11,12 @@ namespace troupe::verbs {
 sigset_t block_endings();
 /// Tells systemd, if it is what started this process (`Type=notify`); sd_notify(3) has the words.
 void notify_service(const std::string& what);
-/// Ends the process with status 1, saying so, if it is still there after so many seconds. Dropping it gives the all-clear.
+/// Calls `late`, on a thread of its own, if it is still there after so many seconds; without one it ends the process with status 1, saying
+/// so. Dropping it gives the all-clear.
 class Deadline {
  public:
   explicit Deadline(int seconds);
+  Deadline(int seconds, std::function<void()> late);
   ~Deadline();
   Deadline(const Deadline&) = delete;
   Deadline& operator=(const Deadline&) = delete;

@@ -191,7 +191,8 @@ class Supervisor {
 
 int standalone(const NodeFlags& flags) {
   if (flags.standalone > 256) throw Misuse(fmt::format("--standalone takes up to 256 nodes, not {}", flags.standalone));
-  if (!flags.http.empty()) static_cast<void>(endpoint(flags.http));
+  if (!flags.http.empty() && endpoint(flags.http).port + flags.standalone - 1 > 65535)
+    throw Misuse(fmt::format("--http takes a port for each node, from the one it is given: of {} nodes that is {} at most, not {}", flags.standalone, 65536 - flags.standalone, endpoint(flags.http).port));
   return Supervisor(flags).run();
 }
 

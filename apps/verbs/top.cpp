@@ -1,6 +1,6 @@
-// troupe top: nodes, runs and the busiest actors on a full screen, once a second, until q, Ctrl-C or SIGTERM. Lines are cut at the
-// terminal's width, and tables at its height, also when that changes. One thread asks, and the first one draws and hears keys: a node
-// that does not answer holds up neither.
+// troupe top: nodes, runs and the busiest actors on a full screen, once a second, until q, Ctrl-C or SIGTERM; where there is no terminal,
+// once, of a second. Lines are cut at the terminal's width, and tables at its height, also when that changes. One thread asks, and the
+// first one draws and hears keys: a node that does not answer holds up neither.
 #include <troupe/apps/verbs/client.hpp>
 
 #include <algorithm>
@@ -144,6 +144,11 @@ struct View {
     const auto used = static_cast<std::size_t>(std::count(out.begin(), out.end(), '\n'));
     return used < rows ? out + actors.text(size.ws_col, rows - used) : out;
   }
+  /// For who has no terminal.
+  std::string plain_text() const {
+    constexpr std::size_t kMostLines = 100;
+    return title + "\n\n" + nodes.text() + "\n" + runs.text() + "\n" + actors.text(SIZE_MAX, kMostLines);
+  }
 };
 
 View look(const LookFlags& flags, std::map<std::string, Watched>& plans, double& last) {
@@ -166,7 +171,11 @@ View look(const LookFlags& flags, std::map<std::string, Watched>& plans, double&
     auto it = plans.find(id);
     if (it != plans.end() && !it->second.is_of(p["incarnation"].get<std::string>())) plans.erase(it), it = plans.end();
     if (it == plans.end()) it = plans.emplace(id, Watched(p["incarnation"].get<std::string>())).first;
-    it->second.update(flags, id, last > 0 ? now - last : 0, busy);
+    try {
+      it->second.update(flags, id, last > 0 ? now - last : 0, busy);
+    } catch (const Misuse&) {  // the plan has gone since the node told of it
+      plans.erase(it);
+    }
   }
   std::stable_sort(busy.begin(), busy.end(), [](const Busy& a, const Busy& b) { return a.share != b.share ? a.share > b.share : a.fires > b.fires; });
   for (const Busy& b : busy) view.actors.add({b.id, fmt::format("{:.1f} %", 100 * b.share), count_text(b.fires), b.state, b.what});
@@ -221,10 +230,21 @@ class Asker {
   Heard heard_;
 };
 
+/// What has been done between two looks, on a pipe, or where no keys can be heard.
+int print_once(const LookFlags& flags) {
+  std::map<std::string, Watched> plans;
+  double last = 0;
+  look(flags, plans, last);
+  std::this_thread::sleep_for(std::chrono::duration<double>(flags.every));
+  const std::string text = look(flags, plans, last).plain_text();
+  std::fwrite(text.data(), 1, text.size(), stdout);  // main looks whether it was written
+  return 0;
+}
+
 }  // namespace
 
 int top(const LookFlags& flags) {
-  if (!is_terminal() || isatty(STDIN_FILENO) == 0) throw Misuse("top draws on a terminal; 'troupe ps' prints to a pipe");
+  if (!is_terminal() || isatty(STDIN_FILENO) == 0) return print_once(flags);
   fetch(flags, "/api/state");  // complains before the screen is taken
   const Screen screen;  // first: it blocks signals, in threads to come too
   Asker asker(flags);

@@ -31,6 +31,8 @@ struct KeygenOptions {
 /// Makes a node's keys, or lets another one connect.
 int keygen(const KeygenOptions& options);
 
+inline constexpr const char* kNoFlight = "none";
+
 struct NodeFlags {
   std::string listen = "tcp://127.0.0.1:7117";
   std::vector<std::string> join;
@@ -43,13 +45,26 @@ struct NodeFlags {
   std::string http = {};    // PORT or HOST:PORT of the inspection server; empty: none
   std::string http_token = {};  // a file with what who asks there must say; empty: nothing
   std::string log = "text";  // or `json`: one object a line on stderr
-  std::string flight = {};  // a folder; see EngineOptions::flight
+  std::string flight = {};  // a folder, see EngineOptions::flight; kNoFlight: none; empty: the one for what lasts of services and users
   int standalone = 0;       // so many nodes, as processes of this machine; 0: this process is one
 };
 /// A node of a cluster, until SIGTERM or SIGINT.
 int node(const NodeFlags& flags);
 /// Several, each a process of its own, until SIGTERM or SIGINT.
 int standalone(const NodeFlags& flags);
+
+struct ClearFlags {
+  std::string container;
+  std::vector<std::string> join = {"tcp://127.0.0.1:7117"};  // a node of the cluster
+  std::vector<std::string> on;  // nodes that are to drop what they keep of it
+  std::string keys;             // a folder; empty: none
+  int patience = 10;            // seconds, to be connected
+};
+/// Drops the states of a container (ClusterNode::clear_container).
+int clear(const ClearFlags& flags);
+
+/// This machine's.
+std::string host_name();
 
 struct Endpoint {
   std::string host;
@@ -66,7 +81,7 @@ struct LookFlags {
   std::string node = "http://127.0.0.1:7200";  // where an inspection server is
   std::string token;   // a file
   bool json = false;   // what the node answered, as it is
-  int patience = 3;    // seconds for an answer
+  int patience = 3;    // seconds for an answer, from its question to its end
   double every = 1;    // top: asks every so many seconds
   double watch = 0;    // again every so many seconds, until SIGINT; 0: once
   std::string what;    // inspect: an actor's id or name; graph: a plan's id; report: a run's id

@@ -403,10 +403,8 @@ export function describeFlow(flow) {
   const rows = [['Rate', rate(flow.rate)]];
   if (flow.bytes > 0) rows.push(['Payload', `${bytes(flow.bytes)}/s`]);
   if (flow.cut) rows.push(['Tokens so far', short(flow.tokens)]);
-  if (flow.window > 0) {
-    rows.push(['In flight', `${short(flow.queue)} of ${short(flow.window)}`]);
-    rows.push(['Credit left', `${short(Math.max(0, flow.window - flow.queue))} (${percent(Math.max(0, 1 - flow.queue / flow.window))})`]);
-  }
+  if (flow.cut) rows.push(['In flight', flow.window > 0 ? `${short(flow.queue)} of ${short(flow.window)}` : short(flow.queue)]);
+  if (flow.window > 0) rows.push(['Credit left', `${short(Math.max(0, flow.window - flow.queue))} (${percent(Math.max(0, 1 - flow.queue / flow.window))})`]);
   return rows;
 }
 

@@ -141,7 +141,7 @@ function slowest() {
 function memory() {
   const nodes = (state.nodes ?? []).filter((n) => n.reachable !== false);
   return section('Memory', 'Now, and at most since the node began.',
-    table(['Device', 'In use', 'At most', 'Limit', ''], nodes.flatMap((n) => (n.devices ?? []).map((d) => [clean(d.name), bytes(d.in_use), bytes(d.peak), d.limit ? bytes(d.limit) : '–', bar(d.limit ? d.peak / d.limit : 0)]))),
+    table(['Device', 'In use', 'At most', 'Limit', 'Swapped', ''], nodes.flatMap((n) => (n.devices ?? []).map((d) => [clean(d.name), bytes(d.in_use), bytes(d.peak), d.limit ? bytes(d.limit) : '–', d.swapped ? bytes(d.swapped) : '–', bar(d.limit ? d.peak / d.limit : 0)]))),
     table(['Process', 'Resident', 'Of', ''], nodes.filter((n) => n.memory?.resident).map((n) => [clean(n.name), bytes(n.memory.resident), bytes(n.memory.total), bar(n.memory.resident / n.memory.total)])));
 }
 

@@ -118,11 +118,18 @@ export class Side {
     setMeter(card.cpu, node.cpu / node.cores, node.cores ? `${short(node.cpu)} of ${node.cores}` : '–');
     const memory = node.memory ?? {};
     setMeter(card.memory, memory.resident / memory.total, memory.resident ? bytes(memory.resident) : '–');
-    keyed(card.devices, (node.devices ?? []).slice(0, 8), (d) => d.name, () => {
+    const devices = (node.devices ?? []).slice(0, 8).flatMap((d) => (d.swapped ? [d, { ...d, key: `${d.name} swapped` }] : [d]));
+    keyed(card.devices, devices, (d) => d.key ?? d.name, () => {
       const m = meter('');
       m.root.meter = m;
       return m.root;
     }, (root, d) => {
+      if (d.key) {
+        setText(root.children[0], 'swapped');
+        setMeter(root.meter, d.limit > 0 ? d.swapped / d.limit : 0, bytes(d.swapped));
+        root.title = `${clean(d.name)}: ${bytes(d.swapped)} moved to the host's memory`;
+        return;
+      }
       const name = clean(d.name).split('/').pop();
       setText(root.children[0], shorten(name, 12));
       setMeter(root.meter, d.limit > 0 ? d.in_use / d.limit : 0, bytes(d.in_use));

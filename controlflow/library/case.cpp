@@ -38,7 +38,7 @@ TROUPE_OP(Case) {
   });
   op.evaluate([](Evaluation& e, const Node& node, std::vector<Value> inputs) {
     auto branches = subgraphs_of(node);
-    auto index = static_cast<std::int64_t>(e.on_host(inputs[0]).at(0));
+    auto index = static_cast<std::int64_t>(predicate_of(node, e.on_host(inputs[0])));
     auto last = static_cast<std::int64_t>(branches.size()) - 1;
     if (index < 0 || index > last) index = last;
     inputs.erase(inputs.begin());

@@ -48,7 +48,7 @@ TROUPE_OP(While) {
       std::vector<Value> arguments = variables;
       arguments.insert(arguments.end(), captures.begin(), captures.end());
       std::vector<Value> told = e.call(compared ? *compared->condition : w.condition, arguments, node.origin, n);
-      if (e.on_host(told[0]).at(0) == 0) {
+      if (predicate_of(node, e.on_host(told[0])) == 0) {
         if (!compared) return variables;
         arguments.insert(arguments.end(), std::make_move_iterator(told.begin() + 1), std::make_move_iterator(told.end()));
         told = e.call(*compared->check, std::move(arguments), node.origin, n);

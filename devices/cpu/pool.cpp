@@ -21,7 +21,16 @@ class Reach {
     for (std::size_t d = 0; d < 3; ++d)
       for (std::int64_t o = 0; o < w.axis[d].out; ++o) axis_[d].push_back({w.axis[d].start(o), w.axis[d].first_tap(o), w.axis[d].last_tap(o)});
   }
-  std::int64_t taps() const { return windows_.taps(); }
+  /// The most that lie inside of any window, whose own extents may be beyond all numbers.
+  std::int64_t most() const {
+    std::int64_t product = 1;
+    for (const std::vector<Span>& axis : axis_) {
+      std::int64_t longest = 0;
+      for (const Span& s : axis) longest = std::max(longest, s.last - s.first);
+      product *= longest;
+    }
+    return product;
+  }
 
   /// Calls f(position).
   template <class F>
@@ -125,7 +134,7 @@ template <>
 struct PoolItem<float> {
   const Reach& reach;
   std::int64_t channels;
-  std::vector<const float*> taps = std::vector<const float*>(static_cast<std::size_t>(reach.taps())), from = taps;
+  std::vector<const float*> taps = std::vector<const float*>(static_cast<std::size_t>(reach.most())), from = taps;
   std::vector<float*> to = std::vector<float*>(taps.size());
   const LevelKernels& kernels = level_kernels();
 

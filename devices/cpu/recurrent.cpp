@@ -254,7 +254,7 @@ class Walk {
   bool reverse_;
   std::int64_t time_;
   std::vector<std::int64_t> lengths_;
-  std::unique_ptr<bool[]> active_;
+  Room<bool> active_;
 };
 
 template <class T>
@@ -286,7 +286,7 @@ void forward(WorkerPool* pool, const RecurrentArgs& a) {
 /// [time, batch, units]: the state before each step, zeros where none was; and, of a GRU, [time, batch, n]: the gradient of h R.
 template <class T>
 struct Products {
-  std::unique_ptr<T[]> states, of_product;
+  Room<T> states, of_product;
 };
 
 template <class T>

@@ -5,6 +5,7 @@
 #include <troupe/ops/reader.hpp>
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -86,10 +87,31 @@ Expr spread_means(const AdaptiveAxis& a, const Expr& dy) {
   return cast(sum_over_windows(a, dy.reader(), [&](const auto& which) { return a.taken(share, which); }), dy.dtype());
 }
 
+// How many elements of each window are its largest, where tensors have no room for one axis more: an element of each window at a time.
+Expr count_of_tops(const AdaptiveAxis& a, const Expr& x, const Expr& y, std::int64_t longest, DType dtype) {
+  Expr count;
+  for (std::int64_t k = 0; k < longest; ++k) {
+    std::vector<std::int64_t> which, is_in;
+    for (std::int64_t o = 0; o < a.out; ++o) {
+      which.push_back(std::min(a.from(o) + k, a.to(o) - 1));
+      is_in.push_back(a.from(o) + k < a.to(o));
+    }
+    Expr part = cast(logical_and(a.taken(x, which) == y, a.numbers(x.reader(), is_in) > 0), dtype);
+    count = count.is_empty() ? part : count + part;
+  }
+  return count;
+}
+
 // That of their largest elements y: those that are y share it.
 Expr spread_tops(const AdaptiveAxis& a, const Expr& dy, const Expr& x, const Expr& y) {
   std::int64_t longest = 0;
   for (std::int64_t o = 0; o < a.out; ++o) longest = std::max(longest, a.to(o) - a.from(o));
+  const Expr wide = widened_half(dy);
+  const auto spread = [&](const Expr& tops) {
+    const Expr share = wide / tops;
+    return cast(sum_over_windows(a, dy.reader(), [&](const auto& which_of) { return where(x == a.taken(y, which_of), a.taken(share, which_of), 0.0); }), dy.dtype());
+  };
+  if (a.rank == Shape::kMaxRank) return spread(count_of_tops(a, x, y, longest, wide.dtype()));
   // A row of positions for each window; where it is shorter than others its last again, which does not count.
   std::vector<std::int64_t> which, is_in;
   for (std::int64_t o = 0; o < a.out; ++o)
@@ -103,8 +125,7 @@ Expr spread_tops(const AdaptiveAxis& a, const Expr& dy, const Expr& x, const Exp
   Reader& reader = dy.reader();
   Expr rows = gather(x, reader.constant(Tensor::of(which, Shape{a.out, longest})), a.axis);
   Expr is_top = logical_and(rows == expand_dims(y, a.axis + 1), reader.constant(Tensor::of(is_in, beside)) > 0);
-  Expr wide = widened_half(dy), share = wide / sum(cast(is_top, wide.dtype()), {a.axis + 1});
-  return cast(sum_over_windows(a, reader, [&](const auto& which_of) { return where(x == a.taken(y, which_of), a.taken(share, which_of), 0.0); }), dy.dtype());
+  return spread(sum(cast(is_top, wide.dtype()), {a.axis + 1}));
 }
 
 // x with `axis` of known extent cut into `out` equal pieces, if it can be. One other extent may be open: it follows from the rest, unless one of these is 0.
@@ -194,9 +215,12 @@ Expr adaptive_max_pool(Operand x, std::vector<std::int64_t> extents) {
   return adapted(
       "adaptive_max_pool", x, extents, [](const Expr& part, std::int64_t axis) { return reduce_max(part, {axis}, true); },
       [](const Expr& e, const Expr& is_in, std::int64_t axis) {
-        // What is outside a window is its own least element, which changes no maximum.
-        Expr least = reduce_min(stop_gradient(e), {axis}, true);
-        return reduce_max(where(is_in, e, least), {axis});
+        // What is outside a window counts as what changes no maximum (of integers the least of all), but may be as large: it has no part in the gradient.
+        const Expr inside = is_floating(e.dtype()) ? where(is_in, e, -INFINITY) : where(is_in, e, reduce_min(stop_gradient(e), {axis}, true));
+        return with_gradient(reduce_max(inside, {axis}), {e}, [=](const Expr& dy, const Exprs& xs, const Expr& y) {
+          Expr is_top = logical_and(is_in, xs[0] == expand_dims(y, axis)), wide = widened_half(dy), share = wide / sum(cast(is_top, wide.dtype()), {axis});
+          return Exprs{cast(sum(where(is_top, expand_dims(share, axis), 0.0), {axis - 1}, true), dy.dtype())};
+        });
       },
       spread_tops);
 }

@@ -21,6 +21,8 @@ TROUPE_DSL(Expr imaginary(Operand x))
 TROUPE_DSL(Expr conjugate(Operand x))
 /// The absolute value of each complex element, without overflow; its derivative at 0 is 0.
 TROUPE_DSL(Expr magnitude(Operand x))
+/// The root of x^2 + y^2 of real numbers, without overflow; its derivatives at 0 are 0.
+TROUPE_DSL(Expr hypot(Operand x, Operand y))
 /// The angle of each complex element, in radians.
 TROUPE_DSL(Expr angle(Operand x))
 
@@ -36,10 +38,17 @@ Expr conjugate(Operand x) {
 Expr magnitude(Operand x) {
   Composite c("magnitude", {x});
   c.require(is_complex(c[0].dtype()), fmt::format("needs a complex dtype, not {}; abs takes the others", name_of(c[0].dtype())));
-  Expr a = abs(real(c[0])), b = abs(imaginary(c[0])), scale = stop_gradient(maximum(a, b));
+  return hypot(real(c[0]), imaginary(c[0]));
+}
+
+Expr hypot(Operand x, Operand y) {
+  Composite c("hypot", {x, y});
+  c.require(is_floating(c[0].dtype()) && c[1].dtype() == c[0].dtype(), fmt::format("needs two of one floating dtype, not {} and {}", name_of(c[0].dtype()), name_of(c[1].dtype())));
+  // The elements themselves are squared, not their absolute values: of these the second derivative at 0 is lost.
+  Expr a = widened_half(c[0]), b = widened_half(c[1]), scale = stop_gradient(maximum(abs(a), abs(b)));
   Expr is_plain = logical_and(scale > 0.0, is_finite(scale)), by = where(is_plain, scale, ones_like(scale));
-  Expr y = by * sqrt(where(is_plain, square(a / by) + square(b / by), ones_like(a)));
-  return where(is_plain, y, where(logical_or(is_inf(a), is_inf(b)), fill_like(a, INFINITY), stop_gradient(a + b)));
+  Expr length = by * sqrt(where(is_plain, square(a / by) + square(b / by), ones_like(scale)));
+  return cast(where(is_plain, length, where(logical_or(is_inf(a), is_inf(b)), INFINITY, scale)), c[0].dtype());
 }
 
 Expr angle(Operand x) {

@@ -15,6 +15,9 @@ TROUPE_DSL(Expr weighted_nll_loss(Operand log_probabilities, Operand labels, Ope
 /// Cross-entropy of each row with classes that count differently, labels that are ignored, and `smoothing` of the label's probability spread over all classes
 /// (Szegedy et al., 2016). logits: [rows, classes]; result: [rows].
 TROUPE_DSL(Expr smoothed_cross_entropy(Operand logits, Operand labels, double smoothing = 0, Operand weights = 1, std::int64_t ignore = -100))
+/// Cross-entropy of each row with a distribution over the classes, -sum(targets log_softmax(logits)): of soft labels, a teacher's for instance. Classes whose
+/// target is 0 count nothing, whatever their logit. logits, targets: [..., classes]; result: without the last axis.
+TROUPE_DSL(Expr soft_cross_entropy(Operand logits, Operand targets))
 /// Cross-entropy of each row against its label and `samples`, i64 [samples], alone, which stand for all classes: scores are corrected by the logarithms of how often
 /// each is expected, and a sample that is the row's label is left out (Jean et al., 2015). inputs: [rows, width]; weights: [classes, width]; bias: [classes].
 TROUPE_DSL(Expr sampled_softmax_with(Operand inputs, Operand weights, Operand bias, Operand labels, Operand samples))
@@ -86,6 +89,15 @@ Expr smoothed_cross_entropy(Operand logits, Operand labels, double smoothing, Op
   Expr log_p = log_softmax(rows_that_count(widened_half(c[0]), at)), weights_wide = widened_half(c[2]), loss = nll_loss(log_p, at.of) * weight_of(weights_wide, at);
   if (smoothing > 0) loss = (1 - smoothing) * loss - smoothing * mean(log_p * weights_wide, {-1});
   return cast(where(at.counts, loss, zeros_like(loss)), c[0].dtype());
+}
+
+Expr soft_cross_entropy(Operand logits, Operand targets) {
+  Composite c("soft_cross_entropy", {logits, targets});
+  c.require(is_floating(c[0].dtype()) && c[1].dtype() == c[0].dtype(), fmt::format("needs logits and targets of one floating dtype, not {} and {}", name_of(c[0].dtype()), name_of(c[1].dtype())));
+  c.require(c.rank(0) >= 1, "a scalar has no classes");
+  Expr t = widened_half(c.shaped_as(1, 0)), log_p = log_softmax(widened_half(c[0]));
+  Expr is_out = logical_and(t == 0.0, is_inf(log_p));  // 0 times an infinite one is no number
+  return cast(-sum(t * where(is_out, 0.0, log_p), {-1}), c[0].dtype());
 }
 
 Expr sampled_softmax_with(Operand inputs, Operand weights, Operand bias, Operand labels, Operand samples) {

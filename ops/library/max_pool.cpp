@@ -4,7 +4,7 @@
 namespace troupe {
 
 /// The largest element of each window, channel by channel; NaN where one is. x: [batch, space..., channels]; `size`: the window's
-/// extents; strides as said, else `size`. Padding counts as nothing and is smaller than the window.
+/// extents; strides as said, else `size`. Padding counts as nothing, and fills no window.
 TROUPE_DSL(Expr max_pool(Operand x, std::vector<std::int64_t> size, Window window = {}))
 Expr max_pool(Operand x, std::vector<std::int64_t> size, Window window) {
   if (window.strides.empty()) window.strides = size;

@@ -3,6 +3,10 @@
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
 
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
 #include <fmt/format.h>
 
 namespace troupe {
@@ -11,6 +15,8 @@ namespace troupe {
 TROUPE_DSL(Expr random_uniform_like(Operand x))
 /// Normal draws of mean 0 and deviation 1, of x's shape and dtype.
 TROUPE_DSL(Expr random_normal_like(Operand x))
+/// Normal draws of mean 0 and deviation 1 that lie in [low, high], of x's shape and dtype.
+TROUPE_DSL(Expr random_truncated_normal_like(Operand x, double low = -2, double high = 2))
 /// true with the probability that stands at each element.
 TROUPE_DSL(Expr bernoulli(Operand probabilities))
 /// A class for each row, drawn with the probabilities softmax(logits) (Gumbel's trick). logits: [..., classes]; result: i64 without the last axis.
@@ -27,6 +33,21 @@ namespace {
 // Draws are made in f32 at least: f16 and bf16 have few numbers in [0, 1).
 Expr widened(const Expr& x) { return x.dtype() == DType::f64 ? x : cast(x, DType::f32); }
 }  // namespace
+
+Expr random_truncated_normal_like(Operand x, double low, double high) {
+  Composite c("random_truncated_normal_like", {x});
+  c.require(is_floating(c[0].dtype()), "needs a floating dtype");
+  c.require(low < high, fmt::format("[{}, {}] is no interval", low, high));
+  // The distribution's inverse of a uniform draw, from the side on which it has digits left; beyond 9 there is nothing to draw.
+  const bool is_above = low > 0;
+  const double from = std::max(is_above ? -high : low, -9.0), to = std::min(is_above ? -low : high, 9.0);
+  const auto below = [](double z) { return std::erfc(-z / std::numbers::sqrt2) / 2; };
+  const double first = below(from), room = below(to) - first;
+  c.require(to >= -5 && room > 0, fmt::format("[{}, {}] lies where next to nothing is drawn; normal draws lie within 5", low, high));
+  Expr p = random_uniform_like(cast(zeros_like(c[0]), DType::f64)) * room + first;
+  Expr z = minimum(maximum(std::numbers::sqrt2 * erf_inverse(2.0 * p - 1.0), from), to);
+  return cast(is_above ? -z : z, c[0].dtype());
+}
 
 Expr bernoulli(Operand probabilities) {
   Composite c("bernoulli", {probabilities});
@@ -56,10 +77,10 @@ Expr categorical(Operand logits) {
 
 Expr dropout(Operand x, double rate) {
   Composite c("dropout", {x});
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype");
+  c.require(is_floating(c[0].dtype()) || is_complex(c[0].dtype()), "needs a floating dtype");
   c.require(rate >= 0 && rate < 1, fmt::format("the rate must be in [0, 1), not {}", rate));
   if (rate == 0) return c[0];
-  Expr draws = random_uniform_like(widened(c[0]));
+  Expr draws = random_uniform_like(widened(is_complex(c[0].dtype()) ? real(c[0]) : c[0]));
   return where(draws >= rate, c[0] * (1 / (1 - rate)), 0);
 }
 

@@ -59,13 +59,14 @@ namespace {
 
 // The sum of each segment over f(how many rows it has).
 Expr shared(const Composite& c, std::int64_t segments, Expr (*f)(Operand)) {
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype");
+  c.require(is_floating(c[0].dtype()) || is_complex(c[0].dtype()), "needs a floating dtype");
   require_segments(c, segments);
   Shape column(std::vector<std::int64_t>(static_cast<std::size_t>(c.rank(0)), 1));
   column.set(0, segments);
   Expr wide = widened_half(c[0]);
-  Expr count = scatter_add(c.reader().zeros(wide.dtype(), {segments}), c[1], cast(ones_like(c[1]), wide.dtype()));
-  return cast(segment_sum(wide, c[1], segments) / reshape(f(maximum(count, 1.0)), column), c[0].dtype());
+  const DType counted = is_floating(wide.dtype()) ? wide.dtype() : DType::f64;
+  Expr count = scatter_add(c.reader().zeros(counted, {segments}), c[1], cast(ones_like(c[1]), counted));
+  return cast(segment_sum(wide, c[1], segments) / cast(reshape(f(maximum(count, 1.0)), column), wide.dtype()), c[0].dtype());
 }
 
 Expr extreme(const char* name, const char* op, const Operand& x, const Operand& ids, std::int64_t segments) {

@@ -1,26 +1,45 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/composite.hpp>
 #include <troupe/ops/scan.hpp>
+
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 namespace troupe {
 
-/// The elements of each row along the last axis in rising order, and where they were (i64). Equals keep their order; NaN is the largest.
-TROUPE_DSL(Exprs sort(Operand x, bool descending = false))
-/// Where the elements of each row, sorted along the last axis, were (i64).
-TROUPE_DSL(Expr argsort(Operand x, bool descending = false))
-/// The `k` largest elements of each row along the last axis, the largest first, and where they were (i64); the first of equals first.
-TROUPE_DSL(Exprs top_k(Operand x, std::int64_t k, bool largest = true))
+/// The elements of each row along `axis` in rising order, and where they were (i64). Equals keep their order; NaN is the largest.
+TROUPE_DSL(Exprs sort(Operand x, bool descending = false, std::int64_t axis = -1))
+/// Where the elements of each row, sorted along `axis`, were (i64).
+TROUPE_DSL(Expr argsort(Operand x, bool descending = false, std::int64_t axis = -1))
+/// The `k` largest elements of each row along `axis`, the largest first, and where they were (i64); the first of equals first.
+TROUPE_DSL(Exprs top_k(Operand x, std::int64_t k, bool largest = true, std::int64_t axis = -1))
 
-Exprs sort(Operand x, bool descending) {
-  const Operand all[] = {x};
-  return bind_op("Sort", all, Attrs{{"descending", descending}}, x.site());
+namespace {
+
+// Both outputs of an op on rows along the last axis, of those along another.
+Exprs ordered_along(const char* name, const char* op, Operand x, std::int64_t axis, Attrs attrs) {
+  if (axis == -1) {
+    const Operand all[] = {x};
+    return bind_op(op, all, std::move(attrs), x.site());
+  }
+  Composite c(name, {x});
+  const int rank = c.rank(0);
+  c.require(axis >= -rank && axis < rank, fmt::format("{} has no axis {}", c[0].shape().text(), axis));
+  std::vector<std::int64_t> order(static_cast<std::size_t>(rank));
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)], order.back());
+  const Exprs made = bind_op(op, {transpose(c[0], order)}, std::move(attrs));
+  return {transpose(made[0], order), transpose(made[1], order)};
 }
-Expr argsort(Operand x, bool descending) { return sort(x, descending)[1]; }
-Exprs top_k(Operand x, std::int64_t k, bool largest) {
-  const Operand all[] = {x};
-  return bind_op("TopK", all, Attrs{{"k", k}, {"largest", largest}}, x.site());
-}
+
+}  // namespace
+
+Exprs sort(Operand x, bool descending, std::int64_t axis) { return ordered_along("sort", "Sort", x, axis, Attrs{{"descending", descending}}); }
+Expr argsort(Operand x, bool descending, std::int64_t axis) { return sort(x, descending, axis)[1]; }
+Exprs top_k(Operand x, std::int64_t k, bool largest, std::int64_t axis) { return ordered_along("top_k", "TopK", x, axis, Attrs{{"k", k}, {"largest", largest}}); }
 
 namespace {
 

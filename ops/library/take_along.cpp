@@ -39,7 +39,11 @@ TROUPE_OP(TakeAlong) {
     require_fit(c.shape(0), c.shape(1), c.attrs().get<std::int64_t>("axis"));
     c.output(c.dtype(0), c.shape(1));
   });
-  op.gradient([](Gradient& g) { g.set(0, bind1("AddAlong", {g.dy(), g.x(1), g.x(0)}, g.attrs())); });
+  op.gradient([](Gradient& g) {
+    // Complex numbers, which AddAlong has no loops for, by their parts.
+    const auto put_back = [&](const Expr& dy) { return bind1("AddAlong", {dy, g.x(1), g.x(0)}, g.attrs()); };
+    g.set(0, is_complex(g.dy().dtype()) ? complex(put_back(real(g.dy())), put_back(imaginary(g.dy()))) : put_back(g.dy()));
+  });
   op.run([](KernelContext& c, const Attrs& attrs) {
     const std::int64_t axis = attrs.get<std::int64_t>("axis");
     const Tensor &x = c.input(0), &indices = c.input(1);

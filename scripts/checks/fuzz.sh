@@ -19,6 +19,7 @@ library=build/release
 work=build/fuzz
 mkdir -p "$work/wire"
 
+read -r -a http < <(pkg-config --cflags --libs cpp-httplib)  # what it is built with decides how its types are laid out
 version=$(sed -n 's/^project(Troupe VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 for file in test/cluster/golden/*.golden; do
   bytes=$(tr -d ' \n' <"$file")
@@ -38,7 +39,7 @@ fuzz() {
   read -r -a instrumented < <(sed -n 's|^// Instruments: ||p' "$file")
   # vptr: what libtroupe hides has no type information to compare with.
   clang++-16 -std=c++20 -O1 -g1 -fsanitize=fuzzer,address,undefined -fno-sanitize=vptr -fno-sanitize-recover=all -DMSGPACK_NO_BOOST \
-    -DTROUPE_VERSION="\"$version\"" -I build/release/include "$file" "${instrumented[@]}" -L "$library" -Wl,-rpath,"$PWD/$library" -ltroupe -lfmt -lzmq -lcrypto \
+    -DTROUPE_VERSION="\"$version\"" -I build/release/include "$file" "${instrumented[@]}" -L "$library" -Wl,-rpath,"$PWD/$library" -ltroupe -lfmt -lzmq -lcrypto "${http[@]}" \
     -o "$work/$name.bin" || return 0
   mkdir -p "$work/$name"
   if ! TROUPE_SEEDS=$work/$name "$work/$name.bin" -max_total_time="$seconds" -print_final_stats=1 -max_len=16384 -timeout=20 \

@@ -1,13 +1,16 @@
-# Installs the public headers: <troupe/troupe.hpp> and ops/*.hpp (for those who write operations),
-# and whatever <troupe/...> header they include. Run by `cmake --install` and cpack.
+# Installs the public headers: <troupe/troupe.hpp>, ops/*.hpp (for those who write operations), those of programs that are nodes
+# of a cluster, and whatever <troupe/...> header they include. Run by `cmake --install` and cpack.
 # TROUPE_HEADERS_FROM is the build's include folder, in which `troupe/<folder>` links to the sources.
 cmake_policy(VERSION 3.25)
-set(todo troupe/troupe.hpp)
+set(pending troupe/troupe.hpp)
+foreach(header IN ITEMS node zeromq keys inspection_server)
+  list(APPEND pending troupe/cluster/${header}.hpp)
+endforeach()
 file(GLOB ops RELATIVE ${TROUPE_HEADERS_FROM} ${TROUPE_HEADERS_FROM}/troupe/ops/*.hpp)
-list(APPEND todo ${ops})
+list(APPEND pending ${ops})
 set(done)
-while(todo)
-  list(POP_FRONT todo header)
+while(pending)
+  list(POP_FRONT pending header)
   if(header IN_LIST done)
     continue()
   endif()
@@ -15,7 +18,7 @@ while(todo)
   file(STRINGS ${TROUPE_HEADERS_FROM}/${header} includes REGEX "^#include <troupe/")
   foreach(line IN LISTS includes)
     string(REGEX REPLACE "^#include <([^>]*)>.*" "\\1" included "${line}")
-    list(APPEND todo ${included})
+    list(APPEND pending ${included})
   endforeach()
 endwhile()
 foreach(header IN LISTS done)

@@ -17,7 +17,7 @@ function(troupe_folder name)
 endfunction()
 
 # Files are compiled in batches of a handful, which halves a cold build: most of what a small file takes are its headers. Which batch
-# a file is in follows from its name and from how many eights its folder has, so that a new one mostly recompiles one. What a file
+# a file is in follows from its name and from how many elevens its folder has, so that a new one mostly recompiles one. What a file
 # keeps to itself must therefore have a name that no other file of its folder has: they may come together one day. The preset `debug` compiles each on its own.
 function(troupe_unity target name)
   if(NOT TROUPE_UNITY)
@@ -39,9 +39,9 @@ function(troupe_unity target name)
     set(here ${files})
     list(FILTER here INCLUDE REGEX "^${folder}/[^/]*$")
     list(LENGTH here count)
-    math(EXPR batches "(${count} + 7) / 8")
+    math(EXPR batches "(${count} + 10) / 11")
     if(folder STREQUAL ops/library)
-      set(batches 6)  # many small ones
+      set(batches 5)  # many small ones
     endif()
     string(MAKE_C_IDENTIFIER ${folder} group)
     foreach(file IN LISTS here)

@@ -20,7 +20,7 @@ option(TROUPE_UNITY "Compile small files in batches" ON)
 
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g")
-set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -fno-omit-frame-pointer")
+set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -finline-small-functions -g1 -fno-omit-frame-pointer")
 add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
 if(TROUPE_WERROR)
   add_compile_options(-Werror)

@@ -10,6 +10,7 @@
 
 #include <troupe/actors/engine_impl.hpp>
 #include <troupe/actors/loop_report.hpp>
+#include <troupe/controlflow/functional.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/actor_node.hpp>
 #include <troupe/ops/eager.hpp>
@@ -447,6 +448,37 @@ BOOST_AUTO_TEST_CASE(a_device_s_memory_limit_fails_the_run_not_the_engine) {
     return e.code() == Code::resource_exhausted && std::string(e.what()).find("MatMul") != std::string::npos;
   });
   BOOST_TEST(f({Tensor::of<float>({1, 2})})[0].item<float>() == 9.f);
+}
+
+// What goes to the caller or to another device goes as a copy on the host.
+BOOST_AUTO_TEST_CASE(a_run_that_has_ended_holds_no_memory_of_a_device) {
+  for (bool deterministic : {true, false}) {
+    EngineOptions o;
+    o.default_device = "sim:0";
+    o.deterministic = deterministic;
+    Graph g;
+    Expr x = g.input("x", DType::f32, Shape{1024});
+    Expr fetched = exp(x), sent = tanh(x), large = exp(x) * 2.0, far;
+    {
+      auto there = g.on_device("cpu:0");
+      far = sent + 1.0;
+    }
+    Expr halved = while_loop([](Expr v) { return sum(v) > 1.0; }, [](Expr v) { return v * 0.5; }, large);
+    Engine engine(o);
+    Device& device = engine.device("sim:0");
+    auto in_use = [&] {
+      device.compute_stream()->synchronize();
+      return device.allocator().counters().in_use;
+    };
+    for (const Expr& fetch : {fetched, far, halved}) {
+      Function f = engine.compile(g, {x}, {fetch});
+      const std::uint64_t before = in_use();
+      for (int run = 0; run < 2; ++run) {
+        f({Tensor::zeros(DType::f32, Shape{1024})});
+        BOOST_TEST(in_use() == before, g.describe(fetch.edge().node) << ", deterministic: " << deterministic);
+      }
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(random_draws_depend_on_seed_op_and_step_only) {

@@ -57,17 +57,18 @@ BOOST_AUTO_TEST_CASE(a_trace_has_room_for_many_until_all_recorders_have_grown_en
 // Whoever traces for a shorter time ends nobody else's trace.
 BOOST_AUTO_TEST_CASE(a_trace_goes_on_until_the_last_who_wants_it_has_had_enough) {
   FlightRecorder recorder;
-  recorder.trace(true, 7);
+  // Runs by their numbers; two nodes; two traces of one of them.
+  const Tracer run{7}, short_run{8}, node{1, 5}, other_node{1, 6}, again{2, 6};
+  recorder.trace(true, run);
   add(recorder, 1000);
-  recorder.trace(true, 8);
-  recorder.trace(true);
+  for (const Tracer& who : {short_run, node, other_node, again}) recorder.trace(true, who);
   add(recorder, 1000);
-  for (const std::uint64_t who : {8, 0, 0, 9}) {  // also who has ended already, or never began
+  for (const Tracer& who : {short_run, run, other_node, other_node, Tracer{9}, Tracer{1, 7}, again}) {  // also who has ended already, or never began
     recorder.trace(false, who);
     BOOST_TEST(recorder.traces());
     BOOST_TEST(recorder.since(0).size() == 2000u);
   }
-  recorder.trace(false, 7);
+  recorder.trace(false, node);
   BOOST_TEST(!recorder.traces());
   BOOST_TEST(recorder.since(0).empty());
 }
@@ -75,20 +76,40 @@ BOOST_AUTO_TEST_CASE(a_trace_goes_on_until_the_last_who_wants_it_has_had_enough)
 // Who asked from outside may be gone before he has said that he has had enough; a run that is traced ends.
 BOOST_AUTO_TEST_CASE(a_trace_that_was_asked_for_from_outside_ends_by_itself) {
   FlightRecorder recorder;
-  recorder.trace(true, 0, 100);
+  const Tracer node{1, 5}, other{1, 6}, run{7};
+  recorder.trace(true, node, 100);
   recorder.expire(100);
   BOOST_TEST(recorder.traces());
-  recorder.trace(true, 0, 200);  // asked again
+  recorder.trace(true, node, 200);  // asked again
   recorder.expire(150);
   BOOST_TEST(recorder.traces());
-  recorder.trace(true, 7, 300);
+  recorder.trace(true, run, 300);
   recorder.expire(1000);
   BOOST_TEST(recorder.traces());  // for the run
-  recorder.trace(false, 7);
+  recorder.trace(false, run);
   BOOST_TEST(!recorder.traces());
-  recorder.trace(true, 0, 2000);
+  recorder.trace(true, node, 2000);
+  recorder.trace(true, other, 3000);
   recorder.expire(2001);
+  BOOST_TEST(recorder.traces());  // for the other
+  recorder.expire(3001);
   BOOST_TEST(!recorder.traces());
+}
+
+// A node that asks again and again, for another trace each time, is remembered by its last: a run's trace is not forgotten for them.
+BOOST_AUTO_TEST_CASE(traces_of_nodes_are_bounded) {
+  for (const std::uint64_t node : {5u, 0u}) {  // whatever it calls its life
+    FlightRecorder recorder;
+    recorder.trace(true, {7});
+    for (std::uint64_t i = 0; i < 1000; ++i) recorder.trace(true, {i, node}, 100);
+    for (std::uint64_t i = 900; i < 1000; ++i) recorder.trace(false, {i, node});
+    BOOST_TEST(recorder.traces());
+    recorder.trace(false, {7});
+    BOOST_TEST(!recorder.traces());
+    recorder.trace(true, {7, node}, 100);
+    recorder.expire(101);
+    BOOST_TEST(!recorder.traces());
+  }
 }
 
 BOOST_AUTO_TEST_CASE(recorders_of_many_threads_grow_within_the_bound_and_give_it_back) {

@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(a_traced_run_is_in_a_file_with_its_firings_and_tokens) {
 }
 
 // Of two traced runs of one plan, which share its recorders, the one that ends first leaves the other's trace as it is.
-BOOST_AUTO_TEST_CASE(a_short_traced_run_leaves_a_long_one_s_trace_whole) {
+BOOST_AUTO_TEST_CASE(a_short_traced_run_leaves_a_long_one_s_trace_whole, *boost::unit_test::label("one_thread")) {
   Folder folder;
   Graph g;
   Expr n = g.input("n", DType::i64, Shape{});
@@ -126,11 +126,34 @@ BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_written) {
   BOOST_TEST(other["plan"] == "/1");
   BOOST_TEST(other["begin"].get<std::string>().substr(10, 1) == "T");
   BOOST_TEST(std::stoll(other["begin_ns"].get<std::string>()) + other["took_ns"].get<std::int64_t>() == log.at(0).time_ns);
-  BOOST_REQUIRE(log.size() == 1u);
+  BOOST_REQUIRE(log.size() == 2u);
   BOOST_TEST((log[0].level == LogRecord::Level::error));
   BOOST_TEST(has(log[0].run, "/2"), log[0].run);
   BOOST_TEST(has(log[0].actor, "trace_test.cpp:"), log[0].actor);
   BOOST_TEST(log[0].time_ns > 0);
+  BOOST_TEST((log[1].level == LogRecord::Level::info));
+  BOOST_TEST(log[1].run == log[0].run);
+  BOOST_TEST(has(log[1].text, "is in '" + folder / "local@local-2.flight.json'"), log[1].text);
+}
+
+// Nobody reads a file for each of thousands that are cancelled.
+BOOST_AUTO_TEST_CASE(of_many_runs_that_fail_together_the_first_are_written) {
+  Folder folder;
+  Graph g;
+  Expr index = g.input("index", DType::i64, Shape{1});
+  Expr y = gather(over_two(g, 10), index);
+  EngineOptions options;
+  options.deterministic = true;
+  options.flight = folder.path();
+  Engine engine(options);
+  Function f = engine.compile(g, {index}, {y});
+  for (int i = 0; i < 40; ++i) {
+    refusal([&] { f({Tensor::of<std::int64_t>({7})}); }, Code::out_of_range);
+    while (engine.take_step()) {}
+  }
+  const std::vector<std::string> files = folder.files();
+  BOOST_TEST(files.size() == EngineOptions::kFlights);
+  BOOST_TEST(std::count(files.begin(), files.end(), "local@local-1.flight.json") == 1);
 }
 
 // Tokens are moments, and give way; what truly overlaps has a lane of its own, and nothing else is shortened.
@@ -162,7 +185,7 @@ BOOST_AUTO_TEST_CASE(slices_of_a_lane_lie_within_each_other) {
 }
 
 // As many as wait at a queue; each is there, and none takes a lane that others would look through.
-BOOST_AUTO_TEST_CASE(what_overlaps_by_thousands_takes_a_few_lanes) {
+BOOST_AUTO_TEST_CASE(what_overlaps_by_thousands_takes_a_few_lanes, *boost::unit_test::label("one_thread")) {
   using Kind = RecordedEvent::Kind;
   constexpr std::size_t kWaits = 10'000;
   Folder folder;
@@ -254,6 +277,26 @@ BOOST_AUTO_TEST_CASE(a_firing_that_waits_at_a_queue_is_in_a_trace) {
   BOOST_TEST(waits == 1u);
 }
 
+BOOST_AUTO_TEST_CASE(copies_to_a_device_and_from_it_are_in_a_trace) {
+  Folder folder;
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{64}), twice = x * 2.0, more;
+  {
+    auto there = g.on_device("cpu:0");
+    more = twice + 1.0;
+  }
+  EngineOptions options;
+  options.default_device = "sim:0";
+  Engine engine(options);
+  engine.compile(g, {x}, {more})({Tensor::zeros(DType::f32, {64})}, {.trace = folder / "trace.json"});
+  json trace;
+  do {  // it is there a little after the run has ended
+    trace = json::parse(read_file(folder / "trace.json"), nullptr, false);
+  } while (trace.is_discarded());
+  BOOST_TEST(count(trace, "copy") >= 2u);
+  BOOST_TEST(overlapping_slices(trace) == 0);
+}
+
 // A turn draws some of its firings; of the others those that take long are there all the same.
 BOOST_AUTO_TEST_CASE(a_long_kernel_after_many_short_ones_is_in_a_trace) {
   Folder folder;
@@ -296,6 +339,11 @@ BOOST_AUTO_TEST_CASE(files_of_failed_runs_are_named_apart_and_bounded) {
                                              "a@a-8.flight.json",   "a@a-9.flight.json",   "a@b-8.flight.json",   "a@b-9.flight.json", "a@notes.json",
                                              "a_b@..___x-6.flight.json", "a_b@..___x-7.flight.json", "a_b@..___x-8.flight.json", "a_b@..___x-9.flight.json"};
   BOOST_TEST(all == expected, boost::test_tools::per_element());
+  std::ofstream(folder / "mine.flight.json") << "mine";
+  for (int node = 0; node < 100; ++node) fail("n" + std::to_string(node), "a", 0);
+  const std::vector<std::string> many = folder.files();
+  BOOST_TEST(many.size() == 4 * 16 + 2u);
+  for (const char* kept : {"a@notes.json", "mine.flight.json", "n36@a-0.flight.json", "n99@a-0.flight.json"}) BOOST_TEST(std::count(many.begin(), many.end(), kept) == 1, kept);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

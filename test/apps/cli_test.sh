@@ -25,7 +25,7 @@ expect 0 '^Tanh +.*Inputs: 1' ops
 expect 0 '^MatMul: ' ops MatMul
 expect 0 'attribute: dtype \(dtype, required\)' ops Cast
 expect 0 'gradient: +none, by definition' ops ArgMax
-for verb in version doctor ops keygen node ps top inspect graph diagnose trace metrics report completions; do
+for verb in version doctor ops keygen node clear ps top inspect graph diagnose trace metrics report completions; do
   expect 0 "^  $verb " --help
   expect 0 'Usage: troupe '"$verb" "$verb" --help
 done
@@ -46,7 +46,7 @@ expect 1 'nobody answers at http://127.0.0.1:1 ' diagnose --node http://127.0.0.
 TROUPE_HTTP=http://127.0.0.1:2 expect 1 'nobody answers at http://127.0.0.1:2 ' ps
 TROUPE_HTTP=http://127.0.0.1:2 expect 1 'nobody answers at http://127.0.0.1:1 ' ps --node http://127.0.0.1:1
 expect 2 'not in range 0.05.* to 86400' ps --watch 0 --node http://127.0.0.1:1
-expect 2 'top draws on a terminal' top --node http://127.0.0.1:1
+expect 1 'nobody answers at http://127.0.0.1:1 ' top --node http://127.0.0.1:1
 expect 2 "run 'troupe trace --help'" trace --seconds 0
 expect 2 "not ''" ps --node ''
 expect 2 "not 'http://'" ps --node http://
@@ -61,7 +61,35 @@ grep -q 'cannot be written' < <("$troupe" version 2>&1 >/dev/full) || { echo 'tr
 for shell in bash zsh fish; do expect 0 'diagnose' completions "$shell"; done
 "$(dirname "$0")/completions.sh" "$troupe" || failures=$((failures + 1))
 
+
+# Where nobody can be told why, the status is the same.
+silent() { # STATUS ARGUMENT...
+  local status=$1 got
+  shift
+  for to in /dev/full closed; do
+    got=0
+    if [ $to = closed ]; then "$troupe" "$@" >/dev/null 2>&- || got=$?; else "$troupe" "$@" >/dev/null 2>$to || got=$?; fi
+    [ "$got" -eq "$status" ] || { echo "troupe $*, stderr $to: status $got, want $status"; failures=$((failures + 1)); }
+  done
+}
+silent 2 opps
+silent 2 node --name '*'
+silent 1 ps --node http://127.0.0.1:1
+silent 0 version
+
+# What was given acts on no terminal, and what makes no sense is not taken for a host that does not answer.
+expect 2 "there is no verb '\?\[31mx'" $'\x1b[31mx'
+for place in 127.0.0.1:abc 127.0.0.1: :7200 ::1 'a b' http://127.0.0.1:1/path '[::1' '[::1]7200' user@127.0.0.1:1; do expect 2 'takes where a node serves --http' ps --node "$place"; done
+expect 2 "takes a port up to 65535, not '99999'" ps --node 127.0.0.1:99999
+expect 1 'nobody answers at http://\[::1\]:1 ' ps --node '[::1]:1'
+for number in nan -nan; do expect 2 'is no number|not in range' ps --watch=$number --node http://127.0.0.1:1; done
+expect 2 'is no number' top --every nan --node http://127.0.0.1:1
+expect 2 '--dot excludes --json|--json excludes --dot' graph --json --dot --node http://127.0.0.1:1
+
 keys=$(mktemp -d)
+expect 2 "run 'troupe keygen --help'" keygen --keys "$keys/a" --authorize '' --name beta  # of a variable that is not set: no new key
+[ ! -e "$keys/a" ] || { echo 'keygen --authorize "" has made a key'; failures=$((failures + 1)); }
+expect 2 "run 'troupe keygen --help'" keygen --keys ''
 expect 0 '^[^ ]{40} alpha$' keygen --keys "$keys/a" --name alpha
 expect 2 'node.key is there already' keygen --keys "$keys/a"
 expect 0 '^beta may connect' keygen --keys "$keys/a" --name beta --authorize "$("$troupe" keygen --keys "$keys/b" --name beta 2>/dev/null | cut -d' ' -f1)"
@@ -71,6 +99,7 @@ expect 2 "say whose key it is: --name" keygen --keys "$keys/a" --authorize "$(he
 rm -rf "$keys"
 
 expect 2 "takes an address such as tcp://127.0.0.1:7117, not 'here'" node --listen here
+expect 2 "there is no folder '/nowhere'; run 'troupe node --help'" node --flight /nowhere
 expect 2 "a node needs a name without '/'" node --name a/b
 expect 2 "'gpu' is no label; write key=value" node --labels zone=x,gpu
 expect 2 "--http takes a port, which is on loopback, or HOST:PORT, not 'x:y'" node --http x:y --standalone 2
@@ -78,16 +107,29 @@ expect 2 "run 'troupe node --help'" node --standalone 0
 expect 2 'not in range 1 to 256|not in range \[1 - 256\]' node --standalone -3
 expect 2 "'65536' is no port" node --listen tcp://127.0.0.1:65536
 expect 2 "'/tmp' cannot be read: it is a folder" node --peers /tmp
+expect 2 'labels are UTF-8 without control characters' node --labels $'a=\x1b[31m'
+expect 2 'not in range 0 to 4096|not in range \[0 - 4096\]' node --workers -1
+expect 2 'of 3 nodes that is 65533 at most, not 65534' node --standalone 3 --http 65534
 expect 2 "the label 'a' is there twice" node --labels a=1,a=2
 expect 2 'no spaces, control characters' node --name '*'
 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 expect 2 'this is rank 1 of 2, and Open MPI does not say where the others are' node --listen tcp://127.0.0.1:0
 # ZeroMQ's library is not instrumented: TSan would report it.
 if [[ $2 != *tsan* ]]; then
   expect 2 'no node could be joined: tcp://127.0.0.1:1: ' node --listen tcp://127.0.0.1:0 --join tcp://127.0.0.1:1 --patience 0
+  expect 1 'no node could be joined: tcp://127.0.0.1:1: ' clear models --on b --join tcp://127.0.0.1:1 --patience 0
   SLURM_PROCID=1 SLURM_STEP_NODELIST='127.0.0.[1-2]' expect 2 'no node could be joined: tcp://127.0.0.1:7117: ' node --listen tcp://127.0.0.1:0 --patience 0
 fi
+expect 2 "'a b' is no address; write HOST" clear models --on b --join 'a b'
+expect 2 "run 'troupe clear --help'" clear models
+expect 2 "run 'troupe clear --help'" clear --on b
+expect 2 'name a container' clear '' --on b
+expect 2 "there is no .*node.key; 'troupe keygen" clear models --on b --keys /nonexistent
 expect 2 "'a b' is no address; write HOST" node --join 'a b'
 expect 2 "the list of peers '/nowhere' cannot be read" node --peers /nowhere
+expect 2 "the list of peers '/dev/zero' is longer than 1 MiB" node --peers /dev/zero
+expect 2 "the file '/dev/zero' is longer than 1 MiB" ps --token-file /dev/zero --node http://127.0.0.1:1
+expect 2 "the file '/dev/stdin' is longer than 1 MiB" ps --token-file /dev/stdin --node http://127.0.0.1:1 < <(yes '')
+for file in /nowhere /tmp; do expect 2 "the file '$file' must hold a token of 16 characters" ps --token-file "$file" --node http://127.0.0.1:1; done
 TROUPE_JOIN=a:b expect 2 "TROUPE_JOIN: 'a:b': 'b' is no port" node
 
 # A processor held below v3 is reported as degraded.

@@ -50,6 +50,7 @@ completes 'doctor diagnose' troupe ''
 completes 'bash zsh fish' troupe completions ''
 completes 'text json' troupe node --log ''
 completes '--seconds --out' troupe trace --
+completes '--on --join --keys' troupe clear --
 completes a_file troupe trace -o ''
 completes a_file troupe report a/1 --out ''
 exit $((failures > 0))

@@ -16,6 +16,7 @@
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/zeromq.hpp>
 #include <troupe/test/apps/node_process.hpp>
+#include <troupe/test/devices/refusal.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -25,9 +26,10 @@ BOOST_AUTO_TEST_SUITE(node_process_test)
 namespace {
 
 // This program, which is listed first: its own node is `a`.
-std::unique_ptr<ClusterNode> client(const std::string& join, const EngineOptions& engine = {}) {
+std::unique_ptr<ClusterNode> client(const std::string& join, const EngineOptions& engine = {}, const std::string& container = {}) {
   NodeOptions o;
   o.name = "a";
+  o.container = container;
   o.engine = engine;
   o.join = {join};
   o.transport = [](PeerInfo self) {
@@ -187,7 +189,121 @@ BOOST_AUTO_TEST_CASE(an_address_that_is_taken_and_a_name_that_is, *boost::unit_t
   BOOST_TEST(same.code == 2, same.error);
 }
 
+// By who names it no more, or never has: whoever may connect.
+BOOST_AUTO_TEST_CASE(a_container_is_cleared_from_a_shell, *boost::unit_test::label("stock_zmq")) {
+  Folder folder, other;
+  NodeProcess b(folder, "b");
+  auto a = client(b.address, {}, "models");
+  a->wait_for({"b"}, std::chrono::seconds(60));
+  Graph g;
+  Expr more;
+  {
+    auto there = g.on_device("/node:b/cpu:0");
+    more = g.variable("v", Tensor::scalar(1.f)).assign_add(1.0);
+  }
+  BOOST_TEST(a->engine().run(g, {}, {more})[0].item<float>() == 2);
+  const auto clear = [&](const std::string& container, const std::string& node, const std::string& patience) {
+    return run(other.path(), {binary(), "clear", "--join", b.address, "--on", node, container, "--patience", patience});
+  };
+  BOOST_TEST(clear("others", "b", "60").out == "0 states of container 'others' dropped on b\n");
+  BOOST_TEST(a->engine().get("v").item<float>() == 2);
+  const Outcome nobody = clear("models", "x", "3");
+  BOOST_TEST(nobody.code == 1, nobody.error);
+  BOOST_TEST((nobody.error.find("waited in vain for x") != std::string::npos), nobody.error);
+  const Outcome done = clear("models", "b", "60");
+  BOOST_TEST(done.code == 0, done.error);
+  BOOST_TEST(done.out == "1 state of container 'models' dropped on b\n");
+  try {
+    a->engine().get("v");
+    BOOST_ERROR("a value that is lost was given");
+  } catch (const Error& e) {
+    BOOST_TEST((std::string(e.what()).find("its container was cleared") != std::string::npos), e.what());
+  }
+}
+
+// As launchers start it, and by a list of peers: what it is called and whom it joins is in its environment, or in a file.
+BOOST_AUTO_TEST_CASE(where_it_was_started_says_what_a_node_is_called_and_whom_it_joins, *boost::unit_test::label("stock_zmq")) {
+  Folder folder;
+  NodeProcess b(folder, "b");
+  std::ofstream(folder / "peers") << "# whoever is there\n" << b.address << "\n";
+  struct Started {
+    std::string name;
+    std::vector<std::string> environment, flags;
+  };
+  const std::vector<Started> all{
+      {"rank-1", {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "TROUPE_JOIN=" + b.address}, {}},
+      {"train-0", {"SLURM_PROCID=0", "SLURM_JOB_NAME=train", "SLURM_STEP_NODELIST=localhost"}, {"--join", b.address}},
+      {"worker-2", {"KUBERNETES_SERVICE_HOST=10.0.0.1", "TROUPE_SERVICE=troupe", "HOSTNAME=worker-2", "TROUPE_JOIN=" + b.address}, {}},
+      {"listed", {"TROUPE_NAME=listed"}, {"--peers", folder / "peers"}},
+  };
+  std::vector<std::unique_ptr<Folder>> folders;
+  std::vector<std::unique_ptr<Process>> nodes;
+  for (const Started& s : all) {
+    std::vector<std::string> line{"/usr/bin/env"};
+    for (const char* other : {"SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "TROUPE_SERVICE", "TROUPE_JOIN", "TROUPE_NAME", "TROUPE_KEYS"})
+      line.insert(line.end(), {"-u", other});  // of where the tests were started
+    line.insert(line.end(), s.environment.begin(), s.environment.end());
+    line.insert(line.end(), {binary(), "node", "--listen", "tcp://127.0.0.1:0", "--workers", "1", "--patience", "60"});
+    line.insert(line.end(), s.flags.begin(), s.flags.end());
+    folders.push_back(std::make_unique<Folder>());
+    nodes.push_back(std::make_unique<Process>(folders.back()->path(), line));
+    BOOST_TEST(nodes.back()->read_until("node '" + s.name + "' listens at "), s.name);
+  }
+  auto a = client(b.address);
+  std::vector<std::string> names{"b"};
+  for (const Started& s : all) names.push_back(s.name);
+  a->wait_for(names, std::chrono::seconds(60));
+  for (auto& node : nodes) {
+    node->interrupt(SIGTERM);
+    const Outcome left = node->finish();
+    BOOST_TEST(left.code == 0, left.error);
+  }
+}
+
 // ---- the node as an operated thing
+
+// Nobody has asked for it, and it is there: where what lasts of a service is, or of this user.
+BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_kept_by_default, *boost::unit_test::label("stock_zmq")) {
+  Folder folder;
+  const std::string home = "HOME=" + folder / "home", xdg = "XDG_STATE_HOME=" + folder / "xdg", service = "STATE_DIRECTORY=" + folder / "service" + ":/nowhere";
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases{{{"-u", "STATE_DIRECTORY", "-u", "XDG_STATE_HOME", home}, "home/.local/state/troupe/flight"},
+                                                                            {{"-u", "STATE_DIRECTORY", xdg, home}, "xdg/troupe/flight"},
+                                                                            {{home, xdg, service}, "service/flight"}};
+  for (const auto& [environment, where] : cases) {
+    std::vector<std::string> before{"/usr/bin/env"};
+    before.insert(before.end(), environment.begin(), environment.end());
+    NodeProcess b(folder, "b", {}, "tcp://127.0.0.1:0", before);
+    auto a = client(b.address);
+    a->wait_for({"b"}, std::chrono::seconds(60));
+    Graph g;
+    Expr index = g.input("index", DType::i64, Shape{1});
+    auto there = g.on_device("/node:b/cpu:0");
+    Expr y = gather(g.constant(Tensor::of<float>({1, 2, 3})), index);
+    refusal([&] { a->engine().run(g, {{index, Tensor::of<std::int64_t>({7})}}, {y}); }, Code::out_of_range);
+    const std::string file = folder / where + "/b@a-shared-1.flight.json";
+    for (int i = 0; i < 100'000 && !fs::exists(file); ++i) usleep(1000);
+    b.process.interrupt(SIGTERM);
+    const Outcome end = b.process.finish();
+    BOOST_REQUIRE_MESSAGE(fs::exists(file), file << " is not there: " << end.error);
+    BOOST_TEST(nlohmann::json::parse(read_file(file))["otherData"]["error"].get<std::string>().find("Gather") != std::string::npos);
+    BOOST_TEST(end.error.find("is in '" + file + "'") != std::string::npos, end.error);
+    BOOST_TEST((fs::status(folder / where).permissions() == fs::perms::owner_all));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_node_that_can_keep_nothing_says_so_once_and_is_there, *boost::unit_test::label("stock_zmq")) {
+  Folder folder;
+  write_file(folder / "file", "no folder");
+  for (const bool is_wanted : {true, false}) {
+    NodeProcess b(folder, "b", is_wanted ? std::vector<std::string>{} : std::vector<std::string>{"--flight", "none"}, "tcp://127.0.0.1:0", {"/usr/bin/env", "STATE_DIRECTORY=" + folder / "file"});
+    b.process.interrupt(SIGTERM);
+    const Outcome end = b.process.finish();
+    BOOST_TEST(end.code == 0, end.error);
+    const auto first = end.error.find("what leads to failures cannot be kept in '" + folder / "file/flight' (Not a directory)");
+    BOOST_TEST((first != std::string::npos) == is_wanted, end.error);
+    if (is_wanted) BOOST_TEST(end.error.find("cannot be kept", first + 40) == std::string::npos, end.error);
+  }
+}
 
 // Everything after `http://` on the line that says where a node listens.
 std::pair<std::string, int> page_of(const std::string& line) {
@@ -274,7 +390,7 @@ BOOST_AUTO_TEST_CASE(a_node_that_has_found_nobody_is_not_healthy, *boost::unit_t
                                  "--patience", "600", "--http", std::to_string(port)});
   int status = 0;
   const NoSigpipe writes_fail;
-  for (int i = 0; i < 100'000 && status == 0; ++i) {
+  for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(100); status == 0 && std::chrono::steady_clock::now() < end;) {
     httplib::Client page("127.0.0.1", port);
     if (auto health = page.Get("/healthz")) status = health->status;
   }
@@ -334,6 +450,13 @@ BOOST_AUTO_TEST_CASE(a_cluster_on_one_machine, *boost::unit_test::label("stock_z
   for (const char* name : {"local-1", "local-2", "local-3"})
     BOOST_TEST((end.out.find(std::string("node '") + name + "' leaves") != std::string::npos), end.out);
   BOOST_TEST(are_gone(all.nodes));
+}
+
+// Else a socket would take its place, and what is read there, or printed where output is closed, would be the socket's.
+BOOST_AUTO_TEST_CASE(a_stream_that_is_closed_becomes_no_socket, *boost::unit_test::label("stock_zmq")) {
+  Folder folder;
+  NodeProcess b(folder, "b", {}, "tcp://127.0.0.1:0", {"/bin/bash", "-c", "exec \"$@\" <&-", "bash"});
+  BOOST_TEST(fs::read_symlink("/proc/" + std::to_string(b.process.pid()) + "/fd/0").string() == "/dev/null");
 }
 
 BOOST_AUTO_TEST_CASE(one_that_dies_ends_the_others_with_a_clear_line, *boost::unit_test::label("stock_zmq")) {

@@ -1,6 +1,7 @@
 // `troupe report` of runs that are under way and that have ended, and what it says of those that are not there.
 #include <boost/test/unit_test.hpp>
 
+#include <httplib.h>
 #include <nlohmann/json.hpp>
 
 #include <troupe/cluster/inspection_server.hpp>
@@ -27,6 +28,45 @@ json data_of(const std::string& html) {
 }
 
 }  // namespace
+
+BOOST_AUTO_TEST_CASE(training_records_are_served_and_reported) {
+  Folder folder;
+  Nodes nodes(1);
+  Records records;
+  InspectionServer server(nodes[0], {});
+  server.serve(records);
+  for (int step = 0; step < 10; ++step) records.scalar("loss", step, 1.0 / (1 + step));
+  records.text("sample", 9, "In the beginning");
+  records.scalar("validation", -1, 5.0);
+  httplib::Client http(server.address());
+  const auto get = [&](const std::string& path) {
+    const auto answer = http.Get(path);
+    BOOST_REQUIRE(answer);
+    return std::pair{answer->status, json::parse(answer->body, nullptr, false)};
+  };
+  const auto [status, all] = get("/api/scalars");
+  BOOST_TEST(status == 200);
+  BOOST_TEST(all["version"] == 1);
+  BOOST_REQUIRE(all["series"].size() == 3u);
+  BOOST_TEST(all["series"][0]["name"] == "loss");
+  BOOST_TEST(all["series"][0]["points"].size() == 10u);
+  const auto [again, later] = get("/api/scalars?since=7");
+  BOOST_TEST(later["series"][0]["points"].size() == 2u);
+  BOOST_TEST(all["series"][2]["points"].size() == 1u);
+  const auto [before, from_there] = get("/api/scalars?since=-1");
+  BOOST_TEST(before == 200);
+  BOOST_TEST(from_there["series"][0]["points"].size() == 10u);
+  BOOST_TEST(from_there["series"][2]["points"].size() == 0u);
+  BOOST_TEST(get("/api/scalars?since=x").first == 400);
+
+  Graph g;
+  Expr x = g.input("x", DType::f32, {2});
+  Function f = nodes.engine().compile(g, {x}, {x * 2.0});
+  f({Tensor::of<float>({1, 2})});
+  const Outcome said = run(folder.path(), {binary(), "report", "a/1", "--node", server.address(), "--patience", "60"});
+  BOOST_TEST(said.code == 0, said.error);
+  BOOST_TEST(data_of(said.out)["scalars"]["series"][0]["name"] == "loss");
+}
 
 BOOST_AUTO_TEST_CASE(a_run_that_has_ended_is_reported_or_the_others_are_named) {
   Folder folder;

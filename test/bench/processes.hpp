@@ -58,6 +58,7 @@ class Child {
   Child(Child&& other) noexcept : pid_(other.pid_), fd_(std::exchange(other.fd_, -1)) {}
   ~Child() {
     if (fd_ < 0) return;
+    shutdown(fd_, SHUT_RDWR);  // closing is not enough: processes forked after this one hold the same end
     close(fd_);
     waitpid(pid_, nullptr, 0);
   }

@@ -146,6 +146,7 @@ BOOST_AUTO_TEST_CASE(a_dequeue_from_an_empty_queue_times_out) {  // X6
 
 BOOST_AUTO_TEST_CASE(an_op_sees_that_its_run_has_timed_out) {  // X7
   saw_cancellation = 0;
+  is_under_way = false;
   Nodes nodes(2, unoptimised());
   Graph g;
   Expr x = g.input("x", DType::f32, Shape{}), y;
@@ -153,9 +154,10 @@ BOOST_AUTO_TEST_CASE(an_op_sees_that_its_run_has_timed_out) {  // X7
     auto d = g.on_device(kB);
     y = bound("TestThereUntilCancelled", x);
   }
-  refusal([&] { nodes.engine().run(g, {{x, Tensor::scalar(1.f)}}, {y}, {.timeout = 100ms}); }, Code::deadline_exceeded);
+  for (auto timeout = 100ms; !is_under_way; timeout *= 2)  // until it has begun in time
+    refusal([&] { nodes.engine().run(g, {{x, Tensor::scalar(1.f)}}, {y}, {.timeout = timeout}); }, Code::deadline_exceeded);
   saw_cancellation.wait(0);
-  BOOST_TEST(saw_cancellation.load() == 1);
+  BOOST_TEST(saw_cancellation.load() >= 1);
   compare(nodes.engine().run(g, {{x, Tensor::scalar(1.f)}}, {x + 1.0}), {{2}}, "after it");
 }
 

@@ -1,15 +1,20 @@
 // What a node makes of what others have said: counters of edges, answers that overtake each other, names of runs, times.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
+#include <chrono>
 #include <set>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <troupe/cluster/inspection_json.hpp>
+#include <troupe/test/controlflow/swapping.hpp>
+#include <troupe/troupe.hpp>
 
 namespace troupe::test {
 
@@ -130,6 +135,39 @@ BOOST_AUTO_TEST_CASE(events_of_a_run_over_nodes_name_one_run) {
   for (const auto& e : events) names.emplace(e["node"], e["number"], e["run"]);
   const std::set<std::tuple<std::string, int, std::string>> expected = {{"a", 17, "a/17"}, {"b", 5, "a/17"}, {"c", 9, "a/17"}, {"b", 17, "b/17"}, {"b", 6, "a/6@b"}};
   BOOST_TEST((names == expected));
+}
+
+// The values that lists hold have gone to the host's memory while the run waits.
+BOOST_AUTO_TEST_CASE(what_is_swapped_out_is_told) {
+  EngineOptions options;
+  swap_everything(options);
+  Graph g;
+  Queue jobs = g.fifo_queue("jobs", {{DType::i64, Shape{}}}, 8);
+  Expr x = g.input("x", DType::f32, {1024}), n = g.input("n", DType::i64, Shape{});
+  TensorArray saved(g, {.dtype = DType::f32, .size = 3});
+  for (int i = 0; i < 3; ++i) saved = saved.write(i, x * static_cast<double>(i + 2));
+  Expr put = jobs.enqueue({n});
+  Engine engine(options);
+  RunHandle run = engine.compile(g, {x}, {saved.read(jobs.dequeue()[0])}).start({Tensor::of(std::vector<float>(1024, 1.0f), {1024})});
+  NodeAnswer a;
+  a.member.name = "a", a.has_answered = true;
+  const auto swapped = [&] {
+    a.report.engine = engine.snapshot();
+    for (const EngineSnapshot::Memory& m : a.report.engine.devices)
+      if (m.device == "sim:0") return m.swapped;
+    return std::uint64_t{0};
+  };
+  const auto began = std::chrono::steady_clock::now();
+  while (swapped() < 4096 && std::chrono::steady_clock::now() - began < std::chrono::seconds(60)) {}
+  const std::uint64_t bytes = swapped();
+  BOOST_TEST(bytes >= 4096u);
+  const auto state = nlohmann::json::parse(state_json("a", {a}));
+  const auto& devices = state["nodes"][0]["devices"];
+  BOOST_TEST(std::any_of(devices.begin(), devices.end(), [&](const auto& d) { return d["name"] == "sim:0" && d["swapped"] == bytes; }), devices.dump());
+  const std::string metrics = metrics_text(a.report, {});
+  BOOST_TEST(metrics.find(fmt::format("troupe_device_swapped_bytes{{device=\"sim:0\"}} {}\n", bytes)) != std::string::npos, metrics);
+  engine.run(g, {{n, Tensor::scalar(std::int64_t{1})}}, {put});
+  BOOST_TEST(run.get()[0].at(0) == 3.0);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

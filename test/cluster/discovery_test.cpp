@@ -34,8 +34,11 @@ BOOST_AUTO_TEST_CASE(host_lists_of_slurm) {
   BOOST_TEST(expand_hosts("solo") == Strings({"solo"}), boost::test_tools::per_element());
   BOOST_TEST(expand_hosts("r[1-2]n[08-10]") == Strings({"r1n08", "r1n09", "r1n10", "r2n08", "r2n09", "r2n10"}), boost::test_tools::per_element());
   BOOST_TEST(expand_hosts("a[099-101]-ib") == Strings({"a099-ib", "a100-ib", "a101-ib"}), boost::test_tools::per_element());
-  for (const char* wrong : {"", "a,,b", "a[1-", "a]", "a[2-1]", "a[x]", "a[]", "a[1-99999999]", "n[0-999]m[0-999]"})
+  for (const char* wrong : {"", "a,,b", "a[1-", "a]", "a[2-1]", "a[x]", "a[]", "a[1-99999999]", "n[0-999]m[0-999]", "a[9223372036854775807]"})
     BOOST_CHECK_THROW(expand_hosts(wrong), Error);
+  std::string deep = "a";  // each bracket would be a call within a call
+  for (int i = 0; i < 30'000; ++i) deep += "[1]";
+  BOOST_CHECK_THROW(expand_hosts(deep), Error);
 }
 
 BOOST_AUTO_TEST_CASE(addresses_in_full) {
@@ -71,6 +74,19 @@ BOOST_AUTO_TEST_CASE(from_mpirun_with_an_address) {
   BOOST_TEST(discover(of({{"PMI_RANK", "1"}})).from == "MPICH");
 }
 
+// All that mpirun starts on a machine has the SLURM_PROCID of who started mpirun there; where Slurm itself speaks PMI, it says one rank twice.
+BOOST_AUTO_TEST_CASE(from_mpirun_within_a_job_of_slurm) {
+  for (const auto& [rank, from] : {std::pair{"OMPI_COMM_WORLD_RANK", "Open MPI"}, std::pair{"PMI_RANK", "MPICH"}}) {
+    const Discovery d = discover(of({{"SLURM_PROCID", "0"}, {"SLURM_JOB_NODELIST", "c[1-4]"}, {rank, "3"}}));
+    BOOST_TEST(d.from == from);
+    BOOST_TEST(d.name == "rank-3");
+    BOOST_TEST(d.join.empty());
+  }
+  const Discovery slurm = discover(of({{"SLURM_PROCID", "2"}, {"SLURM_STEP_NODELIST", "c[1-4]"}, {"PMI_RANK", "2"}}));
+  BOOST_TEST(slurm.from == "Slurm");
+  BOOST_TEST(slurm.join == Strings({"tcp://c1:7117"}), boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(from_kubernetes) {
   const auto pod = [](const char* name) { return of({{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}, {"TROUPE_SERVICE", "troupe.ml.svc"}, {"HOSTNAME", name}}); };
   BOOST_TEST(discover(pod("worker-0")).join.empty());
@@ -97,6 +113,10 @@ BOOST_AUTO_TEST_CASE(a_list_of_peers_in_a_file) {
   BOOST_TEST(read_peer_list(path) == Strings({"tcp://alpha:7117", "tcp://beta:99"}), boost::test_tools::per_element());
   std::ofstream(path) << "alpha\nnot an address\n";
   BOOST_TEST(refusal([&] { read_peer_list(path); }, Code::invalid_argument).find(":2: 'not an address' is no address") != std::string::npos);
+  std::ofstream(path) << std::string(1 << 20, '\n');
+  BOOST_TEST(read_peer_list(path).empty());
+  std::ofstream(path) << std::string((1 << 20) + 1, '\n');
+  BOOST_TEST(refusal([&] { read_peer_list(path); }, Code::invalid_argument).find("is longer than 1 MiB") != std::string::npos);
   std::filesystem::remove(path);
   BOOST_TEST(refusal([&] { read_peer_list(path); }, Code::not_found).find("cannot be read") != std::string::npos);
 }

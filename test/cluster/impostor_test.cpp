@@ -28,6 +28,7 @@ class Impostor final : public TransportListener {
   std::vector<std::pair<std::int32_t, Tensor>> fetches;
   std::function<void(std::uint64_t run)> when_begun;  // what it says before it ends the run
   std::uint64_t answers = 0;
+  std::vector<Status> inspected;
   std::uint64_t begun = 0;  // as it was told when a session began
   bool is_lost = false;
   Status why;
@@ -64,6 +65,8 @@ class Impostor final : public TransportListener {
       say(LeftRun{m.run, {}, fetches});
     } else if (kind == MessageKind::answer) {
       ++answers;
+    } else if (kind == MessageKind::inspected) {
+      inspected.push_back(read_all<Inspected>(reader).status);
     } else if (kind == MessageKind::runs_begun) {
       begun = read_all<RunsBegun>(reader).last;
     }
@@ -79,7 +82,7 @@ class Impostor final : public TransportListener {
 };
 
 struct Scene {
-  explicit Scene(EarlyLimits early = {}) : nodes(1, options(), Between::simulation, {}, {}, early), b(nodes) {
+  explicit Scene(EarlyLimits early = {}, const SimulationOptions& network = {}) : nodes(1, options(), Between::simulation, network, {}, early), b(nodes) {
     BOOST_REQUIRE(nodes.until(5s, [&] { return nodes[0].nodes().size() == 2; }));
   }
   static EngineOptions options() {
@@ -255,6 +258,68 @@ BOOST_AUTO_TEST_CASE(requests_that_wait_are_bounded) {
     BOOST_TEST(s.b.is_lost == (asked > 5));
     if (asked > 5) BOOST_TEST(says(s.b.why.message(), {"of its requests wait for node 'a'", "NodeOptions::early"}), s.b.why.message());
   }
+}
+
+// By what they keep of its memory too; but one that is larger than that is done, or nobody could ever set such a variable.
+BOOST_AUTO_TEST_CASE(requests_that_wait_are_bounded_by_bytes) {
+  StateSpec spec;
+  spec.name = "v";
+  spec.values = {ValueSpec{DType::f32, Shape{10'000}}};
+  for (const std::uint64_t asked : {1u, 2u, 3u}) {
+    Scene s(EarlyLimits{.bytes = asked == 1 ? 1000u : 100'000u});  // each is 40,000
+    for (std::uint64_t n = 1; n <= asked; ++n) s.b.say(SetVariable{n, spec, Tensor::zeros(DType::f32, {10'000})});
+    s.b.say(GetLoops{asked + 1, 7});  // keeps nothing
+    for (const Time end = s.nodes.network().now() + 100ms; s.nodes.network().now() < end;) s.nodes.network().step();  // a itself does nothing meanwhile
+    BOOST_TEST(s.nodes.until(5s, [&] { return s.b.is_lost || s.b.answers == asked + 1; }));
+    BOOST_TEST(s.b.is_lost == (asked > 2), asked << " requests");
+    if (asked > 2) BOOST_TEST(says(s.b.why.message(), {"of its requests wait for node 'a'", "NodeOptions::early"}), s.b.why.message());
+  }
+  Scene s(EarlyLimits{.bytes = 1000});
+  s.b.say(GetLoops{1, 7});  // what keeps nothing does not keep the large one out
+  s.b.say(SetVariable{2, spec, Tensor::zeros(DType::f32, {10'000})});
+  for (const Time end = s.nodes.network().now() + 100ms; s.nodes.network().now() < end;) s.nodes.network().step();
+  BOOST_TEST(s.nodes.until(5s, [&] { return s.b.is_lost || s.b.answers == 2; }));
+  BOOST_TEST(!s.b.is_lost, s.b.why.message());
+  Scene named(EarlyLimits{.bytes = 100'000});
+  for (std::uint64_t n = 1; n <= 3; ++n) named.b.say(ClearContainer{n, std::string(40'000, 'x')});  // whatever it is that they keep
+  for (const Time end = named.nodes.network().now() + 100ms; named.nodes.network().now() < end;) named.nodes.network().step();
+  BOOST_TEST(named.nodes.until(5s, [&] { return named.b.is_lost || named.b.answers == 3; }));
+  BOOST_TEST(named.b.is_lost);
+}
+
+// Who asks and does not read has no node's memory by the answers: what it asks behind them waits until they have arrived, and is then done.
+BOOST_AUTO_TEST_CASE(answers_that_are_not_read_are_bounded_by_bytes) {
+  constexpr std::uint64_t kBytes = 40'000, kBound = 100'000;
+  StateSpec spec;
+  spec.name = "v";
+  spec.values = {ValueSpec{DType::f32, Shape{kBytes / 4}}};
+  SimulationOptions network;
+  network.bulk = 0;
+  Scene s(EarlyLimits{.bytes = kBound}, network);
+  const auto until = [&](Time span, auto done) {  // what a has to do takes no time
+    for (const Time end = s.nodes.network().now() + span; !done() && s.nodes.network().now() < end; s.nodes.network().step())
+      while (s.nodes.engine().take_step()) {}
+    return done();
+  };
+  s.b.say(SetVariable{1, spec, Tensor::zeros(DType::f32, {kBytes / 4})});
+  BOOST_REQUIRE(until(1s, [&] { return s.b.answers == 1; }));
+  s.nodes.network().slow_down("a", "b", Time(0), 1e4);  // a value takes 0.4 s
+  const auto is_kept = [&](std::uint64_t values) {
+    const TransportCounters c = s.nodes[0].counters();
+    return c.unsent_bytes + c.unacknowledged_bytes >= values * kBytes;
+  };
+  for (std::uint64_t n = 1; n <= 3; ++n) {
+    s.b.say(GetVariable{1 + n, spec});
+    BOOST_TEST(until(50ms, [&] { return is_kept(n); }));
+  }
+  for (std::uint64_t n = 4; n <= 6; ++n) s.b.say(GetVariable{1 + n, spec});
+  s.b.say(InspectNode{8, {}});
+  BOOST_TEST(!until(50ms, [&] { return is_kept(4); }));  // three are more than the bound
+  BOOST_TEST(s.b.answers == 1u);
+  BOOST_TEST(until(2s, [&] { return s.b.answers == 7; }));
+  BOOST_TEST(!s.b.is_lost, s.b.why.message());
+  BOOST_REQUIRE(s.b.inspected.size() == 1u);
+  BOOST_TEST(says(s.b.inspected[0].message(), {"it has not read what it was answered before"}), s.b.inspected[0].message());
 }
 
 BOOST_AUTO_TEST_CASE(a_session_begins_with_how_far_runs_have_got) {

@@ -23,7 +23,7 @@ inline Inspected inspected_with_everything() {
   RunSnapshot run;
   run.run = 8, run.step = 2, run.owner = 7, run.number = 3, run.plan = {"a", 2}, run.for_so_long = std::chrono::seconds(3), run.is_ending = true, run.is_owned = false;
   run.other_nodes = {"a"}, run.partitions = {p}, run.silent = {{"c", "it is dead"}};
-  r.engine.node = "b", r.engine.workers = 2, r.engine.devices = {{"cpu:0", 1, 2, 3}}, r.engine.runs = {run};
+  r.engine.node = "b", r.engine.workers = 2, r.engine.devices = {{"cpu:0", 1, 2, 3, 4}}, r.engine.runs = {run};
   r.engine.plans = {{{"a", 2}, {"a", "b"}, 10, 12, 55, 3, 2, 1}};
   r.engine.recent = {{8, false, {"a", 2}, 66, 7, ""}}, r.engine.errors = {{9, true, {"b", 1}, 67, 8, "it was wrong"}};
   r.partitions = {p};

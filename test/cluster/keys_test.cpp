@@ -61,11 +61,26 @@ BOOST_AUTO_TEST_CASE(others_are_authorized_once) {
   make_keys(f.path, "alpha");
   const KeyPair beta = generate_keys();
   authorize(f.path, beta.public_key, "beta, in the cellar");
-  authorize(f.path, beta.public_key, "again");
+  authorize(f.path, beta.public_key, "beta, in the cellar");
+  const std::string why = refusal([&] { authorize(f.path, beta.public_key, "gamma"); }, Code::already_exists);
+  BOOST_TEST(why.find("as 'beta, in the cellar'") != std::string::npos, why);
   const Keys keys = read_keys(f.path);
   BOOST_TEST(keys.authorized.size() == 2u);
   BOOST_TEST(keys.authorized.at(beta.public_key) == "beta, in the cellar");
   refusal([&] { authorize(f.path, "short", "x"); }, Code::invalid_argument);
+}
+
+// Else it would be read as another name, or as a key that nobody has authorized.
+BOOST_AUTO_TEST_CASE(a_name_stays_within_its_line) {
+  KeyFolder f;
+  const std::string more = "beta\n" + generate_keys().public_key + " gamma";
+  for (const std::string& name : {more, std::string("a # b"), std::string(" a"), std::string("a "), std::string("\x1b[31m")}) {
+    refusal([&] { make_keys(f.path, name); }, Code::invalid_argument);
+    BOOST_TEST(!std::filesystem::exists(f.path / "node.key"));
+  }
+  make_keys(f.path, "alpha");
+  refusal([&] { authorize(f.path, generate_keys().public_key, more); }, Code::invalid_argument);
+  BOOST_TEST(read_keys(f.path).authorized.size() == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(a_secret_that_others_can_read_is_refused) {

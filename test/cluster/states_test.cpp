@@ -87,6 +87,57 @@ BOOST_AUTO_TEST_CASE(a_container_is_cleared) {
   expect_lost(h);
 }
 
+// A node that names the container itself keeps its own, and who uses a value of it hears of its loss after a clearing as before.
+BOOST_AUTO_TEST_CASE(what_a_clearing_spares_is_missed_when_it_is_lost) {
+  Nodes nodes(2, {}, Between::handles, {}, {}, {}, "models");
+  Graph g;
+  Variable v;
+  {
+    auto there = g.on_device(kB);
+    v = g.variable("v", Tensor::scalar(1.f));
+  }
+  Function f = nodes.engine().compile(g, {}, {v.assign_add(1.0)});
+  compare(f({}), {{2}}, "before");
+  BOOST_TEST(nodes[0].clear_container("models") == 0u);
+  compare({nodes[1].engine().get("v")}, {{2}}, "b's own");
+  nodes.remove(1);
+  nodes.add("b");
+  nodes[0].wait_for({"b"}, 60s);
+  const std::string why = refusal([&] { f({}); }, Code::failed_precondition);
+  BOOST_TEST(says(why, {"variable 'v' is lost", "node 'b' has started again"}), why);
+}
+
+// Each waits until its node has room for it, for who sends more at once than is kept is disconnected.
+BOOST_AUTO_TEST_CASE(threads_set_variables_at_once_that_are_larger_than_what_may_wait) {
+  constexpr int kThreads = 4, kTimes = 50, kElements = 10'000;
+  Nodes nodes(2, {}, Between::handles, {}, {}, EarlyLimits{.bytes = 1000});
+  Graph g;
+  std::vector<Variable> variables(kThreads);
+  std::vector<Expr> sums;
+  {
+    auto there = g.on_device(kB);
+    for (int i = 0; i < kThreads; ++i) {
+      variables[static_cast<std::size_t>(i)] = g.variable("v" + std::to_string(i), Tensor::zeros(DType::f32, {kElements}));
+      sums.push_back(sum(variables[static_cast<std::size_t>(i)].read()));
+    }
+  }
+  Function f = nodes.engine().compile(g, {}, sums);
+  f({});
+  std::vector<std::string> errors(kThreads);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < kThreads; ++i)
+    threads.emplace_back([&, i] {
+      try {
+        for (int n = 1; n <= kTimes; ++n) nodes.engine().set(variables[i], Tensor::of(std::vector<float>(kElements, static_cast<float>(n)), {kElements}));
+      } catch (const std::exception& e) {
+        errors[i] = e.what();
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  for (const std::string& error : errors) BOOST_TEST(error == "");
+  for (const Tensor& sum : f({})) BOOST_TEST(sum.item<float>() == static_cast<float>(kTimes * kElements));
+}
+
 // So are what a node's programs keep on others, by the program itself; and what they keep on their own node stays.
 BOOST_AUTO_TEST_CASE(a_program_clears_what_is_its_own) {
   Nodes nodes(2);

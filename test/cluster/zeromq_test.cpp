@@ -67,9 +67,9 @@ BOOST_AUTO_TEST_CASE(cut_connections_lose_and_repeat_nothing, *utf::label("stock
 
 BOOST_AUTO_TEST_CASE(a_peer_that_stays_away_is_lost, *utf::label("stock_zmq")) {
   ZeroMqOptions options;
-  options.router.heartbeat = 20ms;
-  options.router.silence = 200ms;
-  options.router.away = 400ms;
+  options.router.heartbeat = 100ms;
+  options.router.silence = 1s;
+  options.router.away = 2s;
   options.router.drain = 200ms;
   Relayed pair(options);
   pair.a->send(pair.to_b, Lane::data, numbered(0, 10));

@@ -263,6 +263,21 @@ BOOST_AUTO_TEST_CASE(lists_that_fork_in_each_iteration) {
   });
 }
 
+BOOST_AUTO_TEST_CASE(an_array_is_scattered_gathered_split_and_joined_in_each_iteration) {
+  agree([](Piece& p) {
+    Expr x = p.input({0.8, -0.4, 0.6});
+    const auto places = [&](std::vector<std::int64_t> v) { return p.g.constant(Tensor::of(v, Shape{3})); };
+    auto [i, y] = while_loop([](Expr n, Expr) { return n < 3; },
+                             [&](Expr n, Expr v) {
+                               const Expr turned = list_scatter(places({2, 0, 1}), v), twice = list_gather(turned, places({0, 2, 0}));  // the first twice
+                               const Expr pieces = list_split(twice * x, places({1, 0, 2}));
+                               return std::tuple{n + 1, sin(reshape(list_concat(pieces), {3})) + v * list_read(turned, n)};
+                             },
+                             std::tuple{p.count(0), x});
+    p.differentiate(sum(square(y)));
+  });
+}
+
 BOOST_AUTO_TEST_CASE(lists_of_lists_and_a_machine_with_a_stack) {
   agree([](Piece& p) {
     Expr x = p.input({0.8, 0.2, 0.5, 1.5});

@@ -261,6 +261,23 @@ BOOST_AUTO_TEST_CASE(twelve_loops_may_be_cut_and_no_more) {
   });
 }
 
+// ---- what does not cross
+
+// What the reads in it wait for enters it there too.
+BOOST_AUTO_TEST_CASE(a_loop_that_is_all_on_one_device_sends_nothing) {
+  Graph g;
+  auto there = g.on_device("cpu:1");
+  const Variable a = g.variable("a", Tensor::of<float>({1, 2}));
+  Expr first = a.assign_add(1.0);
+  auto [n, s] = while_loop([](Expr i, Expr) { return i < 3; }, [&](Expr i, Expr t) { return std::tuple{i + 1, t + a}; },
+                           std::tuple{g.constant(0), g.zeros(DType::f32, {2})});
+  Engine engine;
+  Function f = engine.compile(g, {}, {s, first});
+  const std::string text = f.explain();
+  BOOST_TEST(text.find("each iteration") == std::string::npos, text);
+  BOOST_TEST(f({})[0].to_vector<float>() == (std::vector<float>{6, 9}), boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::test

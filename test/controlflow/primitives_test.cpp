@@ -336,6 +336,31 @@ BOOST_AUTO_TEST_CASE(what_only_passes_tokens_on_may_wait) {  // Enter, NextItera
   BOOST_TEST(says(merge, {"Merge", "primitives_test.cpp:", "waits for nothing else", "Mul"}), merge);
 }
 
+// It came twice to iterations that it had opened itself, and went on in a run that had failed.
+BOOST_AUTO_TEST_CASE(a_constant_that_goes_on_by_itself_comes_once_and_ends_with_its_run) {
+  for (const char* how : {"directly", "merged"}) {
+    Graph g;
+    Expr k = g.input("k", DType::i32, Shape{}), same = control::enter(k + 1, "endless", {.constant = true});
+    Expr m = control::merge({control::enter(g.constant(0), "endless")}).value, n = control::merge({control::enter(g.constant(0), "endless")}).value;
+    auto [last, next] = control::switch_(n, n < 1000);
+    control::next_iteration(next + m * 0 + 1, n);
+    control::next_iteration(how == std::string("directly") ? same : control::merge({same, next}).value, m);
+    Engine engine({.deterministic = true});
+    RunHandle run = engine.compile(g, {k}, {control::exit(last)}).start({Tensor::scalar(std::int32_t{1})});
+    for (int step = 0; step < 300; ++step) engine.take_step();
+    BOOST_TEST(!run.is_done(), how);
+    run.cancel();
+    while (engine.take_step()) {}
+    BOOST_TEST((run.wait().code() == Code::cancelled), how);
+  }
+  const std::string empty = error_of([](Graph& g) -> Scenario {
+    Expr m = control::merge({control::enter(g.constant(0), "empty")}).value, k = g.input("k", DType::i32, Shape{});
+    control::next_iteration(control::enter(k + 1, "empty", {.constant = true}), m);
+    return {{{k, Tensor::scalar(std::int32_t{1})}}, {control::exit(m)}};
+  });
+  BOOST_TEST(says(empty, {"Exit", "primitives_test.cpp:", "two iterations of loop 'empty' leave by it"}), empty);
+}
+
 BOOST_AUTO_TEST_CASE(wrong_wiring_is_refused) {
   BOOST_TEST(says(error_of([](Graph& g) -> Scenario {
                Expr a = control::enter(g.constant(1.f), "one"), b = control::enter(g.constant(1.f), "two");
@@ -390,6 +415,11 @@ BOOST_AUTO_TEST_CASE(wrong_wiring_is_refused) {
                  Expr p = g.input("p", DType::boolean, Shape{}), yes = is_constant ? g.constant(true) : p;
                  return {{{p, Tensor::scalar(true)}}, {cast(control::loop_cond(yes), DType::i32), cast(p, DType::i32)}};
                }), {"LoopCond", "primitives_test.cpp:", "no value of a loop"}));
+  BOOST_TEST(says(error_of([](Graph& g) -> Scenario {
+               Expr i = control::merge({control::enter(g.constant(0), "endless")}).value;
+               control::next_iteration(i + 1, i);
+               return {{}, {control::exit(i)}};
+             }), {"Exit 'Exit_", "primitives_test.cpp:", "two iterations of loop 'endless' leave by it"}));
   Graph g;
   Expr x = g.constant(1.f);
   BOOST_CHECK_THROW(control::next_iteration(x, x), Error);

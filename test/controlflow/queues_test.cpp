@@ -54,6 +54,34 @@ BOOST_AUTO_TEST_CASE(a_branch_takes_before_what_it_puts_in_has_its_turn) {
   }, {Reals{1}, Reals{2}, Reals{11}, Reals{0}, Reals{0}});
 }
 
+// A call fires once: as such it would wait for the second element, for which there is room once the call has taken the first.
+BOOST_AUTO_TEST_CASE(a_call_that_waits_or_is_waited_for_takes_before_what_it_puts_in_has_its_turn) {
+  for (bool waits : {false, true})
+    for (bool is_waited_for : {false, true})
+      on_engines([=](Graph& g) -> Scenario {
+        const Queue q = g.fifo_queue("q", {kReal}, 1);
+        const Variable v = g.variable("v", Tensor::scalar(3.f));
+        One f(g, "f", {kReal}, [&](Expr y) {
+          const Expr x = q.dequeue()[0];
+          q.enqueue({x + y});
+          v.assign(y);
+          return x;
+        });
+        const Expr ten = g.input("ten", DType::f32, Shape{}), first = q.enqueue({1.0}), second = q.enqueue({2.0}), before = v.assign(4.0);
+        Expr taken, after = g.constant(20.f);
+        {
+          auto scope = waits ? g.after({first, before}) : g.after({});
+          taken = f(ten);
+        }
+        if (is_waited_for) {
+          auto scope = g.after({taken});
+          after = v + ten;
+        }
+        const Expr next = q.dequeue()[0], last = q.dequeue()[0];
+        return {{{ten, Tensor::scalar(10.f)}}, {taken, next, last, after, first * 0, second * 0}};
+      }, {Reals{1}, Reals{2}, Reals{11}, Reals{20}, Reals{0}, Reals{0}});
+}
+
 // Of one kind they stay in order, in a loop and around it.
 BOOST_AUTO_TEST_CASE(elements_come_out_in_the_order_of_the_program) {
   on_engines([](Graph& g) -> Scenario {

@@ -13,14 +13,9 @@
 
 #include <troupe/test/controlflow/compare.hpp>
 #include <troupe/test/controlflow/shrink.hpp>
+#include <troupe/test/share.hpp>
 
 namespace troupe::test {
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-inline constexpr std::uint64_t kShare = 10;
-#else
-inline constexpr std::uint64_t kShare = 1;
-#endif
 
 struct Seeds {
   std::uint64_t first, count;

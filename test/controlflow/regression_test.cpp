@@ -184,6 +184,78 @@ BOOST_AUTO_TEST_CASE(over_no_elements_nothing_happens_at_once) {
   BOOST_TEST(drawn_after(true) == drawn_after(false), boost::test_tools::per_element());
 }
 
+// The branch that is differentiated is in a copy of the body, and what the user's function holds is of the body itself: it was refused as a stranger's.
+BOOST_AUTO_TEST_CASE(a_users_gradient_in_a_branch_uses_the_body_around_it) {
+  everywhere([](Graph& g) -> Scenario {
+    Expr x = g.constant(2.f);
+    const auto step = [](Expr v, Expr e) {
+      const auto ten_times = [e](const Expr& dy, const Exprs&, const Expr&) { return Exprs{dy * e * 10.0}; };
+      return cond(e > 1.5, [&] { return with_gradient(v * e, {v}, ten_times); }, [&] { return v * e; });
+    };
+    Expr y = fold_left(step, g.constant(Tensor::of<float>({1, 2, 3}, {3})), x);
+    return {{}, {y, gradients(y, x)[0]}};
+  }, {V{12}, V{600}}, 1);
+}
+
+// It read past the end of what it has, or asked a tensor that is none.
+BOOST_AUTO_TEST_CASE(the_interpreter_refuses_what_the_engine_refuses) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{}), p = g.input("p", DType::boolean, Shape::unknown()), inner;
+  Expr y = while_loop([](Expr v) { return v < 3.0; }, [&](Expr v) { inner = v * 2.0; return v + 1.0; }, x);
+  Expr z = cond(p, [&] { return x; }, [&] { return x + 1.0; });
+  const Tensor one = Tensor::scalar(1.f);
+  Interpreter run;
+  BOOST_TEST(says(refused([&] { run.run(g, {{x, one}}, {inner}); }), {"fetch 0, Mul", "is inside the body of while_loop (regression_test.cpp:"}));
+  BOOST_TEST(says(refused([&] { run.run(g, {{inner, one}}, {y}); }), {"feed 0, Mul", "is inside the body of while_loop (regression_test.cpp:"}));
+  BOOST_TEST(says(refused([&] { run.run(g, {{x, Tensor()}}, {y}); }), {"Input 'x' (regression_test.cpp:", "takes f32[], not nothing"}));
+  BOOST_TEST(says(refused([&] { run.run(g, {{x, one}, {p, Tensor::of<bool>({true, false}, {2})}}, {z}); }),
+                  {"Case 'cond' (regression_test.cpp:", "its predicate must be a scalar, not [2]"}));
+  const Feeds of_one{{x, one}, {p, Tensor::of<bool>({false}, {1})}};  // which an engine takes
+  compare(run.run(g, of_one, {z}), {V{2}}, "interpreter");
+  compare(Engine({.workers = 1}).run(g, of_one, {z}), {V{2}}, "engine");
+  // And what starts after a value of a finished body is refused with the line that says so.
+  BOOST_TEST(says(refused([&] { auto scope = g.after({inner}); }), {"at regression_test.cpp:", "is inside the body of while_loop (regression_test.cpp:"}));
+}
+
+// The loop went on with the constant's own value, and the gradient counted by it.
+BOOST_AUTO_TEST_CASE(a_feed_that_would_not_reach_a_loop_or_its_gradient_is_refused) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{}), most = g.constant(2), start = g.constant(std::int64_t{0}), free = g.constant(2);
+  Expr n = while_loop([&](Expr i) { return i < most; }, [](Expr i) { return i + 1; }, g.constant(0));
+  auto loop = while_loop([](Expr i, Expr) { return i < 4; }, [&](Expr i, Expr v) { return std::tuple{i + 1, v * x}; }, std::tuple{start, x});
+  Expr count = std::get<0>(loop), v = std::get<1>(loop);
+  const std::pair<Expr, Tensor> two{x, Tensor::scalar(2.f)};
+  const auto whole = [](std::int64_t i) { return Tensor::scalar(i); };
+  Engine engine({.workers = 1});
+  Interpreter interpreter;
+  compare(engine.run(g, {two, {start, whole(2)}}, {v}), {V{8}}, "no gradient counts by it yet");
+  Expr d = gradients(v, x)[0];
+  const auto is_refused = [&](const Expr& e, const Tensor& value, const Expr& y) {
+    for (const std::string& error : {refused([&] { engine.run(g, {two, {e, value}}, {y}); }), refused([&] { interpreter.run(g, {two, {e, value}}, {y}); })})
+      BOOST_TEST(says(error, {"feed 1, ", "(regression_test.cpp:", "start from an input instead"}), error);
+  };
+  is_refused(most, Tensor::scalar(std::int32_t{5}), n);
+  is_refused(start, whole(2), d);
+  is_refused(count, whole(3), d);
+  compare(engine.run(g, {two, {free, Tensor::scalar(std::int32_t{5})}}, {d, free * 2}), {V{80}, V{10}}, "what nothing was built on");
+  // The gradient has a copy of what the loop passes on, and of where a counter starts that it uses; the loop goes by what is fed.
+  Expr kept = g.constant(2), third = g.constant(3);
+  auto scaled = while_loop([](Expr i, Expr, Expr) { return i < 5; },
+                           [&](Expr i, Expr k, Expr y) { return std::tuple{i + 1, k, y * x * cast(i + k, DType::f32)}; }, std::tuple{third, kept, x});
+  Expr of_scaled = gradients(std::get<2>(scaled), x)[0];
+  for (const Expr& e : {kept, third}) is_refused(e, Tensor::scalar(std::int32_t{4}), of_scaled);
+  // But a start of 0 alone tells it which iteration it is in.
+  Expr one = g.constant(std::int64_t{1});
+  Expr power = std::get<1>(while_loop([](Expr i, Expr) { return i < 4; }, [&](Expr i, Expr y) { return std::tuple{i + 1, y * x}; }, std::tuple{one, x}));
+  Expr slope = gradients(power, x)[0];
+  for (const Tensor& from : {whole(1), whole(2), whole(0)}) {
+    const double times = 4 - from.at(0);
+    const std::vector<V> expected{V{(times + 1) * std::pow(2.0, times)}};
+    compare(engine.run(g, {two, {one, from}}, {slope}), expected, "engine");
+    compare(interpreter.run(g, {two, {one, from}}, {slope}), expected, "interpreter");
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::test

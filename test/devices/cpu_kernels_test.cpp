@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <numeric>
 
 #include <troupe/devices/cpu/level.hpp>
+#include <troupe/devices/cpu/scratch.hpp>
 #include <troupe/devices/device.hpp>
 #include <troupe/devices/order.hpp>
 #include <troupe/devices/philox.hpp>
@@ -317,6 +319,15 @@ BOOST_AUTO_TEST_CASE(where_the_extremum_is_first) {
       device->primitives().reduce(*stream, Reduction::argmin, from_doubles(DType::f32, Shape{n}, std::vector<double>(x.size(), -INFINITY)), View(all), 1);
       BOOST_TEST(all.at(0) == 0);
     }
+}
+
+// Small products depend on it, and would else on which thread computes them.
+BOOST_AUTO_TEST_CASE(memory_of_kernels_begins_a_cache_line) {
+  std::vector<cpu::Room<double>> all;
+  for (std::int64_t n = 0; n < 100; ++n) {
+    all.push_back(cpu::room<double>(n));
+    BOOST_TEST(reinterpret_cast<std::uintptr_t>(all.back().get()) % 64 == 0, n);
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

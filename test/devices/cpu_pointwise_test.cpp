@@ -282,6 +282,35 @@ BOOST_AUTO_TEST_CASE(complex_arithmetic) {
   BOOST_TEST(both(ScalarOp::ne, x, y).item<bool>());
 }
 
+// Each product and each sum is rounded, at every level and whichever operand comes first.
+BOOST_AUTO_TEST_CASE(complex_arithmetic_is_not_contracted) {
+  auto check = []<class T>(T) {
+    std::mt19937_64 random(9);
+    std::uniform_real_distribution<T> part(-3, 3);
+    std::vector<std::complex<T>> x, y, products;
+    for (int i = 0; i < 333; ++i) {
+      const T a = part(random), b = part(random), c = part(random), d = part(random);
+      const volatile T ac = a * c, bd = b * d, ad = a * d, bc = b * c;
+      x.emplace_back(a, b), y.emplace_back(c, d), products.emplace_back(ac - bd, ad + bc);
+    }
+    const Tensor one = Tensor::of(x, Shape{333}), other = Tensor::of(y, Shape{333}), wanted = Tensor::of(products, Shape{333});
+    auto at_level = [](CpuLevel level, ScalarOp op, const Tensor& left, const Tensor& right) {
+      ScalarProgram p;
+      BOOST_TEST_REQUIRE(make_program(op, left.dtype(), p));
+      Tensor out = Tensor::empty(left.dtype(), left.shape());
+      const std::vector<ConstView> views{ConstView(left), ConstView(right)};
+      View to(out);
+      cpu::TileProgram(p, cpu::level_kernels(level)).run(nullptr, views, {&to, 1});
+      return out;
+    };
+    const Tensor quotients = at_level(levels()[0], ScalarOp::div, one, other);
+    for (CpuLevel level : levels())
+      BOOST_TEST((identical(at_level(level, ScalarOp::mul, one, other), wanted) && identical(at_level(level, ScalarOp::mul, other, one), wanted) &&
+                  identical(at_level(level, ScalarOp::div, one, other), quotients)), name_of(one.dtype()) << " at level " << name_of(level));
+  };
+  check(float{}), check(double{});
+}
+
 // The invariant everything rests on: an element's bits depend on its operands alone.
 BOOST_AUTO_TEST_CASE(results_do_not_depend_on_position_length_or_scalar_path) {
   std::vector<double> values = special_values();

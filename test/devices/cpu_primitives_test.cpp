@@ -11,11 +11,14 @@
 #include <troupe/devices/row_norm.hpp>
 #include <troupe/devices/worker_pool.hpp>
 #include <troupe/test/devices/numbers.hpp>
+#include <troupe/test/share.hpp>
 
 using namespace troupe;
 using namespace troupe::test;
 
 namespace {
+
+constexpr int kRoundShare = static_cast<int>(kShare);
 
 struct Cpu {
   WorkerPool pool{2};
@@ -79,7 +82,7 @@ bool throws_code(Code code, auto&& f) {
 BOOST_FIXTURE_TEST_SUITE(cpu_primitives, Cpu)
 
 BOOST_AUTO_TEST_CASE(reduce_over_any_axes) {
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 3000 / kRoundShare; ++round) {
     Reduction how = static_cast<Reduction>(below(10));
     bool where = how == Reduction::argmin || how == Reduction::argmax;
     DType type = static_cast<DType>(below(kDTypes));
@@ -170,7 +173,7 @@ BOOST_AUTO_TEST_CASE(extrema_propagate_nan_and_arg_takes_the_first) {
 }
 
 BOOST_AUTO_TEST_CASE(matmul_of_every_form) {
-  for (int round = 0; round < 500; ++round) {
+  for (int round = 0; round < 500 / kRoundShare; ++round) {
     DType type = std::array{DType::f32, DType::f64, DType::f16, DType::bf16, DType::i32, DType::i64, DType::u8}[static_cast<std::size_t>(below(7))];
     bool ta = below(2), tb = below(2);
     std::int64_t m = below(40), n = below(40), k = below(40);
@@ -336,7 +339,7 @@ BOOST_AUTO_TEST_CASE(labels_outside_the_classes_are_named) {
 }
 
 BOOST_AUTO_TEST_CASE(transpose_of_any_permutation) {
-  for (int round = 0; round < 600; ++round) {
+  for (int round = 0; round < 600 / kRoundShare; ++round) {
     DType type = std::array{DType::i8, DType::f16, DType::f32, DType::f64, DType::c128}[static_cast<std::size_t>(below(5))];
     Shape s = shape(5, round % 20 == 0 ? 30 : 5), out;
     std::vector<std::int64_t> order(static_cast<std::size_t>(s.rank()));
@@ -354,7 +357,7 @@ BOOST_AUTO_TEST_CASE(transpose_of_any_permutation) {
 }
 
 BOOST_AUTO_TEST_CASE(copy_block_with_steps) {
-  for (int round = 0; round < 600; ++round) {
+  for (int round = 0; round < 600 / kRoundShare; ++round) {
     Shape in = shape(4, 7, false), out, extents;
     Block from, to;
     for (int d = 0; d < in.rank(); ++d) {
@@ -383,7 +386,7 @@ BOOST_AUTO_TEST_CASE(copy_block_with_steps) {
 }
 
 BOOST_AUTO_TEST_CASE(gather_and_scatter) {
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < 300 / kRoundShare; ++round) {
     Shape params = shape(3, 6, false);
     if (params.rank() == 0) params.push_back(4);
     int axis = static_cast<int>(below(params.rank()));

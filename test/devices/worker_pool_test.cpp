@@ -40,6 +40,28 @@ Job job_of(F f) {
           new F(std::move(f))};
 }
 
+/// How often a worker that sleeps is woken while the other, in a job of which it has submitted so many more, calls `then` and waits for the first.
+template <class F>
+std::uint64_t wakes_beside_a_busy_owner(int jobs, F then) {
+  WorkerPool pool(2);
+  std::uint64_t wakes = 0;
+  for (int round = 0; round < 50; ++round) {
+    std::latch first(1), done(jobs);
+    pool.submit(job_of([&](Worker& worker) {
+      const auto before = pool.counters();
+      while (pool.counters().parks == before.parks) std::this_thread::yield();  // the other one sleeps
+      worker.submit(job_of([&] { first.count_down(); }));
+      for (int job = 1; job < jobs; ++job) worker.submit(job_of([&] { done.count_down(); }));
+      then(worker);
+      first.wait();
+      wakes += pool.counters().wakes - before.wakes;
+      done.count_down();
+    }));
+    done.wait();
+  }
+  return wakes;
+}
+
 /// A tree of jobs: each submits `fan` more until `depth` is used up; counts the jobs that ran.
 struct Tree {
   WorkerPool& pool;
@@ -174,21 +196,7 @@ BOOST_AUTO_TEST_CASE(work_submitted_elsewhere_starts_beside_a_busy_worker) {
 }
 
 BOOST_AUTO_TEST_CASE(two_local_jobs_wake_a_sleeper_beside_a_busy_owner) {
-  WorkerPool pool(2);
-  std::uint64_t wakes = 0;
-  for (int round = 0; round < 50; ++round) {
-    std::latch second(1), done(2);
-    pool.submit(job_of([&](Worker& worker) {
-      const auto before = pool.counters();
-      while (pool.counters().parks == before.parks) std::this_thread::yield();  // the other one sleeps
-      worker.submit(job_of([&] { second.count_down(); }));
-      worker.submit(job_of([&] { done.count_down(); }));
-      second.wait();
-      wakes += pool.counters().wakes - before.wakes;
-      done.count_down();
-    }));
-    done.wait();
-  }
+  const std::uint64_t wakes = wakes_beside_a_busy_owner(2, [](Worker&) {});
   BOOST_CHECK_GT(wakes, 0u);  // it was woken, not only found the jobs at its next watch
 }
 
@@ -204,6 +212,31 @@ BOOST_AUTO_TEST_CASE(a_lone_local_job_is_taken_from_an_owner_that_is_stuck) {
     done.wait();
   }
   BOOST_CHECK_GT(pool.counters().steals, 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_job_behind_one_that_says_it_is_long_wakes_a_sleeper) {
+  const std::uint64_t wakes = wakes_beside_a_busy_owner(1, [](Worker& worker) { worker.share(); });
+  BOOST_CHECK_GT(wakes, 0u);  // it was woken, not only found the job at its next watch
+}
+
+// Looks in vain become rarer, and what is stuck later is found all the same.
+BOOST_AUTO_TEST_CASE(who_watches_in_vain_looks_less_often) {
+  WorkerPool pool(2);
+  std::latch second(1), done(1);
+  std::uint64_t looks = 0;
+  std::chrono::duration<double, std::milli> took{};
+  pool.submit(job_of([&](Worker& worker) {
+    const auto before = pool.counters().parks;
+    const auto began = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - began < std::chrono::milliseconds(400) || pool.counters().parks == before) {}
+    looks = pool.counters().parks - before;
+    took = std::chrono::steady_clock::now() - began;  // longer, where this thread has been put aside
+    worker.submit(job_of([&] { second.count_down(); }));
+    second.wait();
+    done.count_down();
+  }));
+  done.wait();
+  BOOST_CHECK_LE(static_cast<double>(looks), 0.15 * took.count());  // one each millisecond would be 1; a slow machine makes fewer
 }
 
 BOOST_AUTO_TEST_CASE(every_worker_is_brought_in) {

@@ -44,6 +44,8 @@ wrong = [what for what, holds in {
     "the readiness probe": node["readinessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"},
     "keys from a secret": any("secret" in v and m["mountPath"] == flags["keys"]
                               for v in pod["spec"]["volumes"] for m in node["volumeMounts"] if m["name"] == v["name"]),
+    "a folder for what led to failures": any("emptyDir" in v and {"name": "STATE_DIRECTORY", "value": m["mountPath"]} in node["env"]
+                                             for v in pod["spec"]["volumes"] for m in node["volumeMounts"] if m["name"] == v["name"]),
     "time to leave": pod["spec"]["terminationGracePeriodSeconds"] >= 30,
 }.items() if not holds]
 print("\n".join(wrong))

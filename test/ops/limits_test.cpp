@@ -249,6 +249,9 @@ BOOST_AUTO_TEST_CASE(attributes_that_make_no_sense_are_refused) {
   const Tensor ones = e.ones(DType::f32, {2, 2}).value();
   BOOST_TEST(identical(tril(e.constant(ones), std::numeric_limits<std::int64_t>::max()).value(), ones));
   BOOST_TEST(identical(triu(e.constant(ones), std::numeric_limits<std::int64_t>::min()).value(), ones));
+  const Expr bits = e.constant(Tensor::of(std::vector<bool>{true, true, true, true}, {2, 2}));
+  BOOST_TEST(identical(tril(bits).value(), Tensor::of(std::vector<bool>{true, false, true, true}, {2, 2})));
+  BOOST_TEST(identical(triu(bits, 1).value(), Tensor::of(std::vector<bool>{false, true, false, false}, {2, 2})));
   BOOST_TEST((tile(e.constant(Tensor::of<float>({1, 2}, {2})), {5}).value().to_vector<float>() == std::vector<float>{1, 2, 1, 2, 1, 2, 1, 2, 1, 2}));
   // What was never given a value.
   refused("Add", [&] { x + Tensor(); }, "operand 1 holds nothing");

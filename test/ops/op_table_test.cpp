@@ -15,6 +15,7 @@
 #include <troupe/test/ops/bits.hpp>
 #include <troupe/test/ops/elsewhere.hpp>
 #include <troupe/test/ops/places.hpp>
+#include <troupe/test/share.hpp>
 
 namespace troupe::test {
 
@@ -128,9 +129,13 @@ BOOST_AUTO_TEST_CASE(values_are_those_of_the_reference) {
     for (const Case& c : row.cases)
       for (DType dtype : row.dtypes) {
         if (is_complex(dtype)) continue;
+        // A race depends on no dtype, and a kernel's memory on no place: sanitizers see two dtypes everywhere, ASan the others in one.
+        const bool everywhere_too = kShare == 1 || dtype == DType::f32 || dtype == row.dtypes.back();
+        if (kUnderTsan && !everywhere_too) continue;
         std::vector<Tensor> inputs = tensors_of(c, dtype);
         std::vector<Array> wanted = expected(row, inputs, c.attrs);
         for (const Place& place : everywhere) {
+          if (!everywhere_too && place.name != "engine") continue;
           for (Told told : {Told::everything, Told::rank, Told::nothing}) {
             std::string where = title(row, c, dtype, fmt::format("{}, told {}", place.name, told == Told::everything ? "everything" : told == Told::rank ? "the rank" : "nothing"));
             if (told != Told::everything && (c.inputs.empty() || dtype != row.dtypes.back())) continue;

@@ -471,7 +471,7 @@ BOOST_AUTO_TEST_CASE(what_names_or_holds_nothing_is_refused_with_the_line) {
   refuses([&] { g.constant(std::string("a")) + 1.0; }, "the number 1 meets strings");
   BOOST_CHECK_EXCEPTION(Expr().value(), Error, [](const Error& e) { return says(e, Code::failed_precondition, "an empty expression"); });
   Interpreter run;
-  BOOST_CHECK_EXCEPTION(run.run(g, {}, {Expr()}), Error, [](const Error& e) { return says(e, Code::failed_precondition, "an empty expression"); });
+  BOOST_CHECK_EXCEPTION(run.run(g, {}, {Expr()}), Error, [](const Error& e) { return says(e, Code::invalid_argument, "an empty expression"); });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

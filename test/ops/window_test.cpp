@@ -1,8 +1,11 @@
 // What convolutions and pooling refuse, and the functions over them. Values and gradients: window_rows.hpp.
 #include <boost/test/unit_test.hpp>
 
+#include <cmath>
+
 #include <troupe/autodiff/check.hpp>
 #include <troupe/functions.hpp>
+#include <troupe/ops/eager.hpp>
 #include <troupe/ops/graph.hpp>
 #include <troupe/test/devices/refusal.hpp>
 
@@ -42,7 +45,7 @@ BOOST_AUTO_TEST_CASE(wrong_windows_are_refused) {
   says(refused([&] { conv(x, w, {.strides = {0, 1}}); }), {"strides must be at least 1, not 0"});
   says(refused([&] { conv(x, w, {.dilation = {1, 0}}); }), {"dilation must be at least 1"});
   says(refused([&] { conv(x, w, {.padding = Padding::of({-1, 0})}); }), {"before must be at least 0"});
-  says(refused([&] { conv(x, w, {.padding = {"full", {}, {}}}); }), {"valid, same or given, not 'full'"});
+  says(refused([&] { conv(x, w, {.padding = {"full", {}, {}}}); }), {"valid, same, given or ceil, not 'full'"});
   says(refused([&] { conv(x, g.input("d", DType::f32, {3, 3, 1, 4}), {}, 3); }), {"4 filters do not divide into 3 groups"});
   says(refused([&] { conv(x, w, {}, 0); }), {"groups must be at least 1"});
   says(refused([&] { conv(x, g.input("e", DType::f32, {9, 3, 3, 4})); }, Code::out_of_range), {"a window of 9 does not fit into spatial axis 0 of 8"});
@@ -64,6 +67,25 @@ BOOST_AUTO_TEST_CASE(what_was_open_is_checked_when_it_runs) {
   auto run = [&](const Shape& a, const Shape& b) { evaluate_eagerly(g, {{x, Tensor::zeros(DType::f32, a)}, {w, Tensor::zeros(DType::f32, b)}}, {y}); };
   says(refusal([&] { run({1, 4, 3}, {2, 2, 5}); }, Code::invalid_argument), {"Conv", "window_test.cpp", "does not fit"});
   says(refusal([&] { run({1, 4, 3}, {5, 3, 5}); }, Code::out_of_range), {"a window of 5 does not fit into spatial axis 0 of 4"});
+}
+
+BOOST_AUTO_TEST_CASE(windows_by_steps_reach_into_padding) {
+  const Tensor x = Tensor::of<double>({1, 2, 4}, {1, 3, 1});
+  const Window close{.strides = {1}, .padding = Padding::of({1}), .dilation = {2}};  // of elements (-1, 1), (0, 2) and (1, 3)
+  BOOST_TEST((computed(x, [=](Expr e) { return max_pool(e, {2}, close); }).to_vector<double>() == std::vector<double>{2, 4, 2}));
+  BOOST_TEST((computed(x, [=](Expr e) { return avg_pool(e, {2}, close); }).to_vector<double>() == std::vector<double>{2, 2.5, 2}));
+  BOOST_TEST(check_gradients([=](Graph&, const Exprs& e) { return sin(avg_pool(max_pool(e[0], {2}, close), {2}, close)); }, {x}, {.order = 2}).ok());
+}
+
+// Longer than anything there is, and as many elements as no number says.
+BOOST_AUTO_TEST_CASE(windows_beyond_all_extents) {
+  constexpr std::int64_t most = std::int64_t{1} << 30;
+  const Tensor x = Tensor::of<float>({1, 2, 3, 4, 5, 6, 7, 8}, {1, 2, 2, 2, 1});
+  Eager e;
+  for (const Padding& padding : {Padding::same(), Padding::ceil()}) {
+    BOOST_TEST(max_pool(e.constant(x), {most, most, most}, {.padding = padding}).value().at(0) == 8);
+    BOOST_TEST(avg_pool(e.constant(x), {most, most, most}, {.padding = padding}).value().at(0) == 4.5);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(global_and_adaptive_pooling) {
@@ -123,6 +145,16 @@ BOOST_AUTO_TEST_CASE(gradients_of_what_is_made_of_others) {
   BOOST_TEST((slope_of_tops(Tensor::of<double>({2, 2, 1, 3, 2}, {1, 5, 1}), &few).to_vector<double>() == std::vector<double>{0.5, 0.5, 0, 1, 0}));
   slope_of_tops(Tensor::zeros(DType::f64, {1, 2001, 1}), &many);
   BOOST_TEST(many == few);
+  // Where extents are open too, of windows that hold nothing above the least of all: each of three positions is two of six windows.
+  Graph open;
+  Expr some = open.input("x", DType::f64, {1, kAny, 1}), through = gradients(sum(adaptive_max_pool(some, {6})), {some})[0];
+  BOOST_TEST((evaluate_eagerly(open, {{some, Tensor::of<double>({2, 1, 3}, {1, 3, 1})}}, {through})[0].to_vector<double>() == std::vector<double>{2, 2, 2}));
+  // There too what is not a number stays in its windows.
+  const Tensor tops = evaluate_eagerly(open, {{some, Tensor::of<double>({NAN, 1, 2, 3, 4}, {1, 5, 1})}}, {adaptive_max_pool(some, {2})})[0];
+  BOOST_TEST((std::isnan(tops.at(0)) && tops.at(1) == 4));
+  Expr whole = open.input("n", DType::i32, {1, kAny, 1});
+  BOOST_TEST((evaluate_eagerly(open, {{whole, Tensor::of<std::int32_t>({-3, -5, -4}, {1, 3, 1})}}, {adaptive_max_pool(whole, {2})})[0].to_vector<std::int32_t>() ==
+              std::vector<std::int32_t>{-3, -4}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

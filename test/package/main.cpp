@@ -1,11 +1,16 @@
-// A user's program, built against the installed package: a graph, its gradient, the engine, all ops.
+// A user's program, built against the installed package: a graph, its gradient, the engine, all ops, a node.
 //
 //   list_ops            prints one op a line, then their number
 #include <cmath>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <troupe/cluster/inspection_server.hpp>
+#include <troupe/cluster/keys.hpp>
+#include <troupe/cluster/node.hpp>
+#include <troupe/cluster/zeromq.hpp>
 #include <troupe/troupe.hpp>
 
 using namespace troupe;
@@ -56,6 +61,17 @@ bool lists() {
   return documented;
 }
 
+/// It can be a node of a cluster, and be looked at.
+bool joins() {
+  const auto tcp = [](PeerInfo self) {
+    self.address = "tcp://127.0.0.1:0";
+    return make_zeromq_transport(std::move(self));
+  };
+  const ClusterNode here({.name = "me", .transport = tcp});
+  const InspectionServer page(here, {});
+  return here.name() == "me" && page.address().starts_with("http://127.0.0.1:") && is_key(generate_keys().public_key);
+}
+
 }  // namespace
 
-int main() { return trains() && refuses() && lists() ? 0 : 1; }
+int main() { return trains() && refuses() && lists() && joins() ? 0 : 1; }

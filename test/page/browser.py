@@ -115,6 +115,8 @@ class Page:
         self.call('Input.insertText', text=text)
 
     def shot(self, path):
+        """Once what moves has arrived: boxes glide to their places."""
+        self.ask('Promise.race([new Promise((late) => setTimeout(late, 3000)), Promise.allSettled(document.getAnimations().map((a) => a.finished))]).then(() => 0)')
         image = self.call('Page.captureScreenshot', format='png')['data']
         with open(path, 'wb') as file:
             file.write(base64.b64decode(image))

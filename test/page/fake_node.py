@@ -125,7 +125,7 @@ class World:
                 node['why'] = 'worker3 has not answered for 12 s: its process is stopped, or the network to 10.0.0.3 is cut'
             else:
                 node.update({'cpu': 0.1 if hang else 1.2 + 0.4 * math.sin(t / 3 + k), 'cores': 2, 'memory': {'resident': (410 + 30 * k) << 20, 'total': 8 << 30}, 'workers': 2,
-                             'devices': [{'name': f'/node:{name}/cpu:0', 'in_use': (120 + 9 * (t % 7)) << 20, 'peak': 300 << 20, 'limit': 1 << 30}], 'transport': {'sent_bytes': t << 20, 'received_bytes': t << 19, 'sent_messages': t * 40, 'received_messages': t * 40, 'queued_bytes': 0, 'reconnects': 0}, 'round_trip_ns': 41_000,
+                             'devices': [{'name': f'/node:{name}/cpu:0', 'in_use': (120 + 9 * (t % 7)) << 20, 'peak': 300 << 20, 'limit': 1 << 30, 'swapped': 24 << 20 if name == 'b' else 0}], 'transport': {'sent_bytes': t << 20, 'received_bytes': t << 19, 'sent_messages': t * 40, 'received_messages': t * 40, 'queued_bytes': 0, 'reconnects': 0}, 'round_trip_ns': 41_000,
                              'peers': [{'node': p, 'sent_bytes': t << 20, 'received_bytes': t << 19, 'queued_bytes': (t % 3) << 18, 'unacknowledged_bytes': (t % 2) << 20, 'round_trip_ns': 210_000 + 10_000 * (t % 5)} for p in ('a', 'b') if p != name]})
             nodes.append(node)
         verdict = "'next batch' (Dequeue, model.cpp:12) on node a waits for a token that nobody sends: queue 'batches' is empty, and nothing in this run or elsewhere enqueues to it"
@@ -230,6 +230,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header('Content-Length', str(len(body)))
         self.send_header('Content-Security-Policy', self.server.policy)
         self.send_header('Cache-Control', 'no-cache')
+        self.send_header('Troupe-Inspection', '1')
         self.end_headers()
         self.wfile.write(body)
 

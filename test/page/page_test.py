@@ -131,6 +131,7 @@ def selecting(source, browser, shots):
         ticks(page)
         side = page.ask("document.querySelector('#side').innerText")
         check('→ b' in side and 'µs' in side, f'what a ping to b takes is not said: {side!r}')
+        check('swapped' in side and '24.0 MiB' in side, f'what b has swapped out is not said: {side!r}')
         page.key('Escape')
         page.until("document.querySelector('#panel').hidden")
         active = page.ask('document.activeElement.dataset.box')

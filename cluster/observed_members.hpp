@@ -1,0 +1,61 @@
+// What a node has seen of members besides their own word: since when each is what it is, and how its clock differs. Of those that are
+// known, and of no others: names come and go for as long as a node runs.
+//
+//   for (const Member& m : observed.note(roster.members(), now_ns)) ...      // whose state is another than it was
+//   observed.since_ns("b");  if (ClockOffset* clock = observed.clock("b")) ...
+//
+// Threads: one at a time.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <troupe/cluster/clock_offset.hpp>
+#include <troupe/cluster/membership.hpp>
+
+namespace troupe {
+
+class ObservedMembers {
+ public:
+  /// `known`: all of them, by name. Those that are new, or whose state has changed since the last call.
+  std::vector<Member> note(const std::vector<Member>& known, std::int64_t now_ns) {
+    std::vector<Member> changed;
+    for (const Member& m : known) {
+      const auto [it, is_new] = seen_.try_emplace(m.name);
+      if (!is_new && it->second.state == m.state) continue;
+      it->second.state = m.state;
+      it->second.since_ns = now_ns;
+      changed.push_back(m);
+    }
+    if (seen_.size() == known.size()) return changed;
+    std::erase_if(seen_, [&](const auto& seen) {
+      const auto at = std::lower_bound(known.begin(), known.end(), seen.first, [](const Member& m, const std::string& name) { return m.name < name; });
+      return at == known.end() || at->name != seen.first;
+    });
+    return changed;
+  }
+
+  /// 0: it is not known.
+  std::int64_t since_ns(const std::string& name) const {
+    const auto it = seen_.find(name);
+    return it == seen_.end() ? 0 : it->second.since_ns;
+  }
+  /// Null: it is not known.
+  ClockOffset* clock(const std::string& name) {
+    const auto it = seen_.find(name);
+    return it == seen_.end() ? nullptr : &it->second.clock;
+  }
+
+ private:
+  struct Seen {
+    MemberState state = MemberState::alive;
+    std::int64_t since_ns = 0;  // of the Unix epoch
+    ClockOffset clock;
+  };
+  std::map<std::string, Seen> seen_;
+};
+
+}  // namespace troupe
