@@ -554,6 +554,7 @@ class Partition final : public CompletionSink {
   mutable std::mutex said_mutex_;           // guards said_, which no turn looks at but to answer
   std::shared_ptr<const Said> said_;        // what it said last
   std::vector<const PlanNode*> predicates_;  // by frame, where one compares two numbers; since somebody asked
+  std::vector<bool> is_endless_;    // by frame: its predicate is the same for ever; since somebody asked
   int observes_ = 0;                // what they compare, in so many more firings
   bool looks_closer_ = false;       // traces, and this turn may draw more, or observes, or is to end
   std::int64_t heavy_ns_ = 0;       // what heavy kernels have taken in this turn

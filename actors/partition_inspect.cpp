@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/actors/endless.hpp>
 #include <troupe/actors/inspection.hpp>
 #include <troupe/ops/actor_node.hpp>
 
@@ -89,6 +90,8 @@ void Partition::answer(const Inspect& question) {
       for (const FramePlan& frame : mine_.frames) {
         const PlanNode* node = predicate_node(frame);
         predicates_.push_back(node && compares_numbers(*node) ? node : nullptr);
+        const std::int32_t predicate = predicate_of(frame);
+        is_endless_.push_back(predicate >= 0 && is_same_for_ever(plan_->program.graph, predicate));
       }
   }
   looks_closer_ = observes_ > 0 || recorder_.traces();
@@ -162,7 +165,10 @@ RunPart Partition::part_of(const Record& record) const {
       loop.window = instance->frame->window;
       loop.observed_at = instance->observed.at, loop.left = instance->observed.left, loop.right = instance->observed.right;
       loop.longest = loop_counters_[static_cast<std::size_t>(instance->number)].longest.load(std::memory_order_relaxed);
-      if (const std::int32_t predicate = predicate_of(*instance->frame); predicate >= 0) loop.predicate = plan_->program.graph.describe(predicate), loop.predicate_node = predicate;
+      if (const std::int32_t predicate = predicate_of(*instance->frame); predicate >= 0) {
+        loop.predicate = plan_->program.graph.describe(predicate), loop.predicate_node = predicate;
+        loop.is_endless = !is_endless_.empty() && is_endless_[static_cast<std::size_t>(instance->number)];
+      }
     }
     for (std::int64_t n = instance->oldest; n < instance->opened; ++n) {
       const Iteration* iteration = instance->ring[static_cast<std::size_t>(n) & (instance->ring.size() - 1)];
@@ -187,8 +193,14 @@ RunPart Partition::part_of(const Record& record) const {
 
 // The node whose value decides whether a loop goes on; -1: it is in another partition.
 std::int32_t Partition::predicate_of(const FramePlan& frame) const {
-  const PlanNode* node = predicate_node(frame);
-  return node ? node->source : -1;
+  if (const PlanNode* node = predicate_node(frame)) return node->source;
+  // A variable of the loop decides itself: its next value is told as the predicate.
+  for (const PartitionPlan::Loop& loop : mine_.loops) {
+    if (&mine_.frames[static_cast<std::size_t>(loop.frame)] != &frame) continue;
+    for (std::int32_t t = loop.targets.first; t < loop.targets.last; ++t)
+      if (mine_.targets[static_cast<std::size_t>(t)].node == Target::kPredicate) return plan_->program.graph.node(loop.source).inputs[1].node;
+  }
+  return -1;
 }
 
 const PlanNode* Partition::predicate_node(const FramePlan& frame) const {

@@ -40,7 +40,7 @@ std::string sentence(const Wait& w, const std::string& device) {
 
 std::string going_on(const OpenLoop& loop, const std::string& device) {
   return fmt::format("loop '{}'{} on {} is in iteration {} and goes on{}", loop.loop, in(loop.tag), device, loop.last,
-                     loop.predicate.empty() ? "" : fmt::format(": {} is still true", loop.predicate));
+                     loop.predicate.empty() ? "" : fmt::format(": {} is still true{}", loop.predicate, loop.is_endless ? ", and depends on nothing that the loop changes" : ""));
 }
 
 }  // namespace
@@ -246,7 +246,9 @@ static bool never_ends(const RunSnapshot& before, const std::string& device, con
   for (const PartitionSnapshot& p : before.partitions)
     for (const RunPart& part : p.runs)
       for (const OpenLoop& then : part.loops) {
-        if (p.device != device || then.loop != now.loop || then.tag != now.tag || then.observed_at < 0 || now.observed_at <= then.observed_at) continue;
+        if (p.device != device || then.loop != now.loop || then.tag != now.tag) continue;
+        if (now.is_endless && now.last > then.last) return true;
+        if (then.observed_at < 0 || now.observed_at <= then.observed_at) continue;
         const bool is_same = then.left == now.left && then.right == now.right;
         const bool comes_nearer = std::abs(now.left - now.right) < std::abs(then.left - then.right);
         return !comes_nearer && now.last >= (is_same ? kManyOfTheSame : kMany) && static_cast<std::uint64_t>(now.last) >= 10 * now.longest;

@@ -51,6 +51,7 @@ struct OpenLoop {
   /// What the predicate compared, a little after somebody asked the last time; observed_at -1: that is not known.
   std::int64_t observed_at = -1;     // the iteration
   double left = 0, right = 0;
+  bool is_endless = false;           // what decides depends on nothing that the loop changes, as the second look at this partition tells
 };
 
 enum class ActorStatus : std::uint8_t { idle, ready, running, waiting, dead, failed };

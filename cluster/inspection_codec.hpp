@@ -64,7 +64,7 @@ void fields(A& a, Wait& w) {
 }
 template <class A>
 void fields(A& a, OpenLoop& l) {
-  a(l.loop), a(l.tag), a(l.predicate), a(l.predicate_node), a(l.depth), a(l.first), a(l.last), a(l.window), a(l.longest), a(l.observed_at), a(l.left), a(l.right);
+  a(l.loop), a(l.tag), a(l.predicate), a(l.predicate_node), a(l.depth), a(l.first), a(l.last), a(l.window), a(l.longest), a(l.observed_at), a(l.left), a(l.right), a(l.is_endless);
 }
 template <class A>
 void fields(A& a, ActorCounters& c) {
