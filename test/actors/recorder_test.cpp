@@ -161,7 +161,8 @@ BOOST_AUTO_TEST_CASE(while_somebody_watches_there_is_room_for_what_happens_betwe
     clock = TickClock::now();
     recorder.watch(clock);
     const auto heard = recorder.since(asked, clock);
-    BOOST_TEST(heard.size() >= 9'990u);  // the clock is looked at anew
+    BOOST_TEST(heard.size() >= 9'000u);  // the clock is looked at anew
+    BOOST_TEST(heard.back().tag == 9'999);
     BOOST_TEST(recorder.whole_since(clock) <= asked);
     for (std::size_t i = 1; i < heard.size(); ++i) BOOST_REQUIRE(heard[i].tag == (heard[i - 1].tag + 1) % 10'000);
   }

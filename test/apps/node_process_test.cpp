@@ -207,7 +207,7 @@ BOOST_AUTO_TEST_CASE(a_container_is_cleared_from_a_shell, *boost::unit_test::lab
   };
   BOOST_TEST(clear("others", "b", "60").out == "0 states of container 'others' dropped on b\n");
   BOOST_TEST(a->engine().get("v").item<float>() == 2);
-  const Outcome nobody = clear("models", "x", "3");
+  const Outcome nobody = clear("models", "x", "10");
   BOOST_TEST(nobody.code == 1, nobody.error);
   BOOST_TEST((nobody.error.find("waited in vain for x") != std::string::npos), nobody.error);
   const Outcome done = clear("models", "b", "60");
@@ -325,7 +325,8 @@ BOOST_AUTO_TEST_CASE(a_node_says_how_it_is, *boost::unit_test::label("stock_zmq"
   a->wait_for({"b"}, std::chrono::seconds(60));
   nlohmann::json members;
   // It hears of the newcomer when the newcomer hears of it, or a little later.
-  for (int i = 0; i < 1000 && members["members"].size() != 2; ++i) members = nlohmann::json::parse(page.Get("/members")->body);
+  for (const auto began = std::chrono::steady_clock::now(); members["members"].size() != 2 && std::chrono::steady_clock::now() - began < std::chrono::seconds(60);)
+    if (const auto said = page.Get("/members")) members = nlohmann::json::parse(said->body);
   BOOST_TEST(members["node"] == "b");
   BOOST_REQUIRE(members["members"].size() == 2u);
   const auto& of_b = members["members"][1];

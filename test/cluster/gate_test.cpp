@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include <fmt/format.h>
 #include <zmq.hpp>
 
 #include <troupe/cluster/node.hpp>
@@ -295,10 +296,14 @@ BOOST_AUTO_TEST_CASE(the_list_is_read_while_the_node_runs, *utf::label("stock_zm
   b.heard.refusals.clear();
   BOOST_REQUIRE(b.meets(a));
   // A list that makes no sense changes nothing; a shorter one ends sessions.
-  std::ofstream(folder.path / "authorized") << "what is this\n";
+  const auto write = [&](const std::string& list) {  // at once: none that is half written is read
+    std::ofstream(folder.path / "next") << list;
+    std::filesystem::rename(folder.path / "next", folder.path / "authorized");
+  };
+  write("what is this\n");
   BOOST_REQUIRE(wait_until(k.bell, [&] { return contains(a.log.back(), "authorized:1: 'what' is no public key"); }));
   BOOST_TEST(a.heard.losses.empty());
-  std::ofstream(folder.path / "authorized") << of_a.own.public_key << " a # alone again\n";
+  write(fmt::format("{} a # alone again\n", of_a.own.public_key));
   BOOST_REQUIRE(wait_until(k.bell, [&] { return a.heard.losses.size() == 1 && b.heard.losses.size() == 1; }));
   BOOST_TEST(contains(b.heard.losses[0].second.message(), "the key of b is not authorized at a any more"), b.heard.losses[0].second.message());
   BOOST_TEST(contains(b.refused_by(a.address()), "does not accept the key"));

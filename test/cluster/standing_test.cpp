@@ -139,7 +139,8 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_in_a_run_that_others_have_left) {
     BOOST_TEST((all[0].kind == Verdict::Kind::waiting), all[0].text);
     BOOST_TEST(all[0].actor.starts_with("Dequeue 'take' (standing_test.cpp:"), all[0].actor);
     b.nodes.engine().run(b.g, {{b.x, Tensor::scalar(3.0f)}}, {b.put});
-    BOOST_TEST(b.nodes[0].diagnose().empty());
+    all = b.nodes[0].diagnose();
+    BOOST_TEST((all.empty() || all[0].kind == Verdict::Kind::silence));
     b.computes.cancel();
     BOOST_TEST(b.hanging.get()[1].at(0) == 3.0);
   }

@@ -217,6 +217,7 @@ BOOST_AUTO_TEST_CASE(runs_in_flight_share_the_memory) {
 }
 
 BOOST_AUTO_TEST_CASE(a_run_that_is_cancelled_or_fails_leaves_nothing_behind) {
+  int cancelled = 0;
   for (bool is_deterministic : {false, true})
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
       Graph g;
@@ -251,13 +252,16 @@ BOOST_AUTO_TEST_CASE(a_run_that_is_cancelled_or_fails_leaves_nothing_behind) {
           else std::this_thread::yield();
         }
         run.cancel();
-        BOOST_TEST((run.wait().code() == Code::cancelled));
+        const Status status = run.wait();  // with threads it may have ended first
+        BOOST_TEST((status.code() == Code::cancelled || (!is_deterministic && status.ok())), status.message());
+        cancelled += status.code() == Code::cancelled;
         BOOST_TEST(refused([&] { fails({values[0], values[1], Tensor::zeros(DType::f32, {50, 1})}); }).find("Gather") != std::string::npos);
         check_identical(f(values), expected, "after a run that was cancelled");
       }
       BOOST_TEST(device.swapper()->counters().on_host == 0u);
       BOOST_TEST(in_use() == before);
     }
+  BOOST_TEST(cancelled > 12);  // all of those without threads, and some with
 }
 
 BOOST_AUTO_TEST_CASE(a_device_too_small_says_so) {
