@@ -33,6 +33,9 @@ std::vector<Library> libraries() {
           {"oneDNN", TROUPE_ONEDNN_VERSION, loaded_file("libdnnl.so")},
           {"Eigen", TROUPE_EIGEN_VERSION, ""},
           {"fmt", TROUPE_FMT_VERSION, loaded_file("libfmt.so")},
+          {"ZeroMQ", TROUPE_ZEROMQ_VERSION, loaded_file("libzmq.so")},
+          {"OpenSSL", TROUPE_OPENSSL_VERSION, loaded_file("libcrypto.so")},
+          {"cpp-httplib", TROUPE_HTTPLIB_VERSION, loaded_file("libcpp-httplib.so")},
           {"libtroupe", TROUPE_VERSION, loaded_file("libtroupe.so")}};
 }
 

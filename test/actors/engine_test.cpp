@@ -184,7 +184,7 @@ BOOST_DATA_TEST_CASE(a_queue_couples_two_runs, boost::unit_test::data::make(kSet
   Engine engine(options_of(setting));
   Function put = engine.compile(g, {x}, {in});
   Function take = engine.compile(g, {}, {out});
-  // Six elements through a queue of two: producers wait for consumers, and order holds.
+  // Six elements through a queue of two: producers wait for consumers, and none is lost.
   std::vector<RunHandle> producers, consumers;
   for (int i = 0; i < 6; ++i) producers.push_back(put.start({Tensor::scalar(float(i))}));
   BOOST_TEST(!producers.back().is_done());
@@ -484,8 +484,9 @@ BOOST_AUTO_TEST_CASE(a_run_that_has_ended_holds_no_memory_of_a_device) {
 BOOST_AUTO_TEST_CASE(random_draws_depend_on_seed_op_and_step_only) {
   Graph g;
   Expr a = g.random_normal({8}), b = g.random_normal({8});
-  auto draw = [&](std::uint64_t seed, std::int64_t step, Granularity granularity, int workers, bool optimized) {
+  auto draw = [&](std::uint64_t seed, std::int64_t step, Granularity granularity, int workers, bool optimized, const char* device = "") {
     EngineOptions o;
+    o.default_device = device;
     o.seed = seed;
     o.granularity = granularity;
     o.workers = workers;
@@ -499,6 +500,7 @@ BOOST_AUTO_TEST_CASE(random_draws_depend_on_seed_op_and_step_only) {
   BOOST_TEST(!identical(first[0], first[1]));
   BOOST_TEST(identical(first[0], draw(1, 5, Granularity::op, 2, false)[0]));
   BOOST_TEST(identical(first[1], draw(1, 5, Granularity::automatic, 2, true)[1]));
+  for (const int i : {0, 1, 2}) BOOST_TEST(identical(first[static_cast<std::size_t>(i)], draw(1, 5, Granularity::automatic, 2, true, "sim:0")[static_cast<std::size_t>(i)]));
   BOOST_TEST(!identical(first[0], draw(2, 5, Granularity::partition, 1, true)[0]));
   BOOST_TEST(!identical(first[0], draw(1, 6, Granularity::partition, 1, true)[0]));
 }

@@ -21,6 +21,8 @@ expect 0 '^troupe [0-9]+\.[0-9]+\.[0-9]+$' --version
 expect 0 '^kernels +x86-64 level|^kernels +.*portable' doctor
 expect 0 '^self-test +a graph and its gradient are right$' doctor
 expect 0 '^GPU +.' doctor
+for what in features cores memory; do expect 0 "^$what +." doctor; done
+for library in CAF oneDNN Eigen fmt ZeroMQ OpenSSL cpp-httplib libtroupe; do expect 0 "^$library +[0-9]+\\.[0-9]" doctor; done
 expect 0 '^Tanh +.*Inputs: 1' ops
 expect 0 '^MatMul: ' ops MatMul
 expect 0 'attribute: dtype \(dtype, required\)' ops Cast

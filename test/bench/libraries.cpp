@@ -10,7 +10,9 @@
 #include <functional>
 #include <memory>
 
+#include <Eigen/Core>
 #include <dnnl.hpp>
+#include <fmt/format.h>
 
 #include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/device.hpp>
@@ -32,9 +34,21 @@ class OpenBlas {
     if (!library) return;
     reinterpret_cast<void (*)(int)>(dlsym(library, "openblas_set_num_threads"))(1);
     product = reinterpret_cast<Product>(dlsym(library, "cblas_sgemm"));
+    if (const auto configuration = reinterpret_cast<const char* (*)()>(dlsym(library, "openblas_get_config"))) {
+      const std::string said = configuration();
+      const auto at = said.find_first_of("0123456789");
+      if (at != std::string::npos) version = said.substr(at, said.find(' ', at) - at);
+    }
   }
   Product product = nullptr;
+  std::string version;  // of its configuration: `OpenBLAS 0.3.21 ...`
 };
+
+std::string version_of(const std::string& library, const OpenBlas& blas) {
+  if (library == "openblas") return blas.version;
+  if (library == "eigen") return fmt::format("{}.{}.{}", EIGEN_WORLD_VERSION, EIGEN_MAJOR_VERSION, EIGEN_MINOR_VERSION);
+  return fmt::format("{}.{}.{}", dnnl_version()->major, dnnl_version()->minor, dnnl_version()->patch);
+}
 
 struct Case {
   std::int64_t m, k, n;
@@ -121,6 +135,7 @@ void measure(const Case& c, const OpenBlas& blas, bool as_table) {
     if (std::strcmp(l.name, "ours") != 0 && std::strcmp(l.name, "onednn_packed") != 0 && (!best || bench::median(l.speeds) > bench::median(best->speeds))) best = &l;
   }
   r.peer = best->name;
+  r.peer_version = version_of(r.peer, blas);
   for (const double s : libraries[0].speeds) r.ours.push_back(c.work() / s);
   for (const double s : best->speeds) r.theirs.push_back(c.work() / s);
   r.print();

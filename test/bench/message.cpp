@@ -8,6 +8,7 @@
 #include <troupe/test/bench/bench.hpp>
 
 #include <caf/all.hpp>
+#include <fmt/format.h>
 
 #include <cstdlib>
 #include <future>
@@ -114,7 +115,7 @@ double stock_ping_pong(int workers) {
 int main() {
   for (const int workers : {1, 2}) {
     bench::Comparison c{.name = "message_" + std::to_string(workers) + "_workers", .unit = "ns", .peer = "stock CAF ping-pong",
-                        .peer_version = std::to_string(CAF_VERSION), .budget = workers == 1 ? 0.2 : 0.5,
+                        .peer_version = fmt::format("{}.{}.{}", CAF_MAJOR_VERSION, CAF_MINOR_VERSION, CAF_PATCH_VERSION), .budget = workers == 1 ? 0.2 : 0.5,
                         .threads = workers, .speed_up = false, .ours = {}, .theirs = {}};
     for (int i = 0; i < kRepetitions; ++i) {
       c.ours.push_back(lean_ping_pong(workers));

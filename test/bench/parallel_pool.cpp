@@ -1,5 +1,5 @@
 // Two heavy jobs on two workers against the same two one after the other: straight after other work,
-// and after the pool has slept for 200 ms. The peer is the sequential run, the ratio the speed-up.
+// and after the pool has slept for 200 ms. The peer is the sequential run, the ratio the speed-up; then oneTBB's parallel_invoke.
 #include <troupe/devices/worker_pool.hpp>
 #include <troupe/test/bench/bench.hpp>
 
@@ -7,6 +7,12 @@
 #include <cstdint>
 #include <latch>
 #include <thread>
+
+#ifdef TROUPE_WITH_TBB
+#include <tbb/global_control.h>
+#include <tbb/parallel_invoke.h>
+#include <tbb/version.h>
+#endif
 
 namespace {
 
@@ -69,10 +75,43 @@ bench::Comparison measure(const char* name, WorkerPool& pool, std::chrono::milli
   return c;
 }
 
+#ifdef TROUPE_WITH_TBB
+constexpr const char *kTbb = "oneTBB parallel_invoke", *kTbbVersion = TBB_VERSION_STRING;
+
+double by_tbb() {
+  const double start = bench::now_ns();
+  const auto heavy = [] { sink = compute(3); };
+  tbb::parallel_invoke(heavy, heavy);
+  return bench::now_ns() - start;
+}
+#else
+constexpr const char *kTbb = "oneTBB parallel_invoke (not installed)", *kTbbVersion = "";
+#endif
+
+bench::Comparison against_tbb(const char* name, WorkerPool& pool, std::chrono::milliseconds idle) {
+  bench::Comparison c{.name = name, .unit = "ns", .peer = kTbb, .peer_version = kTbbVersion, .threads = 2};
+#ifdef TROUPE_WITH_TBB
+  const tbb::global_control two(tbb::global_control::max_allowed_parallelism, 2);
+#endif
+  for (int i = 0; i < kRepetitions; ++i) {
+    if (idle == 0ms) parallel(pool);
+    std::this_thread::sleep_for(idle);
+    c.ours.push_back(parallel(pool));
+#ifdef TROUPE_WITH_TBB
+    if (idle == 0ms) by_tbb();
+    std::this_thread::sleep_for(idle);
+    c.theirs.push_back(by_tbb());
+#endif
+  }
+  return c;
+}
+
 }  // namespace
 
 int main() {
   WorkerPool pool(2);
   measure("two_heavy_jobs_hot", pool, 0ms).print();
   measure("two_heavy_jobs_after_idle", pool, 200ms).print();
+  against_tbb("two_heavy_jobs_hot_tbb", pool, 0ms).print();
+  against_tbb("two_heavy_jobs_after_idle_tbb", pool, 200ms).print();
 }

@@ -7,6 +7,6 @@
 int main() {
   const char* script = TROUPE_SOURCE_DIR "/test/page/topology_page.py";
   if (access("/usr/bin/chromium", X_OK) == 0) execl(script, script, TROUPE_SOURCE_DIR, nullptr);
-  std::printf("{\"name\": \"topology_page\", \"value\": null, \"note\": \"no Chromium here: scripts/setup --page installs it\"}\n");
+  std::printf("{\"name\": \"topology_page\", \"value\": null, \"unit\": \"ms\", \"peer\": \"none\", \"peer_value\": null, \"ratio\": null, \"threads\": 1, \"peer_version\": \"\", \"note\": \"no Chromium here: scripts/setup --page installs it\"}\n");
   return 0;
 }

@@ -71,7 +71,7 @@ struct StepTimes {
 /// The most memory of tensors at once: ours since the process began (the allocator's own counter; so measure the smaller first), theirs
 /// of a step, with what stood before it.
 inline void print_memory(Peer& peer, const Comparison& of) {
-  Comparison c{.name = of.name + "_memory", .unit = "MiB", .peer = of.peer, .peer_version = of.peer_version, .budget = 1.0, .threads = of.threads,
+  Comparison c{.name = of.name + "_memory", .unit = "MiB", .peer = of.peer, .peer_version = of.peer_version, .budget = 1.0, .threads = of.threads, .blas = of.blas,
                .note = "tensors alone, without the libraries' scratch"};
   c.ours.push_back(static_cast<double>(host_allocator().counters().peak) / (1 << 20));
   if (peer.is_here()) c.theirs.push_back(peer.ask("memory")[0] / (1 << 20));

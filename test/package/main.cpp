@@ -1,24 +1,15 @@
-// A user's program, built against the installed package: a graph, its gradient, the engine, all ops, a node.
-//
-//   list_ops            prints one op a line, then their number
+// A user's program of sixty lines, built against the installed package: a graph, its gradient, the engine, all ops.
+#include <troupe/troupe.hpp>
+
 #include <cmath>
 #include <cstdio>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <troupe/cluster/inspection_server.hpp>
-#include <troupe/cluster/keys.hpp>
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/zeromq.hpp>
-#include <troupe/troupe.hpp>
 
 using namespace troupe;
 
-namespace {
+bool joins();  // node.cpp
 
 /// A line through noiseless points, found by gradient descent; true if it is the right one.
-bool trains() {
+static bool trains() {
   Graph g;
   Expr x = g.input("x", DType::f32, {kAny, 1});
   Expr y = g.input("y", DType::f32, {kAny, 1});
@@ -38,7 +29,7 @@ bool trains() {
 }
 
 /// A wrong program is refused while it is built, naming this file.
-bool refuses() {
+static bool refuses() {
   try {
     Graph g;
     Expr x = g.input("x", DType::f32, {2, 3});
@@ -49,8 +40,8 @@ bool refuses() {
   return false;
 }
 
-/// Registration survived linking: every op is there, with its doc.
-bool lists() {
+/// Registration survived linking: every op is there, with its doc; one a line, then their number.
+static bool lists() {
   const std::vector<const OpDef*> ops = all_ops();
   bool documented = true;
   for (const OpDef* op : ops) {
@@ -60,18 +51,5 @@ bool lists() {
   std::printf("%zu operations\n", ops.size());
   return documented;
 }
-
-/// It can be a node of a cluster, and be looked at.
-bool joins() {
-  const auto tcp = [](PeerInfo self) {
-    self.address = "tcp://127.0.0.1:0";
-    return make_zeromq_transport(std::move(self));
-  };
-  const ClusterNode here({.name = "me", .transport = tcp});
-  const InspectionServer page(here, {});
-  return here.name() == "me" && page.address().starts_with("http://127.0.0.1:") && is_key(generate_keys().public_key);
-}
-
-}  // namespace
 
 int main() { return trains() && refuses() && lists() && joins() ? 0 : 1; }

@@ -44,7 +44,7 @@ def main():
             ready, opened = measure(sys.argv[1], actors, browser)
             for name, values, budget in (('interactive', ready, 2000 if actors == 10_000 else None), ('open_a_group', opened, None)):
                 line = {'name': f'topology_page_{name}_{actors}', 'value': round(statistics.median(values), 1), 'unit': 'ms', 'min': round(min(values), 1), 'max': round(max(values), 1),
-                        'peer': None, 'peer_value': None, 'ratio': None}
+                        'peer': 'none', 'peer_value': None, 'ratio': None, 'threads': 1, 'peer_version': ''}
                 if budget:
                     line['budget_value'] = budget
                 print(json.dumps(line), flush=True)

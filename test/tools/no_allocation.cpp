@@ -1,4 +1,4 @@
-// Counts what messages, blocks of kernels and iterations of loops allocate once they are warm: nothing.
+// Counts what messages, blocks of kernels, firings and iterations of loops allocate once they are warm: nothing.
 //
 //   no_allocation     exit status 0, or 1 and the counts
 //
@@ -116,6 +116,29 @@ int main() {
     two->next = {};
     std::printf("%d workers: %ld allocations by 400,000 messages, %ld by 20,000 loops\n", workers, by_messages, by_loops);
     clean = clean && by_messages == 0 && by_loops == 0;
+  }
+  // A chain without a loop: its length is no matter.
+  {
+    EngineOptions plain;
+    plain.workers = 1;
+    plain.optimize = false;  // as many firings as there are operations
+    Engine engine(plain);
+    const auto allocated_by_run_of = [&](int ops) {
+      Graph g;
+      Expr x = g.input("x", DType::f32, Shape{}), y = x;
+      for (int i = 0; i < ops; ++i) y = i % 2 == 0 ? y + x : y * x;
+      Function f = engine.compile(g, {x}, {y});
+      const auto allocated_by_one = [&] {
+        const long before = allocations.load();
+        f({Tensor::scalar(1.f)});
+        return allocations.load() - before;
+      };
+      allocated_by_one();
+      return least_of(allocated_by_one);
+    };
+    const long few = allocated_by_run_of(10), many = allocated_by_run_of(1000);
+    std::printf("%ld allocations by 10 firings, %ld by 1,000\n", few, many);
+    clean = clean && few == many;
   }
   // Iterations of loops, nested and with captures: many allocate no more than few.
   {
