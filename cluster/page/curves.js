@@ -67,8 +67,19 @@ export class Curves {
     const chart = el('figure', { class: 'chart' }, [el('figcaption', {}, [el('span', { class: 'tag' }), el('b')]), drawing]);
     chart.drawing = drawing;
     drawing.addEventListener('mousemove', (event) => chart.point?.((event.clientX - drawing.getBoundingClientRect().left) * kWidth / drawing.clientWidth));
-    drawing.addEventListener('mouseleave', () => chart.point?.(null));
+    for (const end of ['mouseleave', 'blur']) drawing.addEventListener(end, () => chart.read?.(null));
+    drawing.addEventListener('keydown', (event) => this.#key(chart, event));
     return chart;
+  }
+
+  // Those of the page are not heard here.
+  #key(chart, event) {
+    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
+    if ((!step && event.key !== 'Escape') || !chart.walk || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (step) chart.walk(step);
+    else chart.drawing.blur();
   }
 
   #axes(x, y, format) {
@@ -85,10 +96,10 @@ export class Curves {
     tag.title = clean(series.name);
     const weight = points.length < 30 ? 0 : this.weight;  // of few points a mean only lags
     const mean = smoothed(points, weight);
-    const show = (p, m) => setText(last, p ? `${short(m[2])}${weight > 0 ? ` (${short(p[2])})` : ''} at ${short(p[0])}` : '–');
-    show(points.at(-1), mean.at(-1));
     setAttribute(chart.drawing, 'aria-label', `${clean(series.name)}: ${points.length} points, the last ${short(points.at(-1)?.[2])}`);
-    if (!points.length) { chart.drawing.replaceChildren(); return; }
+    setAttribute(chart.drawing, 'tabindex', 0);
+    Object.assign(chart, { point: undefined, read: undefined, walk: undefined });
+    if (!points.length) { setText(last, '–'); chart.drawing.replaceChildren(); return; }
     const x = d3.scaleLinear().domain(d3.extent(points, (p) => p[0])).range([kMargin.left, kWidth - kMargin.right]);
     // What the first steps shoot over would flatten all the rest.
     const values = points.map((p) => p[2]).sort(d3.ascending);
@@ -98,15 +109,20 @@ export class Curves {
     const line = d3.line().x((p) => x(p[0])).y((p) => y(p[2]));
     const cross = svg('line', { class: 'cross', y1: kMargin.top, y2: kHeight - kMargin.bottom, visibility: 'hidden' });
     chart.drawing.replaceChildren(...this.#axes(x, y, short), svg('path', { class: 'raw', d: line(points) }), svg('path', { class: 'mean', d: line(mean) }), cross);
-    chart.point = (at) => {
-      if (at === null) { cross.setAttribute('visibility', 'hidden'); show(points.at(-1), mean.at(-1)); return; }
-      const i = Math.min(points.length - 1, d3.bisector((p) => p[0]).left(points, x.invert(at)));
-      const place = x(points[i][0]);
+    // The point that is read, by its place in the row, stays while others come; null: none is, and the last is said.
+    chart.read = (i) => {
+      chart.at = i;
+      const [step, , value] = points[i ?? points.length - 1], place = x(step);
       cross.setAttribute('x1', place);
       cross.setAttribute('x2', place);
-      cross.setAttribute('visibility', 'visible');
-      show(points[i], mean[i]);
+      cross.setAttribute('visibility', i === null ? 'hidden' : 'visible');
+      setAttribute(last, 'aria-live', i !== null && document.activeElement === chart.drawing ? 'polite' : 'off');
+      setText(last, `${short(mean[i ?? points.length - 1][2])}${weight > 0 ? ` (${short(value)})` : ''} at ${short(step)}`);
     };
+    const within = (i) => Math.max(0, Math.min(points.length - 1, i));
+    chart.point = (at) => chart.read(within(d3.bisector((p) => p[0]).left(points, x.invert(at))));
+    chart.walk = (by) => chart.read(within((chart.at ?? points.length) + by));
+    chart.read(typeof chart.at === 'number' ? within(chart.at) : null);
   }
 
   // The last histogram, with those before it behind as outlines.
@@ -123,6 +139,6 @@ export class Curves {
       return svg('path', { class: i + 1 === shown.length ? 'mean' : 'raw', d: d3.line().curve(d3.curveMonotoneX)(corners) });
     });
     chart.drawing.replaceChildren(...this.#axes(x, y, short), ...paths);
-    chart.point = undefined;
+    Object.assign(chart, { point: undefined, read: undefined, walk: undefined, at: null });
   }
 }

@@ -207,9 +207,20 @@ function planToShow(state) {
   return running[0] ?? (newest ? String(newest.id) : null);
 }
 
+// All that a tick asks is asked at once, so that who is silent is waited for once.
 async function tick() {
-  const state = await client.get('state');
-  page.state = state;
+  const target = page.selected, shown = showState(client.get('state'), askCounters());
+  const isActor = target?.box !== undefined && page.tree.actors[target.box] >= 0;
+  const ends = await Promise.allSettled([
+    shown, isActor && askActor(target), !at('timeline').hidden && !timeline.isPaused && askEvents(shown), !at('curves').hidden && askScalars(),
+  ]);
+  const failed = ends.find((end) => end.status === 'rejected');
+  if (failed) throw failed.reason;
+}
+
+// `counted`: what the counters said of the plan that was shown, which counts if it still is.
+async function showState(heard, counted) {
+  const state = page.state = await heard;
   setText(at('node-name'), shorten(clean(state.node), 40));
   document.title = `${shorten(clean(state.node), 40)} · Troupe`;
   side.update(state, page.verdicts);
@@ -219,24 +230,29 @@ async function tick() {
   at('nothing').hidden = id !== null;
   setText(at('nothing'), id === null ? 'No plan is on this node yet. One appears when a program runs here.' : '');
   if (id !== null && (page.plan?.id !== id || page.life !== lifeOf(id))) await loadPlan(id);
-  else if (page.plan && id !== null) await askCounters();
+  else if (page.plan && id !== null) (await counted)();
   graph.setLoops(loopsOf(state));
   graph.update();
-  if (!at('timeline').hidden && !timeline.isPaused) await askEvents(state);
-  if (!at('curves').hidden) await askScalars();
-  if (page.selected?.box !== undefined && page.tree.actors[page.selected.box] >= 0) await askActor(page.selected);
-  else showSelected();
+  showSelected();
 }
 
-async function askEvents(state) {
-  const json = await client.find('events', { since: Math.round(timeline.since || state.time_ns - 10e9), limit: 20000 });
+// The first time, the plan goes first.
+async function askEvents(shown) {
+  if (!timeline.since) await shown;
+  const json = await client.find('events', { since: Math.round(timeline.since || page.state.time_ns - 10e9), limit: 20000 });
   if (json) timeline.add(json);
 }
 
+// Promises what to do with the answer, also where there is none: of a plan that has gone, nothing.
 async function askCounters() {
-  const { counters, totals } = page;
-  const json = await client.get('counters', { plan: page.plan.id, since: counters.seq });
-  if (counters === page.counters) totals.apply(counters.apply(json));
+  const { plan, counters } = page;
+  if (!plan) return () => {};
+  try {
+    const json = await client.get('counters', { plan: plan.id, since: counters.seq });
+    return () => { if (counters === page.counters) page.totals.apply(counters.apply(json)); };
+  } catch (error) {
+    return () => { if (counters === page.counters) throw error; };
+  }
 }
 
 // Records of steps that are there are not sent again; a text or a new series begins at any step, so all is asked for now and then.

@@ -1,12 +1,19 @@
 // The right side: everything of what is selected: an actor, a group or a link.
 import { el, setText } from './dom.js';
-import { bytes, clean, duration, range, rate, short, shorten } from './format.js';
+import { alike, bytes, clean, duration, range, rate, short, shorten } from './format.js';
 import { describeFlow, facts, kStateWords } from './graph.js';
 import { kStates } from './model.js';
 
 // How far the iterations of a loop ran side by side, on average over the time that it was open.
 function parallelism(l) {
   return ['Parallelism', `${l.open_ns > 0 ? short(l.achieved_parallelism) : '–'} of ${l.window} iterations, over ${duration(l.open_ns)}${l.device ? ` on ${shorten(clean(l.device), 24)}` : ''}`];
+}
+
+// `queue 'jobs' for 3 s, in iteration 2 of loop 'w', in run a/3`: what an actor waits for, or who awaits its token.
+export function describeWait(w) {
+  const at = w.state?.startsWith('actor ') ? `an answer of ${w.state}` : w.state || 'its kernel to end';
+  const what = { token: w.device, grant: `room at ${w.from}, which has not granted its token`, device: 'its predicate, from the device' }[w.kind] ?? at;
+  return [`${what}${w.for_ns > 0 ? ` for ${duration(w.for_ns)}` : ''}`, w.tag && `in ${w.tag}`, w.run && `in run ${w.run}`].filter(Boolean).join(', ');
 }
 
 export class Panel {
@@ -86,7 +93,9 @@ export class Panel {
     const known = { ...plan.actors.object(actor), ...(details ?? {}) };
     const parts = [el('p', { class: 'quiet', text: [clean(known.op), tree.path(v).slice(1, -1).map((u) => shorten(clean(tree.labels[u]), 24)).join(' › ')].filter(Boolean).join(' · ') })];
     const waitsFor = counters.waitingFor.get(actor);
-    if (details?.waits?.length || waitsFor) parts.push(this.#waits(tree, details, waitsFor));
+    const [awaited, waits] = [true, false].map((isToken) => alike((details?.waits ?? []).filter((w) => (w.kind === 'token') === isToken).map(describeWait)));
+    if (waits.length || waitsFor) parts.push(this.#waits('Waits for ', waits, waitsFor && this.#end(tree, waitsFor)));
+    if (awaited.length) parts.push(this.#waits('Awaited by', awaited));
     for (const error of (details?.errors ?? details?.last_errors ?? []).slice(-3)) parts.push(el('div', { class: 'verdict error' }, [el('p', { text: shorten(clean(error.text ?? error), 500) })]));
     parts.push(facts([
       ...this.#counterRows(graph, v),
@@ -110,10 +119,13 @@ export class Panel {
     return ['Open iterations', open.slice(0, 3).map((o) => `${range(o.first, o.last)} of run ${clean(o.run)}, ${o.window} at most`).join('; ')];
   }
 
-  #waits(tree, details, waitsFor) {
-    const rows = (details?.waits ?? []).slice(0, 4).map((w) => el('p', { text: clean([w.what ?? w.state, w.tag !== '' && w.tag !== undefined && `tag ${w.tag}`, w.from && `from ${w.from}`, w.from_node && `on ${w.from_node}`, w.for_ns && `for ${duration(w.for_ns)}`].filter(Boolean).join(', ')) }));
-    const actor = tree.plan.actorAt.get(waitsFor);
-    return el('div', { class: 'verdict hang' }, [el('b', { text: 'Waits for ' }), actor !== undefined ? this.#link(tree, actor) : el('span', { text: clean(waitsFor ?? '') }), ...rows]);
+  #end(tree, id) {
+    const actor = tree.plan.actorAt.get(id);
+    return actor !== undefined ? this.#link(tree, actor) : el('span', { text: clean(id) });
+  }
+
+  #waits(title, sentences, end) {
+    return el('div', { class: 'verdict hang' }, [el('b', { text: title }), end, ...sentences.slice(0, 4).map((text) => el('p', { text: shorten(clean(text), 300) }))]);
   }
 
   #edges(tree, actor, title, ends, others) {

@@ -1,6 +1,6 @@
 // The left side: what is amiss, what runs, who is there.
 import { el, keyed, setAttribute, setText } from './dom.js';
-import { alike, bytes, clean, duration, percent, range, rate, short, shorten } from './format.js';
+import { alike, bytes, clean, duration, percent, range, rate, short, shorten, timeless } from './format.js';
 
 function meter(label) {
   const fill = el('span', { class: 'fill' });
@@ -36,12 +36,13 @@ export class Side {
     this.accused = new Set(verdicts.map((v) => String(v.run)));
     this.noRuns.hidden = runs.length > 0;
     keyed(this.runs, runs, (r) => r.id, (r) => this.#makeRun(r), (card, r) => this.#updateRun(card, r, state.time_ns));
-    keyed(this.recent, [...(state.recent ?? [])].sort((a, b) => b.ended_ns - a.ended_ns).slice(0, 6), (r) => r.id, () => el('button', { class: 'past' }, [el('span', { class: 'mark' }), el('span', { class: 'id' }), el('span', { class: 'took' })]),
+    keyed(this.recent, [...(state.recent ?? [])].sort((a, b) => b.ended_ns - a.ended_ns).slice(0, 6), (r) => r.id, () => el('button', { class: 'past' }, [el('span', { class: 'mark' }), el('span', { class: 'id' }), el('span', { class: 'took' }), el('span', { class: 'why' })]),
       (row, r) => {
         setText(row.children[0], r.ok ? '✓' : '✕');
         row.classList.toggle('bad', !r.ok);
         setText(row.children[1], clean(r.id));
         setText(row.children[2], duration(r.took_ns));
+        setText(row.children[3], r.ok ? '' : shorten(clean(r.error), 300));
         row.title = r.ok ? `run ${clean(r.id)} of plan ${clean(r.plan)} ended well` : clean(r.error);
         row.onclick = () => this.callbacks.plan(r.plan);
       });
@@ -49,14 +50,14 @@ export class Side {
   }
 
   #updateVerdicts(state, verdicts) {
-    const said = verdicts.map((v) => ({ key: `${v.run} ${v.text}`, text: v.text, run: v.run, kind: 'hang', actor: v.actor }));
+    const said = verdicts.map((v) => ({ key: `${v.run} ${v.actor} ${timeless(v.text)}`, text: v.text, run: v.run, kind: 'hang', actor: v.actor }));
     const failed = (state.recent ?? []).filter((r) => !r.ok && state.time_ns - r.ended_ns < 60e9).sort((a, b) => b.ended_ns - a.ended_ns).slice(0, 2)
       .map((r) => ({ key: `x ${r.id}`, text: r.error || 'failed', run: r.id, kind: 'error' }));
     const away = (state.nodes ?? []).filter((n) => n.reachable === false && n.state !== 'left')
       .map((n) => ({ key: `n ${n.name}`, text: n.why || `${n.name} does not answer`, run: n.name, kind: 'error' }));
-    const all = [...said, ...failed, ...away];
+    const all = [...new Map([...said, ...failed, ...away].map((v) => [v.key, v])).values()];
     this.amiss.hidden = all.length === 0;
-    keyed(this.verdicts, all, (v) => v.key, () => el('div', { class: 'verdict' }, [el('b'), el('p')]), (box, v) => {
+    keyed(this.verdicts, all, (v) => v.key, (v) => el(v.actor ? 'button' : 'div', {}, [el('b'), el('span', { class: 'text' })]), (box, v) => {
       box.className = `verdict ${v.kind}${v.actor ? ' leads' : ''}`;
       box.onclick = v.actor ? () => this.callbacks.actor(v.actor) : null;
       setText(box.children[0], clean(v.run));

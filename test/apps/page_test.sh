@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # test/apps/page_test.sh SOURCE BUILD: the web page: its model with node, the page in headless Chromium against a made-up
-# node, and reports of runs over one node and two. Screenshots for people to look at go to BUILD/test/page/. Skipped without
+# node and a real one, and reports of runs over one node and two. Screenshots for people to look at go to BUILD/test/page/. Skipped without
 # Chromium: scripts/setup --page installs it.
 set -uo pipefail
 source=$1 build=$2

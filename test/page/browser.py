@@ -36,21 +36,24 @@ class Browser:
         self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def open(self, url, width=1280, height=800, dark=False):
+    def open(self, url, width=1280, height=800, dark=False, first=''):
+        """`first`: a script that runs before the page's own."""
         request = urllib.request.Request(f'http://127.0.0.1:{self.port}/json/new?about:blank', method='PUT')
         with urllib.request.urlopen(request) as answer:
             target = json.load(answer)
-        return Page(target['webSocketDebuggerUrl'], url, width, height, dark)
+        return Page(target['webSocketDebuggerUrl'], url, width, height, dark, first)
 
 
 class Page:
-    def __init__(self, socket, url, width, height, dark):
+    def __init__(self, socket, url, width, height, dark, first):
         self.socket = websocket.create_connection(socket, timeout=60)
         self.sent, self.complaints, self.requested = 0, [], []
         for domain in ('Page', 'Runtime', 'Log', 'Network'):
             self.call(f'{domain}.enable')
         self.size(width, height)
         self.call('Emulation.setEmulatedMedia', features=[{'name': 'prefers-color-scheme', 'value': 'dark' if dark else 'light'}])
+        if first:
+            self.call('Page.addScriptToEvaluateOnNewDocument', source=first)
         self.call('Page.navigate', url=url)
 
     def size(self, width, height):
@@ -108,8 +111,9 @@ class Page:
                 self.call('Input.dispatchMouseEvent', type=kind, x=x, y=y, button='left', clickCount=i)
 
     def key(self, key, text=''):
-        self.call('Input.dispatchKeyEvent', type='keyDown', key=key, text=text or (key if len(key) == 1 else ''))
-        self.call('Input.dispatchKeyEvent', type='keyUp', key=key)
+        code = {'windowsVirtualKeyCode': 9} if key == 'Tab' else {}  # without it, no focus moves
+        self.call('Input.dispatchKeyEvent', type='keyDown', key=key, text=text or (key if len(key) == 1 else ''), **code)
+        self.call('Input.dispatchKeyEvent', type='keyUp', key=key, **code)
 
     def write(self, text):
         self.call('Input.insertText', text=text)

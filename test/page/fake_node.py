@@ -4,7 +4,7 @@
   test/page/fake_node.py SOURCE --actors 10000 --port 0      # prints its address, serves until it is killed
 
 Its clock is the number of answers given, so that two calls alike see the same. --failing, --hostile, --token T and
---silent-after N and --reborn-after N change what it says.
+--silent-after N and --reborn-after N change what it says, --late SECONDS how long it takes for each answer.
 """
 import argparse
 import json
@@ -18,6 +18,9 @@ from urllib.parse import parse_qs, urlparse
 HOSTILE = ['<script>document.title="owned"</script>', '<img src=x onerror="document.title=\'owned\'">', '"onmouseover="alert(1)',
            '\u202egnp.exe', 'a' * 5000, 'line\nbreak\tand\0nul', '</script><svg onload=alert(1)>', '{{7*7}}', 'javascript:alert(1)', '\u200b\u200b\u2066x', '名前 мир 🌍']
 OPS = ['MatMul', 'Add', 'Tanh', 'Sigmoid', 'Mul', 'Slice', 'Concat', 'Sum', 'Softmax', 'Send']
+ACTOR = ['id', 'op', 'name', 'scope', 'node', 'device', 'partition', 'line', 'frame', 'frame_depth', 'user_actor']
+COUNTS = ['id', 'fires', 'dead', 'busy_ns', 'bytes_out', 'state', 'waiting_for']
+MOVED = ['id', 'tokens', 'bytes', 'in_flight', 'window']
 TYPES = {'js': 'text/javascript', 'css': 'text/css', 'html': 'text/html', 'svg': 'image/svg+xml', 'txt': 'text/plain'}
 
 
@@ -32,6 +35,9 @@ class World:
         self.verdicts = []
         self.born = time.time_ns()
         self._build(actors)
+        self.producers = {}  # of each actor's first input
+        for e in self.edges:
+            self.producers.setdefault(e[2], e[1])
         if hostile:
             for i, name in enumerate(HOSTILE):
                 self.actors[i][2] = name
@@ -46,7 +52,7 @@ class World:
 
     def _link(self, j, i, k, kind='data'):
         cut = self.actors[j][6] != self.actors[i][6]
-        self.edges.append([len(self.edges), f'a/3:{j}', f'a/3:{i}', 0, k, kind, 'f32', [32, 256], cut, 32768])
+        self.edges.append([len(self.edges), f'a/3:{j}', f'a/3:{i}', 0, k, kind, 'f32', '[32, 256]', cut, 32768])
 
     def _build(self, n):
         line = 'model.cpp:%d'
@@ -88,27 +94,27 @@ class World:
         return self.failing != 'hang' and (i * 7919) % 97 < 88
 
     def plan(self):
-        return {'id': 'a/3', 'actors': {'columns': ['id', 'op', 'name', 'scope', 'node', 'device', 'partition', 'line', 'frame', 'frame_depth', 'user_actor'], 'rows': self.actors},
+        return {'id': 'a/3', 'actors': {'columns': ACTOR, 'rows': self.actors},
                 'edges': {'columns': ['id', 'from', 'to', 'output', 'input', 'kind', 'dtype', 'shape', 'cut', 'bytes'], 'rows': self.edges}}
+
+    def _counts(self, i, t):
+        a = self.actors[i]
+        steps = 0 if i % 41 == 40 else (40 if self.failing == 'hang' else t) * (120 if a[8] else 12)
+        state = 'idle' if i % 41 == 40 else 'waiting' if self.failing == 'hang' or (i + t) % 6 == 0 else 'running' if (i * 31 + t) % 11 == 0 else 'ready'
+        if self.failing and i == len(self.actors) // 2:
+            state = 'failed'
+        return [a[0], steps, steps // 9 if 'forget' in a[3] else 0, steps * (20_000 + i % 9 * 9_000), steps * 32768, state, self.producers.get(a[0], '') if state == 'waiting' else '']
+
+    def _moved(self, e, t):
+        tokens, is_full = (40 if self.failing == 'hang' else t) * 120, self.failing == 'hang' and e[0] % 3 == 0
+        return [e[0], tokens, tokens * 32768, 32 if is_full else (e[0] + t) % 9, 32]
 
     def counters(self, since):
         self.ticks += 1
-        t, rows = self.ticks, []
-        for i, a in enumerate(self.actors):
-            steps = 0 if i % 41 == 40 else (40 if self.failing == 'hang' else t) * (120 if a[8] else 12)
-            state = 'idle' if i % 41 == 40 else 'waiting' if self.failing == 'hang' or (i + t) % 6 == 0 else 'running' if (i * 31 + t) % 11 == 0 else 'ready'
-            if self.failing and i == len(self.actors) // 2:
-                state = 'failed'
-            if since and (i + t) % 5 and len(self.actors) > 100:
-                continue
-            rows.append([a[0], steps, steps // 9 if 'forget' in a[3] else 0, steps * (20_000 + i % 9 * 9_000), steps * 32768, state, self.edges[i % len(self.edges)][1] if state == 'waiting' else ''])
-        edges = []
-        for e in self.edges:
-            if e[8]:
-                full = self.failing == 'hang' and e[0] % 3 == 0
-                edges.append([e[0], (40 if self.failing == 'hang' else t) * 120, (40 if self.failing == 'hang' else t) * 120 * 32768, 32 if full else (e[0] + t) % 9, 32])
-        return {'seq': t, 'reset': since == 0, 'actors': {'columns': ['id', 'fires', 'dead', 'busy_ns', 'bytes_out', 'state', 'waiting_for'], 'rows': rows},
-                'edges': {'columns': ['id', 'tokens', 'bytes', 'in_flight', 'window'], 'rows': edges[:2000]},
+        t = self.ticks
+        rows = [self._counts(i, t) for i in range(len(self.actors)) if not since or (i + t) % 5 == 0 or len(self.actors) <= 100]
+        edges = [self._moved(e, t) for e in self.edges if e[8]]
+        return {'seq': t, 'reset': since == 0, 'actors': {'columns': COUNTS, 'rows': rows}, 'edges': {'columns': MOVED, 'rows': edges[:2000]},
                 'loops': {'columns': ['loop', 'device', 'executions', 'iterations', 'window', 'most_parallel', 'open_ns', 'achieved_parallelism', 'limited_by_window'],
                           'rows': [['time', f'/node:{n}/cpu:0', t, t * 119, 32, 32, t * 600_000_000, 12.5, 0.25] for n in ('a', 'b')]}}
 
@@ -130,23 +136,42 @@ class World:
             nodes.append(node)
         verdict = "'next batch' (Dequeue, model.cpp:12) on node a waits for a token that nobody sends: queue 'batches' is empty, and nothing in this run or elsewhere enqueues to it"
         runs = [{'id': 'a/17', 'plan': 'a/3', 'owner': 'a', 'step': 17, 'started_ns': self.born, 'for_ns': self.now() - self.born, 'state': 'running', 'nodes': ['a', 'b'], 'fired': (40 if hang else t) * 9_120, 'ready': 3,
-                 'loops': [{'loop': 'time', 'tag': '0', 'node': 'a', 'device': 'cpu:0', 'first': t % 400, 'last': t % 400 + 11, 'window': 32, 'depth': 1}],
-                 'waits': [{'kind': 'token', 'what': 'next batch', 'tag': '0', 'node': 'a', 'device': 'cpu:0', 'for_ns': 2_000_000_000}] if hang else [], 'verdicts': [verdict if hang else 'a kernel computes']}]
+                 'loops': [{'loop': 'time', 'tag': '', 'node': 'a', 'device': '/node:a/cpu:0', 'first': t % 400, 'last': t % 400 + 11, 'window': 32, 'depth': 1, 'predicate': ''}],
+                 'waits': [{'what': "Dequeue 'next batch' (model.cpp:12)", 'actor': 'a/3:0', 'node': w['device'][6:7], 'from_node': w['from'][6:7], 'line': 'model.cpp:12', **w} for w in self.waits(0)], 'verdicts': [verdict if hang else 'a kernel computes']}]
         self.verdicts = [{'run': 'a/17', 'text': verdict, 'node': 'a', 'actor': 'a/3:0', 'line': 'model.cpp:12'}] if hang else []
         recent = [{'id': f'a/{i}', 'plan': 'a/3', 'ended_ns': self.now() - (17 - i) * 1_000_000_000, 'took_ns': 812_000_000 + i * 1_000_000, 'ok': not (self.failing and i == 15), 'error': 'MatMul \'gates\' (model.cpp:31): shapes [32, 256] and [128, 256] do not match' if self.failing and i == 15 else ''} for i in range(9, 17)]
         return {'version': 1, 'time_ns': self.now(), 'node': 'a', 'nodes': nodes, 'plans': [{'id': 'a/3', 'owner': 'a', 'incarnation': self.life, 'nodes': ['a', 'b'], 'actors': len(self.actors), 'edges': len(self.edges), 'made_ns': self.born, 'runs_started': 17, 'runs_ended': 16, 'runs_failed': 0}],
                 'runs': runs, 'recent': recent, 'errors': []}
+
+    def waits(self, i):
+        """Who waits at the queue, and the partitions that wait for tokens: those are their producer's."""
+        if self.failing != 'hang':
+            return []
+        a = self.actors[i]
+        here = [{'run': 'a/17', 'kind': 'kernel', 'state': "queue 'batches'", 'tag': '', 'device': a[5], 'from': '', 'for_ns': 2_000_000_000}] if i == 0 else []
+        awaiting = dict.fromkeys(self.actors[int(e[2].split(':')[1])][5] for e in self.edges if e[8] and e[1] == a[0])
+        tags = [f"iteration {n} of loop 'time'" for n in (12, 13, 14)] if a[8] else ['']
+        return here + [{'run': 'a/17', 'kind': 'token', 'state': '', 'tag': tag, 'device': device, 'from': a[5], 'for_ns': 0} for device in awaiting for tag in tags]
+
+    def ends(self, name, own, other):
+        """The edges of an actor, at its end `own`."""
+        found = []
+        for e in (e for e in self.edges if e[own] == name):
+            a = self.actors[int(e[other].split(':')[1])]
+            found.append({'actor': a[0], 'op': a[1], 'name': a[2], 'output': e[3], 'input': e[4], 'dtype': e[6], 'shape': e[7], 'cut': e[8], **(dict(zip(MOVED[1:], self._moved(e, self.ticks)[1:])) if e[8] else {})})
+        return found
 
     def actor(self, name):
         at = next((a for a in self.actors if a[0] == name), None)
         if at is None:
             return None
         i = int(name.split(':')[1])
-        waits = [{'what': 'edge x', 'tag': '0,12', 'from': 'merge', 'from_node': 'b', 'for_ns': 1_500_000_000}] if self.failing == 'hang' else []
+        counts = dict(zip(COUNTS, self._counts(i, self.ticks)))
+        known = {**dict(zip(ACTOR, at)), **counts, 'plan': 'a/3', 'sampled_cost_ns': counts['busy_ns'] // max(1, counts['fires']), 'inputs': self.ends(name, 2, 1), 'outputs': self.ends(name, 1, 2)}
         errors = ["MatMul 'gates' (model.cpp:31): shapes [32, 256] and [128, 256] do not match"] if self.failing and i == len(self.actors) // 2 else []
         loop = {'loop': {'loop': 'time', 'executions': 17, 'iterations': 2023, 'window': 32, 'most_parallel': 32, 'open_ns': 12_300_000_000, 'achieved_parallelism': 12.5, 'limited_by_window': 0.25}} if at[8] else {}
         queue = {'queue': {'elements': 3, 'capacity': 8}} if at[1] == 'Dequeue' else {}
-        return {'id': name, 'op': at[1], 'name': at[2], 'attributes': 'transpose=false', 'bytes_in': None if i % 2 else 5 << 20, **loop, **queue, 'open_iterations': [{'run': 'a/17', 'loop': 'time', 'tag': '0', 'first': 12, 'last': 19, 'window': 32}] if at[8] else [], 'waits': waits, 'errors': errors}
+        return {**known, 'attributes': 'transpose=false', 'bytes_in': None if i % 2 else 5 << 20, **loop, **queue, 'open_iterations': [{'run': 'a/17', 'loop': 'time', 'tag': '', 'first': 12, 'last': 19, 'window': 32}] if at[8] else [], 'waits': self.waits(i), 'errors': errors}
 
     def events(self, since):
         rows, end = [], self.now()
@@ -200,6 +225,7 @@ class Handler(BaseHTTPRequestHandler):
             if server.token and self.headers.get('Authorization') != f'Bearer {server.token}':
                 self.answer_json(401, {'error': 'this node answers only with its token'})
                 return
+            time.sleep(server.late)
             self.api(url.path[5:], query)
             return
         name = 'index.html' if url.path == '/' else url.path.removeprefix('/assets/')
@@ -255,12 +281,13 @@ def main():
     parser.add_argument('--token', default='')
     parser.add_argument('--silent-after', type=int, default=0)
     parser.add_argument('--reborn-after', type=int, default=0)
+    parser.add_argument('--late', type=float, default=0)
     given = parser.parse_args()
     server = ThreadingHTTPServer(('127.0.0.1', given.port), Handler)
     server.daemon_threads = True
     server.world = World(given.actors, given.hostile, given.failing)
     server.world.reborn_after = given.reborn_after
-    server.source, server.token, server.silent_after, server.answered = given.source, given.token, given.silent_after, 0
+    server.source, server.token, server.silent_after, server.answered, server.late = given.source, given.token, given.silent_after, 0, given.late
     server.policy = policy_of(given.source)
     print(f'http://127.0.0.1:{server.server_address[1]}/', flush=True)
     server.serve_forever()

@@ -9,6 +9,7 @@ import { compose, layout, Stretch } from '../../cluster/page/layout.js';
 import { Counters, kGroupings, kMostBoxes, kMostChildren, layoutInput, nextLink, Plan, search, Totals, Tree, View } from '../../cluster/page/model.js';
 import { Layouts } from '../../cluster/page/layouts.js';
 import { mergeSeries, smoothed } from '../../cluster/page/curves.js';
+import { describeWait } from '../../cluster/page/panel.js';
 import { besideEvent, Timeline } from '../../cluster/page/timeline.js';
 
 const dagre = createRequire(import.meta.url)('/usr/share/nodejs/dagre/dist/dagre.min.js');
@@ -242,6 +243,15 @@ test('sentences that differ in the iteration are one', () => {
   assert.deepEqual(alike([waits(7), 'a waits', waits(8), waits(9)]), [`${waits(7)}, and 2 more iterations like it`, 'a waits']);
   const nested = (outer, inner, time) => `Dequeue 'q' in iteration ${outer} of loop 'w/1', iteration ${inner} of loop 'v/1' has waited for ${time} at queue 'q'`;
   assert.deepEqual(alike([nested(1, 2, '812 ms'), nested(1, 3, '1.2 s'), nested(2, 2, '3 min')]), [`${nested(1, 2, '812 ms')}, and 2 more iterations like it`]);
+});
+
+test('what is waited for is said by its kind', () => {
+  const wait = { run: 'a/17', kind: 'kernel', state: '', tag: '', device: '/node:a/cpu:0', from: '', for_ns: 0 };
+  const tag = "iteration 2 of loop 'w'";
+  assert.deepEqual([{}, { state: "queue 'q'", for_ns: 3e9, tag }, { state: "actor 'x'" }, { kind: 'device', tag }, { kind: 'grant', from: '/node:b/cpu:0' }, { kind: 'token', device: '/node:b/cpu:0', from: '/node:a/cpu:0', tag }]
+    .map((w) => describeWait({ ...wait, ...w })), [
+    'its kernel to end, in run a/17', "queue 'q' for 3 s, in iteration 2 of loop 'w', in run a/17", "an answer of actor 'x', in run a/17", "its predicate, from the device, in iteration 2 of loop 'w', in run a/17",
+    'room at /node:b/cpu:0, which has not granted its token, in run a/17', "/node:b/cpu:0, in iteration 2 of loop 'w', in run a/17"]);
 });
 
 test('times are left out of a sentence wherever they stand', () => {

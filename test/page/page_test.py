@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The page in headless Chromium, against a made-up node, and reports of it and of real ones: test/page/page_test.py SOURCE BUILD [PART...].
+"""The page in headless Chromium, against a made-up node and a real one, and reports of both: test/page/page_test.py SOURCE BUILD [PART...].
 
 It names what failed, and ends with exit status 1 then. Screenshots and reports, for people to look at, are in BUILD/test/page.
 """
@@ -17,6 +17,16 @@ SEEN = """[...document.querySelectorAll('.box:not(.open)')].filter((b) => { cons
   return r.right > g.left + 20 && r.left < g.right - 20 && r.bottom > g.top && r.top < g.bottom; }).length"""
 COLOURS = """(() => { const c = document.querySelector('main.report canvas'), d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
   return new Set(new Uint32Array(d.buffer)).size; })()"""
+CLOSED = """[...document.querySelectorAll('.box:not(.open)')].map((b) => { const r = b.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2, b]; })
+  .filter(([x, y, b]) => document.elementFromPoint(x, y)?.closest('.box') === b).map(([x, y, b]) => [x, y, b.dataset.box])[0]"""
+TITLE = "document.querySelector('#panel h2').textContent"
+TEXT = "document.querySelector('#panel').innerText"
+FACTS = "Object.fromEntries([...document.querySelectorAll('#panel .facts dt')].map((t) => [t.textContent, t.nextSibling.textContent]))"
+LAYOUTS = """{ const Plain = Worker; window.asked = []; window.told = [];
+  window.Worker = class extends Plain {
+    constructor(...given) { super(...given); this.addEventListener('message', ({ data }) => window.told.push(data.key)); }
+    postMessage(job) { window.asked.push(job.key); super.postMessage(job); }
+  }; }"""
 failures = []
 build = ''
 
@@ -41,10 +51,9 @@ class Node:
 
 
 def ticks(page, count=2):
-    """Waits until the page has heard from its node so many times more."""
-    heard = "performance.getEntriesByType('resource').filter((r) => r.name.includes('/api/state') && r.responseEnd > 0).length"
+    """Waits until the page has asked its node so many times more, and has heard all of it but of the last."""
     page.ask('performance.setResourceTimingBufferSize(100000)')
-    page.until(f'{heard} >= {page.ask(heard) + count}')
+    page.until(f"performance.getEntriesByType('resource').filter((r) => r.name.includes('/api/state') && r.startTime > {page.ask('performance.now()')} && r.responseEnd > 0).length >= {count}")
 
 
 def is_quiet(page, what, url):
@@ -75,9 +84,11 @@ def sizes(source, browser, shots):
 
 def opening(source, browser, shots):
     with Node(source, '--actors', '4000') as node:
-        page = browser.open(node.url, 1440, 900)
+        page = browser.open(node.url, 1440, 900, first=LAYOUTS)
         page.until(READY)
         ticks(page, 2)
+        asked = page.ask('[window.asked, window.told]')
+        check(asked[0] and asked[0] == asked[1] and page.ask('typeof globalThis.dagre') == 'undefined', f'not all that is open was laid out in the worker: {asked}')
         check('nothing was recorded' in page.ask("document.querySelector('#timeline canvas').getAttribute('aria-label')"), 'what was not recorded looks like rest')
         where = "JSON.stringify([...document.querySelectorAll('.box')].map((b) => [b.dataset.box, b.style.transform]).sort())"
         before = page.ask(where)
@@ -85,8 +96,11 @@ def opening(source, browser, shots):
         check(page.ask(where) == before, 'boxes moved while nobody opened anything')
         boxes = page.ask(BOXES)
         find(page, 'layer 2')
+        asked = page.ask('window.asked.length')
         page.key('Enter')
         page.until(f'{BOXES} > {boxes}')
+        fresh = page.ask(f'window.asked.slice({asked})')
+        check(len(fresh) == 1 and fresh[0].split('\0')[-1] == 'layer 2' and page.ask(f'window.told.slice({asked})') == fresh, f'to open one group, the worker was asked for {fresh}')
         page.shot(f'{shots}/expanded.png')
         page.key('Enter')
         page.until(f'{BOXES} == {boxes}')
@@ -111,20 +125,38 @@ def selecting(source, browser, shots):
     with Node(source, '--actors', '400') as node:
         page = browser.open(node.url, 1440, 900)
         page.until(READY)
+        ticks(page)
+        check(page.ask("document.querySelector('.box.selected')") is None, 'a box is selected before anybody clicked')
+        x, y, box = page.until(CLOSED)
+        page.click_at(x, y)
+        page.until(f"document.querySelector('.box.selected')?.dataset.box === '{box}' && !document.querySelector('#panel').hidden")
+        pill = page.ask("document.querySelector('.box .loop text').textContent")
+        iterations = re.fullmatch(r'↻ (\d+)–(\d+)', pill)
+        check(iterations and int(iterations[2]) - int(iterations[1]) == 11, f'12 iterations of a loop are open, and its pill says {pill!r}')
         find(page, 'tanh 12')
         ticks(page)
-        text = page.ask("document.querySelector('#panel').innerText")
+        text = page.ask(TEXT)
         for wanted in ('tanh 12', 'model.cpp:42', 'Firings', 'Open iterations', '/node:a/cpu:0', 'f32 [32, 256]', '12.5 of 32 iterations, over 12.3 s'):
             check(wanted in text, f'an actor: {wanted} is not in {text!r}')
         page.shot(f'{shots}/actor.png')
         find(page, 'next batch')
         ticks(page)
-        text = page.ask("document.querySelector('#panel').innerText")
+        text = page.ask(TEXT)
         for wanted in ('Bytes in', '5.00 MiB', 'Queue', '3 of 8 elements'):
             check(wanted in text, f'an actor that takes out of a queue: {wanted} is not in {text!r}')
+        page.until(f"{TITLE} === 'next batch'")
+        for _ in range(9):
+            page.key('n')
+            if page.ask(TITLE).endswith('→ loss'):
+                break
+        ticks(page)
+        facts, flow = page.ask(f"[{FACTS}, document.querySelector('.link.near .flow').textContent]")
+        queue = re.fullmatch(r'(\d+) of 32', facts.get('In flight', ''))
+        check(queue and facts.get('Rate') == '171/s' and facts.get('Edges') == '1' and facts.get('Credit left') == f'{32 - int(queue[1])} ({(100 * (32 - int(queue[1])) + 16) // 32} %)', f'a cut edge: {facts}')
+        check(flow == f"{facts.get('Rate')} · {facts.get('In flight')}", f'beside the edge stands {flow!r}, in the panel {facts}')
         find(page, 'layer 0')
         ticks(page)
-        text = page.ask("document.querySelector('#panel').innerText")
+        text = page.ask(TEXT)
         for where in ('a', 'b'):
             check(f'on /node:{where}/cpu:0' in text and '12.5 of 32 iterations' in text, f'a loop: how far its iterations ran side by side on {where} is not in {text!r}')
         find(page, 'tanh 12')
@@ -155,6 +187,18 @@ def selecting(source, browser, shots):
         page.until("document.querySelectorAll('.chart path.mean').length >= 3")
         check('<b>Moses</b>' in page.ask("document.querySelector('.texts').innerText"), 'a text of the records was read as HTML')
         page.shot(f'{shots}/training.png')
+        page.ask("document.querySelector('.chart svg').focus()")
+        read = "document.querySelector('.chart figcaption b').textContent"
+        page.key('ArrowLeft')
+        last = page.ask(read)
+        page.key('ArrowLeft')
+        before = page.ask(read)
+        check(before != last and page.ask("document.querySelector('.chart .cross').getAttribute('visibility')") == 'visible', f'a key reads {last!r} of a curve, the next {before!r}')
+        ticks(page)
+        check(page.ask(read) == before and page.ask("document.activeElement.matches('.chart svg')"), f'what is read of a curve changes as others come: {before!r}, {page.ask(read)!r}')
+        page.shot(f'{shots}/point.png')
+        page.key('Escape')
+        check(page.ask("document.querySelector('.chart .cross').getAttribute('visibility')") == 'hidden', 'Escape does not end the reading of a curve')
         page.key('?')
         page.until("document.querySelector('#help').open")
         page.shot(f'{shots}/keys.png')
@@ -184,8 +228,10 @@ def looks(source, browser, shots):
             page.until(READY)
             page.key('e')
             page.until("document.querySelector('#panel .verdict')")
-            check('do not match' in page.ask("document.querySelector('#panel').innerText"), 'the last error is not shown')
+            check('do not match' in page.ask(TEXT), 'the last error is not shown')
             check('12 s' in page.ask("document.querySelector('#side').innerText"), 'it is not said since when a node is away')
+            why = page.ask("(() => { const why = document.querySelector('.past.bad .why'); return why.offsetHeight > 0 ? why.innerText : ''; })()")
+            check('do not match' in why, f'why a run failed that has ended is not in sight: {why!r}')
             page.shot(f'{shots}/{name}.png')
             grounds.append(page.ask(ground))
         check(grounds[0] != grounds[1], 'dark is as light')
@@ -198,6 +244,20 @@ def looks(source, browser, shots):
         page.until("document.querySelector('.verdicts').innerText.includes('nothing in this run or elsewhere enqueues')")
         check(page.ask("document.querySelectorAll('.link.full').length") > 0, 'edges without credit look as others')
         page.shot(f'{shots}/hang.png')
+        for _ in range(40):
+            page.key('Tab')
+            if page.ask("document.activeElement.matches('.verdict.leads')"):
+                break
+        page.shot(f'{shots}/verdict.png')
+        page.key('Enter', '\r')
+        page.until(f"{TITLE} === 'next batch'")
+        page.until("document.querySelectorAll('#panel .verdict').length === 2")
+        waits, awaited = page.ask("[...document.querySelectorAll('#panel .verdict')].map((v) => v.innerText)")
+        check(waits.startswith('Waits for') and "queue 'batches' for 2 s, in run a/17" in waits and '/node:' not in waits, f'what an actor waits for: {waits!r}')
+        check(awaited.startswith('Awaited by') and '/node:b/cpu:0, in run a/17' in awaited, f'who awaits an actor: {awaited!r}')
+        page.shot(f'{shots}/awaited.png')
+        find(page, 'state')
+        page.until(f"{TEXT}.includes(`/node:a/cpu:0, in iteration 12 of loop 'time', in run a/17, and 2 more iterations like it`)")
     with Node(source, '--actors', '400') as node:
         page = browser.open(node.url, 420, 860)
         page.until(READY)
@@ -254,6 +314,40 @@ def trouble(source, browser, shots):
         check('token' not in page.ask('location.href'), 'the token stays in the address')
 
 
+def late(source, browser, shots):
+    """Each answer takes 1.5 s, of four that a tick asks for: deltas come as often as if it were one."""
+    with Node(source, '--actors', '60', '--late', '1.5') as node:
+        page = browser.open(node.url, 1280, 800)
+        page.until(READY)
+        find(page, 'next batch')
+        ticks(page)
+        asked = lambda what: f"performance.getEntriesByType('resource').filter((r) => r.name.includes('/api/{what}') && r.startTime > {since}).map((r) => r.startTime)"
+        since = page.ask('performance.now()')
+        page.until(f"{asked('counters')}.length >= 5 && {asked('events')}.length >= 4 && {asked('actor')}.length >= 4", 120)
+        begun = page.ask(asked('counters'))
+        gap = max(after - before for before, after in zip(begun, begun[1:]))
+        check(gap < 4500, f'counters are asked for every {gap / 1000:.1f} s of a node that takes 1.5 s for each answer')
+        is_quiet(page, 'a node that is late', node.url)
+
+
+def live(browser, shots, url):
+    """The page of a node that computes."""
+    page = browser.open(url, 1440, 900)
+    page.until(READY)
+    find(page, 'product')
+    page.until(f"{TEXT}.includes('Open iterations')")
+    facts, text = page.ask(f'[{FACTS}, {TEXT}]')
+    check('MatMul' in text and re.fullmatch(r'busy_nodes\.cpp:\d+', facts.get('Line', '')) and facts.get('Frame') == 'both/1', f'an op of a real node: {text!r}')
+    check(re.match(r'\S+( at \S+)? of run a/2, 32 at most', facts.get('Open iterations', '')), f'an op of a loop: {facts}')
+    waits = "[...document.querySelectorAll('#panel .verdict')].map((v) => v.innerText)"
+    awaited = page.until(f"{waits}.find((text) => text.startsWith('Awaited by'))")
+    check("/node:b/cpu:0, in iteration " in awaited and "of loop 'both/1', in run a/2" in awaited, f'who awaits an op of a real node: {awaited!r}')
+    page.until("/^[1-9]/.test(document.querySelector('#timeline canvas').getAttribute('aria-label') ?? '')")
+    page.shot(f'{shots}/live_node.png')
+    is_quiet(page, 'a real node', url)
+    page.call('Page.close')
+
+
 def report(browser, shots, url, run, dark=False):
     """What `troupe report` makes of a run, opened from its file."""
     path = os.path.abspath(f"{shots}/report_{run.replace('/', '_')}{'_dark' if dark else ''}")
@@ -293,6 +387,7 @@ def reports(source, browser, shots):
         check('MatMul' in section(page, 'Slowest'), f"the slowest ops over two nodes are {section(page, 'Slowest')!r}")
         check('/node:a/cpu:0 → /node:b/cpu:0' in section(page, 'Communication'), f"from a to b nothing went: {section(page, 'Communication')!r}")
         check('/node:b/cpu:0' in section(page, 'Memory'), f"the memory of b is not in {section(page, 'Memory')!r}")
+        live(browser, shots, url)
     with Node(source, '--actors', '400') as node:
         page = report(browser, shots, node.url, 'a/17', True)
         boxes = page.ask(BOXES)
@@ -308,7 +403,7 @@ def main():
     shots = f'{build}/test/page'
     os.makedirs(shots, exist_ok=True)
     with Browser() as browser:
-        for part in (sizes, opening, selecting, reborn, looks, hostile, trouble, reports):
+        for part in (sizes, opening, selecting, reborn, looks, hostile, trouble, late, reports):
             if wanted and part.__name__ not in wanted:
                 continue
             try:
