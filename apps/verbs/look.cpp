@@ -9,6 +9,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include <troupe/ops/json_text.hpp>
+
 namespace troupe::verbs {
 namespace {
 
@@ -288,6 +290,12 @@ int trace(const LookFlags& flags) {
   const auto at = said.rfind("\"otherData\":");
   const json whole = json::parse(at == std::string::npos ? said : "{" + said.substr(at));
   const json& other = whole["otherData"];
+  if (flags.json) {
+    json line = other;
+    line.update({{"file", flags.out}, {"seconds", flags.seconds}});
+    print(json_text(line) + "\n");
+    return 0;
+  }
   const auto in_seconds = [](std::int64_t ns) { return fmt::format("{:.1f} s", static_cast<double>(ns) * 1e-9); };
   fmt::print("{}: {} events; covers {} of {}", flags.out, grouped(other["events"]), in_seconds(other["covered_ns"]), in_seconds(other["asked_ns"]));
   if (other["lost"] > 0) fmt::print("; {} events did not fit", grouped(other["lost"]));
