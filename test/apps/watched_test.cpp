@@ -81,7 +81,7 @@ std::string url_of(const NodeProcess& node) {
 
 BOOST_AUTO_TEST_CASE(an_actor_says_whose_token_it_awaits) {
   AtQueue q;
-  Outcome said;
+  Outcome said{0, {}, {}};
   for (int tries = 0; tries < 1000 && said.code == 0 && !has(said.out, "waits for "); ++tries)  // until its run has begun
     said = run(q.folder.path(), verb_at(q.server.address(), "inspect", {"twice"}));
   BOOST_TEST(said.code == 0, said.error);
