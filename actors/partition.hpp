@@ -484,7 +484,13 @@ class Partition final : public CompletionSink {
   std::vector<ActorCounters> actor_counters();
   bool waits_outside(const Firing& firing) const;
   std::vector<EdgeCounters> edge_counters() const;
-  std::int32_t missing_input(const Iteration& iteration, const PlanNode& node) const;
+  /// Tokens that have not come, for those who ask what actors wait for.
+  struct Missing {
+    std::int32_t source = -1;  // node of the program; -1: none, or not known
+    std::int32_t input = -1;   // of who awaits it; -1: a control edge
+  };
+  class UnderWay;
+  Missing missing_input(const Iteration& iteration, const PlanNode& node, const UnderWay& under_way) const;
   void measure(const PlanNode& node, std::int64_t nanoseconds, std::span<const Value> outputs, std::uint64_t put, bool in_turn);
   static std::uint64_t put_into_lists(const Iteration& iteration, const PlanNode& node);
   void record_kernel(const Iteration& iteration, const PlanNode& node, std::int64_t start, std::int64_t took);

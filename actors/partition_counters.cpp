@@ -2,23 +2,64 @@
 #include <troupe/actors/partition.hpp>
 
 #include <algorithm>
+#include <set>
 #include <span>
+#include <string>
+#include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include <troupe/devices/scalar_program.hpp>
 #include <troupe/ops/ordering.hpp>
 
 namespace troupe {
 
+// What has become ready, or has begun, and has not ended; and by the numbers of the program who is where.
+class Partition::UnderWay {
+ public:
+  UnderWay(const Plan& plan, const PartitionPlan& mine) : graph_(plan.program.graph), nodes_(static_cast<std::size_t>(plan.program.graph.size())) {
+    for (const FramePlan& frame : mine.frames)
+      for (const PlanNode& node : frame.nodes) nodes_[static_cast<std::size_t>(node.source)] = &node;
+  }
+  void add(const Iteration& iteration, const PlanNode& node) { firings_.emplace(&iteration, &node); }
+  /// Has this node of the program not ended in that iteration? It is in its frame, or not in this partition.
+  bool awaits(const Iteration& iteration, std::int32_t source) const {
+    const PlanNode* node = nodes_[static_cast<std::size_t>(source)];
+    while (!node && graph_.node(source).op->name == "Identity") {  // which only repeats
+      source = graph_.node(source).inputs[0].node;
+      node = nodes_[static_cast<std::size_t>(source)];
+    }
+    if (!node || static_cast<std::size_t>(node->place) >= iteration.awaited.size() || &iteration.instance->frame->nodes[static_cast<std::size_t>(node->place)] != node) return false;
+    return (iteration.awaited[static_cast<std::size_t>(node->place)] & Iteration::kCount) != 0 || firings_.contains({&iteration, node});
+  }
+
+ private:
+  const Graph& graph_;
+  std::vector<const PlanNode*> nodes_;
+  std::set<std::pair<const Iteration*, const PlanNode*>> firings_;
+};
+
 // A node fires once an iteration: what has fired are all iterations that were opened, but for what has not fired in those
 // that are open, and what was given up.
 std::vector<ActorCounters> Partition::actor_counters() {
   struct Here {
     std::uint64_t awaiting = 0, ready = 0, running = 0, outside = 0;  // outside: begun, and waiting for something that is not of the run
-    std::int32_t waiting_for = -1;
+    Missing missing;
+    const Iteration* iteration = nullptr;  // in which
   };
   std::vector<Here> here(static_cast<std::size_t>(mine_.nodes));
   const auto at = [](std::int32_t i) { return static_cast<std::size_t>(i); };
+  UnderWay under_way(*plan_, mine_);
+  for (const Record* r : active_)
+    for (const auto* ready : {&r->ready, &r->heavy, &r->first, &r->last})
+      for (const Record::Ready& one : *ready) ++here[at(one.node->index)].ready, under_way.add(*one.iteration, *one.node);
+  const std::unordered_set<const Firing*> spare(spare_.begin(), spare_.end());
+  for (const auto& firing : firings_)
+    if (firing->node && !spare.contains(firing.get())) {
+      Here& h = here[at(firing->node->index)];
+      ++(waits_outside(*firing) ? h.outside : h.running);
+      under_way.add(*firing->iteration, *firing->node);
+    }
   for (const auto& instance : instances_) {
     if (!instance->record) continue;
     for (std::int64_t n = instance->oldest; n < instance->opened; ++n) {
@@ -29,23 +70,17 @@ std::vector<ActorCounters> Partition::actor_counters() {
         const PlanNode& node = instance->frame->nodes[i];
         Here& h = here[at(node.index)];
         ++h.awaiting;
-        if (h.waiting_for < 0) h.waiting_for = missing_input(*iteration, node);
+        if (h.missing.source >= 0) continue;
+        h.missing = missing_input(*iteration, node, under_way);
+        if (!h.iteration || h.missing.source >= 0) h.iteration = iteration;
       }
     }
   }
-  for (const Record* r : active_)
-    for (const auto* ready : {&r->ready, &r->heavy, &r->first, &r->last})
-      for (const Record::Ready& one : *ready) ++here[at(one.node->index)].ready;
-  const std::unordered_set<const Firing*> spare(spare_.begin(), spare_.end());
-  for (const auto& firing : firings_)
-    if (firing->node && !spare.contains(firing.get())) {
-      Here& h = here[at(firing->node->index)];
-      ++(waits_outside(*firing) ? h.outside : h.running);
-    }
 
   std::vector<std::uint64_t> fires(here.size());  // by the partition's numbers, as `work_` has them
   std::vector<ActorCounters> all;
   all.reserve(here.size());
+  std::unordered_map<const Iteration*, std::string> tags;
   const std::int32_t failed = failed_.load(std::memory_order_relaxed);
   for (std::size_t f = 0; f < mine_.frames.size(); ++f) {
     const LoopCounters& counters = loop_counters_[f];
@@ -64,7 +99,11 @@ std::vector<ActorCounters> Partition::actor_counters() {
                 : h.awaiting + h.outside > 0 ? ActorStatus::waiting
                 : c.dead > 0 && c.fires == 0 ? ActorStatus::dead
                                              : ActorStatus::idle;
-      if (c.state == ActorStatus::waiting && h.outside == 0) c.waiting_for = h.waiting_for;
+      if (c.state != ActorStatus::waiting || h.outside > 0) continue;
+      c.waiting_for = h.missing.source, c.waiting_input = h.missing.input;
+      const auto [tag, is_new] = tags.try_emplace(h.iteration);
+      if (is_new) tag->second = tag_of(*h.iteration);
+      c.waiting_tag = tag->second;
     }
   }
   const std::int64_t now = steady_ns();
@@ -114,16 +153,25 @@ bool Partition::waits_outside(const Firing& firing) const {
   return kind == StateSpec::Kind::fifo_queue || kind == StateSpec::Kind::shuffling_queue || (!firing.run && kind != StateSpec::Kind::actor);
 }
 
-// Whose token a node still awaits; -1: a control edge's, or that of a dead one, which leaves no value.
-std::int32_t Partition::missing_input(const Iteration& iteration, const PlanNode& node) const {
+// Whose token a node still awaits. A dead one leaves no value, a control edge's none anywhere, and a Merge has no place for it: of
+// those that may have come it is the one whose own node has not ended here, or all of them have not, or nobody knows.
+Partition::Missing Partition::missing_input(const Iteration& iteration, const PlanNode& node, const UnderWay& under_way) const {
   const troupe::Node& of_program = plan_->program.graph.node(node.source);
-  if (node.kind == PlanNode::Kind::merge) return -1;
+  const std::int32_t awaited = iteration.awaited[static_cast<std::size_t>(node.place)];
+  const bool is_merge = node.kind == PlanNode::Kind::merge;
+  if (is_merge && (awaited & Iteration::kMerged)) return {};  // what is still to come is dead
+  std::vector<Missing> left;
   for (std::int32_t i = 0; i < node.inputs && i < static_cast<std::int32_t>(of_program.inputs.size()); ++i) {
-    if (iteration.values[static_cast<std::size_t>(node.first_input + i)].has_value()) continue;
+    if (!is_merge && iteration.values[static_cast<std::size_t>(node.first_input + i)].has_value()) continue;
     const Held* held = mine_.held.data() + node.first_held;
-    if (std::none_of(held, held + node.held, [&](const Held& h) { return h.slot == node.first_input + i; })) return of_program.inputs[static_cast<std::size_t>(i)].node;
+    if (std::any_of(held, held + node.held, [&](const Held& h) { return h.slot == node.first_input + i; })) continue;
+    left.push_back({of_program.inputs[static_cast<std::size_t>(i)].node, i});
+    if (!is_merge && !(awaited & Iteration::kDead)) return left[0];
   }
-  return -1;
+  for (const std::int32_t control : of_program.controls) left.push_back({control, -1});
+  const auto one = std::find_if(left.begin(), left.end(), [&](const Missing& m) { return under_way.awaits(iteration, m.source); });
+  if (one != left.end()) return *one;
+  return !left.empty() && (left.size() == 1 || static_cast<std::int32_t>(left.size()) == (awaited & Iteration::kCount)) ? left[0] : Missing{};
 }
 
 std::vector<EdgeCounters> Partition::edge_counters() const {

@@ -65,6 +65,8 @@ struct ActorCounters {
   std::uint64_t busy_ns = 0, bytes_out = 0;
   ActorStatus state = ActorStatus::idle;
   std::int32_t waiting_for = -1;  // the node whose token has not come; -1: none, or not known
+  std::int32_t waiting_input = -1;  // as which input it has not; -1: over a control edge, or `waiting_for` is -1
+  std::string waiting_tag;        // in which iteration, as `Wait::tag`; empty: outside of loops, or it waits for no token
   std::uint64_t queued = 0, capacity = 0;  // elements of the queue that it puts into or takes out of; capacity 0: of none
   friend bool operator==(const ActorCounters&, const ActorCounters&) = default;
 };

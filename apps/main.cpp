@@ -150,14 +150,16 @@ int run(int argc, char** argv) {
     app_of->callback([&look, &status, verb] { status = verb(look); });
     return app_of;
   };
-  const auto repeats = [&](CLI::App* verb) {
-    verb->add_flag("--json", look.json, "What the node answers, as it is");
+  const auto repeats = [&](CLI::App* verb, const char* json = "What the node answers, as it is") {
+    verb->add_flag("--json", look.json, json);
     verb->add_option("--watch", look.watch, "Again every so many seconds, until SIGINT")->type_name("SECONDS")->expected(0, 1)->default_str("1")->check(number)->check(CLI::Range(0.05, 86'400.0));
     return verb;
   };
   repeats(looks("ps", "What runs in the cluster: nodes, plans, runs", ps));
-  looks("top", "The same on a full screen, with the busiest actors; q leaves. On a pipe: once", top)
-      ->add_option("--every", look.every, "Asks every so many seconds")->type_name("SECONDS")->capture_default_str()->check(number)->check(CLI::Range(0.05, 86'400.0));
+  CLI::App* top_verb = repeats(looks("top", "The same on a full screen, with the busiest actors; q leaves. On a pipe: once, or as --watch says", top),
+                               "What the node answers, and what actors did since the look before: an object on a line");
+  top_verb->add_option("--every", look.every, "Asks every so many seconds")->type_name("SECONDS")->capture_default_str()->check(number)->check(CLI::Range(0.05, 86'400.0))
+      ->excludes(top_verb->get_option("--watch"));
   repeats(looks("inspect", "All about one actor", inspect))->add_option("ACTOR", look.what, "Its id, such as a/3:12, or its name")->required();
   CLI::App* graph_verb = repeats(looks("graph", "The actors of a plan, and the edges between them", graph));
   graph_verb->add_option("PLAN", look.what, "Its id, such as a/3; otherwise the newest");
@@ -166,6 +168,7 @@ int run(int argc, char** argv) {
   CLI::App* trace_verb = looks("trace", "Record what all nodes do, in the format of Chrome and Perfetto", trace);
   trace_verb->add_option("--seconds", look.seconds, "For how long")->capture_default_str()->check(CLI::Range(1, 60));
   trace_verb->add_option("-o,--out", look.out, "The file to write; otherwise standard output")->type_name("FILE");
+  trace_verb->add_flag("--json", look.json, "Says what was written to the file as an object on a line");
   repeats(looks("metrics", "What Prometheus is told of a node; --json: as families of samples", metrics));
   CLI::App* report_verb = looks("report", "A run as one HTML file: plan, timeline, slowest ops, loops, communication, memory", report);
   report_verb->add_option("RUN", look.what, "Its id, such as a/17, of those under way and the last that ended")->required();

@@ -68,7 +68,7 @@ void fields(A& a, OpenLoop& l) {
 }
 template <class A>
 void fields(A& a, ActorCounters& c) {
-  a(c.node), a(c.fires), a(c.dead), a(c.busy_ns), a(c.bytes_out), a(c.state), a(c.waiting_for), a(c.queued), a(c.capacity);
+  a(c.node), a(c.fires), a(c.dead), a(c.busy_ns), a(c.bytes_out), a(c.state), a(c.waiting_for), a(c.waiting_input), a(c.waiting_tag), a(c.queued), a(c.capacity);
 }
 template <class A>
 void fields(A& a, EdgeCounters& c) {

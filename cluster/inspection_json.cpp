@@ -24,6 +24,8 @@ const char* name_of(Wait::Kind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
+json awaited_input(const ActorCounters& c) { return c.waiting_for < 0 ? json(nullptr) : json(c.waiting_input); }
+
 json labels_of(const std::string& text) {
   auto labels = json::object();
   for (std::size_t begin = 0; begin < text.size();) {
@@ -256,7 +258,7 @@ std::string CounterCache::changes(std::uint64_t since) const {
       loops.push_back({l.loop, device, l.executions, l.iterations, l.window, l.most_parallel, l.open_ns, l.achieved_parallelism, l.limited_by_window});
   for (const auto& [node, seen] : actors_)
     if (seen.changed > since)
-      actors.push_back({id_of(node), seen.now.fires, seen.now.dead, seen.now.busy_ns, seen.now.bytes_out, name_of(seen.now.state), seen.now.waiting_for < 0 ? std::string() : id_of(seen.now.waiting_for)});
+      actors.push_back({id_of(node), seen.now.fires, seen.now.dead, seen.now.busy_ns, seen.now.bytes_out, name_of(seen.now.state), awaited(seen.now), awaited_input(seen.now), seen.now.waiting_tag});
   for (std::size_t i = 0; i < plan_.edges.size(); ++i) {
     const EdgeDescription& e = plan_.edges[i];
     if (e.receive < 0) continue;
@@ -268,7 +270,7 @@ std::string CounterCache::changes(std::uint64_t since) const {
   j["plan"] = plan_.name.text();
   j["seq"] = seq_;
   j["reset"] = is_reset;
-  j["actors"] = {{"columns", {"id", "fires", "dead", "busy_ns", "bytes_out", "state", "waiting_for"}}, {"rows", std::move(actors)}};
+  j["actors"] = {{"columns", {"id", "fires", "dead", "busy_ns", "bytes_out", "state", "waiting_for", "waiting_input", "waiting_tag"}}, {"rows", std::move(actors)}};
   j["edges"] = {{"columns", {"id", "tokens", "bytes", "in_flight", "window"}}, {"rows", std::move(edges)}};
   j["loops"] = {{"columns", {"loop", "device", "executions", "iterations", "window", "most_parallel", "open_ns", "achieved_parallelism", "limited_by_window"}}, {"rows", std::move(loops)}};
   return json_text(j);
@@ -283,7 +285,7 @@ std::string CounterCache::actor_json(std::int32_t node, const std::vector<RunSna
   if (const auto it = actors_.find(node); it != actors_.end()) {
     const ActorCounters& c = it->second.now;
     j.update({{"fires", c.fires}, {"dead", c.dead}, {"busy_ns", c.busy_ns}, {"bytes_out", c.bytes_out}, {"sampled_cost_ns", c.fires ? c.busy_ns / c.fires : 0}, {"state", name_of(c.state)},
-              {"waiting_for", c.waiting_for < 0 ? std::string() : id_of(c.waiting_for)}});
+              {"waiting_for", awaited(c)}, {"waiting_input", awaited_input(c)}, {"waiting_tag", c.waiting_tag}});
     if (c.capacity > 0) j["queue"] = {{"elements", c.queued}, {"capacity", c.capacity}};
   } else {
     j["state"] = "idle";

@@ -42,6 +42,8 @@ class CounterCache {
   std::string id_of(std::int32_t node) const { return plan_.name.text() + ":" + std::to_string(node); }
 
  private:
+  std::string awaited(const ActorCounters& c) const { return c.waiting_for < 0 ? std::string() : id_of(c.waiting_for); }
+
   struct Edge {
     std::uint64_t sent = 0, bytes = 0, received = 0;
     std::uint64_t lost = 0;   // of those sent, that runs which are over have not received, and never will

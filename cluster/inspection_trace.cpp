@@ -152,7 +152,9 @@ std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::
   const auto us = [](std::int64_t ns) { return static_cast<double>(ns) * 1e-3; };
   int pid = 0;
   std::uint64_t overlapping = 0;
+  auto nodes = json::array();
   for (const NodeAnswer& a : report) {
+    if (a.has_answered) nodes.push_back(a.member.name);
     add(json_text({{"ph", "M"}, {"name", "process_name"}, {"pid", ++pid}, {"tid", 0}, {"args", {{"name", a.has_answered ? "node " + a.member.name : "node " + a.member.name + ": " + a.why}}}}));
     std::size_t tracks = 0;
     for (const RecordedPlan& plan : a.report.recorded) {
@@ -190,7 +192,7 @@ std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::
   std::int64_t end = until_ns;
   if (end == 0) end = all.empty() ? since_ns : all.back().begin_ns;
   const std::int64_t begin = since_ns == 0 ? origin : since_ns, whole = std::max(missing.whole_since_ns, begin);
-  const json other = {{"begin_ns", std::to_string(origin)}, {"events", all.size()}, {"asked_ns", std::max<std::int64_t>(0, end - begin)}, {"covered_ns", std::max<std::int64_t>(0, end - whole)}, {"lost", missing.lost}, {"thinned", missing.thinned}, {"overlapping", overlapping}};
+  const json other = {{"begin_ns", std::to_string(origin)}, {"events", all.size()}, {"asked_ns", std::max<std::int64_t>(0, end - begin)}, {"covered_ns", std::max<std::int64_t>(0, end - whole)}, {"lost", missing.lost}, {"thinned", missing.thinned}, {"overlapping", overlapping}, {"nodes", std::move(nodes)}};
   return out + "],\n\"otherData\":" + json_text(other) + "}\n";
 }
 

@@ -111,13 +111,28 @@ void Output::write(const std::string& text) {
   if (!(file_ << text).flush()) throw std::runtime_error(fmt::format("'{}' cannot be written: {}", name_, std::strerror(errno)));
 }
 
+/// Once somebody has answered, who does not may do so again.
+static int drawn_or_complained(const std::function<int()>& draw) {
+  const auto complained = [](const std::exception& error, int status) {
+    std::fputs(fmt::format("troupe: {}\n", printable(error.what())).c_str(), stderr);
+    return status;
+  };
+  try {
+    return draw();
+  } catch (const Misuse& error) {  // what it asks for is not there any more
+    return complained(error, 2);
+  } catch (const std::exception& error) {
+    return complained(error, 1);
+  }
+}
+
 int repeat(const LookFlags& flags, const std::function<int()>& draw) {
   if (flags.watch <= 0) return draw();
   const sigset_t endings = block_endings();
   const timespec pause{static_cast<time_t>(flags.watch), static_cast<long>((flags.watch - static_cast<double>(static_cast<time_t>(flags.watch))) * 1e9)};
-  for (;;) {
+  for (bool is_first = true;; is_first = false) {
     if (is_terminal() && !flags.json) std::fputs("\x1b[H\x1b[2J", stdout);
-    const int status = draw();
+    const int status = is_first ? draw() : drawn_or_complained(draw);
     if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
       if (errno == EPIPE) std::clearerr(stdout);  // nobody reads it any more, which is no mistake
       return status;

@@ -30,7 +30,7 @@ class Output {
   std::ofstream file_;
 };
 
-/// `draw` once, or again and again as `--watch` says; its status.
+/// `draw` once, or again and again as `--watch` says; its last status. What it throws once it has been drawn is a complaint, and it goes on.
 int repeat(const LookFlags& flags, const std::function<int()>& draw);
 /// The one of `all` that is spelt most like it; empty if none is.
 std::string nearest(const std::string& name, const std::vector<std::string>& all);

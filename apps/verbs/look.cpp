@@ -9,6 +9,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include <troupe/ops/json_text.hpp>
+
 namespace troupe::verbs {
 namespace {
 
@@ -151,6 +153,19 @@ std::vector<std::pair<json, std::size_t>> alike(const json& waits) {
   return all;
 }
 
+/// `Dequeue 'take' a/3:2, as input 0, in iteration 2 of loop 'w'`
+std::string awaited_text(const json& a) {
+  const std::string tag = a["waiting_tag"];
+  std::string out = a["waiting_for"];
+  for (const json& e : a["inputs"])
+    if (e["actor"] == a["waiting_for"] && e["input"] == a["waiting_input"]) {
+      out = fmt::format("{} '{}' {}", e["op"].get<std::string>(), e["name"].get<std::string>(), e["actor"].get<std::string>());
+      break;
+    }
+  out += a["waiting_input"] == -1 ? std::string(", over a control edge") : fmt::format(", as input {}", a["waiting_input"].get<int>());
+  return tag.empty() ? out : out + ", in " + tag;
+}
+
 std::string actor_text(const json& a) {
   std::string out = in(Colour::bold, printable(fmt::format("{} '{}'", a["op"].get<std::string>(), a["name"].get<std::string>()))) + "  " + a["id"].get<std::string>() + "\n";
   const auto line = [&](const char* what, const std::string& value, Colour colour = Colour::none) {
@@ -163,12 +178,7 @@ std::string actor_text(const json& a) {
   line("attributes", a["attributes"]);
   if (a.contains("fires"))
     line("fires", fmt::format("{} and {} dead; {} each, {} in all; {} in, {} out", count_text(a["fires"]), count_text(a["dead"]), time_text(a["sampled_cost_ns"]), time_text(a["busy_ns"]), a["bytes_in"].is_null() ? "an unknown number of bytes" : bytes_text(a["bytes_in"]), bytes_text(a["bytes_out"])));
-  if (a.contains("waiting_for"))
-    for (const json& e : a["inputs"])
-      if (e["actor"] == a["waiting_for"]) {
-        line("waits for", fmt::format("{} '{}' {}", e["op"].get<std::string>(), e["name"].get<std::string>(), e["actor"].get<std::string>()), Colour::yellow);
-        break;
-      }
+  if (a.contains("waiting_for") && a["waiting_for"] != "") line("waits for", awaited_text(a), Colour::yellow);
   if (a.contains("queue")) line("queue", fmt::format("{} of {} elements", count_text(a["queue"]["elements"]), count_text(a["queue"]["capacity"])));
   for (const auto& [w, times] : alike(a["waits"])) line(w["kind"] == "token" ? "awaited" : "waits", wait_text(w, times), Colour::yellow);
   if (a.contains("loop") && a["loop"]["executions"] > 0)
@@ -280,6 +290,12 @@ int trace(const LookFlags& flags) {
   const auto at = said.rfind("\"otherData\":");
   const json whole = json::parse(at == std::string::npos ? said : "{" + said.substr(at));
   const json& other = whole["otherData"];
+  if (flags.json) {
+    json line = other;
+    line.update({{"file", flags.out}, {"seconds", flags.seconds}});
+    print(json_text(line) + "\n");
+    return 0;
+  }
   const auto in_seconds = [](std::int64_t ns) { return fmt::format("{:.1f} s", static_cast<double>(ns) * 1e-9); };
   fmt::print("{}: {} events; covers {} of {}", flags.out, grouped(other["events"]), in_seconds(other["covered_ns"]), in_seconds(other["asked_ns"]));
   if (other["lost"] > 0) fmt::print("; {} events did not fit", grouped(other["lost"]));

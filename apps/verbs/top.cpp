@@ -1,5 +1,5 @@
-// troupe top: nodes, runs and the busiest actors on a full screen, once a second, until q, Ctrl-C or SIGTERM; where there is no terminal,
-// once, of a second. Lines are cut at the terminal's width, and tables at its height, also when that changes. One thread asks, and the
+// troupe top: nodes, runs and the busiest actors on a full screen, once a second, until q, Ctrl-C or SIGTERM; where there is no terminal, or as
+// JSON, once, of a second, or again and again (`--watch`). Lines are cut at the terminal's width, and tables at its height, also when that changes. One thread asks, and the
 // first one draws and hears keys: a node that does not answer holds up neither.
 #include <troupe/apps/verbs/client.hpp>
 
@@ -10,6 +10,8 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -19,6 +21,8 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include <troupe/ops/json_text.hpp>
 
 namespace troupe::verbs {
 namespace {
@@ -97,7 +101,7 @@ class Screen {
 };
 
 struct Busy {
-  std::string id, state, what;
+  std::string id, state, op, name;
   double fires = 0, share = 0;
 };
 
@@ -110,14 +114,14 @@ class Watched {
   void update(const LookFlags& flags, const std::string& plan, double seconds, std::vector<Busy>& busy) {
     if (name_.empty()) {
       const json description = json::parse(fetch(flags, "/api/plan?id=" + encoded(plan), 60));
-      for (const json& row : description["actors"]["rows"]) name_[row[0].get<std::string>()] = fmt::format("{} {}", row[1].get<std::string>(), row[2].get<std::string>());
+      for (const json& row : description["actors"]["rows"]) name_[row[0].get<std::string>()] = {row[1], row[2]};
     }
     const json c = json::parse(fetch(flags, fmt::format("/api/counters?plan={}&since={}", encoded(plan), seq_), 10));
     for (const json& row : c["actors"]["rows"]) {
       const auto fires = row[1].get<double>(), busy_ns = row[3].get<double>();
       const std::string id = row[0];
       auto [it, is_new] = last_.try_emplace(id, fires, busy_ns);
-      if (!is_new && seconds > 0) busy.push_back({id, row[5], name_[id], (fires - it->second.first) / seconds, (busy_ns - it->second.second) * 1e-9 / seconds});
+      if (!is_new && seconds > 0) busy.push_back({id, row[5], name_[id].first, name_[id].second, (fires - it->second.first) / seconds, (busy_ns - it->second.second) * 1e-9 / seconds});
       it->second = {fires, busy_ns};
     }
     seq_ = c["seq"];
@@ -127,12 +131,14 @@ class Watched {
   std::string life_;
   std::uint64_t seq_ = 0;
   std::map<std::string, std::pair<double, double>> last_;  // fires and busy time by actor
-  std::map<std::string, std::string> name_;
+  std::map<std::string, std::pair<std::string, std::string>> name_;  // operation and name by actor
 };
 
 /// What is shown, whatever the size of the terminal.
 struct View {
   std::string title;
+  std::string state;       // as the node has said it
+  std::vector<Busy> busy;  // the busiest first
   Table nodes{{"NODE", "STATE", "CPU", "MEMORY", "QUEUED", "UNACKED", "ROUND TRIP"}}, runs{{"RUN", "FOR", "FIRED", "WHAT"}}, actors{{"ACTOR", "BUSY", "FIRES/S", "STATE", "WHAT"}};
 
   /// `age`: seconds since it was heard, if that is long ago; `amiss`: why.
@@ -149,12 +155,19 @@ struct View {
     constexpr std::size_t kMostLines = 100;
     return title + "\n\n" + nodes.text() + "\n" + runs.text() + "\n" + actors.text(SIZE_MAX, kMostLines);
   }
+  /// On one line.
+  std::string json_line() const {
+    json rows = json::array();
+    for (const Busy& b : busy) rows.push_back({{"id", b.id}, {"op", b.op}, {"name", b.name}, {"state", b.state}, {"busy", b.share}, {"fires_per_s", b.fires}});
+    return fmt::format("{{\"state\": {}, \"actors\": {}}}\n", state, json_text(rows));
+  }
 };
 
 View look(const LookFlags& flags, std::map<std::string, Watched>& plans, double& last) {
-  const json s = json::parse(fetch(flags, "/api/state"));
-  const double now = s["time_ns"].get<double>() * 1e-9;
   View view;
+  view.state = fetch(flags, "/api/state");
+  const json s = json::parse(view.state);
+  const double now = s["time_ns"].get<double>() * 1e-9;
   for (const json& n : s["nodes"]) {
     if (!n["reachable"].get<bool>()) {
       view.nodes.add({n["name"], n["state"], "-", "-", "-", "-", n["why"]}, Colour::red);
@@ -165,7 +178,7 @@ View look(const LookFlags& flags, std::map<std::string, Watched>& plans, double&
                     bytes_text(t["unacknowledged_bytes"]), n["round_trip_ns"] == 0 ? "-" : time_text(n["round_trip_ns"])});
   }
   for (const json& r : s["runs"]) view.runs.add({r["id"], time_text(r["for_ns"]), count_text(r["fired"]), r["verdicts"].empty() ? std::string() : r["verdicts"][0].get<std::string>()});
-  std::vector<Busy> busy;
+  std::vector<Busy>& busy = view.busy;
   for (const json& p : s["plans"]) {
     const std::string id = p["id"];
     auto it = plans.find(id);
@@ -178,7 +191,7 @@ View look(const LookFlags& flags, std::map<std::string, Watched>& plans, double&
     }
   }
   std::stable_sort(busy.begin(), busy.end(), [](const Busy& a, const Busy& b) { return a.share != b.share ? a.share > b.share : a.fires > b.fires; });
-  for (const Busy& b : busy) view.actors.add({b.id, fmt::format("{:.1f} %", 100 * b.share), count_text(b.fires), b.state, b.what});
+  for (const Busy& b : busy) view.actors.add({b.id, fmt::format("{:.1f} %", 100 * b.share), count_text(b.fires), b.state, b.op + " " + b.name});
   last = now;
   view.title = printable(fmt::format("troupe top: node '{}', {} run{}", s["node"].get<std::string>(), s["runs"].size(), s["runs"].size() == 1 ? "" : "s"));
   return view;
@@ -230,21 +243,30 @@ class Asker {
   Heard heard_;
 };
 
-/// What has been done between two looks, on a pipe, or where no keys can be heard.
-int print_once(const LookFlags& flags) {
+/// What has been done between two looks, on a pipe, as JSON, or where no keys can be heard: once, or after every look but the first.
+int print_looks(const LookFlags& flags) {
   std::map<std::string, Watched> plans;
   double last = 0;
-  look(flags, plans, last);
+  bool is_first = true;
+  const auto draw = [&] {
+    const View view = look(flags, plans, last);
+    if (std::exchange(is_first, false)) return 0;
+    const std::string text = flags.json ? view.json_line() : view.plain_text();
+    std::fwrite(text.data(), 1, text.size(), stdout);  // main looks whether it was written
+    return 0;
+  };
+  if (flags.watch > 0) return repeat(flags, draw);
+  draw();
   std::this_thread::sleep_for(std::chrono::duration<double>(flags.every));
-  const std::string text = look(flags, plans, last).plain_text();
-  std::fwrite(text.data(), 1, text.size(), stdout);  // main looks whether it was written
-  return 0;
+  return draw();
 }
 
 }  // namespace
 
-int top(const LookFlags& flags) {
-  if (!is_terminal() || isatty(STDIN_FILENO) == 0) return print_once(flags);
+int top(const LookFlags& given) {
+  LookFlags flags = given;
+  if (flags.watch > 0) flags.every = flags.watch;
+  if (flags.json || !is_terminal() || isatty(STDIN_FILENO) == 0) return print_looks(flags);
   fetch(flags, "/api/state");  // complains before the screen is taken
   const Screen screen;  // first: it blocks signals, in threads to come too
   Asker asker(flags);

@@ -80,10 +80,10 @@ std::string token_of(const std::string& file);
 struct LookFlags {
   std::string node = "http://127.0.0.1:7200";  // where an inspection server is
   std::string token;   // a file
-  bool json = false;   // what the node answered, as it is
+  bool json = false;   // what the node answered, as it is; top, and trace to a file: an object on a line
   int patience = 3;    // seconds for an answer, from its question to its end
   double every = 1;    // top: asks every so many seconds
-  double watch = 0;    // again every so many seconds, until SIGINT; 0: once
+  double watch = 0;    // again every so many seconds, until SIGINT; 0: once (top on a terminal: as `every` says)
   std::string what;    // inspect: an actor's id or name; graph: a plan's id; report: a run's id
   bool dot = false;    // graph: for Graphviz
   int seconds = 1;     // trace

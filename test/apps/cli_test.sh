@@ -49,6 +49,12 @@ TROUPE_HTTP=http://127.0.0.1:2 expect 1 'nobody answers at http://127.0.0.1:2 ' 
 TROUPE_HTTP=http://127.0.0.1:2 expect 1 'nobody answers at http://127.0.0.1:1 ' ps --node http://127.0.0.1:1
 expect 2 'not in range 0.05.* to 86400' ps --watch 0 --node http://127.0.0.1:1
 expect 1 'nobody answers at http://127.0.0.1:1 ' top --node http://127.0.0.1:1
+for flags in --json '--json --watch' '--watch 0.1'; do expect 1 'nobody answers at http://127.0.0.1:1 ' top $flags --node http://127.0.0.1:1; done
+expect 2 '--every excludes --watch|--watch excludes --every' top --every 1 --watch 1 --node http://127.0.0.1:1
+expect 2 'not in range 0.05.* to 86400' top --watch 0 --node http://127.0.0.1:1
+expect 1 'nobody answers at http://127.0.0.1:1 ' trace --json --node http://127.0.0.1:1
+for flag in --json --watch; do expect 0 " $flag " top --help; done
+expect 0 ' --json ' trace --help
 expect 2 "run 'troupe trace --help'" trace --seconds 0
 expect 2 "not ''" ps --node ''
 expect 2 "not 'http://'" ps --node http://

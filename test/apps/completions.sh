@@ -49,7 +49,8 @@ for shell in bash zsh fish; do command -v $shell >/dev/null || echo "no $shell h
 completes 'doctor diagnose' troupe ''
 completes 'bash zsh fish' troupe completions ''
 completes 'text json' troupe node --log ''
-completes '--seconds --out' troupe trace --
+completes '--seconds --out --json' troupe trace --
+completes '--every --watch --json' troupe top --
 completes '--on --join --keys' troupe clear --
 completes a_file troupe trace -o ''
 completes a_file troupe report a/1 --out ''

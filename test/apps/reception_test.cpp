@@ -2,7 +2,9 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <future>
+#include <memory>
 #include <new>
 #include <string>
 #include <thread>
@@ -115,6 +117,37 @@ BOOST_AUTO_TEST_CASE(who_is_too_slow_to_ask_is_told_so) {
   const std::string late = heard(half);
   BOOST_TEST(late.starts_with("HTTP/1.1 408"), late);
   BOOST_TEST(heard(silent).empty());
+}
+
+// Of a large answer they read nothing: who serves them gives each up after two seconds, and not when all of it should have been read.
+BOOST_AUTO_TEST_CASE(who_is_slow_to_read_keeps_nobody_out) {
+  InspectionOptions two;
+  two.serve = 2;
+  Nodes nodes(1);
+  InspectionServer server(nodes[0], two);
+  std::promise<void> began;
+  server.serve("/large", [&, is_first = std::make_shared<std::atomic<bool>>(true)](const auto&) {
+    if (is_first->exchange(false)) began.set_value();
+    return std::string(32 << 20, 'x');  // more than lies between two sockets
+  });
+  std::vector<int> slow;
+  for (int i = 0; i < 4; ++i) {
+    slow.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int bytes = 4096;
+    setsockopt(slow.back(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);  // before it connects: the window that it offers
+    connect_to(slow.back(), server.address());
+    say(slow.back(), "GET /large HTTP/1.1\r\nHost: x\r\n\r\n");
+  }
+  began.get_future().wait();
+  httplib::Client http(server.address());
+  http.set_read_timeout(120);
+  const auto asked = std::chrono::steady_clock::now();
+  const auto answer = http.Get("/healthz");
+  const auto took = std::chrono::steady_clock::now() - asked;
+  BOOST_REQUIRE(answer);
+  BOOST_TEST(answer->status == 200);
+  BOOST_TEST((took < 40s));  // of twice two
+  for (const int fd : slow) close(fd);
 }
 
 // Browsers take Brotli, which takes seconds for a large plan.

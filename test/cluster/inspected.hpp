@@ -18,7 +18,7 @@ inline Inspected inspected_with_everything() {
   wait.for_so_long = std::chrono::seconds(2), wait.longest = std::chrono::seconds(1), wait.holds_worker = true;
   OpenLoop loop{"w", "", "Less 'l' (a.cpp:2)", 6, 1, 3, 5, 32, 17, 4, 2.5, 7, true};
   RunPart part{8, 99, 5, 4, 2, {loop}, {wait}, 1};
-  PartitionSnapshot p{"/node:b/cpu:0", true, "Add 'a' (a.cpp:3)", {part}, {{4, 10, 1, 1000, 64, ActorStatus::waiting, 3, 2, 8}}, {{1, 0, 5, 80, 4, 32}}, {{"w", 2, 40, 32, 30, 5'000'000, 12.5, 0.25}},
+  PartitionSnapshot p{"/node:b/cpu:0", true, "Add 'a' (a.cpp:3)", {part}, {{4, 10, 1, 1000, 64, ActorStatus::waiting, 3, 1, "iteration 2 of loop 'w'", 2, 8}}, {{1, 0, 5, 80, 4, 32}}, {{"w", 2, 40, 32, 30, 5'000'000, 12.5, 0.25}},
                       {{RecordedEvent::Kind::send, 4, 1000, 10, 8, 3, 0x1234567890abcdef}}, 6, 990, 7, true};
   RunSnapshot run;
   run.run = 8, run.step = 2, run.owner = 7, run.number = 3, run.plan = {"a", 2}, run.for_so_long = std::chrono::seconds(3), run.is_ending = true, run.is_owned = false;

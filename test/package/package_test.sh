@@ -29,6 +29,11 @@ for shell_file in bash:bash-completion/completions/troupe zsh:zsh/vendor-complet
   "$prefix/bin/troupe" completions "${shell_file%%:*}" | cmp - "$prefix/share/${shell_file#*:}" || { echo "the completions of ${shell_file%%:*} are not installed" && exit 1; }
 done
 
+# What it prints as JSON, and why it says that a run hangs.
+for document in cluster/INSPECTION.md:INSPECTION.md actors/INSPECTION.md:HANGS.md; do
+  cmp "$source/${document%%:*}" "$prefix/share/doc/troupe/${document#*:}" || { echo "${document%%:*} is not installed" && exit 1; }
+done
+
 cmake -S "$source/test/package" -B "$work/by_cmake" -G Ninja -DCMAKE_BUILD_TYPE=Release \
   -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log" 2>&1 || { cat "$work/cmake.log" && exit 1; }
 CCACHE_DISABLE=1 cmake --build "$work/by_cmake" >"$work/build.log" 2>&1 || { cat "$work/build.log" && exit 1; }
