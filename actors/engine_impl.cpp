@@ -571,7 +571,7 @@ void EngineImpl::remind_in(std::chrono::nanoseconds delay, Run& run) {
 void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned, const std::string& trace) {
   const std::uint64_t id = run.info().id;
   const bool has_failed = run.is_poisoned();  // whoever made it fail may be about to say so
-  EndedRun end{is_owned ? id : run.key.number, is_owned, compiled->troupe.plan->name, epoch_ns(), (time() - run.started).count(), has_failed ? run.status().message() : std::string()};
+  EndedRun end{is_owned ? id : run.key.number, is_owned, compiled->troupe.plan->name, epoch_ns(), (time() - run.started).count(), has_failed ? run.status().message() : std::string(), run.fired()};
   (has_failed ? compiled->failed : compiled->ended).fetch_add(1, std::memory_order_relaxed);
   try {
     if (has_failed && options_.log) log_failure(end);

@@ -41,6 +41,13 @@ std::optional<RunTotals> Run::done_by(std::size_t partition) const {
   return place.done;
 }
 
+std::uint64_t Run::fired() const {
+  std::uint64_t sum = 0;
+  for (std::size_t p = 0; p < places_.size(); ++p)
+    if (const std::optional<RunTotals> done = done_by(p)) sum += done->fired;
+  return sum;
+}
+
 void Run::wait() const {
   // A parked thread takes 22 to 70 µs to come back, as long as a small run takes altogether: a chain
   // of 1,000 one-element ops lost up to twice its time to that while this spun for 40 µs only.

@@ -81,6 +81,8 @@ class Run final : public Counted {
   void has_done(std::int32_t partition, const RunTotals& all);
   /// The same, for those who ask of a run that a partition has left; on any thread. Nothing: it has not.
   std::optional<RunTotals> done_by(std::size_t partition) const;
+  /// By all that have left it.
+  std::uint64_t fired() const;
 
   bool is_settled() const { return outcome_.load(std::memory_order_acquire) == kSettled; }
   /// Spins briefly, then sleeps until the outcome is settled.

@@ -183,6 +183,7 @@ struct EndedRun {
   std::int64_t ended_ns = 0;  // since the Unix epoch
   std::int64_t took_ns = 0;
   std::string error;  // empty: it ended well
+  std::uint64_t fired = 0;  // by the partitions of who says so, and, where he has started it, by those of other nodes
 };
 
 /// Which run it is, whichever node says something of it.

@@ -135,7 +135,7 @@ std::string state_json(const std::string& node, const ClusterReport& report) {
     for (const EndedRun& e : a.report.engine.recent)
       if (e.is_owned)
         recent.emplace_back(e.ended_ns - a.offset_ns, json{{"id", fmt::format("{}/{}", e.plan.owner, e.run)}, {"plan", e.plan.text()}, {"ended_ns", e.ended_ns - a.offset_ns},
-                                                            {"took_ns", e.took_ns}, {"ok", e.error.empty()}, {"error", e.error}});
+                                                            {"took_ns", e.took_ns}, {"ok", e.error.empty()}, {"error", e.error}, {"fired", e.fired}});
     for (const EndedRun& e : a.report.engine.errors)
       errors.emplace_back(e.ended_ns - a.offset_ns, json{{"time_ns", e.ended_ns - a.offset_ns}, {"node", a.member.name}, {"run", fmt::format("{}/{}{}", e.plan.owner, e.is_owned ? "" : "shared-", e.run)},
                                                           {"plan", e.plan.text()}, {"text", e.error}});

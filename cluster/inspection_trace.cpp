@@ -121,7 +121,7 @@ std::string events_json(const ClusterReport& report, std::int64_t asked_ns, std:
       }
   for (const Drawn& d : all)
     j["events"].push_back({{"t_ns", d.begin_ns}, {"dur_ns", d.event->length_ns}, {"node", d.node->member.name}, {"track", d.partition->device + " of plan " + d.plan->name.text()}, {"kind", name_of(d.event->kind)},
-                           {"name", d.name()}, {"run", run_of(d)}, {"number", d.event->run}, {"tag", d.event->tag}, {"flow", d.event->flow == 0 ? std::string() : std::to_string(d.event->flow)}});
+                           {"name", d.name()}, {"actor", d.event->node < 0 ? std::string() : fmt::format("{}:{}", d.plan->name.text(), d.event->node)}, {"run", run_of(d)}, {"number", d.event->run}, {"tag", d.event->tag}, {"flow", d.event->flow == 0 ? std::string() : std::to_string(d.event->flow)}});
   j["dropped"] = dropped;
   return json_text(j);
 }

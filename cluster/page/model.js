@@ -303,6 +303,41 @@ export class Totals {
   }
 }
 
+// ---- one run
+
+// What flight recorders have kept of one run, which may be a part of it: they keep the last events, and of firings the long ones, unless somebody
+// traces. `began` is when it did.
+export class Recorded {
+  constructor(plan, json, run, began) {
+    const ofPlan = ` of plan ${plan.id}`;
+    const own = (json?.events ?? []).filter((e) => String(e.run) === run);
+    this.isThere = own.length > 0;
+    this.events = this.isThere ? (json?.events ?? []).filter((e) => String(e.run) === run || (!e.run && String(e.track).endsWith(ofPlan))) : [];
+    this.isWhole = !(json?.lost ?? []).some((l) => String(l.track).endsWith(ofPlan) && l.until_ns > began);
+    this.firings = 0;
+    [this.fires, this.busy, this.longest] = [0, 1, 2].map(() => new Float64Array(plan.size));
+    const sent = new Map();  // flow: track
+    const place = (e) => `${e.actor} ${e.tag}`, ended = new Set(own.filter((e) => e.kind === 'kernel').map(place));  // what a worker computed may be drawn too
+    this.tokens = new Map();  // 'device → device': how many went there, of those of which both ends were recorded
+    for (const e of own) {
+      if (e.kind === 'send' && e.flow) sent.set(String(e.flow), String(e.track));
+      if (e.kind !== 'kernel' && (e.kind !== 'firing' || ended.has(place(e)))) continue;
+      this.firings += 1;
+      const a = plan.actorAt.get(String(e.actor));
+      if (a === undefined) continue;
+      this.fires[a] += 1;
+      this.busy[a] += e.dur_ns;
+      this.longest[a] = Math.max(this.longest[a], e.dur_ns);
+    }
+    const device = (track) => (track.endsWith(ofPlan) ? track.slice(0, -ofPlan.length) : track);
+    for (const e of own) {
+      if (e.kind !== 'receive' || !sent.has(String(e.flow))) continue;
+      const key = `${device(sent.get(String(e.flow)))} → ${device(String(e.track))}`;
+      this.tokens.set(key, (this.tokens.get(key) ?? 0) + 1);
+    }
+  }
+}
+
 // ---- what is seen
 
 // Which groups are open. The root always is.

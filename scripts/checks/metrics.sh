@@ -31,8 +31,8 @@ for url in "$(grep -o 'http://[^ ]*' "$work/out")" "$a" "$b"; do
   [ "$url" != "$a" ] || cp "$work/metrics" "$work/busy"
 done
 # The plans that a made, their runs, and the other node are there.
-for sample in 'troupe_runs_in_flight 1' 'troupe_runs_started_total{plan="a/1"} 1' 'troupe_runs_started_total{plan="a/2"} 1' \
-  'troupe_runs_ended_total{plan="a/1",outcome="ok"} 1' 'troupe_peer_sent_bytes_total{peer="b"} ' 'troupe_transport_turned_away_total 0'; do
+for sample in 'troupe_runs_in_flight 1' 'troupe_runs_started_total{plan="a/1"} 2' 'troupe_runs_started_total{plan="a/2"} 1' \
+  'troupe_runs_ended_total{plan="a/1",outcome="ok"} 2' 'troupe_peer_sent_bytes_total{peer="b"} ' 'troupe_transport_turned_away_total 0'; do
   grep -qF "$sample" "$work/busy" || { echo "a node with plans and a run does not tell '$sample'" && exit 1; }
 done
 # Whatever the dashboard draws.

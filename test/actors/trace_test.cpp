@@ -136,6 +136,31 @@ BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_written) {
   BOOST_TEST(has(log[1].text, "is in '" + folder / "local@local-2.flight.json'"), log[1].text);
 }
 
+// Without anybody who traces: what takes long is always recorded, as long as it took.
+BOOST_AUTO_TEST_CASE(a_long_kernel_before_a_failure_is_in_its_file) {
+  Folder folder;
+  Graph g;
+  Expr index = g.input("index", DType::i64, Shape{1}), m = g.input("m", DType::f32, Shape{512, 512});
+  Expr y = gather(g.named(matmul(m, m), "long"), index);
+  EngineOptions options;
+  options.deterministic = true;
+  options.flight = folder.path();
+  Engine engine(options);
+  Function f = engine.compile(g, {index, m}, {y});
+  refusal([&] { f({Tensor::of<std::int64_t>({700}), Tensor::zeros(DType::f32, {512, 512})}); }, Code::out_of_range);
+  while (engine.take_step()) {}
+  BOOST_REQUIRE(folder.files().size() == 1u);
+  const json trace = json::parse(read_file(folder / folder.files()[0]), nullptr, false);
+  BOOST_REQUIRE(!trace.is_discarded());
+  std::size_t products = 0;
+  for (const json& e : trace["traceEvents"]) {
+    if (!e.contains("cat") || e["cat"] != "kernel") continue;
+    BOOST_TEST(e["dur"].get<double>() >= 20);  // µs
+    products += has(e["name"], "MatMul 'long' (trace_test.cpp:");
+  }
+  BOOST_TEST(products == 1u);
+}
+
 // Nobody reads a file for each of thousands that are cancelled.
 BOOST_AUTO_TEST_CASE(of_many_runs_that_fail_together_the_first_are_written) {
   Folder folder;

@@ -20,8 +20,7 @@
 #include <troupe/cluster/inspection_server.hpp>
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/reception.hpp>
-#include <troupe/cluster/zeromq.hpp>
-#include <troupe/test/actors/arrows.hpp>
+#include <troupe/test/apps/cluster.hpp>
 #include <troupe/test/apps/connection.hpp>
 #include <troupe/test/apps/node_process.hpp>
 #include <troupe/test/cluster/nodes.hpp>
@@ -36,49 +35,6 @@ namespace {
 
 using json = nlohmann::json;
 using namespace std::chrono_literals;
-
-/// This program as node `a`, which serves inspections and knows b, a process.
-struct Cluster {
-  Folder folder;
-  NodeProcess b;
-  std::unique_ptr<ClusterNode> a;
-  std::unique_ptr<InspectionServer> server;
-  std::string url;
-  explicit Cluster(InspectionOptions options = {}, MembershipOptions membership = {}, const std::string& log = "text") : b(folder, "b", {"--http", "0", "--log", log}) {
-    NodeOptions o;
-    o.name = "a";
-    o.membership = membership;
-    o.join = {b.address};
-    o.transport = [](PeerInfo self) {
-      self.address = "tcp://127.0.0.1:0";
-      return make_zeromq_transport(std::move(self), {});
-    };
-    a = std::make_unique<ClusterNode>(std::move(o));
-    a->wait_for({"b"}, 60s);
-    server = std::make_unique<InspectionServer>(*a, std::move(options));
-    url = server->address();
-  }
-  ~Cluster() { server.reset(); }
-
-  httplib::Client http() const {
-    httplib::Client c(url);
-    c.set_read_timeout(60);
-    return c;
-  }
-  json get(const std::string& path, int status = 200) const {
-    const auto answer = http().Get(path);
-    BOOST_REQUIRE_MESSAGE(answer, path);
-    BOOST_TEST(answer->status == status, path << " " << answer->body.substr(0, 200));
-    json j = json::parse(answer->body, nullptr, false);
-    BOOST_REQUIRE(!j.is_discarded());
-    return j;
-  }
-  Outcome verb(std::vector<std::string> arguments, const std::string& node = {}) const {
-    arguments.insert(arguments.begin(), binary());
-    arguments.insert(arguments.begin() + 2, {"--node", node.empty() ? url : node, "--patience", "60"});  // slow machines are not what is tested
-    return run(folder.path(), arguments);
-  }
-};
 
 /// Holds nobody for dead before its session has ended, 10 s after it was heard last: there is time to ask who hangs.
 MembershipOptions patient() {
@@ -536,61 +492,6 @@ BOOST_AUTO_TEST_CASE(crowds_and_those_who_vanish_do_not_reach_a_run) {
   BOOST_TEST(status == 200);
   while (fds() > before && std::chrono::steady_clock::now() - began < 60s) std::this_thread::yield();
   BOOST_TEST(fds() <= before);  // none is kept
-}
-
-BOOST_AUTO_TEST_CASE(a_trace_has_the_arrows_of_tokens, *boost::unit_test::label("stock_zmq")) {
-  Cluster c;
-  Graph g;
-  // With a product of some work, so that a second of it is no file of hundreds of megabytes.
-  Expr x = g.input("x", DType::f32, {192, 192});
-  auto [i, last] = while_loop([](Expr n, Expr) { return n < 1'000'000'000; },
-                              [&](Expr n, Expr v) {
-                                Expr product = matmul(v, x);
-                                auto there = g.on_device("/node:b/cpu:0");
-                                return std::tuple{n + 1, product + cast(n, DType::f32)};
-                              },
-                              std::tuple{g.constant(0), x});
-  RunHandle run = c.a->engine().compile(g, {x}, {i, last}).start({Tensor::zeros(DType::f32, {192, 192})});
-  const Outcome wrote = c.verb({"trace", "--seconds", "1", "-o", c.folder / "trace.json"});
-  BOOST_TEST(wrote.code == 0, wrote.error);
-  BOOST_TEST(has(wrote.out, " events; covers "), wrote.out);
-  const json trace = json::parse(read_file(c.folder / "trace.json"), nullptr, false);
-  BOOST_REQUIRE(!trace.is_discarded());
-  std::set<std::string> begins, ends;
-  std::set<int> processes;
-  for (const json& e : trace["traceEvents"]) {
-    if (e["ph"] == "s") begins.insert(e["id"].get<std::string>());
-    if (e["ph"] == "f") ends.insert(e["id"].get<std::string>());
-    if (e["ph"] == "X") processes.insert(e["pid"].get<int>());
-  }
-  BOOST_TEST(!begins.empty());
-  BOOST_TEST((begins == ends));
-  BOOST_TEST(processes.size() == 2u);
-  BOOST_TEST(overlapping_slices(trace) == 0);
-  // What b has recorded is of the run as its owner numbers it, in a report too.
-  const auto is_of_b = [](const json& events) { return std::any_of(events.begin(), events.end(), [](const json& e) { return e["node"] == "b" && e["run"] == "a/1"; }); };
-  bool is_named = false;
-  for (const auto began = std::chrono::steady_clock::now(); !is_named && std::chrono::steady_clock::now() - began < 60s;) {
-    const Outcome report = c.verb({"report", "a/1"});
-    BOOST_REQUIRE_MESSAGE(report.code == 0, report.error);
-    const std::string open = "<script id=\"data\" type=\"application/json\">";
-    const auto at = report.out.find(open);
-    BOOST_REQUIRE(at != std::string::npos);
-    const json data = json::parse(report.out.substr(at + open.size(), report.out.find("</script>", at) - at - open.size()), nullptr, false);
-    BOOST_REQUIRE(!data.is_discarded());
-    BOOST_TEST(data["run"] == "a/1");
-    is_named = data["events"].is_object() && is_of_b(data["events"]["events"]);
-  }
-  BOOST_TEST(is_named);
-  const json few = c.get("/api/events?limit=50");
-  BOOST_TEST(few["events"].size() == 50u);
-  for (const json& gap : few["lost"]) BOOST_TEST(gap["until_ns"] >= few["events"][0]["t_ns"]);
-  json lost;  // a recorder keeps a moment of a loop like this one
-  while (lost.empty()) lost = c.get("/api/events")["lost"];
-  BOOST_TEST(has(lost[0]["track"], "/node:"));
-  BOOST_TEST(c.get("/api/events?since=" + std::to_string(lost[0]["until_ns"].get<std::int64_t>() + 1'000'000'000'000))["lost"].empty());
-  run.cancel();
-  run.wait();
 }
 
 BOOST_AUTO_TEST_SUITE_END()

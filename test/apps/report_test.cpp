@@ -1,6 +1,8 @@
 // `troupe report` of runs that are under way and that have ended, and what it says of those that are not there.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
+
 #include <httplib.h>
 #include <nlohmann/json.hpp>
 
@@ -110,6 +112,48 @@ BOOST_AUTO_TEST_CASE(a_run_that_has_ended_is_reported_or_the_others_are_named) {
   const Outcome gone = report("a/44");
   BOOST_TEST(gone.code == 2);
   BOOST_TEST(has(gone.error, "run 'a/44' has ended, and its plan 'a/1' with it"), gone.error);
+}
+
+// Counters are of all runs of a plan; what is told of one is what it fired, and what was recorded of it.
+BOOST_AUTO_TEST_CASE(reports_of_two_runs_of_one_plan_differ) {
+  constexpr std::int64_t kLong = 1000, kShort = 10;
+  Folder folder;
+  Nodes nodes(1);
+  const InspectionServer server(nodes[0], {});
+  Graph g;
+  // A product that takes long enough to be recorded, whatever the processor.
+  Expr n = g.input("n", DType::i64, Shape{}), x = g.input("x", DType::f32, {256, 256});
+  auto [count, last] = while_loop([&](Expr i, Expr) { return i < n; }, [&](Expr i, Expr v) { return std::tuple{i + 1, g.named(matmul(v, x), "product")}; },
+                                  std::tuple{g.constant(std::int64_t{0}), x}, {.name = "counting"});
+  Function f = nodes.engine().compile(g, {n, x}, {last});
+  for (const std::int64_t iterations : {kLong, kShort}) f({Tensor::scalar(iterations), Tensor::zeros(DType::f32, {256, 256})});
+  const auto report = [&](const std::string& id) {
+    const Outcome said = run(folder.path(), {binary(), "report", id, "--node", server.address(), "--patience", "60"});
+    BOOST_REQUIRE_MESSAGE(said.code == 0, said.error);
+    json data = data_of(said.out);
+    BOOST_REQUIRE(!data.is_discarded());
+    return data;
+  };
+  const json of_long = report("a/1"), of_short = report("a/2");
+  const auto fired = [](const json& data) {
+    for (const json& r : data["state"]["recent"])
+      if (r["id"] == data["run"]) return r["fired"].get<std::int64_t>();
+    return std::int64_t{-1};
+  };
+  BOOST_TEST(fired(of_short) >= kShort);
+  BOOST_TEST(fired(of_long) - fired(of_short) >= kLong - kShort);
+  BOOST_TEST(of_short["state"]["plans"][0]["runs_started"] == 2);  // what its tables of counters say that they cover
+  std::string product;
+  for (const json& row : of_short["plan"]["actors"]["rows"])
+    if (row[1] == "MatMul") product = row[0];
+  BOOST_REQUIRE(!product.empty());
+  const auto recorded = [&](const json& data) {
+    const json& events = data["events"]["events"];
+    return std::count_if(events.begin(), events.end(), [&](const json& e) { return e["run"] == data["run"] && e["kind"] == "kernel" && e["actor"] == product; });
+  };
+  BOOST_TEST(recorded(of_short) > 0);
+  BOOST_TEST(recorded(of_short) <= kShort);
+  BOOST_TEST(recorded(of_long) > recorded(of_short));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,11 +1,26 @@
 // What being looked at costs: a chain of one-element operations, a loop of scalars and a training step of an LSTM on a node that
 // serves inspections, while nobody asks, while somebody asks for everything once a second, as the page does, and while it is traced,
-// against an engine that nobody can ask. By processor time; ours and the peer alternate in pieces of a tenth of a second.
+// against an engine that nobody can ask.
+//
+// Rows `_thread_cpu` are by the processor time of the thread that computes: what is taken from it, whatever else the machine does; those who ask, what
+// answers and its JSON cost nothing there, and the watcher is in the process. Rows `_wall` are by the clock on the wall, and the watcher asks over
+// HTTP: they have all of it, and on a machine of few cores those who ask as well. Ours and the peer alternate, in pieces of a tenth of a second and of a second.
 //
 // What is always on (counters, flight recorder) is in both: its cost is told by instructions, before and after (README.md).
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <ctime>
+#include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
+
+#include <httplib.h>
+#include <nlohmann/json.hpp>
 
 #include <troupe/actors/engine_impl.hpp>
 #include <troupe/autodiff/optimizer.hpp>
@@ -24,6 +39,8 @@ namespace {
 using namespace troupe;
 constexpr int kRepetitions = 11;
 constexpr double kPiece = 1e8;  // ns of a repetition
+constexpr int kWallRepetitions = 7;
+constexpr double kWallPiece = 1e9;  // with one question in each, as there is one a second
 
 EngineOptions one_worker() {
   EngineOptions o;
@@ -31,13 +48,16 @@ EngineOptions one_worker() {
   return o;
 }
 
-/// Processor time of the calling thread, which computes in the place of the one worker: it answers inspections too, and what others
-/// do on the machine is not in it.
-double thread_ns() {
+double clock_ns(clockid_t clock) {
   timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  clock_gettime(clock, &t);
   return static_cast<double>(t.tv_sec) * 1e9 + static_cast<double>(t.tv_nsec);
 }
+/// Processor time of the calling thread, which computes in the place of the one worker: it answers inspections too, and what others
+/// do on the machine is not in it.
+double thread_ns() { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
+/// Of all other threads of this process: the server, the node, and who asks it.
+double beside_ns() { return clock_ns(CLOCK_PROCESS_CPUTIME_ID) - thread_ns(); }
 
 /// A program, and one run of it.
 struct Workload {
@@ -46,15 +66,15 @@ struct Workload {
   double per_run;  // of the unit
   Function f;
   std::vector<Tensor> feeds;
-  /// ns a unit, over a tenth of a second.
-  double run() const {
-    const double start = thread_ns();
+  /// ns a unit, by that clock, over so many of them.
+  double run(double (*clock)() = thread_ns, double piece = kPiece) const {
+    const double start = clock();
     int runs = 0;
     do {
       f(feeds);
       ++runs;
-    } while (thread_ns() - start < kPiece);
-    return (thread_ns() - start) / runs / per_run;
+    } while (clock() - start < piece);
+    return (clock() - start) / runs / per_run;
   }
 };
 
@@ -83,9 +103,84 @@ struct Programs {
   }
 };
 
+/// Asks a node for what its page asks it for: its state, the counters of the plan that is shown and events, at once when it is turned on and
+/// then each second, over one connection. Ends the program if it is not answered: what nobody asked for costs nothing.
+class Watcher {
+ public:
+  /// `plan`: which of the node's, in the order in which they were made.
+  Watcher(const std::string& url, std::size_t plan) : http_(url), plan_(plan), thread_([this] { watch(); }) {}
+  ~Watcher() {
+    {
+      std::lock_guard lock(mutex_);
+      is_over_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+  Watcher(const Watcher&) = delete;
+  Watcher& operator=(const Watcher&) = delete;
+  void turn(bool on) {
+    {
+      std::lock_guard lock(mutex_);
+      is_on_ = on;
+    }
+    changed_.notify_one();
+  }
+  int rounds() const { return rounds_.load(); }
+
+ private:
+  void watch() {
+    http_.set_keep_alive(true);
+    http_.set_read_timeout(60);
+    std::unique_lock lock(mutex_);
+    while (!is_over_) {
+      if (!is_on_) {
+        changed_.wait(lock, [&] { return is_on_ || is_over_; });
+        continue;
+      }
+      const auto next = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+      lock.unlock();
+      ask();
+      lock.lock();
+      changed_.wait_until(lock, next, [&] { return !is_on_ || is_over_; });
+    }
+  }
+  void ask() {
+    const nlohmann::json state = get("/api/state");
+    const std::string id = state["plans"].at(plan_)["id"];
+    if (!has_plan_) get("/api/plan?id=" + id), has_plan_ = true;
+    seq_ = get("/api/counters?plan=" + id + "&since=" + std::to_string(seq_))["seq"];
+    if (since_ == 0) since_ = state["time_ns"].get<std::int64_t>() - 10'000'000'000;
+    since_ = get("/api/events?limit=20000&since=" + std::to_string(since_))["asked_ns"];
+    ++rounds_;
+  }
+  nlohmann::json get(const std::string& path) {
+    const auto answer = http_.Get(path);
+    if (answer && answer->status == 200) return nlohmann::json::parse(answer->body);
+    std::fprintf(stderr, "inspect_cost: %s is not answered\n", path.c_str());
+    std::abort();
+  }
+
+  httplib::Client http_;
+  const std::size_t plan_;
+  bool has_plan_ = false;
+  std::uint64_t seq_ = 0;
+  std::int64_t since_ = 0;
+  std::atomic<int> rounds_{0};
+  std::mutex mutex_;  // guards is_on_ and is_over_
+  std::condition_variable changed_;
+  bool is_on_ = false, is_over_ = false;
+  std::thread thread_;
+};
+
+bench::Comparison comparison(const Workload& w, const std::string& how, double budget) {
+  return {.name = std::string("inspect_cost_") + w.name + "_" + how, .unit = w.unit, .peer = "an engine that nobody can ask", .budget = budget};
+}
+
 }  // namespace
 
 int main() {
+  std::signal(SIGPIPE, SIG_IGN);  // a server that hangs up is asked over another connection
   Engine plain(one_worker());
   Programs of_plain(plain);
   InProcessNetwork network;
@@ -117,9 +212,8 @@ int main() {
       }
     });
     for (std::size_t w = 0; w < of_node.all.size(); ++w) {
-      const char* how = mode == Mode::served ? "served" : mode == Mode::watched ? "watched" : "traced";
-      bench::Comparison c{.name = std::string("inspect_cost_") + of_node.all[w].name + "_" + how, .unit = of_node.all[w].unit, .peer = "an engine that nobody can ask",
-                          .budget = mode == Mode::traced ? 1.10 : 1.03};
+      const std::string how = mode == Mode::served ? "served" : mode == Mode::watched ? "watched" : "traced";
+      bench::Comparison c = comparison(of_node.all[w], how + "_thread_cpu", mode == Mode::traced ? 1.10 : 1.03);
       for (int i = 0; i < kRepetitions; ++i) {
         if (mode == Mode::traced) node.inspect({.what = NodeQuestion::What::trace_on});  // a trace ends by itself
         c.ours.push_back(of_node.all[w].run());
@@ -130,5 +224,27 @@ int main() {
     if (mode == Mode::traced) node.inspect({.what = NodeQuestion::What::trace_off});
     is_over.store(true);
     watcher.join();
+  }
+  for (const Mode mode : {Mode::watched, Mode::traced}) {
+    for (std::size_t w = 0; w < of_node.all.size(); ++w) {
+      std::optional<Watcher> watcher;
+      if (mode == Mode::watched) watcher.emplace(server.address(), w);
+      bench::Comparison c = comparison(of_node.all[w], mode == Mode::watched ? "watched_wall" : "traced_wall", mode == Mode::traced ? 1.10 : 1.03);
+      double beside = 0, took = 0;
+      for (int i = 0; i < kWallRepetitions; ++i) {
+        if (mode == Mode::traced) node.inspect({.what = NodeQuestion::What::trace_on});
+        if (watcher) watcher->turn(true);
+        const double began = bench::now_ns(), began_beside = beside_ns();
+        c.ours.push_back(of_node.all[w].run(bench::now_ns, kWallPiece));
+        beside += beside_ns() - began_beside;
+        took += bench::now_ns() - began;
+        if (watcher) watcher->turn(false);
+        c.theirs.push_back(of_plain.all[w].run(bench::now_ns, kWallPiece));
+      }
+      c.also = {{"cores_beside", beside / took}};
+      if (watcher) c.also.emplace_back("rounds", watcher->rounds());
+      c.print();
+    }
+    if (mode == Mode::traced) node.inspect({.what = NodeQuestion::What::trace_off});
   }
 }

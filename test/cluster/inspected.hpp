@@ -25,7 +25,7 @@ inline Inspected inspected_with_everything() {
   run.other_nodes = {"a"}, run.partitions = {p}, run.silent = {{"c", "it is dead"}};
   r.engine.node = "b", r.engine.workers = 2, r.engine.devices = {{"cpu:0", 1, 2, 3, 4}}, r.engine.runs = {run};
   r.engine.plans = {{{"a", 2}, {"a", "b"}, 10, 12, 55, 3, 2, 1}};
-  r.engine.recent = {{8, false, {"a", 2}, 66, 7, ""}}, r.engine.errors = {{9, true, {"b", 1}, 67, 8, "it was wrong"}};
+  r.engine.recent = {{8, false, {"a", 2}, 66, 7, "", 99}}, r.engine.errors = {{9, true, {"b", 1}, 67, 8, "it was wrong", 12}};
   r.partitions = {p};
   r.plan = {{"a", 2}, {{"MatMul", "m", "layer", "/node:b/cpu:0", 1, "a.cpp:1", "w", 1, true, "k=1"}}, {{0, 0, 0, 1, EdgeDescription::Kind::back, "f32", "[2, 3]", true, 4, 24}}};
   r.recorded = {{{"a", 2}, {p}, {{4, "MatMul 'm' (a.cpp:1)"}}}};

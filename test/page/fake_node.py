@@ -186,7 +186,7 @@ class World:
                     kind = ('kernel', 'kernel', 'turn', 'kernel', 'copy', 'wait')[(k + len(node + track)) % 6]
                     took = (3 + (t // 9_000_000 * 7) % 5) * 1_000_000
                     if t >= since:
-                        rows.append({'t_ns': t, 'dur_ns': took, 'node': node, 'track': track, 'kind': kind, 'name': OPS[(t // 9_000_000) % len(OPS)], 'run': 'a/17', 'tag': '0', 'flow': 0})
+                        rows.append({'t_ns': t, 'dur_ns': took, 'node': node, 'track': track, 'kind': kind, 'name': OPS[(t // 9_000_000) % len(OPS)], 'actor': self.actors[(t // 9_000_000) % len(self.actors)][0], 'run': 'a/17', 'tag': '0', 'flow': 0})
                     t += 9_000_000 + (k % 4) * 2_000_000
                     k += 1
         for t in range(begin - begin % 40_000_000, end, 40_000_000):

@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import { drawEdge } from '../../cluster/page/edges.js';
 import { alike, bytes, clean, duration, range, short, shorten, timeless } from '../../cluster/page/format.js';
 import { compose, layout, Stretch } from '../../cluster/page/layout.js';
-import { Counters, kGroupings, kMostBoxes, kMostChildren, layoutInput, nextLink, Plan, search, Totals, Tree, View } from '../../cluster/page/model.js';
+import { Counters, kGroupings, kMostBoxes, kMostChildren, layoutInput, nextLink, Plan, Recorded, search, Totals, Tree, View } from '../../cluster/page/model.js';
 import { Layouts } from '../../cluster/page/layouts.js';
 import { mergeSeries, smoothed } from '../../cluster/page/curves.js';
 import { describeWait } from '../../cluster/page/panel.js';
@@ -389,4 +389,32 @@ test('the keyboard walks round the edges of a box, and from event to event', () 
   assert.equal(besideEvent(drawn, e, 0, -1), d);
   assert.equal(besideEvent(drawn, d, 0, -1), b);
   assert.equal(besideEvent([], undefined, 1, 0), undefined);
+});
+
+test('what was recorded of a run is its own, and what is written over is known', () => {
+  const plan = planOf(['', '', '']);
+  const here = '/node:a/cpu:0 of plan a/1', there = '/node:b/cpu:0 of plan a/1';
+  const event = (run, kind, actor, dur_ns, more = {}) => ({ t_ns: 100, dur_ns, node: 'a', track: here, kind, actor, run, tag: 0, flow: '', ...more });
+  const ten = Array.from({ length: 10 }, (_, i) => event('a/2', 'kernel', 'a/1:1', 30 + i, { tag: i }));
+  const events = [
+    event('a/1', 'kernel', 'a/1:1', 7000), event('a/1', 'turn', '', 9000), ...ten, event('a/2', 'firing', 'a/1:1', 3, { tag: 4 }), event('a/2', 'firing', 'a/1:2', 5), event('a/2', 'wait', 'a/1:2', 8000),
+    event('a/2', 'send', 'a/1:1', 0, { flow: '7' }), event('a/2', 'receive', 'a/1:1', 0, { flow: '7', track: there }), event('a/2', 'send', 'a/1:1', 0, { flow: '8' }),
+    event('', 'turn', '', 1), event('', 'turn', '', 1, { track: '/node:a/cpu:0 of plan a/3' }),
+  ];
+  const json = { events, lost: [{ node: 'a', track: here, until_ns: 50 }] };
+  const second = new Recorded(plan, json, 'a/2', 60);
+  assert.equal(second.firings, 11);  // the worker's kernel is one, though it was drawn twice
+  assert.deepEqual([...second.fires], [0, 10, 1]);
+  assert.deepEqual([...second.busy], [0, 345, 5]);
+  assert.deepEqual([...second.longest], [0, 39, 5]);
+  assert.deepEqual([...second.tokens], [['/node:a/cpu:0 → /node:b/cpu:0', 1]]);
+  assert.equal(second.events.length, 17);  // with the turn of several runs of its plan
+  assert.ok(second.isThere && second.isWhole);
+  const first = new Recorded(plan, json, 'a/1', 40);
+  assert.deepEqual([...first.busy], [0, 7000, 0]);
+  assert.ok(!first.isWhole);
+  const none = new Recorded(plan, json, 'a/9', 60);
+  assert.ok(!none.isThere);
+  assert.equal(none.events.length, 0);
+  assert.equal(new Recorded(plan, null, 'a/1', 0).firings, 0);
 });

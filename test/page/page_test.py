@@ -369,6 +369,11 @@ def section(page, title):
     return page.ask(f"[...document.querySelectorAll('main.report section')].find((s) => s.querySelector('h2').textContent === '{title}').textContent")
 
 
+def firings(page):
+    """How many a report says that its run had."""
+    return page.ask("JSON.parse(document.getElementById('data').textContent).state.recent.find((r) => document.title.startsWith(`Run ${r.id} `)).fired")
+
+
 def reports(source, browser, shots):
     with subprocess.Popen([f'{build}/test/tools/busy_nodes'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as nodes:
         url = nodes.stdout.readline().strip()
@@ -376,6 +381,13 @@ def reports(source, browser, shots):
         check('ended well' in page.ask("document.querySelector('.report-head').innerText"), 'how a run has ended is not said')
         check('MatMul' in section(page, 'Slowest'), f"the slowest ops are {section(page, 'Slowest')!r}")
         check('alone' in section(page, 'Loops'), f"a loop is not among {section(page, 'Loops')!r}")
+        check('firings of this run are recorded' in section(page, 'Slowest'), f"what is recorded of a/1 is not said: {section(page, 'Slowest')!r}")
+        for title in ('Slowest', 'Loops', 'Communication'):
+            check('all 2 runs of this plan' in section(page, title), f"what '{title}' covers is not said: {section(page, title)!r}")
+        long_one, long_slowest = firings(page), section(page, 'Slowest')
+        page = report(browser, shots, url, 'a/3')
+        check(5 * firings(page) < long_one, f'of runs of 200 and 20 iterations the reports have {long_one} and {firings(page)} firings')
+        check(section(page, 'Slowest') != long_slowest, f'runs of 200 and 20 iterations have the same slowest operations: {long_slowest!r}')
         nodes_of_events = "new Set(JSON.parse(document.getElementById('data').textContent).events.events.filter((e) => e.run === 'a/2').map((e) => e.node)).size"
         for _ in range(5):  # b's recorder tells whose run its own is by tokens, if it has some yet
             page = report(browser, shots, url, 'a/2')

@@ -1,5 +1,6 @@
 // Two nodes, connected over TCP, that work until standard input ends: for tests that look at nodes from outside. A run of a's alone has
-// ended (a/1), one over both goes on (a/2). Prints where each serves inspections, a's first.
+// ended (a/1), one over both goes on (a/2), and another of the first one's plan, of a tenth of its iterations, has ended (a/3). Prints where
+// each serves inspections, a's first.
 #include <chrono>
 #include <cstdio>
 #include <tuple>
@@ -37,6 +38,7 @@ int main() {
   const Tensor zeros = Tensor::zeros(DType::f32, {192, 192});
   here({Tensor::scalar(std::int64_t{200}), zeros});
   RunHandle run = both.start({Tensor::scalar(std::int64_t{1} << 40), zeros});
+  here({Tensor::scalar(std::int64_t{20}), zeros});
 
   std::printf("%s\n%s\n", of_a.address().c_str(), of_b.address().c_str());
   std::fflush(stdout);
