@@ -17,6 +17,13 @@
 
 namespace troupe::test {
 
+/// Holds nobody for dead before its session has ended, 10 s after it was heard last: there is time to ask who hangs.
+inline MembershipOptions patient() {
+  MembershipOptions m;
+  m.suspicion_factor = 100;
+  return m;
+}
+
 /// This program as node `a`, which serves inspections and knows b, a process.
 struct Cluster {
   Folder folder;
@@ -24,7 +31,7 @@ struct Cluster {
   std::unique_ptr<ClusterNode> a;
   std::unique_ptr<InspectionServer> server;
   std::string url;
-  explicit Cluster(InspectionOptions options = {}, MembershipOptions membership = {}, const std::string& log = "text") : b(folder, "b", {"--http", "0", "--log", log}) {
+  explicit Cluster(InspectionOptions options = {}, MembershipOptions membership = patient(), const std::string& log = "text") : b(folder, "b", {"--http", "0", "--log", log}) {
     NodeOptions o;
     o.name = "a";
     o.membership = membership;

@@ -291,6 +291,10 @@ def hostile(source, browser, shots):
         page.ask("{ const s = document.createElement('script'); s.textContent = 'document.title = `owned`'; document.body.append(s); }")
         page.ask("fetch('http://127.0.0.1:1/').catch(() => 0)")
         check(page.ask('document.title').endswith('Troupe'), 'an inline script ran')
+        for _ in range(200):  # complaints come on their own
+            if len(page.complaints) >= 2:
+                break
+            page.ask('new Promise((done) => setTimeout(done, 30))')
         check(len(page.complaints) >= 2, 'the policy refused nothing')
 
 
