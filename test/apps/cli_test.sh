@@ -67,8 +67,6 @@ for verb in ops version --help; do
 done
 grep -q 'cannot be written' < <("$troupe" version 2>&1 >/dev/full) || { echo 'troupe version > /dev/full says nothing'; failures=$((failures + 1)); }
 for shell in bash zsh fish; do expect 0 'diagnose' completions "$shell"; done
-"$(dirname "$0")/completions.sh" "$troupe" || failures=$((failures + 1))
-
 
 # Where nobody can be told why, the status is the same.
 silent() { # STATUS ARGUMENT...
