@@ -64,6 +64,7 @@
 #include <optional>
 #include <utility>
 #include <variant>
+#include <unordered_map>
 #include <vector>
 
 #include <troupe/actors/recorder.hpp>
@@ -560,6 +561,7 @@ class Partition final : public CompletionSink {
   mutable std::mutex said_mutex_;           // guards said_, which no turn looks at but to answer
   std::shared_ptr<const Said> said_;        // what it said last
   std::vector<const PlanNode*> predicates_;  // by frame, where one compares two numbers; since somebody asked
+  std::unordered_map<std::int32_t, const PlanNode*> by_source_;  // its nodes, by their numbers in the program; since somebody asked
   std::vector<bool> is_endless_;    // by frame: its predicate is the same for ever; since somebody asked
   int observes_ = 0;                // what they compare, in so many more firings
   bool looks_closer_ = false;       // traces, and this turn may draw more, or observes, or is to end

@@ -14,28 +14,26 @@
 
 namespace troupe {
 
-// What has become ready, or has begun, and has not ended; and by the numbers of the program who is where.
+// What has become ready, or has begun, and has not ended.
 class Partition::UnderWay {
  public:
-  UnderWay(const Plan& plan, const PartitionPlan& mine) : graph_(plan.program.graph), nodes_(static_cast<std::size_t>(plan.program.graph.size())) {
-    for (const FramePlan& frame : mine.frames)
-      for (const PlanNode& node : frame.nodes) nodes_[static_cast<std::size_t>(node.source)] = &node;
-  }
+  UnderWay(const Graph& graph, const std::unordered_map<std::int32_t, const PlanNode*>& nodes) : graph_(graph), nodes_(nodes) {}
   void add(const Iteration& iteration, const PlanNode& node) { firings_.emplace(&iteration, &node); }
   /// Has this node of the program not ended in that iteration? It is in its frame, or not in this partition.
   bool awaits(const Iteration& iteration, std::int32_t source) const {
-    const PlanNode* node = nodes_[static_cast<std::size_t>(source)];
-    while (!node && graph_.node(source).op->name == "Identity") {  // which only repeats
+    auto found = nodes_.find(source);
+    while (found == nodes_.end() && graph_.node(source).op->name == "Identity") {  // which only repeats
       source = graph_.node(source).inputs[0].node;
-      node = nodes_[static_cast<std::size_t>(source)];
+      found = nodes_.find(source);
     }
+    const PlanNode* node = found == nodes_.end() ? nullptr : found->second;
     if (!node || static_cast<std::size_t>(node->place) >= iteration.awaited.size() || &iteration.instance->frame->nodes[static_cast<std::size_t>(node->place)] != node) return false;
     return (iteration.awaited[static_cast<std::size_t>(node->place)] & Iteration::kCount) != 0 || firings_.contains({&iteration, node});
   }
 
  private:
   const Graph& graph_;
-  std::vector<const PlanNode*> nodes_;
+  const std::unordered_map<std::int32_t, const PlanNode*>& nodes_;
   std::set<std::pair<const Iteration*, const PlanNode*>> firings_;
 };
 
@@ -49,7 +47,10 @@ std::vector<ActorCounters> Partition::actor_counters() {
   };
   std::vector<Here> here(static_cast<std::size_t>(mine_.nodes));
   const auto at = [](std::int32_t i) { return static_cast<std::size_t>(i); };
-  UnderWay under_way(*plan_, mine_);
+  if (by_source_.empty())
+    for (const FramePlan& frame : mine_.frames)
+      for (const PlanNode& node : frame.nodes) by_source_.emplace(node.source, &node);
+  UnderWay under_way(plan_->program.graph, by_source_);
   for (const Record* r : active_)
     for (const auto* ready : {&r->ready, &r->heavy, &r->first, &r->last})
       for (const Record::Ready& one : *ready) ++here[at(one.node->index)].ready, under_way.add(*one.iteration, *one.node);

@@ -86,13 +86,15 @@ void Partition::answer(const Inspect& question) {
   if (mine_.frames.size() > 1) {
     constexpr int kObserved = 4096;  // firings: some iterations of any loop
     observes_ = kObserved;
-    if (predicates_.empty())
+    if (predicates_.empty()) {
+      const Endless endless(plan_->program.graph);
       for (const FramePlan& frame : mine_.frames) {
         const PlanNode* node = predicate_node(frame);
         predicates_.push_back(node && compares_numbers(*node) ? node : nullptr);
         const std::int32_t predicate = predicate_of(frame);
-        is_endless_.push_back(predicate >= 0 && is_same_for_ever(plan_->program.graph, predicate));
+        is_endless_.push_back(predicate >= 0 && endless.is_same_for_ever(predicate));
       }
+    }
   }
   looks_closer_ = observes_ > 0 || recorder_.traces();
   question.inspection->answer(question.place, std::move(s));
