@@ -404,6 +404,9 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_is_not_busy) {
   const auto actors = counted(nodes[0], {"a", 1});
   BOOST_TEST((actors.at("Dequeue").state == ActorStatus::waiting));
   BOOST_TEST(actors.at("Dequeue").waiting_for == -1);
+  BOOST_TEST(actors.at("Dequeue").waiting_input == -1);
+  const std::int32_t take = actors.at("Dequeue").node;  // for which somebody at the other node waits
+  BOOST_TEST(std::any_of(actors.begin(), actors.end(), [&](const auto& a) { return a.second.waiting_for == take && a.second.waiting_input >= 0 && a.second.waiting_tag.empty(); }));
   BOOST_TEST(actors.at("Dequeue").capacity == 8u);
   BOOST_TEST(actors.at("Dequeue").queued == 0u);
   BOOST_TEST(actors.at("Dequeue").busy_ns == 0u);
