@@ -165,7 +165,8 @@ Partition::Missing Partition::missing_input(const Iteration& iteration, const Pl
   for (std::int32_t i = 0; i < node.inputs && i < static_cast<std::int32_t>(of_program.inputs.size()); ++i) {
     if (!is_merge && iteration.values[static_cast<std::size_t>(node.first_input + i)].has_value()) continue;
     const Held* held = mine_.held.data() + node.first_held;
-    if (std::any_of(held, held + node.held, [&](const Held& h) { return h.slot == node.first_input + i; })) continue;
+    const auto is_there = [&](const Held& h) { return h.slot == node.first_input + i && (h.invariant < 0 || iteration.instance->invariant_came[static_cast<std::size_t>(h.invariant)]); };
+    if (std::any_of(held, held + node.held, is_there)) continue;
     left.push_back({of_program.inputs[static_cast<std::size_t>(i)].node, i});
     if (!is_merge && !(awaited & Iteration::kDead)) return left[0];
   }

@@ -2,6 +2,7 @@
 #include <troupe/actors/partition.hpp>
 
 #include <algorithm>
+#include <optional>
 #include <unordered_set>
 
 #include <fmt/format.h>
@@ -87,12 +88,13 @@ void Partition::answer(const Inspect& question) {
     constexpr int kObserved = 4096;  // firings: some iterations of any loop
     observes_ = kObserved;
     if (predicates_.empty()) {
-      const Endless endless(plan_->program.graph);
+      std::optional<Endless> endless;  // the program is gone through once, and only where a loop is decided on
       for (const FramePlan& frame : mine_.frames) {
         const PlanNode* node = predicate_node(frame);
         predicates_.push_back(node && compares_numbers(*node) ? node : nullptr);
         const std::int32_t predicate = predicate_of(frame);
-        is_endless_.push_back(predicate >= 0 && endless.is_same_for_ever(predicate));
+        if (predicate >= 0 && !endless) endless.emplace(plan_->program.graph);
+        is_endless_.push_back(predicate >= 0 && endless->is_same_for_ever(predicate));
       }
     }
   }

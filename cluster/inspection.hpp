@@ -23,11 +23,13 @@ struct NodeQuestion {
     plan,      // NodeReport::plan
     events,    // what the flight recorders of all plans have kept since `since_ns`: NodeReport::recorded
     trace_on, trace_off,  // also records firings, or not any more; for 75 s at most since `tracer` asked last
+    scalars,   // what a program there records of its training: NodeReport::scalars
   };
   What what = What::state;
   PlanName plan = {};         // counters and plan: which
   std::int64_t since_ns = 0;  // of the Unix epoch, by the clock of the node that asks
   std::uint64_t tracer = 0;   // trace_on and trace_off: the trace, by its number at the node that asks
+  std::int64_t since_step = INT64_MIN;  // scalars: of steps above it
 };
 
 /// What the recorders of a plan's partitions have kept.
@@ -61,6 +63,8 @@ struct NodeReport {
   std::vector<PartitionSnapshot> partitions;
   PlanDescription plan;
   std::vector<RecordedPlan> recorded;
+  static constexpr std::size_t kMostScalars = 4 << 20;  // bytes that others are told, names aside
+  std::string scalars;                          // Records::json; empty: nobody records there
 };
 
 /// A node as the one that asks knows it, and what it said.

@@ -18,7 +18,7 @@ inline constexpr std::uint64_t kValues<EdgeDescription::Kind> = static_cast<std:
 template <>
 inline constexpr std::uint64_t kValues<RecordedEvent::Kind> = static_cast<std::uint64_t>(RecordedEvent::Kind::failure) + 1;
 template <>
-inline constexpr std::uint64_t kValues<NodeQuestion::What> = static_cast<std::uint64_t>(NodeQuestion::What::trace_off) + 1;
+inline constexpr std::uint64_t kValues<NodeQuestion::What> = static_cast<std::uint64_t>(NodeQuestion::What::scalars) + 1;
 
 // Times that a peer says are added to and taken from each other: `begin - offset + length` of one less that of another, where
 // an offset is the mean of two differences, stays within 64 bits. What is written is put into these bounds, so that no clock of
@@ -56,7 +56,7 @@ void fields(A& a, PlanName& n) {
 }
 template <class A>
 void fields(A& a, NodeQuestion& q) {
-  a(q.what), a(q.plan), a(q.since_ns), a(q.tracer);
+  a(q.what), a(q.plan), a(q.since_ns), a(q.tracer), a(q.since_step);
 }
 template <class A>
 void fields(A& a, Wait& w) {
@@ -146,7 +146,7 @@ void fields(A& a, RecordedPlan& p) {
 template <class A>
 void fields(A& a, NodeReport& r) {
   a(r.name), a(r.incarnation), a(r.version), a(r.host), moment(a, r.received_ns), moment(a, r.answered_ns), a(r.cpu_ns), a(r.cpu), a(r.cores), a(r.resident), a(r.total);
-  a(r.transport), a(r.peers), a(r.engine), a(r.partitions), a(r.plan), a(r.recorded);
+  a(r.transport), a(r.peers), a(r.engine), a(r.partitions), a(r.plan), a(r.recorded), a(r.scalars);
 }
 
 }  // namespace troupe

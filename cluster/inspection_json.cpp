@@ -193,6 +193,30 @@ std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& 
   return json_text(j);
 }
 
+// What other nodes say may be anything.
+std::string scalars_json(const ClusterReport& report) {
+  auto all = json::array();
+  bool is_recorded = false;
+  for (const NodeAnswer& a : report) {
+    if (!a.has_answered || a.report.scalars.empty()) continue;
+    json said = json::parse(a.report.scalars, nullptr, false);
+    if (!said.is_array()) continue;
+    is_recorded = true;
+    for (json& series : said) {
+      if (!series.is_object() || !series.contains("name") || !series["name"].is_string() || !series.contains("kind") || !series["kind"].is_string() || !series.contains("points") || !series["points"].is_array()) continue;
+      auto points = json::array();
+      for (json& p : series["points"])
+        if (p.is_array() && p.size() == 3 && p[0].is_number_integer() && p[1].is_number_integer()) {
+          p[1] = static_cast<std::int64_t>(p[1].get<std::uint64_t>() - static_cast<std::uint64_t>(a.offset_ns));
+          points.push_back(std::move(p));
+        }
+      all.push_back({{"name", std::move(series["name"])}, {"kind", std::move(series["kind"])}, {"node", a.member.name}, {"points", std::move(points)}});
+    }
+  }
+  if (!is_recorded) return {};
+  return json_text({{"version", 1}, {"series", std::move(all)}});
+}
+
 // ---- counters
 
 // Another node's description may be wrong: its edges are between its actors.

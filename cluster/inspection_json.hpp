@@ -16,6 +16,8 @@ std::string state_json(const std::string& node, const ClusterReport& report);
 std::string members_json(const std::string& node, const std::vector<Member>& members);
 std::string plan_json(const PlanDescription& plan);
 std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& verdicts, const std::vector<RunSnapshot>& runs);
+/// The training records of all nodes, each series with its node; times are this node's clock. Empty: nobody records.
+std::string scalars_json(const ClusterReport& report);
 std::string error_json(const std::string& sentence);
 /// `report`: of all nodes, who were asked at `asked_ns`; events that are all outside of [since, until] are left out, the earliest beyond
 /// `limit` too. Times are this node's clock.

@@ -168,7 +168,10 @@ class InspectionServer::Server {
       http_.answer(socket, accepting(std::move(head), is_loopback_name(options_.host) ? "identity" : "gzip"));  // to this machine itself nothing is slow
     });
   }
-  ~Server() { is_ending_.store(true, std::memory_order_relaxed); }  // nobody waits for the end of a trace
+  ~Server() {
+    is_ending_.store(true, std::memory_order_relaxed);  // nobody waits for the end of a trace
+    for (const Records* records : records_) node_.forget(*records);
+  }
   std::string address() const {
     const bool is_v6 = options_.host.find(':') != std::string::npos;
     return fmt::format("http://{}:{}", is_v6 ? "[" + options_.host + "]" : options_.host, port_);
@@ -178,6 +181,11 @@ class InspectionServer::Server {
   void serve(const std::string& path, std::function<std::string(const Query&)> answer) {
     std::lock_guard lock(mutex_);
     added_.insert_or_assign(path, std::move(answer));
+  }
+  void serve(const Records& records) {
+    std::lock_guard lock(mutex_);
+    records_.push_back(&records);
+    node_.tell_of(records);
   }
 
  private:
@@ -256,6 +264,13 @@ class InspectionServer::Server {
       const std::int64_t since = number_of(in, "since", 0), until = number_of(in, "until", INT64_MAX), limit = number_of(in, "limit", 10'000);
       const std::int64_t asked = epoch_ns();
       return events_json(node_.inspect({.what = NodeQuestion::What::events, .since_ns = since}, kAsk), asked, since, until, static_cast<std::size_t>(limit));
+    });
+    get("/api/scalars", [this](const httplib::Request& in) {
+      constexpr std::int64_t kAll = INT64_MIN;  // also what was recorded at a step below 0, before training
+      const std::int64_t since = in.has_param("since") ? number_in(in.get_param_value("since"), "since", kAll) : kAll;
+      std::string said = scalars_json(node_.inspect({.what = NodeQuestion::What::scalars, .since_step = since}, kAsk));
+      if (said.empty()) throw Error(Code::not_found, "no program records its training on any node: InspectionServer::serve(records) does");
+      return said;
     });
     get("/api/trace", [this](const httplib::Request& in) { return trace(number_of(in, "seconds", 1)); });
     const auto page = [](const httplib::Request& in, httplib::Response& out) {
@@ -377,6 +392,7 @@ class InspectionServer::Server {
   std::map<std::pair<PlanName, std::uint64_t>, Cached> caches_;  // by the life of the owner, too
   std::uint64_t uses_ = 0;
   std::map<std::string, std::function<std::string(const Query&)>> added_;
+  std::vector<const Records*> records_;
   std::optional<Reception> reception_;  // last: whom it serves needs the others
 };
 
@@ -384,12 +400,6 @@ InspectionServer::InspectionServer(const ClusterNode& node, InspectionOptions op
 InspectionServer::~InspectionServer() = default;
 std::string InspectionServer::address() const { return server_->address(); }
 void InspectionServer::serve(const std::string& path, std::function<std::string(const Query&)> answer) { server_->serve(path, std::move(answer)); }
-void InspectionServer::serve(const Records& records) {
-  serve("/api/scalars", [&records](const Query& query) {
-    constexpr std::int64_t kAll = INT64_MIN;  // also what was recorded at a step below 0, before training
-    const auto since = query.find("since");
-    return fmt::format("{{\"version\": 1, \"series\": {}}}", records.json(since == query.end() ? kAll : number_in(since->second, "since", kAll)));
-  });
-}
+void InspectionServer::serve(const Records& records) { server_->serve(records); }
 
 }  // namespace troupe

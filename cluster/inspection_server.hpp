@@ -44,7 +44,7 @@ class InspectionServer {
   /// Answers GET `path` with what `answer` makes of the query: JSON. It is called from several threads; an Error that it throws
   /// becomes a 404 (not_found) or a 400.
   void serve(const std::string& path, std::function<std::string(const Query&)> answer);
-  /// The page's curves, as `/api/scalars`. The records outlive the server.
+  /// The page's curves, as `/api/scalars` of every node of the cluster. The records outlive the server.
   void serve(const Records& records);
 
  private:

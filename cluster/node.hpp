@@ -30,6 +30,7 @@
 namespace troupe {
 
 class NodeCore;
+class Records;
 
 /// What is kept of one peer for runs that have not begun on this node, since it overtook their owner: messages, and bytes of this node's
 /// memory; and the same of its requests for plans and variables that wait, one of which is taken whatever its size. A peer that sends more is disconnected; a
@@ -112,6 +113,11 @@ class ClusterNode {
   std::vector<Verdict> diagnose(std::chrono::nanoseconds apart = std::chrono::milliseconds(400), std::chrono::nanoseconds patience = std::chrono::milliseconds(300)) const;
   /// The longest that a node of so many can have stopped answering before the runs it takes part in end.
   std::chrono::nanoseconds detection_bound(std::size_t nodes) const;
+
+  /// What all nodes are told of this one's training (NodeQuestion::What::scalars), until `forget`, which the records outlive: of several
+  /// the last. The inspection server calls both.
+  void tell_of(const Records& records) const;
+  void forget(const Records& records) const;
 
  private:
   std::shared_ptr<NodeCore> core_;

@@ -64,6 +64,8 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   // ---- inspections: node_inspect.cpp
   ClusterReport inspect(const NodeQuestion& question, std::chrono::nanoseconds patience, const std::string& only);
   std::vector<Verdict> diagnose(std::chrono::nanoseconds apart, std::chrono::nanoseconds patience);
+  void tell_of(const Records& records);
+  void forget(const Records& records);
 
   // ---- Peers
   const std::string& name() const override { return self_.name; }
@@ -218,6 +220,9 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   LeanRef<Clerk> clerk_;
   std::shared_ptr<Inspector> inspector_;  // null without threads
   SharedRuns runs_;
+
+  std::mutex records_mutex_;  // guards records_, and those of whom is being told
+  std::vector<const Records*> records_;
 
   mutable std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;  // of roster_, refusals_ and requests_

@@ -12,6 +12,8 @@
 
 #include <fmt/format.h>
 
+#include <troupe/ops/records.hpp>
+
 namespace troupe {
 namespace {
 
@@ -174,9 +176,24 @@ NodeReport NodeCore::report(std::uint64_t asker, const NodeQuestion& q, std::int
           r.recorded.push_back(std::move(recorded));
       }
       break;
+    case What::scalars: {
+      std::lock_guard lock(records_mutex_);
+      if (!records_.empty()) r.scalars = records_.back()->json(q.since_step, asker == self_.incarnation ? 0 : NodeReport::kMostScalars);
+      break;
+    }
   }
   r.answered_ns = time_ns();
   return r;
+}
+
+void NodeCore::tell_of(const Records& records) {
+  std::lock_guard lock(records_mutex_);
+  records_.push_back(&records);
+}
+
+void NodeCore::forget(const Records& records) {
+  std::lock_guard lock(records_mutex_);
+  if (const auto it = std::find(records_.begin(), records_.end(), &records); it != records_.end()) records_.erase(it);
 }
 
 std::vector<PeerReport> NodeCore::peer_reports() const {

@@ -53,6 +53,22 @@ nlohmann::json value_of(double x) { return std::isfinite(x) ? nlohmann::json(x) 
 nlohmann::json value_of(const std::string& text) { return text; }
 nlohmann::json value_of(const Histogram& h) { return {{"min", h.min}, {"max", h.max}, {"limits", h.limits}, {"counts", h.counts}}; }
 
+/// To so many bytes of text: of a curve every so manieth point and the last one, of others the last ones.
+void thin(nlohmann::json& points, bool is_curve, std::size_t most) {
+  constexpr std::size_t kPoint = 70;  // bytes: two integers and a number, at most
+  auto kept = nlohmann::json::array();
+  if (is_curve) {
+    const std::size_t room = std::max<std::size_t>(1, most / kPoint), stride = (points.size() + room - 1) / room;
+    for (std::size_t i = 0; i < points.size(); ++i)
+      if ((points.size() - 1 - i) % stride == 0) kept.push_back(std::move(points[i]));
+  } else {
+    std::size_t first = points.size();
+    for (std::size_t bytes = 0; first > 0 && (bytes += json_text(points[first - 1]).size() + 1) <= most;) --first;
+    for (std::size_t i = first; i < points.size(); ++i) kept.push_back(std::move(points[i]));
+  }
+  points = std::move(kept);
+}
+
 }  // namespace
 
 // A curve of any length in bounded memory: a point is kept when its number is a multiple of `stride`, which doubles
@@ -130,9 +146,10 @@ void Records::add(TrainingRecord record) {
   at->second.add(std::move(record));
 }
 
-std::string Records::json(std::int64_t since) const {
+std::string Records::json(std::int64_t since, std::size_t most) const {
   auto all = nlohmann::json::array();
   std::lock_guard lock(mutex_);
+  const std::size_t share = most / std::max<std::size_t>(1, series_.size());
   for (const auto& [tag, series] : series_) {
     auto points = nlohmann::json::array();
     const auto add = [&](const TrainingRecord& r) {
@@ -140,6 +157,7 @@ std::string Records::json(std::int64_t since) const {
     };
     for (const TrainingRecord& r : series.points) add(r);
     if (series.has_last()) add(series.last);
+    if (most > 0) thin(points, series.kind == 0, share);
     all.push_back({{"name", tag}, {"kind", kKinds[series.kind]}, {"points", std::move(points)}});
   }
   return json_text(all);

@@ -48,8 +48,9 @@ class Records {
   void text(std::string_view tag, std::int64_t step, std::string_view text);
 
   /// JSON: [{"name", "kind": "scalar"|"text"|"histogram", "points": [[step, wall_ns, value], ...]}, ...], of steps above
-  /// `since`. A histogram's value is {"min", "max", "limits", "counts"}; a number that is none is null.
-  std::string json(std::int64_t since = -1) const;
+  /// `since`. A histogram's value is {"min", "max", "limits", "counts"}; a number that is none is null. `most`: bytes, names aside, of which
+  /// each has its share: of a curve points in between are left out, of the others the first; 0: all are there.
+  std::string json(std::int64_t since = -1, std::size_t most = 0) const;
   /// Where the file is; empty without one.
   std::filesystem::path path() const;
 

@@ -14,17 +14,25 @@ export function smoothed(points, weight) {
   });
 }
 
+const keyOf = (s) => `${s.node ?? ''}\n${s.name}`;
+
 // Points that are new go behind those that are there.
 export function mergeSeries(known, fresh) {
-  const byName = new Map(known.map((s) => [s.name, s]));
+  const byName = new Map(known.map((s) => [keyOf(s), s]));
   for (const s of fresh) {
-    const old = byName.get(s.name);
-    if (!old || old.kind !== s.kind) { byName.set(s.name, s); continue; }
+    const old = byName.get(keyOf(s));
+    if (!old || old.kind !== s.kind) { byName.set(keyOf(s), s); continue; }
     const last = old.points.length ? old.points.at(-1)[0] : -Infinity;
     const points = s.points.filter((p) => p[0] > last);
-    if (points.length) byName.set(s.name, { ...old, points: [...old.points, ...points] });
+    if (points.length) byName.set(keyOf(s), { ...old, points: [...old.points, ...points] });
   }
   return [...byName.values()];
+}
+
+// Where several nodes record, a name is one of a node's.
+export function namedByNode(series) {
+  if (new Set(series.map((s) => s.node)).size < 2) return series;
+  return series.map((s) => ({ ...s, name: `${s.node}: ${s.name}` }));
 }
 
 export class Curves {
@@ -34,7 +42,7 @@ export class Curves {
     this.isLog = false;
     this.charts = el('div', { class: 'charts' });
     this.texts = el('div', { class: 'texts' });
-    this.empty = el('p', { class: 'quiet', text: 'Nothing is recorded on this node. A program records with troupe::Records: records.scalar("loss", step, loss).' });
+    this.empty = el('p', { class: 'quiet', text: 'Nothing is recorded on any node. A program records with troupe::Records: records.scalar("loss", step, loss).' });
     const smooth = el('input', { type: 'range', min: 0, max: 0.98, step: 0.02, value: this.weight, 'aria-label': 'Smoothing' });
     smooth.oninput = () => { this.weight = Number(smooth.value); this.draw(); };
     const log = el('input', { type: 'checkbox' });
@@ -44,7 +52,7 @@ export class Curves {
   }
 
   set(series) {
-    this.series = series;
+    this.series = namedByNode(series);
     this.draw();
   }
 

@@ -70,6 +70,32 @@ BOOST_AUTO_TEST_CASE(training_records_are_served_and_reported) {
   BOOST_TEST(data_of(said.out)["scalars"]["series"][0]["name"] == "loss");
 }
 
+BOOST_AUTO_TEST_CASE(training_records_of_one_node_are_served_by_another) {
+  Nodes nodes(2);
+  const InspectionServer here(nodes[0], {});
+  httplib::Client http(here.address());
+  http.set_read_timeout(60);
+  const auto get = [&] {
+    const auto answer = http.Get("/api/scalars");
+    BOOST_REQUIRE(answer);
+    return std::pair{answer->status, json::parse(answer->body, nullptr, false)};
+  };
+  BOOST_TEST(get().first == 404);
+  Records records;
+  records.scalar("loss", 3, 0.5);
+  {
+    InspectionServer there(nodes[1], {});
+    there.serve(records);
+    auto said = get();
+    for (int tries = 0; tries < 1000 && said.first != 200; ++tries) said = get();  // who does not answer in time is left out
+    BOOST_TEST(said.first == 200);
+    BOOST_REQUIRE(said.second["series"].size() == 1u);
+    BOOST_TEST(said.second["series"][0]["name"] == "loss");
+    BOOST_TEST(said.second["series"][0]["node"] == "b");
+  }
+  BOOST_TEST(get().first == 404);  // its server is gone
+}
+
 BOOST_AUTO_TEST_CASE(a_run_that_has_ended_is_reported_or_the_others_are_named) {
   Folder folder;
   Nodes nodes(1);

@@ -29,6 +29,7 @@ inline Inspected inspected_with_everything() {
   r.partitions = {p};
   r.plan = {{"a", 2}, {{"MatMul", "m", "layer", "/node:b/cpu:0", 1, "a.cpp:1", "w", 1, true, "k=1"}}, {{0, 0, 0, 1, EdgeDescription::Kind::back, "f32", "[2, 3]", true, 4, 24}}};
   r.recorded = {{{"a", 2}, {p}, {{4, "MatMul 'm' (a.cpp:1)"}}}};
+  r.scalars = "[]";
   return m;
 }
 

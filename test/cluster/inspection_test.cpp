@@ -92,7 +92,7 @@ BOOST_AUTO_TEST_CASE(an_inspection_arrives_as_it_was) {
 
 // Nodes of one version understand each other: a change of these bytes is a change of what a node says.
 BOOST_AUTO_TEST_CASE(inspections_are_written_as_the_golden_files_have_them) {
-  InspectNode question{300, {.what = NodeQuestion::What::events, .plan = {"worker1", 70'000}, .since_ns = 1'700'000'000'123'456'789, .tracer = 9}};
+  InspectNode question{300, {.what = NodeQuestion::What::events, .plan = {"worker1", 70'000}, .since_ns = 1'700'000'000'123'456'789, .tracer = 9, .since_step = 40}};
   check_golden("inspect_node", written(question).take().head);
   check_golden("inspected", written(inspected_with_everything()).take().head);
   for (const char* name : {"inspect_node", "inspected"}) {  // and the files are read as what they were
@@ -404,6 +404,9 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_is_not_busy) {
   const auto actors = counted(nodes[0], {"a", 1});
   BOOST_TEST((actors.at("Dequeue").state == ActorStatus::waiting));
   BOOST_TEST(actors.at("Dequeue").waiting_for == -1);
+  BOOST_TEST(actors.at("Dequeue").waiting_input == -1);
+  const std::int32_t take = actors.at("Dequeue").node;  // for which somebody at the other node waits
+  BOOST_TEST(std::any_of(actors.begin(), actors.end(), [&](const auto& a) { return a.second.waiting_for == take && a.second.waiting_input >= 0 && a.second.waiting_tag.empty(); }));
   BOOST_TEST(actors.at("Dequeue").capacity == 8u);
   BOOST_TEST(actors.at("Dequeue").queued == 0u);
   BOOST_TEST(actors.at("Dequeue").busy_ns == 0u);

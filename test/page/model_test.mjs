@@ -8,7 +8,7 @@ import { alike, bytes, clean, duration, range, short, shorten, timeless } from '
 import { compose, layout, Stretch } from '../../cluster/page/layout.js';
 import { Counters, kGroupings, kMostBoxes, kMostChildren, layoutInput, nextLink, Plan, Recorded, search, Totals, Tree, View } from '../../cluster/page/model.js';
 import { Layouts } from '../../cluster/page/layouts.js';
-import { mergeSeries, smoothed } from '../../cluster/page/curves.js';
+import { mergeSeries, namedByNode, smoothed } from '../../cluster/page/curves.js';
 import { describeWait } from '../../cluster/page/panel.js';
 import { besideEvent, Timeline } from '../../cluster/page/timeline.js';
 
@@ -273,6 +273,14 @@ test('series grow by what is new', () => {
   const merged = mergeSeries(a, [{ name: 'x', kind: 'scalar', points: [[2, 0, 4], [3, 0, 3]] }, { name: 'y', kind: 'text', points: [[1, 0, 'hi']] }]);
   assert.deepEqual(merged.map((s) => s.points.length), [3, 1]);
   assert.equal(smoothed([[0, 0, 4], [1, 0, null], [2, 0, 4]], 0.9).at(-1)[2].toFixed(6), '4.000000');
+});
+
+test('series of several nodes are told apart, and those of one are called as they are', () => {
+  const of = (node, points) => ({ name: 'loss', node, kind: 'scalar', points });
+  const merged = mergeSeries([of('a', [[1, 0, 5]]), of('b', [[1, 0, 7]])], [of('b', [[2, 0, 6]])]);
+  assert.deepEqual(merged.map((s) => [s.node, s.points.length]), [['a', 1], ['b', 2]]);
+  assert.deepEqual(namedByNode(merged).map((s) => s.name), ['a: loss', 'b: loss']);
+  assert.deepEqual(namedByNode(merged.slice(1)).map((s) => s.name), ['loss']);
 });
 
 // A canvas that shows nothing.
