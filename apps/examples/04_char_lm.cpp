@@ -10,8 +10,8 @@
 //   char_lm --http 7200                            # and a browser at http://127.0.0.1:7200/
 //   char_lm --join tcp://127.0.0.1:7117 --nodes a,b,c   # each batch shared by three nodes of a cluster
 //
-// Exit codes: 0 done; 2 the input is wrong, in a sentence that says what to do; 130 (SIGINT) and 143
-// (SIGTERM) interrupted after saving; 1 Troupe's own fault.
+// Exit codes: 0 done; 2 something given is wrong or out of reach, in a sentence that says what to do; 130
+// (SIGINT) and 143 (SIGTERM) interrupted after saving; 1 Troupe's own fault.
 // Test: --steps 40 --hidden 64 --validate-every 20 --no-save --sample-chars 40
 #include <atomic>
 #include <chrono>
@@ -19,8 +19,10 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <system_error>
 
 #include <troupe/apps/examples/char_lm/checkpoint.hpp>
+#include <troupe/apps/examples/char_lm/go_on.hpp>
 #include <troupe/apps/examples/char_lm/options.hpp>
 #include <troupe/apps/examples/char_lm/progress.hpp>
 
@@ -93,11 +95,16 @@ class Job {
   }
 
   void refuse_to_replace() const {
-    if (options_.saves && std::filesystem::is_directory(options_.save))
-      throw Error(Code::invalid_argument, fmt::format("cannot save '{}': it is a folder; name a file with --save FILE", options_.save));
-    if (options_.saves && options_.resume.empty() && !options_.overwrites && std::filesystem::exists(options_.save))
-      throw Error(Code::already_exists, fmt::format("'{0}' is there already: go on from it with --resume {0}, replace it with --overwrite, "
-                                                    "or name another file with --save FILE", options_.save));
+    if (!options_.saves) return;
+    std::error_code unseen;  // a place that cannot be looked at is one where nothing can be written, which is said then
+    auto is = [&](const std::string& other) { return !other.empty() && std::filesystem::equivalent(options_.save, other, unseen); };
+    auto refuse = [&](const char* why) { throw Error(Code::invalid_argument, fmt::format("cannot save '{}': {} with --save FILE", options_.save, why)); };
+    if (std::filesystem::is_directory(options_.save, unseen)) refuse("it is a folder; name a file");
+    if (is(options_.text)) refuse("it is the text to learn from; name another file");
+    if (options_.overwrites || is(options_.resume) || !std::filesystem::exists(options_.save, unseen)) return;
+    const std::string resumes = options_.resume.empty() ? fmt::format("go on from it with --resume {}, ", shell_word(options_.save)) : "";
+    throw Error(Code::already_exists,
+                fmt::format("'{}' is there already: {}replace it with --overwrite, or name another file with --save FILE", options_.save, resumes));
   }
 
   void prepare() {
@@ -194,8 +201,9 @@ class Job {
 
   int interrupted(int number) {
     progress_.line(fmt::format("stopped after step {} of {}", with_commas(step_), with_commas(options_.trainer.steps)));
-    if (options_.saves)
-      progress_.line(fmt::format("go on with: char_lm{} --resume {}", options_.text.empty() ? "" : " --text " + options_.text, options_.save));
+    const bool is_planned = options_.seconds == 0 || step_ - first_ >= kMeasured;  // and the file has the steps
+    if (!is_planned && options_.has_given("seconds")) options_.again.emplace_back("--seconds", fmt::format("{}", options_.seconds));
+    if (options_.saves) progress_.line("go on with: " + go_on_with(options_));
     else progress_.line("nothing was saved, because of --no-save");
     return 128 + number;
   }
@@ -231,6 +239,7 @@ int main(int argc, char** argv) {
   CLI::App app{"Trains a character-level language model on a text, and writes a sample of what it has learnt.\n"
                "Ctrl-C stops after the step, saves, and says how to go on.", "char_lm"};
   Options options;
+  if (argc > 0) options.program = argv[0];
   declare(app, options);
   try {
     app.parse(argc, argv);

@@ -200,7 +200,7 @@ std::size_t find_checksum(const std::string& header, const std::string& value) {
 
 class OldFile {
  public:
-  explicit OldFile(const std::string& path) : path_(path), fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  explicit OldFile(const std::string& path) : path_(path), fd_(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {  // of a pipe open would wait for a writer
     if (fd_ < 0) refuse(errno == ENOENT || errno == ENOTDIR ? Code::not_found : Code::failed_precondition, std::strerror(errno));
     struct stat info;
     if (fstat(fd_, &info) != 0) refuse_and_close(std::strerror(errno));

@@ -2,14 +2,18 @@
 // sentence with exit code 2, earlier files intact.
 #include <troupe/test/examples/process.hpp>
 
+#include <sys/stat.h>
+
 #include <cmath>
 #include <random>
+#include <regex>
 #include <set>
 
 #include <fmt/format.h>
 
 #include <troupe/apps/examples/char_lm/window_reader.hpp>
 #include <troupe/ops/format/safetensors.hpp>
+#include <troupe/test/apps/terminal.hpp>
 
 namespace troupe::test {
 
@@ -84,10 +88,17 @@ struct Mountable {
   }
 };
 
-struct NotRoot {
+// Root reads every file; nobody does not.
+std::vector<std::string> without_rights(std::vector<std::string> command) {
+  if (geteuid() == 0) command.insert(command.begin(), {"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"});
+  return command;
+}
+
+struct RunsWithoutRights {
   boost::test_tools::assertion_result operator()(boost::unit_test::test_unit_id) const {
-    boost::test_tools::assertion_result result(geteuid() != 0);
-    result.message() << "root reads every file";
+    const std::string help = fmt::format("'{}' >/dev/null 2>&1", fmt::join(without_rights({example("char_lm"), "--help"}), "' '"));
+    boost::test_tools::assertion_result result(std::system(help.c_str()) == 0);
+    result.message() << "nobody but root can start the program where it lies";
     return result;
   }
 };
@@ -117,6 +128,28 @@ BOOST_AUTO_TEST_CASE(the_reader_shows_every_character_once_an_epoch) {
   BOOST_TEST(same < 10);
   BOOST_TEST(in_place < 10);
   BOOST_TEST(again < 10);
+}
+
+// In bits: of the last tenth alone, of each symbol and of each after the one before it.
+BOOST_AUTO_TEST_CASE(entropies_are_those_computed_by_hand) {
+  const auto entropies = [](const std::string& text) {
+    const char_lm::Text t = char_lm::Text::of(text, "a text");
+    return std::pair(char_lm::entropy(t), char_lm::conditional_entropy(t));
+  };
+  const auto tolerance = boost::test_tools::tolerance(1e-12);
+  std::string alternating;
+  while (alternating.size() < 200) alternating += "ab";
+  const auto [one, nothing] = entropies(alternating);
+  BOOST_TEST(one == 1.0, tolerance);
+  BOOST_TEST(nothing == 0.0);
+  // Six a and three b; of eight pairs aa and ab are three each, a bit apiece, and ba, which is certain, two.
+  const auto [order0, order1] = entropies(std::string(81, 'c') + "aabaabaab");
+  BOOST_TEST(order0 == std::log2(3.) - 2. / 3, tolerance);
+  BOOST_TEST(order1 == 0.75, tolerance);
+  // a is followed by b once and by c three times, and so the four others are certain: 4/8 (2 - 3/4 log2 3).
+  const auto [even, uneven] = entropies(std::string(81, 'd') + "abacacaca");
+  BOOST_TEST(even == (5 * std::log2(9. / 5) + std::log2(9.) + 3 * std::log2(3.)) / 9, tolerance);
+  BOOST_TEST(uneven == 0.5 * (2 - 0.75 * std::log2(3.)), tolerance);
 }
 
 BOOST_AUTO_TEST_CASE(it_learns, *precondition(Built{"char_lm"})) {
@@ -163,7 +196,11 @@ BOOST_AUTO_TEST_CASE(interrupted_and_resumed_is_uninterrupted_bit_for_bit, *prec
       process.interrupt(SIGINT);
       Outcome o = process.finish();
       BOOST_TEST(o.code == 130, o.out << o.error);
-      BOOST_TEST((o.out.find("go on with: char_lm --text text.txt --resume part") != std::string::npos), o.out);
+      BOOST_TEST((o.out.find("go on with: ") != std::string::npos), o.out);
+      const std::string again = fmt::format(" --text text.txt --resume part --workers {} --validate-every 1 --validate-characters 10 --sample-chars 20\n",
+                                            first);
+      BOOST_TEST((o.out.find(again) != std::string::npos), o.out);
+      BOOST_TEST(o.out.find('\x1b') == std::string::npos);  // a bar is for terminals
       double stopped = std::strtod(load_safetensors(place / "part").metadata.at("step").c_str(), nullptr);
       BOOST_TEST(stopped >= 73);
       BOOST_TEST(stopped < 500);
@@ -201,14 +238,40 @@ BOOST_AUTO_TEST_CASE(a_training_that_diverges_keeps_what_was_good, *precondition
   }
 }
 
+// Its first step is drawn, and then ten a second at most.
+BOOST_AUTO_TEST_CASE(a_terminal_has_a_bar, *precondition(Built{"char_lm"})) {
+  Place place;
+  const auto command = [&](const std::string& steps) {
+    std::vector<std::string> all{example("char_lm"), "--text", place / kText, "--steps", steps, "--no-save", "--sample-chars", "0"};
+    all.insert(all.end(), kLstm.begin(), kLstm.end());
+    return all;
+  };
+  Terminal wide(command("30000"), 24, 120);
+  BOOST_REQUIRE(wide.read_until("[#"));
+  const std::regex first(R"(\r\x1b\[K\[\.{30}\] 1/30,000  loss \d+\.\d\d  validation \d+\.\d\d bits/char  [\d,]+ chars/s\r)");
+  BOOST_TEST(std::regex_search(wide.seen(), first), wide.seen());
+  wide.signal(SIGINT);
+  BOOST_TEST(wide.finish() == 130);
+  const std::string all = wide.rest();
+  BOOST_TEST(all.substr(all.rfind("\x1b[K") + 3).starts_with("st"), all);  // a line, "step ..." or "stopped ...", where the bar was
+  BOOST_TEST((all.find("nothing was saved, because of --no-save") != std::string::npos), all);
+
+  Terminal narrow(command("5"), 24, 40);
+  BOOST_TEST(narrow.finish() == 0);
+  const std::string cut = narrow.rest();
+  BOOST_TEST(std::regex_search(cut, std::regex(R"(\r\x1b\[K 1/5  loss [^\r]{28}\r)")), cut);  // 39 columns
+}
+
 BOOST_AUTO_TEST_CASE(help_names_every_option, *precondition(Built{"char_lm"})) {
   Place place;
   Outcome o = run(place.path(), {example("char_lm"), "--help"});
   BOOST_TEST(o.code == 0);
   for (const char* option : {"--text", "--model", "--length", "--context", "--embedding", "--hidden", "--layers", "--batch", "--rate", "--seed", "--steps", "--seconds",
-                             "--validate-every", "--validate-characters", "--workers", "--check", "--save", "--no-save", "--overwrite", "--resume",
-                             "--sample-chars", "--temperature"})
-    BOOST_TEST((o.out.find(option) != std::string::npos), option);
+                             "--validate-every", "--validate-characters", "--workers", "--check", "--join", "--nodes", "--keys", "--save", "--no-save",
+                             "--overwrite", "--resume", "--records", "--http", "--sample-chars", "--temperature"})
+    BOOST_TEST((o.out.find(std::string("\n  ") + option + " ") != std::string::npos), option);
+  BOOST_TEST((o.out.find("Exit status: 0 done; 1 ") != std::string::npos), o.out);
+  BOOST_TEST((o.out.find("{false}") == std::string::npos), o.out);
 }
 
 // What scripts/demo asks before it starts nodes.
@@ -240,6 +303,11 @@ BOOST_AUTO_TEST_CASE(wrong_command_lines, *precondition(Built{"char_lm"})) {
   place.refuses({lm, "--model", "window", "--length", "8"}, {"--length belongs to --model lstm"});
   place.refuses({lm, "--layers", "0"}, {"--layers 0", "--model window"});
   place.refuses({lm, "--text"}, {"--text"});
+  // A variable of the shell that is not set.
+  for (const std::string file : {"--text", "--resume", "--save", "--records"}) place.refuses({lm, file, ""}, {file + " is empty", "--help"});
+  place.refuses({lm, "--join", "", "--nodes", "a"}, {"--join is empty"});
+  place.refuses({lm, "--join", "tcp://127.0.0.1:1", "--nodes", ""}, {"--nodes is empty"});
+  place.refuses({lm, "--join", "tcp://127.0.0.1:1", "--nodes", "a", "--keys", ""}, {"--keys is empty"});
 }
 
 BOOST_AUTO_TEST_CASE(texts_that_cannot_be_learnt, *precondition(Built{"char_lm"})) {
@@ -259,11 +327,32 @@ BOOST_AUTO_TEST_CASE(texts_that_cannot_be_learnt, *precondition(Built{"char_lm"}
   place.refuses({"/usr/bin/env", "PATH=/nowhere", lm}, {"apt install bible-kjv", "--text FILE"});
 }
 
-BOOST_AUTO_TEST_CASE(a_text_without_permission, *precondition(Built{"char_lm"}) * precondition(NotRoot{})) {
+BOOST_AUTO_TEST_CASE(a_text_without_permission, *precondition(Built{"char_lm"}) * precondition(RunsWithoutRights{})) {
   Place place;
+  fs::permissions(place.path(), fs::perms(0755));
+  fs::permissions(place / kText, fs::perms(0644));
+  const Outcome o = run(place.path(), without_rights(place.command({"--check"})));
+  BOOST_TEST(o.code == 0, o.error);
   fs::permissions(place / kText, fs::perms::none);
-  place.refuses(place.command({}), {kText, "Permission denied"});
+  place.refuses(without_rights(place.command({})), {kText, "Permission denied"});
   fs::permissions(place / kText, fs::perms::owner_all);
+}
+
+// It is not waited for; `timeout` ends with 124 what waits. A pipe that has a writer is a text as any other.
+BOOST_AUTO_TEST_CASE(a_pipe_into_which_nobody_writes, *precondition(Built{"char_lm"})) {
+  Place place;
+  Folder elsewhere;  // where nobody compares contents
+  const std::string pipe = elsewhere / "pipe";
+  BOOST_REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  const std::vector<std::string> lm{"/usr/bin/timeout", "60", example("char_lm")};
+  const auto refuses = [&](std::vector<std::string> more, std::initializer_list<std::string> parts) {
+    more.insert(more.begin(), lm.begin(), lm.end());
+    place.refuses(more, parts);
+  };
+  refuses({"--text", pipe}, {pipe, "a pipe into which nobody writes", "--text FILE"});
+  refuses({"--text", kText, "--resume", pipe}, {pipe, "no regular file"});
+  const Outcome o = run(place.path(), {"/bin/sh", "-c", fmt::format("cat {} | '{}' --text /dev/stdin --check", kText, example("char_lm"))});
+  BOOST_TEST(o.code == 0, o.error);
 }
 
 BOOST_AUTO_TEST_CASE(files_that_cannot_be_resumed, *precondition(Built{"char_lm"})) {
@@ -323,6 +412,24 @@ BOOST_AUTO_TEST_CASE(places_where_nothing_can_be_saved, *precondition(Built{"cha
   place.refuses(place.command({"--save", "."}), {"'.': it is a folder", "--save FILE"});
   place.refuses(place.command({"--save", "no/where"}), {"no/where", "No such file"});
   place.refuses(place.command({"--save", ".", "--overwrite"}), {"it is a folder"});
+}
+
+BOOST_AUTO_TEST_CASE(files_that_are_not_replaced, *precondition(Built{"char_lm"})) {
+  Place place;
+  BOOST_REQUIRE(place.lm({"--steps", "5", "--save", "good"}).code == 0);
+  // The text, by any name.
+  fs::create_symlink(kText, place / "link");
+  for (const std::string& text : {kText, "./" + kText, std::string("link")}) {
+    place.refuses(place.command({"--save", text, "--overwrite"}), {"'" + text + "': it is the text to learn from", "--save FILE"});
+    place.refuses(place.command({"--resume", "good", "--save", text, "--overwrite"}, {}), {"it is the text to learn from"});
+  }
+  // What has nothing to do with the file that is resumed.
+  write_file(place / "precious", "something else");
+  place.refuses(place.command({"--resume", "good", "--save", "precious"}, {}), {"'precious' is there already: replace it with --overwrite", "--save FILE"});
+  BOOST_TEST(place.resume({"--resume", "good", "--save", "./good", "--steps", "7"}).code == 0);
+  BOOST_TEST(load_safetensors(place / "good").metadata.at("step") == "7");
+  BOOST_TEST(place.resume({"--resume", "good", "--save", "precious", "--overwrite"}).code == 0);
+  BOOST_TEST((read_file(place / "precious") == read_file(place / "good")));
 }
 
 BOOST_AUTO_TEST_CASE(a_full_disk, *precondition(Built{"char_lm"}) * precondition(Mountable{})) {

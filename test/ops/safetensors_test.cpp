@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -186,6 +187,9 @@ BOOST_AUTO_TEST_CASE(broken_files_are_refused) {
 
   refused([&] { load_safetensors(folder / "nobody"); }, Code::not_found, {"nobody", "No such file"});
   refused([&] { load_safetensors(folder.path()); }, Code::failed_precondition, {"no regular file"});
+  // A pipe, and nobody to write into it.
+  BOOST_REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  refused([&] { load_safetensors(folder / "pipe"); }, Code::failed_precondition, {"no regular file"});
 }
 
 BOOST_AUTO_TEST_CASE(every_changed_or_missing_byte_is_noticed) {

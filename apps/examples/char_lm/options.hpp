@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -44,6 +45,7 @@ inline TrainerOptions defaults(const std::string& kind) {
 
 struct Options {
   TrainerOptions trainer = defaults(kLstm);
+  std::string program = "char_lm";  // as it was called
   std::string text;  // empty: the King James Bible
   double seconds = 150;  // 0: as many steps as were asked for
   std::string save = "char_lm.safetensors";
@@ -58,6 +60,8 @@ struct Options {
   double temperature = 0.7;
   /// Options of the model and the reader that were given: a file that is resumed has its own.
   std::vector<std::string> given;
+  /// Options, by name and value, that no file has and that were given beside text and cluster.
+  std::vector<std::pair<std::string, std::string>> again;
 
   bool has_given(const std::string& name) const { return std::find(given.begin(), given.end(), name) != given.end(); }
   std::int64_t validation_interval() const { return validate_every > 0 ? validate_every : std::max<std::int64_t>(1, trainer.steps / 12); }
@@ -139,8 +143,8 @@ inline void declare(CLI::App& app, Options& o) {
   const char* files = "Files";
   auto* save = app.add_option("--save", o.save, "where weights, optimizer slots, step, seed and reader position go at every validation and at the end")
                    ->capture_default_str()->type_name("FILE")->group(files);
-  app.add_flag("!--no-save", o.saves, "save nothing")->group(files)->excludes(save);
-  app.add_flag("--overwrite", o.overwrites, "a new training may replace the file")->group(files);
+  app.add_flag_callback("--no-save", [&o] { o.saves = false; }, "save nothing")->group(files)->excludes(save);
+  app.add_flag("--overwrite", o.overwrites, "a file that is there already may be replaced")->group(files);
   app.add_option("--resume", o.resume, "go on from this file, and save there unless --save says otherwise")->type_name("FILE")->group(files);
 
   app.add_option("--records", o.records, "folder for TensorBoard's event files: loss, validation, speed and the sample")->type_name("DIR")->group(files);
@@ -150,10 +154,20 @@ inline void declare(CLI::App& app, Options& o) {
   const char* sample = "Sample";
   app.add_option("--sample-chars", o.sample_characters, "characters to write at the end")->check(count(0, 1'000'000))->capture_default_str()->type_name("N")->group(sample);
   app.add_option("--temperature", o.temperature, "below 1 the sample is more certain, above more varied")->check(number)->check(CLI::Range(0.01, 100.0))->capture_default_str()->type_name("T")->group(sample);
+
+  app.footer("Exit status: 0 done; 1 Troupe's own fault, or standard output cannot be written; 2 something given is wrong or out of reach\n"
+             "(an option, the text, a file, a disk, a node), and a sentence says what to do; 130 and 143 interrupted by Ctrl-C and by SIGTERM,\n"
+             "after saving.");
 }
 
 /// What depends on which options were given. Throws CLI::ValidationError if they do not go together.
 inline void finish(const CLI::App& app, Options& o) {
+  // A variable of the shell that is not set, and no wish for what happens without the option.
+  for (const char* name : {"--text", "--join", "--nodes", "--keys", "--save", "--resume", "--records"})
+    for (const std::string& value : app.get_option(name)->results())
+      if (value.empty()) throw CLI::ValidationError(fmt::format("{} is empty: give it a value, or leave it out", name));
+  for (const char* name : {"--workers", "--validate-every", "--validate-characters", "--records", "--http", "--sample-chars", "--temperature"})
+    if (app.count(name)) o.again.emplace_back(name, app.get_option(name)->results().front());
   for (const char* name : {"model", "length", "context", "embedding", "hidden", "layers", "batch", "rate", "seed", "steps", "seconds"})
     if (app.count(std::string("--") + name)) o.given.emplace_back(name);
   if (o.has_given("steps")) o.seconds = 0;

@@ -15,7 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -70,7 +72,10 @@ inline std::string read_file(const std::string& path) {
   auto refuse = [&](Code code, const std::string& why) {
     throw Error(code, fmt::format("cannot read the text '{}': {}; give a readable text file with --text FILE", path, why));
   };
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), [](std::FILE* f) { return f ? std::fclose(f) : 0; });
+  // A pipe is opened, and ends, without waiting for somebody to write; from one that has a writer it is read as he writes.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd >= 0) fcntl(fd, F_SETFL, 0);
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(fd < 0 ? nullptr : fdopen(fd, "rb"), [](std::FILE* f) { return f ? std::fclose(f) : 0; });
   if (!file) refuse(errno == ENOENT ? Code::not_found : Code::failed_precondition, std::strerror(errno));
   struct stat info{};
   if (fstat(fileno(file.get()), &info) == 0 && S_ISDIR(info.st_mode)) refuse(Code::failed_precondition, "it is a directory");
@@ -82,6 +87,7 @@ inline std::string read_file(const std::string& path) {
     bytes.append(block, n);
   }
   if (std::ferror(file.get())) refuse(Code::failed_precondition, std::strerror(errno));
+  if (bytes.empty() && S_ISFIFO(info.st_mode)) refuse(Code::failed_precondition, "it is a pipe into which nobody writes");
   return bytes;
 }
 
