@@ -5,7 +5,6 @@
 #
 # It leaves the caller in the source tree's root, with `set -euo pipefail`.
 set -euo pipefail
-called_from=$PWD called_as=$0  # whoever names files means those there
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export STATE_DIRECTORY=$PWD/build/state  # where nodes that are checked write what led to failures; those that are tested: test/CMakeLists.txt
 
