@@ -97,7 +97,7 @@ class Job {
   void refuse_to_replace() const {
     if (!options_.saves) return;
     std::error_code unseen;  // a place that cannot be looked at is one where nothing can be written, which is said then
-    auto is = [&](const std::string& other) { return !other.empty() && std::filesystem::equivalent(options_.save, other, unseen); };
+    auto is = [&](const std::string& other) { return !other.empty() && (options_.save == other || std::filesystem::equivalent(options_.save, other, unseen)); };
     auto refuse = [&](const char* why) { throw Error(Code::invalid_argument, fmt::format("cannot save '{}': {} with --save FILE", options_.save, why)); };
     if (std::filesystem::is_directory(options_.save, unseen)) refuse("it is a folder; name a file");
     if (is(options_.text)) refuse("it is the text to learn from; name another file");

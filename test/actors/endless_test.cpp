@@ -20,7 +20,7 @@ const OpenLoop& loop_of(const EngineSnapshot& s) { return s.runs.at(0).partition
 std::vector<Verdict> said_of(const std::function<Predicate(Graph& g, Expr outside)>& predicate, bool is_flag, const Step& step, bool optimize) {
   Graph g;
   Expr outside = g.input("outside", DType::i32, {});
-  const std::vector<Expr> last = while_loop(predicate(g, outside), step, {is_flag ? g.constant(true) : g.constant(0), g.constant(0.0f)}, {.name = "stays"});
+  const std::vector<Expr> last = while_loop(predicate(g, outside), step, std::vector<Expr>{is_flag ? g.constant(true) : g.constant(0), g.constant(0.0f)}, {.name = "stays"});
   Engine engine({.deterministic = true});
   RunHandle run = engine.compile(g, {outside}, {last[1]}, {.optimize = optimize}).start({Tensor::scalar(1)});
   const auto look = [&](std::int64_t after) {
@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(who_reads_a_variable_is_not_named) {
   Graph g;
   Variable on = g.variable("on", Tensor::scalar(true));
   const auto decides = [&](const std::vector<Expr>&) { return on.read(); };
-  const std::vector<Expr> last = while_loop(decides, changes_one, {g.constant(0), g.constant(0.0f)}, {.name = "waits"});
+  const std::vector<Expr> last = while_loop(decides, changes_one, std::vector<Expr>{g.constant(0), g.constant(0.0f)}, {.name = "waits"});
   Engine engine({.deterministic = true});
   RunHandle run = engine.compile(g, {}, {last[1]}).start({});
   const auto look = [&] {
