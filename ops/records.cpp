@@ -103,11 +103,11 @@ struct Records::Series {
 };
 
 Records::Records() : clock_(now) {}
-Records::Records(const std::filesystem::path& folder, Clock clock)
+Records::Records(const std::string& folder, Clock clock)
     : clock_(clock ? std::move(clock) : now), file_(std::make_unique<EventFile>(folder, clock_())) {}
 Records::~Records() = default;
 
-std::filesystem::path Records::path() const { return file_ ? file_->path() : std::filesystem::path(); }
+std::string Records::path() const { return file_ ? file_->path().string() : std::string(); }
 
 void Records::scalar(std::string_view tag, std::int64_t step, double value) { add({clock_(), step, std::string(tag), value}); }
 

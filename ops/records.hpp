@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,7 +32,7 @@ class Records {
   /// In memory only.
   Records();
   /// Also as a TensorBoard event file in that folder, which is made if need be. Throws failed_precondition.
-  explicit Records(const std::filesystem::path& folder, Clock clock = {});
+  explicit Records(const std::string& folder, Clock clock = {});
   ~Records();
   Records(const Records&) = delete;
   Records& operator=(const Records&) = delete;
@@ -52,7 +51,7 @@ class Records {
   /// each has its share: of a curve points in between are left out, of the others the first; 0: all are there.
   std::string json(std::int64_t since = -1, std::size_t most = 0) const;
   /// Where the file is; empty without one.
-  std::filesystem::path path() const;
+  std::string path() const;
 
   static constexpr std::size_t kMostTags = 1000;   // in memory
   static constexpr std::size_t kMostPoints = 1024;  // of a tag in memory; then every other one is dropped, but the last
