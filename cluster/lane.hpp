@@ -42,7 +42,6 @@ class OutLane {
   /// On a new connection: everything that is not acknowledged goes again.
   void repeat() { to_repeat_ = 0; }
 
-  bool is_idle() const { return queue_.empty() && kept_.empty(); }
   /// Frames that were cut since the session began.
   std::uint64_t frames() const { return first_kept_ + kept_.size(); }
   bool is_all_sent() const { return queue_.empty() && to_repeat_ == kept_.size(); }

@@ -358,8 +358,12 @@ void Router::broken(Connection connection, const Status& why) {
     dials_.erase(found);
     return listener_.refused(dial.address, why);
   }
+  Entry* entry = at(connection);
+  if (!entry) return;
+  // Who leaves too may hang up before its last word has been read here. All has been said, and nobody is there to say it to again.
+  if (leaving_ && entry->state == State::closing && entry->farewell && !entry->attached) return forget(*entry);
   // One that is pending here may be open for the peer already, which then resumes it.
-  if (Entry* entry = at(connection)) detach(*entry);
+  detach(*entry);
 }
 
 void Router::expel(const std::function<bool(const std::string& key)>& is_out) {

@@ -33,8 +33,9 @@ void Router::bulk_opened(Connection connection, std::uint64_t from) {
 void Router::bulk_broken(Connection connection) {
   Entry* entry = at(connection);
   if (!entry) return;
-  // The peer closes it when it has taken our leave; its Gone is on the way.
-  if (entry->state == State::closing && entry->farewell && entry->session.is_all_acknowledged())
+  // The peer closes it when it has taken our leave, without what it has not got yet if it leaves too; its Gone is on the way. One that
+  // stays and misses something hangs up on the connection as well, and asks for it on the next.
+  if (entry->state == State::closing && entry->farewell)
     entry->has_bulk = false;
   else
     detach(*entry);

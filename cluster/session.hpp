@@ -110,7 +110,6 @@ class Session {
   /// Have so many arrived?
   bool has_received(const wire::Received& sent) const { return in_[0].next() >= sent[0] && in_[1].next() >= sent[1]; }
   bool is_all_sent() const { return out_[0].is_all_sent() && out_[1].is_all_sent(); }
-  bool is_all_acknowledged() const { return out_[0].is_idle() && out_[1].is_idle(); }
   std::size_t waiting() const { return out_[0].waiting() + out_[1].waiting(); }
   std::uint64_t unsent_bytes() const { return out_[0].unsent_bytes() + out_[1].unsent_bytes(); }
   std::uint64_t kept_bytes() const { return out_[0].kept_bytes() + out_[1].kept_bytes(); }

@@ -423,7 +423,8 @@ class ZeroMqTransport final : public Transport, private Carrier {
       }
     }
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(router_->due() - now());
-    const long ms = std::clamp<long>(static_cast<long>(wait.count()), 0, 1000);
+    const long most = is_leaving_ ? 20 : 1000;  // ms; that a peer has hung up is looked for, not told
+    const long ms = std::clamp<long>(static_cast<long>(wait.count()), 0, most);
     if (!requests_.fall_asleep()) return;
     epoll_event events[8];
     int n = 0;

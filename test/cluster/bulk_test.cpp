@@ -325,6 +325,25 @@ struct Pair {
   std::uint64_t next = 0;
 };
 
+// What the one has not got yet when it hears that the other leaves it does not take any more: neither waits until the time for that is over.
+BOOST_AUTO_TEST_CASE(two_that_leave_at_once_do_not_wait_for_each_other, *utf::label("stock_zmq")) {
+  for (const bool shared : {true, false}) {
+    ZeroMqOptions options{.shared_memory = shared};
+    options.router.drain = std::chrono::seconds(100);
+    for (int round = 0; round < 10; ++round) {
+      Pair pair(options, options);
+      pair.warm_up();
+      pair.a->send(pair.to_b, Lane::control, numbered(0, 100));
+      pair.b->send(pair.to_a, Lane::control, numbered(0, 100));
+      const auto began = std::chrono::steady_clock::now();
+      std::thread other([&] { pair.a->stop(); });
+      pair.b->stop();
+      other.join();
+      BOOST_TEST((std::chrono::steady_clock::now() - began < std::chrono::seconds(90)));
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(payload_is_not_copied_and_sealed_once, *utf::label("stock_zmq")) {
   for (const bool sealed : {false, true}) {
     Pair pair({.shared_memory = false, .seal = sealed}, {.shared_memory = false, .seal = sealed});
