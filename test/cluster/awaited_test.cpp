@@ -58,7 +58,8 @@ struct Waiting {
       if (actors[i].op == op && (from.empty() || takes_from(cache.plan(), static_cast<std::int32_t>(i), from))) found.push_back(static_cast<std::int32_t>(i));
     BOOST_REQUIRE_MESSAGE(found.size() == 1u, op << ": " << found.size());
     json all = json::parse(cache.actor_json(found[0], runs, {}));
-    for (const json& row : json::parse(cache.changes(0))["actors"]["rows"])  // where the same is said of all actors
+    const json changes = json::parse(cache.changes(0));
+    for (const json& row : changes["actors"]["rows"])  // where the same is said of all actors
       if (row[0] == all["id"]) BOOST_TEST((row[6] == all["waiting_for"] && row[7] == all["waiting_input"] && row[8] == all["waiting_tag"]), row.dump());
     return all;
   }
