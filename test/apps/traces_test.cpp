@@ -47,21 +47,26 @@ json trace_with(const std::vector<std::string>& wanted, const Folder& folder, co
   return trace;
 }
 
-}  // namespace
-
-BOOST_AUTO_TEST_CASE(a_trace_has_the_arrows_of_tokens, *boost::unit_test::label("stock_zmq")) {
-  Cluster c;
+/// A loop without end whose state goes to the other device and back in each iteration; with a product of some work, so that a second of it is no
+/// file of hundreds of megabytes.
+RunHandle goes_to_and_fro(Engine& engine, const char* other) {
   Graph g;
-  // With a product of some work, so that a second of it is no file of hundreds of megabytes.
   Expr x = g.input("x", DType::f32, {192, 192});
   auto [i, last] = while_loop([](Expr n, Expr) { return n < 1'000'000'000; },
                               [&](Expr n, Expr v) {
                                 Expr product = matmul(v, x);
-                                auto there = g.on_device("/node:b/cpu:0");
+                                auto there = g.on_device(other);
                                 return std::tuple{n + 1, product + cast(n, DType::f32)};
                               },
                               std::tuple{g.constant(0), x});
-  RunHandle run = c.a->engine().compile(g, {x}, {i, last}).start({Tensor::zeros(DType::f32, {192, 192})});
+  return engine.compile(g, {x}, {i, last}).start({Tensor::zeros(DType::f32, {192, 192})});
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_trace_has_the_arrows_of_tokens, *boost::unit_test::label("stock_zmq")) {
+  Cluster c;
+  RunHandle run = goes_to_and_fro(c.a->engine(), "/node:b/cpu:0");
   const json trace = trace_with({"firing", "turn", "send", "receive", "wait"}, c.folder, c.url);  // b waits for each token of a's
   std::set<std::string> begins, ends;
   std::set<int> processes;
@@ -109,16 +114,7 @@ BOOST_AUTO_TEST_CASE(a_trace_of_a_device_with_a_stream_has_its_copies) {
   options.default_device = "sim:0";
   Nodes nodes(1, options);
   const InspectionServer server(nodes[0], {});
-  Graph g;
-  Expr x = g.input("x", DType::f32, {192, 192});
-  auto [i, last] = while_loop([](Expr n, Expr) { return n < 1'000'000'000; },
-                              [&](Expr n, Expr v) {
-                                Expr product = matmul(v, x);
-                                auto there = g.on_device("cpu:0");
-                                return std::tuple{n + 1, product + 1.0};
-                              },
-                              std::tuple{g.constant(0), x});
-  RunHandle run = nodes.engine().compile(g, {x}, {i, last}).start({Tensor::zeros(DType::f32, {192, 192})});
+  RunHandle run = goes_to_and_fro(nodes.engine(), "cpu:0");
   const json trace = trace_with({"copy", "firing", "send", "receive"}, folder, server.address());
   bool is_named = false;
   for (const json& e : trace["traceEvents"]) is_named = is_named || (e["ph"] == "X" && e["cat"] == "copy" && has(e["name"], "copy ") && has(e["name"], "(traces_test.cpp:"));
