@@ -7,7 +7,7 @@
 namespace troupe {
 
 /// y = (x - mean) * rstd * scale + bias, row by row, with rstd = 1 / sqrt(variance + epsilon); not centered: y = x * rstd * scale, with rstd
-/// of the mean square. Means are taken in double. Of rows without elements mean and rstd are NaN.
+/// of the mean square. Means are taken in double, f32 four elements at a time in float first where that does not overflow. Of rows without elements mean and rstd are NaN.
 struct RowNormArgs {
   ConstView x;            // [rows, n]
   ConstView scale, bias;  // [n], or one element for all; bias only if centered

@@ -85,14 +85,15 @@ struct LevelKernels {
   TileFunction op[kScalarOps][kDTypes];    // by operand dtype; null where the op has no such dtype
   TileFunction cast[kDTypes][kDTypes];     // [to][from]
 
-  // Contiguous rows of n: 32 lanes added in a fixed order, in double for f32.
+  // Contiguous rows of n: 32 lanes added in a fixed order. Those of f32 are in double, from n = 128 on of four that were added in float,
+  // unless these overflow.
   double (*sum_f32)(const float* x, std::int64_t n);
   double (*sum_f64)(const double* x, std::int64_t n);
   float (*top_f32)(const float* x, std::int64_t n);  // the largest number, as if NaN were not there; of none, -inf
   /// acc[j] += x[r * stride + j] over the rows in order.
   void (*add_rows_f32)(double* acc, const float* x, std::int64_t rows, std::int64_t stride, std::int64_t n);
   void (*add_rows_f64)(double* acc, const double* x, std::int64_t rows, std::int64_t stride, std::int64_t n);
-  /// out[i] = exp(x[i] - shift), returning their sum; out may be null.
+  /// out[i] = exp(x[i] - shift), returning their sum as sum_f32 takes it; no x is far above shift; out may be null, or x.
   double (*exp_sum_f32)(float* out, const float* x, float shift, std::int64_t n);
   /// out[i] = (x[i] - shift) * scale.
   void (*shift_scale_f32)(float* out, const float* x, float shift, float scale, std::int64_t n);
@@ -102,9 +103,9 @@ struct LevelKernels {
   /// dp[i] = p[i] * ((dp[i] - mean) * scale): through a softmax p, whose p dp add up to `mean`.
   void (*softmax_back_f32)(float* dp, const float* p, float mean, float scale, std::int64_t n);
 
-  /// Of x - x[0], n > 0: the sum and the sum of squares.
+  /// Of x - x[0], n > 0: the sum and the sum of squares, added as in sum_f32.
   void (*moments_f32)(const float* x, std::int64_t n, double* sum, double* squares);
-  /// The sum of squares of x.
+  /// The sum of squares of x, the same way.
   double (*squares_f32)(const float* x, std::int64_t n);
   /// y[i] = (x[i] - mean) * rstd * scale[i] + bias[i]; without a bias, x[i] * rstd * scale[i]. y may be x.
   void (*normalize_f32)(float* y, const float* x, float mean, float rstd, const float* scale, const float* bias, std::int64_t n);
@@ -130,7 +131,7 @@ struct LevelKernels {
   std::uint64_t (*sum_int[kDTypes])(const void* x, std::int64_t n);
   std::uint64_t (*product_int[kDTypes])(const void* x, std::int64_t n);
   void (*add_rows_int[kDTypes])(std::uint64_t* acc, const void* x, std::int64_t rows, std::int64_t stride, std::int64_t n);
-  double (*product_f32)(const float* x, std::int64_t n);  // in the order of the sums
+  double (*product_f32)(const float* x, std::int64_t n);  // in double, in the order of sum_f64
   double (*product_f64)(const double* x, std::int64_t n);
   void (*multiply_rows_f32)(double* acc, const float* x, std::int64_t rows, std::int64_t stride, std::int64_t n);
   void (*multiply_rows_f64)(double* acc, const double* x, std::int64_t rows, std::int64_t stride, std::int64_t n);

@@ -1,8 +1,8 @@
 // Reductions. Any set of axes becomes [outer, reduced, inner]; where it cannot, sums are taken in steps, and for the rest it is transposed first.
 //
 // Rows are cut into chunks by the shape, each chunk is accumulated (f16, bf16, f32 and f64 in
-// double, integers in 64 bits), and the chunks' accumulators are merged in order: so neither the number of
-// workers nor the CPU level changes a bit.
+// double, rows of f32 four at a time in float first, integers in 64 bits), and the chunks' accumulators are
+// merged in order: so neither the number of workers nor the CPU level changes a bit.
 #include <cmath>
 #include <complex>
 #include <limits>

@@ -1,9 +1,12 @@
 // Single functions on large tensors, f32, each compiled and run as its users run it, against eager torch: a chain of eight pointwise
 // operations on 10^7 elements, softmax, layer normalisation, reductions, sorting, moving, on one thread and on two. Values are compared first.
+//
+//   kernels [NAME...]: all, or those named
 #include <troupe/functions.hpp>
 #include <troupe/test/bench/pattern.hpp>
 #include <troupe/test/bench/training.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -96,7 +99,16 @@ void measure(const Case& c, int threads) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  const std::vector<std::string> asked(argv + 1, argv + argc);
+  for (const std::string& name : asked)
+    if (std::none_of(std::begin(kCases), std::end(kCases), [&](const Case& c) { return name == c.name; })) {
+      std::fprintf(stderr, "there is no benchmark '%s'; there are", name.c_str());
+      for (const Case& c : kCases) std::fprintf(stderr, " %s", c.name);
+      std::fprintf(stderr, "\n");
+      return 2;
+    }
   for (const int threads : {1, 2})
-    for (const Case& c : kCases) measure(c, threads);
+    for (const Case& c : kCases)
+      if (asked.empty() || std::find(asked.begin(), asked.end(), c.name) != asked.end()) measure(c, threads);
 }

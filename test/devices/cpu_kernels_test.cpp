@@ -178,6 +178,111 @@ BOOST_AUTO_TEST_CASE(extrema_of_rows_and_columns) {
   check(type_tag<double>{}, int(DType::f64));
 }
 
+// Of f32 four are added before they are widened, of shorter rows none.
+BOOST_AUTO_TEST_CASE(sums_of_rows_are_near_those_in_double_and_the_same_at_every_level) {
+  std::mt19937_64 random(11);
+  std::vector<std::int64_t> lengths(300);
+  std::iota(lengths.begin(), lengths.end(), 1);
+  lengths.insert(lengths.end(), {511, 512, 513, 1000, 1024, 1025, 32'768, 100'003});
+  for (std::int64_t n : lengths) {
+    const std::vector<float> x = numbers<float>(n, random);
+    double sum = 0, magnitude = 0, squares = 0, off = 0, off_squares = 0;
+    for (float v : x) {
+      const double from_first = double(v) - double(x[0]);
+      sum += double(v), magnitude += std::abs(double(v)), squares += double(v) * double(v);
+      off += from_first, off_squares += from_first * from_first;
+    }
+    const double close = n < 128 ? 1e-13 : 1.2e-7, size = static_cast<double>(n);
+    std::vector<double> first;
+    for (const LevelKernels* k : levels()) {
+      std::vector<double> got{k->sum_f32(x.data(), n), k->squares_f32(x.data(), n), 0, 0};
+      k->moments_f32(x.data(), n, &got[2], &got[3]);
+      if (first.empty()) first = got;
+      BOOST_TEST((got == first), "another level's sums of " << n);
+      BOOST_TEST(std::abs(got[0] - sum) <= close * magnitude, n << " added up are " << got[0] << ", not " << sum);
+      BOOST_TEST(std::abs(got[1] - squares) <= 4e-7 * squares, n << " squares added up are " << got[1] << ", not " << squares);
+      BOOST_TEST((std::abs(got[2] - off) <= 4e-7 * size && std::abs(got[3] - off_squares) <= 1e-6 * size), "moments of " << n);
+    }
+  }
+}
+
+// Four in a group overflow with one sign, or become infinities of both, wherever its signs change.
+BOOST_AUTO_TEST_CASE(sums_of_rows_that_overflow_in_float_are_taken_in_double) {
+  constexpr float kHuge = 3e38f;
+  for (const int run : {1, 2, 4, 8, 16, 32, 64, 1000}) {
+    std::vector<float> x(700);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = i / static_cast<std::size_t>(run) % 4 < 2 ? kHuge : -kHuge;
+    double sum = 0;
+    for (std::size_t n = 1; n <= x.size(); ++n) {
+      sum += double(x[n - 1]);  // a small multiple of kHuge: exact
+      for (const LevelKernels* k : levels()) BOOST_TEST_REQUIRE(k->sum_f32(x.data(), static_cast<std::int64_t>(n)) == sum, n << " elements, signs change after " << run);
+    }
+  }
+  // Squares overflow one by one.
+  for (std::int64_t n : kLengths) {
+    std::vector<float> x(static_cast<std::size_t>(n));
+    double squares = 0, off = 0, off_squares = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      x[i] = i % 3 ? 1e30f : -2e30f;
+      const double from_first = double(x[i]) - double(x[0]);
+      squares += double(x[i]) * double(x[i]), off += from_first, off_squares += from_first * from_first;
+    }
+    for (const LevelKernels* k : levels()) {
+      double got[2];
+      k->moments_f32(x.data(), n, got, got + 1);
+      BOOST_TEST((std::abs(got[0] - off) <= 1e-6 * off && std::abs(got[1] - off_squares) <= 1e-6 * off_squares), "moments of " << n);
+      BOOST_TEST(std::abs(k->squares_f32(x.data(), n) - squares) <= 1e-6 * squares, "squares of " << n);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(sums_of_rows_with_infinities_and_nan) {
+  constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (std::int64_t n : kLengths)
+    for (std::int64_t at : {std::int64_t{0}, n / 2, n - 1})
+      for (const LevelKernels* k : levels()) {
+        std::vector<float> x(static_cast<std::size_t>(n), 3e38f);
+        float& bad = x[static_cast<std::size_t>(at)];
+        bad = inf;
+        BOOST_TEST((k->sum_f32(x.data(), n) == double(inf) && k->squares_f32(x.data(), n) == double(inf)), "infinity at " << at << " of " << n);
+        bad = -inf;
+        BOOST_TEST(k->sum_f32(x.data(), n) == -double(inf), "-infinity at " << at << " of " << n);
+        bad = nan;
+        double moments[2];
+        k->moments_f32(x.data(), n, moments, moments + 1);
+        BOOST_TEST((std::isnan(k->sum_f32(x.data(), n)) && std::isnan(moments[0]) && std::isnan(moments[1])), "NaN at " << at << " of " << n);
+        if (n == 1) continue;
+        bad = inf;
+        x[static_cast<std::size_t>(at ? 0 : n - 1)] = -inf;
+        BOOST_TEST(std::isnan(k->sum_f32(x.data(), n)), "infinities at " << at << " and another place of " << n);
+      }
+}
+
+BOOST_AUTO_TEST_CASE(exponentials_of_rows_and_their_sums) {
+  std::mt19937_64 random(12);
+  for (std::int64_t n : {1, 2, 3, 15, 16, 17, 31, 32, 33, 100, 127, 128, 129, 300, 511, 512, 513, 1000, 1024, 1025, 5000}) {
+    std::vector<float> x = numbers<float>(n, random);
+    for (float& v : x) v = 20 * v - 1000;
+    x[static_cast<std::size_t>(n / 2)] = -std::numeric_limits<float>::infinity();
+    constexpr float shift = -980;
+    double sum = 0;
+    for (float v : x) sum += std::exp(double(v) - double(shift));
+    std::vector<float> first;
+    double first_sum = 0;
+    for (const LevelKernels* k : levels()) {
+      std::vector<float> out(x.size() + 1, 7), in_place = x;
+      const double got = k->exp_sum_f32(out.data(), x.data(), shift, n);
+      if (first.empty()) first = out, first_sum = got;
+      BOOST_TEST((out == first && got == first_sum), "another level's exponentials of " << n);
+      BOOST_TEST((k->exp_sum_f32(nullptr, x.data(), shift, n) == got && k->exp_sum_f32(in_place.data(), in_place.data(), shift, n) == got), n << " not stored, or in place");
+      BOOST_TEST((out.back() == 7 && std::equal(in_place.begin(), in_place.end(), out.begin())), n << " exponentials, and what is behind them");
+      double worst = 0;
+      for (std::size_t i = 0; i < x.size(); ++i) worst = std::max(worst, std::abs(double(out[i]) - std::exp(double(x[i]) - double(shift))));
+      BOOST_TEST((worst <= 1e-6 && std::abs(got - sum) <= 1e-5 * sum), n << " exponentials are off by " << worst << ", their sum is " << got << ", not " << sum);
+    }
+  }
+}
+
 // Rows side by side are folded one after the other, however many are taken at a time: the bits are those of a plain loop.
 BOOST_AUTO_TEST_CASE(sums_and_products_of_columns) {
   std::mt19937_64 random(7);

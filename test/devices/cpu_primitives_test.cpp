@@ -327,6 +327,49 @@ BOOST_AUTO_TEST_CASE(norms_of_rows_are_accurate_far_from_zero_and_the_same_on_on
   }
 }
 
+// Squares and products that overflow in f32 do not in the sums: what is scaled by 2^70 gives the same, scaled.
+BOOST_AUTO_TEST_CASE(norms_and_means_of_huge_rows) {
+  Cpu cpu;
+  const float huge = std::ldexp(1.f, 70);
+  for (const std::int64_t n : {5, 64, 127, 128, 300})
+    for (bool centered : {true, false}) {
+      const std::int64_t rows = 5;  // four together, and one
+      const Shape all{rows, n}, each{rows}, columns{n};
+      std::vector<float> results[2];
+      for (const bool is_huge : {false, true}) {
+        const float factor = is_huge ? huge : 1;
+        std::vector<float> x, dy;
+        for (std::int64_t i = 0; i < rows * n; ++i) x.push_back(factor * static_cast<float>(i * 7 % 23 + 1)), dy.push_back(factor * static_cast<float>(i * 5 % 17));
+        const Tensor in = Tensor::of(x, all), up = Tensor::of(dy, all), scale = Tensor::scalar(2.f), bias = Tensor::scalar(0.f);
+        Tensor y = Tensor::empty(DType::f32, all), mean = Tensor::empty(DType::f32, each), rstd = Tensor::empty(DType::f32, each);
+        RowNormArgs a{in, scale, {}, View(y), {}, View(rstd), rows, n, 0, centered};
+        if (centered) a.bias = bias, a.mean = View(mean);
+        cpu.p().row_norm(*cpu.stream, a);
+        Tensor dx = Tensor::empty(DType::f32, all), dscale = Tensor::empty(DType::f32, columns), dbias = Tensor::empty(DType::f32, columns);
+        RowNormGradientArgs b{in, scale, {}, rstd, up, View(dx), View(dscale), {}, rows, n, centered};
+        if (centered) b.mean = mean, b.dbias = View(dbias);
+        cpu.p().row_norm_gradient(*cpu.stream, b);
+        std::vector<float>& out = results[is_huge];
+        for (const Tensor* t : {&y, &dx}) {
+          const std::vector<float> values = t->to_vector<float>();
+          out.insert(out.end(), values.begin(), values.end());
+        }
+        for (const float v : rstd.to_vector<float>()) out.push_back(v * factor);
+        for (const float v : dscale.to_vector<float>()) out.push_back(v / factor);
+      }
+      std::size_t at = 0;
+      const auto is_near = [&](float got, float wanted) { return std::abs(got - wanted) <= 1e-5f * (1 + std::abs(wanted)); };
+      while (at < results[0].size() && is_near(results[1][at], results[0][at])) ++at;
+      BOOST_TEST(at == results[0].size(), "result " << at << " of rows of " << n << ", centered " << centered << ", is another");
+    }
+  const Tensor same = Tensor::of(std::vector<float>(600, 3e38f), Shape{2, 300});
+  Tensor mean = Tensor::empty(DType::f32, Shape{2}), shares = Tensor::empty(DType::f32, Shape{2, 300});
+  cpu.p().reduce(*cpu.stream, Reduction::mean, same, View(mean), 2);
+  BOOST_TEST((mean.to_vector<float>() == std::vector<float>(2, 3e38f)));
+  cpu.p().softmax(*cpu.stream, same, View(shares), false);
+  for (const float v : shares.to_vector<float>()) BOOST_TEST_REQUIRE(std::abs(v - 1.f / 300) <= 1e-9f);
+}
+
 BOOST_AUTO_TEST_CASE(labels_outside_the_classes_are_named) {
   Tensor x = Tensor::zeros(DType::f32, Shape{2, 3}), loss = Tensor::empty(DType::f32, Shape{2});
   Tensor labels = Tensor::of<std::int64_t>({0, 3});

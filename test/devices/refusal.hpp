@@ -1,6 +1,7 @@
 // What an error says.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include <boost/test/unit_test.hpp>
@@ -19,6 +20,23 @@ std::string refusal(F f, Code code) {
     return e.what();
   }
   BOOST_ERROR("nothing was thrown");
+  return "";
+}
+
+/// The same of something that needs a node which has just left: that is unavailable until the caller's node has heard of it.
+template <class F>
+std::string refusal_once_heard(F f, Code code) {
+  for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60); std::chrono::steady_clock::now() < end;) {
+    try {
+      f();
+    } catch (const Error& e) {
+      if (e.code() == Code::unavailable) continue;
+      BOOST_TEST((e.code() == code), e.what());
+      return e.what();
+    }
+    break;
+  }
+  BOOST_ERROR("nothing was thrown but that it is unavailable");
   return "";
 }
 

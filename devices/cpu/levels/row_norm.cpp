@@ -7,36 +7,34 @@
 namespace troupe::cpu {
 namespace {
 
-// The sums over a row of `terms` numbers that `at(from, packets or scalars)` makes of each element: four packets in float, then wide.
+// The sums over a row of `terms` numbers that `at(from, packets or scalars)` makes of each element. Where a float overflows the row is taken again in double.
 template <int terms, class F>
 inline void row_sums(std::int64_t n, F at, double* sums) {
   Lanes sum[terms];
-  std::int64_t i = 0;
-  for (; i + kPaired * kLanes <= n; i += kPaired * kLanes)
-    for (int p = 0; p < kLanes / kPacket; ++p) {
-      Floats of[terms][kPaired], one[terms];
-      for (int k = 0; k < kPaired; ++k) {
-        at(i + k * kLanes + p * kPacket, one);
-        for (int t = 0; t < terms; ++t) of[t][k] = one[t];
-      }
-      for (int t = 0; t < terms; ++t) sum[t].add(p, paired(of[t]));
-    }
-  for (; i + kLanes <= n; i += kLanes)
-    for (int p = 0; p < kLanes / kPacket; ++p) {
-      Floats one[terms];
-      at(i + p * kPacket, one);
-      for (int t = 0; t < terms; ++t) sum[t].add(p, one[t]);
-    }
+  const std::int64_t i = add_groups<terms>(n, at, sum);
   float more[terms][kLanes], one[terms];
   for (int l = 0; i + l < n; ++l) {
     at(i + l, one);
     for (int t = 0; t < terms; ++t) more[t][l] = one[t];
   }
-  for (int t = 0; t < terms; ++t) sums[t] = sum[t].total(more[t], n - i);
+  bool is_finite = true;
+  for (int t = 0; t < terms; ++t) {
+    sums[t] = sum[t].total(more[t], n - i);
+    is_finite &= __builtin_isfinite(sums[t]);
+  }
+  if (is_finite) return;
+  double wide[terms];
+  for (int t = 0; t < terms; ++t) sums[t] = 0;
+#pragma GCC unroll 1
+  for (std::int64_t j = 0; j < n; ++j) {
+    at(j, wide);
+    for (int t = 0; t < terms; ++t) sums[t] += wide[t];
+  }
 }
 
 // Element i of a row, or the packet from there on.
 inline void load(float& to, const float* x) { to = *x; }
+inline void load(double& to, const float* x) { to = double(*x); }
 inline void load(Floats& to, const float* x) { to = load_floats(x); }
 
 void moments(const float* x, std::int64_t n, double* sum, double* squares) {
@@ -71,7 +69,8 @@ void normalize(float* y, const float* x, float mean, float rstd, const float* sc
 }
 
 // The means of g = dy * scale and of g (x - mean) over row r; of rows that are not centered the first is 0.
-void weighted(const RowNormBack& c, int r, double* means) {
+// Not inlined: it is long, and there are rows one by one and in fours.
+__attribute__((noinline)) void weighted(const RowNormBack& c, int r, double* means) {
   const float *x = c.x + r * c.n, *dy = c.dy + r * c.n, *scale = c.scale;
   if (c.mean) {
     const float mean = c.mean[r];

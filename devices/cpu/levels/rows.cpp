@@ -4,11 +4,11 @@
 namespace troupe::cpu {
 namespace {
 
-// How far ahead a long row is fetched, bytes: the processor's own looking ahead ends with the page.
+// How far ahead a long row of f64 is fetched, bytes: the processor's own looking ahead ends with the page.
 constexpr std::int64_t kAhead = 2048;
 
 template <class T>
-double sum(const T* x, std::int64_t n) {
+double sum_wide(const T* x, std::int64_t n) {
   Doubles acc[kRegisters] = {};
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
@@ -19,6 +19,19 @@ double sum(const T* x, std::int64_t n) {
   __builtin_memcpy(lane, acc, sizeof lane);
   for (int l = 0; i + l < n; ++l) lane[l] += double(x[i + l]);
   return fold(lane);
+}
+
+// The whole 32s of n elements; how many elements these are.
+inline std::int64_t add_floats(Lanes& lanes, const float* x, std::int64_t n) {
+  return add_groups<1>(n, [=](std::int64_t i, Floats* one) __attribute__((always_inline)) { *one = load_floats(x + i); }, &lanes);
+}
+
+double sum(const float* x, std::int64_t n) {
+  if (n < kGrouped) return sum_wide(x, n);
+  Lanes lanes;
+  const std::int64_t i = add_floats(lanes, x, n);
+  const double found = lanes.total(x + i, n - i);
+  return __builtin_isfinite(found) ? found : sum_wide(x, n);
 }
 
 // The largest, of what is no number nothing said: whoever asks finds it out by the way.
@@ -43,31 +56,27 @@ void add_rows(double* acc, const T* x, std::int64_t rows, std::int64_t stride, s
 }
 
 double exp_sum(float* out, const float* x, float shift, std::int64_t n) {
-  auto of = [shift](Floats v) __attribute__((always_inline)) { return exp_of_less(v - shift); };
-  Lanes sum;
-  std::int64_t i = 0;
-  for (; i + kPaired * kLanes <= n; i += kPaired * kLanes)
-    for (int p = 0; p < kLanes / kPacket; ++p) {
-      Floats e[kPaired];
-      for (int k = 0; k < kPaired; ++k) {
-        const std::int64_t at = i + k * kLanes + p * kPacket;
-        e[k] = of(load_floats(x + at));
-        if (out) store(out + at, e[k]);
-      }
-      sum.add(p, paired(e));
+  constexpr std::int64_t kPart = 512;  // stays in the first cache
+  float part[kPart];
+  Lanes lanes;
+  for (;;) {
+    const std::int64_t count = n < kPart ? n : kPart;
+    float* e = out ? out : part;
+    std::int64_t i = 0;
+    for (; i + kPacket <= count; i += kPacket) store(e + i, exp_of_less(load_floats(x + i) - shift));
+    if (i < count) {
+      const auto bytes = static_cast<std::size_t>(count - i) * sizeof(float);
+      Floats last = all(shift);  // filled up with what is fast: results next to 0 are not
+      __builtin_memcpy(&last, x + i, bytes);
+      last = exp_of_less(last - shift);
+      __builtin_memcpy(e + i, &last, bytes);
     }
-  for (; i < n; i += kLanes) {
-    const std::int64_t count = n - i < kLanes ? n - i : kLanes;
-    float e[kLanes];  // filled up with what adds nothing
-    for (int l = 0; l < kLanes; ++l) e[l] = l < count ? x[i + l] : -__builtin_inff();
-    for (int p = 0; p < kLanes / kPacket; ++p) {
-      const Floats y = of(load_floats(e + p * kPacket));
-      store(e + p * kPacket, y);
-      sum.add(p, y);
-    }
-    if (out) __builtin_memcpy(out + i, e, static_cast<std::size_t>(count) * sizeof(float));
+    i = add_floats(lanes, e, count);
+    n -= count;
+    if (n == 0) return lanes.total(e + i, count - i);
+    x += count;
+    if (out) out += count;
   }
-  return sum.total();
 }
 
 void shift_scale(float* out, const float* x, float shift, float scale, std::int64_t n) {
@@ -88,8 +97,8 @@ void softmax_back(float* dp, const float* p, float mean, float scale, std::int64
 }  // namespace
 
 void TROUPE_FILL(rows)(LevelKernels& k) {
-  k.sum_f32 = sum<float>;
-  k.sum_f64 = sum<double>;
+  k.sum_f32 = cpu::sum;
+  k.sum_f64 = sum_wide<double>;
   k.top_f32 = top;
   k.add_rows_f32 = add_rows<float>;
   k.add_rows_f64 = add_rows<double>;
