@@ -284,19 +284,23 @@ Worker* WorkerPool::take_searching() {
 }
 
 /// Takes back the place of a worker whose own thread sleeps; it counts as searching. The thread goes on
-/// sleeping, parked, where there is nothing for it to do.
+/// sleeping, parked, where there is nothing for it to do, nor to watch (5).
 void WorkerPool::give_back(Worker& worker) {
   bool stay = worker.ring_.length() == 0;
   if (stay) {
     const std::lock_guard guard(idle_mutex_);
-    stay = watcher_.load(std::memory_order_relaxed) != nullptr || parked_.size() + 1 == workers_.size();
-    if (stay) {
-      parked_.push_back(&worker);
-      state_.fetch_add(kParked - kSearching, std::memory_order_seq_cst);  // W1
-    }
+    const bool watched = watcher_.load(std::memory_order_relaxed) != nullptr || parked_.size() + 1 == workers_.size();
+    auto state = state_.load(std::memory_order_relaxed);
+    do stay = watched || searching(state) > 1;
+    while (stay && !state_.compare_exchange_weak(state, state + kParked - kSearching, std::memory_order_seq_cst));  // W1
+    if (stay) parked_.push_back(&worker);
   }
-  if (stay && !work_visible()) return;  // W2
-  if (!stay || unpark(worker)) worker.notify();
+  if (!stay) {
+    wakes_.fetch_add(1, std::memory_order_relaxed);
+    worker.notify();
+  } else if (work_visible()) {  // W2
+    wake_if_asleep();
+  }
 }
 
 /// A parked worker takes itself back; false if a waker has taken it already.

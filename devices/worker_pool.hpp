@@ -35,7 +35,8 @@
 //    submitter that finds a searcher instead leaves the job to it, so a searcher that goes to work
 //    does F1 searching−1 (seq_cst), F2 look again, and wakes the next if it was the last: S2 before
 //    F1 means S1 before F2. (Seq_cst operations rather than fences: TSan does not follow fences.)
-//    A stand-in (class StandIn) that takes a worker's place, or gives it back, does so by the same steps.
+//    A stand-in (class StandIn) that takes a worker's place, or gives it back, does so by the same steps;
+//    what it sees at W2 it does not take but answers for as if it had submitted it just now: by S2.
 // 5. While any worker is running a job and another is parked, one parked worker, the watcher, sleeps
 //    for at most some milliseconds at a time: one, and twice as many after each look in vain, up to 8
 //    (each look takes 10 µs of the other core, 2 % of what tiny jobs have there). A thief that finds a
@@ -43,6 +44,14 @@
 //    behind one that was not known to be long (`Worker::share`) waits 8 ms at worst, 1 ms just after
 //    another had to. An idle pool has no timer running: the watch is given up when all are parked.
 //    Whoever goes to work and sees parked workers without a watcher wakes one, which soon becomes it.
+//    A stand-in that gives a place back lets its thread sleep on where there is a watcher, where all
+//    others are parked, or where another searches, who answers for the watch: one thread more beside
+//    those two costs more than a short run. The step on state_ that parks the place (W1) is also the
+//    one that finds the other searching, so what the other does to state_ next comes after it. It goes
+//    to work (F1), sees the place parked and, as the last, wakes one; or it parks, as the watcher unless
+//    all are parked; or it is a stand-in too, and decides like this one. One that has gone to work
+//    before is not found searching, and the thread is woken. To look in one step and park in the next
+//    would let it go in between: it sees nobody parked, the place is parked, and nobody watches.
 // 6. At any time one thread acts as a given worker: its own, or a stand-in, while its own sleeps in
 //    `sleep`. The place goes over under idle_mutex_ (from a parked worker, and back) or by `wanted_`
 //    (from a searching one), which orders what the two threads do to the worker's fields. So no more
@@ -84,7 +93,7 @@ struct PoolCounters {
   std::uint64_t jobs = 0;    ///< jobs finished
   std::uint64_t steals = 0;  ///< jobs taken from another worker's ring
   std::uint64_t parks = 0;   ///< times a worker went to sleep
-  std::uint64_t wakes = 0;   ///< times a sleeping worker was woken by a submitter or a searcher
+  std::uint64_t wakes = 0;   ///< times a sleeping worker was woken by a submitter, a searcher or a stand-in
 };
 
 /// One place to work in a pool, with its thread and the jobs it has ahead of it.

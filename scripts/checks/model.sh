@@ -6,7 +6,7 @@
 # configuration must pass, a planted fault must be caught, and for the reason that is given; a claim that a
 # limit never binds must be refuted.
 #
-#   --long   larger configurations too: 20 minutes, 6 GiB
+#   --long   larger configurations too: 30 minutes, 6 GiB
 set -euo pipefail
 case "${1:-}" in
   -h | --help) sed -n '2,/^[^#]/{/^#/s/^# \{0,1\}//p}' "$0" && exit 0 ;;
@@ -149,6 +149,11 @@ run assertion wakeup -DWAITS -DFAULT_NO_WATCHER
 run holds wakeup -DCALLS=1 -DOUTSIDE=0 -DCHILDREN=1
 run assertion wakeup -DCALLS=1 -DOUTSIDE=0 -DCHILDREN=2 -DFAULT_FORGETS_RING
 run assertion wakeup -DCALLS=1 -DOUTSIDE=1 -DCHILDREN=0 -DFAULT_NO_LOOK_AFTER
+watch=(-DANY_WAITS -DCALLS=1 -DOUTSIDE=0 -DCHILDREN=1)
+run holds wakeup "${watch[@]}"
+run assertion wakeup "${watch[@]}" -DFAULT_COUNTS_FIRST
+run assertion wakeup "${watch[@]}" -DFAULT_NO_WATCH_AFTER
+run assertion wakeup "${watch[@]}" -DFAULT_NO_WATCH_LEFT
 
 if [ -n "$long" ]; then
   run holds frame -DK=1 -DN=3 -DPOISON
@@ -161,11 +166,13 @@ if [ -n "$long" ]; then
   run assertion nested -DNO=2 -DNI=2 -DFAULT_GRANT_BY_SLOT
   run holds wakeup
   run holds wakeup -DSTOP
-  run assertion wakeup -DWAITS -DCALLS=1 -DOUTSIDE=1 -DFAULT_NO_WATCH_AFTER
   run holds wakeup -DCALLS=1 -DOUTSIDE=1 -DCHILDREN=0
   run holds wakeup -DCALLS=2 -DOUTSIDE=0 -DCHILDREN=1
   run holds wakeup -DCALLS=1 -DOUTSIDE=0 -DCHILDREN=1 -DSTOP
   run holds wakeup -DCALLS=1 -DOUTSIDE=0 -DCHILDREN=1 -DLIVENESS
+  run holds wakeup "${watch[@]}" -DLIVENESS
+  run holds wakeup -DANY_WAITS -DCALLS=1 -DOUTSIDE=1 -DCHILDREN=1 -DCOMPACT
+  run holds wakeup "${watch[@]}" -DCALLERS=2 -DCOMPACT
   run holds wakeup -DW=3 -DOUTSIDE=1 -DCHILDREN=1 -DCOMPACT
 fi
 

@@ -5,9 +5,11 @@
 #include <boost/test/unit_test.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <latch>
 #include <memory>
 #include <optional>
+#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -128,6 +130,59 @@ BOOST_AUTO_TEST_CASE(a_block_of_a_kernel_may_run_anywhere) {
       done.wait();
       BOOST_TEST(sum.load() == 120);
     });
+}
+
+// One caller is held in its search while another gives its place back. That thread sleeps on, until the first
+// goes to work on something behind which a lone job waits: without another it would wait for ever.
+BOOST_AUTO_TEST_CASE(a_place_given_back_beside_a_searcher_is_not_woken_before_that_one_goes_to_work) {
+  std::latch searches(1), given_back(1), fetched(1);
+  WorkerPool pool(2);
+  std::thread searcher([&] {
+    as_stand_in(pool, [&](StandIn& self) {
+      int asked = 0;
+      self.run_until([&] {
+        if (++asked < 3) return false;  // before its next job, and before it searches
+        searches.count_down();
+        given_back.wait();
+        pool.submit(job_of([&] { fetched.count_down(); }));
+        return true;
+      });
+      fetched.wait();
+    });
+  });
+  searches.wait();
+  const auto before = pool.counters().wakes;
+  as_stand_in(pool, [](StandIn&) {});
+  BOOST_TEST(pool.counters().wakes == before);
+  given_back.count_down();
+  searcher.join();
+}
+
+// A worker that searches goes to work, on a job that waits for a lone one behind it, just when a caller gives
+// its place back: somebody must be left who fetches that one. Time only aims here; a lost wake-up hangs.
+BOOST_AUTO_TEST_CASE(somebody_watches_after_a_place_is_given_back) {
+  for (const int workers : {2, 3}) {
+    WorkerPool pool(workers);
+    std::vector<std::thread> callers;
+    for (int c = 1; c < workers; ++c)  // fewer than workers: one is left to fetch
+      callers.emplace_back([&pool, c] {
+        std::mt19937 random(static_cast<unsigned>(c));
+        for (int round = 0; round < 500; ++round) {
+          std::latch second(1), done(1);
+          as_stand_in(pool, [&](StandIn&) {
+            pool.submit_elsewhere(job_of([&] {
+              pool.submit(job_of([&] { second.count_down(); }));
+              second.wait();
+              done.count_down();
+            }));
+            const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(random() % 2'000);
+            while (std::chrono::steady_clock::now() < until) {}
+          });
+          done.wait();
+        }
+      });
+    for (std::thread& t : callers) t.join();
+  }
 }
 
 // Callers and submitters from outside, all at once: each job once, and never more at a time than workers.

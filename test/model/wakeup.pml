@@ -11,10 +11,12 @@
  *                             after its millisecond
  *
  * A job pushes up to two children, decided freely. WAITS: the first job does not end before a job that it
- * pushed, alone, into its own ring has run: only the watcher can bring that about.
- * STOP: the destructor runs too.
+ * pushed, alone, into its own ring has run: only the watcher can bring that about. ANY_WAITS: any job may, as long
+ * as not all workers do so at once.
+ * STOP: the destructor runs too; not with those, as workers then leave beside one that waits.
  * CALLS: a caller stands in for an idle worker so many times (class StandIn): it takes a parked worker's place, or
- * asks a searching one for its own, pushes a job, runs as many jobs as it likes, and gives the place back.
+ * asks a searching one for its own, pushes a job, runs as many jobs as it likes, and gives the place back. CALLERS:
+ * so many do, each CALLS times.
  */
 #ifndef W
 #define W 2
@@ -27,6 +29,9 @@
 #endif
 #ifndef CALLS
 #define CALLS 0
+#endif
+#ifndef CALLERS
+#define CALLERS 1
 #endif
 #define CAPACITY 2 /* of a ring; a third job overflows to the shared queue */
 #define NOBODY W
@@ -42,10 +47,11 @@ bit stopping;
 #define ANYBODY (W + 1)
 byte wanted = NOBODY; /* ANYBODY: a caller asks for a place; else who lends its own */
 bit lent[W];          /* the caller acts as this worker; a ghost */
-byte calls = CALLS;   /* to come, or under way */
+byte calls = CALLS * CALLERS; /* to come, or under way */
 
 byte children = CHILDREN; /* that may still be pushed */
 bit waited;    /* WAITS: a job has begun that waits for its child */
+byte waiting;  /* ANY_WAITS: how many do */
 bit gone[W];   /* threads that have ended */
 
 /* Ghosts */
@@ -207,7 +213,9 @@ inline leave_search() {
   :: last ->
     last = 0;
     if
+#ifndef FAULT_NO_WATCH_LEFT
     :: watcher == NOBODY -> seen = 1
+#endif
     :: else -> look()
     fi;
     if
@@ -225,7 +233,13 @@ inline leave_search() {
  * between a push and its look at who sleeps. */
 inline execute() {
   computing[me] = 1;
-#ifdef WAITS
+#if defined(ANY_WAITS)
+  if
+  :: atomic { children > 0 && waiting < W - 1 -> children--; waiting++; assert(ring[me] == 0); made++; ring[me] = 1 };
+    atomic { ring[me] == 0 -> waiting-- }
+  :: true
+  fi;
+#elif defined(WAITS)
   if
   :: atomic { !waited -> waited = 1; assert(ring[me] == 0); made++; ring[me] = 1 }; /* alone: it wakes nobody */
     ring[me] == 0 /* until another has taken it */
@@ -302,7 +316,13 @@ left:
 inline give_back() {
   atomic { searching++; submitting++ }; /* on its way until its look, like a submitter */
   stay = 0;
+#ifdef FAULT_COUNTS_FIRST
+  others = (searching > 1);
+#endif
   atomic { /* under idle_mutex_, but the look at its own ring */
+#ifndef FAULT_COUNTS_FIRST
+    others = (searching > 1);
+#endif
     if
 #ifndef FAULT_FORGETS_RING
     :: ring[me] > 0
@@ -310,33 +330,30 @@ inline give_back() {
     :: else ->
       if
 #ifndef FAULT_NO_WATCH_AFTER
-      :: watcher == NOBODY && nparked + 1 < W
+      :: watcher == NOBODY && nparked + 1 < W && !others
 #endif
-      :: else -> order[nparked] = me; nparked++; searching--; stay = 1; lent[me] = 0
+      :: else -> order[nparked] = me; nparked++; searching--; stay = 1; lent[me] = 0 /* W1 */
       fi
-    fi
+    fi;
+    others = 0
   }
-  back = 0;
   if
   :: stay ->
 #ifndef FAULT_NO_LOOK_AFTER
-    look();
-    if :: seen -> seen = 0; unpark() :: else fi
+    look(); /* W2 */
+    if :: seen -> seen = 0; wake_if_asleep() :: else fi
 #endif
-  :: else
-  fi;
-  if
-  :: !stay || back -> atomic { back = 0; notified[me] = 1; lent[me] = 0 }
-  :: else
+  :: else -> atomic { notified[me] = 1; lent[me] = 0 }
   fi;
   atomic { stay = 0; submitting-- }
 }
 
 proctype caller() {
   byte me = NOBODY, i, v, chosen = NOBODY, pushed;
-  bit got, seen, back, last, stay;
+  bit got, seen, back, last, stay, others;
+  byte left = CALLS;
   do
-  :: calls > 0 ->
+  :: left > 0 ->
     atomic { /* take_parked(true): any of them, for the core it sleeps on is its own affair */
       if
       :: nparked > 0 ->
@@ -350,16 +367,18 @@ proctype caller() {
     };
     if
     :: me == NOBODY && searching > 0 ->
-      wanted = ANYBODY;
+      atomic { if :: wanted == NOBODY -> wanted = ANYBODY; back = 1 :: else fi }; /* no other caller asks */
       if
-      :: wanted != ANYBODY
+      :: back && wanted != ANYBODY
       :: true
       fi;
       atomic {
         if
-        :: wanted == ANYBODY -> wanted = NOBODY
-        :: else -> me = wanted; wanted = NOBODY
-        fi
+        :: back && wanted == ANYBODY -> wanted = NOBODY
+        :: back && wanted != ANYBODY -> me = wanted; wanted = NOBODY
+        :: else
+        fi;
+        back = 0
       }
     :: else
     fi;
@@ -391,7 +410,7 @@ proctype caller() {
       give_back();
       me = NOBODY
     fi;
-    calls--
+    atomic { left--; calls-- }
   :: else -> break
   od
 }
@@ -428,7 +447,12 @@ init {
     od
   }
 #if CALLS
-  run caller();
+  atomic {
+    do
+    :: i < CALLERS -> run caller(); i++
+    :: else -> i = 0; break
+    od
+  }
 #endif
   do
   :: made_outside < OUTSIDE ->
@@ -450,7 +474,7 @@ init {
   timeout; /* nothing moves any more */
 #endif
   assert(done == made);
-  assert(made >= OUTSIDE + CALLS)
+  assert(made >= OUTSIDE + CALLS * CALLERS)
 }
 
 #ifdef LIVENESS
