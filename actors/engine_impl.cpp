@@ -493,10 +493,10 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vecto
   return run;
 }
 
-Ref<Run> EngineImpl::begin_part(const std::shared_ptr<Compiled>& compiled, RunKey key, std::uint64_t step, std::uint64_t seed,
+Ref<Run> EngineImpl::begin_part(const std::shared_ptr<Compiled>& compiled, RunKey key, std::uint64_t owners_id, std::uint64_t step, std::uint64_t seed,
                                 std::vector<Tensor> feeds, std::function<void(Run&)> on_end) {
   Ref<Run> run = make_run(compiled, step, seed, std::move(feeds), compiled->troupe.here());
-  run->key = key;
+  run->key = key, run->owners_id = owners_id;
   run->is_named.store(true, std::memory_order_release);
   compiled->troupe.weigh();
   run->on_drained = [this, compiled, on_end = std::move(on_end)](Run& drained) {
@@ -571,7 +571,7 @@ void EngineImpl::remind_in(std::chrono::nanoseconds delay, Run& run) {
 void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned, const std::string& trace) {
   const std::uint64_t id = run.info().id;
   const bool has_failed = run.is_poisoned();  // whoever made it fail may be about to say so
-  EndedRun end{is_owned ? id : run.key.number, is_owned, compiled->troupe.plan->name, epoch_ns(), (time() - run.started).count(), has_failed ? run.status().message() : std::string(), run.fired()};
+  EndedRun end{run.number(), is_owned, compiled->troupe.plan->name, epoch_ns(), (time() - run.started).count(), has_failed ? run.status().message() : std::string(), run.fired()};
   (has_failed ? compiled->failed : compiled->ended).fetch_add(1, std::memory_order_relaxed);
   try {
     if (has_failed && options_.log) log_failure(end);

@@ -124,8 +124,8 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   /// on the run itself in that worker's place: with no thread to wake, nor to be woken by, a small run
   /// takes half its time. Not where the run may have to be answered for before it ends.
   Ref<Run> run(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options);
-  /// Begins the part of another node's run that is here; `on_end` is called once, when all of it has left.
-  Ref<Run> begin_part(const std::shared_ptr<Compiled>& compiled, RunKey key, std::uint64_t step, std::uint64_t seed, std::vector<Tensor> feeds,
+  /// Begins the part of another node's run that is here; `owners_id`: its number there; `on_end` is called once, when all of it has left.
+  Ref<Run> begin_part(const std::shared_ptr<Compiled>& compiled, RunKey key, std::uint64_t owners_id, std::uint64_t step, std::uint64_t seed, std::vector<Tensor> feeds,
                       std::function<void(Run&)> on_end);
   /// Runs under way here, parts of others' among them.
   std::size_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }

@@ -133,6 +133,10 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run, const std::vector<LeanRef<Pa
   }
   for (const std::int32_t node : not_asked) s.other_nodes.push_back(plan.nodes[static_cast<std::size_t>(node)]);
   s.is_whole = all_have_said(s, plan);
+  // So far it was to be told from the other runs of this engine; others know it by its owner's number.
+  s.run = run.number();
+  for (PartitionSnapshot& p : s.partitions)
+    for (RunPart& part : p.runs) part.run = s.run;
   return s;
 }
 
@@ -292,8 +296,8 @@ void EngineImpl::write_events(const Run& run, const EndedRun& end, const std::sh
   question.tracer = {run.info().id};
   const std::int64_t took_ns = (std::chrono::steady_clock::now() - run.began).count();  // as events go by, also where the engine's time is virtual
   question.since_ns = trace == Inspect::Trace::off ? end.ended_ns - took_ns : 0;
-  const std::string number = end.is_owned ? std::to_string(end.run) : fmt::format("shared-{}", run.key.number);
-  TracedRun traced{node(), fmt::format("{}/{}", end.plan.owner, number), run.key.number, end.ended_ns - took_ns, took_ns, end.error};
+  const std::string number = std::to_string(end.run);
+  TracedRun traced{node(), fmt::format("{}/{}", end.plan.owner, number), end.ended_ns - took_ns, took_ns, end.error};
   ask(compiled->troupe.partitions, question, [compiled, path, number, traced, owner = end.plan.owner, flight = options_.flight, log = options_.log](Inspection& inspection) {
     try {  // in a partition's turn, whose trouble it is not
       const bool is_flight = path.empty();
@@ -324,7 +328,7 @@ void EngineImpl::log_failure(const EndedRun& end) {
     if (const auto quote = end.error.find('\'', 6); quote != std::string::npos && end.error.compare(quote, 3, "': ") == 0) begin = quote + 3;
   const auto colon = end.error.find("): ", begin);
   const std::string actor = colon == std::string::npos ? std::string() : end.error.substr(begin, colon + 1 - begin);
-  options_.log({LogRecord::Level::error, end.ended_ns, node(), fmt::format("{}/{}{}", end.plan.owner, end.is_owned ? "" : "shared-", end.run), end.plan.text(), actor, end.error});
+  options_.log({LogRecord::Level::error, end.ended_ns, node(), fmt::format("{}/{}", end.plan.owner, end.run), end.plan.text(), actor, end.error});
 }
 
 }  // namespace troupe

@@ -167,11 +167,11 @@ bool Partition::turn(int budget) {
   heavy_ns_ = 0;
   const int allowed = budget;
   int until_look = kFiringsALook;
-  std::uint64_t run_id = 0;
+  std::uint64_t run_number = 0;
   while (budget > 0 && !is_long_ && without_work < active_.size()) {
     if (next_active_ >= active_.size()) next_active_ = 0;
     Record& record = *active_[next_active_];
-    run_id = record.run->info().id;
+    run_number = record.run->number();
     const int share = share_ = left_ = active_.size() > 1 ? std::min(budget, kShare) : budget;
     int left = share;  // counted here, and told to left_: read back from memory, it costs a tiny loop 13 ns an iteration
     if (record.has_ready()) add(record.handled);
@@ -215,7 +215,7 @@ bool Partition::turn(int budget) {
     const std::uint64_t length = ticks() - began;
     turn_ticks_ += length;
     parked_ = began + length;
-    recorder_.add_turn(began, length, run_id, allowed - budget);
+    recorder_.add_turn(began, length, run_number, allowed - budget);
     if (recorder_.traces()) {
       recorder_.turn_took(length, static_cast<std::uint64_t>(allowed - budget));
       recorder_.expire(driver_.time());
@@ -550,7 +550,7 @@ void Partition::end(Record& record) {
   // What ran later may have failed later: by then the recorder is other runs', and is told in a turn.
   stream_->record()->then([run, this, done, fault = record.fault, landings = std::move(record.landings)](const Status& status) {
     const auto origin = fault->is_set() ? static_cast<std::int32_t>(fault->origin()) : -1;
-    if ((fault->is_set() || !status.ok()) && !run->is_poisoned()) driver_.post_self(FailedLater{run->info().id, origin, ticks()});
+    if ((fault->is_set() || !status.ok()) && !run->is_poisoned()) driver_.post_self(FailedLater{run->number(), origin, ticks()});
     if (fault->is_set()) fail_at(*run, origin, fault->status());
     else if (!status.ok()) run->fail(status);
     for (const Landing& l : landings) run->set_fetch(l.index, l.host.reshaped(l.shape));

@@ -67,6 +67,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include <troupe/actors/endless.hpp>
 #include <troupe/actors/recorder.hpp>
 #include <troupe/actors/run.hpp>
 #include <troupe/actors/stack.hpp>
@@ -138,7 +139,7 @@ struct Lost {
 };
 /// Work of a stream device made a run fail after this partition had left it.
 struct FailedLater {
-  std::uint64_t run;
+  std::uint64_t run;  // Run::number
   std::int32_t node;  // of the program; -1: not known
   std::uint64_t at;   // ticks
 };
@@ -254,11 +255,9 @@ struct Instance {
   std::vector<char> invariant_came;
   std::vector<Iteration::Next> waiting;  // for iteration `opened`
   std::vector<Token> early;           // tokens for iterations that are not open yet
-  struct Observed {
-    std::int64_t at = -1;
-    double left = 0, right = 0;
-  };
-  Observed observed;                  // what its predicate compared, for a while after somebody has asked
+  std::uint64_t execution = 0;        // the same in no other of this partition
+  std::vector<Comparison> compared;   // by what decides, for a while after somebody has asked; empty: none was seen
+  std::uint64_t compared_since = 0;   // after so many questions
 };
 
 /// What it keeps alive; of a list, all that is in it.
@@ -406,7 +405,8 @@ class Partition final : public CompletionSink {
   void observe(const Iteration& iteration, const PlanNode& node);
   const Value& input_of(const Iteration& iteration, const PlanNode& node, std::int32_t input) const;
   const PlanNode* predicate_node(const FramePlan& frame) const;
-  bool compares_numbers(const PlanNode& node) const;
+  void follow_predicates();
+  void tell_decision(const Instance& instance, OpenLoop& loop) const;
   bool run_kernel(Iteration& iteration, const PlanNode& node);
   void finish(Iteration& iteration, const PlanNode& node, Value* outputs);
   void finish_dead(Iteration& iteration, const PlanNode& node);
@@ -490,6 +490,16 @@ class Partition final : public CompletionSink {
     std::int32_t source = -1;  // node of the program; -1: none, or not known
     std::int32_t input = -1;   // of who awaits it; -1: a control edge
   };
+  /// What decides whether a loop goes on.
+  struct Deciding {
+    struct Watch {
+      const PlanNode* node;
+      const Followed::Watch* of;
+    };
+    bool is_endless = false;  // it is the same for ever
+    Followed followed;
+    std::vector<Watch> here;  // in this frame
+  };
   class UnderWay;
   Missing missing_input(const Iteration& iteration, const PlanNode& node, const UnderWay& under_way) const;
   void measure(const PlanNode& node, std::int64_t nanoseconds, std::span<const Value> outputs, std::uint64_t put, bool in_turn);
@@ -560,10 +570,11 @@ class Partition final : public CompletionSink {
   FlightRecorder recorder_;
   mutable std::mutex said_mutex_;           // guards said_, which no turn looks at but to answer
   std::shared_ptr<const Said> said_;        // what it said last
-  std::vector<const PlanNode*> predicates_;  // by frame, where one compares two numbers; since somebody asked
+  std::uint64_t executions_ = 0;    // of loops and calls that have begun
+  std::vector<Deciding> deciding_;  // by frame; since somebody asked
   std::unordered_map<std::int32_t, const PlanNode*> by_source_;  // its nodes, by their numbers in the program; since somebody asked
-  std::vector<bool> is_endless_;    // by frame: its predicate is the same for ever; since somebody asked
   int observes_ = 0;                // what they compare, in so many more firings
+  std::uint64_t questions_ = 0;     // after which that began anew
   bool looks_closer_ = false;       // traces, and this turn may draw more, or observes, or is to end
   std::int64_t heavy_ns_ = 0;       // what heavy kernels have taken in this turn
   bool is_long_ = false;            // too much: this turn ends before it fires more

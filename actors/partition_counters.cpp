@@ -2,6 +2,8 @@
 #include <troupe/actors/partition.hpp>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -9,8 +11,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include <troupe/devices/scalar_program.hpp>
-#include <troupe/ops/ordering.hpp>
+#include <troupe/devices/scalar_eval.hpp>
 
 namespace troupe {
 
@@ -216,33 +217,36 @@ std::vector<LoopSnapshot> Partition::loop_snapshots(const TickClock& clock) {
   return all;
 }
 
-// Does it say how two numbers that are its inputs compare? Of truths, and of what is computed from them first, whether they come nearer
-// to each other says nothing.
-bool Partition::compares_numbers(const PlanNode& node) const {
-  const Graph& graph = plan_->program.graph;
-  const troupe::Node& of_program = graph.node(node.source);
-  if (node.kind != PlanNode::Kind::kernel || node.inputs != 2 || of_program.inputs.size() != 2) return false;
-  const auto is_number = [](DType type) { return type != DType::boolean && type != DType::string; };
-  if (!is_number(graph.spec(of_program.inputs[0]).dtype) || !is_number(graph.spec(of_program.inputs[1]).dtype)) return false;
-  const std::string& op = of_program.op->name;
-  if (op != "Fused") return is_ordering(*of_program.op) || op == "Equal" || op == "NotEqual";
-  const ScalarProgram* program = node.scalars;
-  if (!program || program->results.size() != 1) return false;
-  const auto at = [&](std::int16_t i) -> const ScalarInstruction& { return program->code[static_cast<std::size_t>(i)]; };
-  const ScalarInstruction& last = at(program->results[0]);
-  return last.op >= ScalarOp::eq && last.op <= ScalarOp::ge && at(last.operand[0]).op == ScalarOp::input && at(last.operand[1]).op == ScalarOp::input;
-}
-
-// What a predicate is about to compare, if it is two scalars on the host.
+// What those compare of which it is decided whether a loop goes on, if this node is one of them and its inputs are single elements on the
+// host. Its kernel makes the same of them, to the bit.
 void Partition::observe(const Iteration& iteration, const PlanNode& node) {
-  if (predicates_[static_cast<std::size_t>(iteration.instance->number)] != &node) return;
-  Instance::Observed& seen = iteration.instance->observed;
-  const Value &left = input_of(iteration, node, 0), &right = input_of(iteration, node, 1);
-  const auto is_number = [](const Value& v) { return v.is_inline() || (v.kind() == Value::Kind::tensor && v.dtype() != DType::string && v.tensor().is_on_host() && v.tensor().shape().elements() == 1); };
-  if (!is_number(left) || !is_number(right)) return;
-  seen.at = iteration.number;
-  seen.left = left.tensor().at(0);
-  seen.right = right.tensor().at(0);
+  Instance& instance = *iteration.instance;
+  if (deciding_.empty()) return;
+  const Deciding& deciding = deciding_[static_cast<std::size_t>(instance.number)];
+  std::vector<Value> inputs;
+  for (const Deciding::Watch& watch : deciding.here) {
+    if (watch.node != &node) continue;
+    for (std::int32_t i = static_cast<std::int32_t>(inputs.size()); i < node.inputs; ++i) {
+      const Value& v = input_of(iteration, node, i);
+      if (!v.has_value() || v.is_list()) return;
+      inputs.push_back(v);
+    }
+    const auto number = [&](const ScalarProgram& side) -> std::optional<double> {
+      Value out;
+      if (std::all_of(inputs.begin(), inputs.end(), [](const Value& v) { return v.is_inline(); })) evaluate_scalars(side, inputs, out);
+      else if (std::vector<Value> copies = inputs; !evaluate_elements(side, copies, out)) return std::nullopt;
+      return out.tensor().at(0);
+    };
+    const std::optional<double> left = number(*watch.of->left), right = watch.of->right ? number(*watch.of->right) : 0.0;
+    if (!left || !right) return;
+    if (instance.compared.empty()) instance.compared = deciding.followed.decision.comparisons;
+    if (std::exchange(instance.compared_since, questions_) != questions_)
+      for (Comparison& c : instance.compared) c.begin_afresh();
+    Comparison& seen = instance.compared[static_cast<std::size_t>(watch.of->comparison)];
+    constexpr double kWhole = 0x1p53;  // doubles tell integers apart below this only
+    if (seen.whole_below > 0 && (std::abs(*left) >= kWhole || std::abs(*right) >= kWhole)) continue;
+    seen.see(iteration.number, *left, *right);
+  }
 }
 
 // Of a node that is about to fire: what it awaited, or holds.
@@ -258,7 +262,7 @@ const Value& Partition::input_of(const Iteration& iteration, const PlanNode& nod
 
 void Partition::record_kernel(const Iteration& iteration, const PlanNode& node, std::int64_t start, std::int64_t took) {
   recorder_.add({RecordedEvent::Kind::kernel, true, node.source, static_cast<std::uint64_t>(start), static_cast<std::uint64_t>(took),
-                 iteration.instance->record->run->info().id, iteration.number, 0});
+                 iteration.instance->record->run->number(), iteration.number, 0});
 }
 
 // A firing whose end came from elsewhere: it has waited, or a user's actor has worked for it.
@@ -270,7 +274,7 @@ void Partition::record_ended(const Firing& firing) {
   if (firing.status.ok()) longest = std::max(longest, took);
   if (took < kShortest) return;
   recorder_.add({waits_outside(firing) ? RecordedEvent::Kind::wait : RecordedEvent::Kind::kernel, true, node.source, static_cast<std::uint64_t>(firing.began.count()), static_cast<std::uint64_t>(took),
-                 firing.iteration->instance->record->run->info().id, firing.iteration->number, 0});
+                 firing.iteration->instance->record->run->number(), firing.iteration->number, 0});
 }
 
 namespace {
@@ -285,18 +289,18 @@ std::int64_t iteration_in(const Path& path, const PartitionPlan::Receive& edge) 
 // The partition has had nothing to do until this token came.
 void Partition::record_wait(const Token& token) {
   const PartitionPlan::Receive& edge = mine_.receives[static_cast<std::size_t>(token.receive)];
-  recorder_.add({RecordedEvent::Kind::wait, false, edge.source, parked_, ticks() - parked_, token.run->info().id, iteration_in(token.path, edge), 0});
+  recorder_.add({RecordedEvent::Kind::wait, false, edge.source, parked_, ticks() - parked_, token.run->number(), iteration_in(token.path, edge), 0});
   parked_ = 0;
 }
 
 // To a device or from it, as long as giving it to the stream took.
 void Partition::record_copy(const Run& run, std::int32_t source, std::uint64_t began) {
-  recorder_.add({RecordedEvent::Kind::copy, false, source, began, ticks() - began, run.info().id, 0, 0});
+  recorder_.add({RecordedEvent::Kind::copy, false, source, began, ticks() - began, run.number(), 0, 0});
 }
 
 // What made a run fail, but not what its end has cancelled.
 void Partition::record_failure(const Run& run, std::int32_t source) {
-  if (!run.is_poisoned()) recorder_.add({RecordedEvent::Kind::failure, false, source, ticks(), 0, run.info().id, 0, 0});
+  if (!run.is_poisoned()) recorder_.add({RecordedEvent::Kind::failure, false, source, ticks(), 0, run.number(), 0, 0});
 }
 
 // The flow: the same number at both ends, made of what both know.
@@ -306,7 +310,7 @@ void Partition::record_token(RecordedEvent::Kind kind, const Run& run, std::int3
   mix(static_cast<std::uint64_t>(partition) << 32 | static_cast<std::uint32_t>(receive));
   for (std::int32_t d = 0; d < path.depth; ++d) mix(static_cast<std::uint64_t>(path.number[d]));
   const PartitionPlan::Receive& edge = plan_->partitions[static_cast<std::size_t>(partition)].receives[static_cast<std::size_t>(receive)];
-  recorder_.add({kind, false, edge.source, ticks(), 0, run.info().id, iteration_in(path, edge), flow | 1});
+  recorder_.add({kind, false, edge.source, ticks(), 0, run.number(), iteration_in(path, edge), flow | 1});
 }
 
 }  // namespace troupe

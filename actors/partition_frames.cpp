@@ -153,7 +153,8 @@ Instance& Partition::take_instance(Iteration& parent, std::int32_t number) {
   i.enters_pending = frame.enters;
   i.invariants_pending = frame.invariants;
   i.has_dead_invariant = i.must_open = false;
-  i.observed = {};
+  i.execution = ++executions_;
+  i.compared.clear();
   std::fill(i.granted.begin(), i.granted.end(), frame.window - 1);
   std::fill(i.came.begin(), i.came.end(), 0);
   std::fill(i.exited.begin(), i.exited.end(), 0);

@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include <troupe/actors/endless.hpp>
 #include <troupe/actors/inspection.hpp>
 #include <troupe/ops/actor_node.hpp>
 
@@ -62,6 +61,12 @@ struct Partition::Said {
 void Partition::answer(const Inspect& question) {
   PartitionSnapshot s;
   s.device = mine_.name;
+  if (mine_.frames.size() > 1) {
+    constexpr int kObserved = 4096;  // firings, and a few iterations of a large loop
+    observes_ = kObserved + 4 * mine_.nodes;
+    ++questions_;
+    if (deciding_.empty()) follow_predicates();
+  }
   auto parts = std::make_shared<Said>();
   for (const Record* r : active_) {
     s.runs.push_back(part_of(*r));
@@ -84,20 +89,6 @@ void Partition::answer(const Inspect& question) {
   constexpr std::int64_t kLongestTrace = 75'000'000'000;  // ns: who asks for one from outside asks for a minute at most, and may be gone then
   if (question.trace != Inspect::Trace::as_it_is)
     recorder_.trace(question.trace == Inspect::Trace::on, question.tracer, driver_.time() + driver_.time_of(kLongestTrace, question.clock));
-  if (mine_.frames.size() > 1) {
-    constexpr int kObserved = 4096;  // firings: some iterations of any loop
-    observes_ = kObserved;
-    if (predicates_.empty()) {
-      std::optional<Endless> endless;  // the program is gone through once, and only where a loop is decided on
-      for (const FramePlan& frame : mine_.frames) {
-        const PlanNode* node = predicate_node(frame);
-        predicates_.push_back(node && compares_numbers(*node) ? node : nullptr);
-        const std::int32_t predicate = predicate_of(frame);
-        if (predicate >= 0 && !endless) endless.emplace(plan_->program.graph);
-        is_endless_.push_back(predicate >= 0 && endless->is_same_for_ever(predicate));
-      }
-    }
-  }
   looks_closer_ = observes_ > 0 || recorder_.traces();
   question.inspection->answer(question.place, std::move(s));
 }
@@ -164,14 +155,14 @@ RunPart Partition::part_of(const Record& record) const {
       loop.loop = instance->frame->name;
       loop.depth = instance->frame->depth;
       loop.tag = tag_of(*instance->parent);
+      loop.execution = instance->execution;
       loop.first = instance->oldest;
       loop.last = instance->opened - 1;
       loop.window = instance->frame->window;
-      loop.observed_at = instance->observed.at, loop.left = instance->observed.left, loop.right = instance->observed.right;
       loop.longest = loop_counters_[static_cast<std::size_t>(instance->number)].longest.load(std::memory_order_relaxed);
       if (const std::int32_t predicate = predicate_of(*instance->frame); predicate >= 0) {
         loop.predicate = plan_->program.graph.describe(predicate), loop.predicate_node = predicate;
-        loop.is_endless = !is_endless_.empty() && is_endless_[static_cast<std::size_t>(instance->number)];
+        if (!deciding_.empty()) tell_decision(*instance, loop);
       }
     }
     for (std::int64_t n = instance->oldest; n < instance->opened; ++n) {
@@ -193,6 +184,39 @@ RunPart Partition::part_of(const Record& record) const {
         add_wait(Wait::Kind::token, receive.source, record.elsewhere, plan_->partitions[static_cast<std::size_t>(receive.partition)].name);
   std::stable_sort(part.loops.begin(), part.loops.end(), [](const OpenLoop& a, const OpenLoop& b) { return a.depth < b.depth; });
   return part;
+}
+
+void Partition::tell_decision(const Instance& instance, OpenLoop& loop) const {
+  const Deciding& deciding = deciding_[static_cast<std::size_t>(instance.number)];
+  loop.is_endless = deciding.is_endless;
+  loop.decision = deciding.followed.decision;
+  if (!instance.compared.empty()) loop.decision.comparisons = instance.compared;
+  for (const Followed::Watch& watch : deciding.followed.watches)
+    if (Comparison& c = loop.decision.comparisons[static_cast<std::size_t>(watch.comparison)]; watch.node < 0 && loop.last > 0)
+      c.at = loop.last - 1, c.left = 1;  // it was true, or the iteration after that would not be open
+}
+
+// The program is gone through once, and only where a loop is decided on here.
+void Partition::follow_predicates() {
+  std::optional<Endless> endless;
+  deciding_.resize(mine_.frames.size());
+  for (std::size_t f = 0; f < mine_.frames.size(); ++f) {
+    const std::int32_t predicate = predicate_of(mine_.frames[f]);
+    if (predicate < 0) continue;
+    if (!endless) endless.emplace(plan_->program.graph);
+    Deciding& deciding = deciding_[f];
+    deciding.is_endless = endless->is_endless(predicate);
+    deciding.followed = endless->follow(predicate);
+    for (const Followed::Watch& watch : deciding.followed.watches)
+      for (const PlanNode& node : mine_.frames[f].nodes)
+        if (node.source == watch.node && node.kind == PlanNode::Kind::kernel && static_cast<std::size_t>(node.inputs) == watch.left->inputs.size())
+          deciding.here.push_back({&node, &watch});
+    const auto is_elsewhere = [&](const Followed::Watch& watch) {
+      return watch.node >= 0 && std::none_of(deciding.here.begin(), deciding.here.end(), [&](const Deciding::Watch& w) { return w.of == &watch; });
+    };
+    for (const Followed::Watch& watch : deciding.followed.watches)
+      if (is_elsewhere(watch)) deciding.followed.decision.forget(watch.comparison);
+  }
 }
 
 // The node whose value decides whether a loop goes on; -1: it is in another partition.
@@ -230,7 +254,7 @@ void Partition::fire_closely(Iteration& iteration, const PlanNode& node) {
     return fire(iteration, node);
   }
   const std::int64_t number = iteration.number;  // what fires may end its iteration
-  const std::uint64_t run = iteration.instance->record->run->info().id;
+  const std::uint64_t run = iteration.instance->record->run->number();
   {
     struct Ends {
       bool& is_drawn;

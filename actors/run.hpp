@@ -56,6 +56,7 @@ class Run final : public Counted {
   std::function<void(Run&)> on_failed;
   // Of a run over several nodes, set before anybody else sees it.
   RunKey key;
+  std::uint64_t owners_id = 0;  // at its other nodes: `info().id` at its owner; 0: it is this node's own
   std::atomic<bool> is_named{false};  // publishes key to those who look at runs from outside
   // Of any run.
   PlanTroupe* troupe = nullptr;  // lives as long as `on_drained`
@@ -64,7 +65,10 @@ class Run final : public Counted {
   std::chrono::steady_clock::time_point due{};  // when the engine looks whether it has ended; zero: never. Guarded by the engine's mutex
 
   const Plan& plan() const { return *plan_; }
+  /// `id` is this engine's, and tells the run from all others here.
   const RunInfo& info() const { return info_; }
+  /// What the run is called and recorded by, the same on all its nodes: its owner's number. Runs of several owners may share one.
+  std::uint64_t number() const { return owners_id != 0 ? owners_id : info_.id; }
   const std::vector<Tensor>& feeds() const { return feeds_; }
   void set_fetch(std::int32_t i, Value value) { fetches_[static_cast<std::size_t>(i)] = std::move(value.tensor()); }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <iterator>
 #include <utility>
 
@@ -38,10 +37,19 @@ std::string sentence(const Wait& w, const std::string& device) {
   return {};
 }
 
-std::string going_on(const OpenLoop& loop, const std::string& device) {
+std::string going_on(const OpenLoop& loop, const std::string& device, const std::string& reason = {}) {
   return fmt::format("loop '{}'{} on {} is in iteration {} and goes on{}", loop.loop, in(loop.tag), device, loop.last,
-                     loop.predicate.empty() ? "" : fmt::format(": {} is still true{}", loop.predicate, loop.is_endless ? ", and depends on nothing that the loop changes" : ""));
+                     loop.predicate.empty() ? "" : fmt::format(": {} is still true{}", loop.predicate, loop.is_endless ? ", and depends on nothing that the loop changes" : reason));
 }
+
+// The numbers that it compares, where they were seen.
+std::string seen_numbers(const OpenLoop& loop) {
+  const std::string numbers = loop.decision.text();
+  return numbers.empty() ? "" : " (" + numbers + ")";
+}
+
+// Another owner's run may have the number of one of this node's.
+std::string called(const RunSnapshot& run) { return run.is_owned ? std::to_string(run.run) : fmt::format("{}/{}", run.plan.owner, run.run); }
 
 }  // namespace
 
@@ -71,7 +79,7 @@ std::string edge_of(const Wait& w, const std::string& device) {
 
 Verdict verdict(const RunSnapshot& run, Verdict::Kind kind, const std::string& device, std::string text) {
   Verdict v;
-  v.run = run.run, v.is_owned = run.is_owned;
+  v.run = run.run;
   v.plan = run.plan;
   v.id = id_of(run);
   v.kind = kind;
@@ -185,7 +193,7 @@ std::vector<Verdict> verdicts(const RunSnapshot& run) {
       }
       // Outer loops wait for the inner ones.
       if (part.waits.empty() && !part.loops.empty()) {
-        loops.push_back(verdict(run, Verdict::Kind::loop, p.device, going_on(part.loops.back(), p.device)));
+        loops.push_back(verdict(run, Verdict::Kind::loop, p.device, going_on(part.loops.back(), p.device, seen_numbers(part.loops.back()))));
         loops.back().actor = part.loops.back().predicate;
         loops.back().node = part.loops.back().predicate_node;
         loops.back().tag = part.loops.back().tag;
@@ -240,20 +248,20 @@ static bool is_on_its_way(const RunSnapshot& before, const RunSnapshot& now, con
   return at->second > then->second + kLarge || (unsent != now.to_move.end() && unsent->second >= kMuch);
 }
 
-// Does the predicate of a loop get any nearer to being false?
-static bool never_ends(const RunSnapshot& before, const std::string& device, const OpenLoop& now) {
-  constexpr std::int64_t kMany = 100'000, kManyOfTheSame = 10'000;  // iterations
+// The same execution of a loop, as the earlier look saw it.
+static const OpenLoop* earlier_of(const RunSnapshot& before, const std::string& device, const OpenLoop& now) {
   for (const PartitionSnapshot& p : before.partitions)
     for (const RunPart& part : p.runs)
-      for (const OpenLoop& then : part.loops) {
-        if (p.device != device || then.loop != now.loop || then.tag != now.tag) continue;
-        if (now.is_endless && now.last > then.last) return true;
-        if (then.observed_at < 0 || now.observed_at <= then.observed_at) continue;
-        const bool is_same = then.left == now.left && then.right == now.right;
-        const bool comes_nearer = std::abs(now.left - now.right) < std::abs(then.left - then.right);
-        return !comes_nearer && now.last >= (is_same ? kManyOfTheSame : kMany) && static_cast<std::uint64_t>(now.last) >= 10 * now.longest;
-      }
-  return false;
+      for (const OpenLoop& then : part.loops)
+        if (p.device == device && then.loop == now.loop && then.execution == now.execution && now.last > then.last) return &then;
+  return nullptr;
+}
+
+// Is the predicate of a loop true for ever?
+static bool never_ends(const OpenLoop& then, const OpenLoop& now) {
+  constexpr std::int64_t kMany = 100'000, kManyOfTheSame = 10'000;  // iterations
+  const bool is_longer_than_ever = static_cast<std::uint64_t>(now.last) >= 10 * now.longest;
+  return now.is_endless || stays_true(then.decision, now.decision, {is_longer_than_ever && now.last >= kManyOfTheSame, is_longer_than_ever && now.last >= kMany});
 }
 
 std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::vector<RunSnapshot>& now, std::set<RunId>* withheld) {
@@ -300,15 +308,21 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
       continue;
     }
     for (const PartitionSnapshot& p : run.partitions)
-      for (const RunPart& part : p.runs) {
-        // An inner loop may end again and again; the outermost that does not is the cause.
-        const auto endless = std::find_if(part.loops.begin(), part.loops.end(), [&](const OpenLoop& loop) { return never_ends(*earlier, p.device, loop); });
-        if (endless == part.loops.end()) continue;
-        Verdict& v = all.emplace_back(verdict(run, Verdict::Kind::loop, p.device, going_on(*endless, p.device)));
-        v.actor = endless->predicate;
-        v.node = endless->predicate_node;
-        v.tag = fmt::format("iteration {} of loop '{}'", endless->last, endless->loop);
-      }
+      for (const RunPart& part : p.runs)
+        for (const OpenLoop& loop : part.loops) {  // an inner one may end again and again; the outermost that does not is the cause
+          const OpenLoop* then = earlier_of(*earlier, p.device, loop);
+          if (!then) continue;
+          if (!never_ends(*then, loop)) {
+            // Nobody had asked before the earlier look what it compares.
+            if (withheld && loop.decision.is_followed() && !then->decision.is_observed()) withheld->insert(id);
+            continue;
+          }
+          Verdict& v = all.emplace_back(verdict(run, Verdict::Kind::loop, p.device, going_on(loop, p.device, ", and comes no nearer to being false" + seen_numbers(loop))));
+          v.actor = loop.predicate;
+          v.node = loop.predicate_node;
+          v.tag = fmt::format("iteration {} of loop '{}'", loop.last, loop.loop);
+          break;
+        }
   }
   // Who holds a worker in a user's code is named; who waits for that worker is not. Who waits at a queue holds none.
   const auto holds = [](const Verdict& other, const Verdict& v) { return other.kind == Verdict::Kind::waiting && other.holds_worker && node_of(other.device) == node_of(v.device); };
@@ -345,6 +359,17 @@ void Looks::add(std::vector<RunSnapshot> runs, std::chrono::nanoseconds began, s
   ++count_;
 }
 
+// Had the look seen what all loops of the run compare? They tell from the first question on.
+static bool has_seen_numbers(const std::vector<RunSnapshot>& runs, const RunId& id) {
+  const auto is_unseen = [](const OpenLoop& loop) { return loop.decision.is_followed() && !loop.decision.is_observed(); };
+  for (const RunSnapshot& run : runs)
+    if (id_of(run) == id)
+      for (const PartitionSnapshot& p : run.partitions)
+        for (const RunPart& part : p.runs)
+          if (std::any_of(part.loops.begin(), part.loops.end(), is_unseen)) return false;
+  return true;
+}
+
 // Everybody answered in both looks: whoever is named now has done nothing for as long as the first two were apart, at least.
 void Looks::judge(const Look& look) {
   std::erase_if(withheld_, [&](const RunId& id) {
@@ -354,7 +379,10 @@ void Looks::judge(const Look& look) {
     if (!has_all_answered(*run) || whole == whole_.end() || look.began - whole->second->ended < apart_) return false;
     std::set<RunId> still;
     const std::vector<Verdict> said = hangs(whole->second->runs, look.runs, &still);
-    if (still.contains(id)) return false;
+    if (still.contains(id)) {
+      if (!has_seen_numbers(whole->second->runs, id) && has_seen_numbers(last_->runs, id)) whole->second = last_;
+      return false;
+    }
     const auto is_of_run = [&](const Verdict& v) { return v.id == id; };
     std::erase_if(verdicts_, is_of_run);
     std::copy_if(said.begin(), said.end(), std::back_inserter(verdicts_), is_of_run);
@@ -381,7 +409,7 @@ std::vector<std::string> diagnose(const RunSnapshot& run) {
 std::vector<std::string> diagnose(const EngineSnapshot& engine) {
   std::vector<std::string> all;
   for (const RunSnapshot& run : engine.runs)
-    for (const std::string& s : diagnose(run)) all.push_back(fmt::format("run {}, for {}: {}", run.run, time_text(run.for_so_long), s));
+    for (const std::string& s : diagnose(run)) all.push_back(fmt::format("run {}, for {}: {}", called(run), time_text(run.for_so_long), s));
   return all;
 }
 
@@ -392,7 +420,7 @@ std::string EngineSnapshot::text() const {
     out += fmt::format("  {}: {:.1f} MiB in use, {:.1f} at most{}\n", m.device, static_cast<double>(m.in_use) / 0x1p20, static_cast<double>(m.peak) / 0x1p20,
                        m.limit ? fmt::format(", of {:.1f}", static_cast<double>(m.limit) / 0x1p20) : "");
   for (const RunSnapshot& run : runs) {
-    out += fmt::format("run {} (step {}), for {}{}\n", run.run, run.step, time_text(run.for_so_long), run.is_ending ? ", ending" : "");
+    out += fmt::format("run {} (step {}), for {}{}\n", called(run), run.step, time_text(run.for_so_long), run.is_ending ? ", ending" : "");
     for (const PartitionSnapshot& p : run.partitions) {
       out += fmt::format("  {}{}\n", p.device, !p.busy_with.empty() ? ": computing " + p.busy_with : p.has_answered ? "" : ": no answer");
       for (const RunPart& part : p.runs) {

@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include <troupe/actors/decision.hpp>
+
 namespace troupe {
 
 /// Something that has not come.
@@ -48,10 +50,10 @@ struct OpenLoop {
   std::int64_t first = 0, last = 0;  // iterations that are open
   std::int32_t window = 1;           // as many as may be
   std::uint64_t longest = 0;         // iterations of the longest execution of this loop that has ended
-  /// What the predicate compared, a little after somebody asked the last time; observed_at -1: that is not known.
-  std::int64_t observed_at = -1;     // the iteration
-  double left = 0, right = 0;
-  bool is_endless = false;           // what decides depends on nothing that the loop changes, as the second look at this partition tells
+  /// What the predicate comes from, with what that was a little after somebody asked the last time.
+  Decision decision;
+  std::uint64_t execution = 0;       // among those that the partition has begun
+  bool is_endless = false;           // what decides depends on nothing that the loop changes
 };
 
 enum class ActorStatus : std::uint8_t { idle, ready, running, waiting, dead, failed };
@@ -92,7 +94,7 @@ struct LoopSnapshot {
 
 /// A run in a partition.
 struct RunPart {
-  std::uint64_t run = 0;  // its number in this engine
+  std::uint64_t run = 0;  // its number in this engine; in a RunSnapshot its owner's
   std::uint64_t fired = 0;
   std::uint64_t sent = 0, received = 0;  // tokens to other partitions, and from them
   std::size_t ready = 0;  // nodes that can fire
@@ -114,7 +116,7 @@ struct RecordedEvent {
   std::int32_t node = -1;      // of the program; -1: none
   std::int64_t begin_ns = 0;   // since the Unix epoch
   std::int64_t length_ns = 0;
-  std::uint64_t run = 0;       // its number in this engine
+  std::uint64_t run = 0;       // its owner's number
   std::int64_t tag = 0;        // the innermost iteration; of a turn: how many nodes it fired
   std::uint64_t flow = 0;      // the same at both ends of a token's way
 };
@@ -145,7 +147,7 @@ struct PlanName {
 };
 
 struct RunSnapshot {
-  std::uint64_t run = 0;
+  std::uint64_t run = 0;  // its owner's number
   std::uint64_t step = 0;
   std::uint64_t owner = 0, number = 0;  // of a run over several nodes: its key (actors/run.hpp)
   PlanName plan;
@@ -177,8 +179,8 @@ struct PlanSnapshot {
 };
 
 struct EndedRun {
-  std::uint64_t run = 0;  // its number in the engine that says so; of another's run: among all that this owner shares (`RunKey`)
-  bool is_owned = true;
+  std::uint64_t run = 0;  // its owner's number
+  bool is_owned = true;   // it was started there
   PlanName plan;
   std::int64_t ended_ns = 0;  // since the Unix epoch
   std::int64_t took_ns = 0;
@@ -197,8 +199,7 @@ RunId id_of(const RunSnapshot& run);
 
 /// Why has a run not ended? One cause.
 struct Verdict {
-  std::uint64_t run = 0;
-  bool is_owned = true;                 // `run` is its owner's number
+  std::uint64_t run = 0;  // its owner's number
   PlanName plan;       // of which it is a run
   std::string text;    // a sentence
   std::string device;  // where
@@ -237,8 +238,9 @@ std::vector<std::string> diagnose(const RunSnapshot& run);
 std::vector<Verdict> verdicts(const RunSnapshot& run);
 /// Which runs hang, and why: those that have fired nothing between two looks, a second or so apart, that no large token is on
 /// its way to, and whose cause is not a kernel that computes, nor a user's actor or a queue that has taken as long before; and those in a
-/// loop whose predicate compares two numbers that do not come nearer to each other, which has gone on for ten times as long as it ever did,
-/// and for a hundred thousand iterations at least (ten thousand if they stay the same). A run that is merely slow is not named.
+/// loop whose predicate stays true for ever as far as can be seen (decision.hpp): numbers of which nothing is known are given up where they
+/// do not come nearer to each other, the loop has gone on for ten times as long as it ever did, and for a hundred thousand iterations at least
+/// (ten thousand if they stay the same). A run that is merely slow is not named.
 /// `withheld` gets those of which these two looks could not tell, and two others may.
 std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::vector<RunSnapshot>& now, std::set<RunId>* withheld = nullptr);
 /// Of those, what `later`, what `hangs` says of two looks that follow, leaves of it: whoever had no turn and is not said to have none

@@ -138,8 +138,8 @@ bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan
   for (const PartitionSnapshot& p : partitions) lost += p.dropped_events, thinned += p.thinned_events;
   const std::string begin = fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(static_cast<std::time_t>(run.begin_ns / 1'000'000'000)), run.begin_ns / 1'000'000 % 1000);
   out += fmt::format("{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"tid\":0,\"args\":{{\"name\":{}}}}}\n],\n", json_text(run.node.empty() ? "plan " + plan.name.text() : "node " + run.node));
-  out += fmt::format("\"otherData\":{{\"node\":{},\"run\":{},\"shared\":\"{}\",\"plan\":{},\"begin\":\"{}\",\"begin_ns\":\"{}\",\"took_ns\":{},\"origin_ns\":\"{}\",\"lost\":{},\"thinned\":{},\"overlapping\":{},\"error\":{}}}}}\n", json_text(run.node),
-                     json_text(run.run), run.shared, json_text(plan.name.text()), begin, run.begin_ns, run.took_ns, origin, lost, thinned, overlapping, json_text(run.error));
+  out += fmt::format("\"otherData\":{{\"node\":{},\"run\":{},\"plan\":{},\"begin\":\"{}\",\"begin_ns\":\"{}\",\"took_ns\":{},\"origin_ns\":\"{}\",\"lost\":{},\"thinned\":{},\"overlapping\":{},\"error\":{}}}}}\n", json_text(run.node),
+                     json_text(run.run), json_text(plan.name.text()), begin, run.begin_ns, run.took_ns, origin, lost, thinned, overlapping, json_text(run.error));
   const bool is_written = std::fwrite(out.data(), 1, out.size(), file) == out.size();
   return std::fclose(file) == 0 && is_written;
 }

@@ -37,8 +37,7 @@ std::string slice_text(const Slice& slice, const std::string& name, const std::s
 /// Of which run a trace is, and how it ended.
 struct TracedRun {
   std::string node;          // that has recorded it; empty: of no cluster
-  std::string run;           // `a/17`
-  std::uint64_t shared = 0;  // of a run over several nodes: its number among its owner's, the same in the traces of all of them
+  std::string run;           // `a/17`, the same in the traces of all its nodes
   std::int64_t begin_ns = 0; // since the Unix epoch
   std::int64_t took_ns = 0;
   std::string error;         // empty: it ended well

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -54,6 +55,9 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
                            : fmt::format("there is no verb '{}'; the verbs are {}", unknown[0], verbs);
   }
   const std::string verb = app.get_subcommands()[0]->get_name();
+  const auto unknown = app.get_subcommands()[0]->remaining();
+  if (verb == "trace" && std::any_of(unknown.begin(), unknown.end(), [](const std::string& word) { return word.starts_with("--watch"); }))
+    return "'trace' takes no --watch: a trace is one span of time, as long as --seconds says; run 'troupe trace --help' for what 'trace' takes";
   return fmt::format("{}; run 'troupe {} --help' for what '{}' takes", error.what(), verb, verb);
 }
 

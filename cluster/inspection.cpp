@@ -11,9 +11,7 @@
 
 namespace troupe {
 
-std::string run_name(const RunSnapshot& run) {
-  return fmt::format("{}/{}{}", run.plan.owner, run.is_owned || run.number == 0 ? "" : "shared-", run.is_owned || run.number == 0 ? run.run : run.number);
-}
+std::string run_name(const RunSnapshot& run) { return fmt::format("{}/{}", run.plan.owner, run.run); }
 
 static void add_moved(RunSnapshot& run, const std::map<std::string, const NodeAnswer*>& nodes) {
   std::set<std::string> of_run;

@@ -82,7 +82,7 @@ using ClusterReport = std::vector<NodeAnswer>;
 /// Runs over several nodes once each, with all their partitions and those of their nodes that have not answered; the number is
 /// their owner's. In the order of nodes and numbers.
 std::vector<RunSnapshot> joined_runs(const ClusterReport& report);
-/// `a/17`: whose run it is, as told by its plan, and its number there.
+/// `a/17`: whose run it is, as told by its plan, and its number there, whichever node says so.
 std::string run_name(const RunSnapshot& run);
 
 }  // namespace troupe

@@ -12,6 +12,12 @@ namespace troupe {
 template <>
 inline constexpr std::uint64_t kValues<Wait::Kind> = static_cast<std::uint64_t>(Wait::Kind::grant) + 1;
 template <>
+inline constexpr std::uint64_t kValues<Comparison::Relation> = static_cast<std::uint64_t>(Comparison::Relation::ne) + 1;
+template <>
+inline constexpr std::uint64_t kValues<Comparison::Course> = static_cast<std::uint64_t>(Comparison::Course::carried) + 1;
+template <>
+inline constexpr std::uint64_t kValues<Decision::Term::Kind> = static_cast<std::uint64_t>(Decision::Term::Kind::either) + 1;
+template <>
 inline constexpr std::uint64_t kValues<ActorStatus> = static_cast<std::uint64_t>(ActorStatus::failed) + 1;
 template <>
 inline constexpr std::uint64_t kValues<EdgeDescription::Kind> = static_cast<std::uint64_t>(EdgeDescription::Kind::back) + 1;
@@ -63,8 +69,20 @@ void fields(A& a, Wait& w) {
   a(w.kind), a(w.what), a(w.state), a(w.tag), a(w.from), a(w.node), time_span(a, w.for_so_long), time_span(a, w.longest), a(w.holds_worker);
 }
 template <class A>
+void fields(A& a, Comparison& c) {
+  a(c.relation), a(c.course), a(c.is_truth), a(c.whole_below), a(c.at), a(c.left), a(c.right), a(c.left_step), a(c.right_step), a(c.has_step), a(c.seen), a(c.moved), a(c.came_nearer), a(c.changed), a(c.nearest);
+}
+template <class A>
+void fields(A& a, Decision::Term& t) {
+  a(t.kind), a(t.comparison);
+}
+template <class A>
+void fields(A& a, Decision& d) {
+  a(d.terms), a(d.comparisons);
+}
+template <class A>
 void fields(A& a, OpenLoop& l) {
-  a(l.loop), a(l.tag), a(l.predicate), a(l.predicate_node), a(l.depth), a(l.first), a(l.last), a(l.window), a(l.longest), a(l.observed_at), a(l.left), a(l.right), a(l.is_endless);
+  a(l.loop), a(l.tag), a(l.predicate), a(l.predicate_node), a(l.depth), a(l.first), a(l.last), a(l.window), a(l.longest), a(l.decision), a(l.execution), a(l.is_endless);
 }
 template <class A>
 void fields(A& a, ActorCounters& c) {

@@ -137,7 +137,7 @@ std::string state_json(const std::string& node, const ClusterReport& report) {
         recent.emplace_back(e.ended_ns - a.offset_ns, json{{"id", fmt::format("{}/{}", e.plan.owner, e.run)}, {"plan", e.plan.text()}, {"ended_ns", e.ended_ns - a.offset_ns},
                                                             {"took_ns", e.took_ns}, {"ok", e.error.empty()}, {"error", e.error}, {"fired", e.fired}});
     for (const EndedRun& e : a.report.engine.errors)
-      errors.emplace_back(e.ended_ns - a.offset_ns, json{{"time_ns", e.ended_ns - a.offset_ns}, {"node", a.member.name}, {"run", fmt::format("{}/{}{}", e.plan.owner, e.is_owned ? "" : "shared-", e.run)},
+      errors.emplace_back(e.ended_ns - a.offset_ns, json{{"time_ns", e.ended_ns - a.offset_ns}, {"node", a.member.name}, {"run", fmt::format("{}/{}", e.plan.owner, e.run)},
                                                           {"plan", e.plan.text()}, {"text", e.error}});
   }
   for (const RunSnapshot& run : joined_runs(report)) runs.push_back(run_json(run, now));
@@ -184,11 +184,18 @@ std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& 
     const auto known = std::find_if(runs.begin(), runs.end(), [&](const RunSnapshot& r) { return id_of(r) == v.id; });
     RunSnapshot run;  // it may have ended meanwhile
     if (known != runs.end()) run = *known;
-    else run.run = v.run, run.owner = v.id.owner, run.number = v.id.number, run.plan = v.plan, run.is_owned = v.is_owned;
+    else run.run = v.run, run.owner = v.id.owner, run.number = v.id.number, run.plan = v.plan;
     const std::string plan = run.plan.text();
     j["verdicts"].push_back({{"run", run_name(run)}, {"text", v.text}, {"node", v.kind == Verdict::Kind::silence ? v.device : node_of_device(v.device)},
                              {"device", v.device}, {"actor", v.node < 0 ? std::string() : fmt::format("{}:{}", plan, v.node)}, {"edge", v.edge},
                              {"tag", v.tag}, {"line", line_of(v.actor)}});
+  }
+  // What the others do, the first of it: whoever finds his run too slow sees where it is.
+  j["doing"] = json::array();
+  for (const RunSnapshot& run : runs) {
+    const auto hangs = [&](const Verdict& v) { return v.id == id_of(run); };
+    if (std::any_of(verdicts.begin(), verdicts.end(), hangs)) continue;
+    if (const std::vector<std::string> said = diagnose(run); !said.empty()) j["doing"].push_back({{"run", run_name(run)}, {"text", said[0]}});
   }
   return json_text(j);
 }

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -29,7 +30,10 @@ namespace {
 constexpr auto kReaderPatience = std::chrono::seconds(2);  // with who does not read on
 constexpr auto kAnswer = std::chrono::seconds(30);   // for all of an answer to be read
 constexpr auto kAsk = std::chrono::milliseconds(400);  // other nodes
-constexpr std::size_t kMostPlans = 16;    // whose counters are remembered
+// Of the plans whose counters are remembered: actors and edges, some 300 bytes each, so 120 MB, but for a plan that alone has more. Who watches
+// all plans of a cluster asks for one after the other: by number, 16, none was there any more when it was asked for again.
+constexpr std::size_t kMostRows = 400'000;
+constexpr std::size_t kLeastRows = 100;  // that a plan counts for: no more than 4000 plans are remembered
 constexpr std::int64_t kMostSeconds = 60; // of a trace
 
 bool is_address(const std::string& host) {
@@ -319,8 +323,7 @@ class InspectionServer::Server {
       if (!a.has_answered || a.report.plan.name != name) continue;
       auto cache = std::make_shared<CounterCache>(a.report.plan);
       std::lock_guard lock(mutex_);
-      if (caches_.size() >= kMostPlans)
-        caches_.erase(std::min_element(caches_.begin(), caches_.end(), [](const auto& x, const auto& y) { return x.second.used < y.second.used; }));
+      make_room(rows_of(*cache));
       return caches_.insert_or_assign(key, Cached{cache, ++uses_}).first->second.cache;
     }
     std::string known;
@@ -328,6 +331,18 @@ class InspectionServer::Server {
       for (const PlanSnapshot& p : a.report.engine.plans)
         if (p.name.owner == a.member.name) known += (known.empty() ? "" : ", ") + p.name.text();
     throw Error(Code::not_found, fmt::format("there is no plan '{}'; {}", id, known.empty() ? "there are none" : "there are " + known));
+  }
+
+  static std::size_t rows_of(const CounterCache& cache) { return std::max(kLeastRows, cache.plan().actors.size() + cache.plan().edges.size()); }
+
+  /// Under the lock: forgets those plans that nobody has asked for for longest.
+  void make_room(std::size_t rows) {
+    for (const auto& [key, known] : caches_) rows += rows_of(*known.cache);
+    while (rows > kMostRows && !caches_.empty()) {
+      const auto oldest = std::min_element(caches_.begin(), caches_.end(), [](const auto& x, const auto& y) { return x.second.used < y.second.used; });
+      rows -= rows_of(*oldest->second.cache);
+      caches_.erase(oldest);
+    }
   }
 
   /// The incarnation of a node; 0: it is not known.
@@ -353,10 +368,12 @@ class InspectionServer::Server {
     update(*cache);
     const ClusterReport state = node_.inspect({}, kAsk);
     std::vector<std::string> errors;
-    const std::string name = "'" + cache->plan().actors[static_cast<std::size_t>(node)].name + "'";
+    std::set<std::uint64_t> told;  // runs: each of their nodes has what made them fail
+    const ActorDescription& self = cache->plan().actors[static_cast<std::size_t>(node)];
+    const std::string name = fmt::format("{} '{}'", self.op, self.name);  // as errors say who made them
     for (const NodeAnswer& a : state)
       for (const EndedRun& e : a.report.engine.errors)
-        if (e.plan == cache->plan().name && e.error.find(name) != std::string::npos) errors.push_back(e.error);
+        if (e.plan == cache->plan().name && e.error.find(name) != std::string::npos && told.insert(e.run).second) errors.push_back(e.error);
     return cache->actor_json(node, joined_runs(state), errors);
   }
 

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <set>
-#include <tuple>
-#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -26,6 +24,7 @@ struct Drawn {
   const RecordedEvent* event;
   std::int64_t begin_ns;  // on this node's clock
   std::string name() const { return title_of(*event, name_of_node()); }
+  std::string run() const { return event->run == 0 ? std::string() : fmt::format("{}/{}", plan->name.owner, event->run); }
   std::string name_of_node() const {
     const auto it = std::lower_bound(plan->names.begin(), plan->names.end(), std::pair{event->node, std::string()});
     return it == plan->names.end() || it->first != event->node ? std::to_string(event->node) : it->second;
@@ -41,43 +40,6 @@ std::vector<Drawn> all_of(const ClusterReport& report) {
   std::stable_sort(all.begin(), all.end(), [](const Drawn& a, const Drawn& b) { return a.begin_ns < b.begin_ns; });
   return all;
 }
-
-/// What runs are called, which have another number on each of their nodes: as their owner numbers them. Who sent a token and who received
-/// it are of one run; one that no token connects with its owner's, as far as is remembered, is `a/5@b`.
-class RunNames {
- public:
-  explicit RunNames(const std::vector<Drawn>& events) {
-    std::unordered_map<std::uint64_t, std::vector<Key>> ends;  // by flow
-    std::map<Key, std::set<std::uint64_t>> flows;
-    std::vector<Key> pending;
-    for (const Drawn& d : events) {
-      if (d.event->flow == 0) continue;
-      const Key key = key_of(d);
-      if (is_owners(d) && !names_.contains(key)) names_.emplace(key, owners_name(d)), pending.push_back(key);
-      if (flows[key].insert(d.event->flow).second) ends[d.event->flow].push_back(key);
-    }
-    while (!pending.empty()) {
-      const Key key = pending.back();
-      pending.pop_back();
-      for (const std::uint64_t flow : flows[key])
-        for (const Key& other : ends[flow])
-          if (std::get<1>(other) == std::get<1>(key) && names_.emplace(other, names_.at(key)).second) pending.push_back(other);
-    }
-  }
-  std::string operator()(const Drawn& d) const {
-    if (d.event->run == 0) return {};
-    if (is_owners(d)) return owners_name(d);
-    const auto it = names_.find(key_of(d));
-    return it != names_.end() ? it->second : owners_name(d) + "@" + d.node->member.name;
-  }
-
- private:
-  using Key = std::tuple<std::string, PlanName, std::uint64_t>;  // the node, the plan, and the run's number there
-  static bool is_owners(const Drawn& d) { return d.node->member.name == d.plan->name.owner; }
-  static std::string owners_name(const Drawn& d) { return fmt::format("{}/{}", d.plan->name.owner, d.event->run); }
-  static Key key_of(const Drawn& d) { return {d.node->member.name, d.plan->name, d.event->run}; }
-  std::map<Key, std::string> names_;
-};
 
 /// What is not there, and since when everything is: a recorder that has written over something has all that came later.
 struct Missing {
@@ -102,7 +64,6 @@ std::string events_json(const ClusterReport& report, std::int64_t asked_ns, std:
   const Missing missing = missing_in(report, since_ns);
   std::uint64_t dropped = missing.lost + missing.thinned;
   std::vector<Drawn> all = all_of(report);
-  const RunNames run_of(all);
   std::erase_if(all, [&](const Drawn& d) { return d.begin_ns + d.event->length_ns < since_ns || d.begin_ns > until_ns; });
   const bool is_cut = all.size() > limit && limit > 0;
   if (all.size() > limit) {  // the latest
@@ -121,7 +82,7 @@ std::string events_json(const ClusterReport& report, std::int64_t asked_ns, std:
       }
   for (const Drawn& d : all)
     j["events"].push_back({{"t_ns", d.begin_ns}, {"dur_ns", d.event->length_ns}, {"node", d.node->member.name}, {"track", d.partition->device + " of plan " + d.plan->name.text()}, {"kind", name_of(d.event->kind)},
-                           {"name", d.name()}, {"actor", d.event->node < 0 ? std::string() : fmt::format("{}:{}", d.plan->name.text(), d.event->node)}, {"run", run_of(d)}, {"number", d.event->run}, {"tag", d.event->tag}, {"flow", d.event->flow == 0 ? std::string() : std::to_string(d.event->flow)}});
+                           {"name", d.name()}, {"actor", d.event->node < 0 ? std::string() : fmt::format("{}:{}", d.plan->name.text(), d.event->node)}, {"run", d.run()}, {"tag", d.event->tag}, {"flow", d.event->flow == 0 ? std::string() : std::to_string(d.event->flow)}});
   j["dropped"] = dropped;
   return json_text(j);
 }

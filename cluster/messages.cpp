@@ -57,7 +57,7 @@ void fields(A& a, DropPlan& m) {
 }
 template <class A>
 void fields(A& a, BeginRun& m) {
-  a(m.run), a(m.plan), a(m.step), a(m.seed), a(m.feeds);
+  a(m.run), a(m.id), a(m.plan), a(m.step), a(m.seed), a(m.feeds);
 }
 template <class A>
 void fields(A& a, RunToken& m) {

@@ -55,11 +55,12 @@ struct DropPlan {
   static constexpr Lane kLane = Lane::data;
   std::uint64_t plan = 0;
 };
-/// Owner to participant. Numbers of an owner's runs go up.
+/// Owner to participant. `run` goes up.
 struct BeginRun {
   static constexpr MessageKind kKind = MessageKind::begin_run;
   static constexpr Lane kLane = Lane::data;
-  std::uint64_t run = 0;
+  std::uint64_t run = 0;  // among those over several nodes (RunKey)
+  std::uint64_t id = 0;   // among all of the owner's: what it is called on every node
   std::uint64_t plan = 0;
   std::uint64_t step = 0;
   std::uint64_t seed = 0;

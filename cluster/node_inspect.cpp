@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -315,16 +316,23 @@ ClusterReport NodeCore::inspect(const NodeQuestion& question, std::chrono::nanos
       }
     }
   wait_until([&] { return std::all_of(asked.begin(), asked.end(), [&](const Question& q) { return requests_.at(q.request).is_done; }); }, patience);
+  std::map<Peer, std::chrono::nanoseconds> heard;  // last, by the transport's clock; without one of nobody
+  for (const PeerCounters& c : transport_->peers()) heard[c.peer] = c.heard;
+  const std::chrono::nanoseconds now = transport_->now();
   std::lock_guard lock(mutex_);
   for (const Question& q : asked) {
     const Request r = std::move(requests_.extract(q.request).mapped());
     NodeAnswer& a = all[q.place];
     a.has_answered = r.is_done && r.status.ok() && r.report;
     if (!a.has_answered) {
-      const Member& m = a.member;
-      a.why = r.is_done ? r.status.message()
-                        : fmt::format("no answer within {:.1f} s; it has been {} for {}", std::chrono::duration<double>(patience).count(),
-                                      m.state == MemberState::suspect ? "suspected" : troupe::name_of(m.state), seconds(time_ns() - a.since_ns));
+      if (r.is_done) {
+        a.why = r.status.message();
+        continue;
+      }
+      // Not for how long it has been alive: until it is suspected that is the time that it did answer.
+      a.why = fmt::format("no answer within {:.1f} s", std::chrono::duration<double>(patience).count());
+      if (const auto last = heard.find(r.to); last != heard.end()) a.why += fmt::format("; last heard {} ago", seconds((now - last->second).count()));
+      if (a.member.state != MemberState::alive) a.why += fmt::format("; it has been {} for {}", a.member.state == MemberState::suspect ? "suspected" : troupe::name_of(a.member.state), seconds(time_ns() - a.since_ns));
       continue;
     }
     a.report = std::move(*r.report);

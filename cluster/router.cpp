@@ -309,7 +309,7 @@ void Router::detach(Entry& entry) {
 
 void Router::redial(Entry& entry) {
   entry.wait = std::clamp(entry.wait * 2, options_.redial, options_.heartbeat);
-  entry.last_heard = carrier_.now();
+  entry.redialled = carrier_.now();
   entry.connection = carrier_.dial(entry.dialled);
   by_connection_[entry.connection] = entry.peer;
   wire::Hello h = hello(entry.id, true, entry.session.received());
@@ -424,7 +424,7 @@ void Router::tick(Entry& entry) {
   if (entry.state == State::pending && now - entry.since >= options_.answer) return forget(entry);
   if (entry.state == State::open && entry.session.waiting() > options_.most_waiting)
     return end(entry, Status(Code::resource_exhausted, fmt::format("{} takes too little of what it is sent: {} messages wait for it", entry.info.name, entry.session.waiting())));
-  if (entry.connection != 0 && now - entry.last_heard >= options_.silence) detach(entry);
+  if (entry.connection != 0 && now - entry.silent_since() >= options_.silence) detach(entry);
   if (!entry.attached) {
     if (entry.state == State::open && now - entry.since >= options_.away)
       return give_up(entry, Status(Code::unavailable, fmt::format("{} did not come back within {} s", entry.info.name, seconds(options_.away))));
@@ -448,7 +448,7 @@ Time Router::due() const {
   for (const auto& [peer, entry] : entries_) {
     if (entry->state == State::closing) at(entry->since + options_.drain);
     if (entry->state == State::pending) at(entry->since + options_.answer);
-    if (entry->connection != 0) at(entry->last_heard + options_.silence);
+    if (entry->connection != 0) at(entry->silent_since() + options_.silence);
     if (entry->attached) {
       at(entry->last_sent + options_.heartbeat);
       if (entry->session.has_news()) at(entry->news_at);
@@ -504,7 +504,7 @@ TransportCounters Router::counters() const {
 std::vector<PeerCounters> Router::peers() const {
   std::vector<PeerCounters> all;
   for (const auto& [peer, entry] : entries_)
-    if (entry->state == State::open) all.push_back({peer, entry->bytes_out, entry->bytes_in, entry->session.unsent_bytes(), entry->session.kept_bytes()});
+    if (entry->state == State::open) all.push_back({peer, entry->bytes_out, entry->bytes_in, entry->session.unsent_bytes(), entry->session.kept_bytes(), entry->last_heard});
   return all;
 }
 

@@ -17,6 +17,7 @@
 // more, having just ended it, dials again.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <map>
@@ -133,7 +134,9 @@ class Router {
     std::uint64_t bulk_left = 0, bulk_skipped = 0;  // bytes; of them those that have been here before
     bool bulk_is_copy = false;
     Status why;                 // of Bye
-    Time last_heard{}, last_sent{}, since{}, redial_at{}, wait{}, news_at{};
+    Time last_heard{}, last_sent{}, since{}, redial_at{}, redialled{}, wait{}, news_at{};
+    /// What it is silent for begins with the connection, if it has said nothing by it yet.
+    Time silent_since() const { return std::max(last_heard, redialled); }
   };
   struct Dial {
     std::string address;

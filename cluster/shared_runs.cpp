@@ -195,8 +195,7 @@ void SharedRuns::begin(Run& run, SharedPlan& plan) {
         asked.reserve(plan.others().size());
         owned_.emplace(last_, Owned{keep, plan.others()});
         for (Peer peer : plan.others()) {
-          BeginRun m{last_, 0, run.info().step, run.info().seed, {}};
-          m.plan = plan.number();
+          BeginRun m{last_, run.info().id, plan.number(), run.info().step, run.info().seed, {}};
           std::set<std::int32_t> feeds;
           for (const PartitionPlan& p : plan.plan().partitions)
             if (p.node == plan.node_of_peer(peer))
@@ -293,6 +292,7 @@ void SharedRuns::here_if_light(const PlanTroupe& troupe, Send send) {
 
 void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m, const std::shared_ptr<Compiled>& compiled) {
   const RunKey key{owner, m.run};
+  check(m.id != 0, "a run without its owner's number");
   {
     std::lock_guard lock(mutex_);
     check(m.run > begun_[owner], "a run that began before");
@@ -312,7 +312,7 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m, const std:
       for (const PartitionPlan::Feed& f : plan.partitions[p].feeds) check(feeds[at(f.index)].has_value(), "a run without a feed");
   Ref<Run> run;
   try {
-    run = core_.engine().begin_part(compiled, key, m.step, m.seed, std::move(feeds), [this](Run& r) { ended(r); });
+    run = core_.engine().begin_part(compiled, key, m.id, m.step, m.seed, std::move(feeds), [this](Run& r) { ended(r); });
   } catch (...) {  // it is shutting down, or has no memory: nothing that the owner has done
     const Status why = Status::from_current_exception();
     return refuse(why.code(), why.message().c_str());

@@ -91,6 +91,7 @@ struct PeerCounters {
   std::uint64_t bytes_out = 0, bytes_in = 0;  // of heads and tensors; those of a message that is still coming, too
   std::uint64_t unsent_bytes = 0;             // now: taken by `send`, not yet given to the network
   std::uint64_t unacknowledged_bytes = 0;     // now: given to the network, not known to have arrived
+  std::chrono::nanoseconds heard{};           // when anything came of it last, by the transport's clock: what is there says something each second
 };
 
 class Transport {

@@ -425,7 +425,7 @@ class Lowering {
     auto at = inline_graph(w.condition.graph, w.condition.inputs, arguments, each);
     const std::vector<Edge> told = outputs_of(w.condition, at, each, node);  // the predicate, then what it compares
     Edge predicate = told[0];
-    predicate = {append("LoopCond", {predicate}, {{DType::boolean, Shape{}}}, node), 0};
+    predicate = {append("LoopCond", {predicate}, {{DType::boolean, Shape{}}}, node, Attrs{{"structured", !has_primitives_}}), 0};
 
     std::vector<Edge> switches;
     for (Edge v : variables) switches.push_back(switched(v, predicate, 2, node));

@@ -53,6 +53,27 @@ Place place_of(const std::string& node) {
   return place;
 }
 
+/// While it is there SIGINT and SIGTERM do what they do, though `repeat` keeps them waiting: whoever is asked may be silent for as long
+/// as the patience is.
+class Interruptible {
+ public:
+  Interruptible() {
+    sigset_t endings;
+    sigemptyset(&endings);
+    sigaddset(&endings, SIGTERM);
+    sigaddset(&endings, SIGINT);
+    pthread_sigmask(SIG_UNBLOCK, &endings, &before_);
+  }
+  ~Interruptible() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  Interruptible(const Interruptible&) = delete;
+  Interruptible& operator=(const Interruptible&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+volatile std::sig_atomic_t last_status = 0;  // of the looks that have ended
+
 }  // namespace
 
 std::string fetch(const LookFlags& flags, const std::string& path, int least_s) {
@@ -65,6 +86,7 @@ std::string fetch(const LookFlags& flags, const std::string& path, int least_s) 
   if (const std::string token = token_of(flags.token); !token.empty()) http.set_default_headers({{"Authorization", "Bearer " + token}});
   std::atomic<bool> is_late{false};  // publishes nothing but itself
   const auto answer = [&] {
+    const Interruptible leaves_at_once;
     const Deadline deadline(patience, [&] {
       is_late.store(true, std::memory_order_relaxed);
       http.stop();  // as if the node had hung up
@@ -126,6 +148,7 @@ static int drawn_or_complained(const std::function<int()>& draw) {
   }
 }
 
+// What is being printed, and what that has for a status, goes together: a look is left while somebody is asked (`fetch`), and at no other time.
 int repeat(const LookFlags& flags, const std::function<int()>& draw) {
   if (flags.watch <= 0) return draw();
   const sigset_t endings = block_endings();
@@ -133,6 +156,12 @@ int repeat(const LookFlags& flags, const std::function<int()>& draw) {
   for (bool is_first = true;; is_first = false) {
     if (is_terminal() && !flags.json) std::fputs("\x1b[H\x1b[2J", stdout);
     const int status = is_first ? draw() : drawn_or_complained(draw);
+    last_status = status;
+    if (is_first) {  // before, they end it as they would without --watch: there is no status yet
+      struct sigaction on{};
+      on.sa_handler = [](int) { _exit(last_status); };  // all that was said is written
+      for (const int ending : {SIGINT, SIGTERM}) sigaction(ending, &on, nullptr);
+    }
     if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
       if (errno == EPIPE) std::clearerr(stdout);  // nobody reads it any more, which is no mistake
       return status;

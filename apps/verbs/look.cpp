@@ -94,17 +94,29 @@ std::string ps_text(const json& s) {
   return out;
 }
 
-/// The id of an actor that is named by it, or by its name, with its scopes or without, in the newest plan that has it; there a name
-/// with all its scopes comes first. Throws Misuse, with the nearest, or with all that have that name.
-std::string actor_id(const LookFlags& flags, const std::string& name) {
-  if (name.find('/') != std::string::npos && name.rfind(':') != std::string::npos && name.find_first_not_of("0123456789", name.rfind(':') + 1) == std::string::npos) return name;
-  if (name.empty()) throw Misuse("say which actor: by its id, such as a/3:12, or by its name");
+/// NODE/NUMBER:NUMBER, of which there may be names too.
+bool may_be_id(const std::string& text) {
+  const auto slash = text.find('/'), colon = text.rfind(':');
+  if (slash == std::string::npos || slash == 0 || colon == std::string::npos || colon <= slash + 1 || colon + 1 == text.size()) return false;
+  const std::string plan = text.substr(slash + 1, colon - slash - 1), actor = text.substr(colon + 1);
+  return (plan + actor).find_first_not_of("0123456789") == std::string::npos;
+}
+
+/// The actors of a name, with its scopes or without, in the newest plan that has it; there a name with all its scopes comes first.
+/// `names`: those there are, if none has it.
+std::vector<std::string> ids_of(const LookFlags& flags, const std::string& name, std::vector<std::string>& names) {
   const json state = json::parse(fetch(flags, "/api/state"));
-  std::vector<std::string> names, found, within;  // within: scopes
+  std::vector<std::string> found, within;  // within: scopes
   std::vector<json> plans = state["plans"];
   std::stable_sort(plans.begin(), plans.end(), [](const json& a, const json& b) { return a["made_ns"].get<std::int64_t>() > b["made_ns"].get<std::int64_t>(); });
   for (auto plan = plans.begin(); plan != plans.end() && found.empty() && within.empty(); ++plan) {
-    const json p = json::parse(fetch(flags, "/api/plan?id=" + encoded((*plan)["id"]), 60));
+    std::string said;
+    try {
+      said = fetch(flags, "/api/plan?id=" + encoded((*plan)["id"]), 60);
+    } catch (const Misuse&) {  // it has gone since the node told of it
+      continue;
+    }
+    const json p = json::parse(said);
     for (const json& a : rows_of(p["actors"])) {
       const std::string full = a["name"], last = full.substr(full.rfind('/') + 1);
       if (full == name) found.push_back(a["id"]);
@@ -113,7 +125,11 @@ std::string actor_id(const LookFlags& flags, const std::string& name) {
       if (last != full) names.push_back(last);
     }
   }
-  if (found.empty()) found = std::move(within);
+  return found.empty() ? within : found;
+}
+
+/// The one of them; of none or several throws Misuse, with the nearest name, or with the ids.
+std::string only_of(std::vector<std::string> found, const std::string& name, const std::vector<std::string>& names) {
   if (found.size() == 1) return found[0];
   if (!found.empty()) {
     constexpr std::size_t kMostIds = 20;
@@ -123,6 +139,21 @@ std::string actor_id(const LookFlags& flags, const std::string& name) {
   }
   const std::string like = nearest(name, names);
   throw Misuse(printable(fmt::format("there is no actor '{}'{}", name, like.empty() ? names.empty() ? ": no plan is there" : "; 'troupe graph' lists them" : fmt::format("; did you mean '{}'", like))));
+}
+
+/// What the node says of an actor that is named by its id or by its name.
+std::string said_of(const LookFlags& flags, const std::string& what) {
+  if (what.empty()) throw Misuse("say which actor: by its id, such as a/3:12, or by its name");
+  const auto of = [&](const std::string& id) { return fetch(flags, "/api/actor?id=" + encoded(id), 10); };
+  std::vector<std::string> names;
+  if (!may_be_id(what)) return of(only_of(ids_of(flags, what, names), what, names));
+  try {
+    return of(what);
+  } catch (const Misuse&) {
+    std::vector<std::string> found = ids_of(flags, what, names);
+    if (found.empty()) throw;  // with the ids there are
+    return of(only_of(std::move(found), what, names));
+  }
 }
 
 /// `at queue 'jobs' for 3 s, in iteration 2 of loop 'w', in run a/3`; of several, the first.
@@ -247,7 +278,7 @@ int ps(const LookFlags& flags) {
 
 int inspect(const LookFlags& flags) {
   return repeat(flags, [&] {
-    const std::string said = fetch(flags, "/api/actor?id=" + encoded(actor_id(flags, flags.what)), 10);
+    const std::string said = said_of(flags, flags.what);
     print(flags.json ? said + "\n" : actor_text(json::parse(said)));
     return 0;
   });
@@ -269,14 +300,24 @@ int graph(const LookFlags& flags) {
   });
 }
 
+std::string diagnosis_text(const json& d) {
+  constexpr std::size_t kShown = 8;  // runs that do not hang
+  std::string text;
+  for (const json& v : d["verdicts"]) text += fmt::format("{} {}\n", in(Colour::red, "run " + v["run"].get<std::string>() + ":"), printable(v["text"]));
+  if (!text.empty()) return text;
+  text = fmt::format("nothing hangs; {} under way\n", d["runs"] == 1 ? "1 run is" : fmt::format("{} runs are", d["runs"].get<int>()));
+  const json& doing = d["doing"];
+  for (std::size_t i = 0; i < std::min(kShown, doing.size()); ++i) text += fmt::format("run {}: {}\n", printable(doing[i]["run"]), printable(doing[i]["text"]));
+  if (doing.size() > kShown) text += fmt::format("and {} more: troupe ps\n", doing.size() - kShown);
+  return text;
+}
+
 int diagnose(const LookFlags& flags) {
   return repeat(flags, [&] {
     const std::string said = fetch(flags, "/api/diagnose", 10);
     const json d = json::parse(said);
     if (flags.json) print(said + "\n");
-    else if (d["verdicts"].empty()) print(fmt::format("nothing hangs; {} under way\n", d["runs"] == 1 ? "1 run is" : fmt::format("{} runs are", d["runs"].get<int>())));
-    else
-      for (const json& v : d["verdicts"]) print(fmt::format("{} {}\n", in(Colour::red, "run " + v["run"].get<std::string>() + ":"), printable(v["text"])));
+    else print(diagnosis_text(d));
     return d["verdicts"].empty() ? 0 : kHangs;
   });
 }

@@ -1,12 +1,15 @@
 // troupe top: nodes, runs and the busiest actors on a full screen, once a second, until q, Ctrl-C or SIGTERM; where there is no terminal, or as
-// JSON, once, of a second, or again and again (`--watch`). Lines are cut at the terminal's width, and tables at its height, also when that changes. One thread asks, and the
-// first one draws and hears keys: a node that does not answer holds up neither.
+// JSON, once, of a second, or again and again (`--watch`). Lines are cut at the terminal's width, and tables at its height, also when that changes. One thread asks (for
+// several plans at a time, with others), and the first one draws and hears keys: a node that does not answer holds up neither.
 #include <troupe/apps/verbs/client.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <exception>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -163,6 +166,44 @@ struct View {
   }
 };
 
+/// What the actors of these plans, by id, have done in so many seconds. Several plans are asked for at a time: with a node that is silent each answer
+/// takes as long as the others wait for it. Those that have gone since the node told of them are left out, and forgotten.
+std::vector<Busy> busy_of(const LookFlags& flags, std::map<std::string, Watched>& plans, const std::vector<std::string>& ids, double seconds) {
+  constexpr std::size_t kAtOnce = 4;  // as many as a node serves at a time (InspectionOptions::serve): more would only wait there
+  struct Part {
+    std::vector<Busy> busy;
+    bool is_gone = false;
+    std::exception_ptr amiss;
+  };
+  std::vector<Part> parts(ids.size());
+  std::atomic<std::size_t> next{0};    // publishes nothing: parts are heard when the threads have ended
+  std::atomic<bool> is_amiss{false};   // the same: whoever sees it late asks once more
+  const auto ask = [&] {
+    for (std::size_t i; !is_amiss.load(std::memory_order_relaxed) && (i = next.fetch_add(1, std::memory_order_relaxed)) < ids.size();) {
+      try {
+        plans.at(ids[i]).update(flags, ids[i], seconds, parts[i].busy);
+      } catch (const Misuse&) {
+        parts[i].is_gone = true;
+      } catch (...) {
+        parts[i].amiss = std::current_exception();
+        is_amiss.store(true, std::memory_order_relaxed);
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (std::size_t i = 1; i < std::min(kAtOnce, ids.size()); ++i) others.emplace_back(ask);
+    ask();
+  }
+  std::vector<Busy> all;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (parts[i].amiss) std::rethrow_exception(parts[i].amiss);
+    if (parts[i].is_gone) plans.erase(ids[i]);
+    else std::move(parts[i].busy.begin(), parts[i].busy.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
 View look(const LookFlags& flags, std::map<std::string, Watched>& plans, double& last) {
   View view;
   view.state = fetch(flags, "/api/state");
@@ -178,18 +219,16 @@ View look(const LookFlags& flags, std::map<std::string, Watched>& plans, double&
                     bytes_text(t["unacknowledged_bytes"]), n["round_trip_ns"] == 0 ? "-" : time_text(n["round_trip_ns"])});
   }
   for (const json& r : s["runs"]) view.runs.add({r["id"], time_text(r["for_ns"]), count_text(r["fired"]), r["verdicts"].empty() ? std::string() : r["verdicts"][0].get<std::string>()});
-  std::vector<Busy>& busy = view.busy;
+  std::vector<std::string> ids;
   for (const json& p : s["plans"]) {
     const std::string id = p["id"];
     auto it = plans.find(id);
     if (it != plans.end() && !it->second.is_of(p["incarnation"].get<std::string>())) plans.erase(it), it = plans.end();
-    if (it == plans.end()) it = plans.emplace(id, Watched(p["incarnation"].get<std::string>())).first;
-    try {
-      it->second.update(flags, id, last > 0 ? now - last : 0, busy);
-    } catch (const Misuse&) {  // the plan has gone since the node told of it
-      plans.erase(it);
-    }
+    if (it == plans.end()) plans.emplace(id, Watched(p["incarnation"].get<std::string>()));
+    ids.push_back(id);
   }
+  std::vector<Busy>& busy = view.busy;
+  busy = busy_of(flags, plans, ids, last > 0 ? now - last : 0);
   std::stable_sort(busy.begin(), busy.end(), [](const Busy& a, const Busy& b) { return a.share != b.share ? a.share > b.share : a.fires > b.fires; });
   for (const Busy& b : busy) view.actors.add({b.id, fmt::format("{:.1f} %", 100 * b.share), count_text(b.fires), b.state, b.op + " " + b.name});
   last = now;

@@ -1,4 +1,10 @@
-// What the page asks its node for. Nothing else is ever reached.
+// What the page asks its node for, and how often. Nothing else is ever reached.
+
+// ms from the begin of a tick to that of the next, and how long a page rests that nobody sees.
+const kPeriod = 700, kHiddenRest = 2000;
+
+// After a tick that took so many ms: a node that answers slowly is not asked the less often for it, but never without a rest.
+export const restAfter = (took, isHidden) => (isHidden ? kHiddenRest : Math.max(50, kPeriod - took));
 
 export class Refusal extends Error {
   constructor(status, message) {

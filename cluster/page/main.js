@@ -1,5 +1,5 @@
 // The page: asks the node, keeps what it said, and tells the parts.
-import { Client } from './client.js';
+import { Client, restAfter } from './client.js';
 import { Curves, mergeSeries } from './curves.js';
 import { el, keyed, setText } from './dom.js';
 import { clean, duration, shorten } from './format.js';
@@ -10,8 +10,6 @@ import { Panel } from './panel.js';
 import { Side } from './side.js';
 import { Timeline } from './timeline.js';
 import { listen } from './keys.js';
-
-const kPeriod = 700;  // ms between two ticks
 
 const at = (id) => document.getElementById(id);
 const client = new Client();
@@ -289,8 +287,7 @@ async function live() {
       else if (error.status === undefined) { console.error(error); alarm(`This page failed: ${error.message}`); }
       else alarm(`${page.state ? shorten(clean(page.state.node), 40) : 'This node'}: ${clean(error.message)}${page.heard ? `, for ${duration((performance.now() - page.heard) * 1e6)}. What is shown is what was heard last.` : ''}`);
     }
-    const rest = document.hidden ? 2000 : Math.max(50, kPeriod - (performance.now() - begin));
-    await new Promise((done) => { setTimeout(done, rest); });
+    await new Promise((done) => { setTimeout(done, restAfter(performance.now() - begin, document.hidden)); });
   }
 }
 

@@ -61,7 +61,7 @@ export class Timeline {
     }
     for (const e of json.events ?? []) {
       const end = e.t_ns + (e.dur_ns ?? 0);
-      const what = `${e.node} ${e.track} ${e.kind} ${e.kind === 'turn' ? '' : `${e.flow || e.name} ${e.number ?? e.run} ${e.tag}`}`, at = Math.round(e.t_ns / kAlike);
+      const what = `${e.node} ${e.track} ${e.kind} ${e.kind === 'turn' ? '' : `${e.flow || e.name} ${e.run} ${e.tag}`}`, at = Math.round(e.t_ns / kAlike);
       const again = this.known.get(`${what} ${at}`) ?? this.known.get(`${what} ${at - 1}`) ?? this.known.get(`${what} ${at + 1}`);
       if (again) {  // a turn may have gone on meanwhile
         Object.assign(again, { dur_ns: e.dur_ns, name: e.name });

@@ -89,6 +89,7 @@ TROUPE_OP(NextIteration) {
 TROUPE_OP(LoopCond) {
   primitive(op, "A loop's predicate.");
   op.inputs(1);
+  op.attr<bool>("structured", false);  // of a loop of which no value is dead but by its own Switches and its branches'
   op.infer([](Inference& c) {
     require_predicate(c, 0, false);
     c.output(DType::boolean, Shape{});

@@ -6,8 +6,13 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <string>
 #include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <troupe/actors/engine_impl.hpp>
@@ -319,6 +324,35 @@ BOOST_AUTO_TEST_CASE(copies_to_a_device_and_from_it_are_in_a_trace) {
     trace = json::parse(read_file(folder / "trace.json"), nullptr, false);
   } while (trace.is_discarded());
   BOOST_TEST(count(trace, "copy") >= 2u);
+  BOOST_TEST(overlapping_slices(trace) == 0);
+}
+
+// Two that are ready together go to workers, and their partition ends its turn: most of what they take lies in none.
+BOOST_AUTO_TEST_CASE(kernels_that_were_handed_to_workers_are_in_a_trace) {
+  Folder folder;
+  Graph g;
+  Expr m = g.input("m", DType::f32, Shape{256, 256});
+  auto [n, last] = while_loop([](Expr i, Expr) { return i < 50; },
+                              [&](Expr i, Expr v) { return std::tuple{i + 1, g.named(matmul(v, m), "left") + g.named(matmul(m, v), "right")}; },
+                              std::tuple{g.constant(0), m}, {.name = "twice", .parallel_iterations = 1});
+  Engine engine({.workers = 2});
+  engine.compile(g, {m}, {n, last}, {.optimize = false})({Tensor::zeros(DType::f32, {256, 256})}, {.trace = folder / "trace.json"});
+  json trace;
+  do {  // it is there a little after the run has ended
+    trace = json::parse(read_file(folder / "trace.json"), nullptr, false);
+  } while (trace.is_discarded());
+  std::vector<std::pair<double, double>> turns;
+  std::map<std::string, int> handed;
+  const auto span = [](const json& e) { return std::pair<double, double>(e["ts"], e["ts"].get<double>() + e["dur"].get<double>()); };
+  for (const json& e : trace["traceEvents"])
+    if (e["ph"] == "X" && e["cat"] == "turn") turns.push_back(span(e));
+  for (const json& e : trace["traceEvents"]) {
+    if (e["ph"] != "X" || e["cat"] != "kernel") continue;
+    const auto [begin, end] = span(e);
+    const bool is_in_turn = std::any_of(turns.begin(), turns.end(), [begin = begin, end = end](const auto& turn) { return turn.first <= begin && end <= turn.second; });
+    for (const char* name : {"left", "right"}) handed[name] += !is_in_turn && has(e["name"], fmt::format("MatMul 'twice/{}'", name));
+  }
+  for (const char* name : {"left", "right"}) BOOST_TEST(handed[name] > 0, name);
   BOOST_TEST(overlapping_slices(trace) == 0);
 }
 

@@ -56,6 +56,7 @@ expect 1 'nobody answers at http://127.0.0.1:1 ' trace --json --node http://127.
 for flag in --json --watch; do expect 0 " $flag " top --help; done
 expect 0 ' --json ' trace --help
 expect 2 "run 'troupe trace --help'" trace --seconds 0
+for flag in --watch '--watch 2' --watch=2; do expect 2 "'trace' takes no --watch: a trace is one span of time" trace $flag --node http://127.0.0.1:1; done
 expect 2 "not ''" ps --node ''
 expect 2 "not 'http://'" ps --node http://
 for port in 72000 65536 99999999999; do expect 2 "--node takes a port up to 65535, not '$port'" ps --node $port; done

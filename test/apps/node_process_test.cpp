@@ -17,6 +17,7 @@
 #include <troupe/cluster/zeromq.hpp>
 #include <troupe/test/apps/node_process.hpp>
 #include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/port.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -279,13 +280,18 @@ BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_kept_by_default, *boost::unit_test
     Expr index = g.input("index", DType::i64, Shape{1});
     auto there = g.on_device("/node:b/cpu:0");
     Expr y = gather(g.constant(Tensor::of<float>({1, 2, 3})), index);
+    Graph alone;
+    a->engine().run(alone, {}, {alone.constant(1.f) + 1.0});  // a's first run, which b does not hear of
     refusal([&] { a->engine().run(g, {{index, Tensor::of<std::int64_t>({7})}}, {y}); }, Code::out_of_range);
-    const std::string file = folder / where + "/b@a-shared-1.flight.json";
+    const std::string file = folder / where + "/b@a-2.flight.json";
     for (int i = 0; i < 100'000 && !fs::exists(file); ++i) usleep(1000);
     b.process.interrupt(SIGTERM);
     const Outcome end = b.process.finish();
     BOOST_REQUIRE_MESSAGE(fs::exists(file), file << " is not there: " << end.error);
-    BOOST_TEST(nlohmann::json::parse(read_file(file))["otherData"]["error"].get<std::string>().find("Gather") != std::string::npos);
+    const auto other = nlohmann::json::parse(read_file(file))["otherData"];
+    BOOST_TEST(other["run"] == "a/2");
+    BOOST_TEST(other["error"].get<std::string>().find("Gather") != std::string::npos);
+    BOOST_TEST(end.error.find("'a/2'") != std::string::npos, end.error);
     BOOST_TEST(end.error.find("is in '" + file + "'") != std::string::npos, end.error);
     BOOST_TEST((fs::status(folder / where).permissions() == fs::perms::owner_all));
   }
@@ -371,28 +377,15 @@ BOOST_AUTO_TEST_CASE(a_node_tells_its_service_manager, *boost::unit_test::label(
   close(manager);
 }
 
-// One that was free a moment ago.
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof at;
-  BOOST_REQUIRE(bind(fd, reinterpret_cast<sockaddr*>(&at), length) == 0);
-  BOOST_REQUIRE(getsockname(fd, reinterpret_cast<sockaddr*>(&at), &length) == 0);
-  close(fd);
-  return ntohs(at.sin_port);
-}
-
 BOOST_AUTO_TEST_CASE(a_node_that_has_found_nobody_is_not_healthy, *boost::unit_test::label("stock_zmq")) {
-  const int port = free_port();
+  const OwnPort port;
   Folder folder;
   Process lonely(folder.path(), {binary(), "node", "--listen", "tcp://127.0.0.1:0", "--name", "l", "--workers", "1", "--join", "tcp://127.0.0.1:1",
-                                 "--patience", "600", "--http", std::to_string(port)});
+                                 "--patience", "600", "--http", std::to_string(port.number())});
   int status = 0;
   const NoSigpipe writes_fail;
   for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(100); status == 0 && std::chrono::steady_clock::now() < end;) {
-    httplib::Client page("127.0.0.1", port);
+    httplib::Client page("127.0.0.1", port.number());
     if (auto health = page.Get("/healthz")) status = health->status;
   }
   BOOST_TEST(status == 503);

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # test/apps/tensorboard_test.sh SOURCE BUILD: TensorBoard's own reader finds what char_lm recorded, and a TensorBoard that serves lists and
-# returns the histogram and the text of a file with one of each kind. Skipped where TensorBoard is not installed: scripts/setup --peers has it.
+# returns the histogram and the text of a file with one of each kind. Skipped where TensorBoard is not installed: scripts/setup --page has it.
 set -uo pipefail
 source=$1 build=$2
-python=$source/.peers/bin/python
+python=$source/.peers/tensorboard/bin/python
 [ -x "$build/examples/char_lm" ] || { echo "this build has no examples"; exit 77; }
-"$python" -c 'import tensorboard' 2>/dev/null || { echo "no TensorBoard here: scripts/setup --peers installs it"; exit 77; }
+"$python" -c 'import tensorboard' 2>/dev/null || { echo "no TensorBoard here: scripts/setup --page installs it"; exit 77; }
 
 export PYTHONUTF8=1
 folder=$(mktemp -d)

@@ -1,8 +1,12 @@
 // troupe top on a terminal: what it shows fits, whatever its size and what actors are called, and it leaves the terminal as it was.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
+#include <condition_variable>
 #include <csignal>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <thread>
 
 #include <arpa/inet.h>
@@ -220,6 +224,51 @@ BOOST_AUTO_TEST_CASE(a_plan_that_is_gone_is_left_out) {
   serves.join();
   BOOST_TEST(said.code == 0, said.error);
   BOOST_TEST(said.out.starts_with("troupe top: node 'a', 0 runs\n"), said.out);
+}
+
+// Each answer of a node may take as long as it waits for one that is silent: four are asked for at a time, and no more.
+BOOST_AUTO_TEST_CASE(many_plans_are_asked_for_side_by_side) {
+  constexpr int kPlans = 20, kAtOnce = 4;
+  std::mutex mutex;  // guards what follows
+  std::condition_variable changed;
+  int looks = 0, inside = 0, most = 0;
+  std::map<std::string, int> fires, described;
+  httplib::Server node;
+  node.set_default_headers({{kInspectionHeader, kInspectionVersion}});
+  node.Get("/api/state", [&](const httplib::Request&, httplib::Response& out) {
+    const std::lock_guard lock(mutex);
+    std::string plans;
+    for (int i = 1; i <= kPlans; ++i) plans += fmt::format(R"({}{{"id": "a/{}", "incarnation": "1"}})", i == 1 ? "" : ", ", i);
+    out.set_content(fmt::format(R"({{"time_ns": {}, "node": "a", "nodes": [], "runs": [], "plans": [{}]}})", ++looks * 1'000'000'000ll, plans), "application/json");
+  });
+  node.Get("/api/plan", [&](const httplib::Request& in, httplib::Response& out) {
+    const std::lock_guard lock(mutex);
+    const std::string id = in.get_param_value("id");
+    ++described[id];
+    out.set_content(fmt::format(R"({{"actors": {{"rows": [["{}:0", "MatMul", "m"]]}}}})", id), "application/json");
+  });
+  node.Get("/api/counters", [&](const httplib::Request& in, httplib::Response& out) {
+    std::unique_lock lock(mutex);
+    most = std::max(most, ++inside);
+    changed.notify_all();
+    changed.wait_for(lock, 60s, [&] { return most >= kAtOnce; });  // in vain, if one is asked for after the other
+    --inside;
+    const std::string id = in.get_param_value("plan");
+    out.set_content(fmt::format(R"({{"seq": 1, "actors": {{"rows": [["{}:0", {}, 0, 0, 0, "idle"]]}}}})", id, fires[id] += 10), "application/json");
+  });
+  const int port = node.bind_to_any_port("127.0.0.1");
+  BOOST_REQUIRE(port > 0);
+  std::thread serves([&] { node.listen_after_bind(); });
+  const Folder folder;
+  const Outcome said = run(folder.path(), {binary(), "top", "--node", std::to_string(port), "--patience", "600", "--every", "0.05"});
+  node.stop();
+  serves.join();
+  BOOST_TEST(said.code == 0, said.error);
+  for (int i = 1; i <= kPlans; ++i) {
+    BOOST_TEST(said.out.find(fmt::format("\na/{}:0 ", i)) != std::string::npos, said.out);
+    BOOST_TEST(described[fmt::format("a/{}", i)] == 1);
+  }
+  BOOST_TEST(most == kAtOnce);
 }
 
 BOOST_AUTO_TEST_CASE(what_is_watched_is_told_again_until_it_is_to_end) {

@@ -77,6 +77,7 @@ BOOST_AUTO_TEST_CASE(a_trace_has_the_arrows_of_tokens, *boost::unit_test::label(
   }
   BOOST_TEST(!begins.empty());
   BOOST_TEST((begins == ends));
+  BOOST_TEST(forward_arrows(trace, 100) > 0);  // processes of one host have one clock, and each its own count of ticks since it looked at that
   BOOST_TEST(processes.size() == 2u);
   BOOST_TEST(overlapping_slices(trace) == 0);
   // What b has recorded is of the run as its owner numbers it, in a report too.
@@ -103,6 +104,28 @@ BOOST_AUTO_TEST_CASE(a_trace_has_the_arrows_of_tokens, *boost::unit_test::label(
   while (lost.empty()) lost = c.get("/api/events")["lost"];
   BOOST_TEST(has(lost[0]["track"], "/node:"));
   BOOST_TEST(c.get("/api/events?since=" + std::to_string(lost[0]["until_ns"].get<std::int64_t>() + 1'000'000'000'000))["lost"].empty());
+  run.cancel();
+  run.wait();
+}
+
+// Two products that are ready together are for workers.
+BOOST_AUTO_TEST_CASE(a_trace_has_the_kernels_of_workers) {
+  Folder folder;
+  EngineOptions options;
+  options.workers = 2;
+  Nodes nodes(1, options);
+  const InspectionServer server(nodes[0], {});
+  Graph g;
+  Expr x = g.input("x", DType::f32, {192, 192});
+  auto [i, last] = while_loop([](Expr n, Expr) { return n < 1'000'000'000; }, [&](Expr n, Expr v) { return std::tuple{n + 1, matmul(v, x) + matmul(x, v)}; }, std::tuple{g.constant(0), x});
+  RunHandle run = nodes.engine().compile(g, {x}, {i, last}).start({Tensor::zeros(DType::f32, {192, 192})});
+  const json trace = trace_with({"firing", "turn", "kernel"}, folder, server.address());
+  for (const json& e : trace["traceEvents"])
+    if (e["ph"] == "X" && e["cat"] == "kernel") {
+      BOOST_TEST(has(e["name"], "(traces_test.cpp:"), e["name"]);
+      BOOST_TEST(e["dur"].get<double>() > 0);
+    }
+  BOOST_TEST(overlapping_slices(trace) == 0);
   run.cancel();
   run.wait();
 }

@@ -1,11 +1,16 @@
 // What the verbs say again and again, through a node that is silent for a while, and what they say as JSON.
 #include <boost/test/unit_test.hpp>
 
+#include <atomic>
 #include <csignal>
+#include <functional>
+#include <future>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
+#include <httplib.h>
 #include <nlohmann/json.hpp>
 
 #include <troupe/cluster/inspection_server.hpp>
@@ -55,6 +60,33 @@ struct Turning {
   ~Turning() {
     run.cancel();
     run.wait();
+  }
+};
+
+/// What answers as a node would, with what a test says; until it is dropped.
+struct AsNode {
+  httplib::Server server;
+  int port;
+  std::thread serves;
+  AsNode() : port(server.bind_to_any_port("127.0.0.1")) {
+    BOOST_REQUIRE(port > 0);
+    server.set_default_headers({{kInspectionHeader, kInspectionVersion}});
+  }
+  void get(const char* path, std::function<json(const httplib::Request&)> answer) {
+    server.Get(path, [answer](const httplib::Request& in, httplib::Response& out) {
+      const json said = answer(in);
+      if (said.contains("error")) out.status = 404;
+      out.set_content(said.dump(), "application/json");
+    });
+  }
+  std::string start() {
+    serves = std::thread([this] { server.listen_after_bind(); });
+    while (!server.is_running()) std::this_thread::yield();  // or it is stopped before it runs
+    return std::to_string(port);
+  }
+  ~AsNode() {
+    server.stop();
+    if (serves.joinable()) serves.join();
   }
 };
 
@@ -163,12 +195,98 @@ BOOST_AUTO_TEST_CASE(who_watches_goes_on_after_a_look_that_nobody_answers, *boos
 
 BOOST_AUTO_TEST_CASE(who_watches_ends_with_the_status_of_the_last_look) {
   const AtQueue q;
-  Process diagnose(q.folder.path(), verb_at(q.server.address(), "diagnose", {"--watch", "0.05"}));
-  BOOST_REQUIRE(diagnose.read_until("run a/1: "));
+  Process diagnose(q.folder.path(), verb_at(q.server.address(), "diagnose", {"--json", "--watch", "0.05"}));
+  BOOST_REQUIRE(diagnose.read_until("at queue '"));
   diagnose.interrupt(SIGINT);
   const Outcome said = diagnose.finish();
   const auto last = said.out.rfind('\n', said.out.size() - 2);  // where the machine stood still, it may be that it cannot tell
-  BOOST_TEST(said.code == (said.out.substr(last + 1).starts_with("nothing hangs") ? 0 : 3), said.out);
+  const json look = json::parse(said.out.substr(last + 1), nullptr, false);
+  BOOST_TEST_REQUIRE(look.is_object(), said.out);
+  BOOST_TEST(said.code == (look["verdicts"].empty() ? 0 : 3), said.out);
+}
+
+BOOST_AUTO_TEST_CASE(whose_run_is_slow_is_told_where_it_is) {
+  const Turning t;
+  Outcome said{0, {}, {}};
+  for (int tries = 0; tries < 100 && said.code == 0 && !has(said.out, " is still true ("); ++tries)  // it may be in a product
+    said = run(t.folder.path(), verb_at(t.server.address(), "diagnose", {}));
+  BOOST_TEST(said.code == 0, said.error);
+  for (const char* part : {"nothing hangs; 1 run is under way\nrun a/1: loop 'while", " is in iteration ", " and goes on: Less", "watched_test.cpp:", " is still true (", " < 1000000000)\n"})
+    BOOST_TEST(has(said.out, part), said.out);
+}
+
+// It answers so many looks, and then is silent, as one that is stopped. The patience is a day.
+BOOST_AUTO_TEST_CASE(who_asks_a_node_that_is_silent_may_leave_at_once) {
+  const Folder folder;
+  for (const int answered : {1, 0})
+    for (const int ending : {SIGINT, SIGTERM})
+      for (const char* verb : {"ps", "graph"}) {
+        std::promise<void> is_asked;
+        std::shared_future<void> held;
+        std::atomic<int> asked{0};  // publishes nothing but itself
+        AsNode node;
+        std::promise<void> goes_on;  // behind the node, which waits for its answers: dropped, it lets them go
+        held = goes_on.get_future().share();
+        const auto held_up = [&](json answer) {
+          if (asked.fetch_add(1) == answered) is_asked.set_value(), held.wait();
+          return answer;
+        };
+        const json table = {{"columns", json::array()}, {"rows", json::array()}};
+        node.get("/api/state", [&](const httplib::Request&) {
+          return held_up({{"nodes", json::array()}, {"plans", json::array()}, {"runs", json::array()}, {"recent", json::array()}});
+        });
+        node.get("/api/plan", [&](const httplib::Request&) { return held_up({{"id", "a/1"}, {"actors", table}, {"edges", table}}); });
+        std::vector<std::string> more{"--watch", "0.05"};
+        if (verb == std::string("graph")) more.push_back("a/1");
+        Process watches(folder.path(), verb_at(node.start(), verb, more, "86400"));
+        if (answered > 0) BOOST_REQUIRE(watches.read_until(verb == std::string("ps") ? "no run is under way" : "ACTOR"));
+        is_asked.get_future().wait();
+        watches.interrupt(ending);
+        // The status is that of the look before; without one the signal ends it, as it does where nothing is watched.
+        BOOST_TEST(watches.finish().code == (answered > 0 ? 0 : 128 + ending), verb);
+        goes_on.set_value();
+      }
+}
+
+// An actor may have a name that looks like an id, in part or all over.
+BOOST_AUTO_TEST_CASE(a_name_may_look_like_an_id) {
+  Nodes nodes{1};
+  const InspectionServer server{nodes[0], {}};
+  const Folder folder;
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{});
+  const Function f = nodes.engine().compile(g, {x}, {g.named(x * 2.0, "enc/step:1"), g.named(x + 1.0, "enc/2:1")}, {.optimize = false});
+  const auto inspect = [&](const std::string& what) { return run(folder.path(), verb_at(server.address(), "inspect", {what})); };
+  for (const std::string name : {"enc/step:1", "enc/2:1", "step:1"}) {
+    const Outcome said = inspect(name);
+    BOOST_TEST(said.code == 0, said.error);
+    BOOST_TEST(has(said.out, name + "'  a/1:"), said.out);
+  }
+  const json plan = json::parse(run(folder.path(), verb_at(server.address(), "graph", {"a/1", "--json"})).out);
+  const std::string id = plan["actors"]["rows"][0][0];
+  BOOST_TEST(has(inspect(id).out, "  " + id + "\n"));
+  // What is neither is answered as an id where it can be one.
+  for (const auto& [what, why] : {std::pair<std::string, std::string>{"enc/3:1", "there is no plan 'enc/3'; there are a/1"}, {"a/1:99", "there is no actor 'a/1:99': plan 'a/1' has a/1:0 to "},
+                                  {"enc/stop:1", "there is no actor 'enc/stop:1'; did you mean 'enc/step:1'"}}) {
+    const Outcome said = inspect(what);
+    BOOST_TEST(said.code == 2, what);
+    BOOST_TEST(has(said.error, why), said.error);
+  }
+}
+
+// The newest plan has gone since the node told of it.
+BOOST_AUTO_TEST_CASE(a_name_is_looked_for_in_the_plans_that_are_left) {
+  AsNode node;
+  const Folder folder;
+  node.get("/api/state", [](const httplib::Request&) { return json{{"plans", {{{"id", "a/1"}, {"made_ns", 1}}, {{"id", "a/2"}, {"made_ns", 2}}}}}; });
+  node.get("/api/plan", [](const httplib::Request& in) {
+    if (in.get_param_value("id") != "a/1") return json{{"error", "there is no plan 'a/2'; there are a/1"}};
+    return json{{"actors", {{"columns", json::array({"id", "name"})}, {"rows", json::array({json::array({"a/1:7", "enc/take"})})}}}};
+  });
+  node.get("/api/actor", [](const httplib::Request& in) { return json{{"found", in.get_param_value("id")}}; });
+  const Outcome said = run(folder.path(), verb_at(node.start(), "inspect", {"take", "--json"}));
+  BOOST_TEST(said.code == 0, said.error);
+  BOOST_TEST(has(said.out, R"("found":"a/1:7")"), said.out);
 }
 
 BOOST_AUTO_TEST_CASE(who_watches_and_has_never_been_answered_is_told_at_once) {

@@ -173,6 +173,10 @@ class Watcher {
   std::thread thread_;
 };
 
+enum class Mode { served, watched, traced };
+
+const char* name_of(Mode mode) { return mode == Mode::served ? "served" : mode == Mode::watched ? "watched" : "traced"; }
+
 bench::Comparison comparison(const Workload& w, const std::string& how, double budget) {
   return {.name = std::string("inspect_cost_") + w.name + "_" + how, .unit = w.unit, .peer = "an engine that nobody can ask", .budget = budget};
 }
@@ -191,7 +195,6 @@ int main() {
   ClusterNode node(std::move(o));
   Programs of_node(node.engine());
   const InspectionServer server(node, {});
-  enum class Mode { served, watched, traced };
   for (const Mode mode : {Mode::served, Mode::watched, Mode::traced}) {
     std::atomic<bool> is_over{false};
     std::thread watcher([&] {
@@ -212,7 +215,7 @@ int main() {
       }
     });
     for (std::size_t w = 0; w < of_node.all.size(); ++w) {
-      const std::string how = mode == Mode::served ? "served" : mode == Mode::watched ? "watched" : "traced";
+      const std::string how = name_of(mode);
       bench::Comparison c = comparison(of_node.all[w], how + "_thread_cpu", mode == Mode::traced ? 1.10 : 1.03);
       for (int i = 0; i < kRepetitions; ++i) {
         if (mode == Mode::traced) node.inspect({.what = NodeQuestion::What::trace_on});  // a trace ends by itself
@@ -225,11 +228,12 @@ int main() {
     is_over.store(true);
     watcher.join();
   }
-  for (const Mode mode : {Mode::watched, Mode::traced}) {
+  for (const Mode mode : {Mode::served, Mode::watched, Mode::traced}) {
     for (std::size_t w = 0; w < of_node.all.size(); ++w) {
+      const std::string how = name_of(mode);
       std::optional<Watcher> watcher;
       if (mode == Mode::watched) watcher.emplace(server.address(), w);
-      bench::Comparison c = comparison(of_node.all[w], mode == Mode::watched ? "watched_wall" : "traced_wall", mode == Mode::traced ? 1.10 : 1.03);
+      bench::Comparison c = comparison(of_node.all[w], how + "_wall", mode == Mode::traced ? 1.10 : 1.03);
       double beside = 0, took = 0;
       for (int i = 0; i < kWallRepetitions; ++i) {
         if (mode == Mode::traced) node.inspect({.what = NodeQuestion::What::trace_on});

@@ -2,6 +2,7 @@
 #include <troupe/test/cluster/hostile.hpp>
 #include <troupe/test/cluster/relay.hpp>
 #include <troupe/test/cluster/transport_world.hpp>
+#include <troupe/test/port.hpp>
 #include <troupe/cluster/bulk_sockets.hpp>
 
 #include <algorithm>
@@ -274,10 +275,6 @@ BOOST_AUTO_TEST_CASE(what_is_checked_is_copied_out) {
 
 // ---- over TCP
 
-int free_port() {
-  const std::string address = listen_at("tcp://127.0.0.1:0", "").address;
-  return std::stoi(address.substr(address.rfind(':') + 1));
-}
 std::string at_port(int port) { return fmt::format("tcp://127.0.0.1:{}", port); }
 int port_of(const std::string& address) { return std::stoi(address.substr(address.rfind(':') + 1)); }
 
@@ -362,9 +359,9 @@ BOOST_AUTO_TEST_CASE(payload_is_not_copied_and_sealed_once, *utf::label("stock_z
 
 BOOST_AUTO_TEST_CASE(a_bulk_channel_that_is_cut_loses_and_repeats_nothing, *utf::label("stock_zmq")) {
   for (const bool sealed : {false, true}) {
-    const int port = free_port();
-    Relay relay(at_port(port));
-    Pair pair({.shared_memory = false, .bulk_port = port, .bulk_port_outside = port_of(relay.address()), .seal = sealed}, {.seal = sealed});
+    const OwnPort port;
+    Relay relay(at_port(port.number()));
+    Pair pair({.shared_memory = false, .bulk_port = port.number(), .bulk_port_outside = port_of(relay.address()), .seal = sealed}, {.seal = sealed});
     pair.warm_up();
     for (int cut = 0; cut < 4; ++cut) {
       const std::uint64_t from = pair.next, to = from + 60;
@@ -489,11 +486,11 @@ BOOST_AUTO_TEST_CASE(tensors_outlive_who_lent_them, *utf::label("stock_zmq")) {
 }
 
 BOOST_AUTO_TEST_CASE(who_has_no_ticket_is_closed, *utf::label("stock_zmq")) {
-  const int port = free_port();
-  Pair pair({.shared_memory = false, .bulk_port = port}, {});
+  const OwnPort port;
+  Pair pair({.shared_memory = false, .bulk_port = port.number()}, {});
   pair.warm_up();
   const auto dial = [&] {
-    OwnedDescriptor fd = connect_to(at_port(port));
+    OwnedDescriptor fd = connect_to(at_port(port.number()));
     pollfd connected{fd.get(), POLLOUT, 0};
     BOOST_REQUIRE(poll(&connected, 1, 100'000) == 1);
     return fd;

@@ -1,12 +1,22 @@
 // Clocks of nodes that drift, are set, and lie: what one knows of another's is never further off than it says.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
+#include <map>
 #include <random>
+#include <utility>
 
+#include <nlohmann/json.hpp>
+
+#include <troupe/actors/engine_impl.hpp>
 #include <troupe/cluster/clock_offset.hpp>
-#include <troupe/test/cluster/faulty.hpp>
+#include <troupe/cluster/inspection_json.hpp>
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/simulated.hpp>
+#include <troupe/test/actors/arrows.hpp>
+#include <troupe/test/cluster/faulty.hpp>
+#include <troupe/test/cluster/nodes.hpp>
+#include <troupe/troupe.hpp>
 
 namespace troupe::test {
 
@@ -27,6 +37,39 @@ struct Drifting {
 /// Asks at `now`; the ways take that long.
 void ask(ClockOffset& offset, const Drifting& other, std::int64_t now, std::int64_t there, std::int64_t back, std::uint64_t incarnation = 1) {
   offset.observe(incarnation, {now, other.at(now + there), other.at(now + there + kMs), now + there + kMs + back});
+}
+
+EngineOptions without_threads() {
+  EngineOptions o;
+  o.deterministic = true;
+  return o;
+}
+
+/// What a and b have recorded of a loop of a's whose body is b's.
+ClusterReport recorded_to_and_fro(Nodes& nodes) {
+  Graph g;
+  Expr last = while_loop([](Expr i) { return i < 100; },
+                         [&](Expr i) {
+                           auto there = g.on_device("/node:b/cpu:0");
+                           return i + 1;
+                         },
+                         g.constant(0));
+  const Function f = nodes.engine().compile(g, {}, {last});
+  f({});
+  ClusterReport said = nodes[0].inspect({.what = NodeQuestion::What::events});
+  BOOST_REQUIRE(said.size() == 2u);
+  for (const NodeAnswer& a : said) BOOST_REQUIRE(a.has_answered);
+  for (const NodeAnswer& a : said) BOOST_REQUIRE(!a.report.recorded.empty());
+  return said;
+}
+
+/// The same, as a machine whose clock is so far ahead tells it: recorders go by the machine's clock, not by a node's.
+void set_ahead(NodeReport& report, std::int64_t ahead) {
+  for (RecordedPlan& plan : report.recorded)
+    for (PartitionSnapshot& p : plan.partitions) {
+      if (p.whole_since_ns > 0) p.whole_since_ns += ahead;
+      for (RecordedEvent& e : p.events) e.begin_ns += ahead;
+    }
 }
 
 }  // namespace
@@ -130,6 +173,54 @@ BOOST_AUTO_TEST_CASE(nodes_know_of_each_other_s_clocks_however_long_they_run) {
     }
   }
   BOOST_TEST(std::abs(ahead() - at_first) > 500 * kMs);  // that is what would be wrong
+}
+
+// Whatever b's clock shows, if a knows by how much, the trace is the same to the byte; and so is what is told of events, of which some were written over.
+BOOST_AUTO_TEST_CASE(a_trace_is_on_the_clock_of_who_asks) {
+  Nodes nodes(2, without_threads(), Between::simulation);
+  ClusterReport said = recorded_to_and_fro(nodes);
+  for (RecordedPlan& plan : said[1].report.recorded)
+    for (PartitionSnapshot& p : plan.partitions)
+      if (!p.events.empty()) p.dropped_events = 1, p.whole_since_ns = p.events.front().begin_ns;
+  const auto events_of = [](const ClusterReport& report) { return nlohmann::json::parse(events_json(report, 0, 0, INT64_MAX, 100'000)); };
+  const std::string trace = trace_json(said);
+  const nlohmann::json events = events_of(said);
+  BOOST_TEST(forward_arrows(nlohmann::json::parse(trace)) > 20);
+  BOOST_TEST(events["lost"].size() > 0u);
+  for (const std::int64_t ahead : {-7 * kSecond, 7 * kSecond}) {
+    ClusterReport other = said;
+    other[1].offset_ns = ahead;
+    set_ahead(other[1].report, ahead);
+    BOOST_TEST((trace_json(other) == trace), ahead);
+    const nlohmann::json of_other = events_of(other);
+    for (const char* what : {"events", "lost", "dropped"}) BOOST_TEST((of_other[what] == events[what]), what << " with a clock " << ahead << " ns ahead");
+  }
+}
+
+// By what a finds out of b's clock: no token arrives before it went by more than half of what its question was on the way, and
+// what a and b did together is drawn together.
+BOOST_AUTO_TEST_CASE(a_trace_of_nodes_whose_clocks_differ_has_arrows_that_point_forward) {
+  constexpr std::int64_t kAhead = -7 * kSecond;
+  Nodes nodes(1, without_threads(), Between::simulation);
+  nodes.clock = [] { return epoch_ns() + kAhead; };
+  nodes.add("b", without_threads());
+  nodes[0].wait_for({"b"}, 60s);
+  nodes[1].wait_for({"a"}, 60s);
+  ClusterReport said = recorded_to_and_fro(nodes);
+  BOOST_TEST(std::abs(said[1].offset_ns - kAhead) <= said[1].round_trip_ns / 2 + kMs);
+  set_ahead(said[1].report, kAhead);
+  const nlohmann::json trace = nlohmann::json::parse(trace_json(said));
+  BOOST_TEST(forward_arrows(trace, static_cast<double>(said[1].round_trip_ns / 2 + kMs) * 1e-3) > 20);
+  std::map<int, std::pair<double, double>> spans;  // by node: when its first slice began, and its last ended
+  for (const auto& e : trace["traceEvents"]) {
+    if (e["ph"] != "X") continue;
+    const double begin = e["ts"], end = begin + e["dur"].get<double>();
+    auto& [first, last] = spans.try_emplace(e["pid"].get<int>(), begin, end).first->second;
+    first = std::min(first, begin), last = std::max(last, end);
+  }
+  BOOST_REQUIRE(spans.size() == 2u);
+  const auto& [a, b] = std::pair{spans.begin()->second, spans.rbegin()->second};
+  BOOST_TEST(std::max(a.first, b.first) < std::min(a.second, b.second));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

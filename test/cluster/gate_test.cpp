@@ -202,7 +202,7 @@ BOOST_AUTO_TEST_CASE(a_broken_connection_of_two_with_keys_goes_on, *utf::label("
   }
   BOOST_REQUIRE(wait_until(k.bell, [&] { return a.heard.got.size() == 20; }));
   for (int i = 0; i < 20; ++i) BOOST_TEST(says(a.heard.got[static_cast<std::size_t>(i)].message, std::to_string(i)));
-  BOOST_TEST(b.transport->counters().reconnects > 0u);
+  BOOST_TEST(wait_until_polled([&] { return b.transport->counters().reconnects > 0u; }));
   b.transport->stop();
 }
 

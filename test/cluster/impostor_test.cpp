@@ -185,6 +185,15 @@ BOOST_AUTO_TEST_CASE(tokens_and_grants_that_make_no_sense) {
   says_each(said([](RunKey key) { return RunTokens{key, {{0, 0, {}, 3}}, {}}; }), {"a grant for no partition of this node", "a grant of no edge"});
 }
 
+BOOST_AUTO_TEST_CASE(a_run_that_begins_says_its_number) {
+  for (const std::uint64_t id : {0, 7}) {
+    Scene s;
+    s.b.say(BeginRun{1, id, 1, 0, 0, {}});  // of no plan
+    s.nodes.until(5s, [&] { return s.b.is_lost; });
+    BOOST_TEST(says(s.b.why.message(), {"a run without its owner's number"}) == (id == 0), s.b.why.message());
+  }
+}
+
 // Tokens for a run whose beginning was lost with a session go when its owner says, in the next one, how far it has got.
 BOOST_AUTO_TEST_CASE(a_beginning_that_was_lost_is_not_awaited) {
   Scene s(EarlyLimits{.messages = 3});

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <future>
 #include <random>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -75,6 +76,12 @@ struct OverTwo {
     y = taken * 2.0 + 1.0;
   }
 };
+
+// A run that only its own node hears of, and counts.
+void run_alone(Engine& engine) {
+  Graph g;
+  engine.run(g, {}, {g.constant(1.f) + 1.0});
+}
 
 }  // namespace
 
@@ -226,24 +233,6 @@ BOOST_AUTO_TEST_CASE(a_time_out_names_the_culprit_on_another_node) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(who_does_not_answer_is_named_with_since_when) {
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    Nodes nodes(2, stepped(seed), Between::simulation);
-    OverTwo p;
-    RunHandle run = nodes.engine().compile(p.g, {}, {p.y}).start({});
-    for (int i = 0; i < 2000; ++i) nodes.step();
-    nodes.network().partition({"b"});  // as a stopped process looks from here
-    const Time began = nodes.network().now();
-    const std::vector<Verdict> said = nodes[0].diagnose();
-    BOOST_TEST((nodes.network().now() - began <= 2s));
-    BOOST_REQUIRE_MESSAGE(said.size() == 1u, fmt::format("seed {}: {}", seed, texts(said)));
-    for (const char* part : {"node 'b' takes part and does not answer", "no answer within 0.3 s", " for "}) BOOST_TEST(said[0].text.find(part) != std::string::npos, said[0].text);
-    nodes.network().heal();
-    run.cancel();
-    while (!run.is_done()) nodes.step();
-  }
-}
-
 BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false_is_named) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     Nodes nodes(2, stepped(seed), Between::simulation);
@@ -295,6 +284,42 @@ BOOST_AUTO_TEST_CASE(runs_over_several_nodes_are_one_run) {
   }
   run.cancel();
   while (!run.is_done()) nodes.step();
+}
+
+// Both nodes begin a run that is their fourth; of the other's they have numbers of their own.
+BOOST_AUTO_TEST_CASE(a_run_has_its_owners_number_on_every_node) {
+  Nodes nodes(2, stepped(5), Between::simulation);
+  OverTwo of_a, of_b;
+  for (int i = 0; i < 3; ++i) run_alone(nodes.engine());
+  for (int i = 0; i < 2; ++i) run_alone(nodes[1].engine());
+  const Function plans[] = {nodes.engine().compile(of_a.g, {}, {of_a.y}), nodes[1].engine().compile(of_b.g, {}, {of_b.y})};
+  RunHandle runs[2];
+  for (int n = 0; n < 2; ++n) {
+    runs[n] = plans[n].start({});
+    for (int i = 0; i < 2000; ++i) nodes.step();
+  }
+  using Names = std::set<std::string>;  // node and run
+  Names said, recorded;
+  for (const NodeAnswer& a : nodes[1].inspect())
+    for (const RunSnapshot& run : a.report.engine.runs) {
+      said.insert(a.member.name + " " + run_name(run));
+      for (const PartitionSnapshot& p : run.partitions)
+        for (const RunPart& part : p.runs) BOOST_TEST(part.run == run.run);
+    }
+  BOOST_TEST((said == Names{"a a/4", "a b/4", "b a/4", "b b/4"}));
+  const std::string text = nodes[1].engine().snapshot().text();
+  for (const char* run : {"run a/4 (", "run 4 ("}) BOOST_TEST(text.find(run) != std::string::npos, text);
+  nodes.network().partition({"a"});
+  const std::vector<RunSnapshot> heard = joined_runs(nodes[1].inspect());
+  BOOST_TEST(std::count_if(heard.begin(), heard.end(), [](const RunSnapshot& run) { return run_name(run) == "a/4"; }) == 1);  // while its owner is silent
+  nodes.network().heal();
+  nodes.engine().run(of_a.g, {{of_a.x, Tensor::scalar(1.f)}}, {of_a.put});
+  nodes[1].engine().run(of_b.g, {{of_b.x, Tensor::scalar(1.f)}}, {of_b.put});
+  for (RunHandle& run : runs) BOOST_TEST(run.wait().ok());
+  const nlohmann::json events = nlohmann::json::parse(events_json(nodes[0].inspect({.what = NodeQuestion::What::events}), 0, INT64_MIN, INT64_MAX, 10'000)).at("events");
+  for (const auto& e : events)
+    if (e["kind"] == "send" || e["kind"] == "receive") recorded.insert(e["node"].get<std::string>() + " " + e["run"].get<std::string>());
+  BOOST_TEST(recorded == said, boost::test_tools::per_element());
 }
 
 // Of every node of a loop with a branch: it fires or is dead once an iteration, on either side of a cut; what one end of an edge
@@ -510,6 +535,8 @@ BOOST_AUTO_TEST_CASE(flight_recorders_of_nodes_share_a_folder) {
     Folder folder;
     EngineOptions options = stepped(seed);
     options.flight = folder.path();
+    std::vector<LogRecord> log;
+    options.log = [&](const LogRecord& r) { log.push_back(r); };
     Nodes nodes(2, options, Between::simulation);
     Graph g;
     Expr index = g.input("index", DType::i64, Shape{1}), table = g.input("table", DType::f32, Shape{2}), taken;
@@ -519,19 +546,20 @@ BOOST_AUTO_TEST_CASE(flight_recorders_of_nodes_share_a_folder) {
     }
     auto here = g.on_device("/node:a/cpu:0");
     Function f = nodes.engine().compile(g, {index, table}, {taken * 2.0});
+    run_alone(nodes.engine());
     refusal([&] { f({Tensor::of<std::int64_t>({7}), Tensor::zeros(DType::f32, {2})}); }, Code::out_of_range);
     nodes.until(5s, [&] { return folder.files().size() == 2; });
     nodes.until(1s, [] { return false; });
     const std::vector<std::string> files = folder.files();
     BOOST_REQUIRE(files.size() == 2u);
-    BOOST_TEST(files[0] == "a@a-1.flight.json");
-    BOOST_TEST(files[1] == "b@a-shared-1.flight.json");
+    BOOST_TEST(files[0] == "a@a-2.flight.json");
+    BOOST_TEST(files[1] == "b@a-2.flight.json");
     std::size_t failures = 0;
     for (const std::string& file : files) {
       const auto trace = nlohmann::json::parse(read_file(folder / file));
       const auto& other = trace["otherData"];
       BOOST_TEST(other["plan"] == "a/1");
-      BOOST_TEST(other["shared"] == "1");
+      BOOST_TEST(other["run"] == "a/2");
       BOOST_TEST(other["error"].get<std::string>().find("Gather") != std::string::npos, other["error"]);
       BOOST_TEST(other["node"] == file.substr(0, 1));
       for (const auto& e : trace["traceEvents"]) {
@@ -543,7 +571,9 @@ BOOST_AUTO_TEST_CASE(flight_recorders_of_nodes_share_a_folder) {
       }
     }
     BOOST_TEST(failures == 1u);
-    for (const NodeAnswer& a : nodes[0].inspect()) BOOST_TEST(a.report.engine.errors.at(0).run == 1u);  // at b: as both know it
+    for (const NodeAnswer& a : nodes[0].inspect()) BOOST_TEST(a.report.engine.errors.at(0).run == 2u);
+    for (const char* node : {"a", "b"})
+      BOOST_TEST(std::count_if(log.begin(), log.end(), [&](const LogRecord& r) { return r.node == node && r.run == "a/2"; }) == 2, node);  // that it failed, and the file
   }
 }
 

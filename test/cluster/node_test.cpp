@@ -218,7 +218,7 @@ BOOST_AUTO_TEST_CASE(a_node_that_comes_back_takes_part_again) {
   auto [x, z] = doubled_on_b_plus_one(g);
   for (int round = 0; round < 3; ++round) {
     compare(nodes.engine().run(g, {{x, Tensor::of<float>({1, 2})}}, {z}), {{3, 5}}, "round");
-    nodes.remove(1);
+    nodes.remove_and_tell(1);
     nodes.add("b");
     nodes[1].wait_for({"a"}, std::chrono::seconds(60));
     nodes[0].wait_for({"b"}, std::chrono::seconds(60));
@@ -234,8 +234,8 @@ BOOST_AUTO_TEST_CASE(a_function_is_made_again_when_its_node_is_there_again) {
   for (int round = 0; round < 3; ++round) {
     compare(f({Tensor::of<float>({1, 2})}), {{3, 5}}, "round");
     compare(copy({Tensor::of<float>({1, 2})}), {{3, 5}}, "a copy");
-    nodes.remove(1);
-    BOOST_TEST(says(refusal([&] { f({Tensor::of<float>({1, 2})}); }, Code::not_found), {"no node 'b'"}));
+    nodes.remove_and_tell(1);
+    BOOST_TEST(says(refusal_once_heard([&] { f({Tensor::of<float>({1, 2})}); }, Code::not_found), {"no node 'b'"}));
     nodes.add("b");
     nodes[0].wait_for({"b"}, std::chrono::seconds(60));
   }

@@ -7,7 +7,10 @@
 #include <mutex>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
+
+#include <boost/test/unit_test.hpp>
 
 #include <troupe/cluster/in_process.hpp>
 #include <troupe/cluster/node.hpp>
@@ -38,6 +41,7 @@ class Nodes {
   }
 
   std::string container;  // of those that are added from now on
+  std::function<std::int64_t()> clock;  // theirs, too
 
   static std::string name_of(int i) { return std::string(1, static_cast<char>('a' + i)); }
 
@@ -67,6 +71,7 @@ class Nodes {
     };
     o.labels = labels;
     o.container = container;
+    o.clock = clock;
     o.join = std::move(join);
     if (engine.deterministic) o.step = [this] { return step(); };
     names_.push_back(name);
@@ -114,6 +119,13 @@ class Nodes {
     std::unique_ptr<ClusterNode> leaving = std::move(nodes_[i]);
     nodes_.erase(nodes_.begin() + static_cast<std::ptrdiff_t>(i));
     names_.erase(names_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  /// The same; and the first of the others has heard of it, so that whoever waits for a node of that name waits for the next.
+  void remove_and_tell(std::size_t i) {
+    remove(i);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (nodes_[0]->nodes().size() > nodes_.size() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    BOOST_TEST(nodes_[0]->nodes().size() == nodes_.size());
   }
 
  private:

@@ -100,7 +100,7 @@ BOOST_AUTO_TEST_CASE(what_a_clearing_spares_is_missed_when_it_is_lost) {
   compare(f({}), {{2}}, "before");
   BOOST_TEST(nodes[0].clear_container("models") == 0u);
   compare({nodes[1].engine().get("v")}, {{2}}, "b's own");
-  nodes.remove(1);
+  nodes.remove_and_tell(1);
   nodes.add("b");
   nodes[0].wait_for({"b"}, 60s);
   const std::string why = refusal([&] { f({}); }, Code::failed_precondition);
@@ -186,7 +186,7 @@ BOOST_AUTO_TEST_CASE(a_value_that_is_lost_with_its_node_is_not_taken_for_another
   f({});
   compare(f({}), {{3}}, "before");
   const auto restart = [&] {
-    nodes.remove(1);
+    nodes.remove_and_tell(1);
     nodes.add("b");
     nodes[0].wait_for({"b"}, 60s);
   };
@@ -219,10 +219,8 @@ BOOST_AUTO_TEST_CASE(a_value_that_is_lost_with_one_of_several_nodes_is_not_taken
   }
   const auto add_one = [&] { return nodes.engine().run(g, {}, {v.assign_add(1.0)}); };
   compare(add_one(), {{2}}, "on b");
-  nodes.remove(1);
-  const auto end = std::chrono::steady_clock::now() + 60s;
-  while (nodes[0].nodes().size() > 2 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-  const std::string why = refusal([&] { add_one(); }, Code::failed_precondition);
+  nodes.remove_and_tell(1);
+  const std::string why = refusal_once_heard([&] { add_one(); }, Code::failed_precondition);
   BOOST_TEST(says(why, {"AssignAdd '", "states_test.cpp", "variable 'v' is lost", "node 'b'", "Engine::initialize"}), why);
   refusal([&] { nodes.engine().get(v); }, Code::failed_precondition);
   compare(nodes.engine().run(g, {}, {unused.read()}), {{1}}, "nobody had used this one");
@@ -249,9 +247,7 @@ BOOST_AUTO_TEST_CASE(one_name_on_two_nodes_is_not_guessed) {
   const std::string why = refusal([&] { nodes.engine().get("v"); }, Code::failed_precondition);
   BOOST_TEST(says(why, {"variable 'v'", "b, c", "ask for it by its Variable"}), why);
   compare({nodes.engine().get(on_b), nodes.engine().get(on_c)}, {{1}, {2}}, "by Variable");
-  nodes.remove(2);
-  const auto end = std::chrono::steady_clock::now() + 60s;
-  while (nodes[0].nodes().size() > 2 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  nodes.remove_and_tell(2);
   compare({nodes.engine().get("v")}, {{1}}, "the other is gone");
 }
 

@@ -217,7 +217,7 @@ BOOST_AUTO_TEST_CASE(runs_in_flight_share_the_memory) {
 }
 
 BOOST_AUTO_TEST_CASE(a_run_that_is_cancelled_or_fails_leaves_nothing_behind) {
-  int cancelled = 0;
+  int stepped = 0, threaded = 0;  // runs that were cancelled
   for (bool is_deterministic : {false, true})
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
       Graph g;
@@ -243,25 +243,28 @@ BOOST_AUTO_TEST_CASE(a_run_that_is_cancelled_or_fails_leaves_nothing_behind) {
         return device.allocator().counters().in_use;
       };
       const std::uint64_t before = in_use();
-      for (int round = 0; round < 3; ++round) {
+      // With threads a run may end before it is cancelled: some more, until one does not.
+      for (int round = 0; round < 3 || (!is_deterministic && seed == 4 && threaded == 0 && round < 500); ++round) {
         const std::uint64_t already = device.swapper()->counters().out;
         RunHandle run = f.start(values);
-        const std::uint64_t enough = already + 5 * static_cast<std::uint64_t>(round + 1);
+        const std::uint64_t enough = already + 5 * static_cast<std::uint64_t>(round % 3 + 1);
         while (device.swapper()->counters().out < enough && !run.is_done()) {
           if (is_deterministic) engine.take_step();
           else std::this_thread::yield();
         }
         run.cancel();
-        const Status status = run.wait();  // with threads it may have ended first
+        const Status status = run.wait();
         BOOST_TEST((status.code() == Code::cancelled || (!is_deterministic && status.ok())), status.message());
-        cancelled += status.code() == Code::cancelled;
-        BOOST_TEST(refused([&] { fails({values[0], values[1], Tensor::zeros(DType::f32, {50, 1})}); }).find("Gather") != std::string::npos);
+        (is_deterministic ? stepped : threaded) += status.code() == Code::cancelled;
+        const std::string why = refused([&] { fails({values[0], values[1], Tensor::zeros(DType::f32, {50, 1})}); });
+        BOOST_TEST(says(why, {"Gather"}), why);
         check_identical(f(values), expected, "after a run that was cancelled");
       }
       BOOST_TEST(device.swapper()->counters().on_host == 0u);
       BOOST_TEST(in_use() == before);
     }
-  BOOST_TEST(cancelled > 12);  // all of those without threads, and some with
+  BOOST_TEST(stepped == 12);
+  BOOST_TEST(threaded > 0);
 }
 
 BOOST_AUTO_TEST_CASE(a_device_too_small_says_so) {

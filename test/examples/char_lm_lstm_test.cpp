@@ -283,7 +283,7 @@ BOOST_AUTO_TEST_CASE(nodes_that_share_a_batch_learn_the_same) {
   BOOST_TEST(alone.validate(1000) == shared.validate(1000), boost::test_tools::tolerance(1e-3));
 
   nodes[1].reset();
-  const std::string why = refusal([&] { shared.train(20); }, Code::not_found);
+  const std::string why = refusal_once_heard([&] { shared.train(20); }, Code::not_found);
   BOOST_TEST((why.find("no node 'b'") != std::string::npos), why);
 }
 

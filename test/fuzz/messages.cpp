@@ -59,7 +59,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   seed_of(GetLoops{5, 2});
   seed_of(MakePlan{1, 2, {a, b}, 64, 0x1234567890abcdef});
   seed_of(DropPlan{3});
-  seed_of(BeginRun{4, 2, 5, 6, {{0, t}, {3, Tensor::scalar(true)}}});
+  seed_of(BeginRun{4, 9, 2, 5, 6, {{0, t}, {3, Tensor::scalar(true)}}});
   seed_of(RunTokens{{7, 8}, {{1, 2, token.path, 32}}, {token}});
   seed_of(RunTokens{{7, 9}, {}, {{0, 0, true, {}, Tensor::scalar(1.5)}}});
   seed_of(RunFailed{4, failed});

@@ -76,4 +76,19 @@ chmod +x "$work/fake/troupe" "$work/fake/test/tools/busy_nodes"
 if [ -x "$2/promtool/usr/bin/promtool" ] && "$source/scripts/checks/metrics.sh" "$work/fake" >/dev/null 2>&1; then
   echo "metrics did not notice nonsense" && failures=$((failures + 1))
 fi
+# planted_in_dashboard EDIT BUILD SENTENCE: one that is no JSON, that asks nonsense, and that asks for what no node tells, though longer names begin so.
+planted_in_dashboard() {
+  rm -rf "$work/scripts" && cp -r "$source/scripts" "$work/scripts"
+  sed -i "$1" "$work/scripts/grafana/troupe.json"
+  if "$work/scripts/checks/metrics.sh" "$2" >"$work/out" 2>&1; then
+    echo "metrics did not notice '$1' in the dashboard" && failures=$((failures + 1))
+  elif ! grep -qF "$3" "$work/out"; then
+    echo "metrics did not say '$3' for '$1':" && cat "$work/out" && failures=$((failures + 1))
+  fi
+}
+if [ -x "$2/promtool/usr/bin/promtool" ]; then
+  planted_in_dashboard 's/"title": "Troupe",/"title": "Troupe"/' "$2" "Expecting ',' delimiter"
+  planted_in_dashboard 's/rate(troupe_transport_sent_bytes_total\[1m\])/rate(troupe_transport_sent_bytes_total[1m]/' "$2" 'could not parse expression'
+  planted_in_dashboard 's/"troupe_runs_in_flight"/"troupe_runs"/' "$2" "the dashboard asks for 'troupe_runs', which no node tells"
+fi
 exit $((failures > 0))

@@ -38,6 +38,9 @@ class World:
         self.producers = {}  # of each actor's first input
         for e in self.edges:
             self.producers.setdefault(e[2], e[1])
+        for i, a in enumerate(self.actors):
+            if self._is_dead(i):
+                a[2] = f'not taken {i}'
         if hostile:
             for i, name in enumerate(HOSTILE):
                 self.actors[i][2] = name
@@ -97,8 +100,14 @@ class World:
         return {'id': 'a/3', 'actors': {'columns': ACTOR, 'rows': self.actors},
                 'edges': {'columns': ['id', 'from', 'to', 'output', 'input', 'kind', 'dtype', 'shape', 'cut', 'bytes'], 'rows': self.edges}}
 
+    def _is_dead(self, i):
+        """Beside a branch that is never taken: dead tokens only."""
+        return i % 41 == 38
+
     def _counts(self, i, t):
         a = self.actors[i]
+        if self._is_dead(i):
+            return [a[0], 0, t * 12, 0, 0, 'dead', '']
         steps = 0 if i % 41 == 40 else (40 if self.failing == 'hang' else t) * (120 if a[8] else 12)
         state = 'idle' if i % 41 == 40 else 'waiting' if self.failing == 'hang' or (i + t) % 6 == 0 else 'running' if (i * 31 + t) % 11 == 0 else 'ready'
         if self.failing and i == len(self.actors) // 2:
@@ -225,8 +234,12 @@ class Handler(BaseHTTPRequestHandler):
             if server.token and self.headers.get('Authorization') != f'Bearer {server.token}':
                 self.answer_json(401, {'error': 'this node answers only with its token'})
                 return
+            server.deltas += url.path == '/api/counters' and query.get('since', '0') != '0'
             time.sleep(server.late)
             self.api(url.path[5:], query)
+            return
+        if url.path == '/deltas':  # how often they were asked for, for who tests: no node has it
+            self.answer_json(200, {'deltas': server.deltas})
             return
         name = 'index.html' if url.path == '/' else url.path.removeprefix('/assets/')
         places = {'d3.js': '/usr/share/nodejs/d3/dist/d3.min.js', 'dagre.js': '/usr/share/nodejs/dagre/dist/dagre.min.js'}
@@ -288,7 +301,7 @@ def main():
     server.world = World(given.actors, given.hostile, given.failing)
     server.world.reborn_after = given.reborn_after
     server.source, server.token, server.silent_after, server.answered, server.late = given.source, given.token, given.silent_after, 0, given.late
-    server.policy = policy_of(given.source)
+    server.policy, server.deltas = policy_of(given.source), 0
     print(f'http://127.0.0.1:{server.server_address[1]}/', flush=True)
     server.serve_forever()
 

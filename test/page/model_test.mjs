@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 import { test } from 'node:test';
 
+import { restAfter } from '../../cluster/page/client.js';
 import { drawEdge } from '../../cluster/page/edges.js';
 import { alike, bytes, clean, duration, range, short, shorten, timeless } from '../../cluster/page/format.js';
 import { compose, layout, Stretch } from '../../cluster/page/layout.js';
@@ -117,6 +118,20 @@ test('the worst state colours a group', () => {
   assert.equal(totals.state(0), 'running');
   tell('waiting', 'running', 'failed');
   assert.equal(totals.state(0), 'failed');
+  tell('dead', 'ready', 'idle');
+  assert.equal(totals.state(0), 'ready');
+  tell('dead', 'idle', 'idle');
+  assert.equal(totals.state(0), 'dead');
+  tell('idle', 'idle', 'idle');
+  assert.equal(totals.state(0), 'idle');
+});
+
+test('a page that is seen asks at least once a second, a hidden one every two, and none without a rest', () => {
+  for (const took of [0, 20, 400, 700, 900]) assert.ok(took + restAfter(took, false) <= 1000, `${took} ms`);
+  for (const took of [0, 700, 5000]) {
+    assert.ok(restAfter(took, false) >= 50);
+    assert.equal(restAfter(took, true), 2000);
+  }
 });
 
 test('what is shown stays within the limit, and the limit binds', () => {
