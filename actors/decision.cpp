@@ -36,8 +36,6 @@ bool leads_away(Relation relation, double d, int direction) {
   return false;
 }
 
-double distance(double l, double r) { return std::abs(l - r); }
-
 int sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
 
 // An integer that steps evenly, and does so for long yet before its type ends.
@@ -46,7 +44,7 @@ bool is_on_line(double then, double now, double step, double iterations, double 
   return now - then == step * iterations && std::abs(now) + ahead * std::abs(step) < whole_below && std::abs(then) < whole_below;
 }
 
-bool is_settled(const Comparison& then, const Comparison& now, SoLong so_long) {
+bool is_settled(const Comparison& then, const Comparison& now) {
   const double moved_left = now.left - then.left, moved_right = now.right - then.right;
   const auto iterations = static_cast<double>(now.at - then.at);
   if (now.course == Course::exact && now.has_step && is_on_line(then.left, now.left, now.left_step, iterations, now.whole_below) &&
@@ -54,15 +52,8 @@ bool is_settled(const Comparison& then, const Comparison& now, SoLong so_long) {
       leads_away(now.relation, now.left - now.right, sign(now.left_step - now.right_step)))
     return true;
   const int direction = sign(moved_left) - sign(moved_right);
-  if (now.course == Course::one_way && now.has_step && (moved_left == 0) != (moved_right == 0) && direction != 0 && direction == sign(now.left_step) - sign(now.right_step) &&
-      leads_away(now.relation, now.left - now.right, direction))
-    return true;
-  if (then.changed || now.changed) return false;
-  if (moved_left == 0 && moved_right == 0 && !then.moved && !now.moved) return so_long.for_the_same;
-  // What wanders comes nearer now and then, and to another distance each time.
-  constexpr std::int64_t kFew = 16;
-  const bool goes_away = !then.came_nearer && !now.came_nearer && !(distance(now.left, now.right) < distance(then.left, then.right));
-  return so_long.for_others && then.seen >= kFew && now.seen >= kFew && (goes_away || then.nearest == now.nearest);
+  return now.course == Course::one_way && now.has_step && (moved_left == 0) != (moved_right == 0) && direction != 0 && direction == sign(now.left_step) - sign(now.right_step) &&
+         leads_away(now.relation, now.left - now.right, direction);
 }
 
 bool is_same_kind(const Comparison& a, const Comparison& b) { return a.relation == b.relation && a.course == b.course && a.is_truth == b.is_truth && a.whole_below == b.whole_below; }
@@ -73,15 +64,6 @@ void Comparison::see(std::int64_t iteration, double l, double r) {
   has_step = at >= 0 && iteration == at + 1;
   left_step = has_step ? l - left : 0;
   right_step = has_step ? r - right : 0;
-  const double here = distance(l, r);
-  if (seen++ == 0) {
-    nearest = here;
-  } else {
-    moved |= l != left || r != right;
-    came_nearer |= here < distance(left, right);
-    changed |= relates(relation, l, r) != holds();
-    nearest = std::min(nearest, here);
-  }
   at = iteration, left = l, right = r;
 }
 
@@ -89,7 +71,8 @@ bool Comparison::holds() const { return relates(relation, left, right); }
 
 std::string Comparison::text() const {
   constexpr const char* kSigns[] = {"<", "<=", ">", ">=", "==", "!="};
-  return fmt::format("{} {} {}{}", left, kSigns[static_cast<std::size_t>(relation)], right, holds() ? "" : " is not true");
+  const auto number = [](double x) { return std::isnan(x) ? "nan" : fmt::format("{}", x); };  // whichever sign it has
+  return fmt::format("{} {} {}{}", number(left), kSigns[static_cast<std::size_t>(relation)], number(right), holds() ? "" : " is not true");
 }
 
 void Decision::forget(std::int32_t comparison) {
@@ -120,15 +103,15 @@ std::string Decision::text() const {
   return all;
 }
 
-Truth settled(const Comparison& then, const Comparison& now, SoLong so_long) {
+Truth settled(const Comparison& then, const Comparison& now) {
   if (!is_same_kind(then, now) || now.at < 0) return Truth::unknown;
   const Truth truth = truth_of(now.holds());
   if (now.course == Course::same) return truth;
   if (now.course == Course::carried || then.at < 0 || then.at >= now.at || then.holds() != now.holds()) return Truth::unknown;
-  return is_settled(then, now, so_long) ? truth : Truth::unknown;
+  return is_settled(then, now) ? truth : Truth::unknown;
 }
 
-bool stays_true(const Decision& then, const Decision& now, SoLong so_long) {
+bool stays_true(const Decision& then, const Decision& now) {
   if (then.terms != now.terms || then.comparisons.size() != now.comparisons.size()) return false;
   // What is settled is so from the earlier look on; what is carried, from where it was seen, which must not be before that.
   std::int64_t settled_from = -1;
@@ -150,7 +133,7 @@ bool stays_true(const Decision& then, const Decision& now, SoLong so_long) {
     const auto i = static_cast<std::size_t>(names_one ? term.comparison : 0);
     switch (term.kind) {
       case Kind::unknown: stack.push_back(Truth::unknown); break;
-      case Kind::compares: stack.push_back(settled(then.comparisons[i], now.comparisons[i], so_long)); break;
+      case Kind::compares: stack.push_back(settled(then.comparisons[i], now.comparisons[i])); break;
       case Kind::before: stack.push_back(now.comparisons[i].at < 0 ? Truth::unknown : truth_of(now.comparisons[i].holds())); break;
       case Kind::keeps: {
         const Comparison& c = now.comparisons[i];

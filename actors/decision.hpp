@@ -8,14 +8,12 @@
 //             leads away from where it would change. Two looks and a step of one iteration must agree to the last digit: what has
 //             wrapped around does not lie on that line. What will is not for ever; but it must be a million iterations away, and ten
 //             thousand times as many as passed between the looks (an hour, where these are half a second apart)
-//   one_way   one side is a float that never turns round, for it is rounded from the one before it by a step that stays; the other
-//             stays. It is settled only where they are seen to go away from each other
+//   one_way   one side is a float that never turns round, for it is made from the one before it by what never falls (a step that stays, a
+//             positive factor) and rounded; the other stays. It is settled only where they are seen to go away from each other
 //   carried   a truth that the loop carries: if it is f now, and its next value is f whatever is not settled of what that depends on,
 //             it is f for ever, by induction
-//   any       numbers that nothing but the loop makes, and of which nothing else is known than what two looks show: given up only after
-//             very many iterations, where all that was seen at both looks stands still, only goes away, or comes back to the same
-//             least distance again and again. Numbers that are drawn, read from a state or a queue, or made by calls, are never given
-//             up: any iteration may be the last, as in a search at random
+//   any       how it goes on is not known: never settled here, whatever it did so far, for any iteration may be its last. Where all that
+//             the predicate comes from is again what it was, actors/recurrence.hpp tells
 #pragma once
 
 #include <cstdint>
@@ -40,16 +38,9 @@ struct Comparison {
   double left = 0, right = 0;
   double left_step = 0, right_step = 0;  // since the iteration before
   bool has_step = false;                 // which was seen too
-  // Of the iterations seen since somebody looked: how many, did either number change, did they come nearer to each other, did the comparison
-  // come out in both ways, and how near were they.
-  std::int64_t seen = 0;
-  bool moved = false, came_nearer = false, changed = false;
-  double nearest = 0;
 
   /// In an iteration that comes after all that were seen.
   void see(std::int64_t iteration, double l, double r);
-  /// Somebody has looked.
-  void begin_afresh() { seen = 0, moved = came_nearer = changed = false; }
   bool holds() const;
   /// As people write it: `3 < 5`, or `3 < 2 is not true`.
   std::string text() const;
@@ -83,15 +74,11 @@ struct Decision {
   std::string text() const;
 };
 
-/// What is known of the iterations that follow the one of `now`: does the comparison come out as it did, for ever? `is_long`: the loop
-/// has gone on for so many iterations that numbers are given up which are the same and which come no nearer to each other.
-struct SoLong {
-  bool for_the_same = false, for_others = false;
-};
-Truth settled(const Comparison& then, const Comparison& now, SoLong so_long);
+/// What is known of the iterations that follow the one of `now`: does the comparison come out as it did, for ever?
+Truth settled(const Comparison& then, const Comparison& now);
 
 /// Is the predicate true for ever, as two looks at the same execution of a loop tell? Kleene's logic of three values. Formulas may come from
 /// a peer: one that is none is not true.
-bool stays_true(const Decision& then, const Decision& now, SoLong so_long);
+bool stays_true(const Decision& then, const Decision& now);
 
 }  // namespace troupe

@@ -64,18 +64,19 @@ bool Endless::is_same_for_ever(std::int32_t node) const {
   return true;
 }
 
-// Does nothing but the loop make it, and what it found when it began? Whoever asks again may be told something else: of states, queues,
-// draws, calls and users' actors.
-bool Endless::makes_itself(std::int32_t node) const {
-  constexpr std::size_t kMost = 1 << 15;
+// The variables of its own loop that a node's value comes from. Whoever asks again may be told something else of states, queues, draws, calls and
+// users' actors: then there are none.
+std::vector<std::int32_t> Endless::made_of(std::int32_t node) const {
+  constexpr std::size_t kMost = 1 << 15, kMostVariables = 64;
   struct Place {
     std::int32_t node;
     int depth;  // of inner loops
   };
+  std::vector<std::int32_t> variables;
   std::vector<Place> cone{{node, 0}};
   std::unordered_set<std::int32_t> seen{node};
   for (std::size_t i = 0; i < cone.size(); ++i) {
-    if (cone.size() > kMost) return false;
+    if (cone.size() > kMost) return {};
     const auto [id, depth] = cone[i];
     const Node& n = program_.node(id);
     const std::string& op = n.op->name;
@@ -83,14 +84,23 @@ bool Endless::makes_itself(std::int32_t node) const {
     if (op == "Enter" && before-- == 0) continue;
     if (op == "Exit") ++before;
     const bool only_routes = op == "Enter" || op == "Exit" || op == "Switch" || op == "Merge" || op == "NextIteration" || op == "LoopCond" || op == "Identity" || op == "ControlTrigger";
-    if (!only_routes && (!n.op->is_pure() || n.state >= 0 || !subgraphs_of(n).empty())) return false;
+    if (!only_routes && (!n.op->is_pure() || n.state >= 0 || !subgraphs_of(n).empty())) return {};
     const auto add = [&](std::int32_t from) {
       if (seen.insert(from).second) cone.push_back({from, before});
     };
-    for (const Edge e : n.inputs) add(e.node);
-    if (const auto it = closed_.find(id); it != closed_.end()) add(it->second);
+    for (const Edge e : n.inputs) {
+      if (e.output == 1 && depth == 0 && closed_.contains(e.node)) return {};  // whether this is the first iteration
+      add(e.node);
+    }
+    for (const std::int32_t c : n.controls) add(c);
+    const auto it = closed_.find(id);
+    if (it == closed_.end()) continue;
+    add(it->second);
+    if (depth > 0 || is_handed_on(id, it->second)) continue;
+    if (variables.size() == kMostVariables || program_.spec({id, 0}).depth > 0) return {};
+    variables.push_back(it->second);
   }
-  return true;
+  return variables;
 }
 
 // Goes back from a predicate through what is computed of scalars: instructions of the programs of nodes.
@@ -142,11 +152,6 @@ class Following {
     if (const auto it = loops_.closed_.find(e.node); it != loops_.closed_.end()) return e.output == 0 && loops_.is_handed_on(e.node, it->second);
     const auto [it, is_new] = stays_.try_emplace(e.node);
     if (is_new) it->second = loops_.is_same_for_ever(e.node);
-    return it->second;
-  }
-  bool makes_itself(std::int32_t node) {
-    const auto [it, is_new] = makes_itself_.try_emplace(node);
-    if (is_new) it->second = loops_.makes_itself(node);
     return it->second;
   }
   bool may_go_on() {
@@ -252,8 +257,6 @@ class Following {
       c.course = Comparison::Course::exact;
     } else if (is_floating(type) && ((l == Pace::one_way && r == Pace::same) || (l == Pace::same && r == Pace::one_way))) {
       c.course = Comparison::Course::one_way;
-    } else if (!makes_itself(left.node)) {  // and right's, which is the same
-      return add(Term::Kind::unknown);
     }
     constexpr double kWholeDoubles = 0x1p53;
     if (is_integer(type)) c.whole_below = std::min(kWholeDoubles, std::exp2(static_cast<double>(8 * size_of(type) - 1)));
@@ -301,7 +304,8 @@ class Following {
     }
   }
 
-  // Is it the variable and what stays, added up? A float is rounded each time, which turns no sum round.
+  // Is it the variable and what stays, added up; of floats, any function of the variable that never falls? One that begins to rise, or to fall,
+  // goes on so for ever, for what is rounded never falls either.
   bool is_step(Edge e, std::int32_t merge) {
     if (variable(e) >= 0) return e.node == merge;
     const Instruction i = maker(e);
@@ -315,9 +319,23 @@ class Following {
       case ScalarOp::input: return is_step(input(i), merge);
       case ScalarOp::add: return (is_step(operand(i, 0), merge) && pace(operand(i, 1)) == Pace::same) || (is_step(operand(i, 1), merge) && pace(operand(i, 0)) == Pace::same);
       case ScalarOp::sub: return is_step(operand(i, 0), merge) && pace(operand(i, 1)) == Pace::same;
+      case ScalarOp::mul: return is_floating(c.type) && ((is_step(operand(i, 0), merge) && is_positive(operand(i, 1))) || (is_step(operand(i, 1), merge) && is_positive(operand(i, 0))));
+      case ScalarOp::div: return is_floating(c.type) && is_step(operand(i, 0), merge) && is_positive(operand(i, 1));
       case ScalarOp::cast: return is_floating(c.type) && is_floating(code(operand(i, 0)).type) && is_step(operand(i, 0), merge);
       default: return false;
     }
+  }
+
+  // A finite constant above 0?
+  bool is_positive(Instruction i) {
+    const ScalarInstruction& c = code(i);
+    if (c.op == ScalarOp::constant) return c.constant > 0 && std::isfinite(c.constant);
+    if (c.op != ScalarOp::input) return false;
+    Edge e = input(i);
+    while (graph_.node(e.node).op->name == "Enter" && graph_.node(e.node).attrs.get<bool>("constant")) e = loops_.source_of(graph_.node(e.node).inputs[0]);
+    if (graph_.node(e.node).op->name != "Constant") return false;
+    const Tensor& value = graph_.node(e.node).attrs.get<Tensor>("value");
+    return is_floating(value.dtype()) && value.elements() == 1 && value.at(0) > 0 && std::isfinite(value.at(0));
   }
 
   const Endless& loops_;
@@ -325,7 +343,7 @@ class Following {
   std::unordered_map<std::int32_t, std::shared_ptr<const ScalarProgram>> programs_;
   Followed out_;
   std::unordered_map<std::int32_t, Pace> paces_;  // of variables
-  std::unordered_map<std::int32_t, bool> stays_, makes_itself_;
+  std::unordered_map<std::int32_t, bool> stays_;
   std::optional<Carried> carried_;  // in whose next value this is
   int steps_ = 0;
   bool is_within_bounds_ = true;
@@ -344,7 +362,10 @@ std::optional<Edge> Endless::decides(std::int32_t predicate) const {
 
 Followed Endless::follow(std::int32_t predicate) const {
   const std::optional<Edge> one = decides(predicate);
-  return one ? Following(*this).follow(*one) : Followed{};
+  if (!one) return {};
+  Followed followed = Following(*this).follow(*one);
+  followed.variables = made_of(one->node);
+  return followed;
 }
 
 }  // namespace troupe

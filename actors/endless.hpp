@@ -23,6 +23,9 @@ struct Followed {
   };
   Decision decision;
   std::vector<Watch> watches;  // one a comparison
+  // The NextIterations of the variables that an iteration begins with and the predicate depends on, if on nothing but these and what is
+  // always computed the same of them (actors/recurrence.hpp). Empty: on more than those, or on more variables than some dozen.
+  std::vector<std::int32_t> variables;
 };
 
 /// A lowered program that is asked about its loops. Of those in programs where somebody has wired control flow by hand it says nothing: there a value
@@ -41,7 +44,7 @@ class Endless {
  private:
   friend class Following;
   bool is_same_for_ever(std::int32_t node) const;
-  bool makes_itself(std::int32_t node) const;
+  std::vector<std::int32_t> made_of(std::int32_t node) const;
   bool is_handed_on(std::int32_t merge, std::int32_t next) const;
   Edge source_of(Edge e) const;
   std::optional<Edge> decides(std::int32_t predicate) const;

@@ -321,14 +321,8 @@ bool EngineImpl::may_write_flight() {
   return flights_++ < EngineOptions::kFlights;
 }
 
-// The error names the actor first, as `Op 'name' (line): ...`, or, of a plan over several nodes, after `node 'b': `.
 void EngineImpl::log_failure(const EndedRun& end) {
-  std::size_t begin = 0;
-  if (end.error.starts_with("node '"))
-    if (const auto quote = end.error.find('\'', 6); quote != std::string::npos && end.error.compare(quote, 3, "': ") == 0) begin = quote + 3;
-  const auto colon = end.error.find("): ", begin);
-  const std::string actor = colon == std::string::npos ? std::string() : end.error.substr(begin, colon + 1 - begin);
-  options_.log({LogRecord::Level::error, end.ended_ns, node(), fmt::format("{}/{}", end.plan.owner, end.run), end.plan.text(), actor, end.error});
+  options_.log({LogRecord::Level::error, end.ended_ns, node(), fmt::format("{}/{}", end.plan.owner, end.run), end.plan.text(), actor_of(end.error), end.error});
 }
 
 }  // namespace troupe

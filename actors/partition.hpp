@@ -69,6 +69,7 @@
 
 #include <troupe/actors/endless.hpp>
 #include <troupe/actors/recorder.hpp>
+#include <troupe/actors/recurrence.hpp>
 #include <troupe/actors/run.hpp>
 #include <troupe/actors/stack.hpp>
 #include <troupe/actors/work_account.hpp>
@@ -257,7 +258,7 @@ struct Instance {
   std::vector<Token> early;           // tokens for iterations that are not open yet
   std::uint64_t execution = 0;        // the same in no other of this partition
   std::vector<Comparison> compared;   // by what decides, for a while after somebody has asked; empty: none was seen
-  std::uint64_t compared_since = 0;   // after so many questions
+  Recurrence recurrence;              // of the variables that it depends on
 };
 
 /// What it keeps alive; of a list, all that is in it.
@@ -272,7 +273,6 @@ struct LoopCounters {
   std::atomic<std::uint64_t> time{0}, iterations_time{0};  // that executions were open, and their iterations: summed, by the partition's clock
   std::atomic<std::uint64_t> most_open{0};
   std::atomic<std::uint64_t> window_waits{0};  // iterations that could have opened but for the window
-  std::atomic<std::uint64_t> longest{0};       // iterations of the longest execution that has ended
 };
 /// Iterations open at once, on average over time; 0: none has passed.
 double achieved_parallelism(const LoopCounters& counters);
@@ -403,9 +403,11 @@ class Partition final : public CompletionSink {
   void fire(Iteration& iteration, const PlanNode& node);
   void fire_closely(Iteration& iteration, const PlanNode& node);
   void observe(const Iteration& iteration, const PlanNode& node);
+  void observe_next(const Iteration& iteration, std::int32_t loop, const Value& value);
   const Value& input_of(const Iteration& iteration, const PlanNode& node, std::int32_t input) const;
   const PlanNode* predicate_node(const FramePlan& frame) const;
   void follow_predicates();
+  bool ends_with_a_queue(const FramePlan& loop) const;
   void tell_decision(const Instance& instance, OpenLoop& loop) const;
   bool run_kernel(Iteration& iteration, const PlanNode& node);
   void finish(Iteration& iteration, const PlanNode& node, Value* outputs);
@@ -499,6 +501,7 @@ class Partition final : public CompletionSink {
     bool is_endless = false;  // it is the same for ever
     Followed followed;
     std::vector<Watch> here;  // in this frame
+    std::vector<std::int32_t> variables;  // that decide, into PartitionPlan::loops, if all are here
   };
   class UnderWay;
   Missing missing_input(const Iteration& iteration, const PlanNode& node, const UnderWay& under_way) const;
@@ -574,7 +577,7 @@ class Partition final : public CompletionSink {
   std::vector<Deciding> deciding_;  // by frame; since somebody asked
   std::unordered_map<std::int32_t, const PlanNode*> by_source_;  // its nodes, by their numbers in the program; since somebody asked
   int observes_ = 0;                // what they compare, in so many more firings
-  std::uint64_t questions_ = 0;     // after which that began anew
+  std::size_t may_read_ = 0;        // bytes of what such loops begin their iterations with
   bool looks_closer_ = false;       // traces, and this turn may draw more, or observes, or is to end
   std::int64_t heavy_ns_ = 0;       // what heavy kernels have taken in this turn
   bool is_long_ = false;            // too much: this turn ends before it fires more

@@ -240,13 +240,22 @@ void Partition::observe(const Iteration& iteration, const PlanNode& node) {
     const std::optional<double> left = number(*watch.of->left), right = watch.of->right ? number(*watch.of->right) : 0.0;
     if (!left || !right) return;
     if (instance.compared.empty()) instance.compared = deciding.followed.decision.comparisons;
-    if (std::exchange(instance.compared_since, questions_) != questions_)
-      for (Comparison& c : instance.compared) c.begin_afresh();
     Comparison& seen = instance.compared[static_cast<std::size_t>(watch.of->comparison)];
     constexpr double kWhole = 0x1p53;  // doubles tell integers apart below this only
     if (seen.whole_below > 0 && (std::abs(*left) >= kWhole || std::abs(*right) >= kWhole)) continue;
     seen.see(iteration.number, *left, *right);
   }
+}
+
+// What an iteration begins with.
+void Partition::observe_next(const Iteration& iteration, std::int32_t loop, const Value& value) {
+  Instance& instance = *iteration.instance;
+  if (observes_ <= 0 || deciding_.empty()) return;
+  const std::vector<std::int32_t>& variables = deciding_[static_cast<std::size_t>(instance.number)].variables;
+  const auto it = std::find(variables.begin(), variables.end(), loop);
+  if (it == variables.end()) return;
+  if (instance.recurrence.is_new()) instance.recurrence.begin(variables.size(), instance.ring.size());
+  instance.recurrence.see(iteration.number, static_cast<std::size_t>(it - variables.begin()), value, may_read_);
 }
 
 // Of a node that is about to fire: what it awaited, or holds.

@@ -155,6 +155,7 @@ Instance& Partition::take_instance(Iteration& parent, std::int32_t number) {
   i.has_dead_invariant = i.must_open = false;
   i.execution = ++executions_;
   i.compared.clear();
+  i.recurrence.forget();
   std::fill(i.granted.begin(), i.granted.end(), frame.window - 1);
   std::fill(i.came.begin(), i.came.end(), 0);
   std::fill(i.exited.begin(), i.exited.end(), 0);
@@ -325,6 +326,7 @@ void Partition::bring(Iteration& iteration, std::int32_t number, Value* value) {
     deliver_all_dead(iteration, loop.index_targets);
     return;
   }
+  if (looks_closer_) [[unlikely]] observe_next(iteration, number, *value);
   deliver_all(iteration, loop.targets, std::move(*value));
   if (loop.index_targets.first != loop.index_targets.last) deliver_all(iteration, loop.index_targets, Tensor::scalar(std::int32_t{1}));
 }
@@ -379,9 +381,6 @@ Iteration* Partition::end(Instance& instance) {
   }
   Iteration& parent = *instance.parent;
   const FramePlan& frame = *instance.frame;
-  LoopCounters& counters = loop_counters_[static_cast<std::size_t>(instance.number)];
-  if (const auto iterations = static_cast<std::uint64_t>(instance.opened); iterations > counters.longest.load(std::memory_order_relaxed))
-    counters.longest.store(iterations, std::memory_order_relaxed);
   for (std::size_t e = 0; e < frame.exits.size(); ++e)
     if (!instance.exited[e]) deliver_all_dead(parent, mine_.exits[static_cast<std::size_t>(frame.exits[e])].targets);
   if (!frame.function) parent.children[static_cast<std::size_t>(frame.child_slot)] = &over_;

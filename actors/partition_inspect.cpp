@@ -63,8 +63,9 @@ void Partition::answer(const Inspect& question) {
   s.device = mine_.name;
   if (mine_.frames.size() > 1) {
     constexpr int kObserved = 4096;  // firings, and a few iterations of a large loop
-    observes_ = kObserved + 4 * mine_.nodes;
-    ++questions_;
+    constexpr std::size_t kRead = 4 << 20;
+    observes_ = kObserved + 8 * mine_.nodes;
+    may_read_ = kRead;
     if (deciding_.empty()) follow_predicates();
   }
   auto parts = std::make_shared<Said>();
@@ -159,7 +160,6 @@ RunPart Partition::part_of(const Record& record) const {
       loop.first = instance->oldest;
       loop.last = instance->opened - 1;
       loop.window = instance->frame->window;
-      loop.longest = loop_counters_[static_cast<std::size_t>(instance->number)].longest.load(std::memory_order_relaxed);
       if (const std::int32_t predicate = predicate_of(*instance->frame); predicate >= 0) {
         loop.predicate = plan_->program.graph.describe(predicate), loop.predicate_node = predicate;
         if (!deciding_.empty()) tell_decision(*instance, loop);
@@ -191,9 +191,25 @@ void Partition::tell_decision(const Instance& instance, OpenLoop& loop) const {
   loop.is_endless = deciding.is_endless;
   loop.decision = deciding.followed.decision;
   if (!instance.compared.empty()) loop.decision.comparisons = instance.compared;
+  constexpr std::int64_t kFew = 4;  // iterations, in which a round of two is found
+  loop.repeats = instance.recurrence.period();
+  loop.may_repeat = !deciding.variables.empty() && loop.repeats == 0 && instance.recurrence.seen() < kFew;
   for (const Followed::Watch& watch : deciding.followed.watches)
     if (Comparison& c = loop.decision.comparisons[static_cast<std::size_t>(watch.comparison)]; watch.node < 0 && loop.last > 0)
       c.at = loop.last - 1, c.left = 1;  // it was true, or the iteration after that would not be open
+}
+
+// A server's loop takes from a queue, and ends, as its run does, when that is closed.
+bool Partition::ends_with_a_queue(const FramePlan& loop) const {
+  const Graph& graph = plan_->program.graph;
+  const auto takes = [&](const PlanNode& node) { return graph.node(node.source).op->effect == Effect::dequeue; };
+  for (const PartitionPlan& p : plan_->partitions)
+    for (const FramePlan& frame : p.frames) {
+      const FramePlan* around = &frame;
+      while (around->parent >= 0 && around->name != loop.name) around = &p.frames[static_cast<std::size_t>(around->parent)];
+      if (around->name == loop.name && std::any_of(frame.nodes.begin(), frame.nodes.end(), takes)) return true;
+    }
+  return false;
 }
 
 // The program is gone through once, and only where a loop is decided on here.
@@ -202,7 +218,7 @@ void Partition::follow_predicates() {
   deciding_.resize(mine_.frames.size());
   for (std::size_t f = 0; f < mine_.frames.size(); ++f) {
     const std::int32_t predicate = predicate_of(mine_.frames[f]);
-    if (predicate < 0) continue;
+    if (predicate < 0 || ends_with_a_queue(mine_.frames[f])) continue;
     if (!endless) endless.emplace(plan_->program.graph);
     Deciding& deciding = deciding_[f];
     deciding.is_endless = endless->is_endless(predicate);
@@ -216,6 +232,10 @@ void Partition::follow_predicates() {
     };
     for (const Followed::Watch& watch : deciding.followed.watches)
       if (is_elsewhere(watch)) deciding.followed.decision.forget(watch.comparison);
+    for (const std::int32_t variable : deciding.followed.variables)
+      for (std::size_t loop = 0; loop < mine_.loops.size(); ++loop)
+        if (mine_.loops[loop].source == variable) deciding.variables.push_back(static_cast<std::int32_t>(loop));
+    if (deciding.variables.size() != deciding.followed.variables.size()) deciding.variables.clear();  // some are elsewhere
   }
 }
 

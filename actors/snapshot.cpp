@@ -37,9 +37,9 @@ std::string sentence(const Wait& w, const std::string& device) {
   return {};
 }
 
-std::string going_on(const OpenLoop& loop, const std::string& device, const std::string& reason = {}) {
+std::string going_on(const OpenLoop& loop, const std::string& device, const std::string& reason) {
   return fmt::format("loop '{}'{} on {} is in iteration {} and goes on{}", loop.loop, in(loop.tag), device, loop.last,
-                     loop.predicate.empty() ? "" : fmt::format(": {} is still true{}", loop.predicate, loop.is_endless ? ", and depends on nothing that the loop changes" : reason));
+                     loop.predicate.empty() ? "" : fmt::format(": {} is still true{}", loop.predicate, reason));
 }
 
 // The numbers that it compares, where they were seen.
@@ -48,10 +48,26 @@ std::string seen_numbers(const OpenLoop& loop) {
   return numbers.empty() ? "" : " (" + numbers + ")";
 }
 
+// What one look tells of why its predicate is true for ever: it was once, for an iteration has followed. Empty: that is not known.
+std::string why_for_ever(const OpenLoop& loop) {
+  if (loop.is_endless && loop.last > 0) return ", and depends on nothing that the loop changes";
+  if (loop.repeats == 0) return {};
+  return fmt::format(", and all that it comes from is what it was {} before{}", loop.repeats == 1 ? "an iteration" : fmt::format("{} iterations", loop.repeats), seen_numbers(loop));
+}
+
 // Another owner's run may have the number of one of this node's.
 std::string called(const RunSnapshot& run) { return run.is_owned ? std::to_string(run.run) : fmt::format("{}/{}", run.plan.owner, run.run); }
 
 }  // namespace
+
+// It begins `Op 'name' (line): ...`, or, of a plan over several nodes, so after `node 'b': `.
+std::string actor_of(const std::string& error) {
+  std::size_t begin = 0;
+  if (error.starts_with("node '"))
+    if (const auto quote = error.find('\'', 6); quote != std::string::npos && error.compare(quote, 3, "': ") == 0) begin = quote + 3;
+  const auto colon = error.find("): ", begin);
+  return colon == std::string::npos ? std::string() : error.substr(begin, colon + 1 - begin);
+}
 
 RunId id_of(const RunSnapshot& run) { return run.number != 0 ? RunId{run.owner, run.number, {}, 0} : RunId{0, 0, run.plan, run.run}; }
 
@@ -193,10 +209,12 @@ std::vector<Verdict> verdicts(const RunSnapshot& run) {
       }
       // Outer loops wait for the inner ones.
       if (part.waits.empty() && !part.loops.empty()) {
-        loops.push_back(verdict(run, Verdict::Kind::loop, p.device, going_on(part.loops.back(), p.device, seen_numbers(part.loops.back()))));
-        loops.back().actor = part.loops.back().predicate;
-        loops.back().node = part.loops.back().predicate_node;
-        loops.back().tag = part.loops.back().tag;
+        const OpenLoop& loop = part.loops.back();
+        const std::string why = why_for_ever(loop);
+        loops.push_back(verdict(run, Verdict::Kind::loop, p.device, going_on(loop, p.device, why.empty() ? seen_numbers(loop) : why)));
+        loops.back().actor = loop.predicate;
+        loops.back().node = loop.predicate_node;
+        loops.back().tag = loop.tag;
       } else if (part.waits.empty() && part.ready > 0) {
         loops.push_back(verdict(run, Verdict::Kind::ready, p.device, fmt::format("{} has {} nodes ready to fire", p.device, part.ready)));
       }
@@ -253,16 +271,18 @@ static const OpenLoop* earlier_of(const RunSnapshot& before, const std::string& 
   for (const PartitionSnapshot& p : before.partitions)
     for (const RunPart& part : p.runs)
       for (const OpenLoop& then : part.loops)
-        if (p.device == device && then.loop == now.loop && then.execution == now.execution && now.last > then.last) return &then;
+        if (p.device == device && then.loop == now.loop && then.execution == now.execution) return &then;
   return nullptr;
 }
 
-// Is the predicate of a loop true for ever?
-static bool never_ends(const OpenLoop& then, const OpenLoop& now) {
-  constexpr std::int64_t kMany = 100'000, kManyOfTheSame = 10'000;  // iterations
-  const bool is_longer_than_ever = static_cast<std::uint64_t>(now.last) >= 10 * now.longest;
-  return now.is_endless || stays_true(then.decision, now.decision, {is_longer_than_ever && now.last >= kManyOfTheSame, is_longer_than_ever && now.last >= kMany});
+// The same of two looks.
+static std::string why_for_ever(const OpenLoop& then, const OpenLoop& now) {
+  const std::string why = why_for_ever(now);
+  return why.empty() && stays_true(then.decision, now.decision) ? ", and comes no nearer to being false" + seen_numbers(now) : why;
 }
+
+// Had nobody asked before what it compares, or come to that since?
+static bool is_unseen(const OpenLoop& loop) { return loop.decision.is_followed() && !loop.decision.is_observed(); }
 
 std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::vector<RunSnapshot>& now, std::set<RunId>* withheld) {
   std::vector<Verdict> all;
@@ -312,12 +332,13 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
         for (const OpenLoop& loop : part.loops) {  // an inner one may end again and again; the outermost that does not is the cause
           const OpenLoop* then = earlier_of(*earlier, p.device, loop);
           if (!then) continue;
-          if (!never_ends(*then, loop)) {
-            // Nobody had asked before the earlier look what it compares.
-            if (withheld && loop.decision.is_followed() && !then->decision.is_observed()) withheld->insert(id);
+          const std::string why = why_for_ever(*then, loop);
+          if (why.empty()) {
+            // Later looks may tell: of more iterations, and by one that has seen what is compared.
+            if (withheld && (is_unseen(*then) || loop.may_repeat || loop.last == then->last)) withheld->insert(id);
             continue;
           }
-          Verdict& v = all.emplace_back(verdict(run, Verdict::Kind::loop, p.device, going_on(loop, p.device, ", and comes no nearer to being false" + seen_numbers(loop))));
+          Verdict& v = all.emplace_back(verdict(run, Verdict::Kind::loop, p.device, going_on(loop, p.device, why)));
           v.actor = loop.predicate;
           v.node = loop.predicate_node;
           v.tag = fmt::format("iteration {} of loop '{}'", loop.last, loop.loop);
@@ -361,7 +382,6 @@ void Looks::add(std::vector<RunSnapshot> runs, std::chrono::nanoseconds began, s
 
 // Had the look seen what all loops of the run compare? They tell from the first question on.
 static bool has_seen_numbers(const std::vector<RunSnapshot>& runs, const RunId& id) {
-  const auto is_unseen = [](const OpenLoop& loop) { return loop.decision.is_followed() && !loop.decision.is_observed(); };
   for (const RunSnapshot& run : runs)
     if (id_of(run) == id)
       for (const PartitionSnapshot& p : run.partitions)

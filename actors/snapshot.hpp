@@ -49,11 +49,12 @@ struct OpenLoop {
   int depth = 0;          // loops and calls around it, itself included
   std::int64_t first = 0, last = 0;  // iterations that are open
   std::int32_t window = 1;           // as many as may be
-  std::uint64_t longest = 0;         // iterations of the longest execution of this loop that has ended
   /// What the predicate comes from, with what that was a little after somebody asked the last time.
   Decision decision;
   std::uint64_t execution = 0;       // among those that the partition has begun
   bool is_endless = false;           // what decides depends on nothing that the loop changes
+  std::int64_t repeats = 0;          // after so many iterations all that decides is what it was; 0: it was not seen to be
+  bool may_repeat = false;           // too few iterations were seen to tell
 };
 
 enum class ActorStatus : std::uint8_t { idle, ready, running, waiting, dead, failed };
@@ -197,6 +198,9 @@ struct RunId {
 };
 RunId id_of(const RunSnapshot& run);
 
+/// The actor that an error of a run names first, `Op 'name' (line)`; empty: it names none.
+std::string actor_of(const std::string& error);
+
 /// Why has a run not ended? One cause.
 struct Verdict {
   std::uint64_t run = 0;  // its owner's number
@@ -238,9 +242,8 @@ std::vector<std::string> diagnose(const RunSnapshot& run);
 std::vector<Verdict> verdicts(const RunSnapshot& run);
 /// Which runs hang, and why: those that have fired nothing between two looks, a second or so apart, that no large token is on
 /// its way to, and whose cause is not a kernel that computes, nor a user's actor or a queue that has taken as long before; and those in a
-/// loop whose predicate stays true for ever as far as can be seen (decision.hpp): numbers of which nothing is known are given up where they
-/// do not come nearer to each other, the loop has gone on for ten times as long as it ever did, and for a hundred thousand iterations at least
-/// (ten thousand if they stay the same). A run that is merely slow is not named.
+/// loop whose predicate is seen to stay true for ever: it depends on nothing that the loop changes, on comparisons that cannot come out differently
+/// any more (decision.hpp), or on values that have come back (recurrence.hpp). A run that is merely slow is not named.
 /// `withheld` gets those of which these two looks could not tell, and two others may.
 std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::vector<RunSnapshot>& now, std::set<RunId>* withheld = nullptr);
 /// Of those, what `later`, what `hangs` says of two looks that follow, leaves of it: whoever had no turn and is not said to have none

@@ -70,7 +70,7 @@ void fields(A& a, Wait& w) {
 }
 template <class A>
 void fields(A& a, Comparison& c) {
-  a(c.relation), a(c.course), a(c.is_truth), a(c.whole_below), a(c.at), a(c.left), a(c.right), a(c.left_step), a(c.right_step), a(c.has_step), a(c.seen), a(c.moved), a(c.came_nearer), a(c.changed), a(c.nearest);
+  a(c.relation), a(c.course), a(c.is_truth), a(c.whole_below), a(c.at), a(c.left), a(c.right), a(c.left_step), a(c.right_step), a(c.has_step);
 }
 template <class A>
 void fields(A& a, Decision::Term& t) {
@@ -82,7 +82,7 @@ void fields(A& a, Decision& d) {
 }
 template <class A>
 void fields(A& a, OpenLoop& l) {
-  a(l.loop), a(l.tag), a(l.predicate), a(l.predicate_node), a(l.depth), a(l.first), a(l.last), a(l.window), a(l.longest), a(l.decision), a(l.execution), a(l.is_endless);
+  a(l.loop), a(l.tag), a(l.predicate), a(l.predicate_node), a(l.depth), a(l.first), a(l.last), a(l.window), a(l.decision), a(l.execution), a(l.is_endless), a(l.repeats), a(l.may_repeat);
 }
 template <class A>
 void fields(A& a, ActorCounters& c) {

@@ -1,6 +1,7 @@
 #include <troupe/cluster/inspection_json.hpp>
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -12,7 +13,7 @@ namespace {
 
 using json = nlohmann::json;
 
-json answer() { return {{"version", 1}, {"time_ns", epoch_ns()}}; }
+json answer() { return {{"version", 2}, {"time_ns", epoch_ns()}}; }
 
 const char* name_of(ActorStatus state) {
   constexpr const char* names[] = {"idle", "ready", "running", "waiting", "dead", "failed"};
@@ -221,7 +222,7 @@ std::string scalars_json(const ClusterReport& report) {
     }
   }
   if (!is_recorded) return {};
-  return json_text({{"version", 1}, {"series", std::move(all)}});
+  return json_text({{"version", 2}, {"series", std::move(all)}});
 }
 
 // ---- counters
@@ -307,6 +308,14 @@ std::string CounterCache::changes(std::uint64_t since) const {
   return json_text(j);
 }
 
+// Under the lock: bytes of the mean token of an edge whose maker has no other output and has fired.
+std::optional<std::uint64_t> CounterCache::put_out_each(const EdgeDescription& edge) const {
+  const auto is_other = [&](const EdgeDescription& e) { return e.from == edge.from && e.output >= 0 && e.output != edge.output; };
+  const auto it = actors_.find(edge.from);
+  if (it == actors_.end() || it->second.now.fires == 0 || std::any_of(plan_.edges.begin(), plan_.edges.end(), is_other)) return std::nullopt;
+  return it->second.now.bytes_out / it->second.now.fires;
+}
+
 std::string CounterCache::actor_json(std::int32_t node, const std::vector<RunSnapshot>& runs, const std::vector<std::string>& errors) const {
   json j = answer();
   const ActorDescription& a = plan_.actors[static_cast<std::size_t>(node)];
@@ -345,8 +354,13 @@ std::string CounterCache::actor_json(std::int32_t node, const std::vector<RunSna
     }
     if (e.to == node && e.output >= 0) {
       counted += came;
-      if (came == 0 && e.bytes == 0 && fires > 0 && !has_no_elements(e.shape)) is_known = false;  // a shape that only runs know
-      if (came == 0) followed = a.op == "Merge" ? std::max(followed, fires * e.bytes) : followed + fires * e.bytes;
+      std::uint64_t of_each = e.bytes;
+      if (came == 0 && e.bytes == 0 && fires > 0 && !has_no_elements(e.shape)) {  // a shape that only runs know: as its maker puts it out
+        const std::optional<std::uint64_t> put = put_out_each(e);
+        is_known &= put.has_value();
+        of_each = put.value_or(0);
+      }
+      if (came == 0) followed = a.op == "Merge" ? std::max(followed, fires * of_each) : followed + fires * of_each;
     }
     (e.to == node ? inputs : outputs).push_back(std::move(edge));
   }

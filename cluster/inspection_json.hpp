@@ -1,8 +1,10 @@
 // What the inspection server answers, as JSON: INSPECTION.md has every field.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,11 +48,17 @@ class CounterCache {
  private:
   std::string awaited(const ActorCounters& c) const { return c.waiting_for < 0 ? std::string() : id_of(c.waiting_for); }
 
+  std::optional<std::uint64_t> put_out_each(const EdgeDescription& edge) const;
+
   struct Edge {
     std::uint64_t sent = 0, bytes = 0, received = 0;
     std::uint64_t lost = 0;   // of those sent, that runs which are over have not received, and never will
     std::int64_t window = 0;  // of all runs under way together; 0: no token waits to be granted
-    std::uint64_t in_flight() const { return sent > received + lost ? sent - received - lost : 0; }
+    // Its two nodes were asked one after the other: no more than may be.
+    std::uint64_t in_flight() const {
+      const std::uint64_t left = sent > received + lost ? sent - received - lost : 0;
+      return window > 0 ? std::min(left, static_cast<std::uint64_t>(window)) : left;
+    }
     friend bool operator==(const Edge&, const Edge&) = default;
   };
   template <class T>

@@ -370,10 +370,10 @@ class InspectionServer::Server {
     std::vector<std::string> errors;
     std::set<std::uint64_t> told;  // runs: each of their nodes has what made them fail
     const ActorDescription& self = cache->plan().actors[static_cast<std::size_t>(node)];
-    const std::string name = fmt::format("{} '{}'", self.op, self.name);  // as errors say who made them
+    const std::string name = fmt::format("{} '{}' (", self.op, self.name);
     for (const NodeAnswer& a : state)
       for (const EndedRun& e : a.report.engine.errors)
-        if (e.plan == cache->plan().name && e.error.find(name) != std::string::npos && told.insert(e.run).second) errors.push_back(e.error);
+        if (e.plan == cache->plan().name && actor_of(e.error).starts_with(name) && told.insert(e.run).second) errors.push_back(e.error);
     return cache->actor_json(node, joined_runs(state), errors);
   }
 

@@ -21,7 +21,7 @@ class Records;
 
 /// Each answer has this header: by it a node of this version is told from whatever else may answer.
 inline constexpr const char* kInspectionHeader = "Troupe-Inspection";
-inline constexpr const char* kInspectionVersion = "1";
+inline constexpr const char* kInspectionVersion = "2";
 
 struct InspectionOptions {
   std::string host = "127.0.0.1";

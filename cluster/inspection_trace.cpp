@@ -70,7 +70,7 @@ std::string events_json(const ClusterReport& report, std::int64_t asked_ns, std:
     dropped += all.size() - limit;
     all.erase(all.begin(), all.end() - static_cast<std::ptrdiff_t>(limit));
   }
-  json j = {{"version", 1}, {"time_ns", epoch_ns()}, {"asked_ns", asked_ns}, {"events", json::array()}, {"lost", json::array()}, {"silent", json::array()}};
+  json j = {{"version", 2}, {"time_ns", epoch_ns()}, {"asked_ns", asked_ns}, {"events", json::array()}, {"lost", json::array()}, {"silent", json::array()}};
   for (const NodeAnswer& a : report)
     for (const RecordedPlan& plan : a.report.recorded)
       for (const PartitionSnapshot& p : plan.partitions) {

@@ -246,6 +246,15 @@ void NodeCore::handle(Peer from, Inspected&& said) {
   changed_.notify_all();
 }
 
+// Why there is no session with it, which is under the lock.
+std::string NodeCore::why_apart(const Member& m, std::int64_t since_ns) const {
+  const auto for_so_long = [&](std::int64_t since) { return seconds(time_ns() - since); };
+  if (m.state == MemberState::left) return "it has left, and has been gone for " + for_so_long(since_ns);
+  if (m.state == MemberState::dead) return "it is dead, and has been for " + for_so_long(since_ns);
+  // It may be alive, as others know.
+  return fmt::format("it has not been connected for {}{}", for_so_long(observed_.apart_since_ns(m.name)), m.state == MemberState::suspect ? ", and has been suspected for " + for_so_long(since_ns) : "");
+}
+
 // What has become of members.
 std::vector<LogRecord> NodeCore::note_states() {
   std::vector<LogRecord> news;
@@ -254,6 +263,7 @@ std::vector<LogRecord> NodeCore::note_states() {
     if (m.name != self_.name)
       news.push_back({m.state == MemberState::alive || m.state == MemberState::left ? LogRecord::Level::info : LogRecord::Level::warning, now, m.name, {}, {}, {},
                       fmt::format("node '{}' is {}{}", m.name, m.state == MemberState::suspect ? "suspected" : troupe::name_of(m.state), m.address.empty() ? "" : ", at " + m.address)});
+  for (const Member& m : roster_.members()) observed_.note_session(m.name, m.name == self_.name || roster_.session_with(m.name) != 0, now);
   return news;
 }
 
@@ -297,7 +307,7 @@ ClusterReport NodeCore::inspect(const NodeQuestion& question, std::chrono::nanos
       if (m.name == self_.name) m.address = transport_->address();
       a.since_ns = observed_.since_ns(m.name);
       if (const Peer peer = roster_.session_with(m.name); peer != 0) there.push_back({all.size() - 1, peer, question_for(m.name, question)});
-      else if (m.name != self_.name) a.why = fmt::format("{} for {}", m.state == MemberState::left ? "it has left, and has been gone" : m.state == MemberState::dead ? "it is dead, and has been" : "it is not connected", seconds(time_ns() - a.since_ns));
+      else if (m.name != self_.name) a.why = why_apart(m, a.since_ns);
       a.member = std::move(m);
     }
   }

@@ -1,4 +1,4 @@
-// What a node has seen of members besides their own word: since when each is what it is, and how its clock differs. Of those that are
+// What a node has seen of members besides their own word: since when each is what it is, and without a session, and how its clock differs. Of those that are
 // known, and of no others: names come and go for as long as a node runs.
 //
 //   for (const Member& m : observed.note(roster.members(), now_ns)) ...      // whose state is another than it was
@@ -43,6 +43,19 @@ class ObservedMembers {
     const auto it = seen_.find(name);
     return it == seen_.end() ? 0 : it->second.since_ns;
   }
+  /// Of a member that is known: does this node have a session with it?
+  void note_session(const std::string& name, bool has_one, std::int64_t now_ns) {
+    const auto it = seen_.find(name);
+    if (it == seen_.end()) return;
+    std::int64_t& since = it->second.apart_since_ns;
+    if (has_one) since = 0;
+    else if (since == 0) since = now_ns;
+  }
+  /// Since when it has had none; 0: it has one, or is not known.
+  std::int64_t apart_since_ns(const std::string& name) const {
+    const auto it = seen_.find(name);
+    return it == seen_.end() ? 0 : it->second.apart_since_ns;
+  }
   /// Null: it is not known.
   ClockOffset* clock(const std::string& name) {
     const auto it = seen_.find(name);
@@ -53,6 +66,7 @@ class ObservedMembers {
   struct Seen {
     MemberState state = MemberState::alive;
     std::int64_t since_ns = 0;  // of the Unix epoch
+    std::int64_t apart_since_ns = 0;
     ClockOffset clock;
   };
   std::map<std::string, Seen> seen_;

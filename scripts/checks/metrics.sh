@@ -2,17 +2,11 @@
 # scripts/checks/metrics.sh BUILD: does promtool accept what nodes tell Prometheus? One that is idle, and two that work on a run together;
 # is the Grafana dashboard JSON, does promtool accept what it asks Prometheus, and do nodes tell all that it asks for, by that very name?
 #
-# promtool comes out of Debian's package of Prometheus, which is unpacked beside the build and not installed: no daemon
-# starts. Exit status 77 where the package cannot be had.
+# Exit status 77 where promtool cannot be had (promtool.sh).
 set -euo pipefail
 case "${1:-}" in -h | --help) sed -n '2,/^[^#]/{/^#/s/^# \{0,1\}//p}' "$0" && exit 0 ;; esac
 build=$(cd "${1:?a build folder}" && pwd)
-promtool=$(command -v promtool || echo "$build/promtool/usr/bin/promtool")
-if [ ! -x "$promtool" ]; then
-  mkdir -p "$build/promtool"
-  (cd "$build/promtool" && apt-get download prometheus >/dev/null 2>&1 && dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb) ||
-    { echo "Debian's package of Prometheus cannot be had" && exit 77; }
-fi
+promtool=$("$(dirname "$0")/promtool.sh" "$build") || { echo "$promtool" && exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # What the dashboard asks, as rules that record it: JSON is YAML. Grafana's own variables stand for a time where one may stand, and for any
@@ -57,7 +51,7 @@ done
 read -r a <&"${BUSY[0]}"
 read -r b <&"${BUSY[0]}"
 for url in "$(grep -o 'http://[^ ]*' "$work/out")" "$a" "$b"; do
-  "$build/troupe" metrics --node "$url" >"$work/metrics"
+  "$build/troupe" metrics --patience 60 --node "$url" >"$work/metrics"
   "$promtool" check metrics <"$work/metrics"
   [ "$url" != "$a" ] || cp "$work/metrics" "$work/busy"
 done

@@ -35,6 +35,9 @@ endif()
 if(TROUPE_SANITIZE)
   add_compile_options(-fsanitize=${TROUPE_SANITIZE} -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${TROUPE_SANITIZE})
+  if(TROUPE_SANITIZE MATCHES undefined)
+    add_compile_options(-fno-sanitize=null)  # of a null pointer's use ASan tells too
+  endif()
 endif()
 
 # Calls inside libtroupe.so go straight to their targets, not through the table that would let

@@ -246,28 +246,26 @@ void nobody_hangs(Engine& engine, const Function& loops, std::int64_t earlier, s
   while (engine.take_step()) {}
 }
 
-BOOST_AUTO_TEST_CASE(a_loop_is_named_whose_predicate_compares_the_same_numbers_again) {
+BOOST_AUTO_TEST_CASE(a_loop_is_named_whose_numbers_are_the_same_again) {
   Graph g;
   Expr last = while_loop([](Expr i) { return i >= 0; }, [](Expr i) { return maximum(i, 1); }, g.constant(0), {.name = "forever"});
   Engine engine({.deterministic = true});
   RunHandle run = engine.compile(g, {}, {last}).start({});
-  const EngineSnapshot early = goes_to(engine, 1000), later = goes_to(engine, 3000), late = goes_to(engine, 12'000);
-  BOOST_TEST(hangs(early.runs, later.runs).empty());
-  const std::vector<Verdict> said = hangs(later.runs, late.runs);
+  const EngineSnapshot early = goes_to(engine, 1000), later = goes_to(engine, 3000);
+  const std::vector<Verdict> said = hangs(early.runs, later.runs);
   BOOST_REQUIRE(said.size() == 1u);
   for (const char* part : {"loop 'forever/1'", "GreaterEqual", "snapshot_test.cpp:"}) BOOST_TEST(has(said[0].text, part), said[0].text);
   run.cancel();
   while (engine.take_step()) {}
 }
 
-BOOST_AUTO_TEST_CASE(a_loop_whose_predicate_comes_no_nearer_is_named_after_many_iterations) {
+BOOST_AUTO_TEST_CASE(a_loop_whose_predicate_comes_no_nearer_is_named) {
   Graph g;
   Expr away = while_loop([](Expr x) { return x >= 0.0f; }, [](Expr x) { return x * 1.0001f; }, g.constant(1.0f), {.name = "away"});
   Engine engine({.deterministic = true});
   RunHandle run = engine.compile(g, {}, {away}).start({});
-  const EngineSnapshot early = goes_to(engine, 1000), later = goes_to(engine, 3000), late = goes_to(engine, 120'000);
-  BOOST_TEST(hangs(early.runs, later.runs).empty());
-  BOOST_TEST(hangs(later.runs, late.runs).size() == 1u);
+  const EngineSnapshot early = goes_to(engine, 1000), later = goes_to(engine, 3000);
+  BOOST_TEST(hangs(early.runs, later.runs).size() == 1u);
   run.cancel();
   while (engine.take_step()) {}
 
@@ -336,7 +334,7 @@ BOOST_AUTO_TEST_CASE(a_predicate_that_compares_no_numbers_is_not_observed) {
   }
 }
 
-// The inner loop begins and ends in every iteration of the outer one, whose predicate compares the same numbers for ever.
+// The inner loop begins and ends in every iteration of the outer one, whose predicate compares numbers that go away from each other.
 BOOST_AUTO_TEST_CASE(an_outer_loop_is_named_whose_inner_one_ends_again_and_again) {
   RunSnapshot run;
   PartitionSnapshot& p = run.partitions.emplace_back();
@@ -344,25 +342,26 @@ BOOST_AUTO_TEST_CASE(an_outer_loop_is_named_whose_inner_one_ends_again_and_again
   p.has_answered = true;
   const auto compares = [](Comparison::Relation relation, std::int64_t at, double left, double right) {
     Comparison c;
-    c.relation = relation, c.at = at, c.left = left, c.right = right;
+    c.relation = relation, c.course = Comparison::Course::one_way, c.at = at, c.left = left, c.right = right, c.has_step = true, c.left_step = 0.5;
     return Decision{{{Decision::Term::Kind::compares, 0}}, {c}};
   };
-  OpenLoop outer{"outer", "", "GreaterEqual 'g' (model.cpp:7)", 6, 1, 3000, 3000, 32, 0, compares(Comparison::Relation::ge, 3000, 1, 0)};
-  OpenLoop inner{"inner", "iteration 3000 of loop 'outer'", "Less 'l' (model.cpp:8)", 7, 2, 1, 1, 32, 2, compares(Comparison::Relation::lt, 1, 1, 2)};
+  OpenLoop outer{"outer", "", "GreaterEqual 'g' (model.cpp:7)", 6, 1, 3000, 3000, 32, compares(Comparison::Relation::ge, 3000, 1, 0)};
+  OpenLoop inner{"inner", "iteration 3000 of loop 'outer'", "Less 'l' (model.cpp:8)", 7, 2, 1, 1, 32, compares(Comparison::Relation::lt, 1, 1, 2)};
   RunPart& part = p.runs.emplace_back();
   part.fired = 100'000, part.loops = {outer, inner};
   RunSnapshot later = run;
   RunPart& now = later.partitions[0].runs[0];
   now.fired = 400'000;
   now.loops[0].first = now.loops[0].last = now.loops[0].decision.comparisons[0].at = 12'000;
+  now.loops[0].decision.comparisons[0].left = 2;
   now.loops[1].tag = "iteration 12000 of loop 'outer'", now.loops[1].execution = 1;
   const std::vector<Verdict> said = hangs({run}, {later});
   BOOST_REQUIRE(said.size() == 1u);
-  BOOST_TEST(has(said[0].text, "loop 'outer' on cpu:0 is in iteration 12000 and goes on: GreaterEqual 'g' (model.cpp:7) is still true, and comes no nearer to being false (1 >= 0)"), said[0].text);
+  BOOST_TEST(has(said[0].text, "loop 'outer' on cpu:0 is in iteration 12000 and goes on: GreaterEqual 'g' (model.cpp:7) is still true, and comes no nearer to being false (2 >= 0)"), said[0].text);
   BOOST_TEST(said[0].tag == "iteration 12000 of loop 'outer'");
   now.loops[0].decision.comparisons[0].left = 0.5;  // it comes nearer
   BOOST_TEST(hangs({run}, {later}).empty());
-  now.loops[0].decision.comparisons[0].left = 1;
+  now.loops[0].decision.comparisons[0].left = 2;
   now.loops[0].execution = 2;  // another one
   BOOST_TEST(hangs({run}, {later}).empty());
 }

@@ -48,7 +48,7 @@ BOOST_AUTO_TEST_CASE(training_records_are_served_and_reported) {
   };
   const auto [status, all] = get("/api/scalars");
   BOOST_TEST(status == 200);
-  BOOST_TEST(all["version"] == 1);
+  BOOST_TEST(all["version"] == 2);
   BOOST_REQUIRE(all["series"].size() == 3u);
   BOOST_TEST(all["series"][0]["name"] == "loss");
   BOOST_TEST(all["series"][0]["points"].size() == 10u);

@@ -63,6 +63,8 @@ BOOST_AUTO_TEST_CASE(what_runs_that_are_over_left_behind_is_not_in_flight) {
   CounterCache of_loop(edge.plan);
   of_loop.update(edge.say(70, 20, 32, 2));  // each run has its own credit
   BOOST_TEST(row_of(of_loop, "edges") == nlohmann::json({0, 70, 560, 50, 64}));
+  of_loop.update(edge.say(100, 30, 32, 2));  // who receives was asked a moment before
+  BOOST_TEST(row_of(of_loop, "edges") == nlohmann::json({0, 100, 800, 64, 64}));
 }
 
 BOOST_AUTO_TEST_CASE(an_answer_that_is_late_takes_no_counter_back) {

@@ -439,7 +439,7 @@ BOOST_AUTO_TEST_CASE(a_run_of_which_two_looks_cannot_tell_is_judged_by_two_other
 BOOST_AUTO_TEST_CASE(a_slow_loop_is_judged_by_looks_that_have_seen_its_numbers) {
   const auto look = [](std::int64_t iteration, std::int64_t seen, double step) {
     Comparison c{Comparison::Relation::ge, Comparison::Course::exact, false, 0x1p31, seen, 100 + step * static_cast<double>(seen), 0, step, 0, seen >= 0};
-    OpenLoop loop{"slow", "", "GreaterEqual 'g' (a.cpp:3)", 3, 1, iteration, iteration, 32, 0, {{{Decision::Term::Kind::compares, 0}}, {c}}};
+    OpenLoop loop{"slow", "", "GreaterEqual 'g' (a.cpp:3)", 3, 1, iteration, iteration, 32, {{{Decision::Term::Kind::compares, 0}}, {c}}};
     RunSnapshot run;
     run.run = 1, run.plan = {"a", 1};
     PartitionSnapshot& p = run.partitions.emplace_back();

@@ -17,7 +17,7 @@ inline Inspected inspected_with_everything() {
   wait.kind = Wait::Kind::token, wait.what = "MatMul 'm' (a.cpp:1)", wait.state = "queue 'q'", wait.tag = "iteration 3 of loop 'w'", wait.from = "/node:a/cpu:0", wait.node = 4;
   wait.for_so_long = std::chrono::seconds(2), wait.longest = std::chrono::seconds(1), wait.holds_worker = true;
   const Comparison compared{Comparison::Relation::ne, Comparison::Course::carried, true, 0x1p31, 4, 2.5, 7, 0.5, 1, true};
-  OpenLoop loop{"w", "", "Less 'l' (a.cpp:2)", 6, 1, 3, 5, 32, 17, {{{Decision::Term::Kind::compares, 0}, {Decision::Term::Kind::negates, -1}}, {compared}}, 9, true};
+  OpenLoop loop{"w", "", "Less 'l' (a.cpp:2)", 6, 1, 3, 5, 32, {{{Decision::Term::Kind::compares, 0}, {Decision::Term::Kind::negates, -1}}, {compared}}, 9, true, 2, true};
   RunPart part{8, 99, 5, 4, 2, {loop}, {wait}, 1};
   PartitionSnapshot p{"/node:b/cpu:0", true, "Add 'a' (a.cpp:3)", {part}, {{4, 10, 1, 1000, 64, ActorStatus::waiting, 3, 1, "iteration 2 of loop 'w'", 2, 8}}, {{1, 0, 5, 80, 4, 32}}, {{"w", 2, 40, 32, 30, 5'000'000, 12.5, 0.25}},
                       {{RecordedEvent::Kind::send, 4, 1000, 10, 8, 3, 0x1234567890abcdef}}, 6, 990, 7, true};

@@ -491,7 +491,8 @@ BOOST_AUTO_TEST_CASE(a_trace_says_what_it_covers) {
 
 // What follows from firings is each operand's, but a Merge takes one of its two; an operand without elements is known to have no bytes.
 BOOST_AUTO_TEST_CASE(bytes_that_came_are_told_of_one_input_of_a_merge_and_of_operands_without_elements) {
-  const auto bytes_in = [](const std::string& op, const std::vector<std::pair<std::string, std::uint64_t>>& operands) {
+  // `put`: by who makes the last operand, in 20 firings; `has_two`: outputs.
+  const auto bytes_in = [](const std::string& op, const std::vector<std::pair<std::string, std::uint64_t>>& operands, std::uint64_t put = 0, bool has_two = false) {
     PlanDescription plan;
     plan.name = {"a", 1};
     plan.actors.resize(operands.size() + 1);
@@ -501,12 +502,17 @@ BOOST_AUTO_TEST_CASE(bytes_that_came_are_told_of_one_input_of_a_merge_and_of_ope
       e.from = static_cast<std::int32_t>(i) + 1, e.input = static_cast<std::int32_t>(i);
       e.shape = operands[i].first, e.bytes = operands[i].second;
     }
+    if (has_two) plan.edges.push_back(plan.edges.back()), plan.edges.back().output = 1;
     CounterCache cache(std::move(plan));
     NodeAnswer a;
     a.has_answered = true;
     ActorCounters c;
     c.fires = 10;
     a.report.partitions.emplace_back().actors = {c};
+    if (put > 0) {
+      c.node = static_cast<std::int32_t>(operands.size()), c.fires = 20, c.bytes_out = put;
+      a.report.partitions[0].actors.push_back(c);
+    }
     cache.update({a});
     return nlohmann::json::parse(cache.actor_json(0, {}, {}))["bytes_in"];
   };
@@ -515,6 +521,9 @@ BOOST_AUTO_TEST_CASE(bytes_that_came_are_told_of_one_input_of_a_merge_and_of_ope
   BOOST_TEST(bytes_in("Merge", {{"[2]", 8}, {"[?]", 0}}).is_null());
   for (const char* empty : {"[0]", "[0, 3]", "[3, 0]", "[3, 0, 3]"}) BOOST_TEST(bytes_in("Concat", {{"[2]", 8}, {empty, 0}}) == 80, empty);
   for (const char* unknown : {"[?]", "[...]", "[10, ?]", "list of [0]"}) BOOST_TEST(bytes_in("Concat", {{"[2]", 8}, {unknown, 0}}).is_null(), unknown);
+  // Of a shape that only runs know, as much as its maker puts out each time, if it makes nothing else.
+  BOOST_TEST(bytes_in("Concat", {{"[2]", 8}, {"[?]", 0}}, 20 * 12) == 200);
+  BOOST_TEST(bytes_in("Concat", {{"[2]", 8}, {"[?]", 0}}, 20 * 12, true).is_null());
 }
 
 BOOST_AUTO_TEST_CASE(edges_outside_of_loops_need_no_grants) {

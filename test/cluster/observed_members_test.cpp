@@ -46,6 +46,22 @@ BOOST_AUTO_TEST_CASE(who_is_not_known_any_more_is_forgotten_with_its_clock) {
   BOOST_TEST(observed.since_ns("b") == 30);
 }
 
+BOOST_AUTO_TEST_CASE(since_when_there_is_no_session) {
+  ObservedMembers observed;
+  observed.note({is("a", MemberState::alive)}, 10);
+  BOOST_TEST(observed.apart_since_ns("a") == 0);
+  observed.note_session("a", false, 20);
+  observed.note_session("a", false, 30);
+  observed.note_session("nobody", false, 30);
+  BOOST_TEST(observed.apart_since_ns("a") == 20);
+  BOOST_TEST(observed.apart_since_ns("nobody") == 0);
+  observed.note_session("a", true, 40);
+  BOOST_TEST(observed.apart_since_ns("a") == 0);
+  observed.note_session("a", false, 50);
+  observed.note({is("a", MemberState::suspect)}, 60);
+  BOOST_TEST(observed.apart_since_ns("a") == 50);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::test

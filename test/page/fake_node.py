@@ -269,7 +269,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header('Content-Length', str(len(body)))
         self.send_header('Content-Security-Policy', self.server.policy)
         self.send_header('Cache-Control', 'no-cache')
-        self.send_header('Troupe-Inspection', '1')
+        self.send_header('Troupe-Inspection', '2')
         self.end_headers()
         self.wfile.write(body)
 
