@@ -15,14 +15,6 @@ std::string capped(const std::string& name, const char* op) { return name.empty(
 
 }  // namespace
 
-Tensor number_as(const Operand& o, DType dtype) {
-  double value = o.literal().at(0);
-  Tensor as = Tensor::scalar_as(dtype, value);
-  if (is_integer(dtype) && as.at(0) != value)
-    throw Error(Code::invalid_argument, fmt::format("at {}: the literal {:g} is no {}", o.site().text(), value, name_of(dtype)));
-  return as;
-}
-
 Operands SubGraphBuilder::add(std::string what, const std::vector<ValueSpec>& arguments,
                               const std::function<Operands(const Exprs&)>& build) {
   auto sub = std::make_shared<SubGraph>(outer_, std::move(what));
@@ -56,7 +48,7 @@ void SubGraphBuilder::set_outputs(int i, const Operands& results, const std::vec
   SubGraph& sub = *graphs_[static_cast<std::size_t>(i)];
   for (std::size_t k = 0; k < results.size(); ++k) {
     const Operand& o = results[k];
-    Expr e = o.is_number() ? sub.graph.adopt(Expr(nullptr, number_as(o, dtypes[k])), o.site()) : o.expr();
+    Expr e = o.is_number() ? sub.graph.adopt(Expr(nullptr, o.number_as(dtypes[k], fmt::format("{}: value {} ", sub.graph.what(), k))), o.site()) : o.expr();
     sub.outputs.push_back(e.edge());
   }
 }

@@ -12,9 +12,6 @@ namespace troupe {
 /// The innermost of the readers that operands belong to; null: all are literals.
 Reader* reader_of(const Operands& operands);
 
-/// A number as a scalar of `dtype`; throws invalid_argument, with its line, if that is an integer which it is not.
-Tensor number_as(const Operand& o, DType dtype);
-
 /// Sub-graphs of one node under construction: they share arguments and captures.
 ///
 ///   SubGraphBuilder b(outer, site);

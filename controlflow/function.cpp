@@ -100,7 +100,7 @@ Exprs NamedFunction::call(const Operands& arguments, const Site& at) {
 }
 
 Expr NamedFunction::as_argument(Reader& reader, const Operand& o, std::size_t i) const {
-  if (o.is_number()) return reader.adopt(Expr(nullptr, number_as(o, parameters_[i].dtype)), o.site());
+  if (o.is_number()) return reader.adopt(Expr(nullptr, o.number_as(parameters_[i].dtype)), o.site());
   if (!o.is_expr()) return reader.adopt(Expr(nullptr, o.literal()), o.site());
   return &o.expr().reader() == &reader ? o.expr() : reader.adopt(o.expr(), o.site());
 }
@@ -158,7 +158,7 @@ Exprs NamedFunction::call_at_once(const Operands& arguments, const Site& at) {
   Exprs out;
   for (const Operand& o : body_(in)) {
     const std::size_t k = out.size();
-    if (o.is_number()) out.push_back(reader_.adopt(Expr(nullptr, number_as(o, results_ && k < results_->size() ? (*results_)[k].dtype : lone_dtype(o))), at));
+    if (o.is_number()) out.push_back(reader_.adopt(Expr(nullptr, o.number_as(results_ && k < results_->size() ? (*results_)[k].dtype : lone_dtype(o))), at));
     else out.push_back(o.is_expr() ? o.expr() : reader_.adopt(Expr(nullptr, o.literal()), at));
     if (results_ && (k >= results_->size() || !(*results_)[k].covers(out[k].spec())))
       refuse(title(at), fmt::format("result {} is {}, which is not what was declared at {}", k, out[k].spec().text(), declared_at_.text()));

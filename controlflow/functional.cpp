@@ -1,5 +1,7 @@
 #include <troupe/controlflow/functional.hpp>
 
+#include <limits>
+
 #include <fmt/format.h>
 
 #include <troupe/controlflow/build.hpp>
@@ -75,10 +77,7 @@ auto on_behalf(Reader& reader, const Site& at, F bind) {
 // A number among the next values takes the dtype of its variable, which must hold it.
 Expr next_in(Reader& reader, const Operand& o, DType dtype, const std::string& title) {
   if (!o.is_number()) return in_reader(reader, o);
-  const double value = o.literal().at(0);
-  Tensor as = Tensor::scalar_as(dtype, value);
-  if (is_integer(dtype) && as.at(0) != value) refuse(title, fmt::format("at {}: the literal {:g} is no {}", o.site().text(), value, name_of(dtype)));
-  return reader.adopt(Expr(nullptr, std::move(as)), o.site());
+  return reader.adopt(Expr(nullptr, o.number_as(dtype, title + ": ")), o.site());
 }
 
 // What a variable may start as and become: the same in a graph and at once. `which`: `variable 1`.
@@ -179,6 +178,24 @@ Exprs switch_case(const Operand& index, const std::vector<Branch>& branches, con
   return named_errors(name, at, [&] { return bind_case(graph, predicate, builder.take(), captures, options.name.empty() ? what : options.name, builder.controls(), at); });
 }
 
+namespace {
+
+// The most iterations that a loop may make, as `reader` knows them, an i64 scalar; empty: no bound.
+Expr bound_of(Reader& reader, const Operand& most, const std::string& name) {
+  if (most.is_number()) {
+    const Tensor number = most.number_as(DType::i64, name + ": maximum_iterations ");
+    const auto n = number.item<std::int64_t>();
+    if (n < -1) refuse(name, fmt::format("maximum_iterations is {}; it is -1 where there is none", n));
+    return n < 0 ? Expr() : reader.adopt(Expr(nullptr, number), most.site());
+  }
+  const Expr bound = in_reader(reader, most);
+  if (bound.spec().is_list() || (bound.dtype() != DType::i32 && bound.dtype() != DType::i64) || !bound.shape().has_rank() || !bound.shape().is_scalar())
+    refuse(name, "maximum_iterations must be an i32 or i64 scalar, not " + bound.spec().text());
+  return bound.dtype() == DType::i64 ? bound : cast(Operand(bound, most.site()), DType::i64);
+}
+
+}  // namespace
+
 Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condition, const LoopBody& user_body, const WhileOptions& options,
                  const Site& at) {
   const std::string name = title("while_loop", options.name, at);
@@ -187,7 +204,6 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
   if (!reader) refuse(name, "none of its variables starts as an expression; pass the graph, or start one from g.constant(...)");
   if (options.shape_invariants.size() > initial.size())
     refuse(name, fmt::format("{} shape invariants are given for {} variables", options.shape_invariants.size(), initial.size()));
-  if (options.maximum_iterations < -1) refuse(name, fmt::format("maximum_iterations is {}; it is -1 where there is none", options.maximum_iterations));
   if (options.parallel_iterations < 1) refuse(name, "parallel_iterations must be at least 1");
   auto* outer = dynamic_cast<Graph*>(reader);
   if (!outer) {  // eager: at once
@@ -199,11 +215,13 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
       require_start(name, fmt::format("variable {}", k), specs[k], variables[k].spec());
     }
     auto* eager = dynamic_cast<Eager*>(reader);
+    const Expr bound = bound_of(*reader, options.maximum_iterations, name);
+    const std::int64_t most = bound.is_empty() ? std::numeric_limits<std::int64_t>::max() : bound.value().item<std::int64_t>();
     for (std::int64_t n = 0;; ++n) {
       Eager::Comparisons seen;
       Expr more = watched(eager, seen, condition, variables);
       if (more.dtype() != DType::boolean || !more.shape().is_scalar()) refuse(name, "its condition must yield a bool scalar, not " + more.spec().text());
-      if (n == options.maximum_iterations) break;  // behind the condition, what it does included, as in a graph
+      if (n >= most) break;  // behind the condition, what it does included, as in a graph
       if (more.value().at(0) == 0) {
         if (eager) require_end(*eager, seen, condition, variables, name);
         break;
@@ -219,7 +237,9 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
   }
   Graph& graph = outer->current();
   Exprs first = in_reader(graph, initial);
-  const bool is_bounded = options.maximum_iterations >= 0;
+  if (first.empty() && !graph.outer()) refuse(name, "it has no variables, so that nothing could ask for its end and it would never run; give it one, such as a counter");
+  const Expr bound = bound_of(graph, options.maximum_iterations, name);
+  const bool is_bounded = !bound.is_empty();
   if (is_bounded) first.push_back(on_behalf(graph, at, [&] { return graph.constant(std::int64_t{0}); }));
   std::vector<ValueSpec> specs;
   std::vector<DType> dtypes;
@@ -236,7 +256,7 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
     Expr holds = condition(users(v));
     // Of unknown rank it may be the scalar that it must be; another shape is refused below.
     if (is_bounded && holds.dtype() == DType::boolean && (!holds.shape().has_rank() || holds.shape().is_scalar()))
-      holds = on_behalf(v.back().reader(), at, [&] { return logical_and(v.back() < options.maximum_iterations, holds); });
+      holds = on_behalf(v.back().reader(), at, [&] { return logical_and(v.back() < bound, holds); });
     return {Operand(holds, at)};
   });
   Operands next = builder.add("the body of " + name, specs, [&](const Exprs& v) -> Operands {

@@ -32,7 +32,8 @@ struct CondOptions {
 struct WhileOptions {
   std::string name = {};
   int parallel_iterations = 32;           // how far iterations may run ahead of the oldest that is not done; more than 65,536 count as that
-  std::int64_t maximum_iterations = -1;   // -1: none. The condition is asked once more than the body runs
+  /// A number, -1 for none; or an i32 or i64 scalar, where less than 0 is 0. The condition is asked once more than the body runs.
+  Operand maximum_iterations = -1;
   /// What a variable's shape may become, by its place among the flattened variables; where nothing is
   /// given, every iteration must keep the shape it starts with.
   std::vector<std::optional<Shape>> shape_invariants = {};

@@ -106,7 +106,7 @@ class CachingAllocator final : public Allocator {
     if (!is_within_limit(c.bytes)) refuse(bytes);
     void* memory = nullptr;
     if (std::size_t(c.index) < cache_.size() && !cache_[c.index].empty()) {
-      memory = cache_[c.index].back();
+      memory = cache_[c.index].back().memory;
       cache_[c.index].pop_back();
       counters_.cached -= c.bytes;
     } else {
@@ -126,7 +126,7 @@ class CachingAllocator final : public Allocator {
       return;
     }
     if (cache_.size() <= std::size_t(c.index)) cache_.resize(c.index + 1);
-    cache_[c.index].push_back(memory);
+    cache_[c.index].push_back({memory, ++freed_});
     counters_.cached += c.bytes;
   }
 
@@ -141,6 +141,10 @@ class CachingAllocator final : public Allocator {
   }
 
  private:
+  struct Cached {
+    void* memory;
+    std::uint64_t freed;  // when, counted in blocks
+  };
 #if defined(__SANITIZE_ADDRESS__)
   static constexpr bool kKeepBlocks = false;  // so that ASan sees stale uses
 #else
@@ -151,7 +155,7 @@ class CachingAllocator final : public Allocator {
 
   void* fresh(std::size_t class_bytes, std::size_t asked) {
     ++counters_.misses;
-    if (counters_.limit && counters_.in_use + counters_.cached + class_bytes > counters_.limit) trim();
+    while (counters_.limit && counters_.in_use + counters_.cached + class_bytes > counters_.limit && give_back_oldest()) {}
     void* memory = source_->get(class_bytes);
     if (!memory) {
       trim();
@@ -169,14 +173,28 @@ class CachingAllocator final : public Allocator {
   }
 
   void trim() {
-    for (std::size_t i = 0; i < cache_.size(); ++i) {
-      std::size_t bytes = class_bytes_of(static_cast<int>(i));
-      for (void* memory : cache_[i]) {
-        source_->put(memory, bytes);
-        counters_.cached -= bytes;
-      }
-      cache_[i].clear();
+    for (std::vector<Cached>& blocks : cache_) {
+      for (const Cached& block : blocks) give_back(block, blocks);
+      blocks.clear();
     }
+  }
+
+  // No more than is asked for: close to its limit a device would else lose, again and again, what the next allocations would have
+  // found, and take cold pages for it. What was freed longest ago is what the work has turned away from.
+  bool give_back_oldest() {
+    std::vector<Cached>* from = nullptr;
+    for (std::vector<Cached>& blocks : cache_)
+      if (!blocks.empty() && (!from || blocks.front().freed < from->front().freed)) from = &blocks;
+    if (!from) return false;
+    give_back(from->front(), *from);
+    from->erase(from->begin());
+    return true;
+  }
+
+  void give_back(const Cached& block, const std::vector<Cached>& of) {
+    const std::size_t bytes = class_bytes_of(static_cast<int>(&of - cache_.data()));
+    source_->put(block.memory, bytes);
+    counters_.cached -= bytes;
   }
 
   static std::size_t class_bytes_of(int index) {
@@ -187,7 +205,8 @@ class CachingAllocator final : public Allocator {
 
   std::unique_ptr<MemorySource> source_;
   mutable std::mutex mutex_;  // guards everything below
-  std::vector<std::vector<void*>> cache_;
+  std::vector<std::vector<Cached>> cache_;  // by size class, the latest freed at the back
+  std::uint64_t freed_ = 0;                 // blocks
   AllocatorCounters counters_;
 };
 

@@ -45,8 +45,8 @@ class MemorySource {
   virtual void put(void* memory, std::size_t bytes) noexcept = 0;
 };
 
-/// Keeps freed blocks by size class. With a limit, `in_use` never exceeds it: cached blocks are
-/// returned first, then allocate throws.
+/// Keeps freed blocks by size class. With a limit, `in_use` and `cached` together never exceed it: as many cached blocks as are in
+/// the way are returned first, those freed longest ago, then allocate throws.
 std::unique_ptr<Allocator> make_caching_allocator(std::unique_ptr<MemorySource> source, std::uint64_t limit = 0);
 /// Pages of this process's memory; from 1 MiB up 2 MiB-aligned huge ones.
 std::unique_ptr<MemorySource> make_host_memory();

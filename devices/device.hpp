@@ -149,10 +149,11 @@ struct SimOptions {
   SimSpeed speed = {};
   bool is_traced = false;           // keep what ran when on the virtual clock
   bool manual = false;              // no threads: work runs when a test takes a step (devices/sim/sim_device.hpp)
+  bool poisons = true;              // fresh and freed memory, which takes the compute stream a pass over it; false: for benchmarks
 };
 /// A device with asynchronous streams and memory of its own but no hardware: kernels are the
-/// CPU's, run later by a thread a stream; freed and fresh memory is filled with a pattern of NaNs, in the
-/// stream's order.
+/// CPU's, run later by a thread a stream; freed and fresh memory is filled with a pattern of NaNs (unless `poisons` is
+/// false), in the stream's order.
 std::unique_ptr<Device> make_sim_device(const SimOptions& options = {});
 
 }  // namespace troupe

@@ -46,7 +46,7 @@ Composite::Composite(std::string_view name, std::initializer_list<Operand> opera
     }
   for (const Operand& o : operands) {
     if (o.is_expr()) inputs_.push_back(&o.expr().reader() == &reader_ ? o.expr() : reader_.adopt(o.expr(), site_));
-    else inputs_.push_back(reader_.constant(o.is_number() ? Tensor::scalar_as(first, o.literal().at(0)) : o.literal()));
+    else inputs_.push_back(reader_.constant(o.is_number() ? o.number_as(first, fmt::format("{} ", name_)) : o.literal()));
   }
 }
 

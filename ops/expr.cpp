@@ -1,5 +1,9 @@
 #include <troupe/ops/expr.hpp>
 
+#include <cmath>
+#include <optional>
+#include <string>
+
 #include <fmt/format.h>
 
 #include <troupe/devices/list.hpp>
@@ -49,6 +53,54 @@ Operand::Operand(const Variable& v, Site at) : expr_(v.read(at)), site_(at) {}
 
 namespace {
 
+// What was written as `value` as a T; none if T does not hold it.
+template <class T, class Written>
+std::optional<T> exactly(Written value) {
+  if constexpr (std::is_floating_point_v<Written>) {
+    if (value != std::trunc(value) || value < -0x1p63 || value >= 0x1p64) return {};
+    return value < 0 ? exactly<T>(static_cast<std::int64_t>(value)) : exactly<T>(static_cast<std::uint64_t>(value));
+  } else {
+    return std::in_range<T>(value) ? std::optional<T>(static_cast<T>(value)) : std::nullopt;
+  }
+}
+
+std::optional<Tensor> held(const Tensor& number, DType wanted) {
+  if (number.dtype() == wanted) return number;
+  if (is_integer(wanted))
+    return visit_dtype(wanted, [&]<class T>(type_tag<T>) -> std::optional<Tensor> {
+      if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+        std::optional<T> value;
+        switch (number.dtype()) {
+          case DType::i64: value = exactly<T>(number.item<std::int64_t>()); break;
+          case DType::u64: value = exactly<T>(number.item<std::uint64_t>()); break;
+          default: value = exactly<T>(number.at(0));
+        }
+        if (value) return Tensor::scalar(*value);
+      }
+      return {};
+    });
+  if (wanted == DType::boolean || wanted == DType::string) return {};
+  return Tensor::scalar_as(wanted, number.at(0));
+}
+
+std::string written_text(const Tensor& number) {
+  switch (number.dtype()) {
+    case DType::i64: return std::to_string(number.item<std::int64_t>());
+    case DType::u64: return std::to_string(number.item<std::uint64_t>());
+    case DType::boolean: return number.item<bool>() ? "true" : "false";
+    default: return fmt::format("{:g}", number.at(0));
+  }
+}
+
+}  // namespace
+
+Tensor Operand::number_as(DType wanted, std::string_view whose, std::string_view advice) const {
+  if (std::optional<Tensor> number = held(literal_, wanted)) return *std::move(number);
+  throw Error(Code::invalid_argument, fmt::format("{}at {}: the literal {} is no {}{}", whose, site_.text(), written_text(literal_), name_of(wanted), advice));
+}
+
+namespace {
+
 Reader& innermost(std::span<const Operand> operands, std::string_view op, const Site& site) {
   if (operands.empty()) throw Error(Code::invalid_argument, fmt::format("{} at {}: there are no operands; give it at least one", op, site.text()));
   for (std::size_t i = 0; i < operands.size(); ++i)
@@ -65,19 +117,9 @@ Reader& innermost(std::span<const Operand> operands, std::string_view op, const 
 
 // A number takes the dtype of the expression it meets; one that would change its value is refused.
 Tensor literal_as(const Operand& o, DType wanted, std::string_view op) {
-  double value = o.literal().at(0);
-  bool fits = true;
   if (wanted == DType::string)
-    throw Error(Code::invalid_argument, fmt::format("{} at {}: the number {:g} meets strings, which are not computed with", op, o.site().text(), value));
-  if (wanted == DType::boolean) fits = o.literal().dtype() == DType::boolean;
-  else if (is_integer(wanted)) {
-    fits = value == static_cast<double>(static_cast<std::int64_t>(value));
-    if (fits) fits = Tensor::scalar_as(wanted, value).at(0) == value;
-  }
-  if (!fits)
-    throw Error(Code::invalid_argument,
-                fmt::format("{} at {}: the literal {:g} is no {}; cast the other operand", op, o.site().text(), value, name_of(wanted)));
-  return Tensor::scalar_as(wanted, value);
+    throw Error(Code::invalid_argument, fmt::format("{} at {}: the number {} meets strings, which are not computed with", op, o.site().text(), written_text(o.literal())));
+  return o.number_as(wanted, fmt::format("{} ", op), "; cast the other operand");
 }
 
 DType dtype_for_literals(std::span<const Operand> operands) {

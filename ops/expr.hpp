@@ -16,6 +16,7 @@
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <troupe/devices/attr.hpp>
@@ -97,7 +98,7 @@ class Operand {
   Operand(Tensor t, Site at = At::current()) : literal_(std::move(t)), site_(at) {}             // NOLINT
   template <class T>
     requires std::is_arithmetic_v<T>
-  Operand(T literal, Site at = At::current()) : literal_(Tensor::scalar(widened(literal))), is_number_(true), site_(at) {}  // NOLINT
+  Operand(T literal, Site at = At::current()) : literal_(widened(literal)), is_number_(true), site_(at) {}  // NOLINT
 
   /// What stands for an expression, such as a TensorArray.
   template <class T>
@@ -109,6 +110,9 @@ class Operand {
   const Tensor& literal() const { return literal_; }
   /// A C++ number, which adapts its dtype; a tensor keeps its own.
   bool is_number() const { return is_number_; }
+  /// The number as an element of `wanted`: of an integer dtype to the last digit, of a floating one rounded. Throws invalid_argument, which
+  /// opens with `whose` and ends with `advice`, where `wanted` does not hold it.
+  Tensor number_as(DType wanted, std::string_view whose = {}, std::string_view advice = {}) const;
   /// The same, written at `site`.
   Operand at(const Site& site) const {
     Operand o = *this;
@@ -125,10 +129,11 @@ class Operand {
 
  private:
   template <class T>
-  static auto widened(T literal) {
-    if constexpr (std::is_same_v<T, bool>) return literal;
-    else if constexpr (std::is_integral_v<T>) return static_cast<std::int64_t>(literal);
-    else return static_cast<double>(literal);
+  static Tensor widened(T literal) {
+    if constexpr (std::is_same_v<T, bool>) return Tensor::scalar(literal);
+    else if constexpr (!std::is_integral_v<T>) return Tensor::scalar(static_cast<double>(literal));
+    else if (!std::in_range<std::int64_t>(literal)) return Tensor::scalar(static_cast<std::uint64_t>(literal));
+    else return Tensor::scalar(static_cast<std::int64_t>(literal));
   }
   Expr expr_;
   Tensor literal_;

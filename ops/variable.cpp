@@ -11,7 +11,7 @@ namespace {
 // A state's op is bound by the reader that declared the state; operands come to it.
 Expr to_reader(Reader& reader, const Operand& o, DType wanted) {
   if (o.is_expr()) return &o.expr().reader() == &reader ? o.expr() : reader.adopt(o.expr(), o.site());
-  return reader.adopt(Expr(nullptr, o.is_number() ? Tensor::scalar_as(wanted, o.literal().at(0)) : o.literal()), o.site());
+  return reader.adopt(Expr(nullptr, o.is_number() ? o.number_as(wanted) : o.literal()), o.site());
 }
 
 // A variable that no reader has declared is nobody's.

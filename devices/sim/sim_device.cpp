@@ -27,10 +27,10 @@ constexpr int kPattern = 0xFF;
 // Blocks of host memory, poisoned when new, returned in the compute stream's order.
 class SimMemory final : public MemorySource {
  public:
-  explicit SimMemory(Queue& compute) : compute_(compute) {}
+  SimMemory(Queue& compute, bool poisons) : compute_(compute), poisons_(poisons) {}
   void* get(std::size_t bytes) override {
     void* memory = host_->get(bytes);
-    if (memory) std::memset(memory, kPattern, bytes);
+    if (memory && poisons_) std::memset(memory, kPattern, bytes);
     return memory;
   }
   void put(void* memory, std::size_t bytes) noexcept override {
@@ -39,14 +39,15 @@ class SimMemory final : public MemorySource {
 
  private:
   Queue& compute_;
+  const bool poisons_;
   std::shared_ptr<MemorySource> host_ = make_host_memory();
 };
 
 // The caching allocator, with freed blocks poisoned in the compute stream's order, and a list of live ones.
 class SimAllocator final : public Allocator {
  public:
-  SimAllocator(Queue& compute, std::uint64_t limit)
-      : compute_(compute), cache_(make_caching_allocator(std::make_unique<SimMemory>(compute), limit)) {}
+  SimAllocator(Queue& compute, std::uint64_t limit, bool poisons)
+      : compute_(compute), poisons_(poisons), cache_(make_caching_allocator(std::make_unique<SimMemory>(compute, poisons), limit)) {}
 
   void* allocate(std::size_t bytes) override {
     void* memory = cache_->allocate(bytes);
@@ -59,7 +60,7 @@ class SimAllocator final : public Allocator {
       std::lock_guard lock(mutex_);
       live_.erase(static_cast<const std::byte*>(memory));
     }
-    compute_.enqueue_always([memory, bytes] { std::memset(memory, kPattern, bytes); });
+    if (poisons_) compute_.enqueue_always([memory, bytes] { std::memset(memory, kPattern, bytes); });
     cache_->deallocate(memory, bytes);
   }
   bool has_room(std::size_t bytes) const override { return cache_->has_room(bytes); }
@@ -76,6 +77,7 @@ class SimAllocator final : public Allocator {
 
  private:
   Queue& compute_;
+  const bool poisons_;
   std::unique_ptr<Allocator> cache_;
   mutable std::mutex mutex_;  // guards live_
   std::map<const std::byte*, std::size_t> live_;
@@ -288,7 +290,7 @@ class SimDevice final : public Device {
   explicit SimDevice(const SimOptions& options)
       : options_(options), trace_(options.is_traced ? std::make_shared<Trace>() : nullptr),
         compute_(std::make_shared<Queue>(options, 0, "compute", trace_)),
-        allocator_(std::make_unique<SimAllocator>(*compute_, options.memory_limit)), primitives_(*allocator_, options.speed) {
+        allocator_(std::make_unique<SimAllocator>(*compute_, options.memory_limit, options.poisons)), primitives_(*allocator_, options.speed) {
     if (options.memory_limit && options.swap.is_on) swapper_ = std::make_unique<Swapper>(*this, options.swap);
   }
   ~SimDevice() override {

@@ -2,7 +2,8 @@
 // squared error to a target, backward and an SGD update of the four weights, against eager torch's
 // nn.LSTM with its fused SGD, on one thread and on two: as a loop in the graph, and fused into one op. Neither
 // side differentiates its input. `products_ns` is what the step's products take alone, on one thread, by
-// oneDNN, which is the fastest here: no step with these products takes less.
+// oneDNN, which is the fastest here. `least_core_ns` is what they would take at the measured multiply-add peak of a core, and
+// `least_ratio` that of the peer's processor time: no step in f32 takes less, on however many cores.
 //
 // Both sides start from the same weights and take the same batches; the losses of the first steps must
 // agree to 1e-4, or the benchmark ends with an error. The loss is fetched every step on both sides.
@@ -10,6 +11,7 @@
 #include <troupe/controlflow/recurrent.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/test/bench/pattern.hpp>
+#include <troupe/test/bench/peak.hpp>
 #include <troupe/test/bench/training.hpp>
 
 #include <dlfcn.h>
@@ -126,6 +128,9 @@ double products_ns() {
   return sum;
 }
 
+// The multiply-adds, counted as two, that a step cannot do without. The first state is zero, and nobody asks for its gradient.
+constexpr double kFlops = 2.0 * kBatch * 4 * kUnits * (2.0 * kTime * kFeatures + 3.0 * (kTime - 1) * kUnits);
+
 template <class Trained>
 void measure(int threads) {
   static const double products = products_ns();
@@ -135,9 +140,10 @@ void measure(int threads) {
   bench::Comparison c{.name = bench::step_name(fused ? "lstm_fused" : "lstm", threads), .unit = "ns a step",
                       .peer = {}, .budget = 0.5, .threads = threads, .note = "T 50, batch 32, 128-256, SGD; loss fetched every step"};
   torch.describe(c, "torch nn.LSTM (oneDNN), fused SGD");
-  c.also.push_back({"products_ns", products});
+  const double peak = bench::peak_gflops();
+  c.also.insert(c.also.end(), {{"products_ns", products}, {"peak_gflops", peak}});
   bench::compare_losses(trainer, torch, {.steps = kCompared, .tolerance = 1e-4}, c);
-  bench::measure_steps(trainer, torch, {.repetitions = kRepetitions, .steps = kSteps, .warm_up = 1}, c);
+  bench::measure_steps(trainer, torch, {.repetitions = kRepetitions, .steps = kSteps, .warm_up = 1, .least_ns = kFlops / peak}, c);
 }
 
 }  // namespace

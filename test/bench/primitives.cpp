@@ -13,6 +13,7 @@
 #include <troupe/devices/scalar_eval.hpp>
 #include <troupe/devices/worker_pool.hpp>
 #include <troupe/test/bench/bench.hpp>
+#include <troupe/test/bench/peak.hpp>
 
 using namespace troupe;
 using bench::Comparison;
@@ -42,33 +43,7 @@ void compare(Comparison c, double work, Ours&& ours, Theirs&& theirs) {
   c.print();
 }
 
-// 32 independent chains of multiply-adds in registers: the arithmetic peak. Two operations each.
-#if defined(__x86_64__)
-__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3,fp-contract=fast")))
-#endif
-float multiply_adds(int rounds) {
-  int rounds_done = 0;
-  typedef float V __attribute__((vector_size(64)));
-  V a0 = V{} + 1.f, a1 = a0 + .1f, a2 = a0 + .2f, a3 = a0 + .3f, a4 = a0 + .4f, a5 = a0 + .5f, a6 = a0 + .6f, a7 = a0 + .7f;
-  V a8 = a0 + .8f, a9 = a0 + .9f, b = a0 * 0.999f, c = a0 * 0.001f;
-  for (int i = 0; i < rounds; ++i) {
-    a0 = a0 * b + c;
-    a1 = a1 * b + c;
-    a2 = a2 * b + c;
-    a3 = a3 * b + c;
-    a4 = a4 * b + c;
-    a5 = a5 * b + c;
-    a6 = a6 * b + c;
-    a7 = a7 * b + c;
-    a8 = a8 * b + c;
-    a9 = a9 * b + c;
-    asm volatile("" : "+m"(rounds_done) : "r"(i));
-  }
-  V s = a0 + a1 + a2 + a3 + a4 + a5 + a6 + a7 + a8 + a9;
-  return s[0];
-}
 constexpr int kRounds = 4000;
-constexpr double kPeakWork = 2.0 * 16 * 10 * kRounds;
 volatile float sink;
 
 // What a compiler makes of the loop: reads two arrays, writes one, through the cache as we do.
@@ -117,7 +92,7 @@ void products(Setting& s) {
     Comparison r{.name = std::string("matmul_f32_") + c.name, .unit = "GFLOP/s", .peer = "multiply-add peak", .peer_version = "", .budget = c.budget, .threads = s.threads, .speed_up = false, .ours = {}, .theirs = {}};
     for (int i = 0; i < 5; ++i) {
       r.ours.push_back(flops / time_of([&] { s.p().matmul(*s.stream, args); }));
-      r.theirs.push_back(kPeakWork * s.threads / time_of([&] { s.everywhere([](int) { sink = multiply_adds(kRounds); }); }));
+      r.theirs.push_back(bench::multiply_add_flops(kRounds) * s.threads / time_of([&] { s.everywhere([](int) { sink = bench::multiply_adds(kRounds); }); }));
     }
     r.print();
   }

@@ -66,6 +66,7 @@ struct StepTimes {
   int repetitions;
   int steps;    // of each
   int warm_up;  // steps before: they wake the workers
+  double least_ns = 0;  // of processor time, which no step goes below whoever computes it; 0: not known
 };
 
 /// The most memory of tensors at once: ours since the process began (the allocator's own counter; so measure the smaller first), theirs
@@ -98,6 +99,8 @@ void measure_steps(Trainer& trainer, Peer& peer, const StepTimes& times, Compari
   auto least = [](const std::vector<double>& v) { return *std::min_element(v.begin(), v.end()); };
   c.also.push_back({"core_ns", least(cores)});
   if (!their_cores.empty()) c.also.insert(c.also.end(), {{"peer_core_ns", least(their_cores)}, {"ratio_of_core_ns", least(cores) / least(their_cores)}});
+  if (times.least_ns > 0) c.also.push_back({"least_core_ns", times.least_ns});
+  if (times.least_ns > 0 && !their_cores.empty()) c.also.push_back({"least_ratio", times.least_ns / least(their_cores)});
   const std::int64_t before = allocations();
   trainer.steps(times.steps);
   c.also.push_back({"allocations_per_step", static_cast<double>(allocations() - before) / times.steps});

@@ -229,6 +229,22 @@ BOOST_AUTO_TEST_CASE(structured_variables) {  // W2, W3
       }, {limit < 0 ? (is_vector ? Reals{46, 47, 48, 49, 50} : Reals{45}) : (is_vector ? Reals{4, 5, 6, 7, 8} : Reals{3})}, 2);
 }
 
+BOOST_AUTO_TEST_CASE(a_bound_that_the_graph_computes) {
+  for (DType dtype : {DType::i32, DType::i64})
+    for (int most : {-2, 0, 3, 100})
+      everywhere([&](Graph& g) -> Scenario {
+        Expr n = g.input("n", dtype, {}), x = scalar(g, 2), a = scalar(g, 3);
+        auto [i, r] = while_loop([](Expr j, Expr) { return j < 5; }, [&](Expr j, Expr v) { return std::tuple{j + 1, v * a}; }, std::tuple{g.constant(0), x}, {.maximum_iterations = n + 1});
+        return {{{n, Tensor::scalar_as(dtype, most - 1)}}, {i, r, gradients(r, a)[0]}};
+      }, [&] {
+        const double trips = std::clamp(most, 0, 5);
+        return std::vector<Reals>{{trips}, {2 * std::pow(3, trips)}, {2 * trips * std::pow(3, trips - 1)}};
+      }());
+  Eager e;
+  Expr i = while_loop([](Expr j) { return j < 5; }, [](Expr j) { return j + 1; }, e.constant(0), {.maximum_iterations = e.constant(2) + 1});
+  BOOST_TEST(i.value().at(0) == 3);
+}
+
 BOOST_AUTO_TEST_CASE(several_variables) {  // W5
   everywhere([](Graph& g) -> Scenario {
     auto [n_end, m_end, c_end, o_end] = while_loop([](Expr n, Expr, Expr, Expr) { return n < 100; },
@@ -478,6 +494,18 @@ BOOST_AUTO_TEST_CASE(an_integer_that_should_be_a_float_is_told) {
   BOOST_TEST((fold_left([](Expr n, Expr) { return n + 1; }, x, 0).dtype() == DType::i64));
 }
 
+BOOST_AUTO_TEST_CASE(literals_that_branches_and_bodies_yield_are_exact) {
+  constexpr std::int64_t odd = (std::int64_t{1} << 53) + 1;  // no double
+  for (const Setting& s : settings()) {
+    Graph g;
+    auto [n, last] = while_loop([](Expr i, Expr) { return i < 2; }, [&](Expr i, Expr) { return std::tuple{i + 1, odd}; }, std::tuple{g.constant(0), g.constant(std::int64_t{5})},
+                                {.maximum_iterations = std::numeric_limits<std::int64_t>::max()});
+    Expr chosen = cond(n == 2, [&] { return odd; }, [] { return 5; });
+    GraphFunction<Expr(Expr)> same(g, "same", {{DType::i64, Shape{}}}, [](Expr x) { return x; });
+    for (const Tensor& t : Engine(options_of(s)).run(g, {}, {last, chosen, same(odd)})) BOOST_TEST(t.item<std::int64_t>() == odd, s.name);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(any_window_may_be_asked_for) {
   for (const Setting& s : settings()) {
     Graph g;
@@ -504,6 +532,11 @@ BOOST_AUTO_TEST_CASE(wrong_loops_are_refused_while_building) {
   BOOST_TEST(says(refused([&] { while_loop([&](Expr n) { return n < x; }, [](Expr n) { return n; }, cast(i, DType::f32)); }),
                   {"while_loop (", "condition must yield a bool scalar", "bool[2, 2]"}));
   BOOST_TEST(says(refused([&] { while_loop([](Expr n) { return n; }, [](Expr n) { return n; }, i); }), {"condition must yield a bool scalar", "i32[]"}));
+  BOOST_TEST(says(refused([&] { while_loop([](Expr n) { return n < 2; }, [](Expr) { return 2.5; }, i, {.name = "half"}); }), {"the body of while_loop 'half' (functional_test.cpp:", "value 0", "2.5 is no i32"}));
+  BOOST_TEST(says(refused([&] { while_loop([](Expr n) { return n < 2; }, [](Expr n) { return n + 1; }, i, {.name = "most", .maximum_iterations = x}); }), {"while_loop 'most' (functional_test.cpp:", "maximum_iterations must be an i32 or i64 scalar, not f32[2, 2]"}));
+  BOOST_TEST(says(refused([&] { while_loop([](Expr n) { return n < 2; }, [](Expr n) { return n + 1; }, i, {.maximum_iterations = 2.5}); }), {"maximum_iterations", "functional_test.cpp:", "2.5 is no i64"}));
+  BOOST_TEST(says(refused([&] { while_loop([](Expr n) { return n < 2; }, [](Expr n) { return n + 1; }, i, {.maximum_iterations = -2}); }), {"maximum_iterations is -2"}));
+  BOOST_TEST(says(refused([&] { while_loop(&g, [&] { return i < 2; }, [] { return std::tuple<>{}; }, std::tuple<>{}); }), {"functional_test.cpp:", "has no variables"}));
   BOOST_TEST(says(refused([&] { while_loop([](Expr n) { return n < 2; }, [](Expr n) { return cast(n, DType::f32); }, i); }), {"variable 0", "i32[]", "f32[]", "dtype"}));
   BOOST_TEST(says(refused([&] {
                Expr inner;

@@ -1,11 +1,14 @@
 // Building graphs: what is inferred, what is refused and how it is said, literals, names, scopes.
 #include <boost/test/unit_test.hpp>
 
+#include <limits>
+
 #include <fmt/format.h>
 
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager.hpp>
 #include <troupe/ops/interpret.hpp>
+#include <troupe/ops/variable.hpp>
 
 namespace troupe::test {
 
@@ -95,6 +98,16 @@ BOOST_AUTO_TEST_CASE(literals_take_the_dtype_they_meet) {
   refused([&] { return i + 0.5; }, Code::invalid_argument, {"0.5 is no u8"});
   refused([&] { return i + 256; }, Code::invalid_argument, {"256 is no u8"});
   refused([&] { return i + -1; }, Code::invalid_argument, {"-1 is no u8"});
+  // Integers to the last digit, which doubles do not have.
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max(), odd = (std::int64_t{1} << 53) + 1;
+  constexpr std::uint64_t all = std::numeric_limits<std::uint64_t>::max();
+  Eager e;
+  BOOST_TEST((e.constant(Tensor::scalar(std::int64_t{0})) + odd).value().item<std::int64_t>() == odd);
+  BOOST_TEST((e.constant(Tensor::scalar(std::int64_t{0})) + most).value().item<std::int64_t>() == most);
+  BOOST_TEST((e.constant(Tensor::scalar(std::uint64_t{0})) + all).value().item<std::uint64_t>() == all);
+  BOOST_TEST(e.variable("v", Tensor::scalar(std::int64_t{0})).assign(odd).value().item<std::int64_t>() == odd);
+  refused([&] { return g.input("l", DType::i64, {}) + all; }, Code::invalid_argument, {"18446744073709551615 is no i64"});
+  refused([&] { return g.variable("small", Tensor::scalar(std::uint8_t{0})).assign(300); }, Code::invalid_argument, {"graph_test.cpp", "300 is no u8"});
   refused([&] { return Operand(1.0) + 2.0; }, Code::invalid_argument, {"none of the operands is an expression"});
   // A tensor keeps its own dtype.
   refused([&] { return f + Tensor::of<float>({1, 2}); }, Code::invalid_argument, {"Add", "f16 and f32"});
