@@ -20,7 +20,8 @@
 // 3. The newest node collected stays where it is, handled or not, until head_ has moved on, as kept_.
 //    It is not recycled before, so its address cannot be pushed again and try_block's
 //    compare-and-swap cannot take a new message for the old one (no ABA).
-// 4. push (acq_rel) publishes the node to collect (acquire). try_block (acq_rel) publishes the actor's
+// 4. A reader that comes by itself (`try_wake`) pushes a node of the inbox's own, which counts as handled: so is 1 kept, and 3.
+// 5. push (acq_rel) publishes the node to collect (acquire). try_block (acq_rel) publishes the actor's
 //    state to the sender that wakes it, and that sender's submission passes it on to the next worker.
 #pragma once
 
@@ -54,6 +55,14 @@ class Inbox {
       node->link = head == blocked() ? nullptr : head;
     } while (!head_.compare_exchange_weak(head, node, std::memory_order_acq_rel, std::memory_order_relaxed));
     return head == blocked() ? Pushed::woke : Pushed::queued;
+  }
+
+  /// Who will be the reader, if the actor waits: as a push that wakes it, with no message.
+  bool try_wake() {
+    auto* head = blocked();
+    if (!head_.compare_exchange_strong(head, &nothing_, std::memory_order_acq_rel, std::memory_order_relaxed)) return false;
+    kept_ = &nothing_;
+    return true;
   }
 
   /// Reader: makes what has arrived available to `next`, after what is there already.
@@ -128,6 +137,7 @@ class Inbox {
   InboxNode* last_ = nullptr;               // the newest collected, equal to kept_ while first_ is set
   InboxNode* in_hand_ = nullptr;            // between `next` and `done`
   InboxNode* kept_ = nullptr;               // bottom of the stack: collected, not yet recycled
+  InboxNode nothing_{.recycle = [](InboxNode*) noexcept {}};  // of `try_wake`; pushed while blocked only, when nobody can know it any more
 };
 
 }  // namespace troupe

@@ -69,8 +69,21 @@ caf::resumable::resume_result InboxActor::resume(caf::execution_unit* host, std:
   return awaiting_message;  // and another worker may be in resume already
 }
 
+bool InboxActor::take_turn(void (*first)(void*), void* what) {
+  if (module_ == nullptr || !inbox_.try_wake()) return false;
+  first_ = first;
+  first_of_ = what;
+  caf::intrusive_ptr_add_ref(ctrl());
+  module_->run_here(this);
+  return true;
+}
+
 /// Handles what has arrived; true if the actor wants its next turn without waiting for a message.
 bool InboxActor::handle(std::size_t max_messages) try {
+  if (auto* const first = std::exchange(first_, nullptr)) {
+    first(first_of_);
+    if (over()) return false;
+  }
   inbox_.collect();
   for (std::size_t handled = 0; handled < max_messages; ++handled) {
     auto* const node = inbox_.next();

@@ -13,7 +13,7 @@
 //
 // A message costs a pooled node, one compare-and-swap into the inbox and one activation; no
 // allocation, no type matching, no mailbox element. The receiver is always resumed by the scheduler,
-// never inside the sender's turn. What stock CAF sends (exit_msg, down_msg, any control message)
+// never inside the sender's turn; but who has a worker's place, and is in no turn, may take one of an actor that waits (`take_turn`). What stock CAF sends (exit_msg, down_msg, any control message)
 // arrives in the same inbox, in order with the messages, at `receive_control`.
 //
 // Ownership and threads: an actor lives while a LeanRef, a CAF handle, its place in the scheduler or
@@ -112,6 +112,10 @@ class InboxActor : public caf::monitorable_actor, public caf::resumable {
   /// The worker running this turn, as CAF sees it; null outside of a turn.
   caf::execution_unit* host() const { return host_; }
 
+  /// On a worker's place, while somebody holds the actor: its turn here and now, which begins with `first(what)` in the place of a
+  /// message, if it waits for one. False: it does not, or has ended, and nothing was done.
+  bool take_turn(void (*first)(void*), void* what);
+
   /// Hands one message to `receive`, and destroys it also if that throws.
   virtual void deliver(InboxNode& node) = 0;
   /// Destroys a message that will not be received.
@@ -137,6 +141,8 @@ class InboxActor : public caf::monitorable_actor, public caf::resumable {
   Inbox inbox_;
   SchedulerModule* const module_;  // null under a stock scheduler
   caf::execution_unit* host_ = nullptr;
+  void (*first_)(void*) = nullptr;  // of a turn that was taken, and what it is called with
+  void* first_of_ = nullptr;
   caf::error quit_reason_;
   bool quitting_ = false;
 };

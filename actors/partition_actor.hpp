@@ -40,6 +40,22 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   const char* name() const override { return "partition"; }
   const Partition& partition() const { return partition_; }
 
+  /// For who has a worker's place: if the actor waits for a message, its turn here and now, in which `messages` calls what it is given
+  /// with each PartitionMessage that there is. No inbox is on their way, nor a job. False: nothing was done.
+  template <class Messages>
+  bool turn_here(Messages messages) {
+    struct First {
+      PartitionActor& self;
+      Messages& messages;
+    } first{*this, messages};
+    return take_turn(
+        [](void* what) {
+          auto& [self, all] = *static_cast<First*>(what);
+          all([&](PartitionMessage& message) { self.partition_.receive(message); });
+        },
+        &first);
+  }
+
  protected:
   void receive(PartitionMessage& message) override { partition_.receive(message); }
   bool continue_turn() override {

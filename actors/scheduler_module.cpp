@@ -133,6 +133,13 @@ void SchedulerModule::run_job(void* object, Worker& worker) {
   bump(unit.finished);
 }
 
+void SchedulerModule::run_here(caf::resumable* job) {
+  auto& unit = *units_[static_cast<std::size_t>(Worker::current()->index())];
+  bump(unit.submitted);
+  run(job, unit);
+  bump(unit.finished);
+}
+
 SchedulerModule::RunJob SchedulerModule::run_job_of(int slot) {
   static constexpr auto table = []<std::size_t... Slots>(std::index_sequence<Slots...>) {
     return std::array<RunJob, sizeof...(Slots)>{&run_job<static_cast<int>(Slots)>...};

@@ -78,6 +78,9 @@ class SchedulerModule final : public caf::scheduler::abstract_coordinator {
   /// one strong reference.
   void enqueue(caf::resumable* job) override;
 
+  /// Runs `job` at once, on the worker's place of this pool that the calling thread has. Takes over one strong reference.
+  void run_here(caf::resumable* job);
+
   /// Jobs submitted to this module and not finished. Exact only while nothing runs.
   std::uint64_t outstanding() const;
 

@@ -9,6 +9,8 @@
 // nothing is allocated that was not sent. A MessageReader throws data_loss for whatever it does not expect.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,35 +28,50 @@ class MessageWriter {
  public:
   static constexpr bool reads = false;
 
-  MessageWriter();
   void number(std::int64_t n) {
     if (n >= 0) unsigned_number(static_cast<std::uint64_t>(n));
     else negative_number(n);
   }
   /// Most are small: one byte, which is the number itself.
   void unsigned_number(std::uint64_t n) {
-    if (n < kOneByte) message_.head.push_back(static_cast<std::byte>(n));
+    make_room(kLongest);
+    if (n < kOneByte) next_[used_++] = static_cast<std::byte>(n);
     else long_number(n);
   }
   void real(double x);
-  void flag(bool b) { message_.head.push_back(b ? std::byte{0xc3} : std::byte{0xc2}); }
+  void flag(bool b) {
+    make_room(1);
+    next_[used_++] = b ? std::byte{0xc3} : std::byte{0xc2};
+  }
   void text(const std::string& s);
   void bytes(const void* data, std::size_t size);
   /// To the message's tensors.
   void attach(Tensor t) { message_.tensors.push_back(std::move(t)); }
 
   void count(std::size_t& n) { unsigned_number(n); }
-  Message take() { return std::move(message_); }
+  Message take() {
+    spill();
+    return std::move(message_);
+  }
 
   template <class T>
   MessageWriter& operator()(const T& x);
 
  private:
   static constexpr std::uint64_t kOneByte = 128;
+  static constexpr std::size_t kLongest = 9;  // bytes of a number
+  static constexpr std::size_t kShort = 16;   // of a scalar
+  static constexpr std::size_t kGathered = 192;
+  void make_room(std::size_t bytes) {
+    if (kGathered - used_ < bytes) [[unlikely]] spill();
+  }
+  void spill();
   void negative_number(std::int64_t n);
   void long_number(std::uint64_t n);
 
   Message message_;
+  std::array<std::byte, kGathered> next_;  // of the head, behind what it has: a turn's tokens fit, and take one block of memory, of their size
+  std::size_t used_ = 0;
 };
 
 class MessageReader {
@@ -65,11 +82,11 @@ class MessageReader {
   explicit MessageReader(Message& message) : scan_(message.head), tensors_(message.tensors) {}
   std::int64_t number() {
     std::uint64_t n = 0;
-    return scan_.next_small(n) ? static_cast<std::int64_t>(n) : long_number();
+    return scan_.next_number(n) && n <= static_cast<std::uint64_t>(INT64_MAX) ? static_cast<std::int64_t>(n) : other_number();
   }
   std::uint64_t unsigned_number() {
     std::uint64_t n = 0;
-    return scan_.next_small(n) ? n : long_unsigned_number();
+    return scan_.next_number(n) ? n : other_unsigned_number();
   }
   double real();
   bool flag();
@@ -87,8 +104,8 @@ class MessageReader {
 
  private:
   PackScan::Element next();
-  std::int64_t long_number();
-  std::uint64_t long_unsigned_number();
+  std::int64_t other_number();
+  std::uint64_t other_unsigned_number();
 
   PackScan scan_;
   std::span<Tensor> tensors_;

@@ -1,5 +1,7 @@
 #include <troupe/cluster/messages.hpp>
 
+#include <algorithm>
+
 #include <troupe/cluster/inspection_codec.hpp>
 #include <troupe/cluster/program_codec.hpp>
 
@@ -59,13 +61,22 @@ template <class A>
 void fields(A& a, BeginRun& m) {
   a(m.run), a(m.id), a(m.plan), a(m.step), a(m.seed), a(m.feeds);
 }
+// Of a Token and a Grant as well, whose runs and partitions are elsewhere.
+template <class A, class T>
+void token_fields(A& a, std::int32_t& partition, T& m) {
+  a(partition), a(m.receive), a(m.is_dead), a(m.path), a(m.value);
+}
+template <class A, class T>
+void grant_fields(A& a, std::int32_t& partition, T& m) {
+  a(partition), a(m.send), a(m.path), a(m.last);
+}
 template <class A>
 void fields(A& a, RunToken& m) {
-  a(m.partition), a(m.receive), a(m.is_dead), a(m.path), a(m.value);
+  token_fields(a, m.partition, m);
 }
 template <class A>
 void fields(A& a, RunGrant& m) {
-  a(m.partition), a(m.send), a(m.path), a(m.last);
+  grant_fields(a, m.partition, m);
 }
 // Who serves one message serves nobody else meanwhile.
 template <class T>
@@ -173,6 +184,19 @@ MessageWriter written(const M& message) {
   MessageWriter w;
   w(M::kKind);
   fields(w, const_cast<M&>(message));  // writes only
+  return w;
+}
+
+MessageWriter written(const RunKey& run, std::span<Posted> posted) {
+  MessageWriter w;
+  w(RunTokens::kKind), w(run);
+  const auto grants = static_cast<std::size_t>(std::count_if(posted.begin(), posted.end(), [](const Posted& p) { return std::holds_alternative<Grant>(p.message); }));
+  w.unsigned_number(grants);
+  for (Posted& p : posted)
+    if (auto* grant = std::get_if<Grant>(&p.message)) grant_fields(w, p.partition, *grant);
+  w.unsigned_number(posted.size() - grants);
+  for (Posted& p : posted)
+    if (auto* token = std::get_if<Token>(&p.message)) token_fields(w, p.partition, *token);
   return w;
 }
 

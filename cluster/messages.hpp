@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -209,6 +210,9 @@ struct RunsBegun {
 
 /// The kind, which comes first.
 MessageKind kind_of(MessageReader& reader);
+
+/// RunTokens of what partitions have posted, which is of one run and for one node: as of the struct, without making one.
+MessageWriter written(const RunKey& run, std::span<Posted> posted);
 
 // Defined for every struct above.
 template <class M>

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 namespace troupe {
@@ -34,16 +35,43 @@ class PackScan {
 
   explicit PackScan(std::span<const std::byte> bytes) : bytes_(bytes) {}
   Element next();
-  /// Reads the next element if it is a number of one byte, as most are: without a call, or an Element.
-  bool next_small(std::uint64_t& n) {
-    if (left() == 0 || bytes_[place_] >= std::byte{0x80}) return false;
-    n = static_cast<std::uint64_t>(bytes_[place_++]);
+  /// Reads the next element if it is a number in one of the forms that are written: without a call, or an Element.
+  bool next_number(std::uint64_t& n) {
+    if (left() == 0) return false;
+    const auto first = static_cast<unsigned>(bytes_[place_]);
+    if (first < 0x80) {
+      n = first;
+      ++place_;
+      return true;
+    }
+    const unsigned log = first - 0xcc;  // of how many bytes follow, the highest first
+    if (log > 3 || left() <= std::size_t{1} << log) return false;
+    const std::byte* from = bytes_.data() + place_ + 1;
+    switch (log) {
+      case 0: n = static_cast<std::uint64_t>(*from); break;
+      case 1: n = __builtin_bswap16(at<std::uint16_t>(from)); break;
+      case 2: n = __builtin_bswap32(at<std::uint32_t>(from)); break;
+      default: n = __builtin_bswap64(at<std::uint64_t>(from)); break;
+    }
+    place_ += 1 + (std::size_t{1} << log);
+    return true;
+  }
+  /// Reads the next element if it is a truth value: the same.
+  bool next_flag(bool& b) {
+    if (left() == 0 || (bytes_[place_] | std::byte{1}) != std::byte{0xc3}) return false;
+    b = bytes_[place_++] == std::byte{0xc3};
     return true;
   }
   std::size_t place() const { return place_; }
   std::size_t left() const { return bytes_.size() - place_; }
 
  private:
+  template <class T>
+  static T at(const std::byte* from) {
+    T n;
+    std::memcpy(&n, from, sizeof n);
+    return n;
+  }
   bool take(std::size_t width, std::uint64_t& n);
   Element sized(Kind kind, std::size_t width);
   Element run(Kind kind, std::uint64_t n);

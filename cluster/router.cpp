@@ -68,6 +68,19 @@ void Router::flush() {
   }
 }
 
+void Router::flush(Peer peer) {
+  const auto found = entries_.find(peer);
+  if (found == entries_.end()) return;
+  Entry& entry = *found->second;
+  if (entry.state != State::open || !entry.attached || entry.is_mute || entry.has_failed) return;
+  while (const Ref<OutFrame> frame = entry.session.next())
+    if (!transmit(entry, frame)) {
+      entry.has_failed = true;
+      if (!std::exchange(entry.is_to_flush, true)) to_flush_.push_back(peer);
+      return;
+    }
+}
+
 void Router::disconnect(Peer peer, const Status& why) {
   const auto found = entries_.find(peer);
   if (found != entries_.end() && found->second->state == State::open) end(*found->second, why);
@@ -281,6 +294,7 @@ void Router::attach(Entry& entry, const wire::Received& received) {
 
 void Router::pump(Entry& entry) {
   if (!entry.attached || entry.is_mute) return;
+  if (entry.has_failed) return detach(entry);
   while (const Ref<OutFrame> frame = entry.session.next())
     if (!transmit(entry, frame)) return detach(entry);
   if (entry.state == State::closing && !entry.farewell && entry.session.is_all_sent()) {
@@ -301,7 +315,7 @@ void Router::detach(Entry& entry) {
     if (entry.state == State::open && !leaving_) listener_.broken(entry.peer);
   }
   entry.connection = 0;
-  entry.attached = entry.has_bulk = entry.may_have_bulk = false;
+  entry.attached = entry.has_bulk = entry.may_have_bulk = entry.has_failed = false;
   entry.bye.reset();  // it comes again
   entry.bulk_left = 0;
   entry.redial_at = now + entry.wait;

@@ -58,6 +58,8 @@ class Router {
   void send(Peer peer, Lane lane, Message message);
   /// Puts what was sent into frames: after several calls of `send`, so that small messages share one.
   void flush();
+  /// The same for one peer, and within a call of the listener, which hears of nothing meanwhile: what breaks is noticed by the next `flush`.
+  void flush(Peer peer);
   void disconnect(Peer peer, const Status& why);
   /// Ends all sessions; `is_idle` tells when the peers have got what was sent, or their time has passed.
   void leave();
@@ -124,6 +126,7 @@ class Router {
     bool farewell = false;      // Bye has been sent on this connection
     bool is_mute = false;       // nothing is sent any more
     bool is_to_flush = false;
+    bool has_failed = false;     // its connection took no more while the listener could not be told
     bool may_have_bulk = false;  // a bulk channel was agreed on: the peer may use it before we know that it is open
     bool has_bulk = false;       // it is open
     std::uint64_t bulk_from = 0;  // for frames of so much bulk

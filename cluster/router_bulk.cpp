@@ -66,7 +66,7 @@ void Router::arrived(Entry& entry, bool had_news, const Status& s) {
     dropped();
     return end(entry, s);
   }
-  if (!had_news) entry.news_at = carrier_.now() + options_.acknowledge;
+  if (!had_news || entry.session.has_one_news()) entry.news_at = carrier_.now() + options_.acknowledge;
   if (entry.bye && entry.session.has_received(entry.bye->sent)) return on_bye(entry, wire::Bye(*entry.bye));
   pump(entry);
   if (entry.session.has_much_news() && entry.attached && !acknowledge(entry)) detach(entry);

@@ -110,6 +110,14 @@ void check(const RunGrant& m, const Run& run, const SharedPlan& shared, Peer fro
   check(m.path.depth > 0 && m.path.depth <= to.frames[at(edge.frame)].depth, "a grant of another loop");
 }
 
+// The partition that all of a message is for; -1: there are several, or none.
+std::int32_t only_partition(const RunTokens& m) {
+  if (m.tokens.empty() && m.grants.empty()) return -1;
+  const std::int32_t first = m.tokens.empty() ? m.grants.front().partition : m.tokens.front().partition;
+  const auto is_for_it = [first](const auto& x) { return x.partition == first; };
+  return std::all_of(m.grants.begin(), m.grants.end(), is_for_it) && std::all_of(m.tokens.begin(), m.tokens.end(), is_for_it) ? first : -1;
+}
+
 }  // namespace
 
 // ---- plans
@@ -141,30 +149,33 @@ void SharedPlan::post(std::span<Posted> posted) {
     const auto* token = std::get_if<Token>(&p.message);
     return token ? *token->run : *std::get<Grant>(p.message).run;
   };
-  thread_local RunTokens small;  // for its memory: nothing stays in it
+  const auto is_large = [](const Posted& p) {
+    const auto* token = std::get_if<Token>(&p.message);
+    return token && bytes_of(token->value) >= kLarge;
+  };
+  // Those of which it holds to the front; how many they are.
+  const auto to_front = [](std::span<Posted> all, auto holds) {
+    std::size_t n = 0;
+    for (Posted& p : all)
+      if (holds(p)) {
+        if (&all[n] != &p) std::swap(all[n], p);
+        ++n;
+      }
+    return n;
+  };
   while (!posted.empty()) {
     const Peer to = peer_of(posted.front().partition);
     const Run& run = run_of(posted.front());
-    const Emptied emptied(small);
-    small.run = run.key;
-    std::size_t left = 0;
-    for (Posted& p : posted) {
-      if (peer_of(p.partition) != to || &run_of(p) != &run) {
-        if (&posted[left] != &p) std::swap(posted[left], p);
-        ++left;
-      } else if (auto* grant = std::get_if<Grant>(&p.message)) {
-        small.grants.push_back({p.partition, grant->send, grant->path, grant->last});
-      } else {
-        auto& token = std::get<Token>(p.message);
-        const bool is_large = bytes_of(token.value) >= kLarge;
-        RunTokens alone{run.key, {}, {}};
-        (is_large ? alone : small).tokens.push_back({p.partition, token.receive, token.is_dead, token.path, std::move(token.value)});
-        if (is_large) core_->send(to, alone);
-      }
+    const RunKey key = run.key;
+    const std::span<Posted> ours = posted.first(to_front(posted, [&](const Posted& p) { return peer_of(p.partition) == to && &run_of(p) == &run; }));
+    const std::size_t large = to_front(ours, is_large);
+    for (std::size_t i = 0; i < large; ++i) core_->transport().send(to, RunTokens::kLane, written(key, ours.subspan(i, 1)).take());
+    if (const std::span<Posted> small = ours.subspan(large); !small.empty()) {
+      const bool has_tokens = std::any_of(small.begin(), small.end(), [](const Posted& p) { return std::holds_alternative<Token>(p.message); });
+      core_->transport().send(to, has_tokens ? RunTokens::kLane : Lane::control, written(key, small).take());
     }
-    if (!small.tokens.empty()) core_->send(to, small);
-    else if (!small.grants.empty()) core_->transport().send(to, Lane::control, written(small).take());
-    posted = posted.first(left);
+    core_->transport().flush(to);  // what the turn leaves to be done is done meanwhile
+    posted = posted.subspan(ours.size());
   }
 }
 
@@ -284,8 +295,9 @@ void SharedRuns::here_if_light(const PlanTroupe& troupe, Send send) {
   std::optional<StandIn> worker;
   // Where it is the only run, as for callers: what it wakes may else be another's, and long, or a user's code that asks a peer.
   if (core_.engine().in_flight() <= 1 && troupe.is_light.load(std::memory_order_relaxed)) worker.emplace(*core_.engine().pool());
-  send();
-  if (worker && *worker) worker->run_some(kJobsHere);
+  const bool is_here = worker && *worker;
+  send(is_here);
+  if (is_here) worker->run_some(kJobsHere - 1);
 }
 
 // ---- at the others
@@ -326,7 +338,7 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m, const std:
     waiting = take_waiting(key);
   }
   if (!lost.empty()) core_.engine().fail(*run, Status(Code::unavailable, fmt::format("node '{}' was lost before the run began here", lost)));
-  here_if_light(compiled->troupe, [&] {
+  here_if_light(compiled->troupe, [&](bool) {
     for (const auto& partition : compiled->troupe.partitions)
       if (partition) partition->send(StartRun{run});
   });
@@ -458,9 +470,16 @@ void SharedRuns::handle(Peer from, RunTokens&& m) {
   for (const RunGrant& g : m.grants) check(g, *run, plan, from);
   for (const RunToken& t : m.tokens) check(t, *run, plan, from);
   const auto& partitions = run->troupe->partitions;
-  here_if_light(*run->troupe, [&] {
-    for (const RunGrant& g : m.grants) partitions[at(g.partition)]->send(Grant{run, g.send, g.path, g.last});
-    for (RunToken& t : m.tokens) partitions[at(t.partition)]->send(Token{run, t.receive, t.is_dead, std::move(t.value), t.path});
+  const auto each = [&](auto pass) {
+    for (const RunGrant& g : m.grants) pass(*partitions[at(g.partition)], Grant{run, g.send, g.path, g.last});
+    for (RunToken& t : m.tokens) pass(*partitions[at(t.partition)], Token{run, t.receive, t.is_dead, std::move(t.value), t.path});
+  };
+  here_if_light(*run->troupe, [&](bool is_here) {
+    const std::int32_t only = is_here ? only_partition(m) : -1;
+    const bool was_taken = only >= 0 && partitions[at(only)]->turn_here([&](auto receive) {
+      each([&](PartitionActor&, PartitionMessage message) { receive(message); });
+    });
+    if (!was_taken) each([](PartitionActor& to, auto message) { to.send(std::move(message)); });
   });
 }
 

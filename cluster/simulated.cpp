@@ -176,12 +176,19 @@ class SimulatedTransport final : public Transport, public Carrier {
 
   std::string address() const override { return self.address; }
   void connect(const std::string& address) override {
-    request(0, [address](Router& r) { r.connect(address); });
+    request(0, false, [address](Router& r) { r.connect(address); });
   }
   void send(Peer peer, Lane lane, Message message) override {
     check_sendable(message);
     auto shared = std::make_shared<Message>(std::move(message));
-    request(static_cast<std::size_t>(lane), [=](Router& r) { r.send(peer, lane, std::move(*shared)); });
+    request(static_cast<std::size_t>(lane), true, [=](Router& r) { r.send(peer, lane, std::move(*shared)); });
+  }
+  /// Every other time; else what was sent waits as before. What is asked for beside messages waits always: the listener may hear of it.
+  void flush(Peer peer) override {
+    if (!router || next_request_ % 2 == 0) return;
+    for (std::size_t lane = 0; lane < wire::kLanes; ++lane)
+      while (!requests_[lane].empty() && requests_[lane].front().is_message) serve(lane);
+    router->flush(peer);
   }
   void disconnect(Peer peer, const Status& why) override {
     if (!router) return;
@@ -313,12 +320,13 @@ class SimulatedTransport final : public Transport, public Carrier {
  private:
   struct Request {
     std::uint64_t number;
+    bool is_message;
     std::function<void(Router&)> what;
   };
 
-  void request(std::size_t lane, std::function<void(Router&)> what) {
+  void request(std::size_t lane, bool is_message, std::function<void(Router&)> what) {
     if (!router) return;
-    requests_[lane].push_back({next_request_++, std::move(what)});
+    requests_[lane].push_back({next_request_++, is_message, std::move(what)});
     taken_up_[lane] = std::max(taken_up_[lane], world_->now + world_->delay() / 4);
     world_->at(taken_up_[lane], here([this, lane] {
       if (requests_[lane].empty()) return;  // served before its time

@@ -110,6 +110,8 @@ class Transport {
   /// Takes the message; a peer that is lost is no error: `lost` says so. Throws invalid_argument for a tensor that is
   /// not on the host, or is none.
   virtual void send(Peer peer, Lane lane, Message message) = 0;
+  /// Within a listener's call: what was sent to this peer goes now, not when the call has ended. A transport may ignore it, and does for others.
+  virtual void flush(Peer) {}
   /// A tensor with elements not yet written, to be sent to this peer: in memory that it reads where it lies, if they share any and
   /// there is room, else as any other. It goes there uncopied if it is sent whole and nobody else holds it then.
   virtual Tensor empty_for(Peer, DType dtype, const Shape& shape) { return Tensor::empty(dtype, shape); }

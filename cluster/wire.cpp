@@ -132,7 +132,7 @@ class Fields {
   std::uint64_t number(std::uint64_t most = ~std::uint64_t{0}) {
     std::uint64_t n = 0;
     count();
-    if (!scan_.next_small(n)) n = next(PackScan::Kind::number, "number").number;
+    if (!scan_.next_number(n)) n = next(PackScan::Kind::number, "number").number;
     if (n > most) refuse_frame(fmt::format("{} in {} exceeds {}", n, what_, most));
     return n;
   }

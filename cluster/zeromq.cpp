@@ -106,6 +106,9 @@ class ZeroMqTransport final : public Transport, private Carrier {
     if (running_ == this && taken_.empty() && requests_.is_empty()) router_->send(peer, lane, std::move(message));
     else requests_.put(SendRequest{peer, lane, std::move(message)});
   }
+  void flush(Peer peer) override {
+    if (running_ == this) router_->flush(peer);
+  }
   Tensor empty_for(Peer peer, DType dtype, const Shape& shape) override {
     std::unique_lock lock(turn_, std::defer_lock);
     if (running_ != this) lock.lock();

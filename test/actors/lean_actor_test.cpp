@@ -8,6 +8,7 @@
 #include <caf/all.hpp>
 
 #include <atomic>
+#include <functional>
 #include <latch>
 #include <memory>
 #include <stdexcept>
@@ -141,6 +142,75 @@ BOOST_AUTO_TEST_CASE(continue_turn_asks_for_more_turns) {
   probe->send("a");
   s.run();
   BOOST_TEST(log.turns == 4);
+}
+
+/// Adds up; a turn of its own can be taken. Less than nothing is thrown.
+class Sum final : public LeanActor<int> {
+ public:
+  using LeanActor::LeanActor;
+  bool take(int n) {
+    struct What {
+      Sum& self;
+      int n;
+    } what{*this, n};
+    return take_turn([](void* w) { static_cast<What*>(w)->self.receive(static_cast<What*>(w)->n); }, &what);
+  }
+  std::int64_t sum = 0;
+  int turns = 0;
+
+ protected:
+  void receive(int& n) override {
+    if (n < 0) throw std::runtime_error("less than nothing");
+    sum += n;
+  }
+  bool continue_turn() override { return ++turns, false; }
+};
+
+BOOST_AUTO_TEST_CASE(who_has_a_workers_place_takes_a_turn_of_an_actor_that_waits) {
+  Stepped s;
+  const auto actor = lean_spawn<Sum>(s.system);
+  const auto on_a_worker = [&](std::function<void()> what) {
+    s.pool.submit({[](void* f, Worker&) { (*static_cast<std::function<void()>*>(f))(); }, &what});
+    BOOST_TEST(s.pool.step());
+  };
+  on_a_worker([&] {
+    for (int n = 1; n <= 3; ++n) {
+      BOOST_TEST(actor->take(n));
+      BOOST_TEST(actor->turns == n);
+    }
+    BOOST_TEST(actor->sum == 6);
+    actor->send(10);
+    BOOST_TEST(!actor->take(1));  // it has been woken
+    BOOST_TEST(actor->sum == 6);
+  });
+  s.run();
+  BOOST_TEST(actor->sum == 16);
+  on_a_worker([&] {
+    BOOST_TEST(actor->take(4));
+    BOOST_TEST(actor->take(-1));  // which ends it
+    BOOST_TEST(!actor->take(1));
+    BOOST_TEST(!actor->send(1));
+  });
+  BOOST_TEST(actor->sum == 20);
+  BOOST_TEST(SchedulerModule::of(s.system)->outstanding() == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(turns_that_are_taken_race_with_messages_and_nothing_is_lost) {
+  constexpr int kMessages = 50'000;
+  Threaded s(2);
+  const auto actor = lean_spawn<Sum>(s.system);
+  std::thread sender([&] {
+    for (int i = 0; i < kMessages; ++i) actor->send(1);
+  });
+  std::int64_t taken = 0;
+  for (int i = 0; i < kMessages; ++i)
+    if (StandIn worker(s.pool); worker) {
+      taken += actor->take(1);
+      worker.run_some(4);
+    }
+  sender.join();
+  s.settle();
+  BOOST_TEST(actor->sum == kMessages + taken);
 }
 
 BOOST_AUTO_TEST_CASE(quitting_tells_a_lean_monitor_the_reason) {

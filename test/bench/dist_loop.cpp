@@ -1,11 +1,14 @@
 // A trivial while_loop over one to four processes on this machine, which share memory.
 //
 // `dependent`: the counter is advanced on one process and compared with its bound on another, so every iteration waits
-// for a round trip. The peer is that round trip with nothing but the transport, in the same run (budget: ≥ 0.8 × 1/RTT).
+// for a round trip. The peer is that round trip with nothing but our transport, in the same run (budget: ≥ 0.8 × 1/RTT). Beside it,
+// without a budget, stands what bare ZeroMQ takes for one over TCP, which is slower than the loop: `times_zeromq`.
 // `independent`: each process adds 1 to a value of its own; only the predicate goes round. It should take as long on
 // four processes as on one, up to the cores there are. `barrier`: the counter waits for all of these values each time.
 // `dist_loop profile [independent|barrier|dependent] [processes] [window]` runs one of them for a profiler.
 #include <thread>
+
+#include <zmq.h>
 
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/functions.hpp>
@@ -61,6 +64,47 @@ class Loop {
   Function run_;
 };
 
+/// A process that sends back what it gets, by ZeroMQ over TCP on loopback: 64 B, as Echo.
+class ZeroMqEcho {
+ public:
+  ~ZeroMqEcho() {
+    zmq_send(socket_, "", 0, 0);  // the end
+    zmq_close(socket_);
+    zmq_ctx_term(context_);
+  }
+  void start() {
+    context_ = zmq_ctx_new();
+    socket_ = zmq_socket(context_, ZMQ_PAIR);
+    bench::require(zmq_bind(socket_, "tcp://127.0.0.1:*") == 0, "zmq_bind");
+    char address[64] = {};
+    std::size_t size = sizeof address;
+    bench::require(zmq_getsockopt(socket_, ZMQ_LAST_ENDPOINT, address, &size) == 0, "zmq_getsockopt");
+    child_.start(address);
+  }
+  double round_trip_ns(int count) {
+    char bytes[64] = {};
+    const double start = bench::now_ns();
+    for (int i = 0; i < count; ++i) {
+      zmq_send(socket_, bytes, sizeof bytes, 0);
+      bench::require(zmq_recv(socket_, bytes, sizeof bytes, 0) == sizeof bytes, "zmq_recv");
+    }
+    return (bench::now_ns() - start) / count;
+  }
+
+ private:
+  bench::Child child_{[](const std::string& address, const auto&) {
+    void* context = zmq_ctx_new();
+    void* socket = zmq_socket(context, ZMQ_PAIR);
+    zmq_connect(socket, address.c_str());
+    char bytes[64];
+    for (int n; (n = zmq_recv(socket, bytes, sizeof bytes, 0)) > 0;) zmq_send(socket, bytes, static_cast<std::size_t>(n), 0);
+    zmq_close(socket);
+    zmq_ctx_term(context);
+  }};
+  void* context_ = nullptr;
+  void* socket_ = nullptr;
+};
+
 /// That this node has sent and got.
 std::uint64_t messages(const ClusterNode& node) {
   const TransportCounters c = node.counters();
@@ -93,22 +137,28 @@ int main(int argc, char** argv) {
     return 0;
   }
   bench::Echo echo;  // processes first: nothing here has a thread yet
+  ZeroMqEcho zeromq;
   bench::Processes workers(kMost - 1);
   auto node = workers.join();
   echo.start();
   echo.round_trip_ns(1000);
+  zeromq.start();
+  zeromq.round_trip_ns(1000);
 
   for (const int window : {1, 8, 32}) {
     Loop dependent(node->engine(), Kind::dependent, first(workers, 2), window);
     bench::Comparison c{.name = "dist_loop_dependent_" + std::to_string(window), .unit = "us", .peer = "round trip of the bare transport", .budget = 0.8,
                         .threads = 2, .speed_up = true};
+    std::vector<double> zeromq_us;
     for (int i = 0; i < kRepetitions; ++i) {
       c.ours.push_back(dependent.ns(kIterations) / 1e3);
       c.theirs.push_back(echo.round_trip_ns(kIterations) / 1e3);
+      zeromq_us.push_back(zeromq.round_trip_ns(kIterations) / 1e3);
     }
     const std::uint64_t before = messages(*node);
     dependent.ns(kIterations);
-    c.also = {{"iterations_s", 1e6 / bench::median(c.ours)}, {"messages", static_cast<double>(messages(*node) - before) / kIterations}};
+    c.also = {{"iterations_s", 1e6 / bench::median(c.ours)}, {"messages", static_cast<double>(messages(*node) - before) / kIterations},
+              {"zeromq_tcp_us", bench::median(zeromq_us)}, {"times_zeromq", bench::median(zeromq_us) / bench::median(c.ours)}};
     c.note = "an iteration that waits for one round trip, 2 processes";
     c.print();
   }

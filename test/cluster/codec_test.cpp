@@ -2,6 +2,10 @@
 #include <boost/test/unit_test.hpp>
 
 #include <random>
+#include <string>
+#include <vector>
+
+#include <msgpack.hpp>
 
 #include <troupe/actors/pipeline.hpp>
 #include <troupe/cluster/messages.hpp>
@@ -70,6 +74,32 @@ std::string why_no_plan(const Placed& placed) {
 }
 
 }  // namespace
+
+BOOST_AUTO_TEST_CASE(a_head_is_what_msgpack_writes_however_long) {
+  for (const int rounds : {1, 3, 40}) {  // the last by far more than is gathered at once
+    MessageWriter w;
+    msgpack::sbuffer expected;
+    msgpack::packer packer(expected);
+    for (int round = 0; round < rounds; ++round)
+      for (int bits = 0; bits < 64; ++bits)
+        for (const std::uint64_t n : {std::uint64_t{1} << bits, (std::uint64_t{1} << bits) - 1}) {
+          w.unsigned_number(n);
+          packer.pack(n);
+          const auto below = -static_cast<std::int64_t>(n >> 1) - 1;
+          w.number(below);
+          packer.pack(below);
+          w.flag(n % 3 == 0);
+          packer.pack(n % 3 == 0);
+          const std::string some(static_cast<std::size_t>(bits), 'x');
+          w.bytes(some.data(), some.size());
+          packer.pack_bin(static_cast<std::uint32_t>(some.size())).pack_bin_body(some.data(), static_cast<std::uint32_t>(some.size()));
+          if (bits % 16 == 0) w.text(some), packer.pack(some);
+        }
+    const Message m = w.take();
+    const auto* bytes = reinterpret_cast<const std::byte*>(expected.data());
+    BOOST_TEST((m.head == std::vector<std::byte>(bytes, bytes + expected.size())));
+  }
+}
 
 BOOST_AUTO_TEST_CASE(values_arrive_as_they_were) {
   BOOST_TEST(!through(Value()).has_value());

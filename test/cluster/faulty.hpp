@@ -28,6 +28,7 @@ class FaultyTransport final : public Transport {
   void send(Peer peer, Lane lane, Message message) override {
     fault_(peer, lane, std::move(message), [this](Peer to, Lane by, Message m) { inner_->send(to, by, std::move(m)); });
   }
+  void flush(Peer peer) override { inner_->flush(peer); }
   void disconnect(Peer peer, const Status& why) override { inner_->disconnect(peer, why); }
   std::chrono::nanoseconds now() const override { return inner_->now(); }
   TransportCounters counters() const override { return inner_->counters(); }
