@@ -327,6 +327,51 @@ BOOST_AUTO_TEST_CASE(norms_of_rows_are_accurate_far_from_zero_and_the_same_on_on
   }
 }
 
+// What a program makes, reduced as it is made: the bits of doing one after the other, on one worker and on two, stored beside (over an operand, too) or not.
+BOOST_AUTO_TEST_CASE(a_program_and_a_reduction_in_one_go) {
+  Cpu cpu;
+  Recorder r(2);
+  const Symbol x = r.input(0), y = r.input(1);
+  r.finish(x * y);
+  r.finish(tanh(x) * y - x);
+  const ScalarProgram program = r.typed(std::array{DType::f32, DType::f32});
+  struct Case {
+    Shape shape;
+    std::uint32_t axes;
+  };
+  for (const Case& c : {Case{{70}, 1}, {{3, 90'001}, 2}, {{270'003}, 1}, {{701, 1030}, 1}, {{90, 40, 50}, 2}, {{90, 40, 50}, 5}, {{60'001, 5}, 1}, {{60'001, 5}, 2}})
+    for (const bool is_stored : {false, true}) {
+      Shape row = c.shape, out;
+      for (int i = 0; i + 1 < row.rank(); ++i) row.set(i, 1);
+      for (int i = 0; i < c.shape.rank(); ++i)
+        if (!(c.axes >> i & 1)) out.push_back(c.shape[i]);
+      const auto draw = [&](const Shape& s) {
+        std::vector<float> v(static_cast<std::size_t>(s.elements()));
+        for (float& e : v) e = static_cast<float>(cpu.below(2001) - 1000) / 512;
+        return v;
+      };
+      const std::vector<float> of_x = draw(c.shape), of_y = draw(row);
+      const Tensor b = Tensor::of(of_y, row);
+      for (const Reduction how : {Reduction::sum, Reduction::max}) {
+        Tensor a = Tensor::of(of_x, c.shape), products = Tensor::empty(DType::f32, c.shape), made = Tensor::empty(DType::f32, c.shape), wanted = Tensor::empty(DType::f32, out);
+        const ConstView in[] = {a, b};
+        const View both[] = {View(products), View(made)};
+        cpu.p().pointwise(*cpu.stream, program, in, both);
+        cpu.p().reduce(*cpu.stream, how, made, View(wanted), c.axes);
+        for (Device* where : {cpu.device.get(), cpu.alone.get()}) {
+          Tensor over = Tensor::of(of_x, c.shape), beside = Tensor::empty(DType::f32, c.shape), got = Tensor::empty(DType::f32, out);
+          const View to(over);
+          const ConstView from[] = {ConstView(to.data, DType::f32, c.shape), b};
+          const View results[] = {is_stored ? View(beside) : to, is_stored ? to : View(nullptr, DType::f32, c.shape)};
+          const auto in_order = where->make_stream();
+          where->primitives().pointwise_reduce(*in_order, {&program, from, results, 1, how, View(got), c.axes});
+          BOOST_TEST(identical(got, wanted), "of " << c.shape.text() << " over " << c.axes);
+          BOOST_TEST((identical(is_stored ? beside : over, products) && (!is_stored || identical(over, made))), "what is made beside, of " << c.shape.text());
+        }
+      }
+    }
+}
+
 // Squares and products that overflow in f32 do not in the sums, and what is divided by them is not lost: what is scaled by 2^70 gives the same, scaled.
 BOOST_AUTO_TEST_CASE(norms_and_means_of_huge_rows) {
   Cpu cpu;
