@@ -343,13 +343,15 @@ TileProgram::Ranges::Ranges(const TileProgram& program, std::span<const ConstVie
     : program_(program), call_(std::make_unique<const Call>(program, in, results)), wanted_(wanted) {}
 TileProgram::Ranges::~Ranges() = default;
 
-const std::byte* TileProgram::Ranges::make(std::int64_t begin, std::int64_t end) const {
-  const auto bytes = static_cast<std::size_t>(program_.outputs_[wanted_].bytes);
+TileProgram::Ranges::Rows TileProgram::Ranges::make(std::int64_t begin, std::int64_t rows, std::int64_t width, std::int64_t step) const {
+  if (step == width) return {make(begin, 1, rows * width, 0).first, width};
+  const auto bytes = static_cast<std::size_t>(program_.outputs_[wanted_].bytes), row_bytes = static_cast<std::size_t>(width) * bytes;
   const std::byte* stored = call_->out[wanted_];
-  std::byte* memory = thread_scratch(program_.scratch_bytes() + (stored ? 0 : static_cast<std::size_t>(end - begin) * bytes));
+  std::byte* memory = thread_scratch(program_.scratch_bytes() + (stored ? 0 : static_cast<std::size_t>(rows) * row_bytes));
   std::byte* made = memory + program_.scratch_bytes();
-  program_.run_range(*call_, begin, end, memory, made);
-  return stored ? stored + static_cast<std::size_t>(begin) * bytes : made;
+  for (std::int64_t r = 0; r < rows; ++r)
+    program_.run_range(*call_, begin + r * step, begin + r * step + width, memory, made + static_cast<std::size_t>(r) * row_bytes);
+  return stored ? Rows{stored + static_cast<std::size_t>(begin) * bytes, step} : Rows{made, width};
 }
 
 // What breaks even in a long chain of functions is fewer elements than in a sum: measured, 12,000 of weight 10.

@@ -113,8 +113,13 @@ class TileProgram::Ranges {
   Ranges(const TileProgram& program, std::span<const ConstView> in, std::span<const View> results, std::size_t wanted);
   ~Ranges();
 
-  /// Makes elements [begin, end) of all results. Yields the wanted one's: where they are stored, or in the thread's scratch.
-  const std::byte* make(std::int64_t begin, std::int64_t end) const;
+  struct Rows {
+    const std::byte* first;
+    std::int64_t step;  // elements from one row to the next
+  };
+  /// Makes `width` elements from `begin` on, and so many times as there are rows those `step` behind, of all results. Yields the wanted one's: where
+  /// they are stored, or in the thread's scratch.
+  Rows make(std::int64_t begin, std::int64_t rows, std::int64_t width, std::int64_t step) const;
 
  private:
   const TileProgram& program_;

@@ -272,10 +272,10 @@ void reduce_extents(WorkerPool* pool, const Extents& e, const Elements& elements
   };
   auto begin_of = [&](const Item& i) { return (i.outer * e.reduced + i.first) * e.inner + i.column; };
   auto end_of = [&](const Item& i) { return begin_of(i) + (i.count - 1) * e.inner + i.width; };
-  auto make = [&](std::int64_t begin, std::int64_t end) { return reinterpret_cast<const In*>(elements.made->make(begin, end)); };
-  // x: the item's first element; null: it is made here, so many rows at a time that they stay in the first cache, those of a tile one by one.
-  constexpr std::int64_t kMadeTogether = 4096;
-  const std::int64_t together = tiles > 1 ? 1 : std::max<std::int64_t>(1, kMadeTogether / e.inner);
+  auto make = [&](std::int64_t begin, std::int64_t end) { return reinterpret_cast<const In*>(elements.made->make(begin, 1, end - begin, 0).first); };
+  // x: the item's first element; null: it is made here, so few rows at a time, whole eights, that they stay in the cache.
+  constexpr std::int64_t kMadeTogether = 8192, kEight = 8;
+  const std::int64_t together = std::max<std::int64_t>(1, kMadeTogether / tile / kEight) * kEight;
   auto work = [&](const Item& item, const In* x) {
     Acc acc[kTile];
     for (std::int64_t i = 0; i < item.width; ++i) acc[i] = Op::start();
@@ -285,8 +285,9 @@ void reduce_extents(WorkerPool* pool, const Extents& e, const Elements& elements
       add_rows<Op>(acc, x, item.count, e.inner, item.width, item.first);
     } else {
       for (std::int64_t r = 0; r < item.count; r += together) {
-        const std::int64_t now = std::min(together, item.count - r), begin = begin_of(item) + r * e.inner;
-        add_rows<Op>(acc, make(begin, begin + (now - 1) * e.inner + item.width), now, e.inner, item.width, item.first + r);
+        const std::int64_t now = std::min(together, item.count - r);
+        const TileProgram::Ranges::Rows made = elements.made->make(begin_of(item) + r * e.inner, now, item.width, e.inner);
+        add_rows<Op>(acc, reinterpret_cast<const In*>(made.first), now, made.step, item.width, item.first + r);
       }
     }
     for (std::int64_t i = 0; i < item.width; ++i) {
