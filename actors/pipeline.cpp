@@ -24,7 +24,9 @@ constexpr Pass kPasses[] = {
      watch_predicates, true},
     {"fuse_pointwise", "after all that looks at single ops", fuse_pointwise},
     {"fuse_updates", "after fuse_pointwise, which makes one node of what an update is made of", fuse_updates},
-    {"fuse_slices", "last of those that also run in sub-graphs: whole groups take their operands out of wider ones", fuse_slices},
+    {"fuse_slices", "after fuse_pointwise: whole groups take their operands out of wider ones", fuse_slices},
+    {"fuse_reductions", "last of those that also run in sub-graphs: what is left of the groups is known", fuse_reductions},
+    {"order_updates", "after all fusion, which leaves nodes that others wait for alone", order_updates},
     {"lower", "last: the others see functional nodes as nodes, and keep the program order of effects that it makes explicit", lower, true},
 };
 
@@ -149,6 +151,7 @@ Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::
   auto start = Clock::now();
   Program program = prune(graph, feeds, fetches);
   report("prune", graph.size(), program.graph.size(), start);
+  bool is_pruned = false;  // once more, behind what leaves nodes without users
   for (const Pass& pass : kPasses) {
     bool skipped = !all_passes || std::find(skip.begin(), skip.end(), pass.name) != skip.end();
     if (low && all_passes && pass.run == merge_common) {
@@ -159,7 +162,8 @@ Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::
       report("mixed_precision", before, program.graph.size(), start);
     }
     if (skipped && !pass.is_required) continue;
-    if (pass.run == lower) {  // what folding and merging left without users goes
+    if (!is_pruned && (pass.run == order_updates || pass.run == lower)) {  // what folding and merging left without users goes
+      is_pruned = true;
       start = Clock::now();
       std::int32_t before = program.graph.size();
       program = prune_all(std::move(program));
@@ -167,7 +171,7 @@ Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::
     }
     start = Clock::now();
     std::int32_t before = program.graph.size();
-    program = pass.run == lower ? lower(std::move(program)) : pass.run == fuse_updates ? fuse_all_updates(std::move(program)) : Everywhere(pass.run).apply(std::move(program));
+    program = pass.run == lower || pass.run == order_updates ? pass.run(std::move(program)) : pass.run == fuse_updates ? fuse_all_updates(std::move(program)) : Everywhere(pass.run).apply(std::move(program));
     verify(program, pass.name);
     report(pass.name, before, program.graph.size(), start);
   }

@@ -194,7 +194,7 @@ bool works_on(const OpDef& op, StateSpec::Kind kind) {
   return is_queue ? kind == fifo_queue || kind == shuffling_queue : kind == variable;
 }
 
-bool has_program(const std::string& op) { return op == "Fused" || op == "FusedSlices" || op == "UpdateVariable"; }
+bool has_program(const std::string& op) { return op == "Fused" || op == "FusedSlices" || op == "FusedReduce" || op == "UpdateVariable"; }
 
 class ProgramReader {
  public:

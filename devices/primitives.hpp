@@ -140,6 +140,17 @@ struct MatmulArgs {
   std::uint64_t b_content = 0;   // Tensor::content() of b
 };
 
+/// A reduction of what a program makes of each element.
+struct PointwiseReduceArgs {
+  const ScalarProgram* program;     // must outlive the work
+  std::span<const ConstView> in;
+  std::span<const View> results;    // of one shape; the one that is reduced has no data where nobody else wants it
+  std::size_t reduced = 0;          // which result
+  Reduction how;
+  View out;
+  std::uint32_t axes;
+};
+
 /// A rectangular block: `extents` elements, every `step`-th from `start`, of a row-major tensor.
 struct Block {
   Shape start;  // extents as coordinates; rank of the tensor
@@ -174,6 +185,8 @@ class Primitives {
   /// Reduces the axes in `axes` (bit i: axis i of in); out has in's shape with those axes gone or 1.
   /// argmin/argmax: one axis, i64 out, the first of equals. min/max/arg of no elements: out_of_range.
   virtual void reduce(Stream&, Reduction, ConstView in, View out, std::uint32_t axes) const = 0;
+  /// As pointwise and then reduce of one of its results, bit for bit, in one go over the elements.
+  virtual void pointwise_reduce(Stream&, const PointwiseReduceArgs&) const = 0;
   virtual void matmul(Stream&, const MatmulArgs&) const = 0;
   /// out's axis i is in's axis permutation[i].
   virtual void transpose(Stream&, ConstView in, View out, std::span<const std::int64_t> permutation) const = 0;

@@ -6,6 +6,23 @@
 #include <troupe/ops/op.hpp>
 
 namespace troupe {
+
+Shape shape_of_inputs(const KernelContext& c) {
+  Shape shape = c.input(0).shape();
+  for (int i = 1; i < c.inputs(); ++i)
+    if (c.input(i).shape() != shape) shape = broadcast(shape, c.input(i).shape());
+  return shape;
+}
+
+Tensor allocate_result(KernelContext& c, DType dtype, const Shape& shape) {
+  for (int i = 0; i < c.inputs(); ++i) {
+    const Tensor& in = c.input(i);
+    if (in.kind() == Value::Kind::tensor && in.dtype() == dtype && in.shape() == shape && in.is_sole_holder())
+      return c.allocate_over(i, dtype, shape);
+  }
+  return c.allocate(dtype, shape);
+}
+
 namespace {
 
 class PointwiseKernel final : public Kernel {
@@ -28,9 +45,7 @@ class PointwiseKernel final : public Kernel {
 
   void run_on_device(KernelContext& c) {
     int n = c.inputs();
-    Shape shape = c.input(0).shape();
-    for (int i = 1; i < n; ++i)
-      if (c.input(i).shape() != shape) shape = broadcast(shape, c.input(i).shape());
+    const Shape shape = shape_of_inputs(c);
     ConstView few[kInline];
     std::vector<ConstView> many;
     if (n > kInline) many.resize(n);
@@ -39,23 +54,11 @@ class PointwiseKernel final : public Kernel {
     View outs[kInline];
     int results = static_cast<int>(program_->results.size());
     for (int k = 0; k < results; ++k) {
-      Tensor out = allocate(c, k, shape);
+      Tensor out = allocate_result(c, program_->result_type(k), shape);
       outs[k] = View(out);
       c.set(k, std::move(out));
     }
     c.primitives().pointwise(c.stream(), *program_, {views, std::size_t(n)}, {outs, std::size_t(results)});
-  }
-
-  // A sole holder's input of the same shape becomes an output, each at most one: the evaluator reads each tile
-  // before it writes it, and what is read after an output was made goes through its scratch.
-  Tensor allocate(KernelContext& c, int k, const Shape& shape) {
-    DType dtype = program_->result_type(k);
-    for (int i = 0; i < c.inputs(); ++i) {
-      const Tensor& in = c.input(i);
-      if (in.kind() == Value::Kind::tensor && in.dtype() == dtype && in.shape() == shape && in.is_sole_holder())
-        return c.allocate_over(i, dtype, shape);
-    }
-    return c.allocate(dtype, shape);
   }
 
   std::shared_ptr<const ScalarProgram> program_;

@@ -45,6 +45,10 @@ Program fuse_updates(Program program);
 Program fuse_updates_in(const Program& sub_graph, const std::vector<StateSpec>& states);
 /// Pointwise nodes read slices of a split tensor where they lie, and write what is concatenated where it goes.
 Program fuse_slices(Program program);
+/// Reductions of what pointwise nodes make go into these, which store it only if somebody else looks at it.
+Program fuse_reductions(Program program);
+/// Updates of large variables wait for those before them who compute with the old value, and so find nobody who holds it.
+Program order_updates(Program program);
 /// Stores f32 products (matmuls, convolutions, attention), and what only moves, adds or cuts them, in `low`, f16 or bf16, and casts where they meet
 /// the rest; variables, losses and what is fetched keep their dtype. Not bit for bit the same: only for who asks. Throws invalid_argument for other dtypes.
 Program mixed_precision(const Program& program, DType low);

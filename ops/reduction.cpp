@@ -13,9 +13,7 @@ Expr reduce(std::string_view op, Operand x, std::vector<std::int64_t> axes, bool
   return bind1(op, {x}, Attrs{{"axes", std::move(axes)}, {"keep_dims", keep_dims}});
 }
 
-namespace {
-
-std::uint32_t axis_mask(const std::vector<std::int64_t>& axes, int rank) {
+std::uint32_t reduced_axes(const std::vector<std::int64_t>& axes, int rank) {
   std::uint32_t mask = 0;
   for (std::int64_t a : axes) {
     const std::uint32_t bit = 1u << normalize_axis(a, rank);
@@ -34,40 +32,40 @@ Shape reduced_shape(const Shape& in, std::uint32_t axes, bool keep_dims) {
   return out;
 }
 
-}  // namespace
+ValueSpec reduced_spec(const Inference& c, Reduction kind, const ValueSpec& in) {
+  const bool is_index = kind == Reduction::argmin || kind == Reduction::argmax;
+  const bool takes_complex = kind == Reduction::sum || kind == Reduction::mean || kind == Reduction::product;
+  const DType t = in.dtype;
+  if (kind == Reduction::any || kind == Reduction::all) c.require(t == DType::boolean, [&] { return "the input must be bool, not " + std::string(name_of(t)); });
+  else c.require(t != DType::boolean && (takes_complex || !is_complex(t)), std::string(name_of(t)) + " cannot be reduced so; cast it");
+  if (kind == Reduction::logsumexp || kind == Reduction::mean) c.require(is_floating(t) || is_complex(t), "needs a floating dtype");
+  const DType out = is_index ? DType::i64 : t;
+  const auto& wanted = c.attrs().get<std::vector<std::int64_t>>("axes");
+  const bool keep_dims = c.attrs().get<bool>("keep_dims");
+  if (!in.shape.has_rank()) return {out, wanted.empty() && !keep_dims && !is_index ? Shape{} : Shape::unknown()};
+  const std::uint32_t axes = reduced_axes(wanted, in.shape.rank());
+  c.require(!is_index || std::popcount(axes) == 1, "needs exactly one axis");
+  if (is_index || kind == Reduction::max || kind == Reduction::min) {
+    // Where there are no results, or it is not known whether there are, nothing is missing yet.
+    const bool has_results = reduced_shape(in.shape, axes, true).elements() > 0;
+    for (int i = 0; i < in.shape.rank(); ++i)
+      c.require(!(axes >> i & 1) || in.shape[i] != 0 || !has_results, fmt::format("there is none among no elements: axis {} of {}", i, in.shape.text()));
+  }
+  return {out, reduced_shape(in.shape, axes, keep_dims)};
+}
 
 void define_reduction(OpBuilder& op, Reduction kind) {
   op.inputs(1);
   op.attr<std::vector<std::int64_t>>("axes", {});
   op.attr<bool>("keep_dims", false);
-  bool is_logic = kind == Reduction::any || kind == Reduction::all;
-  bool is_index = kind == Reduction::argmin || kind == Reduction::argmax;
-  bool takes_complex = kind == Reduction::sum || kind == Reduction::mean || kind == Reduction::product;
-  op.infer([=](Inference& c) {
-    DType t = c.dtype(0);
-    if (is_logic) c.require_dtype(0, DType::boolean, "the input");
-    else c.require(t != DType::boolean && (takes_complex || !is_complex(t)), std::string(name_of(t)) + " cannot be reduced so; cast it");
-    if (kind == Reduction::logsumexp || kind == Reduction::mean) c.require(is_floating(t) || is_complex(t), "needs a floating dtype");
-    DType out = is_index ? DType::i64 : t;
-    const auto& wanted = c.attrs().get<std::vector<std::int64_t>>("axes");
-    bool to_scalar = wanted.empty() && !c.attrs().get<bool>("keep_dims") && !is_index;
-    if (!c.shape(0).has_rank()) return c.output(out, to_scalar ? Shape{} : Shape::unknown());
-    std::uint32_t axes = axis_mask(wanted, c.shape(0).rank());
-    c.require(!is_index || std::popcount(axes) == 1, "needs exactly one axis");
-    if (is_index || kind == Reduction::max || kind == Reduction::min) {
-      // Where there are no results, or it is not known whether there are, nothing is missing yet.
-      const bool has_results = reduced_shape(c.shape(0), axes, true).elements() > 0;
-      for (int i = 0; i < c.shape(0).rank(); ++i)
-        c.require(!(axes >> i & 1) || c.shape(0)[i] != 0 || !has_results, fmt::format("there is none among no elements: axis {} of {}", i, c.shape(0).text()));
-    }
-    c.output(out, reduced_shape(c.shape(0), axes, c.attrs().get<bool>("keep_dims")));
-  });
+  op.infer([=](Inference& c) { c.output(reduced_spec(c, kind, c.input(0))); });
   op.kernel([=](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     auto wanted = s.attrs.get<std::vector<std::int64_t>>("axes");
     bool keep_dims = s.attrs.get<bool>("keep_dims");
     return make_kernel([=](KernelContext& c) {
       ConstView in(c.input(0));
-      std::uint32_t axes = axis_mask(wanted, in.shape.rank());
+      std::uint32_t axes = reduced_axes(wanted, in.shape.rank());
+      const bool is_index = kind == Reduction::argmin || kind == Reduction::argmax;
       Tensor out = c.allocate(is_index ? DType::i64 : in.dtype, reduced_shape(in.shape, axes, keep_dims));
       c.primitives().reduce(c.stream(), kind, in, View(out), axes);
       c.set(0, std::move(out));
@@ -85,7 +83,7 @@ Expr spread(const Gradient& g, const Expr& reduced) {
   // Of an unknown rank: x is reduced once more, for the shape with the axes kept.
   if (!in.has_rank()) return broadcast_like(reshape_like(reduced, reduce("Any", cast(g.x(), DType::boolean), reduction_axes(g), true)), g.x());
   Expr aligned = reduced;
-  std::uint32_t axes = axis_mask(reduction_axes(g), in.rank());
+  std::uint32_t axes = reduced_axes(reduction_axes(g), in.rank());
   for (int i = 0; i < in.rank() && std::popcount(axes) != in.rank(); ++i)
     if (axes >> i & 1) aligned = expand_dims(aligned, i);
   return broadcast_like(aligned, g.x());

@@ -21,6 +21,7 @@ class CpuPrimitives final : public Primitives {
   void pointwise_rows(Stream&, const ScalarProgram& program, std::int64_t rows, std::int64_t columns, std::span<const ConstRowsView> in,
                       std::span<const RowsView> out) const override;
   void reduce(Stream&, Reduction, ConstView in, View out, std::uint32_t axes) const override;
+  void pointwise_reduce(Stream&, const PointwiseReduceArgs&) const override;
   void matmul(Stream&, const MatmulArgs&) const override;
   void transpose(Stream&, ConstView in, View out, std::span<const std::int64_t> permutation) const override;
   void copy_block(Stream&, ConstView in, const Block& from, View out, const Block& to,

@@ -226,14 +226,21 @@ struct TileProgram::Call {
     Layout layout;
     Walk walk;
   };
-  In* in;
-  std::byte* const* out;
-  const bool* out_through_slot;
-};
 
-std::byte* TileProgram::scratch() const {
-  return thread_scratch(static_cast<std::size_t>(registers_) * slot_bytes_);
-}
+  Call(const TileProgram& program, std::span<const ConstView> inputs, std::span<const View> outputs);
+
+  // Few operands are the rule: their layouts live here.
+  static constexpr std::size_t kFew = 16;
+  In few_in[kFew];
+  std::byte* few_out[kFew];
+  bool few_slots[kFew];
+  std::unique_ptr<In[]> many_in;
+  std::unique_ptr<std::byte*[]> many_out;
+  std::unique_ptr<bool[]> many_slots;
+  In* in = few_in;
+  std::byte** out = few_out;  // null: not stored
+  bool* out_through_slot = few_slots;
+};
 
 namespace {
 
@@ -295,49 +302,56 @@ void gather_walk(std::byte* to, const std::byte* from, std::size_t bytes, const 
 
 }  // namespace
 
-void TileProgram::run(WorkerPool* pool, std::span<const ConstView> in, std::span<const View> out) const {
-  if (in.size() != inputs_.size() || out.size() != outputs_.size())
-    throw Error(Code::internal, fmt::format("a program of {} inputs and {} outputs was given {} and {}", inputs_.size(),
-                                            outputs_.size(), in.size(), out.size()));
-  const Shape& shape = out[0].shape;
-  std::int64_t n = shape.elements();
-  if (n == 0) return;
-  // Few inputs are the rule: their layouts live on the stack.
-  constexpr std::size_t kFew = 16;
-  Call::In few_in[kFew];
-  std::byte* few_out[kFew];
-  bool few_slots[kFew];
-  std::unique_ptr<Call::In[]> many_in;
-  std::unique_ptr<std::byte*[]> many_out;
-  std::unique_ptr<bool[]> many_slots;
-  Call call{few_in, few_out, few_slots};
-  std::byte** outs = few_out;
-  bool* slots = few_slots;
-  if (in.size() > kFew) call.in = (many_in = std::make_unique<Call::In[]>(in.size())).get();
-  if (out.size() > kFew) {
-    call.out = outs = (many_out = std::make_unique<std::byte*[]>(out.size())).get();
-    call.out_through_slot = slots = (many_slots = std::make_unique<bool[]>(out.size())).get();
+TileProgram::Call::Call(const TileProgram& program, std::span<const ConstView> inputs, std::span<const View> outputs) {
+  if (inputs.size() != program.inputs_.size() || outputs.size() != program.outputs_.size())
+    throw Error(Code::internal, fmt::format("a program of {} inputs and {} outputs was given {} and {}", program.inputs_.size(),
+                                            program.outputs_.size(), inputs.size(), outputs.size()));
+  const Shape& shape = outputs[0].shape;
+  const std::int64_t n = shape.elements();
+  if (inputs.size() > kFew) in = (many_in = std::make_unique<In[]>(inputs.size())).get();
+  if (outputs.size() > kFew) {
+    out = (many_out = std::make_unique<std::byte*[]>(outputs.size())).get();
+    out_through_slot = (many_slots = std::make_unique<bool[]>(outputs.size())).get();
   }
-  for (std::size_t i = 0; i < in.size(); ++i) {
-    Call::In& c = call.in[i];
-    c.data = static_cast<const std::byte*>(in[i].data());
-    std::int64_t elements = in[i].elements();
-    c.layout = elements == n ? Call::Layout::dense : elements == 1 ? Call::Layout::scalar : Call::Layout::strided;
-    if (c.layout == Call::Layout::strided) collapse(in[i].shape, shape, c.walk);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    In& c = in[i];
+    c.data = static_cast<const std::byte*>(inputs[i].data());
+    std::int64_t elements = inputs[i].elements();
+    c.layout = elements == n ? Layout::dense : elements == 1 ? Layout::scalar : Layout::strided;
+    if (c.layout == Layout::strided) collapse(inputs[i].shape, shape, c.walk);
   }
-  for (std::size_t o = 0; o < out.size(); ++o) {
-    outs[o] = static_cast<std::byte*>(out[o].data);
-    bool through = outputs_[o].step < 0;
-    for (std::size_t i = 0; i < in.size(); ++i)
-      through |= call.in[i].data == outs[o] && inputs_[i].last_use > outputs_[o].step;
-    slots[o] = through;
+  for (std::size_t o = 0; o < outputs.size(); ++o) {
+    out[o] = static_cast<std::byte*>(outputs[o].data);
+    bool through = program.outputs_[o].step < 0;
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      through |= in[i].data == out[o] && program.inputs_[i].last_use > program.outputs_[o].step;
+    out_through_slot[o] = through;
     // Another output may be a plain copy of an input that this one overwrites.
-    for (const Output& other : outputs_)
-      if (other.input >= 0 && call.in[other.input].data == outs[o] && call.in[other.input].layout == Call::Layout::dense)
-        call.in[other.input].layout = Call::Layout::copied;
+    for (const Output& other : program.outputs_)
+      if (other.input >= 0 && in[other.input].data == out[o] && in[other.input].layout == Layout::dense) in[other.input].layout = Layout::copied;
   }
-  const std::int64_t each = block();
-  for_blocks(is_small(n) ? nullptr : pool, (n + each - 1) / each, [&](int b) { run_range(call, b * each, std::min(n, (b + 1) * each)); });
+}
+
+void TileProgram::run(WorkerPool* pool, std::span<const ConstView> in, std::span<const View> out) const {
+  const Call call(*this, in, out);
+  const std::int64_t n = out[0].shape.elements(), each = block();
+  if (n == 0) return;
+  for_blocks(is_small(n) ? nullptr : pool, (n + each - 1) / each, [&](int b) { run_range(call, b * each, std::min(n, (b + 1) * each), thread_scratch(scratch_bytes())); });
+}
+
+TileProgram::Ranges::Ranges(const TileProgram& program, std::span<const ConstView> in, std::span<const View> results, std::size_t wanted)
+    : program_(program), call_(std::make_unique<const Call>(program, in, results)), wanted_(wanted) {}
+TileProgram::Ranges::~Ranges() = default;
+
+TileProgram::Ranges::Rows TileProgram::Ranges::make(std::int64_t begin, std::int64_t rows, std::int64_t width, std::int64_t step) const {
+  if (step == width) return {make(begin, 1, rows * width, 0).first, width};
+  const auto bytes = static_cast<std::size_t>(program_.outputs_[wanted_].bytes), row_bytes = static_cast<std::size_t>(width) * bytes;
+  const std::byte* stored = call_->out[wanted_];
+  std::byte* memory = thread_scratch(program_.scratch_bytes() + (stored ? 0 : static_cast<std::size_t>(rows) * row_bytes));
+  std::byte* made = memory + program_.scratch_bytes();
+  for (std::int64_t r = 0; r < rows; ++r)
+    program_.run_range(*call_, begin + r * step, begin + r * step + width, memory, made + static_cast<std::size_t>(r) * row_bytes);
+  return stored ? Rows{stored + static_cast<std::size_t>(begin) * bytes, step} : Rows{made, width};
 }
 
 // What breaks even in a long chain of functions is fewer elements than in a sum: measured, 12,000 of weight 10.
@@ -348,8 +362,8 @@ std::int64_t TileProgram::block() const {
 
 bool TileProgram::is_small(std::int64_t elements) const { return elements * std::max(kLightWeight, weight_) <= kSmallWork * kLightWeight; }
 
-void TileProgram::run_range(const Call& call, std::int64_t begin, std::int64_t end) const {
-  std::byte* memory = scratch();
+// `memory` holds the registers; from `made` on goes what is not stored.
+void TileProgram::run_range(const Call& call, std::int64_t begin, std::int64_t end, std::byte* memory, std::byte* made) const {
   constexpr int kFew = 64;
   std::byte* few[kFew];
   std::unique_ptr<std::byte*[]> many;
@@ -358,6 +372,10 @@ void TileProgram::run_range(const Call& call, std::int64_t begin, std::int64_t e
   for (int r = 0; r < registers_; ++r) at[r] = memory + static_cast<std::size_t>(r) * slot_bytes_;
   for (const Constant& c : constants_at_) at[c.slot] = constants_ + c.offset;
   auto slot = [&](Register r) { return memory + static_cast<std::size_t>(r) * slot_bytes_; };
+  auto place = [&](std::size_t o, std::int64_t i) {
+    const auto bytes = static_cast<std::size_t>(outputs_[o].bytes);
+    return call.out[o] ? call.out[o] + static_cast<std::size_t>(i) * bytes : made + static_cast<std::size_t>(i - begin) * bytes;
+  };
   for (std::size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i].slot >= 0 && call.in[i].layout == Call::Layout::scalar)
       splat(slot(inputs_[i].slot), call.in[i].data, static_cast<std::size_t>(inputs_[i].bytes),
@@ -385,14 +403,11 @@ void TileProgram::run_range(const Call& call, std::int64_t begin, std::int64_t e
     }
     for (std::size_t o = 0; o < outputs_.size(); ++o)
       if (outputs_[o].step >= 0)
-        at[outputs_[o].slot] = whole && !call.out_through_slot[o]
-                                   ? call.out[o] + static_cast<std::size_t>(t) * static_cast<std::size_t>(outputs_[o].bytes)
-                                   : slot(outputs_[o].slot);
+        at[outputs_[o].slot] = whole && !call.out_through_slot[o] ? place(o, t) : slot(outputs_[o].slot);
     for (const Step& s : steps_) s.f(at[s.dst], at[s.a], at[s.b], at[s.c], n);
     for (std::size_t o = 0; o < outputs_.size(); ++o) {
-      std::size_t bytes = static_cast<std::size_t>(outputs_[o].bytes);
-      std::byte* to = call.out[o] + static_cast<std::size_t>(t) * bytes;
-      if (at[outputs_[o].slot] != to) std::memcpy(to, at[outputs_[o].slot], static_cast<std::size_t>(n) * bytes);
+      std::byte* to = place(o, t);
+      if (at[outputs_[o].slot] != to) std::memcpy(to, at[outputs_[o].slot], static_cast<std::size_t>(n) * static_cast<std::size_t>(outputs_[o].bytes));
     }
   }
 }

@@ -41,8 +41,11 @@ class TileProgram final : public PreparedProgram {
   void run(WorkerPool* pool, std::span<const ConstView> in, std::span<const View> out) const;
   /// On slices of wider rows, each output's of its own.
   void run_rows(WorkerPool* pool, std::int64_t rows, std::int64_t columns, std::span<const ConstRowsView> in, std::span<const RowsView> out) const;
+  /// Of so many elements: are they too few to be split?
+  bool is_small(std::int64_t elements) const;
   void run_scalars(std::span<const Value> in, Value& out) const;
   bool run_elements(std::span<Value> in, Value& out) const;
+  class Ranges;
 
  private:
   using Register = std::int16_t;
@@ -77,16 +80,15 @@ class TileProgram final : public PreparedProgram {
   void find_direct();
 
   static const TileProgram& prepare(const ScalarProgram& program);
-  void run_range(const Call& call, std::int64_t begin, std::int64_t end) const;
+  void run_range(const Call& call, std::int64_t begin, std::int64_t end, std::byte* memory, std::byte* made = nullptr) const;
   struct RowsCall;
   void run_row_range(const RowsCall& call, std::int64_t begin, std::int64_t end) const;
-  std::byte* scratch() const;
+  std::size_t scratch_bytes() const { return static_cast<std::size_t>(registers_) * slot_bytes_; }
   void run_scalar_steps(std::span<const Value> in, Value& out) const;
   template <class Fetch>
   const std::byte* run_steps(std::byte* stack, Fetch fetch) const;
-  /// Elements worth a block of their own, and up to which a call is too small to be split.
+  /// Elements worth a block of their own.
   std::int64_t block() const;
-  bool is_small(std::int64_t elements) const;
 
   std::vector<Step> steps_;
   std::vector<Input> inputs_;
@@ -101,6 +103,28 @@ class TileProgram final : public PreparedProgram {
   DType result_ = DType::f32;
   Direct direct_;
   Value zero_;  // of the result's dtype
+};
+
+/// A program run range by range, by any threads, for one of its results: who looks at that at once need not store it. Each element is made once, or
+/// those that are stored over an input are of what came of them.
+class TileProgram::Ranges {
+ public:
+  /// What `in` and `results` view must stay; `wanted`, which is stored if it has data, says which result.
+  Ranges(const TileProgram& program, std::span<const ConstView> in, std::span<const View> results, std::size_t wanted);
+  ~Ranges();
+
+  struct Rows {
+    const std::byte* first;
+    std::int64_t step;  // elements from one row to the next
+  };
+  /// Makes `width` elements from `begin` on, and so many times as there are rows those `step` behind, of all results. Yields the wanted one's: where
+  /// they are stored, or in the thread's scratch.
+  Rows make(std::int64_t begin, std::int64_t rows, std::int64_t width, std::int64_t step) const;
+
+ private:
+  const TileProgram& program_;
+  const std::unique_ptr<const Call> call_;
+  const std::size_t wanted_;
 };
 
 }  // namespace troupe::cpu

@@ -7,6 +7,7 @@
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/cpu/pointwise.hpp>
+#include <troupe/devices/cpu/scratch.hpp>
 
 namespace troupe::cpu {
 
@@ -49,7 +50,7 @@ void TileProgram::run_rows(WorkerPool* pool, std::int64_t rows, std::int64_t col
 }
 
 void TileProgram::run_row_range(const RowsCall& call, std::int64_t begin, std::int64_t end) const {
-  std::byte* memory = scratch();
+  std::byte* memory = thread_scratch(scratch_bytes());
   constexpr int kFew = 128;
   std::byte* few[kFew];
   std::unique_ptr<std::byte*[]> many;

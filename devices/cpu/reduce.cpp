@@ -2,7 +2,8 @@
 //
 // Rows are cut into chunks by the shape, each chunk is accumulated (f16, bf16, f32 and f64 in
 // double, rows of f32 four at a time in float first, integers in 64 bits), and the chunks' accumulators are
-// merged in order: so neither the number of workers nor the CPU level changes a bit.
+// merged in order: so neither the number of workers nor the CPU level changes a bit. What a program makes is reduced chunk by chunk as it is
+// made: the chunks are the same, and so are the bits.
 #include <cmath>
 #include <complex>
 #include <limits>
@@ -14,6 +15,7 @@
 #include <troupe/devices/cpu/element_types.hpp>
 #include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/cpu/move.hpp>
+#include <troupe/devices/cpu/pointwise.hpp>
 
 namespace troupe {
 
@@ -232,8 +234,18 @@ struct Extents {
   std::int64_t outer = 1, reduced = 1, inner = 1;
 };
 
+// What is reduced: it lies there, or is made when it is looked at.
+struct Elements {
+  const void* stored;
+  const TileProgram* program = nullptr;
+  const TileProgram::Ranges* made = nullptr;
+
+  bool are_few(std::int64_t n) const { return made ? program->is_small(n) : n <= kSmallWork; }
+};
+
 template <class Op>
-void reduce_extents(WorkerPool* pool, const Extents& e, const typename Op::In* in, typename Op::Out* out) {
+void reduce_extents(WorkerPool* pool, const Extents& e, const Elements& elements, typename Op::Out* out) {
+  using In = typename Op::In;
   using Acc = typename Op::Acc;
   std::int64_t results = e.outer * e.inner;
   if (results == 0) return;
@@ -251,26 +263,53 @@ void reduce_extents(WorkerPool* pool, const Extents& e, const typename Op::In* i
   Ref<Buffer> memory = bytes ? Buffer::allocate(host_allocator(), bytes) : Ref<Buffer>();
   Acc* partial = memory ? static_cast<Acc*>(memory->data()) : nullptr;
 
-  auto work = [&](std::int64_t item) {
-    std::int64_t chunk = item % chunks, t = item / chunks % tiles, o = item / chunks / tiles;
-    std::int64_t first = chunk * rows, count = std::min(rows, e.reduced - first);
-    std::int64_t j = t * tile, width = std::min(tile, e.inner - j);
+  struct Item {
+    std::int64_t outer, chunk, first, count, column, width;
+  };
+  auto item_of = [&](std::int64_t i) {
+    const std::int64_t chunk = i % chunks, column = i / chunks % tiles * tile, first = chunk * rows;
+    return Item{i / chunks / tiles, chunk, first, std::min(rows, e.reduced - first), column, std::min(tile, e.inner - column)};
+  };
+  auto begin_of = [&](const Item& i) { return (i.outer * e.reduced + i.first) * e.inner + i.column; };
+  auto end_of = [&](const Item& i) { return begin_of(i) + (i.count - 1) * e.inner + i.width; };
+  auto make = [&](std::int64_t begin, std::int64_t end) { return reinterpret_cast<const In*>(elements.made->make(begin, 1, end - begin, 0).first); };
+  // x: the item's first element; null: it is made here, so few rows at a time, whole eights, that they stay in the cache.
+  constexpr std::int64_t kMadeTogether = 8192, kEight = 8;
+  const std::int64_t together = std::max<std::int64_t>(1, kMadeTogether / tile / kEight) * kEight;
+  auto work = [&](const Item& item, const In* x) {
     Acc acc[kTile];
-    for (std::int64_t i = 0; i < width; ++i) acc[i] = Op::start();
-    const typename Op::In* x = in + (o * e.reduced + first) * e.inner + j;
-    if (e.inner == 1) add_row<Op>(acc[0], x, count, first);
-    else add_rows<Op>(acc, x, count, e.inner, width, first);
-    for (std::int64_t i = 0; i < width; ++i) {
-      std::int64_t result = o * e.inner + j + i;
-      if (partial) partial[chunk * results + result] = acc[i];
+    for (std::int64_t i = 0; i < item.width; ++i) acc[i] = Op::start();
+    if (e.inner == 1) {
+      add_row<Op>(acc[0], x ? x : make(begin_of(item), end_of(item)), item.count, item.first);
+    } else if (x) {
+      add_rows<Op>(acc, x, item.count, e.inner, item.width, item.first);
+    } else {
+      for (std::int64_t r = 0; r < item.count; r += together) {
+        const std::int64_t now = std::min(together, item.count - r);
+        const TileProgram::Ranges::Rows made = elements.made->make(begin_of(item) + r * e.inner, now, item.width, e.inner);
+        add_rows<Op>(acc, reinterpret_cast<const In*>(made.first), now, made.step, item.width, item.first + r);
+      }
+    }
+    for (std::int64_t i = 0; i < item.width; ++i) {
+      std::int64_t result = item.outer * e.inner + item.column + i;
+      if (partial) partial[item.chunk * results + result] = acc[i];
       else out[result] = Op::finish(acc[i], e.reduced);
     }
   };
   std::int64_t size = std::min(rows, e.reduced) * tile;  // elements of an item
   std::int64_t group = std::max<std::int64_t>(1, kBlock / size);
-  WorkerPool* used = results * e.reduced <= kSmallWork ? nullptr : pool;
+  WorkerPool* used = elements.are_few(results * e.reduced) ? nullptr : pool;
   for_blocks(used, (items + group - 1) / group, [&](int b) {
-    for (std::int64_t i = b * group; i < std::min(items, (b + 1) * group); ++i) work(i);
+    const std::int64_t begin = b * group, end = std::min(items, begin + group);
+    // Items of whole rows lie one behind the other, several of them together.
+    const bool is_made_together = elements.made && tiles == 1 && group > 1;
+    const std::int64_t from = is_made_together ? begin_of(item_of(begin)) : 0;
+    const In* x = elements.made ? nullptr : static_cast<const In*>(elements.stored);
+    if (is_made_together) x = make(from, end_of(item_of(end - 1)));
+    for (std::int64_t i = begin; i < end; ++i) {
+      const Item item = item_of(i);
+      work(item, x ? x + (begin_of(item) - from) : nullptr);
+    }
   });
   if (!partial) return;
   for (std::int64_t c = 1; c < chunks; ++c)
@@ -293,10 +332,8 @@ bool find_extents(const Shape& shape, std::uint32_t axes, Extents& e) {
 }
 
 template <class T>
-void dispatch(WorkerPool* pool, Reduction how, const Extents& e, const void* in, void* out) {
-  auto run = [&]<class Op>(type_tag<Op>) {
-    reduce_extents<Op>(pool, e, static_cast<const T*>(in), static_cast<typename Op::Out*>(out));
-  };
+void dispatch(WorkerPool* pool, Reduction how, const Extents& e, const Elements& in, void* out) {
+  auto run = [&]<class Op>(type_tag<Op>) { reduce_extents<Op>(pool, e, in, static_cast<typename Op::Out*>(out)); };
   switch (how) {
     case Reduction::sum: return run(type_tag<Sum<T, false>>{});
     case Reduction::mean: return run(type_tag<Sum<T, true>>{});
@@ -336,8 +373,8 @@ void sum_apart(WorkerPool* pool, bool is_mean, Shape shape, std::uint32_t axes, 
     for (int d = begin; d < end; ++d) shape.set(d, 1);
     count *= e.reduced;
     Ref<Buffer> next = Buffer::allocate(host_allocator(), static_cast<std::size_t>(std::max<std::int64_t>(1, e.outer * e.inner)) * sizeof(Acc));
-    if (sums) reduce_extents<PartialSum<Acc>>(pool, e, static_cast<const Acc*>(sums->data()), static_cast<Acc*>(next->data()));
-    else reduce_extents<PartialSum<T>>(pool, e, in, static_cast<Acc*>(next->data()));
+    if (sums) reduce_extents<PartialSum<Acc>>(pool, e, {sums->data()}, static_cast<Acc*>(next->data()));
+    else reduce_extents<PartialSum<T>>(pool, e, {in}, static_cast<Acc*>(next->data()));
     sums = std::move(next);
   }
   const Acc* found = static_cast<const Acc*>(sums->data());
@@ -375,7 +412,24 @@ void CpuPrimitives::reduce(Stream&, Reduction how, ConstView in, View out, std::
   }
   if (needs_elements(how) && e.reduced == 0 && e.outer * e.inner > 0)
     throw Error(Code::out_of_range, fmt::format("{} of no elements (shape {})", name_of(how), in.shape.text()));
-  visit_dtype(in.dtype, [&]<class T>(type_tag<T>) { dispatch<T>(pool_, how, e, data, out.data); });
+  visit_dtype(in.dtype, [&]<class T>(type_tag<T>) { dispatch<T>(pool_, how, e, {data}, out.data); });
+}
+
+void CpuPrimitives::pointwise_reduce(Stream& stream, const PointwiseReduceArgs& a) const {
+  const View& of = a.results[a.reduced];
+  const std::int64_t n = of.elements();
+  const TileProgram& program = TileProgram::of(*a.program);
+  constexpr std::int64_t kStaysInCache = 4 * kBlock;  // nothing is won, but the chunks of one row are fewer than the blocks that make it
+  Extents e;
+  if (n == 0 || !find_extents(of.shape, a.axes, e) || (n <= kStaysInCache && !program.is_small(n))) {
+    std::vector<View> results(a.results.begin(), a.results.end());
+    Ref<Buffer> made;
+    if (!of.data) results[a.reduced].data = (made = Buffer::allocate(host_allocator(), std::max<std::size_t>(1, of.bytes())))->data();
+    pointwise(stream, *a.program, a.in, results);
+    return reduce(stream, a.how, ConstView(results[a.reduced].data, of.dtype, of.shape), a.out, a.axes);
+  }
+  const TileProgram::Ranges made(program, a.in, a.results, a.reduced);
+  visit_dtype(of.dtype, [&]<class T>(type_tag<T>) { dispatch<T>(pool_, a.how, e, {nullptr, &program, &made}, a.out.data); });
 }
 
 }  // namespace cpu

@@ -150,6 +150,20 @@ class SimPrimitives final : public Primitives {
   void reduce(Stream& s, Reduction how, ConstView in, View out, std::uint32_t axes) const override {
     later(s, "reduce", {&in}, {&out}, [=, this] { cpu_.reduce(now_, how, in, out, axes); });
   }
+  void pointwise_reduce(Stream& s, const PointwiseReduceArgs& a) const override {
+    std::vector<ConstView> inputs(a.in.begin(), a.in.end());
+    std::vector<View> results(a.results.begin(), a.results.end());
+    std::size_t bytes = a.out.bytes();
+    check("pointwise_reduce", a.out);
+    for (const ConstView& v : inputs) check("pointwise_reduce", v), bytes += v.bytes();
+    for (const View& v : results)
+      if (v.data) check("pointwise_reduce", v), bytes += v.bytes();
+    enqueue(s, cost("pointwise_reduce", bytes), [=, this, mine = a]() mutable {
+      mine.in = inputs;
+      mine.results = results;
+      cpu_.pointwise_reduce(now_, mine);
+    });
+  }
   void matmul(Stream& s, const MatmulArgs& m) const override {
     const Shape& a = m.a.shape;
     const double products = static_cast<double>(m.out.elements()) * static_cast<double>(a[a.rank() - (m.transpose_a ? 2 : 1)]);

@@ -317,6 +317,14 @@ BOOST_AUTO_TEST_CASE(nodes_that_are_not_of_what_they_work_on_are_refused) {
   BOOST_TEST(why_refused("FusedSlices", sliced(program(DType::f32, 1), 2), {two}) == "");
   for (const std::int64_t start : {-2, -1, 3}) BOOST_TEST(says(why_refused("FusedSlices", sliced(program(DType::f32, 1), start), {two}), {"a program that is not of FusedSlices"}));
   BOOST_TEST(says(why_refused("FusedSlices", sliced(make_specs_attr({row}), 2), {two}), {"a node of FusedSlices that is none"}));
+  const auto reduced = [&](const Object& what, std::int64_t which, std::int64_t reduction) {
+    return Attrs{{"program", what}, {"reduced", which}, {"reduction", reduction}, {"stored", false}, {"axes", std::vector<std::int64_t>{0}}, {"keep_dims", false}};
+  };
+  const ValueSpec one{DType::f32, Shape{}};
+  BOOST_TEST(why_refused("FusedReduce", reduced(program(DType::f32, 1), 0, 0), {one}) == "");
+  for (const std::int64_t which : {-1, 1}) BOOST_TEST(says(why_refused("FusedReduce", reduced(program(DType::f32, 1), which, 0), {one}), {"its program has no such result"}));
+  for (const std::int64_t kind : {-1, 10}) BOOST_TEST(says(why_refused("FusedReduce", reduced(program(DType::f32, 1), 0, kind), {one}), {"there is no such reduction"}));
+  BOOST_TEST(says(why_refused("FusedReduce", reduced(program(DType::f64, 1), 0, 0), {one}), {"a program that is not of FusedReduce"}));
   BOOST_TEST(why_refused("ReadVariable", of(DType::f32, {4}), {row}) == "");
   BOOST_TEST(says(why_refused("ReadVariable", of(DType::f64, {4}), {wide}), {"ReadVariable of 'v', as what it is not"}));
   BOOST_TEST(says(why_refused("ReadVariable", of(DType::f32, {2}), {two}), {"as what it is not"}));

@@ -327,7 +327,52 @@ BOOST_AUTO_TEST_CASE(norms_of_rows_are_accurate_far_from_zero_and_the_same_on_on
   }
 }
 
-// Squares and products that overflow in f32 do not in the sums: what is scaled by 2^70 gives the same, scaled.
+// What a program makes, reduced as it is made: the bits of doing one after the other, on one worker and on two, stored beside (over an operand, too) or not.
+BOOST_AUTO_TEST_CASE(a_program_and_a_reduction_in_one_go) {
+  Cpu cpu;
+  Recorder r(2);
+  const Symbol x = r.input(0), y = r.input(1);
+  r.finish(x * y);
+  r.finish(tanh(x) * y - x);
+  const ScalarProgram program = r.typed(std::array{DType::f32, DType::f32});
+  struct Case {
+    Shape shape;
+    std::uint32_t axes;
+  };
+  for (const Case& c : {Case{{70}, 1}, {{3, 90'001}, 2}, {{270'003}, 1}, {{701, 1030}, 1}, {{90, 40, 50}, 2}, {{90, 40, 50}, 5}, {{60'001, 5}, 1}, {{60'001, 5}, 2}})
+    for (const bool is_stored : {false, true}) {
+      Shape row = c.shape, out;
+      for (int i = 0; i + 1 < row.rank(); ++i) row.set(i, 1);
+      for (int i = 0; i < c.shape.rank(); ++i)
+        if (!(c.axes >> i & 1)) out.push_back(c.shape[i]);
+      const auto draw = [&](const Shape& s) {
+        std::vector<float> v(static_cast<std::size_t>(s.elements()));
+        for (float& e : v) e = static_cast<float>(cpu.below(2001) - 1000) / 512;
+        return v;
+      };
+      const std::vector<float> of_x = draw(c.shape), of_y = draw(row);
+      const Tensor b = Tensor::of(of_y, row);
+      for (const Reduction how : {Reduction::sum, Reduction::max}) {
+        Tensor a = Tensor::of(of_x, c.shape), products = Tensor::empty(DType::f32, c.shape), made = Tensor::empty(DType::f32, c.shape), wanted = Tensor::empty(DType::f32, out);
+        const ConstView in[] = {a, b};
+        const View both[] = {View(products), View(made)};
+        cpu.p().pointwise(*cpu.stream, program, in, both);
+        cpu.p().reduce(*cpu.stream, how, made, View(wanted), c.axes);
+        for (Device* where : {cpu.device.get(), cpu.alone.get()}) {
+          Tensor over = Tensor::of(of_x, c.shape), beside = Tensor::empty(DType::f32, c.shape), got = Tensor::empty(DType::f32, out);
+          const View to(over);
+          const ConstView from[] = {ConstView(to.data, DType::f32, c.shape), b};
+          const View results[] = {is_stored ? View(beside) : to, is_stored ? to : View(nullptr, DType::f32, c.shape)};
+          const auto in_order = where->make_stream();
+          where->primitives().pointwise_reduce(*in_order, {&program, from, results, 1, how, View(got), c.axes});
+          BOOST_TEST(identical(got, wanted), "of " << c.shape.text() << " over " << c.axes);
+          BOOST_TEST((identical(is_stored ? beside : over, products) && (!is_stored || identical(over, made))), "what is made beside, of " << c.shape.text());
+        }
+      }
+    }
+}
+
+// Squares and products that overflow in f32 do not in the sums, and what is divided by them is not lost: what is scaled by 2^70 gives the same, scaled.
 BOOST_AUTO_TEST_CASE(norms_and_means_of_huge_rows) {
   Cpu cpu;
   const float huge = std::ldexp(1.f, 70);
@@ -335,11 +380,11 @@ BOOST_AUTO_TEST_CASE(norms_and_means_of_huge_rows) {
     for (bool centered : {true, false}) {
       const std::int64_t rows = 5;  // four together, and one
       const Shape all{rows, n}, each{rows}, columns{n};
-      std::vector<float> results[2];
-      for (const bool is_huge : {false, true}) {
-        const float factor = is_huge ? huge : 1;
+      std::vector<float> results[3];
+      for (const int scaled : {0, 1, 2}) {  // neither, x, x and dy
+        const float factor = scaled ? huge : 1, of_dy = scaled == 2 ? huge : 1;
         std::vector<float> x, dy;
-        for (std::int64_t i = 0; i < rows * n; ++i) x.push_back(factor * static_cast<float>(i * 7 % 23 + 1)), dy.push_back(factor * static_cast<float>(i * 5 % 17));
+        for (std::int64_t i = 0; i < rows * n; ++i) x.push_back(factor * static_cast<float>(i * 7 % 23 + 1)), dy.push_back(of_dy * static_cast<float>(i * 5 % 17));
         const Tensor in = Tensor::of(x, all), up = Tensor::of(dy, all), scale = Tensor::scalar(2.f), bias = Tensor::scalar(0.f);
         Tensor y = Tensor::empty(DType::f32, all), mean = Tensor::empty(DType::f32, each), rstd = Tensor::empty(DType::f32, each);
         RowNormArgs a{in, scale, {}, View(y), {}, View(rstd), rows, n, 0, centered};
@@ -349,18 +394,17 @@ BOOST_AUTO_TEST_CASE(norms_and_means_of_huge_rows) {
         RowNormGradientArgs b{in, scale, {}, rstd, up, View(dx), View(dscale), {}, rows, n, centered};
         if (centered) b.mean = mean, b.dbias = View(dbias);
         cpu.p().row_norm_gradient(*cpu.stream, b);
-        std::vector<float>& out = results[is_huge];
-        for (const Tensor* t : {&y, &dx}) {
-          const std::vector<float> values = t->to_vector<float>();
-          out.insert(out.end(), values.begin(), values.end());
-        }
+        std::vector<float>& out = results[scaled] = y.to_vector<float>();
+        for (const float v : dx.to_vector<float>()) out.push_back(v * factor / of_dy);
         for (const float v : rstd.to_vector<float>()) out.push_back(v * factor);
-        for (const float v : dscale.to_vector<float>()) out.push_back(v / factor);
+        for (const float v : dscale.to_vector<float>()) out.push_back(v / of_dy);
       }
-      std::size_t at = 0;
       const auto is_near = [&](float got, float wanted) { return std::abs(got - wanted) <= 1e-5f * (1 + std::abs(wanted)); };
-      while (at < results[0].size() && is_near(results[1][at], results[0][at])) ++at;
-      BOOST_TEST(at == results[0].size(), "result " << at << " of rows of " << n << ", centered " << centered << ", is another");
+      for (const int scaled : {1, 2}) {
+        std::size_t at = 0;
+        while (at < results[0].size() && is_near(results[scaled][at], results[0][at])) ++at;
+        BOOST_TEST(at == results[0].size(), "result " << at << " of rows of " << n << ", centered " << centered << ", scaled " << scaled << ", is another");
+      }
     }
   const Tensor same = Tensor::of(std::vector<float>(600, 3e38f), Shape{2, 300});
   Tensor mean = Tensor::empty(DType::f32, Shape{2}), shares = Tensor::empty(DType::f32, Shape{2, 300});

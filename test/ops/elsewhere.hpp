@@ -21,7 +21,7 @@ inline constexpr const char* kCalls = "controlflow/function_test";
 inline const std::map<std::string, std::string>& elsewhere() {
   static const std::map<std::string, std::string> ops{
       {"Input", "graph_test"},          {"Constant", "graph_test"},        {"Fused", "passes_test"},
-      {"FusedSlices", "passes_test"},
+      {"FusedSlices", "passes_test"},   {"FusedReduce", "passes_test"},
       {"UpdateVariable", "passes_test"},
       {"WithGradient", "gradients_test"}, {"RandomUniform", "random_test"},  {"RandomNormal", "random_test"},
       {"TruncatedNormal", "random_test"}, {"ReadVariable", "state_test"},    {"AssignVariable", "state_test"},

@@ -29,7 +29,7 @@ struct Pass {
   const char* name;
   Program (*run)(Program);
 };
-const std::vector<Pass> kPasses{{"lower", lower}, {"fold_constants", fold_constants}, {"simplify", simplify}, {"merge_common", merge_common}, {"fuse_pointwise", fuse_pointwise}, {"fuse_updates", fuse_updates}, {"fuse_slices", fuse_slices}};
+const std::vector<Pass> kPasses{{"lower", lower}, {"fold_constants", fold_constants}, {"simplify", simplify}, {"merge_common", merge_common}, {"fuse_pointwise", fuse_pointwise}, {"fuse_updates", fuse_updates}, {"fuse_slices", fuse_slices}, {"fuse_reductions", fuse_reductions}, {"order_updates", order_updates}};
 
 void same_values(const Program& before, const Program& after, const std::vector<Tensor>& feeds, const std::string& where) {
   std::vector<Tensor> a = Interpreter().run(before, feeds), b = Interpreter().run(after, feeds);
@@ -309,6 +309,64 @@ BOOST_AUTO_TEST_CASE(slices_have_one_row_for_all_or_each_its_own) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_reduction_is_taken_as_its_operand_is_made) {
+  struct Case {
+    Shape shape;
+    std::vector<std::int64_t> axes;
+  };
+  // Few elements, made together; rows and columns in several chunks, columns in several tiles; many short rows; axes apart; no elements.
+  const std::vector<Case> cases{{{5, 6, 7}, {}},    {{5, 6, 7}, {0}},     {{5, 6, 7}, {2}},      {{5, 6, 7}, {0, 2}}, {{17}, {0}},          {{3, 50'000}, {1}}, {{150'001}, {}},
+                                {{300, 1500}, {0}}, {{700, 1030}, {-2}},  {{150, 40, 30}, {1}},  {{40'000, 5}, {0}},  {{20'000, 7}, {1}},    {{60, 50, 60}, {0, 2}},
+                                {{2, 60, 1500}, {1}}, {{0, 4}, {0}},      {{4, 0}, {0}},         {{40, 1000}, {1}}};
+  const auto check = [&](DType t, const Case& c, const char* what, const std::function<Expr(const Expr&, const std::vector<std::int64_t>&)>& reduced) {
+    Graph g;
+    Shape row = c.shape;
+    for (int i = 0; i + 1 < row.rank(); ++i) row.set(i, 1);
+    Expr x = g.input("x", t, c.shape), of_all = g.input("row", t, row);
+    Program p = prune(g, {x.edge(), of_all.edge()}, {reduced(x * of_all - x * x, c.axes).edge()}), fused = fuse_reductions(fuse_pointwise(p));
+    auto draw = [&](const char* name, const Shape& s) {
+      std::vector<double> values;
+      for (std::int64_t i = 0; i < s.elements(); ++i) values.push_back(static_cast<double>((i * 7919 + 13) % 31 - 15) / (is_floating(t) ? 8 : 1) + (name[0] == 'x'));
+      return Interpreter().run(prune(g, {}, {cast(g.constant(Tensor::of(values, s)), t).edge()}), {})[0];
+    };
+    same_values(p, fused, {draw("x", c.shape), draw("row", row)}, fmt::format("{} of {} {}", what, name_of(t), c.shape.text()));
+    BOOST_TEST(count(fused, "FusedReduce") == 1, what << " of " << name_of(t));
+    BOOST_TEST(count(fused, "Fused") == 0);
+  };
+  for (const Case& c : cases)
+    for (DType t : {DType::f16, DType::f32, DType::f64, DType::i32, DType::c64}) {
+      check(t, c, "sum", [](const Expr& y, const auto& axes) { return sum(y, axes); });
+      check(t, c, "product", [](const Expr& y, const auto& axes) { return product(y, axes, true); });
+      if (t != DType::i32) check(t, c, "mean", [](const Expr& y, const auto& axes) { return mean(y, axes, true); });
+      if (t == DType::c64) continue;
+      check(t, c, "any", [](const Expr& y, const auto& axes) { return any(y > 0.0, axes); });
+      check(t, c, "all", [](const Expr& y, const auto& axes) { return all(y < 3.0, axes); });
+      if (t != DType::i32) check(t, c, "logsumexp", [](const Expr& y, const auto& axes) { return logsumexp(y, axes); });
+      if (c.shape.elements() == 0) continue;
+      check(t, c, "max", [](const Expr& y, const auto& axes) { return reduce_max(y, axes); });
+      check(t, c, "min", [](const Expr& y, const auto& axes) { return reduce_min(y, axes); });
+      if (c.axes.size() == 1) check(t, c, "argmax", [](const Expr& y, const auto& axes) { return argmax(y, axes[0]); });
+      if (c.axes.size() == 1) check(t, c, "argmin", [](const Expr& y, const auto& axes) { return argmin(y, axes[0]); });
+    }
+}
+
+BOOST_AUTO_TEST_CASE(what_is_reduced_is_stored_for_others) {
+  Graph g;
+  const Shape shape{300, 500};
+  Expr x = g.input("x", DType::f32, shape), bias = g.input("bias", DType::f32, {500}), open = g.input("open", DType::f32, {kAny, 3});
+  Expr dy = tanh(x) * 0.5, by_product = matmul(dy, transpose(x, {1, 0}));  // a product looks at it, too
+  Expr also = exp(x) + bias, squares = also * also, twice = sum(squares) + mean(squares, {0});
+  Expr of_columns = sum_to(dy, bias), of_open = sum(open * 2.0, {1});
+  const std::vector<Edge> feeds{x.edge(), bias.edge(), open.edge()};
+  Program p = prune(g, feeds, {by_product.edge(), of_columns.edge(), of_open.edge(), also.edge(), twice.edge()}), fused = fuse_reductions(fuse_pointwise(p));
+  auto draw = [&](const char* name, const Shape& s) { return Initializer::normal(0, 1, 5).make(name, DType::f32, s); };
+  same_values(p, fused, {draw("x", shape), draw("bias", {500}), draw("open", {7, 3})}, "beside");
+  Program only = prune(fused.graph, fused.feeds, fused.fetches);
+  BOOST_TEST(count(only, "FusedReduce") == 3);
+  BOOST_TEST(count(only, "SumTo") == 0);
+  BOOST_TEST(count(only, "Sum") + count(only, "Mean") == 1);  // one reduction goes into a node
+}
+
 BOOST_AUTO_TEST_CASE(what_updates_a_variable_goes_into_the_update) {
   Graph g;
   Expr x = g.input("x", DType::f32, {4, 3});
@@ -325,6 +383,28 @@ BOOST_AUTO_TEST_CASE(what_updates_a_variable_goes_into_the_update) {
   BOOST_TEST(count(fused, "AssignVariable") == 0);
   BOOST_TEST(count(fused, "AssignAdd") == 3);
   same_values(p, fused, {Initializer::normal(0, 1, 5).make("x", DType::f32, {4, 3})}, "updates");
+}
+
+// A weight is read for the product and for the gradient of what comes before: the update waits for both, and changes it where it lies.
+BOOST_AUTO_TEST_CASE(an_update_waits_for_those_who_hold_what_it_changes) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {4, 80});
+  Variable w = g.variable("w", DType::f32, {80, 80}, Initializer::normal(0, 1, 3)), small = g.variable("small", DType::f32, {80}, Initializer::constant(0));
+  Expr y = matmul(x, w.read()), seen = matmul(y, reshape(w.read(), {80, 80}), false, true), later = small.assign_add(sum(y, {0}));
+  Expr updated = w.assign_sub(matmul(x, y, true));
+  Expr after = matmul(seen, w.read());
+  Program p = prune(g, {x.edge()}, {updated.edge(), seen.edge(), later.edge(), after.edge()}), ordered = order_updates(p);
+  same_values(p, ordered, {Initializer::normal(0, 1, 5).make("x", DType::f32, {4, 80})}, "ordered");
+  std::vector<std::string> awaited;
+  for (const Node& n : ordered.graph.nodes())
+    if (n.op->name == "AssignSub")
+      for (const std::int32_t c : n.controls) awaited.push_back(ordered.graph.node(c).op->name);
+  BOOST_TEST(awaited == (std::vector<std::string>{"MatMul", "Reshape", "MatMul"}), boost::test_tools::per_element());
+  for (const Node& n : ordered.graph.nodes())
+    if (n.op->name == "AssignAdd") BOOST_TEST(n.controls.empty());
+  // A queue could be filled by what waits.
+  g.fifo_queue("q", {{DType::f32, Shape{4}}}, 2);
+  for (const Node& n : order_updates(prune(g, {x.edge()}, {updated.edge(), seen.edge()})).graph.nodes()) BOOST_TEST(n.controls.empty());
 }
 
 BOOST_AUTO_TEST_CASE(updates_of_every_dtype) {

@@ -105,18 +105,19 @@ inline void add_wide(double* to, Floats x) {
   }
 }
 
-// What a row's elements are computed with: dx = dy rstd scale - (of_g + off of_off), off = x - mean.
+// What a row's elements are computed with: dx = dy rstd scale - (of_g + h of_h), h = (x - mean) rstd. Of huge or tiny rows h, being near 1, is a float where
+// its factor for x - mean would be none.
 struct RowBack {
-  float mean, rstd, of_g, of_off;
+  float mean, rstd, of_g, of_h;
 };
 
 // Element i of a row, or the packet from there on; adds to the sums of dy and of dy h.
 template <class V>
 inline V back_at(const RowBack& row, V x, V dy, V scale, V* sum_dy, V* sum_dh) {
-  const V off = x - row.mean, scaled = dy * row.rstd;
+  const V h = (x - row.mean) * row.rstd;
   *sum_dy += dy;
-  *sum_dh += scaled * off;
-  return scaled * scale - (off * row.of_off + row.of_g);
+  *sum_dh += dy * h;
+  return dy * row.rstd * scale - (h * row.of_h + row.of_g);
 }
 
 constexpr int kTile = kPacketBytes == 64 ? 8 : 4;  // packets of columns whose sums are in registers
@@ -129,7 +130,7 @@ void back(const RowNormBack c) {  // by value: what is written could else be its
     double means[2];
     weighted(c, r, means);
     const double rstd = double(c.rstd[r]);
-    row[r] = {c.mean ? c.mean[r] : 0, c.rstd[r], static_cast<float>(means[0] * rstd), static_cast<float>(means[1] * rstd * rstd * rstd)};
+    row[r] = {c.mean ? c.mean[r] : 0, c.rstd[r], static_cast<float>(means[0] * rstd), static_cast<float>(means[1] * rstd * rstd)};
   }
   std::int64_t i = 0;
   for (; i + kTile * kPacket <= c.n; i += kTile * kPacket) {
