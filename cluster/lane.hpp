@@ -102,6 +102,8 @@ class InLane {
     placed_ = 0;
     return s;
   }
+  /// While a message is delivered: others begin in the same frame.
+  bool has_more() const { return next_type_ < types_.size(); }
   std::uint64_t placed() const { return placed_; }
   /// Where the next bytes go, up to `most` of them; empty: `no_room` says why.
   std::span<std::byte> room(std::size_t most);

@@ -69,6 +69,7 @@ void Router::flush() {
 }
 
 void Router::flush(Peer peer) {
+  if (delivering_ && delivering_->has_more_to_deliver()) return;
   const auto found = entries_.find(peer);
   if (found == entries_.end()) return;
   Entry& entry = *found->second;

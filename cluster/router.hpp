@@ -59,6 +59,7 @@ class Router {
   /// Puts what was sent into frames: after several calls of `send`, so that small messages share one.
   void flush();
   /// The same for one peer, and within a call of the listener, which hears of nothing meanwhile: what breaks is noticed by the next `flush`.
+  /// Where the listener is about to get more messages of the same frame nothing goes: answers to these go with it.
   void flush(Peer peer);
   void disconnect(Peer peer, const Status& why);
   /// Ends all sessions; `is_idle` tells when the peers have got what was sent, or their time has passed.
@@ -161,10 +162,12 @@ class Router {
   bool transmit(Entry& entry, const Ref<OutFrame>& frame);
   bool acknowledge(Entry& entry);
   auto delivery(Entry& entry) {
-    return [this, peer = entry.peer](Lane lane, Message m) {
+    return [this, &entry, peer = entry.peer](Lane lane, Message m) {
       ++counters_.messages_in;
       counters_.bytes_in += bytes_of(m);
+      delivering_ = &entry.session;
       listener_.received(peer, lane, std::move(m));
+      delivering_ = nullptr;
     };
   }
   void confirm(Entry& entry);
@@ -193,6 +196,7 @@ class Router {
   std::map<Connection, Dial> dials_;
   std::vector<Dial> retries_;
   std::vector<Peer> to_flush_, flushing_;
+  const Session* delivering_ = nullptr;  // whose message the listener has
   Peer next_peer_ = 1;
   std::uint64_t next_session_;
   bool leaving_ = false;

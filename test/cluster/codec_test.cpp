@@ -2,6 +2,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/pointwise.hpp>
 #include <troupe/ops/specs_attr.hpp>
+#include <troupe/test/cluster/every_message.hpp>
+#include <troupe/test/cluster/golden.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/troupe.hpp>
@@ -99,6 +102,19 @@ BOOST_AUTO_TEST_CASE(a_head_is_what_msgpack_writes_however_long) {
     const auto* bytes = reinterpret_cast<const std::byte*>(expected.data());
     BOOST_TEST((m.head == std::vector<std::byte>(bytes, bytes + expected.size())));
   }
+}
+
+// Who adds a field has to raise the version (wire::kVersion), and to write the file anew.
+BOOST_AUTO_TEST_CASE(messages_are_written_as_the_golden_file_has_them) {
+  std::vector<std::byte> all;
+  std::set<MessageKind> kinds;
+  for_each_message([&](const auto& message) {
+    const std::vector<std::byte> head = written(message).take().head;
+    all.insert(all.end(), head.begin(), head.end());
+    kinds.insert(message.kKind);
+  });
+  BOOST_TEST(kinds.size() == static_cast<std::size_t>(MessageKind::clear_container) + 1);  // every one
+  check_golden("messages", all);
 }
 
 BOOST_AUTO_TEST_CASE(values_arrive_as_they_were) {

@@ -76,6 +76,10 @@ class Talker final : public TransportListener {
     for (const std::int64_t i : {std::int64_t{0}, t.elements() - 1})
       if (t.elements() > 0 && t.data<std::uint8_t>()[i] != said.number % 251) return fail("another tensor");
     log_.push_back(fmt::format("{} {} heard {} {}", network_.now().count(), name_, said.session, said.number));
+    if (answers && said.number % 5 == 0) {  // an answer that goes at once, or with what comes later
+      say(peer, lane, said.number % 3 * 700);
+      transport->flush(peer);
+    }
   }
   void lost(Peer peer, const Status& why) override {
     const auto found = talks.find(peer);
@@ -96,6 +100,7 @@ class Talker final : public TransportListener {
 
   std::map<Peer, Conversation> talks;
   std::string wrong;  // the first thing that should not have happened
+  bool answers = true;
 
  private:
   void fail(const std::string& what) {
@@ -123,6 +128,7 @@ BOOST_AUTO_TEST_CASE(who_takes_too_little_is_lost) {
   SimulatedNetwork network(1, options);
   std::vector<std::string> log;
   Talker a(network, "a", 1, log), b(network, "b", 1, log);
+  b.answers = false;
   const auto until = [&](auto done) {
     for (const Time end = network.now() + 5s; network.now() < end && !done();)
       if (!network.step()) break;
