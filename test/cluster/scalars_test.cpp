@@ -38,7 +38,7 @@ BOOST_AUTO_TEST_CASE(any_node_tells_what_all_record) {
   nodes[1].tell_of(of_b);
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const json said = json::parse(told_by(nodes[i]));
-    BOOST_TEST(said["version"] == 1);
+    BOOST_TEST(said["version"] == 2);
     BOOST_REQUIRE(said["series"].size() == 1u);
     const json& series = said["series"][0];
     BOOST_TEST(series["name"] == "loss");

@@ -149,7 +149,7 @@ class World:
                  'waits': [{'what': "Dequeue 'next batch' (model.cpp:12)", 'actor': 'a/3:0', 'node': w['device'][6:7], 'from_node': w['from'][6:7], 'line': 'model.cpp:12', **w} for w in self.waits(0)], 'verdicts': [verdict if hang else 'a kernel computes']}]
         self.verdicts = [{'run': 'a/17', 'text': verdict, 'node': 'a', 'actor': 'a/3:0', 'line': 'model.cpp:12'}] if hang else []
         recent = [{'id': f'a/{i}', 'plan': 'a/3', 'ended_ns': self.now() - (17 - i) * 1_000_000_000, 'took_ns': 812_000_000 + i * 1_000_000, 'ok': not (self.failing and i == 15), 'error': 'MatMul \'gates\' (model.cpp:31): shapes [32, 256] and [128, 256] do not match' if self.failing and i == 15 else ''} for i in range(9, 17)]
-        return {'version': 1, 'time_ns': self.now(), 'node': 'a', 'nodes': nodes, 'plans': [{'id': 'a/3', 'owner': 'a', 'incarnation': self.life, 'nodes': ['a', 'b'], 'actors': len(self.actors), 'edges': len(self.edges), 'made_ns': self.born, 'runs_started': 17, 'runs_ended': 16, 'runs_failed': 0}],
+        return {'version': 2, 'time_ns': self.now(), 'node': 'a', 'nodes': nodes, 'plans': [{'id': 'a/3', 'owner': 'a', 'incarnation': self.life, 'nodes': ['a', 'b'], 'actors': len(self.actors), 'edges': len(self.edges), 'made_ns': self.born, 'runs_started': 17, 'runs_ended': 16, 'runs_failed': 0}],
                 'runs': runs, 'recent': recent, 'errors': []}
 
     def waits(self, i):
@@ -258,7 +258,7 @@ class Handler(BaseHTTPRequestHandler):
         if body is None:
             self.answer_json(404, {'error': f'there is no {what} {query.get("id", "")}'})
             return
-        self.answer_json(200, {'version': 1, 'time_ns': world.now(), **body})
+        self.answer_json(200, {'version': 2, 'time_ns': world.now(), **body})
 
     def answer_json(self, status, body):
         self.answer(status, 'application/json', json.dumps(body).encode())
