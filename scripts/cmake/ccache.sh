@@ -3,10 +3,13 @@
 #
 # A precompiled header that is there already would be looked at instead of the headers that it was made of, and ccache would give
 # out one that was made of others. So the old one goes first. Only with the two relaxations are they cacheable at all.
+#
+# Clones of this tree share what they have compiled: paths below it count as relative. Lines that debug information names may then be another clone's.
 before=
 for argument; do
   case $before$argument in -o*.gch) rm -f "$argument" ;; esac
   before=
   [ "$argument" = -o ] && before=-o
 done
-CCACHE_SLOPPINESS=pch_defines,time_macros exec "$@"
+root=$(cd "$(dirname "$0")/../.." && pwd)
+CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 exec "$@"
