@@ -404,7 +404,9 @@ BOOST_AUTO_TEST_CASE(an_update_waits_for_those_who_hold_what_it_changes) {
     if (n.op->name == "AssignAdd") BOOST_TEST(n.controls.empty());
   // A queue could be filled by what waits.
   g.fifo_queue("q", {{DType::f32, Shape{4}}}, 2);
-  for (const Node& n : order_updates(prune(g, {x.edge()}, {updated.edge(), seen.edge()})).graph.nodes()) BOOST_TEST(n.controls.empty());
+  const Program unordered = order_updates(prune(g, {x.edge()}, {updated.edge(), seen.edge()}));
+  BOOST_TEST(count(unordered, "AssignSub") == 1);
+  for (const Node& n : unordered.graph.nodes()) BOOST_TEST(n.controls.empty());
 }
 
 BOOST_AUTO_TEST_CASE(updates_of_every_dtype) {
