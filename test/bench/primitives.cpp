@@ -16,7 +16,6 @@
 #include <troupe/test/bench/peak.hpp>
 
 using namespace troupe;
-using bench::Comparison;
 using bench::now_ns;
 
 namespace {
@@ -34,7 +33,7 @@ double time_of(F&& f) {
 
 // Ours and the peer in turn; `work` converts a time in ns into the unit.
 template <class Ours, class Theirs>
-void compare(Comparison c, double work, Ours&& ours, Theirs&& theirs) {
+void compare(bench::Comparison c, double work, Ours&& ours, Theirs&& theirs) {
   for (int i = 0; i < 5; ++i) {
     double t = time_of(ours), p = time_of(theirs);
     c.ours.push_back(work > 0 ? work / t : t);
@@ -89,7 +88,7 @@ void products(Setting& s) {
     Tensor out = Tensor::empty(DType::f32, Shape{c.m, c.n});
     MatmulArgs args{a, b, View(out), c.ta, c.tb};
     double flops = 2.0 * double(c.m) * double(c.n) * double(c.k);
-    Comparison r{.name = std::string("matmul_f32_") + c.name, .unit = "GFLOP/s", .peer = "multiply-add peak", .peer_version = "", .budget = c.budget, .threads = s.threads, .speed_up = false, .ours = {}, .theirs = {}};
+    bench::Comparison r{.name = std::string("matmul_f32_") + c.name, .unit = "GFLOP/s", .peer = "multiply-add peak", .peer_version = "", .budget = c.budget, .threads = s.threads, .speed_up = false, .ours = {}, .theirs = {}};
     for (int i = 0; i < 5; ++i) {
       r.ours.push_back(flops / time_of([&] { s.p().matmul(*s.stream, args); }));
       r.theirs.push_back(bench::multiply_add_flops(kRounds) * s.threads / time_of([&] { s.everywhere([](int) { sink = bench::multiply_adds(kRounds); }); }));
@@ -118,7 +117,7 @@ void pointwise(Setting& s) {
     double budget = n >= 10'000'000 ? 0.9 : 0;
     // Both in bytes a nanosecond.
     for (int which = 0; which < 2; ++which) {
-      Comparison c{.name = (which ? "pointwise_tanh_chain_" : "pointwise_triad_") + size, .unit = "GB/s", .peer = "plain triad loop, same threads", .peer_version = "", .budget = budget, .threads = s.threads, .speed_up = false, .ours = {}, .theirs = {}};
+      bench::Comparison c{.name = (which ? "pointwise_tanh_chain_" : "pointwise_triad_") + size, .unit = "GB/s", .peer = "plain triad loop, same threads", .peer_version = "", .budget = budget, .threads = s.threads, .speed_up = false, .ours = {}, .theirs = {}};
       double bytes = (which ? 16.0 : 12.0) * double(n);
       for (int i = 0; i < 5; ++i) {
         c.ours.push_back(bytes / time_of([&] { s.p().pointwise(*s.stream, which ? chain : triad, std::span(in, which ? 3 : 2), {&to, 1}); }));
@@ -128,7 +127,7 @@ void pointwise(Setting& s) {
     }
     Tensor sum = Tensor::empty(DType::f32, Shape());
     View total(sum);
-    Comparison c{.name = "reduce_sum_" + size, .unit = "GB/s", .peer = "plain triad loop, same threads", .peer_version = "", .budget = budget, .threads = s.threads, .speed_up = false, .ours = {}, .theirs = {}};
+    bench::Comparison c{.name = "reduce_sum_" + size, .unit = "GB/s", .peer = "plain triad loop, same threads", .peer_version = "", .budget = budget, .threads = s.threads, .speed_up = false, .ours = {}, .theirs = {}};
     for (int i = 0; i < 5; ++i) {
       c.ours.push_back(4.0 * double(n) / time_of([&] { s.p().reduce(*s.stream, Reduction::sum, x, total, 1); }));
       c.theirs.push_back(12.0 * double(n) / time_of(plain));

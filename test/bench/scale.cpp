@@ -23,7 +23,6 @@
 namespace {
 
 using namespace troupe;
-using bench::Comparison;
 
 double seconds(std::chrono::nanoseconds t) { return std::chrono::duration<double>(t).count(); }
 
@@ -33,7 +32,7 @@ class Growth {
   Growth(std::string name, std::string unit, std::string note = {}) : name_(std::move(name)), unit_(std::move(unit)), note_(std::move(note)) {}
   void add(int nodes, double value) {
     points_.emplace_back(nodes, value);
-    Comparison c{.name = name_ + "_" + std::to_string(nodes), .unit = unit_, .peer = "none", .ours = {value}, .note = note_};
+    bench::Comparison c{.name = name_ + "_" + std::to_string(nodes), .unit = unit_, .peer = "none", .ours = {value}, .note = note_};
     c.print();
   }
   void print_law() const {
@@ -50,7 +49,7 @@ class Growth {
     char law[160];
     std::snprintf(law, sizeof law, "%.3g * nodes^%.2f %s, off by at most a factor of %.2f from %d to %d nodes", c, k, unit_.c_str(), worst, points_.front().first,
                   points_.back().first);
-    Comparison law_of{.name = name_ + "_law", .unit = "exponent", .peer = "none", .ours = {k}, .note = law};
+    bench::Comparison law_of{.name = name_ + "_law", .unit = "exponent", .peer = "none", .ours = {k}, .note = law};
     law_of.print();
   }
 
