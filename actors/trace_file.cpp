@@ -91,7 +91,10 @@ std::vector<Slice> slices(std::vector<const RecordedEvent*> events) {
   return all;
 }
 
-std::string slice_text(const Slice& s, const std::string& name, const std::string& args, double begin_us, int process, std::size_t track, std::uint64_t number) {
+std::string run_name(const std::string& owner, std::uint64_t number) { return number == 0 ? std::string() : fmt::format("{}/{}", owner, number); }
+
+std::string slice_text(const Slice& s, const std::string& name, const std::string& run, double begin_us, int process, std::size_t track, std::uint64_t number) {
+  const std::string args = fmt::format("{{\"run\":{},\"{}\":{}}}", json_text(run), s.event->kind == RecordedEvent::Kind::turn ? "fired" : "iteration", s.event->tag);
   const char* kind = name_of(s.event->kind);
   const double length_us = static_cast<double>(s.length_ns) * 1e-3;
   if (s.lane < Slice::kMost)
@@ -127,7 +130,7 @@ bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan
       const std::string name = title_of(e, e.node < 0 ? std::string() : plan.program.graph.describe(e.node));
       const std::size_t track = tracks + s.lane + 1;
       overlapping += s.lane == Slice::kMost;
-      out += slice_text(s, json_text(name), fmt::format("{{\"run\":{},\"tag\":{}}}", e.run, e.tag), us(s.begin_ns - origin), 1, tracks + 1, overlapping) + ",\n";
+      out += slice_text(s, json_text(name), run_name(plan.name.owner, e.run), us(s.begin_ns - origin), 1, tracks + 1, overlapping) + ",\n";
       if (e.flow && sent.contains(e.flow) && received.contains(e.flow))
         out += fmt::format("{{\"ph\":\"{}\",\"bp\":\"e\",\"name\":\"token\",\"cat\":\"token\",\"id\":\"{}\",\"ts\":{:.3f},\"pid\":1,\"tid\":{}}},\n", e.kind == Kind::send ? "s" : "f", e.flow,
                            us(s.arrow_ns() - origin), track);

@@ -15,6 +15,9 @@ const char* name_of(RecordedEvent::Kind kind);
 /// What is written on it, with its node as `node` says it: `waits: Dequeue 'd' (a.cpp:3)`, `12 firings` of a turn.
 std::string title_of(const RecordedEvent& event, const std::string& node);
 
+/// `a/17`, as all views have it; of number 0, which is no run, empty.
+std::string run_name(const std::string& owner, std::uint64_t number);
+
 /// An event as it is drawn, on which lane of its track. Viewers demand that slices of a lane lie within each other or apart, and drop
 /// those that overlap.
 struct Slice {
@@ -31,8 +34,8 @@ struct Slice {
 /// long as there are any: thousands of firings may wait at once. Tokens are all on the first.
 std::vector<Slice> slices(std::vector<const RecordedEvent*> events);
 /// Its text, from `begin_us` on: on its lane, which are the threads from `track` on; or a beginning and an end of their own, `number`
-/// in this trace, outside of all lanes. `name` and `args` are JSON.
-std::string slice_text(const Slice& slice, const std::string& name, const std::string& args, double begin_us, int process, std::size_t track, std::uint64_t number);
+/// in this trace, outside of all lanes. `name` is JSON; `run` as `run_name` says it.
+std::string slice_text(const Slice& slice, const std::string& name, const std::string& run, double begin_us, int process, std::size_t track, std::uint64_t number);
 
 /// Of which run a trace is, and how it ended.
 struct TracedRun {

@@ -30,10 +30,9 @@ namespace {
 constexpr auto kReaderPatience = std::chrono::seconds(2);  // with who does not read on
 constexpr auto kAnswer = std::chrono::seconds(30);   // for all of an answer to be read
 constexpr auto kAsk = std::chrono::milliseconds(400);  // other nodes
-// Of the plans whose counters are remembered: actors and edges, some 300 bytes each, so 120 MB, but for a plan that alone has more. Who watches
-// all plans of a cluster asks for one after the other: by number, 16, none was there any more when it was asked for again.
-constexpr std::size_t kMostRows = 400'000;
-constexpr std::size_t kLeastRows = 100;  // that a plan counts for: no more than 4000 plans are remembered
+// That a plan counts for: of 400,000 no more than 4000 plans are remembered. Who watches all plans of a cluster asks for one after the
+// other: by number, 16, none was there any more when it was asked for again.
+constexpr std::size_t kLeastRows = 100;
 constexpr std::int64_t kMostSeconds = 60; // of a trace
 
 bool is_address(const std::string& host) {
@@ -338,7 +337,7 @@ class InspectionServer::Server {
   /// Under the lock: forgets those plans that nobody has asked for for longest.
   void make_room(std::size_t rows) {
     for (const auto& [key, known] : caches_) rows += rows_of(*known.cache);
-    while (rows > kMostRows && !caches_.empty()) {
+    while (rows > options_.rows && !caches_.empty()) {
       const auto oldest = std::min_element(caches_.begin(), caches_.end(), [](const auto& x, const auto& y) { return x.second.used < y.second.used; });
       rows -= rows_of(*oldest->second.cache);
       caches_.erase(oldest);

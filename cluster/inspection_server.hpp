@@ -9,6 +9,7 @@
 #pragma once
 
 #include <functional>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <string>
@@ -30,6 +31,8 @@ struct InspectionOptions {
   int serve = 4;      // requests at a time
   int wait = 60;      // requests that wait for their turn; further ones are told 503
   int head = 5;       // seconds that the head of a request may take
+  // Of the plans whose counters are remembered: actors and edges, some 300 bytes each, so 120 MB, but for a plan that alone has more.
+  std::size_t rows = 400'000;
 };
 
 class InspectionServer {

@@ -24,7 +24,7 @@ struct Drawn {
   const RecordedEvent* event;
   std::int64_t begin_ns;  // on this node's clock
   std::string name() const { return title_of(*event, name_of_node()); }
-  std::string run() const { return event->run == 0 ? std::string() : fmt::format("{}/{}", plan->name.owner, event->run); }
+  std::string run() const { return run_name(plan->name.owner, event->run); }
   std::string name_of_node() const {
     const auto it = std::lower_bound(plan->names.begin(), plan->names.end(), std::pair{event->node, std::string()});
     return it == plan->names.end() || it->first != event->node ? std::to_string(event->node) : it->second;
@@ -141,7 +141,7 @@ std::string trace_json(const ClusterReport& report, std::int64_t since_ns, std::
             name = e.node < 0 ? json_text(drawn.name()) : *before ? fmt::format("\"{} {}", before, std::string_view(known).substr(1)) : known;
           }
           overlapping += s.lane == Slice::kMost;
-          add(slice_text(s, name, fmt::format("{{\"run\":{},\"{}\":{}}}", e.run, is_turn ? "fired" : "iteration", e.tag), us(drawn.begin_ns - origin), pid, tracks + 1, overlapping));
+          add(slice_text(s, name, drawn.run(), us(drawn.begin_ns - origin), pid, tracks + 1, overlapping));
           if (is_token && sent.contains(e.flow) && received.contains(e.flow))
             add(fmt::format("{{\"ph\":\"{}\"{},\"name\":\"token\",\"cat\":\"token\",\"id\":\"{}\",\"ts\":{:.3f},\"pid\":{},\"tid\":{}}}", e.kind == RecordedEvent::Kind::send ? "s" : "f",
                             e.kind == RecordedEvent::Kind::receive ? ",\"bp\":\"e\"" : "", e.flow, us(s.arrow_ns() - a.offset_ns - origin), pid, tracks + s.lane + 1));

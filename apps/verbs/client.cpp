@@ -119,8 +119,13 @@ std::string encoded(const std::string& text) {
 
 Output::Output(std::string name) : name_(std::move(name)) {
   if (name_.empty()) return;
+  is_made_ = ::access(name_.c_str(), F_OK) != 0;
   file_.open(name_, std::ios::binary | std::ios::app);  // what it holds stays, until there is something else
   if (!file_) throw Misuse(fmt::format("'{}' cannot be written: {}", name_, std::strerror(errno)));
+}
+
+Output::~Output() {
+  if (is_made_) ::unlink(name_.c_str());
 }
 
 void Output::write(const std::string& text) {
@@ -128,6 +133,7 @@ void Output::write(const std::string& text) {
     std::fwrite(text.data(), 1, text.size(), stdout);  // main looks whether it was written
     return;
   }
+  is_made_ = false;
   file_.close();
   file_.open(name_, std::ios::binary | std::ios::trunc);
   if (!(file_ << text).flush()) throw std::runtime_error(fmt::format("'{}' cannot be written: {}", name_, std::strerror(errno)));

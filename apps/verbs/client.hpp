@@ -19,14 +19,18 @@ std::string fetch(const LookFlags& flags, const std::string& path, int least_s =
 std::string encoded(const std::string& text);
 
 /// Where an answer goes: a file, or standard output if its name is empty. Throws Misuse for a file that cannot be written, before
-/// anything is asked.
+/// anything is asked. Where nothing is written to it, a file is as it was, or is not there.
 class Output {
  public:
   explicit Output(std::string name);
+  ~Output();
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
   void write(const std::string& text);
 
  private:
-  std::string name_;
+  const std::string name_;
+  bool is_made_ = false;  // here, and nothing is in it
   std::ofstream file_;
 };
 

@@ -22,6 +22,15 @@ export function besideEvent(drawn, from, dx, dy) {
   return nearest(drawn.filter((d) => d[1] === lane), (d) => Math.abs(d[0] - from[0])) ?? from;
 }
 
+// [x, y, width, event] in the order in which they are drawn, each with how much of its lane it takes, from below: turns and waits are behind
+// all, what is long behind what is short, and failures before all. Tokens are moments, drawn a pixel wide: thousands of them would cover
+// what computes, and take a quarter.
+export function stacked(drawn) {
+  const layer = ({ kind }) => ['turn', 'wait'].indexOf(kind) + 1 || (kind === 'failure' ? 4 : 3);
+  const height = ({ kind, share }) => share ?? (kind === 'send' || kind === 'receive' ? 0.25 : 1);
+  return drawn.map((d) => [...d, height(d[3])]).sort((a, b) => layer(a[3]) - layer(b[3]) || b[4] - a[4] || b[2] - a[2]);
+}
+
 export class Timeline {
   constructor(canvas, tip, { seconds = 10 } = {}) {
     this.canvas = canvas;
@@ -181,19 +190,21 @@ export class Timeline {
     g.rect(kLeft, 0, width - kLeft - 12, height);
     g.clip();
     const colours = { ...Object.fromEntries(kKinds.map((k) => [k, ink(`--event-${k}`)])), failure: ink('--failed') };
-    this.drawn = [];
-    const quiet = ink('--quiet');
-    this.#hatch(g, lanes, quiet, width);
+    const quiet = ink('--quiet'), seen = [];
+    this.drawn = this.#hatch(g, lanes, quiet, width);
     for (const e of this.#drawn()) {
       const x = this.scale(e.t_ns), w = Math.max(e.kind === 'failure' ? 3 : 1, this.scale(e.t_ns + (e.dur_ns ?? 0)) - x);
       if (x + w < kLeft || x > width) continue;
       const lane = lanes.get(`${e.node} ${e.track}`)?.[1];
       if (lane === undefined) continue;
-      const y = kTop + kLane * lane + 2, part = (kLane - 4) * (e.share ?? 1);
+      seen.push([x, kTop + kLane * lane + 2, w, e]);
+    }
+    for (const [x, y, w, e, height] of stacked(seen)) {
+      const part = (kLane - 4) * height;
       g.fillStyle = colours[e.kind] || quiet;
       g.globalAlpha = e.kind === 'wait' || e.kind === 'turn' ? 0.35 : 0.9;
       g.fillRect(x, y + kLane - 4 - part, w, part);
-      this.drawn.push([x, y, w, e]);
+      this.drawn.push([x, y, w, e, height]);
       if (w > 46 && !e.share) {
         g.globalAlpha = 1;
         g.fillStyle = e.kind === 'wait' || e.kind === 'turn' ? ink('--ink') : ink('--on-colour');
@@ -214,6 +225,7 @@ export class Timeline {
   }
 
   #hatch(g, lanes, colour, width) {
+    const drawn = [];
     g.strokeStyle = colour;
     g.globalAlpha = 0.55;
     for (const gap of this.lost) {
@@ -232,9 +244,10 @@ export class Timeline {
       }
       g.stroke();
       g.restore();
-      this.drawn.push([x, y, end - x, { kind: 'not recorded:', t_ns: gap.from, node: gap.node, track: gap.track, name: 'too much happened, or it did not answer', dur_ns: Number.isFinite(gap.from) ? gap.until - gap.from : 0 }]);
+      drawn.push([x, y, end - x, { kind: 'not recorded:', t_ns: gap.from, node: gap.node, track: gap.track, name: 'too much happened, or it did not answer', dur_ns: Number.isFinite(gap.from) ? gap.until - gap.from : 0 }, 1]);
     }
     g.globalAlpha = 1;
+    return drawn;
   }
 
   // Those of the page are not heard here.
@@ -269,7 +282,8 @@ export class Timeline {
   #point(event) {
     const { left, top } = this.canvas.getBoundingClientRect();
     const x = event.clientX - left, y = event.clientY - top;
-    const hit = (this.drawn ?? []).findLast(([ex, ey, w]) => x >= ex - 2 && x <= ex + w + 2 && y >= ey && y <= ey + kLane - 4);
+    const at = (this.drawn ?? []).filter(([ex, ey, w]) => x >= ex - 2 && x <= ex + w + 2 && y >= ey && y <= ey + kLane - 4);
+    const hit = at.findLast(([, ey, , , height]) => y >= ey + (kLane - 4) * (1 - height)) ?? at.at(-1);
     this.tip.hidden = !hit;
     if (hit) this.#tell(hit[3], event.clientX, event.clientY);
   }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # scripts/checks/metrics.sh BUILD: does promtool accept what nodes tell Prometheus? One that is idle, and two that work on a run together;
-# is the Grafana dashboard JSON, does promtool accept what it asks Prometheus, and do nodes tell all that it asks for, by that very name?
+# is the Grafana dashboard JSON, does promtool accept what it asks Prometheus, and do nodes tell all that it asks for, by that very name, and
+# under the job that the configuration beside it gives them, which promtool accepts too?
 #
 # Exit status 77 where promtool cannot be had (promtool.sh).
 set -euo pipefail
@@ -39,6 +40,11 @@ with open(sys.argv[3], 'w') as file:
 PYTHON
 [ -s "$work/names" ] || { echo "the dashboard asks for nothing" && exit 1; }
 "$promtool" check rules "$work/rules" >"$work/said" 2>&1 || { cat "$work/said" && exit 1; }
+configuration=$(dirname "$0")/../grafana/prometheus.yml
+"$promtool" check config "$configuration" >"$work/said" 2>&1 || { cat "$work/said" && exit 1; }
+while read -r job; do
+  grep -qE "^ *- job_name: $job\$" "$configuration" || { echo "the dashboard asks for the job '$job', which the configuration does not have" && exit 1; }
+done < <(grep -oE 'job=\\"[^"\\]*' "$dashboard" | sed 's/.*"//' | sort -u)
 "$build/troupe" node --listen tcp://127.0.0.1:0 --name 'm' --workers 1 --http 0 >"$work/out" &
 node=$!
 coproc BUSY { exec "$build/test/tools/busy_nodes"; }

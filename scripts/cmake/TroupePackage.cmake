@@ -44,7 +44,7 @@ install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION share/doc/troupe RENAME co
 # systemd finds a package's units in lib/systemd/system of its prefix; the manifests are examples.
 install(FILES ${CMAKE_SOURCE_DIR}/scripts/systemd/troupe-node.service DESTINATION lib/systemd/system)
 install(FILES ${CMAKE_SOURCE_DIR}/scripts/kubernetes/troupe.yaml DESTINATION share/doc/troupe/examples)
-install(FILES ${CMAKE_SOURCE_DIR}/scripts/grafana/troupe.json DESTINATION share/doc/troupe/examples)
+install(FILES ${CMAKE_SOURCE_DIR}/scripts/grafana/troupe.json ${CMAKE_SOURCE_DIR}/scripts/grafana/prometheus.yml DESTINATION share/doc/troupe/examples)
 install(PROGRAMS ${CMAKE_SOURCE_DIR}/scripts/slurm/troupe.sbatch DESTINATION share/doc/troupe/examples)
 install(FILES ${CMAKE_SOURCE_DIR}/CHANGELOG.md ${CMAKE_SOURCE_DIR}/README.md DESTINATION share/doc/troupe)
 # What `--json` prints has every field in the one, and why a run is said to hang stands in the other.

@@ -92,7 +92,7 @@ BOOST_AUTO_TEST_CASE(a_short_traced_run_leaves_a_long_one_s_trace_whole, *boost:
   BOOST_TEST(longer.get()[0].item<std::int64_t>() == 100'000);
   const json trace = json::parse(read_file(folder / "long.json"), nullptr, false);
   BOOST_REQUIRE(!trace.is_discarded());
-  const auto is_its_first = [](const json& e) { return e.contains("cat") && e["cat"] == "firing" && e["args"]["run"] == 1 && e["args"]["tag"] == 0; };
+  const auto is_its_first = [](const json& e) { return e.contains("cat") && e["cat"] == "firing" && e["args"]["run"] == "/1" && e["args"]["iteration"] == 0; };
   BOOST_TEST(std::any_of(trace["traceEvents"].begin(), trace["traceEvents"].end(), is_its_first));
   BOOST_TEST(!json::parse(read_file(folder / "short.json"), nullptr, false).is_discarded());
 }

@@ -62,6 +62,9 @@ expect 2 "not 'http://'" ps --node http://
 for port in 72000 65536 99999999999; do expect 2 "--node takes a port up to 65535, not '$port'" ps --node $port; done
 for verb in 'trace --seconds 60' 'report a/1'; do
   expect 2 "'/nonexistent/x' cannot be written: No such file" $verb -o /nonexistent/x --node http://127.0.0.1:1  # before anybody is asked
+  made=$(mktemp -u)
+  expect 1 'nobody answers at http://127.0.0.1:1 ' $verb -o "$made" --node http://127.0.0.1:1
+  if [ -e "$made" ]; then echo "troupe $verb, whom nobody answers, leaves a file"; failures=$((failures + 1)); rm -f "$made"; fi
 done
 for verb in ops version --help; do
   if "$troupe" $verb 2>/dev/null >/dev/full; then echo "troupe $verb > /dev/full: status 0"; failures=$((failures + 1)); fi

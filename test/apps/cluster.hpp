@@ -24,6 +24,18 @@ inline MembershipOptions patient() {
   return m;
 }
 
+/// What is answered there, which is JSON. Slow machines are not what is tested.
+inline nlohmann::json json_at(const std::string& url, const std::string& path, int status = 200) {
+  httplib::Client c(url);
+  c.set_read_timeout(60);
+  const auto answer = c.Get(path);
+  BOOST_REQUIRE_MESSAGE(answer, path);
+  BOOST_TEST(answer->status == status, path << " " << answer->body.substr(0, 200));
+  nlohmann::json j = nlohmann::json::parse(answer->body, nullptr, false);
+  BOOST_REQUIRE(!j.is_discarded());
+  return j;
+}
+
 /// This program as node `a`, which serves inspections and knows b, a process.
 struct Cluster {
   Folder folder;
@@ -52,14 +64,7 @@ struct Cluster {
     c.set_read_timeout(60);
     return c;
   }
-  nlohmann::json get(const std::string& path, int status = 200) const {
-    const auto answer = http().Get(path);
-    BOOST_REQUIRE_MESSAGE(answer, path);
-    BOOST_TEST(answer->status == status, path << " " << answer->body.substr(0, 200));
-    nlohmann::json j = nlohmann::json::parse(answer->body, nullptr, false);
-    BOOST_REQUIRE(!j.is_discarded());
-    return j;
-  }
+  nlohmann::json get(const std::string& path, int status = 200) const { return json_at(url, path, status); }
   Outcome verb(std::vector<std::string> arguments, const std::string& node = {}) const {
     arguments.insert(arguments.begin(), binary());
     arguments.insert(arguments.begin() + 2, {"--node", node.empty() ? url : node, "--patience", "60"});  // slow machines are not what is tested

@@ -16,6 +16,7 @@
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/zeromq.hpp>
 #include <troupe/test/apps/node_process.hpp>
+#include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/port.hpp>
 #include <troupe/troupe.hpp>
@@ -167,12 +168,7 @@ BOOST_AUTO_TEST_CASE(a_node_that_is_asked_to_end_while_it_works, *boost::unit_te
   auto a = client(b.address);
   a->wait_for({"b"}, std::chrono::seconds(60));
   Graph g;
-  Expr r = while_loop([](Expr i) { return i < 1000000000; },
-                      [&](Expr i) {
-                        auto there = g.on_device("/node:b/cpu:0");
-                        return i + 1;
-                      },
-                      g.constant(0));
+  Expr r = counted_on_b(g, 1'000'000'000);
   RunHandle run = a->engine().start(g, {}, {r});
   b.process.interrupt(SIGTERM);
   const Status status = run.wait();

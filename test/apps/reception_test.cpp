@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
+#include <latch>
 #include <memory>
 #include <new>
 #include <string>
@@ -70,6 +71,66 @@ BOOST_AUTO_TEST_CASE(more_requests_than_wait_are_told_so) {
   for (const char* part : {"Retry-After: 1", "come back in a second"}) BOOST_TEST(has(refused, part), refused);
   goes_on.set_value();
   for (const int fd : asked) {
+    const std::string answer = heard(fd);
+    BOOST_TEST(answer.starts_with("HTTP/1.1 200"), answer);
+  }
+}
+
+// Thousands ask at once: as many as may wait have their answer in the end, and those who were being served; all others are told 503. And a
+// run gets on.
+BOOST_AUTO_TEST_CASE(a_crowd_past_the_cap_is_told_so_and_a_run_gets_on) {
+  const ManyFiles files;
+  const int crowd = files.was.rlim_max > 8000 ? 3000 : 300;
+  InspectionOptions cap;
+  cap.serve = 2, cap.wait = 20;
+  Nodes nodes(1);
+  InspectionServer server(nodes[0], cap);
+  std::latch began(cap.serve);
+  std::promise<void> goes_on;
+  server.serve("/held", [&, held = goes_on.get_future().share()](const auto&) {
+    began.count_down();
+    held.wait();
+    return std::string("{}");
+  });
+  Graph g;
+  Expr n = g.input("n", DType::i64, Shape{});
+  Function f = nodes.engine().compile(g, {n}, {while_loop([&](Expr i) { return i < n; }, [](Expr i) { return i + 1; }, g.constant(std::int64_t{0}))});
+  RunHandle run = f.start({Tensor::scalar(INT64_MAX)});
+  const auto fired = [&] { return nodes.engine().snapshot(10s).runs.at(0).fired(); };
+  const auto ask = [&](const std::string& path) {
+    const int fd = dial(server.address());
+    say(fd, "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n");
+    return fd;
+  };
+  std::vector<int> served, all;
+  for (int i = 0; i < cap.serve; ++i) served.push_back(ask("/held"));
+  began.wait();
+  for (int i = 0; i < crowd; ++i) all.push_back(ask("/healthz"));
+  // Those who are refused hear it while nobody is served: all but the last 20 are, whoever they are.
+  std::vector<pollfd> waiting;
+  for (const int fd : all) waiting.push_back({fd, POLLIN, 0});
+  int refused = 0, later = 0;
+  while (waiting.size() > static_cast<std::size_t>(cap.wait)) {
+    if (poll(waiting.data(), waiting.size(), -1) < 0) continue;
+    for (const pollfd& one : waiting) {
+      if (one.revents == 0) continue;
+      const std::string answer = heard(one.fd);
+      BOOST_TEST(answer.starts_with("HTTP/1.1 503"), answer);
+      BOOST_TEST(has(answer, "come back in a second"), answer);
+      ++refused;
+    }
+    std::erase_if(waiting, [](const pollfd& one) { return one.revents != 0; });
+  }
+  BOOST_TEST(refused == crowd - cap.wait);
+  const std::uint64_t with_them = fired();
+  BOOST_TEST(nodes[0].diagnose(1s, 10s).empty());
+  BOOST_TEST(fired() > with_them);
+  run.cancel();
+  BOOST_TEST((run.wait().code() == Code::cancelled));
+  goes_on.set_value();
+  for (const pollfd& one : waiting) later += heard(one.fd).starts_with("HTTP/1.1 200");
+  BOOST_TEST(later == cap.wait);
+  for (const int fd : served) {
     const std::string answer = heard(fd);
     BOOST_TEST(answer.starts_with("HTTP/1.1 200"), answer);
   }

@@ -16,10 +16,12 @@
 
 #include <fmt/format.h>
 #include <httplib.h>
+#include <nlohmann/json.hpp>
 
 #include <troupe/apps/verbs/terminal.hpp>
 #include <troupe/cluster/inspection_server.hpp>
 #include <troupe/cluster/node.hpp>
+#include <troupe/test/apps/as_node.hpp>
 #include <troupe/test/apps/node_process.hpp>
 #include <troupe/test/apps/terminal.hpp>
 #include <troupe/test/cluster/nodes.hpp>
@@ -31,6 +33,7 @@ BOOST_AUTO_TEST_SUITE(top_test)
 
 namespace {
 
+using json = nlohmann::json;
 using namespace std::chrono_literals;
 
 const std::string kHostile = "\x1b]0;owned\x07\x1b[2J\u009b31m\u202egnp.exe\xff 名前 мир 🌍 a\u0301 " + std::string(300, 'w');
@@ -210,18 +213,10 @@ BOOST_AUTO_TEST_CASE(on_a_pipe_it_prints_once) {
 
 // Plans come and go with programs: one may have gone since the node told of it.
 BOOST_AUTO_TEST_CASE(a_plan_that_is_gone_is_left_out) {
-  httplib::Server node;  // which knows no plan
-  node.set_default_headers({{kInspectionHeader, kInspectionVersion}});
-  node.Get("/api/state", [](const httplib::Request&, httplib::Response& out) {
-    out.set_content(R"({"time_ns": 1000, "node": "a", "nodes": [], "runs": [], "plans": [{"id": "a/1", "incarnation": "1"}]})", "application/json");
-  });
-  const int port = node.bind_to_any_port("127.0.0.1");
-  BOOST_REQUIRE(port > 0);
-  std::thread serves([&] { node.listen_after_bind(); });
+  AsNode node;  // which knows no plan
+  node.get("/api/state", [](const httplib::Request&) { return json::parse(R"({"time_ns": 1000, "node": "a", "nodes": [], "runs": [], "plans": [{"id": "a/1", "incarnation": "1"}]})"); });
   const Folder folder;
-  const Outcome said = run(folder.path(), {binary(), "top", "--node", std::to_string(port), "--patience", "60", "--every", "0.05"});
-  node.stop();
-  serves.join();
+  const Outcome said = run(folder.path(), {binary(), "top", "--node", node.start(), "--patience", "60", "--every", "0.05"});
   BOOST_TEST(said.code == 0, said.error);
   BOOST_TEST(said.out.starts_with("troupe top: node 'a', 0 runs\n"), said.out);
 }
@@ -233,36 +228,30 @@ BOOST_AUTO_TEST_CASE(many_plans_are_asked_for_side_by_side) {
   std::condition_variable changed;
   int looks = 0, inside = 0, most = 0;
   std::map<std::string, int> fires, described;
-  httplib::Server node;
-  node.set_default_headers({{kInspectionHeader, kInspectionVersion}});
-  node.Get("/api/state", [&](const httplib::Request&, httplib::Response& out) {
+  AsNode node;
+  node.get("/api/state", [&](const httplib::Request&) {
     const std::lock_guard lock(mutex);
     std::string plans;
     for (int i = 1; i <= kPlans; ++i) plans += fmt::format(R"({}{{"id": "a/{}", "incarnation": "1"}})", i == 1 ? "" : ", ", i);
-    out.set_content(fmt::format(R"({{"time_ns": {}, "node": "a", "nodes": [], "runs": [], "plans": [{}]}})", ++looks * 1'000'000'000ll, plans), "application/json");
+    return json::parse(fmt::format(R"({{"time_ns": {}, "node": "a", "nodes": [], "runs": [], "plans": [{}]}})", ++looks * 1'000'000'000ll, plans));
   });
-  node.Get("/api/plan", [&](const httplib::Request& in, httplib::Response& out) {
+  node.get("/api/plan", [&](const httplib::Request& in) {
     const std::lock_guard lock(mutex);
     const std::string id = in.get_param_value("id");
     ++described[id];
-    out.set_content(fmt::format(R"({{"actors": {{"rows": [["{}:0", "MatMul", "m"]]}}}})", id), "application/json");
+    return json::parse(fmt::format(R"({{"actors": {{"rows": [["{}:0", "MatMul", "m"]]}}}})", id));
   });
-  node.Get("/api/counters", [&](const httplib::Request& in, httplib::Response& out) {
+  node.get("/api/counters", [&](const httplib::Request& in) {
     std::unique_lock lock(mutex);
     most = std::max(most, ++inside);
     changed.notify_all();
     changed.wait_for(lock, 60s, [&] { return most >= kAtOnce; });  // in vain, if one is asked for after the other
     --inside;
     const std::string id = in.get_param_value("plan");
-    out.set_content(fmt::format(R"({{"seq": 1, "actors": {{"rows": [["{}:0", {}, 0, 0, 0, "idle"]]}}}})", id, fires[id] += 10), "application/json");
+    return json::parse(fmt::format(R"({{"seq": 1, "actors": {{"rows": [["{}:0", {}, 0, 0, 0, "idle"]]}}}})", id, fires[id] += 10));
   });
-  const int port = node.bind_to_any_port("127.0.0.1");
-  BOOST_REQUIRE(port > 0);
-  std::thread serves([&] { node.listen_after_bind(); });
   const Folder folder;
-  const Outcome said = run(folder.path(), {binary(), "top", "--node", std::to_string(port), "--patience", "600", "--every", "0.05"});
-  node.stop();
-  serves.join();
+  const Outcome said = run(folder.path(), {binary(), "top", "--node", node.start(), "--patience", "600", "--every", "0.05"});
   BOOST_TEST(said.code == 0, said.error);
   for (int i = 1; i <= kPlans; ++i) {
     BOOST_TEST(said.out.find(fmt::format("\na/{}:0 ", i)) != std::string::npos, said.out);

@@ -73,7 +73,9 @@ BOOST_AUTO_TEST_CASE(a_trace_has_the_arrows_of_tokens, *boost::unit_test::label(
   for (const json& e : trace["traceEvents"]) {
     if (e["ph"] == "s") begins.insert(e["id"].get<std::string>());
     if (e["ph"] == "f") ends.insert(e["id"].get<std::string>());
-    if (e["ph"] == "X") processes.insert(e["pid"].get<int>());
+    if (e["ph"] != "X") continue;
+    processes.insert(e["pid"].get<int>());
+    BOOST_TEST(e["args"]["run"] == "a/1", e.dump());  // b's too, as everywhere
   }
   BOOST_TEST(!begins.empty());
   BOOST_TEST((begins == ends));

@@ -15,6 +15,7 @@
 
 #include <troupe/cluster/inspection_server.hpp>
 #include <troupe/cluster/node.hpp>
+#include <troupe/test/apps/as_node.hpp>
 #include <troupe/test/apps/connection.hpp>
 #include <troupe/test/apps/node_process.hpp>
 #include <troupe/test/cluster/nodes.hpp>
@@ -60,33 +61,6 @@ struct Turning {
   ~Turning() {
     run.cancel();
     run.wait();
-  }
-};
-
-/// What answers as a node would, with what a test says; until it is dropped.
-struct AsNode {
-  httplib::Server server;
-  int port;
-  std::thread serves;
-  AsNode() : port(server.bind_to_any_port("127.0.0.1")) {
-    BOOST_REQUIRE(port > 0);
-    server.set_default_headers({{kInspectionHeader, kInspectionVersion}});
-  }
-  void get(const char* path, std::function<json(const httplib::Request&)> answer) {
-    server.Get(path, [answer](const httplib::Request& in, httplib::Response& out) {
-      const json said = answer(in);
-      if (said.contains("error")) out.status = 404;
-      out.set_content(said.dump(), "application/json");
-    });
-  }
-  std::string start() {
-    serves = std::thread([this] { server.listen_after_bind(); });
-    while (!server.is_running()) std::this_thread::yield();  // or it is stopped before it runs
-    return std::to_string(port);
-  }
-  ~AsNode() {
-    server.stop();
-    if (serves.joinable()) serves.join();
   }
 };
 

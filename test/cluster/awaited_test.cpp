@@ -27,15 +27,10 @@ struct Waiting {
   Expr x = g.input("x", DType::i64, Shape{});
   RunHandle run;
 
-  Waiting() : nodes(1, options(), Between::simulation) {}
+  Waiting() : nodes(1, stepped(), Between::simulation) {}
   ~Waiting() {
     run.cancel();
     while (!run.is_done()) nodes.step();
-  }
-  static EngineOptions options() {
-    EngineOptions o;
-    o.deterministic = true;
-    return o;
   }
   static bool takes_from(const PlanDescription& plan, std::int32_t actor, const std::string& op) {
     return std::any_of(plan.edges.begin(), plan.edges.end(), [&](const EdgeDescription& e) { return e.to == actor && plan.actors[static_cast<std::size_t>(e.from)].op == op; });

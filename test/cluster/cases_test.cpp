@@ -164,9 +164,7 @@ BOOST_AUTO_TEST_CASE(an_op_sees_that_its_run_has_timed_out) {  // X7
 // Of the rest of the row: producers and consumers that are first, `loss_test` (late_tokens_are_dropped, and early ones); one that comes
 // twice, `faulty_peer_test`.
 BOOST_AUTO_TEST_CASE(tokens_of_runs_and_nodes_that_are_over) {  // X13
-  EngineOptions stepped;
-  stepped.deterministic = true;
-  Nodes nodes(3, stepped, Between::simulation);
+  Nodes nodes(3, stepped(), Between::simulation);
   Graph g;
   Expr x = g.input("x", DType::f32, Shape{}), y;
   {
@@ -190,7 +188,7 @@ BOOST_AUTO_TEST_CASE(tokens_of_runs_and_nodes_that_are_over) {  // X13
   for (int step = 0; step < 10; ++step) nodes.step();
   nodes.network().kill("c");
   nodes.remove(2);
-  nodes.add("c", stepped);
+  nodes.add("c", stepped());
   h.wait();
   BOOST_TEST(nodes.until(30s, [&] { return nodes.agree(); }));
   compare(f({Tensor::scalar(2.f)}), {{5}}, "with the new one");

@@ -39,21 +39,10 @@ void ask(ClockOffset& offset, const Drifting& other, std::int64_t now, std::int6
   offset.observe(incarnation, {now, other.at(now + there), other.at(now + there + kMs), now + there + kMs + back});
 }
 
-EngineOptions without_threads() {
-  EngineOptions o;
-  o.deterministic = true;
-  return o;
-}
-
 /// What a and b have recorded of a loop of a's whose body is b's.
 ClusterReport recorded_to_and_fro(Nodes& nodes) {
   Graph g;
-  Expr last = while_loop([](Expr i) { return i < 100; },
-                         [&](Expr i) {
-                           auto there = g.on_device("/node:b/cpu:0");
-                           return i + 1;
-                         },
-                         g.constant(0));
+  Expr last = counted_on_b(g, 100);
   const Function f = nodes.engine().compile(g, {}, {last});
   f({});
   ClusterReport said = nodes[0].inspect({.what = NodeQuestion::What::events});
@@ -177,7 +166,7 @@ BOOST_AUTO_TEST_CASE(nodes_know_of_each_other_s_clocks_however_long_they_run) {
 
 // Whatever b's clock shows, if a knows by how much, the trace is the same to the byte; and so is what is told of events, of which some were written over.
 BOOST_AUTO_TEST_CASE(a_trace_is_on_the_clock_of_who_asks) {
-  Nodes nodes(2, without_threads(), Between::simulation);
+  Nodes nodes(2, stepped(), Between::simulation);
   ClusterReport said = recorded_to_and_fro(nodes);
   for (RecordedPlan& plan : said[1].report.recorded)
     for (PartitionSnapshot& p : plan.partitions)
@@ -201,9 +190,9 @@ BOOST_AUTO_TEST_CASE(a_trace_is_on_the_clock_of_who_asks) {
 // what a and b did together is drawn together.
 BOOST_AUTO_TEST_CASE(a_trace_of_nodes_whose_clocks_differ_has_arrows_that_point_forward) {
   constexpr std::int64_t kAhead = -7 * kSecond;
-  Nodes nodes(1, without_threads(), Between::simulation);
+  Nodes nodes(1, stepped(), Between::simulation);
   nodes.clock = [] { return epoch_ns() + kAhead; };
-  nodes.add("b", without_threads());
+  nodes.add("b", stepped());
   nodes[0].wait_for({"b"}, 60s);
   nodes[1].wait_for({"a"}, 60s);
   ClusterReport said = recorded_to_and_fro(nodes);

@@ -21,13 +21,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-EngineOptions stepped(std::uint64_t seed) {
-  EngineOptions o;
-  o.deterministic = true;
-  o.seed = seed;
-  return o;
-}
-
 std::string texts(const std::vector<Verdict>& all) {
   std::string out;
   for (const Verdict& v : all) out += v.text + "\n";

@@ -16,14 +16,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-EngineOptions stepped(std::uint64_t seed) {
-  EngineOptions o;
-  o.deterministic = true;
-  o.seed = seed;
-  o.granularity = Granularity::partition;
-  return o;
-}
-
 Nodes::Wrap all_repeat(std::uint64_t seed) {
   return [seed](const std::string& name, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
     return std::make_unique<FaultyTransport>(std::move(inner), [repeater = std::make_shared<Repeater>(seed + static_cast<std::uint64_t>(name[0]))](auto&&... said) {
@@ -84,7 +76,7 @@ BOOST_AUTO_TEST_CASE(what_is_repeated_changes_nothing) {
   std::uint64_t refused = 0;
   std::vector<std::string> log;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
-    Nodes nodes(3, stepped(seed), Between::simulation, {}, all_repeat(seed));
+    Nodes nodes(3, stepped_partitions(seed), Between::simulation, {}, all_repeat(seed));
     Graph g;
     Function f = nodes.engine().compile(g, {}, {nested(g)});
     const double expected = expected_of_nested();
@@ -105,7 +97,7 @@ BOOST_AUTO_TEST_CASE(what_is_repeated_of_calls_changes_nothing) {
   std::uint64_t refused = 0;
   std::vector<std::string> log;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
-    Nodes nodes(3, stepped(seed), Between::simulation, {}, all_repeat(seed));
+    Nodes nodes(3, stepped_partitions(seed), Between::simulation, {}, all_repeat(seed));
     Graph g;
     const ValueSpec count{DType::i64, Shape{}};
     GraphFunction<Expr(Expr)> tree(g, "tree", {count}, {count});
@@ -161,7 +153,7 @@ BOOST_AUTO_TEST_CASE(nonsense_ends_sessions_and_nothing_else) {
         if (is_wrong && !as<MakePlan>(m) && (*dice)() % 20 == 0 && !m.head.empty()) m.head[(*dice)() % m.head.size()] ^= std::byte(1 << (*dice)() % 8);
         send(peer, lane, std::move(m));
       };
-      Nodes nodes(3, stepped(seed), Between::simulation, {}, [&](const std::string& name, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+      Nodes nodes(3, stepped_partitions(seed), Between::simulation, {}, [&](const std::string& name, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
         return name == "b" ? std::make_unique<FaultyTransport>(std::move(inner), garble) : std::move(inner);
       });
       Graph g;
@@ -193,7 +185,7 @@ BOOST_AUTO_TEST_CASE(nonsense_ends_sessions_and_nothing_else) {
 // c sends b more tokens than b keeps for a run that a has not begun there: a's way to b is slow.
 BOOST_AUTO_TEST_CASE(what_is_early_is_bounded_for_each_peer) {
   for (const EarlyLimits& limits : {EarlyLimits{.messages = 4}, EarlyLimits{.bytes = 1000}}) {
-    Nodes nodes(3, stepped(1), Between::simulation, {}, {}, limits);
+    Nodes nodes(3, stepped_partitions(1), Between::simulation, {}, {}, limits);
     Graph g;
     Expr x = g.input("x", DType::f32, {64});
     std::vector<Expr> there, sums;

@@ -82,14 +82,8 @@ class Impostor final : public TransportListener {
 };
 
 struct Scene {
-  explicit Scene(EarlyLimits early = {}, const SimulationOptions& network = {}) : nodes(1, options(), Between::simulation, network, {}, early), b(nodes) {
+  explicit Scene(EarlyLimits early = {}, const SimulationOptions& network = {}) : nodes(1, stepped(1), Between::simulation, network, {}, early), b(nodes) {
     BOOST_REQUIRE(nodes.until(5s, [&] { return nodes[0].nodes().size() == 2; }));
-  }
-  static EngineOptions options() {
-    EngineOptions o;
-    o.deterministic = true;
-    o.seed = 1;
-    return o;
   }
   // Fetch 0 is b's, fetch 1 is a's.
   Status run() {

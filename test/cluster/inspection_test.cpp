@@ -28,13 +28,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-EngineOptions stepped(std::uint64_t seed) {
-  EngineOptions o;
-  o.deterministic = true;
-  o.seed = seed;
-  return o;
-}
-
 /// What a plan's actors have done, by their operations and all partitions.
 std::map<std::string, ActorCounters> counted(const ClusterNode& node, const PlanName& plan) {
   const ClusterReport described = node.inspect({.what = NodeQuestion::What::plan, .plan = plan}), said = node.inspect({.what = NodeQuestion::What::counters, .plan = plan});
@@ -255,12 +248,7 @@ BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false_is_named) {
 BOOST_AUTO_TEST_CASE(who_is_merely_slow_is_not_named) {
   Nodes nodes(2, stepped(3), Between::simulation);
   Graph g;
-  Expr last = while_loop([](Expr i) { return i < 1'000'000; },
-                         [&](Expr i) {
-                           auto there = g.on_device("/node:b/cpu:0");
-                           return i + 1;
-                         },
-                         g.constant(0));
+  Expr last = counted_on_b(g, 1'000'000);
   RunHandle run = nodes.engine().compile(g, {}, {last}).start({});
   for (int look = 0; look < 20; ++look) {
     const std::vector<Verdict> said = nodes[0].diagnose();
@@ -444,12 +432,7 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_is_not_busy) {
 BOOST_AUTO_TEST_CASE(clocks_of_one_host_are_one) {
   Nodes nodes(2, stepped(1), Between::simulation);
   Graph g;
-  Expr last = while_loop([](Expr i) { return i < 100; },
-                         [&](Expr i) {
-                           auto there = g.on_device("/node:b/cpu:0");
-                           return i + 1;
-                         },
-                         g.constant(0));
+  Expr last = counted_on_b(g, 100);
   Function f = nodes.engine().compile(g, {}, {last});
   for (int look = 0; look < 5; ++look) {
     f({});

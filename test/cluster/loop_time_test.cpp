@@ -25,11 +25,7 @@ json row_of(const json& table, std::size_t row) {
 
 /// Five iterations, of which three may be open; each takes what somebody puts into a queue.
 struct Taking {
-  Nodes nodes{1, [] {
-                EngineOptions o;
-                o.deterministic = true;
-                return o;
-              }(), Between::simulation};
+  Nodes nodes{1, stepped(), Between::simulation};
   Graph g;
   Expr x, put;
   Function loop;

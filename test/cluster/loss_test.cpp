@@ -15,14 +15,6 @@ namespace {
 
 const std::string kB = "/node:b/cpu:0", kC = "/node:c/cpu:0";
 
-EngineOptions stepped(std::uint64_t seed) {
-  EngineOptions o;
-  o.deterministic = true;
-  o.seed = seed;
-  o.granularity = Granularity::partition;
-  return o;
-}
-
 // Each iteration goes over three nodes.
 Function round_trip(Nodes& nodes, Graph& g, int iterations) {
   auto [n, t] = while_loop([=](Expr i, Expr) { return i < iterations; },
@@ -61,7 +53,7 @@ GraphFunction<Expr(Expr)> fibonacci_over(Graph& g, const std::string& sums, cons
 void ends_whenever_a_node_is_killed(const std::function<Function(Nodes&, Graph&)>& compiled) {
   int lost = 0, done = 0;
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
-    Nodes nodes(3, stepped(seed), Between::simulation);
+    Nodes nodes(3, stepped_partitions(seed), Between::simulation);
     Graph g;
     Function f = compiled(nodes, g);
     RunHandle run = f.start({});
@@ -96,7 +88,7 @@ BOOST_AUTO_TEST_CASE(a_run_of_calls_ends_whenever_a_node_is_killed) {
 
 BOOST_AUTO_TEST_CASE(calls_survive_broken_connections) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    Nodes nodes(3, stepped(seed), Between::simulation);
+    Nodes nodes(3, stepped_partitions(seed), Between::simulation);
     Graph g;
     Function f = nodes.engine().compile(g, {}, {fibonacci_over(g, kB, kC)(8)});
     std::vector<RunHandle> runs;
@@ -112,7 +104,7 @@ BOOST_AUTO_TEST_CASE(calls_survive_broken_connections) {
 // Connections that break lose nothing: the transport repeats, and a run does not notice.
 BOOST_AUTO_TEST_CASE(a_run_survives_broken_connections) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    Nodes nodes(3, stepped(seed), Between::simulation);
+    Nodes nodes(3, stepped_partitions(seed), Between::simulation);
     Graph g;
     Function f = round_trip(nodes, g, 20);
     double expected = 1;
@@ -128,7 +120,7 @@ BOOST_AUTO_TEST_CASE(a_run_survives_broken_connections) {
 
 BOOST_AUTO_TEST_CASE(an_error_reaches_the_owner_and_ends_the_others) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    Nodes nodes(3, stepped(seed), Between::simulation);
+    Nodes nodes(3, stepped_partitions(seed), Between::simulation);
     Graph g;
     Expr table = g.constant(Tensor::of<float>({1, 2, 3}));
     auto [n, t] = while_loop([](Expr i, Expr) { return i < 1000; },
@@ -183,7 +175,7 @@ Function once_then_loop(Nodes& nodes, Graph& g) {
 BOOST_AUTO_TEST_CASE(who_has_done_its_part_may_die) {
   int lost_in_the_midst = 0;
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
-    Nodes nodes(3, stepped(seed), Between::simulation, impatient());
+    Nodes nodes(3, stepped_partitions(seed), Between::simulation, impatient());
     Graph g;
     Function f = once_then_loop(nodes, g);
     RunHandle run = f.start({});
@@ -203,7 +195,7 @@ BOOST_AUTO_TEST_CASE(who_has_done_its_part_may_die) {
 // a reaches both, they do not reach each other: who awaits the other says so to a, whose next call waits for no broken plan.
 BOOST_AUTO_TEST_CASE(a_plan_that_two_others_break_is_made_anew) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-    Nodes nodes(3, stepped(seed), Between::simulation, impatient());
+    Nodes nodes(3, stepped_partitions(seed), Between::simulation, impatient());
     double expected = 1;
     for (int i = 0; i < 20; ++i) expected = expected * 0.5 + 1.0;
     Graph g;
@@ -247,7 +239,7 @@ BOOST_AUTO_TEST_CASE(a_plan_that_two_others_break_is_made_anew) {
 // The same while nothing runs: a is told, and no call fails for it.
 BOOST_AUTO_TEST_CASE(a_plan_that_was_broken_in_between_fails_no_call) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-    Nodes nodes(3, stepped(seed), Between::simulation, impatient());
+    Nodes nodes(3, stepped_partitions(seed), Between::simulation, impatient());
     double expected = 1;
     for (int i = 0; i < 5; ++i) expected = expected * 0.5 + 1.0;
     Graph g;
@@ -264,7 +256,7 @@ BOOST_AUTO_TEST_CASE(a_plan_that_was_broken_in_between_fails_no_call) {
 // b and c have not heard anything of each other that the run needs: that they are cut off from each other is nothing to it.
 BOOST_AUTO_TEST_CASE(who_awaits_nothing_of_each_other_may_be_apart) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-    Nodes nodes(3, stepped(seed), Between::simulation, impatient());
+    Nodes nodes(3, stepped_partitions(seed), Between::simulation, impatient());
     Graph g;
     auto [n, t, u] = while_loop([](Expr i, Expr, Expr) { return i < 600; },
                                 [&](Expr i, Expr v, Expr w) {
@@ -291,7 +283,7 @@ BOOST_AUTO_TEST_CASE(who_awaits_nothing_of_each_other_may_be_apart) {
 BOOST_AUTO_TEST_CASE(an_error_names_node_operation_tag_and_line) {
   for (const Granularity granularity : {Granularity::partition, Granularity::op}) {
     for (const char* there : {"a", "b", "c"}) {
-      EngineOptions o = stepped(7);
+      EngineOptions o = stepped_partitions(7);
       o.granularity = granularity;
       Nodes nodes(3, o, Between::simulation);
       Graph g;
@@ -329,7 +321,7 @@ BOOST_AUTO_TEST_CASE(an_error_names_node_operation_tag_and_line) {
 BOOST_AUTO_TEST_CASE(late_tokens_are_dropped) {
   std::uint64_t late = 0, early = 0;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    Nodes nodes(3, stepped(seed), Between::simulation);
+    Nodes nodes(3, stepped_partitions(seed), Between::simulation);
     Graph g;
     Function f = round_trip(nodes, g, 10);
     for (std::uint64_t round = 0; round < 6; ++round) {

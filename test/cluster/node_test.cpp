@@ -339,9 +339,7 @@ BOOST_AUTO_TEST_CASE(a_value_crosses_once) {
 BOOST_AUTO_TEST_CASE(a_predicate_crosses_once) {
   for (const bool is_used : {false, true}) {
     std::map<std::pair<std::string, std::int64_t>, int> tokens;  // by sender and iteration; of a deterministic engine: one thread
-    EngineOptions stepped;
-    stepped.deterministic = true;
-    Nodes nodes(2, stepped, Between::handles, {}, [&](const std::string& name, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+    Nodes nodes(2, stepped(), Between::handles, {}, [&](const std::string& name, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
       return std::make_unique<FaultyTransport>(std::move(inner), [&tokens, name](Peer peer, Lane lane, Message m, const FaultyTransport::Send& send) {
         if (const auto said = as<RunTokens>(m))
           for (const RunToken& token : said->tokens) ++tokens[{name, token.path.depth == 1 ? token.path.number[0] : -1}];
@@ -371,9 +369,7 @@ BOOST_AUTO_TEST_CASE(an_iteration_takes_two_messages) {
   constexpr int kIterations = 100;
   for (const int window : {1, 2, 8, 32}) {
     std::uint64_t messages = 0, tokens = 0, grants = 0;
-    EngineOptions stepped;
-    stepped.deterministic = true;
-    Nodes nodes(2, stepped, Between::handles, {}, [&](const std::string&, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+    Nodes nodes(2, stepped(), Between::handles, {}, [&](const std::string&, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
       return std::make_unique<FaultyTransport>(std::move(inner), [&](Peer peer, Lane lane, Message m, const FaultyTransport::Send& send) {
         if (const auto said = as<RunTokens>(m)) ++messages, tokens += said->tokens.size(), grants += said->grants.size();
         send(peer, lane, std::move(m));
@@ -434,9 +430,7 @@ BOOST_AUTO_TEST_CASE(edges_between_nodes_may_be_narrowed) {
 
 // Links are measured by the simulation's clock, kernels by the machine's: milliseconds here against microseconds there.
 BOOST_AUTO_TEST_CASE(placement_goes_by_what_was_measured) {
-  EngineOptions o;
-  o.deterministic = true;
-  o.seed = 1;
+  EngineOptions o = stepped(1);
   o.placement = Placement::automatic;
   o.costs.device.flops_per_ns = 1e-4;  // far too slow: seconds for what takes microseconds
   Nodes nodes(3, o, Between::simulation);
@@ -466,9 +460,7 @@ BOOST_AUTO_TEST_CASE(placement_goes_by_what_was_measured) {
 
 // What a link takes changes: it is measured again with a later plan, not with each.
 BOOST_AUTO_TEST_CASE(links_are_measured_anew_after_a_while) {
-  EngineOptions o;
-  o.deterministic = true;
-  o.seed = 1;
+  EngineOptions o = stepped(1);
   o.placement = Placement::automatic;
   Nodes nodes(2, o, Between::simulation);
   Graph g;

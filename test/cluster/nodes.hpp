@@ -15,11 +15,36 @@
 #include <troupe/cluster/in_process.hpp>
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/simulated.hpp>
+#include <troupe/troupe.hpp>
 
 namespace troupe::test {
 
 /// What is between nodes: handles passed on, or a network with delays that the seed decides.
 enum class Between { handles, simulation };
+
+/// Without threads: who goes on is drawn from the seed.
+inline EngineOptions stepped(std::uint64_t seed = 0) {
+  EngineOptions o;
+  o.deterministic = true;
+  o.seed = seed;
+  return o;
+}
+/// The same, with a partition a device.
+inline EngineOptions stepped_partitions(std::uint64_t seed) {
+  EngineOptions o = stepped(seed);
+  o.granularity = Granularity::partition;
+  return o;
+}
+
+/// A loop of the device at hand whose body is b's: each iteration goes there and back.
+inline Expr counted_on_b(Graph& g, int times) {
+  return while_loop([=](Expr i) { return i < times; },
+                    [&](Expr i) {
+                      auto there = g.on_device("/node:b/cpu:0");
+                      return i + 1;
+                    },
+                    g.constant(0));
+}
 
 /// Nodes a, b, c … that are connected with each other. The first is the one that a test's program runs on. Those of a
 /// deterministic engine have no threads: who goes on, one of them or the network, is drawn from the seed.

@@ -20,14 +20,6 @@ using namespace std::chrono_literals;
 
 std::string device_of(int node) { return "/node:" + Nodes::name_of(node) + "/cpu:0"; }
 
-EngineOptions stepped(std::uint64_t seed) {
-  EngineOptions o;
-  o.deterministic = true;
-  o.seed = seed;
-  o.granularity = Granularity::partition;
-  return o;
-}
-
 // A loop whose every iteration goes over all nodes, from a and back.
 Expr round_trip(Graph& g, int nodes, int iterations) {
   auto [n, t] = while_loop([=](Expr i, Expr) { return i < iterations; },
@@ -81,9 +73,9 @@ Ending run_without(Nodes& nodes, int count, int iterations, std::uint64_t steps,
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(who_joins_is_a_member_for_all_with_its_labels) {
-  Nodes nodes(1, stepped(1), Between::simulation);
-  nodes.add("b", stepped(1), "gpu=h100 zone=x");
-  nodes.add("c", stepped(1));
+  Nodes nodes(1, stepped_partitions(1), Between::simulation);
+  nodes.add("b", stepped_partitions(1), "gpu=h100 zone=x");
+  nodes.add("c", stepped_partitions(1));
   BOOST_TEST(nodes.until(10s, [&] { return nodes.agree(); }));
   for (std::size_t i = 0; i < 3; ++i) {
     std::vector<Member> all;
@@ -98,11 +90,11 @@ BOOST_AUTO_TEST_CASE(who_joins_is_a_member_for_all_with_its_labels) {
 
 // Whom it asked was not there yet; the detector's own rhythm asks again.
 BOOST_AUTO_TEST_CASE(a_node_that_finds_nobody_goes_on_asking) {
-  Nodes nodes(0, stepped(2), Between::simulation);
-  nodes.add("b", stepped(2), {}, {"sim://a"});
+  Nodes nodes(0, stepped_partitions(2), Between::simulation);
+  nodes.add("b", stepped_partitions(2), {}, {"sim://a"});
   nodes.until(3s, [] { return false; });
   BOOST_TEST(!nodes[0].has_joined());
-  nodes.add("a", stepped(2), {}, {});
+  nodes.add("a", stepped_partitions(2), {}, {});
   BOOST_TEST(nodes.until(20s, [&] { return nodes.agree(); }));
   BOOST_TEST(nodes[0].has_joined());
 }
@@ -111,7 +103,7 @@ BOOST_AUTO_TEST_CASE(a_dead_nodes_runs_end_within_the_bound) {
   Time longest{};
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     for (const int count : {2, 3, 5}) {
-      Nodes nodes(count, stepped(seed), Between::simulation);
+      Nodes nodes(count, stepped_partitions(seed), Between::simulation);
       const Time bound = nodes[0].detection_bound(static_cast<std::size_t>(count));
       // Cut off: no connection breaks, so that nothing but silence tells.
       const bool is_cut = seed % 2 == 0;
@@ -130,7 +122,7 @@ BOOST_AUTO_TEST_CASE(a_dead_nodes_runs_end_within_the_bound) {
 BOOST_AUTO_TEST_CASE(who_is_suspected_and_answers_loses_no_run) {
   std::uint64_t suspicions = 0, refuted = 0;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
-    Nodes nodes(3, stepped(seed), Between::simulation);
+    Nodes nodes(3, stepped_partitions(seed), Between::simulation);
     const int iterations = 20;
     Graph g;
     Function f = nodes.engine().compile(g, {}, {round_trip(g, 3, iterations)});
@@ -156,7 +148,7 @@ BOOST_AUTO_TEST_CASE(a_lost_session_ends_runs_and_is_made_anew) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     SimulationOptions impatient;
     impatient.router.silence = 300ms, impatient.router.heartbeat = 100ms, impatient.router.away = 500ms;
-    Nodes nodes(3, stepped(seed), Between::simulation, impatient);
+    Nodes nodes(3, stepped_partitions(seed), Between::simulation, impatient);
     const Ending o = run_without(nodes, 3, 2'000'000, 50, [&] {
       nodes.network().partition({"b"});
       nodes.network().at(nodes.network().now() + 1200ms, [&] { nodes.network().heal(); });
@@ -173,7 +165,7 @@ BOOST_AUTO_TEST_CASE(a_lost_session_ends_runs_and_is_made_anew) {
 
 BOOST_AUTO_TEST_CASE(who_is_cut_off_for_long_comes_back_by_itself) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
-    Nodes nodes(4, stepped(seed), Between::simulation);
+    Nodes nodes(4, stepped_partitions(seed), Between::simulation);
     nodes.network().partition({"b", "d"});
     BOOST_TEST(nodes.until(40s, [&] { return nodes[0].nodes().size() == 2 && nodes[3].nodes().size() == 2; }));
     BOOST_TEST((holds(nodes[0], "b", MemberState::dead) && holds(nodes[3], "c", MemberState::dead)));
@@ -190,11 +182,11 @@ BOOST_AUTO_TEST_CASE(who_is_cut_off_for_long_comes_back_by_itself) {
 
 BOOST_AUTO_TEST_CASE(who_starts_again_is_used_again) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-    Nodes nodes(3, stepped(seed), Between::simulation);
+    Nodes nodes(3, stepped_partitions(seed), Between::simulation);
     const Ending o = run_without(nodes, 3, 2'000'000, 40 + seed, [&] {
       nodes.network().kill("c");
       nodes.remove(2);
-      nodes.add("c", stepped(seed));
+      nodes.add("c", stepped_partitions(seed));
     });
     BOOST_TEST((o.status.code() == Code::unavailable));
     BOOST_TEST(says(o.status.message(), {"node 'c' was lost"}));
@@ -207,7 +199,7 @@ BOOST_AUTO_TEST_CASE(who_starts_again_is_used_again) {
 
 BOOST_AUTO_TEST_CASE(who_leaves_is_known_to_have_left_at_once) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-    Nodes nodes(5, stepped(seed), Between::simulation);
+    Nodes nodes(5, stepped_partitions(seed), Between::simulation);
     const Ending o = run_without(nodes, 3, 2'000'000, 40, [&] { nodes.remove(1); });
     BOOST_TEST((o.status.code() == Code::unavailable));
     BOOST_TEST(says(o.status.message(), {"node 'b' was lost"}), o.status.message());
@@ -224,7 +216,7 @@ BOOST_AUTO_TEST_CASE(who_leaves_is_known_to_have_left_at_once) {
 BOOST_AUTO_TEST_CASE(who_has_done_its_part_may_leave) {
   int in_the_midst = 0;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    Nodes nodes(3, stepped(seed), Between::simulation);
+    Nodes nodes(3, stepped_partitions(seed), Between::simulation);
     Graph g;
     Expr once;
     {
@@ -250,11 +242,11 @@ BOOST_AUTO_TEST_CASE(who_has_done_its_part_may_leave) {
 
 // The first of them goes, and says why; whoever has the name now takes part.
 BOOST_AUTO_TEST_CASE(of_two_with_one_name_the_later_stays) {
-  Nodes nodes(3, stepped(3), Between::simulation);
+  Nodes nodes(3, stepped_partitions(3), Between::simulation);
   NodeOptions second;
   second.name = "c";
   second.incarnation = 100;
-  second.engine = stepped(3);
+  second.engine = stepped_partitions(3);
   second.transport = [&](PeerInfo self) {
     self.address = "sim://elsewhere";
     return nodes.network().make_transport(self);
@@ -274,10 +266,10 @@ BOOST_AUTO_TEST_CASE(of_two_with_one_name_the_later_stays) {
 }
 
 BOOST_AUTO_TEST_CASE(another_version_of_troupe_is_refused) {
-  Nodes nodes(2, stepped(4), Between::simulation);
+  Nodes nodes(2, stepped_partitions(4), Between::simulation);
   NodeOptions old;
   old.name = "old";
-  old.engine = stepped(4);
+  old.engine = stepped_partitions(4);
   old.transport = [&](PeerInfo self) {
     self.address = "sim://old";
     self.engine = "0.0.1";
@@ -304,7 +296,7 @@ BOOST_AUTO_TEST_CASE(whatever_happens_runs_end_and_nodes_agree) {
       const int total = 3 + static_cast<int>(dice() % 2);
       SimulationOptions network;
       if (dice() % 3 == 0) network.router.silence = 600ms, network.router.heartbeat = 200ms, network.router.away = 900ms;
-      Nodes nodes(total, stepped(seed), Between::simulation, network);
+      Nodes nodes(total, stepped_partitions(seed), Between::simulation, network);
       auto index_of = [&](const std::string& name) {
         for (std::size_t i = 0; i < nodes.size(); ++i)
           if (nodes[i].name() == name) return static_cast<int>(i);
@@ -342,7 +334,7 @@ BOOST_AUTO_TEST_CASE(whatever_happens_runs_end_and_nodes_agree) {
             if (at >= 0) nodes.remove(static_cast<std::size_t>(at));
             break;
           case 4:
-            if (at < 0) nodes.add(victim, stepped(seed));
+            if (at < 0) nodes.add(victim, stepped_partitions(seed));
             break;
           case 5:
             nodes.network().cut(victim, Nodes::name_of(static_cast<int>(dice() % static_cast<std::uint64_t>(total))));
@@ -366,7 +358,7 @@ BOOST_AUTO_TEST_CASE(whatever_happens_runs_end_and_nodes_agree) {
       }
       nodes.network().heal();
       for (int k = 1; k < total; ++k)
-        if (index_of(Nodes::name_of(k)) < 0) nodes.add(Nodes::name_of(k), stepped(seed));
+        if (index_of(Nodes::name_of(k)) < 0) nodes.add(Nodes::name_of(k), stepped_partitions(seed));
       BOOST_TEST(nodes.until(90s, [&] { return nodes.agree(); }), "they do not agree");
       Graph g;
       const double expected = expected_of(total, 3);

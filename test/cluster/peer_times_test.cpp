@@ -94,12 +94,9 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_within_them) {
 
 // Under UBSan, which ends the process where a sum does not fit.
 BOOST_AUTO_TEST_CASE(within_them_all_that_is_reckoned_fits) {
-  EngineOptions stepped;
-  stepped.deterministic = true;
-  stepped.seed = 1;
   for (int corner = 0; corner < 16; ++corner) {
     const auto extreme = [&](int bit, std::int64_t most) { return corner >> bit & 1 ? most : 0; };
-    Nodes nodes(2, stepped, Between::simulation, {}, [&](const std::string& name, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+    Nodes nodes(2, stepped(1), Between::simulation, {}, [&](const std::string& name, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
       if (name == "a") return inner;
       return std::make_unique<FaultyTransport>(std::move(inner), [&](Peer peer, Lane lane, Message m, const FaultyTransport::Send& send) {
         if (auto said = as<Inspected>(m)) {

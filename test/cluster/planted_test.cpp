@@ -107,11 +107,7 @@ double expected_of(int outer) {
 // What the simulation finds; none: all is well. The fault is in b, or in the owner where only that says such a thing.
 std::optional<std::string> found(Fault fault, std::uint64_t seed) {
   const std::string liar_name = fault == Fault::begin_lost || fault == Fault::abandon_lost ? "a" : "b";
-  EngineOptions stepped;
-  stepped.deterministic = true;
-  stepped.seed = seed;
-  stepped.granularity = Granularity::partition;
-  Nodes nodes(3, stepped, Between::simulation, {}, [&](const std::string& name, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+  Nodes nodes(3, stepped_partitions(seed), Between::simulation, {}, [&](const std::string& name, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
     if (name != liar_name) return inner;
     return std::make_unique<FaultyTransport>(std::move(inner), [liar = std::make_shared<Liar>(fault, seed)](Peer peer, Lane lane, Message m, const FaultyTransport::Send& send) {
       if (auto said = liar->said(std::move(m))) send(peer, lane, std::move(*said));

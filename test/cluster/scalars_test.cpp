@@ -19,12 +19,6 @@ namespace {
 
 using json = nlohmann::json;
 
-EngineOptions stepped() {
-  EngineOptions o;
-  o.deterministic = true;
-  return o;
-}
-
 std::string told_by(const ClusterNode& node, std::int64_t since = INT64_MIN) { return scalars_json(node.inspect({.what = NodeQuestion::What::scalars, .since_step = since}, std::chrono::seconds(3))); }
 
 }  // namespace

@@ -14,13 +14,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-EngineOptions stepped(std::uint64_t seed) {
-  EngineOptions o;
-  o.deterministic = true;
-  o.seed = seed;
-  return o;
-}
-
 double in_seconds(Time t) { return std::chrono::duration<double>(t).count(); }
 
 /// The seconds that stand behind these words; below 0: they are not there.

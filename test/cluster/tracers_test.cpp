@@ -19,7 +19,7 @@ struct Watched {
   Nodes nodes;
   Graph g;
   RunHandle run;
-  explicit Watched(int count) : nodes(count, stepped(), Between::simulation) {
+  explicit Watched(int count) : nodes(count, stepped(1), Between::simulation) {
     auto there = g.on_device("/node:" + last() + "/cpu:0");
     Expr end = while_loop([](Expr i) { return i < 1'000'000'000; }, [](Expr i) { return i + 1; }, g.constant(0));
     run = nodes[nodes.size() - 1].engine().compile(g, {}, {end}).start({});
@@ -28,12 +28,6 @@ struct Watched {
   ~Watched() {
     run.cancel();
     while (!run.is_done()) nodes.step();
-  }
-  static EngineOptions stepped() {
-    EngineOptions o;
-    o.deterministic = true;
-    o.seed = 1;
-    return o;
   }
   std::string last() const { return Nodes::name_of(static_cast<int>(nodes.size()) - 1); }
   /// Some 50,000 firings, of which a few times as many fit what a trace holds (Recorder::kGrowth): none is dropped for later ones.

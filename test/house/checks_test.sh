@@ -90,6 +90,7 @@ planted_in_dashboard() {
 if [ -n "$promtool" ]; then
   planted_in_dashboard 's/"title": "Troupe",/"title": "Troupe"/' "$2" "Expecting ',' delimiter"
   planted_in_dashboard 's/rate(troupe_transport_sent_bytes_total\[1m\])/rate(troupe_transport_sent_bytes_total[1m]/' "$2" 'could not parse expression'
+  planted_in_dashboard 's/job=\\"troupe\\"/job=\\"nodes\\"/' "$2" "the dashboard asks for the job 'nodes', which the configuration does not have"
   planted_in_dashboard 's/"troupe_runs_in_flight"/"troupe_runs"/' "$2" "the dashboard asks for 'troupe_runs', which no node tells"
 fi
 exit $((failures > 0))

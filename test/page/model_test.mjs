@@ -11,7 +11,7 @@ import { Counters, kGroupings, kMostBoxes, kMostChildren, layoutInput, nextLink,
 import { Layouts } from '../../cluster/page/layouts.js';
 import { mergeSeries, namedByNode, smoothed } from '../../cluster/page/curves.js';
 import { describeWait } from '../../cluster/page/panel.js';
-import { besideEvent, Timeline } from '../../cluster/page/timeline.js';
+import { besideEvent, stacked, Timeline } from '../../cluster/page/timeline.js';
 
 const dagre = createRequire(import.meta.url)('/usr/share/nodejs/dagre/dist/dagre.min.js');
 
@@ -324,6 +324,23 @@ test('of ten busy seconds a timeline leaves nothing out: the last are there one 
   for (const b of bins) assert.ok(b.took <= b.dur_ns && b.t_ns % b.dur_ns === 0);
   assert.ok(timeline.events.some((e) => e.kind === 'failure'));
   assert.equal(timeline.lost.length, 0);
+});
+
+test('nothing on a timeline hides what is shorter, nor tokens a kernel, in whatever order they came', () => {
+  const at = (x, width, more) => [x, 0, width, kernel(kBegin, 0, { name: `${x}`, ...more })];
+  const all = [at(0, 100, { kind: 'turn' }), at(10, 60), at(20, 5, { name: 'short' }), at(60, 30, { kind: 'firing' }), at(90, 3, { kind: 'failure' }), at(0, 100, { kind: 'wait', name: 'behind' }),
+    ...Array.from({ length: 90 }, (_, x) => at(x, 1, { kind: 'send' })), at(0, 20, { share: 0.9, kind: 'kernel', name: 'bin' }), at(0, 20, { share: 0.5, kind: 'copy', name: 'lower bin' })];
+  for (const drawn of [all, all.toReversed(), [...all.slice(5), ...all.slice(0, 5)]]) {
+    const shown = new Map();  // columns and tenths of the lane, from below: who was drawn there last
+    for (const [x, , width, e, height] of stacked(drawn))
+      for (let column = x; column < x + width; column += 1) for (let part = 0; part < Math.round(height * 10); part += 1) shown.set(`${column} ${part}`, e);
+    const cells = (e) => [...shown.values()].filter((other) => other === e).length;
+    for (const [, , width, e] of all.filter(([, , , { kind }]) => kind !== 'turn' && kind !== 'wait')) assert.ok(cells(e) >= width, `${e.kind} ${e.name} is hidden`);
+    assert.equal(shown.get('30 9').kind, 'kernel');
+    assert.equal(shown.get('22 9').name, 'short');
+    assert.equal(shown.get('30 0').kind, 'send');
+    assert.equal(shown.get('91 9').kind, 'failure');
+  }
 });
 
 test('what comes again, by a clock that was read anew, is one event, and a turn that went on is as long as it was', () => {
