@@ -92,6 +92,7 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run, const std::vector<LeanRef<Pa
   s.step = run.info().step;
   if (run.is_named.load(std::memory_order_acquire)) s.owner = run.key.owner, s.number = run.key.number;
   s.plan = run.plan().name;
+  s.queues = run.plan().queues;
   s.for_so_long = time() - run.started;
   s.is_ending = run.is_settled();
   const Plan& plan = run.plan();

@@ -156,7 +156,7 @@ void Partition::start(const Ref<Run>& run) {
 // ---- firing
 
 bool Partition::turn(int budget) {
-  // Runs in flight take turns of a hundred firings; within a run the newest enabled node goes first.
+  // Runs in flight take turns of a hundred firings; within a run the newest enabled node goes first, but for one a turn (give_way).
   constexpr int kShare = 100;
   std::size_t without_work = 0;
   if (batches_ >= kBatches) return false;  // goes on when the stream has passed
@@ -206,6 +206,7 @@ bool Partition::turn(int budget) {
     }
     const int used = share - left;
     share_ = 0;
+    if (left <= 0 && record.is_active) give_way(record);
     budget -= used;
     record.fired += static_cast<std::uint64_t>(used);
     without_work = used == 0 ? without_work + 1 : 0;
@@ -238,6 +239,21 @@ int Partition::compare(const Iteration& a, const Iteration& b) {
   return depth_a == 0 ? 0 : compare(*a.instance->parent, *b.instance->parent);
 }
 
+// After a turn that left something ready: what is fired next is the newest no more, but each in turn, or a loop whose iterations are cheap
+// would keep all that was ready before it (and heavy nodes, which wait until nothing light is ready) until it is done. Once a turn costs
+// nothing, and is too seldom to change in what order a program's values are made and dropped.
+void Partition::give_way(Record& record) {
+  Stack<Record::Ready>& from = record.first.empty() ? record.ready : record.first;
+  if (from.empty()) return;
+  Stack<Record::Ready>& waiting = record.ready.empty() ? record.first : record.ready;
+  std::swap(*(waiting.begin() + record.given_way++ % waiting.size()), waiting.back());
+  if (&waiting != &from) {
+    from.push_back(waiting.back());
+    waiting.pop_back();
+  }
+  while (!record.heavy.empty()) hand_over_newest(record);
+}
+
 // A value taken out of a list early is memory that nothing can swap out: loops that go backwards know how
 // far they go before they have computed anything, and would take as many as their window has iterations.
 void Partition::dispatch_others(Record& record) {
@@ -261,13 +277,16 @@ void Partition::dispatch_heavy(Record& record) {
     record.heavy.pop_back();
     return;
   }
-  while (!record.heavy.empty()) {
-    Record::Ready next = record.heavy.back();
-    record.heavy.pop_back();
-    bool is_dead = next.iteration->awaited[static_cast<std::size_t>(next.node->place)] & Iteration::kDead;
-    if (is_dead || record.run->is_poisoned()) record.ready.push_back(next);
-    else hand_over(*next.iteration, *next.node);
-  }
+  while (!record.heavy.empty()) hand_over_newest(record);
+}
+
+// What is dead, or whose run has failed, computes nothing.
+void Partition::hand_over_newest(Record& record) {
+  const Record::Ready next = record.heavy.back();
+  record.heavy.pop_back();
+  const bool is_dead = next.iteration->awaited[static_cast<std::size_t>(next.node->place)] & Iteration::kDead;
+  if (is_dead || record.run->is_poisoned()) record.ready.push_back(next);
+  else hand_over(*next.iteration, *next.node);
 }
 
 void Partition::hand_over(Iteration& iteration, const PlanNode& node) {

@@ -311,6 +311,7 @@ struct Record {
   Stack<Ready> heavy;  // ready nodes whose kernels are worth another worker
   Stack<Ready> first;  // ready nodes by rank: before those of `ready`
   Stack<Ready> last;   // and when there is nothing else, the earliest iteration's first
+  std::size_t given_way = 0;  // turns at whose end there was more to fire
   bool has_ready() const { return !ready.empty() || !first.empty() || !heavy.empty() || !last.empty(); }
   std::int32_t outside = 0;  // firings that have not ended yet
   bool is_active = false;
@@ -384,7 +385,10 @@ class Partition final : public CompletionSink {
   static constexpr int kBatches = 4;
 
   void answer(const Inspect& question);
-  RunPart part_of(const Record& record) const;
+  RunPart part_of(const Record& record);
+  void find_sources();
+  bool has_ended(const Record& record, std::int32_t source);
+  bool is_alone(const Record& record, const Firing& firing);
   std::int32_t predicate_of(const FramePlan& frame) const;
 
   void handle(PartitionMessage& message);
@@ -518,6 +522,8 @@ class Partition final : public CompletionSink {
   Firing& take_firing(Iteration& iteration, const PlanNode& node);
   void hand_over(Iteration& iteration, const PlanNode& node);
   void dispatch_heavy(Record& record);
+  void hand_over_newest(Record& record);
+  void give_way(Record& record);
   void dispatch_others(Record& record);
   static int compare(const Iteration& a, const Iteration& b);
   void bring_value(Value& value);
@@ -576,6 +582,7 @@ class Partition final : public CompletionSink {
   std::uint64_t executions_ = 0;    // of loops and calls that have begun
   std::vector<Deciding> deciding_;  // by frame; since somebody asked
   std::unordered_map<std::int32_t, const PlanNode*> by_source_;  // its nodes, by their numbers in the program; since somebody asked
+  std::unordered_map<std::int32_t, std::vector<std::int32_t>> may_end_;  // what waits at a queue, for which nodes of the program; the same
   int observes_ = 0;                // what they compare, in so many more firings
   std::size_t may_read_ = 0;        // bytes of what such loops begin their iterations with
   bool looks_closer_ = false;       // traces, and this turn may draw more, or observes, or is to end

@@ -38,6 +38,12 @@ class Partition::UnderWay {
   std::set<std::pair<const Iteration*, const PlanNode*>> firings_;
 };
 
+void Partition::find_sources() {
+  if (!by_source_.empty()) return;
+  for (const FramePlan& frame : mine_.frames)
+    for (const PlanNode& node : frame.nodes) by_source_.emplace(node.source, &node);
+}
+
 // A node fires once an iteration: what has fired are all iterations that were opened, but for what has not fired in those
 // that are open, and what was given up.
 std::vector<ActorCounters> Partition::actor_counters() {
@@ -48,9 +54,7 @@ std::vector<ActorCounters> Partition::actor_counters() {
   };
   std::vector<Here> here(static_cast<std::size_t>(mine_.nodes));
   const auto at = [](std::int32_t i) { return static_cast<std::size_t>(i); };
-  if (by_source_.empty())
-    for (const FramePlan& frame : mine_.frames)
-      for (const PlanNode& node : frame.nodes) by_source_.emplace(node.source, &node);
+  find_sources();
   UnderWay under_way(plan_->program.graph, by_source_);
   for (const Record* r : active_)
     for (const auto* ready : {&r->ready, &r->heavy, &r->first, &r->last})

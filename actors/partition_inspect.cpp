@@ -111,7 +111,34 @@ std::optional<RunPart> Partition::stands(std::uint64_t run) const {
   return part;
 }
 
-RunPart Partition::part_of(const Record& record) const {
+// Has a node of the program that is outside of all loops and functions ended in this run, alive or dead? That is known of those in this partition.
+bool Partition::has_ended(const Record& record, std::int32_t source) {
+  find_sources();
+  const auto found = by_source_.find(source);
+  const auto outermost = std::find_if(instances_.begin(), instances_.end(), [&](const auto& instance) { return instance->record == &record && instance->number == 0; });
+  if (found == by_source_.end() || outermost == instances_.end()) return false;
+  const PlanNode* const node = found->second;
+  const Instance& instance = **outermost;
+  const Iteration* iteration = instance.ring[static_cast<std::size_t>(instance.oldest) & (instance.ring.size() - 1)];
+  const auto place = static_cast<std::size_t>(node->place);
+  if (!iteration || place >= instance.frame->nodes.size() || &instance.frame->nodes[place] != node) return false;
+  if ((iteration->awaited[place] & Iteration::kCount) != 0) return false;
+  for (const auto* ready : {&record.ready, &record.heavy, &record.first, &record.last})
+    for (const Record::Ready& one : *ready)
+      if (one.node == node && one.iteration == iteration) return false;
+  const std::unordered_set<const Firing*> spare(spare_.begin(), spare_.end());
+  return std::none_of(firings_.begin(), firings_.end(), [&](const auto& firing) { return firing->node == node && !spare.contains(firing.get()) && firing->iteration == iteration; });
+}
+
+// Does it wait at a queue for what nothing of its run can do any more?
+bool Partition::is_alone(const Record& record, const Firing& firing) {
+  const std::int32_t source = firing.node->source;
+  const auto [it, is_new] = may_end_.try_emplace(source);
+  if (is_new) it->second = may_end(plan_->program.graph, source, firing.iteration->instance->number == 0);
+  return std::all_of(it->second.begin(), it->second.end(), [&](std::int32_t other) { return has_ended(record, other); });
+}
+
+RunPart Partition::part_of(const Record& record) {
   RunPart part;
   part.run = record.run->info().id;
   part.fired = record.fired;
@@ -131,6 +158,7 @@ RunPart Partition::part_of(const Record& record) const {
     if (node.state >= 0) {
       const StateSpec& state = plan_->program.graph.states()[static_cast<std::size_t>(node.state)];
       w.state = fmt::format("{} '{}'", name_of(state.kind), state.name);
+      w.puts = node.op->effect == Effect::enqueue;
       w.holds_worker = state.kind == StateSpec::Kind::actor && state.actor && !state.actor->options.blocks;
     }
     w.tag = tag_of(iteration);
@@ -145,8 +173,10 @@ RunPart Partition::part_of(const Record& record) const {
     const bool is_predicate = !firing->node || firing->node->kind == PlanNode::Kind::switch_;
     const std::int32_t source = firing->node ? firing->node->source : predicate_of(*firing->iteration->instance->frame);
     if (source < 0) continue;
-    if (Wait* w = add_wait(is_predicate ? Wait::Kind::device : Wait::Kind::kernel, source, *firing->iteration, {}); w && !is_predicate && firing->began.count() > 0)
-      w->for_so_long = now - firing->began, w->longest = std::chrono::nanoseconds(costs_[static_cast<std::size_t>(firing->node->index)].longest);
+    Wait* const w = add_wait(is_predicate ? Wait::Kind::device : Wait::Kind::kernel, source, *firing->iteration, {});
+    if (!w || is_predicate) continue;
+    if (firing->began.count() > 0) w->for_so_long = now - firing->began, w->longest = std::chrono::nanoseconds(costs_[static_cast<std::size_t>(firing->node->index)].longest);
+    w->is_alone = is_at_queue(*w) && is_alone(record, *firing);
   }
 
   for (const auto& instance : instances_) {

@@ -32,6 +32,7 @@ class Planner {
       plan_.feed_names.push_back(g.name_of(e.node));
     }
     plan_.fetches = static_cast<std::int32_t>(plan_.program.fetches.size());
+    plan_.queues = queue_uses(plan_.program.graph);
     std::map<std::string, std::int32_t> index;
     partition_.resize(names.size());
     for (std::size_t id = 0; id < names.size(); ++id) {

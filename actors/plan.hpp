@@ -204,6 +204,7 @@ struct Plan {
   std::vector<ValueSpec> feeds;
   std::vector<std::string> feed_names;
   std::int32_t fetches = 0;
+  QueueUses queues;
   std::int32_t call_depth = 0;  // calls inside each other, at most
   static constexpr std::int32_t kCalls = 32;  // of a function in several partitions, equally deep and under way at once, at most
   std::uint64_t edge_bytes = 64 << 20;  // EdgeOptions::bytes

@@ -10,6 +10,9 @@
 #include <troupe/actors/constraint.hpp>
 
 namespace troupe {
+
+bool is_at_queue(const Wait& w) { return w.kind == Wait::Kind::kernel && (w.state.starts_with("queue ") || w.state.starts_with("shuffling queue ")); }
+
 namespace {
 
 std::string time_text(std::chrono::nanoseconds t) {
@@ -19,14 +22,13 @@ std::string time_text(std::chrono::nanoseconds t) {
 
 std::string in(const std::string& tag) { return tag.empty() ? "" : " in " + tag; }
 
-bool is_at_queue(const Wait& w) { return w.kind == Wait::Kind::kernel && (w.state.starts_with("queue ") || w.state.starts_with("shuffling queue ")); }
 bool is_in_actor(const Wait& w) { return w.kind == Wait::Kind::kernel && w.state.starts_with("actor "); }
 
 std::string sentence(const Wait& w, const std::string& device) {
   switch (w.kind) {
     case Wait::Kind::kernel: {
       const std::string since = w.for_so_long.count() > 0 ? " for " + time_text(w.for_so_long) : "";
-      if (is_at_queue(w)) return fmt::format("{}{} on {} has waited{} at {}", w.what, in(w.tag), device, since, w.state);
+      if (is_at_queue(w)) return fmt::format("{}{} on {} has waited{} at {}{}", w.what, in(w.tag), device, since, w.state, !w.is_alone ? "" : w.puts ? ", which nothing of this run will empty any more" : ", which nothing of this run will fill any more");
       if (is_in_actor(w)) return fmt::format("{}{} on {} has waited{} for an answer of {}", w.what, in(w.tag), device, since, w.state);
       return fmt::format("{}{} on {} has been computing{}", w.what, in(w.tag), device, since);
     }
@@ -284,6 +286,26 @@ static std::string why_for_ever(const OpenLoop& then, const OpenLoop& now) {
 // Had nobody asked before what it compares, or come to that since?
 static bool is_unseen(const OpenLoop& loop) { return loop.decision.is_followed() && !loop.decision.is_observed(); }
 
+// Those who wait at a queue, in both looks, for what neither their run can do any more nor another that is under way: they hang, whoever else of the run gets on.
+static std::vector<Verdict> left_alone(const RunSnapshot& before, const RunSnapshot& run, const std::vector<RunSnapshot>& all) {
+  const auto others_may = [&](const Wait& w) {
+    return std::any_of(all.begin(), all.end(), [&](const RunSnapshot& other) {
+      const std::vector<std::string>& queues = w.puts ? other.queues.emptied : other.queues.filled;
+      return id_of(other) != id_of(run) && std::find(queues.begin(), queues.end(), w.state) != queues.end();
+    });
+  };
+  const auto was_there = [&](const Wait& w, const std::string& device) {
+    bool was = false;
+    each_wait(before, [&](const Wait& then, const std::string& there) { was = was || (there == device && then.node == w.node && then.tag == w.tag && is_at_queue(then) && then.is_alone); });
+    return was;
+  };
+  std::vector<Verdict> alone;
+  each_wait(run, [&](const Wait& w, const std::string& device) {
+    if (is_at_queue(w) && w.is_alone && was_there(w, device) && !others_may(w)) alone.push_back(verdict(run, w, device));
+  });
+  return alone;
+}
+
 std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::vector<RunSnapshot>& now, std::set<RunId>* withheld) {
   std::vector<Verdict> all;
   // Who computes may be slow, and so is whoever waits for it or for a worker of its node.
@@ -296,6 +318,10 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
     const auto earlier = std::find_if(before.begin(), before.end(), [&](const RunSnapshot& b) { return id_of(b) == id; });
     if (earlier == before.end() || run.is_ending) continue;
     std::vector<Verdict> causes = verdicts(run);
+    std::vector<Verdict> alone = left_alone(*earlier, run, now);
+    const auto is_of_late = [](const Verdict& v) { return v.is_usual; };
+    if (std::any_of(alone.begin(), alone.end(), is_of_late) && withheld) withheld->insert(id);
+    std::erase_if(alone, is_of_late);
     if (!has_got_on(*earlier, run)) {
       // What a run computes may be what its others wait for, also at a queue; so may what it waits for as it has before.
       const auto withhold = [&] {
@@ -324,9 +350,11 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before, const std::ve
         if (v.kind == Verdict::Kind::no_turn && computing.contains(std::string(node_of(v.device)))) return true;
         return v.kind == Verdict::Kind::computing || v.kind == Verdict::Kind::ready || v.kind == Verdict::Kind::loop;
       });
+      if (causes.empty()) causes = std::move(alone);
       all.insert(all.end(), causes.begin(), causes.end());
       continue;
     }
+    all.insert(all.end(), alone.begin(), alone.end());
     for (const PartitionSnapshot& p : run.partitions)
       for (const RunPart& part : p.runs)
         for (const OpenLoop& loop : part.loops) {  // an inner one may end again and again; the outermost that does not is the cause

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <troupe/actors/decision.hpp>
+#include <troupe/actors/queue_users.hpp>
 
 namespace troupe {
 
@@ -38,7 +39,12 @@ struct Wait {
   std::chrono::nanoseconds for_so_long{};  // a kernel: since it began; 0: not known
   std::chrono::nanoseconds longest{};      // a user's actor: that it ever took for an answer
   bool holds_worker = false;               // the same: it has no thread of its own
+  bool puts = false;                       // at a queue: it waits for room, not for an element
+  bool is_alone = false;                   // the same: nothing of its run that is still to happen fills that queue (or empties it), or closes it
 };
+
+/// A firing of an operation of a queue.
+bool is_at_queue(const Wait& wait);
 
 /// A loop that is going on.
 struct OpenLoop {
@@ -163,6 +169,7 @@ struct RunSnapshot {
     std::string node, why;
   };
   std::vector<Silent> silent;  // nodes that take part, were asked and have not answered
+  QueueUses queues;  // of its program
   /// Of a run over several nodes, by who has asked them: bytes that the others have got from each of them, and got to it.
   std::map<std::string, std::uint64_t> moved;
   std::map<std::string, std::uint64_t> to_move;  // and those that they have not got from it yet, or it from them, as far as is known

@@ -66,7 +66,7 @@ void fields(A& a, NodeQuestion& q) {
 }
 template <class A>
 void fields(A& a, Wait& w) {
-  a(w.kind), a(w.what), a(w.state), a(w.tag), a(w.from), a(w.node), time_span(a, w.for_so_long), time_span(a, w.longest), a(w.holds_worker);
+  a(w.kind), a(w.what), a(w.state), a(w.tag), a(w.from), a(w.node), time_span(a, w.for_so_long), time_span(a, w.longest), a(w.holds_worker), a(w.puts), a(w.is_alone);
 }
 template <class A>
 void fields(A& a, Comparison& c) {
@@ -113,8 +113,12 @@ void fields(A& a, RunSnapshot::Silent& s) {
   a(s.node), a(s.why);
 }
 template <class A>
+void fields(A& a, QueueUses& q) {
+  a(q.filled), a(q.emptied);
+}
+template <class A>
 void fields(A& a, RunSnapshot& r) {
-  a(r.run), a(r.step), a(r.owner), a(r.number), a(r.plan), time_span(a, r.for_so_long), a(r.is_ending), a(r.is_owned), a(r.other_nodes), a(r.partitions), a(r.silent);
+  a(r.run), a(r.step), a(r.owner), a(r.number), a(r.plan), time_span(a, r.for_so_long), a(r.is_ending), a(r.is_owned), a(r.other_nodes), a(r.partitions), a(r.silent), a(r.queues);
 }
 template <class A>
 void fields(A& a, PlanSnapshot& p) {

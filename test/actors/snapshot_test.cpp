@@ -432,6 +432,65 @@ BOOST_AUTO_TEST_CASE(who_waits_beside_a_kernel_of_its_own_run_is_slow) {
   BOOST_TEST(said[0].run == run.run);
 }
 
+// Whoever waits for what no run can do any more hangs, though others of its run get on or compute.
+BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_that_nobody_can_fill_hangs_beside_those_who_get_on) {
+  RunSnapshot before;
+  before.run = 1;
+  before.queues.filled = {"queue 'others'"};
+  Wait takes;
+  takes.what = "Dequeue 'take' (model.cpp:9)", takes.state = "queue 'jobs'", takes.node = 4, takes.tag = "iteration 2 of loop 'w'", takes.for_so_long = 3s, takes.is_alone = true;
+  PartitionSnapshot& p = before.partitions.emplace_back();
+  p.device = "cpu:0";
+  p.has_answered = true;
+  p.runs.emplace_back().waits = {takes};
+  RunSnapshot now = before;
+  now.partitions[0].runs[0].fired = 1000;
+  const auto said = hangs({before}, {now});
+  BOOST_REQUIRE(said.size() == 1u);
+  BOOST_TEST(said[0].text == "Dequeue 'take' (model.cpp:9) in iteration 2 of loop 'w' on cpu:0 has waited for 3.0 s at queue 'jobs', which nothing of this run will fill any more");
+  const auto is_silent = [&](const RunSnapshot& then, const RunSnapshot& later, std::vector<RunSnapshot> others, bool is_withheld) {
+    std::set<RunId> withheld;
+    std::vector<RunSnapshot> all{later};
+    all.insert(all.end(), others.begin(), others.end());
+    BOOST_TEST(hangs({then}, all, &withheld).empty());
+    BOOST_TEST(withheld.contains(id_of(later)) == is_withheld);
+  };
+  // Another run that is under way may fill it; one that fills others, or empties this one, may not.
+  RunSnapshot other;
+  other.run = 2;
+  other.queues.filled = {"queue 'jobs'", "queue 'others'"};
+  is_silent(before, now, {other}, false);
+  other.queues = {{"queue 'others'", "shuffling queue 'jobs'"}, {"queue 'jobs'"}};
+  BOOST_TEST(hangs({before}, {now, other}).size() == 1u);
+  // In the first look it was elsewhere, or another firing, or somebody could still fill the queue.
+  for (const auto change : {+[](Wait& w) { w.tag = "iteration 1 of loop 'w'"; }, +[](Wait& w) { w.node = 5; }, +[](Wait& w) { w.is_alone = false; }}) {
+    RunSnapshot then = before;
+    change(then.partitions[0].runs[0].waits[0]);
+    is_silent(then, now, {}, false);
+  }
+  RunSnapshot may = now;
+  may.partitions[0].runs[0].waits[0].is_alone = false;
+  is_silent(before, may, {}, false);
+  // For a second anybody may wait: later looks may tell.
+  RunSnapshot young = now;
+  young.partitions[0].runs[0].waits[0].for_so_long = 500ms;
+  is_silent(before, young, {}, true);
+  // Beside a kernel of its own run.
+  Wait computes;
+  computes.what = "MatMul 'big' (model.cpp:7)";
+  RunSnapshot computing = before;
+  computing.partitions[0].runs[0].waits.push_back(computes);
+  BOOST_TEST(hangs({computing}, {computing}).size() == 1u);
+  // Who waits for room waits for those who empty the queue.
+  RunSnapshot full = before, later = now;
+  for (RunSnapshot* run : {&full, &later}) {
+    Wait& w = run->partitions[0].runs[0].waits[0];
+    w.what = "Enqueue 'put' (model.cpp:9)", w.puts = true;
+  }
+  BOOST_TEST(has(hangs({full}, {later})[0].text, "which nothing of this run will empty any more"));
+  is_silent(full, later, {other}, false);
+}
+
 // What a partition said before it went to kernels of another run is as good as an answer, while nothing can have come for it.
 BOOST_AUTO_TEST_CASE(what_was_said_before_another_run_s_kernel_stands) {
   const auto named = [](const RunSnapshot& run, std::size_t count) {
