@@ -153,7 +153,7 @@ std::uint64_t Engine::step() const { return impl_->step_.load(std::memory_order_
 EngineSnapshot Engine::snapshot(std::chrono::nanoseconds patience) { return impl_->snapshot(patience); }
 void Engine::set_step(std::uint64_t step) { impl_->step_.store(step, std::memory_order_relaxed); }
 int Engine::workers() const { return impl_->pool()->size(); }
-bool Engine::take_step() { return impl_->pool()->step(); }
+bool Engine::take_step() { return impl_->options().deterministic && impl_->pool()->step(); }
 void Engine::advance_time(std::chrono::nanoseconds by) { SchedulerModule::of(impl_->system())->advance_time(by); }
 
 }  // namespace troupe

@@ -199,7 +199,7 @@ class Engine {
   /// What stands behind it, for the folders that build on this one (engine_impl.hpp).
   EngineImpl& impl() { return *impl_; }
 
-  /// Deterministic engines: takes one step of one actor; false if nothing is pending.
+  /// Deterministic engines: takes one step of one actor; false if nothing is pending, or if the engine has threads, which take them all.
   bool take_step();
   /// Deterministic engines: moves the virtual clock; deadlines that pass are due.
   void advance_time(std::chrono::nanoseconds by);

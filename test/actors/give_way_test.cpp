@@ -37,7 +37,7 @@ template <class Is>
 void goes_on_until(Engine& engine, const RunHandle& run, const Is& is_so) {
   while (!is_so()) {
     BOOST_REQUIRE(!run.is_done());
-    if (!engine.take_step()) std::this_thread::yield();
+    if (!engine.take_step()) std::this_thread::yield();  // with threads it takes none
   }
 }
 
