@@ -62,6 +62,15 @@ class PackScan {
     b = bytes_[place_++] == std::byte{0xc3};
     return true;
   }
+  /// Reads the beginning of the next element if it is an array of up to fifteen: the same.
+  bool next_array(std::size_t& elements) {
+    if (left() == 0 || (bytes_[place_] & std::byte{0xf0}) != std::byte{0x90}) return false;
+    const auto n = static_cast<std::size_t>(bytes_[place_] & std::byte{0x0f});
+    if (n > left() - 1) return false;
+    elements = n;
+    ++place_;
+    return true;
+  }
   std::size_t place() const { return place_; }
   std::size_t left() const { return bytes_.size() - place_; }
 

@@ -1,5 +1,6 @@
 #include <troupe/cluster/wire.hpp>
 
+#include <array>
 #include <cstring>
 #include <string_view>
 
@@ -18,12 +19,33 @@ enum class Kind : std::uint8_t { hello = 1, welcome, ready, refuse, data, ack, b
 
 // ---- writing
 
-struct Bytes {
-  std::vector<std::byte>& out;
+/// What the packer writes to. It gives each element by itself, a byte or a few: gathered here, they take the memory of `out` once a frame.
+class Bytes {
+ public:
+  explicit Bytes(std::vector<std::byte>& out) : out_(out) {}
+  Bytes(const Bytes&) = delete;
+  Bytes& operator=(const Bytes&) = delete;
   void write(const char* data, std::size_t size) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(data);
-    out.insert(out.end(), bytes, bytes + size);
+    if (size > next_.size() - used_) [[unlikely]] return write_through(data, size);
+    std::memcpy(next_.data() + used_, data, size);
+    used_ += size;
   }
+  /// Behind what `out` has; once all is written.
+  void spill() {
+    out_.insert(out_.end(), next_.begin(), next_.begin() + static_cast<std::ptrdiff_t>(used_));
+    used_ = 0;
+  }
+
+ private:
+  void write_through(const char* data, std::size_t size) {
+    spill();
+    const auto* bytes = reinterpret_cast<const std::byte*>(data);
+    out_.insert(out_.end(), bytes, bytes + size);
+  }
+
+  std::vector<std::byte>& out_;
+  std::array<std::byte, 128> next_;  // of a Data header, with few messages and tensors, all
+  std::size_t used_ = 0;
 };
 using Packer = msgpack::packer<Bytes>;
 
@@ -120,6 +142,7 @@ struct Malformed {
 class Fields {
  public:
   Fields(PackScan& scan, const char* what) : scan_(scan), what_(what) {
+    if (scan_.next_array(left_)) return;
     const PackScan::Element e = scan_.next();
     if (e.kind != PackScan::Kind::array) refuse_frame(fmt::format("{} is not an array", what));
     left_ = e.number;
@@ -180,7 +203,7 @@ class Fields {
 
   PackScan& scan_;
   const char* what_;
-  std::size_t left_;
+  std::size_t left_ = 0;
 };
 
 Bulk read_bulk(Fields f, const Limits& limits) {
@@ -296,16 +319,18 @@ void read_frame(Fields& f, const Limits& limits, Frame& frame) {
 
 std::vector<std::byte> encode(const Frame& frame) {
   std::vector<std::byte> out;
-  Bytes bytes{out};
+  Bytes bytes(out);
   Packer packer(bytes);
   std::visit([&](const auto& f) { pack(packer, f); }, frame);
+  bytes.spill();
   return out;
 }
 
 void encode_data(const Data& data, std::size_t messages, std::vector<std::byte>& out) {
-  Bytes bytes{out};
+  Bytes bytes(out);
   Packer packer(bytes);
   pack(packer, data, messages);
+  bytes.spill();
 }
 
 Status decode(std::span<const std::byte> part, const Limits& limits, Decoded& out) {

@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(what_is_written_most_has_a_shorter_way_that_says_the_same) 
       std::vector<std::byte> bytes(length);
       for (std::byte& b : bytes) b = static_cast<std::byte>(random());
       if (length != 0) bytes[0] = static_cast<std::byte>(first);
-      PackScan whole(bytes), number(bytes), flag(bytes);
+      PackScan whole(bytes), number(bytes), flag(bytes), array(bytes);
       const auto e = whole.next();
       const bool has_sign = first >= 0xd0 && first < 0xd4;  // a form that nobody writes, of what is positive
       std::uint64_t n = 999;
@@ -100,6 +100,11 @@ BOOST_AUTO_TEST_CASE(what_is_written_most_has_a_shorter_way_that_says_the_same) 
       BOOST_TEST(is_flag == (e.kind == Kind::flag), first);
       BOOST_TEST(b == (is_flag && e.number != 0), first);
       BOOST_TEST(flag.place() == (is_flag ? 1u : 0u), first);
+      std::size_t elements = 999;
+      const bool is_array = array.next_array(elements);
+      BOOST_TEST(is_array == (e.kind == Kind::array && first < 0xa0), first);  // of more than fifteen the count has bytes of its own
+      BOOST_TEST(elements == (is_array ? e.number : 999u), first);
+      BOOST_TEST(array.place() == (is_array ? 1u : 0u), first);
     }
 }
 
