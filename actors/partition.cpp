@@ -295,6 +295,7 @@ void Partition::hand_over(Iteration& iteration, const PlanNode& node) {
   Firing& firing = take_firing(iteration, node);
   firing.run = record.run;
   firing.began = std::chrono::nanoseconds(now_ns());
+  firing.waits_for_worker.store(true, std::memory_order_relaxed);
   driver_.hand_over(firing);
   ++record.outside;  // its end is a message, which comes after this turn
 }

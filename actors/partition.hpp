@@ -98,6 +98,7 @@ struct Firing {
   std::uint64_t put = 0;         // bytes that such a one puts into lists, at most
   std::int64_t ran = 0;          // when it began, on the steady clock; written by who runs it, read after its end
   std::chrono::nanoseconds began{};  // on the steady clock, for those who ask what takes so long
+  std::atomic<bool> waits_for_worker{false};  // a handed-over kernel that has not begun; for those who ask as well
   Ref<Run> run;                  // a handed-over kernel keeps its run
 };
 
@@ -387,8 +388,7 @@ class Partition final : public CompletionSink {
   void answer(const Inspect& question);
   RunPart part_of(const Record& record);
   void find_sources();
-  bool has_ended(const Record& record, std::int32_t source);
-  bool is_alone(const Record& record, const Firing& firing);
+  class Lone;
   std::int32_t predicate_of(const FramePlan& frame) const;
 
   void handle(PartitionMessage& message);

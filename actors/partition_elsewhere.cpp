@@ -60,6 +60,7 @@ void Partition::count_end(const Firing& firing) { firing.iteration->instance->re
 
 void Partition::run_elsewhere(Firing& firing) {
   Ref<Run> run = firing.run;  // stays until the kernel has returned
+  firing.waits_for_worker.store(false, std::memory_order_relaxed);
   KernelContext c = context(*firing.iteration, *firing.node, firing.outputs.data());
   c.set_sink(this, &firing);
   firing.put = firing.node->makes_list ? put_into_lists(*firing.iteration, *firing.node) : 0;

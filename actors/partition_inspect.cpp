@@ -111,32 +111,53 @@ std::optional<RunPart> Partition::stands(std::uint64_t run) const {
   return part;
 }
 
-// Has a node of the program that is outside of all loops and functions ended in this run, alive or dead? That is known of those in this partition.
-bool Partition::has_ended(const Record& record, std::int32_t source) {
-  find_sources();
-  const auto found = by_source_.find(source);
-  const auto outermost = std::find_if(instances_.begin(), instances_.end(), [&](const auto& instance) { return instance->record == &record && instance->number == 0; });
-  if (found == by_source_.end() || outermost == instances_.end()) return false;
-  const PlanNode* const node = found->second;
-  const Instance& instance = **outermost;
-  const Iteration* iteration = instance.ring[static_cast<std::size_t>(instance.oldest) & (instance.ring.size() - 1)];
-  const auto place = static_cast<std::size_t>(node->place);
-  if (!iteration || place >= instance.frame->nodes.size() || &instance.frame->nodes[place] != node) return false;
-  if ((iteration->awaited[place] & Iteration::kCount) != 0) return false;
-  for (const auto* ready : {&record.ready, &record.heavy, &record.first, &record.last})
-    for (const Record::Ready& one : *ready)
-      if (one.node == node && one.iteration == iteration) return false;
-  const std::unordered_set<const Firing*> spare(spare_.begin(), spare_.end());
-  return std::none_of(firings_.begin(), firings_.end(), [&](const auto& firing) { return firing->node == node && !spare.contains(firing.get()) && firing->iteration == iteration; });
-}
+// Which waits of a run at queues nothing of it can end any more. What they have in common is found once a look, and only where somebody waits at one.
+class Partition::Lone {
+ public:
+  Lone(Partition& partition, const Record& record) : partition_(partition), record_(record) {}
 
-// Does it wait at a queue for what nothing of its run can do any more?
-bool Partition::is_alone(const Record& record, const Firing& firing) {
-  const std::int32_t source = firing.node->source;
-  const auto [it, is_new] = may_end_.try_emplace(source);
-  if (is_new) it->second = may_end(plan_->program.graph, source, firing.iteration->instance->number == 0);
-  return std::all_of(it->second.begin(), it->second.end(), [&](std::int32_t other) { return has_ended(record, other); });
-}
+  bool is_alone(const Firing& firing) {
+    const std::int32_t source = firing.node->source;
+    const auto [it, is_new] = partition_.may_end_.try_emplace(source);
+    if (is_new) {
+      if (!users_) users_.emplace(partition_.plan_->program.graph);
+      it->second = users_->may_end(source, firing.iteration->instance->number == 0);
+    }
+    return std::all_of(it->second.begin(), it->second.end(), [&](std::int32_t other) { return has_ended(other); });
+  }
+
+ private:
+  // Has a node that is outside of all loops and functions ended in this run, alive or dead? That is known of those in this partition.
+  bool has_ended(std::int32_t source) {
+    if (!is_known_) find_under_way();
+    const auto found = partition_.by_source_.find(source);
+    if (found == partition_.by_source_.end() || !outside_) return false;
+    const PlanNode* const node = found->second;
+    const std::vector<PlanNode>& nodes = outside_->instance->frame->nodes;
+    const auto place = static_cast<std::size_t>(node->place);
+    return place < nodes.size() && &nodes[place] == node && (outside_->awaited[place] & Iteration::kCount) == 0 && !under_way_.contains(node);
+  }
+
+  void find_under_way() {
+    is_known_ = true;
+    partition_.find_sources();
+    const Instance& root = *record_.root;
+    outside_ = root.ring[static_cast<std::size_t>(root.oldest) & (root.ring.size() - 1)];
+    for (const auto* ready : {&record_.ready, &record_.heavy, &record_.first, &record_.last})
+      for (const Record::Ready& one : *ready)
+        if (one.iteration == outside_) under_way_.insert(one.node);
+    const std::unordered_set<const Firing*> spare(partition_.spare_.begin(), partition_.spare_.end());
+    for (const auto& firing : partition_.firings_)
+      if (!spare.contains(firing.get()) && firing->iteration == outside_) under_way_.insert(firing->node);
+  }
+
+  Partition& partition_;
+  const Record& record_;
+  std::optional<QueueUsers> users_;
+  bool is_known_ = false;
+  const Iteration* outside_ = nullptr;  // of all loops and functions
+  std::unordered_set<const PlanNode*> under_way_;  // there: can fire, or has begun, and has not ended
+};
 
 RunPart Partition::part_of(const Record& record) {
   RunPart part;
@@ -168,6 +189,7 @@ RunPart Partition::part_of(const Record& record) {
 
   const std::unordered_set<const Firing*> spare(spare_.begin(), spare_.end());
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  Lone lone(*this, record);
   for (const auto& firing : firings_) {
     if (spare.contains(firing.get()) || firing->iteration->instance->record != &record) continue;
     const bool is_predicate = !firing->node || firing->node->kind == PlanNode::Kind::switch_;
@@ -175,8 +197,12 @@ RunPart Partition::part_of(const Record& record) {
     if (source < 0) continue;
     Wait* const w = add_wait(is_predicate ? Wait::Kind::device : Wait::Kind::kernel, source, *firing->iteration, {});
     if (!w || is_predicate) continue;
+    if (firing->waits_for_worker.load(std::memory_order_relaxed)) {  // it is not at its queue yet, nor with its actor
+      w->state.clear(), w->holds_worker = false;
+      continue;
+    }
     if (firing->began.count() > 0) w->for_so_long = now - firing->began, w->longest = std::chrono::nanoseconds(costs_[static_cast<std::size_t>(firing->node->index)].longest);
-    w->is_alone = is_at_queue(*w) && is_alone(record, *firing);
+    w->is_alone = is_at_queue(*w) && lone.is_alone(*firing);
   }
 
   for (const auto& instance : instances_) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 #include <string_view>
-#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -29,38 +28,41 @@ QueueUses queue_uses(const Graph& program) {
   return {{filled.begin(), filled.end()}, {emptied.begin(), emptied.end()}};
 }
 
-// All that cannot happen before `node` has.
-static std::unordered_set<std::int32_t> behind(const Graph& program, std::int32_t node) {
-  std::vector<std::vector<std::int32_t>> users(static_cast<std::size_t>(program.size()));
+QueueUsers::QueueUsers(const Graph& program) : program_(program), users_(static_cast<std::size_t>(program.size())) {
   for (std::int32_t id = 0; id < program.size(); ++id) {
-    for (const Edge e : program.node(id).inputs) users[static_cast<std::size_t>(e.node)].push_back(id);
-    for (const std::int32_t c : program.node(id).controls) users[static_cast<std::size_t>(c)].push_back(id);
+    for (const Edge e : program.node(id).inputs) users_[static_cast<std::size_t>(e.node)].push_back(id);
+    for (const std::int32_t c : program.node(id).controls) users_[static_cast<std::size_t>(c)].push_back(id);
+    if (const Node& n = program.node(id); n.state >= 0 && n.op->effect != Effect::none && n.op->effect != Effect::read) of_state_[n.state].push_back(id);
   }
+}
+
+// All that cannot happen before `node` has.
+std::unordered_set<std::int32_t> QueueUsers::behind(std::int32_t node) const {
   std::unordered_set<std::int32_t> waits{node};
   const auto has_to_wait = [&](std::int32_t id) {
-    const Node& n = program.node(id);
+    const Node& n = program_.node(id);
     constexpr std::string_view kOther[] = {"Call", "Argument", "Return"};
     if (std::find(std::begin(kOther), std::end(kOther), n.op->name) != std::end(kOther)) return false;
-    return n.op->name != "Merge" || std::all_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return program.node(e.node).op->name == "NextIteration" || waits.contains(e.node); });
+    return n.op->name != "Merge" || std::all_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return program_.node(e.node).op->name == "NextIteration" || waits.contains(e.node); });
   };
   std::vector<std::int32_t> next{node};
   while (!next.empty()) {
     const std::int32_t id = next.back();
     next.pop_back();
-    for (const std::int32_t user : users[static_cast<std::size_t>(id)])
+    for (const std::int32_t user : users_[static_cast<std::size_t>(id)])
       if (has_to_wait(user) && waits.insert(user).second) next.push_back(user);
   }
   return waits;
 }
 
-std::vector<std::int32_t> may_end(const Graph& program, std::int32_t node, bool is_outermost) {
-  const Node& waiting = program.node(node);
+std::vector<std::int32_t> QueueUsers::may_end(std::int32_t node, bool is_outermost) const {
+  const Node& waiting = program_.node(node);
   const Effect opposite = waiting.op->effect == Effect::dequeue ? Effect::enqueue : Effect::dequeue;
   std::vector<std::int32_t> others;
-  for (std::int32_t id = 0; id < program.size(); ++id)
-    if (const Node& n = program.node(id); n.state == waiting.state && (n.op->effect == opposite || n.op->effect == Effect::write)) others.push_back(id);
+  for (const std::int32_t id : of_state_.at(waiting.state))
+    if (const Effect effect = program_.node(id).op->effect; effect == opposite || effect == Effect::write) others.push_back(id);
   if (others.empty() || !is_outermost) return others;
-  const auto waits = behind(program, node);
+  const auto waits = behind(node);
   std::erase_if(others, [&](std::int32_t id) { return waits.contains(id); });
   return others;
 }

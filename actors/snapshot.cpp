@@ -30,6 +30,7 @@ std::string sentence(const Wait& w, const std::string& device) {
       const std::string since = w.for_so_long.count() > 0 ? " for " + time_text(w.for_so_long) : "";
       if (is_at_queue(w)) return fmt::format("{}{} on {} has waited{} at {}{}", w.what, in(w.tag), device, since, w.state, !w.is_alone ? "" : w.puts ? ", which nothing of this run will empty any more" : ", which nothing of this run will fill any more");
       if (is_in_actor(w)) return fmt::format("{}{} on {} has waited{} for an answer of {}", w.what, in(w.tag), device, since, w.state);
+      if (since.empty()) return fmt::format("{}{} on {} waits for a worker", w.what, in(w.tag), device);
       return fmt::format("{}{} on {} has been computing{}", w.what, in(w.tag), device, since);
     }
     case Wait::Kind::device: return fmt::format("{}{} has not come from {} yet", w.what, in(w.tag), device);

@@ -36,7 +36,7 @@ struct Wait {
   std::string tag;        // `iteration 3 of loop 'w'`, inner loops last; empty: outside of loops
   std::string from;       // the other partition's device
   std::int32_t node = 0;  // of the program
-  std::chrono::nanoseconds for_so_long{};  // a kernel: since it began; 0: not known
+  std::chrono::nanoseconds for_so_long{};  // a kernel: since it began; 0: it has not, and waits for a worker
   std::chrono::nanoseconds longest{};      // a user's actor: that it ever took for an answer
   bool holds_worker = false;               // the same: it has no thread of its own
   bool puts = false;                       // at a queue: it waits for room, not for an element

@@ -227,6 +227,36 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_is_told_from_one_that_is_slow) {
   while (engine.take_step()) {}
 }
 
+// Where each node is an actor, a Dequeue that was handed over and has not begun waits for a worker, whatever is in its queue.
+BOOST_AUTO_TEST_CASE(who_has_not_come_to_its_queue_does_not_wait_there) {
+  Graph g;
+  Queue q = g.fifo_queue("filled", {{DType::f32, Shape{}}}, 2), empty = g.fifo_queue("empty", {{DType::f32, Shape{}}}, 2);
+  Expr put = q.enqueue({g.constant(1.0f)});
+  auto after = g.after({put});
+  Expr taken = g.named(q.dequeue()[0], "take"), never = g.named(empty.dequeue()[0], "take_in_vain");
+  Engine engine({.granularity = Granularity::op, .deterministic = true});
+  RunHandle run = engine.compile(g, {}, {put, taken, never}).start({});
+  bool was_handed_over = false, is_alone = false;
+  do {
+    const EngineSnapshot s = engine.snapshot();
+    for (const PartitionSnapshot& p : s.runs.at(0).partitions)
+      for (const RunPart& part : p.runs)
+        for (const Wait& w : part.waits) {
+          const bool is_in_vain = has(w.what, "take_in_vain");
+          if (has(w.what, "Dequeue") && w.state.empty()) {
+            was_handed_over = true;
+            BOOST_TEST(has(joined(diagnose(s)), " waits for a worker"), joined(diagnose(s)));
+          }
+          BOOST_TEST((!w.is_alone || is_in_vain), w.what);
+          is_alone = is_alone || (is_in_vain && w.is_alone);
+        }
+  } while (engine.take_step());
+  BOOST_TEST(was_handed_over);
+  BOOST_TEST(is_alone);
+  run.cancel();
+  while (engine.take_step()) {}
+}
+
 // The steps that a loop takes until it is in that iteration.
 EngineSnapshot goes_to(Engine& engine, std::int64_t iteration) {
   EngineSnapshot s = engine.snapshot();
