@@ -6,7 +6,7 @@
 namespace troupe {
 
 /// For each of `outer` blocks of rows and each column the mean and the variance of x; or, of dy beside x, the sum of dy and that of dy (x - mean).
-/// Added in double, f32 four rows at a time in float first, over blocks that the shape decides. Of no rows the moments are NaN, the sums 0.
+/// Added in double, f32 four rows at a time in float first but where that overflows, over blocks that the shape decides. Of no rows the moments are NaN, the sums 0.
 struct ChannelSumsArgs {
   ConstView x;            // [outer, rows, n], f32 or f64
   ConstView dy, mean;     // [outer, rows, n] and [outer, n]; absent: the moments are asked for

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include <troupe/devices/channel_sums.hpp>
@@ -13,16 +14,21 @@
 namespace troupe::cpu {
 namespace {
 
+template <class T>
+void add_in_double(const T* x, const T* dy, const T* center, std::int64_t rows, std::int64_t n, double* sums) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t j = 0, at = r * n; j < n; ++j, ++at) {
+      const double off = double(x[at]) - double(center[j]), weight = dy ? double(dy[at]) : off;
+      sums[j] += weight;
+      sums[n + j] += weight * off;
+    }
+}
+
 void add_columns(const float* x, const float* dy, const float* center, std::int64_t rows, std::int64_t n, double* sums) {
   level_kernels().column_sums_f32(x, dy, center, rows, n, sums, sums + n);
 }
 void add_columns(const double* x, const double* dy, const double* center, std::int64_t rows, std::int64_t n, double* sums) {
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t j = 0, at = r * n; j < n; ++j, ++at) {
-      const double off = x[at] - center[j], weight = dy ? dy[at] : off;
-      sums[j] += weight;
-      sums[n + j] += weight * off;
-    }
+  add_in_double(x, dy, center, rows, n, sums);
 }
 
 // The same of rows of any length: those that fill no registers are taken several at a time, as one.
@@ -56,7 +62,13 @@ class ColumnSums {
     for_blocks(pool_, (items + group - 1) / group, [&](int b) {
       for (std::int64_t i = b * group; i < std::min(items, (b + 1) * group); ++i) {
         const std::int64_t o = i / chunks_, first = i % chunks_ * rows_, at = (o * a_.rows + first) * a_.n;
-        add_any_columns(x_ + at, dy_ ? dy_ + at : nullptr, center + o * a_.n, std::min(rows_, a_.rows - first), a_.n, sums_.data() + i * 2 * a_.n);
+        const T* dy = dy_ ? dy_ + at : nullptr;
+        const std::int64_t rows = std::min(rows_, a_.rows - first);
+        const std::span<double> found(sums_.data() + i * 2 * a_.n, static_cast<std::size_t>(2 * a_.n));
+        add_any_columns(x_ + at, dy, center + o * a_.n, rows, a_.n, found.data());
+        if (std::is_same_v<T, double> || std::all_of(found.begin(), found.end(), [](double s) { return std::isfinite(s); })) continue;
+        std::fill(found.begin(), found.end(), 0.0);  // four floats overflowed, or x holds what is not finite
+        add_in_double(x_ + at, dy, center + o * a_.n, rows, a_.n, found.data());
       }
     });
     for (std::int64_t i = 0; i < items; ++i)

@@ -88,6 +88,39 @@ BOOST_AUTO_TEST_CASE(few_bits_hold_values_of_a_few_hundred) {
   BOOST_TEST(std::abs(loss(p).at(0) - loss(cast(p, DType::f64)).at(0)) < 4e-3);
 }
 
+// What is added four floats at a time is added again in double where they overflow: moments that f32 holds come out, of one channel and of many.
+BOOST_AUTO_TEST_CASE(sums_of_channels_near_the_largest_float) {
+  for (std::int64_t channels : {1, 3, 70})
+    for (bool by_item : {false, true}) {
+      const auto columns = [&](const Floats& column) {
+        Floats v;
+        for (double e : column) v.insert(v.end(), static_cast<std::size_t>(channels), e);
+        return as(DType::f32, doubles(by_item ? Shape{1, static_cast<std::int64_t>(column.size()), channels} : Shape{static_cast<std::int64_t>(column.size()), channels}, v));
+      };
+      const auto near = [&](const Tensor& t, double wanted) {
+        for (std::int64_t i = 0; i < t.elements(); ++i) BOOST_TEST(std::abs(t.at(i) - wanted) <= 1e-6 * std::abs(wanted), channels << " channels, got " << t.at(i) << ", not " << wanted);
+      };
+      Eager e;
+      const Attrs attrs{{"by_item", by_item}};
+      const Exprs spread = bind_op("ChannelMoments", {e.constant(columns({1.2e19, 1.2e19, -1.2e19, -1.2e19, 1.2e19, -1.2e19, 1.2e19, -1.2e19}))}, attrs);
+      near(spread[0].value(), 0);
+      near(spread[1].value(), 1.44e38);
+      const Exprs far = bind_op("ChannelMoments", {e.constant(columns({3e38, 3e38, -1e38, -1e38, 3e38}))}, attrs);
+      near(far[0].value(), 1.4e38);
+      BOOST_TEST(std::isinf(far[1].value().at(0)));
+      const Tensor x = columns({1, 2, 3, 4, 5});
+      const Tensor mean = as(DType::f32, doubles(by_item ? Shape{1, 1, channels} : Shape{channels}, Floats(static_cast<std::size_t>(channels), 1)));
+      const Exprs sums = bind_op("ChannelSums", {e.constant(columns({2e38, 2e38, -2e38, -1.5e38, 1e38})), e.constant(x), e.constant(mean)}, attrs);
+      near(sums[0].value(), 1.5e38);
+      near(sums[1].value(), -2.5e38);
+    }
+  // Digits are not lost far from 0 either.
+  Eager e;
+  const Exprs y = batch_norm(e.constant(as(DType::f32, doubles({4, 1}, {1e7, 1e7 + 1, 1e7 + 2, 1e7 + 3}))), 1.0, 0.0);
+  BOOST_TEST(y[1].value().at(0) == 1e7 + 2);  // 1.5, to what f32 has
+  BOOST_TEST(std::abs(y[2].value().at(0) - 1.25) < 1e-6);
+}
+
 BOOST_AUTO_TEST_CASE(slopes_at_the_edges) {
   const double inf = INFINITY;
   auto slope = [](const Function& f, const Floats& x) {
