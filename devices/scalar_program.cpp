@@ -116,8 +116,8 @@ class Typer {
     for (int i = first; i < n; ++i) {
       if (operands[i].id < 0) continue;
       if (known && operands[i].type != type)
-        throw Error(Code::invalid_argument, fmt::format("{} of {} and {}: cast one of them", name_of(op), name_of(type),
-                                                        name_of(operands[i].type)));
+        throw Error(Code::invalid_argument, fmt::format("{} of {} and {}: cast one of them", name_of(op), name_of(as_given(type)),
+                                                        name_of(as_given(operands[i].type))));
       type = operands[i].type;
       known = true;
     }
@@ -129,7 +129,7 @@ class Typer {
     bool logic = op == ScalarOp::logical_not || (op >= ScalarOp::logical_and && op <= ScalarOp::logical_xor);
     if (!known && logic) type = DType::boolean;
     if (!supports(op, type))
-      throw Error(Code::invalid_argument, fmt::format("{} is not defined for {}", name_of(op), name_of(type)));
+      throw Error(Code::invalid_argument, fmt::format("{} is not defined for {}", name_of(op), name_of(as_given(type))));
     ScalarInstruction i{op, yields_bool(op) ? DType::boolean : type, {}};
     for (int k = 0; k < n; ++k)
       i.operand[k] = place(operands[k], k < first ? DType::boolean : type).id;
@@ -140,6 +140,12 @@ class Typer {
   ScalarProgram take() { return std::move(program_); }
 
  private:
+  // What the caller knows the type as: f32 stands for f16 and bf16 where the inputs, which are of one dtype, are that.
+  DType as_given(DType type) const {
+    for (DType t : program_.inputs)
+      if (type == DType::f32 && is_stored_only(t)) return t;
+    return type;
+  }
   Typed emit(ScalarInstruction i) {
     program_.code.push_back(i);
     return {static_cast<std::int16_t>(program_.code.size() - 1), i.type, 0};

@@ -38,7 +38,7 @@ ValueSpec reduced_spec(const Inference& c, Reduction kind, const ValueSpec& in) 
   const DType t = in.dtype;
   if (kind == Reduction::any || kind == Reduction::all) c.require(t == DType::boolean, [&] { return "the input must be bool, not " + std::string(name_of(t)); });
   else c.require(t != DType::boolean && (takes_complex || !is_complex(t)), std::string(name_of(t)) + " cannot be reduced so; cast it");
-  if (kind == Reduction::logsumexp || kind == Reduction::mean) c.require(is_floating(t) || is_complex(t), "needs a floating dtype");
+  if (kind == Reduction::logsumexp || kind == Reduction::mean) c.require(is_floating(t) || is_complex(t), [&] { return "needs a floating dtype, not " + std::string(name_of(t)); });
   const DType out = is_index ? DType::i64 : t;
   const auto& wanted = c.attrs().get<std::vector<std::int64_t>>("axes");
   const bool keep_dims = c.attrs().get<bool>("keep_dims");

@@ -13,7 +13,7 @@ TROUPE_OP(CrossEntropy) {
   op.doc("Negative log-likelihood of each row's label under the softmax of its logits.");
   op.inputs(2);
   op.infer([](Inference& c) {
-    c.require(is_floating(c.dtype(0)), "logits must be floating");
+    c.require(is_floating(c.dtype(0)), "logits must be floating, not " + std::string(name_of(c.dtype(0))));
     c.require_rank(0, 2, "logits");
     c.require_rank(1, 1, "labels");
     c.require_index(1, "labels");

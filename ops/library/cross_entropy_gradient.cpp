@@ -8,7 +8,7 @@ TROUPE_OP(CrossEntropyGradient) {
   op.doc("(softmax(logits) - one_hot(labels)) * dy, row by row: the gradient of CrossEntropy.");
   op.inputs(3);
   op.infer([](Inference& c) {
-    c.require(is_floating(c.dtype(0)), "logits must be floating");
+    c.require(is_floating(c.dtype(0)), "logits must be floating, not " + std::string(name_of(c.dtype(0))));
     c.require_index(1, "labels");
     c.require_same_dtype(0, 2);
     c.require_rank(0, 2, "logits");

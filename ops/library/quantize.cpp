@@ -83,7 +83,7 @@ Expr fake_quantize(Operand x, Operand scale, Operand zero, DType dtype) {
 Exprs quantization_of(Operand x, DType dtype, std::vector<std::int64_t> axes) {
   Composite c("quantization_of", {x});
   const Held held = held_by(c, dtype);
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype");
+  c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
   Expr wide = widened_half(c[0]), low = minimum(reduce_min(wide, axes, true), 0.0), high = maximum(reduce_max(wide, axes, true), 0.0);
   // By the scale that is handed out, rounded as it may be.
   Expr scale = cast((high - low) / (held.high - held.low), c[0].dtype());

@@ -36,7 +36,7 @@ Expr widened(const Expr& x) { return x.dtype() == DType::f64 ? x : cast(x, DType
 
 Expr random_truncated_normal_like(Operand x, double low, double high) {
   Composite c("random_truncated_normal_like", {x});
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype");
+  c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
   c.require(low < high, fmt::format("[{}, {}] is no interval", low, high));
   // The distribution's inverse of a uniform draw, from the side on which it has digits left; beyond 9 there is nothing to draw.
   const bool is_above = low > 0;
@@ -51,20 +51,20 @@ Expr random_truncated_normal_like(Operand x, double low, double high) {
 
 Expr bernoulli(Operand probabilities) {
   Composite c("bernoulli", {probabilities});
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype");
+  c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
   Expr wide = widened(c[0]);
   return random_uniform_like(wide) < wide;
 }
 
 Expr random_exponential_like(Operand x) {
   Composite c("random_exponential_like", {x});
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype");
+  c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
   return cast(-log1p(-random_uniform_like(widened(c[0]))), c[0].dtype());
 }
 
 Expr categorical(Operand logits) {
   Composite c("categorical", {logits});
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype");
+  c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
   const Shape s = c[0].shape();
   c.require(!s.has_rank() || s.rank() >= 1, "a scalar has no classes");
   c.require(!s.has_rank() || s[s.rank() - 1] != 0, "there are no classes to draw from: " + s.text());
@@ -77,7 +77,7 @@ Expr categorical(Operand logits) {
 
 Expr dropout(Operand x, double rate) {
   Composite c("dropout", {x});
-  c.require(is_floating(c[0].dtype()) || is_complex(c[0].dtype()), "needs a floating dtype");
+  c.require(is_floating(c[0].dtype()) || is_complex(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
   c.require(rate >= 0 && rate < 1, fmt::format("the rate must be in [0, 1), not {}", rate));
   if (rate == 0) return c[0];
   Expr draws = random_uniform_like(widened(is_complex(c[0].dtype()) ? real(c[0]) : c[0]));

@@ -59,7 +59,7 @@ namespace {
 
 // The sum of each segment over f(how many rows it has).
 Expr shared(const Composite& c, std::int64_t segments, Expr (*f)(Operand)) {
-  c.require(is_floating(c[0].dtype()) || is_complex(c[0].dtype()), "needs a floating dtype");
+  c.require(is_floating(c[0].dtype()) || is_complex(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
   require_segments(c, segments);
   Shape column(std::vector<std::int64_t>(static_cast<std::size_t>(c.rank(0)), 1));
   column.set(0, segments);

@@ -270,6 +270,20 @@ BOOST_AUTO_TEST_CASE(attributes_that_make_no_sense_are_refused) {
   BOOST_CHECK_NO_THROW(reduce_max(g.zeros(DType::f32, {0, 3}), {1}));  // no rows have no maxima
   BOOST_CHECK_NO_THROW(fill_like(g.zeros(DType::i64, {1}), -0x1p63));
   refused("FillLike", [&] { fill_like(g.zeros(DType::i64, {1}), 0x1p63); }, "no i64");
+  // A dtype that an op refuses is named as it was given: f16, though it is computed with in f32.
+  Expr h = g.input("h", DType::f16, {2, 3}), truth = g.input("t", DType::boolean, {2, 3});
+  refused("BitAnd", [&] { bit_and(h, h); }, "bit_and is not defined for f16");
+  refused("BitNot", [&] { bit_not(cast(h, DType::bf16)); }, "bit_not is not defined for bf16");
+  refused("ShiftLeft", [&] { shift_left(x, x); }, "shift_left is not defined for f32");
+  refused("Sin", [&] { sin(i); }, "sin is not defined for i32");
+  refused("Softmax", [&] { softmax(i); }, "needs a floating dtype, not i32");
+  refused("Mean", [&] { mean(i); }, "needs a floating dtype, not i32");
+  refused("LayerNorm", [&] { layer_norm(u, 1, 0); }, "needs a floating dtype, not u8");
+  refused("batch_norm", [&] { batch_norm(g.zeros(DType::i32, {2, 2}), 1, 0); }, "needs a floating dtype, not i32");
+  refused("variance", [&] { variance(truth); }, "needs a floating dtype, not bool");
+  refused("CrossEntropy", [&] { cross_entropy(g.zeros(DType::i64, {2, 2}), i); }, "logits must be floating, not i64");
+  refused("Any", [&] { any(i); }, "the input must be bool, not i32");
+  refused("Max", [&] { reduce_max(z); }, "c128 cannot be reduced so");
   // More than fits anywhere.
   const std::int64_t huge = std::int64_t{1} << 40, most = std::numeric_limits<std::int64_t>::max();
   refused("tile", [&] { tile(x, {huge, huge, 1}); }, "nowhere");
