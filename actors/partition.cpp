@@ -241,7 +241,8 @@ int Partition::compare(const Iteration& a, const Iteration& b) {
 
 // After a turn that left something ready: what is fired next is the newest no more, but each in turn, or a loop whose iterations are cheap
 // would keep all that was ready before it (and heavy nodes, which wait until nothing light is ready) until it is done. Once a turn costs
-// nothing, and is too seldom to change in what order a program's values are made and dropped.
+// nothing, and is too seldom to change in what order a program's values are made and dropped. What is to be `last` waits all the same: elements
+// taken out of a list early are what a full device can least do with (dispatch_others).
 void Partition::give_way(Record& record) {
   Stack<Record::Ready>& from = record.first.empty() ? record.ready : record.first;
   if (from.empty()) return;
