@@ -253,6 +253,7 @@ BOOST_AUTO_TEST_CASE(many_plans_are_asked_for_side_by_side) {
   const Folder folder;
   const Outcome said = run(folder.path(), {binary(), "top", "--node", node.start(), "--patience", "600", "--every", "0.05"});
   BOOST_TEST(said.code == 0, said.error);
+  const std::lock_guard lock(mutex);  // the node's threads are still there
   for (int i = 1; i <= kPlans; ++i) {
     BOOST_TEST(said.out.find(fmt::format("\na/{}:0 ", i)) != std::string::npos, said.out);
     BOOST_TEST(described[fmt::format("a/{}", i)] == 1);
