@@ -8,7 +8,7 @@
 # headers' own bytes decide, not what comes out of the preprocessor.
 #
 # Clones of this tree share what they have compiled: paths below it count as relative. Lines that debug information names may then be another clone's.
-before= is_header=
+before='' is_header=''
 for argument; do
   case $before$argument in -o*.gch) rm -f "$argument"; is_header=1 ;; esac
   before=
