@@ -1,5 +1,5 @@
 // What fires next, where it is not what was enabled last: heavy kernels and who gives way, and elements of lists as late as can be.
-#include <troupe/actors/partition.hpp>
+#include <troupe/actors/partition_tokens.hpp>
 
 #include <chrono>
 #include <iterator>
