@@ -218,7 +218,7 @@ std::shared_ptr<Compiled> EngineImpl::make_troupe(Placed placed, std::vector<Pas
   const bool is_shared = std::any_of(placed.device.begin(), placed.device.end(), is_elsewhere);
   Plan plan = make_plan(is_shared ? Placed(placed) : std::move(placed), *this, states_);
   plan.call_depth = options_.call_depth;
-  plan.name = {node(), next_plan_.fetch_add(1, std::memory_order_relaxed)};
+  plan.name = {node(), next_plan_.fetch_add(1, std::memory_order_relaxed), peers_ ? peers_->incarnation() : 0};
   compiled->troupe.plan = std::make_shared<const Plan>(std::move(plan));
   for (const Node& n : compiled->troupe.plan->program.graph.nodes())
     if (n.op->name == "Constant") compiled->constant_bytes += n.attrs.get<Tensor>("value").bytes();

@@ -63,6 +63,8 @@ class Peers {
  public:
   /// This node's name.
   virtual const std::string& name() const = 0;
+  /// Tells it from those of that name that were there before.
+  virtual std::uint64_t incarnation() const = 0;
   /// All nodes that are there, this one first, with their labels: what placement may choose from.
   virtual std::vector<NodeLabels> nodes_with_labels() const { return {{name(), {}}}; }
   /// Has the other nodes make the plan. Blocks; throws what they say, naming the node, and unavailable, not_found for

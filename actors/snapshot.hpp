@@ -149,6 +149,7 @@ struct PartitionSnapshot {
 struct PlanName {
   std::string owner;         // the node that compiled it; empty: of no cluster
   std::uint64_t number = 0;  // among the owner's
+  std::uint64_t life = 0;    // which owner of that name: its incarnation. One that starts again counts from 1
   std::string text() const { return owner + "/" + std::to_string(number); }
   friend auto operator<=>(const PlanName&, const PlanName&) = default;
 };

@@ -58,7 +58,7 @@ void time_span(A& a, std::chrono::nanoseconds& t) {
 
 template <class A>
 void fields(A& a, PlanName& n) {
-  a(n.owner), a(n.number);
+  a(n.owner), a(n.number), a(n.life);
 }
 template <class A>
 void fields(A& a, NodeQuestion& q) {

@@ -130,7 +130,8 @@ std::string state_json(const std::string& node, const ClusterReport& report) {
     if (!a.has_answered) continue;
     for (const PlanSnapshot& p : a.report.engine.plans) {
       if (p.name.owner != a.member.name && plans.contains(p.name)) continue;
-      plans[p.name] = {{"id", p.name.text()}, {"owner", p.name.owner}, {"incarnation", std::to_string(lives[p.name.owner])}, {"nodes", p.nodes}, {"actors", p.actors}, {"edges", p.edges}, {"made_ns", p.made_ns - a.offset_ns},
+      if (const auto owner = lives.find(p.name.owner); owner != lives.end() && owner->second != p.name.life) continue;  // the one there is has another of that id
+      plans[p.name] = {{"id", p.name.text()}, {"owner", p.name.owner}, {"incarnation", std::to_string(p.name.life)}, {"nodes", p.nodes}, {"actors", p.actors}, {"edges", p.edges}, {"made_ns", p.made_ns - a.offset_ns},
                        {"runs_started", p.started}, {"runs_ended", p.ended + p.failed}, {"runs_failed", p.failed}};
     }
     for (const EndedRun& e : a.report.engine.recent)
@@ -139,7 +140,7 @@ std::string state_json(const std::string& node, const ClusterReport& report) {
                                                             {"took_ns", e.took_ns}, {"ok", e.error.empty()}, {"error", e.error}, {"fired", e.fired}});
     for (const EndedRun& e : a.report.engine.errors)
       errors.emplace_back(e.ended_ns - a.offset_ns, json{{"time_ns", e.ended_ns - a.offset_ns}, {"node", a.member.name}, {"run", fmt::format("{}/{}", e.plan.owner, e.run)},
-                                                          {"plan", e.plan.text()}, {"text", e.error}});
+                                                          {"plan", e.plan.text()}, {"incarnation", std::to_string(e.plan.life)}, {"text", e.error}});
   }
   for (const RunSnapshot& run : joined_runs(report)) runs.push_back(run_json(run, now));
   const auto latest = [](std::vector<std::pair<std::int64_t, json>>& all, std::size_t most) {

@@ -65,6 +65,7 @@ std::int64_t number_in(const std::string& text, const char* name, std::int64_t l
 
 std::int64_t number_of(const httplib::Request& in, const char* name, std::int64_t otherwise) { return in.has_param(name) ? number_in(in.get_param_value(name), name) : otherwise; }
 
+// Of whichever life of its owner.
 PlanName plan_of(const std::string& id) {
   const auto slash = id.rfind('/');
   PlanName name;
@@ -303,27 +304,24 @@ class InspectionServer::Server {
     });
   }
 
-  /// The counters of a plan, which are remembered from one request to the next, for as long as its owner lives: one that starts
-  /// again counts its plans from 1. Throws not_found, with those there are.
+  /// The counters of a plan, which are remembered from one request to the next, for as long as its owner lives. Throws not_found, with
+  /// those there are.
   std::shared_ptr<CounterCache> cache_of(const std::string& id) {
-    const PlanName name = plan_of(id);
-    const std::pair key(name, life_of(name.owner));
+    PlanName name = plan_of(id);
+    name.life = life_of(name.owner);
     {
       std::lock_guard lock(mutex_);
-      if (const auto it = caches_.find(key); it != caches_.end()) {
+      if (const auto it = caches_.find(name); it != caches_.end()) {
         it->second.used = ++uses_;
         return it->second.cache;
       }
     }
-    ClusterReport said = node_.inspect({.what = NodeQuestion::What::plan, .plan = name}, kAsk);
-    // The owner's word first: another may not have heard yet that there is a new one.
-    std::stable_partition(said.begin(), said.end(), [&](const NodeAnswer& a) { return a.member.name == name.owner; });
-    for (const NodeAnswer& a : said) {
+    for (const NodeAnswer& a : node_.inspect({.what = NodeQuestion::What::plan, .plan = name}, kAsk)) {
       if (!a.has_answered || a.report.plan.name != name) continue;
       auto cache = std::make_shared<CounterCache>(a.report.plan);
       std::lock_guard lock(mutex_);
       make_room(rows_of(*cache));
-      return caches_.insert_or_assign(key, Cached{cache, ++uses_}).first->second.cache;
+      return caches_.insert_or_assign(name, Cached{cache, ++uses_}).first->second.cache;
     }
     std::string known;
     for (const NodeAnswer& a : node_.inspect({}, kAsk))
@@ -336,7 +334,7 @@ class InspectionServer::Server {
 
   /// Under the lock: forgets those plans that nobody has asked for for longest.
   void make_room(std::size_t rows) {
-    for (const auto& [key, known] : caches_) rows += rows_of(*known.cache);
+    for (const auto& [name, known] : caches_) rows += rows_of(*known.cache);
     while (rows > options_.rows && !caches_.empty()) {
       const auto oldest = std::min_element(caches_.begin(), caches_.end(), [](const auto& x, const auto& y) { return x.second.used < y.second.used; });
       rows -= rows_of(*oldest->second.cache);
@@ -405,7 +403,7 @@ class InspectionServer::Server {
   std::atomic<bool> is_ending_{false};  // publishes nothing but itself
   std::mutex trace_mutex_;  // held by who traces
   std::mutex mutex_;        // guards everything below
-  std::map<std::pair<PlanName, std::uint64_t>, Cached> caches_;  // by the life of the owner, too
+  std::map<PlanName, Cached> caches_;
   std::uint64_t uses_ = 0;
   std::map<std::string, std::function<std::string(const Query&)>> added_;
   std::vector<const Records*> records_;

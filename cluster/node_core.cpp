@@ -502,7 +502,7 @@ bool NodeCore::try_make_plan(Peer from, const std::shared_ptr<Message>& message,
   reader.end();
   EngineImpl::OthersStates owners = states_for(owner.incarnation, m.container);
   states = owners.number;
-  std::shared_ptr<Compiled> compiled = engine_->take_part(std::move(placed), m.call_depth, {owner.name, m.plan}, std::move(owners.store));
+  std::shared_ptr<Compiled> compiled = engine_->take_part(std::move(placed), m.call_depth, {owner.name, m.plan, owner.incarnation}, std::move(owners.store));
   const std::shared_ptr<const Plan> plan = compiled->troupe.plan;
   if (plan->here < 0 || fingerprint(*plan) != m.fingerprint) throw Error(Code::internal, "it makes another plan of this program");
   std::vector<Peer> of_nodes;

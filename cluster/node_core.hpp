@@ -69,6 +69,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
 
   // ---- Peers
   const std::string& name() const override { return self_.name; }
+  std::uint64_t incarnation() const override { return self_.incarnation; }
   std::vector<NodeLabels> nodes_with_labels() const override;
   std::shared_ptr<RemotePlan> prepare(const std::shared_ptr<const Plan>& plan, const Placed& placed) override;
   std::vector<LinkBetween> links() override;

@@ -512,6 +512,35 @@ BOOST_AUTO_TEST_CASE(a_plan_of_an_earlier_life_is_not_shown) {
   BOOST_TEST(!life.empty());
 }
 
+// Nor does an actor of the plan that is there have the errors of the one that was called like it, which others remember.
+BOOST_AUTO_TEST_CASE(an_error_of_an_earlier_life_is_not_this_ones) {
+  Nodes nodes(1);
+  const InspectionServer server(nodes[0], {});
+  const auto get = [&](const std::string& path) { return json_at(server.address(), path); };
+  for (const bool fails : {true, false}) {
+    ClusterNode& owner = nodes.add("c");
+    nodes[0].wait_for({"c"}, 60s);
+    owner.wait_for({"a"}, 60s);
+    Graph g;
+    Expr x = g.input("x", DType::i32, {1});
+    auto there = g.on_device("/node:a/cpu:0");
+    Function f = owner.engine().compile(g, {x}, {g.named(gather(g.constant(Tensor::of<float>({1, 2, 3})), x), "picks")}, {.optimize = false});
+    f({Tensor::of<std::int32_t>({1})});
+    if (fails) refusal([&] { f({Tensor::of<std::int32_t>({7})}); }, Code::out_of_range);
+    const auto is_remembered = [&] {
+      const json state = get("/api/state");
+      return std::any_of(state["errors"].begin(), state["errors"].end(), [](const json& e) { return e["node"] == "a" && e["plan"] == "c/1"; });
+    };
+    while (!is_remembered()) {}  // the first is, once a has left the run; and while the second is there
+    json plan;
+    while (!plan.contains("actors")) plan = get("/api/plan?id=c/1");  // until its owner has answered in time
+    for (const json& row : plan["actors"]["rows"])
+      if (row[2] == "picks") BOOST_TEST(get("/api/actor?id=" + row[0].get<std::string>())["errors"].size() == (fails ? 1u : 0u));
+    f = Function();
+    nodes.remove(1);
+  }
+}
+
 // Who watches all plans asks for one after the other: what has not changed since is not told again, of however many.
 BOOST_AUTO_TEST_CASE(many_plans_are_remembered) {
   const Plans plans(40);

@@ -22,7 +22,7 @@ inline Inspected inspected_with_everything() {
   PartitionSnapshot p{"/node:b/cpu:0", true, "Add 'a' (a.cpp:3)", {part}, {{4, 10, 1, 1000, 64, ActorStatus::waiting, 3, 1, "iteration 2 of loop 'w'", 2, 8}}, {{1, 0, 5, 80, 4, 32}}, {{"w", 2, 40, 32, 30, 5'000'000, 12.5, 0.25}},
                       {{RecordedEvent::Kind::send, 4, 1000, 10, 8, 3, 0x1234567890abcdef}}, 6, 990, 7, true};
   RunSnapshot run;
-  run.run = 8, run.step = 2, run.owner = 7, run.number = 3, run.plan = {"a", 2}, run.for_so_long = std::chrono::seconds(3), run.is_ending = true, run.is_owned = false;
+  run.run = 8, run.step = 2, run.owner = 7, run.number = 3, run.plan = {"a", 2, 1u << 21}, run.for_so_long = std::chrono::seconds(3), run.is_ending = true, run.is_owned = false;
   run.other_nodes = {"a"}, run.partitions = {p}, run.silent = {{"c", "it is dead"}}, run.queues = {{"queue 'q'"}, {"queue 'q'", "shuffling queue 'r'"}};
   r.engine.node = "b", r.engine.workers = 2, r.engine.devices = {{"cpu:0", 1, 2, 3, 4}}, r.engine.runs = {run};
   r.engine.plans = {{{"a", 2}, {"a", "b"}, 10, 12, 55, 3, 2, 1}};

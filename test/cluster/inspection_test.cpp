@@ -372,7 +372,7 @@ BOOST_AUTO_TEST_CASE(busy_times_never_fall_and_are_no_more_than_has_passed) {
   std::uint64_t before = 0, bytes = 0, fires = 0;
   for (const std::int64_t n : {256, 256, 256, 256, 16, 16, 16, 16}) {
     for (int i = 0; i < (n == 16 ? 10 : 1); ++i, ++fires) f({Tensor::zeros(DType::f32, {n, n})});
-    const auto actors = counted(nodes[0], {"a", 1});
+    const auto actors = counted(nodes[0], {"a", 1, 1});
     const ActorCounters& m = actors.at("MatMul");
     BOOST_TEST(m.fires == fires);
     BOOST_TEST(m.busy_ns >= before);
@@ -401,7 +401,7 @@ BOOST_AUTO_TEST_CASE(of_a_list_what_is_put_into_it_counts) {
                                    std::tuple{g.constant(std::int64_t{0}), list, g.constant(Tensor::zeros(DType::f32, {256}))});
   const Function f = nodes.engine().compile(g, {x}, {sum}, {.optimize = false});
   f({Tensor::zeros(DType::f32, {256})});
-  const auto actors = counted(nodes[0], {"a", 1});
+  const auto actors = counted(nodes[0], {"a", 1, 1});
   for (const char* op : {"ListPush", "ListPop"}) {  // a pop puts out what it took, and nothing of the list
     BOOST_TEST(actors.at(op).fires >= static_cast<std::uint64_t>(kPushes));
     BOOST_TEST(actors.at(op).bytes_out >= (kPushes - 1) * 1024u, op);
@@ -414,7 +414,7 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_is_not_busy) {
   OverTwo p;
   RunHandle run = nodes.engine().compile(p.g, {}, {p.y}).start({});
   for (int i = 0; i < 2000; ++i) nodes.step();
-  const auto actors = counted(nodes[0], {"a", 1});
+  const auto actors = counted(nodes[0], {"a", 1, 1});
   BOOST_TEST((actors.at("Dequeue").state == ActorStatus::waiting));
   BOOST_TEST(actors.at("Dequeue").waiting_for == -1);
   BOOST_TEST(actors.at("Dequeue").waiting_input == -1);
@@ -514,7 +514,7 @@ BOOST_AUTO_TEST_CASE(edges_outside_of_loops_need_no_grants) {
   OverTwo p;
   Function f = nodes.engine().compile(p.g, {}, {p.y});
   std::vector<std::int32_t> windows;
-  for (const NodeAnswer& a : nodes[0].inspect({.what = NodeQuestion::What::counters, .plan = {"a", 1}}))
+  for (const NodeAnswer& a : nodes[0].inspect({.what = NodeQuestion::What::counters, .plan = {"a", 1, 1}}))
     for (const PartitionSnapshot& partition : a.report.partitions)
       for (const EdgeCounters& e : partition.edges) windows.push_back(e.window);
   BOOST_TEST(std::count(windows.begin(), windows.end(), -1) > 0);

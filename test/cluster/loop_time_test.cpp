@@ -37,7 +37,7 @@ struct Taking {
     auto [i, s] = while_loop([](Expr n, Expr) { return n < 5; }, [&](Expr n, Expr sum) { return std::tuple{n + 1, sum + q.dequeue()[0]}; }, std::tuple{g.constant(0), g.constant(0.f)},
                              {.name = "taking", .parallel_iterations = 3});
     loop = nodes.engine().compile(g, {}, {s});
-    cache = std::make_unique<CounterCache>(nodes[0].inspect({.what = NodeQuestion::What::plan, .plan = {"a", 1}}).at(0).report.plan);
+    cache = std::make_unique<CounterCache>(nodes[0].inspect({.what = NodeQuestion::What::plan, .plan = {"a", 1, 1}}).at(0).report.plan);
   }
   void settle() {
     for (int i = 0; i < 2000; ++i) nodes.step();
@@ -47,7 +47,7 @@ struct Taking {
     settle();
   }
   json counters() {
-    cache->update(nodes[0].inspect({.what = NodeQuestion::What::counters, .plan = {"a", 1}}));
+    cache->update(nodes[0].inspect({.what = NodeQuestion::What::counters, .plan = {"a", 1, 1}}));
     return row_of(json::parse(cache->changes(0))["loops"], 0);
   }
 };
