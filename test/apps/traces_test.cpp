@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include <troupe/cluster/inspection_server.hpp>
-#include <troupe/test/actors/arrows.hpp>
+#include <troupe/test/actors/chrome_trace.hpp>
 #include <troupe/test/apps/cluster.hpp>
 #include <troupe/test/apps/connection.hpp>
 #include <troupe/test/cluster/nodes.hpp>
@@ -79,9 +79,8 @@ BOOST_AUTO_TEST_CASE(a_trace_has_the_arrows_of_tokens, *boost::unit_test::label(
   }
   BOOST_TEST(!begins.empty());
   BOOST_TEST((begins == ends));
-  BOOST_TEST(forward_arrows(trace, 1000) > 0);  // processes of one host have one clock, and each its own count of ticks since it looked at that
+  BOOST_TEST(well_formed(trace, 1000).arrows > 0);  // processes of one host have one clock, and each its own count of ticks since it looked at that
   BOOST_TEST(processes.size() == 2u);
-  BOOST_TEST(overlapping_slices(trace) == 0);
   // What b has recorded is of the run as its owner numbers it, in a report too.
   const auto is_of_b = [](const json& events) { return std::any_of(events.begin(), events.end(), [](const json& e) { return e["node"] == "b" && e["run"] == "a/1"; }); };
   bool is_named = false;
@@ -127,7 +126,7 @@ BOOST_AUTO_TEST_CASE(a_trace_has_the_kernels_of_workers) {
       BOOST_TEST(has(e["name"], "(traces_test.cpp:"), e["name"]);
       BOOST_TEST(e["dur"].get<double>() > 0);
     }
-  BOOST_TEST(overlapping_slices(trace) == 0);
+  well_formed(trace);
   run.cancel();
   run.wait();
 }
@@ -144,7 +143,7 @@ BOOST_AUTO_TEST_CASE(a_trace_of_a_device_with_a_stream_has_its_copies) {
   bool is_named = false;
   for (const json& e : trace["traceEvents"]) is_named = is_named || (e["ph"] == "X" && e["cat"] == "copy" && has(e["name"], "copy ") && has(e["name"], "(traces_test.cpp:"));
   BOOST_TEST(is_named);
-  BOOST_TEST(overlapping_slices(trace) == 0);
+  well_formed(trace);
   run.cancel();
   run.wait();
 }

@@ -13,7 +13,7 @@
 #include <troupe/cluster/inspection_json.hpp>
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/simulated.hpp>
-#include <troupe/test/actors/arrows.hpp>
+#include <troupe/test/actors/chrome_trace.hpp>
 #include <troupe/test/cluster/faulty.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/troupe.hpp>
@@ -174,7 +174,7 @@ BOOST_AUTO_TEST_CASE(a_trace_is_on_the_clock_of_who_asks) {
   const auto events_of = [](const ClusterReport& report) { return nlohmann::json::parse(events_json(report, 0, 0, INT64_MAX, 100'000)); };
   const std::string trace = trace_json(said);
   const nlohmann::json events = events_of(said);
-  BOOST_TEST(forward_arrows(nlohmann::json::parse(trace)) > 20);
+  BOOST_TEST(well_formed(nlohmann::json::parse(trace)).arrows > 20);
   BOOST_TEST(events["lost"].size() > 0u);
   for (const std::int64_t ahead : {-7 * kSecond, 7 * kSecond}) {
     ClusterReport other = said;
@@ -200,7 +200,7 @@ BOOST_AUTO_TEST_CASE(a_trace_of_nodes_whose_clocks_differ_has_arrows_that_point_
   set_ahead(said[1].report, kAhead);
   const nlohmann::json trace = nlohmann::json::parse(trace_json(said));
   const double off = static_cast<double>(said[1].round_trip_ns / 2 + kMs) * 1e-3;  // µs, at most: the loop may be over sooner
-  BOOST_TEST(forward_arrows(trace, off) > 20);
+  BOOST_TEST(well_formed(trace, off).arrows > 20);
   std::map<int, std::pair<double, double>> spans;  // by node: when its first slice began, and its last ended
   for (const auto& e : trace["traceEvents"]) {
     if (e["ph"] != "X") continue;

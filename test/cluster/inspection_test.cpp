@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include <troupe/cluster/inspection_json.hpp>
-#include <troupe/test/actors/arrows.hpp>
+#include <troupe/test/actors/chrome_trace.hpp>
 #include <troupe/test/cluster/golden.hpp>
 #include <troupe/test/cluster/inspected.hpp>
 #include <troupe/test/cluster/nodes.hpp>
@@ -442,7 +442,7 @@ BOOST_AUTO_TEST_CASE(clocks_of_one_host_are_one) {
     BOOST_TEST(said[1].round_trip_ns > 0);
     BOOST_TEST(!said[1].report.host.empty());
     BOOST_TEST(said[1].report.host == nodes[1].inspect({}, 500ms, "b").at(0).report.host);
-    BOOST_TEST(forward_arrows(nlohmann::json::parse(trace_json(said))) > 20);
+    BOOST_TEST(well_formed(nlohmann::json::parse(trace_json(said))).arrows > 20);
   }
 }
 
@@ -549,6 +549,7 @@ BOOST_AUTO_TEST_CASE(flight_recorders_of_nodes_share_a_folder) {
     std::size_t failures = 0;
     for (const std::string& file : files) {
       const auto trace = nlohmann::json::parse(read_file(folder / file));
+      well_formed(trace);
       const auto& other = trace["otherData"];
       BOOST_TEST(other["plan"] == "a/1");
       BOOST_TEST(other["run"] == "a/2");
