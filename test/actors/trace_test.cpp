@@ -18,6 +18,7 @@
 #include <troupe/actors/engine_impl.hpp>
 #include <troupe/actors/trace_file.hpp>
 #include <troupe/test/actors/chrome_trace.hpp>
+#include <troupe/test/actors/text.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/examples/process.hpp>
 #include <troupe/troupe.hpp>
@@ -29,8 +30,6 @@ BOOST_AUTO_TEST_SUITE(trace_test)
 namespace {
 
 using json = nlohmann::json;
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // A loop on one device that another adds to.
 Expr over_two(Graph& g, int iterations) {
