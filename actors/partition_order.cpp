@@ -2,7 +2,6 @@
 #include <troupe/actors/partition_tokens.hpp>
 
 #include <chrono>
-#include <iterator>
 #include <utility>
 
 namespace troupe {
@@ -19,10 +18,30 @@ int Partition::compare(const Iteration& a, const Iteration& b) {
   return depth_a == 0 ? 0 : compare(*a.instance->parent, *b.instance->parent);
 }
 
+namespace {
+
+/// The one whose iteration comes first; the end if there is none.
+template <class Compare>
+Record::Ready* earliest(Stack<Record::Ready>& of, const Compare& compare) {
+  Record::Ready* found = of.begin();
+  for (Record::Ready* it = of.begin(); it != of.end(); ++it)
+    if (compare(*it->iteration, *found->iteration) < 0) found = it;
+  return found;
+}
+
+/// Nothing of its loop, nor of the loops around it, comes before it.
+bool is_oldest(const Iteration& iteration) {
+  for (const Iteration* i = &iteration; i; i = i->instance->parent)
+    if (i->number != i->instance->oldest) return false;
+  return true;
+}
+
+}  // namespace
+
 // After a turn that left something ready: what is fired next is the newest no more, but each in turn, or a loop whose iterations are cheap
 // would keep all that was ready before it (and heavy nodes, which wait until nothing light is ready) until it is done. Once a turn costs
-// nothing, and is too seldom to change in what order a program's values are made and dropped. What is to be `last` waits all the same: elements
-// taken out of a list early are what a full device can least do with (dispatch_others).
+// nothing, and is too seldom to change in what order a program's values are made and dropped. What is to be `last` has its turn in the oldest
+// iteration only, where it is needed next anyway: elements taken out of a list for later ones are what a full device can least do with (dispatch_others).
 void Partition::give_way(Record& record) {
   Stack<Record::Ready>& from = record.first.empty() ? record.ready : record.first;
   if (from.empty()) return;
@@ -32,6 +51,10 @@ void Partition::give_way(Record& record) {
     from.push_back(waiting.back());
     waiting.pop_back();
   }
+  if (Record::Ready* next = earliest(record.last, compare); next != record.last.end() && is_oldest(*next->iteration)) {
+    from.push_back(*next);
+    record.last.erase(next);
+  }
   while (!record.heavy.empty()) hand_over_newest(record);
 }
 
@@ -40,9 +63,7 @@ void Partition::give_way(Record& record) {
 void Partition::dispatch_others(Record& record) {
   dispatch_heavy(record);
   if (!record.ready.empty() || record.last.empty()) return;
-  auto next = record.last.begin();
-  for (auto it = std::next(next); it != record.last.end(); ++it)
-    if (compare(*it->iteration, *next->iteration) < 0) next = it;
+  Record::Ready* next = earliest(record.last, compare);
   record.ready.push_back(*next);
   record.last.erase(next);
 }

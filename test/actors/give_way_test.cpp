@@ -10,6 +10,7 @@
 
 #include <troupe/actors/engine.hpp>
 #include <troupe/controlflow/functional.hpp>
+#include <troupe/controlflow/list.hpp>
 #include <troupe/functions.hpp>
 
 using namespace troupe;
@@ -61,6 +62,26 @@ BOOST_DATA_TEST_CASE(what_is_ready_beside_a_loop_fires, boost::unit_test::data::
   }
   RunHandle run = engine.compile(g, {n}, fetches).start({Tensor::scalar(std::numeric_limits<std::int64_t>::max())});
   for (const Variable& v : done) goes_on_until(engine, run, [&] { return engine.get(v).item<std::int64_t>() == 2; });
+  run.cancel();
+  while (engine.take_step()) {}
+  BOOST_TEST((run.wait().code() == Code::cancelled));
+}
+
+// On a device with a stream elements are taken out of lists when nothing else is ready. Beside a loop that would be never.
+BOOST_DATA_TEST_CASE(elements_are_taken_out_of_lists_beside_a_loop, boost::unit_test::data::make(kSettings), setting) {
+  EngineOptions o;
+  o.workers = setting.workers, o.granularity = setting.granularity, o.deterministic = setting.deterministic;
+  o.default_device = "sim:0";
+  Engine engine(o);
+  Graph g;
+  Expr n = g.input("n", DType::i64, Shape{}), x = g.input("x", DType::f32, {4});
+  Variable sums = g.variable("sums", DType::f32, {4}, Initializer::constant(0));
+  auto [i, list] = while_loop([](Expr k, Expr) { return k < 20; }, [&](Expr k, Expr all) { return std::tuple{k + 1, list_push(all, x + cast(k, DType::f32))}; },
+                              std::tuple{g.constant(0), list_empty(g, {DType::f32, {4}})});
+  Expr all = list;
+  auto [k, sum] = while_loop([](Expr j, Expr) { return j < 20; }, [&](Expr j, Expr v) { return std::tuple{j + 1, v + list_read(all, j)}; }, std::tuple{g.constant(0), x});
+  RunHandle run = engine.compile(g, {n, x}, {count_to(g, n), sums.assign(sum)}).start({Tensor::scalar(std::numeric_limits<std::int64_t>::max()), Tensor::of<float>({1, 1, 1, 1})});
+  goes_on_until(engine, run, [&] { return engine.get(sums).to_vector<float>() == std::vector<float>(4, 211); });
   run.cancel();
   while (engine.take_step()) {}
   BOOST_TEST((run.wait().code() == Code::cancelled));
