@@ -30,7 +30,8 @@ Partition::~Partition() = default;
 // ---- messages
 
 void Partition::handle(PartitionMessage& message) {
-  look_at_clock();
+  // One look for all that is told of it: a token that waited, what it is recorded as, and the turn that it begins.
+  look_at_clock(heard_ = ticks());
   if (auto* ended = std::get_if<Ended>(&message)) {
     Firing& f = *ended->firing;
     Iteration& iteration = *f.iteration;
@@ -93,6 +94,7 @@ void Partition::handle(PartitionMessage& message) {
     recorder_.add({RecordedEvent::Kind::failure, false, failed->node, failed->at, 0, failed->run, 0, 0});
   } else if (auto* question = std::get_if<Inspect>(&message)) {
     answer(*question);
+    heard_ = 0;  // to answer is no part of a turn
   }
 }
 
@@ -160,9 +162,10 @@ bool Partition::turn(int budget) {
   constexpr int kShare = 100;
   std::size_t without_work = 0;
   if (batches_ >= kBatches) return false;  // goes on when the stream has passed
-  const std::uint64_t began = last_tick_ = ticks();
-  look_at_clock();
+  std::uint64_t began = std::exchange(heard_, 0);
+  if (began == 0) look_at_clock(began = ticks());
   looks_closer_ = observes_ > 0 || recorder_.traces();
+  if (looks_closer_) last_tick_ = ticks();
   is_long_ = false;
   heavy_ns_ = 0;
   const int allowed = budget;
@@ -194,7 +197,7 @@ bool Partition::turn(int budget) {
           fire(*next.iteration, *next.node);
         }
         left_ = --left;
-        if (--until_look == 0) [[unlikely]] look_at_clock(), until_look = kFiringsALook;
+        if (--until_look == 0) [[unlikely]] look_at_clock(ticks()), until_look = kFiringsALook;
       }
     } catch (...) {
       if (!record.is_active) {
@@ -212,6 +215,7 @@ bool Partition::turn(int budget) {
     without_work = used == 0 ? without_work + 1 : 0;
     if (record.is_active) ++next_active_;  // else it left `active_`, and the next stands in its place
   }
+  flush();  // before the books of the turn, for which nobody elsewhere waits
   if (budget < allowed) {
     const std::uint64_t length = ticks() - began;
     turn_ticks_ += length;
@@ -219,7 +223,7 @@ bool Partition::turn(int budget) {
     recorder_.add_turn(began, length, run_number, allowed - budget);
     if (recorder_.traces()) {
       recorder_.turn_took(length, static_cast<std::uint64_t>(allowed - budget));
-      recorder_.expire(driver_.time());
+      recorder_.expire(driver_.time_at(parked_));
     }
   }
   const bool has_more = std::any_of(active_.begin(), active_.end(), [](const Record* r) { return r->has_ready(); });
@@ -350,10 +354,11 @@ void Partition::ask_device(Iteration& iteration, const PlanNode* node, const Ten
 
 // What comes from outside of the partition. A run that fails over it skips its kernels: the value stays where it is.
 void Partition::bring_or_fail(Run& run, Value& value, std::int32_t source) {
-  const std::uint64_t began = ticks();
+  const bool is_copied = !mine_.device->is_synchronous();
+  const std::uint64_t began = is_copied ? ticks() : 0;
   try {
     bring_token(value);
-    if (!mine_.device->is_synchronous()) record_copy(run, source, began);
+    if (is_copied) record_copy(run, source, began);
   } catch (...) {
     record_failure(run, source);
     fail_at(run, source, Status::from_current_exception());
@@ -413,7 +418,7 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
     stream_->record()->then([this, run = record.run](const Status&) { driver_.post_self(Passed{}); });
   }
   running_.store(nullptr, std::memory_order_relaxed);
-  if (is_noticed || timed) look_at_clock();
+  if (is_noticed || timed) look_at_clock(ticks());
   if (c.was_deferred()) {
     ticket->began = std::chrono::nanoseconds(now_ns());  // its end, which others may have posted, is handled in a later turn
     return false;

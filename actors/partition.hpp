@@ -181,8 +181,8 @@ class PartitionDriver {
   virtual void before_heavy() = 0;
   /// A token or a grant that another node should not have sent was dropped; `partition`: that it came from.
   virtual void refused(Run& run, std::int32_t partition, const std::string& what) = 0;
-  /// What loops' times are told by, and how long traces go on: ticks, or nanoseconds of a clock that is advanced by hand.
-  virtual std::uint64_t time() const = 0;
+  /// What loops' times are told by, and how long traces go on, when the ticks are `now`: these, or nanoseconds of a clock that is advanced by hand.
+  virtual std::uint64_t time_at(std::uint64_t now) const = 0;
   virtual std::int64_t nanoseconds(std::uint64_t time, const TickClock& clock) const = 0;
   virtual std::uint64_t time_of(std::int64_t nanoseconds, const TickClock& clock) const = 0;
   /// Where whoever steps decides what happens next, and not how long it has taken.
@@ -457,8 +457,8 @@ class Partition final : public CompletionSink {
   Instance& instance_at(Iteration& parent, std::int32_t frame);
   Iteration& open(Instance& instance);
   void count_time(Instance& instance);
-  void look_at_clock() {
-    if (has_loops_) now_ = driver_.time();
+  void look_at_clock(std::uint64_t tick) {
+    if (has_loops_) now_ = driver_.time_at(tick);
   }
   std::vector<LoopSnapshot> loop_snapshots(const TickClock& clock);
   void advance(Instance& instance);
@@ -516,7 +516,7 @@ class Partition final : public CompletionSink {
   void record_wait(const Token& token);
   void record_copy(const Run& run, std::int32_t source, std::uint64_t began);
   void record_failure(const Run& run, std::int32_t source);
-  void record_token(RecordedEvent::Kind kind, const Run& run, std::int32_t partition, std::int32_t receive, const Path& path);
+  void record_token(RecordedEvent::Kind kind, std::uint64_t when, const Run& run, std::int32_t partition, std::int32_t receive, const Path& path);
   static void count_end(const Firing& firing);
   Firing& spare_firing();
   Firing& take_firing(Iteration& iteration, const PlanNode& node);
@@ -590,7 +590,8 @@ class Partition final : public CompletionSink {
   bool is_long_ = false;            // too much: this turn ends before it fires more
   int share_ = 0, left_ = 0;        // firings that the run whose turn it is may have, and how many of them it has not; share_ 0: it is nobody's
   bool is_drawn_ = false;           // the firing under way is an event of its own
-  std::uint64_t last_tick_ = 0;     // when the turn began, or its last firing that was drawn ended
+  std::uint64_t heard_ = 0;         // ticks: when the message came that is handled, or was last; 0: a turn has begun since
+  std::uint64_t last_tick_ = 0;     // of a turn that looks closer: when its firing began, or its last one that was drawn ended
   bool has_posted_ = false;         // what waits for `flush`
   std::uint32_t tick_ = 0;
   int in_batch_ = 0;  // kernels enqueued since the last event

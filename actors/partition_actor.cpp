@@ -47,7 +47,7 @@ bool PartitionActor::post(std::int32_t partition, PartitionMessage message) {
     here->send(std::move(message));
     return false;
   }
-  posted_.push_back({partition, std::move(message)});
+  posted_.emplace_back(partition, std::move(message));
   if (posted_.size() == kMostPosted) flush();
   return true;
 }
@@ -60,8 +60,8 @@ void PartitionActor::flush() {
 
 void PartitionActor::refused(Run& run, std::int32_t partition, const std::string& what) { troupe_.remote->refused(run, partition, what); }
 
-std::uint64_t PartitionActor::time() const {
-  return virtual_clock_ ? static_cast<std::uint64_t>(std::chrono::nanoseconds(virtual_clock_->now().time_since_epoch()).count()) : ticks();
+std::uint64_t PartitionActor::time_at(std::uint64_t now) const {
+  return virtual_clock_ ? static_cast<std::uint64_t>(std::chrono::nanoseconds(virtual_clock_->now().time_since_epoch()).count()) : now;
 }
 
 void PartitionActor::hand_over(Firing& firing) {

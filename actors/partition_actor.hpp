@@ -78,7 +78,7 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
     if (Worker* worker = Worker::current()) worker->share();
   }
   void refused(Run& run, std::int32_t partition, const std::string& what) override;
-  std::uint64_t time() const override;
+  std::uint64_t time_at(std::uint64_t now) const override;
   bool is_stepped() const override { return virtual_clock_ != nullptr; }
   std::int64_t nanoseconds(std::uint64_t time, const TickClock& clock) const override { return virtual_clock_ ? static_cast<std::int64_t>(time) : clock.nanoseconds(time); }
   std::uint64_t time_of(std::int64_t nanoseconds, const TickClock& clock) const override {

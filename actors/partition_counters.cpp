@@ -302,7 +302,7 @@ std::int64_t iteration_in(const Path& path, const PartitionPlan::Receive& edge) 
 // The partition has had nothing to do until this token came.
 void Partition::record_wait(const Token& token) {
   const PartitionPlan::Receive& edge = mine_.receives[static_cast<std::size_t>(token.receive)];
-  recorder_.add({RecordedEvent::Kind::wait, false, edge.source, parked_, ticks() - parked_, token.run->number(), iteration_in(token.path, edge), 0});
+  recorder_.add({RecordedEvent::Kind::wait, false, edge.source, parked_, heard_ - parked_, token.run->number(), iteration_in(token.path, edge), 0});
   parked_ = 0;
 }
 
@@ -317,13 +317,13 @@ void Partition::record_failure(const Run& run, std::int32_t source) {
 }
 
 // The flow: the same number at both ends, made of what both know.
-void Partition::record_token(RecordedEvent::Kind kind, const Run& run, std::int32_t partition, std::int32_t receive, const Path& path) {
+void Partition::record_token(RecordedEvent::Kind kind, std::uint64_t when, const Run& run, std::int32_t partition, std::int32_t receive, const Path& path) {
   std::uint64_t flow = run.key.owner ^ (run.key.number ? run.key.number : run.info().id) * 0x9e3779b97f4a7c15u;
   const auto mix = [&](std::uint64_t n) { flow = (flow ^ n) * 0x100000001b3u, flow ^= flow >> 29; };
   mix(static_cast<std::uint64_t>(partition) << 32 | static_cast<std::uint32_t>(receive));
   for (std::int32_t d = 0; d < path.depth; ++d) mix(static_cast<std::uint64_t>(path.number[d]));
   const PartitionPlan::Receive& edge = plan_->partitions[static_cast<std::size_t>(partition)].receives[static_cast<std::size_t>(receive)];
-  recorder_.add({kind, false, edge.source, ticks(), 0, run.number(), iteration_in(path, edge), flow | 1});
+  recorder_.add({kind, false, edge.source, when, 0, run.number(), iteration_in(path, edge), flow | 1});
 }
 
 }  // namespace troupe

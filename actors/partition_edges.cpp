@@ -51,7 +51,7 @@ void Partition::accept(Token& token) {
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
   add(received_[static_cast<std::size_t>(token.receive)].tokens);
   if (parked_ != 0) record_wait(token);
-  record_token(RecordedEvent::Kind::receive, *token.run, index_, token.receive, token.path);
+  record_token(RecordedEvent::Kind::receive, heard_, *token.run, index_, token.receive, token.path);
   if (Record* record = find(*token.run)) {
     add(record->handled);
     ++record->received;
@@ -423,7 +423,7 @@ void Partition::post(Iteration& from, std::int32_t send, Value* value) {
   ++from.instance->record->sent;
   if (value) add(sent_[static_cast<std::size_t>(send)].bytes, bytes_of(*value));
   Token token{from.instance->record->run, to.receive, value == nullptr, {}, path_to(from)};
-  record_token(RecordedEvent::Kind::send, *token.run, to.partition, to.receive, token.path);
+  record_token(RecordedEvent::Kind::send, ticks(), *token.run, to.partition, to.receive, token.path);
   if (is_planted(Planted::path_turned)) std::reverse(token.path.number, token.path.number + token.path.depth);
   std::vector<Tensor> hosts;  // before the event that says they are there
   Value source;

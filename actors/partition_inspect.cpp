@@ -78,7 +78,7 @@ void Partition::answer(const Inspect& question) {
     std::lock_guard lock(said_mutex_);
     said_.swap(said);
   }
-  if (recorder_.traces()) recorder_.expire(driver_.time());
+  if (recorder_.traces()) recorder_.expire(driver_.time_at(ticks()));
   if (question.asks_of_actors) s.actors = actor_counters(), s.edges = edge_counters(), s.loops = loop_snapshots(question.clock);
   if (question.asks_of_events) {
     s.events = recorder_.since(question.since_ns, question.clock);
@@ -89,7 +89,7 @@ void Partition::answer(const Inspect& question) {
   }
   constexpr std::int64_t kLongestTrace = 75'000'000'000;  // ns: who asks for one from outside asks for a minute at most, and may be gone then
   if (question.trace != Inspect::Trace::as_it_is)
-    recorder_.trace(question.trace == Inspect::Trace::on, question.tracer, driver_.time() + driver_.time_of(kLongestTrace, question.clock));
+    recorder_.trace(question.trace == Inspect::Trace::on, question.tracer, driver_.time_at(ticks()) + driver_.time_of(kLongestTrace, question.clock));
   looks_closer_ = observes_ > 0 || recorder_.traces();
   question.inspection->answer(question.place, std::move(s));
 }

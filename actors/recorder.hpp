@@ -226,7 +226,7 @@ class FlightRecorder {
     size_ = size;
     first_ = count_ - ring_.size();
   }
-  std::size_t place_of(std::uint64_t event) const { return (event - first_) % size_; }
+  std::size_t place_of(std::uint64_t event) const { return (event - first_) & (size_ - 1); }
   static std::int64_t begin_of(const Event& e, const TickClock& clock) { return e.is_ns ? clock.at_steady(static_cast<std::int64_t>(e.begin)) : clock.at_ticks(e.begin); }
   void give_back() { growth().fetch_sub(std::exchange(grown_, 0), std::memory_order_relaxed); }
   /// By how many events the recorders of the process have grown; publishes nothing.
@@ -237,7 +237,7 @@ class FlightRecorder {
 
   std::vector<Event> ring_;
   std::size_t grown_ = 0;
-  std::size_t size_ = kAlways;
+  std::size_t size_ = kAlways;       // a power of two
   std::uint64_t count_ = 0, thinned_ = 0;
   std::uint64_t first_ = 0;          // the number of the event that is at the ring's beginning, in its first round
   std::uint64_t watched_until_ = 0;  // ticks; 0: nobody watches
