@@ -100,10 +100,9 @@ class ColumnSums {
 
 template <class T>
 void find_moments(WorkerPool* pool, const ChannelSumsArgs& a) {
-  T *mean = static_cast<T*>(a.first.data), *variance = static_cast<T*>(a.second.data);
+  auto *mean = static_cast<double*>(a.first.data), *variance = static_cast<double*>(a.second.data);
   if (a.rows == 0) {
-    std::fill_n(mean, a.outer * a.n, std::numeric_limits<T>::quiet_NaN());
-    std::fill_n(variance, a.outer * a.n, std::numeric_limits<T>::quiet_NaN());
+    for (double* moment : {mean, variance}) std::fill_n(moment, a.outer * a.n, std::numeric_limits<double>::quiet_NaN());
     return;
   }
   ColumnSums<T> columns(pool, a);
@@ -118,9 +117,9 @@ void find_moments(WorkerPool* pool, const ChannelSumsArgs& a) {
         const double offset = columns.sums(o)[j] / count, square = columns.sums(o)[a.n + j] / count - offset * offset;
         constexpr double kFar = 16;  // the few rows were so much outliers that the squares, of floats, lose against each other
         is_far |= offset * offset > kFar * square;
-        mean[o * a.n + j] = static_cast<T>(double(from) + offset);
-        variance[o * a.n + j] = static_cast<T>(square < 0 ? 0 : square);
-        if (std::isfinite(mean[o * a.n + j])) from = mean[o * a.n + j];
+        mean[o * a.n + j] = double(from) + offset;
+        variance[o * a.n + j] = square < 0 ? 0 : square;
+        if (const T near = static_cast<T>(mean[o * a.n + j]); std::isfinite(near)) from = near;
       }
     if (!is_far || is_last) return;
   }
@@ -129,18 +128,16 @@ void find_moments(WorkerPool* pool, const ChannelSumsArgs& a) {
 template <class T>
 void find_sums(WorkerPool* pool, const ChannelSumsArgs& a) {
   ColumnSums<T> columns(pool, a);
-  T *first = static_cast<T*>(a.first.data), *second = static_cast<T*>(a.second.data);
+  auto *first = static_cast<double*>(a.first.data), *second = static_cast<double*>(a.second.data);
   if (a.rows == 0) {
-    std::fill_n(first, a.outer * a.n, T(0));
-    std::fill_n(second, a.outer * a.n, T(0));
+    for (double* sum : {first, second}) std::fill_n(sum, a.outer * a.n, 0.0);
     return;
   }
   columns.add_up(static_cast<const T*>(a.mean.data()));
-  for (std::int64_t o = 0; o < a.outer; ++o)
-    for (std::int64_t j = 0; j < a.n; ++j) {
-      first[o * a.n + j] = static_cast<T>(columns.sums(o)[j]);
-      second[o * a.n + j] = static_cast<T>(columns.sums(o)[a.n + j]);
-    }
+  for (std::int64_t o = 0; o < a.outer; ++o) {
+    std::copy_n(columns.sums(o), a.n, first + o * a.n);
+    std::copy_n(columns.sums(o) + a.n, a.n, second + o * a.n);
+  }
 }
 
 }  // namespace

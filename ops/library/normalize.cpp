@@ -9,7 +9,8 @@
 namespace troupe {
 
 // Those over rows are ops: layer_norm.cpp, rms_norm.cpp. These read x once for its moments (channel_sums.cpp) and once for what is pointwise, which
-// fuses with what stands around it; their gradient reads it once for two sums, and once. f16 and bf16 are computed with in f32.
+// fuses with what stands around it; their gradient reads it once for two sums, and once. f16 and bf16 are computed with in f32, the few numbers of a channel
+// in f64: f32 holds no variance of what spreads by more than 1.8e19, nor the means of a group that lie far from 0 and near each other.
 
 /// Training: x [..., channels] brought to mean 0 and variance 1 over all axes but the last, times `scale`, plus `bias`. Also the mean and the
 /// variance, [channels], for running averages, which the caller keeps.
@@ -40,13 +41,21 @@ void require_channels(const Composite& c, std::size_t first, double epsilon) {
 
 Exprs moments_of_channels(const Expr& x, bool by_item) { return bind_op("ChannelMoments", {x}, Attrs{{"by_item", by_item}}); }
 
-// (x - mean) factor + bias, with a mean and a factor for each channel, by item or of all items. What its gradients add up is added up in one read.
+// (x - mean) factor + bias, with a mean and a factor, f64, for each channel, by item or of all items. x's dtype loses some of the mean, which goes with
+// the bias. What its gradients add up is added up in one read.
 Expr scaled_channels(const Expr& x, const Expr& mean, const Expr& factor, const Expr& bias, bool by_item) {
-  return with_gradient((x - mean) * factor + bias, {x, mean, factor, bias}, [by_item](const Expr& dy, const Exprs& xs, const Expr&) {
-    const Exprs sums = bind_op("ChannelSums", {dy, xs[0], xs[1]}, Attrs{{"by_item", by_item}});
-    return Exprs{dy * xs[2], -(sums[0] * xs[2]), sums[1], sum_to(sums[0], xs[3])};
+  const DType type = x.dtype();
+  auto lost = [](const Expr& kept, const Expr& whole) { return cast(kept, DType::f64) - whole; };
+  const Expr near = cast(mean, type), rest = type == DType::f64 ? bias : cast(cast(bias, DType::f64) + lost(near, mean) * factor, type);
+  return with_gradient((x - near) * cast(factor, type) + rest, {x, mean, factor, bias}, [=](const Expr& dy, const Exprs& xs, const Expr&) {
+    const Expr at = cast(xs[1], type);
+    const Exprs sums = bind_op("ChannelSums", {dy, xs[0], at}, Attrs{{"by_item", by_item}});
+    const Expr of_factor = type == DType::f64 ? sums[1] : sums[1] + sums[0] * lost(at, xs[1]);
+    return Exprs{dy * cast(xs[2], type), -(sums[0] * xs[2]), of_factor, cast(sum_to(sums[0], xs[3]), xs[3].dtype())};
   });
 }
+
+Expr factor_of(const Expr& variance, double epsilon, const Expr& scale) { return rsqrt(variance + epsilon) * cast(scale, DType::f64); }
 
 }  // namespace
 
@@ -57,7 +66,7 @@ Exprs batch_norm(Operand x, Operand scale, Operand bias, double epsilon) {
   const DType type = c[0].dtype();
   const Expr x_wide = widened_half(c[0]);
   const Exprs moments = moments_of_channels(x_wide, false);
-  Expr factor = rsqrt(moments[1] + epsilon) * widened_half(c[1]);
+  const Expr factor = factor_of(moments[1], epsilon, c[1]);
   return {cast(scaled_channels(x_wide, moments[0], factor, widened_half(c[2]), false), type), cast(moments[0], type), cast(moments[1], type)};
 }
 
@@ -89,7 +98,7 @@ Expr group_norm(Operand x, std::int64_t groups, Operand scale, Operand bias, dou
   const Exprs moments = moments_of_channels(wide, true);
   const Expr means = reshape(moments[0], parts), center = mean(means, {-1}, true), spread = mean(reshape(moments[1], parts) + square(means - center), {-1}, true);
   auto for_channels = [&](const Expr& v) { return reshape(broadcast_like(v, means), channel); };
-  const Expr factor = for_channels(rsqrt(spread + epsilon)) * widened_half(c[1]);
+  const Expr factor = factor_of(for_channels(spread), epsilon, c[1]);
   return cast(scaled_channels(wide, for_channels(center), factor, widened_half(c[2]), true), c[0].dtype());
 }
 
@@ -99,7 +108,7 @@ Expr instance_norm(Operand x, Operand scale, Operand bias, double epsilon) {
   c.require(c.rank(0) >= 3, "x must be [batch, space..., channels], not " + c[0].shape().text());
   const Expr wide = widened_half(c[0]);
   const Exprs moments = moments_of_channels(wide, true);
-  return cast(scaled_channels(wide, moments[0], rsqrt(moments[1] + epsilon) * widened_half(c[1]), widened_half(c[2]), true), c[0].dtype());
+  return cast(scaled_channels(wide, moments[0], factor_of(moments[1], epsilon, c[1]), widened_half(c[2]), true), c[0].dtype());
 }
 
 }  // namespace troupe

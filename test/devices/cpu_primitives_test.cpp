@@ -542,7 +542,8 @@ BOOST_AUTO_TEST_CASE(what_is_added_up_over_rows_and_heads_is_the_same_on_one_wor
     for (const auto& [outer, rows, n] : {std::array<std::int64_t, 3>{1, 5000, 70}, {1, 40'000, 3}, {6, 900, 33}}) {
       const Tensor x = random_tensor(random, type, {outer, rows, n}), dy = random_tensor(random, type, {outer, rows, n}), mean = random_tensor(random, type, {outer, n});
       for (const bool has_dy : {false, true}) {
-        std::array<Tensor, 2> many{Tensor::empty(type, {outer, n}), Tensor::empty(type, {outer, n})}, one{Tensor::empty(type, {outer, n}), Tensor::empty(type, {outer, n})};
+        auto empty = [&] { return Tensor::empty(DType::f64, {outer, n}); };
+        std::array<Tensor, 2> many{empty(), empty()}, one{empty(), empty()};
         for (auto* found : {&many, &one}) {
           ChannelSumsArgs a{x, {}, {}, View((*found)[0]), View((*found)[1]), outer, rows, n};
           if (has_dy) a.dy = dy, a.mean = mean;
