@@ -12,22 +12,21 @@ namespace {
 
 using At = std::source_location;
 
-// Squares of f16 overflow at 256 and those of bf16 are coarse: both are summed in f32.
-DType summed_in(const std::vector<Cotangent>& gradients) {
+// What the norm is kept in: f16 would not hold it, and bf16 coarsely.
+DType kept_in(const std::vector<Cotangent>& gradients) {
   for (const Cotangent& g : gradients)
     if (!g.is_none() && (g.is_sparse() ? g.values : g.dense).dtype() == DType::f64) return DType::f64;
   return DType::f32;
 }
 
 Expr norm_of(const std::vector<Cotangent>& unique) {
-  DType dtype = summed_in(unique);
   Expr total;
   for (const Cotangent& g : unique) {
     if (g.is_none()) continue;
-    Expr squares = sum(square(cast(g.is_sparse() ? g.values : g.dense, dtype)));
+    Expr squares = sum(square(cast(g.is_sparse() ? g.values : g.dense, DType::f64)));  // that of 2e19 is infinite in f32
     total = total.is_empty() ? squares : total + squares;
   }
-  return sqrt(total);
+  return cast(sqrt(total), kept_in(unique));
 }
 
 // A row that occurs twice counts with the norm of its sum.

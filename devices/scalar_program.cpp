@@ -78,7 +78,8 @@ bool supports(ScalarOp op, DType t) {
 }
 
 // Types the tape, one instruction after the other. A constant takes the type of whoever uses it,
-// so constants are written where they are used.
+// so constants are written where they are used. What it refuses is said of the whole tape, which
+// has a name elsewhere: relu is refused, not the max that it is made with.
 class Typer {
  public:
   explicit Typer(std::span<const DType> inputs) { program_.inputs.assign(inputs.begin(), inputs.end()); }
@@ -116,20 +117,19 @@ class Typer {
     for (int i = first; i < n; ++i) {
       if (operands[i].id < 0) continue;
       if (known && operands[i].type != type)
-        throw Error(Code::invalid_argument, fmt::format("{} of {} and {}: cast one of them", name_of(op), name_of(as_given(type)),
-                                                        name_of(as_given(operands[i].type))));
+        throw Error(Code::invalid_argument, fmt::format("operands of {} and {}: cast one of them", name_of(as_given(type)), name_of(as_given(operands[i].type))));
       type = operands[i].type;
       known = true;
     }
     if (op == ScalarOp::select) {
       operands[0] = place(operands[0], DType::boolean);
       if (operands[0].type != DType::boolean)
-        throw Error(Code::invalid_argument, fmt::format("select needs a bool condition, not {}", name_of(operands[0].type)));
+        throw Error(Code::invalid_argument, fmt::format("the condition must be bool, not {}", name_of(as_given(operands[0].type))));
     }
     bool logic = op == ScalarOp::logical_not || (op >= ScalarOp::logical_and && op <= ScalarOp::logical_xor);
     if (!known && logic) type = DType::boolean;
     if (!supports(op, type))
-      throw Error(Code::invalid_argument, fmt::format("{} is not defined for {}", name_of(op), name_of(as_given(type))));
+      throw Error(Code::invalid_argument, fmt::format("is not defined for {}", name_of(as_given(type))));
     ScalarInstruction i{op, yields_bool(op) ? DType::boolean : type, {}};
     for (int k = 0; k < n; ++k)
       i.operand[k] = place(operands[k], k < first ? DType::boolean : type).id;

@@ -46,12 +46,14 @@ Composite::Composite(std::string_view name, std::initializer_list<Operand> opera
     }
   for (const Operand& o : operands) {
     if (o.is_expr()) inputs_.push_back(&o.expr().reader() == &reader_ ? o.expr() : reader_.adopt(o.expr(), site_));
-    else inputs_.push_back(reader_.constant(o.is_number() ? o.number_as(first, fmt::format("{} ", name_)) : o.literal()));
+    else inputs_.push_back(reader_.constant(o.is_number() ? o.at(site_).number_as(first, fmt::format("{} ", site_.function)) : o.literal()));
   }
 }
 
 void Composite::require(bool condition, const std::string& message) const {
-  if (!condition) throw Error(Code::invalid_argument, fmt::format("{} at {}: {}", name_, site_.text(), message));
+  if (condition) return;
+  const bool is_outermost = name_ == site_.function;
+  throw Error(Code::invalid_argument, fmt::format("{} at {}: {}{}", site_.function, site_.text(), is_outermost ? "" : name_ + ": ", message));
 }
 
 int Composite::rank(std::size_t i) const {

@@ -26,7 +26,7 @@ class Composite {
   const Expr& operator[](std::size_t i) const { return inputs_[i]; }
   std::size_t operands() const { return inputs_.size(); }
   Reader& reader() const { return reader_; }
-  /// Throws invalid_argument, naming function and line, unless `condition`.
+  /// Throws invalid_argument, naming the outermost function, the line, and this one where it is within that, unless `condition`.
   void require(bool condition, const std::string& message) const;
   /// The rank of operand i, which must be known.
   int rank(std::size_t i) const;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/list.hpp>
+#include <troupe/ops/composite.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/reader.hpp>
 #include <troupe/ops/variable.hpp>
@@ -115,11 +116,12 @@ Reader& innermost(std::span<const Operand> operands, std::string_view op, const 
   return *reader;
 }
 
-// A number takes the dtype of the expression it meets; one that would change its value is refused.
-Tensor literal_as(const Operand& o, DType wanted, std::string_view op) {
+// A number, written at `line`, takes the dtype of the expression it meets; one that would change its value is refused.
+Tensor literal_as(const Operand& o, DType wanted, std::string_view op, const Site& line) {
+  const std::string whose = fmt::format("{}{} ", op, within(line));
   if (wanted == DType::string)
-    throw Error(Code::invalid_argument, fmt::format("{} at {}: the number {} meets strings, which are not computed with", op, o.site().text(), written_text(o.literal())));
-  return o.number_as(wanted, fmt::format("{} ", op), "; cast the other operand");
+    throw Error(Code::invalid_argument, fmt::format("{}at {}: the number {} meets strings, which are not computed with", whose, line.text(), written_text(o.literal())));
+  return o.at(line).number_as(wanted, whose, "; cast the other operand");
 }
 
 DType dtype_for_literals(std::span<const Operand> operands) {
@@ -150,7 +152,7 @@ Exprs bind_op(std::string_view op, std::span<const Operand> operands, Attrs attr
     if (o.is_expr())
       inputs.push_back(o.expr());  // another reader's is adopted where it is known which op it is for
     else
-      inputs.push_back(reader.adopt(Expr(nullptr, o.is_number() ? literal_as(o, dtype_for_literals(operands), op) : o.literal()), o.site()));
+      inputs.push_back(reader.adopt(Expr(nullptr, o.is_number() ? literal_as(o, dtype_for_literals(operands), op, reader.site_for(o.site())) : o.literal()), o.site()));
   }
   return reader.bind(def, inputs, std::move(attrs), site);
 }

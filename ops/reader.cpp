@@ -1,5 +1,7 @@
 #include <troupe/ops/reader.hpp>
 
+#include <fmt/format.h>
+
 #include <troupe/devices/list.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/variable.hpp>
@@ -10,6 +12,10 @@ namespace {
 // States are told apart by their names alone: of two without one, each would be the other.
 void require_name(const std::string& name, std::string_view what, const Site& at) {
   if (name.empty()) throw Error(Code::invalid_argument, std::string(what) + " at " + at.text() + " needs a name");
+}
+
+void require_numbers(DType dtype, std::string_view what, const Site& at) {
+  if (dtype == DType::string) throw Error(Code::invalid_argument, fmt::format("{} at {}: strings are no numbers", what, at.text()));
 }
 
 void require_queue(const std::string& name, const std::vector<ValueSpec>& components, const Site& at) {
@@ -24,10 +30,12 @@ Expr Reader::constant(Tensor value, At at) {
 }
 
 Expr Reader::zeros(DType dtype, const Shape& shape, At at) {
+  require_numbers(dtype, "zeros", site_for(at));
   return bind(find_op("Fill"), {}, Attrs{{"value", Tensor::scalar_as(dtype, 0)}, {"shape", shape}}, at)[0];
 }
 
 Expr Reader::ones(DType dtype, const Shape& shape, At at) {
+  require_numbers(dtype, "ones", site_for(at));
   return bind(find_op("Fill"), {}, Attrs{{"value", Tensor::scalar_as(dtype, 1)}, {"shape", shape}}, at)[0];
 }
 

@@ -92,8 +92,7 @@ void CpuPrimitives::sort(Stream&, const SortArgs& s) const {
 void CpuPrimitives::along(Stream&, const AlongArgs& a) const {
   if (a.what == Along::take_at) return take_at(pool_, a);
   if (a.what == Along::put_at) return put_at(a);
-  const char* name = a.what == Along::take ? "take_along" : "add_along";
-  check_index_type(name, a.indices);
+  check_index_type(a.indices);
   // A block looks at its own indices, and goes no further if one is outside: all are then looked at in order, for the error.
   std::atomic<bool> is_bad = false;  // says no more than that
   const auto are_good = [&](const auto* index, std::int64_t n) {
@@ -102,7 +101,7 @@ void CpuPrimitives::along(Stream&, const AlongArgs& a) const {
     return false;
   };
   const auto finish = [&] {
-    if (is_bad.load(std::memory_order_relaxed)) check_indices(name, a.indices, a.extent);
+    if (is_bad.load(std::memory_order_relaxed)) check_indices(a.indices, a.extent);
   };
   if (a.what == Along::take) {
     const std::int64_t rows = a.outer * a.n, group = std::max<std::int64_t>(1, kBlock / 4 / std::max<std::int64_t>(1, a.inner));

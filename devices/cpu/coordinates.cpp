@@ -16,9 +16,9 @@ template <class T>
 constexpr bool has_no_order = std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
 
 /// All coordinates lie inside, or out_of_range.
-void check_coordinates(const char* name, const AlongArgs& a) {
-  check_index_type(name, a.indices);
-  for (std::int64_t i = 0; i < a.outer * a.n * a.depth; ++i) check_index(name, index_at(a.indices, i), i, a.extents[static_cast<std::size_t>(i % a.depth)]);
+void check_coordinates(const AlongArgs& a) {
+  check_index_type(a.indices);
+  for (std::int64_t i = 0; i < a.outer * a.n * a.depth; ++i) check_index(index_at(a.indices, i), i, a.extents[static_cast<std::size_t>(i % a.depth)]);
 }
 
 /// The row of [outer * extent, inner] that coordinates number `at` name.
@@ -59,7 +59,7 @@ void put_one(T& to, U from, Put how) {
 }  // namespace
 
 void take_at(WorkerPool* pool, const AlongArgs& a) {
-  check_coordinates("gather_nd", a);
+  check_coordinates(a);
   const std::size_t row = static_cast<std::size_t>(a.inner) * size_of(a.out.dtype);
   if (row == 0) return;
   const auto* from = static_cast<const unsigned char*>(a.x.data());
@@ -72,7 +72,7 @@ void take_at(WorkerPool* pool, const AlongArgs& a) {
 }
 
 void put_at(const AlongArgs& a) {
-  check_coordinates("scatter_nd", a);
+  check_coordinates(a);
   visit_dtype(a.out.dtype, [&]<class T>(type_tag<T>) {
     if constexpr (has_no_order<T>)
       if (a.how == Put::min || a.how == Put::max) throw Error(Code::unimplemented, fmt::format("{} has no order", name_of(a.out.dtype)));

@@ -43,7 +43,7 @@ double share_of(Dual x) { return std::exp(x.value) * x.slope; }
 
 std::int64_t length_of(const ConstView& lengths, std::int64_t item, std::int64_t most, const char* of) {
   const std::int64_t n = index_at(lengths, item);
-  if (n < 0 || n > most) throw Error(Code::out_of_range, fmt::format("ctc: the length {} of {} {} is outside [0, {}]", n, of, item, most));
+  if (n < 0 || n > most) throw Error(Code::out_of_range, fmt::format("the length {} of {} {} is outside [0, {}]", n, of, item, most));
   return n;
 }
 
@@ -70,7 +70,7 @@ void ctc_of_item(const CtcArgs& a, std::int64_t item) {
   for (std::int64_t i = 0; i < labels; ++i) {
     const std::int64_t label = index_at(a.labels, item * a.most + i);
     if (label < 1 || label >= a.classes)
-      throw Error(Code::out_of_range, fmt::format("ctc: label {} at position {} of item {} is outside [1, {})", label, i, item, a.classes));
+      throw Error(Code::out_of_range, fmt::format("label {} at position {} of item {} is outside [1, {})", label, i, item, a.classes));
     wanted[static_cast<std::size_t>(2 * i + 1)] = label;
   }
   if (time == 0) return tell(labels == 0 ? 0 : INFINITY);
@@ -115,7 +115,7 @@ void ctc_of_item(const CtcArgs& a, std::int64_t item) {
 }  // namespace
 
 void CpuPrimitives::ctc(Stream&, const CtcArgs& a) const {
-  for (const ConstView* indices : {&a.labels, &a.time_lengths, &a.label_lengths}) check_index_type("ctc", *indices);
+  for (const ConstView* indices : {&a.labels, &a.time_lengths, &a.label_lengths}) check_index_type(*indices);
   for_blocks(a.batch * a.time * (2 * a.most + 1) <= kSmallWork / 4 ? nullptr : pool_, a.batch, [&](int i) {
     visit_wide_float("ctc", a.gradient.dtype, [&]<class T>(type_tag<T>) { a.direction.data() ? ctc_of_item<T, Dual>(a, i) : ctc_of_item<T, double>(a, i); });
   });

@@ -11,23 +11,23 @@
 
 namespace troupe::cpu {
 
-void check_index_type(const char* op, const ConstView& indices) {
+void check_index_type(const ConstView& indices) {
   if (indices.dtype != DType::i32 && indices.dtype != DType::i64)
-    throw Error(Code::invalid_argument, fmt::format("{}: indices are i32 or i64, not {}", op, name_of(indices.dtype)));
+    throw Error(Code::invalid_argument, fmt::format("indices are i32 or i64, not {}", name_of(indices.dtype)));
 }
 
-void check_index(const char* op, std::int64_t index, std::int64_t position, std::int64_t bound) {
+void check_index(std::int64_t index, std::int64_t position, std::int64_t bound) {
   if (index < 0 || index >= bound)
     throw Error(Code::out_of_range,
-                fmt::format("{}: index {} at position {} is outside [0, {})", op, index, position, bound));
+                fmt::format("index {} at position {} is outside [0, {})", index, position, bound));
 }
 
-void check_indices(const char* op, const ConstView& indices, std::int64_t bound) {
-  check_index_type(op, indices);
+void check_indices(const ConstView& indices, std::int64_t bound) {
+  check_index_type(indices);
   const std::int64_t count = indices.elements();
   bool is_good = true;
   visit_indices(indices, [&](const auto* index) { is_good = are_inside(index, count, bound); });
-  for (std::int64_t i = 0; !is_good && i < count; ++i) check_index(op, index_at(indices, i), i, bound);
+  for (std::int64_t i = 0; !is_good && i < count; ++i) check_index(index_at(indices, i), i, bound);
 }
 
 namespace {
@@ -244,7 +244,7 @@ void CpuPrimitives::copy_block(Stream&, ConstView in, const Block& from, View ou
 
 void CpuPrimitives::gather(Stream&, ConstView params, ConstView indices, int axis, View out) const {
   std::int64_t count = indices.elements(), bound = params.shape[axis];
-  check_indices("gather", indices, bound);
+  check_indices(indices, bound);
   std::int64_t outer = 1, inner = 1;
   for (int d = 0; d < axis; ++d) outer *= params.shape[d];
   for (int d = axis + 1; d < params.shape.rank(); ++d) inner *= params.shape[d];
@@ -302,7 +302,7 @@ T extreme(T x, T y, bool largest) {
 
 void CpuPrimitives::scatter(Stream&, Scatter how, ConstView indices, ConstView updates, View out) const {
   std::int64_t count = indices.elements(), bound = out.shape[0];
-  check_indices("scatter", indices, bound);
+  check_indices(indices, bound);
   std::int64_t inner = 1;
   for (int d = 1; d < out.shape.rank(); ++d) inner *= out.shape[d];
   std::size_t row = static_cast<std::size_t>(inner) * size_of(out.dtype);
@@ -342,7 +342,7 @@ void CpuPrimitives::scatter(Stream&, Scatter how, ConstView indices, ConstView u
 }
 
 void CpuPrimitives::one_hot(Stream&, ConstView indices, const Tensor& on, const Tensor& off, View out) const {
-  check_index_type("one_hot", indices);
+  check_index_type(indices);
   std::int64_t depth = out.shape[out.shape.rank() - 1], n = indices.elements();
   visit_bytes(size_of(out.dtype), [&]<class T>(T) {
     fill_elements<T>(pool_, out.data, off.raw(), out.elements());

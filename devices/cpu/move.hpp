@@ -40,9 +40,9 @@ inline std::int64_t index_at(const ConstView& indices, std::int64_t i) {
                                      : static_cast<const std::int64_t*>(indices.data())[i];
 }
 /// Throws invalid_argument unless i32 or i64.
-void check_index_type(const char* op, const ConstView& indices);
+void check_index_type(const ConstView& indices);
 /// Throws out_of_range, naming index, position and bound.
-void check_index(const char* op, std::int64_t index, std::int64_t position, std::int64_t bound);
+void check_index(std::int64_t index, std::int64_t position, std::int64_t bound);
 /// Is each of n indices in [0, bound)?
 template <class I>
 bool are_inside(const I* index, std::int64_t n, std::int64_t bound) {
@@ -54,7 +54,7 @@ bool are_inside(const I* index, std::int64_t n, std::int64_t bound) {
   return static_cast<I>(signs) >= 0;
 }
 /// Both, for each of them.
-void check_indices(const char* op, const ConstView& indices, std::int64_t bound);
+void check_indices(const ConstView& indices, std::int64_t bound);
 /// Calls f with a pointer to them, i32 or i64.
 template <class F>
 void visit_indices(const ConstView& indices, F&& f) {

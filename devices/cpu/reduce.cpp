@@ -411,7 +411,7 @@ void CpuPrimitives::reduce(Stream&, Reduction how, ConstView in, View out, std::
     data = moved->data();
   }
   if (needs_elements(how) && e.reduced == 0 && e.outer * e.inner > 0)
-    throw Error(Code::out_of_range, fmt::format("{} of no elements (shape {})", name_of(how), in.shape.text()));
+    throw Error(Code::out_of_range, fmt::format("there is none among no elements: {}", in.shape.text()));
   visit_dtype(in.dtype, [&]<class T>(type_tag<T>) { dispatch<T>(pool_, how, e, {data}, out.data); });
 }
 

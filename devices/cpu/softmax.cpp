@@ -124,9 +124,9 @@ void CpuPrimitives::softmax(Stream&, ConstView in, View out, bool log) const {
 }
 
 void CpuPrimitives::cross_entropy(Stream&, ConstView logits, ConstView labels, View loss) const {
-  check_index_type("cross_entropy", labels);
+  check_index_type(labels);
   std::int64_t rows = logits.shape[0], n = logits.shape[1];
-  for (std::int64_t r = 0; r < rows; ++r) check_index("cross_entropy", index_at(labels, r), r, n);
+  for (std::int64_t r = 0; r < rows; ++r) check_index(index_at(labels, r), r, n);
   visit_floating("cross_entropy", logits.dtype, [&]<class T>(type_tag<T>) {
     const T* from = static_cast<const T*>(logits.data());
     T* to = static_cast<T*>(loss.data);
@@ -139,9 +139,9 @@ void CpuPrimitives::cross_entropy(Stream&, ConstView logits, ConstView labels, V
 }
 
 void CpuPrimitives::cross_entropy_gradient(Stream&, ConstView logits, ConstView labels, ConstView scale, View out) const {
-  check_index_type("cross_entropy_gradient", labels);
+  check_index_type(labels);
   std::int64_t rows = logits.shape[0], n = logits.shape[1];
-  for (std::int64_t r = 0; r < rows; ++r) check_index("cross_entropy_gradient", index_at(labels, r), r, n);
+  for (std::int64_t r = 0; r < rows; ++r) check_index(index_at(labels, r), r, n);
   visit_floating("cross_entropy_gradient", logits.dtype, [&]<class T>(type_tag<T>) {
     const T* from = static_cast<const T*>(logits.data());
     T* to = static_cast<T*>(out.data);

@@ -1,4 +1,5 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/composite.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/held.hpp>
 #include <troupe/ops/op.hpp>
@@ -11,11 +12,11 @@ Expr fill_like(Operand x, double value) { return bind1("FillLike", {x}, Attrs{{"
 
 /// Zeros of x's dtype and shape.
 TROUPE_DSL(Expr zeros_like(Operand x))
-Expr zeros_like(Operand x) { return fill_like(x, 0); }
+Expr zeros_like(Operand x) { return fill_like(Composite("zeros_like", {x})[0], 0); }
 
 /// Ones of x's dtype and shape.
 TROUPE_DSL(Expr ones_like(Operand x))
-Expr ones_like(Operand x) { return fill_like(x, 1); }
+Expr ones_like(Operand x) { return fill_like(Composite("ones_like", {x})[0], 1); }
 
 TROUPE_OP(FillLike) {
   op.doc("A tensor of the input's dtype and shape filled with one value.");

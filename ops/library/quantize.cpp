@@ -73,6 +73,7 @@ Expr dequantize(Operand x, Operand scale, Operand zero) {
 
 Expr fake_quantize(Operand x, Operand scale, Operand zero, DType dtype) {
   Composite c("fake_quantize", {x, scale, zero});
+  c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
   const Held held = held_by(c, dtype);
   require_written(c, scale, zero, &held);
   Expr at = cast(c[2], c[0].dtype()), by = c[1];

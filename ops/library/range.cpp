@@ -1,4 +1,5 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/composite.hpp>
 #include <troupe/ops/held.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/reader.hpp>
@@ -20,8 +21,15 @@ TROUPE_DSL(Expr positions_along(Operand x, std::int64_t axis))
 
 namespace {
 
-Expr bound_range(Reader& in, double start, double step, std::int64_t count, DType dtype, std::source_location at) {
-  return in.bind(find_op("Range"), {}, Attrs{{"start", start}, {"step", step}, {"count", count}, {"dtype", dtype}}, Site(at))[0];
+// The line as that of a function of the DSL, which has no operands that could tell.
+Site site_of(const char* function, const Site& at) {
+  Site site = at;
+  site.function = function;
+  return site;
+}
+
+Expr bound_range(Reader& in, double start, double step, std::int64_t count, DType dtype, const Site& at) {
+  return in.bind(find_op("Range"), {}, Attrs{{"start", start}, {"step", step}, {"count", count}, {"dtype", dtype}}, at)[0];
 }
 
 }  // namespace
@@ -29,23 +37,25 @@ Expr bound_range(Reader& in, double start, double step, std::int64_t count, DTyp
 Expr arange(Reader& in, double start, double stop, double step, DType dtype, std::source_location at) {
   const double count = std::ceil((stop - start) / step);
   if (step == 0 || !std::isfinite(count)) throw Error(Code::invalid_argument, fmt::format("arange at {}: there is no end to {}, {}, ... before {}", Site(at).text(), start, start + step, stop));
-  return bound_range(in, start, step, count < 0 ? 0 : static_cast<std::int64_t>(count), dtype, at);
+  return bound_range(in, start, step, count < 0 ? 0 : static_cast<std::int64_t>(count), dtype, site_of("arange", at));
 }
 
 Expr linspace(Reader& in, double start, double stop, std::int64_t count, DType dtype, std::source_location at) {
   if (count < 0) throw Error(Code::invalid_argument, fmt::format("linspace at {}: there cannot be {} numbers", Site(at).text(), count));
-  Expr wide = bound_range(in, start, count > 1 ? (stop - start) / static_cast<double>(count - 1) : 0, count, DType::f64, at);
-  return cast(Operand(wide, at), dtype);
+  const Reader::AtSite here(in, in.current().site_for(site_of("linspace", at)));
+  return cast(bound_range(in, start, count > 1 ? (stop - start) / static_cast<double>(count - 1) : 0, count, DType::f64, at), dtype);
 }
 
 Expr eye(Reader& in, std::int64_t rows, std::int64_t columns, DType dtype, std::source_location at) {
   if (rows < 0 || columns < 0) throw Error(Code::invalid_argument, fmt::format("eye at {}: there cannot be {} rows of {}", Site(at).text(), rows, columns));
-  Operand row(expand_dims(Operand(arange(in, 0, static_cast<double>(rows), 1, DType::i64, at), at), 1), at);
-  return cast(row == Operand(arange(in, 0, static_cast<double>(columns), 1, DType::i64, at), at), dtype);
+  const Reader::AtSite here(in, in.current().site_for(site_of("eye", at)));
+  const Expr row = bound_range(in, 0, 1, rows, DType::i64, at), column = bound_range(in, 0, 1, columns, DType::i64, at);
+  return cast(expand_dims(row, 1) == column, dtype);
 }
 
 Expr positions_along(Operand x, std::int64_t axis) {
-  return cumsum(ones_like(cast(stop_gradient(x), DType::i64)), axis, true);
+  const Composite c("positions_along", {x});
+  return cumsum(ones_like(cast(stop_gradient(c[0]), DType::i64)), axis, true);
 }
 
 TROUPE_OP(Range) {

@@ -33,6 +33,7 @@ namespace {
 void require_segments(const Composite& c, std::int64_t segments) {
   c.require(c.rank(0) >= 1 && c.rank(1) == 1, fmt::format("needs rows and their ids, not {} and {}", c[0].shape().text(), c[1].shape().text()));
   c.require(segments >= 0, fmt::format("there cannot be {} segments", segments));
+  c.require(c[0].dtype() != DType::string, "strings are not computed with");
 }
 
 // Zeros, or ones, a row for each segment and otherwise as the rows of x, of which extents may be unknown.

@@ -31,7 +31,7 @@ Range sliced(const Shape& in, const Attrs& attrs) {
     std::int64_t start = starts[i] < 0 && n >= 0 ? starts[i] + n : starts[i];
     std::int64_t extent = extents[i] < 0 ? (n >= 0 ? n - start : kAny) : extents[i];
     if (n >= 0 && (start < 0 || extent < 0 || start > n || extent > n - start))
-      throw Error(Code::out_of_range, fmt::format("axis {}: {} from {} on are outside [0, {})", i, extent, start, n));
+      throw Error(Code::out_of_range, fmt::format("axis {}: {} from {} on are not among its {}", i, extents[i] < 0 ? "the elements" : fmt::format("{} elements", extents[i]), starts[i], n));
     r.start.push_back(start < 0 ? kAny : start);
     r.extent.push_back(extent);
   }

@@ -38,7 +38,10 @@ Exprs ordered_along(const char* name, const char* op, Operand x, std::int64_t ax
 }  // namespace
 
 Exprs sort(Operand x, bool descending, std::int64_t axis) { return ordered_along("sort", "Sort", x, axis, Attrs{{"descending", descending}}); }
-Expr argsort(Operand x, bool descending, std::int64_t axis) { return sort(x, descending, axis)[1]; }
+Expr argsort(Operand x, bool descending, std::int64_t axis) {
+  const Composite c("argsort", {x});
+  return sort(c[0], descending, axis)[1];
+}
 Exprs top_k(Operand x, std::int64_t k, bool largest, std::int64_t axis) { return ordered_along("top_k", "TopK", x, axis, Attrs{{"k", k}, {"largest", largest}}); }
 
 namespace {

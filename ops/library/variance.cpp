@@ -8,7 +8,7 @@
 namespace troupe {
 
 /// The squared distances to the mean over `axes` (none given: all), added up and divided by how many they are less `correction` (1: of a sample): of complex
-/// numbers a real one. f16 and bf16 are computed with in f32, here and below.
+/// numbers a real one. Computed in f64 and rounded once, here and below: of f32 no square is too large or too small.
 TROUPE_DSL(Expr variance(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false, double correction = 0))
 /// Its square root, whose derivative is 0 where it is 0.
 TROUPE_DSL(Expr standard_deviation(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false, double correction = 0))
@@ -23,19 +23,21 @@ Expr root(const Expr& x) {
   return where(is_zero, zeros_like(x), sqrt(where(is_zero, ones_like(x), x)));
 }
 
-// Of values as they are computed with, of a complex one for both its parts.
+DType real_of(DType t) { return t == DType::c64 ? DType::f32 : t == DType::c128 ? DType::f64 : t; }
+
+Expr in_double(const Expr& x) { return cast(x, is_complex(x.dtype()) ? DType::c128 : DType::f64); }
+
+// In double, of a complex one for both its parts.
 Expr wide_variance(const Composite& c, const std::vector<std::int64_t>& axes, bool keep_dims, double correction) {
   c.require(is_floating(c[0].dtype()) || is_complex(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
   c.require(std::isfinite(correction), fmt::format("the correction must be finite, not {}", correction));
   c.rank(0);
-  const Expr x = widened_half(c[0]), off = x - mean(x, axes, true);
+  const Expr x = in_double(c[0]), off = x - mean(x, axes, true);
   Expr of_all = mean(is_complex(x.dtype()) ? square(real(off)) + square(imaginary(off)) : square(off), axes, keep_dims);
   if (correction == 0) return of_all;
   Expr count = cast(size_of(x), DType::f64) / cast(size_of(of_all), DType::f64);
-  return of_all * cast(count / maximum(count - correction, 0.0), of_all.dtype());
+  return of_all * (count / maximum(count - correction, 0.0));
 }
-
-DType real_of(DType t) { return t == DType::c64 ? DType::f32 : t == DType::c128 ? DType::f64 : t; }
 
 }  // namespace
 
@@ -54,7 +56,7 @@ Expr norm(Operand x, std::vector<std::int64_t> axes, double p, bool keep_dims) {
   const bool has_parts = is_complex(c[0].dtype());
   c.require(is_floating(c[0].dtype()) || has_parts, "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
   c.require(p > 0, "p must be above 0");
-  Expr wide = widened_half(c[0]), y;
+  Expr wide = in_double(c[0]), y;
   if (std::isinf(p)) y = reduce_max(abs(wide), std::move(axes), keep_dims);
   else if (p == 1) y = sum(abs(wide), std::move(axes), keep_dims);
   else if (p == 2) y = root(sum(has_parts ? square(real(wide)) + square(imaginary(wide)) : square(wide), std::move(axes), keep_dims));

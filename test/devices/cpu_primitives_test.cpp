@@ -421,7 +421,7 @@ BOOST_AUTO_TEST_CASE(labels_outside_the_classes_are_named) {
     p().cross_entropy(*stream, x, labels, View(loss));
     BOOST_FAIL("no error");
   } catch (const Error& e) {
-    BOOST_TEST(e.what() == "cross_entropy: index 3 at position 1 is outside [0, 3)");
+    BOOST_TEST(e.what() == "index 3 at position 1 is outside [0, 3)");
   }
 }
 

@@ -314,10 +314,10 @@ BOOST_AUTO_TEST_CASE(attributes_that_make_no_sense_are_refused) {
   refused("FillLike", [&] { fill_like(g.zeros(DType::i64, {1}), 0x1p63); }, "no i64");
   // A dtype that an op refuses is named as it was given: f16, though it is computed with in f32.
   Expr h = g.input("h", DType::f16, {2, 3}), truth = g.input("t", DType::boolean, {2, 3});
-  refused("BitAnd", [&] { bit_and(h, h); }, "bit_and is not defined for f16");
-  refused("BitNot", [&] { bit_not(cast(h, DType::bf16)); }, "bit_not is not defined for bf16");
-  refused("ShiftLeft", [&] { shift_left(x, x); }, "shift_left is not defined for f32");
-  refused("Sin", [&] { sin(i); }, "sin is not defined for i32");
+  refused("BitAnd", [&] { bit_and(h, h); }, "is not defined for f16");
+  refused("BitNot", [&] { bit_not(cast(h, DType::bf16)); }, "is not defined for bf16");
+  refused("ShiftLeft", [&] { shift_left(x, x); }, "is not defined for f32");
+  refused("Sin", [&] { sin(i); }, "is not defined for i32");
   refused("Softmax", [&] { softmax(i); }, "needs a floating dtype, not i32");
   refused("Mean", [&] { mean(i); }, "needs a floating dtype, not i32");
   refused("LayerNorm", [&] { layer_norm(u, 1, 0); }, "needs a floating dtype, not u8");
