@@ -94,4 +94,6 @@ Expr Composite::with_extent(const Expr& x, int axis, const Expr& other, int of, 
 
 Expr widened_half(const Expr& x) { return x.dtype() == DType::f16 || x.dtype() == DType::bf16 ? cast(x, DType::f32) : x; }
 
+Operand counted(const Operand& x) { return x.is_expr() && x.expr().dtype() == DType::boolean ? Operand(cast(x, DType::i64), x.site()) : x; }
+
 }  // namespace troupe

@@ -53,4 +53,7 @@ std::string within(const Site& site);
 /// f16 and bf16 as f32, in which squares, sums and differences of them are made: 300 squared is infinite in f16, and 256 + 1 is 256 in bf16. Others as they are.
 Expr widened_half(const Expr& x);
 
+/// Bools as i64, so that sums of them count; others as they are.
+Operand counted(const Operand& x);
+
 }  // namespace troupe

@@ -1,12 +1,13 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/composite.hpp>
 #include <troupe/ops/scan.hpp>
 
 namespace troupe {
 
-/// Running sums along `axis`; exclusive: without the element itself; reverse: from the end. f32 and smaller add in double, integers wrap.
+/// Running sums along `axis`; exclusive: without the element itself; reverse: from the end. f32 and smaller add in double, integers wrap, bools count in i64.
 TROUPE_DSL(Expr cumsum(Operand x, std::int64_t axis = -1, bool exclusive = false, bool reverse = false))
 Expr cumsum(Operand x, std::int64_t axis, bool exclusive, bool reverse) {
-  return bind1("CumSum", {x}, Attrs{{"axis", axis}, {"exclusive", exclusive}, {"reverse", reverse}});
+  return bind1("CumSum", {counted(x)}, Attrs{{"axis", axis}, {"exclusive", exclusive}, {"reverse", reverse}});
 }
 
 TROUPE_OP(CumSum) {

@@ -17,9 +17,10 @@ TROUPE_DSL(Expr random_uniform_like(Operand x))
 TROUPE_DSL(Expr random_normal_like(Operand x))
 /// Normal draws of mean 0 and deviation 1 that lie in [low, high], of x's shape and dtype.
 TROUPE_DSL(Expr random_truncated_normal_like(Operand x, double low = -2, double high = 2))
-/// true with the probability that stands at each element.
+/// true with the probability that stands at each element, which is in [0, 1] or refused when it runs.
 TROUPE_DSL(Expr bernoulli(Operand probabilities))
-/// A class for each row, drawn with the probabilities softmax(logits) (Gumbel's trick). logits: [..., classes]; result: i64 without the last axis.
+/// A class for each row, drawn with the probabilities softmax(logits) (Gumbel's trick). logits: [..., classes]; result: i64 without the last axis. A row without
+/// probabilities, whose largest logit is NaN or infinite, is refused when it runs.
 TROUPE_DSL(Expr categorical(Operand logits))
 /// Draws with density exp(-x), of x's shape and dtype.
 TROUPE_DSL(Expr random_exponential_like(Operand x))
@@ -32,6 +33,8 @@ Expr random_normal_like(Operand x) { return bind1("RandomNormalLike", {x}); }
 namespace {
 // Draws are made in f32 at least: f16 and bf16 have few numbers in [0, 1).
 Expr widened(const Expr& x) { return x.dtype() == DType::f64 ? x : cast(x, DType::f32); }
+
+Expr required(const Expr& x, const Expr& holds, const char* what) { return bind1("Require", {x, all(holds)}, Attrs{{"what", std::string(what)}}); }
 }  // namespace
 
 Expr random_truncated_normal_like(Operand x, double low, double high) {
@@ -52,7 +55,8 @@ Expr random_truncated_normal_like(Operand x, double low, double high) {
 Expr bernoulli(Operand probabilities) {
   Composite c("bernoulli", {probabilities});
   c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
-  Expr wide = widened(c[0]);
+  Expr wide = widened(stop_gradient(c[0]));
+  wide = required(wide, logical_and(wide >= 0.0, wide <= 1.0), "a probability is outside [0, 1]");
   return random_uniform_like(wide) < wide;
 }
 
@@ -70,7 +74,8 @@ Expr categorical(Operand logits) {
   c.require(!s.has_rank() || s[s.rank() - 1] != 0, "there are no classes to draw from: " + s.text());
   // -log of an exponential draw is a Gumbel draw; drawn wide, where rows of many classes meet no ties. A draw of 0 counts as half of
   // the smallest above it: else its class won, whatever its logit.
-  Expr wide = widened(c[0]);
+  Expr wide = widened(stop_gradient(c[0]));
+  wide = required(wide, is_finite(reduce_max(wide, {-1})), "a row of logits has no largest that is finite, and so no probabilities");
   const double least = wide.dtype() == DType::f64 ? 0x1p-54 : 0x1p-25;
   return argmax(wide - log(maximum(random_exponential_like(wide), least)), -1);
 }

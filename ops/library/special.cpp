@@ -17,7 +17,7 @@ TROUPE_DSL(Expr erf_inverse(Operand x))
 TROUPE_DSL(Expr erfc(Operand x))
 /// The logarithm of |gamma(x)|, within 1e-13 of its size or of 1; inf at 0, -1, -2, ...
 TROUPE_DSL(Expr log_gamma(Operand x))
-/// The derivative of log_gamma, within 1e-12 of its size or of 1; NaN at 0, -1, -2, ...
+/// The derivative of log_gamma, within 1e-12 of its size or of 1; -inf at 0, inf at -0, NaN at -1, -2, ...
 TROUPE_DSL(Expr digamma(Operand x))
 /// The derivative of digamma (order 1), of that (order 2), ...: for x above 0.
 TROUPE_DSL(Expr polygamma(Operand x, std::int64_t order))
@@ -110,6 +110,7 @@ Expr digamma(Operand x) {
   Expr value = log(at) - 0.5 * r - s * (1.0 / 12 - s * (1.0 / 120 - s * (1.0 / 252 - s * (1.0 / 240 - s * (1.0 / 132 - s * (691.0 / 32760)))))) - shift;
   Expr turn = fixed - round(fixed), cotangent = std::numbers::pi / tan(std::numbers::pi * turn);
   value = where(reflected, value - where(turn == 0.0, fill_like(turn, NAN), cotangent), value);
+  value = where(fixed == 0.0, -1.0 / fixed, value);
   // By reflection: trigamma(x) = (pi / sin(pi x))^2 - trigamma(1 - x).
   auto slope = [](const Expr& dy, const Exprs& xs, const Expr&) {
     Expr below = xs[0] < 0.5, up = polygamma(where(below, 1.0 - xs[0], xs[0]), 1), sine = sin(std::numbers::pi * (xs[0] - round(stop_gradient(xs[0]))));

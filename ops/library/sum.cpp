@@ -1,13 +1,14 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/composite.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/reduction.hpp>
 
 namespace troupe {
 
-/// The sum over `axes` (none given: all).
+/// The sum over `axes` (none given: all); of bools how many are true, i64.
 TROUPE_DSL(Expr sum(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false))
-Expr sum(Operand x, std::vector<std::int64_t> axes, bool keep_dims) { return reduce("Sum", x, std::move(axes), keep_dims); }
+Expr sum(Operand x, std::vector<std::int64_t> axes, bool keep_dims) { return reduce("Sum", counted(x), std::move(axes), keep_dims); }
 
 TROUPE_OP(Sum) {
   op.doc("The sum over the axes.");

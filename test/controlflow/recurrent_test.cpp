@@ -258,6 +258,69 @@ BOOST_AUTO_TEST_CASE(cells_alone) {
   }, {plain(l).h, plain(l).c, plain(u).h, plain(v).h});
 }
 
+// What torch 2.15 makes of the same numbers with LSTMCell, GRUCell and RNNCell (no bias of the product with the state), and the derivatives by differences.
+BOOST_AUTO_TEST_CASE(cells_are_those_of_torch) {
+  constexpr std::int64_t batch = 2, features = 3, units = 2;
+  // The new state (h, c), then the gradients of its weighted sum with respect to x, h and the recurrent weights.
+  const std::pair<std::string, std::vector<std::vector<double>>> cells[] = {
+      {"lstm", {{-0.306908269447663, 0.1746154469806653, -0.02059880416542724, -0.01910112599807037},
+                {-0.3949346407459727, 0.3763850305510636, -0.04099159706466449, -0.04836070184187177},
+                {-0.06240115510830391, -0.0821830076421409, -0.02170559113627873, -0.4094065241720575, 0.1097760823663855, 0.5217522434175493},
+                {-0.0518330279348108, -0.01529678979878841, 0.05718356242898717, 0.3220656260845043},
+                {0.08817672434622929, 0.001655614852611471, 0.01282938330934285, -0.01972666642374707, -0.2024427841630756, -0.1919341522706788, 0.01704389597918634, -0.02106449625159412, -0.04106044176015186, 0.005728150507272137, -0.004853508886527034, -0.002775785028475249, 0.1403805267474802, 0.1135155617960692, -0.008092020888639551, 0.008344238266071427}}},
+      {"gru", {{-0.3756037421157948, -0.08161829628254269, 0.5767800607086446, -0.3886669289995963},
+                {0.1891405269697903, -0.1804699189430518, 0.06866640168051971, -0.3062210489987869, 0.2304965744295163, -0.02305052305108232},
+                {0.4300170684958717, 0.4585026723874981, -0.3232227469972183, -0.3207631679175256},
+                {0.0008140577906996817, 0.0004918773181499809, 0.01845671109092209, -0.06188105159200354, -0.1454275601409729, -0.0120021151596809, 0.0001845721758294472, -0.0006178748952179408, -0.01316769385288128, 0.03078335261828543, 0.08940852975540679, 0.007405520104411039}}},
+      {"tanh", {{0.4078753534380731, -0.3556274135379197, 0.8345544944499996, -0.2218753852604164},
+                {0.5666957787089141, -0.5013410226455873, 0.4026954104104705, -0.3153109921387466, 0.2535816216781809, -0.1750135148809211},
+                {0.09558587309577476, -0.0005358772938725553, -0.0009798113365326044, -0.05873872587432355},
+                {-0.2959677459305686, -0.3682745040451462, 0.1515150297670876, 0.2006732099400952}}},
+      {"relu", {{0.4330599205327376, 0, 1.202957539851041, 0},
+                {0.4422681281835918, -0.5001518478867352, 0.5248236769207543, -0.5572735633532391, 0.6302091078420348, -0.6612964894643486},
+                {0.2986981118369758, -0.253847956145038, -0.3763702390988873, 0.3198574485841287},
+                {-0.5349839976827975, 0, 0.3133724002158175, 0}}},
+  };
+  for (const auto& [cell, wanted] : cells) {
+    const std::int64_t gates = cell == "lstm" ? 4 : cell == "gru" ? 3 : 1;
+    const std::vector<Tensor> in{Tensor::of(pattern(batch * features, 1, 4), {batch, features}), Tensor::of(pattern(batch * units, 0.4, 5), {batch, units}),
+                                 Tensor::of(pattern(units * gates * units, 0.5, 2), {units, gates * units}), Tensor::of(pattern(batch * units, 0.7, 6), {batch, units}),
+                                 Tensor::of(pattern(features * gates * units, 0.8, 1), {features, gates * units}), Tensor::of(pattern(gates * units, 0.3, 3), {gates * units})};
+    const auto next = [&, &kind = cell](const Exprs& e) {
+      const RecurrentWeights weights{e[4], e[2], e[5]};
+      if (kind == "lstm") {
+        const LstmState made = lstm_cell(e[0], {e[1], e[3]}, weights);
+        return Exprs{made.h, made.c};
+      }
+      if (kind == "gru") return Exprs{gru_cell(e[0], e[1], weights)};
+      return Exprs{rnn_cell(e[0], e[1], weights, kind == "tanh" ? RnnActivation::tanh : RnnActivation::relu)};
+    };
+    Graph g;
+    Exprs e;
+    Feeds feeds;
+    for (const Tensor& t : in) {
+      e.push_back(g.input("x" + std::to_string(e.size()), DType::f64, t.shape()));
+      feeds.emplace_back(e.back(), t);
+    }
+    Exprs all = next(e);
+    Expr total;
+    for (const Expr& state : all) {
+      const Expr weighted = sum(state * Tensor::of(pattern(batch * units, 1, 7), {batch, units}));
+      total = total.is_empty() ? weighted : total + weighted;
+    }
+    for (const Expr& d : gradients(total, Exprs{e[0], e[1], e[2]})) all.push_back(d);
+    const std::vector<Tensor> got = evaluate_eagerly(g, feeds, all);
+    BOOST_REQUIRE(got.size() == wanted.size());
+    for (std::size_t k = 0; k < got.size(); ++k)
+      for (std::size_t i = 0; i < wanted[k].size(); ++i) BOOST_TEST(std::abs(got[k].at(static_cast<std::int64_t>(i)) - wanted[k][i]) < 1e-14, cell << ", output " << k << ", element " << i);
+    const CheckReport r = check_gradients([&](Graph&, const Exprs& xs) {
+      const Exprs made = next(xs);
+      return made.size() == 1 ? made[0] : concat(made, 0);
+    }, in, {.tolerance = 2e-6, .order = cell == "relu" ? 1 : 2});
+    BOOST_TEST(r.ok(), r.text);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_cell_of_ones_own) {
   // h' = h + sum of the element, c' = 2 c: two parts of unlike rank, a structure of elements.
   for (bool reverse : {false, true})

@@ -463,7 +463,9 @@ BOOST_AUTO_TEST_CASE(special_functions) {
   BOOST_TEST(std::isnan(log_gamma(eager.constant(std::nan(""))).value().at(0)));
   for (double v : {1e-305, 1e-300, -1e-300, -1e-9, 0.4999999, 9.9999, 10.0, 10.5, 1e5, 1e300, -0.99999, -7.5, -12.25, -170.4})
     BOOST_TEST(std::abs(log_gamma(eager.constant(v)).value().at(0) - std::lgamma(v)) <= 1e-12 * std::max(1.0, std::abs(std::lgamma(v))), v);
-  BOOST_TEST(std::isnan(digamma(eager.constant(0.0)).value().at(0)));
+  BOOST_TEST(digamma(eager.constant(0.0)).value().at(0) == -INFINITY);
+  BOOST_TEST(digamma(eager.constant(-0.0)).value().at(0) == INFINITY);
+  BOOST_TEST(std::isnan(digamma(eager.constant(-1.0)).value().at(0)));
 }
 
 BOOST_AUTO_TEST_CASE(arranged_anew) {

@@ -324,7 +324,9 @@ BOOST_AUTO_TEST_CASE(attributes_that_make_no_sense_are_refused) {
   refused("batch_norm", [&] { batch_norm(g.zeros(DType::i32, {2, 2}), 1, 0); }, "needs a floating dtype, not i32");
   refused("variance", [&] { variance(truth); }, "needs a floating dtype, not bool");
   refused("CrossEntropy", [&] { cross_entropy(g.zeros(DType::i64, {2, 2}), i); }, "logits must be floating, not i64");
-  refused("Any", [&] { any(i); }, "the input must be bool, not i32");
+  // The start is told as it was given.
+  says(refusal([&] { slice(x, {0, -7, 0}, {1, 2, 4}); }, Code::out_of_range), {"Slice", "limits_test.cpp", "axis 1: 2 elements from -7 on are not among its 3"});
+  says(refusal([&] { slice(x, {0, 0, 9}, {1, 2, -1}); }, Code::out_of_range), {"Slice", "limits_test.cpp", "axis 2: the elements from 9 on are not among its 4"});
   refused("Max", [&] { reduce_max(z); }, "c128 cannot be reduced so");
   // More than fits anywhere.
   const std::int64_t huge = std::int64_t{1} << 40, most = std::numeric_limits<std::int64_t>::max();
@@ -376,6 +378,67 @@ BOOST_AUTO_TEST_CASE(masks_of_attention_broadcast) {
   Graph g;
   Expr x = g.input("x", DType::f32, {2, 2, 3, 2});
   says(refusal([&] { masked_attention(x, x, x, g.input("m", DType::boolean, {2, 4, 3, 3})); }, Code::invalid_argument), {"Attention", "limits_test.cpp", "the mask must be", "not [2, 4, 3, 3]"});
+}
+
+// Neither squares that f32 does not hold, nor that of a mean far away.
+BOOST_AUTO_TEST_CASE(norms_of_every_size) {
+  for (double size : {1e30, 1e-30, 1e38, 1e-38})
+    for (double p : {1.0, 1.5, 2.0, 3.0, double(INFINITY)}) {
+      Graph g;
+      const Expr x = g.input("x", DType::f32, {2});
+      const Expr y = norm(x, {}, p), slope = gradients(y, Exprs{x})[0];
+      const std::vector<Tensor> got = evaluate_eagerly(g, {{x, as(DType::f32, doubles({2}, {0.6 * size, -0.8 * size}))}}, {y, slope});
+      const double wanted = std::isinf(p) ? 0.8 : std::pow(std::pow(0.6, p) + std::pow(0.8, p), 1 / p), steep = std::isinf(p) ? -1 : -std::pow(0.8 / wanted, p - 1);
+      BOOST_TEST(std::abs(got[0].at(0) / size - wanted) < 1e-6, "norm " << p << " of " << size << " is " << got[0].at(0));
+      BOOST_TEST(std::abs(got[1].at(1) - steep) < 1e-6, "its slope is " << got[1].at(1));
+    }
+  Eager e;
+  const Expr huge = e.constant(as(DType::f32, doubles({2}, {1e30, -1e30}))), far = e.constant(as(DType::f32, doubles({4}, {1e7, 1e7 + 1, 1e7 + 2, 1e7 + 3})));
+  BOOST_TEST(std::abs(standard_deviation(huge).value().at(0) / 1e30 - 1) < 1e-6);
+  BOOST_TEST(std::abs(variance(far).value().at(0) - 1.25) < 1e-6);
+  using C = std::complex<float>;
+  BOOST_TEST(std::abs(norm(e.constant(Tensor::of<C>({{3e30f, 0}, {0, 4e30f}}, Shape{2}))).value().at(0) / 5e30 - 1) < 1e-6);
+}
+
+// What is no probability is refused when it runs, as torch does; zeros and logits of -inf are probabilities.
+BOOST_AUTO_TEST_CASE(draws_of_no_probabilities_are_refused) {
+  for (DType type : {DType::f16, DType::f32, DType::f64}) {
+    Eager e;
+    const auto of = [&](const Shape& s, const Floats& v) { return e.constant(as(type, doubles(s, v))); };
+    for (double p : {2.0, -0.25, double(INFINITY), double(NAN)})
+      says(refusal([&] { bernoulli(of({3}, {0.5, p, 1})); }, Code::invalid_argument), {" in bernoulli at limits_test.cpp:", "a probability is outside [0, 1]"});
+    BOOST_TEST((bernoulli(of({4}, {0, 1, 0, 1})).value().to_vector<bool>() == std::vector<bool>{false, true, false, true}));
+    BOOST_TEST((bernoulli(of({0}, {})).value().elements() == 0));
+    for (const Floats& logits : {Floats{0, NAN}, {INFINITY, 0}, {-INFINITY, -INFINITY}}) {
+      says(refusal([&] { categorical(of({1, 2}, logits)); }, Code::invalid_argument), {" in categorical at limits_test.cpp:", "no probabilities"});
+      says(refusal([&] { multinomial(of({1, 2}, logits), 3); }, Code::invalid_argument), {" in multinomial at limits_test.cpp:", "no probabilities"});
+    }
+    BOOST_TEST((categorical(of({2, 2}, {-INFINITY, 0, 0, -INFINITY})).value().to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 0}));
+    BOOST_TEST((categorical(of({0, 2}, {})).value().elements() == 0));
+  }
+  // Within a graph, and on a device whose streams are asynchronous.
+  Graph g;
+  const Expr p = g.input("p", DType::f32, {kAny}), y = bernoulli(p);
+  for (const Place& place : places()) {
+    BOOST_TEST((place.evaluate(g, {{p, as(DType::f32, doubles({2}, {1, 0}))}}, {y})[0].to_vector<bool>() == std::vector<bool>{true, false}), place.name);
+    says(refusal([&] { place.evaluate(g, {{p, as(DType::f32, doubles({2}, {1, 1.5}))}}, {y}); }, Code::invalid_argument), {" in bernoulli (limits_test.cpp:", "a probability is outside [0, 1]"});
+  }
+}
+
+// As torch and numpy have it: what is not 0 is true, and NaN is not 0.
+BOOST_AUTO_TEST_CASE(any_and_all_take_numbers) {
+  Eager e;
+  const Tensor some = doubles({2, 3}, {0, 0, 2, NAN, -1, 0.5});
+  for (DType type : {DType::f16, DType::bf16, DType::f32, DType::f64, DType::i8, DType::u8, DType::i64, DType::c64}) {
+    const Expr x = cast(e.constant(type == DType::c64 || is_floating(type) ? some : doubles({2, 3}, {0, 0, 2, 7, 1, 3})), type);
+    BOOST_TEST((any(x, {1}).value().to_vector<bool>() == std::vector<bool>{true, true}), name_of(type));
+    BOOST_TEST((all(x, {1}).value().to_vector<bool>() == std::vector<bool>{false, true}), name_of(type));
+    BOOST_TEST((any(x, {0}, true).value().to_vector<bool>() == std::vector<bool>{true, true, true}), name_of(type));
+  }
+  // Sums of bools count.
+  const Expr truths = e.constant(Tensor::of(std::vector<bool>{true, false, true, true}, {2, 2}));
+  BOOST_TEST((sum(truths, {1}).value().to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 2}));
+  BOOST_TEST((cumsum(truths, 0).value().to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 0, 2, 1}));
 }
 
 // The op that refuses is one that the user did not write.

@@ -128,11 +128,13 @@ inline std::vector<Row> shape_rows() {
   auto filled = [](double value) {
     return [value](const Arrays& x, const Attrs&) { return Arrays{Array::filled(x[0].shape, value)}; };
   };
-  std::vector<Case> fills = some;
+  std::vector<Case> fills = some, required = some;
+  for (Case& c : required) c.inputs.push_back({{Shape{}, {1}}, Role::truth});
   for (Case& c : fills) c.attrs = Attrs{{"value", 3.0}};
   return {
       {"Identity", all, some, first},
       {"StopGradient", all, some, first, 0},
+      {"Require", all, required, first},
       {"FillLike", kReals, fills, filled(3), 0, 1, {}, false},
       {"Fill", kReals_and_bool, {{{}, Attrs{{"value", Tensor::scalar(2.5)}, {"shape", Shape{2, 3}}}}, {{}, Attrs{{"value", Tensor::scalar(2.5)}, {"shape", Shape{}}}},
                        {{}, Attrs{{"value", Tensor::scalar(2.5)}, {"shape", Shape{0}}}}},
