@@ -223,6 +223,11 @@ BOOST_AUTO_TEST_CASE(clipping_scales_all_by_the_global_norm) {
   BOOST_TEST(out[1].item<double>() == 0.8, tools::tolerance(1e-15));
   BOOST_TEST(out[2].to_vector<double>() == (Numbers{3, 0}), tools::per_element());  // not a bit is changed
   BOOST_TEST(out[3].item<double>() == 5);
+  // Squares that f32 does not hold.
+  const Exprs huge{g.constant(Tensor::of<float>({3e30f, -4e30f}))};
+  std::vector<Tensor> cut = evaluate_eagerly(g, {}, {global_norm({huge[0]}), clip_by_global_norm(huge, 1.0)[0]});
+  BOOST_TEST(std::abs(cut[0].at(0) / 5e30 - 1) < 1e-6);
+  BOOST_TEST(std::abs(cut[1].at(1) + 0.8) < 1e-6);
 }
 
 // It is not hidden: training that went wrong is to be seen.

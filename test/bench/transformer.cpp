@@ -4,9 +4,13 @@
 //   transformer [256 | 512] [profile WORKERS STEPS]
 //
 // Both sides start from the same weights and take the same batches; the losses of the first steps must agree to 1e-4.
+//
+// `least_core_ns` is what the step's products would take at the measured multiply-add peak of a core, all else for nothing, and `least_ratio` that
+// of the peer's processor time: no step in f32 takes less, on however many cores.
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/test/bench/pattern.hpp>
+#include <troupe/test/bench/peak.hpp>
 #include <troupe/test/bench/training.hpp>
 
 #include <cmath>
@@ -22,6 +26,12 @@ struct Size {
   std::int64_t width, positions, batch;
 };
 constexpr Size kSmall{256, 64, 8}, kLarge{512, 512, 2};
+
+/// Of the products of a step: 12 width² weights forward and for both gradients, two products of attention forward and four backward.
+double flops(const Size& s) {
+  const auto width = static_cast<double>(s.width), positions = static_cast<double>(s.positions), batch = static_cast<double>(s.batch);
+  return 2 * 3 * 12 * width * width * positions * batch + 2 * (2 + 4) * positions * positions * width * batch;
+}
 
 template <const Size& size>
 class Trainer {
@@ -84,8 +94,10 @@ void measure(int threads) {
   bench::Comparison c{.name = bench::step_name("transformer_" + text(size.width), threads), .unit = "ns a step", .peer = {}, .budget = 0.8, .threads = threads,
                       .note = "sequence " + text(size.positions) + ", batch " + text(size.batch) + ", heads of 64, SGD; loss fetched every step"};
   torch.describe(c, "torch nn.TransformerEncoderLayer, fused SGD");
+  const double peak = bench::peak_gflops();
+  c.also.push_back({"peak_gflops", peak});
   bench::compare_losses(trainer, torch, {.steps = kCompared, .tolerance = 1e-4}, c);
-  bench::measure_steps(trainer, torch, {.repetitions = kRepetitions, .steps = kSteps, .warm_up = 1}, c);
+  bench::measure_steps(trainer, torch, {.repetitions = kRepetitions, .steps = kSteps, .warm_up = 1, .least_ns = flops(size) / peak}, c);
 }
 
 }  // namespace
