@@ -18,7 +18,7 @@
 #include <troupe/actors/constraint.hpp>
 #include <troupe/actors/cost_options.hpp>
 #include <troupe/actors/loop_report.hpp>
-#include <troupe/actors/partition.hpp>
+#include <troupe/actors/partition_messages.hpp>
 #include <troupe/actors/placement.hpp>
 #include <troupe/ops/state.hpp>
 

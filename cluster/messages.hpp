@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <troupe/actors/loop_report.hpp>
-#include <troupe/actors/partition.hpp>
+#include <troupe/actors/partition_messages.hpp>
 #include <troupe/actors/remote.hpp>
 #include <troupe/cluster/archive.hpp>
 #include <troupe/cluster/inspection.hpp>
@@ -67,7 +67,7 @@ struct BeginRun {
   std::uint64_t seed = 0;
   std::vector<std::pair<std::int32_t, Tensor>> feeds;  // those that its partitions take
 };
-/// To a partition of the receiver's (partition.hpp: Token, Grant).
+/// To a partition of the receiver's (partition_messages.hpp: Token, Grant).
 struct RunToken {
   std::int32_t partition = 0;
   std::int32_t receive = 0;

@@ -3,11 +3,11 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
 
-using Reals = std::vector<double>;
 using One = GraphFunction<Expr(Expr)>;
 using Two = GraphFunction<Expr(Expr, Expr)>;
 

@@ -21,6 +21,8 @@
 
 namespace troupe::test {
 
+using Reals = std::vector<double>;
+
 inline Expr scalar(Graph& g, double v) { return g.constant(static_cast<float>(v)); }
 
 struct Setting {

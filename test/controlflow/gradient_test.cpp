@@ -9,8 +9,6 @@
 namespace troupe::test {
 namespace {
 
-using Reals = std::vector<double>;
-
 Expr vector(Graph& g, std::vector<float> v) {
   auto n = static_cast<std::int64_t>(v.size());
   return g.constant(Tensor::of<float>(v, {n}));

@@ -8,7 +8,7 @@ namespace troupe::test {
 
 inline constexpr const char* kLists = "controlflow/list_test";
 
-inline constexpr const char* kFlow = "controlflow/functional_test";
+inline constexpr const char* kLoops = "controlflow/loops_test";
 
 inline constexpr const char* kFunctions = "functions_test";
 
@@ -36,10 +36,10 @@ inline const std::map<std::string, std::string>& elsewhere() {
       {"ListGatherLike", kLists},       {"ListScatter", kLists},           {"ListScatterAdd", kLists},
       {"ListErase", kLists},            {"ListConcat", kLists},            {"ListConcatLike", kLists},
       {"ListExtents", kLists},          {"ListSplit", kLists},             {"ListSum", kLists},
-      {"Case", kFlow},                  {"While", kFlow},                  {"Switch", kFlow},
-      {"Merge", kFlow},                 {"Enter", kFlow},                  {"Exit", kFlow},
-      {"NextIteration", kFlow},         {"LoopCond", kFlow},               {"ControlTrigger", kFlow},
-      {"EnsureShape", kFlow},           {"Blank", kFlow},                  {"CheckComparisons", "controlflow/comparisons_test"},
+      {"Case", "controlflow/conditionals_test"}, {"While", kLoops},                 {"Switch", kLoops},
+      {"Merge", kLoops},                {"Enter", kLoops},                 {"Exit", kLoops},
+      {"NextIteration", kLoops},        {"LoopCond", kLoops},              {"ControlTrigger", kLoops},
+      {"EnsureShape", kLoops},          {"Blank", kLoops},                 {"CheckComparisons", "controlflow/comparisons_test"},
       {"Call", kCalls},                 {"Argument", kCalls},              {"Return", kCalls},
       {"ListAccumulate", kLists},       {"ListTake", kLists},              {"ListPut", kLists},
       {"ListProduct", kLists},

@@ -1,208 +1,13 @@
-// Forward programs with known results: conditionals and loops.
+// Loops, maps, folds and scans with known results, and what is refused of them.
 #include <boost/test/unit_test.hpp>
 
 #include <limits>
 
-#include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/actors/loop_report.hpp>
+#include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
-namespace {
-
-using Reals = std::vector<double>;
-
-}  // namespace
-
-BOOST_AUTO_TEST_SUITE(conditionals)
-
-BOOST_AUTO_TEST_CASE(the_predicate_chooses) {  // C1, C2
-  for (bool less : {true, false})
-    everywhere([&](Graph& g) -> Scenario {
-      Expr x = g.input("x", DType::f32, Shape{}), one = scalar(g, 1);
-      Expr r = cond(less ? one < 2.0 : one < 0.0, [&] { return x + 1.0; }, [&] { return x - 1.0; });
-      return {{{x, Tensor::scalar(10.f)}}, {r}};
-    }, {Reals{less ? 11. : 9.}}, 3);
-}
-
-BOOST_AUTO_TEST_CASE(nested) {  // C3
-  everywhere([](Graph& g) -> Scenario {
-    Expr x = g.input("x", DType::f32, Shape{}), yes = scalar(g, 1) < 2.0;
-    Expr r = cond(yes, [&] { return 1.0 + cond(yes, [&] { return x + 1.0; }, [&] { return x - 1.0; }); }, [&] { return x - 1.0; });
-    return {{{x, Tensor::scalar(10.f)}}, {r}};
-  }, {Reals{12}}, 3);
-}
-
-BOOST_AUTO_TEST_CASE(several_results) {  // C6
-  everywhere([](Graph& g) -> Scenario {
-    Expr x = scalar(g, 10), y = scalar(g, 200);
-    auto [a, b] = cond(x < y, [&] { return std::tuple{x + 1.0, x + 2.0}; }, [&] { return std::tuple{y, y}; });
-    return {{}, {a, b}};
-  }, {Reals{11}, Reals{12}});
-}
-
-BOOST_AUTO_TEST_CASE(all_effects_of_the_taken_branch) {  // C28
-  everywhere([](Graph& g) -> Scenario {
-    Variable v1 = g.variable("v1", Tensor::scalar(7.f)), v2 = g.variable("v2", Tensor::scalar(7.f)), v3 = g.variable("v3", Tensor::scalar(7.f));
-    Expr three = scalar(g, 3);
-    auto [a, b] = cond(three > 2.0, [&] { return std::tuple{v1.assign(1.0), v2.assign(2.0)}; },
-                       [&] { Expr c = v3.assign(3.0); return std::tuple{c, c}; });
-    auto after = g.after({b});
-    return {{}, {b, v1.read(), v2.read(), v3.read()}};
-  }, {Reals{2}, Reals{1}, Reals{2}, Reals{7}});
-}
-
-BOOST_AUTO_TEST_CASE(for_its_effects_alone) {
-  everywhere([](Graph& g) -> Scenario {
-    Variable v = g.variable("v", Tensor::scalar(7.f)), w = g.variable("w", Tensor::scalar(7.f));
-    Expr yes = when(scalar(g, 1) < 2.0, [&] { v.assign(1.0); }), no = when(scalar(g, 1) > 2.0, [&] { w.assign(1.0); });
-    auto after = g.after({yes, no});
-    return {{}, {cast(yes, DType::i32), cast(no, DType::i32), v.read(), w.read()}};
-  }, {Reals{1}, Reals{0}, Reals{1}, Reals{7}});
-}
-
-BOOST_AUTO_TEST_CASE(branches_that_share_states_take_turns) {  // one order token for a and b
-  everywhere([](Graph& g) -> Scenario {
-    Variable a = g.variable("a", Tensor::scalar(1.f)), b = g.variable("b", Tensor::scalar(2.f));
-    auto swap = [&] {
-      Expr old = a.read();
-      a.assign(b);
-      b.assign_add(old);
-    };
-    Expr i = while_loop([](Expr n) { return n < 6; },
-                        [&](Expr n) {
-                          when(mod(n, 2) == 0, swap);
-                          when(n > 3, [&] {
-                            b.assign(a * 10.0);
-                            a.assign_add(b);
-                          });
-                          return n + 1;
-                        },
-                        g.constant(std::int64_t{0}));
-    auto after = g.after({i});
-    return {{}, {a.read(), b.read()}};
-  }, {Reals{605}, Reals{550}});
-}
-
-BOOST_AUTO_TEST_CASE(a_branch_holds_up_only_its_own_states_where_there_are_queues) {
-  // The element that b waits for comes after a has been read.
-  Graph g;
-  Variable a = g.variable("a", Tensor::scalar(0.f)), b = g.variable("b", Tensor::scalar(0.f));
-  Queue q = g.fifo_queue("q", {{DType::f32, Shape{}}}, 1);
-  Expr element = q.dequeue()[0];
-  Expr done = when(scalar(g, 1) < 2.0, [&] {
-    a.assign(5.0);
-    b.assign(element);
-  });
-  Expr put = q.enqueue({a.read()});
-  Engine engine({.deterministic = true});
-  engine.run(g, {}, {done, put});
-  BOOST_TEST(engine.get(b).item<float>() == 5.f);
-}
-
-BOOST_AUTO_TEST_CASE(the_other_branch_never_runs) {  // C29
-  for (const Setting& s : all_settings()) {
-    Graph g;
-    Variable v = g.variable("v", Tensor::scalar(7.f));
-    Expr c = g.input("c", DType::i32, Shape{});
-    Expr r = cond(c >= 1, [&] { return v.assign(1.0); }, [&] { return v.assign(2.0); });
-    Somewhere there(s);
-    for (int i : {2, 0, 5}) {
-      there.engine().run(g, {{c, Tensor::scalar(i)}}, {r});
-      BOOST_TEST(there.engine().get(v).item<float>() == (i >= 1 ? 1.f : 2.f), s.name);
-    }
-  }
-}
-
-BOOST_AUTO_TEST_CASE(a_choice_of_several) {  // C32
-  for (auto [k, expected] : {std::pair{0, 2.}, {1, 3.}, {2, 4.}, {-1, 4.}, {6, 4.}})
-    everywhere([&](Graph& g) -> Scenario {
-      Expr x = scalar(g, 1), index = g.input("k", DType::i32, Shape{});
-      std::vector<std::function<Expr()>> branches{[&] { return 2.0 * x; }, [&] { return 3.0 * x; }, [&] { return 4.0 * x; }};
-      return {{{index, Tensor::scalar(k)}}, {switch_case(index, branches)}};
-    }, {Reals{expected}}, 2);
-}
-
-BOOST_AUTO_TEST_CASE(what_a_branch_does_stays_in_it) {
-  // An op on outer values, a constant, a random draw and a failing op: none runs unless its branch does.
-  for (const Setting& s : settings()) {
-    Graph g;
-    Expr x = g.input("x", DType::i64, Shape{1}), yes = g.input("yes", DType::boolean, Shape{});
-    Expr table = g.constant(Tensor::of<float>({1, 2, 3}, {3}));
-    Expr r = cond(yes, [&] { return gather(table, x); }, [&] { return g.random_uniform({1}) + 100.0; });
-    Engine engine(options_of(s));
-    Tensor outside = Tensor::of<std::int64_t>({77}, {1}), inside = Tensor::of<std::int64_t>({2}, {1});
-    BOOST_TEST(numbers(engine.run(g, {{x, outside}, {yes, Tensor::scalar(false)}}, {r})[0])[0] >= 100.0, s.name);
-    BOOST_TEST(numbers(engine.run(g, {{x, inside}, {yes, Tensor::scalar(true)}}, {r})[0])[0] == 3.0, s.name);
-    BOOST_CHECK_THROW(engine.run(g, {{x, outside}, {yes, Tensor::scalar(true)}}, {r}), Error);
-    BOOST_TEST(numbers(engine.run(g, {{x, inside}, {yes, Tensor::scalar(true)}}, {r})[0])[0] == 3.0, s.name);
-  }
-}
-
-BOOST_AUTO_TEST_CASE(wrong_conditionals_are_refused_while_building) {
-  Graph g;
-  Expr x = g.input("x", DType::f32, {3}), p = g.input("p", DType::boolean, {3}), f = g.input("f", DType::f32, Shape{});
-  auto self = [&] { return x; };
-  BOOST_TEST(says(refused([&] { cond(p, self, self, {.name = "pick"}); }), {"cond 'pick' (functional_test.cpp:", "must be a scalar", "bool[3]"}));
-  BOOST_TEST(says(refused([&] { cond(f, self, self); }), {"cond (functional_test.cpp:", "must be bool", "f32[]"}));
-  Expr yes = f > 0.0;
-  BOOST_TEST(says(refused([&] { cond(yes, self, [&] { return cast(x, DType::i32); }); }), {"cond (", "output 0", "f32", "i32", "the true branch"}));
-  BOOST_TEST(says(refused([&] {
-               Expr inner;
-               cond(yes, [&] { inner = x * 2.0; return inner; }, self, {.name = "leak"});
-               (void)(inner + 1.0);
-             }), {"Add at functional_test.cpp:", "inside the true branch of cond 'leak'"}));
-}
-
-BOOST_AUTO_TEST_CASE(eager) {
-  Eager e;
-  Expr x = e.constant(10.f);
-  BOOST_TEST(cond(x > 3.0, [&] { return x + 1.0; }, [&] { return x - 1.0; }).value().item<float>() == 11.f);
-  auto [i_end, s_end] = while_loop([](Expr i, Expr) { return i < 10; }, [](Expr i, Expr s) { return std::tuple{i + 1, s + i}; },
-                           std::tuple{e.constant(std::int64_t{0}), e.constant(std::int64_t{0})});
-  BOOST_TEST(s_end.value().item<std::int64_t>() == 45);
-  Expr all = scan([](Expr a, Expr y) { return a * y; }, e.constant(Tensor::of<float>({1, 2, 3, 4}, {4})), e.constant(2.f));
-  BOOST_TEST(numbers(all.value()) == (Reals{2, 4, 12, 48}), boost::test_tools::per_element());
-}
-
-// Over no elements nothing is computed, and what comes out has the shape that it would have.
-BOOST_AUTO_TEST_CASE(eager_over_no_elements) {
-  Eager e;
-  Expr none = e.constant(Tensor::of<float>({}, {0, 3})), start = e.zeros(DType::f32, {3});
-  int calls = 0;
-  auto step = [&](Expr s, Expr x) { return ++calls, s + x; };
-  BOOST_TEST(scan(step, none, start).shape().text() == "[0, 3]");
-  BOOST_TEST(fold_left(step, none, start).shape().text() == "[3]");
-  auto [doubled, sums] = map([](Expr x) { return std::tuple{x * 2.0, sum(x) % 2.0}; }, none);
-  BOOST_TEST(doubled.shape().text() == "[0, 3]");
-  BOOST_TEST(sums.shape().text() == "[0]");
-  BOOST_TEST((doubled.dtype() == DType::f32 && sums.dtype() == DType::f32));
-}
-
-// Loops keep to the same rules at once and in a graph.
-BOOST_AUTO_TEST_CASE(eager_loops_keep_to_the_rules) {
-  Eager e;
-  Graph g;
-  const std::vector<std::pair<Expr, Expr>> starts{{e.constant(1.f), e.ones(DType::f32, {2})}, {g.constant(1.f), g.ones(DType::f32, {2})}};
-  for (const auto& [one, two] : starts) {
-    auto few = [](Expr x) { return sum(x) < 100.0; };
-    BOOST_TEST(says(refused([&] { while_loop(few, [](Expr x) { return cast(x * 2.0, DType::f64); }, one, {.name = "wide"}); }),
-                    {"while_loop 'wide' (functional_test.cpp:", "variable 0 is f32[] at first and f64[] after one iteration", "keep its dtype"}));
-    BOOST_TEST(says(refused([&] { while_loop(few, [](Expr x) { return concat({x, x}, 0); }, two); }),
-                    {"while_loop (", "variable 0 is f32[2] at first and f32[4] after one iteration", "shape invariant"}));
-    BOOST_TEST(refused([&] { while_loop(few, [](Expr x) { return concat({x, x}, 0); }, two, {.shape_invariants = {Shape{kAny}}}); }) == "nothing was thrown");
-    BOOST_TEST(says(refused([&] { while_loop(few, [](Expr x) { return x; }, two, {.shape_invariants = {Shape{3}}}); }), {"variable 0 starts as f32[2]", "does not cover"}));
-    BOOST_TEST(says(refused([&] { while_loop(few, [](Expr x) { return x; }, one, {.maximum_iterations = -5}); }), {"maximum_iterations is -5", "-1 where there is none"}));
-    BOOST_TEST(says(refused([&] { while_loop(few, [](Expr x) { return x; }, one, {.parallel_iterations = 0}); }), {"parallel_iterations must be at least 1"}));
-    BOOST_TEST(says(refused([&] { scan([](Expr s, Expr) { return cast(s, DType::f64); }, two, one, {.name = "sums"}); }),
-                    {"scan 'sums' (functional_test.cpp:", "part 0 of the state is f32[] at first and f64[] after one step", "keep its dtype"}));
-    BOOST_TEST(says(refused([&] { fold_left([](std::tuple<Expr, Expr> s, Expr) { return std::tuple{std::get<0>(s), concat({std::get<1>(s), std::get<1>(s)}, 0)}; }, two, std::tuple{one, two}); }),
-                    {"fold (", "part 1 of the state is f32[2] at first and f32[4] after one step", "shape invariant"}));
-    BOOST_TEST(refused([&] { fold_left([](Expr s, Expr) { return concat({s, s}, 0); }, two, two, {.shape_invariants = {Shape{kAny}}}); }) == "nothing was thrown");
-  }
-}
-
-BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(loops)
 
@@ -436,18 +241,18 @@ BOOST_AUTO_TEST_CASE(elements_of_unequal_length_are_refused) {
   Graph g;
   auto add = [](Expr s, std::tuple<Expr, Expr> x) { return s + std::get<0>(x) * std::get<1>(x); };
   Expr three = g.ones(DType::f32, {3}), four = g.ones(DType::f32, {4}), one = scalar(g, 1);
-  BOOST_TEST(says(refused([&] { scan(add, std::tuple{three, four}, one, {.name = "both"}); }), {"scan 'both' (functional_test.cpp:", "elements 0 and 1 are 3 and 4 long on axis 0"}));
+  BOOST_TEST(says(refused([&] { scan(add, std::tuple{three, four}, one, {.name = "both"}); }), {"scan 'both' (loops_test.cpp:", "elements 0 and 1 are 3 and 4 long on axis 0"}));
   BOOST_TEST(says(refused([&] { map([](Expr a, Expr b) { return a * b; }, std::tuple{four, three}); }), {"map (", "4 and 3 long"}));
   BOOST_TEST(says(refused([&] { fold_right(add, std::tuple{three, four}, one); }), {"fold (", "3 and 4 long"}));
   BOOST_TEST(says(refused([&] { dynamic_rnn([](Expr h, std::tuple<Expr, Expr> x) { return h + std::get<0>(x) + std::get<1>(x); },
                                             std::tuple{g.ones(DType::f32, {2, 1, 3}), g.ones(DType::f32, {5, 1, 3})}, g.zeros(DType::f32, {1, 3})); }),
-                  {"dynamic_rnn (functional_test.cpp:", "2 and 5 long"}));
+                  {"dynamic_rnn (loops_test.cpp:", "2 and 5 long"}));
   Expr a = g.input("a", DType::f32, {kAny}), b = g.input("b", DType::f32, {kAny});
   Expr y = map([](Expr p, Expr q) { return p * q; }, std::tuple{a, b}), d = gradients(sum(y), {b})[0];
   const Tensor two_long = Tensor::of<float>({1, 2}, {2}), four_long = Tensor::of<float>({1, 2, 3, 4}, {4});
   for (const Setting& s : settings()) {
     Engine engine(options_of(s));
-    BOOST_TEST(says(refused([&] { engine.run(g, {{a, two_long}, {b, four_long}}, {y, d}); }), {"ListLength", "functional_test.cpp:", "2 elements and 4"}), s.name);
+    BOOST_TEST(says(refused([&] { engine.run(g, {{a, two_long}, {b, four_long}}, {y, d}); }), {"ListLength", "loops_test.cpp:", "2 elements and 4"}), s.name);
     BOOST_TEST(numbers(engine.run(g, {{a, two_long}, {b, two_long}}, {d})[0]) == (Reals{1, 2}), boost::test_tools::per_element());
   }
 }
@@ -469,16 +274,16 @@ BOOST_AUTO_TEST_CASE(values_of_two_loops_do_not_meet) {
   auto few = [](Expr i) { return i < 3; };
   while_loop(few, [&](Expr i) { leak = i * 2; return i + 1; }, g.constant(0), {.name = "first"});
   BOOST_TEST(says(refused([&] { while_loop(few, [&](Expr i) { return i + leak; }, g.constant(0), {.name = "second"}); }),
-                  {"Add at functional_test.cpp:", "different frames", "Mul", "the body of while_loop 'first'", "Input", "the body of while_loop 'second'", "only the results"}));
+                  {"Add at loops_test.cpp:", "different frames", "Mul", "the body of while_loop 'first'", "Input", "the body of while_loop 'second'", "only the results"}));
 }
 
 BOOST_AUTO_TEST_CASE(an_integer_that_should_be_a_float_is_told) {
   Graph g;
   Expr x = g.ones(DType::f32, {3});
   const auto add = [](Expr a, Expr b) { return a + b; };
-  BOOST_TEST(says(refused([&] { fold_left(add, x, 0, {.name = "total"}); }), {"Add", "i64[]", "f32[]", "part 0 of the state of fold 'total' (functional_test.cpp:", "write 0.0 for f32"}));
+  BOOST_TEST(says(refused([&] { fold_left(add, x, 0, {.name = "total"}); }), {"Add", "i64[]", "f32[]", "part 0 of the state of fold 'total' (loops_test.cpp:", "write 0.0 for f32"}));
   BOOST_TEST(says(refused([&] { while_loop([](Expr i, Expr) { return i < 3; }, [&](Expr i, Expr v) { return std::tuple{i + 1, v * x}; }, std::tuple{g.constant(0), 7}); }),
-                  {"variable 1 of while_loop (functional_test.cpp:", "the number 7, which is i64: write 7.0 for f32"}));
+                  {"variable 1 of while_loop (loops_test.cpp:", "the number 7, which is i64: write 7.0 for f32"}));
   const auto three = [&](auto next) {
     return refused([&] {
       while_loop([](Expr i, Expr, Expr) { return i < 3; }, [&](Expr i, Expr v, Expr w) { return std::tuple{i + 1, next(v), w}; }, std::tuple{g.constant(0), 7, 8});
@@ -489,7 +294,7 @@ BOOST_AUTO_TEST_CASE(an_integer_that_should_be_a_float_is_told) {
   BOOST_TEST(says(other, {"MatMul", "i64[]"}));
   BOOST_TEST(other.find("starts as the number") == std::string::npos, other);
   Eager e;
-  BOOST_TEST(says(refused([&] { fold_left(add, e.ones(DType::f32, {3}), 0); }), {"part 0 of the state of fold (functional_test.cpp:"}));
+  BOOST_TEST(says(refused([&] { fold_left(add, e.ones(DType::f32, {3}), 0); }), {"part 0 of the state of fold (loops_test.cpp:"}));
   BOOST_TEST((fold_left(add, x, 0.0).dtype() == DType::f32));
   BOOST_TEST((fold_left([](Expr n, Expr) { return n + 1; }, x, 0).dtype() == DType::i64));
 }
@@ -523,20 +328,43 @@ BOOST_AUTO_TEST_CASE(lists_in_loops) {
   }, {Reals{0, 1, 2, 3}, Reals{2}, Reals{4}}, 2);
 }
 
+// Loops keep to the same rules at once and in a graph.
+BOOST_AUTO_TEST_CASE(eager_loops_keep_to_the_rules) {
+  Eager e;
+  Graph g;
+  const std::vector<std::pair<Expr, Expr>> starts{{e.constant(1.f), e.ones(DType::f32, {2})}, {g.constant(1.f), g.ones(DType::f32, {2})}};
+  for (const auto& [one, two] : starts) {
+    auto few = [](Expr x) { return sum(x) < 100.0; };
+    BOOST_TEST(says(refused([&] { while_loop(few, [](Expr x) { return cast(x * 2.0, DType::f64); }, one, {.name = "wide"}); }),
+                    {"while_loop 'wide' (loops_test.cpp:", "variable 0 is f32[] at first and f64[] after one iteration", "keep its dtype"}));
+    BOOST_TEST(says(refused([&] { while_loop(few, [](Expr x) { return concat({x, x}, 0); }, two); }),
+                    {"while_loop (", "variable 0 is f32[2] at first and f32[4] after one iteration", "shape invariant"}));
+    BOOST_TEST(refused([&] { while_loop(few, [](Expr x) { return concat({x, x}, 0); }, two, {.shape_invariants = {Shape{kAny}}}); }) == "nothing was thrown");
+    BOOST_TEST(says(refused([&] { while_loop(few, [](Expr x) { return x; }, two, {.shape_invariants = {Shape{3}}}); }), {"variable 0 starts as f32[2]", "does not cover"}));
+    BOOST_TEST(says(refused([&] { while_loop(few, [](Expr x) { return x; }, one, {.maximum_iterations = -5}); }), {"maximum_iterations is -5", "-1 where there is none"}));
+    BOOST_TEST(says(refused([&] { while_loop(few, [](Expr x) { return x; }, one, {.parallel_iterations = 0}); }), {"parallel_iterations must be at least 1"}));
+    BOOST_TEST(says(refused([&] { scan([](Expr s, Expr) { return cast(s, DType::f64); }, two, one, {.name = "sums"}); }),
+                    {"scan 'sums' (loops_test.cpp:", "part 0 of the state is f32[] at first and f64[] after one step", "keep its dtype"}));
+    BOOST_TEST(says(refused([&] { fold_left([](std::tuple<Expr, Expr> s, Expr) { return std::tuple{std::get<0>(s), concat({std::get<1>(s), std::get<1>(s)}, 0)}; }, two, std::tuple{one, two}); }),
+                    {"fold (", "part 1 of the state is f32[2] at first and f32[4] after one step", "shape invariant"}));
+    BOOST_TEST(refused([&] { fold_left([](Expr s, Expr) { return concat({s, s}, 0); }, two, two, {.shape_invariants = {Shape{kAny}}}); }) == "nothing was thrown");
+  }
+}
+
 BOOST_AUTO_TEST_CASE(wrong_loops_are_refused_while_building) {
   Graph g;
   Expr i = g.constant(0), x = g.ones(DType::f32, {2, 2});
   BOOST_TEST(says(refused([&] {  // W9
                while_loop([](Expr n, Expr) { return n < 2; }, [](Expr n, Expr j) { return std::tuple{n + 1, concat({j, j}, 0)}; }, std::tuple{i, x}, {.name = "grow"});
-             }), {"while_loop 'grow' (functional_test.cpp:", "variable 1", "f32[2, 2]", "f32[4, 2]", "after one iteration", "shape invariant"}));
+             }), {"while_loop 'grow' (loops_test.cpp:", "variable 1", "f32[2, 2]", "f32[4, 2]", "after one iteration", "shape invariant"}));
   BOOST_TEST(says(refused([&] { while_loop([&](Expr n) { return n < x; }, [](Expr n) { return n; }, cast(i, DType::f32)); }),
                   {"while_loop (", "condition must yield a bool scalar", "bool[2, 2]"}));
   BOOST_TEST(says(refused([&] { while_loop([](Expr n) { return n; }, [](Expr n) { return n; }, i); }), {"condition must yield a bool scalar", "i32[]"}));
-  BOOST_TEST(says(refused([&] { while_loop([](Expr n) { return n < 2; }, [](Expr) { return 2.5; }, i, {.name = "half"}); }), {"the body of while_loop 'half' (functional_test.cpp:", "value 0", "2.5 is no i32"}));
-  BOOST_TEST(says(refused([&] { while_loop([](Expr n) { return n < 2; }, [](Expr n) { return n + 1; }, i, {.name = "most", .maximum_iterations = x}); }), {"while_loop 'most' (functional_test.cpp:", "maximum_iterations must be an i32 or i64 scalar, not f32[2, 2]"}));
-  BOOST_TEST(says(refused([&] { while_loop([](Expr n) { return n < 2; }, [](Expr n) { return n + 1; }, i, {.maximum_iterations = 2.5}); }), {"maximum_iterations", "functional_test.cpp:", "2.5 is no i64"}));
+  BOOST_TEST(says(refused([&] { while_loop([](Expr n) { return n < 2; }, [](Expr) { return 2.5; }, i, {.name = "half"}); }), {"the body of while_loop 'half' (loops_test.cpp:", "value 0", "2.5 is no i32"}));
+  BOOST_TEST(says(refused([&] { while_loop([](Expr n) { return n < 2; }, [](Expr n) { return n + 1; }, i, {.name = "most", .maximum_iterations = x}); }), {"while_loop 'most' (loops_test.cpp:", "maximum_iterations must be an i32 or i64 scalar, not f32[2, 2]"}));
+  BOOST_TEST(says(refused([&] { while_loop([](Expr n) { return n < 2; }, [](Expr n) { return n + 1; }, i, {.maximum_iterations = 2.5}); }), {"maximum_iterations", "loops_test.cpp:", "2.5 is no i64"}));
   BOOST_TEST(says(refused([&] { while_loop([](Expr n) { return n < 2; }, [](Expr n) { return n + 1; }, i, {.maximum_iterations = -2}); }), {"maximum_iterations is -2"}));
-  BOOST_TEST(says(refused([&] { while_loop(&g, [&] { return i < 2; }, [] { return std::tuple<>{}; }, std::tuple<>{}); }), {"functional_test.cpp:", "has no variables"}));
+  BOOST_TEST(says(refused([&] { while_loop(&g, [&] { return i < 2; }, [] { return std::tuple<>{}; }, std::tuple<>{}); }), {"loops_test.cpp:", "has no variables"}));
   BOOST_TEST(says(refused([&] { while_loop([](Expr n) { return n < 2; }, [](Expr n) { return cast(n, DType::f32); }, i); }), {"variable 0", "i32[]", "f32[]", "dtype"}));
   BOOST_TEST(says(refused([&] {
                Expr inner;
@@ -592,7 +420,7 @@ BOOST_AUTO_TEST_CASE(a_loop_tells_what_holds_it_up) {
     BOOST_TEST(r.recurrence_us <= r.iteration_us);
     if (is_chain) {
       // The product and the tanh stand between a value and the next: nearly all of an iteration.
-      BOOST_TEST(says(r.limiting_dependence, {"Fused 'work/", "functional_test.cpp:"}));
+      BOOST_TEST(says(r.limiting_dependence, {"Fused 'work/", "loops_test.cpp:"}));
       BOOST_TEST(r.recurrence_us > 0.5 * r.iteration_us);
     } else {
       BOOST_TEST(r.recurrence_us < 0.5 * r.iteration_us);
@@ -609,7 +437,7 @@ BOOST_AUTO_TEST_CASE(an_error_in_a_loop_ends_it) {
                                std::tuple{g.constant(0), scalar(g, 0)}, {.name = "reads"});
     Engine engine(options_of(s));
     std::string why = refused([&] { engine.run(g, {}, {sum_end}); });
-    BOOST_TEST(says(why, {"Gather 'reads/", "functional_test.cpp:"}), s.name);
+    BOOST_TEST(says(why, {"Gather 'reads/", "loops_test.cpp:"}), s.name);
   }
 }
 
