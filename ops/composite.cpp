@@ -50,11 +50,24 @@ Composite::Composite(std::string_view name, std::initializer_list<Operand> opera
   }
 }
 
+Composite::Composite(std::string_view name, Reader& in, std::source_location at)
+    : name_(name), reader_(in.current()), site_(named(reader_.site_for(Site(at)), name)), at_(reader_, site_) {}
+
 void Composite::require(bool condition, const std::string& message) const {
   if (condition) return;
   const bool is_outermost = name_ == site_.function;
   throw Error(Code::invalid_argument, fmt::format("{} at {}: {}{}", site_.function, site_.text(), is_outermost ? "" : name_ + ": ", message));
 }
+
+void Composite::require_floating(std::size_t i) const {
+  require(is_floating(inputs_[i].dtype()), fmt::format("needs a floating dtype, not {}", name_of(inputs_[i].dtype())));
+}
+
+void Composite::require_floating_or_complex(std::size_t i) const {
+  if (!is_complex(inputs_[i].dtype())) require_floating(i);
+}
+
+void Composite::require_numbers(std::size_t i) const { require(inputs_[i].dtype() != DType::string, "strings are not computed with"); }
 
 int Composite::rank(std::size_t i) const {
   require(inputs_[i].shape().has_rank(), fmt::format("needs the rank of operand {}; give it a shape", i));
@@ -76,6 +89,8 @@ void Composite::require_fits(const Shape& made) const {
       require(!__builtin_mul_overflow(elements, e, &elements) && elements <= std::int64_t{1} << 40, fmt::format("a result of shape {} fits nowhere", made.text()));
     }
 }
+
+Expr Composite::source(std::string_view op, Attrs attrs) const { return reader_.bind(find_op(op), {}, std::move(attrs), site_)[0]; }
 
 Expr Composite::shaped_as(std::size_t i, std::size_t j) const {
   const Shape a = inputs_[j].shape(), b = inputs_[i].shape();

@@ -2,7 +2,7 @@
 //
 //   Expr rms_norm(Operand x, Operand scale) {
 //     Composite c("rms_norm", {x, scale});
-//     c.require(is_floating(c[0].dtype()), "needs a floating dtype");
+//     c.require_floating(0);
 //     return c[0] * rsqrt(mean(square(c[0]), {-1}, true)) * c[1];
 //   }
 #pragma once
@@ -21,6 +21,8 @@ class Composite {
  public:
   /// At least one operand is an expression or a variable; numbers take the first expression's dtype. `name`: a literal, which sites go on pointing to.
   Composite(std::string_view name, std::initializer_list<Operand> operands);
+  /// Of no operands, called `at`.
+  Composite(std::string_view name, Reader& in, std::source_location at);
 
   /// The operands as expressions of one reader.
   const Expr& operator[](std::size_t i) const { return inputs_[i]; }
@@ -28,12 +30,18 @@ class Composite {
   Reader& reader() const { return reader_; }
   /// Throws invalid_argument, naming the outermost function, the line, and this one where it is within that, unless `condition`.
   void require(bool condition, const std::string& message) const;
+  void require_floating(std::size_t i) const;
+  void require_floating_or_complex(std::size_t i) const;
+  /// Refuses strings.
+  void require_numbers(std::size_t i) const;
   /// The rank of operand i, which must be known.
   int rank(std::size_t i) const;
   /// An extent of operand i, which must be known.
   std::int64_t extent(std::size_t i, std::int64_t axis) const;
   /// Refuses a known shape of more than 2^40 elements, which fits nowhere.
   void require_fits(const Shape& made) const;
+  /// An op without inputs.
+  Expr source(std::string_view op, Attrs attrs) const;
   /// Operand i, which is a scalar or has operand j's shape: what is not known yet of the two is compared when it runs.
   Expr shaped_as(std::size_t i, std::size_t j) const;
   /// x, whose extent along `axis` is that of `other` along `of`: refused now, naming `what`, or where it is not known yet when it runs.

@@ -67,6 +67,10 @@ void Inference::require_index(int i, std::string_view what) const {
     throw Error(Code::invalid_argument, fmt::format("{} must be i32 or i64, not {}", what, name_of(dtype(i))));
 }
 
+void Inference::require_floating(int i) const {
+  require(is_floating(dtype(i)), [&] { return fmt::format("needs a floating dtype, not {}", name_of(dtype(i))); });
+}
+
 void Inference::require_same_dtype(int i, int j) const {
   if (dtype(i) != dtype(j))
     throw Error(Code::invalid_argument, fmt::format("inputs {} and {} must have one dtype, not {} and {}", i, j,

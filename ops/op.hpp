@@ -65,6 +65,7 @@ class Inference {
   void require_dtype(int i, DType dtype, std::string_view what) const;
   void require_index(int i, std::string_view what) const;
   void require_same_dtype(int i, int j) const;
+  void require_floating(int i) const;
 
  private:
   std::span<const ValueSpec> inputs_;

@@ -78,7 +78,7 @@ void define_pooling(OpBuilder& op, Pool what) {
   op.infer([=](Inference& c) {
     const DType t = c.dtype(0);
     c.require(t != DType::boolean && !is_complex(t), std::string(name_of(t)) + " cannot be pooled; cast it");
-    c.require(!is_mean || is_floating(t), "needs a floating dtype, not " + std::string(name_of(t)));
+    if (is_mean) c.require_floating(0);
     require_space(c, whole, "x");
     const Shape pooled = pooled_shape(c.shape(whole), c.attrs());
     if (inputs == 2 && what != Pool::mean_gradient) c.require_same_dtype(0, 1);

@@ -24,7 +24,7 @@ std::string parameters_differ(const Shape& x, const Shape& s) {
 bool is_of_channels(const Shape& x, const Shape& s) { return !s.has_rank() || s.rank() == 0 || (s.rank() == 1 && s.is_compatible(Shape{channels_of(x)})); }
 
 void require_rows(const Inference& c, int parameters) {
-  c.require(is_floating(c.dtype(0)), "needs a floating dtype, not " + std::string(name_of(c.dtype(0))));
+  c.require_floating(0);
   c.require(!c.shape(0).has_rank() || c.shape(0).rank() >= 1, "a scalar has no channels");
   for (int i = 1; i <= parameters; ++i) {
     c.require_same_dtype(0, i);

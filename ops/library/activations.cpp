@@ -27,7 +27,7 @@ TROUPE_DSL(Expr hard_shrink(Operand x, double lambda = 0.5))
 namespace {
 
 Expr floating_operand(const Composite& c) {
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
+  c.require_floating(0);
   return widened_half(c[0]);
 }
 

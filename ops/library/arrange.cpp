@@ -203,7 +203,7 @@ Expr bincount(Operand x, std::int64_t bins) {
 
 Expr histogram(Operand x, double low, double high, std::int64_t bins) {
   Composite c("histogram", {x});
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
+  c.require_floating(0);
   c.require(low < high && bins >= 1, fmt::format("needs low below high and at least one bin, not [{}, {}] in {}", low, high, bins));
   Expr wide = cast(stop_gradient(c[0]), DType::f64), is_in = logical_and(wide >= low, wide <= high);
   Expr bin = minimum(cast(floor((wide - low) * (static_cast<double>(bins) / (high - low))), DType::i64), bins - 1);

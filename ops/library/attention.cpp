@@ -61,7 +61,7 @@ AttentionArgs args_of(KernelContext& c, const Attrs& attrs, bool has_mask) {
 }
 
 void require_operands(const Inference& c, bool has_mask) {
-  c.require(is_floating(c.dtype(0)), "needs a floating dtype, not " + std::string(name_of(c.dtype(0))));
+  c.require_floating(0);
   c.require(std::isfinite(c.attrs().get<double>("scale")), fmt::format("scale must be finite, not {}", c.attrs().get<double>("scale")));
   c.require_same_dtype(0, 1);
   c.require_same_dtype(0, 2);

@@ -32,7 +32,7 @@ Expr imaginary(Operand x) { return bind1("Imaginary", {x}); }
 
 Expr conjugate(Operand x) {
   Composite c("conjugate", {x});
-  c.require(c[0].dtype() != DType::string, "strings are not computed with");
+  c.require_numbers(0);
   return is_complex(c[0].dtype()) ? complex(real(c[0]), -imaginary(c[0])) : c[0];
 }
 

@@ -12,7 +12,7 @@ TROUPE_OP(LogSoftmax) {
   op.doc("The logarithm of softmax along the last axis, without overflow.");
   op.inputs(1);
   op.infer([](Inference& c) {
-    c.require(is_floating(c.dtype(0)), "needs a floating dtype, not " + std::string(name_of(c.dtype(0))));
+    c.require_floating(0);
     c.require(!c.shape(0).has_rank() || c.shape(0).rank() >= 1, "needs at least one axis");
     c.output(c.dtype(0), c.shape(0));
   });

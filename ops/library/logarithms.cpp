@@ -26,7 +26,7 @@ namespace {
 
 // What is computed with in place of operand i.
 Expr wide_operand(const Composite& c, std::size_t i = 0) {
-  c.require(is_floating(c[i].dtype()), "needs a floating dtype, not " + std::string(name_of(c[i].dtype())));
+  c.require_floating(i);
   c.require(c[i].dtype() == c[0].dtype(), "works on one dtype, not " + std::string(name_of(c[0].dtype())) + " and " + std::string(name_of(c[i].dtype())) + "; cast one of them");
   return widened_half(c[i]);
 }

@@ -29,7 +29,7 @@ struct Pair {
 
 // Of one shape, but that a target may be one for all.
 Pair alike(const Composite& c) {
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
+  c.require_floating(0);
   return {widened_half(c[0]), widened_half(c.shaped_as(1, 0))};
 }
 

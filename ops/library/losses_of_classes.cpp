@@ -126,7 +126,8 @@ Expr sampled_softmax(Operand inputs, Operand weights, Operand bias, Operand labe
 }
 
 Expr log_uniform(Reader& in, std::int64_t count, std::int64_t classes, std::source_location at) {
-  if (count < 0 || classes < 1) throw Error(Code::invalid_argument, fmt::format("log_uniform at {}: there are no {} samples of {} classes", Site(at).text(), count, classes));
+  const Composite c("log_uniform", in, at);
+  c.require(count >= 0 && classes >= 1, fmt::format("there are no {} samples of {} classes", count, classes));
   Expr u = in.random_uniform({count}, DType::f64, at);
   return minimum(cast(floor(expm1(u * std::log(static_cast<double>(classes) + 1))), DType::i64), classes - 1);
 }

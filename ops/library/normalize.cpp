@@ -27,7 +27,7 @@ namespace {
 // The channels' parameters fit, as far as extents are known.
 void require_channels(const Composite& c, std::size_t first, double epsilon) {
   c.require(epsilon >= 0 && std::isfinite(epsilon), fmt::format("epsilon must be finite and at least 0, not {}", epsilon));
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
+  c.require_floating(0);
   c.require(c.rank(0) >= 1, "a scalar has no channels");
   const std::int64_t channels = c[0].shape()[c.rank(0) - 1];
   for (std::size_t i = first; i <= first + 3; ++i) {

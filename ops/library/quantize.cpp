@@ -73,7 +73,7 @@ Expr dequantize(Operand x, Operand scale, Operand zero) {
 
 Expr fake_quantize(Operand x, Operand scale, Operand zero, DType dtype) {
   Composite c("fake_quantize", {x, scale, zero});
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
+  c.require_floating(0);
   const Held held = held_by(c, dtype);
   require_written(c, scale, zero, &held);
   Expr at = cast(c[2], c[0].dtype()), by = c[1];
@@ -84,7 +84,7 @@ Expr fake_quantize(Operand x, Operand scale, Operand zero, DType dtype) {
 Exprs quantization_of(Operand x, DType dtype, std::vector<std::int64_t> axes) {
   Composite c("quantization_of", {x});
   const Held held = held_by(c, dtype);
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
+  c.require_floating(0);
   Expr wide = widened_half(c[0]), low = minimum(reduce_min(wide, axes, true), 0.0), high = maximum(reduce_max(wide, axes, true), 0.0);
   // By the scale that is handed out, rounded as it may be.
   Expr scale = cast((high - low) / (held.high - held.low), c[0].dtype());

@@ -39,7 +39,7 @@ Expr required(const Expr& x, const Expr& holds, const char* what) { return bind1
 
 Expr random_truncated_normal_like(Operand x, double low, double high) {
   Composite c("random_truncated_normal_like", {x});
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
+  c.require_floating(0);
   c.require(low < high, fmt::format("[{}, {}] is no interval", low, high));
   // The distribution's inverse of a uniform draw, from the side on which it has digits left; beyond 9 there is nothing to draw.
   const bool is_above = low > 0;
@@ -54,7 +54,7 @@ Expr random_truncated_normal_like(Operand x, double low, double high) {
 
 Expr bernoulli(Operand probabilities) {
   Composite c("bernoulli", {probabilities});
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
+  c.require_floating(0);
   Expr wide = widened(stop_gradient(c[0]));
   wide = required(wide, logical_and(wide >= 0.0, wide <= 1.0), "a probability is outside [0, 1]");
   return random_uniform_like(wide) < wide;
@@ -62,13 +62,13 @@ Expr bernoulli(Operand probabilities) {
 
 Expr random_exponential_like(Operand x) {
   Composite c("random_exponential_like", {x});
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
+  c.require_floating(0);
   return cast(-log1p(-random_uniform_like(widened(c[0]))), c[0].dtype());
 }
 
 Expr categorical(Operand logits) {
   Composite c("categorical", {logits});
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
+  c.require_floating(0);
   const Shape s = c[0].shape();
   c.require(!s.has_rank() || s.rank() >= 1, "a scalar has no classes");
   c.require(!s.has_rank() || s[s.rank() - 1] != 0, "there are no classes to draw from: " + s.text());
@@ -82,7 +82,7 @@ Expr categorical(Operand logits) {
 
 Expr dropout(Operand x, double rate) {
   Composite c("dropout", {x});
-  c.require(is_floating(c[0].dtype()) || is_complex(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
+  c.require_floating_or_complex(0);
   c.require(rate >= 0 && rate < 1, fmt::format("the rate must be in [0, 1), not {}", rate));
   if (rate == 0) return c[0];
   Expr draws = random_uniform_like(widened(is_complex(c[0].dtype()) ? real(c[0]) : c[0]));

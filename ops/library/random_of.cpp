@@ -33,7 +33,7 @@ Expr random_poisson(Operand rate) { return bind1("RandomPoisson", {rate}); }
 
 Expr random_beta(Operand a, Operand b) {
   Composite c("random_beta", {a, b});
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
+  c.require_floating(0);
   // x / (x + y) of draws x and y, by their logarithms: of small parameters both draws are too small for any dtype.
   Expr zero = cast(zeros_like(c[0] + c[1]), DType::f64);
   const auto drawn = [&](const Expr& parameter) { return bind1("RandomGamma", {cast(stop_gradient(parameter), DType::f64) + zero}, Attrs{{"logarithm", true}}); };
@@ -59,7 +59,7 @@ Expr random_integers_like(Operand x, std::int64_t low, std::int64_t high, DType 
 
 Expr multinomial(Operand logits, std::int64_t samples) {
   Composite c("multinomial", {logits});
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
+  c.require_floating(0);
   c.require(c.rank(0) == 2, "needs [rows, classes], not " + c[0].shape().text());
   c.require(samples >= 0, fmt::format("there cannot be {} samples", samples));
   c.require(c[0].shape()[1] != 0, "there are no classes to draw from: " + c[0].shape().text());

@@ -2,7 +2,6 @@
 #include <troupe/ops/composite.hpp>
 #include <troupe/ops/held.hpp>
 #include <troupe/ops/op.hpp>
-#include <troupe/ops/reader.hpp>
 
 #include <cmath>
 
@@ -21,36 +20,29 @@ TROUPE_DSL(Expr positions_along(Operand x, std::int64_t axis))
 
 namespace {
 
-// The line as that of a function of the DSL, which has no operands that could tell.
-Site site_of(const char* function, const Site& at) {
-  Site site = at;
-  site.function = function;
-  return site;
-}
-
-Expr bound_range(Reader& in, double start, double step, std::int64_t count, DType dtype, const Site& at) {
-  return in.bind(find_op("Range"), {}, Attrs{{"start", start}, {"step", step}, {"count", count}, {"dtype", dtype}}, at)[0];
+Expr range(const Composite& c, double start, double step, std::int64_t count, DType dtype) {
+  return c.source("Range", Attrs{{"start", start}, {"step", step}, {"count", count}, {"dtype", dtype}});
 }
 
 }  // namespace
 
 Expr arange(Reader& in, double start, double stop, double step, DType dtype, std::source_location at) {
+  const Composite c("arange", in, at);
   const double count = std::ceil((stop - start) / step);
-  if (step == 0 || !std::isfinite(count)) throw Error(Code::invalid_argument, fmt::format("arange at {}: there is no end to {}, {}, ... before {}", Site(at).text(), start, start + step, stop));
-  return bound_range(in, start, step, count < 0 ? 0 : static_cast<std::int64_t>(count), dtype, site_of("arange", at));
+  c.require(step != 0 && std::isfinite(count), fmt::format("there is no end to {}, {}, ... before {}", start, start + step, stop));
+  return range(c, start, step, count < 0 ? 0 : static_cast<std::int64_t>(count), dtype);
 }
 
 Expr linspace(Reader& in, double start, double stop, std::int64_t count, DType dtype, std::source_location at) {
-  if (count < 0) throw Error(Code::invalid_argument, fmt::format("linspace at {}: there cannot be {} numbers", Site(at).text(), count));
-  const Reader::AtSite here(in, in.current().site_for(site_of("linspace", at)));
-  return cast(bound_range(in, start, count > 1 ? (stop - start) / static_cast<double>(count - 1) : 0, count, DType::f64, at), dtype);
+  const Composite c("linspace", in, at);
+  c.require(count >= 0, fmt::format("there cannot be {} numbers", count));
+  return cast(range(c, start, count > 1 ? (stop - start) / static_cast<double>(count - 1) : 0, count, DType::f64), dtype);
 }
 
 Expr eye(Reader& in, std::int64_t rows, std::int64_t columns, DType dtype, std::source_location at) {
-  if (rows < 0 || columns < 0) throw Error(Code::invalid_argument, fmt::format("eye at {}: there cannot be {} rows of {}", Site(at).text(), rows, columns));
-  const Reader::AtSite here(in, in.current().site_for(site_of("eye", at)));
-  const Expr row = bound_range(in, 0, 1, rows, DType::i64, at), column = bound_range(in, 0, 1, columns, DType::i64, at);
-  return cast(expand_dims(row, 1) == column, dtype);
+  const Composite c("eye", in, at);
+  c.require(rows >= 0 && columns >= 0, fmt::format("there cannot be {} rows of {}", rows, columns));
+  return cast(expand_dims(range(c, 0, 1, rows, DType::i64), 1) == range(c, 0, 1, columns, DType::i64), dtype);
 }
 
 Expr positions_along(Operand x, std::int64_t axis) {

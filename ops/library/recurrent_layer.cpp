@@ -126,7 +126,7 @@ Extents backward_extents(RecurrentCell cell, const Backward& at, ShapeOf shape) 
 }
 
 void require_dtypes(const Inference& c, int lengths, int kept) {
-  c.require(is_floating(c.dtype(0)), "needs a floating dtype, not " + std::string(name_of(c.dtype(0))));
+  c.require_floating(0);
   for (int i = 1; i < c.inputs(); ++i) {
     if (i == lengths) c.require_index(i, "lengths");
     else if (i == kept) c.require_dtype(i, wide(c.dtype(0)), "what is kept");

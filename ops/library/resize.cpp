@@ -50,7 +50,7 @@ template <class Make>
 Expr interpolated(const char* name, Operand x, const std::vector<std::int64_t>& extents, bool align_corners, Make make) {
   Composite c(name, {x});
   require_resize(c, extents);
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
+  c.require_floating(0);
   Expr y = widened_half(c[0]);
   for (std::size_t a = 0; a < extents.size(); ++a) {
     const int axis = static_cast<int>(a) + 1;

@@ -33,7 +33,7 @@ namespace {
 void require_segments(const Composite& c, std::int64_t segments) {
   c.require(c.rank(0) >= 1 && c.rank(1) == 1, fmt::format("needs rows and their ids, not {} and {}", c[0].shape().text(), c[1].shape().text()));
   c.require(segments >= 0, fmt::format("there cannot be {} segments", segments));
-  c.require(c[0].dtype() != DType::string, "strings are not computed with");
+  c.require_numbers(0);
 }
 
 // Zeros, or ones, a row for each segment and otherwise as the rows of x, of which extents may be unknown.
@@ -60,7 +60,7 @@ namespace {
 
 // The sum of each segment over f(how many rows it has).
 Expr shared(const Composite& c, std::int64_t segments, Expr (*f)(Operand)) {
-  c.require(is_floating(c[0].dtype()) || is_complex(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
+  c.require_floating_or_complex(0);
   require_segments(c, segments);
   Shape column(std::vector<std::int64_t>(static_cast<std::size_t>(c.rank(0)), 1));
   column.set(0, segments);

@@ -25,7 +25,7 @@ TROUPE_DSL(Expr polygamma(Operand x, std::int64_t order))
 namespace {
 
 Expr wide_of(const Composite& c) {
-  c.require(is_floating(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
+  c.require_floating(0);
   return cast(c[0], DType::f64);
 }
 

@@ -29,7 +29,7 @@ Expr in_double(const Expr& x) { return cast(x, is_complex(x.dtype()) ? DType::c1
 
 // In double, of a complex one for both its parts.
 Expr wide_variance(const Composite& c, const std::vector<std::int64_t>& axes, bool keep_dims, double correction) {
-  c.require(is_floating(c[0].dtype()) || is_complex(c[0].dtype()), "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
+  c.require_floating_or_complex(0);
   c.require(std::isfinite(correction), fmt::format("the correction must be finite, not {}", correction));
   c.rank(0);
   const Expr x = in_double(c[0]), off = x - mean(x, axes, true);
@@ -54,7 +54,7 @@ Expr standard_deviation(Operand x, std::vector<std::int64_t> axes, bool keep_dim
 Expr norm(Operand x, std::vector<std::int64_t> axes, double p, bool keep_dims) {
   Composite c("norm", {x});
   const bool has_parts = is_complex(c[0].dtype());
-  c.require(is_floating(c[0].dtype()) || has_parts, "needs a floating dtype, not " + std::string(name_of(c[0].dtype())));
+  c.require_floating_or_complex(0);
   c.require(p > 0, "p must be above 0");
   Expr wide = in_double(c[0]), y;
   if (std::isinf(p)) y = reduce_max(abs(wide), std::move(axes), keep_dims);

@@ -15,6 +15,8 @@
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
+#include <troupe/test/examples/process.hpp>
+
 namespace troupe::test {
 
 class ChromeTrace {
@@ -167,6 +169,14 @@ inline ChromeTrace well_formed(const nlohmann::json& trace, double off = 0) {
   ChromeTrace read(trace, off);
   BOOST_TEST(read.faults.empty(), read.text());
   return read;
+}
+
+/// The trace of a run on real threads, which is there a little after the run has ended.
+inline nlohmann::json written_trace(const std::string& path) {
+  nlohmann::json trace;
+  do trace = nlohmann::json::parse(read_file(path), nullptr, false);
+  while (trace.is_discarded());
+  return trace;
 }
 
 }  // namespace troupe::test

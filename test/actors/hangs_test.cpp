@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/test/actors/stepped_run.hpp>
 #include <troupe/test/actors/text.hpp>
 #include <troupe/troupe.hpp>
 
@@ -12,16 +13,34 @@ namespace troupe::test {
 
 BOOST_AUTO_TEST_SUITE(hangs_test)
 
+namespace {
+
 using namespace std::chrono_literals;
+
+/// One more partition of the run, which has answered.
+PartitionSnapshot& answered(RunSnapshot& run, const char* device = "cpu:0") {
+  PartitionSnapshot& p = run.partitions.emplace_back();
+  p.device = device;
+  p.has_answered = true;
+  return p;
+}
+
+/// How long somebody has waited, how long at most before, and whether that is too long.
+struct Waited {
+  std::chrono::nanoseconds now, longest;
+  bool is_named;
+};
+constexpr Waited kWaited[] = {{500ms, 0ms, false}, {1500ms, 0ms, true}, {3000ms, 2000ms, false}, {5000ms, 2000ms, true}};
+
+}  // namespace
 
 BOOST_AUTO_TEST_CASE(a_run_that_hangs_is_told_from_one_that_is_slow) {
   Graph g;
   Queue q = g.fifo_queue("empty", {{DType::f32, Shape{}}}, 2);
   Expr taken = g.named(q.dequeue()[0], "take");
   Expr y = taken * 2.0 + 1.0;
-  Engine engine({.deterministic = true});
-  RunHandle run = engine.compile(g, {}, {y}).start({});
-  const EngineSnapshot begun = engine.snapshot();
+  SteppedRun of(g, {y});
+  Engine& engine = of.engine;
   while (engine.take_step()) {}
   const EngineSnapshot before = engine.snapshot(), now = engine.snapshot();
   const std::vector<Verdict> said = hangs(before.runs, now.runs);
@@ -30,8 +49,6 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_is_told_from_one_that_is_slow) {
   BOOST_TEST(said[0].device == "cpu:0");
   BOOST_TEST(said[0].node >= 0);
   BOOST_TEST(hangs({}, now.runs).empty());  // begun since
-  run.cancel();
-  while (engine.take_step()) {}
 }
 
 // Where each node is an actor, a Dequeue that was handed over and has not begun waits for a worker, whatever is in its queue.
@@ -41,8 +58,8 @@ BOOST_AUTO_TEST_CASE(who_has_not_come_to_its_queue_does_not_wait_there) {
   Expr put = q.enqueue({g.constant(1.0f)});
   auto after = g.after({put});
   Expr taken = g.named(q.dequeue()[0], "take"), never = g.named(empty.dequeue()[0], "take_in_vain");
-  Engine engine({.granularity = Granularity::op, .deterministic = true});
-  RunHandle run = engine.compile(g, {}, {put, taken, never}).start({});
+  SteppedRun of(g, {put, taken, never}, {}, {.granularity = Granularity::op, .deterministic = true});
+  Engine& engine = of.engine;
   bool was_handed_over = false, is_alone = false;
   do {
     const EngineSnapshot s = engine.snapshot();
@@ -60,8 +77,6 @@ BOOST_AUTO_TEST_CASE(who_has_not_come_to_its_queue_does_not_wait_there) {
   } while (engine.take_step());
   BOOST_TEST(was_handed_over);
   BOOST_TEST(is_alone);
-  run.cancel();
-  while (engine.take_step()) {}
 }
 
 // The steps that a loop takes until it is in that iteration.
@@ -86,28 +101,25 @@ void nobody_hangs(Engine& engine, const Function& loops, std::int64_t earlier, s
 BOOST_AUTO_TEST_CASE(a_loop_is_named_whose_numbers_are_the_same_again) {
   Graph g;
   Expr last = while_loop([](Expr i) { return i >= 0; }, [](Expr i) { return maximum(i, 1); }, g.constant(0), {.name = "forever"});
-  Engine engine({.deterministic = true});
-  RunHandle run = engine.compile(g, {}, {last}).start({});
-  const EngineSnapshot early = goes_to(engine, 1000), later = goes_to(engine, 3000);
+  SteppedRun of(g, {last});
+  const EngineSnapshot early = goes_to(of.engine, 1000), later = goes_to(of.engine, 3000);
   const std::vector<Verdict> said = hangs(early.runs, later.runs);
   BOOST_REQUIRE(said.size() == 1u);
   for (const char* part : {"loop 'forever/1'", "GreaterEqual", "hangs_test.cpp:"}) BOOST_TEST(has(said[0].text, part), said[0].text);
-  run.cancel();
-  while (engine.take_step()) {}
 }
 
 BOOST_AUTO_TEST_CASE(a_loop_whose_predicate_comes_no_nearer_is_named) {
   Graph g;
   Expr away = while_loop([](Expr x) { return x >= 0.0f; }, [](Expr x) { return x * 1.0001f; }, g.constant(1.0f), {.name = "away"});
-  Engine engine({.deterministic = true});
-  RunHandle run = engine.compile(g, {}, {away}).start({});
-  const EngineSnapshot early = goes_to(engine, 1000), later = goes_to(engine, 3000);
-  BOOST_TEST(hangs(early.runs, later.runs).size() == 1u);
-  run.cancel();
-  while (engine.take_step()) {}
+  {
+    SteppedRun of(g, {away});
+    const EngineSnapshot early = goes_to(of.engine, 1000), later = goes_to(of.engine, 3000);
+    BOOST_TEST(hangs(early.runs, later.runs).size() == 1u);
+  }
 
   Graph h;
   Expr near = while_loop([](Expr i) { return i < 100'000'000; }, [](Expr i) { return i + 1; }, h.constant(0), {.name = "near"});
+  Engine engine({.deterministic = true});
   nobody_hangs(engine, engine.compile(h, {}, {near}), 3000, 120'000);
 }
 
@@ -174,9 +186,7 @@ BOOST_AUTO_TEST_CASE(a_predicate_that_compares_no_numbers_is_not_observed) {
 // The inner loop begins and ends in every iteration of the outer one, whose predicate compares numbers that go away from each other.
 BOOST_AUTO_TEST_CASE(an_outer_loop_is_named_whose_inner_one_ends_again_and_again) {
   RunSnapshot run;
-  PartitionSnapshot& p = run.partitions.emplace_back();
-  p.device = "cpu:0";
-  p.has_answered = true;
+  PartitionSnapshot& p = answered(run);
   const auto compares = [](Comparison::Relation relation, std::int64_t at, double left, double right) {
     Comparison c;
     c.relation = relation, c.course = Comparison::Course::one_way, c.at = at, c.left = left, c.right = right, c.has_step = true, c.left_step = 0.5;
@@ -208,9 +218,7 @@ BOOST_AUTO_TEST_CASE(a_cycle_of_credits_names_its_edges) {
   RunSnapshot run;
   run.run = 1;
   for (const auto& [here, there] : {std::pair{"cpu:0", "cpu:1"}, std::pair{"cpu:1", "cpu:0"}}) {
-    PartitionSnapshot& p = run.partitions.emplace_back();
-    p.device = here;
-    p.has_answered = true;
+    PartitionSnapshot& p = answered(run, here);
     Wait w;
     w.kind = Wait::Kind::grant;
     w.what = fmt::format("MatMul 'at_{}' (model.cpp:7)", here);
@@ -226,9 +234,7 @@ BOOST_AUTO_TEST_CASE(a_cycle_of_credits_names_its_edges) {
 // A kernel that takes long is no hang; nor is who waits for it.
 BOOST_AUTO_TEST_CASE(who_computes_is_slow) {
   RunSnapshot run;
-  PartitionSnapshot& p = run.partitions.emplace_back();
-  p.device = "cpu:0";
-  p.has_answered = true;
+  PartitionSnapshot& p = answered(run);
   Wait w;
   w.what = "MatMul 'big' (model.cpp:7)";
   p.runs.emplace_back().waits.push_back(w);
@@ -249,9 +255,7 @@ BOOST_AUTO_TEST_CASE(who_waits_beside_a_kernel_of_its_own_run_is_slow) {
   Wait takes, computes;
   takes.what = "Dequeue 'take' (model.cpp:9)", takes.state = "queue 'jobs'";
   computes.what = "MatMul 'big' (model.cpp:7)";
-  PartitionSnapshot& p = run.partitions.emplace_back();
-  p.device = "cpu:0";
-  p.has_answered = true;
+  PartitionSnapshot& p = answered(run);
   p.runs.emplace_back().waits = {takes, computes};
   BOOST_TEST(hangs({run}, {run}).empty());
   p.runs[0].waits = {takes};
@@ -276,9 +280,7 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_that_nobody_can_fill_hangs_beside_thos
   before.queues.filled = {"queue 'others'"};
   Wait takes;
   takes.what = "Dequeue 'take' (model.cpp:9)", takes.state = "queue 'jobs'", takes.node = 4, takes.tag = "iteration 2 of loop 'w'", takes.for_so_long = 3s, takes.is_alone = true;
-  PartitionSnapshot& p = before.partitions.emplace_back();
-  p.device = "cpu:0";
-  p.has_answered = true;
+  PartitionSnapshot& p = answered(before);
   p.runs.emplace_back().waits = {takes};
   RunSnapshot now = before;
   now.partitions[0].runs[0].fired = 1000;
@@ -348,9 +350,7 @@ BOOST_AUTO_TEST_CASE(what_was_said_before_another_run_s_kernel_stands) {
   run.is_whole = false;
   named(run, 0);  // others may have sent something
   run.is_whole = true;
-  PartitionSnapshot& other = run.partitions.emplace_back();
-  other.device = "cpu:1";
-  other.has_answered = true;
+  PartitionSnapshot& other = answered(run, "cpu:1");
   Wait token;
   token.kind = Wait::Kind::token, token.what = "Add 'x' (model.cpp:8)", token.from = "cpu:0";
   other.runs.emplace_back().waits = {token};
@@ -373,13 +373,11 @@ BOOST_AUTO_TEST_CASE(what_was_said_before_another_run_s_kernel_stands) {
 // User code cannot be asked: twice as long as it ever took is a hang, and a second where it never answered.
 BOOST_AUTO_TEST_CASE(a_user_s_actor_may_take_as_long_as_it_has) {
   RunSnapshot run;
-  PartitionSnapshot& p = run.partitions.emplace_back();
-  p.device = "cpu:0";
-  p.has_answered = true;
+  PartitionSnapshot& p = answered(run);
   Wait w;
   w.what = "Actor 'step' (model.cpp:7)";
   w.state = "actor 'simulator'";
-  for (const auto& [for_so_long, longest, is_named] : {std::tuple{500ms, 0ms, false}, {1500ms, 0ms, true}, {3000ms, 2000ms, false}, {5000ms, 2000ms, true}}) {
+  for (const auto& [for_so_long, longest, is_named] : kWaited) {
     w.for_so_long = for_so_long, w.longest = longest;
     p.runs.assign(1, {});
     p.runs[0].waits.push_back(w);
@@ -390,11 +388,9 @@ BOOST_AUTO_TEST_CASE(a_user_s_actor_may_take_as_long_as_it_has) {
 // Whoever is fed slowly waits as long as it has before, and is none that hangs; nor is who waits beside it, in the same run.
 BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_may_wait_as_long_as_it_has) {
   RunSnapshot run;
-  PartitionSnapshot& p = run.partitions.emplace_back();
-  p.device = "cpu:0";
-  p.has_answered = true;
+  PartitionSnapshot& p = answered(run);
   for (const char* state : {"queue 'jobs'", "shuffling queue 'jobs'"})
-    for (const auto& [for_so_long, longest, is_named] : {std::tuple{500ms, 0ms, false}, {1500ms, 0ms, true}, {3000ms, 2000ms, false}, {5000ms, 2000ms, true}}) {
+    for (const auto& [for_so_long, longest, is_named] : kWaited) {
       Wait w, beside;
       w.what = "Dequeue 'take' (model.cpp:7)", beside.what = "Dequeue 'other' (model.cpp:8)";
       w.state = state, beside.state = "queue 'others'";
@@ -411,9 +407,7 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_may_wait_as_long_as_it_has) {
 BOOST_AUTO_TEST_CASE(looks_go_on_while_a_wait_is_usual) {
   const auto look = [](std::chrono::nanoseconds at) {
     RunSnapshot run;
-    PartitionSnapshot& p = run.partitions.emplace_back();
-    p.device = "cpu:0";
-    p.has_answered = true;
+    PartitionSnapshot& p = answered(run);
     Wait w;
     w.what = "Dequeue 'take' (model.cpp:7)", w.state = "queue 'jobs'", w.for_so_long = at + 100ms;
     p.runs.emplace_back().waits = {w};
@@ -433,9 +427,7 @@ BOOST_AUTO_TEST_CASE(looks_go_on_while_a_wait_is_usual) {
 // The bytes that arrive between two looks tell a slow link from a hang; of a queue that nobody fills they say nothing.
 BOOST_AUTO_TEST_CASE(who_waits_for_a_large_token_is_slow_while_it_comes) {
   RunSnapshot run;
-  PartitionSnapshot& p = run.partitions.emplace_back();
-  p.device = "/node:a/cpu:0";
-  p.has_answered = true;
+  PartitionSnapshot& p = answered(run, "/node:a/cpu:0");
   Wait w;
   w.kind = Wait::Kind::token;
   w.what = "MatMul 'big' (model.cpp:7)";

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include <troupe/ops/actor_node.hpp>
+#include <troupe/test/actors/stepped_run.hpp>
 #include <troupe/test/actors/text.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/troupe.hpp>
@@ -57,14 +58,12 @@ BOOST_AUTO_TEST_CASE(a_dequeue_from_a_queue_that_nobody_fills) {
   Queue q = g.fifo_queue("empty", {{DType::f32, Shape{}}}, 2);
   Expr taken = g.named(q.dequeue()[0], "take");
   Expr y = taken * 2.0 + 1.0;
-  Engine engine({.deterministic = true});
-  Function f = engine.compile(g, {}, {y});
-  RunHandle run = f.start({}, {.timeout = 1s});
-  const std::vector<std::string> said = verdicts(engine);
+  SteppedRun of(g, {y}, {.timeout = 1s});
+  const std::vector<std::string> said = verdicts(of.engine);
   BOOST_REQUIRE(said.size() == 1u);
   for (const char* part : {"Dequeue", "take", "snapshot_test.cpp:", "on cpu:0 has waited", "at queue 'empty'"}) BOOST_TEST(has(said[0], part), said[0]);
-  engine.advance_time(2s);
-  const std::string error = run.wait().message();
+  of.engine.advance_time(2s);
+  const std::string error = of.run.wait().message();
   for (const char* part : {"the run's time-out has passed: ", "take", "snapshot_test.cpp:", "queue 'empty'"}) BOOST_TEST(has(error, part), error);
   BOOST_TEST(!has(error, " ms"), error);  // how long that took outside of virtual time
 }
@@ -82,16 +81,13 @@ BOOST_AUTO_TEST_CASE(the_culprit_is_named_and_not_who_waits_for_it) {
     doubled = taken * 2.0;
   }
   Expr y = doubled + 1.0;
-  Engine engine({.deterministic = true});
-  RunHandle run = engine.compile(g, {}, {y}).start({});
-  for (std::uint64_t i = 0; i < 1000 && engine.take_step(); ++i) {}
-  const EngineSnapshot s = engine.snapshot();
+  SteppedRun of(g, {y});
+  for (std::uint64_t i = 0; i < 1000 && of.engine.take_step(); ++i) {}
+  const EngineSnapshot s = of.engine.snapshot();
   const std::vector<std::string> said = diagnose(s);
   BOOST_REQUIRE(said.size() == 1u);
   BOOST_TEST(has(said[0], "Dequeue"), said[0]);
   for (const char* part : {"cpu:1 waits for ", "from cpu:2", "cpu:0 waits for ", "from cpu:1", "Mul"}) BOOST_TEST(has(s.text(), part), s.text());
-  run.cancel();
-  while (engine.take_step()) {}
 }
 
 BOOST_AUTO_TEST_CASE(in_an_iteration_of_a_loop) {
@@ -113,17 +109,15 @@ BOOST_AUTO_TEST_CASE(in_an_iteration_of_a_loop) {
 BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false) {
   Graph g;
   Expr last = while_loop([](Expr i) { return i >= 0; }, [](Expr i) { return maximum(i, 1); }, g.constant(0), {.name = "forever"});
-  Engine engine({.deterministic = true});
-  RunHandle run = engine.compile(g, {}, {last}).start({}, {.timeout = 1s});
-  const std::vector<std::string> early = verdicts(engine, 20), later = verdicts(engine, 20);
+  SteppedRun of(g, {last}, {.timeout = 1s});
+  const std::vector<std::string> early = verdicts(of.engine, 20), later = verdicts(of.engine, 20);
   BOOST_REQUIRE(early.size() == 1u);
   BOOST_REQUIRE(later.size() == 1u);
   for (const char* part : {"loop 'forever/1' on cpu:0 is in iteration ", "and goes on: GreaterEqual", "snapshot_test.cpp:"}) BOOST_TEST(has(early[0], part), early[0]);
   BOOST_TEST(early[0] != later[0]);  // it gets on
-  engine.advance_time(2s);
-  const std::string error = run.wait().message();
+  of.engine.advance_time(2s);
+  const std::string error = of.run.wait().message();
   BOOST_TEST(has(error, "loop 'forever/1'"), error);
-  while (engine.take_step()) {}
 }
 
 BOOST_AUTO_TEST_CASE(a_user_s_actor_stuck_in_its_own_code) {

@@ -309,10 +309,7 @@ BOOST_AUTO_TEST_CASE(copies_to_a_device_and_from_it_are_in_a_trace) {
   options.default_device = "sim:0";
   Engine engine(options);
   engine.compile(g, {x}, {more})({Tensor::zeros(DType::f32, {64})}, {.trace = folder / "trace.json"});
-  json trace;
-  do {  // it is there a little after the run has ended
-    trace = json::parse(read_file(folder / "trace.json"), nullptr, false);
-  } while (trace.is_discarded());
+  const json trace = written_trace(folder / "trace.json");
   BOOST_TEST(count(trace, "copy") >= 2u);
   well_formed(trace);
 }
@@ -327,10 +324,7 @@ BOOST_AUTO_TEST_CASE(kernels_that_were_handed_to_workers_are_in_a_trace) {
                               std::tuple{g.constant(0), m}, {.name = "twice", .parallel_iterations = 1});
   Engine engine({.workers = 2});
   engine.compile(g, {m}, {n, last}, {.optimize = false})({Tensor::zeros(DType::f32, {256, 256})}, {.trace = folder / "trace.json"});
-  json trace;
-  do {  // it is there a little after the run has ended
-    trace = json::parse(read_file(folder / "trace.json"), nullptr, false);
-  } while (trace.is_discarded());
+  const json trace = written_trace(folder / "trace.json");
   std::vector<std::pair<double, double>> turns;
   std::map<std::string, int> handed;
   const auto span = [](const json& e) { return std::pair<double, double>(e["ts"], e["ts"].get<double>() + e["dur"].get<double>()); };

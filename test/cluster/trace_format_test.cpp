@@ -30,14 +30,6 @@ ClusterReport recorded(Nodes& nodes, bool traces, const Work& work) {
   return nodes[0].inspect({.what = traces ? NodeQuestion::What::trace_off : NodeQuestion::What::events, .tracer = 1});
 }
 
-/// The trace of a run, which is there a little after it has ended.
-json written(const std::string& path) {
-  json trace;
-  do trace = json::parse(read_file(path), nullptr, false);
-  while (trace.is_discarded());
-  return trace;
-}
-
 }  // namespace
 
 // The reader itself: one track with a slice in another, an arrow between two tracks, a pair outside of tracks, a counter; and each of
@@ -142,7 +134,7 @@ BOOST_AUTO_TEST_CASE(of_a_training) {
     for (int n = 0; n < 5; ++n) {
       const std::string path = folder / (device + std::to_string(n));
       f({Tensor::zeros(DType::f32, {8, 4}), Tensor::zeros(DType::f32, {8, 1})}, {.trace = path});
-      BOOST_TEST(well_formed(written(path)).slices > 20, device);
+      BOOST_TEST(well_formed(written_trace(path)).slices > 20, device);
     }
   }
 }

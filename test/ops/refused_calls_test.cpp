@@ -34,13 +34,14 @@ struct Builder {
 };
 
 /// The ops of functions that have another name than theirs: operators, and reductions whose names the standard library has.
-const std::map<std::string, std::string> kOps{
-    {"operator+", "Add"},      {"operator-", "Sub"},        {"operator*", "Mul"},      {"operator/", "Div"},   {"operator%", "Mod"},    {"operator==", "Equal"},
-    {"operator!=", "NotEqual"}, {"operator<", "Less"},      {"operator<=", "LessEqual"}, {"operator>", "Greater"}, {"operator>=", "GreaterEqual"},
-    {"reduce_max", "Max"},     {"reduce_min", "Min"},       {"masked_attention", "Attention"}, {"matmul", "MatMul"}, {"argmax", "ArgMax"}, {"argmin", "ArgMin"},
-    {"cumsum", "CumSum"},      {"cumprod", "CumProd"},      {"logsumexp", "LogSumExp"}, {"nonzero", "NonZero"}, {"int8_matmul", "Int8MatMul"}};
+const std::map<std::string, std::vector<std::string>> kOps{
+    {"operator+", {"Add"}},       {"operator-", {"Sub", "Neg"}}, {"operator*", {"Mul"}},          {"operator/", {"Div"}},          {"operator%", {"Mod"}},
+    {"operator<", {"Less"}},      {"operator<=", {"LessEqual"}}, {"operator>", {"Greater"}},      {"operator>=", {"GreaterEqual"}}, {"operator==", {"Equal", "StringEqual"}},
+    {"reduce_max", {"Max"}},      {"reduce_min", {"Min"}},       {"argmax", {"ArgMax"}},          {"argmin", {"ArgMin"}},          {"operator!=", {"NotEqual", "StringEqual"}},
+    {"cumsum", {"CumSum"}},       {"cumprod", {"CumProd"}},      {"logsumexp", {"LogSumExp"}},    {"nonzero", {"NonZero"}},        {"masked_attention", {"Attention"}},
+    {"matmul", {"MatMul"}},       {"int8_matmul", {"Int8MatMul"}}};
 
-std::string op_of(const std::string& function) {
+std::vector<std::string> ops_of(const std::string& function) {
   if (const auto other = kOps.find(function); other != kOps.end()) return other->second;
   std::string op;
   bool is_first = true;
@@ -48,13 +49,14 @@ std::string op_of(const std::string& function) {
     if (c != '_') op += is_first ? static_cast<char>(std::toupper(c)) : c;
     is_first = c == '_';
   }
-  return op;
+  return {op};
 }
 
-/// Does the error begin with the function, or with the op of its name, or say within which function an op refused?
+/// Does the error begin with the function, or with an op of its name, or say within which function an op refused?
 bool names(const std::string& said, const std::string& function) {
-  const auto begins = [&](const std::string& start) { return said.rfind(start, 0) == 0; };
-  return begins(function + " at ") || begins(op_of(function) + "(") || begins(op_of(function) + " at ") || (function == "operator-" && begins("Neg(")) || ((function == "operator==" || function == "operator!=") && begins("StringEqual(")) || said.find(" in " + function + " at ") != std::string::npos;
+  if (said.starts_with(function + " at ") || said.find(" in " + function + " at ") != std::string::npos) return true;
+  const std::vector<std::string> ops = ops_of(function);
+  return std::any_of(ops.begin(), ops.end(), [&](const std::string& op) { return said.starts_with(op + "(") || said.starts_with(op + " at "); });
 }
 
 std::vector<Builder> builders() {
@@ -276,7 +278,7 @@ BOOST_AUTO_TEST_CASE(an_index_outside_names_the_function_that_was_called) {
       {"smoothed_cross_entropy", {x, ids}, [](const Exprs& e) { return smoothed_cross_entropy(e[0], e[1], 0.1); }},
       {"label_weights", {row, ids}, [](const Exprs& e) { return label_weights(e[0], e[1]); }},
       {"sampled_softmax_with", {x, table, bias, good, ids}, [](const Exprs& e) { return sampled_softmax_with(e[0], e[1], e[2], e[3], e[4]); }},
-      {"ragged_ids", {x, ids}, [](const Exprs& e) { return ragged_ids(e[1], e[0]); }},
+      {"ragged_ids", {x, Tensor::of<std::int64_t>({0, 9}, {2})}, [](const Exprs& e) { return ragged_ids(e[1], e[0]); }},
   };
   for (const auto& [name, operands, call] : rows)
     for (const bool eagerly : {true, false}) {
@@ -301,10 +303,11 @@ BOOST_AUTO_TEST_CASE(an_index_outside_names_the_function_that_was_called) {
         said = error.what();
         BOOST_TEST((error.code() == Code::out_of_range), said);
       }
-      const bool names_it = eagerly ? names(said, name) : said.rfind(op_of(name) + " '", 0) == 0 || said.find(" in " + name + " (") != std::string::npos;
+      const bool names_it = eagerly ? names(said, name) : said.starts_with(ops_of(name)[0] + " '") || said.find(" in " + name + " (") != std::string::npos;
       BOOST_TEST(names_it, name << " said: " << said);
       BOOST_TEST(said.find("refused_calls_test.cpp:") != std::string::npos, name << " said: " << said);
-      BOOST_TEST((said.find("index ") != std::string::npos && (said.find("9") != std::string::npos || said.find("-1") != std::string::npos)), name << " said: " << said);
+      const std::string what = said.substr(said.find(": ") + 2);  // after op and line, whose number may have a 9
+      BOOST_TEST((what.find("index ") != std::string::npos && (what.find("9") != std::string::npos || what.find("-1") != std::string::npos)), name << " said: " << said);
       BOOST_TEST((said.find("scatter: ") == std::string::npos && said.find("scatter_nd: ") == std::string::npos && said.find("gather: ") == std::string::npos), name << " said: " << said);
     }
 }
