@@ -1,8 +1,9 @@
-// A trivial while_loop over one to four processes on this machine, which share memory.
+// A trivial while_loop over one to four processes on this machine, which share memory; `tcp` and `sealed`: as if they were on two,
+// over TCP on loopback, and with its payload sealed besides.
 //
 // `dependent`: the counter is advanced on one process and compared with its bound on another, so every iteration waits
-// for a round trip. The peer is that round trip with nothing but our transport, in the same run (budget: ≥ 0.8 × 1/RTT). Beside it,
-// without a budget, stands what bare ZeroMQ takes for one over TCP, which is slower than the loop: `times_zeromq`.
+// for a round trip. The peer is that round trip with nothing but our transport of the same kind, in the same run (budget: ≥ 0.8 × 1/RTT).
+// Beside it, without a budget, stands what bare ZeroMQ takes for one over TCP: `times_zeromq`.
 // `independent`: each process adds 1 to a value of its own; only the predicate goes round. It should take as long on
 // four processes as on one, up to the cores there are. `barrier`: the counter waits for all of these values each time.
 // `dist_loop profile [independent|barrier|dependent] [processes] [window]` runs one of them for a profiler.
@@ -117,6 +118,38 @@ std::vector<std::string> first(const bench::Processes& workers, int processes) {
   return devices;
 }
 
+/// A cluster, and a round trip by what connects it.
+struct Way {
+  Way(const char* its_name, const ZeroMqOptions& options, int processes) : name(its_name), echo(options), workers(processes, options) {}
+  void start() {
+    node = workers.join();
+    echo.start();
+    echo.round_trip_ns(1000);
+  }
+  const char* name;
+  bench::Echo echo;
+  bench::Processes workers;
+  std::unique_ptr<ClusterNode> node;
+};
+
+void dependent(Way& way, int window, ZeroMqEcho& zeromq) {
+  Loop loop(way.node->engine(), Kind::dependent, first(way.workers, 2), window);
+  bench::Comparison c{.name = way.name + ("_" + std::to_string(window)), .unit = "us", .peer = "round trip of the bare transport", .budget = 0.8,
+                      .threads = 2, .speed_up = true};
+  std::vector<double> zeromq_us;
+  for (int i = 0; i < kRepetitions; ++i) {
+    c.ours.push_back(loop.ns(kIterations) / 1e3);
+    c.theirs.push_back(way.echo.round_trip_ns(kIterations) / 1e3);
+    zeromq_us.push_back(zeromq.round_trip_ns(kIterations) / 1e3);
+  }
+  const std::uint64_t before = messages(*way.node);
+  loop.ns(kIterations);
+  c.also = {{"iterations_s", 1e6 / bench::median(c.ours)}, {"messages", static_cast<double>(messages(*way.node) - before) / kIterations},
+            {"zeromq_tcp_us", bench::median(zeromq_us)}, {"times_zeromq", bench::median(zeromq_us) / bench::median(c.ours)}};
+  c.note = "an iteration that waits for one round trip, 2 processes";
+  c.print();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -136,37 +169,20 @@ int main(int argc, char** argv) {
     }
     return 0;
   }
-  bench::Echo echo;  // processes first: nothing here has a thread yet
+  Way ways[] = {Way("dist_loop_dependent", {}, kMost - 1), Way("dist_loop_dependent_tcp", {.shared_memory = false}, 1),
+                Way("dist_loop_dependent_sealed", {.shared_memory = false, .seal = true}, 1)};  // processes first: nothing here has a thread yet
   ZeroMqEcho zeromq;
-  bench::Processes workers(kMost - 1);
-  auto node = workers.join();
-  echo.start();
-  echo.round_trip_ns(1000);
+  for (Way& way : ways) way.start();
   zeromq.start();
   zeromq.round_trip_ns(1000);
-
-  for (const int window : {1, 8, 32}) {
-    Loop dependent(node->engine(), Kind::dependent, first(workers, 2), window);
-    bench::Comparison c{.name = "dist_loop_dependent_" + std::to_string(window), .unit = "us", .peer = "round trip of the bare transport", .budget = 0.8,
-                        .threads = 2, .speed_up = true};
-    std::vector<double> zeromq_us;
-    for (int i = 0; i < kRepetitions; ++i) {
-      c.ours.push_back(dependent.ns(kIterations) / 1e3);
-      c.theirs.push_back(echo.round_trip_ns(kIterations) / 1e3);
-      zeromq_us.push_back(zeromq.round_trip_ns(kIterations) / 1e3);
-    }
-    const std::uint64_t before = messages(*node);
-    dependent.ns(kIterations);
-    c.also = {{"iterations_s", 1e6 / bench::median(c.ours)}, {"messages", static_cast<double>(messages(*node) - before) / kIterations},
-              {"zeromq_tcp_us", bench::median(zeromq_us)}, {"times_zeromq", bench::median(zeromq_us) / bench::median(c.ours)}};
-    c.note = "an iteration that waits for one round trip, 2 processes";
-    c.print();
-  }
+  for (Way& way : ways)
+    for (const int window : {1, 8, 32}) dependent(way, window, zeromq);
+  const Way& here = ways[0];
   for (const Kind kind : {Kind::independent, Kind::barrier})
     for (const int window : {1, 8, 32}) {
       std::vector<double> two;
       for (const int processes : {1, 2, 3, 4}) {
-        Loop loop(node->engine(), kind, first(workers, processes), window);
+        Loop loop(here.node->engine(), kind, first(here.workers, processes), window);
         const std::string name = kind == Kind::barrier ? "dist_loop_barrier_" : "dist_loop_independent_";
         bench::Comparison c{.name = name + std::to_string(window) + "_on_" + std::to_string(processes), .unit = "us",
                             .peer = processes > 2 ? "the same on 2 processes" : "none", .threads = processes, .speed_up = true};

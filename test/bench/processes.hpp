@@ -73,17 +73,23 @@ class Child {
   int fd_ = -1;
 };
 
-inline std::unique_ptr<Transport> tcp_transport(PeerInfo self) { return make_zeromq_transport(std::move(self)); }
+/// Of a node that listens on a port of its own, on loopback.
+inline auto listening(const ZeroMqOptions& options) {
+  return [options](PeerInfo self) {
+    self.address = "tcp://127.0.0.1:0";
+    return make_zeromq_transport(std::move(self), options);
+  };
+}
 
 /// Nodes w1 .. wN, each a process with one worker.
 class Processes {
  public:
-  explicit Processes(int count) {
+  explicit Processes(int count, const ZeroMqOptions& options = {}) : options_(options) {
     children_.reserve(static_cast<std::size_t>(count));
     for (int i = 1; i <= count; ++i) {
       names_.push_back("w" + std::to_string(i));
-      children_.emplace_back([name = names_.back(), fds = children_.size()](const std::string& address, const auto& wait) {
-        NodeOptions o{.name = name, .transport = [](PeerInfo self) { return (self.address = "tcp://127.0.0.1:0", tcp_transport(std::move(self))); }, .join = {address}};
+      children_.emplace_back([name = names_.back(), options](const std::string& address, const auto& wait) {
+        NodeOptions o{.name = name, .transport = listening(options), .join = {address}};
         o.engine.workers = 1;
         ClusterNode node(std::move(o));
         wait();
@@ -95,7 +101,7 @@ class Processes {
 
   /// This process's node, "driver".
   std::unique_ptr<ClusterNode> join() {
-    NodeOptions o{.name = "driver", .transport = [](PeerInfo self) { return (self.address = "tcp://127.0.0.1:0", tcp_transport(std::move(self))); }};
+    NodeOptions o{.name = "driver", .transport = listening(options_)};
     o.engine.workers = 1;
     auto node = std::make_unique<ClusterNode>(std::move(o));
     for (Child& c : children_) c.start(node->address());
@@ -104,6 +110,7 @@ class Processes {
   }
 
  private:
+  ZeroMqOptions options_;
   std::vector<std::string> names_;
   std::vector<Child> children_;
 };
@@ -111,7 +118,7 @@ class Processes {
 /// A process that sends back what it gets, with nothing but the transport: what a round trip takes.
 class Echo final : public TransportListener {
  public:
-  Echo() : child_([](const std::string& address, const auto& wait) {
+  explicit Echo(const ZeroMqOptions& options = {}) : options_(options), child_([options](const std::string& address, const auto& wait) {
       class Back final : public TransportListener {
        public:
         Transport* transport = nullptr;
@@ -120,7 +127,7 @@ class Echo final : public TransportListener {
         void lost(Peer, const Status&) override {}
         void received(Peer peer, Lane lane, Message message) override { transport->send(peer, lane, std::move(message)); }
       } back;
-      auto transport = tcp_transport({.name = "echo", .incarnation = 1, .address = "", .engine = ""});
+      auto transport = make_zeromq_transport({.name = "echo", .incarnation = 1, .address = "", .engine = ""}, options);
       back.transport = transport.get();
       transport->start(back);
       transport->connect(address);
@@ -131,7 +138,7 @@ class Echo final : public TransportListener {
     if (transport_) transport_->stop();
   }
   void start() {
-    transport_ = tcp_transport({.name = "caller", .incarnation = 1, .address = "tcp://127.0.0.1:0", .engine = ""});
+    transport_ = listening(options_)({.name = "caller", .incarnation = 1, .address = "", .engine = ""});
     transport_->start(*this);
     child_.start(transport_->address());
     peer_ = connected_.get_future().get();
@@ -153,6 +160,7 @@ class Echo final : public TransportListener {
   }
 
  private:
+  ZeroMqOptions options_;
   Child child_;
   std::unique_ptr<Transport> transport_;
   std::promise<Peer> connected_;
