@@ -134,17 +134,15 @@ class Routes final : public httplib::Server {
   void answer(socket_t socket, std::string head) {
     asker_ = socket;
     HttpStream connection(socket, std::move(head));
-    bool is_closed = false;
-    process_request(connection, true, is_closed, nullptr);
+    process(connection);
   }
   /// httplib makes tables when it hears its first request. Here one thread makes them, before there are others: that later ones see them
   /// whole is what a guard inside its library sees to, of which TSan, which does not look into it, learns nothing.
-  void rehearse() {
+  void warm_up() {
     constexpr std::string_view kRequest = "OPTIONS * HTTP/1.1\r\n\r\n";
     httplib::detail::BufferStream heard;
     heard.write(kRequest.data(), kRequest.size());
-    bool is_closed = false;
-    process_request(heard, true, is_closed, nullptr);
+    process(heard);
   }
   /// Waits so long at most; has who is answered on this thread hung up? httplib's requests do not tell.
   static bool has_gone(std::chrono::milliseconds within) {
@@ -153,6 +151,11 @@ class Routes final : public httplib::Server {
   }
 
  private:
+  void process(httplib::Stream& connection) {
+    bool is_closed = false;
+    process_request(connection, true, is_closed, nullptr);
+  }
+
   inline static thread_local socket_t asker_ = -1;
 };
 
@@ -175,7 +178,7 @@ class InspectionServer::Server {
     });
     add_probes();
     add_answers();
-    http_.rehearse();
+    http_.warm_up();
     port_ = options_.port == 0 ? http_.bind_to_any_port(options_.host) : http_.bind_to_port(options_.host, options_.port) ? options_.port : -1;
     if (port_ < 0) throw Error(Code::unavailable, fmt::format("the address {}:{} of --http is taken, or not this machine's", options_.host, options_.port));
     reception_.emplace(listening_, Reception::Limits{options_.serve, options_.wait, options_.head}, [this](int socket, std::string head) {

@@ -118,9 +118,9 @@ std::vector<std::string> first(const bench::Processes& workers, int processes) {
   return devices;
 }
 
-/// A cluster, and a round trip by what connects it.
-struct Way {
-  Way(const char* its_name, const ZeroMqOptions& options, int processes) : name(its_name), echo(options), workers(processes, options) {}
+/// A cluster whose nodes are connected in one way, and a round trip by the same.
+struct Link {
+  Link(const char* its_name, const ZeroMqOptions& options, int processes) : name(its_name), echo(options), workers(processes, options) {}
   void start() {
     node = workers.join();
     echo.start();
@@ -132,19 +132,19 @@ struct Way {
   std::unique_ptr<ClusterNode> node;
 };
 
-void dependent(Way& way, int window, ZeroMqEcho& zeromq) {
-  Loop loop(way.node->engine(), Kind::dependent, first(way.workers, 2), window);
-  bench::Comparison c{.name = way.name + ("_" + std::to_string(window)), .unit = "us", .peer = "round trip of the bare transport", .budget = 0.8,
+void dependent(Link& link, int window, ZeroMqEcho& zeromq) {
+  Loop loop(link.node->engine(), Kind::dependent, first(link.workers, 2), window);
+  bench::Comparison c{.name = link.name + ("_" + std::to_string(window)), .unit = "us", .peer = "round trip of the bare transport", .budget = 0.8,
                       .threads = 2, .speed_up = true};
   std::vector<double> zeromq_us;
   for (int i = 0; i < kRepetitions; ++i) {
     c.ours.push_back(loop.ns(kIterations) / 1e3);
-    c.theirs.push_back(way.echo.round_trip_ns(kIterations) / 1e3);
+    c.theirs.push_back(link.echo.round_trip_ns(kIterations) / 1e3);
     zeromq_us.push_back(zeromq.round_trip_ns(kIterations) / 1e3);
   }
-  const std::uint64_t before = messages(*way.node);
+  const std::uint64_t before = messages(*link.node);
   loop.ns(kIterations);
-  c.also = {{"iterations_s", 1e6 / bench::median(c.ours)}, {"messages", static_cast<double>(messages(*way.node) - before) / kIterations},
+  c.also = {{"iterations_s", 1e6 / bench::median(c.ours)}, {"messages", static_cast<double>(messages(*link.node) - before) / kIterations},
             {"zeromq_tcp_us", bench::median(zeromq_us)}, {"times_zeromq", bench::median(zeromq_us) / bench::median(c.ours)}};
   c.note = "an iteration that waits for one round trip, 2 processes";
   c.print();
@@ -169,15 +169,15 @@ int main(int argc, char** argv) {
     }
     return 0;
   }
-  Way ways[] = {Way("dist_loop_dependent", {}, kMost - 1), Way("dist_loop_dependent_tcp", {.shared_memory = false}, 1),
-                Way("dist_loop_dependent_sealed", {.shared_memory = false, .seal = true}, 1)};  // processes first: nothing here has a thread yet
+  Link links[] = {Link("dist_loop_dependent", {}, kMost - 1), Link("dist_loop_dependent_tcp", {.shared_memory = false}, 1),
+                Link("dist_loop_dependent_sealed", {.shared_memory = false, .seal = true}, 1)};  // processes first: nothing here has a thread yet
   ZeroMqEcho zeromq;
-  for (Way& way : ways) way.start();
+  for (Link& link : links) link.start();
   zeromq.start();
   zeromq.round_trip_ns(1000);
-  for (Way& way : ways)
-    for (const int window : {1, 8, 32}) dependent(way, window, zeromq);
-  const Way& here = ways[0];
+  for (Link& link : links)
+    for (const int window : {1, 8, 32}) dependent(link, window, zeromq);
+  const Link& here = links[0];
   for (const Kind kind : {Kind::independent, Kind::barrier})
     for (const int window : {1, 8, 32}) {
       std::vector<double> two;

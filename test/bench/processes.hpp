@@ -74,7 +74,7 @@ class Child {
 };
 
 /// Of a node that listens on a port of its own, on loopback.
-inline auto listening(const ZeroMqOptions& options) {
+inline auto listening_transport(const ZeroMqOptions& options) {
   return [options](PeerInfo self) {
     self.address = "tcp://127.0.0.1:0";
     return make_zeromq_transport(std::move(self), options);
@@ -89,7 +89,7 @@ class Processes {
     for (int i = 1; i <= count; ++i) {
       names_.push_back("w" + std::to_string(i));
       children_.emplace_back([name = names_.back(), options](const std::string& address, const auto& wait) {
-        NodeOptions o{.name = name, .transport = listening(options), .join = {address}};
+        NodeOptions o{.name = name, .transport = listening_transport(options), .join = {address}};
         o.engine.workers = 1;
         ClusterNode node(std::move(o));
         wait();
@@ -101,7 +101,7 @@ class Processes {
 
   /// This process's node, "driver".
   std::unique_ptr<ClusterNode> join() {
-    NodeOptions o{.name = "driver", .transport = listening(options_)};
+    NodeOptions o{.name = "driver", .transport = listening_transport(options_)};
     o.engine.workers = 1;
     auto node = std::make_unique<ClusterNode>(std::move(o));
     for (Child& c : children_) c.start(node->address());
@@ -138,7 +138,7 @@ class Echo final : public TransportListener {
     if (transport_) transport_->stop();
   }
   void start() {
-    transport_ = listening(options_)({.name = "caller", .incarnation = 1, .address = "", .engine = ""});
+    transport_ = listening_transport(options_)({.name = "caller", .incarnation = 1, .address = "", .engine = ""});
     transport_->start(*this);
     child_.start(transport_->address());
     peer_ = connected_.get_future().get();
