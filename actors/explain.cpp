@@ -93,6 +93,7 @@ class Explanation {
     std::vector<Cut> cuts = feeds();
     for (const PartitionPlan& from : plan_.partitions)
       for (const PartitionPlan::Send& s : from.sends) cuts.push_back(cut(from, s));
+    for (Cut& c : fetches()) cuts.push_back(std::move(c));
     double bytes = 0;
     bool is_known = true;
     std::string lines;
@@ -112,6 +113,19 @@ class Explanation {
       for (std::int32_t node : to)
         cuts.push_back({size.bytes, size.is_known, fmt::format("  the caller -> node {}: feed '{}' {}, {}\n", plan_.nodes[at(node)], plan_.feed_names[f],
                                                                plan_.feeds[f].text(), sized(size))});
+    }
+    return cuts;
+  }
+
+  // What is fetched comes from the node that has it, once a run. (What was fed and is fetched as it is has not gone anywhere.)
+  std::vector<Cut> fetches() const {
+    std::vector<Cut> cuts;
+    for (const Edge& e : plan_.program.fetches) {
+      const std::int32_t where = plan_.partition_of[at(e.node)];
+      if (where < 0 || plan_.partitions[at(where)].node == plan_.here || g_.node(e.node).op->name == "Input") continue;
+      const ValueSpec& spec = g_.spec(e);
+      const Size size = model_.size_of(spec);
+      cuts.push_back({size.bytes, size.is_known, fmt::format("  node {} -> the caller: fetch {} {}, {}\n", plan_.nodes[at(plan_.partitions[at(where)].node)], g_.describe(e.node), spec.text(), sized(size))});
     }
     return cuts;
   }
