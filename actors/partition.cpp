@@ -480,7 +480,8 @@ bool Partition::is_light() const {
   for (const FramePlan& f : mine_.frames)
     for (const PlanNode& n : f.nodes) {
       const std::int64_t ns = cost_ns(n.index);
-      if (n.kernel && (ns >= kHeavy || (ns == 0 && !n.scalars) || !tells_its_work(plan_->program.graph, n.source))) return false;
+      const bool is_short = driver_.is_stepped() || (ns < kHeavy && (ns != 0 || n.scalars));
+      if (n.kernel && (!is_short || !tells_its_work(plan_->program.graph, n.source))) return false;
     }
   return true;
 }

@@ -304,6 +304,7 @@ class Partition final : public CompletionSink {
   std::int64_t cost_ns(std::int32_t index) const { return costs_[static_cast<std::size_t>(index)].nanoseconds.load(std::memory_order_relaxed); }
 
   /// Every kernel was measured and is short, or is a program of scalars, and is on operands of known shapes, of lists one at most. False for more kernels than are worth a look.
+  /// Stepped, all are short: nobody waits for real, and measured times would not be the seed's.
   bool is_light() const;
 
   /// Runs a handed-over firing's kernel, on any thread, and posts its end.

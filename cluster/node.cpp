@@ -26,7 +26,7 @@ Status ClusterNode::status() const { return core_->status(); }
 void ClusterNode::connect(const std::string& address) { core_->connect(address); }
 void ClusterNode::wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout) { core_->wait_for(names, timeout); }
 void ClusterNode::wait_joined(std::chrono::nanoseconds timeout) { core_->wait_joined(timeout); }
-RunCounters ClusterNode::run_counters() const { return {core_->runs().waited(), core_->runs().dropped(), core_->runs().refused()}; }
+RunCounters ClusterNode::run_counters() const { return {core_->runs().waited(), core_->runs().dropped(), core_->runs().refused(), core_->runs().taken()}; }
 MembershipCounters ClusterNode::membership_counters() const { return core_->membership_counters(); }
 std::chrono::nanoseconds ClusterNode::detection_bound(std::size_t nodes) const { return core_->detection_bound(nodes); }
 ClusterReport ClusterNode::inspect(const NodeQuestion& question, std::chrono::nanoseconds patience, const std::string& only) const { return core_->inspect(question, patience, only); }

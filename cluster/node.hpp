@@ -62,11 +62,13 @@ struct NodeOptions {
 };
 
 /// Messages for runs that had not begun on this node, which waited; for runs that were over, which were dropped; and such as
-/// no node sends that keeps to the protocol, repeated tokens among them, which were dropped too.
+/// no node sends that keeps to the protocol, repeated tokens among them, which were dropped too. And messages whose turn was taken by
+/// whoever brought them (cluster/RUNS.md).
 struct RunCounters {
   std::uint64_t early = 0;
   std::uint64_t late = 0;
   std::uint64_t refused = 0;
+  std::uint64_t taken = 0;
 };
 
 class ClusterNode {

@@ -294,7 +294,7 @@ template <class Send>
 void SharedRuns::here_if_light(const PlanTroupe& troupe, Send send) {
   std::optional<StandIn> worker;
   // Where it is the only run, as for callers: what it wakes may else be another's, and long, or a user's code that asks a peer.
-  if (core_.engine().in_flight() <= 1 && troupe.is_light.load(std::memory_order_relaxed)) worker.emplace(*core_.engine().pool());
+  if (core_.engine().in_flight() <= 1 && troupe.is_light.load(std::memory_order_relaxed)) worker.emplace(*core_.engine().pool(), StandIn::Stepped::drawn);
   const bool is_here = worker && *worker;
   send(is_here);
   if (is_here) worker->run_some(kJobsHere - 1);
@@ -479,7 +479,8 @@ void SharedRuns::handle(Peer from, RunTokens&& m) {
     const bool was_taken = only >= 0 && partitions[at(only)]->turn_here([&](auto receive) {
       each([&](PartitionActor&, PartitionMessage message) { receive(message); });
     });
-    if (!was_taken) each([](PartitionActor& to, auto message) { to.send(std::move(message)); });
+    if (was_taken) taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    else each([](PartitionActor& to, auto message) { to.send(std::move(message)); });
   });
 }
 

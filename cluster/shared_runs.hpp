@@ -112,6 +112,7 @@ class SharedRuns {
   void close();
   /// Messages for runs that were over, or had not begun yet.
   std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
+  std::uint64_t taken() const { return taken_.load(std::memory_order_relaxed); }
   std::uint64_t waited() const { return waited_.load(std::memory_order_relaxed); }
   std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
 
@@ -158,7 +159,7 @@ class SharedRuns {
   std::map<Peer, Early> early_;  // what waits of each
   std::vector<std::weak_ptr<SharedPlan>> plans_;
   bool closed_ = false;
-  std::atomic<std::uint64_t> dropped_{0}, waited_{0}, refused_{0};  // publish nothing but themselves
+  std::atomic<std::uint64_t> dropped_{0}, waited_{0}, refused_{0}, taken_{0};  // publish nothing but themselves
 };
 
 }  // namespace troupe

@@ -321,8 +321,12 @@ bool WorkerPool::work_visible() const {
 
 // ---- a caller who works ------------------------------------------------------------------------
 
-StandIn::StandIn(WorkerPool& pool) {
-  if (pool.deterministic() || Worker::current_ != nullptr) return;
+StandIn::StandIn(WorkerPool& pool, Stepped stepped) {
+  if (Worker::current_ != nullptr) return;
+  if (pool.deterministic()) {
+    if (stepped == Stepped::drawn && pool.choice_() % 2 == 0) Worker::current_ = worker_ = pool.workers_.front().get();
+    return;
+  }
   worker_ = pool.take_parked();
   if (worker_ == nullptr) worker_ = pool.take_searching();
   if (worker_ == nullptr) return;
@@ -333,6 +337,7 @@ StandIn::StandIn(WorkerPool& pool) {
 StandIn::~StandIn() {
   if (worker_ == nullptr) return;
   Worker::current_ = nullptr;
+  if (worker_->pool_->deterministic()) return;
   worker_->pool_->state_.fetch_add(WorkerPool::kSearching, std::memory_order_seq_cst);
   worker_->pool_->give_back(*worker_);
 }

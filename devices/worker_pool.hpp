@@ -276,14 +276,15 @@ class WorkerPool {
 /// A thread outside of the pool that acts as one of its workers, one that has nothing to do, until this
 /// object ends: a caller who would only wait for a result works on it instead, which saves waking a
 /// worker and being woken. Empty where no worker is idle, on a worker's own thread, and for a
-/// deterministic pool.
+/// deterministic pool, unless whoever asks takes what the seed draws: then whether it is is one more choice of a schedule.
 ///
 ///   StandIn stand_in(pool);
 ///   pool.submit(first);                       // to its own ring: wakes nobody
 ///   if (stand_in) stand_in.run_until([&] { return is_done(); });
 class StandIn {
  public:
-  explicit StandIn(WorkerPool& pool);
+  enum class Stepped : std::uint8_t { never, drawn };  // in a deterministic pool
+  explicit StandIn(WorkerPool& pool, Stepped stepped = Stepped::never);
   StandIn(const StandIn&) = delete;
   StandIn& operator=(const StandIn&) = delete;
   ~StandIn();

@@ -119,6 +119,32 @@ BOOST_AUTO_TEST_CASE(a_dead_nodes_runs_end_within_the_bound) {
   BOOST_TEST_MESSAGE("at the latest after " << longest / 1ms << " ms");
 }
 
+// By the transport's listener, where the seed says so: whatever else is on its way, and whoever is lost meanwhile.
+BOOST_AUTO_TEST_CASE(who_brings_a_message_may_take_its_turn) {
+  std::uint64_t taken = 0, messages = 0, finished = 0, ended = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    Nodes nodes(3, stepped_partitions(seed), Between::simulation);
+    const int iterations = 12;
+    Graph g;
+    Function f = nodes.engine().compile(g, {}, {round_trip(g, 3, iterations)});
+    RunHandle run = f.start({});
+    const auto steps = static_cast<int>(seed % 50) * 20;
+    for (int n = 0; n < steps && !run.is_done(); ++n) nodes.step();
+    if (seed % 2 == 0 && !run.is_done()) nodes.network().kill("b");
+    while (!run.is_done()) nodes.step();
+    const double expected = expected_of(3, iterations);
+    const Status status = run.wait();
+    ++(status.ok() ? finished : ended);
+    if (status.ok()) compare(run.get(), {{expected, expected}}, "seed " + std::to_string(seed));
+    else BOOST_TEST(says(status.message(), {"node 'b' was lost"}), "seed " << seed << ": " << status.message());
+    for (std::size_t i = 0; i < 3; ++i) taken += nodes[i].run_counters().taken, messages += nodes[i].counters().messages_in;
+  }
+  BOOST_TEST(taken > 1000u);
+  BOOST_TEST(taken < messages);
+  BOOST_TEST(finished > 0u);
+  BOOST_TEST(ended > 0u);
+}
+
 BOOST_AUTO_TEST_CASE(who_is_suspected_and_answers_loses_no_run) {
   std::uint64_t suspicions = 0, refuted = 0;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {

@@ -4,6 +4,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <latch>
@@ -92,6 +93,32 @@ BOOST_AUTO_TEST_CASE(not_on_a_worker_nor_twice_nor_for_a_stepped_pool) {
   done.wait();
   BOOST_TEST(!on_worker);
   BOOST_TEST(!StandIn(stepped));
+}
+
+BOOST_AUTO_TEST_CASE(for_a_stepped_pool_where_the_seed_says_so) {
+  std::vector<std::vector<bool>> drawn;
+  for (const std::uint64_t seed : {1, 1, 2}) {
+    WorkerPool pool(Deterministic{.seed = seed});
+    std::vector<bool>& is_here = drawn.emplace_back();
+    std::size_t ran = 0;
+    for (int i = 0; i < 32; ++i) {
+      StandIn self(pool, StandIn::Stepped::drawn);
+      is_here.push_back(static_cast<bool>(self));
+      BOOST_TEST((Worker::current() != nullptr) == static_cast<bool>(self));
+      const Job job = job_of([&] { ++ran; });
+      pool.submit(job);
+      if (self) self.run_some(1);
+    }
+    BOOST_TEST(Worker::current() == nullptr);
+    BOOST_TEST(ran == 0u);  // each job is a step of the pool's
+    BOOST_TEST(pool.run_all() == 32u);
+    BOOST_TEST(ran == 32u);
+    BOOST_TEST((std::count(is_here.begin(), is_here.end(), true) > 0 && std::count(is_here.begin(), is_here.end(), false) > 0));
+    pool.submit(job_of([&] { BOOST_TEST(!StandIn(pool, StandIn::Stepped::drawn)); }));  // not within a step
+    pool.run_all();
+  }
+  BOOST_TEST((drawn[0] == drawn[1]));
+  BOOST_TEST((drawn[0] != drawn[2]));
 }
 
 BOOST_AUTO_TEST_CASE(what_it_leaves_behind_is_run) {
