@@ -35,10 +35,20 @@ int rank_of(const Environment& environment, const char* name) {
   return static_cast<int>(*rank);
 }
 
-int ranks_of(const Environment& environment, const char* name) {
+// 0: it does not say.
+int ranks_of(const Environment& environment, const char* name, int rank) {
   const auto text = environment(name);
-  const auto ranks = text ? number(*text) : std::nullopt;
-  return ranks && *ranks <= 1'000'000 ? static_cast<int>(*ranks) : 0;
+  if (!text) return 0;
+  const auto ranks = number(*text);
+  if (!ranks || *ranks > 1'000'000) refuse(fmt::format("{}='{}' is no number of ranks", name, *text));
+  if (rank >= *ranks) refuse(fmt::format("there is no rank {} of {}='{}'", rank, name, *text));
+  return static_cast<int>(*ranks);
+}
+
+// Of what may be called anything: a name that a node can have, unless it is no UTF-8.
+std::string as_name(std::string text) {
+  std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c <= ' ' || c == 127 || c == '*' || c == '/'; }, '-');
+  return text;
 }
 
 std::string_view trimmed(std::string_view s) {
@@ -156,10 +166,20 @@ std::vector<std::string> parse_peer_list(std::istream& text, const std::string& 
 }
 
 void require_company(const Discovery& found) {
-  if (found.ranks <= 1 || found.rank == 0 || !found.join.empty()) return;
+  if (found.rank <= 0 || !found.join.empty()) return;
   throw Error(Code::failed_precondition,
-              fmt::format("this is rank {} of {}, and {} does not say where the others are: each would be a cluster of its own. Say where rank 0 listens, "
-                          "'mpirun -x TROUPE_JOIN=HOST:{} ...', or by --join or --peers", found.rank, found.ranks, found.from, kDefaultPort));
+              fmt::format("this is rank {}{}, and {} does not say where the others are: each would be a cluster of its own. Say where rank 0 listens, "
+                          "'mpirun -x TROUPE_JOIN=HOST:{} ...', or by --join or --peers", found.rank, found.ranks > 0 ? fmt::format(" of {}", found.ranks) : "",
+                          found.from, kDefaultPort));
+}
+
+std::vector<std::string> joined_by(const Environment& environment) {
+  const auto join = environment("TROUPE_JOIN");
+  try {
+    return join ? addresses_of(*join) : std::vector<std::string>();
+  } catch (const Error& e) {
+    refuse(fmt::format("TROUPE_JOIN: {}", e.what()));
+  }
 }
 
 Discovery discover(const Environment& environment) {
@@ -170,12 +190,12 @@ Discovery discover(const Environment& environment) {
   if (environment("OMPI_COMM_WORLD_RANK")) {
     d.from = "Open MPI";
     d.rank = rank_of(environment, "OMPI_COMM_WORLD_RANK");
-    d.ranks = ranks_of(environment, "OMPI_COMM_WORLD_SIZE");
+    d.ranks = ranks_of(environment, "OMPI_COMM_WORLD_SIZE", d.rank);
     d.name = fmt::format("rank-{}", d.rank);
   } else if (pmi && pmi != slurm) {
     d.from = "MPICH";
     d.rank = rank_of(environment, "PMI_RANK");
-    d.ranks = ranks_of(environment, "PMI_SIZE");
+    d.ranks = ranks_of(environment, "PMI_SIZE", d.rank);
     d.name = fmt::format("rank-{}", d.rank);
   } else if (slurm) {
     d.from = "Slurm";
@@ -183,30 +203,29 @@ Discovery discover(const Environment& environment) {
     const char* variable = environment("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
     const auto list = environment(variable);
     if (!list) refuse("SLURM_PROCID is set, but neither SLURM_STEP_NODELIST nor SLURM_JOB_NODELIST");
-    d.name = fmt::format("{}-{}", environment("SLURM_JOB_NAME").value_or("task"), d.rank);
+    d.name = fmt::format("{}-{}", as_name(environment("SLURM_JOB_NAME").value_or("task")), d.rank);
     try {
       if (d.rank > 0) d.join = {full_address(expand_hosts(*list).front())};
     } catch (const Error& e) {
       refuse(fmt::format("{}: {}", variable, e.what()));
     }
-  } else if (const auto pod = environment("HOSTNAME"); pod && environment("KUBERNETES_SERVICE_HOST") && environment("TROUPE_SERVICE")) {
+  } else if (const auto service = environment("TROUPE_SERVICE")) {
     d.from = "Kubernetes";
+    for (const char* variable : {"KUBERNETES_SERVICE_HOST", "HOSTNAME"})
+      if (!environment(variable)) refuse(fmt::format("TROUPE_SERVICE is set, but not {}: it is for the pods of a StatefulSet, which have both", variable));
+    const auto pod = environment("HOSTNAME");
     const auto dash = pod->rfind('-');
     const auto ordinal = dash == std::string::npos ? std::nullopt : number(std::string_view(*pod).substr(dash + 1));
     if (!ordinal) refuse(fmt::format("HOSTNAME='{}' is no pod of a StatefulSet, whose names end in -0, -1, ...", *pod));
     d.rank = static_cast<int>(*ordinal);
     d.name = *pod;
-    if (d.rank > 0) d.join = {full_address(fmt::format("{}-0.{}", pod->substr(0, dash), *environment("TROUPE_SERVICE")))};
+    if (d.rank > 0) d.join = {full_address(fmt::format("{}-0.{}", pod->substr(0, dash), *service))};
   }
-  const auto join = environment("TROUPE_JOIN");
   const auto name = environment("TROUPE_NAME");
-  if (d.from.empty() && (join || name)) d.from = "environment";
+  const bool joins = environment("TROUPE_JOIN").has_value();
+  if (d.from.empty() && (joins || name)) d.from = "environment";
   if (name) d.name = *name;
-  if (join) try {
-      d.join = addresses_of(*join);
-    } catch (const Error& e) {
-      refuse(fmt::format("TROUPE_JOIN: {}", e.what()));
-    }
+  if (joins) d.join = joined_by(environment);
   return d;
 }
 

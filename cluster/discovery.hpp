@@ -29,7 +29,7 @@ struct Discovery {
   std::string name = {};          // empty: the host's name
   std::vector<std::string> join = {};  // addresses; empty: this node waits to be joined
   int rank = -1;                  // among the tasks of the launcher; -1: none said
-  int ranks = 0;                  // how many of them MPI says there are; 0: nobody says
+  int ranks = 0;                  // how many of them MPI says there are, above `rank`; 0: nobody says
 };
 
 /// A variable of the environment; nothing if it is not set or empty.
@@ -39,7 +39,10 @@ Environment environment_of_process();
 /// Throws invalid_argument for what it finds but cannot read, naming the variable.
 Discovery discover(const Environment& environment);
 
-/// Throws failed_precondition for one of several ranks of MPI that would join nobody: each would be a cluster of its own.
+/// The addresses in TROUPE_JOIN, with commas between them; none if it is not set. Throws invalid_argument.
+std::vector<std::string> joined_by(const Environment& environment);
+
+/// Throws failed_precondition for a rank above 0 that would join nobody: each would be a cluster of its own.
 void require_company(const Discovery& found);
 
 /// Slurm's short form of host names: `gpu[01-03,7],login` is gpu01 gpu02 gpu03 gpu7 login. Throws invalid_argument.

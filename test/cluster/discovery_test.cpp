@@ -64,6 +64,8 @@ BOOST_AUTO_TEST_CASE(from_slurm) {
   BOOST_TEST(refusal([] { discover(of({{"SLURM_PROCID", "1"}})); }, Code::invalid_argument).find("SLURM_JOB_NODELIST") != std::string::npos);
   BOOST_TEST(refusal([] { discover(of({{"SLURM_PROCID", "x"}, {"SLURM_JOB_NODELIST", "a"}})); }, Code::invalid_argument) == "SLURM_PROCID='x' is no rank");
   BOOST_TEST(refusal([] { discover(of({{"SLURM_PROCID", "1"}, {"SLURM_JOB_NODELIST", "a["}})); }, Code::invalid_argument).starts_with("SLURM_JOB_NODELIST: "));
+  // A job may be called what no node can be.
+  BOOST_TEST(discover(of({{"SLURM_PROCID", "0"}, {"SLURM_JOB_NODELIST", "a"}, {"SLURM_JOB_NAME", "my job/*\tv2"}})).name == "my-job---v2-0");
 }
 
 BOOST_AUTO_TEST_CASE(from_mpirun_with_an_address) {
@@ -72,6 +74,14 @@ BOOST_AUTO_TEST_CASE(from_mpirun_with_an_address) {
   BOOST_TEST(open.name == "rank-3");
   BOOST_TEST(open.join == Strings({"tcp://head:7117", "tcp://spare:1"}), boost::test_tools::per_element());
   BOOST_TEST(discover(of({{"PMI_RANK", "1"}})).from == "MPICH");
+}
+
+BOOST_AUTO_TEST_CASE(ranks_of_mpi_that_make_no_sense) {
+  for (const auto& [rank, size] : {std::pair{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, std::pair{"PMI_RANK", "PMI_SIZE"}}) {
+    const auto why = [&](const char* r, const char* s) { return refusal([&] { discover(of({{rank, r}, {size, s}})); }, Code::invalid_argument); };
+    for (const char* wrong : {"x", "-1", "4.5", "9999999"}) BOOST_TEST(why("1", wrong) == std::string(size) + "='" + wrong + "' is no number of ranks");
+    for (const char* few : {"0", "3", "4"}) BOOST_TEST(why("4", few) == std::string("there is no rank 4 of ") + size + "='" + few + "'");
+  }
 }
 
 // All that mpirun starts on a machine has the SLURM_PROCID of who started mpirun there; where Slurm itself speaks PMI, it says one rank twice.
@@ -95,6 +105,11 @@ BOOST_AUTO_TEST_CASE(from_kubernetes) {
   BOOST_TEST(d.name == "big-worker-12");
   BOOST_TEST(d.join == Strings({"tcp://big-worker-0.troupe.ml.svc:7117"}), boost::test_tools::per_element());
   BOOST_TEST(refusal([&] { discover(pod("worker")); }, Code::invalid_argument).find("StatefulSet") != std::string::npos);
+  for (const char* lacks : {"KUBERNETES_SERVICE_HOST", "HOSTNAME"}) {
+    std::map<std::string, std::string> all{{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}, {"TROUPE_SERVICE", "troupe"}, {"HOSTNAME", "worker-1"}};
+    all.erase(lacks);
+    BOOST_TEST(refusal([&] { discover(of(all)); }, Code::invalid_argument).starts_with(std::string("TROUPE_SERVICE is set, but not ") + lacks));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(by_hand_or_not_at_all) {
@@ -130,7 +145,10 @@ BOOST_AUTO_TEST_CASE(ranks_of_mpi_that_find_nobody_are_refused) {
     require_company(discover(of({{rank, "0"}, {size, "2"}})));  // whom the others join
     require_company(discover(of({{rank, "0"}, {size, "1"}})));
     require_company(discover(of({{rank, "1"}, {size, "2"}, {"TROUPE_JOIN", "head"}})));
+    const std::string of_how_many = refusal([&] { require_company(discover(of({{rank, "1"}}))); }, Code::failed_precondition);
+    BOOST_TEST(of_how_many.starts_with("this is rank 1, and"));
   }
+  require_company(discover(of({})));
 }
 
 BOOST_AUTO_TEST_CASE(a_folder_is_no_list_of_peers) {
