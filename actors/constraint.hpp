@@ -28,6 +28,8 @@ struct NodeLabels {
   std::string name;
   std::string labels;
   bool has(std::string_view key, std::string_view value) const;
+  /// `placement=named`: it gets what names it, and nothing of others that leave the node open. Who only visits a cluster says so.
+  bool is_only_named() const { return has("placement", "named"); }
 };
 
 struct Constraint {

@@ -26,8 +26,8 @@ class Allowed {
     std::vector<std::string> found;
     for (const std::string& d : devices_)
       if (c.allows(d, labels_of(node_of(d)))) found.push_back(d);
-    const bool is_cpu = c.device.empty() || c.device == "cpu:*";
-    if (found.empty() && is_cpu && c.labels.empty() && !c.node.empty()) found.push_back(fmt::format("/node:{}/cpu:0", c.node));
+    // Who names a node may have what others are not given.
+    if (const std::string there = fmt::format("/node:{}/cpu:0", c.node); found.empty() && !c.node.empty() && c.allows(there, labels_of(c.node))) found.push_back(there);
     if (found.empty()) throw Error(Code::invalid_argument, fmt::format("no device is what '{}' asks for; there are {}", text, fmt::join(devices_, ", ")));
     return found;
   }
@@ -439,7 +439,8 @@ std::vector<std::string> devices_to_choose_from(const PlacementOptions& options)
   if (options.here.empty()) return devices;
   add(full_name("cpu:0", options.here));
   std::vector<std::string> others;
-  for (const NodeLabels& n : options.nodes) others.push_back(full_name("cpu:0", n.name));
+  for (const NodeLabels& n : options.nodes)
+    if (!n.is_only_named()) others.push_back(full_name("cpu:0", n.name));
   std::sort(others.begin(), others.end());
   for (const std::string& d : others) add(d);
   return devices;

@@ -50,7 +50,7 @@ struct NodeOptions {
   /// Whose the states are that programs of this node keep on others: of this node alone, which are freed with it; or, by a name, of all nodes that
   /// name the same, which stay for as long as the nodes do where they are.
   std::string container = {};
-  std::string labels = {};             // `key=value` and spaces: what others know of it, for placement
+  std::string labels = {};             // `key=value` and spaces: what others know of it, for placement; `placement=named`: it gets only what names it
   MembershipOptions membership = {};   // how soon who does not answer is held for dead
   EarlyLimits early = {};
   std::function<void(const std::string& line)> log = {};  // what a node's peers did wrong; from any thread

@@ -135,6 +135,39 @@ BOOST_AUTO_TEST_CASE(nonsense_is_refused_with_the_users_line) {
   }
 }
 
+// As `troupe clear` does, which is there for a moment, and whoever lends a cluster nothing but his questions.
+BOOST_AUTO_TEST_CASE(a_node_that_gets_only_what_names_it) {
+  PlacementOptions o = three_nodes();
+  o.nodes = {{"a", "placement=named"}, {"b", "room=3 placement=named"}, {"c", "room=3 placement=often"}};
+  BOOST_TEST(devices_to_choose_from(o) == (std::vector<std::string>{kA, kC}), boost::test_tools::per_element());
+  for (const auto& [constraint, expected] : {std::pair<const char*, std::string>{"/node:b", kB}, {"/node:b/cpu:*", kB}, {"/node:b/label:room=3/cpu:0", kB}, {"/label:room=3", kC}, {"/cpu:*", kA}}) {
+    Graph g;
+    Expr x = g.input("x", DType::f32, {2});
+    Expr y = [&] {
+      auto there = g.on_device(constraint);
+      return exp(x);
+    }();
+    is(devices_of(place(lowered(g, {x}, {y}), o), "Exp"), {expected}, constraint);
+  }
+  for (const char* nowhere : {"/label:placement=named/label:room=3", "/node:b/label:room=4"}) {
+    Graph g;
+    Expr x = g.input("x", DType::f32, {2});
+    auto there = g.on_device(nowhere);
+    Expr y = exp(x);
+    refusal([&] { place(lowered(g, {x}, {y}), o); }, Code::invalid_argument);
+  }
+  // Two chains that take milliseconds each, and ways that take none: without b they are a's and c's.
+  for (const bool is_named : {true, false}) {
+    PlacementOptions free = three_nodes(Placement::automatic);
+    free.nodes = {{"a", ""}, {"b", is_named ? "placement=named" : ""}};
+    free.costs.between_nodes = {.latency_ns = 1, .bytes_per_ns = 1000};
+    Graph g;
+    Expr x = g.input("x", DType::f32, {256, 256});
+    const Devices found = devices_of(place(lowered(g, {x}, {chain(x, 3), chain(exp(x), 3)}), free), "MatMul");
+    BOOST_TEST((found.count(kB) == 0) == is_named);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(devices_to_choose_from_may_be_given) {
   PlacementOptions o = three_nodes();
   o.devices = {"/node:b/sim:2", "sim:1", "cpu:0"};
