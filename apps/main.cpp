@@ -137,7 +137,7 @@ int run(int argc, char** argv) {
   CLI::App* clear_verb = app.add_subcommand("clear", "Drop what programs keep in a container (NodeOptions::container), on nodes of a cluster");
   clear_verb->add_option("CONTAINER", of_clear.container, "Its name, as programs give it")->required();
   clear_verb->add_option("--on", of_clear.on, "A node that is to drop it; may be given several times")->required()->type_name("NODE")->allow_extra_args(false);
-  clear_verb->add_option("--join", of_clear.join, "A node of the cluster, by where it listens; may be given several times")->capture_default_str()->allow_extra_args(false);
+  clear_verb->add_option("--join", of_clear.join, "A node of the cluster, by where it listens; may be given several times (default: TROUPE_JOIN, else tcp://127.0.0.1:7117)")->allow_extra_args(false);
   clear_verb->add_option("--keys", of_clear.keys, "A folder of keys that the nodes have authorized; without, only loopback")->type_name("DIR")->envname("TROUPE_KEYS");
   clear_verb->add_option("--patience", of_clear.patience, "Seconds to wait for these nodes")->capture_default_str()->check(CLI::Range(0, kDay));
   clear_verb->callback([&] { status = clear(of_clear); });

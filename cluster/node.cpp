@@ -33,7 +33,7 @@ ClusterReport ClusterNode::inspect(const NodeQuestion& question, std::chrono::na
 std::vector<Verdict> ClusterNode::diagnose(std::chrono::nanoseconds apart, std::chrono::nanoseconds patience) const { return core_->diagnose(apart, patience); }
 void ClusterNode::tell_of(const Records& records) const { core_->tell_of(records); }
 void ClusterNode::forget(const Records& records) const { core_->forget(records); }
-std::size_t ClusterNode::clear_container(const std::string& container, const std::vector<std::string>& nodes) { return core_->clear_container(container, nodes); }
+Cleared ClusterNode::clear_container(const std::string& container, const std::vector<std::string>& nodes) { return core_->clear_container(container, nodes); }
 TransportCounters ClusterNode::counters() const { return core_->transport().counters(); }
 
 }  // namespace troupe

@@ -71,6 +71,12 @@ struct RunCounters {
   std::uint64_t taken = 0;
 };
 
+/// What `ClusterNode::clear_container` has done.
+struct Cleared {
+  std::size_t states = 0;         // that were dropped
+  std::vector<std::string> kept;  // nodes that name the container themselves, and keep what is theirs
+};
+
 class ClusterNode {
  public:
   /// Throws invalid_argument for a name or labels that are none, and unavailable if its address is taken.
@@ -100,10 +106,10 @@ class ClusterNode {
   /// each of them said.
   void wait_joined(std::chrono::nanoseconds timeout);
   /// Drops what programs keep in a container (NodeOptions::container; empty: what this node's own programs keep on others) on these nodes; none
-  /// named: on all. Returns how many states. Runs under way end with what they have. After it queues begin empty, actors anew; variables have
+  /// named: on all. Runs under way end with what they have. After it queues begin empty, actors anew; variables have
   /// their initial value for programs of this node, if the container is its own; for who else used one the value is lost (cluster/README.md). A
   /// node that names the container itself keeps its own. Throws not_found for a node that is not there. Not from within an actor.
-  std::size_t clear_container(const std::string& container, const std::vector<std::string>& nodes = {});
+  Cleared clear_container(const std::string& container, const std::vector<std::string>& nodes = {});
   TransportCounters counters() const;
   RunCounters run_counters() const;
   MembershipCounters membership_counters() const;

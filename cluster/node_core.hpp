@@ -57,7 +57,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
     transport_->send(peer, M::kLane, written(message).take());
   }
 
-  std::size_t clear_container(const std::string& container, std::vector<std::string> nodes);
+  Cleared clear_container(const std::string& container, std::vector<std::string> nodes);
   std::vector<LoopReport> loops(const SharedPlan& plan);
   std::vector<NodeCost> costs(const SharedPlan& plan);
 

@@ -143,7 +143,7 @@ void NodeCore::set(const std::string& node, const StateSpec& variable, Tensor va
   seen_states_.insert_or_assign({node, variable.name}, answer.states);
 }
 
-std::size_t NodeCore::clear_container(const std::string& container, std::vector<std::string> nodes) {
+Cleared NodeCore::clear_container(const std::string& container, std::vector<std::string> nodes) {
   if (nodes.empty()) nodes = this->nodes();
   std::vector<Peer> peers;  // 0: this node
   for (const std::string& node : nodes) peers.push_back(node == self_.name ? 0 : peer_of(node));
@@ -161,15 +161,19 @@ std::size_t NodeCore::clear_container(const std::string& container, std::vector<
     }
     handle(0, self_.incarnation, ClearContainer{requests.back(), container}, 0);
   }
-  std::size_t dropped = 0;
+  Cleared done;
   Status first;
   std::vector<Peer> cleared;
   std::set<std::string> cleared_nodes;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const Request answer = answer_to(requests[i]);
     if (first.ok() && !answer.status.ok()) first = Status(answer.status.code(), fmt::format("node '{}': {}", nodes[i], answer.status.message()));
-    if (!answer.status.ok() || answer.states == ClearContainer::kKept) continue;
-    dropped += answer.states;
+    if (!answer.status.ok()) continue;
+    if (answer.states == ClearContainer::kKept) {
+      done.kept.push_back(nodes[i]);
+      continue;
+    }
+    done.states += answer.states;
     cleared.push_back(peers[i]);
     cleared_nodes.insert(nodes[i]);
   }
@@ -181,7 +185,7 @@ std::size_t NodeCore::clear_container(const std::string& container, std::vector<
     std::erase_if(seen_states_, [&](const auto& seen) { return cleared_nodes.contains(seen.first.first); });
   }
   first.throw_if_error();
-  return dropped;
+  return done;
 }
 
 // ---- who is asked

@@ -24,24 +24,29 @@ int clear(const ClearFlags& flags) {
   try {
     if (!flags.keys.empty()) tcp.keys = read_keys(flags.keys);
     for (const std::string& address : flags.join) options.join.push_back(full_address(address));
+    if (options.join.empty()) options.join = joined_by(environment_of_process());
+    if (options.join.empty()) options.join = {full_address("127.0.0.1")};
   } catch (const Error& error) {
     throw Misuse(error.what());
   }
   options.name = fmt::format("clear-{}-{}", host_name(), ::getpid());  // no node's, which it would take the place of
+  options.labels = "placement=named";  // nobody's program is to go here meanwhile
   options.engine.workers = 1;
   options.transport = [&](PeerInfo self) { return make_zeromq_transport(std::move(self), tcp); };  // it listens nowhere
   const auto patience = std::chrono::seconds(flags.patience);
-  std::size_t dropped = 0;
+  Cleared done;
   try {
     ClusterNode here(std::move(options));
     here.wait_joined(patience);
     here.wait_for(flags.on, patience);
-    dropped = here.clear_container(flags.container, flags.on);
+    done = here.clear_container(flags.container, flags.on);
   } catch (const Error& error) {
     throw std::runtime_error(printable(error.what()));  // peers have a say in it
   }
-  fmt::print("{} state{} of container '{}' dropped on {}\n", dropped, dropped == 1 ? "" : "s", printable(flags.container), printable(fmt::format("{}", fmt::join(flags.on, ", "))));
-  return 0;
+  fmt::print("{} state{} of container '{}' dropped on {}\n", done.states, done.states == 1 ? "" : "s", printable(flags.container), printable(fmt::format("{}", fmt::join(flags.on, ", "))));
+  if (done.kept.empty()) return 0;
+  throw std::runtime_error(printable(fmt::format("{} keep{} container '{}' as {} own, which only a program there clears (ClusterNode::clear_container)", fmt::join(done.kept, ", "),
+                                                 done.kept.size() == 1 ? "s" : "", flags.container, done.kept.size() == 1 ? "its" : "their")));
 }
 
 }  // namespace troupe::verbs

@@ -55,7 +55,7 @@ int standalone(const NodeFlags& flags);
 
 struct ClearFlags {
   std::string container;
-  std::vector<std::string> join = {"tcp://127.0.0.1:7117"};  // a node of the cluster
+  std::vector<std::string> join;  // nodes of the cluster; none: what TROUPE_JOIN says, else the one on this machine
   std::vector<std::string> on;  // nodes that are to drop what they keep of it
   std::string keys;             // a folder; empty: none
   int patience = 10;            // seconds, to be connected

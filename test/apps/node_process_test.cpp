@@ -202,12 +202,17 @@ BOOST_AUTO_TEST_CASE(a_container_is_cleared_from_a_shell, *boost::unit_test::lab
   const auto clear = [&](const std::string& container, const std::string& node, const std::string& patience) {
     return run(other.path(), {binary(), "clear", "--join", b.address, "--on", node, container, "--patience", patience});
   };
+  // This program names the container itself.
+  const Outcome kept = clear("models", "a", "60");
+  BOOST_TEST(kept.code == 1, kept.error);
+  BOOST_TEST((kept.error.find("a keeps container 'models' as its own") != std::string::npos), kept.error);
   BOOST_TEST(clear("others", "b", "60").out == "0 states of container 'others' dropped on b\n");
   BOOST_TEST(a->engine().get("v").item<float>() == 2);
   const Outcome nobody = clear("models", "x", "10");
   BOOST_TEST(nobody.code == 1, nobody.error);
   BOOST_TEST((nobody.error.find("waited in vain for x") != std::string::npos), nobody.error);
-  const Outcome done = clear("models", "b", "60");
+  // Whom it joins is in its environment, as with a node.
+  const Outcome done = run(other.path(), {"/usr/bin/env", "TROUPE_JOIN=tcp://127.0.0.1:1," + b.address, binary(), "clear", "--on", "b", "models", "--patience", "60"});
   BOOST_TEST(done.code == 0, done.error);
   BOOST_TEST(done.out == "1 state of container 'models' dropped on b\n");
   try {
