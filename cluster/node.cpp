@@ -25,7 +25,7 @@ bool ClusterNode::has_joined() const { return core_->has_joined(); }
 Status ClusterNode::status() const { return core_->status(); }
 void ClusterNode::connect(const std::string& address) { core_->connect(address); }
 void ClusterNode::wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout) { core_->wait_for(names, timeout); }
-void ClusterNode::wait_joined(std::chrono::nanoseconds timeout) { core_->wait_joined(timeout); }
+bool ClusterNode::wait_joined(std::chrono::nanoseconds timeout, const std::function<bool()>& gives_up) { return core_->wait_joined(timeout, gives_up); }
 RunCounters ClusterNode::run_counters() const { return {core_->runs().waited(), core_->runs().dropped(), core_->runs().refused(), core_->runs().taken()}; }
 MembershipCounters ClusterNode::membership_counters() const { return core_->membership_counters(); }
 std::chrono::nanoseconds ClusterNode::detection_bound(std::size_t nodes) const { return core_->detection_bound(nodes); }

@@ -103,8 +103,8 @@ class ClusterNode {
   /// Waits until all of these are connected; throws deadline_exceeded, naming those that are not and why.
   void wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout);
   /// Waits until one of `options.join` is connected, asking again while nobody answers; throws unavailable, saying what
-  /// each of them said.
-  void wait_joined(std::chrono::nanoseconds timeout);
+  /// each of them said. False: `gives_up`, which is asked ten times a second, has said that nobody need wait any longer.
+  bool wait_joined(std::chrono::nanoseconds timeout, const std::function<bool()>& gives_up = {});
   /// Drops what programs keep in a container (NodeOptions::container; empty: what this node's own programs keep on others) on these nodes; none
   /// named: on all. Runs under way end with what they have. After it queues begin empty, actors anew; variables have
   /// their initial value for programs of this node, if the container is its own; for who else used one the value is lost (cluster/README.md). A

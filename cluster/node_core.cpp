@@ -189,7 +189,7 @@ void NodeCore::wait_for(const std::vector<std::string>& names, std::chrono::nano
 }
 
 // Nodes are started in any order: who is not there yet is asked again.
-void NodeCore::wait_joined(std::chrono::nanoseconds timeout) {
+bool NodeCore::wait_joined(std::chrono::nanoseconds timeout, const std::function<bool()>& gives_up) {
   constexpr auto kPause = std::chrono::milliseconds(100);
   constexpr auto kFirstAnswer = std::chrono::seconds(5);  // is waited for in any case
   const auto deadline = std::chrono::steady_clock::now() + timeout;
@@ -202,13 +202,15 @@ void NodeCore::wait_joined(std::chrono::nanoseconds timeout) {
     if (late >= kFirstAnswer || (late.count() >= 0 && !why.empty()))
       throw Error(Code::unavailable, fmt::format("no node could be joined: {}", why.empty() ? "nobody has answered yet" : why));
     changed_.wait_for(lock, kPause);
-    if (!roster_.is_alone() || why.empty()) continue;
-    refusals_.clear();
-    const std::vector<std::string> again = join_;
+    if (!roster_.is_alone()) break;
+    std::vector<std::string> again;
+    if (!why.empty()) refusals_.clear(), again = join_;
     lock.unlock();
+    if (gives_up && gives_up()) return false;
     for (const std::string& address : again) transport_->connect(address);
     lock.lock();
   }
+  return true;
 }
 
 void NodeCore::connected(Peer peer, const PeerInfo& info) {

@@ -50,7 +50,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   std::chrono::nanoseconds detection_bound(std::size_t nodes) const { return roster_.detection_bound(nodes); }
   void connect(const std::string& address);
   void wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout);
-  void wait_joined(std::chrono::nanoseconds timeout);
+  bool wait_joined(std::chrono::nanoseconds timeout, const std::function<bool()>& gives_up);
 
   template <class M>
   void send(Peer peer, const M& message) {

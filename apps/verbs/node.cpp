@@ -76,6 +76,11 @@ std::string flight_folder(const std::string& given, const std::function<void(con
   return {};
 }
 
+bool is_asked_to_end(const sigset_t& endings) {
+  const timespec now{0, 0};
+  return sigtimedwait(&endings, nullptr, &now) >= 0;
+}
+
 // Until it is asked to end, or has no place in the cluster any more; the exit status.
 int stay(const ClusterNode& here, const sigset_t& endings) {
   const timespec now_and_then{1, 0};
@@ -126,16 +131,15 @@ int node(const NodeFlags& flags) {
   tcp.log = [log = options.engine.log](const std::string& line) { log({LogRecord::Level::info, 0, {}, {}, {}, {}, line}); };
   try {
     if (!flags.keys.empty()) tcp.keys = read_keys(flags.keys);
-    const Discovery found = discover(environment_of_process());
+    Discovery found = discover(environment_of_process());
     options.name = !flags.name.empty() ? flags.name : !found.name.empty() ? found.name : host_name();
     for (const std::string& address : flags.join) options.join.push_back(full_address(address));
     if (!flags.peers.empty())
       for (const std::string& address : read_peer_list(flags.peers))
         if (address != flags.listen) options.join.push_back(address);
-    if (flags.join.empty() && flags.peers.empty()) {
-      require_company(found);
-      options.join = found.join;
-    }
+    if (flags.join.empty() && flags.peers.empty()) options.join = found.join;
+    found.join = options.join;
+    require_company(found);
   } catch (const Error& error) {
     throw Misuse(error.what());
   }
@@ -153,6 +157,7 @@ int node(const NodeFlags& flags) {
   };
   std::unique_ptr<ClusterNode> here;
   std::unique_ptr<InspectionServer> page;
+  bool has_joined = false;
   try {
     here = std::make_unique<ClusterNode>(std::move(options));
     if (!flags.http.empty()) {
@@ -163,17 +168,20 @@ int node(const NodeFlags& flags) {
       inspection.token = token_of(flags.http_token);
       page = std::make_unique<InspectionServer>(*here, std::move(inspection));
     }
-    here->wait_joined(std::chrono::seconds(flags.patience));
+    has_joined = here->wait_joined(std::chrono::seconds(flags.patience), [&] { return is_asked_to_end(endings); });
   } catch (const Error& error) {
     if (error.code() != Code::invalid_argument && error.code() != Code::unavailable && error.code() != Code::failed_precondition) throw;
     throw Misuse(error.what());
   }
-  fmt::print("node '{}' listens at {}{}\n", here->name(), here->address(), page ? " and " + page->address() : "");
-  std::fflush(stdout);
-  notify_service("READY=1");
-  const int status = stay(*here, endings);
+  int status = 0;
+  if (has_joined) {
+    fmt::print("node '{}' listens at {}{}\n", here->name(), here->address(), page ? " and " + page->address() : "");
+    std::fflush(stdout);
+    notify_service("READY=1");
+    status = stay(*here, endings);
+  }
   notify_service("STOPPING=1");
-  fmt::print("node '{}' leaves\n", here->name());
+  if (has_joined) fmt::print("node '{}' leaves\n", here->name());
   std::fflush(stdout);
   const Deadline deadline(kToLeave);
   page.reset();

@@ -129,7 +129,8 @@ class Supervisor {
       c.pid = -1;
       const bool is_well = is_ending_ && WIFEXITED(how) && WEXITSTATUS(how) == 0;
       if (is_well) continue;
-      status_ = 1;
+      // What one was given makes no sense where it ends so before it is there: this process was given it.
+      status_ = std::max(status_, WIFEXITED(how) && WEXITSTATUS(how) == 2 && !c.is_there && !is_ending_ ? 2 : 1);
       fmt::print(stderr, "troupe: node '{}' {}{}\n", c.name,
                  WIFSIGNALED(how) ? fmt::format("was killed by signal {}", WTERMSIG(how)) : fmt::format("ended with status {}", WEXITSTATUS(how)),
                  is_ending_ ? "" : "; the others are ended too");

@@ -390,8 +390,44 @@ BOOST_AUTO_TEST_CASE(a_node_that_has_found_nobody_is_not_healthy, *boost::unit_t
     if (auto health = page.Get("/healthz")) status = health->status;
   }
   BOOST_TEST(status == 503);
-  lonely.interrupt(SIGKILL);
-  lonely.finish();
+  // It is asked to end while it still asks for whom it is to join.
+  lonely.interrupt(SIGTERM);
+  const Outcome end = lonely.finish();
+  BOOST_TEST(end.code == 0, end.error);
+  BOOST_TEST(end.out.empty(), end.out);  // it has never been there
+}
+
+BOOST_AUTO_TEST_CASE(nodes_that_find_nobody_end_with_who_started_them, *boost::unit_test::label("stock_zmq")) {
+  const OwnPort port;
+  Folder folder;
+  Process all(folder.path(), {binary(), "node", "--standalone", "2", "--workers", "1", "--join", "tcp://127.0.0.1:1", "--patience", "600", "--http", std::to_string(port.number())});
+  const NoSigpipe writes_fail;
+  bool is_there = false;
+  for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(100); !is_there && std::chrono::steady_clock::now() < end;)
+    is_there = static_cast<bool>(httplib::Client("127.0.0.1", port.number()).Get("/healthz"));
+  BOOST_TEST(is_there);
+  all.interrupt(SIGTERM);
+  const Outcome end = all.finish();
+  BOOST_TEST(end.code == 0, end.error);
+}
+
+// What it was given it gives to its nodes, and they say what makes no sense.
+BOOST_AUTO_TEST_CASE(a_cluster_on_one_machine_that_makes_no_sense) {
+  Folder folder;
+  for (const std::vector<std::string>& flags : {std::vector<std::string>{"--labels", "x"}, {"--keys", "/nowhere"}, {"--name", "a/b"}}) {
+    std::vector<std::string> line{binary(), "node", "--standalone", "2", "--workers", "1"};
+    line.insert(line.end(), flags.begin(), flags.end());
+    const Outcome refused = run(folder.path(), line);
+    BOOST_TEST(refused.code == 2, flags[0] << ": " << refused.error);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_of_mpi_with_a_list_of_nobody_is_refused) {
+  Folder folder;
+  write_file(folder / "peers", "# nobody yet\n");
+  const Outcome alone = run(folder.path(), {"/usr/bin/env", "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", binary(), "node", "--listen", "tcp://127.0.0.1:0", "--peers", folder / "peers"});
+  BOOST_TEST(alone.code == 2, alone.error);
+  BOOST_TEST((alone.error.find("this is rank 1 of 2") != std::string::npos), alone.error);
 }
 
 // The processes whose parent is this one.
