@@ -6,6 +6,7 @@
 
 #include <troupe/autodiff/rows.hpp>
 #include <troupe/functions.hpp>
+#include <troupe/ops/composite.hpp>
 
 namespace troupe {
 namespace {
@@ -20,13 +21,21 @@ DType kept_in(const std::vector<Cotangent>& gradients) {
 }
 
 Expr norm_of(const std::vector<Cotangent>& unique) {
-  Expr total;
-  for (const Cotangent& g : unique) {
-    if (g.is_none()) continue;
-    Expr squares = sum(square(cast(g.is_sparse() ? g.values : g.dense, DType::f64)));  // that of 2e19 is infinite in f32
-    total = total.is_empty() ? squares : total + squares;
-  }
-  return cast(sqrt(total), kept_in(unique));
+  const DType kept = kept_in(unique);
+  auto squares = [&](const Expr& by) {
+    Expr total;
+    for (const Cotangent& g : unique) {
+      if (g.is_none()) continue;
+      Expr wide = cast(g.is_sparse() ? g.values : g.dense, DType::f64);  // the square of 2e19 is infinite in f32
+      Expr of_one = sum(square(by.is_empty() ? wide : wide * by));
+      total = total.is_empty() ? of_one : total + of_one;
+    }
+    return total;
+  };
+  Expr plain = squares({});
+  if (kept != DType::f64) return cast(sqrt(plain), kept);
+  Expr by = scale_of_squares(plain);
+  return sqrt(squares(by)) / by;
 }
 
 // A row that occurs twice counts with the norm of its sum.

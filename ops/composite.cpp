@@ -1,6 +1,7 @@
 #include <troupe/ops/composite.hpp>
 
 #include <cstring>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -108,6 +109,12 @@ Expr Composite::with_extent(const Expr& x, int axis, const Expr& other, int of, 
 }
 
 Expr widened_half(const Expr& x) { return x.dtype() == DType::f16 || x.dtype() == DType::bf16 ? cast(x, DType::f32) : x; }
+
+Expr scale_of_squares(const Expr& sums) {
+  // With 2^600 either way the squares of all that f64 holds, and sums of 2^170 of them, are normal numbers, but for those that another outweighs by more than f64's digits.
+  Expr q = stop_gradient(sums);
+  return where(q == std::numeric_limits<double>::infinity(), 0x1p-600, where(q < 0x1p-900, 0x1p600, ones_like(q)));
+}
 
 Operand counted(const Operand& x) { return x.is_expr() && x.expr().dtype() == DType::boolean ? Operand(cast(x, DType::i64), x.site()) : x; }
 

@@ -61,6 +61,10 @@ std::string within(const Site& site);
 /// f16 and bf16 as f32, in which squares, sums and differences of them are made: 300 squared is infinite in f16, and 256 + 1 is 256 in bf16. Others as they are.
 Expr widened_half(const Expr& x);
 
+/// Of sums of squares in f64: what their elements are to be multiplied with, and the root divided by, so that no square is infinite or lost; 1 wherever none is, else
+/// a power of two. No derivative goes through it.
+Expr scale_of_squares(const Expr& sums);
+
 /// Bools as i64, so that sums of them count; others as they are.
 Operand counted(const Operand& x);
 

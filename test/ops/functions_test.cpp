@@ -431,6 +431,38 @@ BOOST_AUTO_TEST_CASE(moments_norms_and_losses) {
   same(computed({x, labels}, [](const Exprs& e) { return nll_loss(log_softmax(e[0]), e[1]) - cross_entropy(e[0], e[1]); }), Array::filled({3}, 0));
 }
 
+BOOST_AUTO_TEST_CASE(norms_of_what_has_no_square) {
+  const auto length = [](double p) { return [p](const Exprs& e) { return norm(e[0], {-1}, p); }; };
+  const auto slope = [](double p) { return [p](const Exprs& e) { return gradients(norm(e[0], {-1}, p), {e[0]})[0]; }; };
+  const Function spread = [](const Exprs& e) { return standard_deviation(e[0], {0}, true); };
+  const auto in_units = [](double unit, const Sample& x, const Function& f, double of) {
+    Sample far = x;
+    for (double& v : far.array.v) v *= unit;
+    Array y = computed({far}, f, 0);
+    for (double& v : y.v) v /= of;
+    return y;
+  };
+  const Sample x{{Shape{2, 2}, {3, -4, 0, 0}}}, y{{Shape{2}, {-1, 3}}};
+  for (const double unit : {1e200, 1e-200, 1.0}) {
+    same(in_units(unit, x, length(2), unit), {Shape{2}, {5, 0}}, 1e-15);
+    same(in_units(unit, x, slope(2), 1), {Shape{2, 2}, {0.6, -0.8, 0, 0}}, 1e-15);
+    same(in_units(unit, x, length(3), unit), {Shape{2}, {std::cbrt(91.), 0}}, 1e-13);
+    same(in_units(unit, x, slope(3), 1), {Shape{2, 2}, {9 / std::pow(91., 2. / 3), -16 / std::pow(91., 2. / 3), 0, 0}}, 1e-13);
+    same(in_units(unit, y, spread, unit), {Shape{1}, {2}}, 1e-15);
+    same(in_units(unit, y, [&](const Exprs& e) { return gradients(spread(e), {e[0]})[0]; }, 1), {Shape{2}, {-0.5, 0.5}}, 1e-15);
+  }
+  const double inf = INFINITY;
+  same(computed({{{Shape{2, 2}, {inf, 1, -inf, inf}}}}, length(2), 0), {Shape{2}, {inf, inf}});
+  same(computed({{{Shape{2, 0}, {}}}}, length(2), 0), {Shape{2}, {0, 0}});
+  same(computed({{{Shape{2, 0}, {}}}}, length(3), 0), {Shape{2}, {0, 0}});
+  BOOST_TEST(std::isnan(computed({{{Shape{1, 2}, {NAN, 1e300}}}}, length(2), 0).v[0]));
+  // Powers of f32 beyond what f64 holds.
+  const Function tenth = [](const Exprs& e) { return cast(norm(cast(e[0], DType::f32), {}, 10), DType::f64); };
+  same(in_units(1, {{Shape{2}, {3e38, 1e38}}}, tenth, 3e38), {Shape{}, {1}}, 1e-5);
+  // Complex ones are scaled by both parts.
+  same(computed({{{Shape{2}, {3e200, 0}}}, {{Shape{2}, {0, 4e200}}}}, [](const Exprs& e) { return norm(complex(e[0], e[1])) / 5e200; }, 0), {Shape{}, {1}}, 1e-15);
+}
+
 BOOST_AUTO_TEST_CASE(sums_by_letters) {
   Draws draws(57);
   struct Setting {
