@@ -13,11 +13,11 @@
 
 namespace troupe {
 
-/// Draws from the gamma distribution of scale 1 whose shape parameter stands at each element (Marsaglia and Tsang, 2000); NaN where that is not above 0.
+/// Draws from the gamma distribution of scale 1 whose shape parameter stands at each element (Marsaglia and Tsang, 2000), which must be above 0.
 TROUPE_DSL(Expr random_gamma(Operand alpha))
-/// Draws from the beta distribution of the two parameters, which broadcast.
+/// Draws from the beta distribution of the two parameters, which broadcast and must be above 0.
 TROUPE_DSL(Expr random_beta(Operand a, Operand b))
-/// How often what happens at the rate that stands at each element happened: Poisson's distribution, in rate's dtype; NaN where the rate is negative.
+/// How often what happens at the rate that stands at each element happened: Poisson's distribution, in rate's dtype. A rate must be finite and not negative.
 TROUPE_DSL(Expr random_poisson(Operand rate))
 /// Whole numbers in [low, high), of x's shape; all equally likely but for 2^-53.
 TROUPE_DSL(Expr random_integers_like(Operand x, std::int64_t low, std::int64_t high, DType dtype = DType::i64))
@@ -117,7 +117,6 @@ class Attempts {
 };
 
 double draw_gamma(double alpha, Attempts& a) {
-  if (!(alpha > 0)) return NAN;
   if (std::isinf(alpha)) return alpha;
   // Below 1: of alpha + 1, times a power of a uniform draw.
   const double boost = alpha < 1 ? std::pow(a.uniform(), 1 / alpha) : 1, d = (alpha < 1 ? alpha + 1 : alpha) - 1.0 / 3, c = 1 / std::sqrt(9 * d);
@@ -129,13 +128,12 @@ double draw_gamma(double alpha, Attempts& a) {
 
 // Of a draw, which may itself be too small to be told from 0. The bound keeps differences of two such numbers.
 double draw_log_gamma(double alpha, Attempts& a) {
-  if (!(alpha > 0) || alpha >= 1) return std::log(draw_gamma(alpha, a));
+  if (alpha >= 1) return std::log(draw_gamma(alpha, a));
   const double boost = std::max(std::log(a.uniform()) / alpha, -1e307);
   return boost + std::log(draw_gamma(alpha + 1, a));
 }
 
 double draw_poisson(double rate, Attempts& a) {
-  if (!(rate >= 0) || std::isinf(rate)) return NAN;
   if (rate < 10) {  // Knuth: how many uniform factors keep a product above exp(-rate)
     const double least = std::exp(-rate);
     double count = 0;
@@ -152,7 +150,17 @@ double draw_poisson(double rate, Attempts& a) {
   }
 }
 
-void define_random_of(OpBuilder& op, double (*plain)(double, Attempts&), double (*logarithm)(double, Attempts&) = nullptr) {
+struct Distribution {
+  double (*draw)(double parameter, Attempts&);
+  bool (*has)(double parameter);
+  const char* parameters;  // what `has` asks, for errors
+};
+
+constexpr Distribution kGamma{draw_gamma, [](double alpha) { return alpha > 0; }, "shape parameters must be above 0"};
+constexpr Distribution kLogGamma{draw_log_gamma, kGamma.has, kGamma.parameters};
+constexpr Distribution kPoisson{draw_poisson, [](double rate) { return rate >= 0 && std::isfinite(rate); }, "rates must be finite and at least 0"};
+
+void define_random_of(OpBuilder& op, const Distribution& plain, const Distribution& logarithm) {
   op.inputs(1);
   op.random();
   op.not_differentiable();
@@ -160,9 +168,8 @@ void define_random_of(OpBuilder& op, double (*plain)(double, Attempts&), double 
     c.require(is_floating(c.dtype(0)), std::string(name_of(c.dtype(0))) + " cannot be drawn so");
     c.output(c.dtype(0), c.shape(0));
   });
-  op.kernel([plain, logarithm](const KernelSetup& s) {
-    const auto draw = logarithm && s.attrs.get<bool>("logarithm") ? logarithm : plain;
-    return with_host_inputs({0}, [draw, origin = s.origin](KernelContext& c) {
+  op.kernel([&plain, &logarithm](const KernelSetup& s) {
+    return with_host_inputs({0}, [of = s.attrs.get_or("logarithm", false) ? logarithm : plain, origin = s.origin](KernelContext& c) {
       const Tensor& parameter = c.input(0);
       const Generator generator(RandomKey{c.run().seed, origin, c.run().step, c.tag()});
       Tensor drawn = Tensor::empty(parameter.dtype(), parameter.shape());
@@ -170,8 +177,10 @@ void define_random_of(OpBuilder& op, double (*plain)(double, Attempts&), double 
         if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16> || std::is_floating_point_v<T>) {
           T* to = static_cast<T*>(drawn.raw_mutable());
           for (std::int64_t i = 0; i < drawn.elements(); ++i) {
+            const double at = parameter.at(i);
+            if (!of.has(at)) throw Error(Code::invalid_argument, fmt::format("{}, not {} at position {}", of.parameters, at, i));
             Attempts attempts(generator, i);
-            const double value = draw(parameter.at(i), attempts);
+            const double value = of.draw(at, attempts);
             if constexpr (std::is_floating_point_v<T>) to[i] = static_cast<T>(value);
             else to[i] = T(static_cast<float>(value));
           }
@@ -189,12 +198,12 @@ void define_random_of(OpBuilder& op, double (*plain)(double, Attempts&), double 
 TROUPE_OP(RandomGamma) {
   op.doc("Draws from the gamma distribution of scale 1 whose shape parameter stands at each element, or their logarithms.");
   op.attr<bool>("logarithm", false);
-  define_random_of(op, draw_gamma, draw_log_gamma);
+  define_random_of(op, kGamma, kLogGamma);
 }
 
 TROUPE_OP(RandomPoisson) {
   op.doc("Draws from Poisson's distribution of the rate that stands at each element.");
-  define_random_of(op, draw_poisson);
+  define_random_of(op, kPoisson, kPoisson);
 }
 
 }  // namespace troupe

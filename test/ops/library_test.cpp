@@ -521,7 +521,11 @@ BOOST_AUTO_TEST_CASE(draws_have_the_moments_of_their_distributions) {
   near("exponential", random_exponential_like(all(0)), 1, 1);
   near("bernoulli", bernoulli(all(0.3)), 0.3, 0.21);
   near("multinomial", multinomial(g.constant(Tensor::of<double>({std::log(0.5), std::log(0.25), std::log(0.25)}, {1, 3})), n), 0.75, 0.6875);
-  BOOST_TEST(std::isnan(moments(random_gamma(g.constant(-1.0))).first));
+  const auto refused = [&](const Expr& drawn, std::initializer_list<const char*> parts) { says(refusal([&] { evaluate_eagerly(g, {}, {drawn}); }, Code::invalid_argument), parts); };
+  refused(random_poisson(g.constant(Tensor::of<double>({1, -0.5}))), {"RandomPoisson", "library_test.cpp", "rates must be finite and at least 0, not -0.5 at position 1"});
+  for (const double bad : {double(INFINITY), std::nan("")}) refused(random_poisson(g.constant(bad)), {"rates must be finite"});
+  for (const double bad : {0.0, -1.0, std::nan("")}) refused(random_gamma(g.constant(bad)), {"RandomGamma", "shape parameters must be above 0"});
+  refused(random_beta(g.constant(1.0), g.constant(-2.0)), {"in random_beta", "shape parameters must be above 0, not -2"});
   BOOST_TEST(moments(random_poisson(g.constant(0.0))).first == 0);
   // Of log_uniform's classes the first is the most frequent.
   std::vector<std::int64_t> ids = evaluate_eagerly(g, {}, {log_uniform(g, n, 10)})[0].to_vector<std::int64_t>();
