@@ -49,8 +49,19 @@ void define_scan(OpBuilder& op, Scan what) {
   });
 }
 
+namespace {
+
+// How many elements stand behind each along the axis.
+Expr positions_after(const Expr& x, std::int64_t axis) { return cumsum(ones_like(cast(stop_gradient(x), DType::i64)), axis, true, true); }
+
+}  // namespace
+
 Expr shifted(const Expr& x, std::int64_t axis, bool back) {
-  if (!x.shape().has_rank()) throw Error(Code::unimplemented, "the gradient of a running product needs the rank of its input; give the input a shape");
+  if (!x.shape().has_rank()) {
+    // Which axes there are only the run knows: by the elements' positions.
+    Expr at = positions_along(x, axis), from = back ? at + 1 : at - 1, is_there = back ? positions_after(x, axis) > 0 : at > 0;
+    return where(is_there, take_along(x, where(is_there, from, at), axis), zeros_like(x));
+  }
   const std::size_t at = static_cast<std::size_t>(normalize_axis(axis, x.shape().rank()));
   std::vector<std::int64_t> before(static_cast<std::size_t>(x.shape().rank()), 0), after = before, extents(before.size(), -1);
   (back ? after : before)[at] = 1;

@@ -34,19 +34,21 @@ Others product_of_others(const Expr& x, std::int64_t axis, std::int64_t extent) 
   return {odd ? concat({of_left, of_right, part(above.of_each, half, 1)}, axis) : concat({of_left, of_right}, axis), above.product};
 }
 
-// Where the extents along the axes are known and above 0; else empty.
+// Where the extent is not known, or 0: what came before each times what comes after it.
+Others product_of_others(const Expr& x, std::int64_t axis) {
+  return {cumprod(x, axis, true) * cumprod(x, axis, true, true), product(x, {axis}, true)};
+}
+
 Expr product_of_others(const Gradient& g) {
   const Expr x = g.x();
-  if (!x.shape().has_rank()) return {};
   std::vector<std::int64_t> axes = reduction_axes(g);
-  for (std::int64_t& a : axes) a = normalize_axis(a, x.shape().rank());
+  if (!x.shape().has_rank() && axes.empty()) return reshape_like(product_of_others(reshape(x, {kAny}), 0).of_each, x);
   if (axes.empty())
     for (int a = 0; a < x.shape().rank(); ++a) axes.push_back(a);
   Expr others = ones_like(x), so_far = x;
   for (std::int64_t a : axes) {
-    const std::int64_t extent = x.shape()[static_cast<int>(a)];
-    if (extent < 1) return {};
-    Others along = product_of_others(so_far, a, extent);
+    const std::int64_t extent = x.shape().has_rank() ? x.shape()[normalize_axis(a, x.shape().rank())] : kAny;
+    Others along = extent < 1 ? product_of_others(so_far, a) : product_of_others(so_far, normalize_axis(a, x.shape().rank()), extent);
     others = others * along.of_each;
     so_far = along.product;
   }
@@ -56,19 +58,9 @@ Expr product_of_others(const Gradient& g) {
 }  // namespace
 
 TROUPE_OP(Product) {
-  op.doc("The product over the axes. Derivatives are exact where elements are zero; second ones only where the extents along the axes are known.");
+  op.doc("The product over the axes. Derivatives of any order are exact where elements are zero.");
   define_reduction(op, Reduction::product);
-  op.gradient([](Gradient& g) {
-    Expr others = product_of_others(g);
-    if (others.is_empty()) {
-      // By division: with one zero its own element alone has a gradient, with two none has.
-      Expr x = g.x(), is_zero = x == 0.0;
-      Expr zeros = spread(g, reduce_alike(g, "Sum", cast(is_zero, x.dtype())));
-      Expr rest = spread(g, reduce_alike(g, "Product", where(is_zero, 1.0, x)));
-      others = where(zeros == 0.0, rest / where(is_zero, 1.0, x), where(logical_and(is_zero, zeros == 1.0), rest, 0.0));
-    }
-    g.set(0, spread(g, g.dy()) * others);
-  });
+  op.gradient([](Gradient& g) { g.set(0, spread(g, g.dy()) * product_of_others(g)); });
 }
 
 }  // namespace troupe

@@ -1,5 +1,6 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/coordinates.hpp>
+#include <troupe/ops/scan.hpp>
 
 #include <fmt/format.h>
 
@@ -81,14 +82,21 @@ struct ScatterGradient {
     if (g.needs(2)) g.set(2, of_u * taken(share));
   }
 
-  // The product of the others: where one factor is 0, of the rest for it alone; where two are, 0.
   void product() const {
-    Expr zero = stop_gradient(u) == 0.0, zeros = put(zeros_like(x), cast(zero, u.dtype()), "add");
-    Expr rest = put(ones_like(x), where(zero, ones_like(u), u), "mul");
-    if (g.needs(0)) g.set(0, g.dy() * where(zeros == 0.0, rest, zeros_like(rest)));
-    if (!g.needs(2)) return;
-    Expr others = taken(rest) / where(zero, ones_like(u), u), others_zero = taken(zeros) - cast(zero, u.dtype());
-    g.set(2, taken(g.dy() * x) * where(others_zero == 0.0, others, zeros_like(others)));
+    if (g.needs(0)) g.set(0, g.dy() * put(ones_like(x), u, "mul"));
+    if (g.needs(2)) g.set(2, taken(g.dy() * x) * others());
+  }
+
+  // Of each update the product of the others that meet it, without division, so that it and its own derivatives hold where some are 0: in the order of the elements
+  // that they go to, what came before each times what comes after it.
+  Expr others() const {
+    Expr ones = cast(ones_like(stop_gradient(x)), DType::i64), number = reshape_like(cumsum(reshape(ones, {kAny}), 0), ones);
+    Expr target = reshape(taken(number), {kAny}), order = argsort(target), sorted = gather(target, order);
+    Expr factor = gather(reshape(widened_half(u), {kAny}), order), one = ones_like(factor), none = zeros_like(factor);
+    Expr begins = shifted(sorted, 0, false) != sorted, ends = shifted(sorted, 0, true) != sorted;  // targets are numbered from 1
+    Expr before = linear_scan(where(begins, none, shifted(factor, 0, false)), where(begins, one, none), 0);
+    Expr after = linear_scan(where(begins, none, factor), where(ends, one, none), 0, true);
+    return cast(reshape_like(gather(before * after, argsort(order)), u), u.dtype());
   }
 };
 

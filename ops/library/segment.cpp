@@ -20,7 +20,7 @@ TROUPE_DSL(Expr segment_mean(Operand x, Operand ids, std::int64_t segments))
 TROUPE_DSL(Expr segment_max(Operand x, Operand ids, std::int64_t segments))
 /// Their smallest elements; inf (the highest integer) without rows. The gradient goes in equal parts to the smallest.
 TROUPE_DSL(Expr segment_min(Operand x, Operand ids, std::int64_t segments))
-/// Their product; 1 without rows. First derivatives are exact where elements are zero.
+/// Their product; 1 without rows. Derivatives of any order are exact where elements are zero.
 TROUPE_DSL(Expr segment_product(Operand x, Operand ids, std::int64_t segments))
 /// Their sum over the square root of how many they are; 0 without rows.
 TROUPE_DSL(Expr segment_sqrt_n(Operand x, Operand ids, std::int64_t segments))

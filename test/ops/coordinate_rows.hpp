@@ -47,6 +47,9 @@ inline std::vector<Row> coordinate_rows() {
   choose({4}, {1}, {}, 4, 0);
   choose({3, 2}, {0, 1}, {0, 2}, 3, 0);
   choose({3, 0}, {2, 1}, {2, 0}, 3, 0);
+  // The product's derivatives where factors that meet are zero: one, two, and what they meet.
+  for (const std::vector<double>& factors : {std::vector<double>{0, 3, 2, 5, 4}, {0, 3, 0, 5, 0}, {0, 0, 0, 0, 2}})
+    summed.push_back({{{{Shape{3}, {2, 0, 3}}}, {{Shape{5, 1}, {0, 0, 0, 1, 1}}, Role::index}, {{Shape{5}, factors}}}, Attrs{{"mode", std::string("mul")}, {"batch_axes", std::int64_t{0}}}});
   Reference placed = [](const Arrays& x, const Attrs& a) {
     Array out = x[0];
     for_each_index(x[2].shape, [&](const Index& i) {

@@ -44,7 +44,7 @@ BOOST_AUTO_TEST_CASE(segments_and_ragged_rows) {
   // One gradient check of min where every segment has rows: an infinite one has no differences.
   computed({x, given({5}, {0, 1, 0, 1, 0}, Role::index)}, [](const Exprs& e) { return segment_min(e[0], e[1], 2); });
   // Where a factor is zero, and where two are.
-  Array zeros = computed({given({4}, {0, 2, 0, 0}), given({4}, {0, 0, 1, 1}, Role::index)}, [](const Exprs& e) { return segment_product(e[0], e[1], 2); }, 1);
+  Array zeros = computed({given({4}, {0, 2, 0, 0}), given({4}, {0, 0, 1, 1}, Role::index)}, [](const Exprs& e) { return segment_product(e[0], e[1], 2); });
   same(zeros, vector_of({0, 0}));
   const Sample splits = given({4}, {0, 2, 2, 5}, Role::index);
   same(computed({x, splits}, [](const Exprs& e) { return ragged_ids(e[1], e[0]); }, 0), vector_of({0, 0, 2, 2, 2}));
