@@ -15,6 +15,7 @@ enum class Algebra : std::uint8_t {
   solve,              // out[0] = a^-1 b, or a^-T b
   triangular_solve,   // the same of a triangle, `lower` or upper; the other half is not looked at
   determinant,        // out[0]: sign or 0, out[1]: log |det|, -inf where it is 0; one number a matrix
+  cofactors,          // out[0]: the derivative of a's determinant by each element
 };
 
 struct AlgebraArgs {

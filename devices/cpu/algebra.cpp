@@ -1,4 +1,4 @@
-// Dense linear algebra, one matrix a call: Cholesky, solving and determinants by blocks (factor.hpp), QR, SVD and eigenvalues by Eigen. The matrices of a
+// Dense linear algebra, one matrix a call: Cholesky, solving and determinants by blocks (factor.hpp), QR, SVD, eigenvalues and cofactors by Eigen. The matrices of a
 // batch run on the pool.
 #include <algorithm>
 #include <cmath>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <Eigen/Eigenvalues>
+#include <Eigen/LU>
 #include <Eigen/QR>
 #include <fmt/format.h>
 
@@ -42,6 +43,7 @@ class Item {
       case Algebra::solve: return solve();
       case Algebra::triangular_solve: return triangular_solve();
       case Algebra::determinant: return determinant();
+      case Algebra::cofactors: return cofactors();
     }
   }
 
@@ -164,6 +166,29 @@ class Item {
     }
     out(0, 1, 1)(0, 0) = std::isnan(log) ? static_cast<T>(log) : sign;
     out(1, 1, 1)(0, 0) = static_cast<T>(log);
+  }
+  // By l u = p a q with the largest of all that is left as each pivot: what is 0 is then last, and nothing is divided by the last one. Where two are 0, all cofactors are.
+  void cofactors() {
+    const std::int64_t n = args_.n, m = n - 1;
+    auto made = out(0, n, n);
+    if (!a_.allFinite()) return void(made.setConstant(std::numeric_limits<T>::quiet_NaN()));
+    const Eigen::FullPivLU<Matrix<double>> f(a_.template cast<double>());
+    const Matrix<double>& lu = f.matrixLU();
+    double sign = static_cast<double>(f.permutationP().determinant() * f.permutationQ().determinant()), log = 0;
+    for (std::int64_t i = 0; i < m; ++i) {
+      if (lu(i, i) == 0) return void(made.setZero());
+      if (lu(i, i) < 0) sign = -sign;
+      log += std::log(std::abs(lu(i, i)));
+    }
+    // The adjugate of u, but for the product of all pivots before the last.
+    Matrix<double> x = Matrix<double>::Zero(n, n);
+    x(m, m) = 1;
+    x.topLeftCorner(m, m).diagonal().setConstant(lu(m, m));
+    x.topRightCorner(m, 1) = -lu.topRightCorner(m, 1);
+    lu.topLeftCorner(m, m).triangularView<Eigen::Upper>().solveInPlace(x.topRows(m));
+    lu.triangularView<Eigen::UnitLower>().solveInPlace<Eigen::OnTheRight>(x);
+    x = f.permutationQ() * x * f.permutationP();
+    made = (x.transpose() * (sign * std::exp(log))).template cast<T>();
   }
 
   const AlgebraArgs& args_;

@@ -46,6 +46,7 @@ inline const std::map<std::string, std::string>& elsewhere() {
       {"Cholesky", kFunctions},         {"Qr", kFunctions},                {"Svd", kFunctions},
       {"Eigh", kFunctions},             {"Solve", kFunctions},             {"TriangularSolve", kFunctions},
       {"LogDeterminant", kFunctions},   {"Attention", kFunctions},         {"AttentionGradient", kFunctions},
+      {"Cofactors", kFunctions},
       {"CtcLossCurvature", kFunctions}, {"CtcLoss", kFunctions},          {"SegmentMax", kFunctions},        {"RandomUniformLike", kFunctions},
       {"RandomNormalLike", kFunctions}, {"SegmentMin", kLibrary},          {"Real", kLibrary},
       {"Imaginary", kLibrary},          {"Complex", kLibrary},             {"RandomGamma", kLibrary},

@@ -106,7 +106,13 @@ BOOST_AUTO_TEST_CASE(solving_and_determinants) {
                           at(0, 2) * (at(1, 0) * at(2, 1) - at(1, 1) * at(2, 0));
     BOOST_TEST(std::abs(d.v[static_cast<std::size_t>(n)] - wanted) < 1e-11 * std::abs(wanted));
   }
-  same(computed({{Array{Shape{1, 2, 2}, {1, 2, 2, 4}}}}, [](const Exprs& e) { return determinant(e[0]); }, 0), {Shape{1}, {0}});
+  // Of a rank of one, of two and of three less than rows, and none.
+  const Sample singular{{Shape{4, 3, 3}, {1, 2, 3, 2, 4, 6, 1, 1, 1, 0, 0, 0, 0, 3, 0, 0, 0, 2, 1, 2, 3, 2, 4, 6, 3, 6, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0}}};
+  const Function of_singular = [](const Exprs& e) { return determinant(e[0]); };
+  same(computed({singular}, of_singular, 1), {Shape{4}, {0, 0, 0, 0}});
+  same(computed({singular}, [&](const Exprs& e) { return gradients(of_singular(e), {e[0]})[0]; }, 0),
+       {singular.array.shape, {-2, 4, -2, 1, -2, 1, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}, 1e-14);
+  for (const Shape& few : {Shape{2, 1, 1}, Shape{2, 0, 0}, Shape{0, 2, 2}}) computed({draws.values(few)}, of_singular);
   Graph g;
   Expr wide = g.input("wide", DType::f32, {2, 3}), whole = g.input("whole", DType::i32, {3, 3}), square = g.input("square", DType::f64, {2, 2});
   says(refusal([&] { cholesky(wide); }, Code::invalid_argument), {"Cholesky", "functions_test.cpp", "needs square matrices, not [2, 3]"});
@@ -119,6 +125,7 @@ BOOST_AUTO_TEST_CASE(solving_and_determinants) {
   Eager e;
   const Expr not_numbers = e.constant(Tensor::of<double>({0, 1, NAN, 1}, {2, 2}));
   BOOST_TEST(std::isnan(determinant(not_numbers).value().at(0)));
+  BOOST_TEST(std::isnan(bind1("Cofactors", {not_numbers}).value().at(0)));
   BOOST_TEST(std::isnan(inverse(not_numbers).value().at(0)));
 }
 
