@@ -344,6 +344,18 @@ BOOST_AUTO_TEST_CASE(attention_shows_nan) {
     }
 }
 
+// Odd functions keep the sign of a 0.
+BOOST_AUTO_TEST_CASE(minus_zero_stays) {
+  for (const Place& place : places())
+    for (const DType type : {DType::f32, DType::f64}) {
+      Graph g;
+      const Expr x = g.input("x", DType::f64, {19}), z = cast(x, type);
+      const std::vector<Tensor> made = place.evaluate(g, {{x, Tensor::of(std::vector<double>(19, -0.0), {19})}}, {sin(z), tan(z), asin(z), atan(z), sinh(z), tanh(z), asinh(z), atanh(z), erf(z), expm1(z), log1p(z)});
+      for (std::size_t k = 0; k < made.size(); ++k)
+        for (std::int64_t i = 0; i < 19; ++i) BOOST_TEST((made[k].at(i) == 0 && std::signbit(made[k].at(i))), place.name << ", " << name_of(type) << ", function " << k);
+    }
+}
+
 // Beside a cut the sign of a 0 says on which side.
 BOOST_AUTO_TEST_CASE(complex_derivatives_on_cuts) {
   const auto slope = [](Expr (*f)(Operand), double re, double im, bool along_imaginary) {

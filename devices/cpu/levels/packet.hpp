@@ -226,10 +226,12 @@ inline Doubles sine(Doubles x) {
   Doubles cos_y = 1.0 - z * 0.499999997251031003120 + w * 0x155553e1053a42.0p-57 +
                   w * z * (z * 0x199342e0ee5069.0p-68 - 0x16c087e80f1e27.0p-62);
   Doubles r = (quadrant & 1) != 0 ? cos_y : sin_y;
-  return (quadrant & 2) != 0 ? -r : r;
+  r = (quadrant & 2) != 0 ? -r : r;
+  if constexpr (quarter_turns == 0) return x == 0.0 ? x : r;  // of -0, -0
+  return r;
 }
 
-inline Doubles tangent(Doubles x) { return x == 0.0 ? x : sine<0>(x) / sine<1>(x); }
+inline Doubles tangent(Doubles x) { return sine<0>(x) / sine<1>(x); }
 
 /// A function of doubles on the halves of packets.
 template <class F>
