@@ -25,7 +25,7 @@ TROUPE_DSL(Expr diagonal_matrix(Operand x))
 TROUPE_DSL(Expr trace(Operand x))
 /// x[i] y[j]: [n, m] of vectors [n] and [m].
 TROUPE_DSL(Expr outer(Operand x, Operand y))
-/// The Kronecker product of two matrices, whose extents are known while the graph is built.
+/// The Kronecker product of two matrices.
 TROUPE_DSL(Expr kronecker(Operand x, Operand y))
 /// How often each of 0, 1, ..., bins - 1 occurs in x (i32 or i64, each in [0, bins)): i64 [bins].
 TROUPE_DSL(Expr bincount(Operand x, std::int64_t bins))
@@ -123,9 +123,16 @@ Expr tile(Operand x, std::vector<std::int64_t> times) {
 Expr repeat(Operand x, std::int64_t times, std::int64_t axis) {
   Composite c("repeat", {x});
   const int at = axis_in(c, axis);
-  const std::int64_t n = c.extent(0, at);
+  const std::int64_t n = c[0].shape()[at];
   c.require(times >= 0, fmt::format("there cannot be {} of each", times));
-  c.require(n == 0 || times <= (std::int64_t{1} << 28) / n, fmt::format("makes at most 2^28 slices, not {} of each of {}", times, n));
+  c.require(n == 0 || times <= (std::int64_t{1} << 28) / std::max<std::int64_t>(1, n), fmt::format("makes at most 2^28 slices, not {} of each{}", times, n < 0 ? "" : fmt::format(" of {}", n)));
+  if (n < 0) {
+    // Beside each other, then as one axis, whose extent only the run knows.
+    std::vector<std::int64_t> beside(static_cast<std::size_t>(c.rank(0)) + 1, 1), larger(beside.size() - 1, 1);
+    beside[static_cast<std::size_t>(at) + 1] = larger[static_cast<std::size_t>(at)] = times;
+    Expr extents = shape_of(c[0]) * c.reader().constant(Tensor::of(larger, {c.rank(0)}));
+    return reshape_to(tile(expand_dims(c[0], at + 1), beside), extents, c[0].shape());
+  }
   std::vector<std::int64_t> which;
   for (std::int64_t i = 0; i < n; ++i) which.insert(which.end(), static_cast<std::size_t>(times), i);
   return chosen(c, c[0], which, at);
@@ -190,8 +197,10 @@ Expr outer(Operand x, Operand y) {
 Expr kronecker(Operand x, Operand y) {
   Composite c("kronecker", {x, y});
   c.require(c.rank(0) == 2 && c.rank(1) == 2, fmt::format("needs matrices, not {} and {}", c[0].shape().text(), c[1].shape().text()));
-  const std::int64_t a = c.extent(0, 0), b = c.extent(0, 1), m = c.extent(1, 0), n = c.extent(1, 1);
-  return reshape(reshape(c[0], {a, 1, b, 1}) * reshape(c[1], {1, m, 1, n}), {a * m, b * n});
+  auto product = [](std::int64_t n, std::int64_t m) { return n < 0 || m < 0 ? kAny : n * m; };
+  const Shape made{product(c[0].shape()[0], c[1].shape()[0]), product(c[0].shape()[1], c[1].shape()[1])};
+  const Expr all = expand_dims(expand_dims(c[0], 1), 3) * expand_dims(expand_dims(c[1], 0), 2);
+  return made.is_known() ? reshape(all, made) : reshape_to(all, shape_of(c[0]) * shape_of(c[1]), made);
 }
 
 Expr bincount(Operand x, std::int64_t bins) {

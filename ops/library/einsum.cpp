@@ -12,7 +12,7 @@ namespace troupe {
 
 /// Einstein's sums: `einsum("bij,bjk->bik", {a, b})`. Each letter names an axis; those that are not on the right are summed over. Without "->" the right side is the
 /// letters that occur once, in the alphabet's order. A letter twice in one operand takes its diagonal; `...` stands for axes that are broadcast, as are those known to be 1.
-/// Operands are contracted from the left, two at a time, as matrix products. Where several axes are made one, their extents but one must be known.
+/// Operands are contracted from the left, two at a time, as matrix products.
 TROUPE_DSL(Expr einsum(const std::string& equation, const std::vector<Expr>& operands, std::source_location at = std::source_location::current()))
 
 namespace {
@@ -43,16 +43,38 @@ Term summed(const Term& t, const std::string& kept) {
   return {sum(t.value, gone), those_of(t.axes, [&](char c) { return holds(kept, c); })};
 }
 
-Shape extents_of(const Term& t, const std::string& axes) {
-  Shape s;
-  for (char c : axes) s.push_back(t.value.shape()[static_cast<int>(t.axes.find(c))]);
-  return s;
+// The extent of an axis, which may be unknown until it runs: an i64 vector of one.
+Expr extent_of(const Term& t, char axis) {
+  const auto at = static_cast<std::int64_t>(t.axes.find(axis));
+  const std::int64_t known = t.value.shape()[static_cast<int>(at)];
+  return known >= 0 ? t.value.reader().constant(Tensor::of<std::int64_t>({known}, {1})) : slice(shape_of(t.value), {at}, {1});
 }
+
+// Extents that are put together, each known or to be computed when it runs.
+struct Extents {
+  Shape known;
+  Exprs all;
+
+  void add(const Term& t, char axis) {
+    known.push_back(t.value.shape()[static_cast<int>(t.axes.find(axis))]);
+    all.push_back(extent_of(t, axis));
+  }
+  // One for all of `axes`.
+  void add_as_one(const Term& t, const std::string& axes) {
+    Shape of;
+    Expr n = t.value.reader().constant(Tensor::of<std::int64_t>({1}, {1}));
+    for (char axis : axes) of.push_back(t.value.shape()[static_cast<int>(t.axes.find(axis))]), n = n * extent_of(t, axis);
+    known.push_back(of.elements());
+    all.push_back(n);
+  }
+  Expr shaped(const Expr& value) const {
+    const bool follows = std::count(known.begin(), known.end(), kAny) <= 1 && std::count(known.begin(), known.end(), 0) == 0;
+    return follows ? reshape(value, known) : reshape_to(value, concat(all, 0), known);
+  }
+};
 
 class Contraction {
  public:
-  explicit Contraction(const Composite& c) : c_(c) {}
-
   // Axes of both are batches if they live on, else summed over; each is made one axis.
   Term operator()(Term a, Term b, const std::string& needed) const {
     a = summed(a, b.axes + needed);
@@ -63,10 +85,10 @@ class Contraction {
     if (inner.empty() && (left.empty() || right.empty())) return product(a, b);
     if (a.value.dtype() != b.value.dtype()) a.value = widened_half(a.value), b.value = widened_half(b.value);
     Expr y = matmul(grouped(a, batch, left, inner), grouped(b, batch, inner, right));
-    Shape out = extents_of(a, batch);
-    for (std::int64_t e : extents_of(a, left)) out.push_back(e);
-    for (std::int64_t e : extents_of(b, right)) out.push_back(e);
-    return {left.size() == 1 && right.size() == 1 ? y : shaped(y, out), batch + left + right};
+    Extents out;
+    for (char axis : batch + left) out.add(a, axis);
+    for (char axis : right) out.add(b, axis);
+    return {left.size() == 1 && right.size() == 1 ? y : out.shaped(y), batch + left + right};
   }
 
  private:
@@ -79,21 +101,15 @@ class Contraction {
     // What is summed over later is not rounded first.
     return {widened_half(more.value) * widened_half(aligned), more.axes};
   }
-  Expr grouped(const Term& t, const std::string& batch, const std::string& rows, const std::string& columns) const {
+  static Expr grouped(const Term& t, const std::string& batch, const std::string& rows, const std::string& columns) {
     Expr value = ordered(t, batch + rows + columns);
     if (rows.size() == 1 && columns.size() == 1) return value;
-    Shape s = extents_of(t, batch);
-    for (const std::string& group : {rows, columns}) {
-      const std::int64_t n = extents_of(t, group).elements();
-      s.push_back(n);
-    }
-    return shaped(value, s);
+    Extents s;
+    for (char axis : batch) s.add(t, axis);
+    s.add_as_one(t, rows);
+    s.add_as_one(t, columns);
+    return s.shaped(value);
   }
-  Expr shaped(const Expr& value, const Shape& s) const {
-    c_.require(std::count(s.begin(), s.end(), kAny) <= 1, "needs more extents while the graph is built: axes that become one are " + value.shape().text());
-    return reshape(value, s);
-  }
-  const Composite& c_;
 };
 
 std::vector<std::string> split_terms(const std::string& left) {
@@ -201,7 +217,7 @@ Expr einsum(const std::string& equation, const std::vector<Expr>& operands, std:
   for (std::size_t i = 1; i < all.size(); ++i) {
     std::string needed = out;
     for (std::size_t k = i + 1; k < all.size(); ++k) needed += all[k].axes;
-    so_far = Contraction(c)(so_far, all[i], needed);
+    so_far = Contraction()(so_far, all[i], needed);
   }
   return cast(ordered(summed(so_far, out), out), operands[0].dtype());
 }

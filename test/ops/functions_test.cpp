@@ -572,6 +572,13 @@ BOOST_AUTO_TEST_CASE(shapes_that_come_too_late_are_refused) {
   BOOST_TEST(refused(convolved, {1}, {1}).find("[batch, space..., channels]") != std::string::npos);
   BOOST_TEST(refused([](const Expr& x, const Expr&) { return max_pool(x, {2}, {.strides = {1}, .padding = Padding::same(), .dilation = {4}}); }, {1, 3, 1}, {1})
                  .find("holds padding alone") != std::string::npos);
+  BOOST_TEST(refused([](const Expr& x, const Expr&) { return reshape(x, {1, kAny, kAny}); }, {6}, {1}).find("extent 1 of [1, ?, ?] would be that of [6], which has none there") != std::string::npos);
+  BOOST_TEST(refused([](const Expr& x, const Expr&) { return reshape(x, {kAny, kAny, 2}); }, {2, 3}, {1}).find("6 elements cannot take shape [?, ?, 2]") != std::string::npos);
+  const auto put_under = [](const Expr& x, const Expr& w) { return reshape_to(x, cast(w, DType::i64), {kAny, 2}); };
+  BOOST_TEST(refused(put_under, {6}, {2}).find("extent 1 is 0, which is none of [?, 2]") != std::string::npos);
+  BOOST_TEST(refused(put_under, {6}, {3}).find("there are 3 extents for shape [?, 2]") != std::string::npos);
+  const auto under_more = [](const Expr& x, const Expr& w) { return reshape_to(x, shape_of(w), {kAny, kAny}); };
+  BOOST_TEST(refused(under_more, {6}, {2, 4}).find("6 elements cannot take shape [2, 4]") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(other_sizes) {

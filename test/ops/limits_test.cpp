@@ -223,7 +223,12 @@ BOOST_AUTO_TEST_CASE(shapes_known_late_are_held_to_the_same) {
       {segment_of([](const Expr& x, const Expr& i, std::int64_t n) { return segment_mean(x, i, n); }), {table, ids}},
       {segment_of([](const Expr& x, const Expr& i, std::int64_t n) { return segment_product(x, i, n); }), {table, ids}},
       {segment_of([](const Expr& x, const Expr& i, std::int64_t n) { return segment_max(x, i, n); }), {table, ids}},
+      {[](const Exprs& e) { return repeat(e[0], 3, -2); }, {image}},
+      {[](const Exprs& e) { return kronecker(e[0], e[1]); }, {table, square}},
       {[](const Exprs& e) { return einsum("ii->i", e); }, {square}},
+      {[](const Exprs& e) { return einsum("bhwc,cd,ef->dhefbw", e); }, {image, tensor_of(draws.values({4, 3})), square}},
+      {[](const Exprs& e) { return einsum("bsd,dhk->bshk", e); }, {tensor_of(draws.values({2, 5, 3})), tensor_of(draws.values({3, 2, 2}))}},
+      {[](const Exprs& e) { return einsum("bshk,hkd->bsd", e); }, {image, tensor_of(draws.values({3, 4, 2}))}},
       {[](const Exprs& e) { return einsum("ij,jk", e); }, {table, square}},
   };
   for (std::size_t n = 0; n < same_either_way.size(); ++n) {
@@ -332,6 +337,7 @@ BOOST_AUTO_TEST_CASE(attributes_that_make_no_sense_are_refused) {
   const std::int64_t huge = std::int64_t{1} << 40, most = std::numeric_limits<std::int64_t>::max();
   refused("tile", [&] { tile(x, {huge, huge, 1}); }, "nowhere");
   refused("repeat", [&] { repeat(x, most); }, "at most 2^28");
+  refused("repeat", [&] { repeat(g.input("open", DType::f32, {kAny}), huge); }, "at most 2^28");
   refused("resize_linear", [&] { resize_linear(q, {huge, 2}); }, "fits nowhere");
   refused("resize_nearest", [&] { resize_nearest(q, {huge, 2}); }, "fits nowhere");
   refused("adaptive_avg_pool", [&] { adaptive_avg_pool(q, {huge, 2}); }, "at most 4096");

@@ -111,6 +111,7 @@ std::vector<Builder> builders() {
   add("flip", {f}, [](const Exprs& e) { flip(e[0], {1}); });
   add("roll", {f}, [](const Exprs& e) { roll(e[0], 1, 1); });
   add("tile", {f}, [](const Exprs& e) { tile(e[0], {2, 2}); });
+  add("reshape_to", {f, indices}, [](const Exprs& e) { reshape_to(e[0], e[1], {kAny, kAny}); });
   add("repeat", {f}, [](const Exprs& e) { repeat(e[0], 2, 1); });
   add("meshgrid", {row, row}, [](const Exprs& e) { meshgrid({e[0], e[1]}); });
   add("concat", {f, f}, [](const Exprs& e) { concat({e[0], e[1]}, 1); });

@@ -155,8 +155,32 @@ inline std::vector<Row> shape_rows() {
        [](const Arrays& x, const Attrs& a) { return same_elements(x[0], x[0].shape.without(axis_of(a, x[0].shape.rank()))); }},
       {"Reshape", all, {{{draws.values({2, 3})}, Attrs{{"shape", Shape{3, 2}}}}, {{draws.values({2, 3})}, Attrs{{"shape", Shape{6}}}},
                         {{draws.values({})}, Attrs{{"shape", Shape{1, 1}}}}, {{draws.values({1})}, Attrs{{"shape", Shape{}}}},
-                        {{draws.values({0, 2})}, Attrs{{"shape", Shape{3, 0}}}}},
-       [](const Arrays& x, const Attrs& a) { return same_elements(x[0], a.get<Shape>("shape")); }},
+                        {{draws.values({0, 2})}, Attrs{{"shape", Shape{3, 0}}}}, {{draws.values({2, 6})}, Attrs{{"shape", Shape{4, kAny}}}},
+                        {{draws.values({2, 3, 4})}, Attrs{{"shape", Shape{kAny, kAny, 2, 2}}}}, {{draws.values({0, 3, 4})}, Attrs{{"shape", Shape{kAny, kAny, 2}}}},
+                        {{draws.values({2, 3, 2})}, Attrs{{"shape", Shape{kAny, 1, kAny}}}}},
+       [](const Arrays& x, const Attrs& a) {
+         Shape s = a.get<Shape>("shape");
+         int last = -1;
+         for (int i = 0; i < s.rank(); ++i)
+           if (s[i] < 0) last = i;
+         std::int64_t given = 1, asked = 1;
+         for (int i = 0; i < x[0].shape.rank(); ++i)
+           if (i >= last || s[i] >= 0) given *= x[0].shape[i];
+         for (int i = 0; i < s.rank(); ++i)
+           if (s[i] >= 0) asked *= s[i];
+           else if (i < last) s.set(i, x[0].shape[i]);
+         if (last >= 0) s.set(last, given / asked);
+         return same_elements(x[0], s);
+       }},
+      {"ReshapeTo", all, {{{draws.values({2, 3}), {{Shape{2}, {3, 2}}, Role::index}}, Attrs{{"shape", Shape{kAny, kAny}}}},
+                          {{draws.values({2, 3}), {{Shape{3}, {1, 6, 1}}, Role::index}}, Attrs{{"shape", Shape{1, kAny, kAny}}}},
+                          {{draws.values({1}), {{Shape{0}, {}}, Role::index}}, Attrs{{"shape", Shape{}}}},
+                          {{draws.values({0, 2}), {{Shape{2}, {3, 0}}, Role::index}}, Attrs{{"shape", Shape{kAny, kAny}}}}},
+       [](const Arrays& x, const Attrs&) {
+         Shape s;
+         for (double e : x[1].v) s.push_back(static_cast<std::int64_t>(e));
+         return same_elements(x[0], s);
+       }},
       {"ReshapeLike", all, {{{draws.values({2, 3}), draws.values({3, 2})}, {}}, {{draws.values({}), draws.values({1})}, {}}}, under_second},
       {"BroadcastLike", all, {{{draws.values({}), draws.values({2, 3})}, {}}, {{draws.values({3}), draws.values({2, 3})}, {}},
                               {{draws.values({2, 1}), draws.values({2, 3})}, {}}, {{draws.values({2}), draws.values({2})}, {}},
