@@ -22,7 +22,7 @@ bool updates_in_place(const Node& n) { return n.op->name == "UpdateVariable" || 
 
 // Is the output the input's memory?
 bool is_view(const Node& n) {
-  static const char* const names[] = {"Identity", "Reshape", "ReshapeLike", "Squeeze", "ExpandDims", "StopGradient"};
+  static const char* const names[] = {"Identity", "Reshape", "ReshapeLike", "ReshapeTo", "Squeeze", "ExpandDims", "StopGradient"};
   return std::any_of(std::begin(names), std::end(names), [&](const char* name) { return n.op->name == name; });
 }
 
