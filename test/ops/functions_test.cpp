@@ -470,6 +470,13 @@ BOOST_AUTO_TEST_CASE(norms_of_what_has_no_square) {
   same(computed({{{Shape{2}, {3e200, 0}}}, {{Shape{2}, {0, 4e200}}}}, [](const Exprs& e) { return norm(complex(e[0], e[1])) / 5e200; }, 0), {Shape{}, {1}}, 1e-15);
 }
 
+BOOST_AUTO_TEST_CASE(slopes_of_powers_of_zero) {
+  const Function power = [](const Exprs& e) { return pow(e[0], e[1]); };
+  computed({{{Shape{3}, {0.5, 2, 3}}}, {{Shape{3}, {0, 0, 1}}}}, power);
+  const Sample x{{Shape{5}, {0, 5e-324, INFINITY, NAN, -2}}}, zero{{Shape{5}, {0, 0, 0, 0, 0}}};
+  same(computed({x, zero}, [&](const Exprs& e) { return gradients(power(e), {e[0]})[0]; }, 0), zero.array);
+}
+
 BOOST_AUTO_TEST_CASE(sums_by_letters) {
   Draws draws(57);
   struct Setting {
