@@ -5,6 +5,8 @@
 #include <cctype>
 #include <iterator>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -43,34 +45,44 @@ Term summed(const Term& t, const std::string& kept) {
   return {sum(t.value, gone), those_of(t.axes, [&](char c) { return holds(kept, c); })};
 }
 
-// The extent of an axis, which may be unknown until it runs: an i64 vector of one.
-Expr extent_of(const Term& t, char axis) {
-  const auto at = static_cast<std::int64_t>(t.axes.find(axis));
-  const std::int64_t known = t.value.shape()[static_cast<int>(at)];
-  return known >= 0 ? t.value.reader().constant(Tensor::of<std::int64_t>({known}, {1})) : slice(shape_of(t.value), {at}, {1});
+// How many elements `axes` have together, which may be unknown until it runs: an i64 vector of one.
+Expr extent_of(const Term& t, const std::string& axes) {
+  std::int64_t known = 1;
+  Expr n;
+  for (char axis : axes) {
+    const auto at = static_cast<std::int64_t>(t.axes.find(axis));
+    const std::int64_t extent = t.value.shape()[static_cast<int>(at)];
+    if (extent >= 0) known *= extent;
+    else n = n.is_empty() ? slice(shape_of(t.value), {at}, {1}) : n * slice(shape_of(t.value), {at}, {1});
+  }
+  const Expr rest = t.value.reader().constant(Tensor::of<std::int64_t>({known}, {1}));
+  return n.is_empty() ? rest : n * rest;
 }
 
-// Extents that are put together, each known or to be computed when it runs.
-struct Extents {
-  Shape known;
-  Exprs all;
-
-  void add(const Term& t, char axis) {
-    known.push_back(t.value.shape()[static_cast<int>(t.axes.find(axis))]);
-    all.push_back(extent_of(t, axis));
-  }
-  // One for all of `axes`.
-  void add_as_one(const Term& t, const std::string& axes) {
+// The extents of a shape that is put together: each that of one axis, or of several made one.
+class Extents {
+ public:
+  void add(const Term& t, const std::string& axes) {
     Shape of;
-    Expr n = t.value.reader().constant(Tensor::of<std::int64_t>({1}, {1}));
-    for (char axis : axes) of.push_back(t.value.shape()[static_cast<int>(t.axes.find(axis))]), n = n * extent_of(t, axis);
-    known.push_back(of.elements());
-    all.push_back(n);
+    for (char axis : axes) of.push_back(t.value.shape()[static_cast<int>(t.axes.find(axis))]);
+    known_.push_back(of.elements());
+    of_.emplace_back(&t, axes);
+  }
+  void add_each(const Term& t, const std::string& axes) {
+    for (char axis : axes) add(t, std::string(1, axis));
   }
   Expr shaped(const Expr& value) const {
-    const bool follows = std::count(known.begin(), known.end(), kAny) <= 1 && std::count(known.begin(), known.end(), 0) == 0;
-    return follows ? reshape(value, known) : reshape_to(value, concat(all, 0), known);
+    // One that is not known follows from the others, unless there are no elements to tell it by.
+    const auto open = std::count(known_.begin(), known_.end(), kAny);
+    if (open == 0 || (open == 1 && std::count(known_.begin(), known_.end(), 0) == 0)) return reshape(value, known_);
+    Exprs all;
+    for (const auto& [term, axes] : of_) all.push_back(extent_of(*term, axes));
+    return reshape_to(value, concat(all, 0), known_);
   }
+
+ private:
+  Shape known_;
+  std::vector<std::pair<const Term*, std::string>> of_;
 };
 
 class Contraction {
@@ -86,8 +98,8 @@ class Contraction {
     if (a.value.dtype() != b.value.dtype()) a.value = widened_half(a.value), b.value = widened_half(b.value);
     Expr y = matmul(grouped(a, batch, left, inner), grouped(b, batch, inner, right));
     Extents out;
-    for (char axis : batch + left) out.add(a, axis);
-    for (char axis : right) out.add(b, axis);
+    out.add_each(a, batch + left);
+    out.add_each(b, right);
     return {left.size() == 1 && right.size() == 1 ? y : out.shaped(y), batch + left + right};
   }
 
@@ -105,9 +117,9 @@ class Contraction {
     Expr value = ordered(t, batch + rows + columns);
     if (rows.size() == 1 && columns.size() == 1) return value;
     Extents s;
-    for (char axis : batch) s.add(t, axis);
-    s.add_as_one(t, rows);
-    s.add_as_one(t, columns);
+    s.add_each(t, batch);
+    s.add(t, rows);
+    s.add(t, columns);
     return s.shaped(value);
   }
 };
