@@ -67,7 +67,7 @@ LevelKernels filled(std::initializer_list<Fill> parts) {
 
 #define TROUPE_LEVEL_TABLE(level)                                                                             \
   static const LevelKernels k = filled({fill_arithmetic_##level, fill_functions_##level, fill_casts_##level, \
-                                        fill_rows_##level, fill_row_norm_##level, fill_pool_##level, fill_recurrent_##level, fill_gemm_##level, \
+                                        fill_rows_##level, fill_row_norm_##level, fill_pool_##level, fill_recurrent_##level, fill_gemm_##level, fill_products_##level, \
                                         fill_integer_gemm_##level, fill_reductions_##level, fill_random_##level});           \
   return k
 

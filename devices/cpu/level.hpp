@@ -81,6 +81,26 @@ struct AddProduct {
   float* c;        // [rows, n]
 };
 
+/// c [m, n] = a b, or more by that, for one panel of b: `n` of its columns are there. Of a that is packed the steps do not count.
+struct PanelProduct {
+  std::int64_t m, n, k;
+  const float* a;
+  bool packed;
+  std::int64_t a_rs, a_cs;  // one of them is 1
+  const float* panel;
+  float* c;
+  std::int64_t c_rs;
+  bool adds;
+};
+
+/// `lanes` vectors of k, side by side in packs of `width`: to[i * width + l] = from[l * lane_step + i * k_step], zero from `lanes` on. One of the steps is 1.
+struct Packing {
+  const float* from;
+  std::int64_t lane_step, k_step, lanes, k;
+  float* to;
+  std::int64_t width;
+};
+
 struct LevelKernels {
   TileFunction op[kScalarOps][kDTypes];    // by operand dtype; null where the op has no such dtype
   TileFunction cast[kDTypes][kDTypes];     // [to][from]
@@ -127,6 +147,13 @@ struct LevelKernels {
   void (*recurrent_back_f32)(const RecurrentBack<float>&);
   void (*add_product_f32)(const AddProduct&);
 
+  // Products in tiles that stay in registers (tile_product.hpp); of v4, where the library's are faster, null. Packed columns of b are panels of
+  // `product_columns`, packed rows of a strips of a few rows.
+  std::int64_t product_columns;
+  void (*pack_f32)(const Packing&);
+  void (*pack_rows_f32)(const float* a, std::int64_t a_rs, std::int64_t a_cs, std::int64_t m, std::int64_t k, float* strips);
+  void (*multiply_panel_f32)(const PanelProduct&);
+
   // By dtype, null but for integers, which wrap: of a row, and acc[j] += x[r * stride + j].
   std::uint64_t (*sum_int[kDTypes])(const void* x, std::int64_t n);
   std::uint64_t (*product_int[kDTypes])(const void* x, std::int64_t n);
@@ -164,6 +191,7 @@ const LevelKernels& level_kernels();
   void fill_pool_##level(LevelKernels&);           \
   void fill_recurrent_##level(LevelKernels&);      \
   void fill_gemm_##level(LevelKernels&);           \
+  void fill_products_##level(LevelKernels&);       \
   void fill_integer_gemm_##level(LevelKernels&);   \
   void fill_reductions_##level(LevelKernels&);     \
   void fill_random_##level(LevelKernels&);

@@ -1,5 +1,5 @@
-// Matrix products. f32 by oneDNN on the calling thread (packed_matmul.hpp: where b comes again), f64 (and products too small for oneDNN's
-// entry cost) by Eigen at the CPU's level, f16 and bf16 by way of f32, integers by the level's own kernel,
+// Matrix products. f32 by the level's tiles (tile_product.hpp) or by oneDNN (packed_matmul.hpp: where b comes again), as the shape says, on the calling
+// thread, f64 (and products too small for oneDNN's entry cost) by Eigen at the CPU's level, f16 and bf16 by way of f32, integers by the level's own kernel,
 // complex by a plain loop. One product is cut into blocks of its result by its shape, and the blocks run on the pool.
 #include <complex>
 #include <cstring>
@@ -14,6 +14,7 @@
 #include <troupe/devices/cpu/int8_matmul.hpp>
 #include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/cpu/packed_matmul.hpp>
+#include <troupe/devices/cpu/tile_product.hpp>
 #include <troupe/devices/cpu/library_call.hpp>
 
 namespace troupe::cpu {
@@ -56,7 +57,9 @@ void plain_gemm(const GemmCall& g) {
 
 void gemm(DType type, const GemmCall& g) {
   switch (type) {
-    case DType::f32: return g.m * g.n * g.k <= kSmallProduct ? level_kernels().gemm_f32(g) : sgemm(g);
+    case DType::f32:
+      if (g.m * g.n * g.k <= kSmallProduct) return level_kernels().gemm_f32(g);
+      return suits_tiles(g, false) ? tile_product(level_kernels(), g) : sgemm(g);
     case DType::f64: return level_kernels().gemm_f64(g);
     case DType::c64: return plain_gemm<std::complex<float>>(g);
     case DType::c128: return plain_gemm<std::complex<double>>(g);
@@ -182,6 +185,7 @@ void CpuPrimitives::matmul(Stream& stream, const MatmulArgs& m) const {
     g.a = m.a.data();
     g.b = m.b.data();
     g.c = m.out.data;
+    if (suits_tiles(g, true)) return PackedColumns::multiply(level_kernels(), pool_, g, m.b_content, *m.kept);
     return PackedProduct::run(pool_, g, m.b_content, *m.kept);
   }
   Cut cut(g.m, g.n, g.k);

@@ -1,4 +1,4 @@
-// Products with a matrix b that comes again and again: b is kept in oneDNN's own layout, remade only
+// Products with a matrix b that comes again and again, where tiles of the level's own (tile_product.hpp) do not suit: b is kept in oneDNN's own layout, remade only
 // when its elements change. A recurrent cell's weights are packed once a run instead of once a step,
 // and a transposed b costs no more than a straight one.
 //

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kLanes = 32;
 constexpr int kWide = kPacketBytes / 8;     // doubles a register
-constexpr int kRegisters = kLanes / kWide;  // accumulators
+constexpr int kAccumulators = kLanes / kWide;
 
 inline double fold(double* lane) {
   for (int half = kLanes / 2; half > 0; half /= 2)
@@ -39,7 +39,7 @@ inline void fold_rows(double* acc, const T* x, std::int64_t rows, std::int64_t s
 
 /// The lanes, in registers.
 struct Lanes {
-  Doubles acc[kRegisters] = {};
+  Doubles acc[kAccumulators] = {};
 
   /// Packet p of the 32.
   void add(int p, Floats x) {

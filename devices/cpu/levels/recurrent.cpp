@@ -2,11 +2,7 @@
 //
 // An element of a product is the sum over k in order, whatever tile it falls into: a row's numbers depend on nothing but the row. Multiply-adds
 // are fused where the level has them, so that v2 rounds differently from v3 and v4.
-#include <troupe/devices/cpu/levels/packet.hpp>
-
-#if defined(__FMA__)
-#include <immintrin.h>
-#endif
+#include <troupe/devices/cpu/levels/multiply_add.hpp>
 
 namespace troupe::cpu {
 namespace {
@@ -19,61 +15,12 @@ inline Floats where_positive(Floats y, Floats dy) { return y > 0.f ? dy : Floats
 
 #include <troupe/devices/cpu/levels/recurrent_cell.hpp>
 
-#define TROUPE_INLINE inline __attribute__((always_inline))
-
 namespace troupe::cpu {
 namespace {
-
-#if defined(__AVX512F__)
-constexpr int kRegisters = 32;
-TROUPE_INLINE Floats repeated(float x) { return _mm512_set1_ps(x); }
-TROUPE_INLINE Floats add_product(Floats x, Floats y, Floats sum) { return _mm512_fmadd_ps(x, y, sum); }
-#elif defined(__FMA__)
-constexpr int kRegisters = 16;
-TROUPE_INLINE Floats repeated(float x) { return _mm256_set1_ps(x); }
-TROUPE_INLINE Floats add_product(Floats x, Floats y, Floats sum) { return _mm256_fmadd_ps(x, y, sum); }
-#else
-constexpr int kRegisters = 16;
-TROUPE_INLINE Floats repeated(float x) { return x - Floats{}; }
-TROUPE_INLINE Floats add_product(Floats x, Floats y, Floats sum) { return sum + x * y; }
-#endif
 
 constexpr int kAcross = 4;
 /// Rows of a tile whose sums are in registers, beside a row of the panel and an element of each row.
 constexpr int most_rows(int across) { return kRegisters == 32 ? (across == 4 ? 6 : 8) : (across == 4 ? 3 : 4); }
-
-template <int rows, int across>
-TROUPE_INLINE void multiply(Floats (&sum)[rows][across], const float* a, std::int64_t a_step, const float* panel, std::int64_t k) {
-#pragma GCC unroll 8
-  for (int r = 0; r < rows; ++r)
-#pragma GCC unroll 4
-    for (int p = 0; p < across; ++p) sum[r][p] = Floats{};
-  for (std::int64_t i = 0; i < k; ++i, panel += across * kPacket) {
-    Floats b[across];
-#pragma GCC unroll 4
-    for (int p = 0; p < across; ++p) b[p] = load_floats(panel + p * kPacket);
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; ++r) {
-      const Floats x = repeated(a[r * a_step + i]);
-#pragma GCC unroll 4
-      for (int p = 0; p < across; ++p) sum[r][p] = add_product(x, b[p], sum[r][p]);
-    }
-  }
-}
-
-// A packet of which `n` elements are there; `whole`: all are.
-template <bool whole>
-TROUPE_INLINE Floats load_part(const float* x, std::int64_t n) {
-  if (whole) return load_floats(x);
-  Floats v = {};
-  __builtin_memcpy(&v, x, static_cast<std::size_t>(n) * sizeof(float));
-  return v;
-}
-template <bool whole>
-TROUPE_INLINE void store_part(float* to, Floats v, std::int64_t n) {
-  if (whole) return store(to, v);
-  __builtin_memcpy(to, &v, static_cast<std::size_t>(n) * sizeof(float));
-}
 
 bool any_active(const bool* active, std::int64_t first, int rows) {
   for (int r = 0; active && r < rows; ++r)
@@ -131,7 +78,7 @@ void step_tile(const RecurrentStep<float>& s, const float* panel, std::int64_t r
   constexpr int across = gates == 1 ? kAcross : gates;
   Floats sum[rows][across];
   for (int r = 0; r < rows; ++r) prefetch<gates>(s, row + r, unit);
-  multiply(sum, s.h + row * s.units, s.units, panel, any_active(s.active, row, rows) ? s.units : 0);
+  multiply(sum, s.h + row * s.units, s.units, 1, panel, any_active(s.active, row, rows) ? s.units : 0);
   for (int p = 0; p < (gates == 1 ? across : 1); ++p) {
     const std::int64_t from = unit + p * kPacket, n = s.units - from;
     if (n >= kPacket) finish<gates, true>(s, &sum[0][p], across, rows, row, from, n);
@@ -143,7 +90,7 @@ template <int rows>
 void add_tile(const AddProduct& s, const float* panel, std::int64_t row, std::int64_t column) {
   Floats sum[rows][kAcross];
   if (!any_active(s.active, row, rows)) return;
-  multiply(sum, s.a + row * s.k, s.k, panel, s.k);
+  multiply(sum, s.a + row * s.k, s.k, 1, panel, s.k);
   for (int r = 0; r < rows; ++r) {
     if (s.active && !s.active[row + r]) continue;
     for (int p = 0; p < kAcross; ++p) {
@@ -153,27 +100,6 @@ void add_tile(const AddProduct& s, const float* panel, std::int64_t row, std::in
       if (n >= kPacket) store(to, load_floats(to) + sum[r][p]);
       else store_part<false>(to, load_part<false>(to, n) + sum[r][p], n);
     }
-  }
-}
-
-/// Calls f(number of rows, as a type; first row) for tiles of at most `most` rows, all of nearly one size.
-template <int n>
-struct Count {
-  static constexpr int value = n;
-};
-template <int most, class F>
-void for_tiles(std::int64_t rows, F f) {
-  const std::int64_t tiles = (rows + most - 1) / most;
-  for (std::int64_t t = 0; t < tiles; ++t) {
-    const std::int64_t row = t * rows / tiles, count = (t + 1) * rows / tiles - row;
-    if (count == 1) f(Count<1>(), row);
-    if constexpr (most >= 2) if (count == 2) f(Count<2>(), row);
-    if constexpr (most >= 3) if (count == 3) f(Count<3>(), row);
-    if constexpr (most >= 4) if (count == 4) f(Count<4>(), row);
-    if constexpr (most >= 5) if (count == 5) f(Count<5>(), row);
-    if constexpr (most >= 6) if (count == 6) f(Count<6>(), row);
-    if constexpr (most >= 7) if (count == 7) f(Count<7>(), row);
-    if constexpr (most >= 8) if (count == 8) f(Count<8>(), row);
   }
 }
 

@@ -48,11 +48,11 @@ void add_rows_of_integers(std::uint64_t* acc, const void* from, std::int64_t row
 
 template <class T>
 double product(const T* x, std::int64_t n) {
-  Doubles acc[kRegisters];
+  Doubles acc[kAccumulators];
   for (Doubles& a : acc) a = Doubles{} + 1.0;
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
-    for (int r = 0; r < kRegisters; ++r) acc[r] *= load_doubles(x + i + r * kWide);
+    for (int r = 0; r < kAccumulators; ++r) acc[r] *= load_doubles(x + i + r * kWide);
   double lane[kLanes];
   __builtin_memcpy(lane, acc, sizeof lane);
   for (int l = 0; i + l < n; ++l) lane[l] *= double(x[i + l]);

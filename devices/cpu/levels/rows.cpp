@@ -9,11 +9,11 @@ constexpr std::int64_t kAhead = 2048;
 
 template <class T>
 double sum_wide(const T* x, std::int64_t n) {
-  Doubles acc[kRegisters] = {};
+  Doubles acc[kAccumulators] = {};
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     for (std::size_t at = 0; at < kLanes * sizeof(T); at += 64) __builtin_prefetch(reinterpret_cast<const char*>(x + i) + at + kAhead);
-    for (int r = 0; r < kRegisters; ++r) acc[r] += load_doubles(x + i + r * kWide);
+    for (int r = 0; r < kAccumulators; ++r) acc[r] += load_doubles(x + i + r * kWide);
   }
   double lane[kLanes];
   __builtin_memcpy(lane, acc, sizeof lane);

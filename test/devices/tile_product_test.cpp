@@ -1,0 +1,145 @@
+// f32 products by tiles: against whole numbers, which floats add without rounding, and part by part against themselves, bit for bit.
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include <troupe/devices/cpu/tile_product.hpp>
+#include <troupe/devices/device.hpp>
+#include <troupe/devices/worker_pool.hpp>
+
+using namespace troupe;
+using cpu::GemmCall;
+using cpu::LevelKernels;
+
+BOOST_AUTO_TEST_SUITE(tile_product_test)
+
+namespace {
+
+std::vector<const LevelKernels*> levels_with_tiles() {
+  std::vector<const LevelKernels*> found;
+  for (CpuLevel level : {CpuLevel::portable, CpuLevel::v2, CpuLevel::v3, CpuLevel::v4})
+    if (level <= cpu_level() && (level == CpuLevel::portable) == (cpu_level() == CpuLevel::portable) && cpu::level_kernels(level).multiply_panel_f32)
+      found.push_back(&cpu::level_kernels(level));
+  return found;
+}
+
+/// a [m, k] and b [k, n], each as it is or transposed, and c, whose rows lie `gap` further apart than they are long.
+struct Product {
+  std::int64_t m, n, k, gap;
+  bool ta, tb;
+  std::vector<float> a, b, c;
+
+  Product(std::int64_t rows, std::int64_t columns, std::int64_t depth, bool a_turned, bool b_turned, std::mt19937_64& random, bool whole_numbers)
+      : m(rows), n(columns), k(depth), gap(3), ta(a_turned), tb(b_turned), c(static_cast<std::size_t>(m * (n + gap)), kUnwritten) {
+    auto filled = [&](std::int64_t size) {
+      std::vector<float> x(static_cast<std::size_t>(size));
+      for (float& v : x) v = whole_numbers ? static_cast<float>(random() % 17) - 8 : static_cast<float>(random() % 20'001) / 10'000 - 1;
+      return x;
+    };
+    a = filled(m * k);
+    b = filled(k * n);
+  }
+  static constexpr float kUnwritten = -12345.f;
+  GemmCall call() { return {m, n, k, a.data(), ta ? 1 : k, ta ? m : 1, b.data(), tb ? 1 : n, tb ? k : 1, c.data(), n + gap}; }
+  float wanted(std::int64_t row, std::int64_t column) const {
+    std::int64_t sum = 0;
+    for (std::int64_t i = 0; i < k; ++i)
+      sum += static_cast<std::int64_t>(a[static_cast<std::size_t>(ta ? i * m + row : row * k + i)]) * static_cast<std::int64_t>(b[static_cast<std::size_t>(tb ? column * k + i : i * n + column)]);
+    return static_cast<float>(sum);
+  }
+  float at(std::int64_t row, std::int64_t column) const { return c[static_cast<std::size_t>(row * (n + gap) + column)]; }
+  std::int64_t wrong() const {
+    std::int64_t count = 0;
+    for (std::int64_t row = 0; row < m; ++row)
+      for (std::int64_t column = 0; column < n + gap; ++column) count += at(row, column) != (column < n ? wanted(row, column) : kUnwritten);
+    return count;
+  }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(every_element_and_nothing_else_is_written) {
+  std::mt19937_64 random(7);
+  std::int64_t products = 0;
+  for (const LevelKernels* level : levels_with_tiles())
+    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1}, {2, 3, 4}, {3, 16, 5}, {4, 15, 33}, {5, 17, 7}, {6, 32, 64}, {7, 7, 255}, {8, 129, 256}, {13, 140, 257}, {17, 130, 600},
+                                  {143, 20, 40}, {144, 161, 9}, {145, 33, 300}, {290, 1030, 35}, {150, 1024, 258}, {31, 1, 70}, {1, 300, 513}})
+      for (const bool ta : {false, true})
+        for (const bool tb : {false, true}) {
+          Product p(m, n, k, ta, tb, random, true);
+          cpu::tile_product(*level, p.call());
+          BOOST_TEST(p.wrong() == 0, m << " x " << k << " x " << n << (ta ? ", a turned" : "") << (tb ? ", b turned" : "") << ": " << p.wrong() << " are wrong");
+          ++products;
+        }
+  BOOST_TEST_MESSAGE(products << " products");
+}
+
+BOOST_AUTO_TEST_CASE(a_part_is_the_same_bits_as_in_the_whole) {
+  std::mt19937_64 random(8);
+  for (const LevelKernels* level : levels_with_tiles())
+    for (const bool turned : {false, true}) {
+      Product whole(301, 203, 517, turned, !turned, random, false), part = whole;
+      cpu::tile_product(*level, whole.call());
+      for (const auto& [row, rows] : {std::array<std::int64_t, 2>{0, 1}, {1, 5}, {6, 150}, {156, 145}})
+        for (const auto& [column, columns] : {std::array<std::int64_t, 2>{0, 20}, {20, 1}, {21, 182}}) {
+          GemmCall g = part.call();
+          g.a = static_cast<const float*>(g.a) + row * g.a_rs;
+          g.b = static_cast<const float*>(g.b) + column * g.b_cs;
+          g.c = static_cast<float*>(g.c) + row * g.c_rs + column;
+          g.m = rows;
+          g.n = columns;
+          cpu::tile_product(*level, g);
+        }
+      BOOST_TEST((std::memcmp(whole.c.data(), part.c.data(), whole.c.size() * sizeof(float)) == 0));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(packed_before_is_the_same_bits) {
+  std::mt19937_64 random(9);
+  WorkerPool pool(2);
+  for (const LevelKernels* level : levels_with_tiles())
+    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 64, 32}, {32, 512, 384}, {700, 130, 300}, {9, 1100, 700}, {600, 2000, 40}})
+      for (const bool turned : {false, true})
+        for (WorkerPool* with : {&pool, static_cast<WorkerPool*>(nullptr)}) {
+          Product plain(m, n, k, turned, turned, random, false), packed = plain;
+          cpu::tile_product(*level, plain.call());
+          RepackedSlot slot;
+          for (int time = 0; time < 2; ++time) {  // made, then found
+            std::fill(packed.c.begin(), packed.c.end(), Product::kUnwritten);
+            cpu::PackedColumns::multiply(*level, with, packed.call(), 1, slot);
+            BOOST_TEST((std::memcmp(plain.c.data(), packed.c.data(), plain.c.size() * sizeof(float)) == 0));
+          }
+          for (float& v : packed.b) v = -v;  // other elements at the same place
+          cpu::PackedColumns::multiply(*level, with, packed.call(), 2, slot);
+          BOOST_TEST(packed.at(0, 0) == -plain.at(0, 0));
+          if (turned) continue;  // of fewer rows, the elements of a would lie elsewhere
+          Product fewer = packed;  // another number of rows takes what is packed
+          fewer.m = (m + 1) / 2;
+          const auto kept = slot.get();
+          GemmCall g = fewer.call();
+          g.b = packed.b.data();
+          cpu::PackedColumns::multiply(*level, with, g, 2, slot);
+          BOOST_TEST((slot.get() == kept));
+          BOOST_TEST(fewer.at(fewer.m - 1, n - 1) == packed.at(fewer.m - 1, n - 1));
+        }
+}
+
+BOOST_AUTO_TEST_CASE(who_multiplies_is_said_by_the_shape) {
+  auto suits = [](std::int64_t m, std::int64_t k, std::int64_t n, bool packed) { return cpu::suits_tiles({m, n, k, nullptr, k, 1, nullptr, n, 1, nullptr, n}, packed); };
+  const LevelKernels& level = cpu::level_kernels();
+  const bool tiles = level.multiply_panel_f32 != nullptr;
+  BOOST_TEST(suits(1024, 1024, 1024, false) == tiles);
+  BOOST_TEST(suits(8, 1024, 1024, false) == tiles);
+  BOOST_TEST(suits(1, 1024, 1024, true) == tiles);
+  BOOST_TEST(!suits(1, 1024, 1024, false));
+  BOOST_TEST(!suits(64, 784, 512, false));
+  BOOST_TEST(!suits(1024, 9, 1024, true));
+  BOOST_TEST(!suits(1024, 1024, 1, true));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
