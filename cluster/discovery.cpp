@@ -154,6 +154,7 @@ std::vector<std::string> parse_peer_list(std::istream& text, const std::string& 
   std::vector<std::string> all;
   std::string line;
   for (int n = 1; std::getline(text, line); ++n) {
+    if (n == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);  // the mark that editors of Windows begin a text with
     const std::string_view address = trimmed(std::string_view(line).substr(0, line.find('#')));
     if (address.empty()) continue;
     try {

@@ -47,6 +47,10 @@ struct AllowedKey {
 };
 
 std::ifstream open(const std::filesystem::path& path) {
+  std::error_code unknown;
+  // Opening a pipe would wait for who writes into it.
+  if (std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown))
+    throw Error(Code::failed_precondition, fmt::format("{} is not a file; 'troupe keygen --keys {}' makes one in an empty folder", path.string(), path.parent_path().string()));
   std::ifstream file(path);
   if (!file) throw Error(Code::not_found, fmt::format("there is no {}; 'troupe keygen --keys {}' makes one", path.string(), path.parent_path().string()));
   return file;

@@ -126,6 +126,8 @@ BOOST_AUTO_TEST_CASE(a_list_of_peers_in_a_file) {
   const std::filesystem::path path = folder / "peers";
   std::ofstream(path) << "# two machines\nalpha\n\n  beta:99  # the old one\r\n";
   BOOST_TEST(read_peer_list(path) == Strings({"tcp://alpha:7117", "tcp://beta:99"}), boost::test_tools::per_element());
+  std::ofstream(path) << "\xEF\xBB\xBF" "alpha\r\nbeta\r\n";  // as Windows' Notepad writes it
+  BOOST_TEST(read_peer_list(path) == Strings({"tcp://alpha:7117", "tcp://beta:7117"}), boost::test_tools::per_element());
   std::ofstream(path) << "alpha\nnot an address\n";
   BOOST_TEST(refusal([&] { read_peer_list(path); }, Code::invalid_argument).find(":2: 'not an address' is no address") != std::string::npos);
   std::ofstream(path) << std::string(1 << 20, '\n');

@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
+
 #include <troupe/cluster/keys.hpp>
 #include <troupe/devices/error.hpp>
 #include <troupe/test/devices/refusal.hpp>
@@ -130,6 +132,19 @@ BOOST_AUTO_TEST_CASE(damage_is_named_with_its_place) {
   f.append("authorized", "\n# a comment\nnot-a-key gamma\n");
   const std::string why = refusal([&] { read_keys(f.path); }, Code::data_loss);
   BOOST_TEST(why.find("authorized:5: 'not-a-key' is no public key") != std::string::npos, why);
+}
+
+BOOST_AUTO_TEST_CASE(a_pipe_is_refused_without_waiting_for_its_writer) {
+  KeyFolder f;
+  make_keys(f.path, "alpha");
+  for (const char* name : {"authorized", "node.key"}) {
+    const std::filesystem::path file = f.path / name, aside = f.path / "aside";
+    std::filesystem::rename(file, aside);
+    BOOST_REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
+    BOOST_TEST(refusal([&] { read_keys(f.path); }, Code::failed_precondition).find(fmt::format("{} is not a file", file.string())) != std::string::npos);
+    std::filesystem::rename(aside, file);
+  }
+  BOOST_TEST(read_keys(f.path).authorized.size() == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(a_pair_that_does_not_belong_together_is_refused) {
