@@ -33,7 +33,6 @@ TROUPE_INLINE void multiply(Floats (&sum)[rows][across], const float* a, std::in
   for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 4
     for (int p = 0; p < across; ++p) sum[r][p] = Floats{};
-#pragma GCC unroll 4
   for (std::int64_t i = 0; i < k; ++i, a += k_step, panel += across * kPacket) {
     if (row_step == 1) __builtin_prefetch(a + 8 * k_step);
     Floats b[across];
