@@ -11,6 +11,7 @@ inline constexpr const char* kLists = "controlflow/list_test";
 inline constexpr const char* kLoops = "controlflow/loops_test";
 
 inline constexpr const char* kFunctions = "functions_test";
+inline constexpr const char* kAlgebra = "linear_algebra_test";
 
 inline constexpr const char* kLibrary = "library_test";
 
@@ -43,10 +44,10 @@ inline const std::map<std::string, std::string>& elsewhere() {
       {"Call", kCalls},                 {"Argument", kCalls},              {"Return", kCalls},
       {"ListAccumulate", kLists},       {"ListTake", kLists},              {"ListPut", kLists},
       {"ListProduct", kLists},
-      {"Cholesky", kFunctions},         {"Qr", kFunctions},                {"Svd", kFunctions},
-      {"Eigh", kFunctions},             {"Solve", kFunctions},             {"TriangularSolve", kFunctions},
-      {"LogDeterminant", kFunctions},   {"Attention", kFunctions},         {"AttentionGradient", kFunctions},
-      {"Cofactors", kFunctions},
+      {"Cholesky", kAlgebra},         {"Qr", kAlgebra},                {"Svd", kAlgebra},
+      {"Eigh", kAlgebra},             {"Solve", kAlgebra},             {"TriangularSolve", kAlgebra},
+      {"LogDeterminant", kAlgebra},   {"Attention", kFunctions},         {"AttentionGradient", kFunctions},
+      {"Cofactors", kAlgebra},
       {"CtcLossCurvature", kFunctions}, {"CtcLoss", kFunctions},          {"SegmentMax", kFunctions},        {"RandomUniformLike", kFunctions},
       {"RandomNormalLike", kFunctions}, {"SegmentMin", kLibrary},          {"Real", kLibrary},
       {"Imaginary", kLibrary},          {"Complex", kLibrary},             {"RandomGamma", kLibrary},
