@@ -93,14 +93,6 @@ struct PanelProduct {
   bool adds;
 };
 
-/// `lanes` vectors of k, side by side in packs of `width`: to[i * width + l] = from[l * lane_step + i * k_step], zero from `lanes` on. One of the steps is 1.
-struct Packing {
-  const float* from;
-  std::int64_t lane_step, k_step, lanes, k;
-  float* to;
-  std::int64_t width;
-};
-
 struct LevelKernels {
   TileFunction op[kScalarOps][kDTypes];    // by operand dtype; null where the op has no such dtype
   TileFunction cast[kDTypes][kDTypes];     // [to][from]
@@ -150,8 +142,9 @@ struct LevelKernels {
   // Products in tiles that stay in registers (tile_product.hpp); of v4, where the library's are faster, null. Packed columns of b are panels of
   // `product_columns`, packed rows of a strips of a few rows.
   std::int64_t product_columns;
-  void (*pack_f32)(const Packing&);
   void (*pack_rows_f32)(const float* a, std::int64_t a_rs, std::int64_t a_cs, std::int64_t m, std::int64_t k, float* strips);
+  /// k rows of the first n <= product_columns columns of b, as one panel; columns past n are zero.
+  void (*pack_columns_f32)(const float* b, std::int64_t b_rs, std::int64_t b_cs, std::int64_t k, std::int64_t n, float* panel);
   void (*multiply_panel_f32)(const PanelProduct&);
 
   // By dtype, null but for integers, which wrap: of a row, and acc[j] += x[r * stride + j].

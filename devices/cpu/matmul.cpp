@@ -185,7 +185,7 @@ void CpuPrimitives::matmul(Stream& stream, const MatmulArgs& m) const {
     g.a = m.a.data();
     g.b = m.b.data();
     g.c = m.out.data;
-    if (suits_tiles(g, true)) return PackedColumns::multiply(level_kernels(), pool_, g, m.b_content, *m.kept);
+    if (suits_tiles(g, true)) return PackedColumns::run(level_kernels(), pool_, g, m.b_content, *m.kept);
     return PackedProduct::run(pool_, g, m.b_content, *m.kept);
   }
   Cut cut(g.m, g.n, g.k);

@@ -32,7 +32,7 @@ void pack_panels(const LevelKernels& level, const GemmCall& g, std::int64_t colu
   for (std::int64_t i = 0; i < k; i += step)
     for (std::int64_t c = column; c < end; c += wide) {
       const float* from = static_cast<const float*>(g.b) + c * g.b_cs + (row + i) * g.b_rs;
-      level.pack_f32({from, g.b_cs, g.b_rs, std::min(wide, end - c), std::min(step, k - i), to + (c - column) * k + i * wide, wide});
+      level.pack_columns_f32(from, g.b_rs, g.b_cs, std::min(step, k - i), std::min(wide, end - c), to + (c - column) * k + i * wide);
     }
 }
 
@@ -99,7 +99,7 @@ PackedColumns::PackedColumns(const LevelKernels& level, const Key& key, const Ge
   });
 }
 
-void PackedColumns::multiply(const LevelKernels& level, WorkerPool* pool, const GemmCall& g, std::uint64_t content, RepackedSlot& slot) {
+void PackedColumns::run(const LevelKernels& level, WorkerPool* pool, const GemmCall& g, std::uint64_t content, RepackedSlot& slot) {
   const Key key{content, g.b, g.n, g.k, g.b_rs, g.b_cs};
   auto kept = std::static_pointer_cast<const PackedColumns>(slot.get());
   if (!kept || !(kept->key_ == key)) {
@@ -118,7 +118,7 @@ void PackedColumns::multiply(const LevelKernels& level, WorkerPool* pool, const 
     part.n = std::min(columns, g.n - column);
     part.a = static_cast<const float*>(g.a) + row * g.a_rs;
     part.c = static_cast<float*>(g.c) + row * g.c_rs + column;
-    cpu::multiply(level, part, panels + column * g.k);
+    multiply(level, part, panels + column * g.k);
   });
 }
 

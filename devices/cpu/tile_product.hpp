@@ -25,7 +25,7 @@ void tile_product(const LevelKernels& level, const GemmCall& g);
 class PackedColumns final : public Repacked {
  public:
   /// c = a b, with tiles of one and the same level; `slot` keeps what is made of b, whose elements are `content`.
-  static void multiply(const LevelKernels& level, WorkerPool* pool, const GemmCall& g, std::uint64_t content, RepackedSlot& slot);
+  static void run(const LevelKernels& level, WorkerPool* pool, const GemmCall& g, std::uint64_t content, RepackedSlot& slot);
 
  private:
   struct Key {

@@ -14,6 +14,7 @@
 #include <troupe/devices/order.hpp>
 #include <troupe/devices/philox.hpp>
 #include <troupe/devices/worker_pool.hpp>
+#include <troupe/test/devices/levels.hpp>
 #include <troupe/test/devices/numbers.hpp>
 
 using namespace troupe;
@@ -23,13 +24,6 @@ using cpu::LevelKernels;
 BOOST_AUTO_TEST_SUITE(cpu_kernels_test)
 
 namespace {
-
-std::vector<const LevelKernels*> levels() {
-  std::vector<const LevelKernels*> found;
-  for (CpuLevel level : {CpuLevel::portable, CpuLevel::v2, CpuLevel::v3, CpuLevel::v4})
-    if (level <= cpu_level() && (level == CpuLevel::portable) == (cpu_level() == CpuLevel::portable)) found.push_back(&cpu::level_kernels(level));
-  return found;
-}
 
 template <class T>
 std::vector<T> numbers(std::int64_t n, std::mt19937_64& random) {

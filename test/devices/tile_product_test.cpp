@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <troupe/devices/cpu/tile_product.hpp>
-#include <troupe/devices/device.hpp>
 #include <troupe/devices/worker_pool.hpp>
+#include <troupe/test/devices/levels.hpp>
 
 using namespace troupe;
 using cpu::GemmCall;
@@ -21,10 +21,8 @@ BOOST_AUTO_TEST_SUITE(tile_product_test)
 namespace {
 
 std::vector<const LevelKernels*> levels_with_tiles() {
-  std::vector<const LevelKernels*> found;
-  for (CpuLevel level : {CpuLevel::portable, CpuLevel::v2, CpuLevel::v3, CpuLevel::v4})
-    if (level <= cpu_level() && (level == CpuLevel::portable) == (cpu_level() == CpuLevel::portable) && cpu::level_kernels(level).multiply_panel_f32)
-      found.push_back(&cpu::level_kernels(level));
+  std::vector<const LevelKernels*> found = test::levels();
+  std::erase_if(found, [](const LevelKernels* level) { return !level->multiply_panel_f32; });
   return found;
 }
 
@@ -104,11 +102,11 @@ BOOST_AUTO_TEST_CASE(packed_before_is_the_same_bits) {
           RepackedSlot slot;
           for (int time = 0; time < 2; ++time) {  // made, then found
             std::fill(packed.c.begin(), packed.c.end(), Product::kUnwritten);
-            cpu::PackedColumns::multiply(*level, with, packed.call(), 1, slot);
+            cpu::PackedColumns::run(*level, with, packed.call(), 1, slot);
             BOOST_TEST((std::memcmp(plain.c.data(), packed.c.data(), plain.c.size() * sizeof(float)) == 0));
           }
           for (float& v : packed.b) v = -v;  // other elements at the same place
-          cpu::PackedColumns::multiply(*level, with, packed.call(), 2, slot);
+          cpu::PackedColumns::run(*level, with, packed.call(), 2, slot);
           BOOST_TEST(packed.at(0, 0) == -plain.at(0, 0));
           if (turned) continue;  // of fewer rows, the elements of a would lie elsewhere
           Product fewer = packed;  // another number of rows takes what is packed
@@ -116,7 +114,7 @@ BOOST_AUTO_TEST_CASE(packed_before_is_the_same_bits) {
           const auto kept = slot.get();
           GemmCall g = fewer.call();
           g.b = packed.b.data();
-          cpu::PackedColumns::multiply(*level, with, g, 2, slot);
+          cpu::PackedColumns::run(*level, with, g, 2, slot);
           BOOST_TEST((slot.get() == kept));
           BOOST_TEST(fewer.at(fewer.m - 1, n - 1) == packed.at(fewer.m - 1, n - 1));
         }

@@ -34,7 +34,7 @@ TROUPE_INLINE void multiply(Floats (&sum)[rows][across], const float* a, std::in
 #pragma GCC unroll 4
     for (int p = 0; p < across; ++p) sum[r][p] = Floats{};
   for (std::int64_t i = 0; i < k; ++i, a += k_step, panel += across * kPacket) {
-    if (row_step == 1) __builtin_prefetch(a + 8 * k_step);
+    if (row_step == 1) __builtin_prefetch(a + 8 * k_step);  // packed rows come from the second cache
     Floats b[across];
 #pragma GCC unroll 4
     for (int p = 0; p < across; ++p) b[p] = load_floats(panel + p * kPacket);

@@ -40,34 +40,30 @@ TROUPE_INLINE void in_fours(std::int64_t lanes, F f) {
 
 constexpr std::int64_t kRowsAhead = 16;  // rows of a matrix lie a page apart, where no hardware foresees the next
 
-// `width` is a constant where it is inlined.
-TROUPE_INLINE void pack_at_width(const Packing& p, std::int64_t width) {
-  const float* const from = p.from;
-  float* const to = p.to;
+// `lanes` vectors of k, side by side in packs of `width`, which is a constant where this is inlined: to[i * width + l] = from[l * lane_step + i * k_step],
+// zero from `lanes` on. One of the steps is 1.
+TROUPE_INLINE void pack(const float* from, std::int64_t lane_step, std::int64_t k_step, std::int64_t lanes, std::int64_t k, float* to, std::int64_t width) {
   std::int64_t i = 0;
-  if (p.lanes == width && p.lanes >= 4) {
-    if (p.lane_step == 1)
-      for (; i < p.k; ++i) {
-        __builtin_prefetch(from + (i + kRowsAhead) * p.k_step);
+  if (lanes == width && lanes >= 4) {
+    if (lane_step == 1)
+      for (; i < k; ++i) {
+        __builtin_prefetch(from + (i + kRowsAhead) * k_step);
         if (width % kPacket == 0)
-          for (std::int64_t l = 0; l < width; l += kPacket) store(to + i * width + l, load_floats(from + i * p.k_step + l));
-        else in_fours(width, [&](std::int64_t l) { store_four(to + i * width + l, load_four(from + i * p.k_step + l)); });
+          for (std::int64_t l = 0; l < width; l += kPacket) store(to + i * width + l, load_floats(from + i * k_step + l));
+        else in_fours(width, [&](std::int64_t l) { store_four(to + i * width + l, load_four(from + i * k_step + l)); });
       }
     else
-      for (; i + 4 <= p.k; i += 4) in_fours(width, [&](std::int64_t l) { turn(from + l * p.lane_step + i, p.lane_step, to + i * width + l, width); });
+      for (; i + 4 <= k; i += 4) in_fours(width, [&](std::int64_t l) { turn(from + l * lane_step + i, lane_step, to + i * width + l, width); });
   }
-  for (; i < p.k; ++i)
-    for (std::int64_t l = 0; l < width; ++l) to[i * width + l] = l < p.lanes ? from[l * p.lane_step + i * p.k_step] : 0.f;
-}
-
-void pack(const Packing& p) {
-  if (p.width == kColumns) pack_at_width(p, kColumns);
-  else pack_at_width(p, p.width);
+  for (; i < k; ++i)
+    for (std::int64_t l = 0; l < width; ++l) to[i * width + l] = l < lanes ? from[l * lane_step + i * k_step] : 0.f;
 }
 
 void pack_rows(const float* a, std::int64_t a_rs, std::int64_t a_cs, std::int64_t m, std::int64_t k, float* strips) {
-  for_tiles<kMostRows>(m, [&]<int rows>(Count<rows>, std::int64_t row) { pack_at_width({a + row * a_rs, a_rs, a_cs, rows, k, strips + row * k, rows}, rows); });
+  for_tiles<kMostRows>(m, [&]<int rows>(Count<rows>, std::int64_t row) { pack(a + row * a_rs, a_rs, a_cs, rows, k, strips + row * k, rows); });
 }
+
+void pack_columns(const float* b, std::int64_t b_rs, std::int64_t b_cs, std::int64_t k, std::int64_t n, float* panel) { pack(b, b_cs, b_rs, n, k, panel, kColumns); }
 
 template <int rows>
 TROUPE_INLINE void store_tile(const PanelProduct& p, Floats (&sum)[rows][kAcross], float* to) {
@@ -115,8 +111,8 @@ void multiply_panel(const PanelProduct& p) {
 
 void TROUPE_FILL(products)(LevelKernels& k) {
   k.product_columns = kColumns;
-  k.pack_f32 = pack;
   k.pack_rows_f32 = pack_rows;
+  k.pack_columns_f32 = pack_columns;
   k.multiply_panel_f32 = multiply_panel;
 }
 #endif
