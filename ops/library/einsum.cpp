@@ -85,44 +85,41 @@ class Extents {
   std::vector<std::pair<const Term*, std::string>> of_;
 };
 
-class Contraction {
- public:
-  // Axes of both are batches if they live on, else summed over; each is made one axis.
-  Term operator()(Term a, Term b, const std::string& needed) const {
-    a = summed(a, b.axes + needed);
-    b = summed(b, a.axes + needed);
-    const std::string batch = those_of(a.axes, [&](char c) { return holds(b.axes, c) && holds(needed, c); });
-    const std::string inner = those_of(a.axes, [&](char c) { return holds(b.axes, c) && !holds(needed, c); });
-    const std::string left = those_of(a.axes, [&](char c) { return !holds(b.axes, c); }), right = those_of(b.axes, [&](char c) { return !holds(a.axes, c); });
-    if (inner.empty() && (left.empty() || right.empty())) return product(a, b);
-    if (a.value.dtype() != b.value.dtype()) a.value = widened_half(a.value), b.value = widened_half(b.value);
-    Expr y = matmul(grouped(a, batch, left, inner), grouped(b, batch, inner, right));
-    Extents out;
-    out.add_each(a, batch + left);
-    out.add_each(b, right);
-    return {left.size() == 1 && right.size() == 1 ? y : out.shaped(y), batch + left + right};
-  }
+// Where one has all axes of the other.
+Term multiplied(const Term& a, const Term& b) {
+  const Term &more = a.axes.size() >= b.axes.size() ? a : b, &fewer = &more == &a ? b : a;
+  Expr aligned = ordered(fewer, those_of(more.axes, [&](char c) { return holds(fewer.axes, c); }));
+  for (std::size_t i = 0; i < more.axes.size(); ++i)
+    if (!holds(fewer.axes, more.axes[i])) aligned = expand_dims(aligned, static_cast<std::int64_t>(i));
+  // What is summed over later is not rounded first.
+  return {widened_half(more.value) * widened_half(aligned), more.axes};
+}
 
- private:
-  // One has all axes of the other.
-  static Term product(const Term& a, const Term& b) {
-    const Term &more = a.axes.size() >= b.axes.size() ? a : b, &fewer = &more == &a ? b : a;
-    Expr aligned = ordered(fewer, those_of(more.axes, [&](char c) { return holds(fewer.axes, c); }));
-    for (std::size_t i = 0; i < more.axes.size(); ++i)
-      if (!holds(fewer.axes, more.axes[i])) aligned = expand_dims(aligned, static_cast<std::int64_t>(i));
-    // What is summed over later is not rounded first.
-    return {widened_half(more.value) * widened_half(aligned), more.axes};
-  }
-  static Expr grouped(const Term& t, const std::string& batch, const std::string& rows, const std::string& columns) {
-    Expr value = ordered(t, batch + rows + columns);
-    if (rows.size() == 1 && columns.size() == 1) return value;
-    Extents s;
-    s.add_each(t, batch);
-    s.add(t, rows);
-    s.add(t, columns);
-    return s.shaped(value);
-  }
-};
+Expr grouped(const Term& t, const std::string& batch, const std::string& rows, const std::string& columns) {
+  Expr value = ordered(t, batch + rows + columns);
+  if (rows.size() == 1 && columns.size() == 1) return value;
+  Extents s;
+  s.add_each(t, batch);
+  s.add(t, rows);
+  s.add(t, columns);
+  return s.shaped(value);
+}
+
+// Axes of both are batches if they live on, else summed over; each is made one axis.
+Term contracted(Term a, Term b, const std::string& needed) {
+  a = summed(a, b.axes + needed);
+  b = summed(b, a.axes + needed);
+  const std::string batch = those_of(a.axes, [&](char c) { return holds(b.axes, c) && holds(needed, c); });
+  const std::string inner = those_of(a.axes, [&](char c) { return holds(b.axes, c) && !holds(needed, c); });
+  const std::string left = those_of(a.axes, [&](char c) { return !holds(b.axes, c); }), right = those_of(b.axes, [&](char c) { return !holds(a.axes, c); });
+  if (inner.empty() && (left.empty() || right.empty())) return multiplied(a, b);
+  if (a.value.dtype() != b.value.dtype()) a.value = widened_half(a.value), b.value = widened_half(b.value);
+  Expr y = matmul(grouped(a, batch, left, inner), grouped(b, batch, inner, right));
+  Extents out;
+  out.add_each(a, batch + left);
+  out.add_each(b, right);
+  return {left.size() == 1 && right.size() == 1 ? y : out.shaped(y), batch + left + right};
+}
 
 std::vector<std::string> split_terms(const std::string& left) {
   std::vector<std::string> terms{""};
@@ -229,7 +226,7 @@ Expr einsum(const std::string& equation, const std::vector<Expr>& operands, std:
   for (std::size_t i = 1; i < all.size(); ++i) {
     std::string needed = out;
     for (std::size_t k = i + 1; k < all.size(); ++k) needed += all[k].axes;
-    so_far = Contraction()(so_far, all[i], needed);
+    so_far = contracted(so_far, all[i], needed);
   }
   return cast(ordered(summed(so_far, out), out), operands[0].dtype());
 }
