@@ -126,7 +126,8 @@ struct Batch {
 struct Cut {
   std::int64_t rows, columns, down = 1, across = 1;
 
-  Cut(std::int64_t m, std::int64_t n, std::int64_t k) : rows(m), columns(n) {
+  Cut(std::int64_t m, std::int64_t n) : rows(m), columns(n) {}  // all in one
+  Cut(std::int64_t m, std::int64_t n, std::int64_t k) : Cut(m, n) {
     double work = double(m) * double(n) * double(k);
     // Past four blocks packing costs more than balance gains (1024^3: 122 GFLOP/s in 8, 150 in 4, 154 whole;
     // a^T b of 256 x 1600 x 1024: 105, 123, 124), and squarer blocks pack less.
@@ -188,7 +189,9 @@ void CpuPrimitives::matmul(Stream& stream, const MatmulArgs& m) const {
     if (suits_tiles(g, true)) return PackedColumns::run(level_kernels(), pool_, g, m.b_content, *m.kept);
     return PackedProduct::run(pool_, g, m.b_content, *m.kept);
   }
-  Cut cut(g.m, g.n, g.k);
+  // By tiles an element is the same bits however the product is cut: one worker packs each operand but once.
+  const bool is_tiled = type == DType::f32 && g.m * g.n * g.k > kSmallProduct && suits_tiles(g, false);
+  const Cut cut = is_tiled && (!pool_ || pool_->size() < 2) ? Cut(g.m, g.n) : Cut(g.m, g.n, g.k);
   std::int64_t items = batch.count * cut.count();
   std::int64_t group = std::max<std::int64_t>(1, kBlockWork / std::max<std::int64_t>(1, g.k * cut.rows * cut.columns));
   std::int64_t bytes = static_cast<std::int64_t>(size_of(type));
@@ -205,7 +208,8 @@ void CpuPrimitives::matmul(Stream& stream, const MatmulArgs& m) const {
       part.a = a + (a_at + row * g.a_rs) * bytes;
       part.b = b + (b_at + column * g.b_cs) * bytes;
       part.c = c + ((item * g.m + row) * g.n + column) * bytes;
-      gemm(type, part);
+      if (is_tiled) tile_product(level_kernels(), part);
+      else gemm(type, part);
     }
   });
 }
