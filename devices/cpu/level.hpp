@@ -88,6 +88,7 @@ struct PanelProduct {
   bool packed;
   std::int64_t a_rs, a_cs;  // one of them is 1
   const float* panel;
+  std::int64_t panel_rs;  // of a packed one product_columns
   float* c;
   std::int64_t c_rs;
   bool adds;

@@ -13,14 +13,18 @@ constexpr std::int64_t kDepth = 256, kRows = 144, kColumns = 1024;
 // Panels from which on packed rows are worth it: fewer do not read them often enough.
 constexpr std::int64_t kFewPanels = 8;
 
+// Elements of b that need no packing: as they lie they stay in a first cache of 32 KiB.
+constexpr std::int64_t kReadInPlace = 8 << 10;
 // What is packed at once where a panel is read just after.
 constexpr std::int64_t kRowsTogether = 16, kPanelsTogether = 4;
 // Where the library wins (ops/README.md): sums too short for what a tile costs before and after, few rows, which read b once,
-// and from 17 to 127 rows, for which packing b costs more than its own tiles lose.
+// and from 17 to 127 rows of a transposed b, for which packing b costs more than its own tiles lose.
 constexpr std::int64_t kShortest = 32, kFewestRows = 5, kFewRows = 16, kManyRows = 128;
 
 // Multiply-adds worth a piece of their own: ~20 µs, several times the cost of handing it to a worker; rows and panels that a piece has at least.
 constexpr std::int64_t kPieceWork = 2 << 20, kMostPieces = 8, kPieceRows = 48, kPiecePanels = 4;
+
+bool reads_in_place(const GemmCall& g) { return g.b_cs == 1 && g.k * g.b_rs <= kReadInPlace; }
 
 std::int64_t blocks(std::int64_t n, std::int64_t most) { return (n + most - 1) / most; }
 /// The size of blocks of nearly one size, a multiple of `unit`.
@@ -42,7 +46,8 @@ void multiply(const LevelKernels& level, const GemmCall& g, const float* panels)
   const std::int64_t depth = block_size(g.k, kDepth, 8), rows = block_size(g.m, kRows, 12), columns = std::min(kColumns, blocks(g.n, wide) * wide);
   const std::int64_t together = kPanelsTogether * wide;
   const bool packs_rows = g.n > kFewPanels * wide;
-  const bool packs_each = !panels && g.m <= rows;  // one block of rows: a panel is read just after it was packed, and never again
+  const bool in_place = !panels && reads_in_place(g);  // but for a last panel that reaches past b
+  const bool packs_each = !panels && (in_place || g.m <= rows);  // one block of rows: a panel is read just after it was packed, and never again
   const std::int64_t of_rows = packs_rows ? rows * depth : 0, of_columns = panels ? 0 : packs_each ? together * depth : columns * depth;
   float* const strips = reinterpret_cast<float*>(thread_scratch(static_cast<std::size_t>(of_rows + of_columns) * sizeof(float)));
   float* const packed = strips + of_rows;
@@ -66,10 +71,16 @@ void multiply(const LevelKernels& level, const GemmCall& g, const float* panels)
           p.a = strips;
         }
         for (std::int64_t c = j; c < end; c += wide) {
-          const std::int64_t in = packs_each ? (c - j) % together : c - j;
-          if (packs_each && in == 0) pack_panels(level, g, c, std::min(end, c + together), i, k, packed);
-          p.panel = panels ? panels + c * g.k + i * wide : packed + in * k;
           p.n = std::min(wide, g.n - c);
+          if (in_place && p.n == wide) {
+            p.panel = static_cast<const float*>(g.b) + i * g.b_rs + c;
+            p.panel_rs = g.b_rs;
+          } else {
+            const std::int64_t in = in_place ? 0 : packs_each ? (c - j) % together : c - j;
+            if (packs_each && in == 0) pack_panels(level, g, c, std::min(end, c + together), i, k, packed);
+            p.panel = panels ? panels + c * g.k + i * wide : packed + in * k;
+            p.panel_rs = wide;
+          }
           p.c = static_cast<float*>(g.c) + r * g.c_rs + c;
           level.multiply_panel_f32(p);
         }
@@ -85,7 +96,7 @@ bool suits_tiles(const GemmCall& g, bool packed_before) {
   if (!level.multiply_panel_f32 || g.k < kShortest) return false;
   const std::int64_t padded = blocks(g.n, level.product_columns) * level.product_columns;
   if (4 * g.n < 3 * padded) return false;  // the columns past n are computed too
-  return packed_before || g.m >= kManyRows || (g.m >= kFewestRows && g.m <= kFewRows);
+  return packed_before || reads_in_place(g) || g.m >= kManyRows || (g.m >= kFewestRows && (g.m <= kFewRows || g.b_cs == 1));
 }
 
 void tile_product(const LevelKernels& level, const GemmCall& g) { multiply(level, g, nullptr); }

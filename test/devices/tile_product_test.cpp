@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <troupe/devices/cpu/tile_product.hpp>
@@ -54,7 +55,7 @@ BOOST_AUTO_TEST_CASE(every_element_and_nothing_else_is_written) {
   std::int64_t products = 0;
   for (const LevelKernels* level : levels_with_tiles())
     for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1}, {2, 3, 4}, {3, 16, 5}, {4, 15, 33}, {5, 17, 7}, {6, 32, 64}, {7, 7, 255}, {8, 129, 256}, {13, 140, 257}, {17, 130, 600},
-                                  {143, 20, 40}, {144, 161, 9}, {145, 33, 300}, {290, 1030, 9}, {13, 1040, 260}, {146, 1026, 258}, {31, 1, 70}, {1, 300, 513}})
+                                  {143, 20, 40}, {144, 161, 9}, {145, 33, 300}, {290, 1030, 9}, {13, 1040, 260}, {146, 1026, 258}, {31, 1, 70}, {1, 300, 513}, {300, 37, 9}, {290, 24, 300}, {64, 64, 64}})
       for (const bool ta : {false, true})
         for (const bool tb : {false, true}) {
           Product p(m, n, k, ta, tb, random, true);
@@ -73,8 +74,8 @@ BOOST_AUTO_TEST_CASE(every_element_and_nothing_else_is_written) {
 BOOST_AUTO_TEST_CASE(a_part_is_the_same_bits_as_in_the_whole) {
   std::mt19937_64 random(8);
   for (const LevelKernels* level : levels_with_tiles())
-    for (const bool turned : {false, true}) {
-      Product whole(301, 203, 517, turned, !turned, random, false), part = whole;
+    for (const auto& [turned, depth] : {std::pair{false, 517}, {true, 517}, {true, 33}}) {
+      Product whole(301, 203, depth, turned, !turned, random, false), part = whole;  // the shorter b is read as it lies
       cpu::tile_product(*level, whole.call());
       for (const auto& [row, rows] : {std::array<std::int64_t, 2>{0, 1}, {1, 5}, {6, 150}, {156, 145}})
         for (const auto& [column, columns] : {std::array<std::int64_t, 2>{0, 20}, {20, 1}, {21, 182}}) {
@@ -122,13 +123,15 @@ BOOST_AUTO_TEST_CASE(packed_before_is_the_same_bits) {
 
 BOOST_AUTO_TEST_CASE(who_multiplies_is_said_by_the_shape) {
   auto suits = [](std::int64_t m, std::int64_t k, std::int64_t n, bool packed) { return cpu::suits_tiles({m, n, k, nullptr, k, 1, nullptr, n, 1, nullptr, n}, packed); };
+  auto suits_transposed = [](std::int64_t m, std::int64_t k, std::int64_t n) { return cpu::suits_tiles({m, n, k, nullptr, k, 1, nullptr, 1, k, nullptr, n}, false); };
   const LevelKernels& level = cpu::level_kernels();
   const bool tiles = level.multiply_panel_f32 != nullptr;
   BOOST_TEST(suits(1024, 1024, 1024, false) == tiles);
   BOOST_TEST(suits(8, 1024, 1024, false) == tiles);
   BOOST_TEST(suits(1, 1024, 1024, true) == tiles);
   BOOST_TEST(!suits(1, 1024, 1024, false));
-  BOOST_TEST(!suits(64, 784, 512, false));
+  BOOST_TEST(suits(64, 784, 512, false) == tiles);
+  BOOST_TEST(!suits_transposed(64, 512, 784));
   BOOST_TEST(!suits(1024, 9, 1024, true));
   BOOST_TEST(!suits(1024, 1024, 1, true));
 }

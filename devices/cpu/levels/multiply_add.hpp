@@ -26,14 +26,16 @@ TROUPE_INLINE Floats repeated(float x) { return x - Floats{}; }
 TROUPE_INLINE Floats add_product(Floats x, Floats y, Floats sum) { return sum + x * y; }
 #endif
 
-/// sum[r] = the row r of a, k long, times a panel of `across` packets of columns, in the order of k. Rows lie `row_step` apart, what follows in a row `k_step`.
+/// sum[r] = the row r of a, k long, times a panel of `across` packets of columns, in the order of k. Rows lie `row_step` apart, what follows in a row `k_step`,
+/// rows of the panel `panel_step`.
 template <int rows, int across>
-TROUPE_INLINE void multiply(Floats (&sum)[rows][across], const float* a, std::int64_t row_step, std::int64_t k_step, const float* panel, std::int64_t k) {
+TROUPE_INLINE void multiply(Floats (&sum)[rows][across], const float* a, std::int64_t row_step, std::int64_t k_step, const float* panel, std::int64_t k,
+                            std::int64_t panel_step = across * kPacket) {
 #pragma GCC unroll 8
   for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 4
     for (int p = 0; p < across; ++p) sum[r][p] = Floats{};
-  for (std::int64_t i = 0; i < k; ++i, a += k_step, panel += across * kPacket) {
+  for (std::int64_t i = 0; i < k; ++i, a += k_step, panel += panel_step) {
     if (row_step == 1) __builtin_prefetch(a + 8 * k_step);  // packed rows come from the second cache
     Floats b[across];
 #pragma GCC unroll 4

@@ -97,9 +97,9 @@ void multiply_tile(const PanelProduct& p, std::int64_t row) {
     __builtin_prefetch(to + r * p.c_rs, 1);
     __builtin_prefetch(to + r * p.c_rs + kColumns - 1, 1);
   }
-  if (p.packed) multiply(sum, p.a + row * p.k, 1, rows, p.panel, p.k);
-  else if (p.a_cs == 1) multiply(sum, p.a + row * p.a_rs, p.a_rs, 1, p.panel, p.k);
-  else multiply(sum, p.a + row, 1, p.a_cs, p.panel, p.k);
+  if (p.packed) multiply(sum, p.a + row * p.k, 1, rows, p.panel, p.k, p.panel_rs);
+  else if (p.a_cs == 1) multiply(sum, p.a + row * p.a_rs, p.a_rs, 1, p.panel, p.k, p.panel_rs);
+  else multiply(sum, p.a + row, 1, p.a_cs, p.panel, p.k, p.panel_rs);
   store_tile(p, sum, to);
 }
 
