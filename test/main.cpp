@@ -1,3 +1,28 @@
-// The main of every test binary.
+// The main of every test binary, and a count of the threads that it begins.
 #define BOOST_TEST_MODULE troupe
 #include <boost/test/unit_test.hpp>
+
+#include <atomic>
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <troupe/test/one_thread.hpp>
+
+namespace {
+
+std::atomic<long> begun{0};
+
+}  // namespace
+
+long troupe::test::threads_begun() { return begun; }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// In place of the library's, for the libraries too.
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*), void* argument) noexcept {
+  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static const auto next = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
+  ++begun;
+  return next(thread, attributes, start, argument);
+}
+#endif

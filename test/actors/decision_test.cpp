@@ -6,10 +6,11 @@
 #include <vector>
 
 #include <troupe/actors/decision.hpp>
+#include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(decision_test)
+BOOST_AUTO_TEST_SUITE(decision_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -6,10 +6,11 @@
 #include <vector>
 
 #include <troupe/actors/recurrence.hpp>
+#include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(recurrence_test)
+BOOST_AUTO_TEST_SUITE(recurrence_test, TROUPE_ONE_THREAD)
 
 namespace {
 

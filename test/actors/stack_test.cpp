@@ -4,10 +4,11 @@
 #include <vector>
 
 #include <troupe/actors/stack.hpp>
+#include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(stack_test)
+BOOST_AUTO_TEST_SUITE(stack_test, TROUPE_ONE_THREAD)
 
 BOOST_AUTO_TEST_CASE(what_was_pushed_last_is_on_top_and_growing_loses_nothing) {
   Stack<int> stack;

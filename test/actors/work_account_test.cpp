@@ -4,10 +4,11 @@
 #include <random>
 
 #include <troupe/actors/work_account.hpp>
+#include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(work_account_test)
+BOOST_AUTO_TEST_SUITE(work_account_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -5,10 +5,11 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/custom_gradient.hpp>
 #include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(check_test)
+BOOST_AUTO_TEST_SUITE(check_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -13,10 +13,11 @@
 #include <troupe/ops/custom_gradient.hpp>
 #include <troupe/ops/eager.hpp>
 #include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(gradients_test)
+BOOST_AUTO_TEST_SUITE(gradients_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -10,10 +10,11 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/interpret.hpp>
 #include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(optimizer_test)
+BOOST_AUTO_TEST_SUITE(optimizer_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -18,11 +18,12 @@
 #include <troupe/test/cluster/golden.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/one_thread.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(codec_test)
+BOOST_AUTO_TEST_SUITE(codec_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -10,11 +10,12 @@
 #include <troupe/devices/error.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/folder.hpp>
+#include <troupe/test/one_thread.hpp>
 
 using namespace troupe;
 using troupe::test::refusal;
 
-BOOST_AUTO_TEST_SUITE(discovery_test)
+BOOST_AUTO_TEST_SUITE(discovery_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -10,11 +10,12 @@
 
 #include <troupe/cluster/membership.hpp>
 #include <troupe/devices/error.hpp>
+#include <troupe/test/one_thread.hpp>
 
 using namespace troupe;
 using namespace std::chrono_literals;
 
-BOOST_AUTO_TEST_SUITE(membership_test)
+BOOST_AUTO_TEST_SUITE(membership_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -2,10 +2,11 @@
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/cluster/observed_members.hpp>
+#include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(observed_members_test)
+BOOST_AUTO_TEST_SUITE(observed_members_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -1,5 +1,6 @@
 // What PackScan reads is what msgpack writes, in every form; and it touches nothing beyond its bytes.
 #include <troupe/cluster/pack_scan.hpp>
+#include <troupe/test/one_thread.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -11,7 +12,7 @@
 
 #include <msgpack.hpp>
 
-BOOST_AUTO_TEST_SUITE(pack_scan_test)
+BOOST_AUTO_TEST_SUITE(pack_scan_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -8,10 +8,11 @@
 
 #include <troupe/cluster/page_assets.hpp>
 #include <troupe/cluster/report_page.hpp>
+#include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(page_test)
+BOOST_AUTO_TEST_SUITE(page_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -4,10 +4,11 @@
 #include <troupe/cluster/roster.hpp>
 #include <troupe/cluster/tcp_socket.hpp>
 #include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(roster_test)
+BOOST_AUTO_TEST_SUITE(roster_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -9,10 +9,11 @@
 #include <vector>
 
 #include <troupe/cluster/seal.hpp>
+#include <troupe/test/one_thread.hpp>
 
 using namespace troupe;
 
-BOOST_AUTO_TEST_SUITE(seal_test)
+BOOST_AUTO_TEST_SUITE(seal_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -2,6 +2,7 @@
 // Whatever happens, each message arrives at most once, in order on its lane, between connected() and lost(); and all of
 // them arrive where nothing worse happened than that connections broke.
 #include <troupe/cluster/simulated.hpp>
+#include <troupe/test/one_thread.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -11,7 +12,7 @@
 
 #include <fmt/format.h>
 
-BOOST_AUTO_TEST_SUITE(simulation_test)
+BOOST_AUTO_TEST_SUITE(simulation_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -1,6 +1,7 @@
 // The wire format: what is written stays as the golden files have it, and a decoder that is told anything else refuses it.
 #include <troupe/test/cluster/golden.hpp>
 #include <troupe/test/cluster/hostile.hpp>
+#include <troupe/test/one_thread.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -11,7 +12,7 @@
 #include <fmt/format.h>
 #include <msgpack.hpp>
 
-BOOST_AUTO_TEST_SUITE(wire_test)
+BOOST_AUTO_TEST_SUITE(wire_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -2,11 +2,12 @@
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/autodiff/check.hpp>
+#include <troupe/test/one_thread.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(against_finite_differences)
+BOOST_AUTO_TEST_SUITE(against_finite_differences, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -6,8 +6,7 @@
 
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/ops/interpret.hpp>
-#include <troupe/test/controlflow/compare.hpp>
-#include <troupe/test/controlflow/random_recipe.hpp>
+#include <troupe/test/controlflow/random_programs.hpp>
 #include <troupe/test/controlflow/swapping.hpp>
 
 namespace troupe::test {
@@ -126,7 +125,9 @@ BOOST_AUTO_TEST_CASE(the_engine_says_what_the_interpreter_says) {
     std::vector<Tensor> expected;
     std::string under;
     BOOST_TEST_CONTEXT("seed " << seed << "\n" << text_of(r)) try {
-      for (const Way& way : ways()) {
+      for (std::size_t w = 0; w < ways().size(); ++w) {
+        const Way& way = ways()[w];
+        if (!way.is_interpreter && !is_due(ways(), w, seed)) continue;
         under = way.name;
         Differentiated p(r, way.devices);
         p.differentiate();

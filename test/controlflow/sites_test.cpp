@@ -8,11 +8,12 @@
 #include <fmt/ranges.h>
 
 #include <troupe/ops/subgraph.hpp>
+#include <troupe/test/one_thread.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(sites_test)
+BOOST_AUTO_TEST_SUITE(sites_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -6,10 +6,11 @@
 
 #include <troupe/devices/scalar_eval.hpp>
 #include <troupe/test/devices/numbers.hpp>
+#include <troupe/test/one_thread.hpp>
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
-BOOST_AUTO_TEST_SUITE(cpu_allocation)
+BOOST_AUTO_TEST_SUITE(cpu_allocation, TROUPE_ONE_THREAD)
 
 namespace {
 thread_local long allocations = 0;  // by malloc, of this thread

@@ -6,10 +6,11 @@
 
 #include <troupe/devices/device.hpp>
 #include <troupe/devices/window.hpp>
+#include <troupe/test/one_thread.hpp>
 
 using namespace troupe;
 
-BOOST_AUTO_TEST_SUITE(pool_test)
+BOOST_AUTO_TEST_SUITE(pool_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -4,10 +4,11 @@
 #include <limits>
 
 #include <troupe/test/devices/numbers.hpp>
+#include <troupe/test/one_thread.hpp>
 
 using namespace troupe;
 
-BOOST_AUTO_TEST_SUITE(tensors)
+BOOST_AUTO_TEST_SUITE(tensors, TROUPE_ONE_THREAD)
 
 BOOST_AUTO_TEST_CASE(blocks_of_host_memory_do_not_overlap) {
   std::unique_ptr<MemorySource> memory = make_host_memory();

@@ -9,10 +9,11 @@
 #include <troupe/ops/eager.hpp>
 #include <troupe/ops/interpret.hpp>
 #include <troupe/ops/variable.hpp>
+#include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(graph_test)
+BOOST_AUTO_TEST_SUITE(graph_test, TROUPE_ONE_THREAD)
 
 namespace {
 

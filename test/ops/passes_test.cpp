@@ -12,10 +12,11 @@
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/pointwise.hpp>
 #include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(passes_test)
+BOOST_AUTO_TEST_SUITE(passes_test, TROUPE_ONE_THREAD)
 
 namespace {
 

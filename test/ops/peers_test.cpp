@@ -16,12 +16,13 @@
 
 #include <troupe/autodiff/check.hpp>
 #include <troupe/ops/format/safetensors.hpp>
+#include <troupe/test/one_thread.hpp>
 #include <troupe/test/ops/all_rows.hpp>
 #include <troupe/test/ops/bits.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(peers_test)
+BOOST_AUTO_TEST_SUITE(peers_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -5,10 +5,11 @@
 
 #include <troupe/functions.hpp>
 #include <troupe/ops/interpret.hpp>
+#include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(random_test)
+BOOST_AUTO_TEST_SUITE(random_test, TROUPE_ONE_THREAD)
 
 namespace {
 

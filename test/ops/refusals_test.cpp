@@ -13,11 +13,12 @@
 
 #include <troupe/autodiff/check.hpp>
 #include <troupe/ops/op.hpp>
+#include <troupe/test/one_thread.hpp>
 #include <troupe/test/ops/all_rows.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(refusals_test)
+BOOST_AUTO_TEST_SUITE(refusals_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -17,10 +17,11 @@
 #include <troupe/ops/eager.hpp>
 #include <troupe/autodiff/check.hpp>
 #include <troupe/ops/graph.hpp>
+#include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(refused_calls_test)
+BOOST_AUTO_TEST_SUITE(refused_calls_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -12,10 +12,11 @@
 #include <troupe/autodiff/check.hpp>
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/functions.hpp>
+#include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(row_norm_test)
+BOOST_AUTO_TEST_SUITE(row_norm_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -17,10 +17,11 @@
 #include <troupe/ops/format/crc64.hpp>
 #include <troupe/ops/format/safetensors.hpp>
 #include <troupe/test/folder.hpp>
+#include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(safetensors_test)
+BOOST_AUTO_TEST_SUITE(safetensors_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -12,10 +12,11 @@
 #include <troupe/ops/interpret.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/variable.hpp>
+#include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(state_test)
+BOOST_AUTO_TEST_SUITE(state_test, TROUPE_ONE_THREAD)
 
 namespace {
 

@@ -8,10 +8,11 @@
 #include <troupe/ops/eager.hpp>
 #include <troupe/ops/graph.hpp>
 #include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(window_test)
+BOOST_AUTO_TEST_SUITE(window_test, TROUPE_ONE_THREAD)
 
 namespace {
 
