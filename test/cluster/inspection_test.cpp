@@ -195,7 +195,7 @@ BOOST_AUTO_TEST_CASE(queues_and_round_trips_are_told_by_peer) {
   run.wait();
 }
 
-BOOST_AUTO_TEST_CASE(a_culprit_on_another_node_is_named_within_two_seconds) {
+BOOST_AUTO_TEST_CASE(a_culprit_on_another_node_is_named_within_two_seconds, *boost::unit_test::label("one_thread")) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Nodes nodes(2, stepped(seed), Between::simulation);
     OverTwo p;
@@ -226,7 +226,7 @@ BOOST_AUTO_TEST_CASE(a_time_out_names_the_culprit_on_another_node) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false_is_named) {
+BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false_is_named, *boost::unit_test::label("one_thread")) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     Nodes nodes(2, stepped(seed), Between::simulation);
     Graph g;

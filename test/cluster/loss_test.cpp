@@ -77,12 +77,12 @@ void ends_whenever_a_node_is_killed(const std::function<Function(Nodes&, Graph&)
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(a_run_ends_whenever_a_node_is_killed) {
+BOOST_AUTO_TEST_CASE(a_run_ends_whenever_a_node_is_killed, *boost::unit_test::label("one_thread")) {
   ends_whenever_a_node_is_killed([](Nodes& nodes, Graph& g) { return round_trip(nodes, g, 30); });
 }
 
 // So does one of calls inside calls, whose parts are on three nodes.
-BOOST_AUTO_TEST_CASE(a_run_of_calls_ends_whenever_a_node_is_killed) {
+BOOST_AUTO_TEST_CASE(a_run_of_calls_ends_whenever_a_node_is_killed, *boost::unit_test::label("one_thread")) {
   ends_whenever_a_node_is_killed([](Nodes& nodes, Graph& g) { return nodes.engine().compile(g, {}, {fibonacci_over(g, kB, kC)(7)}); });
 }
 

@@ -313,7 +313,7 @@ BOOST_AUTO_TEST_CASE(another_version_of_troupe_is_refused) {
 
 // Kills, cuts, broken connections, nodes that leave and that come, while runs begin and end: every run ends, with the right
 // values or saying why; in the end all agree, and all that are there can be worked with.
-BOOST_AUTO_TEST_CASE(whatever_happens_runs_end_and_nodes_agree) {
+BOOST_AUTO_TEST_CASE(whatever_happens_runs_end_and_nodes_agree, *boost::unit_test::label("one_thread")) {
   const auto [first, count] = seeds(1000);
   std::uint64_t done = 0, lost = 0, refused = 0, deaths = 0, refutations = 0;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {

@@ -2,6 +2,8 @@
 // each connected(); lanes that do not wait for each other.
 #include <troupe/test/cluster/transport_world.hpp>
 
+#include <algorithm>
+#include <cstring>
 #include <latch>
 #include <mutex>
 #include <numeric>
@@ -42,9 +44,11 @@ Tensor filled(DType dtype, const Shape& shape, std::uint64_t seed) {
   Tensor t = Tensor::empty(dtype, shape);
   auto* bytes = static_cast<unsigned char*>(t.raw_mutable());
   std::uint64_t state = seed * 0x9e3779b97f4a7c15ull + 1;
-  for (std::size_t i = 0; i < t.bytes(); ++i) {
+  for (std::size_t i = 0; i < t.bytes(); i += sizeof state) {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
-    bytes[i] = dtype == DType::boolean ? (state >> 60) & 1 : static_cast<unsigned char>(state >> 56);
+    std::uint64_t mixed = state ^ state >> 32;
+    if (dtype == DType::boolean) mixed &= 0x0101010101010101ull;
+    std::memcpy(bytes + i, &mixed, std::min(sizeof mixed, t.bytes() - i));
   }
   return t;
 }

@@ -39,7 +39,7 @@ void take_beside_counting(const Fill& fill, std::size_t named, const char* tag =
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_branch_that_gets_on) {
+BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_branch_that_gets_on, *boost::unit_test::label("one_thread")) {
   const auto one = [](Graph& g) { return g.constant(std::int64_t{1}); };
   take_beside_counting([](Graph& g, Queue& jobs, Expr) { return Exprs{g.named(jobs.dequeue()[0], "take")}; }, 1);
   // One element for two.
@@ -73,7 +73,7 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_branch_that_gets_on) {
       1, "iteration 0 of loop 'sums/2'");
 }
 
-BOOST_AUTO_TEST_CASE(a_queue_that_may_yet_be_filled_by_who_gets_on) {
+BOOST_AUTO_TEST_CASE(a_queue_that_may_yet_be_filled_by_who_gets_on, *boost::unit_test::label("one_thread")) {
   const auto take = [](Graph& g, Queue& jobs) { return g.named(jobs.dequeue()[0], "take"); };
   // After the counting, be it to fill it or to close it; in a branch, a loop or a function; also by what waits for another dequeue in vain.
   take_beside_counting([&](Graph& g, Queue& jobs, Expr last) { return Exprs{take(g, jobs), jobs.enqueue({cast(last, DType::i64)})}; }, 0);
