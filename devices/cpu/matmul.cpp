@@ -53,13 +53,15 @@ void plain_gemm(const GemmCall& g) {
   }
 }
 
+bool goes_by_tiles(DType type, const GemmCall& g) { return type == DType::f32 && g.m * g.n * g.k > kSmallProduct && suits_tiles(g, false); }
+
 }  // namespace
 
 void gemm(DType type, const GemmCall& g) {
   switch (type) {
     case DType::f32:
-      if (g.m * g.n * g.k <= kSmallProduct) return level_kernels().gemm_f32(g);
-      return suits_tiles(g, false) ? tile_product(level_kernels(), g) : sgemm(g);
+      if (goes_by_tiles(type, g)) return tile_product(level_kernels(), g);
+      return g.m * g.n * g.k <= kSmallProduct ? level_kernels().gemm_f32(g) : sgemm(g);
     case DType::f64: return level_kernels().gemm_f64(g);
     case DType::c64: return plain_gemm<std::complex<float>>(g);
     case DType::c128: return plain_gemm<std::complex<double>>(g);
@@ -190,7 +192,7 @@ void CpuPrimitives::matmul(Stream& stream, const MatmulArgs& m) const {
     return PackedProduct::run(pool_, g, m.b_content, *m.kept);
   }
   // By tiles an element is the same bits however the product is cut: one worker packs each operand but once.
-  const bool is_tiled = type == DType::f32 && g.m * g.n * g.k > kSmallProduct && suits_tiles(g, false);
+  const bool is_tiled = goes_by_tiles(type, g);
   const Cut cut = is_tiled && (!pool_ || pool_->size() < 2) ? Cut(g.m, g.n) : Cut(g.m, g.n, g.k);
   std::int64_t items = batch.count * cut.count();
   std::int64_t group = std::max<std::int64_t>(1, kBlockWork / std::max<std::int64_t>(1, g.k * cut.rows * cut.columns));

@@ -46,20 +46,20 @@ inline std::vector<Setting> worth_a_try(std::vector<Setting> all) {
 
 inline const std::vector<Setting>& settings() {
   static const std::vector<Setting> all = worth_a_try({{"one worker", 1, Granularity::partition, false},
-                                                     {"two workers", 2, Granularity::automatic, false},
-                                                     {"an actor an op", 2, Granularity::op, false},
-                                                     {"no passes", 1, Granularity::automatic, true, 1, "cpu:0", false},
-                                                     {"deterministic 1", 1, Granularity::op, true, 1},
-                                                     {"deterministic 2", 1, Granularity::op, true, 2},
-                                                     {"a simulated device", 2, Granularity::automatic, false, 0, "sim:0"},
-                                                     {"a simulated device that swaps", 2, Granularity::automatic, false, 3, "sim:0", true, true}});
+                                                       {"two workers", 2, Granularity::automatic, false},
+                                                       {"an actor an op", 2, Granularity::op, false},
+                                                       {"no passes", 1, Granularity::automatic, true, 1, "cpu:0", false},
+                                                       {"deterministic 1", 1, Granularity::op, true, 1},
+                                                       {"deterministic 2", 1, Granularity::op, true, 2},
+                                                       {"a simulated device", 2, Granularity::automatic, false, 0, "sim:0"},
+                                                       {"a simulated device that swaps", 2, Granularity::automatic, false, 3, "sim:0", true, true}});
   return all;
 }
 
 /// Over nodes of a cluster.
 inline const std::vector<Setting>& cluster_settings() {
   static const std::vector<Setting> all = worth_a_try({{"two nodes", 1, Granularity::automatic, false, 4, "cpu:0", true, false, 2},
-                                                     {"three nodes, deterministic", 1, Granularity::partition, true, 5, "cpu:0", false, false, 3}});
+                                                       {"three nodes, deterministic", 1, Granularity::partition, true, 5, "cpu:0", false, false, 3}});
   return all;
 }
 
