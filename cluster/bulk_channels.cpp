@@ -14,9 +14,19 @@ namespace {
 constexpr std::uint8_t bit(BulkKind kind) { return static_cast<std::uint8_t>(kind); }
 constexpr bool has(std::uint8_t kinds, BulkKind kind) { return (kinds & bit(kind)) != 0; }
 
+constexpr BulkKind sealed_by(SealCipher cipher) { return cipher == SealCipher::aes_256_ocb ? BulkKind::ocb_tcp : BulkKind::gcm_tcp; }
+
 std::optional<SealKeys> keys_of(std::uint8_t kind, const wire::Bulk& mine, const wire::Bulk& theirs, bool dialled) {
-  if (!has(kind, BulkKind::sealed_tcp)) return {};
-  return derive_seal_keys(mine.share, theirs.share, dialled);
+  for (const SealCipher cipher : {SealCipher::aes_256_gcm, SealCipher::aes_256_ocb})
+    if (has(kind, sealed_by(cipher))) return derive_seal_keys(cipher, mine.share, theirs.share, dialled);
+  return {};
+}
+
+/// Of the kinds that are asked for, the one for an authenticated connection that is the fastest here.
+std::optional<BulkKind> sealed_kind(std::uint8_t asked) {
+  for (const SealCipher cipher : seal_ciphers())
+    if (has(asked, sealed_by(cipher))) return sealed_by(cipher);
+  return {};
 }
 
 /// What processes have in common that can share memory; empty if this one cannot tell.
@@ -39,21 +49,25 @@ BulkChannels::BulkChannels(Router& router, const Carrier& clock, const BulkSocke
 
 wire::Bulk BulkChannels::ask(Connection connection, bool is_authenticated) {
   wire::Bulk terms;
-  terms.kinds = bit(is_authenticated ? BulkKind::sealed_tcp : BulkKind::tcp);
+  if (is_authenticated) {
+    for (const SealCipher cipher : seal_ciphers()) terms.kinds |= bit(sealed_by(cipher));
+    terms.share = random_share();
+  } else {
+    terms.kinds = bit(BulkKind::tcp);
+  }
   if (!host_.empty()) terms.kinds |= bit(BulkKind::shared_memory);
   terms.host = host_;
-  if (is_authenticated) terms.share = random_share();
   return asked_[connection] = terms;
 }
 
 wire::Bulk BulkChannels::answer(Connection connection, const wire::Bulk& ask, bool is_authenticated) {
   const bool is_local = has(ask.kinds, BulkKind::shared_memory) && sockets_.is_listening_locally() && !host_.empty() && ask.host == host_;
-  const BulkKind kind = is_local ? BulkKind::shared_memory : is_authenticated ? BulkKind::sealed_tcp : BulkKind::tcp;
-  if (!sockets_.is_listening() || !has(ask.kinds, kind)) return {};
+  const std::optional<BulkKind> kind = is_local ? BulkKind::shared_memory : is_authenticated ? sealed_kind(ask.kinds) : BulkKind::tcp;
+  if (!kind || !sockets_.is_listening() || !has(ask.kinds, *kind)) return {};
   wire::Bulk terms;
-  if (kind == BulkKind::sealed_tcp) terms.share = random_share();
-  const wire::Bulk offered = sockets_.offer(connection, is_local, keys_of(bit(kind), terms, ask, false));
-  terms.kinds = bit(kind);
+  if (is_authenticated && !is_local) terms.share = random_share();
+  const wire::Bulk offered = sockets_.offer(connection, is_local, keys_of(bit(*kind), terms, ask, false));
+  terms.kinds = bit(*kind);
   terms.where = offered.where;
   terms.ticket = offered.ticket;
   return terms;

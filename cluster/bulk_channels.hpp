@@ -2,7 +2,8 @@
 //
 //   kind            when                                             what
 //   tcp             clear text is allowed: loopback, no keys         a socket (bulk_sockets.hpp)
-//   sealed_tcp      the connection is authenticated                  the same, every byte in a box of seal.hpp
+//   gcm_tcp         the connection is authenticated                  the same, every byte in a box of seal.hpp
+//   ocb_tcp         that, and libcrypto is faster with this cipher   the same
 //   shared_memory   both are processes of one host and one user      rings (shared_rings.hpp); small frames go there too
 //
 // One host: the same boot of the kernel and the same name spaces, which the two compare, and which opening the unix socket proves.
@@ -19,7 +20,7 @@
 
 namespace troupe {
 
-enum class BulkKind : std::uint8_t { tcp = 1, sealed_tcp = 2, shared_memory = 4 };
+enum class BulkKind : std::uint8_t { tcp = 1, gcm_tcp = 2, shared_memory = 4, ocb_tcp = 8 };
 
 class BulkChannels {
  public:

@@ -13,7 +13,7 @@ static_assert(std::endian::native == std::endian::little);
 // ---- out
 
 BulkWriter::BulkWriter(const std::optional<SealKeys>& keys) {
-  if (keys) sealer_.emplace(keys->out);
+  if (keys) sealer_.emplace(keys->cipher, keys->out);
 }
 
 void BulkWriter::add(const Ref<OutFrame>& frame) {
@@ -140,7 +140,7 @@ void BulkWriter::seal_next() {
 
 BulkReader::BulkReader(Router& router, Connection connection, const std::optional<SealKeys>& keys, bool is_copy)
     : router_(router), connection_(connection), is_copy_(is_copy || keys) {
-  if (keys) opener_.emplace(keys->in);
+  if (keys) opener_.emplace(keys->cipher, keys->in);
 }
 
 std::span<std::byte> BulkReader::room() {

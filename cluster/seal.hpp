@@ -1,14 +1,19 @@
-// Seals: authenticated encryption of bulk payload, AES-256-GCM (NIST SP 800-38D) from libcrypto.
+// Seals: authenticated encryption of bulk payload by libcrypto, AES-256-OCB (RFC 7253) or AES-256-GCM (NIST SP 800-38D).
 //
-//   SealKeys keys = derive_seal_keys(mine, theirs, i_connected);    // 32 random bytes of either side, from the handshake
-//   Sealer sealer(keys.out);      std::uint64_t n = sealer.seal(about, plain, sealed);
-//   Opener opener(keys.in);       Status s = opener.open(n, about, sealed, plain);
+//   SealKeys keys = derive_seal_keys(cipher, mine, theirs, i_connected);    // 32 random bytes of either side, from the handshake
+//   Sealer sealer(keys.cipher, keys.out);      std::uint64_t n = sealer.seal(about, plain, sealed);
+//   Opener opener(keys.cipher, keys.in);       Status s = opener.open(n, about, sealed, plain);
+//
+// Which cipher. OCB enciphers and authenticates in one pass of AES; GCM multiplies in a field besides, which costs it a third of
+// its speed where libcrypto has no wide instructions for that, and nothing where it has (AVX-512). So it is measured, once a process.
 //
 // Construction. The control connection is ZeroMQ's CURVE, which authenticates both nodes by their keys and hides what
 // they say; over it each side sends 32 fresh random bytes. Keys of the two directions come from both by HKDF-SHA256
-// (RFC 5869), so they are new with every connection, and nobody who is not an authorised peer knows them.
+// (RFC 5869), so they are new with every connection, and nobody who is not an authorised peer knows them. The cipher
+// is part of what they are derived for: no key is ever used with two.
 // Nonces. The n-th box of a direction has the nonce n, 96 bits; a sealer counts and never goes back, and a key ends
-// after 2^32 boxes, at which the connection is made anew. So no nonce is used twice with a key.
+// after 2^32 boxes, at which the connection is made anew. So no nonce is used twice with a key. Both ciphers hide and
+// authenticate up to the birthday bound of 2^64 blocks; 2^32 boxes of 128 KiB are 2^45, which leaves a chance of 2^-38.
 // Replay. An opener takes only numbers above the last it took: boxes come in order over a connection; what was
 // recorded and sent again, or comes out of order, is refused, like what was changed in a single bit.
 // `about` is authenticated with the box but not in it: the frame's header, so that a payload cannot be put under another.
@@ -21,6 +26,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include <troupe/devices/error.hpp>
 
@@ -32,21 +38,26 @@ using SealKey = std::array<std::byte, kSealKeyBytes>;
 /// What either side adds to the keys.
 using SealShare = std::array<std::byte, 32>;
 
+enum class SealCipher { aes_256_gcm, aes_256_ocb };
+/// Those libcrypto has here, the fastest first. Some libcryptos lack OCB (FIPS).
+const std::vector<SealCipher>& seal_ciphers();
+
 struct SealKeys {
+  SealCipher cipher;
   SealKey out, in;
 };
 
 /// Fresh random bytes; throws unavailable if the system has none.
 SealShare random_share();
 /// The same keys on both sides, `out` of the one being `in` of the other. `connected`: this side asked for the connection.
-SealKeys derive_seal_keys(const SealShare& mine, const SealShare& theirs, bool connected);
+SealKeys derive_seal_keys(SealCipher cipher, const SealShare& mine, const SealShare& theirs, bool connected);
 
 class Sealer {
  public:
   /// Boxes a key may seal.
   static constexpr std::uint64_t kMostBoxes = std::uint64_t{1} << 32;
 
-  explicit Sealer(const SealKey& key);
+  Sealer(SealCipher cipher, const SealKey& key);
   ~Sealer();
   /// Writes plain.size() + kSealTagBytes bytes to `box`; its number, to be sent along. Throws resource_exhausted when
   /// the key has sealed kMostBoxes, invalid_argument if `box` is of another size. The two may start at the same place.
@@ -60,7 +71,7 @@ class Sealer {
 
 class Opener {
  public:
-  explicit Opener(const SealKey& key);
+  Opener(SealCipher cipher, const SealKey& key);
   ~Opener();
   /// Writes box.size() - kSealTagBytes bytes to `plain`. data_loss: it was replayed, changed, cut short, or sealed with
   /// another key; `plain` is then zeros, and the next box may still be opened.

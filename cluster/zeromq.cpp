@@ -85,6 +85,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     options_.router.session_seed = static_cast<std::uint64_t>(now().count());
     router_ = std::make_unique<Router>(self_, options_.router, static_cast<Carrier&>(*this), listener);
     if (options_.bulk) {
+      if (seals()) seal_ciphers();  // says here, to who opens the transport, that there are none
       bulk_.emplace(*router_, static_cast<const Carrier&>(*this),
                     BulkSocketOptions{.port = options_.bulk_port, .port_outside = options_.bulk_port_outside, .congestion = options_.congestion, .stall = options_.router.away, .shared_memory = options_.shared_memory, .slab_bytes = options_.slab_bytes});
       if (!self_.address.empty()) bulk_->listen(self_.address, is_port_chosen);

@@ -3,7 +3,7 @@
 #include <troupe/test/cluster/relay.hpp>
 #include <troupe/test/cluster/transport_world.hpp>
 #include <troupe/test/port.hpp>
-#include <troupe/cluster/bulk_sockets.hpp>
+#include <troupe/cluster/bulk_channels.hpp>
 
 #include <algorithm>
 #include <fstream>
@@ -60,11 +60,11 @@ Bytes written(BulkWriter& writer, std::size_t most) {
   return all;
 }
 
-SealKeys some_keys(bool dialled) {
+SealKeys some_keys(bool dialled, SealCipher cipher = SealCipher::aes_256_ocb) {
   SealShare a, b;
   a.fill(std::byte{1});
   b.fill(std::byte{2});
-  return dialled ? derive_seal_keys(a, b, true) : derive_seal_keys(b, a, false);
+  return dialled ? derive_seal_keys(cipher, a, b, true) : derive_seal_keys(cipher, b, a, false);
 }
 
 struct Stream {
@@ -82,9 +82,9 @@ Stream stream_of(const std::optional<SealKeys>& keys, std::vector<std::size_t> s
 }
 
 BOOST_AUTO_TEST_CASE(records_carry_frames_whatever_pieces_they_come_in) {
-  for (const bool sealed : {false, true}) {
+  for (const std::optional<SealCipher> cipher : {std::optional<SealCipher>(), std::optional(SealCipher::aes_256_gcm), std::optional(SealCipher::aes_256_ocb)}) {
     std::optional<SealKeys> out, in;
-    if (sealed) out = some_keys(true), in = some_keys(false);
+    if (cipher) out = some_keys(true, *cipher), in = some_keys(false, *cipher);
     for (const std::size_t step : {1, 7, 4096, 1 << 20}) {
       const Stream s = stream_of(out, {40'000, 1, 200'000, 131'072, 131'073}, 5000);
       Hostile reader(true, in);
@@ -126,6 +126,7 @@ BOOST_AUTO_TEST_CASE(sealed_records_say_nothing_and_cannot_be_changed_left_out_o
   Bytes other = stream_of(some_keys(false), {50'000}).bytes;                   // the other direction's key
   BOOST_TEST(received(other) == 0);
   BOOST_TEST(received(plain.bytes) == 0);
+  BOOST_TEST(received(stream_of(some_keys(true, SealCipher::aes_256_gcm), {50'000}).bytes) == 0);  // sealed by the other cipher
 }
 
 BOOST_AUTO_TEST_CASE(what_is_put_by_for_a_missing_frame_is_bounded) {
@@ -339,6 +340,44 @@ BOOST_AUTO_TEST_CASE(two_that_leave_at_once_do_not_wait_for_each_other, *utf::la
       BOOST_TEST((std::chrono::steady_clock::now() - began < std::chrono::seconds(90)));
     }
   }
+}
+
+// A router's surroundings in which nothing happens.
+class Still final : public Carrier, public TransportListener {
+ public:
+  Connection dial(const std::string&) override { return 1; }
+  bool send(Connection, const Ref<OutFrame>&) override { return true; }
+  void close(Connection) override {}
+  Time now() const override { return std::chrono::seconds(1); }
+  void connected(Peer, const PeerInfo&) override {}
+  void refused(const std::string&, const Status&) override {}
+  void received(Peer, Lane, Message) override {}
+  void lost(Peer, const Status&) override {}
+};
+
+BOOST_AUTO_TEST_CASE(who_listens_chooses_of_the_kinds_that_are_asked_for) {
+  Still still;
+  Router router({.name = "a", .incarnation = 1, .address = "", .engine = ""}, {}, still, still);
+  BulkChannels channels(router, still, {.shared_memory = false});
+  channels.listen("tcp://127.0.0.1:1", false);
+  const auto bit = [](BulkKind kind) { return static_cast<std::uint8_t>(kind); };
+  const std::uint8_t gcm = bit(BulkKind::gcm_tcp), ocb = bit(BulkKind::ocb_tcp), tcp = bit(BulkKind::tcp);
+  const auto answer = [&](std::uint8_t kinds, bool is_authenticated) {
+    wire::Bulk ask;
+    ask.kinds = kinds;
+    return channels.answer(1, ask, is_authenticated);
+  };
+  BOOST_TEST(channels.ask(1, false).kinds == tcp);
+  BOOST_TEST(channels.ask(1, true).kinds == (gcm | ocb));
+  BOOST_TEST((channels.ask(1, true).share != channels.ask(1, true).share));
+  BOOST_TEST(answer(gcm, true).kinds == gcm);  // libcryptos without OCB ask so
+  BOOST_TEST(answer(ocb | tcp, true).kinds == ocb);
+  BOOST_TEST(answer(gcm | ocb, true).kinds == (seal_ciphers().front() == SealCipher::aes_256_ocb ? ocb : gcm));
+  BOOST_TEST((answer(ocb, true).share != SealShare{}));
+  BOOST_TEST(answer(tcp, true).kinds == 0);  // never clear text between those who have keys
+  BOOST_TEST(answer(0, true).kinds == 0);
+  BOOST_TEST(answer(gcm | ocb, false).kinds == 0);
+  BOOST_TEST(answer(tcp | gcm, false).kinds == tcp);
 }
 
 BOOST_AUTO_TEST_CASE(payload_is_not_copied_and_sealed_once, *utf::label("stock_zmq")) {

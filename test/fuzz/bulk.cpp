@@ -42,7 +42,9 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   victim.tell_bulk(all);
   troupe::test::Hostile lent(true, {}, BorrowedSlab::open(slab()));
   lent.tell_bulk(all);
-  troupe::test::Hostile sealed(true, troupe::derive_seal_keys({}, {}, false));
-  sealed.tell_bulk(all);
+  for (const troupe::SealCipher cipher : troupe::seal_ciphers()) {
+    troupe::test::Hostile sealed(true, troupe::derive_seal_keys(cipher, {}, {}, false));
+    sealed.tell_bulk(all);
+  }
   return 0;
 }
