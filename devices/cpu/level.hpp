@@ -98,12 +98,14 @@ struct LevelKernels {
   TileFunction op[kScalarOps][kDTypes];    // by operand dtype; null where the op has no such dtype
   TileFunction cast[kDTypes][kDTypes];     // [to][from]
 
-  // Contiguous rows of n: 32 lanes added in a fixed order. Those of f32 are in double, from n = 128 on of four that were added in float,
+  // Contiguous rows of n: 32 lanes added in a fixed order. Those of f32 are in double, from n = 128 on of four or eight that were added in float,
   // unless these overflow.
   double (*sum_f32)(const float* x, std::int64_t n);
+  /// Of rows of n, the first elements of two being `stride` apart: the sums are those of sum_f32, bit for bit.
+  void (*sums_f32)(double* sums, const float* x, std::int64_t rows, std::int64_t stride, std::int64_t n);
   double (*sum_f64)(const double* x, std::int64_t n);
   float (*top_f32)(const float* x, std::int64_t n);  // the largest number, as if NaN were not there; of none, -inf
-  /// acc[j] += x[r * stride + j] over the rows in order.
+  /// acc[j] += x[r * stride + j] over the rows in order; of f32 eight are added in float first, unless these overflow.
   void (*add_rows_f32)(double* acc, const float* x, std::int64_t rows, std::int64_t stride, std::int64_t n);
   void (*add_rows_f64)(double* acc, const double* x, std::int64_t rows, std::int64_t stride, std::int64_t n);
   /// out[i] = exp(x[i] - shift), returning their sum as sum_f32 takes it; no x is far above shift; out may be null, or x.

@@ -296,8 +296,28 @@ void reduce_extents(WorkerPool* pool, const Extents& e, const Elements& elements
       else out[result] = Op::finish(acc[i], e.reduced);
     }
   };
+  // Whole rows of f32, or chunks of them, that lie one behind the other are added up side by side.
+  constexpr bool is_sum_of_floats = is_sum<Op> && std::is_same_v<In, float>;
+  [[maybe_unused]] auto add_up = [&](std::int64_t begin, std::int64_t end, const float* x, std::int64_t from) {
+    constexpr std::int64_t kMost = 64;
+    double sums[kMost];
+    for (std::int64_t i = begin, now = 0; i < end; i += now) {
+      const Item item = item_of(i);
+      const std::int64_t whole = chunks == 1 ? end - i : std::max<std::int64_t>(1, e.reduced / rows - item.chunk);
+      now = std::min({whole, end - i, kMost});
+      level_kernels().sums_f32(sums, x + (begin_of(item) - from), now, item.count, item.count);
+      for (std::int64_t k = 0; k < now; ++k) {
+        Acc acc = Op::start();
+        if constexpr (is_sum_of_floats) acc += sums[k];
+        if (partial) partial[(item.chunk + k) * results + item.outer] = acc;
+        else out[item.outer + k] = Op::finish(acc, e.reduced);
+      }
+    }
+  };
   std::int64_t size = std::min(rows, e.reduced) * tile;  // elements of an item
   std::int64_t group = std::max<std::int64_t>(1, kBlock / size);
+  constexpr std::int64_t kSideBySide = 4, kManyItems = 4 * kSideBySide;
+  if (is_sum_of_floats && e.inner == 1 && !elements.made && group == 1 && items >= kManyItems) group = kSideBySide;
   WorkerPool* used = elements.are_few(results * e.reduced) ? nullptr : pool;
   for_blocks(used, (items + group - 1) / group, [&](int b) {
     const std::int64_t begin = b * group, end = std::min(items, begin + group);
@@ -306,6 +326,8 @@ void reduce_extents(WorkerPool* pool, const Extents& e, const Elements& elements
     const std::int64_t from = is_made_together ? begin_of(item_of(begin)) : 0;
     const In* x = elements.made ? nullptr : static_cast<const In*>(elements.stored);
     if (is_made_together) x = make(from, end_of(item_of(end - 1)));
+    if constexpr (is_sum_of_floats)
+      if (e.inner == 1 && x) return add_up(begin, end, x, from);
     for (std::int64_t i = begin; i < end; ++i) {
       const Item item = item_of(i);
       work(item, x ? x + (begin_of(item) - from) : nullptr);

@@ -11,10 +11,28 @@ constexpr int kLanes = 32;
 constexpr int kWide = kPacketBytes / 8;     // doubles a register
 constexpr int kAccumulators = kLanes / kWide;
 
-inline double fold(double* lane) {
-  for (int half = kLanes / 2; half > 0; half /= 2)
+inline double fold(Doubles* lanes) {
+  for (int half = kAccumulators / 2; half > 0; half /= 2)
+    for (int r = 0; r < half; ++r) lanes[r] += lanes[r + half];
+  double lane[kWide];
+  __builtin_memcpy(lane, lanes, sizeof lane);
+  for (int half = kWide / 2; half > 0; half /= 2)
     for (int l = 0; l < half; ++l) lane[l] += lane[l + half];
   return lane[0];
+}
+
+// One element, or the packet from there on.
+inline void load(float& to, const float* x) { to = *x; }
+inline void load(double& to, const float* x) { to = double(*x); }
+inline void load(Floats& to, const float* x) { to = load_floats(x); }
+
+inline void add_wide(double* to, Floats x) {
+  HalfFloats half[2];
+  __builtin_memcpy(half, &x, sizeof x);
+  for (int k = 0; k < 2; ++k) {
+    const Doubles sum = load_doubles(to + k * kWide) + widened(half[k]);
+    __builtin_memcpy(to + k * kWide, &sum, sizeof sum);
+  }
 }
 
 /// acc[j] = f(acc[j], x[r * stride + j]) over the rows in order.
@@ -50,36 +68,65 @@ struct Lanes {
   }
   /// The sum of all, and of `count` < 32 more, one to each lane.
   double total(const float* more, std::int64_t count) {
-    double lane[kLanes];
-    __builtin_memcpy(lane, acc, sizeof lane);
-    for (int l = 0; l < count; ++l) lane[l] += double(more[l]);
-    return fold(lane);
+    if (count > 0) {
+      double lane[kLanes];
+      __builtin_memcpy(lane, acc, sizeof lane);
+      for (int l = 0; l < count; ++l) lane[l] += double(more[l]);
+      __builtin_memcpy(acc, lane, sizeof lane);
+    }
+    return fold(acc);
   }
 };
 
-// Floats are added in groups of four times 16 elements, pairwise, before they are widened, which costs as much as adding; each second group goes to the other
-// half of the lanes. So memory is read in its order: what is read to and fro is fetched later.
-constexpr int kQuarter = 16, kGroup = 4 * kQuarter, kHalves = kLanes / kQuarter;
-constexpr int kGrouped = kHalves * kGroup;  // shorter rows have no groups: each of their elements is widened
+// Floats are added in groups before they are widened, which costs as much as adding: of 8 times 16 elements, then of 4 times 16, pairwise; each second group
+// goes to the other half of the lanes. So memory is read in its order: what is read to and fro is fetched later. An element is rounded three times more.
+constexpr int kQuarter = 16, kHalves = kLanes / kQuarter, kQuarterPackets = kQuarter / kPacket;
+constexpr int kGrouped = kHalves * 4 * kQuarter;  // shorter rows have no groups: each of their elements is widened
+
+/// The packets that at() makes of `count` quarters, added pairwise; depth first, so few of them wait.
+template <int terms, int count, class F>
+__attribute__((always_inline)) inline void add_pairwise(F at, std::int64_t i, Floats (*to)[kQuarterPackets]) {
+  if constexpr (count == 1) {
+    Floats one[terms];
+    for (int p = 0; p < kQuarterPackets; ++p) {
+      at(i + p * kPacket, one);
+      for (int t = 0; t < terms; ++t) to[t][p] = one[t];
+    }
+    asm volatile("" ::: "memory");  // the compiler would read the last first
+  } else {
+    Floats more[terms][kQuarterPackets];
+    add_pairwise<terms, count / 2>(at, i, to);
+    add_pairwise<terms, count / 2>(at, i + count / 2 * kQuarter, more);
+    for (int t = 0; t < terms; ++t)
+      for (int p = 0; p < kQuarterPackets; ++p) to[t][p] += more[t][p];
+  }
+}
+
+/// The group from i on, to half h of the lanes.
+template <int terms, int quarters, class F>
+__attribute__((always_inline)) inline void add_group(std::int64_t i, int h, F at, Lanes* sum) {
+  Floats group[terms][kQuarterPackets];
+  add_pairwise<terms, quarters>(at, i, group);
+  for (int t = 0; t < terms; ++t)
+    for (int p = 0; p < kQuarterPackets; ++p) sum[t].add(h * kQuarterPackets + p, group[t][p]);
+}
+
+template <int terms, int quarters, class F>
+__attribute__((always_inline)) inline std::int64_t add_groups_of(std::int64_t i, std::int64_t n, F at, Lanes* sum) {
+  for (; i + kHalves * quarters * kQuarter <= n; i += kHalves * quarters * kQuarter)
+    for (int h = 0; h < kHalves; ++h) add_group<terms, quarters>(i + h * quarters * kQuarter, h, at, sum);
+  return i;
+}
+
+constexpr int kStep = kHalves * 8 * kQuarter;
 
 /// Adds up `terms` sums over the whole 32s of n elements and returns how many elements these are. at(i, one) makes one[terms] of the packet of elements from i
-/// on. Four that overflow make a sum infinite or NaN: it is then to be taken again in double.
+/// on. A group that overflows makes a sum infinite or NaN: it is then to be taken again in double. `i`: the kStep elements before it, several times, are there.
 template <int terms, class F>
-inline std::int64_t add_groups(std::int64_t n, F at, Lanes* sum) {
-  constexpr int packets = kQuarter / kPacket;
+inline std::int64_t add_groups(std::int64_t n, F at, Lanes* sum, std::int64_t i = 0) {
+  i = add_groups_of<terms, 8>(i, n, at, sum);
+  i = add_groups_of<terms, 4>(i, n, at, sum);
   Floats one[terms];
-  std::int64_t i = 0;
-  for (; i + kGrouped <= n; i += kGrouped)
-    for (int h = 0; h < kHalves; ++h) {
-      Floats of[terms][packets][4];
-      for (int k = 0; k < 4; ++k)
-        for (int p = 0; p < packets; ++p) {
-          at(i + h * kGroup + k * kQuarter + p * kPacket, one);
-          for (int t = 0; t < terms; ++t) of[t][p][k] = one[t];
-        }
-      for (int t = 0; t < terms; ++t)
-        for (int p = 0; p < packets; ++p) sum[t].add(h * packets + p, (of[t][p][0] + of[t][p][1]) + (of[t][p][2] + of[t][p][3]));
-    }
   for (; i + kLanes <= n; i += kLanes)
     for (int p = 0; p < kLanes / kPacket; ++p) {
       at(i + p * kPacket, one);

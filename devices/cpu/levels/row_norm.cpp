@@ -32,11 +32,6 @@ inline void row_sums(std::int64_t n, F at, double* sums) {
   }
 }
 
-// Element i of a row, or the packet from there on.
-inline void load(float& to, const float* x) { to = *x; }
-inline void load(double& to, const float* x) { to = double(*x); }
-inline void load(Floats& to, const float* x) { to = load_floats(x); }
-
 void moments(const float* x, std::int64_t n, double* sum, double* squares) {
   const float first = x[0];
   double sums[2];
@@ -58,14 +53,24 @@ double squares(const float* x, std::int64_t n) {
   return sum;
 }
 
-void normalize(float* y, const float* x, float mean, float rstd, const float* scale, const float* bias, std::int64_t n) {
-  if (bias) {
+template <bool is_centered>
+inline void normalize_row(float* y, const float* x, float mean, float rstd, const float* scale, const float* bias, std::int64_t n) {
+  const auto part = [=](std::int64_t begin, std::int64_t count) __attribute__((always_inline)) {
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd * scale[i] + bias[i];
-  } else {
-#pragma GCC ivdep
-    for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * rstd * scale[i];
+    for (std::int64_t i = begin; i < begin + count; ++i) y[i] = is_centered ? (x[i] - mean) * rstd * scale[i] + bias[i] : x[i] * rstd * scale[i];
+  };
+  // The next row is fetched meanwhile.
+  constexpr std::int64_t kPart = 64, kLine = 16;
+  std::int64_t begin = 0;
+  for (; begin + kPart <= n; begin += kPart) {
+    for (std::int64_t i = 0; i < kPart; i += kLine) __builtin_prefetch(x + n + begin + i), __builtin_prefetch(y + n + begin + i, 1);
+    part(begin, kPart);
   }
+  part(begin, n - begin);
+}
+
+void normalize(float* y, const float* x, float mean, float rstd, const float* scale, const float* bias, std::int64_t n) {
+  bias ? normalize_row<true>(y, x, mean, rstd, scale, bias, n) : normalize_row<false>(y, x, mean, rstd, scale, bias, n);
 }
 
 // The means of g = dy * scale and of g (x - mean) over row r; of rows that are not centered the first is 0.
@@ -94,15 +99,6 @@ __attribute__((noinline)) void weighted(const RowNormBack& c, int r, double* mea
   }
   means[0] /= double(c.n);
   means[1] /= double(c.n);
-}
-
-inline void add_wide(double* to, Floats x) {
-  HalfFloats half[2];
-  __builtin_memcpy(half, &x, sizeof x);
-  for (int k = 0; k < 2; ++k) {
-    const Doubles sum = load_doubles(to + k * kWide) + widened(half[k]);
-    __builtin_memcpy(to + k * kWide, &sum, sizeof sum);
-  }
 }
 
 // What a row's elements are computed with: dx = dy rstd scale - (of_g + h of_h), h = (x - mean) rstd. Of huge or tiny rows h, being near 1, is a float where
