@@ -196,7 +196,9 @@ Ref<State> EngineImpl::host(const StateSpec& spec) {
 std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches,
                                               const CompileOptions& options) {
   std::vector<PassReport> reports;
-  Program program = optimize(graph, feeds, fetches, options.optimize && options_.optimize, options.skip_passes, &reports, options.mixed_precision);
+  std::vector<std::string> skipped = options.skip_passes;
+  if (options_.placement == Placement::automatic) skipped.push_back("order_gradients");  // what waits here might come to lie on another node
+  Program program = optimize(graph, feeds, fetches, options.optimize && options_.optimize, skipped, &reports, options.mixed_precision);
   PlacementOptions placement = placement_options();
   if (options_.placement == Placement::automatic) {
     placement.measured = measured(graph.id());

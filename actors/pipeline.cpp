@@ -27,6 +27,7 @@ constexpr Pass kPasses[] = {
     {"fuse_slices", "after fuse_pointwise: whole groups take their operands out of wider ones", fuse_slices},
     {"fuse_reductions", "last of those that also run in sub-graphs: what is left of the groups is known", fuse_reductions},
     {"order_updates", "after all fusion, which leaves nodes that others wait for alone", order_updates},
+    {"order_gradients", "after order_updates, by which an update may wait for more", order_gradients},
     {"lower", "last: the others see functional nodes as nodes, and keep the program order of effects that it makes explicit", lower, true},
 };
 
@@ -162,7 +163,7 @@ Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::
       report("mixed_precision", before, program.graph.size(), start);
     }
     if (skipped && !pass.is_required) continue;
-    if (!is_pruned && (pass.run == order_updates || pass.run == lower)) {  // what folding and merging left without users goes
+    if (!is_pruned && (pass.run == order_updates || pass.run == order_gradients || pass.run == lower)) {  // what folding and merging left without users goes
       is_pruned = true;
       start = Clock::now();
       std::int32_t before = program.graph.size();
@@ -171,7 +172,7 @@ Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::
     }
     start = Clock::now();
     std::int32_t before = program.graph.size();
-    program = pass.run == lower || pass.run == order_updates ? pass.run(std::move(program)) : pass.run == fuse_updates ? fuse_all_updates(std::move(program)) : Everywhere(pass.run).apply(std::move(program));
+    program = pass.run == lower || pass.run == order_updates || pass.run == order_gradients ? pass.run(std::move(program)) : pass.run == fuse_updates ? fuse_all_updates(std::move(program)) : Everywhere(pass.run).apply(std::move(program));
     verify(program, pass.name);
     report(pass.name, before, program.graph.size(), start);
   }

@@ -156,7 +156,7 @@ struct Distribution {
   const char* parameters;  // what `has` asks, for errors
 };
 
-constexpr Distribution kGamma{draw_gamma, [](double alpha) { return alpha > 0; }, "shape parameters must be above 0"};
+constexpr Distribution kGamma{draw_gamma, [](double alpha) { return alpha > 0 && std::isfinite(alpha); }, "shape parameters must be finite and above 0"};
 constexpr Distribution kLogGamma{draw_log_gamma, kGamma.has, kGamma.parameters};
 constexpr Distribution kPoisson{draw_poisson, [](double rate) { return rate >= 0 && std::isfinite(rate); }, "rates must be finite and at least 0"};
 

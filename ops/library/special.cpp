@@ -76,7 +76,7 @@ Expr erf_inverse(Operand x) {
   }
   // Where erf has no digits left the guess stays what it is; outside [-1, 1] there is none.
   Expr inside = abs(fixed) < 1.0;
-  Expr value = where(inside, guess, where(abs(fixed) == 1.0, fixed * INFINITY, fill_like(fixed, NAN)));
+  Expr value = where(inside, where(fixed == 0.0, fixed, guess), where(abs(fixed) == 1.0, fixed * INFINITY, fill_like(fixed, NAN)));  // -0 of -0
   auto slope = [](const Expr& dy, const Exprs&, const Expr& out) { return Exprs{dy * (0.5 * std::sqrt(std::numbers::pi) * exp(square(out)))}; };
   return cast(with_gradient(value, {y}, slope), c[0].dtype());
 }

@@ -470,6 +470,7 @@ BOOST_AUTO_TEST_CASE(special_functions) {
   same(computed({given({1}, {1})}, [](const Exprs& e) { return polygamma(e[0], 1); }), vector_of({1.6449340668482264}), 1e-13);
   Eager eager;
   BOOST_TEST(erf_inverse(eager.constant(1.0)).value().at(0) == INFINITY);
+  for (const double zero : {0.0, -0.0}) BOOST_TEST(std::signbit(erf_inverse(eager.constant(zero)).value().at(0)) == std::signbit(zero));
   BOOST_TEST(std::isnan(erf_inverse(eager.constant(1.5)).value().at(0)));
   for (double pole : {0.0, -2.0, -1e20, -1e306, double(-INFINITY), double(INFINITY)}) BOOST_TEST(log_gamma(eager.constant(pole)).value().at(0) == INFINITY);
   BOOST_TEST(std::isnan(log_gamma(eager.constant(std::nan(""))).value().at(0)));
@@ -536,8 +537,8 @@ BOOST_AUTO_TEST_CASE(draws_have_the_moments_of_their_distributions) {
   const auto refused = [&](const Expr& drawn, std::initializer_list<const char*> parts) { says(refusal([&] { evaluate_eagerly(g, {}, {drawn}); }, Code::invalid_argument), parts); };
   refused(random_poisson(g.constant(Tensor::of<double>({1, -0.5}))), {"RandomPoisson", "library_test.cpp", "rates must be finite and at least 0, not -0.5 at position 1"});
   for (const double bad : {double(INFINITY), std::nan("")}) refused(random_poisson(g.constant(bad)), {"rates must be finite"});
-  for (const double bad : {0.0, -1.0, std::nan("")}) refused(random_gamma(g.constant(bad)), {"RandomGamma", "shape parameters must be above 0"});
-  refused(random_beta(g.constant(1.0), g.constant(-2.0)), {"in random_beta", "shape parameters must be above 0, not -2"});
+  for (const double bad : {0.0, -1.0, double(INFINITY), std::nan("")}) refused(random_gamma(g.constant(bad)), {"RandomGamma", "shape parameters must be finite and above 0"});
+  refused(random_beta(g.constant(1.0), g.constant(-2.0)), {"in random_beta", "shape parameters must be finite and above 0, not -2"});
   BOOST_TEST(moments(random_poisson(g.constant(0.0))).first == 0);
   // Of log_uniform's classes the first is the most frequent.
   std::vector<std::int64_t> ids = evaluate_eagerly(g, {}, {log_uniform(g, n, 10)})[0].to_vector<std::int64_t>();

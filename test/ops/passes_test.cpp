@@ -30,7 +30,7 @@ struct Pass {
   const char* name;
   Program (*run)(Program);
 };
-const std::vector<Pass> kPasses{{"lower", lower}, {"fold_constants", fold_constants}, {"simplify", simplify}, {"merge_common", merge_common}, {"fuse_pointwise", fuse_pointwise}, {"fuse_updates", fuse_updates}, {"fuse_slices", fuse_slices}, {"fuse_reductions", fuse_reductions}, {"order_updates", order_updates}};
+const std::vector<Pass> kPasses{{"lower", lower}, {"fold_constants", fold_constants}, {"simplify", simplify}, {"merge_common", merge_common}, {"fuse_pointwise", fuse_pointwise}, {"fuse_updates", fuse_updates}, {"fuse_slices", fuse_slices}, {"fuse_reductions", fuse_reductions}, {"order_updates", order_updates}, {"order_gradients", order_gradients}};
 
 void same_values(const Program& before, const Program& after, const std::vector<Tensor>& feeds, const std::string& where) {
   std::vector<Tensor> a = Interpreter().run(before, feeds), b = Interpreter().run(after, feeds);
@@ -408,6 +408,32 @@ BOOST_AUTO_TEST_CASE(an_update_waits_for_those_who_hold_what_it_changes) {
   const Program unordered = order_updates(prune(g, {x.edge()}, {updated.edge(), seen.edge()}));
   BOOST_TEST(count(unordered, "AssignSub") == 1);
   for (const Node& n : unordered.graph.nodes()) BOOST_TEST(n.controls.empty());
+}
+
+// Two layers, their gradients large: what the second one's is made of waits for the first's update, if that does not need it.
+BOOST_AUTO_TEST_CASE(large_gradients_that_updates_use_up_are_made_one_after_the_other) {
+  constexpr std::int64_t n = 256;
+  enum class Kind { plain, clipped, fetched, small };
+  for (const Kind kind : {Kind::plain, Kind::clipped, Kind::fetched, Kind::small}) {
+    const std::int64_t width = kind == Kind::small ? n - 1 : n;
+    Graph g;
+    Expr x = g.input("x", DType::f32, {4, width});
+    Variable w1 = g.variable("w1", DType::f32, {width, width}, Initializer::normal(0, 0.1, 3)), w2 = g.variable("w2", DType::f32, {width, width}, Initializer::normal(0, 0.1, 4));
+    Expr h = matmul(x, w1.read()), y = matmul(h, w2.read());
+    Expr d2 = matmul(h, y, true), d1 = matmul(x, matmul(y, w2.read(), false, true), true);
+    Expr factor = kind == Kind::clipped ? 1.0 / (sum(square(d1)) + sum(square(d2))) : g.constant(Tensor::scalar(0.5f));
+    Expr first = w1.assign_sub(d1 * factor), second = w2.assign_sub(d2 * factor), after = w1.read() + w2.read();
+    std::vector<Edge> fetches{y.edge(), first.edge(), second.edge(), after.edge()};
+    if (kind == Kind::fetched) fetches.push_back(d2.edge());
+    const Program p = order_updates(fuse_updates(fuse_pointwise(prune(g, {x.edge()}, fetches)))), ordered = order_gradients(p);
+    same_values(p, ordered, {Initializer::normal(0, 1, 5).make("x", DType::f32, {4, width})}, "ordered");
+    std::vector<std::string> waited;  // by products, for updates
+    for (const Node& node : ordered.graph.nodes())
+      if (node.op->name == "MatMul")
+        for (const std::int32_t c : node.controls) waited.push_back(ordered.graph.node(c).op->name);
+    BOOST_TEST(waited == (kind == Kind::plain ? std::vector<std::string>{"UpdateVariable"} : std::vector<std::string>{}), boost::test_tools::per_element());
+    BOOST_TEST(ordered.graph.size() == p.graph.size());
+  }
 }
 
 BOOST_AUTO_TEST_CASE(updates_of_every_dtype) {
