@@ -183,7 +183,7 @@ bool BulkReader::prefix_is_there() {
   at_ = 0;
   place_.reset();
   if (where > (slab_ ? 1 : 0) || header == 0 || header > Router::kBulkHeader) {
-    router_.dropped();
+    router_.dropped("a record that cannot be one");
     return false;
   }
   header_.resize(header_bytes_ + seal_bytes());
@@ -196,7 +196,7 @@ bool BulkReader::place_is_there() {
   std::memcpy(said, place_bytes_.data(), sizeof said);
   const LoanPlace place{.slot = said[0], .position = said[1], .bytes = said[2]};
   if (!slab_->has(place) || bulk_left_ == 0 || said[3] > place.bytes || bulk_left_ > place.bytes - said[3]) {
-    router_.dropped();
+    router_.dropped("a tensor that is not in the shared memory");
     return false;
   }
   place_ = place;
@@ -234,7 +234,7 @@ bool BulkReader::header_is_there() {
   if (opener_) {
     plain_.resize(header_bytes_);
     if (!opener_->open(++boxes_, prefix_, header_, plain_).ok()) {
-      router_.dropped();
+      router_.dropped("a sealed header that does not open");
       return false;
     }
     header_.swap(plain_);
@@ -263,7 +263,7 @@ bool BulkReader::box_is_there() {
   if (!is_direct) plain_.resize(bytes);
   const std::span<std::byte> plain = is_direct ? room : std::span(plain_).first(bytes);
   if (!opener_->open(++boxes_, {}, box_, plain).ok()) {
-    router_.dropped();
+    router_.dropped("a sealed payload that does not open");
     return false;
   }
   bulk_left_ -= bytes;

@@ -139,7 +139,7 @@ void BulkSockets::open(Connection connection, const std::string& dialled, bool i
   close(connection);
   const std::size_t most = is_local ? 64 : 5;
   if (answer.where.empty() || answer.where.size() > most || answer.where.find_first_not_of("0123456789abcdef") != std::string::npos)
-    return router_.dropped();
+    return router_.dropped("a bulk channel at no place");
   try {
     OwnedDescriptor fd;
     if (is_local) {
@@ -179,13 +179,13 @@ void BulkSockets::greet(Channel& c) {
     c.greeted += static_cast<std::size_t>(n);
   }
   if (std::memcmp(c.greeting.data(), kTaken, kMagic) != 0) {
-    router_.dropped();
+    router_.dropped("an end of a bulk channel that answers wrongly");
     return close(c.connection);
   }
   try {
     if (c.is_local) share_memory(c, std::move(memory));
   } catch (const Error&) {
-    router_.dropped();
+    router_.dropped("shared memory that is none");
     return close(c.connection);
   }
   opened(c);
@@ -210,17 +210,17 @@ void BulkSockets::accept_all(int listening) {
       fd = OwnedDescriptor(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       fd = OwnedDescriptor();
       spare_ = OwnedDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-      router_.dropped();
+      router_.dropped("a connection for which there was no descriptor left");
       continue;
     }
     if (fd.get() < 0) return;
     const bool is_local = listening == local_.get();
     if (is_local && !is_own(fd.get())) {
-      router_.dropped();
+      router_.dropped("a local connection of another user");
       continue;
     }
     if (strangers_.size() >= kStrangers) {
-      router_.dropped();
+      router_.dropped("the oldest of too many connections to the bulk port that have shown nothing");
       dismiss(strangers_.begin()->first);
     }
     const std::uint64_t id = next_id_++;
@@ -246,7 +246,7 @@ void BulkSockets::hear(Stranger& s) {
   if (n > 0) s.bytes += static_cast<std::size_t>(n);
   if (n > 0 && s.bytes < kGreeting && std::memcmp(s.shown.data(), kShown, std::min(s.bytes, kMagic)) == 0) return;
   if (n > 0 && s.bytes == kGreeting && std::memcmp(s.shown.data(), kShown, kMagic) == 0) return admit(s);
-  if (s.bytes != 0) router_.dropped();
+  if (s.bytes != 0) router_.dropped("a connection to the bulk port that shows no ticket");
   dismiss(s.id);
 }
 
@@ -264,7 +264,7 @@ void BulkSockets::admit(Stranger& s) {
       return close(at);
     return opened(c);
   }
-  router_.dropped();
+  router_.dropped("a ticket that was given to nobody, or used");
   dismiss(id);
 }
 

@@ -107,8 +107,8 @@ void Router::leave() {
 // ---- frames
 
 void Router::frame(Connection connection, std::span<const std::byte> header, std::span<const std::byte> bulk) {
-  if (Status s = wire::decode(header, options_.limits, decoded_); !s.ok()) return dropped();
-  if (!bulk.empty() && !std::holds_alternative<wire::Data>(decoded_.frame)) return dropped();
+  if (Status s = wire::decode(header, options_.limits, decoded_); !s.ok()) return dropped(s.message());
+  if (!bulk.empty() && !std::holds_alternative<wire::Data>(decoded_.frame)) return dropped("payload behind a frame that has none");
   if (const auto* h = std::get_if<wire::Hello>(&decoded_.frame)) return h->is_answer ? on_answer(connection, *h) : on(connection, *h);
   if (const auto* refuse = std::get_if<wire::Refuse>(&decoded_.frame)) return on(connection, *refuse);
   Entry* entry = at(connection);
@@ -122,7 +122,7 @@ void Router::frame(Connection connection, std::span<const std::byte> header, std
     return on_data(*entry, *data, header, decoded_.header_bytes, bulk);
   if (std::holds_alternative<wire::Ready>(decoded_.frame)) return confirm(*entry);
   if (const auto* ack = std::get_if<wire::Ack>(&decoded_.frame)) {
-    if (!entry->session.acknowledge(ack->received)) return dropped();
+    if (!entry->session.acknowledge(ack->received)) return dropped("an acknowledgement of what was not sent");
     return pump(*entry);
   }
   if (const auto* bye = std::get_if<wire::Bye>(&decoded_.frame)) return on_bye(*entry, *bye);
@@ -139,7 +139,7 @@ void Router::on(Connection connection, const wire::Hello& h) {
   if (leaving_ && !h.resumes) return refuse(Code::unavailable, fmt::format("{} is leaving", self_.name));
   if (Status why = check_peer(self_, h.info); !why.ok()) return refuse(why.code(), why.message());
   if (Status why = carrier_.admits(connection, h.info.name); !why.ok()) {
-    dropped();
+    dropped(why.message());
     return refuse(why.code(), why.message());
   }
   const std::string key = carrier_.key_of(connection);
@@ -158,7 +158,7 @@ void Router::on(Connection connection, const wire::Hello& h) {
   if (h.resumes) return refuse(Code::unavailable, fmt::format("{} has given up this session", self_.name));
   if (Entry* known = named(h.info.name)) {
     if (known->key != key) {
-      dropped();
+      dropped("a node with the name of another, and with another key");
       return refuse(Code::already_exists, fmt::format("another node, with another key, has the name {} at {}", h.info.name, self_.name));
     }
     // A session that the other dialled, and that has no connection now, is over for it, or it would resume that one.
@@ -182,13 +182,13 @@ void Router::on(Connection connection, const wire::Hello& h) {
 
 void Router::on_answer(Connection connection, const wire::Hello& answer) {
   if (const auto found = dials_.find(connection); found != dials_.end()) {
-    if (answer.session != found->second.session && answer.version == wire::kVersion) return dropped();
+    if (answer.session != found->second.session && answer.version == wire::kVersion) return dropped("an answer to another session");
     Dial dial = std::move(found->second);
     dials_.erase(found);
     return establish(connection, std::move(dial), answer);
   }
   Entry* entry = at(connection);
-  if (!entry || entry->dialled.empty() || entry->attached || answer.session != entry->id || carrier_.key_of(connection) != entry->key) return dropped();
+  if (!entry || entry->dialled.empty() || entry->attached || answer.session != entry->id || carrier_.key_of(connection) != entry->key) return dropped("an answer to nothing that was asked");
   entry->last_heard = carrier_.now();
   say(connection, wire::Ready{});
   open_bulk(*entry, answer);
@@ -253,9 +253,9 @@ void Router::on(Connection connection, const wire::Refuse& refuse) {
 }
 
 void Router::on_data(Entry& entry, wire::Data& data, std::span<const std::byte> header, std::size_t header_bytes, std::span<const std::byte> bulk) {
-  if (entry.state == State::pending || !entry.session.acknowledge(data.received)) return dropped();
+  if (entry.state == State::pending || !entry.session.acknowledge(data.received)) return dropped("messages in a session that has not begun, or with an acknowledgement of what was not sent");
   if (entry.state == State::closing) return pump(entry);  // nobody listens any more
-  if (entry.session.has_taken(data)) return dropped();
+  if (entry.session.has_taken(data)) return dropped("a frame that had been taken: repeated on a new connection, or played again");
   const bool had_news = entry.session.has_news();
   entry.bytes_in += header.size() - header_bytes + bulk.size();
   const std::uint64_t cost = wire::cost_of(header.size(), bulk.size());

@@ -25,6 +25,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -94,8 +95,13 @@ class Router {
   /// The bulk lies in memory that is lent: true if it can stay there, and is filled then; else it is copied to bulk_room.
   bool bulk_borrow(Connection connection, const InLane::Loan& loan);
 
-  /// The carrier has dropped something that was no frame.
-  void dropped() { ++counters_.dropped; }
+  /// Counts what was dropped, by the carrier too, and remembers why.
+  void dropped(std::string_view why) {
+    ++counters_.dropped;
+    last_drop_ = why;
+  }
+  /// Why the last was dropped that was.
+  const std::string& last_drop() const { return last_drop_; }
   void tick();
   /// When `tick` is to be called at the latest.
   Time due() const;
@@ -202,6 +208,7 @@ class Router {
   bool leaving_ = false;
   Time listener_due_{};  // at once
   TransportCounters counters_;
+  std::string last_drop_;
   wire::Decoded decoded_;           // the frame that is being read
   std::vector<std::byte> skipped_;  // where bytes go that nobody awaits
   std::uint64_t copied_before_ = 0;  // by sessions that are forgotten

@@ -63,7 +63,7 @@ bool Router::acknowledge(Entry& entry) {
 
 void Router::arrived(Entry& entry, bool had_news, const Status& s) {
   if (!s.ok()) {
-    dropped();
+    dropped(s.message());
     return end(entry, s);
   }
   if (!had_news || entry.session.has_one_news()) entry.news_at = carrier_.now() + options_.acknowledge;
@@ -76,7 +76,7 @@ Router::BulkTurn Router::bulk_frame(Connection connection, std::span<const std::
   Entry* entry = at(connection);
   if (!entry || !entry->has_bulk) return BulkTurn::broken;
   const auto refuse = [&] {
-    dropped();
+    dropped("a record that is no frame of messages, or an acknowledgement of what was not sent");
     detach(*entry);
     return BulkTurn::broken;
   };

@@ -24,6 +24,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t kLeastLent = 16 << 10;  // what is smaller is gathered, and so copied all the same
+constexpr Time kTellDrops = std::chrono::minutes(1);  // between lines on what was dropped
 constexpr int kFramesATurn = 64;               // frames taken from one socket before the others have their turn
 constexpr auto kIdleLook = std::chrono::microseconds(100);  // from one look at sockets that have nothing to say to the next
 constexpr std::uint32_t kBell = 0, kBulk = 1, kZeroMq = 2;  // what wakes the thread
@@ -328,14 +329,14 @@ class ZeroMqTransport final : public Transport, private Carrier {
       const bool is_whole = take_bulk(listening_, header.more());
       const std::string_view key = gate_.has_keys() ? property(header, "User-Id") : std::string_view();
       if (gate_.has_keys() && key.empty()) {  // ZeroMQ would let in whoever comes if the gate did not answer
-        router_->dropped();
+        router_->dropped("a message without a key");
         continue;
       }
       const Connection connection = connection_of({static_cast<const char*>(id.data()), id.size()}, key, header);
       if (is_whole)
         router_->frame(connection, bytes_of(header), bytes_of(second_));
       else
-        router_->dropped();
+        router_->dropped("a message of more than two parts");
       if (!serve_requests()) router_->flush();  // an answer goes out before we look for more: each look costs a call of the kernel
       // A stranger that said nothing of use is not remembered.
       if (!router_->knows(connection)) close(connection);
@@ -351,7 +352,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
       if (take_bulk(found->second.socket(), header.more()))
         router_->frame(connection, bytes_of(header), bytes_of(second_));
       else
-        router_->dropped();
+        router_->dropped("a message of more than two parts");
       if (!serve_requests()) router_->flush();
     }
     return frames > 0;
@@ -411,6 +412,16 @@ class ZeroMqTransport final : public Transport, private Carrier {
       router_->broken(connection, why);
       close(connection);
     }
+    tell_of_drops();
+  }
+
+  /// One line a minute at most, whatever is sent here.
+  void tell_of_drops() {
+    const std::uint64_t dropped = router_->traffic().dropped;
+    if (dropped == told_drops_ || now() < tell_drops_at_) return;
+    if (options_.log) options_.log(fmt::format("dropped {} of what came here, {} in all; the last was {}", dropped - told_drops_, dropped, router_->last_drop()));
+    told_drops_ = dropped;
+    tell_drops_at_ = now() + kTellDrops;
   }
 
   /// By one call of the kernel: to ask each socket in turn, as zmq_poll does, takes two for each, before and after.
@@ -493,6 +504,8 @@ class ZeroMqTransport final : public Transport, private Carrier {
   OwnedDescriptor sleep_;  // an epoll of all that wakes the thread
   bool sockets_are_stale_ = true;  // in it
   bool bulk_rang_ = false;         // a channel's socket has something
+  std::uint64_t told_drops_ = 0;   // of which the log has been told
+  Time tell_drops_at_{};
   bool was_asked_ = false;         // each of ZeroMQ's sockets, and nothing was done with one since
   bool is_leaving_ = false;
   Time next_tick_{}, next_look_{}, rest_at_{}, crowded_until_{};

@@ -30,7 +30,7 @@ struct ZeroMqOptions {
   /// With keys (gate.hpp), every connection is encrypted and both its ends are authorized. Without, addresses other than
   /// loopback are refused, in either direction.
   std::optional<Keys> keys = {};
-  /// Told, a line at a time and on the router's thread, who was turned away.
+  /// Told, a line at a time and on the router's thread, who was turned away, and, once a minute at most, that something was dropped and why.
   std::function<void(const std::string& line)> log = {};
   /// Payload in large pieces goes by a second connection, of which the kernel reads straight into tensors (bulk_channels.hpp).
   bool bulk = true;

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include <troupe/ops/function_def.hpp>
 #include <troupe/ops/node_index.hpp>
 #include <troupe/ops/subgraph.hpp>
 
@@ -14,7 +15,7 @@
 //    └──► MatMul (of dx) ...                        ▲ dx
 //
 // What errors go through (dx) waits for no update, and a large product takes all workers by itself: a training step of 784-512-512-10 on two workers
-// takes as long and 6.4 MiB, where it took 7.7. Not where an update needs a later gradient, as clipping by the global norm does.
+// takes as long and 6.4 MiB, where it took 7.7. Not where an update needs a later gradient, as clipping by the global norm does, nor in programs with control flow.
 
 namespace troupe {
 namespace {
@@ -29,6 +30,15 @@ using Ids = std::vector<std::int32_t>;
 
 bool takes_gradient(const Node& n) { return n.op->name == "UpdateVariable" || n.op->name == "AssignAdd" || n.op->name == "AssignSub"; }
 
+/// Are there only variables, and no control flow? Tokens that are dead, frames, and checks of loops have an order of their own.
+bool is_plain_program(const Graph& g) {
+  const auto is_straight = [](const Node& n) {
+    return n.op->name != "Switch" && n.op->name != "Merge" && n.op->name != "Enter" && !function_of(n) && subgraphs_of(n).empty();
+  };
+  return std::all_of(g.states().begin(), g.states().end(), [](const StateSpec& s) { return s.kind == StateSpec::Kind::variable; }) &&
+         std::all_of(g.nodes().begin(), g.nodes().end(), is_straight);
+}
+
 /// What each node comes after: what it takes, and what has effects on the same state, or on the world, before it.
 std::vector<Ids> predecessors(const Graph& g) {
   std::vector<Ids> before(at(g.size()));
@@ -40,18 +50,16 @@ std::vector<Ids> predecessors(const Graph& g) {
     Ids& mine = before[at(id)];
     for (Edge e : n.inputs) mine.push_back(e.node);
     mine.insert(mine.end(), n.controls.begin(), n.controls.end());
-    for (const auto& [state, effect] : effects_of(n)) {
-      if (writer[at(state)] >= 0) mine.push_back(writer[at(state)]);
-      if (effect == Effect::read) {
-        readers[at(state)].push_back(id);
-        continue;
+    if (n.state >= 0 && n.op->effect != Effect::none) {
+      if (writer[at(n.state)] >= 0) mine.push_back(writer[at(n.state)]);
+      if (n.op->effect == Effect::read) {
+        readers[at(n.state)].push_back(id);
+      } else {
+        mine.insert(mine.end(), readers[at(n.state)].begin(), readers[at(n.state)].end());
+        readers[at(n.state)].clear();
+        writer[at(n.state)] = id;
       }
-      mine.insert(mine.end(), readers[at(state)].begin(), readers[at(state)].end());
-      readers[at(state)].clear();
-      writer[at(state)] = id;
-    }
-    if (!has_effect(n)) continue;
-    if (n.state < 0) {
+    } else if (has_effect(n)) {
       if (acted >= 0) mine.push_back(acted);
       acted = id;
     }
@@ -59,14 +67,14 @@ std::vector<Ids> predecessors(const Graph& g) {
   return before;
 }
 
-/// Of each device the large gradients that are used for an update alone, as they are made.
-std::map<std::string, std::vector<Step>> steps_of(const Program& program) {
+/// The large gradients that are used for an update alone, as they are made.
+std::vector<Step> steps_of(const Program& program) {
   const Graph& g = program.graph;
   std::vector<int> uses(at(g.size()));
   for (Edge e : program.fetches) ++uses[at(e.node)];
   for (std::int32_t id = 0; id < g.size(); ++id)
     for (Edge e : g.node(id).inputs) ++uses[at(e.node)];
-  std::map<std::string, std::vector<Step>> steps;
+  std::vector<Step> steps;
   for (std::int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
     if (!takes_gradient(n) || n.outputs[0].shape.elements() < kLarge) continue;
@@ -74,57 +82,65 @@ std::map<std::string, std::vector<Step>> steps_of(const Program& program) {
       const Node& made = g.node(e.node);
       const bool is_own = made.state < 0 && !made.inputs.empty() && uses[at(e.node)] == 1 && made.outputs.size() == 1 && made.device == n.device;
       if (!is_own || made.outputs[0].shape.elements() != n.outputs[0].shape.elements()) continue;
-      steps[n.device].push_back({e.node, id});
+      steps.push_back({e.node, id});
       break;
     }
   }
-  for (auto& [device, all] : steps) std::sort(all.begin(), all.end(), [](const Step& a, const Step& b) { return a.gradient < b.gradient; });
+  std::sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) { return a.gradient < b.gradient; });
   return steps;
+}
+
+/// Who waits for which update. With gradients numbered as they are made, on all devices, and last(u) the highest that update u comes after: a gradient j waits for an
+/// update u of its device with last(u) < j. A circle would lead from u to j, on to an update u' with last(u') >= j, from that to j' > last(u'), and so to ever higher numbers.
+Ids waits_of(const Graph& g, const std::vector<Step>& steps, const std::vector<Ids>& before) {
+  Ids last(at(g.size()), -1), waits_for(at(g.size()), -1);
+  for (std::size_t i = 0; i < steps.size(); ++i) last[at(steps[i].gradient)] = static_cast<std::int32_t>(i);
+  for (std::int32_t id = 0; id < g.size(); ++id)
+    for (const std::int32_t b : before[at(id)]) last[at(id)] = std::max(last[at(id)], last[at(b)]);
+  std::map<std::string, std::int32_t> update;  // the one before, of each device
+  for (std::size_t j = 0; j < steps.size(); ++j) {
+    const auto [found, is_first] = update.try_emplace(g.node(steps[j].update).device, steps[j].update);
+    if (!is_first && last[at(found->second)] < static_cast<std::int32_t>(j)) waits_for[at(steps[j].gradient)] = found->second;
+    found->second = steps[j].update;
+  }
+  return waits_for;
 }
 
 }  // namespace
 
 Program order_gradients(Program program) {
   const Graph& g = program.graph;
-  if (std::any_of(g.states().begin(), g.states().end(), [](const StateSpec& s) { return s.kind != StateSpec::Kind::variable; })) return program;
-  const auto steps = steps_of(program);
-  if (std::none_of(steps.begin(), steps.end(), [](const auto& s) { return s.second.size() > 1; })) return program;
+  if (!is_plain_program(g)) return program;
+  const std::vector<Step> steps = steps_of(program);
+  if (steps.size() < 2) return program;
   std::vector<Ids> before = predecessors(g);
-  Ids waits_for(at(g.size()), -1);
-  for (const auto& [device, all] : steps) {
-    // The last of these gradients, by its place among them, that each node comes after; an update that comes after a later one than its own, or an update
-    // before it does, must not be waited for.
-    Ids place(at(g.size()), -1), last(at(g.size()), -1);
-    for (std::size_t i = 0; i < all.size(); ++i) place[at(all[i].gradient)] = static_cast<std::int32_t>(i);
-    for (std::int32_t id = 0; id < g.size(); ++id) {
-      last[at(id)] = place[at(id)];
-      for (const std::int32_t b : before[at(id)]) last[at(id)] = std::max(last[at(id)], last[at(b)]);
-    }
-    std::int32_t needed = -1;
-    for (std::size_t i = 0; i + 1 < all.size(); ++i) {
-      needed = std::max(needed, last[at(all[i].update)]);
-      if (needed <= static_cast<std::int32_t>(i)) waits_for[at(all[i + 1].gradient)] = all[i].update;
-    }
-  }
+  const Ids waits_for = waits_of(g, steps, before);
   for (std::int32_t id = 0; id < g.size(); ++id)
     if (waits_for[at(id)] >= 0) before[at(id)].push_back(waits_for[at(id)]);
 
   // In an order in which everything precedes who waits for it.
   Rewriter rewriter(program);
-  std::vector<bool> is_done(at(g.size()));
+  enum class Visit : std::uint8_t { untouched, open, done };
+  std::vector<Visit> state(at(g.size()), Visit::untouched);
+  std::vector<std::size_t> looked_at(at(g.size()));  // of those before it
   Ids open;
   for (std::int32_t root = 0; root < g.size(); ++root) {
+    if (state[at(root)] != Visit::untouched) continue;
     open.push_back(root);
+    state[at(root)] = Visit::open;
     while (!open.empty()) {
       const std::int32_t id = open.back();
-      const auto missing = std::find_if(before[at(id)].begin(), before[at(id)].end(), [&](std::int32_t b) { return !is_done[at(b)]; });
-      if (missing != before[at(id)].end() && !is_done[at(id)]) {
-        open.push_back(*missing);
+      if (looked_at[at(id)] < before[at(id)].size()) {
+        const std::int32_t b = before[at(id)][looked_at[at(id)]++];
+        if (state[at(b)] == Visit::open) throw Error(Code::internal, "order_gradients made a circle");
+        if (state[at(b)] == Visit::untouched) {
+          state[at(b)] = Visit::open;
+          open.push_back(b);
+        }
         continue;
       }
       open.pop_back();
-      if (is_done[at(id)]) continue;
-      is_done[at(id)] = true;
+      state[at(id)] = Visit::done;
       Node node = rewriter.translated(id);
       if (waits_for[at(id)] >= 0) {
         const std::int32_t update = rewriter.control_at(waits_for[at(id)]);

@@ -9,6 +9,9 @@
 #include <fstream>
 #include <random>
 
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #include <fmt/format.h>
 
 BOOST_AUTO_TEST_SUITE(bulk_test)
@@ -378,6 +381,25 @@ BOOST_AUTO_TEST_CASE(who_listens_chooses_of_the_kinds_that_are_asked_for) {
   BOOST_TEST(answer(0, true).kinds == 0);
   BOOST_TEST(answer(gcm | ocb, false).kinds == 0);
   BOOST_TEST(answer(tcp | gcm, false).kinds == tcp);
+}
+
+BOOST_AUTO_TEST_CASE(all_connections_have_the_congestion_control_that_is_asked_for, *utf::label("stock_zmq")) {
+  for (const char* asked : {"reno", "cubic"}) {
+    Pair pair({.congestion = asked, .shared_memory = false}, {.congestion = asked, .shared_memory = false});
+    pair.warm_up();
+    int connections = 0;
+    for (int fd = 0; fd < 1024; ++fd) {
+      sockaddr_storage there;
+      socklen_t size = sizeof there;
+      char name[16] = {};
+      socklen_t length = sizeof name - 1;
+      if (getpeername(fd, reinterpret_cast<sockaddr*>(&there), &size) != 0 || there.ss_family != AF_INET) continue;
+      if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &length) != 0) continue;
+      ++connections;
+      BOOST_TEST(std::string(name) == asked, "descriptor " << fd);
+    }
+    BOOST_TEST(connections >= 4);  // of ZeroMQ and beside it, both ends
+  }
 }
 
 BOOST_AUTO_TEST_CASE(payload_is_not_copied_and_sealed_once, *utf::label("stock_zmq")) {

@@ -137,7 +137,7 @@ class Doors final : private Carrier, private TransportListener {
   Time now() const override { return 1s; }
   std::string key_of(Connection connection) const override { return keys.at(connection); }
   void connected(Peer, const PeerInfo& info) override { log.push_back("connected " + info.name); }
-  void refused(const std::string&, const Status&) override {}
+  void refused(const std::string& address, const Status& why) override { log.push_back("refused by " + address + ": " + why.message()); }
   void received(Peer, Lane, Message) override {}
   void lost(Peer, const Status& why) override { log.push_back("lost: " + why.message()); }
 };
@@ -402,6 +402,26 @@ BOOST_AUTO_TEST_CASE(a_session_belongs_to_the_key_that_opened_it) {
 }
 
 // Whoever connects may choose its routing id, and so pretend to be a connection that was there before.
+BOOST_AUTO_TEST_CASE(another_version_of_the_protocol_is_refused_by_who_is_asked_and_by_who_asks) {
+  Doors doors;
+  doors.keys = {{1, ""}, {2, ""}, {1000, ""}};
+  wire::Hello other = hello("b", 77, false);
+  other.version = wire::kVersion + 1;
+  doors.hear(1, other);
+  const std::string versions = fmt::format("speaks version {} of the protocol, not {}", wire::kVersion, wire::kVersion + 1);
+  BOOST_TEST(doors.refusal(1) == "a " + versions);
+  BOOST_TEST(doors.log.empty());
+  doors.router.connect("test://b");
+  const auto* asked = std::get_if<wire::Hello>(&doors.said.at(1000));
+  BOOST_REQUIRE(asked);
+  other.is_answer = true;
+  other.session = asked->session;
+  doors.hear(1000, other);
+  BOOST_TEST(doors.log == std::vector<std::string>{fmt::format("refused by test://b: speaks version {} of the protocol, not {}", wire::kVersion + 1, wire::kVersion)}, boost::test_tools::per_element());
+  doors.hear(2, hello("b", 78, false));  // the same one, of this version
+  BOOST_TEST(doors.refusal(2) == "");
+}
+
 BOOST_AUTO_TEST_CASE(a_routing_id_proves_nothing, *utf::label("stock_zmq")) {
   Keyed k;
   Party a(k.bell, "a", k.keys(k.a, {{k.b.public_key, ""}, {k.c.public_key, ""}}));

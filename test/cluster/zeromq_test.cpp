@@ -22,7 +22,8 @@ std::unique_ptr<Transport> make(const std::string& name, ZeroMqOptions options =
 
 /// b is connected to a by way of a relay.
 struct Relayed {
-  explicit Relayed(const ZeroMqOptions& options = {}) : a(make("a", options)), b(make("b", options)) {
+  explicit Relayed(const ZeroMqOptions& options = {}) : Relayed(options, options) {}
+  Relayed(const ZeroMqOptions& of_a, const ZeroMqOptions& of_b) : a(make("a", of_a)), b(make("b", of_b)) {
     a->start(heard_a);
     b->start(heard_b);
     relay = std::make_unique<Relay>(a->address());
@@ -100,8 +101,15 @@ BOOST_AUTO_TEST_CASE(a_slow_receiver_holds_up_no_more_than_the_window, *utf::lab
   for (std::uint64_t i = 0; i < kMessages; ++i) BOOST_REQUIRE(is_numbered(pair.heard_b.got[i].message, i));
 }
 
-BOOST_AUTO_TEST_CASE(strangers_are_dropped_and_counted, *utf::label("stock_zmq")) {
-  Relayed pair;
+BOOST_AUTO_TEST_CASE(strangers_are_dropped_counted_and_logged, *utf::label("stock_zmq")) {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  ZeroMqOptions logs;
+  logs.log = [&](const std::string& line) {
+    std::lock_guard lock(mutex);
+    lines.push_back(line);
+  };
+  Relayed pair(logs, {});
   const std::string address = pair.a->address();
   {
     zmq::context_t context(1);
@@ -127,6 +135,15 @@ BOOST_AUTO_TEST_CASE(strangers_are_dropped_and_counted, *utf::label("stock_zmq")
   const auto end = std::chrono::steady_clock::now() + 100s;
   while (pair.a->counters().dropped < 4 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   BOOST_TEST(pair.a->counters().dropped >= 4);
+  const auto told = [&] {
+    std::lock_guard lock(mutex);
+    return lines;
+  };
+  while (told().empty() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  const std::vector<std::string> said = told();
+  BOOST_REQUIRE(said.size() == 1u);  // one a minute, whatever is sent
+  BOOST_TEST(said[0].rfind("dropped ", 0) == 0u, said[0]);
+  BOOST_TEST(said[0].find("; the last was ") != std::string::npos, said[0]);
   pair.b->send(pair.to_a, Lane::data, numbered(0, 100));
   BOOST_REQUIRE(wait_until(pair.bell, [&] { return pair.heard_a.got.size() == 1; }));
   BOOST_TEST(pair.heard_a.peers.size() == 1);

@@ -236,6 +236,15 @@ BOOST_AUTO_TEST_CASE(sums_of_columns_that_overflow_in_float_are_taken_in_double)
   for (const std::int64_t n : kLengths)
     for (const std::int64_t bad : {std::int64_t{0}, n / 2, n - 1})
       for (const LevelKernels* k : levels()) {
+        // Beside a column that overflows others keep the bits that they have without it.
+        std::mt19937_64 random(13);
+        std::vector<float> mixed = numbers<float>(kRows * n, random), calm = mixed;
+        for (std::int64_t r = 0; r < kRows; ++r) mixed[static_cast<std::size_t>(r * n + bad)] = kHuge;
+        std::vector<double> beside(static_cast<std::size_t>(n), 0.0), alone(beside);
+        k->add_rows_f32(beside.data(), mixed.data(), kRows, n, n);
+        k->add_rows_f32(alone.data(), calm.data(), kRows, n, n);
+        alone[static_cast<std::size_t>(bad)] = 19.0 * double(kHuge);
+        BOOST_TEST_REQUIRE((beside == alone), "columns beside " << bad << " of " << n);
         std::vector<float> x(static_cast<std::size_t>(kRows * n), 1);
         for (std::int64_t r = 0; r < kRows; ++r) x[static_cast<std::size_t>(r * n + bad)] = r % 4 < 2 ? kHuge : -kHuge;
         std::vector<double> sums(static_cast<std::size_t>(n), 0.0);

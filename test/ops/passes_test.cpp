@@ -436,6 +436,54 @@ BOOST_AUTO_TEST_CASE(large_gradients_that_updates_use_up_are_made_one_after_the_
   }
 }
 
+// Updates on either device that need the other's: each wait alone would do, both would make a circle.
+BOOST_AUTO_TEST_CASE(gradients_on_two_devices_do_not_wait_for_each_other_in_a_circle) {
+  constexpr std::int64_t n = 256;
+  Graph g;
+  Expr x = g.input("x", DType::f32, {n, n});
+  const auto variable = [&](const std::string& name, const char* device) {
+    auto scope = g.on_device(device);
+    return g.variable(name, DType::f32, {n, n}, Initializer::normal(0, 0.1, 3));
+  };
+  const auto product = [&](const char* device, double factor) {
+    auto scope = g.on_device(device);
+    return matmul(x, x * factor);
+  };
+  const auto update = [&](Variable& v, const char* device, const Expr& by) {
+    auto scope = g.on_device(device);
+    return v.assign_sub(by);
+  };
+  Variable w1 = variable("w1", "cpu:0"), w2 = variable("w2", "cpu:0"), q1 = variable("q1", "cpu:1"), q2 = variable("q2", "cpu:1");
+  Expr g1 = product("cpu:0", 0.1), h1 = product("cpu:1", 0.2), g2 = product("cpu:0", 0.3), h2 = product("cpu:1", 0.4);
+  Expr u2 = update(w2, "cpu:0", g2), v2 = update(q2, "cpu:1", h2);
+  Expr u1 = update(w1, "cpu:0", g1 * sum(v2)), v1 = update(q1, "cpu:1", h1 * sum(u2));
+  for (const bool is_fused : {false, true}) {
+    Program p = prune(g, {x.edge()}, {u1.edge(), v1.edge(), u2.edge(), v2.edge()});
+    if (is_fused) p = fuse_updates(fuse_pointwise(std::move(p)));
+    const Program ordered = order_gradients(p);
+    BOOST_TEST(ordered.graph.size() == p.graph.size());
+    same_values(p, ordered, {Initializer::normal(0, 0.1, 5).make("x", DType::f32, {n, n})}, "two devices");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(gradients_beside_control_flow_are_left_as_they_are) {
+  constexpr std::int64_t n = 256;
+  for (const bool has_loop : {false, true}) {
+    Graph g;
+    Expr x = g.input("x", DType::f32, {n, n});
+    Variable w1 = g.variable("w1", DType::f32, {n, n}, Initializer::constant(0)), w2 = g.variable("w2", DType::f32, {n, n}, Initializer::constant(0));
+    Expr g1 = matmul(x, x), g2 = matmul(x, x, true);
+    std::vector<Edge> fetches;
+    if (has_loop) fetches.push_back(while_loop([](Expr v) { return v < 10.0; }, [](Expr v) { return v * 2.0; }, sum(x)).edge());
+    fetches.push_back(w1.assign_sub(g1).edge());
+    fetches.push_back(w2.assign_sub(g2).edge());
+    const Program ordered = order_gradients(prune(g, {x.edge()}, fetches));
+    int waits = 0;
+    for (const Node& node : ordered.graph.nodes()) waits += node.op->name == "MatMul" && !node.controls.empty();
+    BOOST_TEST(waits == (has_loop ? 0 : 1));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(updates_of_every_dtype) {
   for (DType t : {DType::f16, DType::bf16, DType::f32, DType::f64, DType::i8, DType::i32, DType::i64, DType::u8, DType::u64, DType::c64, DType::boolean}) {
     Graph g;

@@ -104,6 +104,15 @@ inline V sum_of_eight(const float* x, std::int64_t stride) {
   return ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
 }
 
+// Each column for itself, so that no column's bits depend on another's, nor on how many the level takes together.
+__attribute__((noinline)) void add_eight_one_by_one(double* acc, const float* x, std::int64_t stride, std::int64_t columns) {
+  for (std::int64_t j = 0; j < columns; ++j) {
+    const float sum = sum_of_eight<float>(x + j, stride);
+    if (__builtin_isfinite(sum)) acc[j] += double(sum);
+    else add_rows(acc + j, x + j, kEight, stride, 1);
+  }
+}
+
 template <int packets>
 inline void add_eight(double* acc, const float* x, std::int64_t stride) {
   Floats sums[packets], none = {};
@@ -111,7 +120,7 @@ inline void add_eight(double* acc, const float* x, std::int64_t stride) {
     sums[p] = sum_of_eight<Floats>(x + p * kPacket, stride);
     none += sums[p] - sums[p];
   }
-  if (!are_finite(none)) return add_rows(acc, x, kEight, stride, packets * kPacket);
+  if (!are_finite(none)) return add_eight_one_by_one(acc, x, stride, packets * kPacket);
   for (int p = 0; p < packets; ++p) add_wide(acc + p * kPacket, sums[p]);
 }
 
@@ -121,11 +130,7 @@ void add_rows_of_floats(double* acc, const float* x, std::int64_t rows, std::int
     std::int64_t j = 0;
     for (; j + kPackets * kPacket <= n; j += kPackets * kPacket) add_eight<kPackets>(acc + j, x + j, stride);
     for (; j + kPacket <= n; j += kPacket) add_eight<1>(acc + j, x + j, stride);
-    for (; j < n; ++j) {
-      const float sum = sum_of_eight<float>(x + j, stride);
-      if (__builtin_isfinite(sum)) acc[j] += double(sum);
-      else add_rows(acc + j, x + j, kEight, stride, 1);
-    }
+    if (j < n) add_eight_one_by_one(acc + j, x + j, stride, n - j);
   }
   add_rows(acc, x, rows, stride, n);
 }
