@@ -1,0 +1,49 @@
+// A user's own program that is a node: it brings an op (own_op.hpp) and an actor, the "own counter", and goes on until SIGTERM.
+//
+//   own_node NAME [ADDRESS to join]
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <span>
+
+#include <troupe/cluster/node.hpp>
+#include <troupe/cluster/zeromq.hpp>
+#include <troupe/ops/actor_node.hpp>
+#include <troupe/test/tools/own_op.hpp>
+
+using namespace troupe;
+
+namespace {
+
+/// How many firings there were before, and in which process.
+struct Counter final : NodeActor {
+  std::int64_t n = 0;
+  void receive(std::span<const Tensor>, std::span<Tensor> out) override {
+    out[0] = Tensor::scalar(n++);
+    out[1] = Tensor::scalar<std::int64_t>(getpid());
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  sigset_t ends;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGTERM);
+  sigprocmask(SIG_BLOCK, &ends, nullptr);  // before there are threads, which inherit it
+  register_actor("own counter", [] { return std::make_unique<Counter>(); });
+  NodeOptions options;
+  options.name = argc > 1 ? argv[1] : "own";
+  if (argc > 2) options.join = {argv[2]};
+  options.transport = [](PeerInfo self) {
+    self.address = "tcp://127.0.0.1:0";
+    return make_zeromq_transport(std::move(self));
+  };
+  const ClusterNode here(std::move(options));
+  std::printf("node '%s' at %s\n", here.name().c_str(), here.address().c_str());
+  std::fflush(stdout);
+  int signal = 0;
+  sigwait(&ends, &signal);
+  return 0;
+}
