@@ -6,6 +6,7 @@
 
 #include <troupe/ops/function_def.hpp>
 #include <troupe/ops/node_index.hpp>
+#include <troupe/ops/passes/update_order.hpp>
 #include <troupe/ops/subgraph.hpp>
 
 // Gradients of large variables that go into their updates and nowhere else are made one after the other: the next begins when the update by the
@@ -28,15 +29,9 @@ struct Step {
 
 using Ids = std::vector<std::int32_t>;
 
-bool takes_gradient(const Node& n) { return n.op->name == "UpdateVariable" || n.op->name == "AssignAdd" || n.op->name == "AssignSub"; }
-
-/// Are there only variables, and no control flow? Tokens that are dead, frames, and checks of loops have an order of their own.
-bool is_plain_program(const Graph& g) {
-  const auto is_straight = [](const Node& n) {
-    return n.op->name != "Switch" && n.op->name != "Merge" && n.op->name != "Enter" && !function_of(n) && subgraphs_of(n).empty();
-  };
-  return std::all_of(g.states().begin(), g.states().end(), [](const StateSpec& s) { return s.kind == StateSpec::Kind::variable; }) &&
-         std::all_of(g.nodes().begin(), g.nodes().end(), is_straight);
+/// Tokens that are dead, frames, and checks of loops have an order of their own.
+bool has_control_flow(const Graph& g) {
+  return std::any_of(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return function_of(n) || !subgraphs_of(n).empty(); });
 }
 
 /// What each node comes after: what it takes, and what has effects on the same state, or on the world, before it.
@@ -77,7 +72,7 @@ std::vector<Step> steps_of(const Program& program) {
   std::vector<Step> steps;
   for (std::int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
-    if (!takes_gradient(n) || n.outputs[0].shape.elements() < kLarge) continue;
+    if (!updates_in_place(n) || n.outputs[0].shape.elements() < kLarge) continue;
     for (Edge e : n.inputs) {
       const Node& made = g.node(e.node);
       const bool is_own = made.state < 0 && !made.inputs.empty() && uses[at(e.node)] == 1 && made.outputs.size() == 1 && made.device == n.device;
@@ -110,7 +105,7 @@ Ids waits_of(const Graph& g, const std::vector<Step>& steps, const std::vector<I
 
 Program order_gradients(Program program) {
   const Graph& g = program.graph;
-  if (!is_plain_program(g)) return program;
+  if (!has_only_variables(g) || has_control_flow(g)) return program;
   const std::vector<Step> steps = steps_of(program);
   if (steps.size() < 2) return program;
   std::vector<Ids> before = predecessors(g);

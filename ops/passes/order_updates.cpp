@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <troupe/ops/node_index.hpp>
+#include <troupe/ops/passes/update_order.hpp>
 
 // A variable is updated where it lies, unless somebody still holds what it was: then it is copied, and stands twice in memory. So an update waits
 // for those who compute with what it changes, if they stand before it:
@@ -18,18 +19,10 @@ namespace {
 
 constexpr std::int64_t kCheapToCopy = 4096;  // elements
 
-bool updates_in_place(const Node& n) { return n.op->name == "UpdateVariable" || n.op->name == "AssignAdd" || n.op->name == "AssignSub" || n.op->name == "ScatterVariable"; }
-
 // Is the output the input's memory?
 bool is_view(const Node& n) {
   static const char* const names[] = {"Identity", "Reshape", "ReshapeLike", "ReshapeTo", "Squeeze", "ExpandDims", "StopGradient"};
   return std::any_of(std::begin(names), std::end(names), [&](const char* name) { return n.op->name == name; });
-}
-
-bool may_order(const Graph& g) {
-  const auto only_moves_tokens = [](const Node& n) { return n.op->name == "Switch" || n.op->name == "Merge" || n.op->name == "Enter" || n.op->name == "Call"; };
-  return std::all_of(g.states().begin(), g.states().end(), [](const StateSpec& s) { return s.kind == StateSpec::Kind::variable; }) &&
-         std::none_of(g.nodes().begin(), g.nodes().end(), only_moves_tokens);
 }
 
 // Who holds, before `update`, what the variable was, on its device.
@@ -51,7 +44,7 @@ std::vector<std::int32_t> holders(const Graph& g, const std::vector<std::vector<
 
 Program order_updates(Program program) {
   const Graph& g = program.graph;
-  if (std::none_of(g.nodes().begin(), g.nodes().end(), updates_in_place) || !may_order(g)) return program;
+  if (std::none_of(g.nodes().begin(), g.nodes().end(), updates_in_place) || !has_only_variables(g)) return program;
   std::vector<std::vector<std::int32_t>> users(at(g.size())), reads(g.states().size());  // those of a state since it was written
   for (std::int32_t id = 0; id < g.size(); ++id)
     for (Edge e : g.node(id).inputs) users[at(e.node)].push_back(id);
