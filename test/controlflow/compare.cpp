@@ -100,12 +100,13 @@ ProgramOutcome interpret(const Recipe& r) {
 }
 
 /// Waits for a run. A deterministic engine's steps are bounded: an executor that went astray may take
-/// steps for ever. False if it hangs.
+/// steps for ever. Of large programs it takes up to 4 for a node that the oracle computes (turns, dead branches, cut edges;
+/// more of small ones, whose branches are mostly dead). False if it hangs.
 bool settles(World& world, RunHandle& run, bool is_deterministic) {
   if (!is_deterministic) return run.wait().code() != Code::deadline_exceeded;
   // None of its devices has threads: what no step brings never comes.
-  constexpr int kMostSteps = 400'000;
-  for (int n = 0; !run.is_done(); ++n)
+  constexpr std::int64_t kMostSteps = 20 * Oracle::kMostFired;
+  for (std::int64_t n = 0; !run.is_done(); ++n)
     if (n == kMostSteps || !world.step()) return false;
   return true;
 }

@@ -38,7 +38,6 @@ class Oracle::Walk {
   std::int64_t fired() const { return fired_; }
 
  private:
-  static constexpr std::int64_t kMaxFired = 200'000;
   static constexpr std::int64_t kMaxElements = 2'000;
   static constexpr int kMaxDepth = 100;
   using Values = std::vector<OracleValue>;
@@ -86,7 +85,7 @@ class Oracle::Walk {
     for (std::int32_t id = 0; id < g.size(); ++id) {
       if (!need[static_cast<std::size_t>(id)] || !values[static_cast<std::size_t>(id)].empty()) continue;
       const Node& n = g.node(id);
-      if (++fired_ > kMaxFired) throw OracleRefusal("it takes too long");
+      if (++fired_ > kMostFired) throw OracleRefusal("it takes too long");
       Values in;
       for (Edge e : n.inputs) in.push_back(at(e));
       try {

@@ -49,6 +49,9 @@ class OracleRefusal : public std::runtime_error {
 
 class Oracle {
  public:
+  /// Nodes that a run may compute; what computes more takes too long to compare.
+  static constexpr std::int64_t kMostFired = 200'000;
+
   /// `round_to`: what floats are rounded to after every operation; f64: nothing. A second oracle that
   /// rounds more tells how far rounding can lead.
   explicit Oracle(DType round_to = DType::f64);
