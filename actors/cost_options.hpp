@@ -44,7 +44,7 @@ struct CostOptions {
 /// Of edges between devices.
 struct EdgeOptions {
   /// Sends f32 tensors to other nodes as bf16, rounded to the nearest, in half the bytes: three digits are left of them, and
-  /// where a program is cut shows in its results. Scalars go as they are: they steer loops, and save nothing.
+  /// where a program is cut shows in its results. Scalars go as they are: they steer loops, and save nothing. One edge alone: `edge_as_bf16`.
   bool as_bf16 = false;
   /// What tokens of one edge and execution of a loop may hold on their way, in bytes, besides its window of iterations;
   /// tokens that are smaller than this and than 4 KiB are not counted. The oldest open iteration is never refused, nor is a token of any

@@ -320,13 +320,14 @@ class PlacementOf {
 };
 
 // Rewrites a program for where its nodes are: what is the same in all iterations of a loop enters it on every device that uses it,
-// f32 tensors between nodes as bf16 where that is wanted.
+// f32 tensors between nodes as bf16 where that is wanted: of all edges, or of those from and to an EdgeAsBf16.
 class Cutter {
  public:
   Cutter(const Program& program, const std::vector<std::string>& device, bool as_bf16)
-      : g_(program.graph), device_(device), as_bf16_(as_bf16), rewriter_(program), enter_(at(g_.size()), -1) {
+      : g_(program.graph), device_(device), rewriter_(program), enter_(at(g_.size()), -1), is_lossy_(at(g_.size()), as_bf16) {
     for (std::int32_t id = 0; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
+      is_lossy_[at(id)] = as_bf16 || n.op->name == "EdgeAsBf16" || routes_lossy(n);
       const bool only_repeats = (n.op->name == "Identity" || n.op->name == "LoopCond") && n.controls.empty();
       if (n.op->name == "Enter" && n.attrs.get<bool>("constant")) enter_[at(id)] = id;
       else if (only_repeats) enter_[at(id)] = enter_[at(n.inputs[0].node)];
@@ -356,17 +357,24 @@ class Cutter {
     Node node = rewriter_.translated(id);
     const Node& old = g_.node(id);
     for (std::size_t i = 0; i < old.inputs.size(); ++i)
-      if (old.op->name != "NextIteration" || i != 1) node.inputs[i] = brought(old.inputs[i], device);
+      if (old.op->name != "NextIteration" || i != 1) node.inputs[i] = brought(old.inputs[i], device, old.op->name == "EdgeAsBf16");
     for (std::int32_t c : old.controls)
       if (enter_[at(c)] >= 0) std::replace(node.controls.begin(), node.controls.end(), rewriter_.control_at(c), entered(enter_[at(c)], device).node);
     return node;
   }
 
-  // A value where a node on a device uses it.
-  Edge brought(Edge e, const std::string& device) {
+  // Hands on, as it is, what comes from an EdgeAsBf16.
+  bool routes_lossy(const Node& n) const {
+    const std::string& op = n.op->name;
+    if (op == "Identity" || op == "Switch" || op == "Enter" || op == "Exit") return is_lossy_[at(n.inputs[0].node)];
+    return op == "Merge" && std::all_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return e.node >= 0 && is_lossy_[at(e.node)]; });
+  }
+
+  // A value where a node on a device uses it, one that wants it rounded or another.
+  Edge brought(Edge e, const std::string& device, bool is_wanted_lossy) {
     if (device_[at(e.node)] == device) return rewriter_.at(e);
     if (enter_[at(e.node)] >= 0) return entered(enter_[at(e.node)], device);
-    return as_bf16_ && is_narrowed(e, device) ? widened(e, device) : rewriter_.at(e);
+    return (is_wanted_lossy || is_lossy_[at(e.node)]) && may_be_narrowed(e, device) ? widened(e, device) : rewriter_.at(e);
   }
 
   // The same in all iterations: it crosses where its loop begins.
@@ -378,7 +386,7 @@ class Cutter {
   }
 
   // Feeds and constants do not travel as tokens. Scalars steer loops, and save nothing.
-  bool is_narrowed(Edge e, const std::string& device) const {
+  bool may_be_narrowed(Edge e, const std::string& device) const {
     const ValueSpec& spec = g_.spec(e);
     const std::string& op = g_.node(e.node).op->name;
     return spec.dtype == DType::f32 && !spec.is_list() && !spec.shape.is_scalar() && op != "Input" && op != "Constant" && node_of(device_[at(e.node)]) != node_of(device);
@@ -407,9 +415,9 @@ class Cutter {
 
   const Graph& g_;
   const std::vector<std::string>& device_;
-  const bool as_bf16_;
   Rewriter rewriter_;
   std::vector<std::int32_t> enter_;  // of what is, or only repeats, the value of a constant Enter: that Enter; else -1
+  std::vector<char> is_lossy_;       // what a node yields may be told to other nodes as bf16
   std::vector<std::string>* placed_ = nullptr;
   std::map<Key, Edge> entered_, widened_;
   std::map<Edge, Edge> narrowed_;

@@ -20,7 +20,7 @@ namespace {
 // Beside pointwise ops, what takes no longer than to read what it is given and to write what it yields.
 const std::set<std::string_view> kLinear{"Sum",        "Mean",      "Max",   "Min",   "Product", "Any",    "All",  "Reshape",  "ReshapeLike",   "Squeeze",
                                          "ExpandDims", "Transpose", "Slice", "Split", "Concat",  "Gather", "Fill", "FillLike", "BroadcastLike", "ShapeOf",
-                                         "Identity",   "StopGradient", "ReshapeTo"};
+                                         "Identity",   "StopGradient", "EdgeAsBf16", "ReshapeTo"};
 
 class Watch {
  public:

@@ -15,7 +15,7 @@ const std::set<std::string_view> kProducts{"MatMul", "Conv", "ConvInputGradient"
 // What loses nothing by being computed on products as they are stored, or no more than storing does.
 const std::set<std::string_view> kFollowers{"Add",    "Sub",       "Neg",        "Abs",        "Relu",       "Relu6",       "LeakyRelu", "HardTanh",     "Maximum",    "Minimum",
                                             "Where",  "Reshape",   "Transpose",  "ExpandDims", "Squeeze",    "ReshapeLike", "Concat",    "Split",        "SplitLike",  "Slice",
-                                            "Pad",    "SliceLike", "SliceGradient", "MaxPool",  "MaxPoolGradient", "BroadcastLike", "Identity", "StopGradient", "ReshapeTo"};
+                                            "Pad",    "SliceLike", "SliceGradient", "MaxPool",  "MaxPoolGradient", "BroadcastLike", "Identity", "StopGradient", "EdgeAsBf16", "ReshapeTo"};
 
 class Lowering {
  public:

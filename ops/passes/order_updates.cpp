@@ -21,7 +21,7 @@ constexpr std::int64_t kCheapToCopy = 4096;  // elements
 
 // Is the output the input's memory?
 bool is_view(const Node& n) {
-  static const char* const names[] = {"Identity", "Reshape", "ReshapeLike", "ReshapeTo", "Squeeze", "ExpandDims", "StopGradient"};
+  static const char* const names[] = {"Identity", "Reshape", "ReshapeLike", "ReshapeTo", "Squeeze", "ExpandDims", "StopGradient", "EdgeAsBf16"};
   return std::any_of(std::begin(names), std::end(names), [&](const char* name) { return n.op->name == name; });
 }
 

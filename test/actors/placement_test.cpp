@@ -551,6 +551,42 @@ BOOST_AUTO_TEST_CASE(f32_goes_between_nodes_as_bf16_if_that_is_asked_for) {
   is(devices_of(place(lowered(g, {x}, fetches), o), "Cast"), {kA, kB}, "once there, once here; none between devices of one node");
 }
 
+BOOST_AUTO_TEST_CASE(one_edge_goes_between_nodes_as_bf16_if_that_is_asked_for) {
+  const auto casts = [](const std::function<std::vector<Expr>(Graph&, const Expr&)>& make) {
+    Graph g;
+    Expr x = g.input("x", DType::f32, {4});
+    const std::vector<Expr> fetches = make(g, x);
+    return devices_of(place(lowered(g, {x}, fetches), three_nodes()), "Cast");
+  };
+  const auto there = [](Graph& g, const auto& make) {
+    auto scope = g.on_device("/node:b");
+    return make();
+  };
+  is(casts([&](Graph& g, const Expr& x) {
+    const Expr y = exp(x), lossy = edge_as_bf16(sin(x));
+    return there(g, [&] { return std::vector<Expr>{tanh(y), tanh(lossy)}; });
+  }), {kA, kB}, "said where it is made");
+  is(casts([&](Graph& g, const Expr& x) {
+    const Expr y = exp(x);
+    return there(g, [&] { return std::vector<Expr>{tanh(edge_as_bf16(y))}; });
+  }), {kA, kB}, "said where it is used");
+  is(casts([&](Graph& g, const Expr& x) {
+    const Expr y = edge_as_bf16(exp(x));
+    return std::vector<Expr>{cond(sum(x) > 0.0, [&] { return there(g, [&] { return tanh(y); }); }, [&] { return there(g, [&] { return sin(y); }); })};
+  }), {kA, kA, kB, kB}, "into branches, of which each has its own edge");
+  is(casts([&](Graph& g, const Expr& x) {
+    const Expr y = edge_as_bf16(exp(x));
+    auto [n, s] = while_loop([](Expr i, Expr) { return i < 5; }, [&](Expr i, Expr v) { return std::tuple{i + 1, there(g, [&] { return v * y; })}; }, std::tuple{g.constant(0), x});
+    return std::vector<Expr>{n, s};
+  }), {kA, kB}, "into a loop, as what is the same in all iterations");
+  is(casts([&](Graph& g, const Expr& x) {
+    const Expr y = there(g, [&] { return edge_as_bf16(exp(x)); });
+    auto here = g.on_device(kA);
+    return std::vector<Expr>{gradients(sum(sin(y)), {x})[0]};
+  }), {kA, kA, kB, kB}, "the cotangent too");
+  is(casts([&](Graph&, const Expr& x) { return std::vector<Expr>{tanh(edge_as_bf16(exp(x)))}; }), {}, "nothing where nothing is cut");
+}
+
 // ---- explain
 
 BOOST_AUTO_TEST_CASE(a_plan_explains_itself) {

@@ -428,6 +428,30 @@ BOOST_AUTO_TEST_CASE(edges_between_nodes_may_be_narrowed) {
   BOOST_TEST(out[1].at(0) == 1.96875, boost::test_tools::tolerance(0.02));
 }
 
+BOOST_AUTO_TEST_CASE(one_edge_between_nodes_may_be_narrowed) {
+  Nodes nodes(2);
+  Graph g;
+  Expr x = g.input("x", DType::f32, {3}), y = x * 1.0 + 0.0, lossy, whole;
+  {
+    auto there = g.on_device(kB);
+    lossy = edge_as_bf16(y) * 2.0;
+    whole = (y + 1.0) * 2.0;
+  }
+  auto [n, s] = while_loop([](Expr i, Expr) { return i < 3; },
+                           [&](Expr i, Expr v) {
+                             Expr half = edge_as_bf16(v * 0.5);
+                             auto d = g.on_device(kB);
+                             return std::tuple{i + 1, half + 0.00390625};
+                           },
+                           std::tuple{g.constant(0), y});
+  Function f = nodes.engine().compile(g, {x}, {lossy, whole, s}, {.optimize = false});
+  const std::vector<Tensor> out = f({Tensor::of<float>({1, 1.00390625f, 2.0f})});
+  compare({out[0]}, {{2, 2, 4}}, "to the nearest, ties to even, on its way there, and whole on its way back");
+  compare({out[1]}, {{4, 4.0078125, 6}}, "the other edge of it is as it was");
+  // Of 1: 1/2, + 2^-8; half of that, 0.251953125, is a number of bf16; + 2^-8, half of that 0.1279296875, + 2^-8. The way back is not narrowed.
+  compare({out[2]}, {{0.1318359375, 0.1318359375, 0.255859375}}, "of each iteration");
+}
+
 // Links are measured by the simulation's clock, kernels by the machine's: milliseconds here against microseconds there.
 BOOST_AUTO_TEST_CASE(placement_goes_by_what_was_measured) {
   EngineOptions o = stepped(1);

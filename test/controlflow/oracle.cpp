@@ -132,7 +132,7 @@ class Oracle::Walk {
     if (op == "Group") return {OracleValue::integer(n.outputs[0].dtype, 1)};
     if (n.state >= 0) return fire_state(n, in);
     if (op.rfind("List", 0) == 0) return fire_list(n, in);
-    if (op == "Identity" || op == "StopGradient") return {in[0]};
+    if (op == "Identity" || op == "StopGradient" || op == "EdgeAsBf16") return {in[0]};
     return fire_tensor(n, in);
   }
 

@@ -134,6 +134,7 @@ inline std::vector<Row> shape_rows() {
   return {
       {"Identity", all, some, first},
       {"StopGradient", all, some, first, 0},
+      {"EdgeAsBf16", all, some, first},
       {"Require", all, required, first},
       {"FillLike", kReals, fills, filled(3), 0, 1, {}, false},
       {"Fill", kReals_and_bool, {{{}, Attrs{{"value", Tensor::scalar(2.5)}, {"shape", Shape{2, 3}}}}, {{}, Attrs{{"value", Tensor::scalar(2.5)}, {"shape", Shape{}}}},
