@@ -16,10 +16,12 @@ constexpr bool has(std::uint8_t kinds, BulkKind kind) { return (kinds & bit(kind
 
 constexpr BulkKind sealed_by(SealCipher cipher) { return cipher == SealCipher::aes_256_ocb ? BulkKind::ocb_tcp : BulkKind::gcm_tcp; }
 
-std::optional<SealKeys> keys_of(std::uint8_t kind, const wire::Bulk& mine, const wire::Bulk& theirs, bool dialled) {
+std::optional<SealKeys> keys_of(std::uint8_t kind, const wire::Bulk& mine, const wire::Bulk& theirs, bool dialled, std::uint64_t boxes) {
+  std::optional<SealKeys> keys;
   for (const SealCipher cipher : {SealCipher::aes_256_gcm, SealCipher::aes_256_ocb})
-    if (has(kind, sealed_by(cipher))) return derive_seal_keys(cipher, mine.share, theirs.share, dialled);
-  return {};
+    if (has(kind, sealed_by(cipher))) keys = derive_seal_keys(cipher, mine.share, theirs.share, dialled);
+  if (keys) keys->boxes = boxes;
+  return keys;
 }
 
 /// Of the kinds that are asked for, the one for an authenticated connection that is the fastest here.
@@ -45,7 +47,7 @@ std::string this_host() {
 }  // namespace
 
 BulkChannels::BulkChannels(Router& router, const Carrier& clock, const BulkSocketOptions& options)
-    : sockets_(router, clock, options), host_(options.shared_memory ? this_host() : std::string()) {}
+    : sockets_(router, clock, options), host_(options.shared_memory ? this_host() : std::string()), seal_boxes_(options.seal_boxes) {}
 
 wire::Bulk BulkChannels::ask(Connection connection, bool is_authenticated) {
   wire::Bulk terms;
@@ -66,7 +68,7 @@ wire::Bulk BulkChannels::answer(Connection connection, const wire::Bulk& ask, bo
   if (!kind || !sockets_.is_listening() || !has(ask.kinds, *kind)) return {};
   wire::Bulk terms;
   if (is_authenticated && !is_local) terms.share = random_share();
-  const wire::Bulk offered = sockets_.offer(connection, is_local, keys_of(bit(*kind), terms, ask, false));
+  const wire::Bulk offered = sockets_.offer(connection, is_local, keys_of(bit(*kind), terms, ask, false, seal_boxes_));
   terms.kinds = bit(*kind);
   terms.where = offered.where;
   terms.ticket = offered.ticket;
@@ -76,7 +78,7 @@ wire::Bulk BulkChannels::answer(Connection connection, const wire::Bulk& ask, bo
 void BulkChannels::open(Connection connection, const std::string& dialled, const wire::Bulk& answer) {
   const auto asked = asked_.extract(connection);
   if (!asked || std::popcount(answer.kinds) != 1 || (answer.kinds & asked.mapped().kinds) == 0) return;
-  sockets_.open(connection, dialled, has(answer.kinds, BulkKind::shared_memory), answer, keys_of(answer.kinds, asked.mapped(), answer, true));
+  sockets_.open(connection, dialled, has(answer.kinds, BulkKind::shared_memory), answer, keys_of(answer.kinds, asked.mapped(), answer, true, seal_boxes_));
 }
 
 void BulkChannels::close(Connection connection) {

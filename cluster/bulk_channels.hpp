@@ -47,6 +47,7 @@ class BulkChannels {
  private:
   BulkSockets sockets_;
   const std::string host_;  // empty: no shared memory
+  const std::uint64_t seal_boxes_;
   std::map<Connection, wire::Bulk> asked_;  // by us
 };
 

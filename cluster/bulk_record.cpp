@@ -13,7 +13,7 @@ static_assert(std::endian::native == std::endian::little);
 // ---- out
 
 BulkWriter::BulkWriter(const std::optional<SealKeys>& keys) {
-  if (keys) sealer_.emplace(keys->cipher, keys->out);
+  if (keys) sealer_.emplace(keys->cipher, keys->out, keys->boxes);
 }
 
 void BulkWriter::add(const Ref<OutFrame>& frame) {

@@ -35,6 +35,7 @@ struct BulkSocketOptions {
   Time stall = std::chrono::seconds(4);
   bool shared_memory = true;
   std::size_t slab_bytes = std::size_t(256) << 20;  // lent to a peer at once at most, and as much by it
+  std::uint64_t seal_boxes = kMostSealBoxes;  // of a key
   Time patience = std::chrono::seconds(2);  // with who connects and shows no ticket
 };
 

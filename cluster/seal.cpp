@@ -143,13 +143,14 @@ struct Opener::Cipher : Context {
   using Context::Context;
 };
 
-Sealer::Sealer(SealCipher cipher, const SealKey& key) : cipher_(std::make_unique<Cipher>(cipher, key, true)) {}
+Sealer::Sealer(SealCipher cipher, const SealKey& key, std::uint64_t boxes)
+    : cipher_(std::make_unique<Cipher>(cipher, key, true)), boxes_(std::min(boxes, kMostSealBoxes)) {}
 Sealer::~Sealer() = default;
 
 std::uint64_t Sealer::seal(std::span<const std::byte> about, std::span<const std::byte> plain, std::span<std::byte> box) {
   if (box.size() != plain.size() + kSealTagBytes || plain.size() > kMostSealed || about.size() > kMostSealed)
     throw Error(Code::invalid_argument, fmt::format("a box of {} bytes for {}, which takes {}", box.size(), plain.size(), plain.size() + kSealTagBytes));
-  if (next_ > kMostBoxes) throw Error(Code::resource_exhausted, "this key has sealed all it may");
+  if (next_ > boxes_) throw Error(Code::resource_exhausted, "this key has sealed all it may");
   EVP_CIPHER_CTX* c = cipher_->get();
   const auto nonce = nonce_of(next_);
   int n = 0, done = 0;  // OCB keeps what is no whole block to the end
@@ -172,7 +173,7 @@ Status Opener::open(std::uint64_t number, std::span<const std::byte> about, std:
   };
   if (box.size() < kSealTagBytes || plain.size() != box.size() - kSealTagBytes || box.size() > kMostSealed || about.size() > kMostSealed)
     return refuse(fmt::format("a box of {} bytes for {} of payload", box.size(), plain.size()));
-  if (number <= last_ || number > Sealer::kMostBoxes) return refuse(fmt::format("box {} after box {}: it was sent again, or by somebody else", number, last_));
+  if (number <= last_ || number > kMostSealBoxes) return refuse(fmt::format("box {} after box {}: it was sent again, or by somebody else", number, last_));
   EVP_CIPHER_CTX* c = cipher_->get();
   const auto nonce = nonce_of(number);
   unsigned char tag[kSealTagBytes];

@@ -42,9 +42,13 @@ enum class SealCipher { aes_256_gcm, aes_256_ocb };
 /// Those libcrypto has here, the fastest first. Some libcryptos lack OCB (FIPS).
 const std::vector<SealCipher>& seal_ciphers();
 
+/// Boxes a key may seal.
+inline constexpr std::uint64_t kMostSealBoxes = std::uint64_t{1} << 32;
+
 struct SealKeys {
   SealCipher cipher;
   SealKey out, in;
+  std::uint64_t boxes = kMostSealBoxes;  // that `out` may seal
 };
 
 /// Fresh random bytes; throws unavailable if the system has none.
@@ -54,18 +58,17 @@ SealKeys derive_seal_keys(SealCipher cipher, const SealShare& mine, const SealSh
 
 class Sealer {
  public:
-  /// Boxes a key may seal.
-  static constexpr std::uint64_t kMostBoxes = std::uint64_t{1} << 32;
-
-  Sealer(SealCipher cipher, const SealKey& key);
+  /// `boxes`: that the key may seal, kMostSealBoxes at most.
+  Sealer(SealCipher cipher, const SealKey& key, std::uint64_t boxes = kMostSealBoxes);
   ~Sealer();
   /// Writes plain.size() + kSealTagBytes bytes to `box`; its number, to be sent along. Throws resource_exhausted when
-  /// the key has sealed kMostBoxes, invalid_argument if `box` is of another size. The two may start at the same place.
+  /// the key has sealed so many, invalid_argument if `box` is of another size. The two may start at the same place.
   std::uint64_t seal(std::span<const std::byte> about, std::span<const std::byte> plain, std::span<std::byte> box);
 
  private:
   struct Cipher;
   std::unique_ptr<Cipher> cipher_;
+  const std::uint64_t boxes_;
   std::uint64_t next_ = 1;
 };
 

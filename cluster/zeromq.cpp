@@ -88,7 +88,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     if (options_.bulk) {
       if (seals()) seal_ciphers();  // says here, to who opens the transport, that there are none
       bulk_.emplace(*router_, static_cast<const Carrier&>(*this),
-                    BulkSocketOptions{.port = options_.bulk_port, .port_outside = options_.bulk_port_outside, .congestion = options_.congestion, .stall = options_.router.away, .shared_memory = options_.shared_memory, .slab_bytes = options_.slab_bytes});
+                    BulkSocketOptions{.port = options_.bulk_port, .port_outside = options_.bulk_port_outside, .congestion = options_.congestion, .stall = options_.router.away, .shared_memory = options_.shared_memory, .slab_bytes = options_.slab_bytes, .seal_boxes = options_.seal_boxes});
       if (!self_.address.empty()) bulk_->listen(self_.address, is_port_chosen);
     }
     thread_ = std::thread([this] { run(); });

@@ -19,6 +19,7 @@
 
 #include <troupe/cluster/keys.hpp>
 #include <troupe/cluster/router.hpp>
+#include <troupe/cluster/seal.hpp>
 
 namespace troupe {
 
@@ -44,6 +45,8 @@ struct ZeroMqOptions {
   int bulk_port_outside = 0;
   /// Seals what goes over them without keys too, for tests. Both ends must say the same, or have no bulk channel.
   bool seal = false;
+  /// That a key may seal: then the connection is made anew, with others.
+  std::uint64_t seal_boxes = kMostSealBoxes;
 };
 
 /// `self.address` is `tcp://HOST:PORT`, with port 0 for any, or empty.

@@ -446,6 +446,20 @@ BOOST_AUTO_TEST_CASE(a_bulk_channel_that_is_cut_loses_and_repeats_nothing, *utf:
   }
 }
 
+// A header is a box, and so are 128 KiB of payload: keys end at either.
+BOOST_AUTO_TEST_CASE(a_key_that_is_used_up_is_followed_by_another_and_nothing_is_lost, *utf::label("stock_zmq")) {
+  const ZeroMqOptions options{.shared_memory = false, .seal = true, .seal_boxes = 53};
+  Pair pair(options, options);
+  pair.warm_up();
+  for (int round = 0; round < 5; ++round) {
+    pair.exchange(pair.next, pair.next + 60, 900'000);
+    pair.next += 60;
+  }
+  // Two thirds of the messages take 8 boxes and more.
+  BOOST_TEST(pair.a->counters().reconnects + pair.b->counters().reconnects >= 2 * 5 * 40 * 8 / 53 / 2);
+  BOOST_TEST(pair.heard_a.peers.size() == 1);
+}
+
 BOOST_AUTO_TEST_CASE(without_a_bulk_channel_all_goes_over_the_connection, *utf::label("stock_zmq")) {
   constexpr int nobody = 1;
   const std::pair<ZeroMqOptions, ZeroMqOptions> refusals[] = {

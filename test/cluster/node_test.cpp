@@ -392,6 +392,35 @@ BOOST_AUTO_TEST_CASE(an_iteration_takes_two_messages) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(an_edge_between_nodes_holds_no_more_bytes_than_it_may) {
+  constexpr std::uint64_t kToken = 64 * 64 * sizeof(float);
+  constexpr int kIterations = 100;
+  for (const Between between : {Between::handles, Between::simulation})
+    for (const std::uint64_t limit : {std::uint64_t{1}, 5 * kToken / 2, std::uint64_t{1} << 30}) {
+      EngineOptions o = stepped_partitions(3);
+      o.edges.bytes = limit;
+      Nodes nodes(2, o, between);
+      Graph g;
+      Expr x = g.ones(DType::f32, {64, 64});
+      auto [n, s] = while_loop([](Expr i, Expr) { return i < kIterations; },
+                               [&](Expr i, Expr t) {
+                                 Expr y = x * cast(i, DType::f32), next = i + 1;
+                                 auto d = g.on_device(kB);
+                                 return std::tuple{next, t + sum(y)};
+                               },
+                               std::tuple{g.constant(0), g.constant(0.f)}, {.parallel_iterations = 16});
+      Function f = nodes.engine().compile(g, {}, {n, s});
+      BOOST_TEST(f({})[1].at(0) == 64.0 * 64 * kIterations * (kIterations - 1) / 2, boost::test_tools::tolerance(1e-6));
+      std::uint64_t held = 0, most = 0;
+      for (const LoopReport& r : f.loops()) held += r.held_by_bytes, most = std::max(most, r.most_bytes_on_way);
+      BOOST_TEST_CONTEXT("limit " << limit << (between == Between::handles ? "" : ", a simulated network")) {
+        BOOST_TEST((held > 0) == (limit < 16 * kToken));  // it was seen to bind
+        BOOST_TEST(most <= std::max(limit, kToken) + kToken);  // besides the oldest iteration's
+        BOOST_TEST(most >= std::min(limit, 16 * kToken) / kToken * kToken);
+      }
+    }
+}
+
 BOOST_AUTO_TEST_CASE(edges_between_nodes_may_be_narrowed) {
   EngineOptions narrow;
   narrow.edges.as_bf16 = true;

@@ -1,7 +1,9 @@
 // Random programs with nested control flow, every operation on a node that is drawn, compared with the oracle.
 //
 //   TROUPE_SEED=7 test_cluster --run_test=random_cluster_test               # one program
+//   TROUPE_OVER_PROCESSES=1 test_cluster --run_test=random_cluster_test     # over nodes that are processes, and in no other way
 #include <troupe/test/cluster/nodes.hpp>
+#include <troupe/test/cluster/processes.hpp>
 #include <troupe/test/controlflow/random_programs.hpp>
 
 namespace troupe::test {
@@ -40,7 +42,29 @@ std::function<std::unique_ptr<World>(const EngineOptions&)> cluster(int count, B
   return [=](const EngineOptions& engine) { return std::make_unique<Cluster>(count, engine, between); };
 }
 
+class Processes final : public World {
+ public:
+  explicit Processes(const EngineOptions& engine) : here_(NodeProcesses::all().join(Nodes::scattered(3, engine))) {}
+  Engine& engine() override { return here_->engine(); }
+  bool step() override { return false; }  // they have threads
+
+ private:
+  std::unique_ptr<ClusterNode> here_;
+};
+
+std::unique_ptr<World> processes(const EngineOptions& engine) { return std::make_unique<Processes>(engine); }
+
+const std::vector<Way>& process_ways() {
+  static const std::vector<Way> all{
+      {.name = "three processes", .workers = 1, .granularity = Granularity::automatic, .in_flight = true, .seed = 9, .world = processes},
+      {.name = "three processes, no passes", .workers = 1, .granularity = Granularity::op, .optimize = false, .seed = 10, .world = processes},
+      {.name = "three processes, narrow edges", .workers = 2, .granularity = Granularity::partition, .seed = 11, .is_narrow = true, .world = processes},
+  };
+  return all;
+}
+
 const std::vector<Way>& cluster_ways() {
+  if (is_over_processes()) return process_ways();
   static const std::vector<Way> all{
       {.name = "two nodes, deterministic", .is_deterministic = true, .seed = 1, .world = cluster(2)},
       {.name = "three nodes, deterministic, no passes", .granularity = Granularity::op, .is_deterministic = true, .optimize = false, .seed = 2, .world = cluster(3)},

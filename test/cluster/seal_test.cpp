@@ -140,7 +140,20 @@ BOOST_DATA_TEST_CASE(what_was_taken_is_not_taken_again, boost::unit_test::data::
   BOOST_TEST(e.opener.open(second, {}, b, out2).ok());
   BOOST_TEST((e.opener.open(first, {}, a, out).code() == Code::data_loss));
   BOOST_TEST((e.opener.open(0, {}, a, out).code() == Code::data_loss));
-  BOOST_TEST((e.opener.open(Sealer::kMostBoxes + 1, {}, a, out).code() == Code::data_loss));
+  BOOST_TEST((e.opener.open(kMostSealBoxes + 1, {}, a, out).code() == Code::data_loss));
+}
+
+BOOST_DATA_TEST_CASE(a_key_seals_so_many_boxes_and_no_more, boost::unit_test::data::make(kCiphers), cipher) {
+  const SealKeys keys = derive_seal_keys(cipher, random_share(), random_share(), true);
+  BOOST_TEST(keys.boxes == std::uint64_t{1} << 32);
+  Sealer sealer(cipher, keys.out, 3);
+  const Bytes plain = of("plain");
+  Bytes box(plain.size() + kSealTagBytes), before;
+  for (std::uint64_t n = 1; n <= 3; ++n) BOOST_TEST(sealer.seal({}, plain, box) == n);
+  before = box;
+  for (int again = 0; again < 2; ++again)
+    BOOST_CHECK_EXCEPTION(sealer.seal({}, plain, box), Error, [](const Error& e) { return e.code() == Code::resource_exhausted; });
+  BOOST_TEST((box == before));
 }
 
 BOOST_AUTO_TEST_CASE(keys_are_new_each_time_and_differ_by_direction_and_cipher) {

@@ -1,6 +1,8 @@
 // A program and what it must yield, under every way to run it: the interpreter, which walks the
 // functional nodes, and the engine with each granularity and number of workers, real and deterministic,
 // with the graph on one device, spread over several, and over several nodes of a cluster.
+//
+//   TROUPE_OVER_PROCESSES=1 test_controlflow --run_test=loops_test     # over nodes that are processes, and in no other way
 #pragma once
 
 #include <cmath>
@@ -17,6 +19,7 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/interpret.hpp>
 #include <troupe/test/cluster/nodes.hpp>
+#include <troupe/test/cluster/processes.hpp>
 #include <troupe/test/controlflow/swapping.hpp>
 #include <troupe/test/share.hpp>
 
@@ -36,11 +39,13 @@ struct Setting {
   bool optimize = true;
   bool swaps = false;
   int nodes = 1;  // more: each node of the graph on one that is drawn
+  bool are_processes = false;
 };
 
-/// All; under TSan those with threads, for one thread has no races.
+
+/// All of this machine's processes, or those over several; under TSan those with threads, for one thread has no races.
 inline std::vector<Setting> worth_a_try(std::vector<Setting> all) {
-  if (kUnderTsan) std::erase_if(all, [](const Setting& s) { return s.is_deterministic; });
+  std::erase_if(all, [](const Setting& s) { return (kUnderTsan && s.is_deterministic) || s.are_processes != is_over_processes(); });
   return all;
 }
 
@@ -59,7 +64,9 @@ inline const std::vector<Setting>& settings() {
 /// Over nodes of a cluster.
 inline const std::vector<Setting>& cluster_settings() {
   static const std::vector<Setting> all = worth_a_try({{"two nodes", 1, Granularity::automatic, false, 4, "cpu:0", true, false, 2},
-                                                       {"three nodes, deterministic", 1, Granularity::partition, true, 5, "cpu:0", false, false, 3}});
+                                                       {"three nodes, deterministic", 1, Granularity::partition, true, 5, "cpu:0", false, false, 3},
+                                                       {"three processes", 1, Granularity::automatic, false, 6, "cpu:0", true, false, 3, true},
+                                                       {"three processes, no passes", 1, Granularity::op, false, 7, "cpu:0", false, false, 3, true}});
   return all;
 }
 
@@ -76,7 +83,6 @@ inline EngineOptions options_of(const Setting& s) {
   return o;
 }
 
-/// Both.
 inline std::vector<Setting> all_settings() {
   std::vector<Setting> all = settings();
   all.insert(all.end(), cluster_settings().begin(), cluster_settings().end());
@@ -89,12 +95,14 @@ class Somewhere {
   explicit Somewhere(const Setting& s, PrintLine print = {}) {
     EngineOptions o = options_of(s);
     o.print = std::move(print);
-    if (s.nodes > 1) nodes_ = std::make_unique<Nodes>(s.nodes, o);
+    if (s.are_processes) here_ = NodeProcesses::all().join(o);
+    else if (s.nodes > 1) nodes_ = std::make_unique<Nodes>(s.nodes, o);
     else alone_ = std::make_unique<Engine>(o);
   }
-  Engine& engine() { return nodes_ ? nodes_->engine() : *alone_; }
+  Engine& engine() { return here_ ? here_->engine() : nodes_ ? nodes_->engine() : *alone_; }
 
  private:
+  std::unique_ptr<ClusterNode> here_;
   std::unique_ptr<Nodes> nodes_;
   std::unique_ptr<Engine> alone_;
 };
@@ -126,7 +134,7 @@ inline void compare(const std::vector<Tensor>& got, const std::vector<std::vecto
 /// Each setting with a fresh graph, for state starts anew. `runs`: repetitions of the same run, for
 /// programs without state.
 inline void everywhere(const Build& build, const std::vector<std::vector<double>>& expected, int runs = 1) {
-  {
+  if (!is_over_processes()) {
     Graph g;
     Scenario b = build(g);
     compare(Interpreter().run(g, b.feeds, b.fetches), expected, "interpreter");

@@ -15,6 +15,7 @@
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/test/cluster/nodes.hpp>
+#include <troupe/test/cluster/processes.hpp>
 #include <troupe/test/controlflow/list_rows.hpp>
 #include <troupe/test/ops/elsewhere.hpp>
 #include <troupe/test/ops/places.hpp>
@@ -39,6 +40,10 @@ void same(const Tensor& got, const Shape& shape, const Doubles& elements, const 
 
 /// A cluster too, each node of the graph on one that is drawn.
 std::vector<Place> all_places() {
+  if (is_over_processes()) {
+    const std::shared_ptr<ClusterNode> here = NodeProcesses::all().join(Nodes::scattered(3));
+    return {{"three processes", [here](const Graph& g, const Feeds& feeds, const std::vector<Expr>& fetches) { return here->engine().run(g, feeds, fetches); }}};
+  }
   std::vector<Place> out = places();
   EngineOptions stepped;
   stepped.deterministic = true;

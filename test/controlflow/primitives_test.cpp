@@ -23,7 +23,7 @@ void on_engines(const Build& build, const std::vector<V>& expected, int runs = 2
   }
 }
 
-std::string error_of(const Build& build, const Setting& s = settings()[0]) {
+std::string error_of(const Build& build, const Setting& s = all_settings()[0]) {
   return refused([&] {
     Graph g;
     Scenario b = build(g);
