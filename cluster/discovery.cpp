@@ -168,10 +168,10 @@ std::vector<std::string> parse_peer_list(std::istream& text, const std::string& 
 
 void require_company(const Discovery& found) {
   if (found.rank <= 0 || !found.join.empty()) return;
+  const std::string way = found.from == "MPICH" ? fmt::format("mpirun -genv TROUPE_JOIN HOST:{} ...", kDefaultPort) : fmt::format("mpirun -x TROUPE_JOIN=HOST:{} ...", kDefaultPort);
   throw Error(Code::failed_precondition,
               fmt::format("this is rank {}{}, and {} does not say where the others are: each would be a cluster of its own. Say where rank 0 listens, "
-                          "'mpirun -x TROUPE_JOIN=HOST:{} ...', or by --join or --peers", found.rank, found.ranks > 0 ? fmt::format(" of {}", found.ranks) : "",
-                          found.from, kDefaultPort));
+                          "'{}', or by --join or --peers", found.rank, found.ranks > 0 ? fmt::format(" of {}", found.ranks) : "", found.from, way));
 }
 
 std::vector<std::string> joined_by(const Environment& environment) {

@@ -5,7 +5,7 @@
 //   d.name, d.join                       // "worker-3", {"tcp://worker-0.troupe:7117"}
 //
 // Slurm:       every task of `srun troupe node` joins the first host of the step's node list.
-// mpirun:      Open MPI and MPICH say a task's rank, and not where the others are: TROUPE_JOIN does (`mpirun -x`), or a file.
+// mpirun:      Open MPI and MPICH say a task's rank, and not where the others are: TROUPE_JOIN does (`mpirun -x`, MPICH's `-genv`), or a file.
 //              So within a job of Slurm, too.
 // Kubernetes:  a StatefulSet names its pods NAME-0, NAME-1, …; with TROUPE_SERVICE, the headless service, each joins
 //              NAME-0.SERVICE. (apps/ has the manifest.)
