@@ -110,6 +110,7 @@ class Membership {
   const Member* find(const std::string& name) const;
   /// All that are known, this node included, by name.
   std::vector<Member> members() const;
+  std::size_t size() const { return others_.size() + 1; }
   std::size_t count_up() const { return up_ + 1; }  // this node included
 
   Time suspicion_time(std::size_t nodes) const;

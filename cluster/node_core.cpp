@@ -54,7 +54,7 @@ auto NodeCore::on_roster(Event event) {
     Roster::Effects effects = roster_.take();
     has_joined_ = has_joined_ || !roster_.is_alone();
     std::vector<LogRecord> news;
-    if (effects.has_changed) news = note_states(), changed_.notify_all();
+    if (effects.has_changed) news = note_states(effects.changed), changed_.notify_all();
     lock.unlock();
     log(news);
     act(std::move(effects));
@@ -168,21 +168,24 @@ std::string NodeCore::name_of(Peer peer) const {
 }
 
 void NodeCore::wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout) {
+  // The first that is missing says it: of a thousand, each step of a simulation asks.
+  const auto is_there = [&](const std::string& n) { return n == self_.name || roster_.find(n) != 0; };
+  const auto are_there = [&] { return std::all_of(names.begin(), names.end(), is_there); };
   auto missing = [&] {
     std::vector<std::string> out;
     for (const std::string& n : names)
-      if (n != self_.name && roster_.find(n) == 0) out.push_back(n);
+      if (!is_there(n)) out.push_back(n);
     return out;
   };
   if (deterministic_) {
     engine_->step_until([&] {
       std::lock_guard lock(mutex_);
-      return missing().empty();
+      return are_there();
     });
     return;
   }
   std::unique_lock lock(mutex_);
-  if (changed_.wait_for(lock, timeout, [&] { return missing().empty(); })) return;
+  if (changed_.wait_for(lock, timeout, are_there)) return;
   std::string why;
   for (const auto& [address, status] : refusals_) why += fmt::format("; {}: {}", address, status.message());
   throw Error(Code::deadline_exceeded, fmt::format("node '{}' waited in vain for {}{}", self_.name, joined(missing()), why));

@@ -191,7 +191,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   /// Of the Unix epoch, as this node's clock says.
   std::int64_t time_ns() const;
   /// Under the lock; what is to be logged of it, without.
-  std::vector<LogRecord> note_states();
+  std::vector<LogRecord> note_states(const std::vector<std::string>& changed);
   std::string why_apart(const Member& m, std::int64_t since_ns) const;
   void log(const std::vector<LogRecord>& records) const;
   /// `is_done`: called under the lock.

@@ -255,15 +255,25 @@ std::string NodeCore::why_apart(const Member& m, std::int64_t since_ns) const {
   return fmt::format("it has not been connected for {}{}", for_so_long(observed_.apart_since_ns(m.name)), m.state == MemberState::suspect ? ", and has been suspected for " + for_so_long(since_ns) : "");
 }
 
-// What has become of members.
-std::vector<LogRecord> NodeCore::note_states() {
+// What has become of members. Of a thousand that join one after the other only those are looked at who have changed.
+std::vector<LogRecord> NodeCore::note_states(const std::vector<std::string>& changed) {
   std::vector<LogRecord> news;
   const std::int64_t now = time_ns();
-  for (const Member& m : observed_.note(roster_.members(), now))
+  std::vector<Member> members;
+  for (const std::string& name : changed)
+    if (const Member* m = roster_.member(name)) members.push_back(*m);
+  std::vector<Member> other = observed_.note(members, now);
+  if (observed_.size() != roster_.size()) {
+    const std::vector<Member> all = roster_.members();  // with this node
+    const std::vector<Member> more = observed_.note(all, now);
+    other.insert(other.end(), more.begin(), more.end());
+    observed_.forget_but(all);
+  }
+  for (const Member& m : other)
     if (m.name != self_.name)
       news.push_back({m.state == MemberState::alive || m.state == MemberState::left ? LogRecord::Level::info : LogRecord::Level::warning, now, m.name, {}, {}, {},
                       fmt::format("node '{}' is {}{}", m.name, m.state == MemberState::suspect ? "suspected" : troupe::name_of(m.state), m.address.empty() ? "" : ", at " + m.address)});
-  for (const Member& m : roster_.members()) observed_.note_session(m.name, m.name == self_.name || roster_.session_with(m.name) != 0, now);
+  for (const std::string& name : changed) observed_.note_session(name, name == self_.name || roster_.session_with(name) != 0, now);
   return news;
 }
 
@@ -297,7 +307,7 @@ ClusterReport NodeCore::inspect(const NodeQuestion& question, std::chrono::nanos
   std::vector<Reached> there;
   {
     std::unique_lock lock(mutex_);
-    const std::vector<LogRecord> news = note_states();
+    const std::vector<LogRecord> news = note_states({});
     lock.unlock();
     log(news);
     lock.lock();

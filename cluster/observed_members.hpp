@@ -1,7 +1,8 @@
 // What a node has seen of members besides their own word: since when each is what it is, and without a session, and how its clock differs. Of those that are
 // known, and of no others: names come and go for as long as a node runs.
 //
-//   for (const Member& m : observed.note(roster.members(), now_ns)) ...      // whose state is another than it was
+//   for (const Member& m : observed.note(who_may_have_changed, now_ns)) ...      // whose state is another than it was
+//   if (observed.size() != roster.size()) observed.forget_but(roster.members());
 //   observed.since_ns("b");  if (ClockOffset* clock = observed.clock("b")) ...
 //
 // Threads: one at a time.
@@ -20,22 +21,25 @@ namespace troupe {
 
 class ObservedMembers {
  public:
-  /// `known`: all of them, by name. Those that are new, or whose state has changed since the last call.
-  std::vector<Member> note(const std::vector<Member>& known, std::int64_t now_ns) {
+  /// Of these those that are new, or whose state is another than in the last call that had them.
+  std::vector<Member> note(const std::vector<Member>& members, std::int64_t now_ns) {
     std::vector<Member> changed;
-    for (const Member& m : known) {
+    for (const Member& m : members) {
       const auto [it, is_new] = seen_.try_emplace(m.name);
       if (!is_new && it->second.state == m.state) continue;
       it->second.state = m.state;
       it->second.since_ns = now_ns;
       changed.push_back(m);
     }
-    if (seen_.size() == known.size()) return changed;
+    return changed;
+  }
+  std::size_t size() const { return seen_.size(); }
+  /// `known`: all that are, by name.
+  void forget_but(const std::vector<Member>& known) {
     std::erase_if(seen_, [&](const auto& seen) {
       const auto at = std::lower_bound(known.begin(), known.end(), seen.first, [](const Member& m, const std::string& name) { return m.name < name; });
       return at == known.end() || at->name != seen.first;
     });
-    return changed;
   }
 
   /// 0: it is not known.

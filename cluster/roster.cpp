@@ -80,7 +80,7 @@ void Roster::connected(Time now, Peer peer, const PeerInfo& info) {
   if (const std::string why = why_no_name(info.name); !why.empty()) return end(peer, Status(Code::invalid_argument, why));
   sessions_.emplace(peer, NodeId{info.name, info.incarnation, info.address});
   by_name_.insert_or_assign(info.name, peer);
-  effects_.has_changed = true;
+  note_change(info.name);
   const Member contact{.name = info.name, .incarnation = info.incarnation, .address = info.address};
   const Member* known = membership_.find(info.name);
   if (!status_.ok()) return end(peer, status_);
@@ -101,7 +101,7 @@ std::optional<NodeId> Roster::lost(Time now, Peer peer) {
   sessions_.erase(it);
   farewells_.erase(peer);
   if (auto named = by_name_.find(node.name); named != by_name_.end() && named->second == peer) by_name_.erase(named);
-  effects_.has_changed = true;
+  note_change(node.name);
   if (const Member* m = membership_.find(node.name); m && m->incarnation == node.incarnation) membership_.suspect(now, node.name);
   return node;
 }
@@ -167,8 +167,13 @@ void Roster::send(const Member& to, MembershipMessage message) {
   else dial(to);
 }
 
-void Roster::changed(const Member& m) {
+void Roster::note_change(const std::string& name) {
   effects_.has_changed = true;
+  effects_.changed.push_back(name);
+}
+
+void Roster::changed(const Member& m) {
+  note_change(m.name);
   const Peer peer = session_with(m.name);
   if (peer == 0) {
     if (m.is_up()) dial(m);

@@ -35,6 +35,7 @@ class Roster final : private MembershipHost {
     std::vector<std::pair<Peer, Status>> ended;  // sessions, and what was under way with those nodes
     std::vector<std::string> dialled;            // addresses
     bool has_changed = false;                    // who is there
+    std::vector<std::string> changed;            // whose state may be another, or who may be connected or not
   };
 
   /// Throws invalid_argument for a name, labels or options that make no sense.
@@ -65,6 +66,8 @@ class Roster final : private MembershipHost {
   bool is_alone() const { return names().size() == 1; }
   std::vector<Member> members() const { return membership_.members(); }
   const Member* member(const std::string& name) const { return membership_.find(name); }
+  /// How many are known, with this node.
+  std::size_t size() const { return membership_.size(); }
   Time detection_bound(std::size_t nodes) const { return membership_.detection_bound(nodes); }
   const MembershipCounters& counters() const { return membership_.counters(); }
   Time round_trip(const std::string& name) const { return membership_.round_trip(name); }
@@ -73,6 +76,7 @@ class Roster final : private MembershipHost {
 
  private:
   void send(const Member& to, MembershipMessage message) override;
+  void note_change(const std::string& name);
   void changed(const Member& member) override;
   void superseded(const Member& by) override;
   void end(Peer peer, Status why);

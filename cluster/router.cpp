@@ -39,14 +39,15 @@ void Router::start_dial(Dial dial) {
   const Connection connection = carrier_.dial(dial.address);
   wire::Hello h = hello(dial.session, false, {});
   h.bulk = carrier_.ask_for_bulk(connection);
+  dials_due_ = std::min(dials_due_, dial.began + options_.answer);
   dials_.emplace(connection, std::move(dial));
   say(connection, h);
 }
 
 void Router::send(Peer peer, Lane lane, Message message) {
-  const auto found = entries_.find(peer);
-  if (found == entries_.end() || found->second->state != State::open) return;
-  Entry& entry = *found->second;
+  Entry* const found = find(peer);
+  if (!found || found->state != State::open) return;
+  Entry& entry = *found;
   const std::uint64_t bytes = bytes_of(message);
   ++counters_.messages_out;
   counters_.bytes_out += bytes;
@@ -59,10 +60,10 @@ void Router::flush() {
   while (!to_flush_.empty()) {  // a listener that hears of a broken connection may send more
     flushing_.swap(to_flush_);
     for (const Peer peer : flushing_) {
-      const auto found = entries_.find(peer);
-      if (found == entries_.end()) continue;
-      found->second->is_to_flush = false;
-      pump(*found->second);
+      Entry* const entry = find(peer);
+      if (!entry) continue;
+      entry->is_to_flush = false;
+      pump(*entry);
     }
     flushing_.clear();
   }
@@ -70,9 +71,9 @@ void Router::flush() {
 
 void Router::flush(Peer peer) {
   if (delivering_ && delivering_->has_more_to_deliver()) return;
-  const auto found = entries_.find(peer);
-  if (found == entries_.end()) return;
-  Entry& entry = *found->second;
+  Entry* const found = find(peer);
+  if (!found) return;
+  Entry& entry = *found;
   if (entry.state != State::open || !entry.attached || entry.is_mute || entry.has_failed) return;
   while (const Ref<OutFrame> frame = entry.session.next())
     if (!transmit(entry, frame)) {
@@ -83,8 +84,8 @@ void Router::flush(Peer peer) {
 }
 
 void Router::disconnect(Peer peer, const Status& why) {
-  const auto found = entries_.find(peer);
-  if (found != entries_.end() && found->second->state == State::open) end(*found->second, why);
+  Entry* const entry = find(peer);
+  if (entry && entry->state == State::open) end(*entry, why);
 }
 
 void Router::leave() {
@@ -96,11 +97,11 @@ void Router::leave() {
   std::vector<Peer> all;
   for (const auto& [peer, entry] : entries_) all.push_back(peer);
   for (const Peer peer : all) {
-    Entry& entry = *entries_.at(peer);
-    if (entry.state == State::pending)
-      forget(entry);
-    else if (entry.state == State::open)
-      end(entry, why);
+    Entry* const entry = find(peer);
+    if (entry->state == State::pending)
+      forget(*entry);
+    else if (entry->state == State::open)
+      end(*entry, why);
   }
 }
 
@@ -144,10 +145,13 @@ void Router::on(Connection connection, const wire::Hello& h) {
   }
   const std::string key = carrier_.key_of(connection);
 
-  for (auto& [peer, entry] : entries_) {
-    if (entry->id != h.session || entry->info.name != h.info.name || entry->info.incarnation != h.info.incarnation || entry->key != key || !entry->dialled.empty())
+  const auto [first, end] = by_name_.equal_range(h.info.name);
+  for (auto it = first; it != end; ++it) {
+    const Peer peer = it->second;
+    const auto& entry = entries_.at(peer);
+    if (entry->id != h.session || entry->info.incarnation != h.info.incarnation || entry->key != key || !entry->dialled.empty())
       continue;
-    if (entry->connection != connection) detach(*entry);
+    if (touched(*entry).connection != connection) detach(*entry);
     entry->connection = connection;
     by_connection_[connection] = peer;
     answer(*entry, h, true);
@@ -168,15 +172,13 @@ void Router::on(Connection connection, const wire::Hello& h) {
       return refuse(Code::already_exists, fmt::format("{} is connected already", h.info.name), true);
     replace(*known);
   }
-  auto owned = std::make_unique<Entry>(next_peer_++, h.info, h.session, options_.window);
-  Entry& entry = *owned;
+  Entry& entry = add(std::make_unique<Entry>(next_peer_++, h.info, h.session, options_.window));
   entry.info.address = carrier_.reachable(connection, h.info.address);
   entry.key = key;
   entry.session.limit_window(h.window);
   entry.connection = connection;
   entry.last_heard = entry.since = carrier_.now();
   by_connection_[connection] = entry.peer;
-  entries_.emplace(entry.peer, std::move(owned));
   answer(entry, h, false);
 }
 
@@ -217,8 +219,7 @@ void Router::establish(Connection connection, Dial dial, const wire::Hello& answ
       return abandon(Status(Code::already_exists, "connected already"));
     replace(*known);
   }
-  auto owned = std::make_unique<Entry>(next_peer_++, answer.info, dial.session, options_.window);
-  Entry& entry = *owned;
+  Entry& entry = add(std::make_unique<Entry>(next_peer_++, answer.info, dial.session, options_.window));
   entry.key = key;
   entry.info.address = carrier_.reachable(connection, answer.info.address);
   entry.session.limit_window(answer.window);
@@ -226,7 +227,6 @@ void Router::establish(Connection connection, Dial dial, const wire::Hello& answ
   entry.dialled = std::move(dial.address);
   entry.last_heard = carrier_.now();
   by_connection_[connection] = entry.peer;
-  entries_.emplace(entry.peer, std::move(owned));
   say(connection, wire::Ready{});
   open_bulk(entry, answer);
   confirm(entry);
@@ -364,6 +364,8 @@ void Router::forget(Entry& entry) {
     by_connection_.erase(entry.connection);
     carrier_.close(entry.connection);
   }
+  const auto [first, end] = by_name_.equal_range(entry.info.name);
+  by_name_.erase(std::find_if(first, end, [&](const auto& named) { return named.second == entry.peer; }));
   entries_.erase(entry.peer);
 }
 
@@ -386,9 +388,9 @@ void Router::expel(const std::function<bool(const std::string& key)>& is_out) {
   for (const auto& [peer, entry] : entries_)
     if (is_out(entry->key)) out.push_back(peer);
   for (const Peer peer : out) {
-    const auto found = entries_.find(peer);
-    if (found == entries_.end()) continue;
-    Entry& entry = *found->second;
+    Entry* const found = find(peer);
+    if (!found) continue;
+    Entry& entry = *found;
     const Status why(Code::failed_precondition, fmt::format("the key of {} is not authorized at {} any more", entry.info.name, self_.name));
     if (!entry.attached) {
       give_up(entry, why);
@@ -410,8 +412,13 @@ void Router::tick() {
   const Time now = carrier_.now();
   if (now >= listener_due_ && !leaving_) listener_due_ = listener_.tick(now);
   std::vector<Connection> unanswered;
-  for (const auto& [connection, dial] : dials_)
-    if (now - dial.began >= options_.answer) unanswered.push_back(connection);
+  if (now >= dials_due_) {
+    dials_due_ = Time::max();
+    for (const auto& [connection, dial] : dials_) {
+      if (now - dial.began >= options_.answer) unanswered.push_back(connection);
+      else dials_due_ = std::min(dials_due_, dial.began + options_.answer);
+    }
+  }
   for (const Connection connection : unanswered) {
     carrier_.close(connection);
     broken(connection, Status(Code::deadline_exceeded, fmt::format("no answer within {} s", seconds(options_.answer))));
@@ -426,11 +433,15 @@ void Router::tick() {
     else
       start_dial(std::move(dial));
   }
-  std::vector<Peer> all;
-  all.reserve(entries_.size());
-  for (const auto& [peer, entry] : entries_) all.push_back(peer);
-  for (const Peer peer : all)
-    if (const auto found = entries_.find(peer); found != entries_.end()) tick(*found->second);
+  reset_timers();
+  while (!timers_.empty() && timers_.top().first <= now) {
+    const auto [time, peer] = timers_.top();
+    timers_.pop();
+    Entry* const entry = find(peer);
+    if (!entry || entry->timer != time) continue;  // another is queued for it
+    entry->timer = Time::max();
+    tick(*entry);
+  }
 }
 
 void Router::tick(Entry& entry) {
@@ -455,24 +466,44 @@ void Router::tick(Entry& entry) {
   }
 }
 
-Time Router::due() const {
-  Time first = leaving_ ? Time::max() : listener_due_;
+/// What `tick` looks at.
+Time Router::due_of(const Entry& entry) const {
+  Time first = Time::max();
   const auto at = [&](Time t) { first = std::min(first, t); };
-  for (const auto& [connection, dial] : dials_) at(dial.began + options_.answer);
-  for (const Dial& dial : retries_) at(dial.again);
-  for (const auto& [peer, entry] : entries_) {
-    if (entry->state == State::closing) at(entry->since + options_.drain);
-    if (entry->state == State::pending) at(entry->since + options_.answer);
-    if (entry->connection != 0) at(entry->silent_since() + options_.silence);
-    if (entry->attached) {
-      at(entry->last_sent + options_.heartbeat);
-      if (entry->session.has_news()) at(entry->news_at);
-    } else if (entry->state == State::open) {
-      at(entry->since + options_.away);
-      if (entry->connection == 0 && !entry->dialled.empty()) at(entry->redial_at);
-    }
+  if (entry.state == State::closing) at(entry.since + options_.drain);
+  if (entry.state == State::pending) at(entry.since + options_.answer);
+  if (entry.state == State::open && entry.session.waiting() > options_.most_waiting) at(Time::zero());
+  if (entry.connection != 0) at(entry.silent_since() + options_.silence);
+  if (entry.attached) {
+    at(entry.last_sent + options_.heartbeat);
+    if (entry.session.has_news()) at(entry.news_at);
+  } else {
+    if (entry.state == State::open) at(entry.since + options_.away);
+    if (entry.connection == 0 && !entry.dialled.empty()) at(entry.redial_at);
   }
   return first;
+}
+
+void Router::reset_timers() {
+  for (const Peer peer : touched_) {
+    const auto found = entries_.find(peer);
+    if (found == entries_.end()) continue;
+    Entry& entry = *found->second;
+    entry.is_touched = false;
+    const Time due = due_of(entry);
+    if (due >= entry.timer) continue;
+    entry.timer = due;
+    timers_.emplace(due, peer);
+  }
+  touched_.clear();
+}
+
+Time Router::due() {
+  reset_timers();
+  Time first = leaving_ ? Time::max() : listener_due_;
+  if (!dials_.empty()) first = std::min(first, dials_due_);
+  for (const Dial& dial : retries_) first = std::min(first, dial.again);
+  return timers_.empty() ? first : std::min(first, timers_.top().first);
 }
 
 // ---- small things
@@ -490,7 +521,24 @@ wire::Hello Router::hello(std::uint64_t session, bool resumes, const wire::Recei
 
 Router::Entry* Router::at(Connection connection) {
   const auto found = by_connection_.find(connection);
-  return found == by_connection_.end() ? nullptr : entries_.at(found->second).get();
+  return found == by_connection_.end() ? nullptr : find(found->second);
+}
+
+Router::Entry& Router::touched(Entry& entry) {
+  if (!std::exchange(entry.is_touched, true)) touched_.push_back(entry.peer);
+  return entry;
+}
+
+Router::Entry* Router::find(Peer peer) {
+  const auto found = entries_.find(peer);
+  return found == entries_.end() ? nullptr : &touched(*found->second);
+}
+
+Router::Entry& Router::add(std::unique_ptr<Entry> entry) {
+  Entry& added = touched(*entry);
+  by_name_.emplace(added.info.name, added.peer);
+  entries_.emplace(added.peer, std::move(entry));
+  return added;
 }
 
 Connection Router::connection_of(Peer peer) const {
@@ -500,8 +548,9 @@ Connection Router::connection_of(Peer peer) const {
 
 /// The session with a node of this name, but for those that are only being drained.
 Router::Entry* Router::named(const std::string& name) {
-  for (const auto& [peer, entry] : entries_)
-    if (entry->info.name == name && entry->state != State::closing) return entry.get();
+  const auto [first, end] = by_name_.equal_range(name);
+  for (auto it = first; it != end; ++it)
+    if (Entry* const entry = entries_.at(it->second).get(); entry->state != State::closing) return &touched(*entry);
   return nullptr;
 }
 

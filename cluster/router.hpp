@@ -23,10 +23,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <queue>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <troupe/cluster/carrier.hpp>
@@ -103,8 +105,8 @@ class Router {
   /// Why the last was dropped that was.
   const std::string& last_drop() const { return last_drop_; }
   void tick();
-  /// When `tick` is to be called at the latest.
-  Time due() const;
+  /// When `tick` is to be called at the latest. What it takes does not grow with the connections.
+  Time due();
   /// By which a peer is reached now; 0: it is not.
   Connection connection_of(Peer peer) const;
   /// Is this connection one of its own?
@@ -132,6 +134,8 @@ class Router {
     bool attached = false;      // its handshake is done
     bool farewell = false;      // Bye has been sent on this connection
     bool is_mute = false;       // nothing is sent any more
+    bool is_touched = false;    // it may have changed since its time-outs were looked at
+    Time timer = Time::max();   // in timers_: no later than its next time-out
     bool is_to_flush = false;
     bool has_failed = false;     // its connection took no more while the listener could not be told
     bool may_have_bulk = false;  // a bulk channel was agreed on: the peer may use it before we know that it is open
@@ -189,9 +193,15 @@ class Router {
   wire::Hello hello(std::uint64_t session, bool resumes, const wire::Received& received) const;
   void answer(Entry& entry, const wire::Hello& to, bool resumes);
   void open_bulk(Entry& entry, const wire::Hello& answer);
+  // Whoever is to change an entry gets it by one of these, so that its time-outs are looked at again.
+  Entry& touched(Entry& entry);
+  Entry* find(Peer peer);
   Entry* at(Connection connection);
   Entry* named(const std::string& name);
+  Entry& add(std::unique_ptr<Entry> entry);
   void tick(Entry& entry);
+  Time due_of(const Entry& entry) const;
+  void reset_timers();
 
   PeerInfo self_;
   const RouterOptions options_;
@@ -199,9 +209,14 @@ class Router {
   TransportListener& listener_;
   std::map<Peer, std::unique_ptr<Entry>> entries_;
   std::unordered_map<Connection, Peer> by_connection_;
+  std::unordered_multimap<std::string, Peer> by_name_;  // several where earlier sessions are being drained
   std::map<Connection, Dial> dials_;
   std::vector<Dial> retries_;
-  std::vector<Peer> to_flush_, flushing_;
+  Time dials_due_ = Time::max();  // no later than the first of dials_ has to be answered
+  std::vector<Peer> to_flush_, flushing_, touched_;
+  // Of each entry a time no later than its next time-out. Most time-outs move on with every frame: where it moves, is found out when the time has come.
+  using Timer = std::pair<Time, Peer>;
+  std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
   const Session* delivering_ = nullptr;  // whose message the listener has
   Peer next_peer_ = 1;
   std::uint64_t next_session_;

@@ -6,7 +6,9 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <troupe/devices/error.hpp>
@@ -27,6 +29,9 @@ OwnedDescriptor sealed_memory(const char* name, std::size_t bytes) {
 
 std::optional<std::size_t> sealed_bytes(const OwnedDescriptor& memory) {
   struct stat s {};
+  struct statfs kind {};
+  // Pages of another size may be none when they are touched, which kills who does.
+  if (fstatfs(memory.get(), &kind) != 0 || kind.f_type == HUGETLBFS_MAGIC) return std::nullopt;
   const int seals = fcntl(memory.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals || fstat(memory.get(), &s) != 0 || s.st_size < 0) return std::nullopt;
   return static_cast<std::size_t>(s.st_size);

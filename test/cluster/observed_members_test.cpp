@@ -37,7 +37,10 @@ BOOST_AUTO_TEST_CASE(who_is_not_known_any_more_is_forgotten_with_its_clock) {
     BOOST_REQUIRE(observed.clock(name));
     observed.clock(name)->observe(1, {.sent = 100, .received = 1100, .answered = 1100, .ended = 100});
   }
-  observed.note({is("a", MemberState::alive), is("c", MemberState::alive), is("d", MemberState::alive)}, 20);  // as many as before
+  observed.note({is("d", MemberState::alive)}, 20);
+  BOOST_TEST(observed.size() == 4);
+  observed.forget_but({is("a", MemberState::alive), is("c", MemberState::alive), is("d", MemberState::alive)});
+  BOOST_TEST(observed.size() == 3);
   BOOST_TEST(!observed.clock("b"));
   BOOST_TEST(observed.since_ns("b") == 0);
   BOOST_REQUIRE(observed.clock("c"));
