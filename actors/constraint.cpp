@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/error.hpp>
+#include <troupe/ops/company.hpp>
 
 namespace troupe {
 namespace {
@@ -62,7 +63,7 @@ Constraint parse_constraint(std::string_view text, std::string_view here) {
                             "/cpu:0 or /cpu:*", text, why));
   };
   std::string_view rest = text;
-  if (const std::size_t with = rest.find("with:"); with != std::string_view::npos && (with == 0 || rest[with - 1] == ' ')) {
+  if (const std::size_t with = company_at(rest); with != std::string_view::npos) {
     c.group = rest.substr(with + 5);
     rest = rest.substr(0, with == 0 ? 0 : with - 1);
   }

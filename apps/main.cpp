@@ -196,7 +196,7 @@ int run(int argc, char** argv) {
   } catch (const Misuse& error) {
     return misuse(error.what());
   } catch (const std::exception& error) {
-    complain(error.what());
+    complain(sentence_of(error));
     return 1;
   }
 }

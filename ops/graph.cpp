@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/ops/company.hpp>
 #include <troupe/ops/composite.hpp>
 #include <troupe/ops/function_def.hpp>
 
@@ -250,7 +251,7 @@ namespace {
 // A constraint's halves: which nodes, and which of their devices; then with whom it is colocated.
 struct Halves {
   explicit Halves(std::string_view text) {
-    if (const std::size_t at = text.find("with:"); at != std::string_view::npos && (at == 0 || text[at - 1] == ' ')) {
+    if (const std::size_t at = company_at(text); at != std::string_view::npos) {
       company = text.substr(at);
       text = text.substr(0, at == 0 ? 0 : at - 1);
     }
@@ -304,7 +305,7 @@ Graph::Scope Graph::colocate_with(const Expr& e, At at) {
   while (there && (e.is_empty() || &e.reader() != there)) there = there->outer_;
   if (!there) throw Error(Code::invalid_argument, fmt::format("colocate_with at {}: the expression is of another graph, or of a part of this one that is finished", Site(at).text()));
   Node& node = there->nodes_[static_cast<std::size_t>(e.edge().node)];
-  if (node.device.find("with:") == std::string::npos) {
+  if (company_at(node.device) == std::string_view::npos) {
     node.device += fmt::format("{}with:{}", node.device.empty() ? "" : " ", node.origin);
     ++root().extensions_;
   }

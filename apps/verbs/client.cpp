@@ -72,6 +72,8 @@ class Interruptible {
   sigset_t before_{};
 };
 
+constexpr std::size_t kMostBytes = std::size_t(1) << 30;  // of an answer, unpacked
+
 volatile std::sig_atomic_t last_status = 0;  // of the looks that have ended
 
 }  // namespace
@@ -85,27 +87,52 @@ std::string fetch(const LookFlags& flags, const std::string& path, int least_s) 
   http.set_read_timeout(patience + 1);  // it bounds silence; the deadline ends what drips
   if (const std::string token = token_of(flags.token); !token.empty()) http.set_default_headers({{"Authorization", "Bearer " + token}});
   std::atomic<bool> is_late{false};  // publishes nothing but itself
+  std::string body;
+  bool is_too_much = false;
+  const auto gathered = [&](const char* bytes, std::size_t n) {
+    is_too_much = n > kMostBytes - body.size();
+    if (!is_too_much) body.append(bytes, n);
+    return !is_too_much;
+  };
   const auto answer = [&] {
     const Interruptible leaves_at_once;
     const Deadline deadline(patience, [&] {
       is_late.store(true, std::memory_order_relaxed);
       http.stop();  // as if the node had hung up
     });
-    return http.Get(path);
+    return http.Get(path, gathered);
   }();
   const bool is_connected = answer.error() != httplib::Error::Connection && answer.error() != httplib::Error::ConnectionTimeout;
   if (is_connected && is_late.load(std::memory_order_relaxed))
     throw std::runtime_error(fmt::format("{} is connected but has not answered for {} s: it is stopped or overloaded", url, patience));
+  if (is_too_much) throw std::runtime_error(fmt::format("what answers at {} says more than {} MiB, which no node does", url, kMostBytes >> 20));
   if (!answer) throw std::runtime_error(fmt::format("nobody answers at {} ({}): start a node with 'troupe node --http 7200', or name one with --node", url, httplib::to_string(answer.error())));
   // Who is too busy says so before it is asked anything.
   if (answer->status < 405 && answer->get_header_value(kInspectionHeader) != kInspectionVersion)
     throw std::runtime_error(fmt::format("what answers at {} is no node of Troupe, or one of another version: --node takes where a node of this version serves --http", url));
-  if (answer->status == 200) return answer->body;
-  const auto said = nlohmann::json::parse(answer->body, nullptr, false);
+  if (answer->status == 200) return body;
+  const auto said = nlohmann::json::parse(body, nullptr, false);
   std::string why = fmt::format("{} answers {}", url, answer->status);
   if (said.is_object() && said.contains("error") && said["error"].is_string()) why = said["error"];
   if (answer->status == 404 || answer->status == 400) throw Misuse(printable(why));
   throw std::runtime_error(printable(answer->status == 401 ? why + " (--token-file)" : why));
+}
+
+std::string sentence_of(const std::exception& error) {
+  const bool is_of_json = dynamic_cast<const nlohmann::json::exception*>(&error) != nullptr;
+  return is_of_json ? fmt::format("what the node answers is nothing that a node of this version says: {}", error.what()) : error.what();
+}
+
+nlohmann::json parsed(const std::string& said) {
+  constexpr int kDeepest = 64;
+  // Fractions are shares and counts of cores: so much fits whatever they are read as.
+  constexpr double kMost = 2'147'483'648.0;
+  const auto is_said = [&](int depth, nlohmann::json::parse_event_t event, const nlohmann::json& value) {
+    const bool is_known = event != nlohmann::json::parse_event_t::value || !value.is_number_float() || (value >= 0.0 && value < kMost);
+    if (depth > kDeepest || !is_known) throw std::runtime_error("what the node answers is nothing that a node of this version says");
+    return true;
+  };
+  return nlohmann::json::parse(said, is_said);
 }
 
 std::string encoded(const std::string& text) {
@@ -142,7 +169,7 @@ void Output::write(const std::string& text) {
 /// Once somebody has answered, who does not may do so again.
 static int drawn_or_complained(const std::function<int()>& draw) {
   const auto complained = [](const std::exception& error, int status) {
-    std::fputs(fmt::format("troupe: {}\n", printable(error.what())).c_str(), stderr);
+    std::fputs(fmt::format("troupe: {}\n", printable(sentence_of(error))).c_str(), stderr);
     return status;
   };
   try {

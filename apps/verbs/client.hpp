@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include <troupe/apps/verbs/terminal.hpp>
 #include <troupe/apps/verbs/verbs.hpp>
 
@@ -15,6 +17,8 @@ namespace troupe::verbs {
 /// What GET `path` answers, all of it within the flags' patience or, for what takes longer, `least_s` at least. Throws std::runtime_error with
 /// a sentence if nobody answers, or if it is refused; Misuse for what the node does not know.
 std::string fetch(const LookFlags& flags, const std::string& path, int least_s = 0);
+/// An answer as JSON, with nothing in it that no node says: nested without end, or fractions that fit no number. Throws std::runtime_error with a sentence.
+nlohmann::json parsed(const std::string& said);
 /// Percent-encoded, for a query.
 std::string encoded(const std::string& text);
 

@@ -21,6 +21,13 @@ std::string_view taken(std::string_view& text, char end) {
   return head;
 }
 
+/// As it is, but for what would act on a terminal.
+std::string lines_of(std::string_view text) {
+  std::string out;
+  while (!text.empty()) (out += printable(std::string(taken(text, '\n')))) += '\n';
+  return out;
+}
+
 /// `name="value",...` up to the brace that ends it, which goes too. In values \\, \" and \n are escaped.
 Ordered labels_of(std::string_view& text) {
   Ordered labels = Ordered::object();
@@ -71,7 +78,7 @@ Ordered families_of(std::string_view text) {
 
 int metrics(const LookFlags& flags) {
   return repeat(flags, [&] {
-    const std::string said = fetch(flags, "/metrics"), text = flags.json ? families_of(said).dump() + "\n" : said;
+    const std::string said = fetch(flags, "/metrics"), text = flags.json ? families_of(said).dump() + "\n" : lines_of(said);
     std::fwrite(text.data(), 1, text.size(), stdout);
     return 0;
   });

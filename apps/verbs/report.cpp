@@ -69,7 +69,7 @@ std::string fetch_diagnosis(const LookFlags& flags) {
 int report(const LookFlags& flags) {
   Output out(flags.out);
   const std::string state = fetch(flags, "/api/state");
-  const Json parsed = Json::parse(state);
+  const Json parsed = verbs::parsed(state);
   const std::string plan = encoded(plan_of(parsed, flags.what));
   const std::string events = fetch_or_null(flags, "/api/events?limit=20000");  // first: they are overwritten soon
   const std::string actors = fetch(flags, "/api/plan?id=" + plan, 60), counters = fetch(flags, "/api/counters?since=0&plan=" + plan, 60);

@@ -116,18 +116,18 @@ class Watched {
   bool is_of(const std::string& life) const { return life_ == life; }
   void update(const LookFlags& flags, const std::string& plan, double seconds, std::vector<Busy>& busy) {
     if (name_.empty()) {
-      const json description = json::parse(fetch(flags, "/api/plan?id=" + encoded(plan), 60));
-      for (const json& row : description["actors"]["rows"]) name_[row[0].get<std::string>()] = {row[1], row[2]};
+      const json description = parsed(fetch(flags, "/api/plan?id=" + encoded(plan), 60));
+      for (const json& row : description.at("actors").at("rows")) name_[row.at(0).get<std::string>()] = {row.at(1), row.at(2)};
     }
-    const json c = json::parse(fetch(flags, fmt::format("/api/counters?plan={}&since={}", encoded(plan), seq_), 10));
-    for (const json& row : c["actors"]["rows"]) {
-      const auto fires = row[1].get<double>(), busy_ns = row[3].get<double>();
-      const std::string id = row[0];
+    const json c = parsed(fetch(flags, fmt::format("/api/counters?plan={}&since={}", encoded(plan), seq_), 10));
+    for (const json& row : c.at("actors").at("rows")) {
+      const auto fires = row.at(1).get<double>(), busy_ns = row.at(3).get<double>();
+      const std::string id = row.at(0);
       auto [it, is_new] = last_.try_emplace(id, fires, busy_ns);
-      if (!is_new && seconds > 0) busy.push_back({id, row[5], name_[id].first, name_[id].second, (fires - it->second.first) / seconds, (busy_ns - it->second.second) * 1e-9 / seconds});
+      if (!is_new && seconds > 0) busy.push_back({id, row.at(5), name_[id].first, name_[id].second, (fires - it->second.first) / seconds, (busy_ns - it->second.second) * 1e-9 / seconds});
       it->second = {fires, busy_ns};
     }
-    seq_ = c["seq"];
+    seq_ = c.at("seq");
   }
 
  private:
@@ -207,24 +207,24 @@ std::vector<Busy> busy_of(const LookFlags& flags, std::map<std::string, Watched>
 View look(const LookFlags& flags, std::map<std::string, Watched>& plans, double& last) {
   View view;
   view.state = fetch(flags, "/api/state");
-  const json s = json::parse(view.state);
-  const double now = s["time_ns"].get<double>() * 1e-9;
-  for (const json& n : s["nodes"]) {
-    if (!n["reachable"].get<bool>()) {
-      view.nodes.add({n["name"], n["state"], "-", "-", "-", "-", n["why"]}, Colour::red);
+  const json s = parsed(view.state);
+  const double now = s.at("time_ns").get<double>() * 1e-9;
+  for (const json& n : s.at("nodes")) {
+    if (!n.at("reachable").get<bool>()) {
+      view.nodes.add({n.at("name"), n.at("state"), "-", "-", "-", "-", n.at("why")}, Colour::red);
       continue;
     }
-    const json& t = n["transport"];
-    view.nodes.add({n["name"], n["state"], fmt::format("{:.2f}/{}", n["cpu"].get<double>(), n["cores"].get<int>()), bytes_text(n["memory"]["resident"]), bytes_text(t["queued_bytes"]),
-                    bytes_text(t["unacknowledged_bytes"]), n["round_trip_ns"] == 0 ? "-" : time_text(n["round_trip_ns"])});
+    const json& t = n.at("transport");
+    view.nodes.add({n.at("name"), n.at("state"), fmt::format("{:.2f}/{}", n.at("cpu").get<double>(), n.at("cores").get<int>()), bytes_text(n.at("memory").at("resident")), bytes_text(t.at("queued_bytes")),
+                    bytes_text(t.at("unacknowledged_bytes")), n.at("round_trip_ns") == 0 ? "-" : time_text(n.at("round_trip_ns"))});
   }
-  for (const json& r : s["runs"]) view.runs.add({r["id"], time_text(r["for_ns"]), count_text(r["fired"]), r["verdicts"].empty() ? std::string() : r["verdicts"][0].get<std::string>()});
+  for (const json& r : s.at("runs")) view.runs.add({r.at("id"), time_text(r.at("for_ns")), count_text(r.at("fired")), r.at("verdicts").empty() ? std::string() : r.at("verdicts")[0].get<std::string>()});
   std::vector<std::string> ids;
-  for (const json& p : s["plans"]) {
-    const std::string id = p["id"];
+  for (const json& p : s.at("plans")) {
+    const std::string id = p.at("id");
     auto it = plans.find(id);
-    if (it != plans.end() && !it->second.is_of(p["incarnation"].get<std::string>())) plans.erase(it), it = plans.end();
-    if (it == plans.end()) plans.emplace(id, Watched(p["incarnation"].get<std::string>()));
+    if (it != plans.end() && !it->second.is_of(p.at("incarnation").get<std::string>())) plans.erase(it), it = plans.end();
+    if (it == plans.end()) plans.emplace(id, Watched(p.at("incarnation").get<std::string>()));
     ids.push_back(id);
   }
   std::vector<Busy>& busy = view.busy;
@@ -232,7 +232,7 @@ View look(const LookFlags& flags, std::map<std::string, Watched>& plans, double&
   std::stable_sort(busy.begin(), busy.end(), [](const Busy& a, const Busy& b) { return a.share != b.share ? a.share > b.share : a.fires > b.fires; });
   for (const Busy& b : busy) view.actors.add({b.id, fmt::format("{:.1f} %", 100 * b.share), count_text(b.fires), b.state, b.op + " " + b.name});
   last = now;
-  view.title = printable(fmt::format("troupe top: node '{}', {} run{}", s["node"].get<std::string>(), s["runs"].size(), s["runs"].size() == 1 ? "" : "s"));
+  view.title = printable(fmt::format("troupe top: node '{}', {} run{}", s.at("node").get<std::string>(), s.at("runs").size(), s.at("runs").size() == 1 ? "" : "s"));
   return view;
 }
 

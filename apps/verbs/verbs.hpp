@@ -7,6 +7,7 @@
 // parser is known to main alone, because it takes seconds to compile.
 #pragma once
 
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -17,6 +18,9 @@ namespace troupe::verbs {
 struct Misuse : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+
+/// What an error says, for people: of an answer that is not what it should be, that, and not what was looked for in it.
+std::string sentence_of(const std::exception& error);
 
 /// Examines this machine and runs a small graph on the engine.
 int doctor();

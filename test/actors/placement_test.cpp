@@ -212,6 +212,23 @@ BOOST_AUTO_TEST_CASE(colocated_nodes_go_together) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_name_may_hold_what_colocation_is_written_with) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {4}), there, with_it;
+  {
+    auto scope = g.on_device("/label:with:=1");
+    there = exp(x);
+  }
+  {
+    auto scope = g.colocate_with(there);
+    with_it = sum(x);
+  }
+  PlacementOptions o = three_nodes();
+  o.nodes[1].labels = "with:=1";
+  const Placed placed = place(lowered(g, {x}, {there, with_it}), o);
+  for (const char* op : {"Exp", "Sum"}) is(devices_of(placed, op), {kC}, op);
+}
+
 BOOST_AUTO_TEST_CASE(what_is_done_to_a_state_takes_its_company_along) {
   Graph g;
   Variable v;

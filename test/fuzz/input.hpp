@@ -1,11 +1,13 @@
-// What fuzz targets share: bytes as a message of nodes and back, and seeds.
+// What fuzz targets share: bytes as a message of nodes and back, what must hold, and seeds.
 //
 // A message's bytes: how many tensors; of each its dtype and rank, and a byte an extent; then the head. Elements are zeros.
 #pragma once
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <source_location>
 #include <string>
 
 #include <troupe/cluster/transport.hpp>
@@ -17,6 +19,7 @@ class Input {
   Input(const unsigned char* data, std::size_t size) : data_(data), size_(size) {}
   /// 0 when none is left.
   unsigned next() { return size_ == 0 ? 0 : (--size_, *data_++); }
+  bool is_empty() const { return size_ == 0; }
   std::string rest() const { return {reinterpret_cast<const char*>(data_), size_}; }
 
   Message message() {
@@ -38,6 +41,13 @@ class Input {
   const unsigned char* data_;
   std::size_t size_;
 };
+
+/// Or it is a crash, and the report says of which line.
+inline void demand(bool holds, std::source_location where = std::source_location::current()) {
+  if (holds) return;
+  std::fprintf(stderr, "line %u of the target does not hold\n", static_cast<unsigned>(where.line()));
+  std::abort();
+}
 
 inline std::string bytes_as_input(const Message& m) {
   std::string all(1, static_cast<char>(m.tensors.size()));

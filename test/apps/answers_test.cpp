@@ -1,0 +1,54 @@
+// What the verbs make of answers that no node gives: one sentence, and nothing that acts on a terminal. The fuzzer of answers finds more of these.
+#include <string>
+#include <vector>
+
+#include <boost/test/unit_test.hpp>
+
+#include <troupe/test/apps/as_node.hpp>
+#include <troupe/test/apps/node_process.hpp>
+
+namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(answers_test)
+
+namespace {
+
+Outcome asked(std::vector<std::string> verb, const std::string& said) {
+  AsNode node;
+  node.server.set_pre_routing_handler([&](const httplib::Request&, httplib::Response& out) {
+    out.set_content(said, "application/json");
+    return httplib::Server::HandlerResponse::Handled;
+  });
+  const Folder folder;
+  verb.insert(verb.begin(), binary());
+  verb.insert(verb.end(), {"--node", node.start(), "--patience", "60"});
+  return run(folder.path(), verb);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(what_lacks_something_is_told_in_a_sentence) {
+  const std::string nested = R"({"nodes":[],"plans":)" + std::string(5'000'000, '[');
+  for (const std::string& said : {std::string("{}"), std::string("[]"), std::string("nonsense"), std::string(R"({"nodes":[{"name":1}],"plans":[1],"verdicts":1})"), nested})
+    for (const std::vector<std::string>& verb : std::vector<std::vector<std::string>>{{"ps"}, {"inspect", "x"}, {"graph"}, {"diagnose"}, {"top", "--watch", "0.1"}, {"report", "a/1"}, {"trace", "--out", "t"}}) {
+      const Outcome o = asked(verb, said);
+      BOOST_TEST(o.code == 1, verb[0] << " " << said.substr(0, 50) << ": " << o.code << " " << o.out << o.error);
+      BOOST_TEST(o.error.find("troupe: what the node answers is nothing that a node of this version says") != std::string::npos, verb[0] << " " << said.substr(0, 50) << ": " << o.error);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(fractions_that_fit_no_number_are_refused) {
+  BOOST_TEST(asked({"diagnose"}, R"({"runs":1e30,"doing":[],"verdicts":[]})").code == 1);
+  BOOST_TEST(asked({"diagnose"}, R"({"runs":2,"doing":[],"verdicts":[]})").out == "nothing hangs; 2 runs are under way\n");
+}
+
+BOOST_AUTO_TEST_CASE(nothing_of_an_answer_acts_on_a_terminal) {
+  for (const Outcome& o : {asked({"diagnose"}, R"({"runs":1,"doing":[],"verdicts":[{"run":"\u001b[31mX","text":"t\u001b]0;x\u0007"}]})"), asked({"metrics"}, "troupe\x1b[2J 1\n")}) {
+    BOOST_TEST(!o.out.empty());
+    BOOST_TEST(o.out.find('\x1b') == std::string::npos, o.out);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test
