@@ -42,6 +42,50 @@ std::function<std::unique_ptr<World>(const EngineOptions&)> cluster(int count, B
   return [=](const EngineOptions& engine) { return std::make_unique<Cluster>(count, engine, between); };
 }
 
+/// A simulated network whose connections break, and which falls apart for a moment, again and again.
+class Shaken final : public World {
+ public:
+  Shaken(int count, const EngineOptions& engine) : nodes_(count, Nodes::scattered(count, engine), Between::simulation), random_(engine.seed) {}
+  Engine& engine() override { return nodes_.engine(); }
+  bool step() override {
+    if (++steps_ % 300 == 0) shake();
+    return nodes_.step();
+  }
+
+ private:
+  void shake() {
+    const std::string who = Nodes::name_of(static_cast<int>(random_() % nodes_.size()));
+    SimulatedNetwork& network = nodes_.network();
+    switch (random_() % 3) {
+      case 0: return network.break_connections(who);
+      case 1: return network.break_bulk_channels(who);
+      default:
+        network.partition({who});
+        network.at(network.now() + std::chrono::milliseconds(200), [&network] { network.heal(); });  // before anybody is held for dead
+    }
+  }
+  Nodes nodes_;
+  std::minstd_rand random_;
+  std::uint64_t steps_ = 0;
+};
+
+/// One of whose nodes is killed: at once, or when all is done, or between.
+class Killing final : public World {
+ public:
+  explicit Killing(const EngineOptions& engine) : nodes_(3, Nodes::scattered(3, engine), Between::simulation), when_(std::minstd_rand(static_cast<unsigned>(engine.seed))() % 1500) {}
+  Engine& engine() override { return nodes_.engine(); }
+  bool step() override {
+    if (steps_++ == when_) nodes_.network().kill(kVictim);
+    return nodes_.step();
+  }
+  static constexpr const char* kVictim = "b";
+
+ private:
+  Nodes nodes_;
+  const std::uint64_t when_;
+  std::uint64_t steps_ = 0;
+};
+
 class Processes final : public World {
  public:
   explicit Processes(const EngineOptions& engine) : here_(NodeProcesses::all().join(Nodes::scattered(3, engine))) {}
@@ -72,6 +116,7 @@ const std::vector<Way>& cluster_ways() {
       {.name = "three nodes, a simulated network", .is_deterministic = true, .in_flight = true, .seed = 4, .world = cluster(3, Between::simulation)},
       {.name = "two nodes, threads", .workers = 1, .granularity = Granularity::automatic, .in_flight = true, .seed = 5, .world = cluster(2)},
       {.name = "three nodes, narrow edges", .is_deterministic = true, .seed = 8, .is_narrow = true, .world = cluster(3)},
+      {.name = "three nodes, connections that break", .is_deterministic = true, .in_flight = true, .seed = 12, .world = [](const EngineOptions& engine) { return std::make_unique<Shaken>(3, engine); }},
       {.name = "three nodes, by cost", .is_deterministic = true, .seed = 7, .world = [](const EngineOptions& engine) { return std::make_unique<ByCost>(3, engine); }},
       {.name = "three nodes, threads", .workers = 2, .granularity = Granularity::op, .seed = 6, .world = cluster(3)},
   };
@@ -81,6 +126,30 @@ const std::vector<Way>& cluster_ways() {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(values_are_the_oracles) { compare_values(cluster_ways(), seeds(400), {}); }
+
+// A run ends as the oracle says, or names the node that was lost.
+BOOST_AUTO_TEST_CASE(a_node_that_is_killed_is_named_or_not_missed, *boost::unit_test::label("one_thread")) {
+  if (is_over_processes()) return;
+  const Way way{.name = "a node is killed", .is_deterministic = true, .in_flight = true, .seed = 13, .world = [](const EngineOptions& engine) { return std::make_unique<Killing>(engine); }};
+  int named = 0, done = 0;
+  const auto check = [&](const Recipe& r, const Way& w) -> std::optional<std::string> {
+    const auto wrong = difference(r, expected_of(r), w);
+    const bool is_named = wrong && wrong->starts_with("an error: ") && wrong->find(fmt::format("node '{}'", Killing::kVictim)) != std::string::npos;
+    ++(is_named ? named : done);
+    return is_named ? std::nullopt : wrong;
+  };
+  const Seeds s = seeds(200);
+  for (std::uint64_t seed = s.first; seed < s.first + s.count; ++seed) {
+    Watch watch(seed);
+    const Recipe r = random_recipe(seed, {});
+    try {
+      if (const auto wrong = check(r, way)) return report(r, way, *wrong, check);
+    } catch (const Unfit&) {
+    }
+  }
+  BOOST_TEST_MESSAGE(named << " named it, " << done << " were done");
+  if (s.count >= 20) BOOST_TEST((named > 0 && done > 0));
+}
 
 BOOST_AUTO_TEST_CASE(errors_are_the_oracles) { compare_values(cluster_ways(), seeds(100), {.may_fail = true}); }
 
