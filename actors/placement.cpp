@@ -324,14 +324,18 @@ class PlacementOf {
 class Cutter {
  public:
   Cutter(const Program& program, const std::vector<std::string>& device, bool as_bf16)
-      : g_(program.graph), device_(device), rewriter_(program), enter_(at(g_.size()), -1), is_lossy_(at(g_.size()), as_bf16) {
+      : g_(program.graph), device_(device), rewriter_(program), enter_(at(g_.size()), -1), is_lossy_(at(g_.size()), as_bf16), wants_lossy_(at(g_.size()), false) {
+    std::vector<char> is_loops(at(g_.size()), false);  // a Merge, of which a NextIteration says more
+    for (std::int32_t id = 0; id < g_.size(); ++id)
+      if (g_.node(id).op->name == "NextIteration") is_loops[at(g_.node(id).inputs[1].node)] = true;
     for (std::int32_t id = 0; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
-      is_lossy_[at(id)] = as_bf16 || n.op->name == "EdgeAsBf16" || routes_lossy(n);
+      is_lossy_[at(id)] = as_bf16 || n.op->name == "EdgeAsBf16" || (!is_loops[at(id)] && routes_lossy(n));
       const bool only_repeats = (n.op->name == "Identity" || n.op->name == "LoopCond") && n.controls.empty();
       if (n.op->name == "Enter" && n.attrs.get<bool>("constant")) enter_[at(id)] = id;
       else if (only_repeats) enter_[at(id)] = enter_[at(n.inputs[0].node)];
     }
+    find_who_wants_lossy(program.fetches);
   }
 
   Program cut(std::vector<std::string>& placed) {
@@ -357,17 +361,30 @@ class Cutter {
     Node node = rewriter_.translated(id);
     const Node& old = g_.node(id);
     for (std::size_t i = 0; i < old.inputs.size(); ++i)
-      if (old.op->name != "NextIteration" || i != 1) node.inputs[i] = brought(old.inputs[i], device, old.op->name == "EdgeAsBf16");
+      if (old.op->name != "NextIteration" || i != 1) node.inputs[i] = brought(old.inputs[i], device, wants_lossy_[at(id)]);
     for (std::int32_t c : old.controls)
       if (enter_[at(c)] >= 0) std::replace(node.controls.begin(), node.controls.end(), rewriter_.control_at(c), entered(enter_[at(c)], device).node);
     return node;
   }
 
-  // Hands on, as it is, what comes from an EdgeAsBf16.
-  bool routes_lossy(const Node& n) const {
+  static bool hands_on(const Node& n) {
     const std::string& op = n.op->name;
-    if (op == "Identity" || op == "Switch" || op == "Enter" || op == "Exit") return is_lossy_[at(n.inputs[0].node)];
-    return op == "Merge" && std::all_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return e.node >= 0 && is_lossy_[at(e.node)]; });
+    return op == "Identity" || op == "Switch" || op == "Enter" || op == "Exit";
+  }
+  // Hands on, as it is, what comes from an EdgeAsBf16. What a loop begins with is not what its later iterations have.
+  bool routes_lossy(const Node& n) const {
+    if (hands_on(n)) return is_lossy_[at(n.inputs[0].node)];
+    return n.op->name == "Merge" && std::all_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return is_lossy_[at(e.node)]; });
+  }
+  // An EdgeAsBf16, and what hands a value on to such and to nobody else.
+  void find_who_wants_lossy(const std::vector<Edge>& fetches) {
+    std::vector<int> users(at(g_.size()), 0), wanting(at(g_.size()), 0);
+    for (const Edge e : fetches) ++users[at(e.node)];
+    for (std::int32_t id = g_.size() - 1; id >= 0; --id) {
+      const Node& n = g_.node(id);
+      wants_lossy_[at(id)] = n.op->name == "EdgeAsBf16" || (hands_on(n) && users[at(id)] > 0 && users[at(id)] == wanting[at(id)]);
+      for (const Edge e : n.inputs) ++users[at(e.node)], wanting[at(e.node)] += wants_lossy_[at(id)];
+    }
   }
 
   // A value where a node on a device uses it, one that wants it rounded or another.
@@ -417,7 +434,7 @@ class Cutter {
   const std::vector<std::string>& device_;
   Rewriter rewriter_;
   std::vector<std::int32_t> enter_;  // of what is, or only repeats, the value of a constant Enter: that Enter; else -1
-  std::vector<char> is_lossy_;       // what a node yields may be told to other nodes as bf16
+  std::vector<char> is_lossy_, wants_lossy_;  // what a node yields, or takes, may go between nodes as bf16
   std::vector<std::string>* placed_ = nullptr;
   std::map<Key, Edge> entered_, widened_;
   std::map<Edge, Edge> narrowed_;

@@ -437,8 +437,9 @@ void Router::tick() {
   while (!timers_.empty() && timers_.top().first <= now) {
     const auto [time, peer] = timers_.top();
     timers_.pop();
-    Entry* const entry = find(peer);
-    if (!entry || entry->timer != time) continue;  // another is queued for it
+    const auto found = entries_.find(peer);
+    if (found == entries_.end() || found->second->timer != time) continue;  // another is queued for it
+    Entry* const entry = &touched(*found->second);
     entry->timer = Time::max();
     tick(*entry);
   }
@@ -496,6 +497,11 @@ void Router::reset_timers() {
     timers_.emplace(due, peer);
   }
   touched_.clear();
+  const auto is_over = [&](const Timer& t) {
+    const auto found = entries_.find(t.second);
+    return found == entries_.end() || found->second->timer != t.first;
+  };
+  while (!timers_.empty() && is_over(timers_.top())) timers_.pop();
 }
 
 Time Router::due() {

@@ -597,6 +597,21 @@ BOOST_AUTO_TEST_CASE(one_edge_goes_between_nodes_as_bf16_if_that_is_asked_for) {
     return std::vector<Expr>{n, s};
   }), {kA, kB}, "into a loop, as what is the same in all iterations");
   is(casts([&](Graph& g, const Expr& x) {
+    const Expr y = exp(x);
+    auto [n, s] = while_loop([](Expr i, Expr) { return i < 5; }, [&](Expr i, Expr v) { return std::tuple{i + 1, there(g, [&] { return v * edge_as_bf16(y); })}; }, std::tuple{g.constant(0), x});
+    return std::vector<Expr>{n, s};
+  }), {kA, kB}, "said in a loop of what is the same in all iterations");
+  is(casts([&](Graph& g, const Expr& x) {
+    const Expr y = exp(x);
+    auto [n, s] = while_loop([](Expr i, Expr) { return i < 5; }, [&](Expr i, Expr v) { return std::tuple{i + 1, there(g, [&] { return v * edge_as_bf16(y) + y; })}; }, std::tuple{g.constant(0), x});
+    return std::vector<Expr>{n, s};
+  }), {}, "where somebody wants it whole it goes once, and whole");
+  is(casts([&](Graph& g, const Expr& x) {
+    const Expr y = edge_as_bf16(exp(x));
+    auto [n, s] = while_loop([](Expr i, Expr) { return i < 5; }, [&](Expr i, Expr v) { return std::tuple{i + 1, there(g, [&] { return v * 0.5; })}; }, std::tuple{g.constant(0), y});
+    return std::vector<Expr>{n, sin(s)};
+  }), {kA, kB}, "a loop begins with it, and goes on as it is");
+  is(casts([&](Graph& g, const Expr& x) {
     const Expr y = there(g, [&] { return edge_as_bf16(exp(x)); });
     auto here = g.on_device(kA);
     return std::vector<Expr>{gradients(sum(sin(y)), {x})[0]};

@@ -481,6 +481,21 @@ BOOST_AUTO_TEST_CASE(one_edge_between_nodes_may_be_narrowed) {
   compare({out[2]}, {{0.1318359375, 0.1318359375, 0.255859375}}, "of each iteration");
 }
 
+// Its increments were lost: what comes behind the first iteration is another value than the loop began with.
+BOOST_AUTO_TEST_CASE(a_loop_that_begins_with_a_narrowed_value_goes_on_with_whole_ones) {
+  Nodes nodes(2);
+  Graph g;
+  Expr x = g.input("x", DType::f32, {1}), y = edge_as_bf16(x * 1.0);
+  auto [n, s] = while_loop([](Expr i, Expr) { return i < 3; },
+                           [&](Expr i, Expr v) {
+                             Expr more = v + 0.00390625;
+                             auto d = g.on_device(kB);
+                             return std::tuple{i + 1, more * 1.0};
+                           },
+                           std::tuple{g.constant(0), y});
+  for (const bool optimize : {false, true}) compare(nodes.engine().compile(g, {x}, {s * 1.0}, {.optimize = optimize})({Tensor::of<float>({1})}), {{1.01171875}}, "whole");
+}
+
 // Links are measured by the simulation's clock, kernels by the machine's: milliseconds here against microseconds there.
 BOOST_AUTO_TEST_CASE(placement_goes_by_what_was_measured) {
   EngineOptions o = stepped(1);

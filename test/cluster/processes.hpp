@@ -2,9 +2,15 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
+
+#include <unistd.h>
 
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/zeromq.hpp>
@@ -37,9 +43,25 @@ class NodeProcesses {
     return a;
   }
 
+  /// They end well, which is where sanitizers say what they have found.
+  ~NodeProcesses() {
+    for (NodeProcess* node : {&c_, &b_}) {
+      node->process.interrupt(SIGTERM);
+      const Outcome o = node->process.finish();
+      if (o.code == 0) continue;
+      std::fprintf(stderr, "a node ends with %d: %s\n", o.code, o.error.c_str());
+      std::fflush(stderr);
+      _exit(1);  // the tests have been judged
+    }
+  }
+
  private:
-  Folder folder_;
-  NodeProcess b_{folder_, "b"}, c_{folder_, "c", {"--join", b_.address}};
+  NodeProcesses() = default;
+  static NodeProcess node(const Folder& folder, const std::string& name, std::vector<std::string> more) {
+    return NodeProcess(folder, name, std::move(more), "tcp://127.0.0.1:0", {"/usr/bin/setpriv", "--pdeathsig", "KILL"});  // a test program that is ended leaves none
+  }
+  Folder of_b_, of_c_;  // and what each has said
+  NodeProcess b_ = node(of_b_, "b", {}), c_ = node(of_c_, "c", {"--join", b_.address});
 };
 
 }  // namespace troupe::test

@@ -137,7 +137,7 @@ void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k, co
   Engine& engine = world->engine();
   try {
     RunOptions patient;
-    if (!way.is_deterministic) patient.timeout = std::chrono::seconds(20);
+    if (!way.is_deterministic) patient.timeout = std::chrono::seconds(60);  // the largest take 15 over processes
     Function f = engine.compile(g, k.inputs(), fetches);
     if (way.devices == Devices::cpus && !r.functions.empty() && r.seed % 10 == 0) cut_functions() += f.explain().find(" that it is called") != std::string::npos;
     std::vector<RunHandle> handles;

@@ -42,8 +42,7 @@ struct Setting {
   bool are_processes = false;
 };
 
-
-/// All of this machine's processes, or those over several; under TSan those with threads, for one thread has no races.
+/// Those within this process or, where that is asked for, those over several; under TSan those with threads, for one thread has no races.
 inline std::vector<Setting> worth_a_try(std::vector<Setting> all) {
   std::erase_if(all, [](const Setting& s) { return (kUnderTsan && s.is_deterministic) || s.are_processes != is_over_processes(); });
   return all;

@@ -65,6 +65,7 @@ inline std::optional<std::string> often(const Check& check, const Recipe& r, con
 }
 
 inline void report(const Recipe& r, const Way& way, const std::string& wrong, const Check& check) {
+  alarm(0);  // to make it small takes as long as it takes
   auto again = [&](const Recipe& c) { return apart([&] { return often(check, c, way); }); };
   Recipe small = shrunk(r, [&](const Recipe& c) { return again(c).has_value(); }, 800);
   BOOST_ERROR(fmt::format("seed {}, {}: {}\nMade small, of {} statements {} are left:\n{}{}", r.seed, way.name, wrong, statements_in(r),
