@@ -1,6 +1,7 @@
 #include <troupe/actors/cost_model.hpp>
 
 #include <algorithm>
+#include <string_view>
 
 #include <troupe/actors/constraint.hpp>
 #include <troupe/ops/pointwise.hpp>
@@ -24,23 +25,28 @@ bool only_moves_tokens(const Node& n) {
          (n.op->name == "Constant" && !n.controls.empty());
 }
 
-CostModel::CostModel(CostOptions options, std::vector<std::string> devices, Measured measured)
-    : options_(std::move(options)), devices_(std::move(devices)), measured_(std::move(measured)) {
+CostModel::CostModel(CostOptions options, std::vector<std::string> devices, const Measured& measured) : options_(std::move(options)), devices_(std::move(devices)) {
+  std::unordered_map<std::string_view, std::size_t> index;
+  for (std::size_t d = 0; d < devices_.size(); ++d) index.emplace(devices_[d], d);
+  for (const auto& [what, ns] : measured)
+    if (const auto device = index.find(what.second); device != index.end()) measured_[what.first].emplace_back(device->second, ns);
+  for (auto& [origin, all] : measured_) std::sort(all.begin(), all.end());
   for (const std::string& name : devices_) {
     of_device_.push_back(options_.device);
     for (const auto& [named, cost] : options_.devices)
       if (named == name || named == short_name(name)) of_device_.back() = cost;
   }
-  for (std::size_t from = 0; from < devices_.size(); ++from)
-    for (std::size_t to = 0; to < devices_.size(); ++to) links_.push_back(link(from, to));
-}
-
-const LinkCost& CostModel::link(std::size_t from, std::size_t to) const {
-  const std::string_view a = node_of(devices_[from]), b = node_of(devices_[to]);
-  if (a == b) return options_.between_devices;
-  for (const LinkBetween& l : options_.links)
-    if ((l.a == a && l.b == b) || (l.a == b && l.b == a)) return l.cost;
-  return options_.between_nodes;
+  std::unordered_map<std::string_view, std::size_t> nodes;
+  for (const std::string& name : devices_) node_of_.push_back(nodes.emplace(node_of(name), nodes.size()).first->second);
+  const std::size_t count = nodes.size();
+  links_.assign(count * count, options_.between_nodes);
+  for (auto l = options_.links.rbegin(); l != options_.links.rend(); ++l) {  // of several the first holds
+    const auto a = nodes.find(l->a), b = nodes.find(l->b);
+    if (a == nodes.end() || b == nodes.end()) continue;
+    links_[a->second * count + b->second] = links_[b->second * count + a->second] = l->cost;
+  }
+  for (std::size_t n = 0; n < count; ++n) links_[n * count + n] = options_.between_devices;
+  nodes_ = count;
 }
 
 Size CostModel::size_of(const ValueSpec& spec) const {
@@ -86,16 +92,24 @@ double CostModel::predicted_ns(const Work& work, const DeviceCost& device) const
 double CostModel::ns(const Graph& g, std::int32_t id, std::size_t device) const {
   const double predicted = predicted_ns(work_of(g, id), of_device_[device]);
   if (predicted == 0) return predicted;
-  const std::uint64_t origin = g.node(id).origin;
-  if (auto here = measured_.find({origin, devices_[device]}); here != measured_.end()) return here->second;
-  for (std::size_t d = 0; d < devices_.size(); ++d)
-    if (auto there = measured_.find({origin, devices_[d]}); there != measured_.end()) return there->second * predicted / predicted_ns(work_of(g, id), of_device_[d]);
-  return predicted;
+  const auto found = measured_.find(g.node(id).origin);
+  if (found == measured_.end()) return predicted;
+  if (const double* here = measured_ns(found->first, device)) return *here;
+  const auto& [there, ns] = found->second.front();
+  return ns * predicted / predicted_ns(work_of(g, id), of_device_[there]);
+}
+
+const double* CostModel::measured_ns(std::uint64_t origin, std::size_t device) const {
+  const auto found = measured_.find(origin);
+  if (found == measured_.end()) return nullptr;
+  for (const auto& [d, ns] : found->second)
+    if (d == device) return &ns;
+  return nullptr;
 }
 
 double CostModel::transfer_ns(double bytes, std::size_t from, std::size_t to) const {
   if (from == to) return 0;
-  const LinkCost& way = links_[from * devices_.size() + to];
+  const LinkCost& way = links_[node_of_[from] * nodes_ + node_of_[to]];
   return way.latency_ns + bytes / way.bytes_per_ns;
 }
 

@@ -1,8 +1,11 @@
 // The cost model: what a node takes on a device, and a value between two. From shapes; where a node was measured, by that.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -27,7 +30,7 @@ struct Work {
 
 class CostModel {
  public:
-  CostModel(CostOptions options, std::vector<std::string> devices, Measured measured = {});
+  CostModel(CostOptions options, std::vector<std::string> devices, const Measured& measured = {});
 
   const std::vector<std::string>& devices() const { return devices_; }
   const CostOptions& options() const { return options_; }
@@ -36,18 +39,21 @@ class CostModel {
   /// Of one firing. As measured on that device; else as on another, in proportion to what is predicted of the two.
   double ns(const Graph& graph, std::int32_t id, std::size_t device) const;
   double transfer_ns(double bytes, std::size_t from, std::size_t to) const;
-  bool is_measured(const Graph& graph, std::int32_t id, std::size_t device) const { return measured_.contains({graph.node(id).origin, devices_[device]}); }
+  bool is_measured(const Graph& graph, std::int32_t id, std::size_t device) const { return measured_ns(graph.node(id).origin, device) != nullptr; }
   std::uint64_t memory_of(std::size_t device) const { return of_device_[device].memory_bytes; }
 
  private:
   double predicted_ns(const Work& work, const DeviceCost& device) const;
-  const LinkCost& link(std::size_t from, std::size_t to) const;
+  const double* measured_ns(std::uint64_t origin, std::size_t device) const;  // null: it was not
 
   const CostOptions options_;
   const std::vector<std::string> devices_;
-  const Measured measured_;
+  // By origin: devices, in order, and what they took. Asked for each node on each device.
+  std::unordered_map<std::uint64_t, std::vector<std::pair<std::size_t, double>>> measured_;
   std::vector<DeviceCost> of_device_;
-  std::vector<LinkCost> links_;  // from times to
+  std::vector<std::size_t> node_of_;  // of a device: its node's number
+  std::size_t nodes_ = 0;
+  std::vector<LinkCost> links_;  // between nodes: from times to
 };
 
 /// Yields what it gets: takes no time, and no memory of its own.
