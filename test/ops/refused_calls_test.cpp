@@ -168,6 +168,7 @@ std::vector<Builder> builders() {
   // Whose operands may be anything: attributes that make no sense.
   add("cast", {f}, [](const Exprs& e) { cast(e[0], DType::string); });
   add("identity", {f}, [](const Exprs& e) { identity(Expr()), (void)e; });
+  add("edge_as_bf16", {f}, [](const Exprs& e) { edge_as_bf16(Expr()), (void)e; });
   add("stop_gradient", {f}, [](const Exprs& e) { stop_gradient(Expr()), (void)e; });
   add("shape_of", {f}, [](const Exprs& e) { shape_of(Expr()), (void)e; });
   add("size_of", {f}, [](const Exprs& e) { size_of(Expr()), (void)e; });
