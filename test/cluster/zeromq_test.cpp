@@ -3,7 +3,9 @@
 #include <troupe/test/cluster/relay.hpp>
 #include <troupe/test/cluster/transport_world.hpp>
 
+#include <algorithm>
 #include <future>
+#include <iterator>
 
 #include <zmq.hpp>
 
@@ -135,14 +137,16 @@ BOOST_AUTO_TEST_CASE(strangers_are_dropped_counted_and_logged, *utf::label("stoc
   const auto end = std::chrono::steady_clock::now() + 100s;
   while (pair.a->counters().dropped < 4 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   BOOST_TEST(pair.a->counters().dropped >= 4);
+  // Beside who has ended in the handshake, which is told by itself.
   const auto told = [&] {
     std::lock_guard lock(mutex);
-    return lines;
+    std::vector<std::string> drops;
+    std::copy_if(lines.begin(), lines.end(), std::back_inserter(drops), [](const std::string& line) { return line.starts_with("dropped "); });
+    return drops;
   };
   while (told().empty() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   const std::vector<std::string> said = told();
   BOOST_REQUIRE(said.size() == 1u);  // one a minute, whatever is sent
-  BOOST_TEST(said[0].rfind("dropped ", 0) == 0u, said[0]);
   BOOST_TEST(said[0].find("; the last was ") != std::string::npos, said[0]);
   pair.b->send(pair.to_a, Lane::data, numbered(0, 100));
   BOOST_REQUIRE(wait_until(pair.bell, [&] { return pair.heard_a.got.size() == 1; }));
