@@ -16,10 +16,10 @@
 #include <fmt/ranges.h>
 
 #include <troupe/apps/verbs/client.hpp>
-#include <troupe/cluster/in_process.hpp>
 #include <troupe/cluster/inspection_server.hpp>
 #include <troupe/cluster/tcp_socket.hpp>
 #include <troupe/test/fuzz/input.hpp>
+#include <troupe/test/fuzz/node_a.hpp>
 #include <troupe/troupe.hpp>
 
 using namespace troupe;
@@ -138,19 +138,8 @@ class Served {
   std::string operator()(const std::string& path) const { return verbs::fetch(flags_, path, 20); }
 
  private:
-  static NodeOptions options(InProcessNetwork& network) {
-    NodeOptions o;
-    o.name = "a";
-    o.engine.workers = 1;
-    o.transport = [&network](PeerInfo self) {
-      self.address = "inproc://a";
-      return network.make_transport(std::move(self));
-    };
-    return o;
-  }
-
   InProcessNetwork network_;
-  ClusterNode node_{options(network_)};
+  ClusterNode node_{node_a(network_)};
   Graph graph_, waiting_;
   Function program_, waits_;
   RunHandle run_;

@@ -6,10 +6,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <troupe/cluster/in_process.hpp>
 #include <troupe/cluster/inspection_server.hpp>
 #include <troupe/cluster/keys.hpp>
 #include <troupe/test/fuzz/input.hpp>
+#include <troupe/test/fuzz/node_a.hpp>
 #include <troupe/troupe.hpp>
 
 using namespace troupe;
@@ -29,16 +29,6 @@ class Served {
   std::string closed() const { return closed_.address(); }
 
  private:
-  static NodeOptions options(InProcessNetwork& network) {
-    NodeOptions o;
-    o.name = "a";
-    o.engine.workers = 1;
-    o.transport = [&network](PeerInfo self) {
-      self.address = "inproc://a";
-      return network.make_transport(std::move(self));
-    };
-    return o;
-  }
   static InspectionOptions demanding() {
     InspectionOptions o;
     o.token = generate_keys().secret_key;
@@ -46,7 +36,7 @@ class Served {
   }
 
   InProcessNetwork network_;
-  ClusterNode node_{options(network_)};
+  ClusterNode node_{node_a(network_)};
   Graph graph_;
   Function program_;
   InspectionServer open_{node_, {}}, closed_{node_, demanding()};
