@@ -1,13 +1,10 @@
 // The bulk channel between two transports: payload that goes beside the connection, and who is not let in. Its records: bulk_record_test.
-#include <troupe/test/cluster/hostile.hpp>
 #include <troupe/test/cluster/relay.hpp>
 #include <troupe/test/cluster/transport_world.hpp>
 #include <troupe/test/port.hpp>
 #include <troupe/cluster/bulk_channels.hpp>
 
-#include <algorithm>
 #include <fstream>
-#include <random>
 
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -20,7 +17,6 @@ namespace {
 
 using namespace troupe;
 using namespace troupe::test;
-using Bytes = std::vector<std::byte>;
 namespace utf = boost::unit_test;
 
 std::string at_port(int port) { return fmt::format("tcp://127.0.0.1:{}", port); }
