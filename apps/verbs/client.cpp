@@ -74,6 +74,55 @@ class Interruptible {
 
 constexpr std::size_t kMostBytes = std::size_t(1) << 30;  // of an answer, unpacked
 
+/// What comes from whoever answers, up to a first line that no node says. httplib matches that line by a regular expression that recurses once a
+/// character, and again after each `100 Continue`; and gathers any other without end.
+class Heard final : public httplib::Stream {
+ public:
+  Heard(httplib::Stream& from, bool& is_nonsense) : from_(from), is_nonsense_(is_nonsense) {}
+  bool is_readable() const override { return from_.is_readable(); }
+  bool is_writable() const override { return from_.is_writable(); }
+  ssize_t read(char* to, std::size_t size) override {
+    constexpr std::size_t kMostOfLine = 1024, kMostHeads = std::size_t(1) << 20;
+    const ssize_t n = from_.read(to, size);
+    if (n > 0) count_ += static_cast<std::size_t>(n);
+    is_nonsense_ |= count_ > kMostBytes + kMostHeads;
+    for (ssize_t i = 0; i < n && !has_line_ && !is_nonsense_; ++i) {
+      line_ += to[i];
+      has_line_ = to[i] == '\n';
+      constexpr std::size_t kCode = std::string_view("HTTP/1.1 ").size();
+      is_nonsense_ = line_.size() > kMostOfLine || (has_line_ && line_.size() > kCode && line_[kCode] == '1');
+    }
+    return is_nonsense_ ? -1 : n;
+  }
+  ssize_t write(const char* from, std::size_t size) override { return from_.write(from, size); }
+  void get_remote_ip_and_port(std::string& ip, int& port) const override { from_.get_remote_ip_and_port(ip, port); }
+  void get_local_ip_and_port(std::string& ip, int& port) const override { from_.get_local_ip_and_port(ip, port); }
+  socket_t socket() const override { return from_.socket(); }
+
+ private:
+  httplib::Stream& from_;
+  bool& is_nonsense_;
+  std::string line_;
+  bool has_line_ = false;
+  std::size_t count_ = 0;
+};
+
+class Asking final : public httplib::ClientImpl {
+ public:
+  using ClientImpl::ClientImpl;
+  bool heard_nonsense() const { return is_nonsense_; }
+
+ private:
+  bool process_socket(const Socket& socket, std::function<bool(httplib::Stream&)> use) override {
+    return httplib::detail::process_client_socket(socket.sock, read_timeout_sec_, read_timeout_usec_, write_timeout_sec_, write_timeout_usec_, [&](httplib::Stream& from) {
+      Heard heard(from, is_nonsense_);
+      return use(heard);
+    });
+  }
+
+  bool is_nonsense_ = false;
+};
+
 volatile std::sig_atomic_t last_status = 0;  // of the looks that have ended
 
 }  // namespace
@@ -81,7 +130,7 @@ volatile std::sig_atomic_t last_status = 0;  // of the looks that have ended
 std::string fetch(const LookFlags& flags, const std::string& path, int least_s) {
   const Place place = place_of(flags.node);
   const std::string& url = place.url;
-  httplib::Client http(place.host, place.port);
+  Asking http(place.host, place.port);
   const int patience = std::max(flags.patience, least_s);
   http.set_connection_timeout(std::min(5, patience));
   http.set_read_timeout(patience + 1);  // it bounds silence; the deadline ends what drips
@@ -106,10 +155,10 @@ std::string fetch(const LookFlags& flags, const std::string& path, int least_s) 
   if (is_connected && is_late.load(std::memory_order_relaxed))
     throw std::runtime_error(fmt::format("{} is connected but has not answered for {} s: it is stopped or overloaded", url, patience));
   if (is_too_much) throw std::runtime_error(fmt::format("what answers at {} says more than {} MiB, which no node does", url, kMostBytes >> 20));
-  if (!answer) throw std::runtime_error(fmt::format("nobody answers at {} ({}): start a node with 'troupe node --http 7200', or name one with --node", url, httplib::to_string(answer.error())));
   // Who is too busy says so before it is asked anything.
-  if (answer->status < 405 && answer->get_header_value(kInspectionHeader) != kInspectionVersion)
+  if (http.heard_nonsense() || (answer && answer->status < 405 && answer->get_header_value(kInspectionHeader) != kInspectionVersion))
     throw std::runtime_error(fmt::format("what answers at {} is no node of Troupe, or one of another version: --node takes where a node of this version serves --http", url));
+  if (!answer) throw std::runtime_error(fmt::format("nobody answers at {} ({}): start a node with 'troupe node --http 7200', or name one with --node", url, httplib::to_string(answer.error())));
   if (answer->status == 200) return body;
   const auto said = nlohmann::json::parse(body, nullptr, false);
   std::string why = fmt::format("{} answers {}", url, answer->status);

@@ -1,9 +1,14 @@
 // What the verbs make of answers that no node gives: one sentence, and nothing that acts on a terminal. The fuzzer of answers finds more of these.
+#include <poll.h>
+#include <sys/socket.h>
+
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <boost/test/unit_test.hpp>
 
+#include <troupe/cluster/tcp_socket.hpp>
 #include <troupe/test/apps/as_node.hpp>
 #include <troupe/test/apps/node_process.hpp>
 
@@ -12,6 +17,26 @@ namespace troupe::test {
 BOOST_AUTO_TEST_SUITE(answers_test)
 
 namespace {
+
+/// Says the same to whoever connects, whatever they ask, and hangs up.
+class Saying {
+ public:
+  explicit Saying(std::string said) : listening_(listen_at("tcp://127.0.0.1:0", "")), thread_([this, said = std::move(said)](std::stop_token ends) {
+    while (!ends.stop_requested()) {
+      pollfd one{listening_.fd.get(), POLLIN, 0};
+      if (poll(&one, 1, 20) < 1) continue;
+      const OwnedDescriptor fd(accept4(listening_.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      send(fd.get(), said.data(), said.size(), MSG_NOSIGNAL);
+      shutdown(fd.get(), SHUT_WR);
+      for (char rest[256]; recv(fd.get(), rest, sizeof rest, 0) > 0;) {}
+    }
+  }) {}
+  std::string url() const { return "http" + listening_.address.substr(3); }
+
+ private:
+  ListeningSocket listening_;
+  std::jthread thread_;
+};
 
 Outcome asked(std::vector<std::string> verb, const std::string& said) {
   AsNode node;
@@ -35,6 +60,17 @@ BOOST_AUTO_TEST_CASE(what_lacks_something_is_told_in_a_sentence) {
       BOOST_TEST(o.code == 1, verb[0] << " " << said.substr(0, 50) << ": " << o.code << " " << o.out << o.error);
       BOOST_TEST(o.error.find("troupe: what the node answers is nothing that a node of this version says") != std::string::npos, verb[0] << " " << said.substr(0, 50) << ": " << o.error);
     }
+}
+
+BOOST_AUTO_TEST_CASE(heads_that_no_node_says_are_told_in_a_sentence) {
+  const std::string endless(200'000, 'a'), ok = "HTTP/1.1 200 ", next = "HTTP/1.1 100 Continue\r\n\r\n";
+  for (const std::string& said : {ok + endless, ok + endless + "\r\n\r\n", next + ok + endless + "\r\n\r\n", endless, std::string("HTTP/1.1 200 OK\r\n\r\n[]")}) {
+    const Saying node(said);
+    const Folder folder;
+    const Outcome o = run(folder.path(), {binary(), "ps", "--node", node.url(), "--patience", "60"});
+    BOOST_TEST(o.code == 1, said.substr(0, 50) << ": " << o.code << " " << o.out << o.error);
+    BOOST_TEST(o.error.find(" is no node of Troupe") != std::string::npos, said.substr(0, 50) << ": " << o.error);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(fractions_that_fit_no_number_are_refused) {

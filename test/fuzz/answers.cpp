@@ -191,7 +191,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   seed_of(10, 0, {metrics}), seed_of(11, 0, {metrics}), seed_of(12, 0, {state, events, plan, counters, "null", diagnosis});
   seed_of(0, 2, {R"({"error":"a token is needed"})"}), seed_of(0, 3, {"busy"});
   seed_of(7, 4, {"HTTP/1.1 200 OK\r\nTroupe-Inspection: 2\r\nTransfer-Encoding: chunked\r\n\r\n24\r\n{\"runs\":0,\"doing\":[],\"verdicts\":[]}\r\n0\r\n\r\n"});
-  seed_of(0, 4, {"HTTP/1.0 302 Found\r\nLocation: /\r\nConnection: close\r\n\r\n"}), seed_of(0, 4, {"SSH-2.0-OpenSSH_9\r\n"});
+  seed_of(0, 4, {"HTTP/1.0 302 Found\r\nLocation: /\r\nConnection: close\r\n\r\n"}), seed_of(0, 4, {"SSH-2.0-OpenSSH_9\r\n"}), seed_of(0, 4, {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"});
   seed_of(0, 4, {"HTTP/1.1 200 OK\r\nTroupe-Inspection: 2\r\nContent-Encoding: gzip\r\n\r\n"});
   return 0;
 }
