@@ -48,9 +48,9 @@ struct EngineOptions {
   std::uint64_t seed = 0;  // of random draws
   bool optimize = true;    // run the passes; pruning and state order always run
   /// No threads: runs advance only while somebody waits for them or calls `step`; the order is drawn
-  /// from the seed and time is virtual. For tests.
+  /// from the seed and time is virtual. For tests, on one node also with simulated devices, which have threads of their own.
   bool deterministic = false;
-  /// Where unconstrained nodes go; empty: `cpu:0`. Devices are made on first use: `cpu:0` to `cpu:9`, which
+  /// Where unconstrained nodes go; empty: `cpu:0`. Devices are made on first use: `cpu:0` to `cpu:99`, which
   /// are the same cores (a graph over several of them is cut as over any devices), and `sim:N`.
   std::string default_device = {};
   /// `automatic`: unconstrained nodes go where a run is predicted to end earliest, in the memory there is; a plan is

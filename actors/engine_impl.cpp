@@ -164,19 +164,24 @@ Device& EngineImpl::device(const std::string& name) {
     auto it = devices_.find(name);
     if (it != devices_.end()) return *it->second;
     std::unique_ptr<Device> device;
-    if (name.size() == 5 && name.rfind("cpu:", 0) == 0 && name[4] >= '0' && name[4] <= '9') {
+    const auto is_kind = [&](std::string_view kind, std::size_t most_digits) {
+      if (!name.starts_with(kind)) return false;
+      const std::string_view number = std::string_view(name).substr(kind.size());
+      return !number.empty() && number.size() <= most_digits && (number == "0" || number[0] != '0') && std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
+    };
+    if (is_kind("cpu:", 2)) {
       CpuOptions cpu;
       cpu.pool = pool_.get();
       cpu.name = name;
       device = make_cpu_device(cpu);
-    } else if (name.size() > 4 && name.size() < 14 && name.rfind("sim:", 0) == 0 && std::all_of(name.begin() + 4, name.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+    } else if (is_kind("sim:", 9)) {
       SimOptions sim = options_.sim;
       sim.name = name;
       sim.seed = options_.seed + static_cast<std::uint64_t>(std::atoi(name.c_str() + 4));  // nine digits at most
       sim.swap = options_.swap;
       device = make_sim_device(sim);
     } else {
-      throw Error(Code::not_found, fmt::format("there is no device '{}'; this machine has cpu:0 to cpu:9, which share its cores, and simulated sim:N", name));
+      throw Error(Code::not_found, fmt::format("there is no device '{}'; this machine has cpu:0 to cpu:99, which share its cores, and simulated sim:N", name));
     }
     return *devices_.emplace(name, std::move(device)).first->second;
 }

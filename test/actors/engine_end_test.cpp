@@ -113,11 +113,11 @@ BOOST_AUTO_TEST_CASE(what_a_failed_run_fetches_from_a_device_is_kept_until_it_is
   BOOST_TEST(f({some, Tensor::of<std::int64_t>({1})})[1].at(7) == 1);
 }
 
-BOOST_AUTO_TEST_CASE(a_simulated_device_is_named_by_a_number) {
+BOOST_AUTO_TEST_CASE(a_device_is_named_by_a_kind_and_a_number) {
   Engine engine;
-  for (const char* name : {"sim:", "sim:abc", "sim:1x", "sim:-1", "sim:12345678901"})
+  for (const char* name : {"sim:", "sim:abc", "sim:1x", "sim:-1", "sim:12345678901", "sim:012", "cpu:", "cpu:100", "cpu:07", "cpu:1x", "cpu"})
     BOOST_TEST(refusal([&] { engine.device(name); }, Code::not_found).find(name) != std::string::npos);
-  BOOST_TEST(engine.device("sim:12").name() == "sim:12");
+  for (const char* name : {"sim:12", "sim:123456789", "cpu:0", "cpu:99"}) BOOST_TEST(engine.device(name).name() == name);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,9 @@ namespace troupe::bench {
 inline double now_ns() {
   return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
+
+/// Processor time of this process, in ns.
+inline double processor_ns() { return static_cast<double>(std::clock()) * 1e9 / CLOCKS_PER_SEC; }
 
 /// The middle value; `values` must not be empty.
 inline double median(std::vector<double> values) {

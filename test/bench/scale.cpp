@@ -3,11 +3,12 @@
 // membership  the machine of cluster/membership.hpp on a simulated network (1 ms a message, a virtual clock): messages and
 //             time until all know all, messages a node and second from then on, time until all know that one has died
 // planning    on the node that compiles: constraints resolved, the program placed, cut and written for another node
-// start-up    messages and virtual time of a plan and of a run over 4 to 1,000 nodes of this process, on the simulated transport (whose million
-//             ends of connections take 5 minutes and 5 GB)
+// start-up    messages and virtual time of a plan and of a run over 4 to 1,000 nodes of this process, a partition on each, on the simulated
+//             transport (whose million ends of connections take 5 minutes and 9 GB)
+// partitions  the same with 100 partitions on each of 4 to 100 nodes: each makes the whole plan, which takes 23 MB for 10,000
 //
 // Each figure comes with the exponent of the power law that fits it best (least squares on logarithms).
-// `scale 300` stops at that many nodes, `scale 300 start-up` shows that alone.
+// `scale 300` stops at that many nodes, `scale 300 start-up` shows one of the four alone.
 #include <cmath>
 #include <queue>
 #include <string_view>
@@ -269,50 +270,57 @@ class Cluster {
   std::size_t last_ = 0;
 };
 
-void start_up(const std::vector<int>& sizes) {
-  const char* const clock = "virtual: 50 us to 5 ms a message";
-  Growth planned("scale_plan_messages", "messages", "until all nodes have made the plan, of all transports"), plan_time("scale_plan_virtual_time", "ms", clock),
-      run("scale_run_messages", "messages", "of a run: begin, one token to each node and back, left"), run_time("scale_run_virtual_time", "ms", clock);
+/// With `devices` partitions on each node, each of which hears from the one before it; the first from the first node, which hears from the last.
+void start_up(const std::vector<int>& sizes, int devices) {
+  const std::string clock = "virtual: 50 us to 5 ms a message", of = devices > 1 ? "_of_" + std::to_string(devices) : "";
+  Growth planned("scale_plan_messages" + of, "messages", "until all nodes have made the plan, of all transports"), plan_time("scale_plan_virtual_time" + of, "ms", clock),
+      run("scale_run_messages" + of, "messages", "of a run: begin, one token to each node and back, left"), run_time("scale_run_virtual_time" + of, "ms", clock),
+      plan_work("scale_plan_work" + of, "ms", "of processor time, of all nodes and their network together"), run_work("scale_run_work" + of, "ms", "of processor time, likewise");
   for (int n : sizes) {
     auto cluster = std::make_unique<Cluster>(n);
     Cluster& nodes = *cluster;
     Graph g;
     Expr x = g.input("x", DType::f32, {4}), start = tanh(x), total = start;
-    for (std::size_t i = 1; i < nodes.names().size(); ++i) {
-      Expr there = [&] {
-        auto scope = g.on_device("/node:" + nodes.names()[i]);
-        return exp(start);
-      }();
-      total = total + there;
+    for (std::size_t i = 0; i < nodes.names().size(); ++i) {
+      Expr last = start;
+      for (int d = i == 0; d < devices; ++d) {
+        auto there = g.on_device("/node:" + nodes.names()[i] + "/cpu:" + std::to_string(d));
+        last = exp(-last);
+      }
+      total = total + last;
     }
-    double messages = nodes.messages(), time = nodes.now_ms();
-    const auto taken = [&](Growth& how_many, Growth& how_long) {
+    double messages = nodes.messages(), time = nodes.now_ms(), work = bench::processor_ns();
+    const auto taken = [&](Growth& how_many, Growth& how_long, Growth& how_much) {
       how_many.add(n, nodes.messages() - messages);
       how_long.add(n, nodes.now_ms() - time);
-      messages = nodes.messages(), time = nodes.now_ms();
+      how_much.add(n, (bench::processor_ns() - work) / 1e6);
+      messages = nodes.messages(), time = nodes.now_ms(), work = bench::processor_ns();
     };
     Function f = nodes.engine().compile(g, {x}, {total});
-    taken(planned, plan_time);
+    taken(planned, plan_time, plan_work);
     RunHandle h = f.start({Tensor::of<float>({1, 2, 3, 4})});
     while (!h.is_done() && nodes.step()) {}
     h.get();
-    taken(run, run_time);
+    taken(run, run_time, run_work);
     if (n >= 1000) (void)cluster.release();  // that each takes leave of all takes longer than all before
   }
-  for (const Growth* g : {&planned, &plan_time, &run, &run_time}) g->print_law();
+  for (const Growth* law : {&planned, &plan_time, &plan_work, &run, &run_time, &run_work}) law->print_law();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   const int most = argc > 1 ? std::atoi(argv[1]) : 1000;
-  std::vector<int> sizes, few;
+  std::vector<int> sizes, few, fewer;
   for (int n : {10, 30, 100, 300, 1000})
     if (n <= most) sizes.push_back(n);
   for (int n : {4, 8, 16, 32, 100, 300, 1000})  // each a whole engine, in one process
     if (n <= most) few.push_back(n);
+  for (int n : {4, 8, 16, 32, 100})  // each plans all of the others' partitions too
+    if (n <= most) fewer.push_back(n);
   const std::string_view what = argc > 2 ? argv[2] : "";
   if (what.empty() || what == "membership") membership(sizes);
   if (what.empty() || what == "planning") planning(sizes);
-  if (what.empty() || what == "start-up") start_up(few);
+  if (what.empty() || what == "start-up") start_up(few, 1);
+  if (what.empty() || what == "partitions") start_up(fewer, kDevices);
 }

@@ -79,8 +79,6 @@ inline void print_memory(Peer& peer, const Comparison& of) {
   c.print();
 }
 
-/// Processor time of this process, in ns.
-inline double processor_ns() { return static_cast<double>(std::clock()) * 1e9 / CLOCKS_PER_SEC; }
 
 /// Times both, counts our allocations, prints. `core_ns` and `peer_core_ns` are the least processor time of a step: on a busy machine they say more.
 template <class Trainer>
