@@ -72,18 +72,19 @@ TROUPE_OP(MatMul) {
   op.gradient([](Gradient& g) {
     bool ta = g.attrs().get<bool>("transpose_a"), tb = g.attrs().get<bool>("transpose_b");
     Expr a = g.x(0), b = g.x(1), dy = g.dy();
+    // That of b, mostly weights, comes first, for order_gradients: it is what frees a, mostly activations.
     if (!ta && are_rows(a, b)) {
       // The sum over batches is over rows as well: one product, not one a batch.
       Expr rows = reshape(a, {kAny, last_extent(a)}), d_rows = reshape(dy, {kAny, last_extent(dy)});
-      if (g.needs(0)) g.set(0, matmul(dy, b, false, !tb));
       if (g.needs(1)) g.set(1, tb ? matmul(d_rows, rows, true, false) : matmul(rows, d_rows, true, false));
+      if (g.needs(0)) g.set(0, matmul(dy, b, false, !tb));
       return;
     }
     // Two matrices have no batches, so nothing was broadcast.
     bool may_broadcast = a.shape().rank() != 2 || b.shape().rank() != 2;
     auto reduced = [&](const Expr& dx, const Expr& x) { return may_broadcast ? sum_to(dx, x) : dx; };
-    if (g.needs(0)) g.set(0, reduced(ta ? matmul(b, dy, tb, true) : matmul(dy, b, false, !tb), a));
     if (g.needs(1)) g.set(1, reduced(tb ? matmul(dy, a, true, ta) : matmul(a, dy, !ta, false), b));
+    if (g.needs(0)) g.set(0, reduced(ta ? matmul(b, dy, tb, true) : matmul(dy, b, false, !tb), a));
   });
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> { return std::make_unique<MatMulKernel>(s.attrs); });
 }

@@ -10,13 +10,14 @@
 #include <troupe/ops/subgraph.hpp>
 
 // Gradients of large variables that go into their updates and nowhere else are made one after the other: the next begins when the update by the
-// last has freed it. Else workers that are free begin all of them, and as many stand in memory at once:
+// last has freed it. Else workers that are free begin all of them, and as many stand in memory at once. And what errors go through by the variable's
+// old value (dx) waits for its gradient, which is the last to need the activations from which both come:
 //
 //   dy ─► MatMul (of dw2) ─► UpdateVariable w2 ┄┄► MatMul (of dw1) ─► UpdateVariable w1
-//    └──► MatMul (of dx) ...                        ▲ dx
+//    │      ┆                                       ▲
+//    └──► MatMul (of dx) ───────────────────────────┘
 //
-// What errors go through (dx) waits for no update, and a large product takes all workers by itself: a training step of 784-512-512-10 on two workers
-// takes as long and 6.4 MiB, where it took 7.7. Not where an update needs a later gradient, as clipping by the global norm does, nor in programs with control flow.
+// A large product takes all workers by itself: a training step of 784-512-512-10 on two workers takes as long and 6.4 MiB, where it took 7.7. Not where an update needs a later gradient, as clipping by the global norm does, nor in programs with control flow.
 
 namespace troupe {
 namespace {
@@ -85,20 +86,38 @@ std::vector<Step> steps_of(const Program& program) {
   return steps;
 }
 
-/// Who waits for which update. With gradients numbered as they are made, on all devices, and last(u) the highest that update u comes after: a gradient j waits for an
+/// Which update each node waits for. With gradients numbered as they are made, on all devices, and last(u) the highest that update u comes after: a gradient j waits for an
 /// update u of its device with last(u) < j. A circle would lead from u to j, on to an update u' with last(u') >= j, from that to j' > last(u'), and so to ever higher numbers.
-Ids waits_of(const Graph& g, const std::vector<Step>& steps, const std::vector<Ids>& before) {
-  Ids last(at(g.size()), -1), waits_for(at(g.size()), -1);
+std::vector<Ids> waits_of(const Graph& g, const std::vector<Step>& steps, const std::vector<Ids>& before) {
+  Ids last(at(g.size()), -1);
+  std::vector<Ids> waits(at(g.size()));
   for (std::size_t i = 0; i < steps.size(); ++i) last[at(steps[i].gradient)] = static_cast<std::int32_t>(i);
   for (std::int32_t id = 0; id < g.size(); ++id)
     for (const std::int32_t b : before[at(id)]) last[at(id)] = std::max(last[at(id)], last[at(b)]);
   std::map<std::string, std::int32_t> update;  // the one before, of each device
   for (std::size_t j = 0; j < steps.size(); ++j) {
     const auto [found, is_first] = update.try_emplace(g.node(steps[j].update).device, steps[j].update);
-    if (!is_first && last[at(found->second)] < static_cast<std::int32_t>(j)) waits_for[at(steps[j].gradient)] = found->second;
+    if (!is_first && last[at(found->second)] < static_cast<std::int32_t>(j)) waits[at(steps[j].gradient)] = {found->second};
     found->second = steps[j].update;
   }
-  return waits_for;
+  return waits;
+}
+
+/// Of each node, the gradients of variables whose old value it takes, if they come before it in the graph's order, as all do that they take.
+std::vector<Ids> gradients_before(const Graph& g, const std::vector<Step>& steps) {
+  std::vector<std::int32_t> gradient_of(g.states().size(), -1);
+  for (const Step& s : steps) gradient_of[at(g.node(s.update).state)] = s.gradient;
+  std::vector<Ids> gradients(at(g.size()));
+  for (std::int32_t id = 0; id < g.size(); ++id)
+    for (Edge e : g.node(id).inputs) {
+      const Node& read = g.node(e.node);
+      if (read.state < 0 || read.op->effect != Effect::read) continue;
+      const std::int32_t gradient = gradient_of[at(read.state)];
+      Ids& mine = gradients[at(id)];
+      if (gradient < 0 || gradient >= id || g.node(gradient).device != g.node(id).device || std::find(mine.begin(), mine.end(), gradient) != mine.end()) continue;
+      mine.push_back(gradient);
+    }
+  return gradients;
 }
 
 }  // namespace
@@ -108,10 +127,14 @@ Program order_gradients(Program program) {
   if (!has_only_variables(g) || has_control_flow(g)) return program;
   const std::vector<Step> steps = steps_of(program);
   if (steps.size() < 2) return program;
-  std::vector<Ids> before = predecessors(g);
-  const Ids waits_for = waits_of(g, steps, before);
-  for (std::int32_t id = 0; id < g.size(); ++id)
-    if (waits_for[at(id)] >= 0) before[at(id)].push_back(waits_for[at(id)]);
+  std::vector<Ids> before = predecessors(g), more = gradients_before(g, steps);
+  const auto add_to = [](std::vector<Ids>& all, const std::vector<Ids>& some) {
+    for (std::size_t id = 0; id < all.size(); ++id) all[id].insert(all[id].end(), some[id].begin(), some[id].end());
+  };
+  add_to(before, more);
+  const std::vector<Ids> waits = waits_of(g, steps, before);
+  add_to(before, waits);
+  add_to(more, waits);
 
   // In an order in which everything precedes who waits for it.
   Rewriter rewriter(program);
@@ -137,9 +160,9 @@ Program order_gradients(Program program) {
       open.pop_back();
       state[at(id)] = Visit::done;
       Node node = rewriter.translated(id);
-      if (waits_for[at(id)] >= 0) {
-        const std::int32_t update = rewriter.control_at(waits_for[at(id)]);
-        if (const auto where = std::lower_bound(node.controls.begin(), node.controls.end(), update); where == node.controls.end() || *where != update) node.controls.insert(where, update);
+      for (const std::int32_t waited : more[at(id)]) {
+        const std::int32_t control = rewriter.control_at(waited);
+        if (const auto where = std::lower_bound(node.controls.begin(), node.controls.end(), control); where == node.controls.end() || *where != control) node.controls.insert(where, control);
       }
       rewriter.replace(id, std::move(node));
     }

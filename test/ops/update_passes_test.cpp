@@ -60,7 +60,7 @@ BOOST_AUTO_TEST_CASE(an_update_waits_for_those_who_hold_what_it_changes) {
   for (const Node& n : unordered.graph.nodes()) BOOST_TEST(n.controls.empty());
 }
 
-// Two layers, their gradients large: what the second one's is made of waits for the first's update, if that does not need it.
+// Two layers, their gradients large: the first one's waits for the second's update, if that does not need it, and what errors go through for the second's.
 BOOST_AUTO_TEST_CASE(large_gradients_that_updates_use_up_are_made_one_after_the_other) {
   constexpr std::int64_t n = 256;
   enum class Kind { plain, clipped, fetched, small };
@@ -77,13 +77,29 @@ BOOST_AUTO_TEST_CASE(large_gradients_that_updates_use_up_are_made_one_after_the_
     if (kind == Kind::fetched) fetches.push_back(d2.edge());
     const Program p = order_updates(fuse_updates(fuse_pointwise(prune(g, {x.edge()}, fetches)))), ordered = order_gradients(p);
     same_values(p, ordered, {Initializer::normal(0, 1, 5).make("x", DType::f32, {4, width})}, "ordered");
-    std::vector<std::string> waited;  // by products, for updates
+    std::vector<std::string> waited;  // for, by products
     for (const Node& node : ordered.graph.nodes())
       if (node.op->name == "MatMul")
         for (const std::int32_t c : node.controls) waited.push_back(ordered.graph.node(c).op->name);
-    BOOST_TEST(waited == (kind == Kind::plain ? std::vector<std::string>{"UpdateVariable"} : std::vector<std::string>{}), boost::test_tools::per_element());
+    BOOST_TEST(waited == (kind == Kind::plain ? std::vector<std::string>{"MatMul", "UpdateVariable"} : std::vector<std::string>{}), boost::test_tools::per_element());
     BOOST_TEST(ordered.graph.size() == p.graph.size());
   }
+}
+
+// Whatever is made of a variable's old value before its gradient, or for it, waits for nothing.
+BOOST_AUTO_TEST_CASE(what_a_large_gradient_is_made_of_does_not_wait_for_it) {
+  constexpr std::int64_t n = 256;
+  Graph g;
+  Expr x = g.input("x", DType::f32, {n, n});
+  Variable w1 = g.variable("w1", DType::f32, {n, n}, Initializer::normal(0, 0.1, 3)), w2 = g.variable("w2", DType::f32, {n, n}, Initializer::normal(0, 0.1, 4));
+  Expr through = matmul(x, w2.read(), false, true), d2 = matmul(through, x, true), d1 = matmul(through, w2.read());
+  const std::vector<Edge> fetches{w1.assign_sub(d1).edge(), w2.assign_sub(d2).edge()};
+  const Program p = order_updates(fuse_updates(prune(g, {x.edge()}, fetches))), ordered = order_gradients(p);
+  same_values(p, ordered, {Initializer::normal(0, 0.1, 5).make("x", DType::f32, {n, n})}, "through");
+  int waits = 0;
+  for (const Node& node : ordered.graph.nodes())
+    if (node.op->name == "MatMul") waits += static_cast<int>(node.controls.size());
+  BOOST_TEST(waits == 1);  // d1, which takes w2 and comes after d2, for d2; w2's update comes after d1, so that d1 waits for no update
 }
 
 // Updates on either device that need the other's: each wait alone would do, both would make a circle.
