@@ -49,7 +49,7 @@ Program fuse_slices(Program program);
 Program fuse_reductions(Program program);
 /// Updates of large variables wait for those before them who compute with the old value, and so find nobody who holds it.
 Program order_updates(Program program);
-/// Large gradients that updates use up are made one after the other, each when the one before is used up; effects keep their order.
+/// Large gradients that updates use up are made one after the other, each when the one before is used up, and before what errors go through beside them; effects keep their order.
 Program order_gradients(Program program);
 /// Stores f32 products (matmuls, convolutions, attention), and what only moves, adds or cuts them, in `low`, f16 or bf16, and casts where they meet
 /// the rest; variables, losses and what is fetched keep their dtype. Not bit for bit the same: only for who asks. Throws invalid_argument for other dtypes.

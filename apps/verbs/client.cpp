@@ -74,24 +74,21 @@ class Interruptible {
 
 constexpr std::size_t kMostBytes = std::size_t(1) << 30;  // of an answer, unpacked
 
-/// What comes from whoever answers, up to a first line that no node says. httplib matches that line by a regular expression that recurses once a
-/// character, and again after each `100 Continue`; and gathers any other without end.
+/// What comes from whoever answers, up to what no node says. httplib matches the first line by a regular expression that recurses once a character, and
+/// again after each `100 Continue`; and gathers lines without end. Lines are what it reads byte by byte.
 class Heard final : public httplib::Stream {
  public:
   Heard(httplib::Stream& from, bool& is_nonsense) : from_(from), is_nonsense_(is_nonsense) {}
   bool is_readable() const override { return from_.is_readable(); }
   bool is_writable() const override { return from_.is_writable(); }
   ssize_t read(char* to, std::size_t size) override {
-    constexpr std::size_t kMostOfLine = 1024, kMostHeads = std::size_t(1) << 20;
+    constexpr std::size_t kMostOfLines = std::size_t(1) << 20;
     const ssize_t n = from_.read(to, size);
-    if (n > 0) count_ += static_cast<std::size_t>(n);
-    is_nonsense_ |= count_ > kMostBytes + kMostHeads;
-    for (ssize_t i = 0; i < n && !has_line_ && !is_nonsense_; ++i) {
-      line_ += to[i];
-      has_line_ = to[i] == '\n';
-      constexpr std::size_t kCode = std::string_view("HTTP/1.1 ").size();
-      is_nonsense_ = line_.size() > kMostOfLine || (has_line_ && line_.size() > kCode && line_[kCode] == '1');
-    }
+    if (n <= 0) return n;
+    std::size_t& count = size == 1 ? of_lines_ : of_body_;
+    count += static_cast<std::size_t>(n);
+    is_nonsense_ |= of_lines_ > kMostOfLines || of_body_ > kMostBytes;
+    for (ssize_t i = 0; i < n && !has_line_; ++i) hear(to[i]);
     return is_nonsense_ ? -1 : n;
   }
   ssize_t write(const char* from, std::size_t size) override { return from_.write(from, size); }
@@ -100,11 +97,19 @@ class Heard final : public httplib::Stream {
   socket_t socket() const override { return from_.socket(); }
 
  private:
+  void hear(char c) {
+    constexpr std::string_view kBegins = "HTTP/1.";
+    constexpr std::size_t kMost = 1024, kCode = kBegins.size() + 2;
+    line_ += c;
+    has_line_ = c == '\n' || line_.size() > kMost;
+    if (has_line_) is_nonsense_ |= line_.size() > kMost || !line_.starts_with(kBegins) || line_.size() <= kCode || line_[kCode] == '1';
+  }
+
   httplib::Stream& from_;
   bool& is_nonsense_;
-  std::string line_;
+  std::string line_;  // the first
   bool has_line_ = false;
-  std::size_t count_ = 0;
+  std::size_t of_lines_ = 0, of_body_ = 0;
 };
 
 class Asking final : public httplib::ClientImpl {

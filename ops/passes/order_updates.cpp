@@ -19,12 +19,6 @@ namespace {
 
 constexpr std::int64_t kCheapToCopy = 4096;  // elements
 
-// Is the output the input's memory?
-bool is_view(const Node& n) {
-  static const char* const names[] = {"Identity", "Reshape", "ReshapeLike", "ReshapeTo", "Squeeze", "ExpandDims", "StopGradient", "EdgeAsBf16"};
-  return std::any_of(std::begin(names), std::end(names), [&](const char* name) { return n.op->name == name; });
-}
-
 // Who holds, before `update`, what the variable was, on its device.
 std::vector<std::int32_t> holders(const Graph& g, const std::vector<std::vector<std::int32_t>>& users, const std::vector<std::int32_t>& reads, std::int32_t update) {
   std::vector<std::int32_t> found, views = reads;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <iterator>
 
 #include <troupe/ops/graph.hpp>
 
@@ -10,6 +11,12 @@ namespace troupe {
 /// Does it change a variable where it lies, if nobody else holds that?
 inline bool updates_in_place(const Node& n) {
   return n.op->name == "UpdateVariable" || n.op->name == "AssignAdd" || n.op->name == "AssignSub" || n.op->name == "ScatterVariable";
+}
+
+/// Is the output the input's memory?
+inline bool is_view(const Node& n) {
+  static const char* const names[] = {"Identity", "Reshape", "ReshapeLike", "ReshapeTo", "Squeeze", "ExpandDims", "StopGradient", "EdgeAsBf16"};
+  return std::any_of(std::begin(names), std::end(names), [&](const char* name) { return n.op->name == name; });
 }
 
 /// Nothing but variables is changed, and nothing moves tokens alone: one node may wait for another, as neither queues nor users' actors nor dead tokens are in its way.

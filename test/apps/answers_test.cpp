@@ -64,7 +64,10 @@ BOOST_AUTO_TEST_CASE(what_lacks_something_is_told_in_a_sentence) {
 
 BOOST_AUTO_TEST_CASE(heads_that_no_node_says_are_told_in_a_sentence) {
   const std::string endless(200'000, 'a'), ok = "HTTP/1.1 200 ", next = "HTTP/1.1 100 Continue\r\n\r\n";
-  for (const std::string& said : {ok + endless, ok + endless + "\r\n\r\n", next + ok + endless + "\r\n\r\n", endless, std::string("HTTP/1.1 200 OK\r\n\r\n[]")}) {
+  std::string fields = ok + "OK\r\n";
+  while (fields.size() < 2'000'000) fields += "a:b\r\n";
+  const std::string chunks = ok + "OK\r\nTransfer-Encoding: chunked\r\n\r\n" + std::string(2'000'000, '0');
+  for (const std::string& said : {ok + endless, ok + endless + "\r\n\r\n", next + ok + endless + "\r\n\r\n", endless, ok + "OK\r\n\r\n[]", fields, chunks, std::string("SSH-2.0-OpenSSH_9\r\n"), ok + "OK\r\na:" + endless + endless + endless + endless + endless + endless}) {
     const Saying node(said);
     const Folder folder;
     const Outcome o = run(folder.path(), {binary(), "ps", "--node", node.url(), "--patience", "60"});

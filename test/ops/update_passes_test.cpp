@@ -63,11 +63,11 @@ BOOST_AUTO_TEST_CASE(an_update_waits_for_those_who_hold_what_it_changes) {
 // Two layers, their gradients large: the first one's waits for the second's update, if that does not need it, and what errors go through for the second's.
 BOOST_AUTO_TEST_CASE(large_gradients_that_updates_use_up_are_made_one_after_the_other) {
   constexpr std::int64_t n = 256;
-  enum class Kind { plain, clipped, fetched, small };
-  for (const Kind kind : {Kind::plain, Kind::clipped, Kind::fetched, Kind::small}) {
-    const std::int64_t width = kind == Kind::small ? n - 1 : n;
+  enum class Kind { plain, few_rows, clipped, fetched, small };
+  for (const Kind kind : {Kind::plain, Kind::few_rows, Kind::clipped, Kind::fetched, Kind::small}) {
+    const std::int64_t rows = kind == Kind::few_rows ? n - 1 : n, width = kind == Kind::small ? n - 1 : n;
     Graph g;
-    Expr x = g.input("x", DType::f32, {4, width});
+    Expr x = g.input("x", DType::f32, {rows, width});
     Variable w1 = g.variable("w1", DType::f32, {width, width}, Initializer::normal(0, 0.1, 3)), w2 = g.variable("w2", DType::f32, {width, width}, Initializer::normal(0, 0.1, 4));
     Expr h = matmul(x, w1.read()), y = matmul(h, w2.read());
     Expr d2 = matmul(h, y, true), d1 = matmul(x, matmul(y, w2.read(), false, true), true);
@@ -76,30 +76,50 @@ BOOST_AUTO_TEST_CASE(large_gradients_that_updates_use_up_are_made_one_after_the_
     std::vector<Edge> fetches{y.edge(), first.edge(), second.edge(), after.edge()};
     if (kind == Kind::fetched) fetches.push_back(d2.edge());
     const Program p = order_updates(fuse_updates(fuse_pointwise(prune(g, {x.edge()}, fetches)))), ordered = order_gradients(p);
-    same_values(p, ordered, {Initializer::normal(0, 1, 5).make("x", DType::f32, {4, width})}, "ordered");
+    same_values(p, ordered, {Initializer::normal(0, 1, 5).make("x", DType::f32, {rows, width})}, "ordered");
     std::vector<std::string> waited;  // for, by products
     for (const Node& node : ordered.graph.nodes())
       if (node.op->name == "MatMul")
         for (const std::int32_t c : node.controls) waited.push_back(ordered.graph.node(c).op->name);
-    BOOST_TEST(waited == (kind == Kind::plain ? std::vector<std::string>{"MatMul", "UpdateVariable"} : std::vector<std::string>{}), boost::test_tools::per_element());
+    std::vector<std::string> expected;
+    if (kind == Kind::plain) expected = {"MatMul", "UpdateVariable"};
+    if (kind == Kind::few_rows) expected = {"UpdateVariable"};  // what errors go through is smaller than the gradient
+    BOOST_TEST(waited == expected, boost::test_tools::per_element());
     BOOST_TEST(ordered.graph.size() == p.graph.size());
   }
 }
 
-// Whatever is made of a variable's old value before its gradient, or for it, waits for nothing.
-BOOST_AUTO_TEST_CASE(what_a_large_gradient_is_made_of_does_not_wait_for_it) {
+// What errors go through by a variable's old value waits for its gradient, which comes of the same cotangent; nothing else that takes the variable does.
+BOOST_AUTO_TEST_CASE(what_errors_go_through_waits_for_the_gradient_beside_it) {
   constexpr std::int64_t n = 256;
-  Graph g;
-  Expr x = g.input("x", DType::f32, {n, n});
-  Variable w1 = g.variable("w1", DType::f32, {n, n}, Initializer::normal(0, 0.1, 3)), w2 = g.variable("w2", DType::f32, {n, n}, Initializer::normal(0, 0.1, 4));
-  Expr through = matmul(x, w2.read(), false, true), d2 = matmul(through, x, true), d1 = matmul(through, w2.read());
-  const std::vector<Edge> fetches{w1.assign_sub(d1).edge(), w2.assign_sub(d2).edge()};
-  const Program p = order_updates(fuse_updates(prune(g, {x.edge()}, fetches))), ordered = order_gradients(p);
-  same_values(p, ordered, {Initializer::normal(0, 0.1, 5).make("x", DType::f32, {n, n})}, "through");
-  int waits = 0;
-  for (const Node& node : ordered.graph.nodes())
-    if (node.op->name == "MatMul") waits += static_cast<int>(node.controls.size());
-  BOOST_TEST(waits == 1);  // d1, which takes w2 and comes after d2, for d2; w2's update comes after d1, so that d1 waits for no update
+  enum class Kind { beside, of_something_else, of_the_new_value, for_another_device, first };
+  for (const Kind kind : {Kind::beside, Kind::of_something_else, Kind::of_the_new_value, Kind::for_another_device, Kind::first}) {
+    Graph g;
+    Expr x = g.input("x", DType::f32, {n, n}), dy = tanh(x);
+    Variable w1 = g.variable("w1", DType::f32, {n, n}, Initializer::normal(0, 0.1, 3)), w2 = g.variable("w2", DType::f32, {n, n}, Initializer::normal(0, 0.1, 4));
+    const auto gradient = [&] { return matmul(x, reshape(dy, {-1, n}), true); };
+    const auto through = [&] { return matmul(kind == Kind::of_something_else ? exp(dy) : dy, w2.read(), false, true); };
+    Expr d2, dx, u2;
+    if (kind == Kind::first) dx = through(), d2 = gradient();
+    else d2 = gradient();
+    if (kind == Kind::of_the_new_value) u2 = w2.assign_sub(d2);
+    if (kind != Kind::first) dx = through();
+    if (kind != Kind::of_the_new_value) u2 = w2.assign_sub(d2);
+    Expr u1 = w1.assign_sub(matmul(x, exp(dx), true)), seen = [&] {
+      auto there = g.on_device(kind == Kind::for_another_device ? "cpu:1" : "");
+      return sum(dx);
+    }();
+    const Program p = order_updates(fuse_updates(prune(g, {x.edge()}, {u1.edge(), u2.edge(), seen.edge()}))), ordered = order_gradients(p);
+    same_values(p, ordered, {Initializer::normal(0, 0.1, 5).make("x", DType::f32, {n, n})}, "beside");
+    int found = 0, waiting = 0;
+    for (const Node& node : ordered.graph.nodes()) {
+      if (node.op->name != "MatMul" || ordered.graph.node(node.inputs[1].node).op->name != "ReadVariable") continue;
+      ++found;
+      for (const std::int32_t c : node.controls) waiting += ordered.graph.node(c).op->name == "MatMul";
+    }
+    BOOST_TEST(found == 1);
+    BOOST_TEST(waiting == (kind == Kind::beside ? 1 : 0), "kind " << int(kind));
+  }
 }
 
 // Updates on either device that need the other's: each wait alone would do, both would make a circle.
