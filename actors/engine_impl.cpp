@@ -164,17 +164,17 @@ Device& EngineImpl::device(const std::string& name) {
     auto it = devices_.find(name);
     if (it != devices_.end()) return *it->second;
     std::unique_ptr<Device> device;
-    const auto is_kind = [&](std::string_view kind, std::size_t most_digits) {
+    const auto is_numbered = [&](std::string_view kind, std::size_t most_digits) {
       if (!name.starts_with(kind)) return false;
       const std::string_view number = std::string_view(name).substr(kind.size());
       return !number.empty() && number.size() <= most_digits && (number == "0" || number[0] != '0') && std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
     };
-    if (is_kind("cpu:", 2)) {
+    if (is_numbered("cpu:", 2)) {
       CpuOptions cpu;
       cpu.pool = pool_.get();
       cpu.name = name;
       device = make_cpu_device(cpu);
-    } else if (is_kind("sim:", 9)) {
+    } else if (is_numbered("sim:", 9)) {
       SimOptions sim = options_.sim;
       sim.name = name;
       sim.seed = options_.seed + static_cast<std::uint64_t>(std::atoi(name.c_str() + 4));  // nine digits at most

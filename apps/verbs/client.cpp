@@ -76,9 +76,9 @@ constexpr std::size_t kMostBytes = std::size_t(1) << 30;  // of an answer, unpac
 
 /// What comes from whoever answers, up to what no node says. httplib matches the first line by a regular expression that recurses once a character, and
 /// again after each `100 Continue`; and gathers lines without end. Lines are what it reads byte by byte.
-class Heard final : public httplib::Stream {
+class BoundedStream final : public httplib::Stream {
  public:
-  Heard(httplib::Stream& from, bool& is_nonsense) : from_(from), is_nonsense_(is_nonsense) {}
+  BoundedStream(httplib::Stream& from, bool& is_nonsense) : from_(from), is_nonsense_(is_nonsense) {}
   bool is_readable() const override { return from_.is_readable(); }
   bool is_writable() const override { return from_.is_writable(); }
   ssize_t read(char* to, std::size_t size) override {
@@ -112,7 +112,8 @@ class Heard final : public httplib::Stream {
   std::size_t of_lines_ = 0, of_body_ = 0;
 };
 
-class Asking final : public httplib::ClientImpl {
+/// Hears no more of whoever answers than BoundedStream lets through.
+class BoundedClient final : public httplib::ClientImpl {
  public:
   using ClientImpl::ClientImpl;
   bool heard_nonsense() const { return is_nonsense_; }
@@ -120,8 +121,8 @@ class Asking final : public httplib::ClientImpl {
  private:
   bool process_socket(const Socket& socket, std::function<bool(httplib::Stream&)> use) override {
     return httplib::detail::process_client_socket(socket.sock, read_timeout_sec_, read_timeout_usec_, write_timeout_sec_, write_timeout_usec_, [&](httplib::Stream& from) {
-      Heard heard(from, is_nonsense_);
-      return use(heard);
+      BoundedStream bounded(from, is_nonsense_);
+      return use(bounded);
     });
   }
 
@@ -135,7 +136,7 @@ volatile std::sig_atomic_t last_status = 0;  // of the looks that have ended
 std::string fetch(const LookFlags& flags, const std::string& path, int least_s) {
   const Place place = place_of(flags.node);
   const std::string& url = place.url;
-  Asking http(place.host, place.port);
+  BoundedClient http(place.host, place.port);
   const int patience = std::max(flags.patience, least_s);
   http.set_connection_timeout(std::min(5, patience));
   http.set_read_timeout(patience + 1);  // it bounds silence; the deadline ends what drips

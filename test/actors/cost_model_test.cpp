@@ -75,33 +75,33 @@ BOOST_AUTO_TEST_CASE(a_huge_edge_is_not_cut) {
   BOOST_TEST(used.size() == 1u);
 }
 
-BOOST_AUTO_TEST_CASE(what_was_measured_counts_more_than_shapes) {
+/// Two operations that are nothing by their shapes, and may go anywhere.
+struct TwoOfEqualShape {
   Graph g;
-  Expr x = g.input("x", DType::f32, {4});
-  Expr a = exp(x), b = tanh(x);
-  PlacementOptions o = three_nodes(Placement::automatic);
-  const Program program = lowered(g, {x}, {a, b});
-  is(devices_of(place(program, o), "Tanh"), {kA}, "by its shape it is nothing");
-  for (std::int32_t id = 0; id < program.graph.size(); ++id) o.measured[{program.graph.node(id).origin, kA}] = 1e7;
-  const Placed placed = place(program, o);
+  PlacementOptions options = three_nodes(Placement::automatic);
+  Program program = [this] {
+    Expr x = g.input("x", DType::f32, {4});
+    return lowered(g, {x}, {exp(x), tanh(x)});
+  }();
+  void took(const std::string& device, double ns) {
+    for (const Node& n : program.graph.nodes()) options.measured[{n.origin, device}] = ns;
+  }
+};
+
+BOOST_AUTO_TEST_CASE(what_was_measured_counts_more_than_shapes) {
+  TwoOfEqualShape two;
+  is(devices_of(place(two.program, two.options), "Tanh"), {kA}, "by its shape it is nothing");
+  two.took(kA, 1e7);
+  const Placed placed = place(two.program, two.options);
   BOOST_TEST(devices_of(placed, "Tanh") != devices_of(placed, "Exp"));
 }
 
 // As fast as it was seen to be there; elsewhere, in proportion.
 BOOST_AUTO_TEST_CASE(each_device_is_as_fast_as_it_was_measured) {
-  Graph g;
-  Expr x = g.input("x", DType::f32, {4});
-  Expr a = exp(x), b = tanh(x);
-  PlacementOptions o = three_nodes(Placement::automatic);
-  const Program program = lowered(g, {x}, {a, b});
-  const auto origin_of = [&](const std::string& op) {
-    for (std::int32_t id = 0; id < program.graph.size(); ++id)
-      if (program.graph.node(id).op->name == op) return program.graph.node(id).origin;
-    return std::uint64_t{0};
-  };
-  o.measured[{origin_of("Exp"), kA}] = o.measured[{origin_of("Tanh"), kA}] = 1e7;
-  o.measured[{origin_of("Tanh"), kB}] = o.measured[{origin_of("Exp"), kB}] = 1e9;
-  const Placed placed = place(program, o);
+  TwoOfEqualShape two;
+  two.took(kA, 1e7);
+  two.took(kB, 1e9);
+  const Placed placed = place(two.program, two.options);
   Devices both = devices_of(placed, "Exp");
   both.merge(devices_of(placed, "Tanh"));
   is(both, {kA, kC}, "b is slow");

@@ -21,16 +21,18 @@ namespace {
 /// Says the same to whoever connects, whatever they ask, and hangs up.
 class Saying {
  public:
-  explicit Saying(std::string said) : listening_(listen_at("tcp://127.0.0.1:0", "")), thread_([this, said = std::move(said)](std::stop_token ends) {
-    while (!ends.stop_requested()) {
+  explicit Saying(std::string said) : listening_(listen_at("tcp://127.0.0.1:0", "")), thread_([this, said = std::move(said)] {
+    for (;;) {
       pollfd one{listening_.fd.get(), POLLIN, 0};
-      if (poll(&one, 1, 20) < 1) continue;
+      poll(&one, 1, -1);
       const OwnedDescriptor fd(accept4(listening_.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (fd.get() < 0) return;
       send(fd.get(), said.data(), said.size(), MSG_NOSIGNAL);
       shutdown(fd.get(), SHUT_WR);
       for (char rest[256]; recv(fd.get(), rest, sizeof rest, 0) > 0;) {}
     }
   }) {}
+  ~Saying() { shutdown(listening_.fd.get(), SHUT_RDWR); }  // which ends the wait
   std::string url() const { return "http" + listening_.address.substr(3); }
 
  private:

@@ -92,7 +92,11 @@ int main() {
   constexpr int kRepetitions = 9;
   Boxes boxes;
   Sodium sodium(boxes);
-  const std::function<void()> gcm = sodium.gcm(), chacha = sodium.chacha();
+  struct Rival {
+    const char *suffix, *name;
+    std::function<void()> round;
+  };
+  const Rival rivals[] = {{"", "AES-256-GCM", sodium.gcm()}, {"_chacha", "ChaCha20-Poly1305", sodium.chacha()}};
   for (const SealCipher cipher : seal_ciphers()) {
     const SealKeys keys = derive_seal_keys(cipher, {}, {}, true);
     Sealer sealer(cipher, keys.out);
@@ -102,11 +106,11 @@ int main() {
       require(opener.open(n, boxes.about, boxes.box, boxes.again).ok(), "a box does not open");
     };
     const std::string name = cipher == SealCipher::aes_256_ocb ? "aes_256_ocb" : "aes_256_gcm";
-    for (const auto& [peer, theirs] : {std::pair<const char*, const std::function<void()>&>{"AES-256-GCM", gcm}, {"ChaCha20-Poly1305", chacha}}) {
-      bench::Comparison c{.name = fmt::format("seal_{}{}", name, &theirs == &gcm ? "" : "_chacha"), .unit = "ns a KiB", .peer = fmt::format("libsodium {}{}", peer, theirs ? "" : " (not here)"), .peer_version = sodium.version(), .speed_up = true};
+    for (const Rival& rival : rivals) {
+      bench::Comparison c{.name = fmt::format("seal_{}{}", name, rival.suffix), .unit = "ns a KiB", .peer = fmt::format("libsodium {}{}", rival.name, rival.round ? "" : " (not here)"), .peer_version = sodium.version(), .speed_up = true};
       for (int i = 0; i < kRepetitions; ++i) {
         c.ours.push_back(cost(ours));
-        if (theirs) c.theirs.push_back(cost(theirs));
+        if (rival.round) c.theirs.push_back(cost(rival.round));
       }
       c.note = "sealed and opened again; libcrypto";
       c.print();
