@@ -65,9 +65,9 @@ void EngineImpl::answered(std::uint64_t id) {
   expire(id);
 }
 
-// Has every partition of the plan said what it has done of the run?
+// Has every partition of the plan said what it has done of the run? Who has a part of the plan does not know.
 static bool all_have_said(const RunSnapshot& run, const Plan& plan) {
-  return std::all_of(plan.partitions.begin(), plan.partitions.end(), [&](const PartitionPlan& of_plan) {
+  return !plan.is_part() && std::all_of(plan.partitions.begin(), plan.partitions.end(), [&](const PartitionPlan& of_plan) {
     return std::any_of(run.partitions.begin(), run.partitions.end(), [&](const PartitionSnapshot& p) { return p.device == of_plan.name && p.has_answered && !p.runs.empty(); });
   });
 }
@@ -154,7 +154,7 @@ void EngineImpl::add_user_code(PartitionSnapshot& silent, const Run& run, const 
         const std::int32_t state = graph.node(node.source).state;
         if (state < 0 || graph.states()[static_cast<std::size_t>(state)].kind != StateSpec::Kind::actor || graph.states()[static_cast<std::size_t>(state)].name != at_work->name) continue;
         Wait w;
-        w.node = node.source;
+        w.node = run.plan().number_of(node.source);
         w.what = graph.describe(node.source);
         w.state = fmt::format("actor '{}'", at_work->name);
         w.for_so_long = std::chrono::nanoseconds(std::max<std::int64_t>(1, steady_ns() - since));
@@ -240,8 +240,9 @@ void EngineImpl::wait_for(const std::vector<std::shared_ptr<Inspection>>& inspec
 
 // How full the queue is that an actor works with.
 void EngineImpl::add_queue(ActorCounters& counters, const Compiled& compiled) {
-  const Graph& graph = compiled.troupe.plan->program.graph;
-  const std::int32_t state = graph.node(counters.node).state;
+  const Plan& plan = *compiled.troupe.plan;
+  const Graph& graph = plan.program.graph;
+  const std::int32_t state = graph.node(plan.node_of_number(counters.node)).state;
   if (state < 0) return;
   const StateSpec& spec = graph.states()[static_cast<std::size_t>(state)];
   if (spec.kind != StateSpec::Kind::fifo_queue && spec.kind != StateSpec::Kind::shuffling_queue) return;

@@ -454,7 +454,9 @@ class Partition final : public CompletionSink {
   void record_wait(const Token& token);
   void record_copy(const Run& run, std::int32_t source, std::uint64_t began);
   void record_failure(const Run& run, std::int32_t source);
-  void record_token(RecordedEvent::Kind kind, std::uint64_t when, const Run& run, std::int32_t partition, std::int32_t receive, const Path& path);
+  void record_sent(const Token& token, const PartitionPlan::Send& to);
+  void record_received(const Token& token);
+  std::uint64_t flow_of(const Token& token, std::int32_t partition, std::int32_t receive) const;
   static void count_end(const Firing& firing);
   Firing& spare_firing();
   Firing& take_firing(Iteration& iteration, const PlanNode& node);

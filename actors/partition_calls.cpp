@@ -206,7 +206,7 @@ void Partition::tell(Record& record, std::int32_t send, std::int64_t call) {
   ++record.sent;
   Token token{record.run, to.receive, false, {}, {}};
   if (call >= 0) token.path.depth = 1, token.path.number[0] = call;
-  record_token(RecordedEvent::Kind::send, ticks(), *token.run, to.partition, to.receive, token.path);
+  record_sent(token, to);
   has_posted_ |= driver_.post(to.partition, std::move(token));
 }
 

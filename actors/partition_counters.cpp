@@ -94,7 +94,7 @@ std::vector<ActorCounters> Partition::actor_counters() {
     for (const PlanNode& node : mine_.frames[f].nodes) {
       const Here& h = here[at(node.index)];
       ActorCounters& c = all.emplace_back();
-      c.node = node.source;
+      c.node = plan_->number_of(node.source);
       c.dead = dead_[at(node.index)];
       const std::uint64_t not_fired = h.awaiting + h.ready + h.running + h.outside + skipped_[at(node.index)] + c.dead;
       c.fires = opened > not_fired ? opened - not_fired : 0;
@@ -106,7 +106,7 @@ std::vector<ActorCounters> Partition::actor_counters() {
                 : c.dead > 0 && c.fires == 0 ? ActorStatus::dead
                                              : ActorStatus::idle;
       if (c.state != ActorStatus::waiting || h.outside > 0) continue;
-      c.waiting_for = h.missing.source, c.waiting_input = h.missing.input;
+      c.waiting_for = plan_->number_of(h.missing.source), c.waiting_input = h.missing.input;
       const auto [tag, is_new] = tags.try_emplace(h.iteration);
       if (is_new) tag->second = tag_of(*h.iteration);
       c.waiting_tag = tag->second;
@@ -185,12 +185,12 @@ std::vector<EdgeCounters> Partition::edge_counters() const {
   std::vector<EdgeCounters> all;
   for (std::size_t s = 0; s < sent_.size(); ++s) {
     const PartitionPlan::Send& send = mine_.sends[s];
-    all.push_back({send.partition, send.receive, sent_[s].tokens.load(std::memory_order_relaxed), sent_[s].bytes.load(std::memory_order_relaxed), 0, 0});
+    all.push_back({plan_->partitions[static_cast<std::size_t>(send.partition)].number, send.receive, sent_[s].tokens.load(std::memory_order_relaxed), sent_[s].bytes.load(std::memory_order_relaxed), 0, 0});
   }
   for (std::size_t r = 0; r < received_.size(); ++r) {
     const FramePlan& frame = mine_.frames[static_cast<std::size_t>(mine_.receives[r].frame)];
     const bool needs_grants = frame.depth > 0 && !frame.function;
-    all.push_back({index_, static_cast<std::int32_t>(r), 0, 0, received_[r].tokens.load(std::memory_order_relaxed), needs_grants ? frame.window : -1});
+    all.push_back({mine_.number, static_cast<std::int32_t>(r), 0, 0, received_[r].tokens.load(std::memory_order_relaxed), needs_grants ? frame.window : -1});
   }
   return all;
 }
@@ -293,7 +293,8 @@ void Partition::record_ended(const Firing& firing) {
 namespace {
 
 // A call has one; what stands first in a path within it is its number.
-std::int64_t iteration_in(const Path& path, const PartitionPlan::Receive& edge) {
+template <class End>  // of an edge: PartitionPlan::Send or PartitionPlan::Receive
+std::int64_t iteration_in(const Path& path, const End& edge) {
   return path.depth > (edge.function < 0 ? 0 : 1) ? path.number[path.depth - 1] : 0;
 }
 
@@ -316,14 +317,23 @@ void Partition::record_failure(const Run& run, std::int32_t source) {
   if (!run.is_poisoned()) recorder_.add({RecordedEvent::Kind::failure, false, source, ticks(), 0, run.number(), 0, 0});
 }
 
-// The flow: the same number at both ends, made of what both know.
-void Partition::record_token(RecordedEvent::Kind kind, std::uint64_t when, const Run& run, std::int32_t partition, std::int32_t receive, const Path& path) {
+void Partition::record_sent(const Token& token, const PartitionPlan::Send& to) {
+  recorder_.add({RecordedEvent::Kind::send, false, to.source, ticks(), 0, token.run->number(), iteration_in(token.path, to), flow_of(token, to.partition, to.receive)});
+}
+
+void Partition::record_received(const Token& token) {
+  const PartitionPlan::Receive& edge = mine_.receives[static_cast<std::size_t>(token.receive)];
+  recorder_.add({RecordedEvent::Kind::receive, false, edge.source, heard_, 0, token.run->number(), iteration_in(token.path, edge), flow_of(token, index_, token.receive)});
+}
+
+// The same number at both ends, made of what both know.
+std::uint64_t Partition::flow_of(const Token& token, std::int32_t partition, std::int32_t receive) const {
+  const Run& run = *token.run;
   std::uint64_t flow = run.key.owner ^ (run.key.number ? run.key.number : run.info().id) * 0x9e3779b97f4a7c15u;
   const auto mix = [&](std::uint64_t n) { flow = (flow ^ n) * 0x100000001b3u, flow ^= flow >> 29; };
-  mix(static_cast<std::uint64_t>(partition) << 32 | static_cast<std::uint32_t>(receive));
-  for (std::int32_t d = 0; d < path.depth; ++d) mix(static_cast<std::uint64_t>(path.number[d]));
-  const PartitionPlan::Receive& edge = plan_->partitions[static_cast<std::size_t>(partition)].receives[static_cast<std::size_t>(receive)];
-  recorder_.add({kind, false, edge.source, when, 0, run.number(), iteration_in(path, edge), flow | 1});
+  mix(static_cast<std::uint64_t>(plan_->partitions[static_cast<std::size_t>(partition)].number) << 32 | static_cast<std::uint32_t>(receive));
+  for (std::int32_t d = 0; d < token.path.depth; ++d) mix(static_cast<std::uint64_t>(token.path.number[d]));
+  return flow | 1;
 }
 
 }  // namespace troupe

@@ -51,7 +51,7 @@ void Partition::accept(Token& token) {
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
   add(received_[static_cast<std::size_t>(token.receive)].tokens);
   if (parked_ != 0) record_wait(token);
-  record_token(RecordedEvent::Kind::receive, heard_, *token.run, index_, token.receive, token.path);
+  record_received(token);
   if (Record* record = find(*token.run)) {
     add(record->handled);
     ++record->received;
@@ -238,7 +238,7 @@ std::string Partition::awaited_from(const Record& record, std::int32_t node) con
   for (const Record::Held& held : record.held) {
     const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(held.send)];
     const PartitionPlan& to = plan_->partitions[static_cast<std::size_t>(send.partition)];
-    if (to.node == node) return fmt::format("a grant for {}{}", g.describe(to.receives[static_cast<std::size_t>(send.receive)].source), in(*held.iteration));
+    if (to.node == node) return fmt::format("a grant for {}{}", g.describe(send.source), in(*held.iteration));
   }
   return {};
 }
@@ -423,7 +423,7 @@ void Partition::post(Iteration& from, std::int32_t send, Value* value) {
   ++from.instance->record->sent;
   if (value) add(sent_[static_cast<std::size_t>(send)].bytes, bytes_of(*value));
   Token token{from.instance->record->run, to.receive, value == nullptr, {}, path_to(from)};
-  record_token(RecordedEvent::Kind::send, ticks(), *token.run, to.partition, to.receive, token.path);
+  record_sent(token, to);
   if (is_planted(Planted::path_turned)) std::reverse(token.path.number, token.path.number + token.path.depth);
   std::vector<Tensor> hosts;  // before the event that says they are there
   Value source;
@@ -433,7 +433,7 @@ void Partition::post(Iteration& from, std::int32_t send, Value* value) {
     each_tensor(source, [&](const Tensor& t) {
       if (!t.is_on_host()) hosts.push_back(land(t));
     });
-    record_copy(*token.run, plan_->partitions[static_cast<std::size_t>(to.partition)].receives[static_cast<std::size_t>(to.receive)].source, began);
+    record_copy(*token.run, to.source, began);
   }
   if (hosts.empty() && !source.is_list()) {
     if (value) token.value = std::move(*value);

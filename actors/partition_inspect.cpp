@@ -82,6 +82,7 @@ void Partition::answer(const Inspect& question) {
   if (question.asks_of_actors) s.actors = actor_counters(), s.edges = edge_counters(), s.loops = loop_snapshots(question.clock);
   if (question.asks_of_events) {
     s.events = recorder_.since(question.since_ns, question.clock);
+    for (RecordedEvent& e : s.events) e.node = plan_->number_of(e.node);
     s.dropped_events = recorder_.dropped();
     s.thinned_events = recorder_.thinned();
     s.whole_since_ns = recorder_.whole_since(question.clock);
@@ -174,7 +175,7 @@ RunPart Partition::part_of(const Record& record) {
     const Node& node = plan_->program.graph.node(source);
     Wait& w = part.waits.emplace_back();
     w.kind = kind;
-    w.node = source;
+    w.node = plan_->number_of(source);
     w.what = plan_->program.graph.describe(source);
     if (node.state >= 0) {
       const StateSpec& state = plan_->program.graph.states()[static_cast<std::size_t>(node.state)];
@@ -217,7 +218,7 @@ RunPart Partition::part_of(const Record& record) {
       loop.last = instance->opened - 1;
       loop.window = instance->frame->window;
       if (const std::int32_t predicate = predicate_of(*instance->frame); predicate >= 0) {
-        loop.predicate = plan_->program.graph.describe(predicate), loop.predicate_node = predicate;
+        loop.predicate = plan_->program.graph.describe(predicate), loop.predicate_node = plan_->number_of(predicate);
         if (!deciding_.empty()) tell_decision(*instance, loop);
       }
     }
@@ -232,7 +233,7 @@ RunPart Partition::part_of(const Record& record) {
   for (const Record::Held& held : record.held) {
     const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(held.send)];
     const PartitionPlan& to = plan_->partitions[static_cast<std::size_t>(send.partition)];
-    add_wait(Wait::Kind::grant, to.receives[static_cast<std::size_t>(send.receive)].source, *held.iteration, to.name);
+    add_wait(Wait::Kind::grant, send.source, *held.iteration, to.name);
   }
   if (record.is_through)
     for (const PartitionPlan::Receive& receive : mine_.receives)

@@ -16,12 +16,15 @@
 
 namespace troupe {
 
+struct PlanPart;
+
 struct Placed {
   Program program;
   std::vector<std::string> device;  // of each node
   std::string default_device;       // where a program of no nodes is
   std::shared_ptr<const void> keep; // the strings that sites of a program from another node refer to
   std::uint64_t edge_bytes = EdgeOptions{}.bytes;
+  std::shared_ptr<const PlanPart> part = nullptr;  // null: it is the whole program
 };
 
 /// What is done to a state is done where that lives. Any other node goes to the device that its constraint names; of

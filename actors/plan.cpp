@@ -9,6 +9,7 @@
 #include <troupe/actors/frames.hpp>
 #include <troupe/actors/placement.hpp>
 #include <troupe/actors/plan_calls.hpp>
+#include <troupe/actors/plan_part.hpp>
 #include <troupe/ops/fire.hpp>
 #include <troupe/ops/function_def.hpp>
 #include <troupe/ops/node_index.hpp>
@@ -20,13 +21,18 @@ namespace {
 
 class Planner {
  public:
-  Planner(Placed placed, DeviceFinder& devices, StateStore& states) : states_(states) {
+  Planner(Placed placed, DeviceFinder& devices, StateStore& states) : states_(states), part_(std::move(placed.part)) {
     plan_.program = std::move(placed.program);
     plan_.keep = std::move(placed.keep);
     plan_.edge_bytes = placed.edge_bytes;
     const std::vector<std::string>& names = placed.device;
     const Graph& g = plan_.program.graph;
     for (Edge e : plan_.program.feeds) {
+      if (e.node < 0) {  // of other parts: nobody here takes it
+        plan_.feeds.emplace_back();
+        plan_.feed_names.emplace_back();
+        continue;
+      }
       fed_.emplace(e.node, static_cast<std::int32_t>(plan_.feeds.size()));
       plan_.feeds.push_back(g.spec(e));
       plan_.feed_names.push_back(g.name_of(e.node));
@@ -34,6 +40,18 @@ class Planner {
     plan_.fetches = static_cast<std::int32_t>(plan_.program.fetches.size());
     plan_.queues = queue_uses(plan_.program.graph);
     std::map<std::string, std::int32_t> index;
+    if (part_) {
+      plan_.nodes = part_->nodes;
+      plan_.numbers = part_->numbers;
+      std::map<std::string, std::int32_t> first;
+      for (std::size_t id = 0; id < names.size(); ++id) first.emplace(names[id], static_cast<std::int32_t>(id));
+      for (const PlanPart::Partition& p : part_->partitions) {
+        index.emplace(p.device, static_cast<std::int32_t>(plan_.partitions.size()));
+        const auto known = first.find(p.device);  // a partition that values only go to has no node here
+        add_partition(p.device, devices, known != first.end() ? known->second : -1);
+        plan_.partitions.back().number = p.number;
+      }
+    }
     partition_.resize(names.size());
     for (std::size_t id = 0; id < names.size(); ++id) {
       if (id > 0 && names[id] == names[id - 1]) {
@@ -45,9 +63,15 @@ class Planner {
       partition_[id] = it->second;
     }
     if (plan_.partitions.empty()) add_partition(placed.default_device, devices);
+    if (part_ && plan_.partitions.size() != part_->partitions.size()) throw Error(Code::data_loss, "a part of a program has nodes in partitions that it does not name");
     auto here = std::find(plan_.nodes.begin(), plan_.nodes.end(), devices.node());
     plan_.here = here == plan_.nodes.end() ? -1 : static_cast<std::int32_t>(here - plan_.nodes.begin());
     frames_.emplace(g, fed_, partition_);
+    if (part_)
+      for (const PlanPart::Out& out : part_->outs) {
+        if (frames_->frame(out.node) != 0) throw Error(Code::data_loss, fmt::format("{} leaves a part of a program from inside of a loop that is not in it", g.describe(out.node)));
+        outs_[{out.node, out.output}].push_back(out.partition);
+      }
   }
 
   Plan make() {
@@ -70,6 +94,7 @@ class Planner {
         if (e.invariant >= 0) p.frames[at(e.frame)].invariant_targets[at(e.invariant)] = e.targets;
       for (std::size_t f = 0; f < p.frames.size(); ++f) finish(p, static_cast<std::int32_t>(f));
     }
+    if (part_) number_ends();
     plan_.partition_of = std::move(partition_);
     return std::move(plan_);
   }
@@ -78,6 +103,7 @@ class Planner {
   void add_partition(const std::string& name, DeviceFinder& devices, std::int32_t first = -1) {
     PartitionPlan& made = plan_.partitions.emplace_back();
     made.name = name;
+    made.number = static_cast<std::int32_t>(plan_.partitions.size()) - 1;
     try {
       made.device = devices.find(name);
     } catch (const Error& e) {
@@ -119,7 +145,9 @@ class Planner {
     auto mark = [&](Edge e) {
       if (frames_->is_constant(e)) is_materialized_[at(frames_->resolve(e).node)] = 1;
     };
-    for (Edge e : plan_.program.fetches) mark(e);
+    for (Edge e : plan_.program.fetches)
+      if (e.node >= 0) mark(e);
+    for (const auto& [edge, partitions] : outs_) is_materialized_[at(edge.first)] = 1;  // looked at of constants only
     for (std::int32_t id = 0; id < graph().size(); ++id) {
       Role r = frames_->role(id);
       bool needs_tokens = r == Role::merge || r == Role::enter || r == Role::exit || r == Role::next || r == Role::loop_merge;
@@ -297,12 +325,17 @@ class Planner {
           if (frames_->role(e.node) != Role::constant && frames_->role(e.node) != Role::feed) users_[at(e.node)].push_back({e.output, id, Target::kControl});
           continue;
         }
-        bool has_one_token = rc == Role::enter || rc == Role::exit || rc == Role::loop_merge || rc == Role::argument;
+        bool has_one_token = rc == Role::enter || rc == Role::exit || rc == Role::loop_merge || rc == Role::argument || leaves_loop_elsewhere(c);
         users_[at(c)].push_back({has_one_token ? 0 : -1, id, Target::kControl});
       }
     }
     for (std::size_t f = 0; f < plan_.program.fetches.size(); ++f)
-      use(plan_.program.fetches[f], {0, -1, static_cast<std::int32_t>(f)});
+      if (plan_.program.fetches[f].node >= 0) use(plan_.program.fetches[f], {0, -1, static_cast<std::int32_t>(f)});
+  }
+
+  bool leaves_loop_elsewhere(std::int32_t id) const {
+    const Node& n = graph().node(id);
+    return part_ && n.op->name == "Elsewhere" && n.attrs.get<bool>("leaves_loop");
   }
 
   // The users of an edge in the given partition become targets there.
@@ -352,13 +385,26 @@ class Planner {
   /// The users of an edge as targets of its producer's partition, those elsewhere behind a send.
   TargetRange targets_of(std::int32_t from, std::int32_t output) {
     std::int32_t q = partition_[at(from)];
+    constexpr std::int32_t kOut = -1;             // in the other's part of the plan
     std::map<std::int32_t, std::int32_t> others;  // partition: receive
     for (const User& u : users_[at(from)])
-      if (u.output == output && u.consumer >= 0 && partition_[at(u.consumer)] != q) others[partition_[at(u.consumer)]] = -1;
-    for (auto& [to, receive] : others) receive = add_receive(to, from, output, local_targets(from, output, to));
+      if (u.output == output && u.consumer >= 0 && partition_[at(u.consumer)] != q) others[partition_[at(u.consumer)]] = 0;
+    if (const auto outs = outs_.find({from, output}); outs != outs_.end())
+      for (const std::int32_t to : outs->second) others[to] = kOut;
+    for (auto& [to, receive] : others)
+      if (receive != kOut) receive = add_receive(to, from, output, local_targets(from, output, to));
     TargetRange range = local_targets(from, output, q);
-    for (auto [to, receive] : others) append_send(range, q, to, receive);
+    for (auto [to, receive] : others) {
+      if (receive == kOut) append_out(range, q, to, from);
+      else append_send(range, q, to, receive);
+    }
     return range;
+  }
+
+  void append_out(TargetRange& range, std::int32_t q, std::int32_t to, std::int32_t from) {
+    PartitionPlan& p = partition(q);
+    p.sends.push_back({to, 0, 0, from});
+    append(range, q, {Target::kRemote, static_cast<std::int32_t>(p.sends.size()) - 1});
   }
 
   std::int32_t add_receive(std::int32_t to, std::int32_t from, std::int32_t output, TargetRange targets) {
@@ -387,7 +433,7 @@ class Planner {
     PartitionPlan& p = partition(q);
     PartitionPlan::Receive& there = partition(to).receives[at(receive)];
     const auto send = static_cast<std::int32_t>(p.sends.size());
-    p.sends.push_back({to, receive, part(q, frames_->frame(there.source))});
+    p.sends.push_back({to, receive, part(q, frames_->frame(there.source)), there.source});
     there.partition = q;
     there.send = send;
     for (std::int32_t f = p.sends.back().frame; f > 0; f = p.frames[at(f)].parent) {
@@ -573,8 +619,28 @@ class Planner {
     }
   }
 
+  // Of edges within this node both ends are here; of the others each end has its own node's number.
+  void number_ends() {
+    auto receive = part_->receives.begin();
+    auto send = part_->sends.begin();
+    const auto next = [](auto& it, auto end) {
+      if (it == end) throw Error(Code::data_loss, "a part of a program has more edges than other ends of them");
+      return *it++;
+    };
+    for (PartitionPlan& p : plan_.partitions) {
+      if (p.node != plan_.here) continue;
+      for (PartitionPlan::Send& s : p.sends)
+        if (const std::int32_t number = next(receive, part_->receives.end()); !plan_.is_on(s.partition, plan_.here)) s.receive = number;
+      for (PartitionPlan::Receive& r : p.receives)
+        if (const std::int32_t number = next(send, part_->sends.end()); !plan_.is_on(r.partition, plan_.here)) r.send = number;
+    }
+    if (receive != part_->receives.end() || send != part_->sends.end()) throw Error(Code::data_loss, "a part of a program has fewer edges than other ends of them");
+  }
+
   Plan plan_;
   StateStore& states_;
+  const std::shared_ptr<const PlanPart> part_;  // null: the program is whole
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int32_t>> outs_;  // node, output: partitions of other nodes
   std::optional<Frames> frames_;
   std::vector<std::int32_t> partition_;
   std::vector<std::int32_t> local_;  // a node's place: in its frame, or among enters, exits, loops
@@ -590,6 +656,18 @@ class Planner {
 };
 
 }  // namespace
+
+std::int32_t Plan::node_of_number(std::int32_t number) const {
+  if (!is_part()) return number >= 0 && number < program.graph.size() ? number : -1;
+  const auto it = std::lower_bound(numbers.begin(), numbers.end(), number);
+  return it != numbers.end() && *it == number ? static_cast<std::int32_t>(it - numbers.begin()) : -1;
+}
+
+std::int32_t Plan::partition_of_number(std::int32_t number) const {
+  if (!is_part()) return number >= 0 && at(number) < partitions.size() ? number : -1;
+  const auto it = std::lower_bound(partitions.begin(), partitions.end(), number, [](const PartitionPlan& p, std::int32_t n) { return p.number < n; });
+  return it != partitions.end() && it->number == number ? static_cast<std::int32_t>(it - partitions.begin()) : -1;
+}
 
 Plan make_plan(Placed placed, DeviceFinder& devices, StateStore& states) { return Planner(std::move(placed), devices, states).make(); }
 

@@ -147,8 +147,9 @@ struct PartitionPlan {
   };
   struct Send {
     std::int32_t partition = 0;
-    std::int32_t receive = 0;
+    std::int32_t receive = 0;    // as that partition numbers them where it is
     std::int32_t frame = 0;
+    std::int32_t source = 0;     // node of the program
     std::int32_t place[Path::kMaxDepth] = {};  // in edges_out of the frames around it, outermost first
     std::int32_t function = -1;  // the frame of the function that it is in
   };
@@ -160,7 +161,7 @@ struct PartitionPlan {
     TargetRange targets;
     std::int32_t source = 0;  // node of the program
     std::int32_t output = 0;  // of it; -1: a control edge, whose tokens have no value
-    std::int32_t partition = 0;  // who sends, and by which send
+    std::int32_t partition = 0;  // who sends, and by which send, as that numbers them
     std::int32_t send = 0;
     std::int32_t place = 0;      // among the receives of its frame
     bool decides = false;        // it is the predicate of its frame, whoever else may use it
@@ -169,6 +170,7 @@ struct PartitionPlan {
   };
 
   std::string name;          // of its device, in full where there is a cluster
+  std::int32_t number = 0;   // in the whole plan
   std::int32_t node = 0;     // into Plan::nodes
   Device* device = nullptr;  // null: on another node, which has the kernels and constants too
   std::vector<FramePlan> frames;
@@ -199,8 +201,17 @@ struct Plan {
   std::vector<std::int32_t> partition_of;  // each node of the program
   std::vector<std::string> nodes;  // of the cluster that take part, by name, in order of their first partition
   std::int32_t here = 0;           // which of them this is; -1: none
+  // Of a node's part of a plan (plan_part.hpp): the number in the whole program of each node of `program`, ascending. Empty: it is the whole.
+  std::vector<std::int32_t> numbers;
+  bool is_part() const { return !numbers.empty(); }
+  /// What nodes say to each other of actors and partitions goes by their numbers in the whole; all else by where they stand here.
+  std::int32_t number_of(std::int32_t node) const { return is_part() && node >= 0 ? numbers[static_cast<std::size_t>(node)] : node; }
+  /// -1: it is not here.
+  std::int32_t node_of_number(std::int32_t number) const;
+  std::int32_t partition_of_number(std::int32_t number) const;
   bool is_shared() const { return nodes.size() > 1 || here < 0; }
   bool is_here(std::size_t partition) const { return partitions[partition].node == here; }
+  bool is_on(std::int32_t partition, std::int32_t node) const { return partitions[static_cast<std::size_t>(partition)].node == node; }
   std::vector<ValueSpec> feeds;
   std::vector<std::string> feed_names;
   std::int32_t fetches = 0;
@@ -224,14 +235,14 @@ class DeviceFinder {
 
 struct Placed;
 
-/// Cuts a placed program and makes the kernels of its partitions on this node. From one placed program every node makes
-/// the same plan, but for what only the node that has a partition needs of it: device, kernels, constants.
+/// Cuts a placed program and makes the kernels of its partitions on this node. From one placed program, or its own part of it
+/// (plan_part.hpp), every node makes the same of a partition, but for what only the node that has it needs: device, kernels, constants.
 /// Throws what making a kernel throws, naming node and line, and invalid_argument where inputs of one
 /// node come from different frames.
 Plan make_plan(Placed placed, DeviceFinder& devices, StateStore& states);
 /// Places every node first (its constraint, its state's device, else the default; primitives with what they serve).
 Plan make_plan(Program program, DeviceFinder& devices, const std::string& default_device, StateStore& states);
-/// A number that plans have in common if they were cut in the same way.
-std::uint64_t fingerprint(const Plan& plan);
+/// A number that plans, and parts of them, have in common if they were cut in the same way for that node, an index into `nodes`.
+std::uint64_t fingerprint(const Plan& plan, std::int32_t node);
 
 }  // namespace troupe

@@ -72,7 +72,7 @@ class CallEdges {
     FramePlan &sender = of(from).frames[at(here)], &receiver = of(to).frames[at(there)];
     const auto send = static_cast<std::int32_t>(of(from).sends.size()), receive = static_cast<std::int32_t>(of(to).receives.size());
     of(to).receives.push_back({there, {}, source, -1, from, send, is_over ? of(to).overs_in++ : receiver.receives++, false, says, 0});
-    of(from).sends.push_back({to, receive, here, {}});
+    of(from).sends.push_back({to, receive, here, source, {}});
     if (is_over) return send;
     of(from).sends.back().place[0] = static_cast<std::int32_t>(sender.edges_out.size());
     sender.edges_out.push_back(send);

@@ -127,7 +127,7 @@ bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan
       const RecordedEvent& e = *s.event;
       for (; lanes <= s.lane && lanes < Slice::kMost; ++lanes)
         out += fmt::format("{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":{},\"args\":{{\"name\":{}}}}},\n", tracks + lanes + 1, json_text(p.device));
-      const std::string name = title_of(e, e.node < 0 ? std::string() : plan.program.graph.describe(e.node));
+      const std::string name = title_of(e, e.node < 0 ? std::string() : plan.program.graph.describe(plan.node_of_number(e.node)));
       const std::size_t track = tracks + s.lane + 1;
       overlapping += s.lane == Slice::kMost;
       out += slice_text(s, json_text(name), run_name(plan.name.owner, e.run), us(s.begin_ns - origin), 1, tracks + 1, overlapping) + ",\n";

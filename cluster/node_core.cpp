@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/actors/plan_part.hpp>
 #include <troupe/cluster/program_codec.hpp>
 #include <troupe/cluster/tcp_socket.hpp>
 
@@ -428,16 +429,18 @@ std::shared_ptr<RemotePlan> NodeCore::prepare(const std::shared_ptr<const Plan>&
   }
   m.plan = plan->name.number;
   m.call_depth = plan->call_depth;
-  m.fingerprint = fingerprint(*plan);
   m.container = container_;
   auto shared = std::make_shared<SharedPlan>(shared_from_this(), RunKey{self_.incarnation, m.plan}, plan, std::move(peers), 0);
   runs_.add(shared);
   std::vector<std::uint64_t> requests;
+  const PlanParts parts(*plan, placed);
   for (Peer peer : shared->others()) {
+    const std::int32_t node = shared->node_of_peer(peer);
     m.request = request(peer);
+    m.fingerprint = fingerprint(*plan, node);
     requests.push_back(m.request);
     MessageWriter w = written(m);
-    write(w, placed, plan->nodes[static_cast<std::size_t>(shared->node_of_peer(peer))]);
+    write(w, parts.of(node), plan->nodes[static_cast<std::size_t>(node)]);
     ask(m.request, MakePlan::kLane, w.take());
   }
   Status first;
@@ -509,7 +512,7 @@ bool NodeCore::try_make_plan(Peer from, const std::shared_ptr<Message>& message,
   states = owners.number;
   std::shared_ptr<Compiled> compiled = engine_->take_part(std::move(placed), m.call_depth, {owner.name, m.plan, owner.incarnation}, std::move(owners.store));
   const std::shared_ptr<const Plan> plan = compiled->troupe.plan;
-  if (plan->here < 0 || fingerprint(*plan) != m.fingerprint) throw Error(Code::internal, "it makes another plan of this program");
+  if (plan->here < 0 || fingerprint(*plan, plan->here) != m.fingerprint) throw Error(Code::internal, "it makes another plan of this program");
   std::vector<Peer> of_nodes;
   for (const std::string& node : plan->nodes) {
     if (node != self_.name && !peers.contains(node)) throw Error(Code::data_loss, fmt::format("node '{}' is in the plan and does not take part", node));

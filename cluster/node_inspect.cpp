@@ -154,8 +154,8 @@ NodeReport NodeCore::report(std::uint64_t asker, const NodeQuestion& q, std::int
       break;
     case What::plan:
       for (const auto& compiled : engine_->plans())
-        if (compiled->troupe.plan->name == q.plan) r.plan = describe(*compiled->troupe.plan);
-      if (r.plan.name != q.plan) throw Error(Code::not_found, fmt::format("node '{}' has no plan '{}'", self_.name, q.plan.text()));
+        if (compiled->troupe.plan->name == q.plan && !compiled->troupe.plan->is_part()) r.plan = describe(*compiled->troupe.plan);
+      if (r.plan.name != q.plan) throw Error(Code::not_found, fmt::format("node '{}' has no plan '{}', or only part of it", self_.name, q.plan.text()));
       break;
     case What::events:
     case What::trace_on:
@@ -172,7 +172,7 @@ NodeReport NodeCore::report(std::uint64_t asker, const NodeQuestion& q, std::int
         for (const PartitionSnapshot& p : recorded.partitions)
           for (const RecordedEvent& e : p.events)
             if (e.node >= 0) nodes.insert(e.node);
-        for (const std::int32_t node : nodes) recorded.names.emplace_back(node, plan.program.graph.describe(node));
+        for (const std::int32_t node : nodes) recorded.names.emplace_back(node, plan.program.graph.describe(plan.node_of_number(node)));
         if (!nodes.empty() || std::any_of(recorded.partitions.begin(), recorded.partitions.end(), [](const auto& p) { return !p.events.empty() || !p.has_answered; }))
           r.recorded.push_back(std::move(recorded));
       }

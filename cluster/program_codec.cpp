@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/actors/plan_part.hpp>
 #include <troupe/ops/actor_node.hpp>
 #include <troupe/ops/function_def.hpp>
 #include <troupe/ops/node_index.hpp>
@@ -25,6 +26,21 @@ inline constexpr std::uint64_t kValues<ScalarOp> = kScalarOps;
 template <class A>
 void fields(A& a, Edge& e) {
   a(e.node), a(e.output);
+}
+
+template <class A>
+void fields(A& a, PlanPart::Partition& p) {
+  a(p.device), a(p.number);
+}
+
+template <class A>
+void fields(A& a, PlanPart::Out& o) {
+  a(o.node), a(o.output), a(o.partition);
+}
+
+template <class A>
+void fields(A& a, PlanPart& p) {
+  a(p.nodes), a(p.numbers), a(p.partitions), a(p.outs), a(p.receives), a(p.sends);
 }
 
 template <class A>
@@ -99,6 +115,8 @@ class ProgramWriter {
     w_(static_cast<std::uint64_t>(g.size()));
     for (std::int32_t id = 0; id < g.size(); ++id) node(g.node(id), placed_.device[at(id)], wants_[at(id)]);
     w_(placed_.program.feeds)(placed_.program.fetches)(placed_.default_device)(placed_.edge_bytes);
+    w_(placed_.part != nullptr);
+    if (placed_.part) w_(*placed_.part);
   }
 
  private:
@@ -210,9 +228,13 @@ class ProgramReader {
     r_.count(nodes);
     for (std::size_t i = 0; i < nodes; ++i) read_node();
     r_(placed_.program.feeds)(placed_.program.fetches)(placed_.default_device)(placed_.edge_bytes);
+    read_part();
+    const auto is_of_others = [&](Edge e) { return placed_.part && e == Edge{-1, 0}; };
     for (Edge e : placed_.program.feeds)
-      if (graph_check(e); graph().node(e.node).op->name != "Input") MessageReader::malformed("a feed of what takes none");
-    for (Edge e : placed_.program.fetches) graph_check(e);
+      if (!is_of_others(e))
+        if (graph_check(e); graph().node(e.node).op->name != "Input") MessageReader::malformed("a feed of what takes none");
+    for (Edge e : placed_.program.fetches)
+      if (!is_of_others(e)) graph_check(e);
     placed_.keep = strings_.strings();
     for (std::int32_t id = 0; id < graph().size(); ++id) {
       if (node_of(placed_.device[at(id)]) != here_) continue;
@@ -229,6 +251,27 @@ class ProgramReader {
   void graph_check(Edge e) {
     if (e.node < 0 || e.node >= graph().size() || e.output < 0 || static_cast<std::size_t>(e.output) >= graph().node(e.node).outputs.size())
       MessageReader::malformed("an edge from nowhere");
+  }
+
+  // Where nodes and partitions of a part stand in the whole goes up, and what leaves it goes to other nodes. What numbers others' ends of edges have, they look at.
+  void read_part() {
+    bool is_part = false;
+    if (r_(is_part); !is_part) return;
+    auto part = std::make_shared<PlanPart>();
+    r_(*part);
+    const auto goes_up = [](const auto& all, auto number) {
+      std::int32_t before = -1;
+      return std::all_of(all.begin(), all.end(), [&](const auto& one) { return number(one) > std::exchange(before, number(one)); });
+    };
+    const bool is_ordered = part->numbers.size() == at(graph().size()) && goes_up(part->numbers, [](std::int32_t n) { return n; }) &&
+                            goes_up(part->partitions, [](const PlanPart::Partition& p) { return p.number; });
+    if (!is_ordered || part->numbers.empty()) MessageReader::malformed("a part of a program that is in no order");
+    for (const PlanPart::Out& out : part->outs) {
+      const bool is_there = out.node >= 0 && out.node < graph().size() && out.output >= -1 && (out.output < 0 || at(out.output) < graph().node(out.node).outputs.size());
+      const bool goes_out = is_there && out.partition >= 0 && at(out.partition) < part->partitions.size() && node_of(part->partitions[at(out.partition)].device) != here_;
+      if (!goes_out) MessageReader::malformed("a value that leaves a part of a program for nowhere");
+    }
+    placed_.part = std::move(part);
   }
 
   Site read_site() {
@@ -339,6 +382,7 @@ class ProgramReader {
     if (has_program(op)) fits = is("program", type_tag<ProgramAttr>{});
     if (op == "Actor") fits = is("outputs", type_tag<SpecsAttr>{});
     if (op == "Dequeue") fits = is("components", type_tag<SpecsAttr>{});
+    if (op == "Elsewhere") fits = is("outputs", type_tag<SpecsAttr>{}) && node_of(placed_.device.back()) != here_;
     if (op == "Switch") fits = n.attrs.get<std::int64_t>("branches") == static_cast<std::int64_t>(n.outputs.size());
     if (op == "Argument" || op == "Return" || op == "Call") fits = is("function", type_tag<FunctionDef>{});
     if (fits && (op == "Argument" || op == "Return")) {

@@ -86,10 +86,11 @@ void check(bool holds, const char* what) {
   if (!holds) MessageReader::malformed(what);
 }
 
-// Only what this peer may send, to where it goes.
-void check(const RunToken& m, const Run& run, const SharedPlan& shared, Peer from) {
+// Only what this peer may send, to where it goes: from here on a partition is where it stands in this node's part of the plan.
+void check(RunToken& m, const Run& run, const SharedPlan& shared, Peer from) {
   const Plan& plan = run.plan();
-  check(m.partition >= 0 && at(m.partition) < plan.partitions.size() && run.troupe->partitions[at(m.partition)], "a token for no partition of this node");
+  m.partition = plan.partition_of_number(m.partition);
+  check(m.partition >= 0 && run.troupe->partitions[at(m.partition)], "a token for no partition of this node");
   const PartitionPlan& to = plan.partitions[at(m.partition)];
   check(m.receive >= 0 && at(m.receive) < to.receives.size(), "a token of no edge");
   const PartitionPlan::Receive& edge = to.receives[at(m.receive)];
@@ -100,9 +101,10 @@ void check(const RunToken& m, const Run& run, const SharedPlan& shared, Peer fro
   else check(fits(m.value, plan.program.graph.spec({edge.source, edge.output})), "a value of another kind than its edge's");
 }
 
-void check(const RunGrant& m, const Run& run, const SharedPlan& shared, Peer from) {
+void check(RunGrant& m, const Run& run, const SharedPlan& shared, Peer from) {
   const Plan& plan = run.plan();
-  check(m.partition >= 0 && at(m.partition) < plan.partitions.size() && run.troupe->partitions[at(m.partition)], "a grant for no partition of this node");
+  m.partition = plan.partition_of_number(m.partition);
+  check(m.partition >= 0 && run.troupe->partitions[at(m.partition)], "a grant for no partition of this node");
   const PartitionPlan& to = plan.partitions[at(m.partition)];
   check(m.send >= 0 && at(m.send) < to.sends.size(), "a grant of no edge");
   const PartitionPlan::Send& edge = to.sends[at(m.send)];
@@ -130,6 +132,8 @@ SharedPlan::SharedPlan(std::shared_ptr<NodeCore> core, RunKey key, std::shared_p
   for (const PartitionPlan& p : plan_->partitions)
     for (const Target& t : p.targets)
       if (t.node == Target::kFetch) fetched_from_[at(t.slot)] = p.node;
+  partitions_of_.resize(plan_->nodes.size());
+  for (std::size_t p = 0; p < plan_->partitions.size(); ++p) partitions_of_[at(plan_->partitions[p].node)].push_back(static_cast<std::int32_t>(p));
 }
 
 SharedPlan::~SharedPlan() {
@@ -168,6 +172,8 @@ void SharedPlan::post(std::span<Posted> posted) {
     const Run& run = run_of(posted.front());
     const RunKey key = run.key;
     const std::span<Posted> ours = posted.first(to_front(posted, [&](const Posted& p) { return peer_of(p.partition) == to && &run_of(p) == &run; }));
+    if (plan_->is_part())
+      for (Posted& p : ours) p.partition = plan_->partitions[at(p.partition)].number;
     const std::size_t large = to_front(ours, is_large);
     for (std::size_t i = 0; i < large; ++i) core_->transport().send(to, RunTokens::kLane, written(key, ours.subspan(i, 1)).take());
     if (const std::span<Posted> small = ours.subspan(large); !small.empty()) {
@@ -208,9 +214,8 @@ void SharedRuns::begin(Run& run, SharedPlan& plan) {
         for (Peer peer : plan.others()) {
           BeginRun m{last_, run.info().id, plan.number(), run.info().step, run.info().seed, {}};
           std::set<std::int32_t> feeds;
-          for (const PartitionPlan& p : plan.plan().partitions)
-            if (p.node == plan.node_of_peer(peer))
-              for (const PartitionPlan::Feed& f : p.feeds) feeds.insert(f.index);
+          for (const std::int32_t p : plan.partitions_of(plan.node_of_peer(peer)))
+            for (const PartitionPlan::Feed& f : plan.plan().partitions[at(p)].feeds) feeds.insert(f.index);
           for (std::int32_t f : feeds) m.feeds.emplace_back(f, run.feeds()[at(f)]);
           core_.send(peer, m);
           asked.push_back(peer);
@@ -261,8 +266,7 @@ void SharedRuns::handle(Peer from, LeftRun&& m) {
   }
   if (m.status.ok() && came.size() != plan.fetches_from(node)) m.status = Status(Code::data_loss, "it did not send all that was fetched from it");
   if (!m.status.ok()) core_.engine().fail(*run, from_node(core_.name_of(from), m.status));
-  for (std::size_t p = 0; p < run->plan().partitions.size(); ++p)  // the first of its partitions stands for all
-    if (run->plan().partitions[p].node == node) run->has_done(static_cast<std::int32_t>(p), std::exchange(m.done, {}));
+  for (const std::int32_t p : plan.partitions_of(node)) run->has_done(p, std::exchange(m.done, {}));  // the first of its partitions stands for all
   run->leave();
 }
 
@@ -467,8 +471,8 @@ void SharedRuns::handle(Peer from, RunTokens&& m) {
     return;
   }
   const SharedPlan& plan = plan_of(*run);
-  for (const RunGrant& g : m.grants) check(g, *run, plan, from);
-  for (const RunToken& t : m.tokens) check(t, *run, plan, from);
+  for (RunGrant& g : m.grants) check(g, *run, plan, from);
+  for (RunToken& t : m.tokens) check(t, *run, plan, from);
   const auto& partitions = run->troupe->partitions;
   const auto each = [&](auto pass) {
     for (const RunGrant& g : m.grants) pass(*partitions[at(g.partition)], Grant{run, g.send, g.path, g.last});

@@ -378,7 +378,9 @@ std::string Graph::name_of(std::int32_t id) const {
 }
 
 std::string Graph::describe(std::int32_t id) const {
-  return fmt::format("{} '{}'{} ({})", nodes_[id].op->name, name_of(id), within(nodes_[id].site), nodes_[id].site.text());
+  const Node& n = nodes_[id];
+  const std::string& op = n.op->name == "Elsewhere" ? n.attrs.get<std::string>("op") : n.op->name;
+  return fmt::format("{} '{}'{} ({})", op, name_of(id), within(n.site), n.site.text());
 }
 
 Expr Graph::find(const std::string& name) {

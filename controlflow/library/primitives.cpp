@@ -4,6 +4,7 @@
 #include <troupe/controlflow/primitives.hpp>
 #include <troupe/ops/function_def.hpp>
 #include <troupe/ops/gradient.hpp>
+#include <troupe/ops/specs_attr.hpp>
 
 // What the executor does with these stands in actors/: it matches, forwards and counts; none of them
 // has a kernel.
@@ -93,6 +94,18 @@ TROUPE_OP(LoopCond) {
   op.infer([](Inference& c) {
     require_predicate(c, 0, false);
     c.output(DType::boolean, Shape{});
+  });
+}
+
+TROUPE_OP(Elsewhere) {
+  primitive(op, "In a node's part of a program (actors/plan_part.hpp): a node of the others' part.");
+  op.inputs(0);
+  op.attr<std::string>("op");  // what it is there
+  op.attr<bool>("leaves_loop");  // an Exit: it has one token, whether somebody takes its value or waits for it
+  op.attr<std::shared_ptr<const AttrObject>>("outputs");
+  op.infer([](Inference& c) {
+    auto object = c.attrs().get<std::shared_ptr<const AttrObject>>("outputs");
+    for (const ValueSpec& s : static_cast<const SpecsAttr&>(*object).specs) c.output(s);
   });
 }
 

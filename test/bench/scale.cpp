@@ -5,7 +5,7 @@
 // planning    on the node that compiles: constraints resolved, the program placed, cut and written for another node
 // start-up    messages and virtual time of a plan and of a run over 4 to 1,000 nodes of this process, a partition on each, on the simulated
 //             transport (whose million ends of connections take 5 minutes and 9 GB)
-// partitions  the same with 100 partitions on each of 4 to 100 nodes: each makes the whole plan, which takes 23 MB for 10,000
+// partitions  the same with 100 partitions on each of 4 to 1,000 nodes
 //
 // Each figure comes with the exponent of the power law that fits it best (least squares on logarithms).
 // `scale 300` stops at that many nodes, `scale 300 start-up` shows one of the four alone.
@@ -311,16 +311,14 @@ void start_up(const std::vector<int>& sizes, int devices) {
 
 int main(int argc, char** argv) {
   const int most = argc > 1 ? std::atoi(argv[1]) : 1000;
-  std::vector<int> sizes, few, fewer;
+  std::vector<int> sizes, few;
   for (int n : {10, 30, 100, 300, 1000})
     if (n <= most) sizes.push_back(n);
   for (int n : {4, 8, 16, 32, 100, 300, 1000})  // each a whole engine, in one process
     if (n <= most) few.push_back(n);
-  for (int n : {4, 8, 16, 32, 100})  // each plans all of the others' partitions too
-    if (n <= most) fewer.push_back(n);
   const std::string_view what = argc > 2 ? argv[2] : "";
   if (what.empty() || what == "membership") membership(sizes);
   if (what.empty() || what == "planning") planning(sizes);
   if (what.empty() || what == "start-up") start_up(few, 1);
-  if (what.empty() || what == "partitions") start_up(fewer, kDevices);
+  if (what.empty() || what == "partitions") start_up(few, kDevices);
 }

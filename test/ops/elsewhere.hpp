@@ -40,6 +40,7 @@ inline const std::map<std::string, std::string>& elsewhere() {
       {"Case", "controlflow/conditionals_test"}, {"While", kLoops},                 {"Switch", kLoops},
       {"Merge", kLoops},                {"Enter", kLoops},                 {"Exit", kLoops},
       {"NextIteration", kLoops},        {"LoopCond", kLoops},              {"ControlTrigger", kLoops},
+      {"Elsewhere", "cluster/plan_part_test"},
       {"EnsureShape", kLoops},          {"Blank", kLoops},                 {"CheckComparisons", "controlflow/comparisons_test"},
       {"Call", kCalls},                 {"Argument", kCalls},              {"Return", kCalls},
       {"ListAccumulate", kLists},       {"ListTake", kLists},              {"ListPut", kLists},

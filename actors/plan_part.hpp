@@ -1,0 +1,69 @@
+// Parts of plans: what one node of a cluster is sent of a placed program, from which it makes its own partitions as they are in the whole plan.
+//
+//   PlanParts parts(plan, placed);          // the whole plan, and what it was made from
+//   Placed theirs = parts.of(node);         // with `part`; for make_plan on that node
+//
+// A part holds, in the whole program's order: the node's own nodes; all of each loop, and of each function, that has one of them; and whose
+// values these take from elsewhere: what only repeats them, constants and inputs as they are, and `Elsewhere` in the place of who makes them, with their names and
+// outputs and without inputs of their own. Its size is that of the node's partitions and of the edges that cut them off, whatever the whole is.
+//
+// Invariant: a partition's tables number its frames, receives and sends in the order of the nodes that it exchanges tokens with, all of which are there, in
+// the same order; what they hold is the same in the part and in the whole, but for where nodes and partitions stand (Plan::numbers). Only the other ends of
+// cut edges are numbered by others, so their numbers come with the part. `fingerprint` tells whether both have made the same.
+//
+// Of two kinds of programs every node is sent all: those in which functions are called over several devices, for who has part of a call hears
+// from whoever may make one, wherever that is; and those with queues, for whether somebody may yet put something in is looked for in all of the graph.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <troupe/actors/frames.hpp>
+#include <troupe/actors/placement.hpp>
+#include <troupe/actors/plan.hpp>
+
+namespace troupe {
+
+struct PlanPart {
+  std::vector<std::string> nodes;     // of the cluster: Plan::nodes
+  std::vector<std::int32_t> numbers;  // Plan::numbers
+  struct Partition {
+    std::string device;
+    std::int32_t number = 0;  // in the whole plan
+  };
+  std::vector<Partition> partitions;  // those of the nodes that are there, by number
+  /// A value, or with output -1 that it has fired, that goes to a partition of another node from outside of all loops.
+  struct Out {
+    std::int32_t node = 0;  // of the part
+    std::int32_t output = 0;
+    std::int32_t partition = 0;  // into `partitions`
+  };
+  std::vector<Out> outs;
+  // Of the sends of the node's partitions, one after the other, and of their receives: the number at the other end.
+  std::vector<std::int32_t> receives, sends;
+};
+
+/// Of a whole plan. Refers to it, and to what it was made from.
+class PlanParts {
+ public:
+  PlanParts(const Plan& plan, const Placed& placed);
+  /// For the node of that index into `Plan::nodes`. Without a `part`, the whole, where there is no dividing it.
+  Placed of(std::int32_t node) const;
+
+ private:
+  friend class PartMaker;
+  bool is_divisible() const;
+  void find_units();
+
+  const Plan& plan_;
+  const Placed& placed_;
+  std::map<std::int32_t, std::int32_t> fed_;
+  Frames frames_;
+  std::vector<std::vector<std::int32_t>> nodes_of_;      // by node of the cluster
+  std::vector<std::vector<std::int32_t>> partitions_of_; // likewise
+  std::vector<std::int32_t> unit_;                       // of each node: the outermost loop or function that it is in, or leaves; 0: none
+  std::vector<std::vector<std::int32_t>> nodes_in_;      // by unit
+};
+
+}  // namespace troupe
