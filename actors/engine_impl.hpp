@@ -2,7 +2,7 @@
 // it; users include engine.hpp.
 //
 // Runs over several nodes: the engine that compiled the plan owns its runs, and begins them on the others through
-// `RemotePlan`. At the others their node calls `take_part` and `begin_part`: the same plan with the partitions they have.
+// `RemotePlan`. At the others their node calls `take_part` and `begin_part`: their part of the plan, with the partitions they have.
 //
 // Locks: `mutex_` is held for book-keeping only; kernels, actors and other nodes are called without it.
 #pragma once

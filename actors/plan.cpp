@@ -42,6 +42,7 @@ class Planner {
     std::map<std::string, std::int32_t> index;
     if (part_) {
       plan_.nodes = part_->nodes;
+      for (std::size_t i = 0; i < plan_.nodes.size(); ++i) nodes_.emplace(plan_.nodes[i], static_cast<std::int32_t>(i));
       plan_.numbers = part_->numbers;
       std::map<std::string, std::int32_t> first;
       for (std::size_t id = 0; id < names.size(); ++id) first.emplace(names[id], static_cast<std::int32_t>(id));
@@ -109,9 +110,9 @@ class Planner {
     } catch (const Error& e) {
       throw Error(e.code(), first < 0 ? e.what() : fmt::format("{}: {}", graph().describe(first), e.what()));
     }
-    auto node = std::find(plan_.nodes.begin(), plan_.nodes.end(), node_of(name));
-    made.node = static_cast<std::int32_t>(node - plan_.nodes.begin());
-    if (node == plan_.nodes.end()) plan_.nodes.emplace_back(node_of(name));
+    const auto [node, is_new] = nodes_.try_emplace(std::string(node_of(name)), static_cast<std::int32_t>(plan_.nodes.size()));
+    made.node = node->second;
+    if (is_new) plan_.nodes.push_back(node->first);
   }
 
   const Graph& graph() const { return plan_.program.graph; }
@@ -641,6 +642,7 @@ class Planner {
   StateStore& states_;
   const std::shared_ptr<const PlanPart> part_;  // null: the program is whole
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int32_t>> outs_;  // node, output: partitions of other nodes
+  std::map<std::string, std::int32_t> nodes_;  // of the cluster: into Plan::nodes
   std::optional<Frames> frames_;
   std::vector<std::int32_t> partition_;
   std::vector<std::int32_t> local_;  // a node's place: in its frame, or among enters, exits, loops

@@ -242,7 +242,7 @@ struct Placed;
 Plan make_plan(Placed placed, DeviceFinder& devices, StateStore& states);
 /// Places every node first (its constraint, its state's device, else the default; primitives with what they serve).
 Plan make_plan(Program program, DeviceFinder& devices, const std::string& default_device, StateStore& states);
-/// A number that plans, and parts of them, have in common if they were cut in the same way for that node, an index into `nodes`.
-std::uint64_t fingerprint(const Plan& plan, std::int32_t node);
+/// For each of a plan's nodes a number that its part of the plan has too, if it was cut in the same way. In a part those of other nodes mean nothing.
+std::vector<std::uint64_t> fingerprints(const Plan& plan);
 
 }  // namespace troupe

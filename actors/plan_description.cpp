@@ -80,21 +80,21 @@ PlanDescription describe(const Plan& plan) {
 }
 
 // FNV-1a over what a node and the plan's owner must agree on: which token goes where, and how often.
-std::uint64_t fingerprint(const Plan& plan, std::int32_t node) {
-  std::uint64_t hash = 0xCBF29CE484222325ull;
-  auto take = [&](std::initializer_list<std::int64_t> numbers) {
-    for (std::int64_t n : numbers) hash = (hash ^ static_cast<std::uint64_t>(n)) * 0x100000001B3ull;
-  };
+std::vector<std::uint64_t> fingerprints(const Plan& plan) {
+  std::vector<std::uint64_t> all(plan.nodes.size(), 0xCBF29CE484222325ull);
   const auto number_of = [&](std::int32_t partition) { return plan.partitions[at(partition)].number; };
   for (const PartitionPlan& p : plan.partitions) {
-    if (p.node != node) continue;
+    std::uint64_t& hash = all[at(p.node)];
+    const auto take = [&](std::initializer_list<std::int64_t> numbers) {
+      for (std::int64_t n : numbers) hash = (hash ^ static_cast<std::uint64_t>(n)) * 0x100000001B3ull;
+    };
     take({p.number, p.nodes, static_cast<std::int64_t>(p.targets.size())});
     for (const FramePlan& f : p.frames) take({f.parent, f.depth, f.window, f.enters, f.receives, f.unfired(), static_cast<std::int64_t>(f.key)});
     for (const PartitionPlan::Send& s : p.sends) take({number_of(s.partition), s.receive, s.frame, plan.number_of(s.source)});
     for (const PartitionPlan::Receive& r : p.receives) take({number_of(r.partition), r.send, r.frame, plan.number_of(r.source), r.output, r.decides, static_cast<std::int64_t>(r.says)});
     for (const PartitionPlan::Feed& f : p.feeds) take({f.index, f.targets.first, f.targets.last});
   }
-  return hash;
+  return all;
 }
 
 }  // namespace troupe

@@ -9,7 +9,7 @@
 //
 // Invariant: a partition's tables number its frames, receives and sends in the order of the nodes that it exchanges tokens with, all of which are there, in
 // the same order; what they hold is the same in the part and in the whole, but for where nodes and partitions stand (Plan::numbers). Only the other ends of
-// cut edges are numbered by others, so their numbers come with the part. `fingerprint` tells whether both have made the same.
+// cut edges are numbered by others, so their numbers come with the part. `fingerprints` tell whether both have made the same.
 //
 // Of two kinds of programs every node is sent all: those in which functions are called over several devices, for who has part of a call hears
 // from whoever may make one, wherever that is; and those with queues, for whether somebody may yet put something in is looked for in all of the graph.

@@ -1,7 +1,7 @@
 // Other nodes, as the engine sees them: an engine that is a node of a cluster has `Peers`, and each of its plans over
 // several nodes a `RemotePlan`. cluster/ implements both; here nothing is known of messages, encodings or connections.
 //
-//   optimise, place ─► make_plan ─► Peers::prepare ─► the other nodes make the same plan, or say what they lack
+//   optimise, place ─► make_plan ─► Peers::prepare ─► the other nodes make their parts of the plan, or say what they lack
 //   begin a run     ─► RemotePlan::start ─► they begin theirs ─► tokens, grants: RemotePlan::post, both ways
 //                                        ◄─ each leaves the run once; or somebody fails ─► RemotePlan::failed
 //

@@ -39,7 +39,7 @@ struct Gossip {
   Member from;
   MembershipMessage message;
 };
-/// Owner to participant: a plan to make. The placed program follows in the same message.
+/// Owner to participant: a plan to make. Its part of the placed program follows in the same message.
 struct MakePlan {
   static constexpr MessageKind kKind = MessageKind::make_plan;
   static constexpr Lane kLane = Lane::data;
@@ -47,7 +47,7 @@ struct MakePlan {
   std::uint64_t plan = 0;                // among the owner's
   std::vector<NodeId> participants;      // the owner included
   std::int32_t call_depth = 0;
-  std::uint64_t fingerprint = 0;
+  std::uint64_t fingerprint = 0;         // of its part
   std::string container = {};            // of its states; empty: the owner's own
 };
 /// Owner to participant: no run of this plan will begin any more.

@@ -10,6 +10,7 @@
 #include <troupe/actors/plan_part.hpp>
 #include <troupe/cluster/program_codec.hpp>
 #include <troupe/cluster/tcp_socket.hpp>
+#include <troupe/ops/node_index.hpp>
 
 namespace troupe {
 
@@ -434,25 +435,26 @@ std::shared_ptr<RemotePlan> NodeCore::prepare(const std::shared_ptr<const Plan>&
   runs_.add(shared);
   std::vector<std::uint64_t> requests;
   const PlanParts parts(*plan, placed);
+  const std::vector<std::uint64_t> prints = fingerprints(*plan);
   for (Peer peer : shared->others()) {
     const std::int32_t node = shared->node_of_peer(peer);
     m.request = request(peer);
-    m.fingerprint = fingerprint(*plan, node);
+    m.fingerprint = prints[at(node)];
     requests.push_back(m.request);
     MessageWriter w = written(m);
-    write(w, parts.of(node), plan->nodes[static_cast<std::size_t>(node)]);
+    write(w, parts.of(node), plan->nodes[at(node)]);
     ask(m.request, MakePlan::kLane, w.take());
   }
   Status first;
-  std::vector<std::uint64_t> states;
-  const auto node_at = [&](std::size_t i) -> const std::string& { return plan->nodes[static_cast<std::size_t>(shared->node_of_peer(shared->others()[i]))]; };
+  std::vector<std::uint64_t> states(plan->nodes.size());
   for (std::size_t i = 0; i < requests.size(); ++i) {
+    const std::size_t node = at(shared->node_of_peer(shared->others()[i]));
     const Request answer = answer_to(requests[i]);
-    states.push_back(answer.states);
-    if (first.ok() && !answer.status.ok()) first = Status(answer.status.code(), fmt::format("node '{}': {}", node_at(i), answer.status.message()));
+    states[node] = answer.states;
+    if (first.ok() && !answer.status.ok()) first = Status(answer.status.code(), fmt::format("node '{}': {}", plan->nodes[node], answer.status.message()));
   }
   first.throw_if_error();
-  for (std::size_t i = 0; i < states.size(); ++i) note_states(*plan, node_at(i), states[i]);
+  note_states(*plan, states);
   return shared;
 }
 
@@ -512,7 +514,7 @@ bool NodeCore::try_make_plan(Peer from, const std::shared_ptr<Message>& message,
   states = owners.number;
   std::shared_ptr<Compiled> compiled = engine_->take_part(std::move(placed), m.call_depth, {owner.name, m.plan, owner.incarnation}, std::move(owners.store));
   const std::shared_ptr<const Plan> plan = compiled->troupe.plan;
-  if (plan->here < 0 || fingerprint(*plan, plan->here) != m.fingerprint) throw Error(Code::internal, "it makes another plan of this program");
+  if (plan->here < 0 || fingerprints(*plan)[at(plan->here)] != m.fingerprint) throw Error(Code::internal, "it makes another plan of this program");
   std::vector<Peer> of_nodes;
   for (const std::string& node : plan->nodes) {
     if (node != self_.name && !peers.contains(node)) throw Error(Code::data_loss, fmt::format("node '{}' is in the plan and does not take part", node));

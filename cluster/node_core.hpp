@@ -175,7 +175,8 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   void handle(Peer from, std::uint64_t owner, ClearContainer&& m, std::uint64_t bytes);
   /// How many were dropped, or ClearContainer::kKept.
   std::uint64_t clear_here(std::uint64_t owner, const std::string& container);
-  void note_states(const Plan& plan, const std::string& node, std::uint64_t states);
+  // `states`: of each of the plan's nodes.
+  void note_states(const Plan& plan, const std::vector<std::uint64_t>& states);
   void drop_states();
 
   void handle(Peer from, std::uint64_t asker, InspectNode&& m);  // asker: its incarnation

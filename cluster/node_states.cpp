@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <troupe/ops/nearest.hpp>
+#include <troupe/ops/node_index.hpp>
 
 namespace troupe {
 
@@ -110,15 +111,17 @@ namespace {
 
 }  // namespace
 
-void NodeCore::note_states(const Plan& plan, const std::string& node, std::uint64_t states) {
+void NodeCore::note_states(const Plan& plan, const std::vector<std::uint64_t>& states) {
   const Graph& graph = plan.program.graph;
   std::lock_guard lock(mutex_);
   for (std::int32_t id = 0; id < graph.size(); ++id) {
     const std::int32_t state = graph.node(id).state;
     if (state < 0) continue;
     const StateSpec& spec = graph.states()[static_cast<std::size_t>(state)];
-    if (spec.kind != StateSpec::Kind::variable || node_of(spec.device) != node) continue;
-    if (seen_states_.try_emplace({node, spec.name}, states).first->second != states) refuse_lost(spec.name, node, graph.describe(id) + ": ");
+    const std::int32_t there = plan.partitions[at(plan.partition_of[at(id)])].node;  // what is done to a state is done where that lives
+    if (spec.kind != StateSpec::Kind::variable || there == plan.here) continue;
+    const std::string& node = plan.nodes[at(there)];
+    if (seen_states_.try_emplace({node, spec.name}, states[at(there)]).first->second != states[at(there)]) refuse_lost(spec.name, node, graph.describe(id) + ": ");
   }
 }
 

@@ -1,4 +1,4 @@
-// Programs between nodes: a placed, lowered program, from which every node makes the same plan.
+// Programs between nodes: a placed, lowered program, or what one node needs of it, from which that makes its partitions (actors/plan_part.hpp).
 //
 //   MessageWriter w;  write(w, placed);                        // constants go beside it, uncopied
 //   Placed there;  read(r, there);                      // throws data_loss, or not_found for what this node lacks
