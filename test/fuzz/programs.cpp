@@ -1,6 +1,8 @@
-// libFuzzer: placed programs. What can be read is written, and must then read as the same program.
-// Instruments: cluster/program_codec.cpp cluster/archive.cpp cluster/pack_scan.cpp
+// libFuzzer: placed programs, and parts of them. What can be read is written, and must then read as the same program; what the planner
+// makes of it, or refuses, uses nothing that is not there.
+// Instruments: cluster/program_codec.cpp cluster/archive.cpp cluster/pack_scan.cpp actors/frames.cpp actors/plan.cpp actors/plan_calls.cpp
 #include <troupe/actors/pipeline.hpp>
+#include <troupe/actors/plan_part.hpp>
 #include <troupe/cluster/program_codec.hpp>
 #include <troupe/test/fuzz/input.hpp>
 #include <troupe/troupe.hpp>
@@ -13,10 +15,31 @@ Placed placed(const Graph& g, const std::vector<Edge>& feeds, const std::vector<
                {.default_device = "cpu:0", .here = "a", .scatter = {"/node:a/cpu:0", "/node:b/cpu:0"}, .seed = 3});
 }
 
-void seed_of(const Placed& p) {
+// Partitions without kernels, which would take what memory a program says.
+struct NoDevices final : DeviceFinder {
+  explicit NoDevices(std::string n) : name(std::move(n)) {}
+  Device* find(const std::string&) override { return nullptr; }
+  std::string node() const override { return name; }
+  const std::string name;
+};
+
+Plan plan_on(const std::string& node, const Placed& placed) {
+  NoDevices devices(node);
+  StateStore states;
+  return make_plan(Placed(placed), devices, states);
+}
+
+void write_seed(const Placed& p) {
   MessageWriter w;
   write(w, p);
   seed(bytes_as_input(w.take()));
+}
+
+void seed_of(const Placed& p) {
+  write_seed(p);
+  const Plan whole = plan_on("a", p);
+  if (const auto b = std::find(whole.nodes.begin(), whole.nodes.end(), "b"); b != whole.nodes.end())
+    write_seed(PlanParts(whole, p).of(static_cast<std::int32_t>(b - whole.nodes.begin())));
 }
 
 Placed read_placed(Message& m) {
@@ -67,6 +90,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
     Message again = w.take();
     const Placed second = read_placed(again);
     if (second.program.graph.text() != first.program.graph.text() || second.device != first.device) std::abort();
+    plan_on("b", second);
   } catch (const Error&) {
   }
   return 0;
