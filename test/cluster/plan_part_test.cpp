@@ -197,6 +197,27 @@ BOOST_AUTO_TEST_CASE(what_crosses_in_every_way) {
   BOOST_TEST((program.part("n3").program.feeds[1] == Edge{-1, 0}));
 }
 
+// Inputs and constants are no tokens of their nodes'; a fed fetch is the first partition's, wherever that is.
+BOOST_AUTO_TEST_CASE(nodes_that_have_an_input_or_a_constant_only) {
+  Graph g;
+  const auto on = [&g](int node, auto make) {
+    auto there = g.on_device("/node:n" + std::to_string(node) + "/cpu:0");
+    return make();
+  };
+  Expr fed = g.input("fed", DType::f32, {}), taken = g.input("taken", DType::f32, {});
+  Expr seven = on(3, [&] { return g.constant(Tensor::of<float>({7, 8}, {2})); });
+  Expr kept = on(1, [&] { return g.constant(Tensor::of<float>({1, 2}, {2})); });
+  Expr sum = on(0, [&] { return taken * seven; });
+  Expr way = cond(taken > 0.0, [&] { return on(2, [&] { return tanh(kept); }); }, [&] { return kept; });
+  Placed placed = placed_of(g, {fed, taken}, {fed, sum, seven, way});
+  placed.device[0] = "/node:n1/cpu:0", placed.device[1] = "/node:n4/cpu:0";
+  Divided program(std::move(placed));
+  BOOST_TEST(program.whole().partitions[0].name == "/node:n1/cpu:0");
+  BOOST_TEST(program.check_all() == 4);
+  BOOST_TEST((program.part("n1").program.fetches[0] != Edge{-1, 0}));
+  BOOST_TEST((program.part("n2").program.fetches[0] == Edge{-1, 0}));
+}
+
 BOOST_AUTO_TEST_CASE(who_has_to_see_all_is_sent_all) {
   {
     Graph g;
