@@ -57,7 +57,12 @@ inline void fold_rows(double* acc, const T* x, std::int64_t rows, std::int64_t s
 
 /// The lanes, in registers.
 struct Lanes {
-  Doubles acc[kAccumulators] = {};
+  Doubles acc[kAccumulators];
+
+  // One by one: of several at once GCC 12 makes `rep stos`, which takes as long as 200 elements.
+  __attribute__((always_inline)) Lanes() {
+    for (Doubles& a : acc) a = Doubles{};
+  }
 
   /// Packet p of the 32.
   void add(int p, Floats x) {
