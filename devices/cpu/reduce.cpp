@@ -6,6 +6,7 @@
 // made: the chunks are the same, and so are the bits.
 #include <cmath>
 #include <complex>
+#include <cstring>
 #include <limits>
 
 #include <fmt/format.h>
@@ -230,6 +231,22 @@ void add_rows(typename Op::Acc* acc, const typename Op::In* x, std::int64_t rows
       for (std::int64_t j = 0; j < n; ++j) Op::add(acc[j], x[r * stride + j], index + r);
 }
 
+template <class Op>
+void start(typename Op::Acc* acc, std::int64_t n) {
+  if constexpr (is_sum<Op>) std::memset(static_cast<void*>(acc), 0, static_cast<std::size_t>(n) * sizeof *acc);
+  else
+    for (std::int64_t i = 0; i < n; ++i) acc[i] = Op::start();
+}
+
+// The rows of n accumulators after the first are merged into it, in order.
+template <class Op>
+void merge_rows(typename Op::Acc* acc, std::int64_t rows, std::int64_t n) {
+  if constexpr (is_sum<Op> && std::is_same_v<typename Op::Acc, double>) level_kernels().add_rows_f64(acc, acc + n, rows - 1, n, n);
+  else
+    for (std::int64_t r = 1; r < rows; ++r)
+      for (std::int64_t i = 0; i < n; ++i) Op::merge(acc[i], acc[r * n + i]);
+}
+
 struct Extents {
   std::int64_t outer = 1, reduced = 1, inner = 1;
 };
@@ -276,11 +293,14 @@ void reduce_extents(WorkerPool* pool, const Extents& e, const Elements& elements
   // x: the item's first element; null: it is made here, so few rows at a time, whole eights, that they stay in the cache.
   constexpr std::int64_t kMadeTogether = 8192, kEight = 8;
   const std::int64_t together = std::max<std::int64_t>(1, kMadeTogether / tile / kEight) * kEight;
+  // Columns of a chunk are accumulated where the chunks are merged: copied there afterwards, they would wait for memory.
   auto work = [&](const Item& item, const In* x) {
-    Acc acc[kTile];
-    for (std::int64_t i = 0; i < item.width; ++i) acc[i] = Op::start();
+    const std::int64_t result = item.outer * e.inner + item.column;
+    Acc here[kTile];
+    Acc* acc = partial && e.inner > 1 ? partial + item.chunk * results + result : here;
+    start<Op>(acc, item.width);
     if (e.inner == 1) {
-      add_row<Op>(acc[0], x ? x : make(begin_of(item), end_of(item)), item.count, item.first);
+      add_row<Op>(*acc, x ? x : make(begin_of(item), end_of(item)), item.count, item.first);
     } else if (x) {
       add_rows<Op>(acc, x, item.count, e.inner, item.width, item.first);
     } else {
@@ -290,11 +310,9 @@ void reduce_extents(WorkerPool* pool, const Extents& e, const Elements& elements
         add_rows<Op>(acc, reinterpret_cast<const In*>(made.first), now, made.step, item.width, item.first + r);
       }
     }
-    for (std::int64_t i = 0; i < item.width; ++i) {
-      std::int64_t result = item.outer * e.inner + item.column + i;
-      if (partial) partial[item.chunk * results + result] = acc[i];
-      else out[result] = Op::finish(acc[i], e.reduced);
-    }
+    if (!partial)
+      for (std::int64_t i = 0; i < item.width; ++i) out[result + i] = Op::finish(acc[i], e.reduced);
+    else if (acc == here) partial[item.chunk * results + result] = *acc;
   };
   // Whole rows of f32, or chunks of them, that lie one behind the other are added up side by side.
   constexpr bool is_sum_of_floats = is_sum<Op> && std::is_same_v<In, float>;
@@ -334,8 +352,7 @@ void reduce_extents(WorkerPool* pool, const Extents& e, const Elements& elements
     }
   });
   if (!partial) return;
-  for (std::int64_t c = 1; c < chunks; ++c)
-    for (std::int64_t i = 0; i < results; ++i) Op::merge(partial[i], partial[c * results + i]);
+  merge_rows<Op>(partial, chunks, results);
   for (std::int64_t i = 0; i < results; ++i) out[i] = Op::finish(partial[i], e.reduced);
 }
 
