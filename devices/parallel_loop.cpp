@@ -12,7 +12,8 @@ void ParallelLoop::run(WorkerPool& pool, int blocks, Body body, const void* f, i
   body_ = body;
   f_ = f;
   blocks_ = blocks;
-  next_.store(0, std::memory_order_relaxed);
+  claimed_.store(0, std::memory_order_relaxed);
+  from_last_.store(0, std::memory_order_relaxed);
   failed_.store(false, std::memory_order_relaxed);
   open_.store(true, std::memory_order_seq_cst);
   const int missing = std::min(helpers, blocks - 1) - invited_.load(std::memory_order_seq_cst);
@@ -20,7 +21,7 @@ void ParallelLoop::run(WorkerPool& pool, int blocks, Body body, const void* f, i
     invited_.fetch_add(missing, std::memory_order_seq_cst);
     pool.inject({&accept, this}, missing);
   }
-  work();
+  work(true);
   open_.store(false, std::memory_order_seq_cst);
   for (Spin spin; inside_.load(std::memory_order_seq_cst) != 0;) spin.wait();
   if (failed_.load(std::memory_order_relaxed)) std::rethrow_exception(std::exchange(error_, nullptr));
@@ -30,12 +31,13 @@ void ParallelLoop::accept(void* object, Worker&) {
   auto& loop = *static_cast<ParallelLoop*>(object);
   loop.invited_.fetch_sub(1, std::memory_order_seq_cst);
   loop.inside_.fetch_add(1, std::memory_order_seq_cst);
-  if (loop.open_.load(std::memory_order_seq_cst)) loop.work();
+  if (loop.open_.load(std::memory_order_seq_cst)) loop.work(false);
   loop.inside_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-void ParallelLoop::work() {
-  for (int block; (block = next_.fetch_add(1, std::memory_order_relaxed)) < blocks_;) {
+void ParallelLoop::work(bool is_caller) {
+  for (int mine = 0; claimed_.fetch_add(1, std::memory_order_relaxed) < blocks_; ++mine) {
+    const int block = is_caller ? mine : blocks_ - 1 - from_last_.fetch_add(1, std::memory_order_relaxed);
     if (failed_.load(std::memory_order_relaxed)) return;
     try {
       body_(f_, block);
