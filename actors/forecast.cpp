@@ -10,14 +10,9 @@
 #include <troupe/ops/state.hpp>
 
 namespace troupe {
-std::map<std::int32_t, std::int32_t> Forecaster::fed(const Program& program) {
-  std::map<std::int32_t, std::int32_t> fed;
-  for (Edge e : program.feeds) fed.emplace(e.node, static_cast<std::int32_t>(fed.size()));
-  return fed;
-}
 
 Forecaster::Forecaster(const Program& program, const CostModel& model, std::size_t home)
-    : program_(program), model_(model), home_(home), fed_(fed(program)), nowhere_(at(program.graph.size()), 0),
+    : program_(program), model_(model), home_(home), fed_(numbered(program.feeds)), nowhere_(at(program.graph.size()), 0),
       frames_(program.graph, fed_, nowhere_), scopes_(frames_.all().size()) {
   const Graph& g = program_.graph;
   for (const Node& n : g.nodes()) {

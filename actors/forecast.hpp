@@ -94,7 +94,6 @@ class Forecaster {
     std::vector<char> is_used;
   };
 
-  static std::map<std::int32_t, std::int32_t> fed(const Program& program);
   void build();
   void order(Scope& scope);
   std::int32_t common(std::int32_t a, std::int32_t b) const;

@@ -17,6 +17,12 @@ constexpr std::int64_t kMostOpen = 1 << 16;
 
 }  // namespace
 
+std::map<std::int32_t, std::int32_t> numbered(const std::vector<Edge>& feeds) {
+  std::map<std::int32_t, std::int32_t> fed;
+  for (Edge e : feeds) fed.emplace(e.node, static_cast<std::int32_t>(fed.size()));
+  return fed;
+}
+
 Frames::Frames(const Graph& g, const std::map<std::int32_t, std::int32_t>& fed, const std::vector<std::int32_t>& partition)
     : g_(g), partition_(partition), role_(at(g.size()), Role::kernel), frame_(at(g.size()), kNone), frames_{{}} {
   for (std::int32_t id = 0; id < g.size(); ++id)

@@ -23,6 +23,9 @@ struct Frame {
 
 enum class Role : std::uint8_t { kernel, identity, switch_, merge, trigger, enter, exit, next, loop_merge, alias, constant, feed, call, argument, return_ };
 
+/// Which feed each fed node is.
+std::map<std::int32_t, std::int32_t> numbered(const std::vector<Edge>& feeds);
+
 /// Throws invalid_argument, naming both nodes, where inputs of one node come from different frames,
 /// and for loops that cannot work. Refers to the graph and to `partition`.
 class Frames {

@@ -54,8 +54,11 @@ bool PartitionActor::post(std::int32_t partition, PartitionMessage message) {
 
 void PartitionActor::flush() {
   if (posted_.empty()) return;
+  struct Emptied {  // also where it throws: the run is given up, and nothing of it is said twice
+    std::vector<Posted>& posted;
+    ~Emptied() { posted.clear(); }
+  } const emptied{posted_};
   troupe_.remote->post(posted_);
-  posted_.clear();
 }
 
 void PartitionActor::refused(Run& run, std::int32_t partition, const std::string& what) { troupe_.remote->refused(run, partition, what); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -25,54 +26,14 @@ class Planner {
     plan_.program = std::move(placed.program);
     plan_.keep = std::move(placed.keep);
     plan_.edge_bytes = placed.edge_bytes;
-    const std::vector<std::string>& names = placed.device;
-    const Graph& g = plan_.program.graph;
-    for (Edge e : plan_.program.feeds) {
-      if (e.node < 0) {  // of other parts: nobody here takes it
-        plan_.feeds.emplace_back();
-        plan_.feed_names.emplace_back();
-        continue;
-      }
-      fed_.emplace(e.node, static_cast<std::int32_t>(plan_.feeds.size()));
-      plan_.feeds.push_back(g.spec(e));
-      plan_.feed_names.push_back(g.name_of(e.node));
-    }
+    take_feeds();
     plan_.fetches = static_cast<std::int32_t>(plan_.program.fetches.size());
     plan_.queues = queue_uses(plan_.program.graph);
-    std::map<std::string, std::int32_t> index;
-    if (part_) {
-      plan_.nodes = part_->nodes;
-      for (std::size_t i = 0; i < plan_.nodes.size(); ++i) nodes_.emplace(plan_.nodes[i], static_cast<std::int32_t>(i));
-      plan_.numbers = part_->numbers;
-      std::map<std::string, std::int32_t> first;
-      for (std::size_t id = 0; id < names.size(); ++id) first.emplace(names[id], static_cast<std::int32_t>(id));
-      for (const PlanPart::Partition& p : part_->partitions) {
-        index.emplace(p.device, static_cast<std::int32_t>(plan_.partitions.size()));
-        const auto known = first.find(p.device);  // a partition that values only go to has no node here
-        add_partition(p.device, devices, known != first.end() ? known->second : -1);
-        plan_.partitions.back().number = p.number;
-      }
-    }
-    partition_.resize(names.size());
-    for (std::size_t id = 0; id < names.size(); ++id) {
-      if (id > 0 && names[id] == names[id - 1]) {
-        partition_[id] = partition_[id - 1];
-        continue;
-      }
-      auto [it, is_new] = index.try_emplace(names[id], static_cast<std::int32_t>(plan_.partitions.size()));
-      if (is_new) add_partition(names[id], devices, static_cast<std::int32_t>(id));
-      partition_[id] = it->second;
-    }
-    if (plan_.partitions.empty()) add_partition(placed.default_device, devices);
-    if (part_ && plan_.partitions.size() != part_->partitions.size()) throw Error(Code::data_loss, "a part of a program has nodes in partitions that it does not name");
-    auto here = std::find(plan_.nodes.begin(), plan_.nodes.end(), devices.node());
-    plan_.here = here == plan_.nodes.end() ? -1 : static_cast<std::int32_t>(here - plan_.nodes.begin());
-    frames_.emplace(g, fed_, partition_);
-    if (part_)
-      for (const PlanPart::Out& out : part_->outs) {
-        if (frames_->frame(out.node) != 0) throw Error(Code::data_loss, fmt::format("{} leaves a part of a program from inside of a loop that is not in it", g.describe(out.node)));
-        outs_[{out.node, out.output}].push_back(out.partition);
-      }
+    add_partitions(placed, devices);
+    const auto here = nodes_.find(devices.node());
+    plan_.here = here == nodes_.end() ? -1 : here->second;
+    frames_.emplace(graph(), fed_, partition_);
+    if (part_) take_outs();
   }
 
   Plan make() {
@@ -101,6 +62,56 @@ class Planner {
   }
 
  private:
+  // Those of other nodes' parts alone name no node.
+  void take_feeds() {
+    for (Edge e : plan_.program.feeds) {
+      if (e.node >= 0) fed_.emplace(e.node, static_cast<std::int32_t>(plan_.feeds.size()));
+      plan_.feeds.push_back(e.node >= 0 ? graph().spec(e) : ValueSpec());
+      plan_.feed_names.push_back(e.node >= 0 ? graph().name_of(e.node) : std::string());
+    }
+  }
+
+  // One a device, in the order of their first nodes; a part names them in the order of the whole, with those that values only go to.
+  void add_partitions(const Placed& placed, DeviceFinder& devices) {
+    const std::vector<std::string>& names = placed.device;
+    std::map<std::string, std::int32_t> index;
+    if (part_) {
+      plan_.nodes = part_->nodes;
+      for (std::size_t i = 0; i < plan_.nodes.size(); ++i) nodes_.emplace(plan_.nodes[i], static_cast<std::int32_t>(i));
+      plan_.numbers = part_->numbers;
+      std::map<std::string, std::int32_t> first;
+      for (std::size_t id = 0; id < names.size(); ++id) first.emplace(names[id], static_cast<std::int32_t>(id));
+      for (const PlanPart::Partition& p : part_->partitions) {
+        index.emplace(p.device, static_cast<std::int32_t>(plan_.partitions.size()));
+        const auto known = first.find(p.device);
+        add_partition(p.device, devices, known != first.end() ? known->second : -1);
+        plan_.partitions.back().number = p.number;
+      }
+    }
+    partition_.resize(names.size());
+    for (std::size_t id = 0; id < names.size(); ++id) {
+      if (id > 0 && names[id] == names[id - 1]) {
+        partition_[id] = partition_[id - 1];
+        continue;
+      }
+      auto [it, is_new] = index.try_emplace(names[id], static_cast<std::int32_t>(plan_.partitions.size()));
+      if (is_new) add_partition(names[id], devices, static_cast<std::int32_t>(id));
+      partition_[id] = it->second;
+    }
+    if (plan_.partitions.empty()) add_partition(placed.default_device, devices);
+    if (part_ && plan_.partitions.size() != part_->partitions.size()) throw Error(Code::data_loss, "a part of a program has nodes in partitions that it does not name");
+    plan_.partitions_on.resize(plan_.nodes.size());
+    for (std::size_t q = 0; q < plan_.partitions.size(); ++q) plan_.partitions_on[at(plan_.partitions[q].node)].push_back(static_cast<std::int32_t>(q));
+  }
+
+  void take_outs() {
+    for (const PlanPart::Out& out : part_->outs) {
+      if (frames_->frame(out.node) != 0)
+        throw Error(Code::data_loss, fmt::format("{} leaves a part of a program from inside of a loop that is not in it", graph().describe(out.node)));
+      outs_[{out.node, out.output}].insert(out.partition);
+    }
+  }
+
   void add_partition(const std::string& name, DeviceFinder& devices, std::int32_t first = -1) {
     PartitionPlan& made = plan_.partitions.emplace_back();
     made.name = name;
@@ -386,17 +397,18 @@ class Planner {
   /// The users of an edge as targets of its producer's partition, those elsewhere behind a send.
   TargetRange targets_of(std::int32_t from, std::int32_t output) {
     std::int32_t q = partition_[at(from)];
-    constexpr std::int32_t kOut = -1;             // in the other's part of the plan
-    std::map<std::int32_t, std::int32_t> others;  // partition: receive
+    static const std::set<std::int32_t> kNone;
+    const auto known = outs_.find({from, output});
+    const std::set<std::int32_t>& outs = known != outs_.end() ? known->second : kNone;
+    std::map<std::int32_t, std::int32_t> others;  // partition: receive, unless that is in another's part of the plan
+    for (const std::int32_t to : outs) others.emplace(to, -1);
     for (const User& u : users_[at(from)])
-      if (u.output == output && u.consumer >= 0 && partition_[at(u.consumer)] != q) others[partition_[at(u.consumer)]] = 0;
-    if (const auto outs = outs_.find({from, output}); outs != outs_.end())
-      for (const std::int32_t to : outs->second) others[to] = kOut;
+      if (u.output == output && u.consumer >= 0 && partition_[at(u.consumer)] != q) others.emplace(partition_[at(u.consumer)], -1);
     for (auto& [to, receive] : others)
-      if (receive != kOut) receive = add_receive(to, from, output, local_targets(from, output, to));
+      if (!outs.contains(to)) receive = add_receive(to, from, output, local_targets(from, output, to));
     TargetRange range = local_targets(from, output, q);
     for (auto [to, receive] : others) {
-      if (receive == kOut) append_out(range, q, to, from);
+      if (outs.contains(to)) append_out(range, q, to, from);
       else append_send(range, q, to, receive);
     }
     return range;
@@ -641,7 +653,7 @@ class Planner {
   Plan plan_;
   StateStore& states_;
   const std::shared_ptr<const PlanPart> part_;  // null: the program is whole
-  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int32_t>> outs_;  // node, output: partitions of other nodes
+  std::map<std::pair<std::int32_t, std::int32_t>, std::set<std::int32_t>> outs_;  // node, output: partitions of other nodes
   std::map<std::string, std::int32_t> nodes_;  // of the cluster: into Plan::nodes
   std::optional<Frames> frames_;
   std::vector<std::int32_t> partition_;

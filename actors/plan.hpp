@@ -200,6 +200,7 @@ struct Plan {
   std::vector<PartitionPlan> partitions;
   std::vector<std::int32_t> partition_of;  // each node of the program
   std::vector<std::string> nodes;  // of the cluster that take part, by name, in order of their first partition
+  std::vector<std::vector<std::int32_t>> partitions_on;  // by node
   std::int32_t here = 0;           // which of them this is; -1: none
   // Of a node's part of a plan (plan_part.hpp): the number in the whole program of each node of `program`, ascending. Empty: it is the whole.
   std::vector<std::int32_t> numbers;

@@ -1,11 +1,12 @@
 // Parts of plans: what one node of a cluster is sent of a placed program, from which it makes its own partitions as they are in the whole plan.
 //
-//   PlanParts parts(plan, placed);          // the whole plan, and what it was made from
-//   Placed theirs = parts.of(node);         // with `part`; for make_plan on that node
+//   PlanParts parts(plan, placed);                                        // the whole plan, and what it was made from
+//   Placed theirs = parts.is_divisible() ? parts.of(node) : placed;       // for make_plan on that node
 //
 // A part holds, in the whole program's order: the node's own nodes; all of each loop, and of each function, that has one of them; and whose
 // values these take from elsewhere: what only repeats them, constants and inputs as they are, and `Elsewhere` in the place of who makes them, with their names and
-// outputs and without inputs of their own. Its size is that of the node's partitions and of the edges that cut them off, whatever the whole is.
+// outputs and without inputs of their own. Its size is that of the node's partitions and of the edges that cut them off, whatever the whole is; but for the names of
+// all nodes that take part and the places of feeds and fetches, which go by their numbers in every part.
 //
 // Invariant: a partition's tables number its frames, receives and sends in the order of the nodes that it exchanges tokens with, all of which are there, in
 // the same order; what they hold is the same in the part and in the whole, but for where nodes and partitions stand (Plan::numbers). Only the other ends of
@@ -16,10 +17,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include <troupe/actors/frames.hpp>
 #include <troupe/actors/placement.hpp>
 #include <troupe/actors/plan.hpp>
 
@@ -48,22 +49,16 @@ struct PlanPart {
 class PlanParts {
  public:
   PlanParts(const Plan& plan, const Placed& placed);
-  /// For the node of that index into `Plan::nodes`. Without a `part`, the whole, where there is no dividing it.
+  ~PlanParts();
+  /// False: every node needs all of the program.
+  bool is_divisible() const;
+  /// For the node of that index into `Plan::nodes`; only where it is divisible.
   Placed of(std::int32_t node) const;
 
- private:
-  friend class PartMaker;
-  bool is_divisible() const;
-  void find_units();
+  struct Whole;
 
-  const Plan& plan_;
-  const Placed& placed_;
-  std::map<std::int32_t, std::int32_t> fed_;
-  Frames frames_;
-  std::vector<std::vector<std::int32_t>> nodes_of_;      // by node of the cluster
-  std::vector<std::vector<std::int32_t>> partitions_of_; // likewise
-  std::vector<std::int32_t> unit_;                       // of each node: the outermost loop or function that it is in, or leaves; 0: none
-  std::vector<std::vector<std::int32_t>> nodes_in_;      // by unit
+ private:
+  const std::unique_ptr<const Whole> whole_;
 };
 
 }  // namespace troupe

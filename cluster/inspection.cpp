@@ -11,6 +11,20 @@
 
 namespace troupe {
 
+Error why_not_described(const PlanName& plan, const ClusterReport& described, const ClusterReport& now) {
+  std::string known, silent = "it is not in the cluster";
+  for (const NodeAnswer& a : described)
+    if (a.member.name == plan.owner) silent = a.why;
+  bool is_part_known = false;
+  for (const NodeAnswer& a : now)
+    for (const PlanSnapshot& p : a.report.engine.plans) {
+      if (p.name.owner == a.member.name) known += (known.empty() ? "" : ", ") + p.name.text();
+      else is_part_known = is_part_known || p.name == plan;
+    }
+  if (is_part_known) return Error(Code::unavailable, fmt::format("node '{}', which alone knows all of plan '{}', does not show it: {}", plan.owner, plan.text(), silent));
+  return Error(Code::not_found, fmt::format("there is no plan '{}'; {}", plan.text(), known.empty() ? "there are none" : "there are " + known));
+}
+
 std::string run_name(const RunSnapshot& run) { return fmt::format("{}/{}", run.plan.owner, run.run); }
 
 static void add_moved(RunSnapshot& run, const std::map<std::string, const NodeAnswer*>& nodes) {

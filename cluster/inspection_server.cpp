@@ -318,7 +318,7 @@ class InspectionServer::Server {
   }
 
   /// The counters of a plan, which are remembered from one request to the next, for as long as its owner lives. Throws not_found, with
-  /// those there are.
+  /// those there are, and unavailable where those who take part in it are there and its owner, whose the description is, does not answer.
   std::shared_ptr<CounterCache> cache_of(const std::string& id) {
     PlanName name = plan_of(id);
     name.life = life_of(name.owner);
@@ -329,18 +329,15 @@ class InspectionServer::Server {
         return it->second.cache;
       }
     }
-    for (const NodeAnswer& a : node_.inspect({.what = NodeQuestion::What::plan, .plan = name}, kAsk)) {
+    const ClusterReport described = node_.inspect({.what = NodeQuestion::What::plan, .plan = name}, kAsk);
+    for (const NodeAnswer& a : described) {
       if (!a.has_answered || a.report.plan.name != name) continue;
       auto cache = std::make_shared<CounterCache>(a.report.plan);
       std::lock_guard lock(mutex_);
       make_room(rows_of(*cache));
       return caches_.insert_or_assign(name, Cached{cache, ++uses_}).first->second.cache;
     }
-    std::string known;
-    for (const NodeAnswer& a : node_.inspect({}, kAsk))
-      for (const PlanSnapshot& p : a.report.engine.plans)
-        if (p.name.owner == a.member.name) known += (known.empty() ? "" : ", ") + p.name.text();
-    throw Error(Code::not_found, fmt::format("there is no plan '{}'; {}", id, known.empty() ? "there are none" : "there are " + known));
+    throw why_not_described(name, described, node_.inspect({}, kAsk));
   }
 
   static std::size_t rows_of(const CounterCache& cache) { return std::max(kLeastRows, cache.plan().actors.size() + cache.plan().edges.size()); }

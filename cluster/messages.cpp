@@ -62,12 +62,12 @@ void fields(A& a, BeginRun& m) {
   a(m.run), a(m.id), a(m.plan), a(m.step), a(m.seed), a(m.feeds);
 }
 // Of a Token and a Grant as well, whose runs and partitions are elsewhere.
-template <class A, class T>
-void token_fields(A& a, std::int32_t& partition, T& m) {
+template <class A, class Number, class T>
+void token_fields(A& a, Number&& partition, T& m) {
   a(partition), a(m.receive), a(m.is_dead), a(m.path), a(m.value);
 }
-template <class A, class T>
-void grant_fields(A& a, std::int32_t& partition, T& m) {
+template <class A, class Number, class T>
+void grant_fields(A& a, Number&& partition, T& m) {
   a(partition), a(m.send), a(m.path), a(m.last);
 }
 template <class A>
@@ -187,16 +187,17 @@ MessageWriter written(const M& message) {
   return w;
 }
 
-MessageWriter written(const RunKey& run, std::span<Posted> posted) {
+MessageWriter written(const RunKey& run, std::span<Posted> posted, const Plan& plan) {
+  const auto number_of = [&](const Posted& p) { return plan.partitions[static_cast<std::size_t>(p.partition)].number; };
   MessageWriter w;
   w(RunTokens::kKind), w(run);
   const auto grants = static_cast<std::size_t>(std::count_if(posted.begin(), posted.end(), [](const Posted& p) { return std::holds_alternative<Grant>(p.message); }));
   w.unsigned_number(grants);
   for (Posted& p : posted)
-    if (auto* grant = std::get_if<Grant>(&p.message)) grant_fields(w, p.partition, *grant);
+    if (auto* grant = std::get_if<Grant>(&p.message)) grant_fields(w, number_of(p), *grant);
   w.unsigned_number(posted.size() - grants);
   for (Posted& p : posted)
-    if (auto* token = std::get_if<Token>(&p.message)) token_fields(w, p.partition, *token);
+    if (auto* token = std::get_if<Token>(&p.message)) token_fields(w, number_of(p), *token);
   return w;
 }
 

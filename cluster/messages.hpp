@@ -211,8 +211,8 @@ struct RunsBegun {
 /// The kind, which comes first.
 MessageKind kind_of(MessageReader& reader);
 
-/// RunTokens of what partitions have posted, which is of one run and for one node: as of the struct, without making one.
-MessageWriter written(const RunKey& run, std::span<Posted> posted);
+/// RunTokens of what partitions of `plan` have posted, which is of one run and for one node: as of the struct, without making one.
+MessageWriter written(const RunKey& run, std::span<Posted> posted, const Plan& plan);
 
 // Defined for every struct above.
 template <class M>

@@ -442,7 +442,8 @@ std::shared_ptr<RemotePlan> NodeCore::prepare(const std::shared_ptr<const Plan>&
     m.fingerprint = prints[at(node)];
     requests.push_back(m.request);
     MessageWriter w = written(m);
-    write(w, parts.of(node), plan->nodes[at(node)]);
+    if (parts.is_divisible()) write(w, parts.of(node), plan->nodes[at(node)]);
+    else write(w, placed, plan->nodes[at(node)]);
     ask(m.request, MakePlan::kLane, w.take());
   }
   Status first;

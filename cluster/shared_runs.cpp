@@ -46,8 +46,8 @@ std::string edges_out_of(const Plan& plan, std::int32_t node) {
   constexpr std::size_t kNamed = 3;
   std::set<std::int32_t> sources;
   for (const PartitionPlan& p : plan.partitions)
-    for (const PartitionPlan::Receive& r : p.receives)
-      if (p.node != node && plan.partitions[at(r.partition)].node == node) sources.insert(r.source);
+    for (const PartitionPlan::Send& s : p.sends)
+      if (p.node == node && !plan.is_on(s.partition, node)) sources.insert(s.source);
   for (const PartitionPlan& p : plan.partitions)
     for (const Target& t : p.targets)
       if (p.node == node && t.node == Target::kFetch) sources.insert(plan.program.fetches[at(t.slot)].node);
@@ -132,8 +132,6 @@ SharedPlan::SharedPlan(std::shared_ptr<NodeCore> core, RunKey key, std::shared_p
   for (const PartitionPlan& p : plan_->partitions)
     for (const Target& t : p.targets)
       if (t.node == Target::kFetch) fetched_from_[at(t.slot)] = p.node;
-  partitions_of_.resize(plan_->nodes.size());
-  for (std::size_t p = 0; p < plan_->partitions.size(); ++p) partitions_of_[at(plan_->partitions[p].node)].push_back(static_cast<std::int32_t>(p));
 }
 
 SharedPlan::~SharedPlan() {
@@ -172,13 +170,11 @@ void SharedPlan::post(std::span<Posted> posted) {
     const Run& run = run_of(posted.front());
     const RunKey key = run.key;
     const std::span<Posted> ours = posted.first(to_front(posted, [&](const Posted& p) { return peer_of(p.partition) == to && &run_of(p) == &run; }));
-    if (plan_->is_part())
-      for (Posted& p : ours) p.partition = plan_->partitions[at(p.partition)].number;
     const std::size_t large = to_front(ours, is_large);
-    for (std::size_t i = 0; i < large; ++i) core_->transport().send(to, RunTokens::kLane, written(key, ours.subspan(i, 1)).take());
+    for (std::size_t i = 0; i < large; ++i) core_->transport().send(to, RunTokens::kLane, written(key, ours.subspan(i, 1), *plan_).take());
     if (const std::span<Posted> small = ours.subspan(large); !small.empty()) {
       const bool has_tokens = std::any_of(small.begin(), small.end(), [](const Posted& p) { return std::holds_alternative<Token>(p.message); });
-      core_->transport().send(to, has_tokens ? RunTokens::kLane : Lane::control, written(key, small).take());
+      core_->transport().send(to, has_tokens ? RunTokens::kLane : Lane::control, written(key, small, *plan_).take());
     }
     core_->transport().flush(to);  // what the turn leaves to be done is done meanwhile
     posted = posted.subspan(ours.size());
@@ -214,7 +210,7 @@ void SharedRuns::begin(Run& run, SharedPlan& plan) {
         for (Peer peer : plan.others()) {
           BeginRun m{last_, run.info().id, plan.number(), run.info().step, run.info().seed, {}};
           std::set<std::int32_t> feeds;
-          for (const std::int32_t p : plan.partitions_of(plan.node_of_peer(peer)))
+          for (const std::int32_t p : plan.plan().partitions_on[at(plan.node_of_peer(peer))])
             for (const PartitionPlan::Feed& f : plan.plan().partitions[at(p)].feeds) feeds.insert(f.index);
           for (std::int32_t f : feeds) m.feeds.emplace_back(f, run.feeds()[at(f)]);
           core_.send(peer, m);
@@ -266,7 +262,7 @@ void SharedRuns::handle(Peer from, LeftRun&& m) {
   }
   if (m.status.ok() && came.size() != plan.fetches_from(node)) m.status = Status(Code::data_loss, "it did not send all that was fetched from it");
   if (!m.status.ok()) core_.engine().fail(*run, from_node(core_.name_of(from), m.status));
-  for (const std::int32_t p : plan.partitions_of(node)) run->has_done(p, std::exchange(m.done, {}));  // the first of its partitions stands for all
+  for (const std::int32_t p : run->plan().partitions_on[at(node)]) run->has_done(p, std::exchange(m.done, {}));  // the first of its partitions stands for all
   run->leave();
 }
 

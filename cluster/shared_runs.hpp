@@ -52,7 +52,6 @@ class SharedPlan final : public RemotePlan {
   const Plan& plan() const { return *plan_; }
   /// The index of a peer among the plan's nodes; -1: it takes no part.
   std::int32_t node_of_peer(Peer peer) const;
-  const std::vector<std::int32_t>& partitions_of(std::int32_t node) const { return partitions_of_[static_cast<std::size_t>(node)]; }
   /// Does this fetch come from that node?
   bool is_fetched_from(std::int32_t node, std::int32_t fetch) const {
     const auto f = static_cast<std::size_t>(fetch);
@@ -71,7 +70,6 @@ class SharedPlan final : public RemotePlan {
   const Peer owner_;  // 0: this node
   std::vector<Peer> others_;
   std::vector<std::int32_t> fetched_from_;  // by fetch, among the plan's nodes
-  std::vector<std::vector<std::int32_t>> partitions_of_;  // by node
   std::atomic<bool> broken_{false};  // publishes nothing but itself
 };
 

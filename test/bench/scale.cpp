@@ -16,6 +16,7 @@
 #include <troupe/actors/engine_impl.hpp>
 #include <troupe/actors/pipeline.hpp>
 #include <troupe/actors/placement.hpp>
+#include <troupe/actors/plan_part.hpp>
 #include <troupe/cluster/membership.hpp>
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/program_codec.hpp>
@@ -178,7 +179,8 @@ struct Here final : DeviceFinder {
 // Each device adds to what the one before it sends; so every node but the ends has two neighbours.
 void planning(const std::vector<int>& sizes) {
   Growth build("scale_build_time", "ms", "the graph, with its constraints"), lowered("scale_lower_time", "ms", "passes and lowering"), placed("scale_place_time", "ms"),
-      cut("scale_plan_time", "ms", "cut into partitions; what each of the nodes does too"), written("scale_plan_bytes", "bytes", "of the program, sent to each node"),
+      cut("scale_plan_time", "ms", "cut into partitions"), divided("scale_parts_time", "ms", "all nodes' parts, made and written"),
+      written("scale_part_bytes", "bytes", "sent to the node in the middle"),
       by_cost("scale_automatic_time", "ms", "an unconstrained chain of as many ops, placed by the cost model on all nodes");
   for (int n : sizes) {
     PlacementOptions options{.default_device = "cpu:0", .here = "n0"};
@@ -206,9 +208,15 @@ void planning(const std::vector<int>& sizes) {
     const Plan plan = make_plan(Placed(where), here, states);
     cut.add(n, lap());
     if (plan.partitions.size() < static_cast<std::size_t>(n) * kDevices) std::fprintf(stderr, "scale: %zu partitions\n", plan.partitions.size());
-    MessageWriter w;
-    write(w, where);
-    written.add(n, static_cast<double>(bytes_of(w.take())));
+    const PlanParts parts(plan, where);
+    std::vector<double> bytes;
+    for (std::int32_t node = 0; node < n; ++node) {
+      MessageWriter w;
+      write(w, parts.of(node), plan.nodes[static_cast<std::size_t>(node)]);
+      bytes.push_back(static_cast<double>(bytes_of(w.take())));
+    }
+    divided.add(n, lap());
+    written.add(n, bytes[bytes.size() / 2]);
     Graph chain;
     Expr from = chain.input("x", DType::f32, {4}), to = from;
     for (int i = 0; i < n; ++i) to = matmul(reshape(to, {2, 2}), reshape(to, {2, 2}));
@@ -218,7 +226,7 @@ void planning(const std::vector<int>& sizes) {
     place(program, options);
     by_cost.add(n, lap());
   }
-  for (const Growth* g : {&build, &lowered, &placed, &cut, &written, &by_cost}) g->print_law();
+  for (const Growth* g : {&build, &lowered, &placed, &cut, &divided, &written, &by_cost}) g->print_law();
 }
 
 // ---- start-up

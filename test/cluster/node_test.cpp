@@ -201,6 +201,23 @@ BOOST_AUTO_TEST_CASE(a_node_that_leaves_ends_its_runs_and_no_others) {
   BOOST_TEST(says(why, {"no node 'b'", "a, c"}));
 }
 
+// Its part of the plan shows nobody who takes what it makes.
+BOOST_AUTO_TEST_CASE(what_a_node_outside_of_loops_owes_is_named_when_it_leaves) {
+  Nodes nodes(3);
+  Graph g;
+  Expr never = endless(g, kC), y;
+  {
+    auto there = g.on_device(kB);
+    y = tanh(cast(never, DType::f32));
+  }
+  Function f = nodes.engine().compile(g, {}, {y + 1.0});
+  RunHandle run = f.start({});
+  nodes.remove(1);
+  const Status lost = run.wait();
+  BOOST_TEST((lost.code() == Code::unavailable), lost.message());
+  BOOST_TEST(says(lost.message(), {"node 'b'", "awaited from it", "'Tanh", "node_test.cpp"}), lost.message());
+}
+
 // x of two elements, and 2 x + 1.
 std::pair<Expr, Expr> doubled_on_b_plus_one(Graph& g) {
   Expr x = g.input("x", DType::f32, {2});

@@ -62,7 +62,7 @@ class Divided {
   std::int32_t index_of(const std::string& node) const {
     return static_cast<std::int32_t>(std::find(whole_.nodes.begin(), whole_.nodes.end(), node) - whole_.nodes.begin());
   }
-  Placed part(const std::string& node) const { return parts_.of(index_of(node)); }
+  Placed part(const std::string& node) const { return parts_.is_divisible() ? parts_.of(index_of(node)) : placed_; }
   Message message(const std::string& node) const { return message_for(node, part(node)); }
 
   /// That a node's partitions are those of the whole plan; false: it has been sent all of it.
@@ -89,8 +89,7 @@ class Divided {
           for (std::size_t n = 0; n < mine.frames[f].nodes.size(); ++n)
             BOOST_TEST(plan.program.graph.describe(mine.frames[f].nodes[n].source) == whole_.program.graph.describe(same.frames[f].nodes.at(n).source));
         }
-        BOOST_TEST(mine.targets.size() == same.targets.size());
-        for (std::size_t t = 0; t < mine.targets.size(); ++t) BOOST_TEST((mine.targets[t].node == same.targets[t].node && mine.targets[t].slot == same.targets[t].slot));
+        check_tables(mine, same);
         for (std::size_t r = 0; r < mine.receives.size(); ++r)
           BOOST_TEST(plan.program.graph.describe(mine.receives[r].source) == whole_.program.graph.describe(same.receives.at(r).source));
       }
@@ -109,6 +108,30 @@ class Divided {
   }
 
  private:
+  static void check_tables(const PartitionPlan& mine, const PartitionPlan& same) {
+    const auto is_range = [](const TargetRange& a, const TargetRange& b) { return a.first == b.first && a.last == b.last; };
+    const auto is_target = [](const Target& a, const Target& b) { return a.node == b.node && a.slot == b.slot; };
+    const auto are = [](const auto& a, const auto& b, auto equal) { return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal); };
+    BOOST_TEST(are(mine.targets, same.targets, is_target));
+    BOOST_TEST(mine.output_targets == same.output_targets, boost::test_tools::per_element());
+    BOOST_TEST(are(mine.held, same.held, [](const Held& a, const Held& b) { return a.slot == b.slot && a.constant == b.constant && a.invariant == b.invariant; }));
+    BOOST_TEST(are(mine.feeds, same.feeds, [&](const auto& a, const auto& b) { return a.index == b.index && is_range(a.targets, b.targets); }));
+    BOOST_TEST(are(mine.exits, same.exits, [&](const auto& a, const auto& b) { return is_range(a.targets, b.targets) && a.ordinal == b.ordinal; }));
+    BOOST_TEST(are(mine.loops, same.loops, [&](const auto& a, const auto& b) { return is_range(a.targets, b.targets) && is_range(a.index_targets, b.index_targets) && a.frame == b.frame; }));
+    BOOST_TEST(are(mine.enters, same.enters, [&](const auto& a, const auto& b) {
+      return a.frame == b.frame && a.invariant == b.invariant && is_range(a.targets, b.targets) && is_range(a.index_targets, b.index_targets);
+    }));
+    BOOST_TEST(are(mine.frames, same.frames, [&](const FramePlan& a, const FramePlan& b) {
+      const bool forwards = are(a.forwards, b.forwards, [&](const auto& x, const auto& y) { return x.invariant == y.invariant && is_target(x.target, y.target); });
+      const bool nodes = are(a.nodes, b.nodes, [&](const PlanNode& x, const PlanNode& y) {
+        return x.kind == y.kind && x.first_input == y.first_input && x.awaited == y.awaited && x.first_held == y.first_held && x.held == y.held && x.first_output == y.first_output && x.has_only == y.has_only &&
+               is_target(x.only, y.only);
+      });
+      return forwards && nodes && are(a.invariant_targets, b.invariant_targets, is_range) && a.steady == b.steady && a.roots == b.roots && a.exits == b.exits && a.edges_in == b.edges_in &&
+             a.has_predicate == b.has_predicate;
+    }));
+  }
+
   Finder finder_{"n0"};
   const Placed placed_;
   const Plan whole_;
