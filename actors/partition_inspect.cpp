@@ -177,7 +177,7 @@ RunPart Partition::part_of(const Record& record) {
     w.kind = kind;
     w.node = plan_->number_of(source);
     w.what = plan_->program.graph.describe(source);
-    if (kind == Wait::Kind::kernel && node.state >= 0) {
+    if (node.state >= 0) {
       const StateSpec& state = plan_->program.graph.states()[static_cast<std::size_t>(node.state)];
       w.state = fmt::format("{} '{}'", name_of(state.kind), state.name);
       w.puts = node.op->effect == Effect::enqueue;

@@ -32,7 +32,7 @@ struct Wait {
   };
   Kind kind = Kind::kernel;
   std::string what;       // the node that has not ended, or whose token has not come or gone: op, name, the user's line
-  std::string state;      // of a kernel: what it is done to, `queue 'q'`; empty: nothing
+  std::string state;      // what it is done to: `queue 'q'`; empty: nothing, or its node is of another's part of the plan
   std::string tag;        // `iteration 3 of loop 'w'`, inner loops last; empty: outside of loops
   std::string from;       // the other partition's device
   std::int32_t node = 0;  // of the program

@@ -2,7 +2,7 @@
 //
 // membership  the machine of cluster/membership.hpp on a simulated network (1 ms a message, a virtual clock): messages and
 //             time until all know all, messages a node and second from then on, time until all know that one has died
-// planning    on the node that compiles: constraints resolved, the program placed, cut and written for another node
+// planning    on the node that compiles: constraints resolved, the program placed, cut, and divided for all nodes
 // start-up    messages and virtual time of a plan and of a run over 4 to 1,000 nodes of this process, a partition on each, on the simulated
 //             transport (whose million ends of connections take 5 minutes and 9 GB)
 // partitions  the same with 100 partitions on each of 4 to 1,000 nodes
