@@ -278,6 +278,8 @@ class Partition final : public CompletionSink {
 
   /// An exception on the way, here or in `turn`, fails the run that it met, which is given up: its books may be wrong from then on.
   void receive(PartitionMessage& message);
+  /// In a catch block of the driver's, in the middle of a turn: tokens of the run could not be sent. It fails, and is given up by messages.
+  void give_up_later(const Ref<Run>& run);
   /// Fires up to `budget` nodes; true if more are ready.
   bool turn(int budget);
   bool is_idle() const { return active_.empty(); }
@@ -331,6 +333,7 @@ class Partition final : public CompletionSink {
 
   void handle(PartitionMessage& message);
   void give_up(const Ref<Run>& run);
+  void tell_given_up(const Ref<Run>& run, bool here_too);
   void start(const Ref<Run>& run);
   void accept(Token& token);
   void accept_at(Instance& instance, Token& token);

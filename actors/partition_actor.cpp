@@ -52,13 +52,23 @@ bool PartitionActor::post(std::int32_t partition, PartitionMessage message) {
   return true;
 }
 
+// The turn goes on whatever cannot be sent: nobody can tell how much of it was, so runs that it is of are given up, whoever's turn it is.
 void PartitionActor::flush() {
   if (posted_.empty()) return;
-  struct Emptied {  // also where it throws: the run is given up, and nothing of it is said twice
-    std::vector<Posted>& posted;
-    ~Emptied() { posted.clear(); }
-  } const emptied{posted_};
-  troupe_.remote->post(posted_);
+  try {
+    troupe_.remote->post(posted_);
+    posted_.clear();
+  } catch (...) {
+    std::vector<Ref<Run>> runs;
+    for (const Posted& p : posted_) {
+      const auto* token = std::get_if<Token>(&p.message);
+      const Ref<Run>& run = token ? token->run : std::get<Grant>(p.message).run;
+      const auto is_it = [&](const Ref<Run>& known) { return &*known == &*run; };
+      if (std::none_of(runs.begin(), runs.end(), is_it)) runs.push_back(run);
+    }
+    posted_.clear();
+    for (const Ref<Run>& run : runs) partition_.give_up_later(run);
+  }
 }
 
 void PartitionActor::refused(Run& run, std::int32_t partition, const std::string& what) { troupe_.remote->refused(run, partition, what); }

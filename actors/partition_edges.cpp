@@ -166,12 +166,19 @@ void Partition::receive(PartitionMessage& message) {
 // In a catch block. Tokens of the run may be missing from now on, so that counting would wait for ever: it is abandoned, here at once.
 void Partition::give_up(const Ref<Run>& lost) {
   const Ref<Run> run = lost;
+  tell_given_up(run, false);
+  for (Value& v : scratch_) v.reset();
+  if (find(*run)) abandon(run);
+}
+
+// The same in the middle of a turn, which may be at work on the run.
+void Partition::give_up_later(const Ref<Run>& run) { tell_given_up(run, true); }
+
+void Partition::tell_given_up(const Ref<Run>& run, bool here_too) {
   const Status why = Status::from_current_exception();
   fail_at(*run, -1, Status(why.code(), fmt::format("what passes on the run's values failed, so the run was given up: {}", why.message())));
-  for (Value& v : scratch_) v.reset();
-  for (std::size_t p = 0; p < plan_->partitions.size(); ++p)
-    if (static_cast<std::int32_t>(p) != index_ && plan_->is_here(p)) driver_.post_at_once(static_cast<std::int32_t>(p), Abandon{run});
-  if (find(*run)) abandon(run);
+  for (const std::int32_t p : plan_->partitions_on[static_cast<std::size_t>(plan_->here)])
+    if (p != index_ || here_too) driver_.post_at_once(p, Abandon{run});
 }
 
 void Partition::abandon(Ref<Run> run) {

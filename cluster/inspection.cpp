@@ -11,17 +11,18 @@
 
 namespace troupe {
 
-Error why_not_described(const PlanName& plan, const ClusterReport& described, const ClusterReport& now) {
-  std::string known, silent = "it is not in the cluster";
-  for (const NodeAnswer& a : described)
-    if (a.member.name == plan.owner) silent = a.why;
+Error why_not_described(const PlanName& plan, const ClusterReport& now) {
+  std::string known;
   bool is_part_known = false;
   for (const NodeAnswer& a : now)
     for (const PlanSnapshot& p : a.report.engine.plans) {
       if (p.name.owner == a.member.name) known += (known.empty() ? "" : ", ") + p.name.text();
       else is_part_known = is_part_known || p.name == plan;
     }
-  if (is_part_known) return Error(Code::unavailable, fmt::format("node '{}', which alone knows all of plan '{}', does not show it: {}", plan.owner, plan.text(), silent));
+  // One that answers has dropped it, of which they will hear.
+  const auto owner = std::find_if(now.begin(), now.end(), [&](const NodeAnswer& a) { return a.member.name == plan.owner; });
+  if (is_part_known && owner != now.end() && !owner->has_answered)
+    return Error(Code::unavailable, fmt::format("node '{}', which alone knows all of plan '{}', does not answer: {}", plan.owner, plan.text(), owner->why));
   return Error(Code::not_found, fmt::format("there is no plan '{}'; {}", plan.text(), known.empty() ? "there are none" : "there are " + known));
 }
 

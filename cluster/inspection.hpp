@@ -82,9 +82,9 @@ using ClusterReport = std::vector<NodeAnswer>;
 /// Runs over several nodes once each, with all their partitions and those of their nodes that have not answered; the number is
 /// their owner's. In the order of nodes and numbers.
 std::vector<RunSnapshot> joined_runs(const ClusterReport& report);
-/// Why nobody has described a plan, of what all have said when they were asked for it, and of what they are at: not_found, with the plans there are; or
-/// unavailable, where nodes that take part in it are there and its owner, who alone knows all of it, does not answer.
-Error why_not_described(const PlanName& plan, const ClusterReport& described, const ClusterReport& now);
+/// Why nobody has described a plan, by what all say that they are at: not_found, with the plans there are; or unavailable, where nodes
+/// that take part in it are there and its owner, who alone knows all of it, does not answer.
+Error why_not_described(const PlanName& plan, const ClusterReport& now);
 /// `a/17`: whose run it is, as told by its plan, and its number there, whichever node says so.
 std::string run_name(const RunSnapshot& run);
 

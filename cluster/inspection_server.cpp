@@ -329,15 +329,14 @@ class InspectionServer::Server {
         return it->second.cache;
       }
     }
-    const ClusterReport described = node_.inspect({.what = NodeQuestion::What::plan, .plan = name}, kAsk);
-    for (const NodeAnswer& a : described) {
+    for (const NodeAnswer& a : node_.inspect({.what = NodeQuestion::What::plan, .plan = name}, kAsk)) {
       if (!a.has_answered || a.report.plan.name != name) continue;
       auto cache = std::make_shared<CounterCache>(a.report.plan);
       std::lock_guard lock(mutex_);
       make_room(rows_of(*cache));
       return caches_.insert_or_assign(name, Cached{cache, ++uses_}).first->second.cache;
     }
-    throw why_not_described(name, described, node_.inspect({}, kAsk));
+    throw why_not_described(name, node_.inspect({}, kAsk));
   }
 
   static std::size_t rows_of(const CounterCache& cache) { return std::max(kLeastRows, cache.plan().actors.size() + cache.plan().edges.size()); }

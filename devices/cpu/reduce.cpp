@@ -4,6 +4,7 @@
 // double, rows of f32 four at a time in float first, integers in 64 bits), and the chunks' accumulators are
 // merged in order: so neither the number of workers nor the CPU level changes a bit. What a program makes is reduced chunk by chunk as it is
 // made: the chunks are the same, and so are the bits.
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <cstring>
@@ -293,11 +294,14 @@ void reduce_extents(WorkerPool* pool, const Extents& e, const Elements& elements
   // x: the item's first element; null: it is made here, so few rows at a time, whole eights, that they stay in the cache.
   constexpr std::int64_t kMadeTogether = 8192, kEight = 8;
   const std::int64_t together = std::max<std::int64_t>(1, kMadeTogether / tile / kEight) * kEight;
-  // Columns of a chunk are accumulated where the chunks are merged: copied there afterwards, they would wait for memory.
+  // Columns of a chunk are accumulated where the chunks are merged: copied there afterwards, they would wait for memory. But not few: there the
+  // next chunk, which may be another worker's, begins in the same cache line.
+  constexpr std::size_t kMany = 1024;  // bytes
   auto work = [&](const Item& item, const In* x) {
     const std::int64_t result = item.outer * e.inner + item.column;
     Acc here[kTile];
-    Acc* acc = partial && e.inner > 1 ? partial + item.chunk * results + result : here;
+    const bool is_in_place = partial && static_cast<std::size_t>(item.width) * sizeof(Acc) >= kMany;
+    Acc* acc = is_in_place ? partial + item.chunk * results + result : here;
     start<Op>(acc, item.width);
     if (e.inner == 1) {
       add_row<Op>(*acc, x ? x : make(begin_of(item), end_of(item)), item.count, item.first);
@@ -312,7 +316,7 @@ void reduce_extents(WorkerPool* pool, const Extents& e, const Elements& elements
     }
     if (!partial)
       for (std::int64_t i = 0; i < item.width; ++i) out[result + i] = Op::finish(acc[i], e.reduced);
-    else if (acc == here) partial[item.chunk * results + result] = *acc;
+    else if (!is_in_place) std::copy_n(here, item.width, partial + item.chunk * results + result);
   };
   // Whole rows of f32, or chunks of them, that lie one behind the other are added up side by side.
   constexpr bool is_sum_of_floats = is_sum<Op> && std::is_same_v<In, float>;

@@ -2,10 +2,13 @@
 // values are what they would have been; what makes no sense ends their session; nothing crashes, and every run ends.
 #include <boost/test/unit_test.hpp>
 
+#include <atomic>
+
 #include <troupe/test/cluster/faulty.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/test/controlflow/random_programs.hpp>
+#include <troupe/test/devices/refusal.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -91,6 +94,28 @@ BOOST_AUTO_TEST_CASE(what_is_repeated_changes_nothing) {
   // Seen to happen, each of them; and there is less in the log than there is to say.
   for (const char* what : {"that had come", "that it was not granted", "for an iteration that is done", "a grant of iteration", "faulty_peer_test.cpp"}) BOOST_TEST(is_said(what), what);
   BOOST_TEST(log.size() * 2 < refused);
+}
+
+// As where memory is short. Who posts it is in the middle of a turn, and its other messages for that node are gone.
+BOOST_AUTO_TEST_CASE(what_cannot_be_sent_ends_its_run_and_no_other) {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) BOOST_TEST_CONTEXT("seed " << seed) {
+    const auto left = std::make_shared<std::atomic<int>>(-1);  // messages of tokens that b still sends before one fails; below 0: none does
+    const Nodes::Wrap wrap = [left](const std::string& name, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+      return std::make_unique<FaultyTransport>(std::move(inner), [=](Peer to, Lane lane, Message message, const FaultyTransport::Send& send) {
+        if (name == "b" && *left >= 0 && as<RunTokens>(message) && (*left)-- == 0) throw Error(Code::resource_exhausted, "no memory to send it");
+        send(to, lane, std::move(message));
+      });
+    };
+    Nodes nodes(3, stepped_partitions(seed), Between::simulation, {}, wrap);
+    Graph g;
+    Function f = nodes.engine().compile(g, {}, {nested(g)});
+    const double expected = expected_of_nested();
+    compare(f({}), {{expected, expected}}, "before");
+    *left = static_cast<int>(seed % 12);
+    const std::string why = refusal([&] { f({}); }, Code::resource_exhausted);
+    BOOST_TEST(why.find("so the run was given up: no memory to send it") != std::string::npos, why);
+    compare(f({}), {{expected, expected}}, "after");
+  }
 }
 
 BOOST_AUTO_TEST_CASE(what_is_repeated_of_calls_changes_nothing) {
