@@ -56,7 +56,7 @@ class Planner {
         if (e.invariant >= 0) p.frames[at(e.frame)].invariant_targets[at(e.invariant)] = e.targets;
       for (std::size_t f = 0; f < p.frames.size(); ++f) finish(p, static_cast<std::int32_t>(f));
     }
-    if (part_) number_ends();
+    if (part_) number_ends(plan_, *part_);
     plan_.partition_of = std::move(partition_);
     return std::move(plan_);
   }
@@ -632,24 +632,6 @@ class Planner {
     }
   }
 
-  // Of edges within this node both ends are here; of the others each end has its own node's number.
-  void number_ends() {
-    auto receive = part_->receives.begin();
-    auto send = part_->sends.begin();
-    const auto next = [](auto& it, auto end) {
-      if (it == end) throw Error(Code::data_loss, "a part of a program has more edges than other ends of them");
-      return *it++;
-    };
-    for (PartitionPlan& p : plan_.partitions) {
-      if (p.node != plan_.here) continue;
-      for (PartitionPlan::Send& s : p.sends)
-        if (const std::int32_t number = next(receive, part_->receives.end()); !plan_.is_on(s.partition, plan_.here)) s.receive = number;
-      for (PartitionPlan::Receive& r : p.receives)
-        if (const std::int32_t number = next(send, part_->sends.end()); !plan_.is_on(r.partition, plan_.here)) r.send = number;
-    }
-    if (receive != part_->receives.end() || send != part_->sends.end()) throw Error(Code::data_loss, "a part of a program has fewer edges than other ends of them");
-  }
-
   Plan plan_;
   StateStore& states_;
   const std::shared_ptr<const PlanPart> part_;  // null: the program is whole
@@ -670,18 +652,6 @@ class Planner {
 };
 
 }  // namespace
-
-std::int32_t Plan::node_of_number(std::int32_t number) const {
-  if (!is_part()) return number >= 0 && number < program.graph.size() ? number : -1;
-  const auto it = std::lower_bound(numbers.begin(), numbers.end(), number);
-  return it != numbers.end() && *it == number ? static_cast<std::int32_t>(it - numbers.begin()) : -1;
-}
-
-std::int32_t Plan::partition_of_number(std::int32_t number) const {
-  if (!is_part()) return number >= 0 && at(number) < partitions.size() ? number : -1;
-  const auto it = std::lower_bound(partitions.begin(), partitions.end(), number, [](const PartitionPlan& p, std::int32_t n) { return p.number < n; });
-  return it != partitions.end() && it->number == number ? static_cast<std::int32_t>(it - partitions.begin()) : -1;
-}
 
 Plan make_plan(Placed placed, DeviceFinder& devices, StateStore& states) { return Planner(std::move(placed), devices, states).make(); }
 

@@ -199,6 +199,35 @@ class PartMaker {
 PlanParts::PlanParts(const Plan& plan, const Placed& placed) : whole_(std::make_unique<const Whole>(plan, placed)) {}
 PlanParts::~PlanParts() = default;
 
+// Of edges within this node both ends are here; of the others each end has its own node's number.
+void number_ends(Plan& plan, const PlanPart& part) {
+  auto receive = part.receives.begin(), send = part.sends.begin();
+  const auto next = [](auto& it, auto end) {
+    if (it == end) throw Error(Code::data_loss, "a part of a program has more edges than other ends of them");
+    return *it++;
+  };
+  for (PartitionPlan& p : plan.partitions) {
+    if (p.node != plan.here) continue;
+    for (PartitionPlan::Send& s : p.sends)
+      if (const std::int32_t number = next(receive, part.receives.end()); !plan.is_on(s.partition, plan.here)) s.receive = number;
+    for (PartitionPlan::Receive& r : p.receives)
+      if (const std::int32_t number = next(send, part.sends.end()); !plan.is_on(r.partition, plan.here)) r.send = number;
+  }
+  if (receive != part.receives.end() || send != part.sends.end()) throw Error(Code::data_loss, "a part of a program has fewer edges than other ends of them");
+}
+
+std::int32_t Plan::node_of_number(std::int32_t number) const {
+  if (!is_part()) return number >= 0 && number < program.graph.size() ? number : -1;
+  const auto it = std::lower_bound(numbers.begin(), numbers.end(), number);
+  return it != numbers.end() && *it == number ? static_cast<std::int32_t>(it - numbers.begin()) : -1;
+}
+
+std::int32_t Plan::partition_of_number(std::int32_t number) const {
+  if (!is_part()) return number >= 0 && at(number) < partitions.size() ? number : -1;
+  const auto it = std::lower_bound(partitions.begin(), partitions.end(), number, [](const PartitionPlan& p, std::int32_t n) { return p.number < n; });
+  return it != partitions.end() && it->number == number ? static_cast<std::int32_t>(it - partitions.begin()) : -1;
+}
+
 bool PlanParts::is_divisible() const { return whole_->is_divisible; }
 Placed PlanParts::of(std::int32_t node) const { return PartMaker(*whole_, node).make(); }
 

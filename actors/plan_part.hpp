@@ -45,6 +45,10 @@ struct PlanPart {
   std::vector<std::int32_t> receives, sends;
 };
 
+/// Gives the cut edges of a plan that has been made from a part the numbers of their other ends, which come in the order of the node's partitions.
+/// Throws data_loss where they are not as many.
+void number_ends(Plan& plan, const PlanPart& part);
+
 /// Of a whole plan. Refers to it, and to what it was made from.
 class PlanParts {
  public:

@@ -15,6 +15,7 @@
 #include <troupe/ops/pointwise.hpp>
 #include <troupe/ops/specs_attr.hpp>
 #include <troupe/test/cluster/every_message.hpp>
+#include <troupe/test/cluster/finder.hpp>
 #include <troupe/test/cluster/golden.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/test/devices/refusal.hpp>
@@ -47,14 +48,6 @@ Placed placed_program(Graph& g) {
   Program p = optimize(g, {x.edge()}, {s.edge(), n.edge()}, true, {}, nullptr);
   return place(std::move(p), {.default_device = "cpu:0", .here = "a", .scatter = {"/node:a/cpu:0", "/node:b/cpu:0"}, .seed = 3});
 }
-
-struct Finder final : DeviceFinder {
-  explicit Finder(std::string n) : name(std::move(n)) {}
-  Device* find(const std::string& full) override { return node_of(full) == name ? device.get() : nullptr; }
-  std::string node() const override { return name; }
-  std::string name;
-  std::unique_ptr<Device> device = make_cpu_device({});
-};
 
 Message message_of(const Placed& placed, const std::string& to = {}) {
   MessageWriter w;

@@ -7,6 +7,7 @@
 #include <troupe/cluster/program_codec.hpp>
 #include <troupe/controlflow/function.hpp>
 #include <troupe/ops/op.hpp>
+#include <troupe/test/cluster/finder.hpp>
 #include <troupe/test/controlflow/random_programs.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/one_thread.hpp>
@@ -17,14 +18,6 @@ namespace troupe::test {
 BOOST_AUTO_TEST_SUITE(plan_part_test, TROUPE_ONE_THREAD)
 
 namespace {
-
-struct Finder final : DeviceFinder {
-  explicit Finder(std::string n) : name(std::move(n)) {}
-  Device* find(const std::string& full) override { return node_of(full) == name ? device.get() : nullptr; }
-  std::string node() const override { return name; }
-  std::string name;
-  std::unique_ptr<Device> device = make_cpu_device({});
-};
 
 Plan plan_on(const std::string& node, Placed placed, Finder& finder) {
   StateStore states;

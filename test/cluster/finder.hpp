@@ -1,0 +1,21 @@
+// The devices of one node, for plans that are made without an engine.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <troupe/actors/constraint.hpp>
+#include <troupe/actors/plan.hpp>
+#include <troupe/devices/device.hpp>
+
+namespace troupe::test {
+
+struct Finder final : DeviceFinder {
+  explicit Finder(std::string n) : name(std::move(n)) {}
+  Device* find(const std::string& full) override { return node_of(full) == name ? device.get() : nullptr; }
+  std::string node() const override { return name; }
+  std::string name;
+  std::unique_ptr<Device> device = make_cpu_device({});
+};
+
+}  // namespace troupe::test
