@@ -10,19 +10,18 @@
 #include <troupe/actors/frames.hpp>
 #include <troupe/actors/placement.hpp>
 #include <troupe/actors/plan_calls.hpp>
+#include <troupe/actors/plan_kernels.hpp>
 #include <troupe/actors/plan_part.hpp>
-#include <troupe/ops/fire.hpp>
 #include <troupe/ops/function_def.hpp>
 #include <troupe/ops/node_index.hpp>
 #include <troupe/ops/state.hpp>
-#include <troupe/ops/transfer.hpp>
 
 namespace troupe {
 namespace {
 
 class Planner {
  public:
-  Planner(Placed placed, DeviceFinder& devices, StateStore& states) : states_(states), part_(std::move(placed.part)) {
+  Planner(Placed placed, DeviceFinder& devices, StateStore& states) : part_(std::move(placed.part)) {
     plan_.program = std::move(placed.program);
     plan_.keep = std::move(placed.keep);
     plan_.edge_bytes = placed.edge_bytes;
@@ -32,6 +31,7 @@ class Planner {
     add_partitions(placed, devices);
     const auto here = nodes_.find(devices.node());
     plan_.here = here == nodes_.end() ? -1 : here->second;
+    kernels_.emplace(graph(), states);
     frames_.emplace(graph(), fed_, partition_);
     if (part_) take_outs();
   }
@@ -247,7 +247,7 @@ class Planner {
         break;
       default:
         if (!p.device) break;
-        p.kernels.push_back(make_kernel_of(id, *p.device));
+        p.kernels.push_back(kernels_->make(id, *p.device));
         node.kernel = p.kernels.back().get();
         node.scalars = node.inputs > 0 ? node.kernel->scalar_program() : nullptr;
         node.makes_list = std::any_of(n.outputs.begin(), n.outputs.end(), [](const ValueSpec& spec) { return spec.is_list(); });
@@ -272,33 +272,9 @@ class Planner {
     auto [it, is_new] = constants_[at(q)].emplace(id, static_cast<std::int32_t>(partition(q).constants.size()));
     if (is_new) {
       Device* device = partition(q).device;
-      Tensor value = device ? graph().node(id).attrs.get<Tensor>("value") : Tensor();
-      if (device && !device->is_synchronous()) {
-        auto stream = device->compute_stream();
-        bring_to_device(value, *device, *stream);
-        stream->synchronize();
-      }
-      partition(q).constants.push_back(std::move(value));
+      partition(q).constants.push_back(device ? constant_on(*device, graph().node(id)) : Tensor());
     }
     return it->second;
-  }
-
-  std::unique_ptr<Kernel> make_kernel_of(std::int32_t id, Device& device) {
-    const Graph& g = graph();
-    const Node& n = g.node(id);
-    try {
-      NodeTypes types(g, n);
-      return make_node_kernel(*n.op, types.setup(n, device, n.state >= 0 ? state(n.state) : Ref<State>()));
-    } catch (const Error& e) {
-      throw Error(e.code(), fmt::format("{}: {}", g.describe(id), e.what()));
-    }
-  }
-
-  const Ref<State>& state(std::int32_t number) {
-    state_of_.resize(graph().states().size());
-    Ref<State>& known = state_of_[at(number)];
-    if (!known) known = states_.get(graph().states()[at(number)]);
-    return known;
   }
 
   // ---- targets
@@ -633,10 +609,10 @@ class Planner {
   }
 
   Plan plan_;
-  StateStore& states_;
   const std::shared_ptr<const PlanPart> part_;  // null: the program is whole
   std::map<std::pair<std::int32_t, std::int32_t>, std::set<std::int32_t>> outs_;  // node, output: partitions of other nodes
   std::map<std::string, std::int32_t> nodes_;  // of the cluster: into Plan::nodes
+  std::optional<PlanKernels> kernels_;
   std::optional<Frames> frames_;
   std::vector<std::int32_t> partition_;
   std::vector<std::int32_t> local_;  // a node's place: in its frame, or among enters, exits, loops
@@ -646,7 +622,6 @@ class Planner {
   std::map<std::int32_t, std::int32_t> fed_;
   std::vector<std::vector<User>> users_;
   std::vector<std::vector<Held>> held_;  // of each node
-  std::vector<Ref<State>> state_of_;     // by number
   std::map<std::int32_t, std::pair<TargetRange, TargetRange>> merges_;
   std::optional<std::map<std::int32_t, std::int32_t>> enter_merge_;
 };

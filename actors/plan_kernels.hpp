@@ -1,0 +1,33 @@
+// What only the node that has a partition needs of it: kernels, with their states, and constants on its device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <troupe/devices/device.hpp>
+#include <troupe/devices/kernel.hpp>
+#include <troupe/ops/graph.hpp>
+#include <troupe/ops/state.hpp>
+
+namespace troupe {
+
+/// Kernels of one program's nodes. Refers to it.
+class PlanKernels {
+ public:
+  PlanKernels(const Graph& program, StateStore& states) : program_(program), states_(states), state_of_(program.states().size()) {}
+  /// Throws what making the kernel throws, naming node and line.
+  std::unique_ptr<Kernel> make(std::int32_t id, Device& device);
+
+ private:
+  const Ref<State>& state(std::int32_t number);
+
+  const Graph& program_;
+  StateStore& states_;
+  std::vector<Ref<State>> state_of_;  // by number
+};
+
+/// The value of a Constant, there when this returns.
+Tensor constant_on(Device& device, const Node& constant);
+
+}  // namespace troupe

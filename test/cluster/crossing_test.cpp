@@ -1,0 +1,222 @@
+// What crosses between nodes: how many messages, how often, how large, and in which type.
+#include <boost/test/unit_test.hpp>
+
+#include <troupe/actors/loop_report.hpp>
+#include <troupe/test/cluster/faulty.hpp>
+#include <troupe/test/cluster/nodes.hpp>
+#include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/troupe.hpp>
+
+namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(crossing_test)
+
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::string kB = "/node:b/cpu:0", kC = "/node:c/cpu:0";
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(constants_go_to_who_uses_them) {
+  Nodes nodes(3);
+  Graph g;
+  Expr x = g.input("x", DType::f32, {2}), big = g.constant(Tensor::of<float>(std::vector<float>(1 << 18, 0.5f), {1 << 18}));
+  Expr y, z;
+  {
+    auto there = g.on_device(kB);
+    y = x * sum(big * sum(x));
+  }
+  {
+    auto there = g.on_device(kC);
+    z = x + 1.0;
+  }
+  compare(nodes.engine().run(g, {{x, Tensor::of<float>({1, 2})}}, {y, z}, {}), {{393216, 786432}, {2, 3}}, "values");
+  BOOST_TEST(nodes[1].counters().bytes_in > 1u << 20);
+  BOOST_TEST(nodes[2].counters().bytes_in < 1u << 16);
+}
+
+// A value is sent once to a device, however many use it there: counted by the bytes.
+BOOST_AUTO_TEST_CASE(a_value_crosses_once) {
+  Nodes nodes(2);
+  Graph g;
+  Expr x = g.input("x", DType::f32, {1 << 16}), y = exp(x);
+  std::vector<Expr> sums;
+  for (int i = 0; i < 4; ++i) {
+    auto there = g.on_device(kB);
+    sums.push_back(sum(y * (i + 1.0)));
+  }
+  Function f = nodes.engine().compile(g, {x}, sums, {.optimize = false});
+  const Tensor feed = Tensor::zeros(DType::f32, {1 << 16});
+  f({feed});
+  const std::uint64_t before = nodes[1].counters().bytes_in;
+  f({feed});
+  BOOST_TEST(nodes[1].counters().bytes_in - before >= 1u << 18);
+  BOOST_TEST(nodes[1].counters().bytes_in - before < (1u << 18) + 4096);
+}
+
+// Nor does a predicate, which tells b whether to go on and its Switches where to.
+BOOST_AUTO_TEST_CASE(a_predicate_crosses_once) {
+  for (const bool is_used : {false, true}) {
+    std::map<std::pair<std::string, std::int64_t>, int> tokens;  // by sender and iteration; of a deterministic engine: one thread
+    Nodes nodes(2, stepped(), Between::handles, {}, [&](const std::string& name, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+      return std::make_unique<FaultyTransport>(std::move(inner), [&tokens, name](Peer peer, Lane lane, Message m, const FaultyTransport::Send& send) {
+        if (const auto said = as<RunTokens>(m))
+          for (const RunToken& token : said->tokens) ++tokens[{name, token.path.depth == 1 ? token.path.number[0] : -1}];
+        send(peer, lane, std::move(m));
+      });
+    });
+    Graph g;
+    Expr x = g.input("x", DType::f32, {2});
+    auto [n, t] = while_loop([](Expr i, Expr) { return i < 5; },
+                             [&](Expr i, Expr v) {
+                               Expr next = i + 1, more = i < 5;  // the same node as the predicate, once passes have run
+                               auto d = g.on_device(kB);
+                               Expr sum = v + 1.0;
+                               return std::tuple{next, is_used ? sum + cast(more, DType::f32) : sum};
+                             },
+                             std::tuple{g.constant(0), x * 1.0});
+    Function f = nodes.engine().compile(g, {x}, {t * 1.0});
+    const double expected = is_used ? 10 : 5;
+    compare(f({Tensor::zeros(DType::f32, {2})}), {{expected, expected}}, "values");
+    for (std::int64_t i = 0; i < 5; ++i) BOOST_TEST((tokens[{"a", i}]) == (is_used ? 2 : 1), "iteration " << i);
+    BOOST_TEST((tokens[{"a", 5}]) >= 1);
+  }
+}
+
+// Tokens and grants of a turn go together: one message each way, however narrow the window.
+BOOST_AUTO_TEST_CASE(an_iteration_takes_two_messages) {
+  constexpr int kIterations = 100;
+  for (const int window : {1, 2, 8, 32}) {
+    std::uint64_t messages = 0, tokens = 0, grants = 0;
+    Nodes nodes(2, stepped(), Between::handles, {}, [&](const std::string&, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+      return std::make_unique<FaultyTransport>(std::move(inner), [&](Peer peer, Lane lane, Message m, const FaultyTransport::Send& send) {
+        if (const auto said = as<RunTokens>(m)) ++messages, tokens += said->tokens.size(), grants += said->grants.size();
+        send(peer, lane, std::move(m));
+      });
+    });
+    Graph g;
+    Expr limit = g.input("limit", DType::i32, {});
+    const auto last = while_loop([&](std::vector<Expr> v) { return v[0] < limit; },
+                                 [&](std::vector<Expr> v) {
+                                   auto d = g.on_device(kB);
+                                   return std::vector<Expr>{v[0] + 1};
+                                 },
+                                 std::vector<Expr>{g.constant(0)}, {.parallel_iterations = window});
+    Function f = nodes.engine().compile(g, {limit}, {last});
+    BOOST_TEST(f({Tensor::scalar<std::int32_t>(kIterations)})[0].item<std::int32_t>() == kIterations);
+    BOOST_TEST_MESSAGE("window " << window << ": " << messages << " messages, " << tokens << " tokens, " << grants << " grants");
+    BOOST_TEST(messages <= 2u * kIterations + 8);
+    BOOST_TEST(tokens >= 2u * kIterations);
+    BOOST_TEST(grants >= static_cast<std::uint64_t>(kIterations / window));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(an_edge_between_nodes_holds_no_more_bytes_than_it_may) {
+  constexpr std::uint64_t kToken = 64 * 64 * sizeof(float);
+  constexpr int kIterations = 100;
+  for (const Between between : {Between::handles, Between::simulation})
+    for (const std::uint64_t limit : {std::uint64_t{1}, 5 * kToken / 2, std::uint64_t{1} << 30}) {
+      EngineOptions o = stepped_partitions(3);
+      o.edges.bytes = limit;
+      Nodes nodes(2, o, between);
+      Graph g;
+      Expr x = g.ones(DType::f32, {64, 64});
+      auto [n, s] = while_loop([](Expr i, Expr) { return i < kIterations; },
+                               [&](Expr i, Expr t) {
+                                 Expr y = x * cast(i, DType::f32), next = i + 1;
+                                 auto d = g.on_device(kB);
+                                 return std::tuple{next, t + sum(y)};
+                               },
+                               std::tuple{g.constant(0), g.constant(0.f)}, {.parallel_iterations = 16});
+      Function f = nodes.engine().compile(g, {}, {n, s});
+      BOOST_TEST(f({})[1].at(0) == 64.0 * 64 * kIterations * (kIterations - 1) / 2, boost::test_tools::tolerance(1e-6));
+      std::uint64_t held = 0, most = 0;
+      for (const LoopReport& r : f.loops()) held += r.held_by_bytes, most = std::max(most, r.most_bytes_on_way);
+      BOOST_TEST_CONTEXT("limit " << limit << (between == Between::handles ? "" : ", a simulated network")) {
+        BOOST_TEST((held > 0) == (limit < 16 * kToken));  // it was seen to bind
+        BOOST_TEST(most <= std::max(limit, kToken) + kToken);  // besides the oldest iteration's
+        BOOST_TEST(most >= std::min(limit, 16 * kToken) / kToken * kToken);
+      }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(edges_between_nodes_may_be_narrowed) {
+  EngineOptions narrow;
+  narrow.edges.as_bf16 = true;
+  Nodes nodes(2, narrow);
+  Graph g;
+  Expr x = g.input("x", DType::f32, {4}), y = x * 1.0 + 0.0;
+  Expr z;
+  {
+    auto there = g.on_device(kB);
+    z = exp(y) * 0.0 + y;
+  }
+  auto [n, s] = while_loop([](Expr i, Expr) { return i < 5; },
+                           [&](Expr i, Expr v) {
+                             Expr half = v * 0.5;
+                             auto d = g.on_device(kB);
+                             return std::tuple{i + 1, half + 1.0};
+                           },
+                           std::tuple{g.constant(0), y});
+  // What steers a loop is not rounded: bf16 has no 257.
+  auto [steps, sum] = while_loop([](Expr i, Expr) { return i < 300.0; },
+                                 [&](Expr i, Expr v) {
+                                   auto d = g.on_device(kB);
+                                   return std::tuple{i + 1.0, v + 0.0};
+                                 },
+                                 std::tuple{troupe::sum(y) * 0.0, y});
+  compare(nodes.engine().run(g, {{x, Tensor::of<float>({1, 1, 1, 1})}}, {steps}), {{300}}, "a scalar goes as it is");
+  Function f = nodes.engine().compile(g, {x}, {z, s, y}, {.optimize = false});
+  const std::string text = f.explain();
+  BOOST_TEST(says(text, {"bf16[4], 8 B (rounded)"}), text);
+  const std::vector<Tensor> out = f({Tensor::of<float>({1, 1.00390625f, 3.14159265f, -1e30f})});
+  compare({out[2]}, {{1, 1.00390625, 3.14159274, -1e30}}, "what stays is as it was");
+  for (int i = 0; i < 4; ++i) BOOST_TEST(std::abs(out[0].at(i) - out[2].at(i)) <= std::abs(out[2].at(i)) / 256);
+  BOOST_TEST(out[0].at(1) != out[2].at(1));  // which has one digit too many
+  BOOST_TEST(out[1].at(0) == 1.96875, boost::test_tools::tolerance(0.02));
+}
+
+BOOST_AUTO_TEST_CASE(one_edge_between_nodes_may_be_narrowed) {
+  Nodes nodes(2);
+  Graph g;
+  Expr x = g.input("x", DType::f32, {3}), y = x * 1.0 + 0.0, lossy, whole;
+  {
+    auto there = g.on_device(kB);
+    lossy = edge_as_bf16(y) * 2.0;
+    whole = (y + 1.0) * 2.0;
+  }
+  auto [n, s] = while_loop([](Expr i, Expr) { return i < 3; },
+                           [&](Expr i, Expr v) {
+                             Expr half = edge_as_bf16(v * 0.5);
+                             auto d = g.on_device(kB);
+                             return std::tuple{i + 1, half + 0.00390625};
+                           },
+                           std::tuple{g.constant(0), y});
+  Function f = nodes.engine().compile(g, {x}, {lossy, whole, s}, {.optimize = false});
+  const std::vector<Tensor> out = f({Tensor::of<float>({1, 1.00390625f, 2.0f})});
+  compare({out[0]}, {{2, 2, 4}}, "to the nearest, ties to even, on its way there, and whole on its way back");
+  compare({out[1]}, {{4, 4.0078125, 6}}, "the other edge of it is as it was");
+  // Of 1: 1/2, + 2^-8; half of that, 0.251953125, is a number of bf16; + 2^-8, half of that 0.1279296875, + 2^-8. The way back is not narrowed.
+  compare({out[2]}, {{0.1318359375, 0.1318359375, 0.255859375}}, "of each iteration");
+}
+
+// Its increments were lost: what comes behind the first iteration is another value than the loop began with.
+BOOST_AUTO_TEST_CASE(a_loop_that_begins_with_a_narrowed_value_goes_on_with_whole_ones) {
+  Nodes nodes(2);
+  Graph g;
+  Expr x = g.input("x", DType::f32, {1}), y = edge_as_bf16(x * 1.0);
+  auto [n, s] = while_loop([](Expr i, Expr) { return i < 3; },
+                           [&](Expr i, Expr v) {
+                             Expr more = v + 0.00390625;
+                             auto d = g.on_device(kB);
+                             return std::tuple{i + 1, more * 1.0};
+                           },
+                           std::tuple{g.constant(0), y});
+  for (const bool optimize : {false, true}) compare(nodes.engine().compile(g, {x}, {s * 1.0}, {.optimize = optimize})({Tensor::of<float>({1})}), {{1.01171875}}, "whole");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test
