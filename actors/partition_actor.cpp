@@ -48,7 +48,10 @@ bool PartitionActor::post(std::int32_t partition, PartitionMessage message) {
     return false;
   }
   posted_.emplace_back(partition, std::move(message));
-  if (posted_.size() == kMostPosted) flush();
+  if (posted_.size() >= send_at_) {
+    flush();
+    send_at_ = std::min(2 * send_at_, kMostPosted);
+  }
   return true;
 }
 

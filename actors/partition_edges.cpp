@@ -407,18 +407,22 @@ void Partition::accept(const Grant& grant) {
 // Those for a partition that has granted more.
 void Partition::retry_held(Record& record, std::int32_t partition) {
   auto& held = record.held;
-  for (std::size_t i = 0; i < held.size();) {
-    const std::int32_t send = held[i].send;
-    if (mine_.sends[static_cast<std::size_t>(send)].partition != partition || !is_granted(*held[i].iteration, mine_.sends[static_cast<std::size_t>(send)]) ||
-        !has_room(*held[i].iteration, send, held[i].is_dead ? 0 : bytes_of(held[i].value))) {
-      ++i;
+  const auto may_go = [&](const Record::Held& token) {
+    const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(token.send)];
+    return send.partition == partition && is_granted(*token.iteration, send) && has_room(*token.iteration, token.send, token.is_dead ? 0 : bytes_of(token.value));
+  };
+  std::size_t kept = 0;  // to the front, in their order
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    if (!may_go(held[i])) {
+      if (kept != i) held[kept] = std::move(held[i]);
+      ++kept;
       continue;
     }
     Record::Held token = std::move(held[i]);
-    held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
-    post(*token.iteration, send, token.is_dead ? nullptr : &token.value);
+    post(*token.iteration, token.send, token.is_dead ? nullptr : &token.value);
     fired(*token.iteration);
   }
+  held.erase(held.begin() + static_cast<std::ptrdiff_t>(kept), held.end());
 }
 
 void Partition::post(Iteration& from, std::int32_t send, Value* value) {
