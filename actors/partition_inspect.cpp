@@ -119,15 +119,25 @@ class Partition::Lone {
 
   bool is_alone(const Firing& firing) {
     const std::int32_t source = firing.node->source;
-    const auto [it, is_new] = partition_.may_end_.try_emplace(source);
-    if (is_new) {
-      if (!users_) users_.emplace(partition_.plan_->program.graph);
-      it->second = users_->may_end(source, firing.iteration->instance->number == 0);
-    }
-    return std::all_of(it->second.begin(), it->second.end(), [&](std::int32_t other) { return has_ended(other); });
+    const auto& others = may_end(source, firing.iteration->instance->number == 0);
+    return std::all_of(others.begin(), others.end(), [&](std::int32_t other) { return has_ended(other); });
   }
 
  private:
+  const std::vector<std::int32_t>& may_end(std::int32_t source, bool is_outermost) {
+    if (partition_.plan_->is_part()) {
+      static const std::vector<std::int32_t> somebody{-1};
+      const auto found = partition_.plan_->ends_queue_waits.find(source);
+      return found != partition_.plan_->ends_queue_waits.end() ? found->second : somebody;
+    }
+    const auto [it, is_new] = partition_.may_end_.try_emplace(source);
+    if (is_new) {
+      if (!users_) users_.emplace(partition_.plan_->program.graph);
+      it->second = users_->may_end(source, is_outermost);
+    }
+    return it->second;
+  }
+
   // Has a node that is outside of all loops and functions ended in this run, alive or dead? That is known of those in this partition.
   bool has_ended(std::int32_t source) {
     if (!is_known_) find_under_way();

@@ -27,7 +27,9 @@ class Planner {
     plan_.edge_bytes = placed.edge_bytes;
     take_feeds();
     plan_.fetches = static_cast<std::int32_t>(plan_.program.fetches.size());
-    plan_.queues = queue_uses(plan_.program.graph);
+    plan_.queues = part_ ? part_->queues : queue_uses(plan_.program.graph);
+    if (part_)
+      for (const PlanPart::Wait& w : part_->waits) plan_.ends_queue_waits.emplace(w.node, w.ended_by);
     add_partitions(placed, devices);
     const auto here = nodes_.find(devices.node());
     plan_.here = here == nodes_.end() ? -1 : here->second;

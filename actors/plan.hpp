@@ -216,7 +216,8 @@ struct Plan {
   std::vector<ValueSpec> feeds;
   std::vector<std::string> feed_names;
   std::int32_t fetches = 0;
-  QueueUses queues;
+  QueueUses queues;  // of the whole program, also in a part of it
+  std::unordered_map<std::int32_t, std::vector<std::int32_t>> ends_queue_waits;  // PlanPart::waits; of a part only
   std::int32_t call_depth = 0;  // calls inside each other, at most
   static constexpr std::int32_t kCalls = 32;  // of a function in several partitions, equally deep and under way at once, at most
   std::uint64_t edge_bytes = 64 << 20;  // EdgeOptions::bytes

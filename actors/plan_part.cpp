@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include <troupe/actors/frames.hpp>
+#include <troupe/actors/queue_users.hpp>
 #include <troupe/ops/function_def.hpp>
 #include <troupe/ops/node_index.hpp>
 #include <troupe/ops/op.hpp>
@@ -16,9 +18,10 @@ namespace troupe {
 // What all parts are made from, looked up once.
 struct PlanParts::Whole {
   Whole(const Plan& p, const Placed& from) : plan(p), placed(from), fed(numbered(from.program.feeds)), frames(from.program.graph, fed, p.partition_of), nodes_on(p.nodes.size()) {
-    is_divisible = plan.queues == QueueUses() && std::none_of(plan.partitions.begin(), plan.partitions.end(), [](const PartitionPlan& q) { return q.has_cut_function; });
+    is_divisible = std::none_of(plan.partitions.begin(), plan.partitions.end(), [](const PartitionPlan& q) { return q.has_cut_function; });
     for (std::size_t f = 1; f < frames.all().size(); ++f)
       if (const FunctionDef* function = frames.all()[f].function) frame_of.emplace(function, static_cast<std::int32_t>(f));
+    if (plan.queues != QueueUses()) queue_users.emplace(from.program.graph);
     unit_of.resize(plan.partition_of.size());
     nodes_in.resize(frames.all().size());
     for (std::int32_t id = 0; id < placed.program.graph.size(); ++id) {
@@ -43,6 +46,7 @@ struct PlanParts::Whole {
   std::vector<std::int32_t> unit_of;                // of each node: the outermost loop or function that it is in, or leaves; 0: none
   std::vector<std::vector<std::int32_t>> nodes_in;  // by unit
   std::map<const FunctionDef*, std::int32_t> frame_of;
+  mutable std::optional<QueueUsers> queue_users;  // if there are any queues
 };
 
 namespace {
@@ -67,6 +71,7 @@ class PartMaker {
     add_partitions(*part);
     add_nodes(*part);
     add_edges(*part);
+    add_waits(*part);
     add_ends();
     made_.part = std::move(part);
     return std::move(made_);
@@ -164,6 +169,24 @@ class PartMaker {
           part.outs.push_back({here(s.source), of_.plan.partitions[at(s.partition)].receives[at(s.receive)].output, places_.at(s.partition)});
       }
       for (const PartitionPlan::Receive& r : mine.receives) part.sends.push_back(r.send);
+    }
+  }
+
+  // Who may end them is looked for in all of the program, and so by who has all of it.
+  void add_waits(PlanPart& part) {
+    part.queues = of_.plan.queues;
+    if (!of_.queue_users) return;
+    for (const std::int32_t id : of_.nodes_on[at(node_)]) {
+      const Node& n = g_.node(id);
+      if (n.state < 0 || (n.op->effect != Effect::enqueue && n.op->effect != Effect::dequeue)) continue;
+      PlanPart::Wait& wait = part.waits.emplace_back();
+      wait.node = here(id);
+      for (const std::int32_t other : of_.queue_users->may_end(id, of_.frames.frame(id) == 0)) {
+        const auto known = places_of_nodes_.find(other);
+        wait.ended_by.push_back(known == places_of_nodes_.end() ? -1 : known->second);
+      }
+      std::sort(wait.ended_by.begin(), wait.ended_by.end());
+      wait.ended_by.erase(std::unique(wait.ended_by.begin(), wait.ended_by.end()), wait.ended_by.end());
     }
   }
 

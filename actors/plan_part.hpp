@@ -6,14 +6,14 @@
 // A part holds, in the whole program's order: the node's own nodes; all of each loop, and of each function, that has one of them; and whose
 // values these take from elsewhere: what only repeats them, constants and inputs as they are, and `Elsewhere` in the place of who makes them, with their names and
 // outputs and without inputs of their own. Its size is that of the node's partitions and of the edges that cut them off, whatever the whole is; but for the names of
-// all nodes that take part and the places of feeds and fetches, which go by their numbers in every part.
+// all nodes that take part and all queues, and the places of feeds and fetches, which go by their numbers in every part.
 //
 // Invariant: a partition's tables number its frames, receives and sends in the order of the nodes that it exchanges tokens with, all of which are there, in
 // the same order; what they hold is the same in the part and in the whole, but for where nodes and partitions stand (Plan::numbers). Only the other ends of
 // cut edges are numbered by others, so their numbers come with the part. `fingerprints` tell whether both have made the same.
 //
-// Of two kinds of programs every node is sent all: those in which functions are called over several devices, for who has part of a call hears
-// from whoever may make one, wherever that is; and those with queues, for whether somebody may yet put something in is looked for in all of the graph.
+// Programs in which functions are called over several devices are sent to every node as a whole, for who has part of a call hears from whoever
+// may make one, wherever that is.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,13 @@ struct PlanPart {
     std::int32_t partition = 0;  // into `partitions`
   };
   std::vector<Out> outs;
+  QueueUses queues;                   // Plan::queues
+  /// An operation of the node's own that may have to wait at a queue.
+  struct Wait {
+    std::int32_t node = 0;               // of the part
+    std::vector<std::int32_t> ended_by;  // QueueUsers::may_end, by where they are in the part; -1: others' that are not there
+  };
+  std::vector<Wait> waits;
   // Of the sends of the node's partitions, one after the other, and of their receives: the number at the other end.
   std::vector<std::int32_t> receives, sends;
 };

@@ -36,34 +36,38 @@ QueueUsers::QueueUsers(const Graph& program) : program_(program), users_(static_
   }
 }
 
-// All that cannot happen before `node` has.
-std::unordered_set<std::int32_t> QueueUsers::behind(std::int32_t node) const {
-  std::unordered_set<std::int32_t> waits{node};
+// Those that cannot happen before `node` has. No further than to the last of them.
+void QueueUsers::drop_behind(std::int32_t node, std::vector<std::int32_t>& others) {
+  seen_.resize(users_.size());
+  ++search_;
+  const auto waits = [&](std::int32_t id) { return seen_[static_cast<std::size_t>(id)] == search_; };
   const auto has_to_wait = [&](std::int32_t id) {
     const Node& n = program_.node(id);
     constexpr std::string_view kOther[] = {"Call", "Argument", "Return"};
     if (std::find(std::begin(kOther), std::end(kOther), n.op->name) != std::end(kOther)) return false;
-    return n.op->name != "Merge" || std::all_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return program_.node(e.node).op->name == "NextIteration" || waits.contains(e.node); });
+    return n.op->name != "Merge" || std::all_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return program_.node(e.node).op->name == "NextIteration" || waits(e.node); });
   };
   std::vector<std::int32_t> next{node};
-  while (!next.empty()) {
+  seen_[static_cast<std::size_t>(node)] = search_;
+  while (!next.empty() && !others.empty()) {
     const std::int32_t id = next.back();
     next.pop_back();
-    for (const std::int32_t user : users_[static_cast<std::size_t>(id)])
-      if (has_to_wait(user) && waits.insert(user).second) next.push_back(user);
+    for (const std::int32_t user : users_[static_cast<std::size_t>(id)]) {
+      if (waits(user) || !has_to_wait(user)) continue;
+      seen_[static_cast<std::size_t>(user)] = search_;
+      next.push_back(user);
+      std::erase(others, user);
+    }
   }
-  return waits;
 }
 
-std::vector<std::int32_t> QueueUsers::may_end(std::int32_t node, bool is_outermost) const {
+std::vector<std::int32_t> QueueUsers::may_end(std::int32_t node, bool is_outermost) {
   const Node& waiting = program_.node(node);
   const Effect opposite = waiting.op->effect == Effect::dequeue ? Effect::enqueue : Effect::dequeue;
   std::vector<std::int32_t> others;
   for (const std::int32_t id : of_state_.at(waiting.state))
     if (const Effect effect = program_.node(id).op->effect; effect == opposite || effect == Effect::write) others.push_back(id);
-  if (others.empty() || !is_outermost) return others;
-  const auto waits = behind(node);
-  std::erase_if(others, [&](std::int32_t id) { return waits.contains(id); });
+  if (is_outermost) drop_behind(node, others);
   return others;
 }
 

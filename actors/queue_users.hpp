@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include <troupe/ops/graph.hpp>
@@ -30,14 +29,17 @@ class QueueUsers {
   /// `is_outermost`: it is in no loop and no function; then those that cannot happen before it has are left out. *Argument*: a node that takes a value from it, or
   /// starts after it, has all its tokens only when it has; a Merge passes on what comes first, so it has to wait only if all that enters it does (what comes round a
   /// loop comes after that), and what a call begins or gives back need not wait for all that the call takes, so nobody behind a call is left out.
-  std::vector<std::int32_t> may_end(std::int32_t node, bool is_outermost) const;
+  std::vector<std::int32_t> may_end(std::int32_t node, bool is_outermost);
 
  private:
-  std::unordered_set<std::int32_t> behind(std::int32_t node) const;
+  void drop_behind(std::int32_t node, std::vector<std::int32_t>& others);
 
   const Graph& program_;
   std::vector<std::vector<std::int32_t>> users_;
   std::unordered_map<std::int32_t, std::vector<std::int32_t>> of_state_;
+  // Of nodes, the last search that came to them, which saves making room for each.
+  std::vector<std::uint32_t> seen_;
+  std::uint32_t search_ = 0;
 };
 
 }  // namespace troupe

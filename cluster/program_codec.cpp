@@ -39,8 +39,13 @@ void fields(A& a, PlanPart::Out& o) {
 }
 
 template <class A>
+void fields(A& a, PlanPart::Wait& w) {
+  a(w.node), a(w.ended_by);
+}
+
+template <class A>
 void fields(A& a, PlanPart& p) {
-  a(p.nodes), a(p.numbers), a(p.partitions), a(p.outs), a(p.receives), a(p.sends);
+  a(p.nodes), a(p.numbers), a(p.partitions), a(p.outs), a(p.queues.filled), a(p.queues.emptied), a(p.waits), a(p.receives), a(p.sends);
 }
 
 template <class A>
@@ -270,6 +275,14 @@ class ProgramReader {
       const bool is_there = out.node >= 0 && out.node < graph().size() && out.output >= -1 && (out.output < 0 || at(out.output) < graph().node(out.node).outputs.size());
       const bool goes_out = is_there && out.partition >= 0 && at(out.partition) < part->partitions.size() && node_of(part->partitions[at(out.partition)].device) != here_;
       if (!goes_out) MessageReader::malformed("a value that leaves a part of a program for nowhere");
+    }
+    const auto waits = [&](std::int32_t id) {
+      const Node* const n = id >= 0 && id < graph().size() ? &graph().node(id) : nullptr;
+      return n && n->state >= 0 && (n->op->effect == Effect::enqueue || n->op->effect == Effect::dequeue);
+    };
+    for (const PlanPart::Wait& w : part->waits) {
+      const bool is_there = waits(w.node) && std::all_of(w.ended_by.begin(), w.ended_by.end(), [&](std::int32_t id) { return id >= -1 && id < graph().size(); });
+      if (!is_there) MessageReader::malformed("a part of a program that tells who ends waits at queues that are not there");
     }
     placed_.part = std::move(part);
   }

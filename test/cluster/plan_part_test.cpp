@@ -1,6 +1,9 @@
 // Parts of plans: what one node is sent of a program makes the partitions that the whole program makes for it.
 //
 //   TROUPE_SEED=7 test_cluster --run_test=plan_part_test/of_random_programs     # one program
+#include <map>
+#include <set>
+
 #include <troupe/actors/pipeline.hpp>
 #include <troupe/actors/plan_part.hpp>
 #include <troupe/cluster/messages.hpp>
@@ -235,35 +238,69 @@ BOOST_AUTO_TEST_CASE(nodes_that_have_an_input_or_a_constant_only) {
 }
 
 BOOST_AUTO_TEST_CASE(who_has_to_see_all_is_sent_all) {
-  {
-    Graph g;
-    Queue q = g.fifo_queue("q", {{DType::f32, {}}}, 4);
-    Expr x = g.input("x", DType::f32, {}), y = x;
-    {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {});
+  GraphFunction<Expr(Expr)> half(g, "half", {{DType::f32, {}}}, {{DType::f32, {}}});
+  half.define([&](Expr v) {
+    return cond(v < 1.0, [&] {
+      auto here = g.on_device("/node:n0");
+      return sin(v);
+    }, [&] {
       auto there = g.on_device("/node:n1");
-      y = tanh(x);
-    }
-    Exprs taken = q.dequeue();
-    Divided with_queue(placed_of(g, {x}, {y, taken[0]}));
-    BOOST_TEST(with_queue.check_all() == 0);
-  }
-  {
-    Graph g;
-    Expr x = g.input("x", DType::f32, {});
-    GraphFunction<Expr(Expr)> half(g, "half", {{DType::f32, {}}}, {{DType::f32, {}}});
-    half.define([&](Expr v) {
-      return cond(v < 1.0, [&] {
-        auto here = g.on_device("/node:n0");
-        return sin(v);
-      }, [&] {
-        auto there = g.on_device("/node:n1");
-        return tanh(half(v * 0.5)) + half(v - 1.0);
-      });
+      return tanh(half(v * 0.5)) + half(v - 1.0);
     });
-    Divided with_calls(placed_of(g, {x}, {half(x)}));
-    BOOST_TEST(with_calls.whole().nodes.size() == 2u);
-    BOOST_TEST(with_calls.check_all() == 0);
+  });
+  Divided with_calls(placed_of(g, {x}, {half(x)}));
+  BOOST_TEST(with_calls.whole().nodes.size() == 2u);
+  BOOST_TEST(with_calls.check_all() == 0);
+}
+
+// Who may end a wait at a queue stands in all of the program; a part has what was found there.
+BOOST_AUTO_TEST_CASE(who_ends_waits_at_queues_comes_with_the_part) {
+  Graph g;
+  const auto on = [&g](int node, auto make) {
+    auto there = g.on_device("/node:n" + std::to_string(node) + "/cpu:0");
+    return make();
+  };
+  const auto queue = [&](const std::string& name) { return on(1, [&] { return g.fifo_queue(name, {{DType::f32, {}}}, 4); }); };
+  Expr x = g.input("x", DType::f32, {});
+  Queue filled = queue("filled"), twice = queue("twice"), in_vain = queue("in_vain");
+  Expr first = on(1, [&] { return tanh(filled.dequeue()[0]); });
+  Expr put = on(1, [&] { return filled.enqueue({x}); });
+  Expr waits = on(1, [&] { return in_vain.dequeue()[0]; });
+  Expr round = on(2, [&] { return exp(waits); });
+  Expr too_late = on(1, [&] { return in_vain.enqueue({round}); });  // by way of another node
+  Expr looped = std::get<1>(while_loop([](Expr i, Expr) { return i < 3; }, [&](Expr i, Expr t) { return on(1, [&] { return std::tuple{i + 1, t + twice.dequeue()[0]}; }); },
+                                       std::tuple{g.constant(0), x}));
+  Expr more = on(1, [&] { return twice.enqueue({x}); });
+  Expr other = on(3, [&] { return tanh(x); });
+  Divided program(placed_of(g, {x}, {first, put, round, too_late, looped, more, other}));
+  BOOST_TEST(program.check_all() == 3);
+  const Placed part = program.part("n1");
+  const std::vector<std::string> all = {"queue 'filled'", "queue 'in_vain'", "queue 'twice'"};
+  BOOST_TEST(part.part->queues.filled == all, boost::test_tools::per_element());
+  BOOST_TEST(part.part->queues.emptied == all, boost::test_tools::per_element());
+  BOOST_TEST(program.part("n3").part->waits.empty());
+  std::map<std::string, std::set<std::string>> ends;  // by the queue and what is done to it
+  const Graph& there = part.program.graph;
+  const auto does = [&](std::int32_t id) {
+    const Node& n = there.node(id);
+    return n.op->name + " " + there.states()[static_cast<std::size_t>(n.state)].name;
+  };
+  for (const PlanPart::Wait& w : part.part->waits)
+    for (auto& of = ends[does(w.node)]; const std::int32_t id : w.ended_by) of.insert(id < 0 ? "another" : does(id));
+  BOOST_TEST(ends.size() == 6u);
+  BOOST_TEST((ends["Dequeue filled"] == std::set<std::string>{"Enqueue filled"}));
+  BOOST_TEST((ends["Enqueue filled"] == std::set<std::string>{"Dequeue filled"}));
+  BOOST_TEST(ends["Dequeue in_vain"].empty());
+  BOOST_TEST((ends["Enqueue in_vain"] == std::set<std::string>{"Dequeue in_vain"}));
+  BOOST_TEST((ends["Dequeue twice"] == std::set<std::string>{"Enqueue twice"}));
+  for (const std::int32_t node : {-1, 0, 90}) {
+    const std::string why = why_not(program, "n1", [&](Placed&, PlanPart& p) { p.waits[0].node = node; });
+    BOOST_TEST(says(why, "who ends waits at queues"), why);
   }
+  const std::string why = why_not(program, "n1", [&](Placed&, PlanPart& p) { p.waits[0].ended_by = {90}; });
+  BOOST_TEST(says(why, "who ends waits at queues"), why);
 }
 
 BOOST_AUTO_TEST_CASE(parts_that_are_none_are_refused) {
