@@ -18,6 +18,15 @@ namespace {
 
 Shape shape_of_operand(const Operand& o) { return o.is_expr() ? o.expr().shape() : o.literal().shape(); }
 
+// x, whose extent along `axis` is that of `other` along `of`: where one is not known yet they are compared when it runs, lest 1 be taken for all.
+Operand matched(const char* function, const char* what, const Operand& x, int axis, const Operand& other, int of, const Site& at) {
+  const Shape a = shape_of_operand(x), b = shape_of_operand(other);
+  if (!a.has_rank() || !b.has_rank() || (a[axis] >= 0 && b[of] >= 0)) return x;
+  const Attrs attrs{{"function", std::string(function)}, {"what", std::string(what)}, {"axis", std::int64_t{axis}}, {"of", std::int64_t{of}}};
+  const Operand both[] = {x, other};
+  return Operand(bind1("MatchExtents", both, attrs, at), at);
+}
+
 // The layer that an error is about, and what is known of its sizes.
 class Layer {
  public:
@@ -61,6 +70,12 @@ class Layer {
     learn("input", w.input, 1, gates_);
     require_rank("bias", w.bias, 1, of_gates("").c_str());
     learn("bias", w.bias, 0, gates_);
+  }
+  /// The same weights, whose columns are compared when it runs where they are not known yet.
+  RecurrentWeights matched(RecurrentWeights w) const {
+    w.input = troupe::matched(what_, "the number of columns of 'input'", w.input, 1, w.recurrent, 1, at_);
+    w.bias = troupe::matched(what_, "the length of 'bias'", w.bias, 0, w.recurrent, 1, at_);
+    return w;
   }
   /// x's features are the input weights' rows.
   void require_features(const Operand& x, const RecurrentWeights& w) const {
@@ -114,7 +129,8 @@ LstmState lstm_cell(Operand x, const LstmState& state, const RecurrentWeights& w
   layer.require_rank("x", x, 2, "[batch, features]");
   layer.learn_weights(weights);
   layer.require_features(x, weights);
-  return lstm_cell(matmul(x, weights.input) + weights.bias, state, weights.recurrent);
+  const RecurrentWeights w = layer.matched(weights);
+  return lstm_cell(matmul(x, w.input) + w.bias, state, w.recurrent);
 }
 
 LstmState lstm_cell(Operand projected, const LstmState& state, Operand recurrent) {
@@ -132,7 +148,8 @@ Expr gru_cell(Operand x, Operand h, const RecurrentWeights& weights) {
   layer.require_rank("x", x, 2, "[batch, features]");
   layer.learn_weights(weights);
   layer.require_features(x, weights);
-  return gru_cell(matmul(x, weights.input) + weights.bias, h, weights.recurrent);
+  const RecurrentWeights w = layer.matched(weights);
+  return gru_cell(matmul(x, w.input) + w.bias, h, w.recurrent);
 }
 
 Expr gru_cell(Operand projected, Operand h, Operand recurrent) {
@@ -150,7 +167,8 @@ Expr rnn_cell(Operand x, Operand h, const RecurrentWeights& weights, RnnActivati
   layer.learn_weights(weights);
   layer.require_features(x, weights);
   layer.learn_state("h", h);
-  return rnn_step(matmul(x, weights.input) + weights.bias, identity(h), weights.recurrent, activation);
+  const RecurrentWeights w = layer.matched(weights);
+  return rnn_step(matmul(x, w.input) + w.bias, identity(h), w.recurrent, activation);
 }
 
 namespace {
@@ -179,11 +197,12 @@ Exprs fused_layer(const Layer& layer, const char* cell, const Operand& x, const 
   return all;
 }
 
-RnnResult<LstmState> lstm_layer(const Operand& x, const RecurrentWeights& w, const LstmState* initial, const RnnOptions& options, const Site& at) {
-  Layer layer("lstm", options.name, at, 4, {x, w.input, w.recurrent});
+RnnResult<LstmState> lstm_layer(const Operand& x, const RecurrentWeights& weights, const LstmState* initial, const RnnOptions& options, const Site& at) {
+  Layer layer("lstm", options.name, at, 4, {x, weights.input, weights.recurrent});
   layer.require_rank("x", x, 3, "[time, batch, features]");
-  layer.learn_weights(w);
-  layer.require_features(x, w);
+  layer.learn_weights(weights);
+  layer.require_features(x, weights);
+  const RecurrentWeights w = layer.matched(weights);
   if (initial) layer.learn_state("initial.h", initial->h), layer.learn_state("initial.c", initial->c);
   if (options.fused) {
     Exprs all = fused_layer(layer, "lstm", x, w, initial ? Exprs{initial->h, initial->c} : Exprs{}, 2, options, at);
@@ -198,11 +217,12 @@ RnnResult<LstmState> lstm_layer(const Operand& x, const RecurrentWeights& w, con
   return {all[2], {all[0], all[1]}};
 }
 
-RnnResult<Expr> gru_layer(const Operand& x, const RecurrentWeights& w, const Expr* initial, const RnnOptions& options, const Site& at) {
-  Layer layer("gru", options.name, at, 3, {x, w.input, w.recurrent});
+RnnResult<Expr> gru_layer(const Operand& x, const RecurrentWeights& weights, const Expr* initial, const RnnOptions& options, const Site& at) {
+  Layer layer("gru", options.name, at, 3, {x, weights.input, weights.recurrent});
   layer.require_rank("x", x, 3, "[time, batch, features]");
-  layer.learn_weights(w);
-  layer.require_features(x, w);
+  layer.learn_weights(weights);
+  layer.require_features(x, weights);
+  const RecurrentWeights w = layer.matched(weights);
   if (initial) layer.learn_state("initial", *initial);
   if (options.fused) {
     Exprs all = fused_layer(layer, "gru", x, w, initial ? Exprs{*initial} : Exprs{}, 1, options, at);
@@ -216,11 +236,12 @@ RnnResult<Expr> gru_layer(const Operand& x, const RecurrentWeights& w, const Exp
   return {all[1], all[0]};
 }
 
-RnnResult<Expr> rnn_layer(const Operand& x, const RecurrentWeights& w, const Expr* initial, RnnActivation activation, const RnnOptions& options, const Site& at) {
-  Layer layer("rnn", options.name, at, 1, {x, w.input, w.recurrent});
+RnnResult<Expr> rnn_layer(const Operand& x, const RecurrentWeights& weights, const Expr* initial, RnnActivation activation, const RnnOptions& options, const Site& at) {
+  Layer layer("rnn", options.name, at, 1, {x, weights.input, weights.recurrent});
   layer.require_rank("x", x, 3, "[time, batch, features]");
-  layer.learn_weights(w);
-  layer.require_features(x, w);
+  layer.learn_weights(weights);
+  layer.require_features(x, weights);
+  const RecurrentWeights w = layer.matched(weights);
   if (initial) layer.learn_state("initial", *initial);
   Exprs all;
   if (options.fused) {
@@ -347,7 +368,7 @@ Exprs dynamic_rnn(const Operands& elements, const Operands& initial, const LoopB
   Expr lengths, start;
   {
     const Reader::AtSite here(options.lengths.reader(), at);
-    lengths = cast(options.lengths, DType::i64);
+    lengths = cast(matched(what, "the batch", Operand(options.lengths, at), 0, elements[0], 1, at).expr(), DType::i64);
     start = options.reverse ? reshape(slice(shape_of(elements[0]), {0}, {1}), Shape{}) - 1 : lengths.reader().constant(std::int64_t{0});
   }
   Operands first = initial;

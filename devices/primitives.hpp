@@ -205,8 +205,8 @@ class Primitives {
   virtual void cross_entropy_gradient(Stream&, ConstView logits, ConstView labels, ConstView scale, View out) const = 0;
   /// out = 0 but for `on` at out[..., indices[...]]; an index outside [0, depth) gives a row of zeros.
   virtual void one_hot(Stream&, ConstView indices, const Tensor& on, const Tensor& off, View out) const = 0;
-  /// out[i] = start + i * step.
-  virtual void range(Stream&, const Tensor& start, const Tensor& step, View out) const = 0;
+  /// out[i] = start + i * step, computed in f64 and rounded once; in integers where out has these.
+  virtual void range(Stream&, double start, double step, View out) const = 0;
   virtual void random(Stream&, Random, const RandomKey& key, View out) const = 0;
   // Families with arguments of their own; what they do stands there.
   virtual void convolve(Stream&, const ConvolveArgs&) const = 0;

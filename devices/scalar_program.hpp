@@ -138,6 +138,19 @@ inline Symbol record2(ScalarOp op, Symbol a, Symbol b) {
 }
 inline Symbol record1(ScalarOp op, Symbol a) { return a.recorder()->record(op, {a}); }
 
+namespace reference_scalar {
+/// With the sign of y.
+inline double floor_remainder(double x, double y) {
+  const double r = std::fmod(x, y);
+  return r != 0 && (r < 0) != (y < 0) ? r + y : r;
+}
+/// Of the quotient itself: x / y may have been rounded up to an integer, which what is left then tells, whose sign is exact.
+inline double floor_quotient(double x, double y) {
+  const double q = std::floor(x / y), left = std::isinf(y) ? x : std::fma(-q, y, x);
+  return std::fabs(q) < 0x1p53 && left != 0 && (left < 0) != (y < 0) ? q - 1 : q;
+}
+}  // namespace reference_scalar
+
 #define TROUPE_SCALAR_UNARY(name, reference)                                        \
   inline Symbol name(Symbol x) { return record1(ScalarOp::name, x); }              \
   namespace reference_scalar {                                                      \
@@ -180,8 +193,8 @@ TROUPE_SCALAR_UNARY(is_nan, std::isnan(x))
 TROUPE_SCALAR_UNARY(is_inf, std::isinf(x))
 TROUPE_SCALAR_UNARY(is_finite, std::isfinite(x))
 TROUPE_SCALAR_UNARY(bit_not, double(~std::int64_t(x)))
-TROUPE_SCALAR_BINARY(floor_div, std::floor(x / y))
-TROUPE_SCALAR_BINARY(mod, y == 0 ? std::nan("") : x - std::floor(x / y) * y)
+TROUPE_SCALAR_BINARY(floor_div, floor_quotient(x, y))
+TROUPE_SCALAR_BINARY(mod, floor_remainder(x, y))
 TROUPE_SCALAR_BINARY(pow, std::pow(x, y))
 TROUPE_SCALAR_BINARY(atan2, std::atan2(x, y))
 TROUPE_SCALAR_BINARY(min, std::isnan(x) || std::isnan(y) ? std::nan("") : std::fmin(x, y))

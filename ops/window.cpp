@@ -53,12 +53,13 @@ WindowAxis place(std::int64_t in, std::int64_t size, int axis, const Attrs& attr
   }
   a.before = number(attrs, "before", axis, 0);
   const bool is_ceil = attrs.get<std::string>("padding") == "ceil";
-  const std::int64_t room = in + a.before + number(attrs, "after", axis, 0) - length + (is_ceil ? a.stride - 1 : 0);
+  const std::int64_t whole = in + a.before + number(attrs, "after", axis, 0) - length, room = whole + (is_ceil ? a.stride - 1 : 0);
   if (room < 0)
     throw Error(Code::out_of_range, fmt::format("a window of {}{} does not fit into spatial axis {} of {} with its padding", size,
                                                 a.dilation > 1 ? fmt::format(" by steps of {}", a.dilation) : "", axis, in));
   a.out = room / a.stride + 1;
-  if (is_ceil && a.start(a.out - 1) >= in) --a.out;  // one more would begin behind the elements
+  const std::int64_t fit = whole < 0 ? 0 : whole / a.stride + 1;
+  if (a.out > fit && a.start(a.out - 1) >= in) --a.out;  // the one more would begin behind the elements
   return a;
 }
 

@@ -65,9 +65,19 @@ class Item {
     if (is_finite && !factor_cholesky(l, n)) refuse("is not positive definite");
     for (std::int64_t i = 0; i < n; ++i) std::fill(l + i * n + i + 1, l + (i + 1) * n, T(0));
   }
+  // Of columns near 1, so that no square of theirs is too large or too small: q is the same, and r's columns are as many times those of r.
   void qr() {
     const std::int64_t k = std::min(args_.m, args_.n);
-    Eigen::HouseholderQR<Matrix<T>> made(a_);
+    Matrix<T> near_one = a_;
+    std::vector<int> exponents(static_cast<std::size_t>(args_.n), 0);
+    for (std::int64_t j = 0; j < args_.n; ++j) {
+      const T largest = args_.m > 0 ? a_.col(j).cwiseAbs().maxCoeff() : T(0);
+      if (!(largest > 0) || !std::isfinite(largest)) continue;
+      int& e = exponents[static_cast<std::size_t>(j)];
+      std::frexp(largest, &e);
+      for (std::int64_t i = 0; i < args_.m; ++i) near_one(i, j) = std::ldexp(a_(i, j), -e);
+    }
+    Eigen::HouseholderQR<Matrix<T>> made(near_one);
     Matrix<T> q = made.householderQ() * Matrix<T>::Identity(args_.m, k);
     Matrix<T> r = made.matrixQR().topRows(k).template triangularView<Eigen::Upper>();
     for (std::int64_t i = 0; i < k; ++i)
@@ -75,6 +85,8 @@ class Item {
         q.col(i) *= -1;
         r.row(i) *= -1;
       }
+    for (std::int64_t j = 0; j < args_.n; ++j)
+      for (std::int64_t i = 0; i <= std::min(j, k - 1); ++i) r(i, j) = std::ldexp(r(i, j), exponents[static_cast<std::size_t>(j)]);
     out(0, args_.m, k) = q;
     out(1, k, args_.n) = r;
   }

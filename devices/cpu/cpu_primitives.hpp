@@ -32,7 +32,7 @@ class CpuPrimitives final : public Primitives {
   void cross_entropy(Stream&, ConstView logits, ConstView labels, View loss) const override;
   void cross_entropy_gradient(Stream&, ConstView logits, ConstView labels, ConstView scale, View out) const override;
   void one_hot(Stream&, ConstView indices, const Tensor& on, const Tensor& off, View out) const override;
-  void range(Stream&, const Tensor& start, const Tensor& step, View out) const override;
+  void range(Stream&, double start, double step, View out) const override;
   void random(Stream&, Random, const RandomKey& key, View out) const override;
   void convolve(Stream&, const ConvolveArgs&) const override;
   void pool(Stream&, const PoolArgs&) const override;

@@ -353,19 +353,19 @@ void CpuPrimitives::one_hot(Stream&, ConstView indices, const Tensor& on, const 
   });
 }
 
-void CpuPrimitives::range(Stream&, const Tensor& start, const Tensor& step, View out) const {
+// As the bits of an integer of either sign.
+std::uint64_t wrapped(double whole) { return whole < 0 ? static_cast<std::uint64_t>(static_cast<std::int64_t>(whole)) : static_cast<std::uint64_t>(whole); }
+
+void CpuPrimitives::range(Stream&, double start, double step, View out) const {
   visit_dtype(out.dtype, [&]<class T>(type_tag<T>) {
     T* to = static_cast<T*>(out.data);
-    T first = start.item<T>(), by = step.item<T>();
-    auto element = [&](std::int64_t i) -> T {
-      if constexpr (std::is_same_v<T, bool>) return first;
-      else if constexpr (is_small_float<T>)
-        return T(static_cast<float>(double(float(first)) + double(i) * double(float(by))));
+    const auto element = [&](std::int64_t i) -> T {
+      const double exact = start + static_cast<double>(i) * step;
+      if constexpr (std::is_same_v<T, bool>) return exact != 0;
       else if constexpr (std::is_integral_v<T>)
-        return static_cast<T>(static_cast<std::uint64_t>(first) + static_cast<std::uint64_t>(i) * static_cast<std::uint64_t>(by));
-      else if constexpr (std::is_same_v<T, float>) return static_cast<float>(double(first) + double(i) * double(by));
-      else if constexpr (std::is_same_v<T, double>) return first + double(i) * by;
-      else return first + typename T::value_type(i) * by;
+        return static_cast<T>(wrapped(start) + static_cast<std::uint64_t>(i) * wrapped(step));
+      else if constexpr (is_small_float<T>) return T(static_cast<float>(exact));
+      else return static_cast<T>(exact);
     };
     for_ranges(pool_, out.elements(), kBlock, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) to[i] = element(i);

@@ -198,7 +198,7 @@ class SimPrimitives final : public Primitives {
   void one_hot(Stream& s, ConstView indices, const Tensor& on, const Tensor& off, View out) const override {
     later(s, "one_hot", {&indices}, {&out}, [=, this] { cpu_.one_hot(now_, indices, on, off, out); });
   }
-  void range(Stream& s, const Tensor& start, const Tensor& step, View out) const override {
+  void range(Stream& s, double start, double step, View out) const override {
     later(s, "range", {}, {&out}, [=, this] { cpu_.range(now_, start, step, out); });
   }
   void random(Stream& s, Random how, const RandomKey& key, View out) const override {

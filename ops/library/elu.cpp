@@ -17,7 +17,7 @@ TROUPE_OP(Elu) {
   }, {"alpha"});
   op.gradient([](Gradient& g) {
     double alpha = g.attrs().get<double>("alpha");
-    g.set(0, where(g.x() > 0.0, g.dy(), g.dy() * (g.y() + alpha)));
+    g.set(0, where(g.x() > 0.0, g.dy(), g.dy() * alpha * exp(minimum(g.x(), 0.0))));
   });
 }
 

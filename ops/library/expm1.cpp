@@ -14,7 +14,7 @@ TROUPE_OP(Expm1) {
     using namespace reference_scalar;
     return expm1(x);
   });
-  op.gradient([](Gradient& g) { g.set(0, g.dy() * (g.y() + 1.0)); });
+  op.gradient([](Gradient& g) { g.set(0, g.dy() * exp(g.x())); });
 }
 
 }  // namespace troupe

@@ -29,7 +29,7 @@ TROUPE_OP(LastPosition) {
       // One word a row of the table, of which only the rows that occur are written and read.
       Tensor latest = c.allocate(DType::i64, Shape{c.input(1).shape()[0]});
       View words(latest);
-      c.primitives().range(c.stream(), Tensor::scalar(std::int64_t{0}), Tensor::scalar(std::int64_t{1}), to);
+      c.primitives().range(c.stream(), 0, 1, to);
       c.primitives().scatter(c.stream(), Scatter::update, indices, ConstView(to.data, to.dtype, to.shape), words);
       c.primitives().gather(c.stream(), ConstView(words.data, words.dtype, words.shape), indices, 0, to);
     }

@@ -65,7 +65,7 @@ Expr smooth_l1_loss(Operand prediction, Operand target, double beta) {
 Expr binary_cross_entropy(Operand logits, Operand targets) {
   Composite c("binary_cross_entropy", {logits, targets});
   const auto [x, t] = alike(c);
-  return cast(softplus(x) - x * t, c[0].dtype());
+  return cast(t * softplus(-x) + (1.0 - t) * softplus(x), c[0].dtype());  // softplus(x) - x t keeps no digit where the two are close
 }
 
 Expr nll_loss(Operand log_probabilities, Operand labels) {

@@ -14,7 +14,6 @@ TROUPE_OP(Maximum) {
     using namespace reference_scalar;
     return max(x, y);
   });
-  op.commutative();
   op.gradient([](Gradient& g) {
     if (g.needs(0)) g.set(0, where(g.x(0) >= g.x(1), g.dy(), 0.0));
     if (g.needs(1)) g.set(1, where(g.x(0) >= g.x(1), 0.0, g.dy()));

@@ -19,7 +19,7 @@ TROUPE_OP(Mod) {
   });
   op.gradient([](Gradient& g) {
     if (g.needs(0)) g.set(0, g.dy());
-    if (g.needs(1)) g.set(1, -(g.dy() * floor(g.x(0) / g.x(1))));
+    if (g.needs(1)) g.set(1, -(g.dy() * floor_div(g.x(0), g.x(1))));
   });
 }
 

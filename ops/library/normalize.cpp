@@ -39,6 +39,12 @@ void require_channels(const Composite& c, std::size_t first, double epsilon) {
   }
 }
 
+// A parameter, one for each channel or one for all; what is not known yet of the channels is compared when it runs.
+Expr of_channels(const Composite& c, std::size_t i) {
+  const Shape s = c[i].shape();
+  return s.has_rank() && s.rank() == 1 ? c.with_extent(c[i], 0, c[0], c.rank(0) - 1, "the number of channels") : c[i];
+}
+
 Exprs moments_of_channels(const Expr& x, bool by_item) { return bind_op("ChannelMoments", {x}, Attrs{{"by_item", by_item}}); }
 
 // (x - mean) factor + bias, with a mean and a factor, f64, for each channel, by item or of all items. x's dtype loses some of the mean, which goes with
@@ -66,15 +72,16 @@ Exprs batch_norm(Operand x, Operand scale, Operand bias, double epsilon) {
   const DType type = c[0].dtype();
   const Expr x_wide = widened_half(c[0]);
   const Exprs moments = moments_of_channels(x_wide, false);
-  const Expr factor = factor_of(moments[1], epsilon, c[1]);
-  return {cast(scaled_channels(x_wide, moments[0], factor, widened_half(c[2]), false), type), cast(moments[0], type), cast(moments[1], type)};
+  const Expr factor = factor_of(moments[1], epsilon, of_channels(c, 1));
+  return {cast(scaled_channels(x_wide, moments[0], factor, widened_half(of_channels(c, 2)), false), type), cast(moments[0], type), cast(moments[1], type)};
 }
 
 Expr batch_norm_with(Operand x, Operand scale, Operand bias, Operand mean, Operand variance, double epsilon) {
   Composite c("batch_norm_with", {x, scale, bias, mean, variance});
   require_channels(c, 1, epsilon);
-  Expr factor = rsqrt(widened_half(c[4]) + epsilon) * widened_half(c[1]);
-  return cast(widened_half(c[0]) * factor + (widened_half(c[2]) - widened_half(c[3]) * factor), c[0].dtype());
+  const auto wide = [&](std::size_t i) { return widened_half(of_channels(c, i)); };
+  Expr factor = rsqrt(wide(4) + epsilon) * wide(1);
+  return cast(widened_half(c[0]) * factor + (wide(2) - wide(3) * factor), c[0].dtype());
 }
 
 Expr group_norm(Operand x, std::int64_t groups, Operand scale, Operand bias, double epsilon) {
@@ -98,8 +105,8 @@ Expr group_norm(Operand x, std::int64_t groups, Operand scale, Operand bias, dou
   const Exprs moments = moments_of_channels(wide, true);
   const Expr means = reshape(moments[0], parts), center = mean(means, {-1}, true), spread = mean(reshape(moments[1], parts) + square(means - center), {-1}, true);
   auto for_channels = [&](const Expr& v) { return reshape(broadcast_like(v, means), channel); };
-  const Expr factor = factor_of(for_channels(spread), epsilon, c[1]);
-  return cast(scaled_channels(wide, for_channels(center), factor, widened_half(c[2]), true), c[0].dtype());
+  const Expr factor = factor_of(for_channels(spread), epsilon, of_channels(c, 1));
+  return cast(scaled_channels(wide, for_channels(center), factor, widened_half(of_channels(c, 2)), true), c[0].dtype());
 }
 
 Expr instance_norm(Operand x, Operand scale, Operand bias, double epsilon) {
@@ -108,7 +115,7 @@ Expr instance_norm(Operand x, Operand scale, Operand bias, double epsilon) {
   c.require(c.rank(0) >= 3, "x must be [batch, space..., channels], not " + c[0].shape().text());
   const Expr wide = widened_half(c[0]);
   const Exprs moments = moments_of_channels(wide, true);
-  return cast(scaled_channels(wide, moments[0], factor_of(moments[1], epsilon, c[1]), widened_half(c[2]), true), c[0].dtype());
+  return cast(scaled_channels(wide, moments[0], factor_of(moments[1], epsilon, of_channels(c, 1)), widened_half(of_channels(c, 2)), true), c[0].dtype());
 }
 
 }  // namespace troupe

@@ -87,7 +87,7 @@ Exprs quantization_of(Operand x, DType dtype, std::vector<std::int64_t> axes) {
   c.require_floating(0);
   Expr wide = widened_half(c[0]), low = minimum(reduce_min(wide, axes, true), 0.0), high = maximum(reduce_max(wide, axes, true), 0.0);
   // By the scale that is handed out, rounded as it may be.
-  Expr scale = cast((high - low) / (held.high - held.low), c[0].dtype());
+  Expr scale = cast((0.5 * high - 0.5 * low) / (0.5 * (held.high - held.low)), c[0].dtype());  // the difference of the two may be no number
   scale = where(scale > 0.0, scale, ones_like(scale));
   return {scale, cast(clip(round(held.low - low / widened_half(scale)), held.low, held.high), DType::i32)};
 }

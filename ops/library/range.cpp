@@ -36,7 +36,12 @@ Expr arange(Reader& in, double start, double stop, double step, DType dtype, std
 Expr linspace(Reader& in, double start, double stop, std::int64_t count, DType dtype, std::source_location at) {
   const Composite c("linspace", in, at);
   c.require(count >= 0, fmt::format("there cannot be {} numbers", count));
-  return cast(range(c, start, count > 1 ? (stop - start) / static_cast<double>(count - 1) : 0, count, DType::f64), dtype);
+  if (count < 2) return cast(range(c, start, 0, count, DType::f64), dtype);
+  // From either end as far as the middle, so that both ends are exact; and the difference of the two need not be finite.
+  const double last = static_cast<double>(count - 1), step = stop / last - start / last, same = (stop - start) / last;
+  const double by = std::isfinite(same) ? same : step;
+  const Expr i = range(c, 0, 1, count, DType::f64);
+  return cast(where(i < last / 2, start + i * by, stop - (last - i) * by), dtype);
 }
 
 Expr eye(Reader& in, std::int64_t rows, std::int64_t columns, DType dtype, std::source_location at) {
@@ -74,7 +79,7 @@ TROUPE_OP(Range) {
   op.run([](KernelContext& c, const Attrs& attrs) {
     const DType t = attrs.get<DType>("dtype");
     Tensor out = c.allocate(t, {attrs.get<std::int64_t>("count")});
-    c.primitives().range(c.stream(), Tensor::scalar_as(t, attrs.get<double>("start")), Tensor::scalar_as(t, attrs.get<double>("step")), View(out));
+    c.primitives().range(c.stream(), attrs.get<double>("start"), attrs.get<double>("step"), View(out));
     c.set(0, std::move(out));
   });
 }

@@ -36,17 +36,20 @@ TROUPE_OP(Svd) {
   });
   op.gradient([](Gradient& g) {
     // Townsend, Differentiating the singular value decomposition, 2016.
-    Expr u = g.y(0), s = g.y(1), v = g.y(2), row = expand_dims(s, -2), column = expand_dims(s, -1);
+    Expr u = g.y(0), s = g.y(1), v = g.y(2), row = expand_dims(s, -2);
+    // Gaps of squares of what is near 1, for those of s itself may be too large or too small.
+    Expr total = stop_gradient(sum(s, {-1}, true)), scale = where(total > 0.0, total, ones_like(total)), near = s / scale;
+    const auto share = [&](const Expr& turned) { return reciprocal_gaps(square(near)) / expand_dims(scale, -1) * (turned - matrix_transpose(turned)); };
     Expr inner;
     auto add = [&](const Expr& more) { inner = inner.is_empty() ? more : inner + more; };
     if (g.has_dy(1)) add(expand_dims(g.dy(1), -1) * identity_like(matmul(u, u, true, false)));
     if (g.has_dy(0)) {
       Expr turned = matmul(u, g.dy(0), true, false);
-      add(reciprocal_gaps(square(s)) * (turned - matrix_transpose(turned)) * row);
+      add(share(turned) * expand_dims(near, -2));
     }
     if (g.has_dy(2)) {
       Expr turned = matmul(v, g.dy(2), true, false);
-      add(column * (reciprocal_gaps(square(s)) * (turned - matrix_transpose(turned))));
+      add(expand_dims(near, -1) * share(turned));
     }
     Expr da = matmul(matmul(u, inner), v, false, true);
     auto outside = [](const Expr& basis, const Expr& x) { return x - matmul(basis, matmul(basis, x, true, false)); };

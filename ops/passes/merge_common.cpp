@@ -1,6 +1,7 @@
 #include <troupe/ops/program.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <unordered_map>
 
@@ -25,8 +26,17 @@ std::size_t key_of(const Node& n) {
   return h;
 }
 
+// Zeros of either sign are equal, and not the same.
+bool are_same(const Attrs& a, const Attrs& b) {
+  const auto is_of_one_sign = [](const auto& x, const auto& y) {
+    const auto *p = std::get_if<double>(&x.second), *q = std::get_if<double>(&y.second);
+    return !p || !q || std::signbit(*p) == std::signbit(*q);
+  };
+  return a == b && std::equal(a.entries().begin(), a.entries().end(), b.entries().begin(), is_of_one_sign);
+}
+
 bool is_same(const Node& a, const Node& b) {
-  return a.op == b.op && a.inputs == b.inputs && a.controls == b.controls && a.device == b.device && a.attrs == b.attrs;
+  return a.op == b.op && a.inputs == b.inputs && a.controls == b.controls && a.device == b.device && are_same(a.attrs, b.attrs);
 }
 
 }  // namespace

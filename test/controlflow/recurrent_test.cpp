@@ -5,6 +5,7 @@
 #include <troupe/autodiff/check.hpp>
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/test/devices/refusal.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -508,6 +509,23 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused) {
                Expr first = gradients(sum(square(lstm(x, {wx, wh, b}, {.fused = true}).outputs)), {wx})[0];
                gradients(sum(square(first)), {wx});
              }), {"recurrent_test.cpp:", "a fused recurrent layer has no second derivative", "loop"}));
+}
+
+// Columns and lengths that a run makes known: 1 is not taken for as many as are needed.
+BOOST_AUTO_TEST_CASE(what_is_known_late_and_does_not_fit) {
+  for (const auto& [columns, bias, lengths, why] : {std::tuple{20, 20, 3, ""}, std::tuple{1, 20, 3, "the number of columns of 'input' is 20 in one place and 1 in another"},
+                                                    std::tuple{20, 1, 3, "the length of 'bias' is 20 in one place and 1 in another"}, std::tuple{20, 20, 1, "the batch is 3 in one place and 1 in another"}}) {
+    Graph g;
+    Expr x = g.input("x", DType::f32, {kAny, kAny, 2}), wx = g.input("wx", DType::f32, {2, kAny}), b = g.input("b", DType::f32, {kAny}), n = g.input("n", DType::i64, {kAny});
+    Expr wh = g.constant(Tensor::zeros(DType::f32, {5, 20}));
+    Expr y = lstm(x, {wx, wh, b}, {.lengths = n}).outputs;
+    const auto run = [&] {
+      return evaluate_eagerly(g, {{x, Tensor::zeros(DType::f32, {2, 3, 2})}, {wx, Tensor::zeros(DType::f32, {2, columns})}, {b, Tensor::zeros(DType::f32, {bias})},
+                                  {n, Tensor::of(std::vector<std::int64_t>(static_cast<std::size_t>(lengths), 1), {lengths})}}, {y});
+    };
+    if (std::string_view(why).empty()) BOOST_TEST((run()[0].shape() == Shape{2, 3, 5}));
+    else BOOST_TEST(says(refusal([&] { run(); }, Code::invalid_argument), {"lstm", why, "recurrent_test.cpp"}));
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -108,10 +108,10 @@ BOOST_AUTO_TEST_CASE(one_hot_range_fill_copy) {
   p().one_hot(*stream, indices, Tensor::scalar(5.f), Tensor::scalar(-1.f), View(y));
   BOOST_TEST(y.to_vector<float>() == (std::vector<float>{-1, 5, -1, -1, -1, -1, -1, -1, 5, -1, -1, -1}));
   Tensor r = Tensor::empty(DType::i64, Shape{4});
-  p().range(*stream, Tensor::scalar(std::int64_t(10)), Tensor::scalar(std::int64_t(-3)), View(r));
+  p().range(*stream, 10, -3, View(r));
   BOOST_TEST(r.to_vector<std::int64_t>() == (std::vector<std::int64_t>{10, 7, 4, 1}));
   Tensor f = Tensor::empty(DType::f32, Shape{3});
-  p().range(*stream, Tensor::scalar(0.5f), Tensor::scalar(0.25f), View(f));
+  p().range(*stream, 0.5, 0.25, View(f));
   BOOST_TEST(f.to_vector<float>() == (std::vector<float>{0.5f, 0.75f, 1.f}));
   for (int t = 0; t < kDTypes; ++t) {
     DType type = static_cast<DType>(t);

@@ -200,6 +200,17 @@ BOOST_AUTO_TEST_CASE(shapes_known_late_are_held_to_the_same) {
   refused([](const Exprs& e) { return binary_cross_entropy(e[0], e[1]); }, {six, row}, {"binary_cross_entropy", "differ in shape"});
   refused([](const Exprs& e) { return einsum("ij,ij->ij", e); }, {six, doubles({2, 2}, {1, 2, 3, 4})}, {"einsum", "axis i is 3 in one place and 2 in another"});
   refused([](const Exprs& e) { return einsum("ii->i", e); }, {six}, {"einsum", "axis i is 3 in one place and 2 in another"});
+  // A channel is not taken for many, nor a parameter of one for that of all.
+  const Tensor image_of_one = doubles({2, 3, 1}, {1, 2, 3, 4, 5, 6}), three = doubles({3}, {1, 2, 3}), one = doubles({1}, {1}), image_of_three = doubles({2, 2, 3}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3});
+  for (const auto& [image, parameter] : {std::pair{image_of_one, three}, std::pair{image_of_three, one}}) {
+    const Function norms[] = {[](const Exprs& e) { return batch_norm(e[0], e[1], 0.0)[0]; }, [](const Exprs& e) { return batch_norm(e[0], 1.0, e[1])[0]; },
+                              [](const Exprs& e) { return instance_norm(e[0], e[1], 0.0); }, [](const Exprs& e) { return batch_norm_with(e[0], 1.0, 0.0, e[1], 1.0); },
+                              [](const Exprs& e) { return batch_norm_with(e[0], 1.0, 0.0, 0.0, e[1]); }};
+    for (const Function& f : norms) {
+      says(refusal([&] { with_slope(f, {image, parameter}); }, Code::invalid_argument), {"_norm", "parameters are of shape [", "limits_test.cpp"});
+      says(refusal([&] { with_slope(f, {image, parameter}, false); }, Code::invalid_argument), {"_norm", "the number of channels is ", " in one place and ", "limits_test.cpp"});
+    }
+  }
   // What is one for all stays that, and what agrees passes.
   for (bool known : {true, false}) {
     BOOST_TEST(with_slope([](const Exprs& e) { return mse_loss(e[0], 1.0); }, {six}, known)[0].at(0) == 55.0 / 6);
@@ -216,6 +227,9 @@ BOOST_AUTO_TEST_CASE(shapes_known_late_are_held_to_the_same) {
       {[](const Exprs& e) { return adaptive_max_pool(e[0], {3, 2}); }, {image}},
       {[](const Exprs& e) { return resize_nearest(e[0], {3, 7}); }, {image}},
       {[](const Exprs& e) { return resize_linear(e[0], {8, 2}); }, {image}},
+      {[](const Exprs& e) { return batch_norm(e[0], e[1], e[1])[0]; }, {image, tensor_of(draws.values({4}))}},
+      {[](const Exprs& e) { return instance_norm(e[0], e[1], 0.5); }, {image, tensor_of(draws.values({4}))}},
+      {[](const Exprs& e) { return batch_norm_with(e[0], e[1], e[1], e[1], abs(e[1])); }, {image, tensor_of(draws.values({4}))}},
       {[](const Exprs& e) { return roll(e[0], 2, 1); }, {image}},
       {[](const Exprs& e) { return roll(e[0], -7, -2); }, {image}},
       {[](const Exprs& e) { return diagonal_matrix(e[0]); }, {table}},

@@ -165,6 +165,29 @@ BOOST_AUTO_TEST_CASE(matrices_alone) {
   same(computed({{Array{Shape{2, 2}, {1, 2, 3, 4}}}}, [](const Exprs& e) { return determinant(e[0]); }), {Shape{}, {-2}});
   same(computed({{Array{Shape{3, 3}, {0, 0, 2, 0, 3, 0, 4, 0, 0}}}}, [](const Exprs& e) { return log_determinant(e[0])[1]; }), {Shape{}, {std::log(24.)}});
   same(computed({{Array{Shape{2, 2}, {4, nan, 2, 5}}}}, [](const Exprs& e) { return cholesky(e[0]); }, 0), {Shape{2, 2}, {2, 0, 1, 2}});
+  // Squares of these columns are too large or too small.
+  for (const double s : {1e-200, 1e-160, 1.0, 1e160, 1e300}) {
+    Eager eager;
+    const Tensor a = Tensor::of<double>({3 * s, 1e-300, 1, 4 * s, 2e-300, 2, 0, 3e-300, 5}, {3, 3});
+    const Exprs factors = qr(eager.constant(a));
+    const Tensor q = factors[0].value(), r = factors[1].value();
+    for (std::int64_t i = 0; i < 3; ++i)
+      for (std::int64_t j = 0; j < 3; ++j) {
+        double back = 0, product = 0;
+        for (std::int64_t k = 0; k < 3; ++k) back += q.at(i * 3 + k) * r.at(k * 3 + j), product += q.at(k * 3 + i) * q.at(k * 3 + j);
+        BOOST_TEST(std::abs(back - a.at(i * 3 + j)) <= 1e-14 * (j == 0 ? 5 * s : j == 1 ? 4e-300 : 6), s << " at " << i << ", " << j);
+        BOOST_TEST(std::abs(product - (i == j)) <= 1e-14);
+      }
+  }
+  // The slope of u falls as a grows, whatever size that is.
+  const auto slope = [](double s) {
+    Graph g;
+    Expr x = g.constant(Tensor::of<double>({3 * s, s, 2 * s, 7 * s}, {2, 2})), u = svd(x)[0];
+    return evaluate_eagerly(g, {}, {gradients(sum(u * g.constant(Tensor::of<double>({1, 2, 3, 5}, {2, 2}))), {x})[0]})[0];
+  };
+  const Tensor of_one = slope(1);
+  for (const double s : {1e-200, 1e200})
+    for (std::int64_t i = 0; i < 4; ++i) BOOST_TEST(std::abs(slope(s).at(i) * s / of_one.at(i) - 1) < 1e-12, s);
   const auto refused = [](double upper) {
     return refusal([&] { computed({{Array{Shape{2, 2}, {-1, upper, 0, 1}}}}, [](const Exprs& e) { return cholesky(e[0]); }, 0); }, Code::invalid_argument);
   };

@@ -169,6 +169,22 @@ BOOST_AUTO_TEST_CASE(equal_nodes_merge_unless_they_draw_differ_or_stand_elsewher
   BOOST_TEST(count(p, "AssignAdd") == 2);
 }
 
+// Zeros of either sign are not the same.
+BOOST_AUTO_TEST_CASE(what_differs_in_the_sign_of_a_zero_stays_apart) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {2}), y = g.input("y", DType::f32, {2});
+  const std::vector<Expr> of{1.0 / fill_like(x, 0.0), 1.0 / fill_like(x, -0.0), 1.0 / maximum(x, y), 1.0 / maximum(y, x), 1.0 / minimum(x, y), 1.0 / minimum(y, x)};
+  std::vector<Edge> fetches;
+  for (const Expr& e : of) fetches.push_back(e.edge());
+  const Program plain = prune(g, {x.edge(), y.edge()}, fetches), merged = merge_common(plain);
+  BOOST_TEST(count(merged, "Maximum") == 2);
+  const std::vector<Tensor> feeds{Tensor::of<float>({0.f, -0.f}), Tensor::of<float>({-0.f, 0.f})};
+  same_values(plain, merged, feeds, "merged");
+  const std::vector<Tensor> all = Interpreter().run(merged, feeds);
+  BOOST_TEST(all[0].at(0) == INFINITY);
+  BOOST_TEST(all[1].at(0) == -INFINITY);
+}
+
 BOOST_AUTO_TEST_CASE(chains_fuse_into_one_node_with_the_same_bits) {
   for (DType t : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
     Graph g;

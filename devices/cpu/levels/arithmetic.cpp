@@ -70,7 +70,16 @@ TROUPE_BOTH(trunc, trunc)
 TROUPE_BOTH(sqrt, sqrt)
 #undef TROUPE_BOTH
 template <class T> T rsqrt(T x) { return T(1) / sqrt(x); }
-template <class T> T floor_div_float(T x, T y) { return floor(x / y); }
+// What is left of x, but for rounding that does not touch its sign.
+inline double left_of(float x, float q, float y) { return double(x) - double(q) * double(y); }
+inline double left_of(double x, double q, double y) { return __builtin_fma(-q, y, x); }
+// x / y may have been rounded up to an integer.
+template <class T> T floor_div_float(T x, T y) {
+  constexpr T whole = sizeof(T) == 4 ? T(0x1p24) : T(0x1p53);  // above, all are integers, and the nearest is meant
+  const T q = floor(x / y);
+  const double left = is_inf(y) ? double(x) : left_of(x, q, y);
+  return magnitude(q) < whole && left != 0 && (left < 0) != (y < 0) ? q - T(1) : q;
+}
 inline float remainder_of(float x, float y) { return __builtin_fmodf(x, y); }
 inline double remainder_of(double x, double y) { return __builtin_fmod(x, y); }
 template <class T> T mod_float(T x, T y) {
