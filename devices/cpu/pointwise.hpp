@@ -52,6 +52,7 @@ class TileProgram final : public PreparedProgram {
   struct Step {
     TileFunction f;
     Register dst, a, b, c;
+    std::int16_t bytes;  // of an element of what a function, which takes long, reads and writes; else 0
   };
   struct Input {
     Register slot = -1;  // -1: never read
@@ -84,6 +85,9 @@ class TileProgram final : public PreparedProgram {
   struct RowsCall;
   void run_row_range(const RowsCall& call, std::int64_t begin, std::int64_t end) const;
   std::size_t scratch_bytes() const { return static_cast<std::size_t>(registers_) * slot_bytes_; }
+  /// By a step that does little else, and so waits for memory.
+  bool is_written_at_once(const Output& o) const { return o.step >= 0 && !steps_[static_cast<std::size_t>(o.step)].bytes; }
+  void run_steps_ahead(std::byte* const* at, std::int64_t n, const Call& call, std::int64_t next) const;
   void run_scalar_steps(std::span<const Value> in, Value& out) const;
   template <class Fetch>
   const std::byte* run_steps(std::byte* stack, Fetch fetch) const;
@@ -100,6 +104,7 @@ class TileProgram final : public PreparedProgram {
   std::int64_t tile_ = 0;        // elements
   std::size_t slot_bytes_ = 0;
   std::int64_t weight_ = 0;      // of one element, in additions
+  std::int64_t ahead_ = 0;       // elements of the next tile that are fetched with a piece of a function's step; 0: none
   DType result_ = DType::f32;
   Direct direct_;
   Value zero_;  // of the result's dtype
