@@ -563,7 +563,18 @@ BOOST_AUTO_TEST_CASE(confident_answers_keep_their_digits) {
   near(got[1], {-small / (1 + small), small / (1 + small), 0.25, 0.5});
   near(got[2], {2 * small, 2 * std::exp(-1.)});
   near(got[3], {1.7580993408473766 * small, 1.7580993408473766 * std::exp(-1.)});
+  // Slopes where quotients are nearly whole, and squares too large, too small or nothing.
+  Graph slopes;
+  Expr a = slopes.input("a", DType::f32, {4}), b = slopes.input("b", DType::f32, {4});
+  std::vector<Expr> all = gradients(sum(mod(a, b)), {b});
+  for (const Expr& e : gradients(sum(atan2(a, b)), {a, b})) all.push_back(e);
+  const auto steep = evaluate_eagerly(slopes, {{a, Tensor::of<float>({1, 3e30f, 3e-30f, 0})}, {b, Tensor::of<float>({0.1f, 4e30f, 4e-30f, 0})}}, all);
+  BOOST_TEST(steep[0].at(0) == -9);
+  near(steep[1], {0.1 / 1.01, 0.16e-30, 0.16e30});
+  near(steep[2], {-1 / 1.01, -0.12e-30, -0.12e30});
+  for (int i : {1, 2}) BOOST_TEST(steep[static_cast<std::size_t>(i)].at(3) == 0);
   Eager eager;
+  BOOST_TEST((arange(eager, 1e19, 1.2e19, 1e18, DType::u64).value().to_vector<std::uint64_t>() == std::vector<std::uint64_t>{10'000'000'000'000'000'000u, 11'000'000'000'000'000'000u}));
   const Exprs widest = quantization_of(eager.constant(Tensor::of<float>({-3e38f, 3e38f})));
   near(widest[0].value(), {6e38 / 255});
 }

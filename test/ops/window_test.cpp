@@ -158,6 +158,22 @@ BOOST_AUTO_TEST_CASE(gradients_of_what_is_made_of_others) {
               std::vector<std::int32_t>{-3, -4}));
 }
 
+// Rounding up adds a position or none.
+BOOST_AUTO_TEST_CASE(padding_that_rounds_up_has_no_fewer_positions) {
+  for (std::int64_t in = 1; in <= 7; ++in)
+    for (std::int64_t size = 1; size <= 3; ++size)
+      for (std::int64_t stride = 1; stride <= 4; ++stride)
+        for (std::int64_t both = 0; both <= 3; ++both) {
+          if (in + 2 * both < size) continue;
+          Graph g;
+          Expr x = g.input("x", DType::f32, {1, in, 1}), w = g.input("w", DType::f32, {size, 1, 1});
+          const auto positions = [&](const Padding& p) { return conv(x, w, {.strides = {stride}, .padding = p}).shape()[1]; };
+          const std::int64_t down = positions(Padding::of({both})), up = positions(Padding::ceil({both}));
+          const bool leaves_some = (in + 2 * both - size) % stride != 0, begins_inside = down * stride - both < in;
+          BOOST_TEST(up == down + (leaves_some && begins_inside), in << ", " << size << " by " << stride << ", " << both);
+        }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::test
