@@ -10,6 +10,7 @@
 #include <troupe/actors/plan_part.hpp>
 #include <troupe/cluster/program_codec.hpp>
 #include <troupe/cluster/tcp_socket.hpp>
+#include <troupe/devices/allocator.hpp>
 #include <troupe/ops/node_index.hpp>
 
 namespace troupe {
@@ -233,8 +234,19 @@ void NodeCore::broken(Peer peer) {
 
 std::chrono::nanoseconds NodeCore::tick(std::chrono::nanoseconds now) {
   constexpr auto kLook = std::chrono::milliseconds(10);  // at peers that read nothing
-  const auto next = on_roster([&](Roster::Time) { return roster_.tick(now); });
+  std::chrono::nanoseconds next = on_roster([&](Roster::Time) { return roster_.tick(now); });
+  if (!deterministic_) next = std::min(next, age_heap(now));
   return resume_jobs() ? next : std::min<std::chrono::nanoseconds>(next, now + kLook);
+}
+
+// A node outlives those who run on it, and what their largest tensors lay in is not kept for ever.
+std::chrono::nanoseconds NodeCore::age_heap(std::chrono::nanoseconds now) {
+  constexpr auto kEach = std::chrono::seconds(1);
+  if (now >= next_age_) {
+    host_allocator().age();
+    next_age_ = now + kEach;
+  }
+  return host_allocator().counters().cached > 0 ? next_age_ : std::chrono::nanoseconds::max();
 }
 
 void NodeCore::refused(const std::string& address, const Status& why) {

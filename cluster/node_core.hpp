@@ -197,6 +197,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   void log(const std::vector<LogRecord>& records) const;
   /// `is_done`: called under the lock.
   bool wait_until(const std::function<bool()>& is_done, std::chrono::nanoseconds patience);
+  std::chrono::nanoseconds age_heap(std::chrono::nanoseconds now);
   std::uint64_t request(Peer to);
   /// Asks every other node of a plan, for as many answers.
   template <class Question>
@@ -223,6 +224,8 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   LeanRef<Clerk> clerk_;
   std::shared_ptr<Inspector> inspector_;  // null without threads
   SharedRuns runs_;
+
+  std::chrono::nanoseconds next_age_{};  // of the heap; the transport's thread's
 
   std::mutex records_mutex_;  // guards records_, and those of whom is being told
   std::vector<const Records*> records_;

@@ -1,11 +1,14 @@
 #include <troupe/devices/allocator.hpp>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include <sys/mman.h>
@@ -140,6 +143,29 @@ class CachingAllocator final : public Allocator {
     return counters_;
   }
 
+  // Large blocks are returned without the lock: that takes the system milliseconds.
+  void age() override {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t old = std::exchange(freed_by_[ages_++ % kAges], freed_);
+    const auto is_old = [old](const Cached& block) { return block.freed <= old; };
+    for (std::size_t i = 0; i < cache_.size(); ++i) {
+      if (class_bytes_of(static_cast<int>(i)) < kLarge) {
+        const auto end = std::find_if_not(cache_[i].begin(), cache_[i].end(), is_old);
+        for (auto it = cache_[i].begin(); it != end; ++it) give_back(*it, cache_[i]);
+        cache_[i].erase(cache_[i].begin(), end);
+        continue;
+      }
+      while (!cache_[i].empty() && is_old(cache_[i].front())) {
+        void* const memory = cache_[i].front().memory;
+        cache_[i].erase(cache_[i].begin());
+        counters_.cached -= class_bytes_of(static_cast<int>(i));
+        lock.unlock();
+        source_->put(memory, class_bytes_of(static_cast<int>(i)));
+        lock.lock();
+      }
+    }
+  }
+
  private:
   struct Cached {
     void* memory;
@@ -207,6 +233,8 @@ class CachingAllocator final : public Allocator {
   mutable std::mutex mutex_;  // guards everything below
   std::vector<std::vector<Cached>> cache_;  // by size class, the latest freed at the back
   std::uint64_t freed_ = 0;                 // blocks
+  std::array<std::uint64_t, kAges> freed_by_{};  // by each of the last calls of `age`
+  std::size_t ages_ = 0;
   AllocatorCounters counters_;
 };
 

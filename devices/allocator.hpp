@@ -34,6 +34,9 @@ class Allocator {
   /// Would an allocation of `bytes` stay within the limit now?
   virtual bool has_room(std::size_t bytes) const = 0;
   virtual AllocatorCounters counters() const = 0;
+  /// For who wants memory back that nobody needs any more, and calls this once a second, say: what is kept for reuse and was freed `kAges` calls ago is returned.
+  virtual void age() {}
+  static constexpr std::size_t kAges = 10;
 };
 
 /// Where a caching allocator gets and returns its blocks (the system, a device, a test).

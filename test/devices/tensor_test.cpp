@@ -161,6 +161,28 @@ BOOST_AUTO_TEST_CASE(the_allocator_returns_no_more_than_is_in_the_way) {
   heap->deallocate(other, 2000);
 }
 
+BOOST_AUTO_TEST_CASE(the_allocator_returns_what_nobody_has_needed_for_long) {
+  auto heap = make_caching_allocator(make_host_memory());
+  const std::size_t sizes[] = {1000, 100'000, 3 << 20};
+  const auto use = [&](std::size_t bytes) { heap->deallocate(heap->allocate(bytes), bytes); };
+  for (const std::size_t bytes : sizes) use(bytes);
+  const std::uint64_t all = heap->counters().cached;
+  if (all == 0) return;  // under ASan nothing is kept
+  for (std::size_t i = 0; i < Allocator::kAges; ++i) {
+    heap->age();
+    use(sizes[1]);
+    BOOST_TEST(heap->counters().cached == all, i);
+  }
+  heap->age();
+  BOOST_TEST((heap->counters().cached >= 100'000 && heap->counters().cached < 150'000));
+  use(sizes[1]);
+  BOOST_TEST(heap->counters().misses == 3u);
+  for (std::size_t i = 0; i <= Allocator::kAges; ++i) heap->age();
+  BOOST_TEST(heap->counters().cached == 0u);
+  use(sizes[2]);
+  BOOST_TEST(heap->counters().misses == 4u);
+}
+
 BOOST_AUTO_TEST_CASE(halves_convert) {
   BOOST_TEST(float(half(1.5f)) == 1.5f);
   BOOST_TEST(float(half(1e6f)) == INFINITY);
