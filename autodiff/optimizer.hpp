@@ -9,7 +9,7 @@
 // Order: an update comes after every read that stands before it in the program, so all gradients of
 // a step see the old values. Where an update needs a slot's new value it takes what `assign` yields.
 // Sparse cotangents touch only the rows used, and a row that occurs twice counts once, with its sum.
-// For Sgd and Adagrad that is what the dense step does; Momentum and Adam are lazy: a row's slots
+// For Sgd and Adagrad that is what the dense step does; the others are lazy: a row's slots
 // stand still while it is not used (as in TensorFlow's LazyAdam and PyTorch's SparseAdam).
 #pragma once
 
@@ -106,10 +106,54 @@ class Adam final : public Optimizer {
   void check(const Variable& v) const override;
   Expr update(const Variable& v, const Expr& gradient) const override;
   Expr update_rows(const Variable& v, const Expr& indices, const Expr& rows) const override;
-  Expr first_moment(const Expr& old, const Expr& gradient) const;
-  Expr second_moment(const Expr& old, const Expr& gradient) const;
-  Expr change(const Variable& v, const Expr& m, const Expr& s) const;
   AdamOptions options_;
+};
+
+struct AdamWOptions {
+  Rate learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.01;
+};
+
+/// Adam whose decay is not in the gradient: w -= learning_rate * weight_decay * w beside Adam's step, both of the old w (Loshchilov and Hutter, ICLR 2019;
+/// the learning rate is their schedule times their alpha, as elsewhere). Sparse steps decay the rows used alone.
+class AdamW final : public Optimizer {
+ public:
+  explicit AdamW(AdamWOptions options = {})
+      : Optimizer("adamw"), adam_{options.learning_rate, options.beta1, options.beta2, options.epsilon}, weight_decay_(options.weight_decay) {}
+
+ private:
+  void check(const Variable& v) const override;
+  Expr update(const Variable& v, const Expr& gradient) const override;
+  Expr update_rows(const Variable& v, const Expr& indices, const Expr& rows) const override;
+  Expr decay(const Variable& v, const Expr& old) const;
+  AdamOptions adam_;
+  double weight_decay_;
+};
+
+struct RmsPropOptions {
+  Rate learning_rate = 0.01;
+  double decay = 0.99;
+  double epsilon = 1e-8;
+  double momentum = 0;
+  bool centered = false;
+};
+
+/// square = decay * square + (1 - decay) dw^2; step = dw / (sqrt(square) + epsilon) (Tieleman and Hinton, 2012); w -= learning_rate * step, or with momentum
+/// velocity = momentum * velocity + step; w -= learning_rate * velocity. Centered, a mean of dw is kept likewise, whose square is taken off (Graves, 2013).
+class RmsProp final : public Optimizer {
+ public:
+  explicit RmsProp(RmsPropOptions options = {}) : Optimizer("rmsprop"), options_(std::move(options)) {}
+
+ private:
+  void check(const Variable& v) const override;
+  Expr update(const Variable& v, const Expr& gradient) const override;
+  Expr update_rows(const Variable& v, const Expr& indices, const Expr& rows) const override;
+  Expr decayed(const Expr& old, const Expr& now) const;
+  Expr scaled(const Expr& gradient, const Expr& of_squares, const Expr& mean) const;
+  RmsPropOptions options_;
 };
 
 struct AdagradOptions {

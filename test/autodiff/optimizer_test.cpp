@@ -41,6 +41,18 @@ Rule adam_rule(double rate, double b1, double b2, double epsilon) {
     return w - rate * m / (std::sqrt(v) + epsilon);
   };
 }
+Rule adamw_rule(double rate, double decay) {
+  return [adam = adam_rule(rate, 0.8, 0.95, 1e-6), rate, decay](double w, double g, Numbers& s, int t) { return adam(w, g, s, t) - rate * decay * w; };
+}
+Rule rmsprop_rule(double rate, double decay, double epsilon, double momentum, bool centered) {
+  return [=](double w, double g, Numbers& s, int) {
+    s[0] = decay * s[0] + (1 - decay) * g * g;
+    s[1] = decay * s[1] + (1 - decay) * g;
+    const double step = g / (std::sqrt(s[0] - (centered ? s[1] * s[1] : 0)) + epsilon);
+    s[2] = momentum * s[2] + step;
+    return w - rate * s[2];
+  };
+}
 Rule adagrad_rule(double rate, double epsilon) {
   return [=](double w, double g, Numbers& s, int) {
     s[0] += g * g;
@@ -61,6 +73,10 @@ std::vector<Named> all_optimizers() {
       {"momentum", std::make_shared<Momentum>(MomentumOptions{.learning_rate = 0.05, .momentum = 0.8}), momentum_rule(0.05, 0.8, false)},
       {"nesterov", std::make_shared<Momentum>(MomentumOptions{.learning_rate = 0.05, .momentum = 0.8, .nesterov = true}), momentum_rule(0.05, 0.8, true)},
       {"adam", std::make_shared<Adam>(AdamOptions{.learning_rate = 0.03}), adam_rule(0.03, 0.9, 0.999, 1e-8)},
+      {"adamw", std::make_shared<AdamW>(AdamWOptions{.learning_rate = 0.03, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-6, .weight_decay = 0.2}), adamw_rule(0.03, 0.2)},
+      {"rmsprop", std::make_shared<RmsProp>(RmsPropOptions{.learning_rate = 0.02}), rmsprop_rule(0.02, 0.99, 1e-8, 0, false)},
+      {"rmsprop with momentum", std::make_shared<RmsProp>(RmsPropOptions{.learning_rate = 0.02, .decay = 0.9, .epsilon = 1e-6, .momentum = 0.7}), rmsprop_rule(0.02, 0.9, 1e-6, 0.7, false)},
+      {"centered rmsprop", std::make_shared<RmsProp>(RmsPropOptions{.learning_rate = 0.02, .decay = 0.8, .momentum = 0.5, .centered = true}), rmsprop_rule(0.02, 0.8, 1e-8, 0.5, true)},
       {"adagrad", std::make_shared<Adagrad>(AdagradOptions{.learning_rate = 0.3}), adagrad_rule(0.3, 1e-7), 0.1},
   };
 }
@@ -75,7 +91,7 @@ BOOST_AUTO_TEST_CASE(dense_steps_follow_the_formulas) {
     Expr step = o.optimizer->minimize(loss, {w});
     Interpreter run;
     Numbers expected{1, -2, 3}, scale{2, 4, 1};
-    std::vector<Numbers> slots(3, Numbers(2, o.initial_slot));
+    std::vector<Numbers> slots(3, Numbers(3, o.initial_slot));
     for (int t = 1; t <= 5; ++t) {
       double before = 0;
       for (int i = 0; i < 3; ++i) before += expected[i] * expected[i] * scale[i] / 2;
@@ -98,7 +114,7 @@ BOOST_AUTO_TEST_CASE(sparse_steps_touch_used_rows_once_with_their_sum) {
     Expr step = o.optimizer->minimize(loss, {table});
     Interpreter run;
     Numbers expected{1, 2, 3, 4, 5, 6, 7, 8};
-    std::vector<Numbers> slots(8, Numbers(2, o.initial_slot));
+    std::vector<Numbers> slots(8, Numbers(3, o.initial_slot));
     const std::vector<std::vector<std::int64_t>> used{{2, 0, 2}, {1, 1, 1}, {0, 3, 0}};
     for (int t = 1; t <= 3; ++t) {
       const auto& rows = used[static_cast<std::size_t>(t - 1)];
@@ -168,6 +184,16 @@ BOOST_AUTO_TEST_CASE(tiny_gradients_move_half_precision_variables) {
     run.run(g, {}, {step});
     BOOST_TEST(run.get(g, "w").at(0) == 1 - 0.03, tools::tolerance(1e-3));
   }
+}
+
+// The mean of equal gradients grows up to them, and rounded squares may then be below its square.
+BOOST_AUTO_TEST_CASE(a_gradient_without_spread_makes_no_nan) {
+  Graph g;
+  Variable w = g.variable("w", DType::f32, {1}, Initializer::constant(0));
+  Expr step = RmsProp({.decay = 0.5, .centered = true}).minimize(sum(w * 0.3), {w});
+  Interpreter run;
+  for (int i = 0; i < 100; ++i) run.run(g, {}, {step});
+  BOOST_TEST(run.get(g, "w").at(0) < 0);
 }
 
 BOOST_AUTO_TEST_CASE(slots_live_where_their_variable_does) {
@@ -305,6 +331,10 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_step_are_refused_with_the_line) {
   refuses(Adam({.beta2 = -0.5}), "beta2");
   refuses(Adam({.epsilon = nan}), "epsilon");
   refuses(Momentum({.momentum = -1}), "momentum");
+  refuses(AdamW({.beta1 = 1}), "beta1");
+  refuses(AdamW({.weight_decay = -0.1}), "weight_decay");
+  refuses(RmsProp({.decay = 1}), "decay");
+  refuses(RmsProp({.momentum = nan}), "momentum");
   refuses(Adagrad({.initial_accumulator = -1}), "initial_accumulator");
   refuses(Adagrad({.epsilon = infinity}), "epsilon");
   BOOST_TEST(g.states().size() == 1u);  // of what was refused nothing is left
