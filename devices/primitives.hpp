@@ -199,7 +199,7 @@ class Primitives {
   virtual void scatter(Stream&, Scatter, ConstView indices, ConstView updates, View out) const = 0;
   /// Along the last axis; log: the logarithm of it.
   virtual void softmax(Stream&, ConstView in, View out, bool log) const = 0;
-  /// loss[i] = -log softmax(logits[i])[labels[i]]; logits [n, classes], labels i32/i64 in [0, classes).
+  /// loss[i] = -log softmax(logits[i])[labels[i]]; logits [n, classes], labels n of i32/i64 in [0, classes).
   virtual void cross_entropy(Stream&, ConstView logits, ConstView labels, View loss) const = 0;
   /// out[i, c] = (softmax(logits[i])[c] - (c == labels[i])) * scale[i]: the gradient of cross_entropy.
   virtual void cross_entropy_gradient(Stream&, ConstView logits, ConstView labels, ConstView scale, View out) const = 0;

@@ -2,6 +2,8 @@
 
 #include <cstring>
 #include <limits>
+#include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -75,6 +77,12 @@ int Composite::rank(std::size_t i) const {
   return inputs_[i].shape().rank();
 }
 
+int Composite::axis(std::size_t i, std::int64_t axis) const {
+  const int r = rank(i);
+  require(axis >= -r && axis < r, fmt::format("{} has no axis {}", inputs_[i].shape().text(), axis));
+  return static_cast<int>(axis < 0 ? axis + r : axis);
+}
+
 std::int64_t Composite::extent(std::size_t i, std::int64_t axis) const {
   const int r = rank(i);
   require(axis >= -r && axis < r, fmt::format("operand {} has no axis {}: {}", i, axis, inputs_[i].shape().text()));
@@ -114,6 +122,15 @@ Expr scale_of_squares(const Expr& sums) {
   // With 2^600 either way the squares of all that f64 holds, and sums of 2^170 of them, are normal numbers, but for those that another outweighs by more than f64's digits.
   Expr q = stop_gradient(sums);
   return where(q == std::numeric_limits<double>::infinity(), 0x1p-600, where(q < 0x1p-900, 0x1p600, ones_like(q)));
+}
+
+Expr exchanged_with_last(const Expr& x, int axis) {
+  const int rank = x.shape().rank();
+  if (axis == rank - 1) return x;
+  std::vector<std::int64_t> order(static_cast<std::size_t>(rank));
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[static_cast<std::size_t>(axis)], order.back());
+  return transpose(x, order);
 }
 
 Operand counted(const Operand& x) { return x.is_expr() && x.expr().dtype() == DType::boolean ? Operand(cast(x, DType::i64), x.site()) : x; }

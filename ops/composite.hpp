@@ -36,6 +36,8 @@ class Composite {
   void require_numbers(std::size_t i) const;
   /// The rank of operand i, which must be known.
   int rank(std::size_t i) const;
+  /// The axis of operand i, counted from the front: refused if there is none.
+  int axis(std::size_t i, std::int64_t axis) const;
   /// An extent of operand i, which must be known.
   std::int64_t extent(std::size_t i, std::int64_t axis) const;
   /// Refuses a known shape of more than 2^40 elements, which fits nowhere.
@@ -64,6 +66,9 @@ Expr widened_half(const Expr& x);
 /// Of sums of squares in f64: what their elements are to be multiplied with, and the root divided by, so that no square is infinite or lost; 1 wherever none is, else
 /// a power of two. No derivative goes through it.
 Expr scale_of_squares(const Expr& sums);
+
+/// x with `axis`, counted from the front, and the last one exchanged, as what computes along the last axis takes it and gives it back.
+Expr exchanged_with_last(const Expr& x, int axis);
 
 /// Bools as i64, so that sums of them count; others as they are.
 Operand counted(const Operand& x);

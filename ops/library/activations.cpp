@@ -46,8 +46,7 @@ Expr gelu_tanh(Operand x) {
 Expr glu(Operand x, std::int64_t axis) {
   Composite c("glu", {x});
   const Expr e = floating_operand(c);
-  const int rank = c.rank(0);
-  c.require(axis >= -rank && axis < rank, fmt::format("{} has no axis {}", c[0].shape().text(), axis));
+  c.axis(0, axis);
   const std::int64_t both = c.extent(0, axis);
   c.require(both % 2 == 0, fmt::format("{} elements along axis {} have no half", both, axis));
   const Exprs halves = split(e, {both / 2, both / 2}, axis);

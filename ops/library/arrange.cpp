@@ -34,12 +34,6 @@ TROUPE_DSL(Expr histogram(Operand x, double low, double high, std::int64_t bins)
 
 namespace {
 
-int axis_in(const Composite& c, std::int64_t axis) {
-  const int rank = c.rank(0);
-  c.require(axis >= -rank && axis < rank, fmt::format("{} has no axis {}", c[0].shape().text(), axis));
-  return static_cast<int>(axis < 0 ? axis + rank : axis);
-}
-
 Expr chosen(const Composite& c, const Expr& x, std::vector<std::int64_t> which, int axis) {
   const auto n = static_cast<std::int64_t>(which.size());
   return gather(x, c.reader().constant(Tensor::of(which, Shape{n})), axis);
@@ -63,7 +57,7 @@ Expr flip(Operand x, std::vector<std::int64_t> axes) {
   std::vector<int> done;
   for (std::int64_t axis : axes) {
     // Positions counted from the end; the extent may be unknown.
-    const int at = axis_in(c, axis);
+    const int at = c.axis(0, axis);
     c.require(std::find(done.begin(), done.end(), at) == done.end(), fmt::format("axis {} is named twice", axis));
     done.push_back(at);
     Expr one = ones_like(cast(stop_gradient(y), DType::i64));
@@ -74,7 +68,7 @@ Expr flip(Operand x, std::vector<std::int64_t> axes) {
 
 Expr roll(Operand x, std::int64_t shift, std::int64_t axis) {
   Composite c("roll", {x});
-  const int at = axis_in(c, axis);
+  const int at = c.axis(0, axis);
   const std::int64_t n = c[0].shape()[at];
   if (n < 0) {
     // Each element comes from `shift` places before it, around an end that only the run knows.
@@ -122,7 +116,7 @@ Expr tile(Operand x, std::vector<std::int64_t> times) {
 
 Expr repeat(Operand x, std::int64_t times, std::int64_t axis) {
   Composite c("repeat", {x});
-  const int at = axis_in(c, axis);
+  const int at = c.axis(0, axis);
   const std::int64_t n = c[0].shape()[at];
   c.require(times >= 0, fmt::format("there cannot be {} of each", times));
   c.require(n == 0 || times <= (std::int64_t{1} << 28) / std::max<std::int64_t>(1, n), fmt::format("makes at most 2^28 slices, not {} of each{}", times, n < 0 ? "" : fmt::format(" of {}", n)));

@@ -1,12 +1,28 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/composite.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
+
+#include <fmt/format.h>
 
 namespace troupe {
 
 /// x repeated to the shape of `like`.
 TROUPE_DSL(Expr broadcast_like(Operand x, Operand like))
 Expr broadcast_like(Operand x, Operand like) { return bind1("BroadcastLike", {x, like}); }
+/// x repeated to `shape`, in which kAny is x's own extent.
+TROUPE_DSL(Expr broadcast_to(Operand x, const Shape& shape))
+Expr broadcast_to(Operand x, const Shape& shape) {
+  Composite c("broadcast_to", {x});
+  c.require_numbers(0);
+  c.require(shape.has_rank() && shape.rank() >= c.rank(0), fmt::format("shape {} is no part of {}", c[0].shape().text(), shape.text()));
+  c.require_fits(shape);
+  Shape known = shape;
+  for (int i = 0; i < shape.rank(); ++i)
+    if (shape[i] < 0) known.set(i, 1);
+  const Expr given = c.reader().zeros(DType::i8, known);
+  return broadcast_like(c[0], known == shape ? given : given + zeros_like(cast(stop_gradient(c[0]), DType::i8)));
+}
 
 TROUPE_OP(BroadcastLike) {
   op.doc("The first input broadcast to the shape of the second.");

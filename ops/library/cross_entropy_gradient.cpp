@@ -11,10 +11,9 @@ TROUPE_OP(CrossEntropyGradient) {
     c.require(is_floating(c.dtype(0)), "logits must be floating, not " + std::string(name_of(c.dtype(0))));
     c.require_index(1, "labels");
     c.require_same_dtype(0, 2);
-    c.require_rank(0, 2, "logits");
-    c.require_rank(1, 1, "labels");
-    c.require_rank(2, 1, "scale");
-    Shape rows{c.shape(0).has_rank() ? c.shape(0)[0] : kAny};
+    const Shape& logits = c.shape(0);
+    c.require(!logits.has_rank() || logits.rank() >= 1, "a scalar has no classes");
+    const Shape rows = logits.has_rank() ? logits.without(logits.rank() - 1) : Shape::unknown();
     for (int i : {1, 2}) c.require(rows.is_compatible(c.shape(i)), "logits " + c.shape(0).text() + " and " + c.shape(i).text() + " differ in rows");
     c.output(c.dtype(0), c.shape(0));
   });
@@ -26,10 +25,11 @@ TROUPE_OP(CrossEntropyGradient) {
   });
   op.run([](KernelContext& c) {
     ConstView logits(c.input(0)), labels(c.input(1)), scale(c.input(2));
-    const Shape rows{logits.shape[0]};
-    if (logits.shape.rank() != 2 || labels.shape != rows || scale.shape != rows)
+    const int last = logits.shape.rank() - 1;
+    if (last < 0 || labels.shape != logits.shape.without(last) || scale.shape != labels.shape)
       throw Error(Code::invalid_argument, "logits " + logits.shape.text() + ", labels " + labels.shape.text() + " and scale " + scale.shape.text() + " differ in rows");
     Tensor out = c.allocate(logits.dtype, logits.shape);
+    logits.shape = Shape{labels.elements(), logits.shape[last]};
     c.primitives().cross_entropy_gradient(c.stream(), logits, labels, scale, View(out));
     c.set(0, std::move(out));
   });

@@ -1,12 +1,18 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/composite.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
 
 namespace troupe {
 
-/// The logarithm of softmax along the last axis, without overflow.
-TROUPE_DSL(Expr log_softmax(Operand x))
-Expr log_softmax(Operand x) { return bind1("LogSoftmax", {x}); }
+/// The logarithm of softmax along `axis`, without overflow.
+TROUPE_DSL(Expr log_softmax(Operand x, std::int64_t axis = -1))
+Expr log_softmax(Operand x, std::int64_t axis) {
+  if (axis == -1) return bind1("LogSoftmax", {x});
+  Composite c("log_softmax", {x});
+  const int at = c.axis(0, axis);
+  return exchanged_with_last(bind1("LogSoftmax", {exchanged_with_last(c[0], at)}), at);
+}
 
 TROUPE_OP(LogSoftmax) {
   op.doc("The logarithm of softmax along the last axis, without overflow.");

@@ -7,13 +7,13 @@
 
 namespace troupe {
 
-/// What each row counts: weights[label], 0 where the label is `ignore`. weights: [classes], or one number for all; labels: i32 or i64 [rows]. The mean of a loss
-/// is its sum over the sum of these.
+/// What each row counts: weights[label], 0 where the label is `ignore`. weights: [classes], or one number for all; labels: i32 or i64 of any shape, which the result
+/// has. The mean of a loss is its sum over the sum of these.
 TROUPE_DSL(Expr label_weights(Operand weights, Operand labels, std::int64_t ignore = -100))
-/// nll_loss times label_weights: rows whose label is `ignore` are 0, whatever stands in them.
+/// nll_loss times label_weights: rows whose label is `ignore` are 0, whatever stands in them. log_probabilities: [..., classes]; labels: [...].
 TROUPE_DSL(Expr weighted_nll_loss(Operand log_probabilities, Operand labels, Operand weights = 1, std::int64_t ignore = -100))
 /// Cross-entropy of each row with classes that count differently, labels that are ignored, and `smoothing` of the label's probability spread over all classes
-/// (Szegedy et al., 2016). logits: [rows, classes]; result: [rows].
+/// (Szegedy et al., 2016). logits: [..., classes]; labels, result: [...].
 TROUPE_DSL(Expr smoothed_cross_entropy(Operand logits, Operand labels, double smoothing = 0, Operand weights = 1, std::int64_t ignore = -100))
 /// Cross-entropy of each row with a distribution over the classes, -sum(targets log_softmax(logits)): of soft labels, a teacher's for instance. Classes whose
 /// target is 0 count nothing, whatever their logit. logits, targets: [..., classes]; result: without the last axis.
@@ -28,9 +28,15 @@ TROUPE_DSL(Expr log_uniform(Reader& in, std::int64_t count, std::int64_t classes
 
 namespace {
 
-void require_labels(const Composite& c, std::size_t i) {
-  c.require(c.rank(i) == 1 && (c[i].dtype() == DType::i32 || c[i].dtype() == DType::i64),
-            fmt::format("labels must be i32 or i64 [rows], not {}{}", name_of(c[i].dtype()), c[i].shape().text()));
+void require_labels(const Composite& c, std::size_t i, const Shape& rows) {
+  c.require((c[i].dtype() == DType::i32 || c[i].dtype() == DType::i64) && rows.is_compatible(c[i].shape()),
+            fmt::format("labels must be i32 or i64{}{}, not {}{}", rows.has_rank() ? " " : "", rows.has_rank() ? rows.text() : "", name_of(c[i].dtype()), c[i].shape().text()));
+}
+// The shape of what each row of operand 0, [..., classes], has a number of.
+Shape rows_of_classes(const Composite& c) {
+  const int rank = c.rank(0);
+  c.require(rank >= 1, "a scalar has no classes");
+  return c[0].shape().without(rank - 1);
 }
 void require_classes(const Composite& c, const Expr& weights) {
   c.require(is_floating(weights.dtype()), fmt::format("weights must be floating, not {}", name_of(weights.dtype())));
@@ -63,7 +69,7 @@ Expr chance_of(const Expr& classes, std::int64_t of, DType t) {
 
 Expr label_weights(Operand weights, Operand labels, std::int64_t ignore) {
   Composite c("label_weights", {labels, weights.as_written()});
-  require_labels(c, 0);
+  require_labels(c, 0, Shape::unknown());
   Expr w = weights.is_expr() ? c[1] : cast(c[1], DType::f32);
   require_classes(c, w);
   return weight_of(w, kept(c[0], ignore));
@@ -71,8 +77,7 @@ Expr label_weights(Operand weights, Operand labels, std::int64_t ignore) {
 
 Expr weighted_nll_loss(Operand log_probabilities, Operand labels, Operand weights, std::int64_t ignore) {
   Composite c("weighted_nll_loss", {log_probabilities, labels, weights});
-  c.require(c.rank(0) == 2, "needs [rows, classes], not " + c[0].shape().text());
-  require_labels(c, 1);
+  require_labels(c, 1, rows_of_classes(c));
   require_classes(c, c[2]);
   const Labels at = kept(c[1], ignore);
   Expr loss = nll_loss(rows_that_count(c[0], at), at.of) * weight_of(c[2], at);
@@ -81,9 +86,9 @@ Expr weighted_nll_loss(Operand log_probabilities, Operand labels, Operand weight
 
 Expr smoothed_cross_entropy(Operand logits, Operand labels, double smoothing, Operand weights, std::int64_t ignore) {
   Composite c("smoothed_cross_entropy", {logits, labels, weights});
-  c.require(c.rank(0) == 2, "needs [rows, classes], not " + c[0].shape().text());
+  const Shape rows = rows_of_classes(c);
   c.require(smoothing >= 0 && smoothing <= 1, fmt::format("smoothing must be in [0, 1], not {}", smoothing));
-  require_labels(c, 1);
+  require_labels(c, 1, rows);
   require_classes(c, c[2]);
   const Labels at = kept(c[1], ignore);
   Expr log_p = log_softmax(rows_that_count(widened_half(c[0]), at)), weights_wide = widened_half(c[2]), loss = nll_loss(log_p, at.of) * weight_of(weights_wide, at);
@@ -103,7 +108,7 @@ Expr soft_cross_entropy(Operand logits, Operand targets) {
 Expr sampled_softmax_with(Operand inputs, Operand weights, Operand bias, Operand labels, Operand samples) {
   Composite c("sampled_softmax_with", {inputs, weights, bias, labels, samples});
   c.require(is_floating(c[0].dtype()) && c.rank(0) == 2 && c.rank(1) == 2 && c.rank(2) == 1, "needs inputs [rows, width], weights [classes, width] and bias [classes]");
-  require_labels(c, 3);
+  require_labels(c, 3, Shape{kAny});
   c.require(c.rank(4) == 1 && (c[4].dtype() == DType::i32 || c[4].dtype() == DType::i64), "samples must be i32 or i64 [samples], not " + c[4].shape().text());
   const std::int64_t classes = c.extent(1, 0), n = c.extent(4, 0);
   c.require(n > 0, "needs at least one sample");

@@ -1,6 +1,11 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/composite.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
+
+#include <algorithm>
+#include <utility>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -11,6 +16,24 @@ namespace troupe {
 TROUPE_DSL(Expr slice(Operand x, std::vector<std::int64_t> starts, std::vector<std::int64_t> extents))
 Expr slice(Operand x, std::vector<std::int64_t> starts, std::vector<std::int64_t> extents) {
   return bind1("Slice", {x}, Attrs{{"starts", std::move(starts)}, {"extents", std::move(extents)}});
+}
+/// Every steps[i]th element of slice(x, starts, extents) along axis i, from its first on; steps are 1 or more.
+TROUPE_DSL(Expr strided_slice(Operand x, std::vector<std::int64_t> starts, std::vector<std::int64_t> extents, std::vector<std::int64_t> steps))
+Expr strided_slice(Operand x, std::vector<std::int64_t> starts, std::vector<std::int64_t> extents, std::vector<std::int64_t> steps) {
+  Composite c("strided_slice", {x});
+  c.require(steps.size() == static_cast<std::size_t>(c.rank(0)), fmt::format("needs a step for each of the {} axes, not {}", c.rank(0), steps.size()));
+  Expr y = slice(c[0], std::move(starts), std::move(extents));
+  for (int axis = 0; axis < c.rank(0); ++axis) {
+    const std::int64_t step = steps[static_cast<std::size_t>(axis)], n = y.shape()[axis];
+    c.require(step >= 1, fmt::format("the step along axis {} must be at least 1, not {}", axis, step));
+    if (step == 1) continue;
+    c.require(n >= 0, fmt::format("needs the extent along axis {} while the graph is built: {}", axis, y.shape().text()));
+    std::vector<std::int64_t> which;
+    for (std::int64_t i = 0; i < n; i += std::min(step, n - i)) which.push_back(i);
+    const auto count = static_cast<std::int64_t>(which.size());
+    y = gather(y, c.reader().constant(Tensor::of(which, Shape{count})), axis);
+  }
+  return y;
 }
 
 namespace {

@@ -1,12 +1,18 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/composite.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
 
 namespace troupe {
 
-/// exp(x) normalised to sum 1 along the last axis.
-TROUPE_DSL(Expr softmax(Operand x))
-Expr softmax(Operand x) { return bind1("Softmax", {x}); }
+/// exp(x) normalised to sum 1 along `axis`.
+TROUPE_DSL(Expr softmax(Operand x, std::int64_t axis = -1))
+Expr softmax(Operand x, std::int64_t axis) {
+  if (axis == -1) return bind1("Softmax", {x});
+  Composite c("softmax", {x});
+  const int at = c.axis(0, axis);
+  return exchanged_with_last(bind1("Softmax", {exchanged_with_last(c[0], at)}), at);
+}
 
 TROUPE_OP(Softmax) {
   op.doc("exp(x) normalised to sum 1 along the last axis.");

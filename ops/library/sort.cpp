@@ -2,9 +2,7 @@
 #include <troupe/ops/composite.hpp>
 #include <troupe/ops/scan.hpp>
 
-#include <numeric>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -26,13 +24,9 @@ Exprs ordered_along(const char* name, const char* op, Operand x, std::int64_t ax
     return bind_op(op, all, std::move(attrs), x.site());
   }
   Composite c(name, {x});
-  const int rank = c.rank(0);
-  c.require(axis >= -rank && axis < rank, fmt::format("{} has no axis {}", c[0].shape().text(), axis));
-  std::vector<std::int64_t> order(static_cast<std::size_t>(rank));
-  std::iota(order.begin(), order.end(), 0);
-  std::swap(order[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)], order.back());
-  const Exprs made = bind_op(op, {transpose(c[0], order)}, std::move(attrs));
-  return {transpose(made[0], order), transpose(made[1], order)};
+  const int at = c.axis(0, axis);
+  const Exprs made = bind_op(op, {exchanged_with_last(c[0], at)}, std::move(attrs));
+  return {exchanged_with_last(made[0], at), exchanged_with_last(made[1], at)};
 }
 
 }  // namespace

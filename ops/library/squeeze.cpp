@@ -1,12 +1,26 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/composite.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
+
+#include <algorithm>
 
 namespace troupe {
 
 /// x without `axis`, whose extent is 1.
 TROUPE_DSL(Expr squeeze(Operand x, std::int64_t axis))
 Expr squeeze(Operand x, std::int64_t axis) { return bind1("Squeeze", {x}, Attrs{{"axis", axis}}); }
+/// x without `axes`, whose extents are 1.
+TROUPE_DSL(Expr squeeze(Operand x, std::vector<std::int64_t> axes))
+Expr squeeze(Operand x, std::vector<std::int64_t> axes) {
+  Composite c("squeeze", {x});
+  for (std::int64_t& axis : axes) axis = c.axis(0, axis);
+  std::sort(axes.rbegin(), axes.rend());  // the last first: those before it stay where they are
+  c.require(std::adjacent_find(axes.begin(), axes.end()) == axes.end(), "an axis is named twice");
+  Expr y = identity(c[0]);
+  for (std::int64_t axis : axes) y = squeeze(y, axis);
+  return y;
+}
 
 namespace {
 Shape squeezed(const Shape& s, std::int64_t axis) {

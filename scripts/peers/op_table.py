@@ -209,7 +209,7 @@ TORCH = {
     "RmsNorm": lambda x, a: F.rms_norm(x[0], x[0].shape[-1:], x[1].expand(x[0].shape[-1:]), a["epsilon"]),
     "LayerNormGradient": norm_gradient, "ChannelMoments": channel_moments,
     "RecurrentLayer": recurrent,
-    "CrossEntropy": plain(lambda x, y: F.cross_entropy(x, y, reduction="none")),
+    "CrossEntropy": plain(lambda x, y: F.cross_entropy(x.reshape(y.numel(), x.shape[-1]), y.reshape(-1), reduction="none").reshape(y.shape)),
     "Transpose": lambda x, a: torch.permute(x[0], [int(k) for k in a["permutation"]]),
     "Concat": lambda x, a: torch.cat(x, int(a["axis"])), "Split": lambda x, a: torch.split(x[0], [int(e) for e in a["extents"]], int(a.get("axis", 0))),
     "Gather": chosen, "GatherNd": gathered, "ScatterNd": scattered,

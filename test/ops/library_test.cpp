@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE(losses_over_classes) {
   Graph g;
   Expr x = g.input("x", DType::f32, {4, 3}), y = g.input("y", DType::i64, {4});
   says(refusal([&] { smoothed_cross_entropy(x, y, 2); }, Code::invalid_argument), {"smoothed_cross_entropy", "library_test.cpp", "smoothing must be in [0, 1], not 2"});
-  says(refusal([&] { weighted_nll_loss(x, x); }, Code::invalid_argument), {"weighted_nll_loss", "labels must be i32 or i64 [rows], not f32[4, 3]"});
+  says(refusal([&] { weighted_nll_loss(x, x); }, Code::invalid_argument), {"weighted_nll_loss", "labels must be i32 or i64 [4], not f32[4, 3]"});
 }
 
 // Rows whose label is ignored may hold anything: it reaches neither the loss nor a gradient, the weights' included.

@@ -62,6 +62,12 @@ BOOST_AUTO_TEST_CASE(few_bits_hold_values_of_a_few_hundred) {
       {"reduce_max", [](const Exprs& e) { return reduce_max(e[0] * 0.0, {1}); }},
       {"resize_linear", [](const Exprs& e) { return resize_linear(e[0], {9}); }},
       {"adaptive_avg_pool", [](const Exprs& e) { return adaptive_avg_pool(e[0], {4}); }},
+      {"softmax", [](const Exprs& e) { return softmax(e[0] * 0.01, 1); }},
+      {"cosine_similarity", [](const Exprs& e) { return cosine_similarity(e[0], e[0] * 0.5 + 100.0, 1); }},
+      {"lerp", [](const Exprs& e) { return lerp(e[0], e[0] * 0.25, 0.75); }},
+      {"quantile", [](const Exprs& e) { return quantile(e[0], 0.3, 1); }},
+      {"hinge_loss", [](const Exprs& e) { return hinge_loss(e[0], e[0] * 0.25 - 0.5, 300); }},
+      {"kl_divergence", [](const Exprs& e) { return kl_divergence(e[0] - 400.0, abs(e[0]) * 0.1 + 1.0); }},
   };
   for (const auto& [name, f] : functions)
     for (DType t : {DType::f16, DType::bf16}) {
@@ -244,6 +250,21 @@ BOOST_AUTO_TEST_CASE(shapes_known_late_are_held_to_the_same) {
       {[](const Exprs& e) { return einsum("bsd,dhk->bshk", e); }, {tensor_of(draws.values({2, 5, 3})), tensor_of(draws.values({3, 2, 2}))}},
       {[](const Exprs& e) { return einsum("bshk,hkd->bsd", e); }, {image, tensor_of(draws.values({3, 4, 2}))}},
       {[](const Exprs& e) { return einsum("ij,jk", e); }, {table, square}},
+      {[](const Exprs& e) { return softmax(e[0], 1); }, {image}},
+      {[](const Exprs& e) { return log_softmax(e[0], -3); }, {image}},
+      {[](const Exprs& e) { return cross_entropy(e[0], cast(e[1], DType::i64)); }, {tensor_of(draws.values({2, 2, 5})), Tensor::of<std::int64_t>({2, 0, 4, 1}, {2, 2})}},
+      {[](const Exprs& e) { return smoothed_cross_entropy(e[0], cast(e[1], DType::i64), 0.1); }, {tensor_of(draws.values({2, 2, 5})), Tensor::of<std::int64_t>({2, -100, 4, 1}, {2, 2})}},
+      {[](const Exprs& e) { return weighted_nll_loss(e[0], cast(e[1], DType::i64)); }, {tensor_of(draws.values({2, 2, 5})), Tensor::of<std::int64_t>({2, 0, 4, -100}, {2, 2})}},
+      {[](const Exprs& e) { return cosine_similarity(e[0], e[1], 0); }, {table, tensor_of(draws.values({4, 3}))}},
+      {[](const Exprs& e) { return binary_cross_entropy(e[0], 0.5, e[1]); }, {table, tensor_of(draws.values({3}))}},
+      {[](const Exprs& e) { return pad_reflect(e[0], {1, 4, 0, 2}, {0, 2, 2, 3}); }, {image}},
+      {[](const Exprs& e) { return pad_edge(e[0], {1, 6, 0, 2}, {0, 2, 2, 3}); }, {image}},
+      {[](const Exprs& e) { return pad_circular(e[0], {1, 5, 0, 2}, {0, 2, 2, 3}); }, {image}},
+      {[](const Exprs& e) { return quantile(e[0], 0.3, 1); }, {image}},
+      {[](const Exprs& e) { return median(e[0], 0, true); }, {table}},
+      {[](const Exprs& e) { return diff(e[0], 1); }, {image}},
+      {[](const Exprs& e) { return broadcast_to(e[0], {3, kAny, kAny}); }, {table}},
+      {[](const Exprs& e) { return squeeze(e[0], {-1, 0}); }, {tensor_of(draws.values({1, 4, 1}))}},
   };
   for (std::size_t n = 0; n < same_either_way.size(); ++n) {
     const auto& [f, xs] = same_either_way[n];

@@ -73,6 +73,7 @@ std::vector<Builder> builders() {
   TROUPE_ONE(exp2) TROUPE_ONE(logit) TROUPE_ONE(mish) TROUPE_ONE(reciprocal) TROUPE_ONE(relu) TROUPE_ONE(relu6) TROUPE_ONE(round) TROUPE_ONE(rsqrt) TROUPE_ONE(selu)
   TROUPE_ONE(sigmoid) TROUPE_ONE(sign) TROUPE_ONE(silu) TROUPE_ONE(sin) TROUPE_ONE(sinh) TROUPE_ONE(softmax) TROUPE_ONE(softplus) TROUPE_ONE(softsign) TROUPE_ONE(sqrt) TROUPE_ONE(square)
   TROUPE_ONE(tan) TROUPE_ONE(tanh) TROUPE_ONE(trunc) TROUPE_ONE(erf_inverse) TROUPE_ONE(erfc) TROUPE_ONE(log_gamma) TROUPE_ONE(digamma) TROUPE_ONE(glu)
+  TROUPE_ONE(nan_to_num) TROUPE_ONE(diff) TROUPE_ONE(cummax) TROUPE_ONE(cummin) TROUPE_ONE(median)
   TROUPE_ONE(random_uniform_like) TROUPE_ONE(random_normal_like) TROUPE_ONE(random_truncated_normal_like) TROUPE_ONE(bernoulli) TROUPE_ONE(categorical)
   TROUPE_ONE(random_exponential_like) TROUPE_ONE(random_gamma) TROUPE_ONE(random_poisson) TROUPE_ONE(random_permutation_like) TROUPE_ONE(shuffle)
   TROUPE_ONE(sum) TROUPE_ONE(mean) TROUPE_ONE(product) TROUPE_ONE(reduce_max) TROUPE_ONE(reduce_min) TROUPE_ONE(logsumexp) TROUPE_ONE(argmax) TROUPE_ONE(argmin) TROUPE_ONE(variance)
@@ -94,7 +95,8 @@ std::vector<Builder> builders() {
   TROUPE_TWO(f, indices, weighted_nll_loss) TROUPE_TWO(f, indices, smoothed_cross_entropy) TROUPE_TWO(row, indices, label_weights) TROUPE_TWO(f, indices, gather) TROUPE_TWO(f, i, take_along)
   TROUPE_TWO(f, f, search_sorted) TROUPE_TWO(f, f, random_beta) TROUPE_TWO(f, b, boolean_mask) TROUPE_TWO(matrix, matrix, solve) TROUPE_TWO(matrix, matrix, triangular_solve) TROUPE_TWO(row, row, outer)
   TROUPE_TWO(f, f, kronecker) TROUPE_TWO(f, f, linear_scan) TROUPE_TWO(f, row, rms_norm) TROUPE_TWO(image, filter, conv) TROUPE_TWO(indices, f, last_position)
-  TROUPE_TWO(indices, f, ragged_ids)
+  TROUPE_TWO(indices, f, ragged_ids) TROUPE_TWO(f, f, fmod) TROUPE_TWO(f, f, copysign) TROUPE_TWO(f, f, is_close) TROUPE_TWO(f, f, hinge_loss) TROUPE_TWO(f, f, kl_divergence)
+  TROUPE_TWO(f, f, cosine_similarity)
 #undef TROUPE_TWO
 #define TROUPE_OPERATOR(sign) add("operator" #sign, {f, f}, [](const Exprs& e) { (void)(e[0] sign e[1]); });
   TROUPE_OPERATOR(+) TROUPE_OPERATOR(-) TROUPE_OPERATOR(*) TROUPE_OPERATOR(/) TROUPE_OPERATOR(%) TROUPE_OPERATOR(==) TROUPE_OPERATOR(!=) TROUPE_OPERATOR(<) TROUPE_OPERATOR(<=) TROUPE_OPERATOR(>)
@@ -121,6 +123,23 @@ std::vector<Builder> builders() {
   add("unstack", {f}, [](const Exprs& e) { unstack(e[0], 1); });
   add("split", {f}, [](const Exprs& e) { split(e[0], {1, 2}, 1); });
   add("squeeze", {{DType::f32, {2, 1}}}, [](const Exprs& e) { squeeze(e[0], 1); });
+  add("squeeze", {{DType::f32, {1, 2, 1}}}, [](const Exprs& e) { squeeze(e[0], {0, -1}); });
+  add("softmax", {f}, [](const Exprs& e) { softmax(e[0], 0); });
+  add("log_softmax", {f}, [](const Exprs& e) { log_softmax(e[0], 0); });
+  add("binary_cross_entropy", {f, f, row}, [](const Exprs& e) { binary_cross_entropy(e[0], e[1], e[2]); });
+  add("cross_entropy", {{DType::f32, {2, 3, 5}}, i}, [](const Exprs& e) { cross_entropy(e[0], e[1]); });
+  add("nll_loss", {{DType::f32, {2, 3, 5}}, i}, [](const Exprs& e) { nll_loss(e[0], e[1]); });
+  add("weighted_nll_loss", {{DType::f32, {2, 3, 5}}, i}, [](const Exprs& e) { weighted_nll_loss(e[0], e[1]); });
+  add("smoothed_cross_entropy", {{DType::f32, {2, 3, 5}}, i}, [](const Exprs& e) { smoothed_cross_entropy(e[0], e[1], 0.1); });
+  add("lerp", {f, f, row}, [](const Exprs& e) { lerp(e[0], e[1], e[2]); });
+  add("quantile", {f}, [](const Exprs& e) { quantile(e[0], 0.25); });
+  add("strided_slice", {f}, [](const Exprs& e) { strided_slice(e[0], {0, 0}, {-1, -1}, {1, 2}); });
+  add("broadcast_to", {row}, [](const Exprs& e) { broadcast_to(e[0], {2, 3}); });
+  add("pad_reflect", {f}, [](const Exprs& e) { pad_reflect(e[0], {0, 1}, {1, 1}); });
+  add("pad_edge", {f}, [](const Exprs& e) { pad_edge(e[0], {0, 1}, {1, 1}); });
+  add("pad_circular", {f}, [](const Exprs& e) { pad_circular(e[0], {0, 1}, {1, 1}); });
+  add("pixel_shuffle", {{DType::f32, {1, 2, 2, 4}}}, [](const Exprs& e) { pixel_shuffle(e[0], 2); });
+  add("pixel_unshuffle", {image}, [](const Exprs& e) { pixel_unshuffle(e[0], 2); });
   add("expand_dims", {f}, [](const Exprs& e) { expand_dims(e[0], 2); });
   add("transpose", {f}, [](const Exprs& e) { transpose(e[0], {1, 0}); });
   add("reshape", {f}, [](const Exprs& e) { reshape(e[0], {3, 2}); });

@@ -427,7 +427,8 @@ inline std::vector<Row> algebra_rows() {
   product({0, 3}, {3, 2}, false, false);
   product({2, 0}, {0, 3}, false, false);
   std::vector<Case> rows{{{draws.values({4})}, {}}, {{draws.values({2, 3})}, {}}, {{draws.values({2, 2, 5})}, {}}, {{draws.values({3, 1})}, {}}, {{draws.values({0, 3})}, {}}};
-  std::vector<Case> labelled{{{draws.values({3, 4}), draws.indices({3}, 4)}, {}}, {{draws.values({1, 2}), draws.indices({1}, 2)}, {}}, {{draws.values({0, 2}), draws.indices({0}, 2)}, {}}};
+  std::vector<Case> labelled{{{draws.values({3, 4}), draws.indices({3}, 4)}, {}}, {{draws.values({1, 2}), draws.indices({1}, 2)}, {}}, {{draws.values({0, 2}), draws.indices({0}, 2)}, {}},
+                             {{draws.values({2, 3, 4}), draws.indices({2, 3}, 4)}, {}}, {{draws.values({2, 0, 3}), draws.indices({2, 0}, 3)}, {}}, {{draws.values({5}), draws.indices({}, 5)}, {}}};
   std::vector<Case> scaled = labelled;
   for (Case& c : scaled) c.inputs.push_back(draws.values(c.inputs[1].array.shape));
   auto softmaxed = [](bool log) {
@@ -445,11 +446,14 @@ inline std::vector<Row> algebra_rows() {
       {"LogSoftmax", kFloats, rows, softmaxed(true), 2, 4},
       {"CrossEntropy", kFloats, labelled, [](const Arrays& x, const Attrs&) {
          Array p = by_rows(x[0], make_softmax);
-         return Arrays{tabulate(x[1].shape, [&](const Index& i) { return -std::log(p[{i[0], static_cast<std::int64_t>(x[1][i])}]); })};
+         return Arrays{tabulate(x[1].shape, [&](const Index& i) { return -std::log(p[inserted(i, static_cast<int>(i.size()), static_cast<std::int64_t>(x[1][i]))]); })};
        }, 2, 4},
       {"CrossEntropyGradient", kFloats, scaled, [](const Arrays& x, const Attrs&) {
          Array p = by_rows(x[0], make_softmax);
-         return Arrays{tabulate(x[0].shape, [&](const Index& i) { return (p[i] - (x[1][{i[0]}] == static_cast<double>(i[1]))) * x[2][{i[0]}]; })};
+         return Arrays{tabulate(x[0].shape, [&](const Index& i) {
+           const Index row(i.begin(), i.end() - 1);
+           return (p[i] - (x[1][row] == static_cast<double>(i.back()))) * x[2][row];
+         })};
        }, 2, 4},
   };
 }
