@@ -78,8 +78,10 @@ struct EngineOptions {
   /// holds the last 16 * kFlights of them all. The log says which file it is. Empty: nowhere (`troupe node` has a place by default).
   std::string flight = {};
   static constexpr std::uint64_t kFlights = 16;
-  /// Gets what happens to runs and nodes, on whatever thread it happens; must not block; what it throws is lost. Empty: nobody.
+  /// Gets what happens to runs and nodes, on whatever thread it happens; must not block; what it throws is lost. Of runs that fail within a
+  /// minute it hears of the first kFailuresLogged, and with the next one after that how many more there were. Empty: nobody.
   std::function<void(const LogRecord&)> log = {};
+  static constexpr std::uint64_t kFailuresLogged = 100;
 };
 
 struct RunOptions {

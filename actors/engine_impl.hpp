@@ -262,7 +262,8 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   std::vector<EndedRun> recent_, errors_;  // rings
   std::uint64_t ended_ = 0, failed_ = 0;   // how many there were
   std::uint64_t flights_ = 0;              // files of failed runs, since:
-  std::chrono::steady_clock::time_point flights_since_;
+  std::chrono::steady_clock::time_point flights_since_, logged_since_;
+  std::uint64_t logged_ = 0, untold_ = 0;  // runs that failed, since then; until then
   std::map<std::string, std::string> settled_;     // where states live that plans here have used
   std::map<std::string, std::map<std::string, StateSpec>> homes_;  // variables that plans here have used, by name and node
   std::map<StateOwner, OthersStates> others_states_;

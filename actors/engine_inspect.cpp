@@ -323,7 +323,20 @@ bool EngineImpl::may_write_flight() {
   return flights_++ < EngineOptions::kFlights;
 }
 
+// A caller who tries again and again fills nobody's disk.
 void EngineImpl::log_failure(const EndedRun& end) {
+  std::uint64_t untold = 0;
+  {
+    const auto now = std::chrono::steady_clock::now();
+    std::lock_guard lock(mutex_);
+    if (now - logged_since_ >= std::chrono::minutes(1)) logged_since_ = now, untold = std::exchange(untold_, 0), logged_ = 0;
+    if (logged_ == EngineOptions::kFailuresLogged) {
+      ++untold_;
+      return;
+    }
+    ++logged_;
+  }
+  if (untold > 0) options_.log({LogRecord::Level::warning, end.ended_ns, node(), {}, {}, {}, fmt::format("{} more runs have failed since, of which nothing was said here", untold)});
   options_.log({LogRecord::Level::error, end.ended_ns, node(), fmt::format("{}/{}", end.plan.owner, end.run), end.plan.text(), actor_of(end.error), end.error});
 }
 

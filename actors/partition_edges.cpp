@@ -411,18 +411,24 @@ void Partition::retry_held(Record& record, std::int32_t partition) {
     const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(token.send)];
     return send.partition == partition && is_granted(*token.iteration, send) && has_room(*token.iteration, token.send, token.is_dead ? 0 : bytes_of(token.value));
   };
-  std::size_t kept = 0;  // to the front, in their order
-  for (std::size_t i = 0; i < held.size(); ++i) {
-    if (!may_go(held[i])) {
-      if (kept != i) held[kept] = std::move(held[i]);
-      ++kept;
-      continue;
+  std::size_t kept = 0, next = 0;  // those that stay go to the front, in their order; what lies between is empty
+  const auto drop_empty = [&] { held.erase(held.begin() + static_cast<std::ptrdiff_t>(kept), held.begin() + static_cast<std::ptrdiff_t>(next)); };
+  try {
+    while (next < held.size()) {
+      if (!may_go(held[next])) {
+        if (kept != next) held[kept] = std::move(held[next]);
+        ++kept, ++next;
+        continue;
+      }
+      Record::Held token = std::move(held[next++]);
+      post(*token.iteration, token.send, token.is_dead ? nullptr : &token.value);
+      fired(*token.iteration);
     }
-    Record::Held token = std::move(held[i]);
-    post(*token.iteration, token.send, token.is_dead ? nullptr : &token.value);
-    fired(*token.iteration);
+  } catch (...) {
+    drop_empty();
+    throw;
   }
-  held.erase(held.begin() + static_cast<std::ptrdiff_t>(kept), held.end());
+  drop_empty();
 }
 
 void Partition::post(Iteration& from, std::int32_t send, Value* value) {

@@ -182,11 +182,12 @@ class PartMaker {
       PlanPart::Wait& wait = part.waits.emplace_back();
       wait.node = here(id);
       for (const std::int32_t other : of_.queue_users->may_end(id, of_.frames.frame(id) == 0)) {
-        const auto known = places_of_nodes_.find(other);
-        wait.ended_by.push_back(known == places_of_nodes_.end() ? -1 : known->second);
+        if (partition_of(other) != partition_of(id)) {  // whether that has ended, this partition cannot tell
+          wait.ended_by = {-1};
+          break;
+        }
+        wait.ended_by.push_back(here(other));
       }
-      std::sort(wait.ended_by.begin(), wait.ended_by.end());
-      wait.ended_by.erase(std::unique(wait.ended_by.begin(), wait.ended_by.end()), wait.ended_by.end());
     }
   }
 

@@ -45,7 +45,7 @@ struct PlanPart {
   /// An operation of the node's own that may have to wait at a queue.
   struct Wait {
     std::int32_t node = 0;               // of the part
-    std::vector<std::int32_t> ended_by;  // QueueUsers::may_end, by where they are in the part; -1: others' that are not there
+    std::vector<std::int32_t> ended_by;  // QueueUsers::may_end, by where they are in the part; -1 alone: some are in other partitions
   };
   std::vector<Wait> waits;
   // Of the sends of the node's partitions, one after the other, and of their receives: the number at the other end.

@@ -56,7 +56,7 @@ void QueueUsers::drop_behind(std::int32_t node, std::vector<std::int32_t>& other
       if (waits(user) || !has_to_wait(user)) continue;
       seen_[static_cast<std::size_t>(user)] = search_;
       next.push_back(user);
-      std::erase(others, user);
+      if (program_.node(user).state == program_.node(node).state) std::erase(others, user);
     }
   }
 }

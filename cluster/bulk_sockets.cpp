@@ -200,8 +200,21 @@ void BulkSockets::opened(Channel& c) {
   router_.bulk_opened(c.connection, 0);
 }
 
+void BulkSockets::take_spare() {
+  if (spare_.get() < 0) spare_ = OwnedDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
+void BulkSockets::hear_listeners(bool whether) {
+  for (const auto& [fd, id] : {std::pair{listening_.get(), kListener}, std::pair{local_.get(), kLocalListener}}) {
+    epoll_event event{.events = whether ? std::uint32_t{EPOLLIN} : 0, .data = {.u64 = id}};
+    if (fd >= 0) epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+  }
+}
+
 void BulkSockets::accept_all(int listening) {
   constexpr int kTurn = 64;
+  constexpr auto kRest = std::chrono::milliseconds(100);
+  take_spare();
   for (int accepted = 0; accepted < kTurn; ++accepted) {
     OwnedDescriptor fd(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd.get() < 0 && (errno == EMFILE || errno == ENFILE) && spare_.get() >= 0) {
@@ -209,9 +222,13 @@ void BulkSockets::accept_all(int listening) {
       spare_ = OwnedDescriptor();
       fd = OwnedDescriptor(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       fd = OwnedDescriptor();
-      spare_ = OwnedDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+      take_spare();
       router_.dropped("a connection for which there was no descriptor left");
       continue;
+    }
+    if (fd.get() < 0 && (errno == EMFILE || errno == ENFILE)) {  // another thread took the spare one meanwhile: nobody can even be hung up on
+      hear_listeners(false);
+      deaf_until_ = clock_.now() + kRest;
     }
     if (fd.get() < 0) return;
     const bool is_local = listening == local_.get();
@@ -473,6 +490,10 @@ bool BulkSockets::work(bool looks_at_sockets) {
   }
   bool worked = n > 0;
   const Time now = clock_.now();
+  if (deaf_until_ != Time{} && now >= deaf_until_) {
+    deaf_until_ = Time{};
+    hear_listeners(true);
+  }
   all_.clear();
   for (const auto& [id, c] : channels_) all_.push_back(c.get());
   for (Channel* c : all_) {

@@ -77,6 +77,8 @@ class BulkSockets {
   struct Channel;
   struct Stranger;
 
+  void take_spare();
+  void hear_listeners(bool whether);
   void accept_all(int listening);
   void opened(Channel& channel);
   bool share_memory(Channel& channel);
@@ -101,6 +103,7 @@ class BulkSockets {
   const BulkSocketOptions options_;
   OwnedDescriptor epoll_, listening_, local_;
   OwnedDescriptor spare_{::open("/dev/null", O_RDONLY | O_CLOEXEC)};  // for when there is no other
+  Time deaf_until_{};  // no descriptor was left for who connects; 0: it listens
   std::string where_, where_locally_;
   struct Offer {
     wire::Bulk::Secret ticket;

@@ -143,19 +143,24 @@ class CachingAllocator final : public Allocator {
     return counters_;
   }
 
-  // Large blocks are returned without the lock: that takes the system milliseconds.
+  // Large blocks are returned without the lock: that takes the system milliseconds. Of many some, the others by the next calls: who calls has other things to do.
   void age() override {
+    constexpr std::size_t kMostBytes = std::size_t(1) << 30, kMostSmall = 1 << 14;
+    std::size_t bytes = 0, small = 0;
     std::unique_lock lock(mutex_);
     const std::uint64_t old = std::exchange(freed_by_[ages_++ % kAges], freed_);
     const auto is_old = [old](const Cached& block) { return block.freed <= old; };
     for (std::size_t i = 0; i < cache_.size(); ++i) {
       if (class_bytes_of(static_cast<int>(i)) < kLarge) {
-        const auto end = std::find_if_not(cache_[i].begin(), cache_[i].end(), is_old);
+        const auto most = cache_[i].begin() + static_cast<std::ptrdiff_t>(std::min(cache_[i].size(), kMostSmall - small));
+        const auto end = std::find_if_not(cache_[i].begin(), most, is_old);
+        small += static_cast<std::size_t>(end - cache_[i].begin());
         for (auto it = cache_[i].begin(); it != end; ++it) give_back(*it, cache_[i]);
         cache_[i].erase(cache_[i].begin(), end);
         continue;
       }
-      while (!cache_[i].empty() && is_old(cache_[i].front())) {
+      while (bytes < kMostBytes && !cache_[i].empty() && is_old(cache_[i].front())) {
+        bytes += class_bytes_of(static_cast<int>(i));
         void* const memory = cache_[i].front().memory;
         cache_[i].erase(cache_[i].begin());
         counters_.cached -= class_bytes_of(static_cast<int>(i));

@@ -43,7 +43,7 @@ int port_of(const std::string& address) { return std::atoi(address.c_str() + add
 // One write a line, so that lines of several threads do not mix; names that users and peers gave forge none.
 void write_log(const LogRecord& r, bool is_json) {
   constexpr const char* levels[] = {"info", "warning", "error"};
-  std::string line = fmt::format("troupe: {}\n", printable(r.text));
+  std::string line = r.run.empty() ? fmt::format("troupe: {}\n", printable(r.text)) : fmt::format("troupe: run {}: {}\n", printable(r.run), printable(r.text));
   if (is_json) {
     const std::int64_t now = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
     nlohmann::json j = {{"time_ns", r.time_ns ? r.time_ns : now}, {"level", levels[static_cast<std::size_t>(r.level)]}, {"text", r.text}};

@@ -14,7 +14,7 @@ namespace troupe {
 TROUPE_DSL(Expr fmod(Operand x, Operand y))
 /// The size of x with the sign of y, which -0 has too; that of NaN counts as above 0. The derivative where x is 0 is 0.
 TROUPE_DSL(Expr copysign(Operand x, Operand y))
-/// x + weight (y - x), exactly x where the weight is 0 and y where it is 1.
+/// x + weight (y - x), exactly x where the weight is 0 and y where it is 1, if y - x is finite.
 TROUPE_DSL(Expr lerp(Operand x, Operand y, Operand weight))
 /// x with `nan` in place of NaN, and the largest and lowest finite numbers of its dtype in place of infinities; these have no derivative.
 TROUPE_DSL(Expr nan_to_num(Operand x, double nan = 0))

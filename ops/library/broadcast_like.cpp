@@ -3,6 +3,8 @@
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
 
+#include <vector>
+
 #include <fmt/format.h>
 
 namespace troupe {
@@ -18,10 +20,20 @@ Expr broadcast_to(Operand x, const Shape& shape) {
   c.require(shape.has_rank() && shape.rank() >= c.rank(0), fmt::format("shape {} is no part of {}", c[0].shape().text(), shape.text()));
   c.require_fits(shape);
   Shape known = shape;
-  for (int i = 0; i < shape.rank(); ++i)
+  std::vector<std::int64_t> said;  // axes of x
+  for (int i = 0; i < shape.rank(); ++i) {
+    const int axis = i - (shape.rank() - c.rank(0));
+    const std::int64_t own = axis < 0 ? 1 : c[0].shape()[axis];
+    c.require(axis >= 0 || shape[i] >= 0, fmt::format("shape {} leaves axis {} open, which {} does not have", shape.text(), i, c[0].shape().text()));
+    c.require(shape[i] < 0 || own < 0 || own == 1 || own == shape[i], fmt::format("shape {} is no part of {}", c[0].shape().text(), shape.text()));
     if (shape[i] < 0) known.set(i, 1);
+    else if (axis >= 0) said.push_back(axis);
+  }
   const Expr given = c.reader().zeros(DType::i8, known);
-  return broadcast_like(c[0], known == shape ? given : given + zeros_like(cast(stop_gradient(c[0]), DType::i8)));
+  if (known == shape) return broadcast_like(c[0], given);
+  Expr own = zeros_like(cast(stop_gradient(c[0]), DType::i8));
+  if (!said.empty()) own = sum(own, said, true);
+  return broadcast_like(c[0], given + own);
 }
 
 TROUPE_OP(BroadcastLike) {

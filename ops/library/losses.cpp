@@ -89,7 +89,7 @@ Expr kl_divergence(Operand log_prediction, Operand target, bool log_target) {
   Composite c("kl_divergence", {log_prediction, target});
   const auto [log_p, t] = alike(c);
   if (!log_target) {
-    const Expr is_out = logical_and(t == 0.0, is_inf(log_p));  // 0 times an infinite one is no number
+    const Expr is_out = t == 0.0;  // 0 times what is infinite is no number
     return cast(x_log_y(t, t) - t * where(is_out, 0.0, log_p), c[0].dtype());
   }
   const Expr is_out = t == -std::numeric_limits<double>::infinity();

@@ -108,6 +108,7 @@ Expr soft_cross_entropy(Operand logits, Operand targets) {
 Expr sampled_softmax_with(Operand inputs, Operand weights, Operand bias, Operand labels, Operand samples) {
   Composite c("sampled_softmax_with", {inputs, weights, bias, labels, samples});
   c.require(is_floating(c[0].dtype()) && c.rank(0) == 2 && c.rank(1) == 2 && c.rank(2) == 1, "needs inputs [rows, width], weights [classes, width] and bias [classes]");
+  c.require(c.rank(3) == 1, "labels must be [rows], not " + c[3].shape().text());
   require_labels(c, 3, Shape{kAny});
   c.require(c.rank(4) == 1 && (c[4].dtype() == DType::i32 || c[4].dtype() == DType::i64), "samples must be i32 or i64 [samples], not " + c[4].shape().text());
   const std::int64_t classes = c.extent(1, 0), n = c.extent(4, 0);

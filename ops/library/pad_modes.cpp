@@ -25,6 +25,7 @@ Expr piece(const Expr& x, int axis, std::int64_t start, std::int64_t count) {
 }
 
 Expr piece_reversed(const Composite& c, const Expr& x, int axis, std::int64_t start, std::int64_t count) {
+  c.require(count <= 1 << 20, fmt::format("mirrors at most 2^20 elements at an end, not {}", count));
   std::vector<std::int64_t> which;
   for (std::int64_t i = count; i-- > 0;) which.push_back(i);
   return gather(piece(x, axis, start, count), c.reader().constant(Tensor::of(which, Shape{count})), axis);

@@ -21,7 +21,8 @@ Expr quantile(Operand x, double q, std::int64_t axis, bool keep_dims) {
   const auto element = [&](const Expr& index) { return widened_half(gather(sorted, cast(index, DType::i64), at)); };
   const Expr low = element(below), high = element(ceil(place)), largest = stop_gradient(element(last));
   const Expr part = reshape(cast(place - below, low.dtype()), Shape{});
-  const Expr value = where(low == high, low, (1.0 - part) * low + part * high);  // of two that are infinite alike the line is no number
+  const Expr apart = high - low, far = where(logical_and(low == high, is_inf(low)), low, (1.0 - part) * low + part * high);  // of two that are infinite alike the line is no number
+  const Expr value = where(is_finite(apart), low + part * apart, far);
   const Expr y = cast(where(is_nan(largest), largest, value), c[0].dtype());  // NaN is sorted last
   return keep_dims ? y : squeeze(y, at);
 }

@@ -38,10 +38,11 @@ Expr linspace(Reader& in, double start, double stop, std::int64_t count, DType d
   c.require(count >= 0, fmt::format("there cannot be {} numbers", count));
   if (count < 2) return cast(range(c, start, 0, count, DType::f64), dtype);
   // From either end as far as the middle, so that both ends are exact; and the difference of the two need not be finite.
-  const double last = static_cast<double>(count - 1), step = stop / last - start / last, same = (stop - start) / last;
-  const double by = std::isfinite(same) ? same : step;
-  const Expr i = range(c, 0, 1, count, DType::f64);
-  return cast(where(i < last / 2, start + i * by, stop - (last - i) * by), dtype);
+  const double last = static_cast<double>(count - 1), all = stop - start;
+  const Expr i = range(c, 0, 1, count, DType::f64), left = last - i, is_first = i < last / 2;
+  if (std::isfinite(all * last)) return cast(where(is_first, start + i * all / last, stop - left * all / last), dtype);
+  const double step = count > 2 ? stop / last - start / last : 0;
+  return cast(where(is_first, start + i * step, stop - left * step), dtype);
 }
 
 Expr eye(Reader& in, std::int64_t rows, std::int64_t columns, DType dtype, std::source_location at) {

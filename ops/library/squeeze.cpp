@@ -10,7 +10,7 @@ namespace troupe {
 /// x without `axis`, whose extent is 1.
 TROUPE_DSL(Expr squeeze(Operand x, std::int64_t axis))
 Expr squeeze(Operand x, std::int64_t axis) { return bind1("Squeeze", {x}, Attrs{{"axis", axis}}); }
-/// x without `axes`, whose extents are 1.
+/// x without `axes`, whose extents are 1; `{}` alone is the axis 0 of the other.
 TROUPE_DSL(Expr squeeze(Operand x, std::vector<std::int64_t> axes))
 Expr squeeze(Operand x, std::vector<std::int64_t> axes) {
   Composite c("squeeze", {x});

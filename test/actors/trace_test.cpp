@@ -140,6 +140,24 @@ BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_written) {
   BOOST_TEST(has(log[1].text, "is in '" + folder / "local@local-2.flight.json'"), log[1].text);
 }
 
+BOOST_AUTO_TEST_CASE(who_fails_again_and_again_fills_no_log) {
+  Graph g;
+  Expr index = g.input("index", DType::i64, Shape{1}), y = gather(g.constant(Tensor::of<float>({1, 2})), index);
+  std::uint64_t told = 0;
+  EngineOptions options;
+  options.deterministic = true;
+  options.log = [&](const LogRecord& r) { told += r.level == LogRecord::Level::error; };
+  Engine engine(options);
+  Function f = engine.compile(g, {index}, {y});
+  const std::uint64_t most = EngineOptions::kFailuresLogged;
+  for (std::uint64_t i = 1; i <= most + 20; ++i) {
+    refusal([&] { f({Tensor::of<std::int64_t>({7})}); }, Code::out_of_range);
+    while (engine.take_step()) {}
+    if (i <= most) BOOST_TEST(told == i);
+  }
+  BOOST_TEST(told < most + 20);  // within a minute
+}
+
 // Without anybody who traces: what takes long is always recorded, as long as it took.
 BOOST_AUTO_TEST_CASE(a_long_kernel_before_a_failure_is_in_its_file) {
   Folder folder;

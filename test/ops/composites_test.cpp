@@ -229,10 +229,12 @@ BOOST_AUTO_TEST_CASE(shapes_made_and_undone) {
   same(computed({image}, [](const Exprs& e) { return pixel_shuffle(e[0], 2); }), large);
   same(computed({{large}}, [](const Exprs& e) { return pixel_unshuffle(e[0], 2); }), image.array);
   Graph g;
-  const Expr open = g.input("open", DType::f64, {kAny, kAny, kAny, 8}), y = g.input("y", DType::f32, {1, 2, 1});
+  const Expr open = g.input("open", DType::f64, {kAny, kAny, kAny, 8}), y = g.input("y", DType::f32, {1, 2, 1}), two_rows = g.input("two_rows", DType::f32, {2, 3});
   same(Array::of(evaluate_eagerly(g, {{open, tensor_of(image)}}, {pixel_shuffle(open, 2)})[0]), large);
   says(refusal([&] { squeeze(y, {0, -3}); }, Code::invalid_argument), {"squeeze", "composites_test.cpp", "an axis is named twice"});
   says(refusal([&] { strided_slice(y, {0, 0, 0}, {-1, -1, -1}, {1, 0, 1}); }, Code::invalid_argument), {"strided_slice", "the step along axis 1 must be at least 1, not 0"});
+  says(refusal([&] { broadcast_to(two_rows, {1, kAny}); }, Code::invalid_argument), {"broadcast_to", "shape [2, 3] is no part of [1, ?]"});
+  says(refusal([&] { broadcast_to(two_rows, {kAny, 2, 3}); }, Code::invalid_argument), {"broadcast_to", "leaves axis 0 open"});
   says(refusal([&] { broadcast_to(y, {2}); }, Code::invalid_argument), {"broadcast_to", "shape [1, 2, 1] is no part of [2]"});
   says(refusal([&] { pixel_shuffle(open, 3); }, Code::invalid_argument), {"pixel_shuffle", "8 channels are no multiple of 9"});
 }
@@ -253,6 +255,7 @@ BOOST_AUTO_TEST_CASE(middles_and_quantiles) {
   same_bits(computed({values_of({4, 3}, {1, kNan, 2, kInf, kInf, 0, -kInf, 3, kInf, -kInf, -kInf, -kInf})}, [](const Exprs& e) { return median(e[0]); }, 0), {kNan, kInf, 3, -kInf});
   same_bits(computed({values_of({2, 2}, {1.5e308, -1.5e308, 7, 7})}, [](const Exprs& e) { return median(e[0]); }, 0), {0, 7});
   same(computed({values_of({1}, {3})}, [](const Exprs& e) { return quantile(e[0], 0.7); }), {Shape{}, {3}});
+  same(computed({values_of({2}, {7, 7})}, [](const Exprs& e) { return median(e[0]); }), {Shape{}, {7}});  // its slope is a half of either
   BOOST_TEST((computed({values_of({0, 3}, {})}, [](const Exprs& e) { return median(e[0]); }, 0).shape == Shape{0}));
   Graph g;
   const Expr none = g.input("none", DType::f32, {2, 0});

@@ -506,6 +506,8 @@ BOOST_AUTO_TEST_CASE(arranged_anew) {
   BOOST_TEST(linspace(eager, 0, 15, 12, DType::i64).value().at(11) == 15);
   for (std::int64_t n = 2; n < 400; ++n) BOOST_TEST(linspace(eager, 0.1, 0.7, n, DType::f64).value().at(n - 1) == 0.7, n);
   same(Array::of(linspace(eager, -1e308, 1e308, 3, DType::f64).value()), vector_of({-1e308, 0, 1e308}));
+  same(Array::of(linspace(eager, -1.7e308, 1.7e308, 2, DType::f64).value()), vector_of({-1.7e308, 1.7e308}));
+  for (std::int64_t i = 0; i < 197; ++i) BOOST_TEST(linspace(eager, 0, 4, 197, DType::i64).value().at(i) == i * 4 / 196, i);
   BOOST_TEST((linspace(eager, 4, 9, 0).value().shape() == Shape{0}));
   same(Array::of(linspace(eager, 4, 9, 1).value()), vector_of({4}));
   const Tensor thousandths = arange(eager, 0, 10, 0.001, DType::f32).value();
