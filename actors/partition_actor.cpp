@@ -48,10 +48,7 @@ bool PartitionActor::post(std::int32_t partition, PartitionMessage message) {
     return false;
   }
   posted_.emplace_back(partition, std::move(message));
-  if (posted_.size() >= send_at_) {
-    flush();
-    send_at_ = std::min(2 * send_at_, kMostPosted);
-  }
+  if (posted_.size() == kMostPosted) flush();
   return true;
 }
 

@@ -61,16 +61,13 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   bool continue_turn() override {
     const bool goes_on = partition_.turn(kFirings);
     flush();
-    send_at_ = kFewPosted;
     return goes_on;
   }
   void break_turn() override { flush(); }
 
  private:
-  // To other nodes, until they are sent: the first few of a turn soon, so that who awaits them works while the turn goes on; what
-  // follows in messages that double, so that many take few.
-  static constexpr std::size_t kFewPosted = 8, kMostPosted = 64;
   static constexpr int kFirings = 1000;  // about 10 µs of tiny kernels; a yield costs 0.1. Of long ones fewer: `Partition::kLongTurn`
+  static constexpr std::size_t kMostPosted = 64;  // to other nodes, until they are sent
 
   void post_self(PartitionMessage message) override { send(std::move(message)); }
   void post_at_once(std::int32_t partition, PartitionMessage message) override { troupe_.post(partition, std::move(message)); }
@@ -93,7 +90,6 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   PlanTroupe& troupe_;
   const Granularity granularity_;
   std::vector<Posted> posted_;  // to other nodes, by this turn
-  std::size_t send_at_ = kFewPosted;
   /// With granularity `op`: each op's kernel in an actor of its own, made at its first firing.
   class OpActor;
   std::vector<LeanRef<OpActor>> op_actors_;
