@@ -111,6 +111,8 @@ class PartitionDriver {
   /// From the turn; to a partition of another node together with what else the turn has for that node: with `flush`, which
   /// the driver does itself when the turn ends. True: it waits for that.
   virtual bool post(std::int32_t partition, PartitionMessage message) = 0;
+  /// A token of that edge that waits for this, the last one; null: there is none, or it went too long ago.
+  virtual Token* waiting(std::int32_t partition, std::int32_t receive) = 0;
   virtual void flush() = 0;
   /// Runs a kernel elsewhere; ends with `Firing::partition->run_elsewhere(firing)`.
   virtual void hand_over(Firing& firing) = 0;
@@ -336,8 +338,10 @@ class Partition final : public CompletionSink {
   void tell_given_up(const Ref<Run>& run, bool here_too);
   void start(const Ref<Run>& run);
   void accept(Token& token);
-  void accept_at(Instance& instance, Token& token);
-  void pass_on(Instance& instance, Token& token);
+  void accept_each(Record& record, const Token& token);
+  bool accept_from_outside(Record& record, Token& token);
+  bool accept_at(Instance& instance, Token& token);
+  bool pass_on(Instance& instance, Token& token);
   const char* why_refused(Instance& instance, const Token& token);
   const char* why_refused_early(const Token& token, std::int32_t around, const std::vector<Token>& early) const;
   void refuse(Run& run, const PartitionPlan::Receive& edge, const char* why);
@@ -386,7 +390,7 @@ class Partition final : public CompletionSink {
   void tell_of(const Instance& callee);
   CallPlace* free_place(Record& record, std::int32_t function, std::int32_t depth, std::int64_t& call);
   CallPlace* place_of(Record& record, std::int32_t function, std::int64_t call);
-  void accept_in_call(Record& record, Token& token);
+  bool accept_in_call(Record& record, Token& token);
   void begin_part(CallPlace& place, Record& record, Token& token);
   Iteration* call_ended(Record& record, Instance& instance);
   void tell(Record& record, std::int32_t send, std::int64_t call);
@@ -408,6 +412,8 @@ class Partition final : public CompletionSink {
   void end(Record& record);
   void abandon(Ref<Run> run);
   Record* find(const Run& run);
+  template <class End>
+  Instance* instance_of(Record& record, const End& edge, const Path& path);
   void discard(Record& record);
   void discard(Instance& instance);
 
@@ -415,6 +421,7 @@ class Partition final : public CompletionSink {
   Tensor land(const Tensor& on_device);
   void send(Iteration& from, std::int32_t send, Value* value);
   void post(Iteration& from, std::int32_t send, Value* value);
+  static bool goes_on(const Token& token, const Iteration& from, const Value* value);
   void flush() {
     if (std::exchange(has_posted_, false)) driver_.flush();
   }
@@ -457,9 +464,9 @@ class Partition final : public CompletionSink {
   void record_wait(const Token& token);
   void record_copy(const Run& run, std::int32_t source, std::uint64_t began);
   void record_failure(const Run& run, std::int32_t source);
-  void record_sent(const Token& token, const PartitionPlan::Send& to);
+  void record_sent(const Token& token, const PartitionPlan::Send& to, std::int32_t ahead = 0);
   void record_received(const Token& token);
-  std::uint64_t flow_of(const Token& token, std::int32_t partition, std::int32_t receive) const;
+  std::uint64_t flow_of(const Token& token, std::int32_t partition, std::int32_t receive, std::int32_t ahead) const;
   static void count_end(const Firing& firing);
   Firing& spare_firing();
   Firing& take_firing(Iteration& iteration, const PlanNode& node);

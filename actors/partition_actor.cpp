@@ -47,9 +47,35 @@ bool PartitionActor::post(std::int32_t partition, PartitionMessage message) {
     here->send(std::move(message));
     return false;
   }
+  if (const auto* grant = std::get_if<Grant>(&message))
+    if (Grant* before = lesser(partition, *grant)) {
+      before->last = grant->last;
+      return true;
+    }
   posted_.emplace_back(partition, std::move(message));
   if (posted_.size() == kMostPosted) flush();
   return true;
+}
+
+// The last of those posted for which `is_it` holds.
+template <class Message, class Is>
+Message* PartitionActor::last_posted(std::int32_t partition, Is is_it) {
+  const std::size_t looked_at = std::min(posted_.size(), kLookedAt);
+  for (auto p = posted_.rbegin(); p != posted_.rbegin() + static_cast<std::ptrdiff_t>(looked_at); ++p)
+    if (auto* m = p->partition == partition ? std::get_if<Message>(&p->message) : nullptr; m && is_it(*m)) return m;
+  return nullptr;
+}
+
+Token* PartitionActor::waiting(std::int32_t partition, std::int32_t receive) {
+  return last_posted<Token>(partition, [&](const Token& token) { return token.receive == receive; });
+}
+
+// One that says less of the same instance.
+Grant* PartitionActor::lesser(std::int32_t partition, const Grant& grant) {
+  return last_posted<Grant>(partition, [&](const Grant& g) {
+    const auto around = static_cast<std::ptrdiff_t>(grant.path.depth) - 1;
+    return g.send == grant.send && &*g.run == &*grant.run && g.path.depth == grant.path.depth && g.last < grant.last && std::equal(g.path.number, g.path.number + around, grant.path.number);
+  });
 }
 
 // The turn goes on whatever cannot be sent: nobody can tell how much of it was, so runs that it is of are given up, whoever's turn it is.

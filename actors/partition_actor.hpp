@@ -68,10 +68,15 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
  private:
   static constexpr int kFirings = 1000;  // about 10 µs of tiny kernels; a yield costs 0.1. Of long ones fewer: `Partition::kLongTurn`
   static constexpr std::size_t kMostPosted = 64;  // to other nodes, until they are sent
+  static constexpr std::size_t kLookedAt = 8;     // of these, the last, for one that another goes on or replaces
 
+  template <class Message, class Is>
+  Message* last_posted(std::int32_t partition, Is is_it);
+  Grant* lesser(std::int32_t partition, const Grant& grant);
   void post_self(PartitionMessage message) override { send(std::move(message)); }
   void post_at_once(std::int32_t partition, PartitionMessage message) override { troupe_.post(partition, std::move(message)); }
   bool post(std::int32_t partition, PartitionMessage message) override;
+  Token* waiting(std::int32_t partition, std::int32_t receive) override;
   void flush() override;
   void hand_over(Firing& firing) override;
   void before_heavy() override {

@@ -317,22 +317,29 @@ void Partition::record_failure(const Run& run, std::int32_t source) {
   if (!run.is_poisoned()) recorder_.add({RecordedEvent::Kind::failure, false, source, ticks(), 0, run.number(), 0, 0});
 }
 
-void Partition::record_sent(const Token& token, const PartitionPlan::Send& to) {
-  recorder_.add({RecordedEvent::Kind::send, false, to.source, ticks(), 0, token.run->number(), iteration_in(token.path, to), flow_of(token, to.partition, to.receive)});
+// `ahead`: of several that are one, which.
+void Partition::record_sent(const Token& token, const PartitionPlan::Send& to, std::int32_t ahead) {
+  const std::uint64_t flow = flow_of(token, to.partition, to.receive, ahead);
+  recorder_.add({RecordedEvent::Kind::send, false, to.source, ticks(), 0, token.run->number(), iteration_in(token.path, to) + ahead, flow});
 }
 
+// Of several that are one the first stands for all, unless it traces; so at the other end, if that sends them as they are posted.
 void Partition::record_received(const Token& token) {
   const PartitionPlan::Receive& edge = mine_.receives[static_cast<std::size_t>(token.receive)];
-  recorder_.add({RecordedEvent::Kind::receive, false, edge.source, heard_, 0, token.run->number(), iteration_in(token.path, edge), flow_of(token, index_, token.receive)});
+  const std::int32_t recorded = recorder_.traces() ? token.times : 1;
+  for (std::int32_t i = 0; i < recorded; ++i) {
+    const std::uint64_t flow = flow_of(token, index_, token.receive, i);
+    recorder_.add({RecordedEvent::Kind::receive, false, edge.source, heard_, 0, token.run->number(), iteration_in(token.path, edge) + i, flow});
+  }
 }
 
 // The same number at both ends, made of what both know.
-std::uint64_t Partition::flow_of(const Token& token, std::int32_t partition, std::int32_t receive) const {
+std::uint64_t Partition::flow_of(const Token& token, std::int32_t partition, std::int32_t receive, std::int32_t ahead) const {
   const Run& run = *token.run;
   std::uint64_t flow = run.key.owner ^ (run.key.number ? run.key.number : run.info().id) * 0x9e3779b97f4a7c15u;
   const auto mix = [&](std::uint64_t n) { flow = (flow ^ n) * 0x100000001b3u, flow ^= flow >> 29; };
   mix(static_cast<std::uint64_t>(plan_->partitions[static_cast<std::size_t>(partition)].number) << 32 | static_cast<std::uint32_t>(receive));
-  for (std::int32_t d = 0; d < token.path.depth; ++d) mix(static_cast<std::uint64_t>(token.path.number[d]));
+  for (std::int32_t d = 0; d < token.path.depth; ++d) mix(static_cast<std::uint64_t>(token.path.number[d] + (d == token.path.depth - 1 ? ahead : 0)));
   return flow | 1;
 }
 

@@ -2,6 +2,7 @@
 #include <troupe/actors/partition_tokens.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 
 #include <fmt/format.h>
@@ -13,20 +14,27 @@
 namespace troupe {
 namespace {
 
+std::int64_t number_in_path(const Iteration& iteration) { return iteration.instance->frame->function ? iteration.instance->call : iteration.number; }
+
 Path path_to(const Iteration& iteration) {
   Path path;
   path.depth = iteration.instance->frame->depth;
   const Iteration* it = &iteration;
-  for (std::int32_t d = path.depth; d > 0; --d) {
-    path.number[d - 1] = it->instance->frame->function ? it->instance->call : it->number;
-    it = it->instance->parent;
-  }
+  for (std::int32_t d = path.depth; d > 0; --d, it = it->instance->parent) path.number[d - 1] = number_in_path(*it);
   return path;
 }
 
 // A list whose elements lie where they lie now: what was swapped out is on the host, and goes from there.
 Value at_rest(const Value& value) {
   return with_tensors(value, nullptr, [](const Tensor& t) { return t; });
+}
+
+bool holds_bytes(const Value& value) { return value.has_value() && !value.is_inline(); }
+
+// Or nothing, as what a control edge carries.
+bool is_same_scalar(const Value& a, const Value& b) {
+  if (a.kind() != b.kind()) return false;
+  return !a.has_value() || (a.is_inline() && a.dtype() == b.dtype() && std::memcmp(a.scalar_bits(), b.scalar_bits(), size_of(a.dtype())) == 0);
 }
 
 }  // namespace
@@ -49,33 +57,62 @@ Record* Partition::find(const Run& run) {
 void Partition::accept(Token& token) {
   start(token.run);
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
-  add(received_[static_cast<std::size_t>(token.receive)].tokens);
+  add(received_[static_cast<std::size_t>(token.receive)].tokens, static_cast<std::uint64_t>(token.times));
   if (parked_ != 0) record_wait(token);
   record_received(token);
   if (Record* record = find(*token.run)) {
     add(record->handled);
-    ++record->received;
+    record->received += static_cast<std::uint64_t>(token.times);
     if (record->is_abandoned) return;
-    if (receive.function < 0) accept_at(*record->root, token);
-    else accept_in_call(*record, token);
+    if (token.times > 1) accept_each(*record, token);
+    else accept_from_outside(*record, token);
   } else if (!token.run->is_poisoned()) {
     refuse(*token.run, receive, "when all of its run was done");
   }
 }
 
-// Takes a token from an instance of a frame around its own, or of its own, to where it belongs.
-void Partition::accept_at(Instance& instance, Token& token) {
+// One after the other, as if each had come by itself, up to the first that is refused: those behind it are of later iterations. The
+// first finds their instance for all of them; what follows from one may end it, and the run.
+void Partition::accept_each(Record& record, const Token& token) {
+  const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
+  Instance* instance = nullptr;
+  std::uint64_t execution = 0;
+  Token one = token;
+  one.times = 1;
+  for (std::int32_t i = 0; i < token.times; ++i) {
+    if (record.run.get() != token.run.get()) {
+      refuse(*token.run, receive, "when all of its run was done");
+      return;
+    }
+    if (!one.run) one = token, one.times = 1;  // the one before waits
+    one.value = token.value;
+    one.path.number[one.path.depth - 1] = token.path.number[token.path.depth - 1] + i;
+    const bool is_there = instance && instance->record == &record && instance->execution == execution;
+    if (!(is_there ? accept_at(*instance, one) : accept_from_outside(record, one))) return;
+    if (instance || i + 1 == token.times) continue;
+    instance = instance_of(record, receive, token.path);
+    if (instance) execution = instance->execution;
+  }
+}
+
+bool Partition::accept_from_outside(Record& record, Token& token) {
+  return mine_.receives[static_cast<std::size_t>(token.receive)].function < 0 ? accept_at(*record.root, token) : accept_in_call(record, token);
+}
+
+// Takes a token from an instance of a frame around its own, or of its own, to where it belongs. False: it was refused.
+bool Partition::accept_at(Instance& instance, Token& token) {
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
   if (const char* why = why_refused(instance, token)) {
     refuse(*instance.record->run, receive, why);
-    return;
+    return false;
   }
   if (instance.number == receive.frame) {
     instance.has_come(number_in(instance, token), receive) = 1;
     note(instance, token);
   }
-  if (number_in(instance, token) < instance.opened) pass_on(instance, token);
-  else instance.early.push_back(std::move(token));
+  if (number_in(instance, token) < instance.opened) return pass_on(instance, token);
+  instance.early.push_back(std::move(token));
+  return true;
 }
 
 // What no partition sends that keeps to the protocol: null if it is all right so far.
@@ -100,13 +137,12 @@ const char* Partition::why_refused_early(const Token& token, std::int32_t around
 }
 
 // Its iteration of this instance is open.
-void Partition::pass_on(Instance& instance, Token& token) {
+bool Partition::pass_on(Instance& instance, Token& token) {
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
   Iteration& iteration = *instance.at(number_in(instance, token));
   if (instance.number != receive.frame) {
     const FramePlan& next = next_towards(receive.frame, instance.number);
-    accept_at(instance_at(iteration, static_cast<std::int32_t>(&next - mine_.frames.data())), token);
-    return;
+    return accept_at(instance_at(iteration, static_cast<std::int32_t>(&next - mine_.frames.data())), token);
   }
   if (token.is_dead) {
     deliver_all_dead(iteration, receive.targets);
@@ -121,6 +157,7 @@ void Partition::pass_on(Instance& instance, Token& token) {
     if (receive.decides) predicate(iteration, std::move(decision));
   }
   fired(iteration);
+  return true;
 }
 
 // Of the frames on the way to `frame` the one within `around`.
@@ -317,7 +354,7 @@ bool Partition::is_granted(const Iteration& from, const PartitionPlan::Send& to)
 
 void Partition::send(Iteration& from, std::int32_t send, Value* value) {
   const bool is_granted_now = is_granted(from, mine_.sends[static_cast<std::size_t>(send)]);
-  if (is_granted_now && has_room(from, send, value ? bytes_of(*value) : 0)) {
+  if (is_granted_now && (!value || !holds_bytes(*value) || has_room(from, send, bytes_of(*value)))) {
     post(from, send, value);
     return;
   }
@@ -354,15 +391,37 @@ void Partition::grant(Instance& instance) {
   Grant message{instance.record->run, 0, {}, instance.oldest + instance.frame->window - 1};
   message.path.depth = instance.frame->depth;
   const Iteration* it = instance.parent;
-  for (std::int32_t d = instance.frame->depth - 1; d > 0; --d) {
-    message.path.number[d - 1] = it->instance->frame->function ? it->instance->call : it->number;
-    it = it->instance->parent;
-  }
+  for (std::int32_t d = instance.frame->depth - 1; d > 0; --d, it = it->instance->parent) message.path.number[d - 1] = number_in_path(*it);
   for (std::int32_t receive : instance.frame->senders) {
     const PartitionPlan::Receive& r = mine_.receives[static_cast<std::size_t>(receive)];
     message.send = r.send;
     has_posted_ |= driver_.post(r.partition, message);
   }
+}
+
+// That of the frame at the path's end, within that of the edge's; null: it is not open.
+template <class End>  // PartitionPlan::Send or PartitionPlan::Receive
+Instance* Partition::instance_of(Record& record, const End& edge, const Path& path) {
+  const auto frame_at = [&](std::int32_t depth) {
+    std::int32_t frame = edge.frame;
+    while (mine_.frames[static_cast<std::size_t>(frame)].depth > depth) frame = mine_.frames[static_cast<std::size_t>(frame)].parent;
+    return static_cast<std::size_t>(frame);
+  };
+  Instance* instance = record.root;
+  std::int32_t d = 1;
+  if (edge.function >= 0) {
+    const CallPlace* place = place_of(record, edge.function, path.number[0]);
+    instance = place && place->open && place->open->call == path.number[0] ? place->open : nullptr;
+    if (!instance) return nullptr;
+    d = 2;
+  }
+  for (; d <= path.depth; ++d) {
+    const std::int64_t n = d == 1 || instance->frame->function ? 0 : path.number[d - 2];
+    if (n < instance->oldest || n >= instance->opened) return nullptr;
+    instance = instance->at(n)->children[static_cast<std::size_t>(mine_.frames[frame_at(d)].child_slot)];
+    if (!instance || instance == &over_) return nullptr;
+  }
+  return instance;
 }
 
 // Grants overtake each other and may come late: the highest counts, and one for what is over is dropped.
@@ -371,25 +430,8 @@ void Partition::accept(const Grant& grant) {
   if (!record || record->is_abandoned) return;
   add(record->handled);
   const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(grant.send)];
-  const auto frame_at = [&](std::int32_t depth) {
-    std::int32_t frame = send.frame;
-    while (mine_.frames[static_cast<std::size_t>(frame)].depth > depth) frame = mine_.frames[static_cast<std::size_t>(frame)].parent;
-    return static_cast<std::size_t>(frame);
-  };
-  Instance* instance = record->root;
-  std::int32_t d = 1;
-  if (send.function >= 0) {
-    const CallPlace* place = place_of(*record, send.function, grant.path.number[0]);
-    instance = place && place->open && place->open->call == grant.path.number[0] ? place->open : nullptr;
-    if (!instance) return;
-    d = 2;
-  }
-  for (; d <= grant.path.depth; ++d) {
-    const std::int64_t n = d == 1 || instance->frame->function ? 0 : grant.path.number[d - 2];
-    if (n < instance->oldest || n >= instance->opened) return;
-    instance = instance->at(n)->children[static_cast<std::size_t>(mine_.frames[frame_at(d)].child_slot)];
-    if (!instance || instance == &over_) return;
-  }
+  Instance* const instance = instance_of(*record, send, grant.path);
+  if (!instance) return;
   if (grant.last <= instance->granted[static_cast<std::size_t>(send.place[grant.path.depth - 1])]) return;
   if (grant.last >= instance->opened + instance->frame->window) {  // who has not had this edge's token of an iteration is not done with it
     if (!plan_->is_here(static_cast<std::size_t>(send.partition)))
@@ -402,6 +444,7 @@ void Partition::accept(const Grant& grant) {
   const std::int64_t oldest = grant.last - instance->frame->window + 1;
   std::erase_if(instance->on_way, [&](const Instance::OnWay& t) { return goes_there(t.send) && t.number < oldest; });
   retry_held(*record, send.partition);
+  flush();  // whoever granted it has nothing to do without them; what this turn fires now is ahead of the next grant
 }
 
 // Those for a partition that has granted more.
@@ -409,7 +452,7 @@ void Partition::retry_held(Record& record, std::int32_t partition) {
   auto& held = record.held;
   const auto may_go = [&](const Record::Held& token) {
     const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(token.send)];
-    return send.partition == partition && is_granted(*token.iteration, send) && has_room(*token.iteration, token.send, token.is_dead ? 0 : bytes_of(token.value));
+    return send.partition == partition && is_granted(*token.iteration, send) && (!holds_bytes(token.value) || has_room(*token.iteration, token.send, bytes_of(token.value)));
   };
   std::size_t kept = 0, next = 0;  // those that stay go to the front, in their order; what lies between is empty
   const auto drop_empty = [&] { held.erase(held.begin() + static_cast<std::ptrdiff_t>(kept), held.begin() + static_cast<std::ptrdiff_t>(next)); };
@@ -431,6 +474,18 @@ void Partition::retry_held(Record& record, std::int32_t partition) {
   drop_empty();
 }
 
+// Is it the same as those of the iterations before?
+bool Partition::goes_on(const Token& token, const Iteration& from, const Value* value) {
+  const Instance& instance = *from.instance;
+  const std::int32_t depth = instance.frame->depth;
+  if (depth == 0 || instance.frame->function || token.run.get() != instance.record->run.get() || from.number != token.path.number[depth - 1] + token.times) return false;
+  if (token.is_dead != (value == nullptr) || (value && !is_same_scalar(*value, token.value))) return false;
+  const Iteration* around = instance.parent;
+  for (std::int32_t d = depth - 1; d > 0; --d, around = around->instance->parent)
+    if (number_in_path(*around) != token.path.number[d - 1]) return false;
+  return token.path.depth == depth;
+}
+
 void Partition::post(Iteration& from, std::int32_t send, Value* value) {
   const PartitionPlan::Send& to = mine_.sends[static_cast<std::size_t>(send)];
   // A run over nodes that has failed is given up on all of them. What follows from that would be taken there for what has caused it,
@@ -439,6 +494,11 @@ void Partition::post(Iteration& from, std::int32_t send, Value* value) {
   add(sent_[static_cast<std::size_t>(send)].tokens);
   ++from.instance->record->sent;
   if (value) add(sent_[static_cast<std::size_t>(send)].bytes, bytes_of(*value));
+  if (Token* before = driver_.waiting(to.partition, to.receive); before && goes_on(*before, from, value)) {
+    ++before->times;
+    if (recorder_.traces()) record_sent(*before, to, before->times - 1);
+    return;
+  }
   Token token{from.instance->record->run, to.receive, value == nullptr, {}, path_to(from)};
   record_sent(token, to);
   if (is_planted(Planted::path_turned)) std::reverse(token.path.number, token.path.number + token.path.depth);

@@ -22,13 +22,15 @@ struct StartRun {
 struct Ended {
   Firing* firing;
 };
-/// A token over a cut edge.
+/// A token over a cut edge; or several, of as many iterations that follow each other, which are the same but for that: what a loop's
+/// predicate says in all but the last one.
 struct Token {
   Ref<Run> run;
   std::int32_t receive;  // of the partition it goes to
   bool is_dead;
   Value value;
-  Path path;
+  Path path;              // of the first
+  std::int32_t times = 1;  // more than one: only in a loop, of scalars, dead tokens and control edges
 };
 /// The receiver of cut edges has got on: iterations up to `last` of the instance of the frame at
 /// `path.depth` that lies in the iterations path.number[0 .. depth-2] may be sent to it, by all edges of that frame and of frames within.

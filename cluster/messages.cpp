@@ -64,7 +64,7 @@ void fields(A& a, BeginRun& m) {
 // Of a Token and a Grant as well, whose runs and partitions are elsewhere.
 template <class A, class Number, class T>
 void token_fields(A& a, Number&& partition, T& m) {
-  a(partition), a(m.receive), a(m.is_dead), a(m.path), a(m.value);
+  a(partition), a(m.receive), a(m.is_dead), a(m.path), a(m.times), a(m.value);
 }
 template <class A, class Number, class T>
 void grant_fields(A& a, Number&& partition, T& m) {

@@ -74,6 +74,7 @@ struct RunToken {
   bool is_dead = false;
   Path path;
   Value value;
+  std::int32_t times = 1;  // for as many iterations, from that of its path on
 };
 struct RunGrant {
   std::int32_t partition = 0;

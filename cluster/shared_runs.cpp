@@ -95,7 +95,10 @@ void check(RunToken& m, const Run& run, const SharedPlan& shared, Peer from) {
   check(m.receive >= 0 && at(m.receive) < to.receives.size(), "a token of no edge");
   const PartitionPlan::Receive& edge = to.receives[at(m.receive)];
   check(shared.peer_of(edge.partition) == from, "a token of another's edge");
-  check(m.path.depth == to.frames[at(edge.frame)].depth, "a token of another loop");
+  const FramePlan& frame = to.frames[at(edge.frame)];
+  check(m.path.depth == frame.depth, "a token of another loop");
+  // No sender is further ahead of who has not heard it yet.
+  check(m.times == 1 || (m.times > 1 && m.times <= frame.window && frame.depth > 0 && !frame.function && edge.says == PartitionPlan::Says::value), "a token for too many iterations");
   if (edge.says == PartitionPlan::Says::begins) check(!m.is_dead && fits(m.value, {DType::u64, Shape{}}), "a call without its tag");
   else if (m.is_dead || edge.output < 0) check(!m.value.has_value(), "a value where there is none");
   else check(fits(m.value, plan.program.graph.spec({edge.source, edge.output})), "a value of another kind than its edge's");
@@ -472,7 +475,7 @@ void SharedRuns::handle(Peer from, RunTokens&& m) {
   const auto& partitions = run->troupe->partitions;
   const auto each = [&](auto pass) {
     for (const RunGrant& g : m.grants) pass(*partitions[at(g.partition)], Grant{run, g.send, g.path, g.last});
-    for (RunToken& t : m.tokens) pass(*partitions[at(t.partition)], Token{run, t.receive, t.is_dead, std::move(t.value), t.path});
+    for (RunToken& t : m.tokens) pass(*partitions[at(t.partition)], Token{run, t.receive, t.is_dead, std::move(t.value), t.path, t.times});
   };
   here_if_light(*run->troupe, [&](bool is_here) {
     const std::int32_t only = is_here ? only_partition(m) : -1;

@@ -63,7 +63,8 @@ BOOST_AUTO_TEST_CASE(a_predicate_crosses_once) {
     Nodes nodes(2, stepped(), Between::handles, {}, [&](const std::string& name, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
       return std::make_unique<FaultyTransport>(std::move(inner), [&tokens, name](Peer peer, Lane lane, Message m, const FaultyTransport::Send& send) {
         if (const auto said = as<RunTokens>(m))
-          for (const RunToken& token : said->tokens) ++tokens[{name, token.path.depth == 1 ? token.path.number[0] : -1}];
+          for (const RunToken& token : said->tokens)
+            for (std::int32_t i = 0; i < token.times; ++i) ++tokens[{name, token.path.depth == 1 ? token.path.number[0] + i : -1}];
         send(peer, lane, std::move(m));
       });
     });
@@ -111,6 +112,51 @@ BOOST_AUTO_TEST_CASE(an_iteration_takes_two_messages) {
     BOOST_TEST(tokens >= 2u * kIterations);
     BOOST_TEST(grants >= static_cast<std::uint64_t>(kIterations / window));
   }
+}
+
+// What is the same for iterations that follow each other goes as one token, and a grant in the place of those before it: of a loop whose
+// iterations do not wait for each other, and of one in a loop, whose executions are not taken for one another.
+BOOST_AUTO_TEST_CASE(iterations_that_say_the_same_share_a_token) {
+  constexpr int kIterations = 200;
+  for (const bool is_nested : {false, true})
+    for (const int window : {1, 3, 32}) {
+      std::uint64_t tokens = 0, iterations = 0, grants = 0;
+      Nodes nodes(2, stepped(), Between::handles, {}, [&](const std::string& name, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+        return std::make_unique<FaultyTransport>(std::move(inner), [&, name](Peer peer, Lane lane, Message m, const FaultyTransport::Send& send) {
+          if (const auto said = as<RunTokens>(m)) {
+            if (name == "a") tokens += said->tokens.size();
+            for (const RunToken& token : said->tokens) iterations += name == "a" ? static_cast<std::uint64_t>(token.times) : 0;
+            for (const RunToken& token : said->tokens) BOOST_TEST(token.times <= std::max(window, is_nested ? 2 : 1));
+            grants += said->grants.size();
+          }
+          send(peer, lane, std::move(m));
+        });
+      });
+      Graph g;
+      Expr limit = g.input("limit", DType::i32, {});
+      const auto inner = [&](std::vector<Expr> initial) {
+        return while_loop([&](std::vector<Expr> v) { return v[0] < limit; },
+                          [&](std::vector<Expr> v) {
+                            Expr next = v[0] + 1;
+                            auto d = g.on_device(kB);
+                            return std::vector<Expr>{next, v[1] + 1};
+                          },
+                          std::move(initial), {.parallel_iterations = window});
+      };
+      std::vector<Expr> last;
+      if (is_nested)
+        last = while_loop([&](std::vector<Expr> v) { return v[0] < 3; }, [&](std::vector<Expr> v) { return std::vector<Expr>{v[0] + 1, inner({g.constant(0), v[1]})[1]}; },
+                          std::vector<Expr>{g.constant(0), g.constant(0)}, {.parallel_iterations = 2});
+      else last = inner({g.constant(0), g.constant(0)});
+      Function f = nodes.engine().compile(g, {limit}, {last[1]}, {.optimize = false});
+      const int executions = is_nested ? 3 : 1;
+      BOOST_TEST(f({Tensor::scalar<std::int32_t>(kIterations)})[0].item<std::int32_t>() == executions * kIterations);
+      BOOST_TEST_MESSAGE("window " << window << ": " << tokens << " tokens for " << iterations << " iterations, " << grants << " grants");
+      BOOST_TEST(iterations >= static_cast<std::uint64_t>(executions * kIterations));
+      if (window == 1) BOOST_TEST(tokens >= iterations - 2);
+      else BOOST_TEST(tokens <= iterations / static_cast<std::uint64_t>(window) * 3 / 2 + 40);
+      BOOST_TEST(grants >= static_cast<std::uint64_t>(kIterations / window));
+    }
 }
 
 BOOST_AUTO_TEST_CASE(an_edge_between_nodes_holds_no_more_bytes_than_it_may) {

@@ -29,7 +29,8 @@ void for_each_message(F&& f) {
   f(DropPlan{3});
   f(BeginRun{4, 9, 2, 5, 6, {{0, t}, {3, Tensor::scalar(true)}}});
   f(RunTokens{{7, 8}, {{1, 2, token.path, 32}}, {token}});
-  f(RunTokens{{7, 9}, {}, {{0, 0, true, {}, Tensor::scalar(1.5)}}});
+  RunToken three{1, 2, false, token.path, Tensor::scalar(true), 3};
+  f(RunTokens{{7, 9}, {}, {{0, 0, true, {}, Tensor::scalar(1.5)}, three}});
   f(RunFailed{4, failed});
   f(AbandonRun{4});
   f(LeftRun{4, Status(), {{1, t}}});

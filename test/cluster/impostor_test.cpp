@@ -176,6 +176,7 @@ BOOST_AUTO_TEST_CASE(tokens_and_grants_that_make_no_sense) {
   says_each(said(token([](RunToken& t) { t.value = List(DType::f32, Shape{2}); })), {"a value of another kind than its edge's"});
   says_each(said(token([](RunToken& t) { t.value = Value(); })), {"a value of another kind than its edge's"});
   says_each(said(token([](RunToken& t) { t.is_dead = true; })), {"a value where there is none"});
+  for (const std::int32_t times : {2, 0, -1}) says_each(said(token([times](RunToken& t) { t.times = times; })), {"a token for too many iterations"});
   says_each(said([](RunKey key) { return RunTokens{key, {{0, 0, {}, 3}}, {}}; }), {"a grant for no partition of this node", "a grant of no edge"});
 }
 
