@@ -258,9 +258,10 @@ struct Record {
   bool is_abandoned = false;
   struct Held {
     std::int32_t send;
-    Iteration* iteration;
+    Iteration* iteration;  // null: it has gone
     bool is_dead;
     Value value;
+    std::int32_t times = 1;  // of as many iterations of that instance, from that one on (see Token)
   };
   std::vector<Held> held;  // tokens that are not granted, or too large for now
   // Of functions in several partitions.
@@ -420,7 +421,8 @@ class Partition final : public CompletionSink {
   void fetch(Record& record, std::int32_t index, Value&& value);
   Tensor land(const Tensor& on_device);
   void send(Iteration& from, std::int32_t send, Value* value);
-  void post(Iteration& from, std::int32_t send, Value* value);
+  void post(Iteration& from, std::int32_t send, Value* value, std::int32_t times = 1);
+  void let_go(const Record::Held& token);
   static bool goes_on(const Token& token, const Iteration& from, const Value* value);
   void flush() {
     if (std::exchange(has_posted_, false)) driver_.flush();
@@ -464,7 +466,7 @@ class Partition final : public CompletionSink {
   void record_wait(const Token& token);
   void record_copy(const Run& run, std::int32_t source, std::uint64_t began);
   void record_failure(const Run& run, std::int32_t source);
-  void record_sent(const Token& token, const PartitionPlan::Send& to, std::int32_t ahead = 0);
+  void record_sent(const Token& token, const PartitionPlan::Send& to, std::int32_t first = 0, std::int32_t count = 1);
   void record_received(const Token& token);
   std::uint64_t flow_of(const Token& token, std::int32_t partition, std::int32_t receive, std::int32_t ahead) const;
   static void count_end(const Firing& firing);

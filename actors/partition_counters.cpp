@@ -317,10 +317,13 @@ void Partition::record_failure(const Run& run, std::int32_t source) {
   if (!run.is_poisoned()) recorder_.add({RecordedEvent::Kind::failure, false, source, ticks(), 0, run.number(), 0, 0});
 }
 
-// `ahead`: of several that are one, which.
-void Partition::record_sent(const Token& token, const PartitionPlan::Send& to, std::int32_t ahead) {
-  const std::uint64_t flow = flow_of(token, to.partition, to.receive, ahead);
-  recorder_.add({RecordedEvent::Kind::send, false, to.source, ticks(), 0, token.run->number(), iteration_in(token.path, to) + ahead, flow});
+// Of several that are one: these.
+void Partition::record_sent(const Token& token, const PartitionPlan::Send& to, std::int32_t first, std::int32_t count) {
+  const std::uint64_t now = ticks();
+  for (std::int32_t i = first; i < first + count; ++i) {
+    const std::uint64_t flow = flow_of(token, to.partition, to.receive, i);
+    recorder_.add({RecordedEvent::Kind::send, false, to.source, now, 0, token.run->number(), iteration_in(token.path, to) + i, flow});
+  }
 }
 
 // Of several that are one the first stands for all, unless it traces; so at the other end, if that sends them as they are posted.

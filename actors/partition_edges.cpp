@@ -31,11 +31,14 @@ Value at_rest(const Value& value) {
 
 bool holds_bytes(const Value& value) { return value.has_value() && !value.is_inline(); }
 
-// Or nothing, as what a control edge carries.
-bool is_same_scalar(const Value& a, const Value& b) {
-  if (a.kind() != b.kind()) return false;
-  return !a.has_value() || (a.is_inline() && a.dtype() == b.dtype() && std::memcmp(a.scalar_bits(), b.scalar_bits(), size_of(a.dtype())) == 0);
+// Of tokens: both dead, or both nothing, as what a control edge carries, or the same scalar.
+bool is_same(bool is_dead, const Value& a, const Value* b) {
+  if (is_dead || !b) return is_dead && !b;
+  if (a.kind() != b->kind()) return false;
+  return !a.has_value() || (a.is_inline() && a.dtype() == b->dtype() && std::memcmp(a.scalar_bits(), b->scalar_bits(), size_of(a.dtype())) == 0);
 }
+
+bool is_in_loop(const Iteration& iteration) { return iteration.instance->frame->depth > 0 && !iteration.instance->frame->function; }
 
 }  // namespace
 
@@ -361,7 +364,16 @@ void Partition::send(Iteration& from, std::int32_t send, Value* value) {
   ++from.unfired;  // stays open until it is sent
   add(held_tokens_);
   if (is_granted_now) add(held_by_bytes_);
-  from.instance->record->held.push_back({send, &from, value == nullptr, value ? std::move(*value) : Value()});
+  constexpr std::size_t kLookedAt = 4;  // edges that hold tokens of a loop back at a time, mostly
+  auto& held = from.instance->record->held;
+  for (std::size_t back = 1; back <= std::min(held.size(), kLookedAt); ++back) {
+    Record::Held& h = held[held.size() - back];
+    if (h.send != send || !h.iteration || h.iteration->instance != from.instance || h.iteration->number + h.times != from.number) continue;
+    if (!is_in_loop(from) || !is_same(h.is_dead, h.value, value)) break;
+    ++h.times;
+    return;
+  }
+  held.push_back({send, &from, value == nullptr, value ? std::move(*value) : Value()});
 }
 
 // May so many bytes more be on their way? Then they are, from now on.
@@ -450,22 +462,37 @@ void Partition::accept(const Grant& grant) {
 // Those for a partition that has granted more.
 void Partition::retry_held(Record& record, std::int32_t partition) {
   auto& held = record.held;
+  // Of as many of its iterations, the first ones.
   const auto may_go = [&](const Record::Held& token) {
     const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(token.send)];
-    return send.partition == partition && is_granted(*token.iteration, send) && (!holds_bytes(token.value) || has_room(*token.iteration, token.send, bytes_of(token.value)));
+    if (send.partition != partition) return 0;
+    Instance& instance = *token.iteration->instance;
+    std::int32_t n = 0;
+    while (n < token.times && is_granted(*instance.at(token.iteration->number + n), send)) ++n;
+    return n == 1 && holds_bytes(token.value) && !has_room(*token.iteration, token.send, bytes_of(token.value)) ? 0 : n;
   };
   std::size_t kept = 0, next = 0;  // those that stay go to the front, in their order; what lies between is empty
   const auto drop_empty = [&] { held.erase(held.begin() + static_cast<std::ptrdiff_t>(kept), held.begin() + static_cast<std::ptrdiff_t>(next)); };
   try {
     while (next < held.size()) {
-      if (!may_go(held[next])) {
-        if (kept != next) held[kept] = std::move(held[next]);
+      const std::int32_t n = may_go(held[next]);
+      Record::Held going{held[next].send, held[next].iteration, held[next].is_dead, {}, n};
+      if (n == held[next].times) {
+        going.value = std::move(held[next].value);
+        held[next++].iteration = nullptr;
+      } else {
+        if (n > 0) {
+          going.value = held[next].value;
+          held[next].iteration = going.iteration->instance->at(going.iteration->number + n);
+          held[next].times -= n;
+        }
+        if (kept != next) {
+          held[kept] = std::move(held[next]);
+          held[next].iteration = nullptr;
+        }
         ++kept, ++next;
-        continue;
       }
-      Record::Held token = std::move(held[next++]);
-      post(*token.iteration, token.send, token.is_dead ? nullptr : &token.value);
-      fired(*token.iteration);
+      if (n > 0) let_go(going);
     }
   } catch (...) {
     drop_empty();
@@ -474,33 +501,42 @@ void Partition::retry_held(Record& record, std::int32_t partition) {
   drop_empty();
 }
 
+void Partition::let_go(const Record::Held& token) {
+  Instance& instance = *token.iteration->instance;  // stays until the last of these has fired
+  const std::int64_t first = token.iteration->number;
+  Value value = token.value;
+  post(*token.iteration, token.send, token.is_dead ? nullptr : &value, token.times);
+  for (std::int32_t i = 0; i < token.times; ++i) fired(*instance.at(first + i));
+}
+
 // Is it the same as those of the iterations before?
 bool Partition::goes_on(const Token& token, const Iteration& from, const Value* value) {
   const Instance& instance = *from.instance;
   const std::int32_t depth = instance.frame->depth;
-  if (depth == 0 || instance.frame->function || token.run.get() != instance.record->run.get() || from.number != token.path.number[depth - 1] + token.times) return false;
-  if (token.is_dead != (value == nullptr) || (value && !is_same_scalar(*value, token.value))) return false;
+  if (!is_in_loop(from) || token.run.get() != instance.record->run.get() || from.number != token.path.number[depth - 1] + token.times) return false;
+  if (!is_same(token.is_dead, token.value, value)) return false;
   const Iteration* around = instance.parent;
   for (std::int32_t d = depth - 1; d > 0; --d, around = around->instance->parent)
     if (number_in_path(*around) != token.path.number[d - 1]) return false;
   return token.path.depth == depth;
 }
 
-void Partition::post(Iteration& from, std::int32_t send, Value* value) {
+// `times`: and of as many iterations behind it in all.
+void Partition::post(Iteration& from, std::int32_t send, Value* value, std::int32_t times) {
   const PartitionPlan::Send& to = mine_.sends[static_cast<std::size_t>(send)];
   // A run over nodes that has failed is given up on all of them. What follows from that would be taken there for what has caused it,
   // if it came before the news.
   if (from.instance->record->run->is_poisoned() && !plan_->is_here(static_cast<std::size_t>(to.partition))) return;
-  add(sent_[static_cast<std::size_t>(send)].tokens);
-  ++from.instance->record->sent;
+  add(sent_[static_cast<std::size_t>(send)].tokens, static_cast<std::uint64_t>(times));
+  from.instance->record->sent += static_cast<std::uint64_t>(times);
   if (value) add(sent_[static_cast<std::size_t>(send)].bytes, bytes_of(*value));
   if (Token* before = driver_.waiting(to.partition, to.receive); before && goes_on(*before, from, value)) {
-    ++before->times;
-    if (recorder_.traces()) record_sent(*before, to, before->times - 1);
+    before->times += times;
+    if (recorder_.traces()) record_sent(*before, to, before->times - times, times);
     return;
   }
-  Token token{from.instance->record->run, to.receive, value == nullptr, {}, path_to(from)};
-  record_sent(token, to);
+  Token token{from.instance->record->run, to.receive, value == nullptr, {}, path_to(from), times};
+  record_sent(token, to, 0, recorder_.traces() ? times : 1);
   if (is_planted(Planted::path_turned)) std::reverse(token.path.number, token.path.number + token.path.depth);
   std::vector<Tensor> hosts;  // before the event that says they are there
   Value source;

@@ -243,7 +243,7 @@ RunPart Partition::part_of(const Record& record) {
   for (const Record::Held& held : record.held) {
     const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(held.send)];
     const PartitionPlan& to = plan_->partitions[static_cast<std::size_t>(send.partition)];
-    add_wait(Wait::Kind::grant, send.source, *held.iteration, to.name);
+    for (std::int32_t i = 0; i < held.times; ++i) add_wait(Wait::Kind::grant, send.source, *held.iteration->instance->at(held.iteration->number + i), to.name);
   }
   if (record.is_through)
     for (const PartitionPlan::Receive& receive : mine_.receives)

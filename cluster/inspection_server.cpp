@@ -210,7 +210,7 @@ class InspectionServer::Server {
     using Handled = httplib::Server::HandlerResponse;
     const auto end = [&](int status, const char* sentence) {
       out.status = status;
-      out.set_header("Connection", "close");
+      if (in.get_header_value("Connection") != "close") out.set_header("Connection", "close");  // who asks for it is answered by the library
       out.set_content(error_json(sentence), "application/json");
       return Handled::Handled;
     };

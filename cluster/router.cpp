@@ -159,7 +159,12 @@ void Router::on(Connection connection, const wire::Hello& h) {
     if (entry->state != State::pending) attach(*entry, h.received);
     return;
   }
-  if (h.resumes) return refuse(Code::unavailable, fmt::format("{} has given up this session", self_.name));
+  if (h.resumes) {
+    const Entry* other = named(h.info.name);
+    if (other && other->info.incarnation > h.info.incarnation)
+      return refuse(Code::unavailable, fmt::format("{} has given up this session, for another node '{}' has started later; give each a name of its own", self_.name, h.info.name));
+    return refuse(Code::unavailable, fmt::format("{} has given up this session", self_.name));
+  }
   if (Entry* known = named(h.info.name)) {
     if (known->key != key) {
       dropped("a node with the name of another, and with another key");
