@@ -39,8 +39,9 @@
 // NextIterations of an iteration that goes on reach the next one, live or dead; otherwise none does.
 //
 // Other nodes: a partition of another node is posted to like one of this (`PartitionDriver::post`); its tokens, grants and
-// windows are the same. What a turn has for them is collected, and goes before a kernel runs, before the run is left, and when the
-// turn ends: it waits for bookkeeping only. But a peer may be lost, and with it tokens that counting
+// windows are the same. What a turn has for them is collected, and goes before a kernel runs, before the run is left, when a
+// grant has let tokens go, and when the turn ends: it waits for bookkeeping only. Tokens of an edge that are the same for iterations that follow
+// each other wait and go as one (Token::times), which is taken as if each had come by itself. But a peer may be lost, and with it tokens that counting
 // would wait for: a run over several nodes that fails is abandoned, not drained. What it holds here is given back at
 // once, or when its kernels that are under way have ended; who comes late for it is dropped. A loss is none to a partition
 // that awaits nothing more of that node, in any iteration that is open or may open (`awaited_from`): its part of the run goes on.
@@ -340,9 +341,9 @@ class Partition final : public CompletionSink {
   void start(const Ref<Run>& run);
   void accept(Token& token);
   void accept_each(Record& record, const Token& token);
-  bool accept_from_outside(Record& record, Token& token);
-  bool accept_at(Instance& instance, Token& token);
-  bool pass_on(Instance& instance, Token& token);
+  void accept_from_outside(Record& record, Token& token);
+  void accept_at(Instance& instance, Token& token);
+  void pass_on(Instance& instance, Token& token);
   const char* why_refused(Instance& instance, const Token& token);
   const char* why_refused_early(const Token& token, std::int32_t around, const std::vector<Token>& early) const;
   void refuse(Run& run, const PartitionPlan::Receive& edge, const char* why);
@@ -391,7 +392,7 @@ class Partition final : public CompletionSink {
   void tell_of(const Instance& callee);
   CallPlace* free_place(Record& record, std::int32_t function, std::int32_t depth, std::int64_t& call);
   CallPlace* place_of(Record& record, std::int32_t function, std::int64_t call);
-  bool accept_in_call(Record& record, Token& token);
+  void accept_in_call(Record& record, Token& token);
   void begin_part(CallPlace& place, Record& record, Token& token);
   Iteration* call_ended(Record& record, Instance& instance);
   void tell(Record& record, std::int32_t send, std::int64_t call);
@@ -422,7 +423,7 @@ class Partition final : public CompletionSink {
   Tensor land(const Tensor& on_device);
   void send(Iteration& from, std::int32_t send, Value* value);
   void post(Iteration& from, std::int32_t send, Value* value, std::int32_t times = 1);
-  void let_go(const Record::Held& token);
+  void let_go(Record::Held& token);
   static bool goes_on(const Token& token, const Iteration& from, const Value* value);
   void flush() {
     if (std::exchange(has_posted_, false)) driver_.flush();
@@ -431,7 +432,7 @@ class Partition final : public CompletionSink {
   bool has_room(const Iteration& from, std::int32_t send, std::uint64_t bytes);
   void note(Instance& instance, const Token& token);
   static std::int32_t grants_every(const Instance& instance) { return std::max(1, instance.frame->window / 4); }
-  void retry_held(Record& record, std::int32_t partition);
+  bool retry_held(Record& record, std::int32_t partition);
   bool is_granted(const Iteration& from, const PartitionPlan::Send& to) const;
   void grant(Instance& instance);
   void accept(const Grant& grant);

@@ -124,31 +124,30 @@ CallPlace* Partition::place_of(Record& record, std::int32_t function, std::int64
   return &by_depth[depth][which];
 }
 
-// A token inside a function, or that there will be no more calls. False: it was refused.
-bool Partition::accept_in_call(Record& record, Token& token) {
+// A token inside a function, or that there will be no more calls.
+void Partition::accept_in_call(Record& record, Token& token) {
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
-  const auto refused = [&](const char* why) {
-    refuse(*record.run, receive, why);
-    return false;
-  };
   if (receive.says == PartitionPlan::Says::over) {
-    if (std::exchange(record.came_over[static_cast<std::size_t>(receive.place)], 1)) return refused("that had come");
-    leave_if_over(record);
-    return true;
+    if (std::exchange(record.came_over[static_cast<std::size_t>(receive.place)], 1)) refuse(*record.run, receive, "that had come");
+    else leave_if_over(record);
+    return;
   }
   const std::int64_t call = token.path.number[0], before = call >> kPlaceBits;
   CallPlace* place = place_of(record, receive.function, call);
   const bool is_made_here = mine_.frames[static_cast<std::size_t>(receive.function)].home == index_;
-  if (place && before < place->ended) return refused("for a call that has ended");
-  if (!place || before > place->ended || (is_made_here && !place->open)) return refused("for a call that was not made");
-  if (place->open) return accept_at(*place->open, token);
-  if (receive.says == PartitionPlan::Says::begins) {
+  if (place && before < place->ended) {
+    refuse(*record.run, receive, "for a call that has ended");
+  } else if (!place || before > place->ended || (is_made_here && !place->open)) {
+    refuse(*record.run, receive, "for a call that was not made");
+  } else if (place->open) {
+    accept_at(*place->open, token);
+  } else if (receive.says == PartitionPlan::Says::begins) {
     begin_part(*place, record, token);
-    return true;
+  } else if (const char* why = why_refused_early(token, receive.function, place->early)) {
+    refuse(*record.run, receive, why);
+  } else {
+    place->early.push_back(std::move(token));
   }
-  if (const char* why = why_refused_early(token, receive.function, place->early)) return refused(why);
-  place->early.push_back(std::move(token));
-  return true;
 }
 
 // A call that was made elsewhere.

@@ -74,8 +74,8 @@ void Partition::accept(Token& token) {
   }
 }
 
-// One after the other, as if each had come by itself, up to the first that is refused: those behind it are of later iterations. The
-// first finds their instance for all of them; what follows from one may end it, and the run.
+// One after the other, as if each had come by itself. The first finds their instance for all of them; what follows from one may end it,
+// and the run.
 void Partition::accept_each(Record& record, const Token& token) {
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
   Instance* instance = nullptr;
@@ -85,37 +85,37 @@ void Partition::accept_each(Record& record, const Token& token) {
   for (std::int32_t i = 0; i < token.times; ++i) {
     if (record.run.get() != token.run.get()) {
       refuse(*token.run, receive, "when all of its run was done");
-      return;
+      continue;
     }
     if (!one.run) one = token, one.times = 1;  // the one before waits
     one.value = token.value;
     one.path.number[one.path.depth - 1] = token.path.number[token.path.depth - 1] + i;
-    const bool is_there = instance && instance->record == &record && instance->execution == execution;
-    if (!(is_there ? accept_at(*instance, one) : accept_from_outside(record, one))) return;
+    if (instance && instance->record == &record && instance->execution == execution) accept_at(*instance, one);
+    else accept_from_outside(record, one);
     if (instance || i + 1 == token.times) continue;
     instance = instance_of(record, receive, token.path);
     if (instance) execution = instance->execution;
   }
 }
 
-bool Partition::accept_from_outside(Record& record, Token& token) {
-  return mine_.receives[static_cast<std::size_t>(token.receive)].function < 0 ? accept_at(*record.root, token) : accept_in_call(record, token);
+void Partition::accept_from_outside(Record& record, Token& token) {
+  if (mine_.receives[static_cast<std::size_t>(token.receive)].function < 0) accept_at(*record.root, token);
+  else accept_in_call(record, token);
 }
 
-// Takes a token from an instance of a frame around its own, or of its own, to where it belongs. False: it was refused.
-bool Partition::accept_at(Instance& instance, Token& token) {
+// Takes a token from an instance of a frame around its own, or of its own, to where it belongs.
+void Partition::accept_at(Instance& instance, Token& token) {
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
   if (const char* why = why_refused(instance, token)) {
     refuse(*instance.record->run, receive, why);
-    return false;
+    return;
   }
   if (instance.number == receive.frame) {
     instance.has_come(number_in(instance, token), receive) = 1;
     note(instance, token);
   }
-  if (number_in(instance, token) < instance.opened) return pass_on(instance, token);
-  instance.early.push_back(std::move(token));
-  return true;
+  if (number_in(instance, token) < instance.opened) pass_on(instance, token);
+  else instance.early.push_back(std::move(token));
 }
 
 // What no partition sends that keeps to the protocol: null if it is all right so far.
@@ -140,12 +140,13 @@ const char* Partition::why_refused_early(const Token& token, std::int32_t around
 }
 
 // Its iteration of this instance is open.
-bool Partition::pass_on(Instance& instance, Token& token) {
+void Partition::pass_on(Instance& instance, Token& token) {
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
   Iteration& iteration = *instance.at(number_in(instance, token));
   if (instance.number != receive.frame) {
     const FramePlan& next = next_towards(receive.frame, instance.number);
-    return accept_at(instance_at(iteration, static_cast<std::int32_t>(&next - mine_.frames.data())), token);
+    accept_at(instance_at(iteration, static_cast<std::int32_t>(&next - mine_.frames.data())), token);
+    return;
   }
   if (token.is_dead) {
     deliver_all_dead(iteration, receive.targets);
@@ -160,7 +161,6 @@ bool Partition::pass_on(Instance& instance, Token& token) {
     if (receive.decides) predicate(iteration, std::move(decision));
   }
   fired(iteration);
-  return true;
 }
 
 // Of the frames on the way to `frame` the one within `around`.
@@ -455,12 +455,12 @@ void Partition::accept(const Grant& grant) {
     if (goes_there(instance->frame->edges_out[place])) instance->granted[place] = grant.last;
   const std::int64_t oldest = grant.last - instance->frame->window + 1;
   std::erase_if(instance->on_way, [&](const Instance::OnWay& t) { return goes_there(t.send) && t.number < oldest; });
-  retry_held(*record, send.partition);
-  flush();  // whoever granted it has nothing to do without them; what this turn fires now is ahead of the next grant
+  // Whoever granted it may have nothing to do without them; what this turn fires now is ahead of the next grant.
+  if (retry_held(*record, send.partition)) flush();
 }
 
-// Those for a partition that has granted more.
-void Partition::retry_held(Record& record, std::int32_t partition) {
+// Those for a partition that has granted more; true if some went.
+bool Partition::retry_held(Record& record, std::int32_t partition) {
   auto& held = record.held;
   // Of as many of its iterations, the first ones.
   const auto may_go = [&](const Record::Held& token) {
@@ -471,8 +471,11 @@ void Partition::retry_held(Record& record, std::int32_t partition) {
     while (n < token.times && is_granted(*instance.at(token.iteration->number + n), send)) ++n;
     return n == 1 && holds_bytes(token.value) && !has_room(*token.iteration, token.send, bytes_of(token.value)) ? 0 : n;
   };
+  bool any_went = false;
   std::size_t kept = 0, next = 0;  // those that stay go to the front, in their order; what lies between is empty
-  const auto drop_empty = [&] { held.erase(held.begin() + static_cast<std::ptrdiff_t>(kept), held.begin() + static_cast<std::ptrdiff_t>(next)); };
+  const auto drop_empty = [&] {
+    if (next <= held.size()) held.erase(held.begin() + static_cast<std::ptrdiff_t>(kept), held.begin() + static_cast<std::ptrdiff_t>(next));
+  };
   try {
     while (next < held.size()) {
       const std::int32_t n = may_go(held[next]);
@@ -492,20 +495,23 @@ void Partition::retry_held(Record& record, std::int32_t partition) {
         }
         ++kept, ++next;
       }
-      if (n > 0) let_go(going);
+      if (n == 0) continue;
+      any_went = true;
+      let_go(going);
+      if (held.size() < next) return true;  // what followed was the end of the run, here or by a faulty node: nothing is held any more
     }
   } catch (...) {
     drop_empty();
     throw;
   }
   drop_empty();
+  return any_went;
 }
 
-void Partition::let_go(const Record::Held& token) {
+void Partition::let_go(Record::Held& token) {
   Instance& instance = *token.iteration->instance;  // stays until the last of these has fired
   const std::int64_t first = token.iteration->number;
-  Value value = token.value;
-  post(*token.iteration, token.send, token.is_dead ? nullptr : &value, token.times);
+  post(*token.iteration, token.send, token.is_dead ? nullptr : &token.value, token.times);
   for (std::int32_t i = 0; i < token.times; ++i) fired(*instance.at(first + i));
 }
 

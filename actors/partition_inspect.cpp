@@ -240,15 +240,17 @@ RunPart Partition::part_of(const Record& record) {
           add_wait(Wait::Kind::token, receive.source, *iteration, plan_->partitions[static_cast<std::size_t>(receive.partition)].name);
     }
   }
-  for (const Record::Held& held : record.held) {
+  const auto add_grant = [&](const Record::Held& held, std::int32_t ahead) {
     const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(held.send)];
-    const PartitionPlan& to = plan_->partitions[static_cast<std::size_t>(send.partition)];
-    for (std::int32_t i = 0; i < held.times; ++i) add_wait(Wait::Kind::grant, send.source, *held.iteration->instance->at(held.iteration->number + i), to.name);
-  }
+    add_wait(Wait::Kind::grant, send.source, *held.iteration->instance->at(held.iteration->number + ahead), plan_->partitions[static_cast<std::size_t>(send.partition)].name);
+  };
+  for (const Record::Held& held : record.held) add_grant(held, 0);
   if (record.is_through)
     for (const PartitionPlan::Receive& receive : mine_.receives)
       if (receive.says == PartitionPlan::Says::over && !record.came_over[static_cast<std::size_t>(receive.place)])
         add_wait(Wait::Kind::token, receive.source, record.elsewhere, plan_->partitions[static_cast<std::size_t>(receive.partition)].name);
+  for (const Record::Held& held : record.held)  // last, so that all edges are named before one takes what there is room for
+    for (std::int32_t i = 1; i < held.times; ++i) add_grant(held, i);
   std::stable_sort(part.loops.begin(), part.loops.end(), [](const OpenLoop& a, const OpenLoop& b) { return a.depth < b.depth; });
   return part;
 }

@@ -3,7 +3,7 @@
 //   recorder.add({Event::Kind::turn, began, ticks() - began, ...});
 //   for (const RecordedEvent& e : recorder.since(0)) ...            // on the system's clock, oldest first
 //
-// What is recorded always: turns, tokens of cut edges, kernels of 20 µs and more, waits, copies, failures. Turns that follow each other
+// What is recorded always: turns, tokens of cut edges (of those that go as one the first), kernels of 20 µs and more, waits, copies, failures. Turns that follow each other
 // closely are one event of up to a millisecond or two. While it traces, each turn is its own and firings are recorded too: as many a turn
 // as take a sixteenth of its time, so that a loop of scalars is thinned out and a model's kernels are all there. Then the ring grows, for as
 // long as all recorders of the process together take no more than kGrowth events; after that the latest are kept. While somebody watches, who

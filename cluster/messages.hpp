@@ -82,7 +82,7 @@ struct RunGrant {
   Path path;
   std::int64_t last = 0;
 };
-/// Participant to participant: what one turn of a partition has for those of the other. Grants alone go by the control lane.
+/// Participant to participant: what one turn of a partition has for those of the other, or has so far. Grants alone go by the control lane.
 struct RunTokens {
   static constexpr MessageKind kKind = MessageKind::tokens;
   static constexpr Lane kLane = Lane::data;

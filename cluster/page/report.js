@@ -195,7 +195,7 @@ function communication() {
   const transports = (state.nodes ?? []).flatMap((n) => (n.transport?.sent_bytes === undefined ? [] : [[clean(n.name), bytes(n.transport.sent_bytes), bytes(n.transport.received_bytes), short(n.transport.sent_messages), n.round_trip_ns ? duration(n.round_trip_ns) : '–', bytes(n.transport.queued_bytes), short(n.transport.reconnects ?? 0)]]));
   const tokens = new Map([...recorded.tokens].map(([name, count]) => [clean(name), count]));
   const last = (name, p) => (runs > 1 ? short(tokens.get(name) ?? 0) : took > 0 ? `${bytes(p.bytes / (took / 1e9))}/s` : '–');
-  return section('Communication', `What crossed from one partition to another.${runs > 1 ? ' Of this run: tokens of which both ends are recorded.' : ''}`,
+  return section('Communication', `What crossed from one partition to another.${runs > 1 ? ' Of this run: tokens of which both ends are recorded; those that went as one are one.' : ''}`,
     el('h3', { text: `Devices: ${ofAll}` }),
     table(['From and to', 'Edges', 'Tokens', 'Bytes', runs > 1 ? 'Of this run' : 'A second of run'],
       [...pairs].sort((a, b) => b[1].bytes - a[1].bytes).slice(0, 20).map(([name, p]) => [name, short(p.edges), short(p.tokens), bytes(p.bytes), last(name, p)])),
