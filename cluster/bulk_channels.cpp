@@ -46,8 +46,8 @@ std::string this_host() {
 
 }  // namespace
 
-BulkChannels::BulkChannels(Router& router, const Carrier& clock, const BulkSocketOptions& options)
-    : sockets_(router, clock, options), host_(options.shared_memory ? this_host() : std::string()), seal_boxes_(options.seal_boxes) {}
+BulkChannels::BulkChannels(Router& router, const Carrier& clock, DirectLines& lines, const BulkSocketOptions& options)
+    : sockets_(router, clock, lines, options), host_(options.shared_memory ? this_host() : std::string()), seal_boxes_(options.seal_boxes) {}
 
 wire::Bulk BulkChannels::ask(Connection connection, bool is_authenticated) {
   wire::Bulk terms;

@@ -55,6 +55,7 @@ struct BulkSockets::Channel {
   bool has_opened = false;
   bool is_full = false;       // the socket takes no more for now, or the ring
   std::optional<SharedRings> rings;
+  Peer peer = 0;              // once it is open
 };
 
 struct BulkSockets::Stranger {
@@ -67,8 +68,8 @@ struct BulkSockets::Stranger {
   bool is_leaving = false;  // was a channel, and what it says is not heard any more
 };
 
-BulkSockets::BulkSockets(Router& router, const Carrier& clock, BulkSocketOptions options)
-    : router_(router), clock_(clock), options_(std::move(options)), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+BulkSockets::BulkSockets(Router& router, const Carrier& clock, DirectLines& lines, BulkSocketOptions options)
+    : router_(router), clock_(clock), lines_(lines), options_(std::move(options)), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   if (epoll_.get() < 0) throw Error(Code::resource_exhausted, "no descriptor is left for an epoll");
 }
 BulkSockets::~BulkSockets() = default;
@@ -197,7 +198,8 @@ void BulkSockets::opened(Channel& c) {
   c.has_opened = true;
   rings_ += c.rings.has_value();
   ++open_;
-  router_.bulk_opened(c.connection, 0);
+  c.peer = router_.bulk_opened(c.connection, 0, c.rings ? &c.rings->direct_in() : nullptr);
+  if (c.peer != 0 && c.rings) lines_.add(c.peer, *c.rings, c.fd.get());
 }
 
 void BulkSockets::take_spare() {
@@ -376,7 +378,7 @@ void BulkSockets::receive_ring(Channel& c) {
 
 bool BulkSockets::fall_asleep() {
   for (const auto& [id, c] : channels_)
-    if (c->rings && !c->in.is_waiting() && !c->rings->sleep_until_bytes()) {
+    if (c->rings && !c->rings->sleep_until_bytes(!c->in.is_waiting())) {
       wake_up();
       return false;
     }
@@ -510,7 +512,11 @@ bool BulkSockets::work(bool looks_at_sockets) {
         receive_ring(*c);
         worked = true;
       }
-      if (c->rings->is_broken()) c->state = Channel::State::closed;
+      if (c->rings->direct_in().has_any()) {
+        router_.take_direct(c->connection);
+        worked = worked || !c->rings->direct_in().has_first();
+      }
+      if (c->rings->is_broken() || c->rings->direct_in().is_broken()) c->state = Channel::State::closed;
     }
     if (c->state == Channel::State::open) watch(*c);
     if (c->state == Channel::State::closed) broken(*c);
@@ -548,6 +554,7 @@ void BulkSockets::close(Connection connection) {
   const auto found = by_connection_.find(connection);
   if (found == by_connection_.end()) return;
   const auto channel = channels_.find(found->second);
+  if (channel->second->peer != 0 && channel->second->rings) lines_.remove(channel->second->peer, *channel->second->rings);
   if (channel->second->has_opened) --open_;
   if (channel->second->rings && channel->second->has_opened) --rings_;
   if (channel->second->state == Channel::State::open) retire(std::move(channel->second->fd));

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include <troupe/cluster/bulk_record.hpp>
+#include <troupe/cluster/direct_lines.hpp>
 #include <troupe/cluster/shared_rings.hpp>
 #include <troupe/cluster/tcp_socket.hpp>
 
@@ -43,7 +44,7 @@ class BulkSockets {
  public:
   static constexpr std::size_t kStrangers = 32;
 
-  BulkSockets(Router& router, const Carrier& clock, BulkSocketOptions options);
+  BulkSockets(Router& router, const Carrier& clock, DirectLines& lines, BulkSocketOptions options);
   ~BulkSockets();
 
   /// Next to the transport's own address. Throws unavailable if a port that was asked for cannot be had.
@@ -100,6 +101,7 @@ class BulkSockets {
 
   Router& router_;
   const Carrier& clock_;
+  DirectLines& lines_;
   const BulkSocketOptions options_;
   OwnedDescriptor epoll_, listening_, local_;
   OwnedDescriptor spare_{::open("/dev/null", O_RDONLY | O_CLOEXEC)};  // for when there is no other

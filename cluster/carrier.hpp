@@ -13,9 +13,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include <troupe/cluster/transport.hpp>
 #include <troupe/cluster/wire.hpp>
 #include <troupe/devices/error.hpp>
 #include <troupe/devices/value.hpp>
@@ -42,6 +45,24 @@ class OutFrame final : public Counted {
   std::uint64_t cost() const { return wire::cost_of(header.size(), bulk_bytes); }
 };
 
+/// What a peer sends directly, beside frames: records in order, none of which is lost (direct_ring.hpp).
+struct DirectRecord {
+  std::uint64_t after;  // so many messages of the data lane in this session
+  std::span<const std::byte> bytes;  // until it is taken
+};
+class DirectSource {
+ public:
+  /// The peer may send from now on, until it may not again; what it has sent by then is there.
+  virtual void open() = 0;
+  virtual void close() = 0;
+  /// The first that was not taken.
+  virtual std::optional<DirectRecord> first() = 0;
+  virtual void take() = 0;
+
+ protected:
+  ~DirectSource() = default;
+};
+
 /// Calls the router about what happens later, never from within one of these.
 class Carrier {
  public:
@@ -59,6 +80,9 @@ class Carrier {
   virtual void open_bulk(Connection, const wire::Bulk&) {}
   /// As `send`, by the bulk channel, which is open.
   virtual bool send_bulk(Connection, const Ref<OutFrame>&) { return false; }
+  /// A session begins, which the listener has not heard of yet; it has ended, and nothing goes to that peer any more.
+  virtual void session_opened(Peer) {}
+  virtual void session_over(Peer) {}
 
   virtual Time now() const = 0;
   /// The public key that the other end has proved to hold; empty: it has proved nothing.

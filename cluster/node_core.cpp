@@ -286,7 +286,9 @@ void NodeCore::lost(Peer peer, const Status& why) {
 
 // ---- messages
 
-void NodeCore::received(Peer peer, Lane, Message message) {
+// Hands what a peer says, if there is a session with it, to `take`, by its incarnation; whoever says what makes no sense is hung up on.
+template <class Take>
+void NodeCore::take_from(Peer peer, Take take) {
   std::uint64_t from = 0;
   {
     std::lock_guard lock(mutex_);
@@ -295,13 +297,21 @@ void NodeCore::received(Peer peer, Lane, Message message) {
     from = node->incarnation;
   }
   try {
-    dispatch(peer, from, message);
+    take(from);
   } catch (...) {
     const Status why = Status::from_current_exception();
     runs_.refused(peer, why.message());
     transport_->disconnect(peer, why);
     lost(peer, why);
   }
+}
+
+void NodeCore::received(Peer peer, Lane, Message message) {
+  take_from(peer, [&](std::uint64_t from) { dispatch(peer, from, message); });
+}
+
+void NodeCore::received_direct(Peer peer, std::span<const std::byte> record) {
+  take_from(peer, [&](std::uint64_t) { runs_.handle_direct(peer, record); });
 }
 
 void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {

@@ -82,6 +82,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   void connected(Peer peer, const PeerInfo& info) override;
   void refused(const std::string& address, const Status& why) override;
   void received(Peer peer, Lane lane, Message message) override;
+  void received_direct(Peer peer, std::span<const std::byte> record) override;
   void lost(Peer peer, const Status& why) override;
   void broken(Peer peer) override;
   std::chrono::nanoseconds tick(std::chrono::nanoseconds now) override;
@@ -183,6 +184,8 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   void handle(Peer from, Inspected&& said);
   void start_inspector();
   void stop_inspector();
+  template <class Take>
+  void take_from(Peer peer, Take take);
   void answer(Peer peer, std::uint64_t asker, const InspectNode& m, std::int64_t received_ns);
   NodeReport report(std::uint64_t asker, const NodeQuestion& question, std::int64_t received_ns);
   void measure_process(NodeReport& report);

@@ -284,7 +284,9 @@ void Router::on_bye(Entry& entry, const wire::Bye& bye) {
 void Router::confirm(Entry& entry) {
   if (entry.state == State::pending) {
     entry.state = State::open;
+    carrier_.session_opened(entry.peer);
     listener_.connected(entry.peer, entry.info);
+    open_direct(entry);
   }
   if (!entry.attached) attach(entry, {});
 }
@@ -310,6 +312,7 @@ void Router::pump(Entry& entry) {
 }
 
 void Router::detach(Entry& entry) {
+  close_direct(entry);
   if (entry.connection != 0) {
     by_connection_.erase(entry.connection);
     carrier_.close(entry.connection);
@@ -338,6 +341,8 @@ void Router::redial(Entry& entry) {
 }
 
 void Router::end(Entry& entry, const Status& why) {
+  close_direct(entry);
+  carrier_.session_over(entry.peer);
   entry.state = State::closing;
   entry.why = why;
   entry.since = carrier_.now();
@@ -359,12 +364,14 @@ void Router::replace(Entry& entry) {
 void Router::give_up(Entry& entry, const Status& why) {
   const Peer peer = entry.peer;
   const bool was_open = entry.state == State::open;
+  close_direct(entry);
   forget(entry);
   if (was_open && !leaving_) listener_.lost(peer, why);
 }
 
 void Router::forget(Entry& entry) {
   copied_before_ += entry.session.copied_bytes();
+  carrier_.session_over(entry.peer);
   if (entry.connection != 0) {
     by_connection_.erase(entry.connection);
     carrier_.close(entry.connection);
@@ -403,6 +410,8 @@ void Router::expel(const std::function<bool(const std::string& key)>& is_out) {
     }
     // Told, and then nothing more; its connection stays until it has heard, for the end of the bulk channel would overtake the Bye.
     const bool was_open = entry.state == State::open;
+    close_direct(entry);
+    carrier_.session_over(entry.peer);
     entry.state = State::closing;
     entry.is_mute = entry.farewell = true;
     entry.since = carrier_.now();

@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -79,9 +80,13 @@ class Router {
 
   /// It may be used from now on. From here on it breaks with the connection, and the connection with it.
   /// `from`: bytes of bulk from which on a frame goes there.
-  void bulk_opened(Connection connection, std::uint64_t from);
-  void bulk_opened(Connection connection) { bulk_opened(connection, options_.bulk_frame); }
+  /// `direct`: what the peer sends directly beside it, which stays until the connection is closed; null: nothing. Answers who that is; 0: nobody any more.
+  Peer bulk_opened(Connection connection, std::uint64_t from, DirectSource* direct = nullptr);
+  Peer bulk_opened(Connection connection) { return bulk_opened(connection, options_.bulk_frame); }
+  /// There may be something that was sent directly.
+  void take_direct(Connection connection);
   void bulk_broken(Connection connection);
+  static constexpr int kDirectATurn = 1024;  // records
   static constexpr std::size_t kBulkHeader = 256 << 10;  // frames of larger headers do not go there
   enum class BulkTurn {
     taken,   // there is no more to it
@@ -142,6 +147,13 @@ class Router {
     bool has_bulk = false;       // it is open
     std::uint64_t bulk_from = 0;  // for frames of so much bulk
     std::uint64_t bytes_out = 0, bytes_in = 0;  // of messages to it; of it, of messages in part too
+    DirectSource* direct = nullptr;  // null: there is none
+    struct Direct {
+      std::uint64_t after;
+      std::vector<std::byte> bytes;
+    };
+    std::deque<Direct> direct_before;  // of connections before, whose messages are still to come again
+    std::uint64_t data_in = 0;         // messages of the data lane that the listener has had
     std::optional<wire::Bye> bye;  // of the peer, some of whose frames are on their way
     // The frame that is coming by the bulk channel.
     Lane bulk_lane{};
@@ -173,13 +185,19 @@ class Router {
   bool acknowledge(Entry& entry);
   auto delivery(Entry& entry) {
     return [this, &entry, peer = entry.peer](Lane lane, Message m) {
+      take_direct(entry);  // what was sent before it
       ++counters_.messages_in;
       counters_.bytes_in += bytes_of(m);
       delivering_ = &entry.session;
       listener_.received(peer, lane, std::move(m));
       delivering_ = nullptr;
+      entry.data_in += lane == Lane::data;
     };
   }
+  void take_direct(Entry& entry);
+  void take_direct(Entry& entry, std::span<const std::byte> record);
+  void open_direct(Entry& entry);
+  void close_direct(Entry& entry);
   void confirm(Entry& entry);
   void attach(Entry& entry, const wire::Received& received);
   void pump(Entry& entry);

@@ -23,11 +23,61 @@ void Router::open_bulk(Entry& entry, const wire::Hello& answer) {
   if (entry.may_have_bulk) carrier_.open_bulk(entry.connection, answer.bulk);
 }
 
-void Router::bulk_opened(Connection connection, std::uint64_t from) {
+Peer Router::bulk_opened(Connection connection, std::uint64_t from, DirectSource* direct) {
   Entry* entry = at(connection);
-  if (!entry) return;
+  if (!entry) return 0;
   entry->has_bulk = true;
   entry->bulk_from = from;
+  if (entry->state == State::closing) return 0;
+  entry->direct = direct;
+  open_direct(*entry);
+  return entry->peer;
+}
+
+// ---- what was sent directly
+
+// Not before what came directly by connections before has been taken: so at most a ring's records are kept here.
+void Router::open_direct(Entry& entry) {
+  if (entry.state == State::open && entry.direct && entry.direct_before.empty()) entry.direct->open();
+}
+
+void Router::take_direct(Connection connection) {
+  if (Entry* const entry = at(connection)) take_direct(*entry);
+}
+
+void Router::take_direct(Entry& entry) {
+  if (entry.state != State::open) return;
+  while (!entry.direct_before.empty()) {
+    if (entry.direct_before.front().after > entry.data_in) return;
+    take_direct(entry, entry.direct_before.front().bytes);
+    entry.direct_before.pop_front();
+    open_direct(entry);
+  }
+  if (!entry.direct) return;
+  // As many as lie there at once, not all that the peer can send meanwhile.
+  for (int taken = 0; taken < kDirectATurn; ++taken) {
+    const std::optional<DirectRecord> record = entry.direct->first();
+    if (!record || record->after > entry.data_in) return;
+    take_direct(entry, record->bytes);
+    entry.direct->take();
+  }
+}
+
+void Router::take_direct(Entry& entry, std::span<const std::byte> record) {
+  ++counters_.messages_in;
+  counters_.bytes_in += record.size();
+  entry.bytes_in += record.size();
+  listener_.received_direct(entry.peer, record);
+}
+
+// The connection goes, or the session ends: whatever the peer knows to have sent is taken, or kept until the messages before it have come again.
+void Router::close_direct(Entry& entry) {
+  DirectSource* const direct = std::exchange(entry.direct, nullptr);
+  if (!direct || entry.state != State::open) return;
+  direct->close();
+  for (; const std::optional<DirectRecord> record = direct->first(); direct->take())
+    entry.direct_before.push_back({record->after, {record->bytes.begin(), record->bytes.end()}});
+  if (!leaving_) take_direct(entry);
 }
 
 void Router::bulk_broken(Connection connection) {
@@ -66,6 +116,7 @@ void Router::arrived(Entry& entry, bool had_news, const Status& s) {
     dropped(s.message());
     return end(entry, s);
   }
+  take_direct(entry);  // what was sent behind them
   if (!had_news || entry.session.has_one_news()) entry.news_at = carrier_.now() + options_.acknowledge;
   if (entry.bye && entry.session.has_received(entry.bye->sent)) return on_bye(entry, wire::Bye(*entry.bye));
   pump(entry);

@@ -23,42 +23,57 @@ struct SharedRings::Direction {
   alignas(128) std::atomic<std::uint32_t> writer_sleeps;
 };
 
+/// Where its parts begin.
+struct SharedRings::Mapped {
+  std::byte *base, *out = nullptr, *in = nullptr, *direct_out = nullptr, *direct_in = nullptr;
+};
+
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kWhole = 2 * (kPage + SharedRings::kBytes);
+constexpr std::size_t kRing = kPage + SharedRings::kBytes, kDirect = kPage + direct::kBytes;
+constexpr std::size_t kWhole = 2 * (kRing + kDirect);
 
 }  // namespace
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 SharedRings SharedRings::create() {
-  return SharedRings(sealed_memory("troupe rings", kWhole), true);
+  OwnedDescriptor memory = sealed_memory("troupe rings", kWhole);
+  const Mapped mapped = map(memory, true);
+  return SharedRings(std::move(memory), mapped);
 }
 
 SharedRings SharedRings::open(OwnedDescriptor memory) {
   if (sealed_bytes(memory) != kWhole)
     throw Error(Code::data_loss, "what was to be shared is not memory of the agreed size that nobody can shrink");
-  return SharedRings(std::move(memory), false);
+  const Mapped mapped = map(memory, false);
+  return SharedRings(std::move(memory), mapped);
 }
 
-SharedRings::SharedRings(OwnedDescriptor memory, bool is_first) : memory_(std::move(memory)) {
-  static_assert(sizeof(Direction) <= kPage);
-  void* at = mmap(nullptr, kWhole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory_.get(), 0);
+SharedRings::Mapped SharedRings::map(const OwnedDescriptor& memory, bool is_first) {
+  void* at = mmap(nullptr, kWhole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory.get(), 0);
   if (at == MAP_FAILED) throw Error(Code::unavailable, fmt::format("shared memory cannot be mapped: {}", std::strerror(errno)));
-  base_ = static_cast<std::byte*>(at);
-  std::byte *first = base_, *second = base_ + kPage + kBytes;
-  if (!is_first) std::swap(first, second);
-  // Of zeros, as the memory is, and of atomics without locks: there is nothing to construct.
-  out_ = std::launder(reinterpret_cast<Direction*>(first));
-  in_ = std::launder(reinterpret_cast<Direction*>(second));
-  out_bytes_ = first + kPage;
-  in_bytes_ = second + kPage;
+  Mapped m{static_cast<std::byte*>(at)};
+  m.out = m.base, m.in = m.base + kRing;
+  m.direct_out = m.base + 2 * kRing, m.direct_in = m.direct_out + kDirect;
+  if (!is_first) std::swap(m.out, m.in), std::swap(m.direct_out, m.direct_in);
+  return m;
+}
+
+// Words of zeros, as the memory is, and of atomics without locks: there is nothing to construct.
+SharedRings::SharedRings(OwnedDescriptor memory, const Mapped& m)
+    : memory_(std::move(memory)), base_(m.base), out_(std::launder(reinterpret_cast<Direction*>(m.out))), in_(std::launder(reinterpret_cast<Direction*>(m.in))),
+      out_bytes_(m.out + kPage), in_bytes_(m.in + kPage),
+      direct_out_(*std::launder(reinterpret_cast<DirectWords*>(m.direct_out)), m.direct_out + kPage),
+      direct_in_(*std::launder(reinterpret_cast<DirectWords*>(m.direct_in)), m.direct_in + kPage) {
+  static_assert(sizeof(Direction) <= kPage && sizeof(DirectWords) <= kPage);
 }
 
 SharedRings::SharedRings(SharedRings&& o) noexcept
     : memory_(std::move(o.memory_)), base_(std::exchange(o.base_, nullptr)), out_(o.out_), in_(o.in_), out_bytes_(o.out_bytes_),
-      in_bytes_(o.in_bytes_), written_(o.written_), read_(o.read_), read_there_(o.read_there_), is_broken_(o.is_broken_) {}
+      in_bytes_(o.in_bytes_), written_(o.written_), read_(o.read_), read_there_(o.read_there_), is_broken_(o.is_broken_),
+      direct_out_(o.direct_out_), direct_in_(std::move(o.direct_in_)) {}
 
 SharedRings::~SharedRings() {
   if (base_) munmap(base_, kWhole);
@@ -77,6 +92,10 @@ std::span<std::byte> SharedRings::space() {
 bool SharedRings::publish(std::size_t bytes) {
   written_ += bytes;
   out_->written.store(written_, std::memory_order_seq_cst);
+  return wakes_reader();
+}
+
+bool SharedRings::wakes_reader() {
   return out_->reader_sleeps.load(std::memory_order_seq_cst) != 0 && out_->reader_sleeps.exchange(0, std::memory_order_seq_cst) != 0;
 }
 
@@ -103,9 +122,9 @@ bool SharedRings::consume(std::size_t bytes) {
   return in_->writer_sleeps.load(std::memory_order_seq_cst) != 0 && in_->writer_sleeps.exchange(0, std::memory_order_seq_cst) != 0;
 }
 
-bool SharedRings::sleep_until_bytes() {
+bool SharedRings::sleep_until_bytes(bool looks_at_bytes) {
   in_->reader_sleeps.store(1, std::memory_order_seq_cst);
-  if (in_->written.load(std::memory_order_seq_cst) == read_) return true;
+  if ((!looks_at_bytes || in_->written.load(std::memory_order_seq_cst) == read_) && !direct_in_.has_news()) return true;
   wake_up();
   return false;
 }

@@ -1,4 +1,4 @@
-// Two rings of bytes in memory that two processes of one host share, one for each direction.
+// Two rings of bytes in memory that two processes of one host share, one for each direction, and two of small records (direct_ring.hpp).
 //
 //   SharedRings mine = SharedRings::create();   SharedRings theirs = SharedRings::open(descriptor);   // passed by a socket
 //   while (!(to = mine.space()).empty()) mine.publish(copy to it);      theirs.bytes(), theirs.consume(n)
@@ -10,13 +10,14 @@
 // The other process is not trusted: each keeps its own position to itself and writes it for the other to read; what the other
 // says is checked to be within the ring; and the memory is sealed, so that nobody can shrink it under a reader.
 //
-// Threads: one on either side.
+// Threads: one on either side; but records may be written by another, one at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include <troupe/cluster/direct_ring.hpp>
 #include <troupe/cluster/tcp_socket.hpp>
 
 namespace troupe {
@@ -47,12 +48,21 @@ class SharedRings {
   /// Bytes that have come, without a gap.
   std::span<const std::byte> bytes();
   bool consume(std::size_t bytes);
-  bool sleep_until_bytes();
+  /// Nor records, but for one that waits for messages. `looks_at_bytes`: false where those that are there wait too.
+  bool sleep_until_bytes(bool looks_at_bytes = true);
   void wake_up();
+
+  DirectWriter& direct_out() { return direct_out_; }
+  DirectReader& direct_in() { return direct_in_; }
+  const DirectReader& direct_in() const { return direct_in_; }
+  /// After a record was written; true: ring the bell.
+  bool wakes_reader();
 
  private:
   struct Direction;
-  SharedRings(OwnedDescriptor memory, bool is_first);
+  struct Mapped;
+  SharedRings(OwnedDescriptor memory, const Mapped& mapped);
+  static Mapped map(const OwnedDescriptor& memory, bool is_first);
 
   OwnedDescriptor memory_;
   std::byte* base_ = nullptr;
@@ -61,6 +71,8 @@ class SharedRings {
   std::uint64_t written_ = 0, read_ = 0;  // ours
   std::uint64_t read_there_ = 0;          // by the other, at least
   bool is_broken_ = false;
+  DirectWriter direct_out_;
+  DirectReader direct_in_;
 };
 
 }  // namespace troupe

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/explain.hpp>
+#include <troupe/cluster/direct_tokens.hpp>
 #include <troupe/cluster/node_core.hpp>
 #include <troupe/ops/node_index.hpp>
 
@@ -149,6 +150,11 @@ std::int32_t SharedPlan::node_of_peer(Peer peer) const {
   return -1;
 }
 
+bool SharedPlan::is_sent_directly(const RunKey& run, std::span<const Posted> posted, Peer to) {
+  const DirectTokens tokens(run, posted, *plan_);
+  return !tokens.bytes().empty() && core_->transport().send_direct(to, tokens.bytes());
+}
+
 // One message for each node and run; but what is large goes by itself, so that nothing small waits for it.
 void SharedPlan::post(std::span<Posted> posted) {
   const auto run_of = [](const Posted& p) -> const Run& {
@@ -176,7 +182,7 @@ void SharedPlan::post(std::span<Posted> posted) {
     const std::span<Posted> ours = posted.first(to_front(posted, [&](const Posted& p) { return peer_of(p.partition) == to && &run_of(p) == &run; }));
     const std::size_t large = to_front(ours, is_large);
     for (std::size_t i = 0; i < large; ++i) core_->transport().send(to, RunTokens::kLane, written(key, ours.subspan(i, 1), *plan_).take());
-    if (const std::span<Posted> small = ours.subspan(large); !small.empty()) {
+    if (const std::span<Posted> small = ours.subspan(large); !small.empty() && !is_sent_directly(key, small, to)) {
       const bool has_tokens = std::any_of(small.begin(), small.end(), [](const Posted& p) { return std::holds_alternative<Token>(p.message); });
       core_->transport().send(to, has_tokens ? RunTokens::kLane : Lane::control, written(key, small, *plan_).take());
     }
@@ -459,6 +465,13 @@ void SharedRuns::handle_tokens(Peer from, MessageReader& reader) {
   const Emptied emptied(said);
   read_fields(reader, said);
   reader.end();
+  handle(from, std::move(said));
+}
+
+void SharedRuns::handle_direct(Peer from, std::span<const std::byte> record) {
+  thread_local RunTokens said;
+  const Emptied emptied(said);
+  read_direct(record, said);
   handle(from, std::move(said));
 }
 

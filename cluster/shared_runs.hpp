@@ -63,6 +63,8 @@ class SharedPlan final : public RemotePlan {
   std::string lost;
 
  private:
+  bool is_sent_directly(const RunKey& run, std::span<const Posted> posted, Peer to);
+
   const std::shared_ptr<NodeCore> core_;
   const RunKey key_;  // owner, number of the plan
   const std::shared_ptr<const Plan> plan_;
@@ -101,6 +103,8 @@ class SharedRuns {
   /// RunTokens, which come more often than all else: read into memory that stays.
   void handle_tokens(Peer from, MessageReader& reader);
   void handle(Peer from, RunTokens&& m);
+  /// The same, sent directly.
+  void handle_direct(Peer from, std::span<const std::byte> record);
   /// The run has failed here.
   void failed(Run& run, SharedPlan& plan);
   void lost(Peer peer, const NodeId& node, const Status& why);

@@ -32,11 +32,35 @@ struct BulkDirection : Direction {
   bool is_open = false;       // who gets them knows of the channel
 };
 
+/// What goes directly in one of the two directions: it is not lost with the line, and its receiver may give it up at any time.
+class SimulatedDirect final : public DirectSource {
+ public:
+  static constexpr std::size_t kMost = 6, kMostBytes = 4096;  // records: a ring that is full is no rare thing; bytes of one
+  void open() override { is_open_ = true; }
+  void close() override { is_open_ = false; }
+  std::optional<DirectRecord> first() override {
+    if (records_.empty()) return {};
+    return DirectRecord{records_.front().first, records_.front().second};
+  }
+  void take() override { records_.pop_front(); }
+  bool write(std::uint64_t after, std::span<const std::byte> record) {
+    if (!is_open_ || records_.size() == kMost || record.size() > kMostBytes) return false;
+    records_.emplace_back(after, std::vector(record.begin(), record.end()));
+    return true;
+  }
+
+ private:
+  bool is_open_ = false;
+  std::deque<std::pair<std::uint64_t, std::vector<std::byte>>> records_;
+};
+
 struct Line {
   std::string from, address;
   Direction forward, back;  // from the one that dialled, and to it
   BulkDirection bulk_forward, bulk_back;
+  SimulatedDirect direct_forward, direct_back;
   bool has_bulk = false;
+  bool is_shared = false;  // its nodes are of one host
   bool is_broken = false;
   bool acceptor_notices = false;  // that it is broken, when it sends
   std::string acceptor;
@@ -61,7 +85,7 @@ class SimulatedNetwork::World {
   struct Stalled {
     std::uint64_t line;
     bool forward;
-    bool is_bulk = false;
+    enum class Kind { frame, bulk, direct } kind = Kind::frame;
   };
 
   static constexpr std::size_t kPiece = 64 << 10;  // of a bulk channel's frame, at most
@@ -117,6 +141,14 @@ class SimulatedNetwork::World {
     at(now + delay() + added(lines.at(number), std::min(kPiece, d.frames.front()->bulk_bytes)), [this, number, forward] { arrive_bulk(number, forward); });
   }
   void arrive_bulk(std::uint64_t number, bool forward);
+  bool send_direct(std::uint64_t number, bool forward, std::uint64_t after, std::span<const std::byte> record) {
+    Line* const l = line(number);
+    if (!l || !(forward ? l->direct_forward : l->direct_back).write(after, record)) return false;
+    ++direct_records;
+    at(now + delay(), [this, number, forward] { arrive_direct(number, forward); });
+    return true;
+  }
+  void arrive_direct(std::uint64_t number, bool forward);
   void open_bulk(std::uint64_t number);
   void break_line(std::uint64_t number);
   void break_bulk(std::uint64_t number);
@@ -127,7 +159,7 @@ class SimulatedNetwork::World {
   std::mt19937_64 random;
   Time now = std::chrono::seconds(1);
   std::priority_queue<Event> events;
-  std::uint64_t event_number = 0, done = 0, lost = 0, stalled_frames = 0, bulk_waits = 0, bulk_breaks = 0;
+  std::uint64_t event_number = 0, done = 0, lost = 0, stalled_frames = 0, bulk_waits = 0, bulk_breaks = 0, direct_records = 0;
   std::map<std::uint64_t, Line> lines;
   std::uint64_t next_line = 1;
   std::map<std::string, SimulatedTransport*> listening;  // by address
@@ -180,8 +212,18 @@ class SimulatedTransport final : public Transport, public Carrier {
   }
   void send(Peer peer, Lane lane, Message message) override {
     check_sendable(message);
+    if (const auto to = data_messages_.find(peer); to != data_messages_.end() && lane == Lane::data) ++to->second;
     auto shared = std::make_shared<Message>(std::move(message));
     request(static_cast<std::size_t>(lane), true, [=](Router& r) { r.send(peer, lane, std::move(*shared)); });
+  }
+  bool send_direct(Peer peer, std::span<const std::byte> record) override {
+    const auto to = data_messages_.find(peer);
+    if (!router || to == data_messages_.end()) return false;
+    const Connection connection = router->connection_of(peer);
+    if (!world_->send_direct(connection / 2, connection % 2 == 0, to->second, record)) return false;
+    ++direct_records_;
+    direct_bytes_ += record.size();
+    return true;
   }
   /// Every other time; else what was sent waits as before. What is asked for beside messages waits always: the listener may hear of it.
   void flush(Peer peer) override {
@@ -199,7 +241,12 @@ class SimulatedTransport final : public Transport, public Carrier {
       reschedule();
     }));
   }
-  TransportCounters counters() const override { return router ? router->counters() : last_; }
+  TransportCounters counters() const override {
+    TransportCounters all = router ? router->counters() : last_;
+    all.messages_out += direct_records_;
+    all.bytes_out += direct_bytes_;
+    return all;
+  }
   std::vector<PeerCounters> peers() const override { return router ? router->peers() : std::vector<PeerCounters>(); }
 
   // ---- Carrier
@@ -252,10 +299,17 @@ class SimulatedTransport final : public Transport, public Carrier {
     return true;
   }
 
+  void session_opened(Peer peer) override { data_messages_.emplace(peer, 0); }
+  void session_over(Peer peer) override { data_messages_.erase(peer); }
+
   // ---- called by the world
 
-  void bulk_opened(Connection connection) {
-    router->bulk_opened(connection);
+  void bulk_opened(Connection connection, DirectSource* direct) {
+    router->bulk_opened(connection, world_->options.router.bulk_frame, direct);
+    reschedule();
+  }
+  void take_direct(Connection connection) {
+    router->take_direct(connection);
     reschedule();
   }
   void bulk_broken(Connection connection) {
@@ -366,6 +420,8 @@ class SimulatedTransport final : public Transport, public Carrier {
   std::deque<Request> requests_[wire::kLanes];
   Time taken_up_[wire::kLanes] = {};
   std::uint64_t next_request_ = 0;
+  std::uint64_t direct_records_ = 0, direct_bytes_ = 0;  // sent
+  std::map<Peer, std::uint64_t> data_messages_;  // sent so far to those that there is a session with
   Time tick_{};
   TransportCounters last_;
   const std::shared_ptr<bool> is_here_ = std::make_shared<bool>(true);
@@ -404,13 +460,26 @@ void SimulatedNetwork::World::open_bulk(std::uint64_t number) {
   Line* l = line(number);
   if (!l || l->is_broken || l->acceptor.empty() || is_cut(l->from, l->acceptor) || !l->forward.to || !l->back.to) return;
   l->has_bulk = l->bulk_forward.is_open = true;
-  l->forward.to->bulk_opened(acceptor_of(number));
+  l->is_shared = chance(0.7);
+  l->forward.to->bulk_opened(acceptor_of(number), l->is_shared ? &l->direct_forward : nullptr);
   at(now + delay(), [this, number] {
     Line* opened = line(number);
     if (!opened || opened->is_broken || !opened->back.to) return;
     opened->bulk_back.is_open = true;
-    opened->back.to->bulk_opened(dialler_of(number));
+    opened->back.to->bulk_opened(dialler_of(number), opened->is_shared ? &opened->direct_back : nullptr);
   });
+}
+
+void SimulatedNetwork::World::arrive_direct(std::uint64_t number, bool forward) {
+  Line* const l = line(number);
+  if (!l) return;
+  if (is_cut(l->from, l->acceptor)) {
+    ++stalled_frames;
+    stalled.push_back({number, forward, Stalled::Kind::direct});
+    return;
+  }
+  SimulatedTransport* const to = (forward ? l->forward : l->back).to;
+  if (to) to->take_direct(forward ? acceptor_of(number) : dialler_of(number));
 }
 
 void SimulatedNetwork::World::arrive_bulk(std::uint64_t number, bool forward) {
@@ -421,7 +490,7 @@ void SimulatedNetwork::World::arrive_bulk(std::uint64_t number, bool forward) {
   if (d.frames.empty()) return;
   if (is_cut(l->from, l->acceptor)) {
     ++stalled_frames;
-    stalled.push_back({number, forward, true});
+    stalled.push_back({number, forward, Stalled::Kind::bulk});
     return;
   }
   SimulatedTransport* to = (forward ? l->forward : l->back).to;
@@ -466,10 +535,11 @@ void SimulatedNetwork::World::heal() {
   for (const Stalled& s : held) {
     Line* l = line(s.line);
     if (!l) continue;
-    if (s.is_bulk)
-      schedule_bulk(s.line, s.forward, s.forward ? l->bulk_forward : l->bulk_back);
-    else
-      schedule(s.line, s.forward);
+    switch (s.kind) {
+      case Stalled::Kind::frame: schedule(s.line, s.forward); break;
+      case Stalled::Kind::bulk: schedule_bulk(s.line, s.forward, s.forward ? l->bulk_forward : l->bulk_back); break;
+      case Stalled::Kind::direct: at(now + delay(), [this, number = s.line, forward = s.forward] { arrive_direct(number, forward); }); break;
+    }
   }
 }
 
@@ -516,6 +586,7 @@ std::uint64_t SimulatedNetwork::events() const { return world_->done; }
 std::uint64_t SimulatedNetwork::frames_lost() const { return world_->lost; }
 std::uint64_t SimulatedNetwork::bulk_waits() const { return world_->bulk_waits; }
 std::uint64_t SimulatedNetwork::bulk_breaks() const { return world_->bulk_breaks; }
+std::uint64_t SimulatedNetwork::direct_records() const { return world_->direct_records; }
 std::uint64_t SimulatedNetwork::frames_stalled() const { return world_->stalled_frames; }
 
 }  // namespace troupe

@@ -8,7 +8,7 @@
 // The transports run the same router, sessions and wire format as those on ZeroMQ; what is simulated is the carrier.
 // Frames take a random time, in order within a connection. A connection that breaks loses what was on its way, tells
 // the node that dialled after a while, and the other one never or when that sends. Bulk channels come up late or never,
-// overtake their connection and are overtaken, and carry a frame in pieces. A partition holds frames up. What a
+// overtake their connection and are overtaken, and carry a frame in pieces; with most of them records go directly, which no break loses. A partition holds frames up. What a
 // user asks of a lane is taken up after a random while, so that lanes overtake each other.
 //
 // Threads: one, whose calls and steps these are. The same seed and the same calls give the same schedule. With heartbeats there is always a next event: bound a loop
@@ -65,6 +65,7 @@ class SimulatedNetwork {
   std::uint64_t frames_stalled() const;  // by partitions
   std::uint64_t bulk_waits() const;      // times a frame waited on a bulk channel for one of the connection
   std::uint64_t bulk_breaks() const;     // bulk channels broken by break_bulk_channels
+  std::uint64_t direct_records() const;  // sent by send_direct
 
   class World;
 

@@ -21,6 +21,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,6 +61,8 @@ class TransportListener {
   /// `connect(address)` has come to nothing: nobody there, another version, not authorised.
   virtual void refused(const std::string& address, const Status& why) = 0;
   virtual void received(Peer peer, Lane lane, Message message) = 0;
+  /// What the peer has sent by `send_direct`. It stays until the call returns.
+  virtual void received_direct(Peer, std::span<const std::byte> /*record*/) {}
   /// The peer is gone: it left, it died, or it stayed away for longer than the transport keeps its messages.
   virtual void lost(Peer peer, const Status& why) = 0;
   /// The way to the peer has broken. It may come back, with nothing lost; or `lost` follows.
@@ -110,6 +113,9 @@ class Transport {
   /// Takes the message; a peer that is lost is no error: `lost` says so. Throws invalid_argument for a tensor that is
   /// not on the host, or is none.
   virtual void send(Peer peer, Lane lane, Message message) = 0;
+  /// A few bytes, once and in order with the messages of the data lane, by memory that the peer looks at: without a message, its allocations and its
+  /// acknowledgement. False: it shall be sent as one, for there is no such memory, no room, or it is too long. May be false always.
+  virtual bool send_direct(Peer, std::span<const std::byte> /*record*/) { return false; }
   /// Within a listener's call: what was sent to this peer goes now, not when the call has ended. A transport may ignore it, and does for others.
   virtual void flush(Peer) {}
   /// A tensor with elements not yet written, to be sent to this peer: in memory that it reads where it lies, if they share any and

@@ -14,6 +14,7 @@
 
 #include <troupe/cluster/bulk_channels.hpp>
 #include <troupe/cluster/dialled.hpp>
+#include <troupe/cluster/direct_lines.hpp>
 #include <troupe/cluster/gate.hpp>
 #include <troupe/cluster/request_queue.hpp>
 #include <troupe/cluster/tcp_socket.hpp>
@@ -87,7 +88,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     router_ = std::make_unique<Router>(self_, options_.router, static_cast<Carrier&>(*this), listener);
     if (options_.bulk) {
       if (seals()) seal_ciphers();  // says here, to who opens the transport, that there are none
-      bulk_.emplace(*router_, static_cast<const Carrier&>(*this),
+      bulk_.emplace(*router_, static_cast<const Carrier&>(*this), lines_,
                     BulkSocketOptions{.port = options_.bulk_port, .port_outside = options_.bulk_port_outside, .congestion = options_.congestion, .stall = options_.router.away, .shared_memory = options_.shared_memory, .slab_bytes = options_.slab_bytes, .seal_boxes = options_.seal_boxes});
       if (!self_.address.empty()) bulk_->listen(self_.address, is_port_chosen);
     }
@@ -104,10 +105,15 @@ class ZeroMqTransport final : public Transport, private Carrier {
   void connect(const std::string& address) override { requests_.put(ConnectRequest{address}); }
   void send(Peer peer, Lane lane, Message message) override {
     check_sendable(message);
-    // A listener's answer goes with what its turn sends, unless something that was sent before it waits.
-    if (running_ == this && taken_.empty() && requests_.is_empty()) router_->send(peer, lane, std::move(message));
-    else requests_.put(SendRequest{peer, lane, std::move(message)});
+    const auto pass = [&] {
+      // A listener's answer goes with what its turn sends, unless something that was sent before it waits.
+      if (running_ == this && taken_.empty() && requests_.is_empty()) router_->send(peer, lane, std::move(message));
+      else requests_.put(SendRequest{peer, lane, std::move(message)});
+    };
+    if (lane == Lane::data) lines_.in_order(peer, pass);
+    else pass();
   }
+  bool send_direct(Peer peer, std::span<const std::byte> record) override { return lines_.send(peer, record); }
   void flush(Peer peer) override {
     if (running_ == this) router_->flush(peer);
   }
@@ -131,9 +137,11 @@ class ZeroMqTransport final : public Transport, private Carrier {
   }
   std::vector<PeerCounters> peers() const override {
     if (!router_) return {};
-    if (running_ == this) return router_->peers();
-    std::lock_guard lock(turn_);
-    return router_->peers();
+    std::unique_lock lock(turn_, std::defer_lock);
+    if (running_ != this) lock.lock();
+    std::vector<PeerCounters> all = router_->peers();
+    lines_.count(all);
+    return all;
   }
 
  private:
@@ -146,6 +154,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   TransportCounters count() const {
     TransportCounters all = router_->counters();
     all.turned_away = gate_.turned_away();
+    lines_.count(all);
     if (bulk_) all.copied_bytes += bulk_->copied_bytes();
     return all;
   }
@@ -217,6 +226,8 @@ class ZeroMqTransport final : public Transport, private Carrier {
     if (bulk_ && found != dialled_.end() && !found->second.reached().empty()) bulk_->open(connection, found->second.reached(), answer);
   }
   bool send_bulk(Connection connection, const Ref<OutFrame>& frame) override { return bulk_->send(connection, frame); }
+  void session_opened(Peer peer) override { lines_.opened(peer); }
+  void session_over(Peer peer) override { lines_.over(peer); }
 
   // ---- the router's thread
 
@@ -485,6 +496,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   zmq::context_t context_;
   Gate gate_;
   RequestQueue requests_;
+  DirectLines lines_;
   std::thread thread_;
   static inline constinit thread_local const ZeroMqTransport* running_ = nullptr;  // whose router's thread this is
   mutable std::mutex turn_;  // guards router_ while the router's thread works; others only read its counters

@@ -101,7 +101,8 @@ class Still final : public Carrier, public TransportListener {
 BOOST_AUTO_TEST_CASE(who_listens_chooses_of_the_kinds_that_are_asked_for) {
   Still still;
   Router router({.name = "a", .incarnation = 1, .address = "", .engine = ""}, {}, still, still);
-  BulkChannels channels(router, still, {.shared_memory = false});
+  DirectLines lines;
+  BulkChannels channels(router, still, lines, {.shared_memory = false});
   channels.listen("tcp://127.0.0.1:1", false);
   const auto bit = [](BulkKind kind) { return static_cast<std::uint8_t>(kind); };
   const std::uint8_t gcm = bit(BulkKind::gcm_tcp), ocb = bit(BulkKind::ocb_tcp), tcp = bit(BulkKind::tcp);

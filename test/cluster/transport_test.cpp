@@ -342,6 +342,51 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(what_a_listener_sends_keeps_its_place, World, Thre
   BOOST_TEST(numbers(pair.heard_b, Lane::data) == up_to(2 * kEach));
 }
 
+// Records and messages of the data lane come in the order in which they were sent, from whichever thread; and over shared memory records there are.
+BOOST_AUTO_TEST_CASE_TEMPLATE(what_goes_directly_keeps_its_place, World, Worlds) {
+  constexpr std::uint64_t kSent = 4000;
+  Pair<World> pair;
+  const auto say = [&](std::uint64_t number) {
+    const Message m = numbered(number);
+    if (number % 7 != 0 && pair.a->send_direct(pair.to_b, m.head)) return true;
+    pair.a->send(pair.to_b, Lane::data, numbered(number, number % 5 == 0 ? std::vector{filled(DType::u8, Shape{static_cast<std::int64_t>(number)}, number)} : std::vector<Tensor>()));
+    return false;
+  };
+  std::uint64_t direct = 0;
+  for (std::uint64_t i = 0; i < kSent; ++i) {
+    direct += say(i);
+    if (i % 500 == 0) BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() == i + 1; }));  // so that a channel has time to open
+  }
+  BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() == kSent; }));
+  BOOST_TEST(numbers(pair.heard_b, Lane::data) == up_to(kSent), boost::test_tools::per_element());
+  BOOST_TEST(pair.heard_b.direct == direct);
+  if (std::is_same_v<World, ZeroMqWorld>) BOOST_TEST(direct > 0);
+  if (std::is_same_v<World, TcpWorld> || std::is_same_v<World, SealedWorld>) BOOST_TEST(direct == 0);
+  BOOST_TEST(pair.a->counters().messages_out == kSent);
+  BOOST_TEST(pair.b->counters().messages_in == kSent);
+  const std::vector<std::byte> long_one(1 << 20);
+  BOOST_TEST(!pair.a->send_direct(pair.to_b, long_one));
+  BOOST_TEST(!pair.a->send_direct(pair.to_b + 100, numbered(0).head));
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(any_thread_may_send_directly, World, ThreadedWorlds) {
+  constexpr std::uint64_t kThreads = 4, kSent = 3000;
+  Pair<World> pair;
+  std::vector<std::thread> threads;
+  for (std::uint64_t t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      for (std::uint64_t i = 0; i < kSent; ++i) {
+        const Message m = numbered(i * kThreads + t);
+        if (i % 3 == 0 || !pair.a->send_direct(pair.to_b, m.head)) pair.a->send(pair.to_b, Lane::data, numbered(i * kThreads + t));
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() == kThreads * kSent; }));
+  std::vector<std::uint64_t> next(kThreads);
+  for (const std::uint64_t number : numbers(pair.heard_b, Lane::data)) BOOST_REQUIRE(number / kThreads == next[number % kThreads]++);
+  for (const std::uint64_t n : next) BOOST_TEST(n == kSent);
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(every_node_reaches_every_other, World, Worlds) {
   constexpr std::size_t kNodes = 5;
   World world;

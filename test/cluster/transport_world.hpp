@@ -40,6 +40,7 @@ class RecordingListener final : public TransportListener {
   std::vector<Got> got;
   std::vector<std::pair<Peer, Status>> losses;
   std::vector<std::string> log;  // "connected a", "lost a", in order
+  std::size_t direct = 0;        // of what it got, sent by send_direct
   /// Called, without the mutex, before a message is written down.
   std::function<void(Peer, Lane, const Message&)> on_message;
 
@@ -55,6 +56,15 @@ class RecordingListener final : public TransportListener {
   void received(Peer peer, Lane lane, Message message) override {
     if (on_message) on_message(peer, lane, message);
     note([&] { got.push_back({peer, lane, std::move(message)}); });
+  }
+  /// Written down as a message of the data lane without tensors: it means the same.
+  void received_direct(Peer peer, std::span<const std::byte> record) override {
+    Message message{{record.begin(), record.end()}, {}};
+    if (on_message) on_message(peer, Lane::data, message);
+    note([&] {
+      got.push_back({peer, Lane::data, std::move(message)});
+      ++direct;
+    });
   }
   void lost(Peer peer, const Status& why) override {
     note([&] {

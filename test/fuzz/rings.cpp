@@ -1,5 +1,5 @@
 // libFuzzer: words and bytes of shared rings, as another process writes them who has mapped the same memory. Two bytes are a step: what is done, and how much.
-// Instruments: cluster/shared_rings.cpp cluster/sealed_memory.cpp
+// Instruments: cluster/shared_rings.cpp cluster/direct_ring.cpp cluster/sealed_memory.cpp
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,7 +14,7 @@ using namespace troupe::test;
 
 namespace {
 
-constexpr std::size_t kPage = 4096, kRing = kPage + SharedRings::kBytes, kWhole = 2 * kRing;
+constexpr std::size_t kPage = 4096, kRing = kPage + SharedRings::kBytes, kRings = 2 * kRing, kWhole = kRings + 2 * (kPage + direct::kBytes);  // behind them rings of records: see direct.cpp
 // The words of a direction, each in a line of its own (SharedRings::Direction).
 constexpr std::size_t kWritten = 0, kRead = 128, kReaderSleeps = 256, kWriterSleeps = 384;
 
@@ -25,7 +25,7 @@ class Other {
   ~Other() { munmap(at_, kWhole); }
   Other(const Other&) = delete;
   Other& operator=(const Other&) = delete;
-  std::byte* at(std::size_t offset) { return at_ + offset % kWhole; }
+  std::byte* at(std::size_t offset) { return at_ + offset % kRings; }
   std::uint64_t word(std::size_t offset) { return *reinterpret_cast<volatile std::uint64_t*>(at(offset)); }
   void set(std::size_t offset, std::uint64_t value) { *reinterpret_cast<volatile std::uint64_t*>(at(offset)) = value; }
 

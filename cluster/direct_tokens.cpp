@@ -1,0 +1,111 @@
+#include <troupe/cluster/direct_tokens.hpp>
+
+#include <cstring>
+#include <type_traits>
+
+namespace troupe {
+
+namespace {
+
+enum class What : std::uint8_t { nothing, dead, scalar };
+constexpr std::uint8_t kWhats = 3;
+
+// What stands in front, of the whole and of each; behind it the numbers of a path, and of a scalar its element.
+struct Whole {
+  std::uint64_t owner, run;
+  std::uint32_t grants, tokens;
+};
+struct OneGrant {
+  std::int64_t last;
+  std::int32_t partition, send, depth, unused;
+};
+struct OneToken {
+  std::int32_t partition, receive, times;
+  std::uint8_t depth;
+  What what;
+  DType dtype;
+  std::uint8_t unused;
+};
+static_assert(sizeof(Whole) == 24 && sizeof(OneGrant) == 24 && sizeof(OneToken) == 16 && std::is_trivially_copyable_v<OneToken>);
+constexpr std::size_t kElement = 8;  // bytes: a wider one goes as a message
+
+std::size_t path_bytes(std::int32_t depth) { return static_cast<std::size_t>(depth) * sizeof(std::int64_t); }
+
+}  // namespace
+
+DirectTokens::DirectTokens(const RunKey& run, std::span<const Posted> posted, const Plan& plan) {
+  Whole whole{run.owner, run.number, 0, 0};
+  std::byte* at = bytes_.data() + sizeof whole;
+  std::byte* const end = bytes_.data() + bytes_.size();
+  constexpr std::size_t kLongest = sizeof(OneGrant) + sizeof(Path::number) + kElement;
+  const auto put = [&at](const void* from, std::size_t n) {
+    std::memcpy(at, from, n);
+    at += n;
+  };
+  for (const bool tokens : {false, true})
+    for (const Posted& p : posted) {
+      const std::int32_t partition = plan.partitions[static_cast<std::size_t>(p.partition)].number;
+      if (const auto* token = std::get_if<Token>(&p.message); token && tokens) {
+        const Value& v = token->value;
+        const bool is_small = !v.has_value() || (v.is_inline() && size_of(v.dtype()) <= kElement);
+        if (!is_small || static_cast<std::size_t>(end - at) < kLongest) return;
+        const What what = token->is_dead ? What::dead : v.has_value() ? What::scalar : What::nothing;
+        const OneToken one{partition, token->receive, token->times, static_cast<std::uint8_t>(token->path.depth), what, v.dtype(), 0};
+        put(&one, sizeof one);
+        put(token->path.number, path_bytes(token->path.depth));
+        if (what == What::scalar) put(v.scalar_bits(), kElement);
+        ++whole.tokens;
+      } else if (const auto* grant = std::get_if<Grant>(&p.message); grant && !tokens) {
+        if (static_cast<std::size_t>(end - at) < kLongest) return;
+        const OneGrant one{grant->last, partition, grant->send, grant->path.depth, 0};
+        put(&one, sizeof one);
+        put(grant->path.number, path_bytes(grant->path.depth));
+        ++whole.grants;
+      }
+    }
+  std::memcpy(bytes_.data(), &whole, sizeof whole);
+  used_ = static_cast<std::size_t>(at - bytes_.data());
+}
+
+void read_direct(std::span<const std::byte> bytes, RunTokens& said) {
+  const auto get = [&bytes](void* to, std::size_t n) {
+    if (n > bytes.size()) MessageReader::malformed("tokens that end too soon");
+    std::memcpy(to, bytes.data(), n);
+    bytes = bytes.subspan(n);
+  };
+  const auto get_path = [&get](Path& path, std::int64_t depth) {
+    if (depth < 0 || depth > Path::kMaxDepth) MessageReader::malformed("a path through too many loops");
+    path.depth = static_cast<std::int32_t>(depth);
+    get(path.number, path_bytes(path.depth));
+    for (std::int32_t d = 0; d < path.depth; ++d)
+      if (path.number[d] < 0) MessageReader::malformed("a negative iteration");
+  };
+  Whole whole{};
+  get(&whole, sizeof whole);
+  said.run = {whole.owner, whole.run};
+  if (whole.grants > RunTokens::kMost || whole.tokens > RunTokens::kMost) MessageReader::malformed("more than a turn has to say");
+  for (std::uint32_t i = 0; i < whole.grants; ++i) {
+    OneGrant one{};
+    get(&one, sizeof one);
+    RunGrant& grant = said.grants.emplace_back();
+    grant.partition = one.partition, grant.send = one.send, grant.last = one.last;
+    get_path(grant.path, one.depth);
+  }
+  for (std::uint32_t i = 0; i < whole.tokens; ++i) {
+    OneToken one{};
+    get(&one, sizeof one);
+    RunToken& token = said.tokens.emplace_back();
+    token.partition = one.partition, token.receive = one.receive, token.times = one.times;
+    get_path(token.path, one.depth);
+    if (static_cast<std::uint8_t>(one.what) >= kWhats) MessageReader::malformed("a token of no kind");
+    token.is_dead = one.what == What::dead;
+    if (one.what != What::scalar) continue;
+    if (static_cast<std::uint64_t>(one.dtype) >= kAllDTypes || one.dtype == DType::string || size_of(one.dtype) > kElement) MessageReader::malformed("a scalar of no such kind");
+    std::byte element[kElement];
+    get(element, sizeof element);
+    token.value.set_scalar(one.dtype, element, size_of(one.dtype));
+  }
+  if (!bytes.empty()) MessageReader::malformed("more behind the tokens");
+}
+
+}  // namespace troupe

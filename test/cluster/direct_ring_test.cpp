@@ -1,0 +1,262 @@
+// Rings of records in shared memory: in order whatever the two threads do, each either in or known not to be when its reader gives the
+// ring up, and a peer that lies; and tokens in such records.
+#include <troupe/cluster/direct_tokens.hpp>
+#include <troupe/cluster/shared_rings.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <unistd.h>
+
+#include <cstring>
+#include <random>
+#include <semaphore>
+#include <thread>
+
+BOOST_AUTO_TEST_SUITE(direct_ring_test)
+
+namespace {
+
+using namespace troupe;
+
+/// A ring in memory of this process.
+struct Ring {
+  DirectWords words{};
+  std::vector<std::byte> bytes = std::vector<std::byte>(direct::kBytes);
+  DirectWriter writer{words, bytes.data()};
+  DirectReader reader{words, bytes.data()};
+};
+
+std::vector<std::byte> record(std::uint64_t number, std::size_t size) {
+  std::vector<std::byte> bytes(std::max(size, sizeof number), static_cast<std::byte>(number * 7));
+  std::memcpy(bytes.data(), &number, sizeof number);
+  return bytes;
+}
+
+/// The number of a record that is as `record` makes it; else none.
+std::uint64_t number_of(std::span<const std::byte> bytes) {
+  std::uint64_t number = 0;
+  if (bytes.size() < sizeof number) return UINT64_MAX;
+  std::memcpy(&number, bytes.data(), sizeof number);
+  return std::ranges::equal(bytes, record(number, bytes.size())) ? number : UINT64_MAX;
+}
+
+BOOST_AUTO_TEST_CASE(records_arrive_in_order_and_whole_and_no_bell_is_missed) {
+  constexpr std::uint64_t kRecords = 200'000;
+  SharedRings mine = SharedRings::create(), theirs = SharedRings::open(OwnedDescriptor(dup(mine.descriptor())));
+  theirs.direct_in().open();
+  std::counting_semaphore<> bell{0};
+  std::uint64_t full = 0;
+  std::jthread writer([&] {
+    std::mt19937_64 random(1);
+    for (std::uint64_t i = 0; i < kRecords;) {
+      if (!mine.direct_out().write(i, record(i, random() % 100 == 0 ? direct::kMost : random() % 200))) {
+        ++full;
+        std::this_thread::yield();
+        continue;
+      }
+      ++i;
+      if (mine.wakes_reader()) bell.release();
+    }
+  });
+  std::uint64_t wrong = 0;
+  for (std::uint64_t i = 0; i < kRecords;) {
+    const auto first = theirs.direct_in().first();
+    if (!first) {
+      if (theirs.sleep_until_bytes()) bell.acquire();
+      continue;
+    }
+    wrong += first->after != i || number_of(first->bytes) != i;
+    theirs.direct_in().take();
+    ++i;
+  }
+  writer.join();
+  BOOST_TEST(wrong == 0);
+  BOOST_TEST(!theirs.direct_in().is_broken());
+  BOOST_TEST_MESSAGE("found full " << full << " times");
+}
+
+// The reader gives it up in the midst of it: what the writer knows to be in is all there is.
+BOOST_AUTO_TEST_CASE(a_ring_that_is_given_up_has_what_its_writer_knows_to_be_in) {
+  for (int round = 0; round < 300; ++round) {
+    Ring ring;
+    ring.reader.open();
+    std::uint64_t in = 0, out = 0;
+    std::atomic<std::uint64_t> begun{0};
+    std::jthread writer([&] {
+      while (ring.writer.write(0, record(in, in % 90))) begun.store(++in);
+    });
+    while (begun.load() < static_cast<std::uint64_t>(round % 40)) std::this_thread::yield();
+    const auto take_all = [&] {
+      for (; const auto first = ring.reader.first(); ring.reader.take(), ++out) BOOST_REQUIRE(number_of(first->bytes) == out);
+    };
+    if (round % 2 == 0) take_all();
+    ring.reader.close();
+    writer.join();
+    take_all();
+    BOOST_REQUIRE(in == out);
+    BOOST_REQUIRE(!ring.writer.write(0, record(in, 8)));
+    ring.reader.open();
+    BOOST_REQUIRE(ring.writer.write(0, record(in, 8)));
+    BOOST_REQUIRE(number_of(ring.reader.first()->bytes) == in);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(nothing_goes_into_a_ring_that_is_not_open_or_has_no_room) {
+  Ring ring;
+  BOOST_TEST(!ring.writer.write(0, record(0, 8)));
+  ring.reader.open();
+  BOOST_TEST(!ring.writer.write(0, {}));
+  BOOST_TEST(!ring.writer.write(0, std::vector<std::byte>(direct::kMost + 1)));
+  std::uint64_t in = 0;
+  while (ring.writer.write(0, record(in, 240))) ++in;
+  BOOST_TEST(in == direct::kBytes / 256);
+  BOOST_TEST(ring.reader.first().has_value());
+  BOOST_TEST(ring.reader.has_first());
+  BOOST_TEST(!ring.writer.write(0, record(in, 240)));  // looked at, not taken
+  ring.reader.take();
+  BOOST_TEST(ring.writer.write(0, record(in, 240)));
+}
+
+// A record that waits for messages keeps nobody awake; another that has not been looked at does.
+BOOST_AUTO_TEST_CASE(a_record_that_waits_lets_its_reader_sleep) {
+  SharedRings mine = SharedRings::create(), theirs = SharedRings::open(OwnedDescriptor(dup(mine.descriptor())));
+  theirs.direct_in().open();
+  BOOST_TEST(mine.direct_out().write(3, record(1, 8)));
+  BOOST_TEST(!theirs.sleep_until_bytes());
+  BOOST_TEST(theirs.direct_in().first()->after == 3);
+  BOOST_TEST(theirs.sleep_until_bytes());
+  BOOST_TEST(mine.publish(1));  // a frame wakes it
+  theirs.direct_in().take();
+  BOOST_TEST(!theirs.sleep_until_bytes());  // a byte that nobody read
+  BOOST_TEST(theirs.sleep_until_bytes(false));
+  BOOST_TEST(mine.direct_out().write(3, record(2, 8)));
+  BOOST_TEST(mine.wakes_reader());
+  BOOST_TEST(!mine.wakes_reader());
+  BOOST_TEST(!theirs.sleep_until_bytes(false));
+}
+
+BOOST_AUTO_TEST_CASE(what_cannot_be_breaks_the_ring_of_who_reads_it) {
+  const auto is_broken = [](std::uint64_t written, std::uint64_t size) {
+    Ring ring;
+    ring.reader.open();
+    std::memcpy(ring.bytes.data(), &size, sizeof size);
+    ring.words.written.store(written | direct::kOpen);
+    const bool none = !ring.reader.first();
+    BOOST_TEST(none == ring.reader.is_broken());
+    return ring.reader.is_broken();
+  };
+  BOOST_TEST(!is_broken(64, 40));
+  BOOST_TEST(is_broken(8, 1));               // less than what stands in front of a record
+  BOOST_TEST(is_broken(64, 0));              // nothing
+  BOOST_TEST(is_broken(64, 49));             // more than was written
+  BOOST_TEST(is_broken(64, UINT64_MAX - 8));
+  BOOST_TEST(is_broken(direct::kBytes, direct::kMost + 1));
+  BOOST_TEST(is_broken(direct::kBytes + 8, 8));  // more than a ring
+  // A writer to whom it is said that more was read than it has written writes no more.
+  Ring ring;
+  ring.reader.open();
+  ring.words.read.store(1 << 20);
+  std::uint64_t in = 0;
+  while (ring.writer.write(0, record(in, 240))) ++in;
+  BOOST_TEST(in == direct::kBytes / 256 / 2);
+}
+
+// ---- tokens
+
+/// What a turn might have to say, to partitions 0 and 1 of a plan.
+std::vector<Posted> posted_by(std::mt19937_64& random, std::size_t count) {
+  const auto below = [&](std::uint64_t n) { return static_cast<std::int64_t>(random() % n); };
+  const auto some_path = [&] {
+    Path path;
+    path.depth = static_cast<std::int32_t>(below(Path::kMaxDepth + 1));
+    for (std::int32_t d = 0; d < path.depth; ++d) path.number[d] = below(3) == 0 ? INT64_MAX - below(3) : below(100);
+    return path;
+  };
+  const std::vector<Value> values{Tensor::scalar(true), Tensor::scalar(-0.0), Tensor::scalar<std::int8_t>(-3), Tensor::scalar<std::int64_t>(INT64_MIN), Tensor::scalar(1.5f), Value()};
+  std::vector<Posted> all;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto to = static_cast<std::int32_t>(below(2));
+    const auto edge = static_cast<std::int32_t>(below(1000));
+    const bool is_dead = below(4) == 0;
+    if (below(3) == 0) all.push_back({to, Grant{{}, edge, some_path(), below(2) ? below(1000) : INT64_MAX}});
+    else all.push_back({to, Token{{}, edge, is_dead, is_dead ? Value() : values[static_cast<std::size_t>(below(values.size()))], some_path(), static_cast<std::int32_t>(1 + below(40))}});
+  }
+  return all;
+}
+
+Plan numbered_plan() {
+  Plan plan;
+  plan.partitions.resize(2);
+  plan.partitions[0].number = 70;
+  plan.partitions[1].number = 3;
+  return plan;
+}
+
+BOOST_AUTO_TEST_CASE(tokens_are_read_as_their_message_would_be) {
+  std::mt19937_64 random(5);
+  const Plan plan = numbered_plan();
+  for (int round = 0; round < 500; ++round) {
+    std::vector<Posted> posted = posted_by(random, 1 + random() % 20);
+    const RunKey run{random(), random()};
+    const DirectTokens tokens(run, posted, plan);
+    BOOST_REQUIRE(!tokens.bytes().empty());
+    RunTokens direct;
+    read_direct(tokens.bytes(), direct);
+    Message m = written(run, posted, plan).take();
+    BOOST_REQUIRE((written(direct).take().head == m.head));
+    // What is cut off is noticed wherever it is, and so is what is too much.
+    for (std::size_t n = 0; n < tokens.bytes().size(); ++n) {
+      RunTokens part;
+      BOOST_REQUIRE_THROW(read_direct(tokens.bytes().first(n), part), Error);
+    }
+    std::vector<std::byte> more(tokens.bytes().begin(), tokens.bytes().end());
+    more.resize(more.size() + 8);
+    RunTokens whole;
+    BOOST_REQUIRE_THROW(read_direct(more, whole), Error);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(what_is_not_small_goes_as_a_message) {
+  const Plan plan = numbered_plan();
+  const auto goes_directly = [&](Value value, std::size_t times = 1) {
+    std::vector<Posted> posted;
+    for (std::size_t i = 0; i < times; ++i) posted.push_back({0, Token{{}, 1, false, value, {}, 1}});
+    return !DirectTokens({1, 2}, posted, plan).bytes().empty();
+  };
+  BOOST_TEST(goes_directly(Tensor::scalar(1.0)));
+  BOOST_TEST(goes_directly(Tensor::scalar(1.0), 64));
+  BOOST_TEST(!goes_directly(Tensor::scalar(1.0), 1024));
+  BOOST_TEST(!goes_directly(Tensor::scalar(std::complex<double>(1, 2))));
+  BOOST_TEST(!goes_directly(Tensor::of<float>({1, 2}, Shape{2})));
+  BOOST_TEST(!goes_directly(List(DType::f32, Shape{})));
+}
+
+BOOST_AUTO_TEST_CASE(what_no_token_says_is_refused) {
+  const std::vector<Posted> one{{0, Token{{}, 1, false, Tensor::scalar(1.0), {}, 1}}};
+  const DirectTokens tokens({1, 2}, one, numbered_plan());
+  const auto is_refused = [&](std::size_t at, std::uint8_t byte) {
+    std::vector<std::byte> bytes(tokens.bytes().begin(), tokens.bytes().end());
+    bytes[at] = static_cast<std::byte>(byte);
+    RunTokens said;
+    try {
+      read_direct(bytes, said);
+    } catch (const Error& e) {
+      BOOST_TEST((e.code() == Code::data_loss));
+      return true;
+    }
+    return false;
+  };
+  BOOST_TEST(!is_refused(24, 9));    // another partition
+  BOOST_TEST(is_refused(17, 0x80));  // grants without number
+  BOOST_TEST(is_refused(21, 0x80));  // tokens
+  BOOST_TEST(is_refused(36, Path::kMaxDepth + 1));
+  BOOST_TEST(is_refused(37, 3));     // of no kind
+  BOOST_TEST(is_refused(37, 0));     // of nothing, with a value
+  BOOST_TEST(is_refused(38, static_cast<std::uint8_t>(DType::string)));
+  BOOST_TEST(is_refused(38, 200));
+  BOOST_TEST(is_refused(38, static_cast<std::uint8_t>(DType::c128)));
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,119 @@
+// libFuzzer: what a process of the same host sends directly. Even: words and bytes of a ring of records, as who has mapped the same memory may write them;
+// two bytes are a step, what is done and how much. Odd: a record of tokens; what can be read is written, and must then read as the same.
+// Instruments: cluster/direct_ring.cpp cluster/direct_tokens.cpp
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include <troupe/cluster/direct_ring.hpp>
+#include <troupe/cluster/direct_tokens.hpp>
+#include <troupe/test/fuzz/input.hpp>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+void read_tokens(std::span<const std::byte> bytes) {
+  RunTokens said;
+  read_direct(bytes, said);
+  Plan plan;
+  std::vector<Posted> posted;
+  const auto to = [&](std::int32_t partition) {
+    plan.partitions.emplace_back().number = partition;
+    return static_cast<std::int32_t>(plan.partitions.size() - 1);
+  };
+  for (const RunGrant& g : said.grants) posted.push_back({to(g.partition), Grant{{}, g.send, g.path, g.last}});
+  for (const RunToken& t : said.tokens) posted.push_back({to(t.partition), Token{{}, t.receive, t.is_dead, t.value, t.path, t.times}});
+  const DirectTokens again(said.run, posted, plan);
+  demand(again.bytes().empty() == (bytes.size() > DirectTokens::kMost) || bytes.size() + 128 > DirectTokens::kMost);  // it may stop a little earlier than it must
+  if (again.bytes().empty()) return;
+  demand(again.bytes().size() == bytes.size());
+  RunTokens back;
+  read_direct(again.bytes(), back);
+  demand(written(back).take().head == written(said).take().head);
+}
+
+void step(DirectWords& words, std::byte* bytes, DirectWriter& writer, DirectReader& reader, unsigned what, unsigned much, Input& in) {
+  switch (what % 7) {
+    case 0: {
+      const std::vector<std::byte> record(much * much % (direct::kMost + 2));
+      const std::uint64_t before = words.written.load();
+      const bool is_in = writer.write(much, record);
+      demand(!is_in || (!record.empty() && words.written.load() > before && (words.written.load() & direct::kOpen)));
+      break;
+    }
+    case 1: {
+      const bool was_broken = reader.is_broken();
+      const auto first = reader.first();
+      demand(!first || (!first->bytes.empty() && first->bytes.size() <= direct::kMost));
+      demand(!was_broken || !first || reader.has_first());
+      if (!first) break;
+      unsigned sum = 0;
+      for (const std::byte b : first->bytes) sum += static_cast<unsigned>(b);
+      demand(sum <= 255 * direct::kMost);
+      if (much % 2 == 0) {
+        reader.take();
+        demand(!reader.has_first());
+      }
+      break;
+    }
+    case 2:
+      if (much % 2 == 0) reader.open();
+      else reader.close();
+      break;
+    // What the other might say: more, or anything.
+    case 3: words.written.fetch_add(much * much / 16 * direct::kUnit); break;
+    case 4: words.read.fetch_add(much * much / 16 * direct::kUnit); break;
+    case 5: {
+      std::uint64_t value = 0;
+      for (int i = 0; i < 8; ++i) value = value << 8 | in.next();
+      (much % 2 == 0 ? words.written : words.read).store(value);
+      break;
+    }
+    default: {  // what stands in front of a record, perhaps
+      const std::uint64_t value = in.next() | in.next() << 8;
+      std::memcpy(bytes + much * direct::kUnit, &value, sizeof value);
+      break;
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  using namespace std::string_literals;
+  seed("\0\2\0\0\x10\1\0\0\x20\0\x40\1\0\1\1\1\0"s);
+  seed("\0\2\0\6\0\x20\0\3\x10\1\0\1\0"s);
+  seed("\0\2\0\0\xff\0\xff\4\x10\0\xff\2\1\0\1\1\0"s);
+  Path path;
+  path.depth = 2;
+  path.number[1] = 7;
+  Plan plan;
+  plan.partitions.resize(1);
+  const std::vector<Posted> posted{{0, Grant{{}, 1, path, 9}}, {0, Token{{}, 2, false, Tensor::scalar(1.5), path, 3}}, {0, Token{{}, 3, true, {}, {}, 1}}};
+  const DirectTokens tokens({1, 2}, posted, plan);
+  seed("\1"s.append(reinterpret_cast<const char*>(tokens.bytes().data()), tokens.bytes().size()));
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
+  Input in(data, size);
+  if (in.next() % 2 == 1) {
+    const std::string record = in.rest();
+    try {
+      read_tokens(std::as_bytes(std::span(record)));
+    } catch (const Error&) {
+    }
+    return 0;
+  }
+  DirectWords words{};
+  const auto bytes = std::make_unique<std::byte[]>(direct::kBytes);
+  DirectWriter writer(words, bytes.get());
+  DirectReader reader(words, bytes.get());
+  for (std::size_t left = std::min<std::size_t>(size / 2, 256); left > 0; --left) {
+    const unsigned what = in.next(), much = in.next();
+    step(words, bytes.get(), writer, reader, what, much, in);
+  }
+  return 0;
+}
