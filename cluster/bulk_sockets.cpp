@@ -376,6 +376,12 @@ void BulkSockets::receive_ring(Channel& c) {
   }
 }
 
+bool BulkSockets::has_news() const {
+  for (const auto& [id, c] : channels_)
+    if (c->rings && ((!c->in.is_waiting() && !c->rings->bytes().empty()) || c->rings->direct_in().has_news())) return true;
+  return false;
+}
+
 bool BulkSockets::fall_asleep() {
   for (const auto& [id, c] : channels_)
     if (c->rings && !c->rings->sleep_until_bytes(!c->in.is_waiting())) {

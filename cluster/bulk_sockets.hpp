@@ -63,6 +63,8 @@ class BulkSockets {
 
   /// Moves what can be moved without waiting, by shared memory only or by sockets too; did anything?
   bool work(bool looks_at_sockets = true);
+  /// Is there anything in shared memory?
+  bool has_news() const;
   /// Channels that are open, and of them those by shared memory.
   std::size_t channels() const { return open_; }
   std::size_t rings() const { return rings_; }

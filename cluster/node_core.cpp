@@ -95,6 +95,7 @@ void NodeCore::close() {
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
+    direct_from_.store(0, std::memory_order_relaxed);
   }
   on_roster([&](Roster::Time now) { roster_.leave(now); });
   runs_.close();
@@ -265,6 +266,7 @@ void NodeCore::lost(Peer peer, const Status& why) {
   const std::optional<NodeId> node = on_roster([&](Roster::Time now) {
     const std::optional<NodeId> lost_node = roster_.lost(now, peer);
     if (!lost_node) return lost_node;
+    direct_from_.store(0, std::memory_order_relaxed);
     jobs = forget_replies(peer);
     std::erase_if(requests_, [&](const auto& request) { return request.second.to == peer && request.second.heard; });
     for (auto& [id, request] : requests_) {
@@ -286,9 +288,7 @@ void NodeCore::lost(Peer peer, const Status& why) {
 
 // ---- messages
 
-// Hands what a peer says, if there is a session with it, to `take`, by its incarnation; whoever says what makes no sense is hung up on.
-template <class Take>
-void NodeCore::take_from(Peer peer, Take take) {
+void NodeCore::received(Peer peer, Lane, Message message) {
   std::uint64_t from = 0;
   {
     std::lock_guard lock(mutex_);
@@ -297,21 +297,32 @@ void NodeCore::take_from(Peer peer, Take take) {
     from = node->incarnation;
   }
   try {
-    take(from);
+    dispatch(peer, from, message);
   } catch (...) {
-    const Status why = Status::from_current_exception();
-    runs_.refused(peer, why.message());
-    transport_->disconnect(peer, why);
-    lost(peer, why);
+    hang_up(peer);
   }
 }
 
-void NodeCore::received(Peer peer, Lane, Message message) {
-  take_from(peer, [&](std::uint64_t from) { dispatch(peer, from, message); });
+// As messages do, these come by the transport's thread; the lock is taken only if another peer spoke last, or one was lost since.
+void NodeCore::received_direct(Peer peer, std::span<const std::byte> record) {
+  if (direct_from_.load(std::memory_order_relaxed) != peer) {
+    std::lock_guard lock(mutex_);
+    if (!roster_.session(peer) || closed_) return;
+    direct_from_.store(peer, std::memory_order_relaxed);
+  }
+  try {
+    runs_.handle_direct(peer, record);
+  } catch (...) {
+    hang_up(peer);
+  }
 }
 
-void NodeCore::received_direct(Peer peer, std::span<const std::byte> record) {
-  take_from(peer, [&](std::uint64_t) { runs_.handle_direct(peer, record); });
+// In a catch block: it has said what makes no sense.
+void NodeCore::hang_up(Peer peer) {
+  const Status why = Status::from_current_exception();
+  runs_.refused(peer, why.message());
+  transport_->disconnect(peer, why);
+  lost(peer, why);
 }
 
 void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {

@@ -9,6 +9,7 @@
 // What takes long (making kernels) is the clerk's; the transport's thread decodes, looks up and posts.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -184,8 +185,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   void handle(Peer from, Inspected&& said);
   void start_inspector();
   void stop_inspector();
-  template <class Take>
-  void take_from(Peer peer, Take take);
+  void hang_up(Peer peer);
   void answer(Peer peer, std::uint64_t asker, const InspectNode& m, std::int64_t received_ns);
   NodeReport report(std::uint64_t asker, const NodeQuestion& question, std::int64_t received_ns);
   void measure_process(NodeReport& report);
@@ -233,6 +233,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   std::mutex records_mutex_;  // guards records_, and those of whom is being told
   std::vector<const Records*> records_;
 
+  std::atomic<Peer> direct_from_{0};  // there is a session with it; written under mutex_
   mutable std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;  // of roster_, refusals_ and requests_
   Roster roster_;

@@ -182,11 +182,13 @@ void SharedPlan::post(std::span<Posted> posted) {
     const std::span<Posted> ours = posted.first(to_front(posted, [&](const Posted& p) { return peer_of(p.partition) == to && &run_of(p) == &run; }));
     const std::size_t large = to_front(ours, is_large);
     for (std::size_t i = 0; i < large; ++i) core_->transport().send(to, RunTokens::kLane, written(key, ours.subspan(i, 1), *plan_).take());
-    if (const std::span<Posted> small = ours.subspan(large); !small.empty() && !is_sent_directly(key, small, to)) {
+    const std::span<Posted> small = ours.subspan(large);
+    const bool is_message = !small.empty() && !is_sent_directly(key, small, to);
+    if (is_message) {
       const bool has_tokens = std::any_of(small.begin(), small.end(), [](const Posted& p) { return std::holds_alternative<Token>(p.message); });
       core_->transport().send(to, has_tokens ? RunTokens::kLane : Lane::control, written(key, small, *plan_).take());
     }
-    core_->transport().flush(to);  // what the turn leaves to be done is done meanwhile
+    if (is_message || large != 0) core_->transport().flush(to);  // what the turn leaves to be done is done meanwhile
     posted = posted.subspan(ours.size());
   }
 }
@@ -461,7 +463,8 @@ bool SharedRuns::wait(const RunKey& key, Waiting&& message) {
 }
 
 void SharedRuns::handle_tokens(Peer from, MessageReader& reader) {
-  thread_local RunTokens said;  // as in `post`
+  thread_local RunTokens of_thread;
+  RunTokens& said = of_thread;  // to find it takes a call
   const Emptied emptied(said);
   read_fields(reader, said);
   reader.end();
@@ -469,7 +472,8 @@ void SharedRuns::handle_tokens(Peer from, MessageReader& reader) {
 }
 
 void SharedRuns::handle_direct(Peer from, std::span<const std::byte> record) {
-  thread_local RunTokens said;
+  thread_local RunTokens of_thread;
+  RunTokens& said = of_thread;  // to find it takes a call
   const Emptied emptied(said);
   read_direct(record, said);
   handle(from, std::move(said));

@@ -19,6 +19,7 @@
 #include <troupe/cluster/request_queue.hpp>
 #include <troupe/cluster/tcp_socket.hpp>
 #include <troupe/cluster/zeromq_socket.hpp>
+#include <troupe/devices/spin.hpp>
 
 namespace troupe {
 
@@ -35,6 +36,8 @@ constexpr std::uint64_t kSmall = 32 << 10;               // bytes of a message w
 // once, for less than kLost, does not count: to sleep for a while costs a loop over two processes more than that each time.
 constexpr auto kLost = std::chrono::microseconds(500);
 constexpr auto kOffered = std::chrono::microseconds(20);  // a yield that nobody takes is over much sooner
+constexpr int kLooks = 40;
+constexpr std::uint64_t kPatience = 64;  // looks in vain, and messages until the next
 constexpr int kLostShare = 8;
 constexpr auto kCrowdedFor = std::chrono::milliseconds(20);
 
@@ -287,12 +290,14 @@ class ZeroMqTransport final : public Transport, private Carrier {
     const std::uint64_t messages = c.messages_in + c.messages_out, bytes = c.bytes_in + c.bytes_out;
     if (messages != messages_) {
       const bool is_worth_it = is_beside || shares_memory() || bytes - bytes_ < (messages - messages_) * kSmall;
+      if (patience_ == 0 && messages / kPatience != messages_ / kPatience) patience_ = 1;
       messages_ = messages;
       bytes_ = bytes;
       rest_at_ = is_worth_it && t >= crowded_until_ ? t + options_.spin : t;
       return false;
     }
     if (t >= rest_at_) return true;
+    if (has_come_soon()) return false;
     std::this_thread::yield();
     const Time back = now();
     lost_ = std::max(Time::zero(), lost_ - (t - offered_at_) / kLostShare);
@@ -303,6 +308,21 @@ class ZeroMqTransport final : public Transport, private Carrier {
       crowded_until_ = back + kCrowdedFor;
       rest_at_ = t;
     }
+    return false;
+  }
+
+  /// Has something come by shared memory in about the time that a yield takes, which is blind meanwhile? Where nothing did, time and again, as when there
+  /// are more processes than cores, it is waited for so once in a while only.
+  bool has_come_soon() {
+    if (!shares_memory() || patience_ == 0) return false;
+    for (int i = 0; i < kLooks; ++i) {
+      if (bulk_->has_news()) {
+        patience_ = kPatience;
+        return true;
+      }
+      pause_core();
+    }
+    --patience_;
     return false;
   }
 
@@ -520,6 +540,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   Time tell_drops_at_{};
   bool was_asked_ = false;         // each of ZeroMQ's sockets, and nothing was done with one since
   bool is_leaving_ = false;
+  std::uint64_t patience_ = kPatience;
   Time next_tick_{}, next_look_{}, rest_at_{}, crowded_until_{};
   Time lost_{}, offered_at_{};  // to others while the core was offered to them, lately; when that was last
   std::uint64_t messages_ = 0, bytes_ = 0;  // as of the last turn that moved any
