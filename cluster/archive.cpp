@@ -239,6 +239,7 @@ void read(MessageReader& r, Value& value, int depth) {
       auto bits = r.bytes();
       if (dtype == DType::string) MessageReader::malformed("a scalar of strings");
       if (bits.size() != size_of(dtype)) MessageReader::malformed("a scalar of the wrong size");
+      if (dtype == DType::boolean && static_cast<unsigned>(bits[0]) > 1) MessageReader::malformed("a bool that is neither");
       value.set_scalar(dtype, bits.data(), bits.size());
       return;
     }

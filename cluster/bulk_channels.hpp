@@ -38,7 +38,8 @@ class BulkChannels {
   /// That are open.
   std::size_t channels() const { return sockets_.channels(); }
   bool has_sockets() const { return sockets_.channels() > sockets_.rings(); }
-  bool shares_memory() const { return sockets_.rings() != 0; }
+  std::size_t rings() const { return sockets_.rings(); }
+  bool shares_memory() const { return rings() != 0; }
   bool has_news() const { return sockets_.has_news(); }
   bool fall_asleep() { return sockets_.fall_asleep(); }
   void wake_up() { sockets_.wake_up(); }

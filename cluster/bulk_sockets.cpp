@@ -54,7 +54,7 @@ struct BulkSockets::Channel {
   bool is_watched = false;
   bool has_opened = false;
   bool is_full = false;       // the socket takes no more for now, or the ring
-  std::optional<SharedRings> rings;
+  std::shared_ptr<SharedRings> rings;
   Peer peer = 0;              // once it is open
 };
 
@@ -196,9 +196,9 @@ void BulkSockets::opened(Channel& c) {
   c.state = Channel::State::open;
   watch(c);
   c.has_opened = true;
-  rings_ += c.rings.has_value();
+  rings_ += c.rings != nullptr;
   ++open_;
-  c.peer = router_.bulk_opened(c.connection, 0, c.rings ? &c.rings->direct_in() : nullptr);
+  c.peer = router_.bulk_opened(c.connection, 0, c.rings ? std::shared_ptr<DirectSource>(c.rings, &c.rings->direct_in()) : nullptr);
   if (c.peer != 0 && c.rings) lines_.add(c.peer, *c.rings, c.fd.get());
 }
 
@@ -290,7 +290,7 @@ void BulkSockets::admit(Stranger& s) {
 /// Who was dialled makes the rings, and a slab for either to lend from.
 bool BulkSockets::share_memory(Channel& c) {
   try {
-    c.rings.emplace(SharedRings::create());
+    c.rings = std::make_shared<SharedRings>(SharedRings::create());
     const OwnedDescriptor ours = make_slab(options_.slab_bytes), theirs = make_slab(options_.slab_bytes);
     c.out.use(LendingSlab::open(ours));
     c.in.use(BorrowedSlab::open(theirs));
@@ -303,7 +303,7 @@ bool BulkSockets::share_memory(Channel& c) {
 
 void BulkSockets::share_memory(Channel& c, std::vector<OwnedDescriptor> told) {
   if (told.size() != 3) throw Error(Code::data_loss, "rings and two slabs were to come");
-  c.rings.emplace(SharedRings::open(std::move(told[0])));
+  c.rings = std::make_shared<SharedRings>(SharedRings::open(std::move(told[0])));
   c.out.use(LendingSlab::open(told[1]));
   c.in.use(BorrowedSlab::open(told[2]));
 }
@@ -518,10 +518,7 @@ bool BulkSockets::work(bool looks_at_sockets) {
         receive_ring(*c);
         worked = true;
       }
-      if (c->rings->direct_in().has_any()) {
-        router_.take_direct(c->connection);
-        worked = worked || !c->rings->direct_in().has_first();
-      }
+      if (c->rings->direct_in().has_any()) worked |= router_.take_direct(c->connection);
       if (c->rings->is_broken() || c->rings->direct_in().is_broken()) c->state = Channel::State::closed;
     }
     if (c->state == Channel::State::open) watch(*c);

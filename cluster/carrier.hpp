@@ -52,15 +52,17 @@ struct DirectRecord {
 };
 class DirectSource {
  public:
-  /// The peer may send from now on, until it may not again; what it has sent by then is there.
-  virtual void open() = 0;
+  virtual ~DirectSource() = default;
+  /// The peer may send from now on, who is told so and how many messages of it have come.
+  virtual void open(std::uint64_t messages) = 0;
+  virtual void have_come(std::uint64_t messages) = 0;
+  /// It may not any more; what it has sent by then is there.
   virtual void close() = 0;
+  /// Looks how much is there: `first` has no more until the next look, however much is sent meanwhile. None while it is not open.
+  virtual void look() = 0;
   /// The first that was not taken.
   virtual std::optional<DirectRecord> first() = 0;
   virtual void take() = 0;
-
- protected:
-  ~DirectSource() = default;
 };
 
 /// Calls the router about what happens later, never from within one of these.

@@ -26,12 +26,12 @@ void DirectLines::remove(Peer peer, const SharedRings& rings) {
   if (const auto found = lines_.find(peer); found != lines_.end() && found->second.rings == &rings) found->second.rings = nullptr;
 }
 
-bool DirectLines::send(Peer peer, std::span<const std::byte> record) {
+bool DirectLines::send(Peer peer, std::span<const std::byte> record, bool may_wait) {
   std::lock_guard lock(mutex_);
   const auto found = lines_.find(peer);
   if (found == lines_.end() || !found->second.rings) return false;
   Line& line = found->second;
-  if (!line.rings->direct_out().write(line.messages, record)) return false;
+  if (!line.rings->direct_out().write(line.messages, record, may_wait)) return false;
   ++records_;
   bytes_ += record.size();
   line.bytes += record.size();
@@ -44,6 +44,7 @@ void DirectLines::count(TransportCounters& all) const {
   std::lock_guard lock(mutex_);
   all.messages_out += records_;
   all.bytes_out += bytes_;
+  all.copied_bytes += bytes_;
 }
 
 void DirectLines::count(std::vector<PeerCounters>& all) const {

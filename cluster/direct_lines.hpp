@@ -30,10 +30,10 @@ class DirectLines {
   template <class Pass>
   void in_order(Peer peer, Pass pass) {
     std::lock_guard lock(mutex_);
-    if (const auto found = lines_.find(peer); found != lines_.end()) ++found->second.messages;
     pass();
+    if (const auto found = lines_.find(peer); found != lines_.end()) ++found->second.messages;
   }
-  bool send(Peer peer, std::span<const std::byte> record);
+  bool send(Peer peer, std::span<const std::byte> record, bool may_wait);
   /// Adds what went this way.
   void count(TransportCounters& all) const;
   void count(std::vector<PeerCounters>& all) const;

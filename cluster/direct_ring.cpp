@@ -21,8 +21,9 @@ constexpr std::size_t whole(std::size_t size) { return sizeof(Head) + (size + kU
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(DirectWords) <= 4096);
 
-bool DirectWriter::write(std::uint64_t after, std::span<const std::byte> record) {
+bool DirectWriter::write(std::uint64_t after, std::span<const std::byte> record, bool may_wait) {
   if (record.empty() || record.size() > kMost) return false;
+  if (!may_wait && words_->messages.load(std::memory_order_relaxed) < after) return false;
   const std::size_t bytes = whole(record.size());
   // The reader's word lies in a line that it keeps writing: it is fetched only where less than half is known to be free.
   if (written_ - read_there_ + bytes > kBytes / 2) {
@@ -45,8 +46,24 @@ bool DirectWriter::write(std::uint64_t after, std::span<const std::byte> record)
   return true;
 }
 
-void DirectReader::open() { words_->written.fetch_or(kOpen, std::memory_order_seq_cst); }
-void DirectReader::close() { words_->written.fetch_and(~kOpen, std::memory_order_seq_cst); }
+void DirectReader::open(std::uint64_t messages) {
+  if (is_open_) return;
+  is_open_ = true;
+  have_come(messages);
+  words_->written.fetch_or(kOpen, std::memory_order_seq_cst);
+}
+
+void DirectReader::have_come(std::uint64_t messages) { words_->messages.store(messages, std::memory_order_relaxed); }
+
+void DirectReader::close() {
+  if (!is_open_) return;
+  is_open_ = false;
+  end_ = words_->written.fetch_and(~kOpen, std::memory_order_seq_cst) & ~(kUnit - 1);
+}
+
+void DirectReader::look() {
+  if (is_open_) end_ = end();
+}
 
 void DirectReader::copy_out(std::uint64_t from, void* to, std::size_t bytes) const {
   const std::size_t at = from % kBytes, before_end = std::min(bytes, kBytes - at);
@@ -56,7 +73,7 @@ void DirectReader::copy_out(std::uint64_t from, void* to, std::size_t bytes) con
 
 std::optional<DirectRecord> DirectReader::first() {
   if (whole_ == 0) {
-    const std::uint64_t there = end() - read_;
+    const std::uint64_t there = end_ - read_;
     if (there == 0 || is_broken_) return {};
     Head head{};
     if (there > kBytes || there < sizeof head) {

@@ -28,6 +28,7 @@ namespace troupe {
 struct DirectWords {
   alignas(128) std::atomic<std::uint64_t> written;  // positions count bytes since the beginning, by kUnit; the lowest bit: it is open
   alignas(128) std::atomic<std::uint64_t> read;     // gives back the bytes before it
+  alignas(128) std::atomic<std::uint64_t> messages;  // that the reader has had
 };
 
 namespace direct {
@@ -42,8 +43,8 @@ inline constexpr std::uint64_t kOpen = 1;
 class DirectWriter {
  public:
   DirectWriter(DirectWords& words, std::byte* bytes) : words_(&words), bytes_(bytes) {}
-  /// False: it is not in, for the ring is not open, or has no room.
-  bool write(std::uint64_t after, std::span<const std::byte> record);
+  /// False: it is not in, for the ring is not open, or has no room; or messages are on their way before it, and it `may_wait` for none.
+  bool write(std::uint64_t after, std::span<const std::byte> record, bool may_wait = true);
 
  private:
   DirectWords* words_;
@@ -55,11 +56,14 @@ class DirectWriter {
 class DirectReader final : public DirectSource {
  public:
   DirectReader(DirectWords& words, std::byte* bytes) : words_(&words), bytes_(bytes), record_(new std::byte[direct::kMost]) {}
-  void open() override;
+  void open(std::uint64_t messages) override;
+  void have_come(std::uint64_t messages) override;
   void close() override;
+  void look() override;
   std::optional<DirectRecord> first() override;
   void take() override;
-  bool has_any() const { return !is_broken_ && end() != read_; }
+  /// Nothing is looked for where nobody may write.
+  bool has_any() const { return is_open_ && !is_broken_ && end() != read_; }
   /// The first has been looked at, and was not taken: it waits for messages.
   bool has_first() const { return whole_ != 0; }
   bool has_news() const { return !has_first() && has_any(); }
@@ -74,6 +78,8 @@ class DirectReader final : public DirectSource {
   DirectWords* words_;
   std::byte* bytes_;
   std::uint64_t read_ = 0;  // ours
+  std::uint64_t end_ = 0;   // as it was looked at
+  bool is_open_ = false;
   std::size_t whole_ = 0;   // bytes in the ring of the record that was looked at; 0: none
   std::uint64_t after_ = 0;
   std::size_t size_ = 0;

@@ -103,6 +103,7 @@ void read_direct(std::span<const std::byte> bytes, RunTokens& said) {
     if (static_cast<std::uint64_t>(one.dtype) >= kAllDTypes || one.dtype == DType::string || size_of(one.dtype) > kElement) MessageReader::malformed("a scalar of no such kind");
     std::byte element[kElement];
     get(element, sizeof element);
+    if (one.dtype == DType::boolean && static_cast<unsigned>(element[0]) > 1) MessageReader::malformed("a bool that is neither");
     token.value.set_scalar(one.dtype, element, size_of(one.dtype));
   }
   if (!bytes.empty()) MessageReader::malformed("more behind the tokens");

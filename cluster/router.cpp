@@ -410,9 +410,9 @@ void Router::expel(const std::function<bool(const std::string& key)>& is_out) {
     }
     // Told, and then nothing more; its connection stays until it has heard, for the end of the bulk channel would overtake the Bye.
     const bool was_open = entry.state == State::open;
-    close_direct(entry);
     carrier_.session_over(entry.peer);
     entry.state = State::closing;
+    entry.direct.reset();  // nothing of it is heard any more
     entry.is_mute = entry.farewell = true;
     entry.since = carrier_.now();
     if (!say(entry.connection, wire::Bye{why})) detach(entry);

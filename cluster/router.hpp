@@ -80,13 +80,12 @@ class Router {
 
   /// It may be used from now on. From here on it breaks with the connection, and the connection with it.
   /// `from`: bytes of bulk from which on a frame goes there.
-  /// `direct`: what the peer sends directly beside it, which stays until the connection is closed; null: nothing. Answers who that is; 0: nobody any more.
-  Peer bulk_opened(Connection connection, std::uint64_t from, DirectSource* direct = nullptr);
+  /// `direct`: what the peer sends directly beside it; null: nothing. Answers who that is; 0: nobody any more.
+  Peer bulk_opened(Connection connection, std::uint64_t from, std::shared_ptr<DirectSource> direct = nullptr);
   Peer bulk_opened(Connection connection) { return bulk_opened(connection, options_.bulk_frame); }
-  /// There may be something that was sent directly.
-  void take_direct(Connection connection);
+  /// There may be something that was sent directly. Was there?
+  bool take_direct(Connection connection);
   void bulk_broken(Connection connection);
-  static constexpr int kDirectATurn = 1024;  // records
   static constexpr std::size_t kBulkHeader = 256 << 10;  // frames of larger headers do not go there
   enum class BulkTurn {
     taken,   // there is no more to it
@@ -147,7 +146,7 @@ class Router {
     bool has_bulk = false;       // it is open
     std::uint64_t bulk_from = 0;  // for frames of so much bulk
     std::uint64_t bytes_out = 0, bytes_in = 0;  // of messages to it; of it, of messages in part too
-    DirectSource* direct = nullptr;  // null: there is none
+    std::shared_ptr<DirectSource> direct;  // null: there is none
     struct Direct {
       std::uint64_t after;
       std::vector<std::byte> bytes;
@@ -191,11 +190,13 @@ class Router {
       delivering_ = &entry.session;
       listener_.received(peer, lane, std::move(m));
       delivering_ = nullptr;
-      entry.data_in += lane == Lane::data;
+      if (lane != Lane::data) return;
+      ++entry.data_in;
+      if (entry.direct) entry.direct->have_come(entry.data_in);
     };
   }
-  void take_direct(Entry& entry);
-  void take_direct(Entry& entry, std::span<const std::byte> record);
+  bool take_direct(Entry& entry);
+  void deliver_direct(Entry& entry, std::span<const std::byte> record);
   void open_direct(Entry& entry);
   void close_direct(Entry& entry);
   void confirm(Entry& entry);
@@ -244,7 +245,7 @@ class Router {
   std::string last_drop_;
   wire::Decoded decoded_;           // the frame that is being read
   std::vector<std::byte> skipped_;  // where bytes go that nobody awaits
-  std::uint64_t copied_before_ = 0;  // by sessions that are forgotten
+  std::uint64_t copied_before_ = 0;  // by sessions that are forgotten, and of what came directly
 };
 
 }  // namespace troupe

@@ -23,13 +23,14 @@ void Router::open_bulk(Entry& entry, const wire::Hello& answer) {
   if (entry.may_have_bulk) carrier_.open_bulk(entry.connection, answer.bulk);
 }
 
-Peer Router::bulk_opened(Connection connection, std::uint64_t from, DirectSource* direct) {
+Peer Router::bulk_opened(Connection connection, std::uint64_t from, std::shared_ptr<DirectSource> direct) {
   Entry* entry = at(connection);
   if (!entry) return 0;
   entry->has_bulk = true;
   entry->bulk_from = from;
+  close_direct(*entry);  // of a channel before, of whose end nobody was told
   if (entry->state == State::closing) return 0;
-  entry->direct = direct;
+  entry->direct = std::move(direct);
   open_direct(*entry);
   return entry->peer;
 }
@@ -38,41 +39,47 @@ Peer Router::bulk_opened(Connection connection, std::uint64_t from, DirectSource
 
 // Not before what came directly by connections before has been taken: so at most a ring's records are kept here.
 void Router::open_direct(Entry& entry) {
-  if (entry.state == State::open && entry.direct && entry.direct_before.empty()) entry.direct->open();
+  if (entry.state == State::open && entry.direct && entry.direct_before.empty()) entry.direct->open(entry.data_in);
 }
 
-void Router::take_direct(Connection connection) {
-  if (Entry* const entry = at(connection)) take_direct(*entry);
+bool Router::take_direct(Connection connection) {
+  Entry* const entry = at(connection);
+  return entry && take_direct(*entry);
 }
 
-void Router::take_direct(Entry& entry) {
-  if (entry.state != State::open) return;
+// All that lies there and does not wait for a message, but nothing that is sent meanwhile.
+bool Router::take_direct(Entry& entry) {
+  if (entry.state != State::open) return false;
+  bool any = false;
   while (!entry.direct_before.empty()) {
-    if (entry.direct_before.front().after > entry.data_in) return;
-    take_direct(entry, entry.direct_before.front().bytes);
+    if (entry.direct_before.front().after > entry.data_in) return any;
+    deliver_direct(entry, entry.direct_before.front().bytes);
     entry.direct_before.pop_front();
+    any = true;
     open_direct(entry);
   }
-  if (!entry.direct) return;
-  // As many as lie there at once, not all that the peer can send meanwhile.
-  for (int taken = 0; taken < kDirectATurn; ++taken) {
+  if (!entry.direct) return any;
+  entry.direct->look();
+  for (;;) {
     const std::optional<DirectRecord> record = entry.direct->first();
-    if (!record || record->after > entry.data_in) return;
-    take_direct(entry, record->bytes);
+    if (!record || record->after > entry.data_in) return any;
+    deliver_direct(entry, record->bytes);
     entry.direct->take();
+    any = true;
   }
 }
 
-void Router::take_direct(Entry& entry, std::span<const std::byte> record) {
+void Router::deliver_direct(Entry& entry, std::span<const std::byte> record) {
   ++counters_.messages_in;
   counters_.bytes_in += record.size();
   entry.bytes_in += record.size();
+  copied_before_ += record.size();
   listener_.received_direct(entry.peer, record);
 }
 
 // The connection goes, or the session ends: whatever the peer knows to have sent is taken, or kept until the messages before it have come again.
 void Router::close_direct(Entry& entry) {
-  DirectSource* const direct = std::exchange(entry.direct, nullptr);
+  const std::shared_ptr<DirectSource> direct = std::exchange(entry.direct, nullptr);
   if (!direct || entry.state != State::open) return;
   direct->close();
   for (; const std::optional<DirectRecord> record = direct->first(); direct->take())

@@ -23,9 +23,9 @@ struct SharedRings::Direction {
   alignas(128) std::atomic<std::uint32_t> writer_sleeps;
 };
 
-/// Where its parts begin.
-struct SharedRings::Mapped {
-  std::byte *base, *out = nullptr, *in = nullptr, *direct_out = nullptr, *direct_in = nullptr;
+/// Where they begin: words, and a page behind them the bytes.
+struct SharedRings::Parts {
+  std::byte *out, *in, *direct_out, *direct_in;
 };
 
 namespace {
@@ -39,44 +39,33 @@ constexpr std::size_t kWhole = 2 * (kRing + kDirect);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 SharedRings SharedRings::create() {
-  OwnedDescriptor memory = sealed_memory("troupe rings", kWhole);
-  const Mapped mapped = map(memory, true);
-  return SharedRings(std::move(memory), mapped);
+  return map(sealed_memory("troupe rings", kWhole), true);
 }
 
 SharedRings SharedRings::open(OwnedDescriptor memory) {
   if (sealed_bytes(memory) != kWhole)
     throw Error(Code::data_loss, "what was to be shared is not memory of the agreed size that nobody can shrink");
-  const Mapped mapped = map(memory, false);
-  return SharedRings(std::move(memory), mapped);
+  return map(std::move(memory), false);
 }
 
-SharedRings::Mapped SharedRings::map(const OwnedDescriptor& memory, bool is_first) {
+void SharedRings::Unmap::operator()(std::byte* base) const { munmap(base, kWhole); }
+
+SharedRings SharedRings::map(OwnedDescriptor memory, bool is_first) {
   void* at = mmap(nullptr, kWhole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory.get(), 0);
   if (at == MAP_FAILED) throw Error(Code::unavailable, fmt::format("shared memory cannot be mapped: {}", std::strerror(errno)));
-  Mapped m{static_cast<std::byte*>(at)};
-  m.out = m.base, m.in = m.base + kRing;
-  m.direct_out = m.base + 2 * kRing, m.direct_in = m.direct_out + kDirect;
-  if (!is_first) std::swap(m.out, m.in), std::swap(m.direct_out, m.direct_in);
-  return m;
+  auto* const base = static_cast<std::byte*>(at);
+  Parts parts{base, base + kRing, base + 2 * kRing, base + 2 * kRing + kDirect};
+  if (!is_first) std::swap(parts.out, parts.in), std::swap(parts.direct_out, parts.direct_in);
+  return SharedRings(std::move(memory), Mapping(base), parts);
 }
 
 // Words of zeros, as the memory is, and of atomics without locks: there is nothing to construct.
-SharedRings::SharedRings(OwnedDescriptor memory, const Mapped& m)
-    : memory_(std::move(memory)), base_(m.base), out_(std::launder(reinterpret_cast<Direction*>(m.out))), in_(std::launder(reinterpret_cast<Direction*>(m.in))),
-      out_bytes_(m.out + kPage), in_bytes_(m.in + kPage),
-      direct_out_(*std::launder(reinterpret_cast<DirectWords*>(m.direct_out)), m.direct_out + kPage),
-      direct_in_(*std::launder(reinterpret_cast<DirectWords*>(m.direct_in)), m.direct_in + kPage) {
+SharedRings::SharedRings(OwnedDescriptor memory, Mapping mapping, const Parts& parts)
+    : memory_(std::move(memory)), base_(std::move(mapping)), out_(std::launder(reinterpret_cast<Direction*>(parts.out))), in_(std::launder(reinterpret_cast<Direction*>(parts.in))),
+      out_bytes_(parts.out + kPage), in_bytes_(parts.in + kPage),
+      direct_out_(*std::launder(reinterpret_cast<DirectWords*>(parts.direct_out)), parts.direct_out + kPage),
+      direct_in_(*std::launder(reinterpret_cast<DirectWords*>(parts.direct_in)), parts.direct_in + kPage) {
   static_assert(sizeof(Direction) <= kPage && sizeof(DirectWords) <= kPage);
-}
-
-SharedRings::SharedRings(SharedRings&& o) noexcept
-    : memory_(std::move(o.memory_)), base_(std::exchange(o.base_, nullptr)), out_(o.out_), in_(o.in_), out_bytes_(o.out_bytes_),
-      in_bytes_(o.in_bytes_), written_(o.written_), read_(o.read_), read_there_(o.read_there_), is_broken_(o.is_broken_),
-      direct_out_(o.direct_out_), direct_in_(std::move(o.direct_in_)) {}
-
-SharedRings::~SharedRings() {
-  if (base_) munmap(base_, kWhole);
 }
 
 std::span<std::byte> SharedRings::space() {

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include <troupe/cluster/direct_ring.hpp>
@@ -30,9 +31,8 @@ class SharedRings {
   static SharedRings create();
   /// Throws data_loss for what `create` did not make.
   static SharedRings open(OwnedDescriptor memory);
-  SharedRings(SharedRings&& o) noexcept;
+  SharedRings(SharedRings&& o) noexcept = default;
   SharedRings& operator=(SharedRings&&) = delete;
-  ~SharedRings();
   int descriptor() const { return memory_.get(); }
   /// The other has said what cannot be.
   bool is_broken() const { return is_broken_; }
@@ -60,12 +60,16 @@ class SharedRings {
 
  private:
   struct Direction;
-  struct Mapped;
-  SharedRings(OwnedDescriptor memory, const Mapped& mapped);
-  static Mapped map(const OwnedDescriptor& memory, bool is_first);
+  struct Unmap {
+    void operator()(std::byte* base) const;
+  };
+  using Mapping = std::unique_ptr<std::byte, Unmap>;
+  struct Parts;
+  SharedRings(OwnedDescriptor memory, Mapping mapping, const Parts& parts);
+  static SharedRings map(OwnedDescriptor memory, bool is_first);
 
   OwnedDescriptor memory_;
-  std::byte* base_ = nullptr;
+  Mapping base_;
   Direction *out_ = nullptr, *in_ = nullptr;
   std::byte *out_bytes_ = nullptr, *in_bytes_ = nullptr;
   std::uint64_t written_ = 0, read_ = 0;  // ours

@@ -150,12 +150,13 @@ std::int32_t SharedPlan::node_of_peer(Peer peer) const {
   return -1;
 }
 
-bool SharedPlan::is_sent_directly(const RunKey& run, std::span<const Posted> posted, Peer to) {
+// `has_tokens`: without any, what there is overtakes messages, as by the control lane.
+bool SharedPlan::is_sent_directly(const RunKey& run, std::span<const Posted> posted, bool has_tokens, Peer to) {
   const DirectTokens tokens(run, posted, *plan_);
-  return !tokens.bytes().empty() && core_->transport().send_direct(to, tokens.bytes());
+  return !tokens.bytes().empty() && core_->transport().send_direct(to, tokens.bytes(), has_tokens);
 }
 
-// One message for each node and run; but what is large goes by itself, so that nothing small waits for it.
+// One message for each node and run, or what takes its place by memory that is shared; but what is large goes by itself, so that nothing small waits for it.
 void SharedPlan::post(std::span<Posted> posted) {
   const auto run_of = [](const Posted& p) -> const Run& {
     const auto* token = std::get_if<Token>(&p.message);
@@ -183,9 +184,9 @@ void SharedPlan::post(std::span<Posted> posted) {
     const std::size_t large = to_front(ours, is_large);
     for (std::size_t i = 0; i < large; ++i) core_->transport().send(to, RunTokens::kLane, written(key, ours.subspan(i, 1), *plan_).take());
     const std::span<Posted> small = ours.subspan(large);
-    const bool is_message = !small.empty() && !is_sent_directly(key, small, to);
+    const bool has_tokens = std::any_of(small.begin(), small.end(), [](const Posted& p) { return std::holds_alternative<Token>(p.message); });
+    const bool is_message = !small.empty() && !is_sent_directly(key, small, has_tokens, to);
     if (is_message) {
-      const bool has_tokens = std::any_of(small.begin(), small.end(), [](const Posted& p) { return std::holds_alternative<Token>(p.message); });
       core_->transport().send(to, has_tokens ? RunTokens::kLane : Lane::control, written(key, small, *plan_).take());
     }
     if (is_message || large != 0) core_->transport().flush(to);  // what the turn leaves to be done is done meanwhile

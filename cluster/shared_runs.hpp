@@ -63,7 +63,7 @@ class SharedPlan final : public RemotePlan {
   std::string lost;
 
  private:
-  bool is_sent_directly(const RunKey& run, std::span<const Posted> posted, Peer to);
+  bool is_sent_directly(const RunKey& run, std::span<const Posted> posted, bool has_tokens, Peer to);
 
   const std::shared_ptr<NodeCore> core_;
   const RunKey key_;  // owner, number of the plan

@@ -36,14 +36,20 @@ struct BulkDirection : Direction {
 class SimulatedDirect final : public DirectSource {
  public:
   static constexpr std::size_t kMost = 6, kMostBytes = 4096;  // records: a ring that is full is no rare thing; bytes of one
-  void open() override { is_open_ = true; }
+  void open(std::uint64_t messages) override {
+    is_open_ = true;
+    messages_ = messages;
+  }
+  void have_come(std::uint64_t messages) override { messages_ = messages; }
   void close() override { is_open_ = false; }
+  void look() override {}  // nothing happens meanwhile
   std::optional<DirectRecord> first() override {
     if (records_.empty()) return {};
     return DirectRecord{records_.front().first, records_.front().second};
   }
   void take() override { records_.pop_front(); }
-  bool write(std::uint64_t after, std::span<const std::byte> record) {
+  bool write(std::uint64_t after, std::span<const std::byte> record, bool may_wait) {
+    if (!may_wait && messages_ < after) return false;
     if (!is_open_ || records_.size() == kMost || record.size() > kMostBytes) return false;
     records_.emplace_back(after, std::vector(record.begin(), record.end()));
     return true;
@@ -51,6 +57,7 @@ class SimulatedDirect final : public DirectSource {
 
  private:
   bool is_open_ = false;
+  std::uint64_t messages_ = 0;
   std::deque<std::pair<std::uint64_t, std::vector<std::byte>>> records_;
 };
 
@@ -58,7 +65,7 @@ struct Line {
   std::string from, address;
   Direction forward, back;  // from the one that dialled, and to it
   BulkDirection bulk_forward, bulk_back;
-  SimulatedDirect direct_forward, direct_back;
+  const std::shared_ptr<SimulatedDirect> direct_forward = std::make_shared<SimulatedDirect>(), direct_back = std::make_shared<SimulatedDirect>();
   bool has_bulk = false;
   bool is_shared = false;  // its nodes are of one host
   bool is_broken = false;
@@ -141,9 +148,9 @@ class SimulatedNetwork::World {
     at(now + delay() + added(lines.at(number), std::min(kPiece, d.frames.front()->bulk_bytes)), [this, number, forward] { arrive_bulk(number, forward); });
   }
   void arrive_bulk(std::uint64_t number, bool forward);
-  bool send_direct(std::uint64_t number, bool forward, std::uint64_t after, std::span<const std::byte> record) {
+  bool send_direct(std::uint64_t number, bool forward, std::uint64_t after, std::span<const std::byte> record, bool may_wait) {
     Line* const l = line(number);
-    if (!l || !(forward ? l->direct_forward : l->direct_back).write(after, record)) return false;
+    if (!l || !(forward ? l->direct_forward : l->direct_back)->write(after, record, may_wait)) return false;
     ++direct_records;
     at(now + delay(), [this, number, forward] { arrive_direct(number, forward); });
     return true;
@@ -216,11 +223,11 @@ class SimulatedTransport final : public Transport, public Carrier {
     auto shared = std::make_shared<Message>(std::move(message));
     request(static_cast<std::size_t>(lane), true, [=](Router& r) { r.send(peer, lane, std::move(*shared)); });
   }
-  bool send_direct(Peer peer, std::span<const std::byte> record) override {
+  bool send_direct(Peer peer, std::span<const std::byte> record, bool may_wait) override {
     const auto to = data_messages_.find(peer);
     if (!router || to == data_messages_.end()) return false;
     const Connection connection = router->connection_of(peer);
-    if (!world_->send_direct(connection / 2, connection % 2 == 0, to->second, record)) return false;
+    if (!world_->send_direct(connection / 2, connection % 2 == 0, to->second, record, may_wait)) return false;
     ++direct_records_;
     direct_bytes_ += record.size();
     return true;
@@ -304,8 +311,8 @@ class SimulatedTransport final : public Transport, public Carrier {
 
   // ---- called by the world
 
-  void bulk_opened(Connection connection, DirectSource* direct) {
-    router->bulk_opened(connection, world_->options.router.bulk_frame, direct);
+  void bulk_opened(Connection connection, std::shared_ptr<DirectSource> direct) {
+    router->bulk_opened(connection, world_->options.router.bulk_frame, std::move(direct));
     reschedule();
   }
   void take_direct(Connection connection) {
@@ -460,13 +467,13 @@ void SimulatedNetwork::World::open_bulk(std::uint64_t number) {
   Line* l = line(number);
   if (!l || l->is_broken || l->acceptor.empty() || is_cut(l->from, l->acceptor) || !l->forward.to || !l->back.to) return;
   l->has_bulk = l->bulk_forward.is_open = true;
-  l->is_shared = chance(0.7);
-  l->forward.to->bulk_opened(acceptor_of(number), l->is_shared ? &l->direct_forward : nullptr);
+  l->is_shared = chance(options.shared);
+  l->forward.to->bulk_opened(acceptor_of(number), l->is_shared ? l->direct_forward : nullptr);
   at(now + delay(), [this, number] {
     Line* opened = line(number);
     if (!opened || opened->is_broken || !opened->back.to) return;
     opened->bulk_back.is_open = true;
-    opened->back.to->bulk_opened(dialler_of(number), opened->is_shared ? &opened->direct_back : nullptr);
+    opened->back.to->bulk_opened(dialler_of(number), opened->is_shared ? opened->direct_back : nullptr);
   });
 }
 

@@ -114,8 +114,9 @@ class Transport {
   /// not on the host, or is none.
   virtual void send(Peer peer, Lane lane, Message message) = 0;
   /// A few bytes, once and in order with the messages of the data lane, by memory that the peer looks at: without a message, its allocations and its
-  /// acknowledgement. False: it shall be sent as one, for there is no such memory, no room, or it is too long. May be false always.
-  virtual bool send_direct(Peer, std::span<const std::byte> /*record*/) { return false; }
+  /// acknowledgement. False: it shall be sent as one, for there is no such memory, no room, or it is too long, or messages are on their way before it, and it
+  /// `may_wait` for none. May be false always.
+  virtual bool send_direct(Peer, std::span<const std::byte> /*record*/, bool /*may_wait*/ = true) { return false; }
   /// Within a listener's call: what was sent to this peer goes now, not when the call has ended. A transport may ignore it, and does for others.
   virtual void flush(Peer) {}
   /// A tensor with elements not yet written, to be sent to this peer: in memory that it reads where it lies, if they share any and

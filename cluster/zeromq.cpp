@@ -36,7 +36,7 @@ constexpr std::uint64_t kSmall = 32 << 10;               // bytes of a message w
 // once, for less than kLost, does not count: to sleep for a while costs a loop over two processes more than that each time.
 constexpr auto kLost = std::chrono::microseconds(500);
 constexpr auto kOffered = std::chrono::microseconds(20);  // a yield that nobody takes is over much sooner
-constexpr int kLooks = 40;
+constexpr std::size_t kLooks = 40;     // at one channel's memory
 constexpr std::uint64_t kPatience = 64;  // looks in vain, and messages until the next
 constexpr int kLostShare = 8;
 constexpr auto kCrowdedFor = std::chrono::milliseconds(20);
@@ -116,7 +116,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     if (lane == Lane::data) lines_.in_order(peer, pass);
     else pass();
   }
-  bool send_direct(Peer peer, std::span<const std::byte> record) override { return lines_.send(peer, record); }
+  bool send_direct(Peer peer, std::span<const std::byte> record, bool may_wait) override { return lines_.send(peer, record, may_wait); }
   void flush(Peer peer) override {
     if (running_ == this) router_->flush(peer);
   }
@@ -315,8 +315,8 @@ class ZeroMqTransport final : public Transport, private Carrier {
   /// are more processes than cores, it is waited for so once in a while only.
   bool has_come_soon() {
     if (!shares_memory() || patience_ == 0) return false;
-    for (int i = 0; i < kLooks; ++i) {
-      if (bulk_->has_news()) {
+    for (std::size_t looks = kLooks / bulk_->rings(); looks > 0; --looks) {
+      if (bulk_->has_news() || !requests_.is_empty()) {
         patience_ = kPatience;
         return true;
       }

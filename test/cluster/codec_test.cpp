@@ -134,6 +134,16 @@ BOOST_AUTO_TEST_CASE(values_arrive_as_they_were) {
   BOOST_TEST(!first.list().read(1).has_value());
 }
 
+BOOST_AUTO_TEST_CASE(a_bool_is_one_of_two) {
+  MessageWriter w;
+  w(Value(Tensor::scalar(true)));
+  Message m = w.take();
+  m.head.back() = std::byte{2};
+  MessageReader r(m);
+  Value back;
+  refusal([&] { r(back); }, Code::data_loss);
+}
+
 BOOST_AUTO_TEST_CASE(strings_arrive_as_they_were) {
   const Tensor t = Tensor::strings({"peach", "", std::string(100'000, 'x'), std::string("a\0b", 3)}, {2, 2});
   BOOST_TEST(identical(through(t).tensor(), t));

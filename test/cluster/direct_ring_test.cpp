@@ -43,7 +43,7 @@ std::uint64_t number_of(std::span<const std::byte> bytes) {
 BOOST_AUTO_TEST_CASE(records_arrive_in_order_and_whole_and_no_bell_is_missed) {
   constexpr std::uint64_t kRecords = 200'000;
   SharedRings mine = SharedRings::create(), theirs = SharedRings::open(OwnedDescriptor(dup(mine.descriptor())));
-  theirs.direct_in().open();
+  theirs.direct_in().open(0);
   std::counting_semaphore<> bell{0};
   std::uint64_t full = 0;
   std::jthread writer([&] {
@@ -60,6 +60,7 @@ BOOST_AUTO_TEST_CASE(records_arrive_in_order_and_whole_and_no_bell_is_missed) {
   });
   std::uint64_t wrong = 0;
   for (std::uint64_t i = 0; i < kRecords;) {
+    theirs.direct_in().look();
     const auto first = theirs.direct_in().first();
     if (!first) {
       if (theirs.sleep_until_bytes()) bell.acquire();
@@ -79,7 +80,7 @@ BOOST_AUTO_TEST_CASE(records_arrive_in_order_and_whole_and_no_bell_is_missed) {
 BOOST_AUTO_TEST_CASE(a_ring_that_is_given_up_has_what_its_writer_knows_to_be_in) {
   for (int round = 0; round < 300; ++round) {
     Ring ring;
-    ring.reader.open();
+    ring.reader.open(0);
     std::uint64_t in = 0, out = 0;
     std::atomic<std::uint64_t> begun{0};
     std::jthread writer([&] {
@@ -89,14 +90,16 @@ BOOST_AUTO_TEST_CASE(a_ring_that_is_given_up_has_what_its_writer_knows_to_be_in)
     const auto take_all = [&] {
       for (; const auto first = ring.reader.first(); ring.reader.take(), ++out) BOOST_REQUIRE(number_of(first->bytes) == out);
     };
-    if (round % 2 == 0) take_all();
+    if (round % 2 == 0) ring.reader.look();
+    take_all();
     ring.reader.close();
     writer.join();
     take_all();
     BOOST_REQUIRE(in == out);
     BOOST_REQUIRE(!ring.writer.write(0, record(in, 8)));
-    ring.reader.open();
+    ring.reader.open(0);
     BOOST_REQUIRE(ring.writer.write(0, record(in, 8)));
+    ring.reader.look();
     BOOST_REQUIRE(number_of(ring.reader.first()->bytes) == in);
   }
 }
@@ -104,12 +107,14 @@ BOOST_AUTO_TEST_CASE(a_ring_that_is_given_up_has_what_its_writer_knows_to_be_in)
 BOOST_AUTO_TEST_CASE(nothing_goes_into_a_ring_that_is_not_open_or_has_no_room) {
   Ring ring;
   BOOST_TEST(!ring.writer.write(0, record(0, 8)));
-  ring.reader.open();
+  ring.reader.open(0);
   BOOST_TEST(!ring.writer.write(0, {}));
   BOOST_TEST(!ring.writer.write(0, std::vector<std::byte>(direct::kMost + 1)));
   std::uint64_t in = 0;
   while (ring.writer.write(0, record(in, 240))) ++in;
   BOOST_TEST(in == direct::kBytes / 256);
+  BOOST_TEST(!ring.reader.first());
+  ring.reader.look();
   BOOST_TEST(ring.reader.first().has_value());
   BOOST_TEST(ring.reader.has_first());
   BOOST_TEST(!ring.writer.write(0, record(in, 240)));  // looked at, not taken
@@ -117,12 +122,51 @@ BOOST_AUTO_TEST_CASE(nothing_goes_into_a_ring_that_is_not_open_or_has_no_room) {
   BOOST_TEST(ring.writer.write(0, record(in, 240)));
 }
 
+// Of a writer that does not keep to the protocol: what is written where nobody may is not looked at, and after a look, or the end, there is no more
+// than there was then.
+BOOST_AUTO_TEST_CASE(a_writer_cannot_keep_its_reader_at_it) {
+  Ring ring;
+  ring.words.written.store(64 | direct::kOpen);
+  BOOST_TEST(!ring.reader.has_any());
+  ring.reader.look();
+  BOOST_TEST(!ring.reader.first());
+  ring.reader.close();
+  BOOST_TEST(!ring.reader.first());
+  ring.words.written.store(0);
+  ring.reader.open(0);
+  const auto write = [&] { return ring.writer.write(0, record(1, 8)); };
+  BOOST_TEST(write());
+  ring.reader.look();
+  BOOST_TEST(write());
+  BOOST_TEST(ring.reader.first().has_value());
+  ring.reader.take();
+  BOOST_TEST(!ring.reader.first());
+  BOOST_TEST(ring.reader.has_any());
+  ring.reader.close();
+  ring.words.written.fetch_add(24);
+  BOOST_TEST(ring.reader.first().has_value());
+  ring.reader.take();
+  BOOST_TEST(!ring.reader.first());
+  BOOST_TEST(!ring.reader.has_any());
+}
+
+BOOST_AUTO_TEST_CASE(a_record_that_may_not_wait_does_not) {
+  Ring ring;
+  ring.reader.open(5);
+  BOOST_TEST(ring.writer.write(5, record(1, 8), false));
+  BOOST_TEST(!ring.writer.write(6, record(2, 8), false));
+  BOOST_TEST(ring.writer.write(6, record(2, 8), true));
+  ring.reader.have_come(6);
+  BOOST_TEST(ring.writer.write(6, record(3, 8), false));
+}
+
 // A record that waits for messages keeps nobody awake; another that has not been looked at does.
 BOOST_AUTO_TEST_CASE(a_record_that_waits_lets_its_reader_sleep) {
   SharedRings mine = SharedRings::create(), theirs = SharedRings::open(OwnedDescriptor(dup(mine.descriptor())));
-  theirs.direct_in().open();
+  theirs.direct_in().open(0);
   BOOST_TEST(mine.direct_out().write(3, record(1, 8)));
   BOOST_TEST(!theirs.sleep_until_bytes());
+  theirs.direct_in().look();
   BOOST_TEST(theirs.direct_in().first()->after == 3);
   BOOST_TEST(theirs.sleep_until_bytes());
   BOOST_TEST(mine.publish(1));  // a frame wakes it
@@ -138,9 +182,10 @@ BOOST_AUTO_TEST_CASE(a_record_that_waits_lets_its_reader_sleep) {
 BOOST_AUTO_TEST_CASE(what_cannot_be_breaks_the_ring_of_who_reads_it) {
   const auto is_broken = [](std::uint64_t written, std::uint64_t size) {
     Ring ring;
-    ring.reader.open();
+    ring.reader.open(0);
     std::memcpy(ring.bytes.data(), &size, sizeof size);
     ring.words.written.store(written | direct::kOpen);
+    ring.reader.look();
     const bool none = !ring.reader.first();
     BOOST_TEST(none == ring.reader.is_broken());
     return ring.reader.is_broken();
@@ -154,7 +199,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_breaks_the_ring_of_who_reads_it) {
   BOOST_TEST(is_broken(direct::kBytes + 8, 8));  // more than a ring
   // A writer to whom it is said that more was read than it has written writes no more.
   Ring ring;
-  ring.reader.open();
+  ring.reader.open(0);
   ring.words.read.store(1 << 20);
   std::uint64_t in = 0;
   while (ring.writer.write(0, record(in, 240))) ++in;

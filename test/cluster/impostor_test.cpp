@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include <troupe/cluster/direct_tokens.hpp>
 #include <troupe/cluster/messages.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
@@ -43,6 +44,7 @@ class Impostor final : public TransportListener {
   void say(const M& message) {
     transport_->send(peer_, M::kLane, written(message).take());
   }
+  bool say_directly(std::span<const std::byte> record) { return transport_->send_direct(peer_, record); }
   void gossip(const std::string& name, std::vector<Member> members = {}) {
     say(Gossip{{.name = name, .incarnation = 50, .address = "sim://b"}, {.kind = MembershipMessage::Kind::news, .members = std::move(members)}});
   }
@@ -178,6 +180,57 @@ BOOST_AUTO_TEST_CASE(tokens_and_grants_that_make_no_sense) {
   says_each(said(token([](RunToken& t) { t.is_dead = true; })), {"a value where there is none"});
   for (const std::int32_t times : {2, 0, -1}) says_each(said(token([times](RunToken& t) { t.times = times; })), {"a token for too many iterations"});
   says_each(said([](RunKey key) { return RunTokens{key, {{0, 0, {}, 3}}, {}}; }), {"a grant for no partition of this node", "a grant of no edge"});
+}
+
+// The same by shared memory, where there is no message: what cannot be read, and what makes no sense.
+BOOST_AUTO_TEST_CASE(records_that_make_no_sense) {
+  Plan plan;  // the numbers of a's partition, which is the first or the second, and of none
+  plan.partitions.resize(3);
+  for (const std::int32_t p : {0, 1, 2}) plan.partitions[static_cast<std::size_t>(p)].number = p == 2 ? 7 : p;
+  const auto said = [&](const auto& record_of) {
+    std::string all;
+    for (const std::int32_t partition : {0, 1, 2}) {
+      Scene s({}, {.bulk = 1, .shared = 1});
+      const DirectTokens nothing({50, 3}, {}, plan);
+      const auto is_open = [&] { return s.b.say_directly(nothing.bytes()); };
+      if (!s.nodes.until(5s, is_open)) continue;  // one in ten bulk channels leads nowhere
+      bool is_said = false;
+      s.b.when_begun = [&](std::uint64_t run) { is_said = s.b.say_directly(record_of(RunKey{1, run}, partition)); };
+      Graph g;
+      Expr x = g.input("x", DType::f32, {2}), there;
+      {
+        auto d = g.on_device("/node:b/cpu:0");
+        there = x * 2.0;
+      }
+      const Status status = s.nodes.engine().compile(g, {x}, {there + 1.0}).start({Tensor::of<float>({1, 2})}).wait();
+      BOOST_TEST(is_said);
+      BOOST_TEST((status.code() == Code::unavailable || status.code() == Code::data_loss), status.message());
+      BOOST_TEST(s.nodes.until(5s, [&] { return s.b.is_lost; }));
+      BOOST_TEST(s.nodes[0].run_counters().refused == 1u);
+      BOOST_REQUIRE(s.nodes.log().size() == 1u);
+      all += s.nodes.log()[0] + "\n";
+    }
+    return all;
+  };
+  std::vector<std::byte> kept;
+  const auto of = [&](PartitionMessage message) {
+    return [&plan, &kept, message](RunKey run, std::int32_t partition) {
+      const Posted one{partition, message};
+      const DirectTokens tokens(run, {&one, 1}, plan);
+      kept.assign(tokens.bytes().begin(), tokens.bytes().end());
+      return std::span<const std::byte>(kept);
+    };
+  };
+  const auto says_each = [&](const std::string& all, std::initializer_list<std::string> parts) { BOOST_TEST(says(all, parts), all); };
+  says_each(said(of(Token{{}, 5, true, {}, {}, 1})), {"a token for no partition of this node", "a token of no edge"});
+  says_each(said(of(Token{{}, 0, false, Tensor::scalar(1.f), {}, 1})), {"a value of another kind than its edge's"});
+  says_each(said(of(Token{{}, 0, true, {}, {}, 2})), {"a token for too many iterations"});
+  says_each(said(of(Grant{{}, 0, {}, 3})), {"a grant for no partition of this node", "a grant of no edge"});
+  says_each(said([&](RunKey, std::int32_t) {
+              kept.assign(5, std::byte{1});
+              return std::span<const std::byte>(kept);
+            }),
+            {"tokens that end too soon"});
 }
 
 BOOST_AUTO_TEST_CASE(a_run_that_begins_says_its_number) {

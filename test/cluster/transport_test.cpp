@@ -369,6 +369,58 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(what_goes_directly_keeps_its_place, World, Worlds)
   BOOST_TEST(!pair.a->send_direct(pair.to_b + 100, numbered(0).head));
 }
 
+// As many as a ring holds wait behind a large message, and one that did not fit comes behind them.
+BOOST_AUTO_TEST_CASE_TEMPLATE(what_goes_directly_waits_for_a_large_message, World, Worlds) {
+  Pair<World> pair;
+  std::uint64_t sent = 0, direct = 0;
+  const auto say_directly = [&] {
+    if (!pair.a->send_direct(pair.to_b, numbered(sent).head)) return false;
+    ++direct;
+    return ++sent > 0;
+  };
+  // A channel may take a while to open, and may never.
+  for (int i = 0; i < 50 && !say_directly(); ++i) {
+    pair.a->send(pair.to_b, Lane::data, numbered(sent++));
+    BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() == sent; }));
+  }
+  for (int i = 0; i < 3; ++i) {
+    pair.a->send(pair.to_b, Lane::data, numbered(sent++, {filled(DType::u8, Shape{24 << 20}, 1)}));
+    for (int n = 0; n < 5000 && say_directly(); ++n) {}
+    pair.a->send(pair.to_b, Lane::data, numbered(sent++));
+    say_directly();
+  }
+  BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() == sent; }));
+  BOOST_TEST(numbers(pair.heard_b, Lane::data) == up_to(sent), boost::test_tools::per_element());
+  BOOST_TEST(pair.heard_b.direct == direct);
+  if (std::is_same_v<World, ZeroMqWorld>) BOOST_TEST(direct > 2000);
+}
+
+/// In which all nodes are of one host.
+struct SharingWorld : SimulatedWorld {
+  static inline std::uint64_t seed = 0;
+  SharingWorld() : SimulatedWorld(seed, {.bulk = 1, .shared = 1}) {}
+};
+
+// A grant does not wait for a tensor.
+BOOST_AUTO_TEST_CASE(what_may_not_wait_for_a_message_is_told_so) {
+  bool was_open = false;
+  for (SharingWorld::seed = 1; SharingWorld::seed < 10; ++SharingWorld::seed) {  // of ten channels one does not open
+    Pair<SharingWorld> pair;
+    const auto say_directly = [&](bool may_wait) { return pair.a->send_direct(pair.to_b, numbered(7).head, may_wait); };
+    bool is_open = false;
+    if (!pair.until([&] { return is_open = is_open || say_directly(false); })) continue;
+    was_open = true;
+    pair.a->send(pair.to_b, Lane::data, numbered(1, {filled(DType::u8, Shape{100'000}, 1)}));
+    BOOST_TEST(!say_directly(false));
+    BOOST_TEST(say_directly(true));
+    BOOST_TEST(!say_directly(false));
+    BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() == 3; }));
+    BOOST_TEST(numbers(pair.heard_b, Lane::data) == (std::vector<std::uint64_t>{7, 1, 7}), boost::test_tools::per_element());
+    BOOST_TEST(say_directly(false));
+  }
+  BOOST_TEST(was_open);
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(any_thread_may_send_directly, World, ThreadedWorlds) {
   constexpr std::uint64_t kThreads = 4, kSent = 3000;
   Pair<World> pair;
@@ -385,6 +437,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(any_thread_may_send_directly, World, ThreadedWorld
   std::vector<std::uint64_t> next(kThreads);
   for (const std::uint64_t number : numbers(pair.heard_b, Lane::data)) BOOST_REQUIRE(number / kThreads == next[number % kThreads]++);
   for (const std::uint64_t n : next) BOOST_TEST(n == kSent);
+  if (std::is_same_v<World, ZeroMqWorld>) BOOST_TEST(pair.heard_b.direct > 0);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(every_node_reaches_every_other, World, Worlds) {

@@ -129,7 +129,8 @@ struct SteppedWorld {
 
 struct SimulatedWorld {
   static constexpr bool has_threads = false;
-  SimulatedNetwork network{7};
+  explicit SimulatedWorld(std::uint64_t seed = 7, const SimulationOptions& options = {}) : network(seed, options) {}
+  SimulatedNetwork network;
   Bell bell;
 
   std::string free_address(const std::string& name) { return "sim://" + name; }

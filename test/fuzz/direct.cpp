@@ -39,12 +39,13 @@ void step(DirectWords& words, std::byte* bytes, DirectWriter& writer, DirectRead
     case 0: {
       const std::vector<std::byte> record(much * much % (direct::kMost + 2));
       const std::uint64_t before = words.written.load();
-      const bool is_in = writer.write(much, record);
+      const bool is_in = writer.write(much, record, much % 3 != 0);
       demand(!is_in || (!record.empty() && words.written.load() > before && (words.written.load() & direct::kOpen)));
       break;
     }
     case 1: {
       const bool was_broken = reader.is_broken();
+      if (much % 4 < 3) reader.look();
       const auto first = reader.first();
       demand(!first || (!first->bytes.empty() && first->bytes.size() <= direct::kMost));
       demand(!was_broken || !first || reader.has_first());
@@ -59,8 +60,13 @@ void step(DirectWords& words, std::byte* bytes, DirectWriter& writer, DirectRead
       break;
     }
     case 2:
-      if (much % 2 == 0) reader.open();
-      else reader.close();
+      if (much % 2 == 0) {
+        reader.open(much);
+        break;
+      }
+      reader.close();
+      for (std::size_t left = direct::kBytes / direct::kUnit; reader.first(); reader.take()) demand(left-- > 0);  // no more than a ring
+
       break;
     // What the other might say: more, or anything.
     case 3: words.written.fetch_add(much * much / 16 * direct::kUnit); break;
