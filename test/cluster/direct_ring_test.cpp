@@ -1,6 +1,7 @@
 // Rings of records in shared memory: in order whatever the two threads do, each either in or known not to be when its reader gives the
 // ring up, and a peer that lies; and tokens in such records.
 #include <troupe/cluster/direct_tokens.hpp>
+#include <troupe/cluster/router.hpp>
 #include <troupe/cluster/shared_rings.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -204,6 +205,89 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_breaks_the_ring_of_who_reads_it) {
   std::uint64_t in = 0;
   while (ring.writer.write(0, record(in, 240))) ++in;
   BOOST_TEST(in == direct::kBytes / 256 / 2);
+}
+
+// ---- at the router
+
+/// A router whose peer, b, is told by hand.
+class Victim final : private Carrier, private TransportListener {
+ public:
+  static constexpr Connection kPeer = 1;
+  Router router{{.name = "a", .incarnation = 1, .address = "test://a", .engine = ""}, {}, *this, *this};
+  std::vector<std::uint64_t> heard;
+
+  void hello() {
+    wire::Hello hello;
+    hello.info = {.name = "b", .incarnation = 1, .address = "", .engine = std::string(engine_version())};
+    hello.session = 1;
+    hello.window = 1 << 20;
+    router.frame(kPeer, wire::encode(hello), {});
+  }
+  void ready() { router.frame(kPeer, wire::encode(wire::Ready{}), {}); }
+
+ private:
+  Connection dial(const std::string&) override { return 100; }
+  bool send(Connection, const Ref<OutFrame>&) override { return true; }
+  void close(Connection) override {}
+  Time now() const override { return std::chrono::seconds(1); }
+  void connected(Peer, const PeerInfo&) override {}
+  void refused(const std::string&, const Status&) override {}
+  void received(Peer, Lane, Message) override {}
+  void received_direct(Peer, std::span<const std::byte> bytes) override { heard.push_back(number_of(bytes)); }
+  void lost(Peer, const Status&) override {}
+};
+
+BOOST_AUTO_TEST_CASE(a_ring_is_open_while_the_session_is) {
+  Victim a;
+  const auto ring = std::make_shared<Ring>();
+  a.hello();
+  BOOST_TEST(a.router.bulk_opened(Victim::kPeer, 0, {ring, &ring->reader}) != 0);
+  BOOST_TEST(!ring->writer.write(0, record(1, 8)));  // not confirmed
+  a.ready();
+  BOOST_TEST(ring->writer.write(0, record(1, 8)));
+  BOOST_TEST(a.router.take_direct(Victim::kPeer));
+  BOOST_TEST(!a.router.take_direct(Victim::kPeer));
+  BOOST_TEST(ring->writer.write(1, record(2, 8)));
+  BOOST_TEST(!a.router.take_direct(Victim::kPeer));  // behind a message that has not come
+  a.router.broken(Victim::kPeer, Status(Code::unavailable, "cut"));
+  BOOST_TEST(!ring->writer.write(1, record(3, 8)));
+  BOOST_TEST(a.heard == std::vector<std::uint64_t>{1}, boost::test_tools::per_element());
+  // The next connection's opens when that has come.
+  const auto next = std::make_shared<Ring>();
+  a.hello();
+  a.ready();
+  a.router.bulk_opened(Victim::kPeer, 0, {next, &next->reader});
+  BOOST_TEST(!next->writer.write(1, record(3, 8)));
+}
+
+// Whoever says Hello twice by one connection gets a second channel, and the first goes: its memory may not be looked at afterwards.
+BOOST_AUTO_TEST_CASE(a_second_channel_takes_the_place_of_the_first) {
+  Victim a;
+  auto ring = std::make_shared<Ring>();
+  a.hello();
+  a.ready();
+  a.router.bulk_opened(Victim::kPeer, 0, {ring, &ring->reader});
+  BOOST_TEST(ring->writer.write(0, record(1, 8)));
+  a.hello();
+  const auto second = std::make_shared<Ring>();
+  a.router.bulk_opened(Victim::kPeer, 0, {second, &second->reader});
+  BOOST_TEST(a.heard == std::vector<std::uint64_t>{1}, boost::test_tools::per_element());
+  BOOST_TEST(!ring->writer.write(0, record(2, 8)));
+  BOOST_TEST(ring.use_count() == 1);
+  BOOST_TEST(second->writer.write(0, record(2, 8)));
+  BOOST_TEST(a.router.take_direct(Victim::kPeer));
+}
+
+BOOST_AUTO_TEST_CASE(whose_key_is_out_is_not_heard_any_more) {
+  Victim a;
+  const auto ring = std::make_shared<Ring>();
+  a.hello();
+  a.ready();
+  a.router.bulk_opened(Victim::kPeer, 0, {ring, &ring->reader});
+  BOOST_TEST(ring->writer.write(0, record(1, 8)));
+  a.router.expel([](const std::string&) { return true; });
+  BOOST_TEST(!a.router.take_direct(Victim::kPeer));
+  BOOST_TEST(a.heard.empty());
 }
 
 // ---- tokens

@@ -68,6 +68,41 @@ BOOST_AUTO_TEST_CASE(cut_connections_lose_and_repeat_nothing, *utf::label("stock
   BOOST_TEST(pair.b->counters().reconnects > 0);
 }
 
+// So does what goes directly, whose memory goes with the connection: what had been sent by then has been taken, the rest goes as messages.
+BOOST_AUTO_TEST_CASE(cut_connections_lose_nothing_that_goes_directly, *utf::label("stock_zmq")) {
+  constexpr std::uint64_t kSent = 30'000, kCuts = 6;
+  Relayed pair;
+  const auto number_of = [](const RecordingListener::Got& got) {
+    std::uint64_t number = UINT64_MAX;
+    if (got.message.head.size() == sizeof number) std::memcpy(&number, got.message.head.data(), sizeof number);
+    return number;
+  };
+  const auto talk = [&](Transport& from, Peer to) {
+    for (std::uint64_t i = 0; i < kSent; ++i) {
+      Message m;
+      m.head.resize(sizeof i);
+      std::memcpy(m.head.data(), &i, sizeof i);
+      if (i % 50 != 0 && from.send_direct(to, m.head)) continue;
+      if (i % 1000 == 0) m.tensors.push_back(Tensor::zeros(DType::u8, {300'000}));
+      from.send(to, Lane::data, std::move(m));
+    }
+  };
+  std::jthread a([&] { talk(*pair.a, pair.to_b); }), b([&] { talk(*pair.b, pair.to_a); });
+  for (std::uint64_t cut = 1; cut <= kCuts; ++cut) {
+    BOOST_REQUIRE(wait_until(pair.bell, [&] { return pair.heard_a.got.size() + pair.heard_b.got.size() > cut * kSent / 5; }));
+    pair.relay->cut();
+  }
+  BOOST_REQUIRE(wait_until(pair.bell, [&] { return pair.heard_a.got.size() >= kSent && pair.heard_b.got.size() >= kSent; }));
+  for (const RecordingListener* heard : {&pair.heard_a, &pair.heard_b}) {
+    BOOST_REQUIRE(heard->got.size() == kSent);
+    for (std::uint64_t i = 0; i < kSent; ++i) BOOST_REQUIRE(number_of(heard->got[i]) == i);
+    BOOST_TEST(heard->losses.empty());
+  }
+  BOOST_TEST(pair.heard_a.direct + pair.heard_b.direct > 0);
+  BOOST_TEST(pair.relay->cuts() > 0);
+  BOOST_TEST(pair.b->counters().reconnects > 0);
+}
+
 BOOST_AUTO_TEST_CASE(a_peer_that_stays_away_is_lost, *utf::label("stock_zmq")) {
   ZeroMqOptions options;
   options.router.heartbeat = 100ms;
