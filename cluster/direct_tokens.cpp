@@ -3,6 +3,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include <troupe/cluster/direct_ring.hpp>
+
 namespace troupe {
 
 namespace {
@@ -27,6 +29,7 @@ struct OneToken {
   std::uint8_t unused;
 };
 static_assert(sizeof(Whole) == 24 && sizeof(OneGrant) == 24 && sizeof(OneToken) == 16 && std::is_trivially_copyable_v<OneToken>);
+static_assert(DirectTokens::kMost <= direct::kMost);
 constexpr std::size_t kElement = 8;  // bytes: a wider one goes as a message
 
 std::size_t path_bytes(std::int32_t depth) { return static_cast<std::size_t>(depth) * sizeof(std::int64_t); }

@@ -412,6 +412,7 @@ void Router::expel(const std::function<bool(const std::string& key)>& is_out) {
     const bool was_open = entry.state == State::open;
     carrier_.session_over(entry.peer);
     entry.state = State::closing;
+    if (entry.direct) entry.direct->close();
     entry.direct.reset();  // nothing of it is heard any more
     entry.is_mute = entry.farewell = true;
     entry.since = carrier_.now();

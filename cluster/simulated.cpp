@@ -229,7 +229,7 @@ class SimulatedTransport final : public Transport, public Carrier {
     const Connection connection = router->connection_of(peer);
     if (!world_->send_direct(connection / 2, connection % 2 == 0, to->second, record, may_wait)) return false;
     ++direct_records_;
-    direct_bytes_ += record.size();
+    direct_bytes_[peer] += record.size();
     return true;
   }
   /// Every other time; else what was sent waits as before. What is asked for beside messages waits always: the listener may hear of it.
@@ -251,10 +251,15 @@ class SimulatedTransport final : public Transport, public Carrier {
   TransportCounters counters() const override {
     TransportCounters all = router ? router->counters() : last_;
     all.messages_out += direct_records_;
-    all.bytes_out += direct_bytes_;
+    for (const auto& [peer, bytes] : direct_bytes_) all.bytes_out += bytes;
     return all;
   }
-  std::vector<PeerCounters> peers() const override { return router ? router->peers() : std::vector<PeerCounters>(); }
+  std::vector<PeerCounters> peers() const override {
+    std::vector<PeerCounters> all = router ? router->peers() : std::vector<PeerCounters>();
+    for (PeerCounters& p : all)
+      if (const auto direct = direct_bytes_.find(p.peer); direct != direct_bytes_.end()) p.bytes_out += direct->second;
+    return all;
+  }
 
   // ---- Carrier
 
@@ -427,7 +432,8 @@ class SimulatedTransport final : public Transport, public Carrier {
   std::deque<Request> requests_[wire::kLanes];
   Time taken_up_[wire::kLanes] = {};
   std::uint64_t next_request_ = 0;
-  std::uint64_t direct_records_ = 0, direct_bytes_ = 0;  // sent
+  std::uint64_t direct_records_ = 0;  // sent
+  std::map<Peer, std::uint64_t> direct_bytes_;
   std::map<Peer, std::uint64_t> data_messages_;  // sent so far to those that there is a session with
   Time tick_{};
   TransportCounters last_;

@@ -288,6 +288,8 @@ BOOST_AUTO_TEST_CASE(whose_key_is_out_is_not_heard_any_more) {
   a.router.expel([](const std::string&) { return true; });
   BOOST_TEST(!a.router.take_direct(Victim::kPeer));
   BOOST_TEST(a.heard.empty());
+  BOOST_TEST(!ring->reader.has_any());  // nobody is kept awake by it
+  BOOST_TEST(!ring->writer.write(0, record(2, 8)));
 }
 
 // ---- tokens

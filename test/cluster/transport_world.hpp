@@ -41,6 +41,7 @@ class RecordingListener final : public TransportListener {
   std::vector<std::pair<Peer, Status>> losses;
   std::vector<std::string> log;  // "connected a", "lost a", in order
   std::size_t direct = 0;        // of what it got, sent by send_direct
+  std::size_t breaks = 0;
   /// Called, without the mutex, before a message is written down.
   std::function<void(Peer, Lane, const Message&)> on_message;
 
@@ -72,6 +73,10 @@ class RecordingListener final : public TransportListener {
       for (const auto& [number, info] : peers)
         if (number == peer) log.push_back("lost " + info.name);
     });
+  }
+
+  void broken(Peer) override {
+    note([&] { ++breaks; });
   }
 
   Peer peer_named(const std::string& name) const {
