@@ -126,4 +126,18 @@ std::deque<NodeCore::Job> NodeCore::forget_replies(Peer peer) {
   return dropped;
 }
 
+void NodeCore::retry_plans() {
+  std::vector<Waiting> waiting;
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return;
+    waiting = std::move(waiting_plans_);
+    waiting_plans_.clear();
+  }
+  for (Waiting& w : waiting)
+    do_later([this, w] {
+      if (const std::optional<Answer> answer = make_plan(w.from, w.message)) reply(w.from, *answer);
+    });
+}
+
 }  // namespace troupe

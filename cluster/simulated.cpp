@@ -11,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include <troupe/cluster/simulated_direct.hpp>
+
 namespace troupe {
 
 namespace {
@@ -30,35 +32,6 @@ struct BulkDirection : Direction {
   bool is_begun = false;    // it has had its turn
   bool is_under_way = false;  // an event will move its first frame
   bool is_open = false;       // who gets them knows of the channel
-};
-
-/// What goes directly in one of the two directions: it is not lost with the line, and its receiver may give it up at any time.
-class SimulatedDirect final : public DirectSource {
- public:
-  static constexpr std::size_t kMost = 6, kMostBytes = 4096;  // records: a ring that is full is no rare thing; bytes of one
-  void open(std::uint64_t messages) override {
-    is_open_ = true;
-    messages_ = messages;
-  }
-  void have_come(std::uint64_t messages) override { messages_ = messages; }
-  void close() override { is_open_ = false; }
-  void look() override {}  // nothing happens meanwhile
-  std::optional<DirectRecord> first() override {
-    if (records_.empty()) return {};
-    return DirectRecord{records_.front().first, records_.front().second};
-  }
-  void take() override { records_.pop_front(); }
-  bool write(std::uint64_t after, std::span<const std::byte> record, bool may_wait) {
-    if (!may_wait && messages_ < after) return false;
-    if (!is_open_ || records_.size() == kMost || record.size() > kMostBytes) return false;
-    records_.emplace_back(after, std::vector(record.begin(), record.end()));
-    return true;
-  }
-
- private:
-  bool is_open_ = false;
-  std::uint64_t messages_ = 0;
-  std::deque<std::pair<std::uint64_t, std::vector<std::byte>>> records_;
 };
 
 struct Line {
