@@ -37,7 +37,7 @@ constexpr std::uint64_t kSmall = 32 << 10;               // bytes of a message w
 constexpr auto kLost = std::chrono::microseconds(500);
 constexpr auto kOffered = std::chrono::microseconds(20);  // a yield that nobody takes is over much sooner
 constexpr std::size_t kLooks = 40;     // at one channel's memory
-constexpr std::uint64_t kPatience = 64;  // looks in vain, and messages until the next
+constexpr std::uint64_t kPatience = 64, kGained = 8;  // times that nothing came, and messages until it is looked again; of them one that something came makes up for
 constexpr int kLostShare = 8;
 constexpr auto kCrowdedFor = std::chrono::milliseconds(20);
 
@@ -311,13 +311,13 @@ class ZeroMqTransport final : public Transport, private Carrier {
     return false;
   }
 
-  /// Has something come by shared memory in about the time that a yield takes, which is blind meanwhile? Where nothing did, time and again, as when there
+  /// Has something come by shared memory in about the time that a yield takes, which is blind meanwhile? Where mostly nothing did, as when there
   /// are more processes than cores, it is waited for so once in a while only.
   bool has_come_soon() {
     if (!shares_memory() || patience_ == 0) return false;
     for (std::size_t looks = kLooks / bulk_->rings(); looks > 0; --looks) {
       if (bulk_->has_news() || !requests_.is_empty()) {
-        patience_ = kPatience;
+        patience_ = std::min(patience_ + kGained, kPatience);
         return true;
       }
       pause_core();
