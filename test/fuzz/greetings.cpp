@@ -112,7 +112,8 @@ class Node final : private Carrier, private TransportListener {
   wire::Bulk terms_;
   const BulkSocketOptions options_ = {.slab_bytes = kSlab};
   Router router_{{.name = "victim", .incarnation = 1, .address = "test://victim", .engine = ""}, limited(), *this, *this};
-  BulkSockets sockets_{router_, *this, options_};
+  DirectLines lines_;
+  BulkSockets sockets_{router_, *this, lines_, options_};
 };
 
 /// The other end of a bulk connection, who need not be who it should be.
