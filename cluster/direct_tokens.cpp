@@ -76,30 +76,30 @@ void read_direct(std::span<const std::byte> bytes, RunTokens& said) {
     std::memcpy(to, bytes.data(), n);
     bytes = bytes.subspan(n);
   };
-  const auto get_path = [&get](Path& path, std::int64_t depth) {
-    if (depth < 0 || depth > Path::kMaxDepth) MessageReader::malformed("a path through too many loops");
-    path.depth = static_cast<std::int32_t>(depth);
-    get(path.number, path_bytes(path.depth));
-    for (std::int32_t d = 0; d < path.depth; ++d)
-      if (path.number[d] < 0) MessageReader::malformed("a negative iteration");
+  // What stands in front of one, and its path.
+  const auto get_front = [&get](auto front, auto& of) {
+    get(&front, sizeof front);
+    of.partition = front.partition;
+    of.path.depth = front.depth;
+    if (of.path.depth < 0 || of.path.depth > Path::kMaxDepth) MessageReader::malformed("a path through too many loops");
+    get(of.path.number, path_bytes(of.path.depth));
+    for (std::int32_t d = 0; d < of.path.depth; ++d)
+      if (of.path.number[d] < 0) MessageReader::malformed("a negative iteration");
+    return front;
   };
   Whole whole{};
   get(&whole, sizeof whole);
   said.run = {whole.owner, whole.run};
   if (whole.grants > RunTokens::kMost || whole.tokens > RunTokens::kMost) MessageReader::malformed("more than a turn has to say");
   for (std::uint32_t i = 0; i < whole.grants; ++i) {
-    OneGrant one{};
-    get(&one, sizeof one);
     RunGrant& grant = said.grants.emplace_back();
-    grant.partition = one.partition, grant.send = one.send, grant.last = one.last;
-    get_path(grant.path, one.depth);
+    const OneGrant one = get_front(OneGrant{}, grant);
+    grant.send = one.send, grant.last = one.last;
   }
   for (std::uint32_t i = 0; i < whole.tokens; ++i) {
-    OneToken one{};
-    get(&one, sizeof one);
     RunToken& token = said.tokens.emplace_back();
-    token.partition = one.partition, token.receive = one.receive, token.times = one.times;
-    get_path(token.path, one.depth);
+    const OneToken one = get_front(OneToken{}, token);
+    token.receive = one.receive, token.times = one.times;
     if (static_cast<std::uint8_t>(one.what) >= kWhats) MessageReader::malformed("a token of no kind");
     token.is_dead = one.what == What::dead;
     if (one.what != What::scalar) continue;

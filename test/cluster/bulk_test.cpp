@@ -1,5 +1,6 @@
 // The bulk channel between two transports: payload that goes beside the connection, and who is not let in. Its records: bulk_record_test.
 #include <troupe/test/cluster/relay.hpp>
+#include <troupe/test/cluster/still.hpp>
 #include <troupe/test/cluster/transport_world.hpp>
 #include <troupe/test/port.hpp>
 #include <troupe/cluster/bulk_channels.hpp>
@@ -84,19 +85,6 @@ BOOST_AUTO_TEST_CASE(two_that_leave_at_once_do_not_wait_for_each_other, *utf::la
     }
   }
 }
-
-// A router's surroundings in which nothing happens.
-class Still final : public Carrier, public TransportListener {
- public:
-  Connection dial(const std::string&) override { return 1; }
-  bool send(Connection, const Ref<OutFrame>&) override { return true; }
-  void close(Connection) override {}
-  Time now() const override { return std::chrono::seconds(1); }
-  void connected(Peer, const PeerInfo&) override {}
-  void refused(const std::string&, const Status&) override {}
-  void received(Peer, Lane, Message) override {}
-  void lost(Peer, const Status&) override {}
-};
 
 BOOST_AUTO_TEST_CASE(who_listens_chooses_of_the_kinds_that_are_asked_for) {
   Still still;

@@ -3,6 +3,7 @@
 #include <troupe/cluster/direct_tokens.hpp>
 #include <troupe/cluster/router.hpp>
 #include <troupe/cluster/shared_rings.hpp>
+#include <troupe/test/cluster/still.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -210,7 +211,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_breaks_the_ring_of_who_reads_it) {
 // ---- at the router
 
 /// A router whose peer, b, is told by hand.
-class Victim final : private Carrier, private TransportListener {
+class Victim final : private test::Still {
  public:
   static constexpr Connection kPeer = 1;
   Router router{{.name = "a", .incarnation = 1, .address = "test://a", .engine = ""}, {}, *this, *this};
@@ -226,15 +227,7 @@ class Victim final : private Carrier, private TransportListener {
   void ready() { router.frame(kPeer, wire::encode(wire::Ready{}), {}); }
 
  private:
-  Connection dial(const std::string&) override { return 100; }
-  bool send(Connection, const Ref<OutFrame>&) override { return true; }
-  void close(Connection) override {}
-  Time now() const override { return std::chrono::seconds(1); }
-  void connected(Peer, const PeerInfo&) override {}
-  void refused(const std::string&, const Status&) override {}
-  void received(Peer, Lane, Message) override {}
   void received_direct(Peer, std::span<const std::byte> bytes) override { heard.push_back(number_of(bytes)); }
-  void lost(Peer, const Status&) override {}
 };
 
 BOOST_AUTO_TEST_CASE(a_ring_is_open_while_the_session_is) {
