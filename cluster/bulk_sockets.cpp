@@ -376,6 +376,13 @@ void BulkSockets::receive_ring(Channel& c) {
   }
 }
 
+// Of one channel: what its records say may close channels, this one too.
+bool BulkSockets::take_direct() {
+  for (const auto& [id, c] : channels_)
+    if (c->rings && c->state == Channel::State::open && c->rings->direct_in().has_news()) return router_.take_direct(c->connection);
+  return false;
+}
+
 bool BulkSockets::has_news() const {
   for (const auto& [id, c] : channels_)
     if (c->rings && ((!c->in.is_waiting() && !c->rings->bytes().empty()) || c->rings->direct_in().has_news())) return true;

@@ -1,7 +1,7 @@
 #include <troupe/cluster/direct_tokens.hpp>
 
 #include <cstring>
-#include <type_traits>
+#include <limits>
 
 #include <troupe/cluster/direct_ring.hpp>
 
@@ -9,107 +9,156 @@ namespace troupe {
 
 namespace {
 
+// In the byte in front of a token's path: its depth in the lower half.
 enum class What : std::uint8_t { nothing, dead, scalar };
-constexpr std::uint8_t kWhats = 3;
-
-// What stands in front, of the whole and of each; behind it the numbers of a path, and of a scalar its element.
-struct Whole {
-  std::uint64_t owner, run;
-  std::uint32_t grants, tokens;
-};
-struct OneGrant {
-  std::int64_t last;
-  std::int32_t partition, send, depth, unused;
-};
-struct OneToken {
-  std::int32_t partition, receive, times;
-  std::uint8_t depth;
-  What what;
-  DType dtype;
-  std::uint8_t unused;
-};
-static_assert(sizeof(Whole) == 24 && sizeof(OneGrant) == 24 && sizeof(OneToken) == 16 && std::is_trivially_copyable_v<OneToken>);
+constexpr unsigned kWhats = 3, kWhatAt = 4;
+static_assert(Path::kMaxDepth < 1 << kWhatAt);
 static_assert(DirectTokens::kMost <= direct::kMost);
 constexpr std::size_t kElement = 8;  // bytes: a wider one goes as a message
+constexpr std::size_t kNumber = 10;  // bytes, at most
+constexpr std::size_t kLongest = 4 * kNumber + Path::kMaxDepth * kNumber + 2 + kElement;  // of a token, or a grant
 
-std::size_t path_bytes(std::int32_t depth) { return static_cast<std::size_t>(depth) * sizeof(std::int64_t); }
+/// Numbers with seven bits a byte, the lowest first; all bytes but the last have the eighth.
+class Numbers {
+ public:
+  explicit Numbers(std::byte* at) : at_(at) {}
+  std::byte* at() const { return at_; }
+  void put(const void* from, std::size_t n) {
+    std::memcpy(at_, from, n);
+    at_ += n;
+  }
+  void put_byte(unsigned n) { *at_++ = static_cast<std::byte>(n); }
+  void put(std::uint64_t n) {
+    for (; n >= 0x80; n >>= 7) put_byte(static_cast<unsigned>(n & 0x7f) | 0x80);
+    put_byte(static_cast<unsigned>(n));
+  }
+  void put(std::int64_t n) { put(static_cast<std::uint64_t>(n)); }
+  void put(std::int32_t n) { put(static_cast<std::uint64_t>(static_cast<std::uint32_t>(n))); }
+  void put_path(const Path& path) {
+    for (std::int32_t d = 0; d < path.depth; ++d) put(path.number[d]);
+  }
+
+ private:
+  std::byte* at_;
+};
+
+class NumberReader {
+ public:
+  explicit NumberReader(std::span<const std::byte> bytes) : at_(bytes.data()), end_(bytes.data() + bytes.size()) {}
+  bool is_at_end() const { return at_ == end_; }
+  void get(void* to, std::size_t n) {
+    if (n > static_cast<std::size_t>(end_ - at_)) too_short();
+    std::memcpy(to, at_, n);
+    at_ += n;
+  }
+  unsigned byte() {
+    if (at_ == end_) too_short();
+    return static_cast<unsigned>(*at_++);
+  }
+  std::uint64_t number() {
+    const unsigned first = byte();
+    if (first < 0x80) [[likely]] return first;
+    std::uint64_t n = first & 0x7f;
+    for (unsigned shift = 7;; shift += 7) {
+      const unsigned next = byte();
+      const std::uint64_t bits = next & 0x7f;
+      if (next == 0 || shift > 63 || bits << shift >> shift != bits) MessageReader::malformed("a number that is written otherwise");
+      n |= bits << shift;
+      if (next < 0x80) return n;
+    }
+  }
+  std::int32_t index() {
+    const std::uint64_t n = number();
+    if (n > static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max())) MessageReader::malformed("a number that is too large");
+    return static_cast<std::int32_t>(n);
+  }
+  void path(unsigned depth, Path& to) {
+    if (depth > static_cast<unsigned>(Path::kMaxDepth)) MessageReader::malformed("a path through too many loops");
+    to.depth = static_cast<std::int32_t>(depth);
+    for (unsigned d = 0; d < depth; ++d) {
+      to.number[d] = static_cast<std::int64_t>(number());
+      if (to.number[d] < 0) MessageReader::malformed("a negative iteration");
+    }
+  }
+
+ private:
+  [[noreturn]] static void too_short() { MessageReader::malformed("tokens that end too soon"); }
+  const std::byte* at_;
+  const std::byte* end_;
+};
 
 }  // namespace
 
 DirectTokens::DirectTokens(const RunKey& run, std::span<const Posted> posted, const Plan& plan) {
-  Whole whole{run.owner, run.number, 0, 0};
-  std::byte* at = bytes_.data() + sizeof whole;
-  std::byte* const end = bytes_.data() + bytes_.size();
-  constexpr std::size_t kLongest = sizeof(OneGrant) + sizeof(Path::number) + kElement;
-  const auto put = [&at](const void* from, std::size_t n) {
-    std::memcpy(at, from, n);
-    at += n;
-  };
+  std::uint64_t grants = 0;
+  for (const Posted& p : posted) grants += std::holds_alternative<Grant>(p.message);
+  Numbers to(bytes_.data());
+  to.put(&run.owner, sizeof run.owner);
+  to.put(run.number);
+  to.put(grants);
+  to.put(static_cast<std::uint64_t>(posted.size() - grants));
+  const std::byte* const last = bytes_.data() + bytes_.size() - kLongest;
   for (const bool tokens : {false, true})
     for (const Posted& p : posted) {
-      const std::int32_t partition = plan.partitions[static_cast<std::size_t>(p.partition)].number;
-      if (const auto* token = std::get_if<Token>(&p.message); token && tokens) {
-        const Value& v = token->value;
+      if (std::holds_alternative<Token>(p.message) != tokens) continue;
+      if (to.at() > last) return;
+      to.put(plan.partitions[static_cast<std::size_t>(p.partition)].number);
+      if (tokens) {
+        const Token& token = std::get<Token>(p.message);
+        const Value& v = token.value;
         const bool is_small = !v.has_value() || (v.is_inline() && size_of(v.dtype()) <= kElement);
-        if (!is_small || static_cast<std::size_t>(end - at) < kLongest) return;
-        const What what = token->is_dead ? What::dead : v.has_value() ? What::scalar : What::nothing;
-        const OneToken one{partition, token->receive, token->times, static_cast<std::uint8_t>(token->path.depth), what, v.dtype(), 0};
-        put(&one, sizeof one);
-        put(token->path.number, path_bytes(token->path.depth));
-        if (what == What::scalar) put(v.scalar_bits(), kElement);
-        ++whole.tokens;
-      } else if (const auto* grant = std::get_if<Grant>(&p.message); grant && !tokens) {
-        if (static_cast<std::size_t>(end - at) < kLongest) return;
-        const OneGrant one{grant->last, partition, grant->send, grant->path.depth, 0};
-        put(&one, sizeof one);
-        put(grant->path.number, path_bytes(grant->path.depth));
-        ++whole.grants;
+        if (!is_small) return;
+        const What what = token.is_dead ? What::dead : v.has_value() ? What::scalar : What::nothing;
+        to.put(token.receive);
+        to.put(token.times);
+        to.put_byte(static_cast<unsigned>(what) << kWhatAt | static_cast<unsigned>(token.path.depth));
+        to.put_path(token.path);
+        if (what != What::scalar) continue;
+        to.put_byte(static_cast<unsigned>(v.dtype()));
+        to.put(v.scalar_bits(), size_of(v.dtype()));
+      } else {
+        const Grant& grant = std::get<Grant>(p.message);
+        to.put(grant.send);
+        to.put_byte(static_cast<unsigned>(grant.path.depth));
+        to.put_path(grant.path);
+        to.put(grant.last);
       }
     }
-  std::memcpy(bytes_.data(), &whole, sizeof whole);
-  used_ = static_cast<std::size_t>(at - bytes_.data());
+  used_ = static_cast<std::size_t>(to.at() - bytes_.data());
 }
 
 void read_direct(std::span<const std::byte> bytes, RunTokens& said) {
-  const auto get = [&bytes](void* to, std::size_t n) {
-    if (n > bytes.size()) MessageReader::malformed("tokens that end too soon");
-    std::memcpy(to, bytes.data(), n);
-    bytes = bytes.subspan(n);
-  };
-  // What stands in front of one, and its path.
-  const auto get_front = [&get](auto front, auto& of) {
-    get(&front, sizeof front);
-    of.partition = front.partition;
-    of.path.depth = front.depth;
-    if (of.path.depth < 0 || of.path.depth > Path::kMaxDepth) MessageReader::malformed("a path through too many loops");
-    get(of.path.number, path_bytes(of.path.depth));
-    for (std::int32_t d = 0; d < of.path.depth; ++d)
-      if (of.path.number[d] < 0) MessageReader::malformed("a negative iteration");
-    return front;
-  };
-  Whole whole{};
-  get(&whole, sizeof whole);
-  said.run = {whole.owner, whole.run};
-  if (whole.grants > RunTokens::kMost || whole.tokens > RunTokens::kMost) MessageReader::malformed("more than a turn has to say");
-  for (std::uint32_t i = 0; i < whole.grants; ++i) {
+  NumberReader from(bytes);
+  from.get(&said.run.owner, sizeof said.run.owner);
+  said.run.number = from.number();
+  const std::uint64_t grants = from.number(), tokens = from.number();
+  if (grants > RunTokens::kMost || tokens > RunTokens::kMost) MessageReader::malformed("more than a turn has to say");
+  for (std::uint64_t i = 0; i < grants; ++i) {
     RunGrant& grant = said.grants.emplace_back();
-    const OneGrant one = get_front(OneGrant{}, grant);
-    grant.send = one.send, grant.last = one.last;
+    grant.partition = from.index();
+    grant.send = from.index();
+    from.path(from.byte(), grant.path);
+    grant.last = static_cast<std::int64_t>(from.number());
   }
-  for (std::uint32_t i = 0; i < whole.tokens; ++i) {
+  for (std::uint64_t i = 0; i < tokens; ++i) {
     RunToken& token = said.tokens.emplace_back();
-    const OneToken one = get_front(OneToken{}, token);
-    token.receive = one.receive, token.times = one.times;
-    if (static_cast<std::uint8_t>(one.what) >= kWhats) MessageReader::malformed("a token of no kind");
-    token.is_dead = one.what == What::dead;
-    if (one.what != What::scalar) continue;
-    if (static_cast<std::uint64_t>(one.dtype) >= kAllDTypes || one.dtype == DType::string || size_of(one.dtype) > kElement) MessageReader::malformed("a scalar of no such kind");
+    token.partition = from.index();
+    token.receive = from.index();
+    token.times = from.index();
+    const unsigned front = from.byte(), what = front >> kWhatAt;
+    if (what >= kWhats) MessageReader::malformed("a token of no kind");
+    token.is_dead = static_cast<What>(what) == What::dead;
+    from.path(front & ((1 << kWhatAt) - 1), token.path);
+    if (static_cast<What>(what) != What::scalar) continue;
+    const unsigned dtype = from.byte();
+    const auto kind = static_cast<DType>(dtype);
+    if (dtype >= kAllDTypes || kind == DType::string || size_of(kind) > kElement) MessageReader::malformed("a scalar of no such kind");
     std::byte element[kElement];
-    get(element, sizeof element);
-    if (one.dtype == DType::boolean && static_cast<unsigned>(element[0]) > 1) MessageReader::malformed("a bool that is neither");
-    token.value.set_scalar(one.dtype, element, size_of(one.dtype));
+    from.get(element, size_of(kind));
+    if (kind == DType::boolean && static_cast<unsigned>(element[0]) > 1) MessageReader::malformed("a bool that is neither");
+    token.value.set_scalar(kind, element, size_of(kind));
   }
-  if (!bytes.empty()) MessageReader::malformed("more behind the tokens");
+  if (!from.is_at_end()) MessageReader::malformed("more behind the tokens");
 }
 
 }  // namespace troupe

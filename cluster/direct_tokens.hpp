@@ -1,4 +1,4 @@
-// Tokens and grants as they go directly to a process of the same host (Transport::send_direct): the numbers as they lie in memory, for both
+// Tokens and grants as they go directly to a process of the same host (Transport::send_direct): in as few bytes as a line of a cache mostly has, for both
 // ends are of one build. What is not so small, a tensor, a list, goes as a message (messages.hpp: RunTokens), and means the same.
 #pragma once
 

@@ -31,7 +31,7 @@ struct SharedRings::Parts {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kRing = kPage + SharedRings::kBytes, kDirect = kPage + direct::kBytes;
+constexpr std::size_t kRing = kPage + SharedRings::kBytes, kDirect = kPage + direct::kLines * sizeof(direct::Line);
 constexpr std::size_t kWhole = 2 * (kRing + kDirect);
 
 }  // namespace
@@ -63,8 +63,8 @@ SharedRings SharedRings::map(OwnedDescriptor memory, bool is_first) {
 SharedRings::SharedRings(OwnedDescriptor memory, Mapping mapping, const Parts& parts)
     : memory_(std::move(memory)), base_(std::move(mapping)), out_(std::launder(reinterpret_cast<Direction*>(parts.out))), in_(std::launder(reinterpret_cast<Direction*>(parts.in))),
       out_bytes_(parts.out + kPage), in_bytes_(parts.in + kPage),
-      direct_out_(*std::launder(reinterpret_cast<DirectWords*>(parts.direct_out)), parts.direct_out + kPage),
-      direct_in_(*std::launder(reinterpret_cast<DirectWords*>(parts.direct_in)), parts.direct_in + kPage) {
+      direct_out_(*std::launder(reinterpret_cast<DirectWords*>(parts.direct_out)), std::launder(reinterpret_cast<direct::Line*>(parts.direct_out + kPage))),
+      direct_in_(*std::launder(reinterpret_cast<DirectWords*>(parts.direct_in)), std::launder(reinterpret_cast<direct::Line*>(parts.direct_in + kPage))) {
   static_assert(sizeof(Direction) <= kPage && sizeof(DirectWords) <= kPage);
 }
 

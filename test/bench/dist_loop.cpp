@@ -6,7 +6,7 @@
 // Beside it, without a budget, stands what bare ZeroMQ takes for one over TCP: `times_zeromq`.
 // `independent`: each process adds 1 to a value of its own; only the predicate goes round. It should take as long on
 // four processes as on one, up to the cores there are. `barrier`: the counter waits for all of these values each time.
-// `dist_loop profile [independent|barrier|dependent] [processes] [window]` runs one of them for a profiler.
+// `dist_loop profile [independent|barrier|dependent] [processes] [window] [shared|tcp|sealed] [times]` runs one of them for a profiler.
 #include <thread>
 
 #include <zmq.h>
@@ -19,6 +19,7 @@ namespace {
 
 using namespace troupe;
 constexpr int kMost = 4, kIterations = 2000, kRepetitions = 5;
+constexpr int kPairs = 15;  // of the loop and its peer: the host moves cores about for a second at a time, and with it either
 constexpr int kMany = 10 * kIterations;  // of what takes a few microseconds at most: to begin a run takes as long as some hundred of them, and a host gives back its cores so long after they were idle
 
 enum class Kind { dependent, independent, barrier };
@@ -138,7 +139,7 @@ void dependent(Link& link, int window, ZeroMqEcho& zeromq) {
   bench::Comparison c{.name = link.name + ("_" + std::to_string(window)), .unit = "us", .peer = "round trip of the bare transport", .budget = 0.8,
                       .threads = 2, .speed_up = true};
   std::vector<double> zeromq_us;
-  for (int i = 0; i < kRepetitions; ++i) {
+  for (int i = 0; i < kPairs; ++i) {
     c.ours.push_back(loop.ns(kMany) / 1e3);
     c.theirs.push_back(link.echo.round_trip_ns(kMany) / 1e3);
   }
@@ -159,11 +160,12 @@ int main(int argc, char** argv) {
   if (argument(1, "") == "profile") {
     const std::string what = argument(2, "dependent");
     const int processes = std::atoi(argument(3, "2").c_str());
-    bench::Processes workers(processes - 1);
+    const std::string by = argument(5, "shared");
+    bench::Processes workers(processes - 1, {.shared_memory = by == "shared", .seal = by == "sealed"});
     auto node = workers.join();
     Loop loop(node->engine(), what == "dependent" ? Kind::dependent : what == "barrier" ? Kind::barrier : Kind::independent, first(workers, processes),
               std::atoi(argument(4, "32").c_str()));
-    for (int i = 0; i < 10; ++i) {
+    for (int i = std::atoi(argument(6, "10").c_str()); i > 0; --i) {
       const std::uint64_t before = messages(*node);
       const double ns = loop.ns(20'000);
       std::printf("%.4g us an iteration, %.3g messages\n", ns / 1e3, static_cast<double>(messages(*node) - before) / 20'000);

@@ -23,9 +23,11 @@ using namespace troupe;
 /// A ring in memory of this process.
 struct Ring {
   DirectWords words{};
-  std::vector<std::byte> bytes = std::vector<std::byte>(direct::kBytes);
-  DirectWriter writer{words, bytes.data()};
-  DirectReader reader{words, bytes.data()};
+  std::vector<direct::Line> lines = std::vector<direct::Line>(direct::kLines);
+  DirectWriter writer{words, lines.data()};
+  DirectReader reader{words, lines.data()};
+  /// As a writer puts it there that keeps to nothing.
+  void put(std::uint64_t line, std::uint64_t front) { lines[line % direct::kLines].front.store(front); }
 };
 
 std::vector<std::byte> record(std::uint64_t number, std::size_t size) {
@@ -99,10 +101,29 @@ BOOST_AUTO_TEST_CASE(a_ring_that_is_given_up_has_what_its_writer_knows_to_be_in)
     take_all();
     BOOST_REQUIRE(in == out);
     BOOST_REQUIRE(!ring.writer.write(0, record(in, 8)));
+    ring.reader.open(0);  // once
+    BOOST_REQUIRE(!ring.writer.write(0, record(in, 8)));
+  }
+}
+
+// Where no front tells so: there is room for nothing more, for good.
+BOOST_AUTO_TEST_CASE(a_full_ring_is_given_up_too) {
+  for (const std::size_t size : {direct::kFirst, direct::kFirst + direct::kOther, std::size_t{1000}}) {
+    Ring ring;
     ring.reader.open(0);
-    BOOST_REQUIRE(ring.writer.write(0, record(in, 8)));
+    std::uint64_t in = 0, out = 0;
+    while (ring.writer.write(0, record(in, size))) ++in;
+    BOOST_TEST(in == direct::kLines / direct::lines_of(size));
     ring.reader.look();
-    BOOST_REQUIRE(number_of(ring.reader.first()->bytes) == in);
+    for (; out < 2; ++out, ring.reader.take()) BOOST_TEST(number_of(ring.reader.first()->bytes) == out);
+    BOOST_TEST(ring.writer.write(0, record(in++, size)));
+    BOOST_TEST(ring.writer.write(0, record(in++, size)));
+    ring.reader.close();
+    for (; const auto first = ring.reader.first(); ring.reader.take(), ++out) BOOST_REQUIRE(number_of(first->bytes) == out);
+    BOOST_TEST(in == out);
+    BOOST_TEST(!ring.reader.is_broken());
+    BOOST_TEST(!ring.writer.write(0, record(in, size)));
+    BOOST_TEST(!ring.writer.write(0, record(in, 8)));
   }
 }
 
@@ -112,41 +133,46 @@ BOOST_AUTO_TEST_CASE(nothing_goes_into_a_ring_that_is_not_open_or_has_no_room) {
   ring.reader.open(0);
   BOOST_TEST(!ring.writer.write(0, {}));
   BOOST_TEST(!ring.writer.write(0, std::vector<std::byte>(direct::kMost + 1)));
+  constexpr std::size_t kFourLines = direct::kFirst + 3 * direct::kOther;
   std::uint64_t in = 0;
-  while (ring.writer.write(0, record(in, 240))) ++in;
-  BOOST_TEST(in == direct::kBytes / 256);
+  while (ring.writer.write(0, record(in, kFourLines))) ++in;
+  BOOST_TEST(in == direct::kLines / 4);
   BOOST_TEST(!ring.reader.first());
   ring.reader.look();
   BOOST_TEST(ring.reader.first().has_value());
   BOOST_TEST(ring.reader.has_first());
-  BOOST_TEST(!ring.writer.write(0, record(in, 240)));  // looked at, not taken
+  BOOST_TEST(!ring.writer.write(0, record(in, kFourLines)));  // looked at, not taken
   ring.reader.take();
-  BOOST_TEST(ring.writer.write(0, record(in, 240)));
+  BOOST_TEST(ring.writer.write(0, record(in, kFourLines)));
 }
 
-// Of a writer that does not keep to the protocol: what is written where nobody may is not looked at, and after a look, or the end, there is no more
-// than there was then.
+// Of a writer that does not keep to the protocol: what is written where nobody may is not looked at; a look is for no more than a ring holds,
+// however much is taken meanwhile, and after the end there is no more than there was then.
 BOOST_AUTO_TEST_CASE(a_writer_cannot_keep_its_reader_at_it) {
+  Ring never_open;
+  never_open.put(0, direct::front_of(0, 8));
+  BOOST_TEST(!never_open.reader.has_any());
+  never_open.reader.look();
+  BOOST_TEST(!never_open.reader.first());
+  never_open.reader.close();
+  BOOST_TEST(!never_open.reader.first());
   Ring ring;
-  ring.words.written.store(64 | direct::kOpen);
-  BOOST_TEST(!ring.reader.has_any());
-  ring.reader.look();
-  BOOST_TEST(!ring.reader.first());
-  ring.reader.close();
-  BOOST_TEST(!ring.reader.first());
-  ring.words.written.store(0);
   ring.reader.open(0);
-  const auto write = [&] { return ring.writer.write(0, record(1, 8)); };
-  BOOST_TEST(write());
   ring.reader.look();
+  std::uint64_t in = 0;
+  const auto write = [&] { return ring.writer.write(0, record(in, 8)) && ++in; };
   BOOST_TEST(write());
-  BOOST_TEST(ring.reader.first().has_value());
-  ring.reader.take();
+  for (std::uint64_t taken = 0; taken < direct::kLines; ++taken) {
+    BOOST_REQUIRE(write());
+    BOOST_REQUIRE(ring.reader.first().has_value());
+    ring.reader.take();
+  }
   BOOST_TEST(!ring.reader.first());
   BOOST_TEST(ring.reader.has_any());
-  ring.reader.close();
-  ring.words.written.fetch_add(24);
+  ring.reader.look();
   BOOST_TEST(ring.reader.first().has_value());
+  ring.reader.close();
+  ring.put(in, direct::front_of(in, 8));
   ring.reader.take();
   BOOST_TEST(!ring.reader.first());
   BOOST_TEST(!ring.reader.has_any());
@@ -182,30 +208,39 @@ BOOST_AUTO_TEST_CASE(a_record_that_waits_lets_its_reader_sleep) {
 }
 
 BOOST_AUTO_TEST_CASE(what_cannot_be_breaks_the_ring_of_who_reads_it) {
-  const auto is_broken = [](std::uint64_t written, std::uint64_t size) {
+  const auto is_broken = [](std::uint64_t front, bool closes) {
     Ring ring;
     ring.reader.open(0);
-    std::memcpy(ring.bytes.data(), &size, sizeof size);
-    ring.words.written.store(written | direct::kOpen);
-    ring.reader.look();
+    ring.put(0, front);
+    if (closes) ring.reader.close();
+    else ring.reader.look();
     const bool none = !ring.reader.first();
-    BOOST_TEST(none == ring.reader.is_broken());
+    BOOST_TEST(none == (ring.reader.is_broken() || !direct::is_front_of(front, 0)));
     return ring.reader.is_broken();
   };
-  BOOST_TEST(!is_broken(64, 40));
-  BOOST_TEST(is_broken(8, 1));               // less than what stands in front of a record
-  BOOST_TEST(is_broken(64, 0));              // nothing
-  BOOST_TEST(is_broken(64, 49));             // more than was written
-  BOOST_TEST(is_broken(64, UINT64_MAX - 8));
-  BOOST_TEST(is_broken(direct::kBytes, direct::kMost + 1));
-  BOOST_TEST(is_broken(direct::kBytes + 8, 8));  // more than a ring
+  for (const bool closes : {false, true}) {
+    BOOST_TEST(!is_broken(direct::front_of(0, 40), closes));
+    BOOST_TEST(!is_broken(direct::front_of(0, direct::kMost), closes));
+    BOOST_TEST(!is_broken(direct::front_of(1, 40), closes));  // another line's: none
+    BOOST_TEST(!is_broken(direct::kClosed, closes));
+    BOOST_TEST(is_broken(direct::front_of(0, 0), closes));
+    BOOST_TEST(is_broken(direct::front_of(0, direct::kMost + 1), closes));
+    BOOST_TEST(is_broken(direct::front_of(0, 0xffff), closes));
+  }
+  // Records that go on into those that were not taken yet.
+  Ring full;
+  full.reader.open(0);
+  constexpr std::uint64_t kLongest = direct::lines_of(direct::kMost);
+  for (std::uint64_t line = 0; line < direct::kLines; line += kLongest) full.put(line, direct::front_of(line, direct::kMost));
+  full.reader.close();
+  BOOST_TEST(full.reader.is_broken());
   // A writer to whom it is said that more was read than it has written writes no more.
   Ring ring;
   ring.reader.open(0);
   ring.words.read.store(1 << 20);
   std::uint64_t in = 0;
-  while (ring.writer.write(0, record(in, 240))) ++in;
-  BOOST_TEST(in == direct::kBytes / 256 / 2);
+  while (ring.writer.write(0, record(in, 8))) ++in;
+  BOOST_TEST(in == direct::kLines / 2);
 }
 
 // ---- at the router
@@ -370,15 +405,51 @@ BOOST_AUTO_TEST_CASE(what_no_token_says_is_refused) {
     }
     return false;
   };
-  BOOST_TEST(!is_refused(24, 9));    // another partition
-  BOOST_TEST(is_refused(17, 0x80));  // grants without number
-  BOOST_TEST(is_refused(21, 0x80));  // tokens
-  BOOST_TEST(is_refused(36, Path::kMaxDepth + 1));
-  BOOST_TEST(is_refused(37, 3));     // of no kind
-  BOOST_TEST(is_refused(37, 0));     // of nothing, with a value
-  BOOST_TEST(is_refused(38, static_cast<std::uint8_t>(DType::string)));
-  BOOST_TEST(is_refused(38, 200));
-  BOOST_TEST(is_refused(38, static_cast<std::uint8_t>(DType::c128)));
+  // Its owner (8 bytes), its number, grants, tokens, then the token's partition, edge, times, what it is and its path's length, kind and element.
+  BOOST_TEST(tokens.bytes().size() == 24u);
+  BOOST_TEST(!is_refused(11, 9));    // another partition
+  BOOST_TEST(is_refused(9, 1));      // a grant that is not there
+  BOOST_TEST(is_refused(10, 2));     // nor a token
+  BOOST_TEST(is_refused(14, Path::kMaxDepth + 1));
+  BOOST_TEST(is_refused(14, 0x30));  // of no kind
+  BOOST_TEST(is_refused(14, 0x00));  // of nothing, with a value
+  BOOST_TEST(is_refused(15, static_cast<std::uint8_t>(DType::string)));
+  BOOST_TEST(is_refused(15, 200));
+  BOOST_TEST(is_refused(15, static_cast<std::uint8_t>(DType::c128)));
+}
+
+// A number has one way to be written, and its place a largest one.
+BOOST_AUTO_TEST_CASE(numbers_are_as_they_are_written) {
+  const auto is_read = [](const std::vector<int>& token) {
+    std::vector<std::byte> bytes(8);
+    for (const int b : {2, 0, 1}) bytes.push_back(static_cast<std::byte>(b));
+    for (const int b : token) bytes.push_back(static_cast<std::byte>(b));
+    RunTokens said;
+    try {
+      read_direct(bytes, said);
+    } catch (const Error&) {
+      return false;
+    }
+    return true;
+  };
+  BOOST_TEST(is_read({1, 2, 1, 0x01, 5}));
+  BOOST_TEST(is_read({0x81, 1, 2, 1, 0x01, 5}));
+  BOOST_TEST(!is_read({0x81, 0, 2, 1, 0x01, 5}));  // 1, in two bytes
+  BOOST_TEST(is_read({0xff, 0xff, 0xff, 0xff, 0x07, 2, 1, 0x01, 5}));
+  BOOST_TEST(!is_read({0xff, 0xff, 0xff, 0xff, 0x0f, 2, 1, 0x01, 5}));  // a partition beyond 2^31
+  BOOST_TEST(is_read({1, 2, 1, 0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}));
+  BOOST_TEST(!is_read({1, 2, 1, 0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}));  // a negative iteration
+  BOOST_TEST(!is_read({1, 2, 1, 0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x03}));  // beyond 2^64
+  BOOST_TEST(!is_read({1, 2, 1, 0x01, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01}));
+}
+
+// What a loop's iteration mostly has to say to another process, a token and a grant, is in one line of a cache.
+BOOST_AUTO_TEST_CASE(a_token_and_a_grant_are_one_line) {
+  Path path;
+  path.depth = 1;
+  path.number[0] = 1'000'000;
+  const std::vector<Posted> both{{0, Grant{{}, 1, path, 1'000'032}}, {0, Token{{}, 1, false, Tensor::scalar(1.0), path, 1}}};
+  BOOST_TEST(DirectTokens({UINT64_MAX, 1000}, both, numbered_plan()).bytes().size() <= direct::kFirst);
 }
 
 }  // namespace

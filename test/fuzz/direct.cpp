@@ -1,9 +1,9 @@
-// libFuzzer: what a process of the same host sends directly. Even: words and bytes of a ring of records, as who has mapped the same memory may write them;
+// libFuzzer: what a process of the same host sends directly. Even: words and lines of a ring of records, as who has mapped the same memory may write them;
 // two bytes are a step, what is done and how much. Odd: a record of tokens; what can be read is written, and must then read as the same.
 // Instruments: cluster/direct_ring.cpp cluster/direct_tokens.cpp
 #include <algorithm>
 #include <cstring>
-#include <memory>
+#include <vector>
 
 #include <troupe/cluster/direct_ring.hpp>
 #include <troupe/cluster/direct_tokens.hpp>
@@ -26,7 +26,7 @@ void read_tokens(std::span<const std::byte> bytes) {
   for (const RunGrant& g : said.grants) posted.push_back({to(g.partition), Grant{{}, g.send, g.path, g.last}});
   for (const RunToken& t : said.tokens) posted.push_back({to(t.partition), Token{{}, t.receive, t.is_dead, t.value, t.path, t.times}});
   const DirectTokens again(said.run, posted, plan);
-  demand(again.bytes().empty() == (bytes.size() > DirectTokens::kMost) || bytes.size() + 128 > DirectTokens::kMost);  // it may stop a little earlier than it must
+  demand(again.bytes().empty() == (bytes.size() > DirectTokens::kMost) || bytes.size() + 256 > DirectTokens::kMost);  // it may stop a little earlier than it must
   if (again.bytes().empty()) return;
   demand(again.bytes().size() == bytes.size());
   RunTokens back;
@@ -34,13 +34,12 @@ void read_tokens(std::span<const std::byte> bytes) {
   demand(written(back).take().head == written(said).take().head);
 }
 
-void step(DirectWords& words, std::byte* bytes, DirectWriter& writer, DirectReader& reader, unsigned what, unsigned much, Input& in) {
+void step(DirectWords& words, direct::Line* lines, DirectWriter& writer, DirectReader& reader, unsigned what, unsigned much, Input& in) {
   switch (what % 7) {
     case 0: {
       const std::vector<std::byte> record(much * much % (direct::kMost + 2));
-      const std::uint64_t before = words.written.load();
       const bool is_in = writer.write(much, record, much % 3 != 0);
-      demand(!is_in || (!record.empty() && words.written.load() > before && (words.written.load() & direct::kOpen)));
+      demand(!is_in || (!record.empty() && record.size() <= direct::kMost && words.open.load() != 0));
       break;
     }
     case 1: {
@@ -65,23 +64,22 @@ void step(DirectWords& words, std::byte* bytes, DirectWriter& writer, DirectRead
         break;
       }
       reader.close();
-      for (std::size_t left = direct::kBytes / direct::kUnit; reader.first(); reader.take()) demand(left-- > 0);  // no more than a ring
-
+      for (std::size_t left = direct::kLines; reader.first(); reader.take()) demand(left-- > 0);  // no more than a ring
       break;
     // What the other might say: more, or anything.
-    case 3: words.written.fetch_add(much * much / 16 * direct::kUnit); break;
-    case 4: words.read.fetch_add(much * much / 16 * direct::kUnit); break;
+    case 3: {  // a record, of the first round perhaps
+      const std::uint64_t line = (much & 15) * (much >> 4);
+      lines[line % direct::kLines].front.store(direct::front_of(line, much * much));
+      break;
+    }
+    case 4: words.read.fetch_add(much * much / 16); break;
     case 5: {
       std::uint64_t value = 0;
       for (int i = 0; i < 8; ++i) value = value << 8 | in.next();
-      (much % 2 == 0 ? words.written : words.read).store(value);
+      (much % 2 == 0 ? lines[much / 2].front : words.read).store(value);
       break;
     }
-    default: {  // what stands in front of a record, perhaps
-      const std::uint64_t value = in.next() | in.next() << 8;
-      std::memcpy(bytes + much * direct::kUnit, &value, sizeof value);
-      break;
-    }
+    default: words.open.store(much % 2); break;
   }
 }
 
@@ -114,12 +112,12 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
     return 0;
   }
   DirectWords words{};
-  const auto bytes = std::make_unique<std::byte[]>(direct::kBytes);
-  DirectWriter writer(words, bytes.get());
-  DirectReader reader(words, bytes.get());
+  std::vector<direct::Line> lines(direct::kLines);
+  DirectWriter writer(words, lines.data());
+  DirectReader reader(words, lines.data());
   for (std::size_t left = std::min<std::size_t>(size / 2, 256); left > 0; --left) {
     const unsigned what = in.next(), much = in.next();
-    step(words, bytes.get(), writer, reader, what, much, in);
+    step(words, lines.data(), writer, reader, what, much, in);
   }
   return 0;
 }

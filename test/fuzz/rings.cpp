@@ -14,7 +14,7 @@ using namespace troupe::test;
 
 namespace {
 
-constexpr std::size_t kPage = 4096, kRing = kPage + SharedRings::kBytes, kRings = 2 * kRing, kWhole = kRings + 2 * (kPage + direct::kBytes);  // behind them rings of records: see direct.cpp
+constexpr std::size_t kPage = 4096, kRing = kPage + SharedRings::kBytes, kRings = 2 * kRing, kWhole = kRings + 2 * (kPage + direct::kLines * sizeof(direct::Line));  // behind them rings of records: see direct.cpp
 // The words of a direction, each in a line of its own (SharedRings::Direction).
 constexpr std::size_t kWritten = 0, kRead = 128, kReaderSleeps = 256, kWriterSleeps = 384;
 
