@@ -30,8 +30,11 @@ Partition::~Partition() = default;
 // ---- messages
 
 void Partition::handle(PartitionMessage& message) {
-  // One look for all that is told of it: a token that waited, what it is recorded as, and the turn that it begins.
-  look_at_clock(heard_ = ticks());
+  // One look for a few messages, and all that is told of them: a token that waited, what it is recorded as, and the turn that they begin.
+  if (heard_ == 0 || recorder_.traces() || ++heard_by_look_ == kMessagesALook) {
+    look_at_clock(heard_ = ticks());
+    heard_by_look_ = 0;
+  }
   if (auto* ended = std::get_if<Ended>(&message)) {
     Firing& f = *ended->firing;
     Iteration& iteration = *f.iteration;
@@ -394,6 +397,7 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
   ++record.outside;
   running_run_.store(record.run->info().id, std::memory_order_relaxed);
   running_.store(&node, std::memory_order_relaxed);
+  looked_ = 0;
   try {
     node.kernel->run(c);
     // What a kernel made of host scalars (a reshaped counter) is on the host yet.

@@ -326,6 +326,7 @@ class Partition final : public CompletionSink {
   static constexpr std::uint64_t kLarge = 4096;  // bytes: smaller tokens are bounded by windows alone
   static constexpr int kPlaceBits = 32;           // of a call's number: its place; how many were there before is above
   static constexpr int kBatch = 256;
+  static constexpr int kMessagesALook = 16;  // messages from one look at the clock to the next, within a turn
   static constexpr int kFiringsALook = 61;  // firings from one look at the clock to the next, for loops' times; prime, to be out of step with iterations
   static constexpr int kBatches = 4;
 
@@ -405,6 +406,7 @@ class Partition final : public CompletionSink {
   Iteration& open(Instance& instance);
   void count_time(Instance& instance);
   void look_at_clock(std::uint64_t tick) {
+    looked_ = tick;
     if (has_loops_) now_ = driver_.time_at(tick);
   }
   std::vector<LoopSnapshot> loop_snapshots(const TickClock& clock);
@@ -543,7 +545,9 @@ class Partition final : public CompletionSink {
   bool is_long_ = false;            // too much: this turn ends before it fires more
   int share_ = 0, left_ = 0;        // firings that the run whose turn it is may have, and how many of them it has not; share_ 0: it is nobody's
   bool is_drawn_ = false;           // the firing under way is an event of its own
-  std::uint64_t heard_ = 0;         // ticks: when the message came that is handled, or was last; 0: a turn has begun since
+  std::uint64_t heard_ = 0;         // ticks: when the message came that is handled, or was last, or a few before it; 0: a turn has begun since
+  int heard_by_look_ = 0;           // messages since
+  std::uint64_t looked_ = 0;        // ticks: now, but for a few firings of scalars; 0: a kernel has run since
   std::uint64_t last_tick_ = 0;     // of a turn that looks closer: when its firing began, or its last one that was drawn ended
   bool has_posted_ = false;         // what waits for `flush`
   std::uint32_t tick_ = 0;

@@ -319,10 +319,10 @@ void Partition::record_failure(const Run& run, std::int32_t source) {
 
 // Of several that are one: these.
 void Partition::record_sent(const Token& token, const PartitionPlan::Send& to, std::int32_t first, std::int32_t count) {
-  const std::uint64_t now = ticks();
+  if (looked_ == 0 || recorder_.traces()) looked_ = ticks();
   for (std::int32_t i = first; i < first + count; ++i) {
     const std::uint64_t flow = flow_of(token, to.partition, to.receive, i);
-    recorder_.add({RecordedEvent::Kind::send, false, to.source, now, 0, token.run->number(), iteration_in(token.path, to) + i, flow});
+    recorder_.add({RecordedEvent::Kind::send, false, to.source, looked_, 0, token.run->number(), iteration_in(token.path, to) + i, flow});
   }
 }
 

@@ -57,15 +57,7 @@ class NumberReader {
   }
   std::uint64_t number() {
     const unsigned first = byte();
-    if (first < 0x80) [[likely]] return first;
-    std::uint64_t n = first & 0x7f;
-    for (unsigned shift = 7;; shift += 7) {
-      const unsigned next = byte();
-      const std::uint64_t bits = next & 0x7f;
-      if (next == 0 || shift > 63 || bits << shift >> shift != bits) MessageReader::malformed("a number that is written otherwise");
-      n |= bits << shift;
-      if (next < 0x80) return n;
-    }
+    return first < 0x80 ? first : longer_number(first & 0x7f);
   }
   std::int32_t index() {
     const std::uint64_t n = number();
@@ -82,6 +74,18 @@ class NumberReader {
   }
 
  private:
+  std::uint64_t longer_number(std::uint64_t n) {
+    constexpr unsigned kLast = 63;  // of 64 bits, for which there is one byte more
+    for (unsigned shift = 7; shift < kLast; shift += 7) {
+      const unsigned next = byte();
+      n |= std::uint64_t{next & 0x7f} << shift;
+      if (next == 0) written_otherwise();
+      if (next < 0x80) return n;
+    }
+    if (byte() != 1) written_otherwise();
+    return n | std::uint64_t{1} << kLast;
+  }
+  [[noreturn]] static void written_otherwise() { MessageReader::malformed("a number that is written otherwise"); }
   [[noreturn]] static void too_short() { MessageReader::malformed("tokens that end too soon"); }
   const std::byte* at_;
   const std::byte* end_;

@@ -493,16 +493,19 @@ void SharedRuns::handle(Peer from, RunTokens&& m) {
   for (RunToken& t : m.tokens) check(t, *run, plan, from);
   const auto& partitions = run->troupe->partitions;
   const auto each = [&](auto pass) {
-    for (const RunGrant& g : m.grants) pass(*partitions[at(g.partition)], Grant{run, g.send, g.path, g.last});
-    for (RunToken& t : m.tokens) pass(*partitions[at(t.partition)], Token{run, t.receive, t.is_dead, std::move(t.value), t.path, t.times});
+    for (const RunGrant& g : m.grants) pass(*partitions[at(g.partition)], std::in_place_type<Grant>, run, g.send, g.path, g.last);
+    for (RunToken& t : m.tokens) pass(*partitions[at(t.partition)], std::in_place_type<Token>, run, t.receive, t.is_dead, std::move(t.value), t.path, t.times);
   };
   here_if_light(*run->troupe, [&](bool is_here) {
     const std::int32_t only = is_here ? only_partition(m) : -1;
     const bool was_taken = only >= 0 && partitions[at(only)]->turn_here([&](auto receive) {
-      each([&](PartitionActor&, PartitionMessage message) { receive(message); });
+      each([&](PartitionActor&, auto&&... of) {
+        PartitionMessage message(std::forward<decltype(of)>(of)...);
+        receive(message);
+      });
     });
     if (was_taken) taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    else each([](PartitionActor& to, auto message) { to.send(std::move(message)); });
+    else each([](PartitionActor& to, auto&&... of) { to.send(std::forward<decltype(of)>(of)...); });
   });
 }
 

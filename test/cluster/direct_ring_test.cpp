@@ -441,6 +441,16 @@ BOOST_AUTO_TEST_CASE(numbers_are_as_they_are_written) {
   BOOST_TEST(!is_read({1, 2, 1, 0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}));  // a negative iteration
   BOOST_TEST(!is_read({1, 2, 1, 0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x03}));  // beyond 2^64
   BOOST_TEST(!is_read({1, 2, 1, 0x01, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01}));
+  const auto last_read = [](std::int64_t last) {
+    const std::vector<Posted> one{{0, Grant{{}, 1, {}, last}}};
+    RunTokens said;
+    read_direct(DirectTokens({UINT64_MAX, UINT64_MAX}, one, numbered_plan()).bytes(), said);
+    BOOST_TEST(said.run.number == UINT64_MAX);
+    return said.grants.at(0).last;
+  };
+  for (const std::int64_t last : {INT64_MIN, INT64_MIN + 1, std::int64_t{-1}, INT64_MAX}) BOOST_TEST(last_read(last) == last);
+  for (int bit = 0; bit < 63; ++bit)
+    for (const std::int64_t more : {-1, 0, 1}) BOOST_TEST(last_read((std::int64_t{1} << bit) + more) == (std::int64_t{1} << bit) + more);
 }
 
 // What a loop's iteration mostly has to say to another process, a token and a grant, is in one line of a cache.
