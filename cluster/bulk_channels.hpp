@@ -40,7 +40,7 @@ class BulkChannels {
   bool has_sockets() const { return sockets_.channels() > sockets_.rings(); }
   std::size_t rings() const { return sockets_.rings(); }
   bool shares_memory() const { return rings() != 0; }
-  bool take_direct() { return sockets_.take_direct(); }
+  std::size_t take_direct(std::size_t most) { return sockets_.take_direct(most); }
   bool has_news() const { return sockets_.has_news(); }
   bool fall_asleep() { return sockets_.fall_asleep(); }
   void wake_up() { sockets_.wake_up(); }

@@ -23,6 +23,7 @@ constexpr char kShown[kMagic + 1] = "troupe-b", kTaken[kMagic + 1] = "troupe+b";
 constexpr std::uint64_t kListener = 0, kLocalListener = 1;  // what epoll reports for them
 constexpr std::size_t kStep = 128 << 10;  // bytes of a ring between two words to the other: it copies while we do
 constexpr std::size_t kBytesATurn = 8 << 20;  // bytes
+constexpr std::size_t kRecordsATurn = 64;  // of those that were sent directly
 constexpr int kReads = 64;              // of one channel before the others have their turn
 constexpr std::size_t kStaged = 1 << 10;  // where less than this is awaited, so much is read: a small frame costs one call of the kernel
 
@@ -377,10 +378,10 @@ void BulkSockets::receive_ring(Channel& c) {
 }
 
 // Of one channel: what its records say may close channels, this one too.
-bool BulkSockets::take_direct() {
+std::size_t BulkSockets::take_direct(std::size_t most) {
   for (const auto& [id, c] : channels_)
-    if (c->rings && c->state == Channel::State::open && c->rings->direct_in().has_news()) return router_.take_direct(c->connection);
-  return false;
+    if (c->rings && c->state == Channel::State::open && c->rings->direct_in().has_news()) return router_.take_direct(c->connection, most);
+  return 0;
 }
 
 bool BulkSockets::has_news() const {
@@ -525,7 +526,7 @@ bool BulkSockets::work(bool looks_at_sockets) {
         receive_ring(*c);
         worked = true;
       }
-      if (c->rings->direct_in().has_any()) worked |= router_.take_direct(c->connection);
+      if (c->rings->direct_in().has_any()) worked |= router_.take_direct(c->connection, kRecordsATurn) != 0;
       if (c->rings->is_broken() || c->rings->direct_in().is_broken()) c->state = Channel::State::closed;
     }
     if (c->state == Channel::State::open) watch(*c);

@@ -63,8 +63,8 @@ class BulkSockets {
 
   /// Moves what can be moved without waiting, by shared memory only or by sockets too; did anything?
   bool work(bool looks_at_sockets = true);
-  /// Has the listener hear records that have come, if any have.
-  bool take_direct();
+  /// Has the listener hear records that have come; how many, of at most so many?
+  std::size_t take_direct(std::size_t most);
   /// Is there anything in shared memory?
   bool has_news() const;
   /// Channels that are open, and of them those by shared memory.

@@ -65,6 +65,7 @@ void DirectReader::close() {
     std::uint64_t front = front_at(at);
     if (is_front_of(front, at)) at += lines_at(at, front, full);
     else if (line(at).front.compare_exchange_strong(front, kClosed, std::memory_order_seq_cst)) break;
+    else is_broken_ = !is_front_of(front, at);  // nothing else is written there
   }
   end_ = at;
 }

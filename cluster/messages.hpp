@@ -22,7 +22,8 @@ namespace troupe {
 
 enum class MessageKind : std::uint8_t {
   gossip, make_plan, drop_plan, begin_run, tokens, run_failed, abandon_run, left_run, get_variable, set_variable, get_loops, answer,
-  get_costs, probe, probe_for, inspect, inspected, plan_broken, runs_begun, clear_container
+  get_costs, probe, probe_for, inspect, inspected, plan_broken, runs_begun, clear_container,
+  small_tokens  // as RunTokens: small_tokens.hpp
 };
 
 /// A node as others know it.

@@ -311,7 +311,7 @@ void NodeCore::received_direct(Peer peer, std::span<const std::byte> record) {
     direct_from_.store(peer, std::memory_order_relaxed);
   }
   try {
-    runs_.handle_direct(peer, record);
+    runs_.handle_tokens(peer, record);
   } catch (...) {
     hang_up(peer);
   }
@@ -328,9 +328,10 @@ void NodeCore::hang_up(Peer peer) {
 void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
   MessageReader r(message);
   const MessageKind kind = kind_of(r);
-  const std::uint64_t bytes = kind == MessageKind::tokens ? 0 : bytes_of(message);  // before its tensors are taken out
+  const std::uint64_t bytes = kind == MessageKind::tokens || kind == MessageKind::small_tokens ? 0 : bytes_of(message);  // before its tensors are taken out
   switch (kind) {
     case MessageKind::tokens: runs_.handle_tokens(peer, r); return;
+    case MessageKind::small_tokens: runs_.handle_tokens(peer, message); return;
     case MessageKind::begin_run: {
       auto m = read_all<BeginRun>(r);
       std::shared_ptr<Compiled> compiled = plan_of({from, m.plan});

@@ -83,8 +83,8 @@ class Router {
   /// `direct`: what the peer sends directly beside it; null: nothing. Answers who that is; 0: nobody any more.
   Peer bulk_opened(Connection connection, std::uint64_t from, std::shared_ptr<DirectSource> direct = nullptr);
   Peer bulk_opened(Connection connection) { return bulk_opened(connection, options_.bulk_frame); }
-  /// There may be something that was sent directly. Was there?
-  bool take_direct(Connection connection);
+  /// There may be something that was sent directly: how much was there, of so many records?
+  std::size_t take_direct(Connection connection, std::size_t most = kAllDirect);
   void bulk_broken(Connection connection);
   static constexpr std::size_t kBulkHeader = 256 << 10;  // frames of larger headers do not go there
   enum class BulkTurn {
@@ -195,7 +195,8 @@ class Router {
       if (entry.direct) entry.direct->have_come(entry.data_in);
     };
   }
-  bool take_direct(Entry& entry);
+  static constexpr std::size_t kAllDirect = ~std::size_t{0};
+  std::size_t take_direct(Entry& entry, std::size_t most = kAllDirect);
   void deliver_direct(Entry& entry, std::span<const std::byte> record);
   void open_direct(Entry& entry);
   void close_direct(Entry& entry);

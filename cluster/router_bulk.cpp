@@ -42,31 +42,30 @@ void Router::open_direct(Entry& entry) {
   if (entry.state == State::open && entry.direct && entry.direct_before.empty()) entry.direct->open(entry.data_in);
 }
 
-bool Router::take_direct(Connection connection) {
+std::size_t Router::take_direct(Connection connection, std::size_t most) {
   Entry* const entry = at(connection);
-  return entry && take_direct(*entry);
+  return entry ? take_direct(*entry, most) : 0;
 }
 
-// All that lies there and does not wait for a message, but nothing that is sent meanwhile.
-bool Router::take_direct(Entry& entry) {
-  if (entry.state != State::open) return false;
-  bool any = false;
-  while (!entry.direct_before.empty()) {
-    if (entry.direct_before.front().after > entry.data_in) return any;
+// All that lies there and does not wait for a message; of the ring at most so many, where the rest can wait. What is sent meanwhile may be among it.
+std::size_t Router::take_direct(Entry& entry, std::size_t most) {
+  if (entry.state != State::open) return 0;
+  std::size_t taken = 0;
+  for (; !entry.direct_before.empty(); ++taken) {
+    if (entry.direct_before.front().after > entry.data_in) return taken;
     deliver_direct(entry, entry.direct_before.front().bytes);
     entry.direct_before.pop_front();
-    any = true;
     open_direct(entry);
   }
-  if (!entry.direct) return any;
+  if (!entry.direct) return taken;
   entry.direct->look();
-  for (;;) {
+  for (; taken < most; ++taken) {
     const std::optional<DirectRecord> record = entry.direct->first();
-    if (!record || record->after > entry.data_in) return any;
+    if (!record || record->after > entry.data_in) break;
     deliver_direct(entry, record->bytes);
     entry.direct->take();
-    any = true;
   }
+  return taken;
 }
 
 void Router::deliver_direct(Entry& entry, std::span<const std::byte> record) {

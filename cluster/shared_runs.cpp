@@ -7,16 +7,14 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/explain.hpp>
-#include <troupe/cluster/direct_tokens.hpp>
 #include <troupe/cluster/node_core.hpp>
+#include <troupe/cluster/small_tokens.hpp>
 #include <troupe/ops/node_index.hpp>
 
 namespace troupe {
 namespace {
 
-constexpr std::uint64_t kLarge = 16 << 10;  // bytes of a token that goes in a message of its own
 constexpr const char* kElsewhere = "the run has failed on another node";  // which its owner has said
-
 
 Ref<Run> share(Run& run) {
   run.retain();
@@ -128,77 +126,6 @@ std::int32_t only_partition(const RunTokens& m) {
 }  // namespace
 
 // ---- plans
-
-SharedPlan::SharedPlan(std::shared_ptr<NodeCore> core, RunKey key, std::shared_ptr<const Plan> plan, std::vector<Peer> peers, Peer owner)
-    : core_(std::move(core)), key_(key), plan_(std::move(plan)), peers_(std::move(peers)), owner_(owner) {
-  for (std::size_t n = 0; n < peers_.size(); ++n)
-    if (static_cast<std::int32_t>(n) != plan_->here) others_.push_back(peers_[n]);
-  fetched_from_.assign(plan_->program.fetches.size(), -1);
-  for (const PartitionPlan& p : plan_->partitions)
-    for (const Target& t : p.targets)
-      if (t.node == Target::kFetch) fetched_from_[at(t.slot)] = p.node;
-}
-
-SharedPlan::~SharedPlan() {
-  if (is_owned())
-    for (Peer peer : others_) core_->send(peer, DropPlan{key_.number});
-}
-
-std::int32_t SharedPlan::node_of_peer(Peer peer) const {
-  for (std::size_t n = 0; n < peers_.size(); ++n)
-    if (static_cast<std::int32_t>(n) != plan_->here && peers_[n] == peer) return static_cast<std::int32_t>(n);
-  return -1;
-}
-
-// `has_tokens`: without any, what there is overtakes messages, as by the control lane.
-bool SharedPlan::is_sent_directly(const RunKey& run, std::span<const Posted> posted, bool has_tokens, Peer to) {
-  const DirectTokens tokens(run, posted, *plan_);
-  return !tokens.bytes().empty() && core_->transport().send_direct(to, tokens.bytes(), has_tokens);
-}
-
-// One message for each node and run, or what takes its place by memory that is shared; but what is large goes by itself, so that nothing small waits for it.
-void SharedPlan::post(std::span<Posted> posted) {
-  const auto run_of = [](const Posted& p) -> const Run& {
-    const auto* token = std::get_if<Token>(&p.message);
-    return token ? *token->run : *std::get<Grant>(p.message).run;
-  };
-  const auto is_large = [](const Posted& p) {
-    const auto* token = std::get_if<Token>(&p.message);
-    return token && bytes_of(token->value) >= kLarge;
-  };
-  // Those of which it holds to the front; how many they are.
-  const auto to_front = [](std::span<Posted> all, auto holds) {
-    std::size_t n = 0;
-    for (Posted& p : all)
-      if (holds(p)) {
-        if (&all[n] != &p) std::swap(all[n], p);
-        ++n;
-      }
-    return n;
-  };
-  while (!posted.empty()) {
-    const Peer to = peer_of(posted.front().partition);
-    const Run& run = run_of(posted.front());
-    const RunKey key = run.key;
-    const std::span<Posted> ours = posted.first(to_front(posted, [&](const Posted& p) { return peer_of(p.partition) == to && &run_of(p) == &run; }));
-    const std::size_t large = to_front(ours, is_large);
-    for (std::size_t i = 0; i < large; ++i) core_->transport().send(to, RunTokens::kLane, written(key, ours.subspan(i, 1), *plan_).take());
-    const std::span<Posted> small = ours.subspan(large);
-    const bool has_tokens = std::any_of(small.begin(), small.end(), [](const Posted& p) { return std::holds_alternative<Token>(p.message); });
-    const bool is_message = !small.empty() && !is_sent_directly(key, small, has_tokens, to);
-    if (is_message) {
-      core_->transport().send(to, has_tokens ? RunTokens::kLane : Lane::control, written(key, small, *plan_).take());
-    }
-    if (is_message || large != 0) core_->transport().flush(to);  // what the turn leaves to be done is done meanwhile
-    posted = posted.subspan(ours.size());
-  }
-}
-
-void SharedPlan::start(Run& run) { core_->runs().begin(run, *this); }
-std::vector<LoopReport> SharedPlan::loops() { return core_->loops(*this); }
-std::vector<NodeCost> SharedPlan::costs() { return core_->costs(*this); }
-void SharedPlan::failed(Run& run) { core_->runs().failed(run, *this); }
-void SharedPlan::refused(Run&, std::int32_t partition, const std::string& what) { core_->runs().refused(peer_of(partition), what); }
 
 void SharedRuns::add(const std::shared_ptr<SharedPlan>& plan) {
   std::lock_guard lock(mutex_);
@@ -463,21 +390,27 @@ bool SharedRuns::wait(const RunKey& key, Waiting&& message) {
   return true;
 }
 
-void SharedRuns::handle_tokens(Peer from, MessageReader& reader) {
+// What `read` puts into them.
+template <class Read>
+void SharedRuns::handle_read(Peer from, Read read) {
   thread_local RunTokens of_thread;
   RunTokens& said = of_thread;  // to find it takes a call
   const Emptied emptied(said);
-  read_fields(reader, said);
-  reader.end();
+  read(said);
   handle(from, std::move(said));
 }
 
-void SharedRuns::handle_direct(Peer from, std::span<const std::byte> record) {
-  thread_local RunTokens of_thread;
-  RunTokens& said = of_thread;  // to find it takes a call
-  const Emptied emptied(said);
-  read_direct(record, said);
-  handle(from, std::move(said));
+void SharedRuns::handle_tokens(Peer from, MessageReader& reader) {
+  handle_read(from, [&](RunTokens& said) {
+    read_fields(reader, said);
+    reader.end();
+  });
+}
+void SharedRuns::handle_tokens(Peer from, std::span<const std::byte> record) {
+  handle_read(from, [&](RunTokens& said) { read_small(record, said); });
+}
+void SharedRuns::handle_tokens(Peer from, const Message& message) {
+  handle_read(from, [&](RunTokens& said) { read_small(message, said); });
 }
 
 // A grant for a run that is not under way here is dropped: who has no instance of a loop holds no token of it back.

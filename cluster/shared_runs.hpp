@@ -63,7 +63,7 @@ class SharedPlan final : public RemotePlan {
   std::string lost;
 
  private:
-  bool is_sent_directly(const RunKey& run, std::span<const Posted> posted, bool has_tokens, Peer to);
+  bool post_message(const RunKey& run, std::span<Posted> posted, Peer to);
 
   const std::shared_ptr<NodeCore> core_;
   const RunKey key_;  // owner, number of the plan
@@ -103,8 +103,9 @@ class SharedRuns {
   /// RunTokens, which come more often than all else: read into memory that stays.
   void handle_tokens(Peer from, MessageReader& reader);
   void handle(Peer from, RunTokens&& m);
-  /// The same, sent directly.
-  void handle_direct(Peer from, std::span<const std::byte> record);
+  /// The same where they are small, sent directly or as a message.
+  void handle_tokens(Peer from, std::span<const std::byte> record);
+  void handle_tokens(Peer from, const Message& message);
   /// The run has failed here.
   void failed(Run& run, SharedPlan& plan);
   void lost(Peer peer, const NodeId& node, const Status& why);
@@ -145,6 +146,8 @@ class SharedRuns {
   void all_begun(std::uint64_t owner, std::uint64_t last);
   void drop_waiting(const RunKey& from, const RunKey& to);
   void ended(Run& run);
+  template <class Read>
+  void handle_read(Peer from, Read read);
   template <class Send>
   void here_if_light(const PlanTroupe& troupe, Send send);
 

@@ -37,7 +37,7 @@ constexpr std::uint64_t kSmall = 32 << 10;               // bytes of a message w
 constexpr auto kLost = std::chrono::microseconds(500);
 constexpr auto kOffered = std::chrono::microseconds(20);  // a yield that nobody takes is over much sooner
 constexpr std::size_t kLooks = 40;     // at one channel's memory
-constexpr int kInARow = 16;           // records, until others have their turn
+constexpr std::size_t kInARow = 16;   // records, until others have their turn
 constexpr std::uint64_t kPatience = 64, kGained = 8;  // times that nothing came, and messages until it is looked again; of them one that something came makes up for
 constexpr int kLostShare = 8;
 constexpr auto kCrowdedFor = std::chrono::milliseconds(20);
@@ -318,11 +318,11 @@ class ZeroMqTransport final : public Transport, private Carrier {
   bool has_come_soon() {
     if (!shares_memory() || patience_ == 0) return false;
     const std::size_t looks = kLooks / bulk_->rings();
-    int heard = 0;
+    std::size_t heard = 0;
     for (std::size_t left = looks; left > 0 && heard < kInARow; --left) {
-      if (bulk_->take_direct()) {
+      if (const std::size_t n = bulk_->take_direct(kInARow - heard)) {
         router_->flush();
-        ++heard;
+        heard += n;
         left = looks;
       }
       if (bulk_->has_news() || !requests_.is_empty()) {

@@ -107,7 +107,7 @@ BOOST_AUTO_TEST_CASE(messages_are_written_as_the_golden_file_has_them) {
     all.insert(all.end(), head.begin(), head.end());
     kinds.insert(message.kKind);
   });
-  BOOST_TEST(kinds.size() == static_cast<std::size_t>(MessageKind::clear_container) + 1);  // every one
+  BOOST_TEST(kinds.size() == static_cast<std::size_t>(MessageKind::small_tokens));  // every one that is written by its fields
   check_golden("messages", all);
 }
 

@@ -1,6 +1,6 @@
 // Rings of records in shared memory: in order whatever the two threads do, each either in or known not to be when its reader gives the
 // ring up, and a peer that lies; and tokens in such records.
-#include <troupe/cluster/direct_tokens.hpp>
+#include <troupe/cluster/small_tokens.hpp>
 #include <troupe/cluster/router.hpp>
 #include <troupe/cluster/shared_rings.hpp>
 #include <troupe/test/cluster/still.hpp>
@@ -273,10 +273,10 @@ BOOST_AUTO_TEST_CASE(a_ring_is_open_while_the_session_is) {
   BOOST_TEST(!ring->writer.write(0, record(1, 8)));  // not confirmed
   a.ready();
   BOOST_TEST(ring->writer.write(0, record(1, 8)));
-  BOOST_TEST(a.router.take_direct(Victim::kPeer));
-  BOOST_TEST(!a.router.take_direct(Victim::kPeer));
+  BOOST_TEST(a.router.take_direct(Victim::kPeer) == 1u);
+  BOOST_TEST(a.router.take_direct(Victim::kPeer) == 0u);
   BOOST_TEST(ring->writer.write(1, record(2, 8)));
-  BOOST_TEST(!a.router.take_direct(Victim::kPeer));  // behind a message that has not come
+  BOOST_TEST(a.router.take_direct(Victim::kPeer) == 0u);  // behind a message that has not come
   a.router.broken(Victim::kPeer, Status(Code::unavailable, "cut"));
   BOOST_TEST(!ring->writer.write(1, record(3, 8)));
   BOOST_TEST(a.heard == std::vector<std::uint64_t>{1}, boost::test_tools::per_element());
@@ -303,7 +303,7 @@ BOOST_AUTO_TEST_CASE(a_second_channel_takes_the_place_of_the_first) {
   BOOST_TEST(!ring->writer.write(0, record(2, 8)));
   BOOST_TEST(ring.use_count() == 1);
   BOOST_TEST(second->writer.write(0, record(2, 8)));
-  BOOST_TEST(a.router.take_direct(Victim::kPeer));
+  BOOST_TEST(a.router.take_direct(Victim::kPeer) == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(whose_key_is_out_is_not_heard_any_more) {
@@ -314,7 +314,7 @@ BOOST_AUTO_TEST_CASE(whose_key_is_out_is_not_heard_any_more) {
   a.router.bulk_opened(Victim::kPeer, 0, {ring, &ring->reader});
   BOOST_TEST(ring->writer.write(0, record(1, 8)));
   a.router.expel([](const std::string&) { return true; });
-  BOOST_TEST(!a.router.take_direct(Victim::kPeer));
+  BOOST_TEST(a.router.take_direct(Victim::kPeer) == 0u);
   BOOST_TEST(a.heard.empty());
   BOOST_TEST(!ring->reader.has_any());  // nobody is kept awake by it
   BOOST_TEST(!ring->writer.write(0, record(2, 8)));
@@ -357,21 +357,21 @@ BOOST_AUTO_TEST_CASE(tokens_are_read_as_their_message_would_be) {
   for (int round = 0; round < 500; ++round) {
     std::vector<Posted> posted = posted_by(random, 1 + random() % 20);
     const RunKey run{random(), random()};
-    const DirectTokens tokens(run, posted, plan);
+    const SmallTokens tokens(run, posted, plan);
     BOOST_REQUIRE(!tokens.bytes().empty());
     RunTokens direct;
-    read_direct(tokens.bytes(), direct);
+    read_small(tokens.bytes(), direct);
     Message m = written(run, posted, plan).take();
     BOOST_REQUIRE((written(direct).take().head == m.head));
     // What is cut off is noticed wherever it is, and so is what is too much.
     for (std::size_t n = 0; n < tokens.bytes().size(); ++n) {
       RunTokens part;
-      BOOST_REQUIRE_THROW(read_direct(tokens.bytes().first(n), part), Error);
+      BOOST_REQUIRE_THROW(read_small(tokens.bytes().first(n), part), Error);
     }
     std::vector<std::byte> more(tokens.bytes().begin(), tokens.bytes().end());
     more.resize(more.size() + 8);
     RunTokens whole;
-    BOOST_REQUIRE_THROW(read_direct(more, whole), Error);
+    BOOST_REQUIRE_THROW(read_small(more, whole), Error);
   }
 }
 
@@ -380,7 +380,7 @@ BOOST_AUTO_TEST_CASE(what_is_not_small_goes_as_a_message) {
   const auto goes_directly = [&](Value value, std::size_t times = 1) {
     std::vector<Posted> posted;
     for (std::size_t i = 0; i < times; ++i) posted.push_back({0, Token{{}, 1, false, value, {}, 1}});
-    return !DirectTokens({1, 2}, posted, plan).bytes().empty();
+    return !SmallTokens({1, 2}, posted, plan).bytes().empty();
   };
   BOOST_TEST(goes_directly(Tensor::scalar(1.0)));
   BOOST_TEST(goes_directly(Tensor::scalar(1.0), 64));
@@ -392,13 +392,13 @@ BOOST_AUTO_TEST_CASE(what_is_not_small_goes_as_a_message) {
 
 BOOST_AUTO_TEST_CASE(what_no_token_says_is_refused) {
   const std::vector<Posted> one{{0, Token{{}, 1, false, Tensor::scalar(1.0), {}, 1}}};
-  const DirectTokens tokens({1, 2}, one, numbered_plan());
+  const SmallTokens tokens({1, 2}, one, numbered_plan());
   const auto is_refused = [&](std::size_t at, std::uint8_t byte) {
     std::vector<std::byte> bytes(tokens.bytes().begin(), tokens.bytes().end());
     bytes[at] = static_cast<std::byte>(byte);
     RunTokens said;
     try {
-      read_direct(bytes, said);
+      read_small(bytes, said);
     } catch (const Error& e) {
       BOOST_TEST((e.code() == Code::data_loss));
       return true;
@@ -418,6 +418,24 @@ BOOST_AUTO_TEST_CASE(what_no_token_says_is_refused) {
   BOOST_TEST(is_refused(15, static_cast<std::uint8_t>(DType::c128)));
 }
 
+// As a message, to others: the same behind the byte of its kind, and no tensors.
+BOOST_AUTO_TEST_CASE(a_message_of_small_tokens_is_read_as_its_record) {
+  std::mt19937_64 random(7);
+  const Plan plan = numbered_plan();
+  std::vector<Posted> posted = posted_by(random, 9);
+  const SmallTokens tokens({1, 2}, posted, plan);
+  Message message = tokens.message();
+  BOOST_TEST(message.head.size() == tokens.bytes().size() + 1);
+  MessageReader reader(message);
+  BOOST_TEST((kind_of(reader) == MessageKind::small_tokens));
+  RunTokens said;
+  read_small(message, said);
+  BOOST_TEST((written(said).take().head == written({1, 2}, posted, plan).take().head));
+  message.tensors.push_back(Tensor::scalar(1.0));
+  BOOST_CHECK_THROW(read_small(message, said), Error);
+  BOOST_CHECK_THROW(read_small(Message{{std::byte{20}}, {}}, said), Error);
+}
+
 // A number has one way to be written, and its place a largest one.
 BOOST_AUTO_TEST_CASE(numbers_are_as_they_are_written) {
   const auto is_read = [](const std::vector<int>& token) {
@@ -426,7 +444,7 @@ BOOST_AUTO_TEST_CASE(numbers_are_as_they_are_written) {
     for (const int b : token) bytes.push_back(static_cast<std::byte>(b));
     RunTokens said;
     try {
-      read_direct(bytes, said);
+      read_small(bytes, said);
     } catch (const Error&) {
       return false;
     }
@@ -444,7 +462,7 @@ BOOST_AUTO_TEST_CASE(numbers_are_as_they_are_written) {
   const auto last_read = [](std::int64_t last) {
     const std::vector<Posted> one{{0, Grant{{}, 1, {}, last}}};
     RunTokens said;
-    read_direct(DirectTokens({UINT64_MAX, UINT64_MAX}, one, numbered_plan()).bytes(), said);
+    read_small(SmallTokens({UINT64_MAX, UINT64_MAX}, one, numbered_plan()).bytes(), said);
     BOOST_TEST(said.run.number == UINT64_MAX);
     return said.grants.at(0).last;
   };
@@ -459,7 +477,14 @@ BOOST_AUTO_TEST_CASE(a_token_and_a_grant_are_one_line) {
   path.depth = 1;
   path.number[0] = 1'000'000;
   const std::vector<Posted> both{{0, Grant{{}, 1, path, 1'000'032}}, {0, Token{{}, 1, false, Tensor::scalar(1.0), path, 1}}};
-  BOOST_TEST(DirectTokens({UINT64_MAX, 1000}, both, numbered_plan()).bytes().size() <= direct::kFirst);
+  const SmallTokens small({0x0102030405060708, 1000}, both, numbered_plan());
+  BOOST_TEST(small.bytes().size() <= direct::kFirst);
+  // As WIRE.md has it: owner, run, how many; partition, edge, depth, path, last; partition, edge, times, what and depth, path, kind, element.
+  std::vector<unsigned> expected{8, 7, 6, 5, 4, 3, 2, 1, 0xe8, 7, 1, 1, 70, 1, 1, 0xc0, 0x84, 0x3d, 0xe0, 0x84, 0x3d, 70, 1, 1, 0x21, 0xc0, 0x84, 0x3d, static_cast<unsigned>(DType::f64)};
+  for (const unsigned b : {0, 0, 0, 0, 0, 0, 0xf0, 0x3f}) expected.push_back(b);
+  std::vector<unsigned> got;
+  for (const std::byte b : small.bytes()) got.push_back(static_cast<unsigned>(b));
+  BOOST_TEST(got == expected, boost::test_tools::per_element());
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include <troupe/cluster/direct_tokens.hpp>
+#include <troupe/cluster/small_tokens.hpp>
 #include <troupe/cluster/messages.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
@@ -191,7 +191,7 @@ BOOST_AUTO_TEST_CASE(records_that_make_no_sense) {
     std::string all;
     for (const std::int32_t partition : {0, 1, 2}) {
       Scene s({}, {.bulk = 1, .shared = 1});
-      const DirectTokens nothing({50, 3}, {}, plan);
+      const SmallTokens nothing({50, 3}, {}, plan);
       const auto is_open = [&] { return s.b.say_directly(nothing.bytes()); };
       if (!s.nodes.until(5s, is_open)) continue;  // one in ten bulk channels leads nowhere
       bool is_said = false;
@@ -216,7 +216,7 @@ BOOST_AUTO_TEST_CASE(records_that_make_no_sense) {
   const auto of = [&](PartitionMessage message) {
     return [&plan, &kept, message](RunKey run, std::int32_t partition) {
       const Posted one{partition, message};
-      const DirectTokens tokens(run, {&one, 1}, plan);
+      const SmallTokens tokens(run, {&one, 1}, plan);
       kept.assign(tokens.bytes().begin(), tokens.bytes().end());
       return std::span<const std::byte>(kept);
     };

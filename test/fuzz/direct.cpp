@@ -1,12 +1,12 @@
 // libFuzzer: what a process of the same host sends directly. Even: words and lines of a ring of records, as who has mapped the same memory may write them;
 // two bytes are a step, what is done and how much. Odd: a record of tokens; what can be read is written, and must then read as the same.
-// Instruments: cluster/direct_ring.cpp cluster/direct_tokens.cpp
+// Instruments: cluster/direct_ring.cpp cluster/small_tokens.cpp
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
 #include <troupe/cluster/direct_ring.hpp>
-#include <troupe/cluster/direct_tokens.hpp>
+#include <troupe/cluster/small_tokens.hpp>
 #include <troupe/test/fuzz/input.hpp>
 
 using namespace troupe;
@@ -16,7 +16,7 @@ namespace {
 
 void read_tokens(std::span<const std::byte> bytes) {
   RunTokens said;
-  read_direct(bytes, said);
+  read_small(bytes, said);
   Plan plan;
   std::vector<Posted> posted;
   const auto to = [&](std::int32_t partition) {
@@ -25,12 +25,12 @@ void read_tokens(std::span<const std::byte> bytes) {
   };
   for (const RunGrant& g : said.grants) posted.push_back({to(g.partition), Grant{{}, g.send, g.path, g.last}});
   for (const RunToken& t : said.tokens) posted.push_back({to(t.partition), Token{{}, t.receive, t.is_dead, t.value, t.path, t.times}});
-  const DirectTokens again(said.run, posted, plan);
-  demand(again.bytes().empty() == (bytes.size() > DirectTokens::kMost) || bytes.size() + 256 > DirectTokens::kMost);  // it may stop a little earlier than it must
+  const SmallTokens again(said.run, posted, plan);
+  demand(again.bytes().empty() == (bytes.size() > SmallTokens::kMost) || bytes.size() + 256 > SmallTokens::kMost);  // it may stop a little earlier than it must
   if (again.bytes().empty()) return;
   demand(again.bytes().size() == bytes.size());
   RunTokens back;
-  read_direct(again.bytes(), back);
+  read_small(again.bytes(), back);
   demand(written(back).take().head == written(said).take().head);
 }
 
@@ -96,7 +96,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   Plan plan;
   plan.partitions.resize(1);
   const std::vector<Posted> posted{{0, Grant{{}, 1, path, 9}}, {0, Token{{}, 2, false, Tensor::scalar(1.5), path, 3}}, {0, Token{{}, 3, true, {}, {}, 1}}};
-  const DirectTokens tokens({1, 2}, posted, plan);
+  const SmallTokens tokens({1, 2}, posted, plan);
   seed("\1"s.append(reinterpret_cast<const char*>(tokens.bytes().data()), tokens.bytes().size()));
   return 0;
 }

@@ -1,5 +1,6 @@
-#include <troupe/cluster/direct_tokens.hpp>
+#include <troupe/cluster/small_tokens.hpp>
 
+#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -13,10 +14,10 @@ namespace {
 enum class What : std::uint8_t { nothing, dead, scalar };
 constexpr unsigned kWhats = 3, kWhatAt = 4;
 static_assert(Path::kMaxDepth < 1 << kWhatAt);
-static_assert(DirectTokens::kMost <= direct::kMost);
+static_assert(SmallTokens::kMost <= direct::kMost && std::endian::native == std::endian::little);
 constexpr std::size_t kElement = 8;  // bytes: a wider one goes as a message
 constexpr std::size_t kNumber = 10;  // bytes, at most
-constexpr std::size_t kLongest = 4 * kNumber + Path::kMaxDepth * kNumber + 2 + kElement;  // of a token, or a grant
+constexpr std::size_t kLongestOne = 4 * kNumber + Path::kMaxDepth * kNumber + 2 + kElement;  // of a token, or a grant
 
 /// Numbers with seven bits a byte, the lowest first; all bytes but the last have the eighth.
 class Numbers {
@@ -93,15 +94,17 @@ class NumberReader {
 
 }  // namespace
 
-DirectTokens::DirectTokens(const RunKey& run, std::span<const Posted> posted, const Plan& plan) {
+SmallTokens::SmallTokens(const RunKey& run, std::span<const Posted> posted, const Plan& plan) {
   std::uint64_t grants = 0;
   for (const Posted& p : posted) grants += std::holds_alternative<Grant>(p.message);
-  Numbers to(bytes_.data());
+  bytes_[0] = static_cast<std::byte>(MessageKind::small_tokens);
+  std::byte* const begin = bytes_.data() + kKind;
+  Numbers to(begin);
   to.put(&run.owner, sizeof run.owner);
   to.put(run.number);
   to.put(grants);
   to.put(static_cast<std::uint64_t>(posted.size() - grants));
-  const std::byte* const last = bytes_.data() + bytes_.size() - kLongest;
+  const std::byte* const last = bytes_.data() + bytes_.size() - kLongestOne;
   for (const bool tokens : {false, true})
     for (const Posted& p : posted) {
       if (std::holds_alternative<Token>(p.message) != tokens) continue;
@@ -128,10 +131,10 @@ DirectTokens::DirectTokens(const RunKey& run, std::span<const Posted> posted, co
         to.put(grant.last);
       }
     }
-  used_ = static_cast<std::size_t>(to.at() - bytes_.data());
+  used_ = static_cast<std::size_t>(to.at() - begin);
 }
 
-void read_direct(std::span<const std::byte> bytes, RunTokens& said) {
+void read_small(std::span<const std::byte> bytes, RunTokens& said) {
   NumberReader from(bytes);
   from.get(&said.run.owner, sizeof said.run.owner);
   said.run.number = from.number();
@@ -163,6 +166,11 @@ void read_direct(std::span<const std::byte> bytes, RunTokens& said) {
     token.value.set_scalar(kind, element, size_of(kind));
   }
   if (!from.is_at_end()) MessageReader::malformed("more behind the tokens");
+}
+
+void read_small(const Message& message, RunTokens& said) {
+  if (!message.tensors.empty()) MessageReader::malformed("tensors that are no tokens'");
+  read_small(std::span(message.head).subspan(1), said);
 }
 
 }  // namespace troupe
