@@ -164,7 +164,10 @@ bool Partition::turn(int budget) {
   // Runs in flight take turns of a hundred firings; within a run the newest enabled node goes first, but for one a turn (give_way).
   constexpr int kShare = 100;
   std::size_t without_work = 0;
-  if (batches_ >= kBatches) return false;  // goes on when the stream has passed
+  if (batches_ >= kBatches) {  // goes on when the stream has passed
+    break_turn();
+    return false;
+  }
   std::uint64_t began = std::exchange(heard_, 0);
   if (began == 0) look_at_clock(began = ticks());
   looks_closer_ = observes_ > 0 || recorder_.traces();

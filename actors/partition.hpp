@@ -286,6 +286,8 @@ class Partition final : public CompletionSink {
   void give_up_later(const Ref<Run>& run);
   /// Fires up to `budget` nodes; true if more are ready.
   bool turn(int budget);
+  /// In its place: what was heard is fired in a later one, which may be long after.
+  void break_turn() { heard_ = 0; }
   bool is_idle() const { return active_.empty(); }
 
   /// By frame; the first stands for what is outside of loops.
@@ -521,7 +523,7 @@ class Partition final : public CompletionSink {
   const bool hands_over_;  // heavy kernels may go to other workers
   bool has_heavy_ = false; // there are some: without, no node's cost is looked at, which tiny ones would feel
   const bool has_loops_;
-  std::uint64_t now_ = 0;  // the driver's time when a message came, a kernel of a microsecond ended, or kFiringsALook firings ago: for loops
+  std::uint64_t now_ = 0;  // the driver's time when a message came or a few before it, a kernel of a microsecond ended, or kFiringsALook firings ago: for loops
   std::vector<Cost> costs_;
   // Live firings are not counted: a node fires once an iteration, so they are the iterations but for what is here.
   std::vector<std::uint64_t> dead_, skipped_;  // by node: firings without a kernel, and those that a run given up left out
@@ -545,9 +547,9 @@ class Partition final : public CompletionSink {
   bool is_long_ = false;            // too much: this turn ends before it fires more
   int share_ = 0, left_ = 0;        // firings that the run whose turn it is may have, and how many of them it has not; share_ 0: it is nobody's
   bool is_drawn_ = false;           // the firing under way is an event of its own
-  std::uint64_t heard_ = 0;         // ticks: when the message came that is handled, or was last, or a few before it; 0: a turn has begun since
+  std::uint64_t heard_ = 0;         // ticks: when the message came that is handled, or was last, or a few before it; 0: a turn has begun since, or was broken off
   int heard_by_look_ = 0;           // messages since
-  std::uint64_t looked_ = 0;        // ticks: now, but for a few firings of scalars; 0: a kernel has run since
+  std::uint64_t looked_ = 0;        // ticks: now, but for a few firings of scalars; 0: a kernel or a copy has taken its time since
   std::uint64_t last_tick_ = 0;     // of a turn that looks closer: when its firing began, or its last one that was drawn ended
   bool has_posted_ = false;         // what waits for `flush`
   std::uint32_t tick_ = 0;

@@ -63,7 +63,10 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
     flush();
     return goes_on;
   }
-  void break_turn() override { flush(); }
+  void break_turn() override {
+    partition_.break_turn();
+    flush();
+  }
 
  private:
   static constexpr int kFirings = 1000;  // about 10 µs of tiny kernels; a yield costs 0.1. Of long ones fewer: `Partition::kLongTurn`

@@ -310,6 +310,7 @@ void Partition::record_wait(const Token& token) {
 // To a device or from it, as long as giving it to the stream took.
 void Partition::record_copy(const Run& run, std::int32_t source, std::uint64_t began) {
   recorder_.add({RecordedEvent::Kind::copy, false, source, began, ticks() - began, run.number(), 0, 0});
+  looked_ = 0;
 }
 
 // What made a run fail, but not what its end has cancelled.

@@ -58,7 +58,7 @@ class DirectSource {
   virtual void have_come(std::uint64_t messages) = 0;
   /// It may not any more; what it has sent by then is there.
   virtual void close() = 0;
-  /// `first` has what is there now, and of what is sent meanwhile no more than fits in there at once. Nothing while it is not open.
+  /// `first` has what is there now, and of what is sent meanwhile no more than fits in there at once; nothing before it is open.
   virtual void look() = 0;
   /// The first that was not taken.
   virtual std::optional<DirectRecord> first() = 0;

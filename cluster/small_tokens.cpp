@@ -169,6 +169,7 @@ void read_small(std::span<const std::byte> bytes, RunTokens& said) {
 }
 
 void read_small(const Message& message, RunTokens& said) {
+  if (message.head.empty() || message.head[0] != static_cast<std::byte>(MessageKind::small_tokens)) MessageReader::malformed("tokens of another kind");
   if (!message.tensors.empty()) MessageReader::malformed("tensors that are no tokens'");
   read_small(std::span(message.head).subspan(1), said);
 }
