@@ -3,8 +3,8 @@
 
 #include <functional>
 
-#include <troupe/cluster/small_tokens.hpp>
 #include <troupe/cluster/messages.hpp>
+#include <troupe/cluster/small_tokens.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/troupe.hpp>
@@ -45,6 +45,7 @@ class Impostor final : public TransportListener {
     transport_->send(peer_, M::kLane, written(message).take());
   }
   bool say_directly(std::span<const std::byte> record) { return transport_->send_direct(peer_, record); }
+  void say(Message message) { transport_->send(peer_, Lane::data, std::move(message)); }
   void gossip(const std::string& name, std::vector<Member> members = {}) {
     say(Gossip{{.name = name, .incarnation = 50, .address = "sim://b"}, {.kind = MembershipMessage::Kind::news, .members = std::move(members)}});
   }
@@ -240,6 +241,29 @@ BOOST_AUTO_TEST_CASE(a_run_that_begins_says_its_number) {
     s.nodes.until(5s, [&] { return s.b.is_lost; });
     BOOST_TEST(says(s.b.why.message(), {"a run without its owner's number"}) == (id == 0), s.b.why.message());
   }
+}
+
+// The same as messages in few bytes, which are read by other lines.
+BOOST_AUTO_TEST_CASE(small_tokens_that_make_no_sense) {
+  Plan plan;
+  plan.partitions.resize(1);
+  const std::vector<Posted> one{{0, Token{{}, 0, true, {}, {}, 1}}};
+  const auto said = [&](const auto& change) {
+    Scene s;
+    Message m = SmallTokens({50, 3}, one, plan).message();
+    change(m);
+    s.b.say(std::move(m));
+    const auto is_told = [&] { return s.b.is_lost || s.nodes[0].run_counters().early == 1; };
+    BOOST_TEST(s.nodes.until(5s, is_told));
+    BOOST_TEST(s.nodes[0].run_counters().refused == (s.b.is_lost ? 1u : 0u));
+    return s.b.is_lost ? s.b.why.message() : std::string("it waits");
+  };
+  BOOST_TEST(said([](Message&) {}) == "it waits");  // for its run
+  BOOST_TEST(says(said([](Message& m) { m.head.resize(1); }), {"tokens that end too soon"}));
+  BOOST_TEST(says(said([](Message& m) { m.head.pop_back(); }), {"tokens that end too soon"}));
+  BOOST_TEST(says(said([](Message& m) { m.head.push_back(std::byte{0}); }), {"more behind the tokens"}));
+  BOOST_TEST(says(said([](Message& m) { m.head.insert(m.head.begin(), std::byte{0xcc}); }), {"tokens of another kind"}));  // the same number, in two bytes
+  BOOST_TEST(says(said([](Message& m) { m.tensors.push_back(Tensor::scalar(1.0)); }), {"tensors that are no tokens'"}));
 }
 
 // Tokens for a run whose beginning was lost with a session go when its owner says, in the next one, how far it has got.
