@@ -57,6 +57,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -68,6 +69,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include <troupe/actors/early_tokens.hpp>
 #include <troupe/actors/endless.hpp>
 #include <troupe/actors/partition_messages.hpp>
 #include <troupe/actors/recorder.hpp>
@@ -112,7 +114,7 @@ class PartitionDriver {
   /// From the turn; to a partition of another node together with what else the turn has for that node: with `flush`, which
   /// the driver does itself when the turn ends. True: it waits for that.
   virtual bool post(std::int32_t partition, PartitionMessage message) = 0;
-  /// A token of that edge that waits for this, the last one; null: there is none, or it went too long ago.
+  /// A token of that edge that waits for this, the last one, which stays where it is until `Partition::have_gone`; null: there is none, or it went too long ago.
   virtual Token* waiting(std::int32_t partition, std::int32_t receive) = 0;
   virtual void flush() = 0;
   /// Runs a kernel elsewhere; ends with `Firing::partition->run_elsewhere(firing)`.
@@ -190,13 +192,16 @@ struct Instance {
   };
   std::vector<OnWay> on_way;          // large tokens sent from here whose iterations the receiver has not said to be done
   bool has_large = false;             // one has come from elsewhere: its sender counts on grants
-  std::vector<char> came;             // over cut edges: by iteration, then by `Receive::place`
-  char& has_come(std::int64_t n, const PartitionPlan::Receive& r) { return came[place_of(n) * static_cast<std::size_t>(frame->receives) + static_cast<std::size_t>(r.place)]; }
+  // Of tokens over cut edges, which may come for more iterations than can be open: iteration n at n mod `known_places`, another power of two.
+  std::vector<char> came;             // by iteration, then by `Receive::place`
+  EarlyTokens early;                  // for iterations that are not open yet
+  std::size_t known_places() const { return std::bit_ceil(static_cast<std::size_t>(frame->known)); }
+  std::size_t known_place(std::int64_t n) const { return static_cast<std::size_t>(n) & (known_places() - 1); }
+  char& has_come(std::int64_t n, const PartitionPlan::Receive& r) { return came[known_place(n) * static_cast<std::size_t>(frame->receives) + static_cast<std::size_t>(r.place)]; }
   std::vector<char> exited;           // by exit: a live token left
   std::vector<Value> invariants;
   std::vector<char> invariant_came;
   std::vector<Iteration::Next> waiting;  // for iteration `opened`
-  std::vector<Token> early;           // tokens for iterations that are not open yet
   std::uint64_t execution = 0;        // the same in no other of this partition
   std::vector<Comparison> compared;   // by what decides, for a while after somebody has asked; empty: none was seen
   Recurrence recurrence;              // of the variables that it depends on
@@ -230,7 +235,7 @@ inline void add(std::atomic<std::uint64_t>& counter, std::uint64_t n = 1) {
 struct CallPlace {
   Instance* open = nullptr;
   std::int64_t ended = 0;    // so many
-  std::vector<Token> early;  // of the next, ahead of what begins it
+  EarlyTokens early;         // of the next, ahead of what begins it
 };
 
 /// One run in one partition.
@@ -288,6 +293,8 @@ class Partition final : public CompletionSink {
   bool turn(int budget);
   /// In its place: what was heard is fired in a later one, which may be long after.
   void break_turn() { heard_ = 0; }
+  /// What was posted for other nodes has gone, or is given up.
+  void have_gone() { ++went_; }
   bool is_idle() const { return active_.empty(); }
 
   /// By frame; the first stands for what is outside of loops.
@@ -326,6 +333,7 @@ class Partition final : public CompletionSink {
   // A stream takes up to kBatches batches of kBatch kernels that it has not got to: then this waits
   // for it, so that a loop's work and buffers do not pile up there.
   static constexpr std::uint64_t kLarge = 4096;  // bytes: smaller tokens are bounded by windows alone
+  static constexpr std::int32_t kTimesAMessage = 64;  // iterations of which a token that goes on says enough: its receiver has something to do meanwhile
   static constexpr int kPlaceBits = 32;           // of a call's number: its place; how many were there before is above
   static constexpr int kBatch = 256;
   static constexpr int kMessagesALook = 16;  // messages from one look at the clock to the next, within a turn
@@ -343,12 +351,15 @@ class Partition final : public CompletionSink {
   void tell_given_up(const Ref<Run>& run, bool here_too);
   void start(const Ref<Run>& run);
   void accept(Token& token);
-  void accept_each(Record& record, const Token& token);
+  void accept_one_by_one(Record& record, const Token& token);
   void accept_from_outside(Record& record, Token& token);
   void accept_at(Instance& instance, Token& token);
-  void pass_on(Instance& instance, Token& token);
-  const char* why_refused(Instance& instance, const Token& token);
-  const char* why_refused_early(const Token& token, std::int32_t around, const std::vector<Token>& early) const;
+  void accept_here(Instance& instance, Token& token);
+  void pass_on(Iteration& iteration, Token& token);
+  void arrive(Iteration& iteration, const PartitionPlan::Receive& receive, bool is_dead, Value&& value);
+  void take_early(Iteration& iteration);
+  const char* why_refused(const Instance& instance, std::int64_t n, std::int32_t window) const;
+  const char* why_refused_early(const Token& token, std::int32_t around, const EarlyTokens& early, std::size_t place) const;
   void refuse(Run& run, const PartitionPlan::Receive& edge, const char* why);
   const FramePlan& next_towards(std::int32_t frame, std::int32_t around) const;
   static std::int64_t number_in(const Instance& instance, const Token& token) { return instance.frame->depth == 0 || instance.frame->function ? 0 : token.path.number[instance.frame->depth - 1]; }
@@ -435,10 +446,11 @@ class Partition final : public CompletionSink {
   std::uint64_t large() const { return std::max<std::uint64_t>(1, std::min(kLarge, plan_->edge_bytes)); }
   bool has_room(const Iteration& from, std::int32_t send, std::uint64_t bytes);
   void note(Instance& instance, const Token& token);
-  static std::int32_t grants_every(const Instance& instance) { return std::max(1, instance.frame->window / 4); }
   bool retry_held(Record& record, std::int32_t partition);
   bool is_granted(const Iteration& from, const PartitionPlan::Send& to) const;
-  void grant(Instance& instance);
+  static bool is_same(bool is_dead, const Value& a, const Value* b);
+  bool extend(const Iteration& from, std::int32_t send, const Value* value);
+  void grant(Instance& instance, bool at_once);
   void accept(const Grant& grant);
   void fail(Run& run, const PlanNode* node, const Status& status);
   static Status in_loop(const Iteration& iteration, Status status);
@@ -528,6 +540,16 @@ class Partition final : public CompletionSink {
   // Live firings are not counted: a node fires once an iteration, so they are the iterations but for what is here.
   std::vector<std::uint64_t> dead_, skipped_;  // by node: firings without a kernel, and those that a run given up left out
   std::vector<EdgeCount> sent_, received_;     // by send, by receive
+  // A token on which another has gone, which the next one may go on as well; while nothing has gone since, and the instance is the same.
+  struct Going {
+    Token* token = nullptr;
+    const Instance* instance = nullptr;
+    std::uint64_t execution = 0, went = 0;
+    std::int64_t next = 0;     // of that iteration,
+    std::int64_t granted = 0;  // and of all up to this one, as far as was known
+  };
+  std::vector<Going> going_;  // by send
+  std::uint64_t went_ = 0;
   WorkAccount work_;
   std::uint64_t turn_ticks_ = 0;               // that turns took, since `work_` was settled
   std::int64_t settled_ns_ = steady_ns();      // when that was

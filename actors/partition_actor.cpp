@@ -52,6 +52,7 @@ bool PartitionActor::post(std::int32_t partition, PartitionMessage message) {
       before->last = grant->last;
       return true;
     }
+  if (posted_.capacity() == 0) posted_.reserve(kMostPosted);  // what `waiting` gave stays where it is until it goes
   posted_.emplace_back(partition, std::move(message));
   if (posted_.size() == kMostPosted) flush();
   return true;
@@ -81,6 +82,7 @@ Grant* PartitionActor::lesser(std::int32_t partition, const Grant& grant) {
 // The turn goes on whatever cannot be sent: nobody can tell how much of it was, so runs that it is of are given up, whoever's turn it is.
 void PartitionActor::flush() {
   if (posted_.empty()) return;
+  partition_.have_gone();
   try {
     troupe_.remote->post(posted_);
     posted_.clear();

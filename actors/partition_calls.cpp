@@ -143,10 +143,11 @@ void Partition::accept_in_call(Record& record, Token& token) {
     accept_at(*place->open, token);
   } else if (receive.says == PartitionPlan::Says::begins) {
     begin_part(*place, record, token);
-  } else if (const char* why = why_refused_early(token, receive.function, place->early)) {
-    refuse(*record.run, receive, why);
+  } else if (const char* why = why_refused_early(token, receive.function, place->early, 0)) {
+    if (token.times == 1) refuse(*record.run, receive, why);
+    else accept_one_by_one(record, token);
   } else {
-    place->early.push_back(std::move(token));
+    place->early.add(0, 1, std::move(token));
   }
 }
 
@@ -160,11 +161,12 @@ void Partition::begin_part(CallPlace& place, Record& record, Token& token) {
   place.open = &part;
   open(part).tag = token.value.tensor().item<std::uint64_t>();
   accept_at(part, token);
-  std::vector<Token> early = std::move(place.early);
-  place.early.clear();
-  for (Token& t : early) accept_at(part, t);
-  early.clear();
-  place.early = std::move(early);  // keeps its storage
+  for (std::int32_t entry = place.early.take(0), next; entry != EarlyTokens::kNone; entry = next) {
+    next = place.early.after(entry);
+    Token waited = std::move(place.early.token(entry));
+    place.early.drop(entry);
+    accept_at(part, waited);
+  }
   part.enters_pending = 0;
   advance(part);
 }

@@ -190,7 +190,7 @@ std::vector<EdgeCounters> Partition::edge_counters() const {
   for (std::size_t r = 0; r < received_.size(); ++r) {
     const FramePlan& frame = mine_.frames[static_cast<std::size_t>(mine_.receives[r].frame)];
     const bool needs_grants = frame.depth > 0 && !frame.function;
-    all.push_back({mine_.number, static_cast<std::int32_t>(r), 0, 0, received_[r].tokens.load(std::memory_order_relaxed), needs_grants ? frame.window : -1});
+    all.push_back({mine_.number, static_cast<std::int32_t>(r), 0, 0, received_[r].tokens.load(std::memory_order_relaxed), needs_grants ? mine_.receives[r].window : -1});
   }
   return all;
 }

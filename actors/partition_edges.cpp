@@ -31,13 +31,6 @@ Value at_rest(const Value& value) {
 
 bool holds_bytes(const Value& value) { return value.has_value() && !value.is_inline(); }
 
-// Of tokens: both dead, or both nothing, as what a control edge carries, or the same scalar.
-bool is_same(bool is_dead, const Value& a, const Value* b) {
-  if (is_dead || !b) return is_dead && !b;
-  if (a.kind() != b->kind()) return false;
-  return !a.has_value() || (a.is_inline() && a.dtype() == b->dtype() && std::memcmp(a.scalar_bits(), b->scalar_bits(), size_of(a.dtype())) == 0);
-}
-
 bool is_in_loop(const Iteration& iteration) { return iteration.instance->frame->depth > 0 && !iteration.instance->frame->function; }
 
 }  // namespace
@@ -67,34 +60,20 @@ void Partition::accept(Token& token) {
     add(record->handled);
     record->received += static_cast<std::uint64_t>(token.times);
     if (record->is_abandoned) return;
-    if (token.times > 1) accept_each(*record, token);
-    else accept_from_outside(*record, token);
+    accept_from_outside(*record, token);
   } else if (!token.run->is_poisoned()) {
     refuse(*token.run, receive, "when all of its run was done");
   }
 }
 
-// One after the other, as if each had come by itself. The first finds their instance for all of them; what follows from one may end it,
-// and the run.
-void Partition::accept_each(Record& record, const Token& token) {
-  const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
-  Instance* instance = nullptr;
-  std::uint64_t execution = 0;
-  Token one = token;
-  one.times = 1;
+// Of several those that make sense.
+void Partition::accept_one_by_one(Record& record, const Token& token) {
   for (std::int32_t i = 0; i < token.times; ++i) {
-    if (record.run.get() != token.run.get()) {
-      refuse(*token.run, receive, "when all of its run was done");
-      continue;
-    }
-    if (!one.run) one = token, one.times = 1;  // the one before waits
-    one.value = token.value;
-    one.path.number[one.path.depth - 1] = token.path.number[token.path.depth - 1] + i;
-    if (instance && instance->record == &record && instance->execution == execution) accept_at(*instance, one);
-    else accept_from_outside(record, one);
-    if (instance || i + 1 == token.times) continue;
-    instance = instance_of(record, receive, token.path);
-    if (instance) execution = instance->execution;
+    Token one = token;
+    one.times = 1;
+    one.path.number[one.path.depth - 1] += i;
+    if (record.run.get() == token.run.get()) accept_from_outside(record, one);
+    else refuse(*token.run, mine_.receives[static_cast<std::size_t>(token.receive)], "when all of its run was done");  // what followed from one has ended it
   }
 }
 
@@ -106,61 +85,121 @@ void Partition::accept_from_outside(Record& record, Token& token) {
 // Takes a token from an instance of a frame around its own, or of its own, to where it belongs.
 void Partition::accept_at(Instance& instance, Token& token) {
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
-  if (const char* why = why_refused(instance, token)) {
-    refuse(*instance.record->run, receive, why);
-    return;
-  }
-  if (instance.number == receive.frame) {
-    instance.has_come(number_in(instance, token), receive) = 1;
-    note(instance, token);
-  }
-  if (number_in(instance, token) < instance.opened) pass_on(instance, token);
-  else instance.early.push_back(std::move(token));
-}
-
-// What no partition sends that keeps to the protocol: null if it is all right so far.
-const char* Partition::why_refused(Instance& instance, const Token& token) {
-  const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
+  if (instance.number == receive.frame) return accept_here(instance, token);
   const std::int64_t n = number_in(instance, token);
-  if (n < instance.oldest) return "for an iteration that is done";
-  if (n - instance.oldest >= instance.frame->window) return "that it was not granted";
-  if (instance.number == receive.frame) return instance.has_come(n, receive) ? "that had come" : nullptr;
-  if (n < instance.opened) return instance.at(n)->children[static_cast<std::size_t>(next_towards(receive.frame, instance.number).child_slot)] == &over_ ? "for a loop that has ended" : nullptr;
-  return why_refused_early(token, instance.number, instance.early);
+  const char* why = why_refused(instance, n, instance.frame->window);
+  const bool is_open = !why && n < instance.opened;
+  if (is_open && instance.at(n)->children[static_cast<std::size_t>(next_towards(receive.frame, instance.number).child_slot)] == &over_) why = "for a loop that has ended";
+  const char* why_not_all = why || is_open ? nullptr : why_refused_early(token, instance.number, instance.early, instance.known_place(n));
+  if (why || (why_not_all && token.times == 1)) refuse(*instance.record->run, receive, why ? why : why_not_all);
+  else if (why_not_all) accept_one_by_one(*instance.record, token);
+  else if (is_open) pass_on(*instance.at(n), token);
+  else instance.early.add(instance.known_place(n), instance.known_places(), std::move(token));
 }
 
-// The executions within `around` are yet to come: none of their iterations was granted beyond the first window.
-const char* Partition::why_refused_early(const Token& token, std::int32_t around, const std::vector<Token>& early) const {
-  for (std::int32_t f = mine_.receives[static_cast<std::size_t>(token.receive)].frame; f != around; f = mine_.frames[static_cast<std::size_t>(f)].parent) {
-    const FramePlan& frame = mine_.frames[static_cast<std::size_t>(f)];
-    if (token.path.number[frame.depth - 1] >= frame.window) return "that it was not granted";
-  }
-  const auto is_same = [&](const Token& t) { return t.receive == token.receive && std::equal(t.path.number, t.path.number + t.path.depth, token.path.number); };
-  return std::any_of(early.begin(), early.end(), is_same) ? "that had come" : nullptr;
-}
-
-// Its iteration of this instance is open.
-void Partition::pass_on(Instance& instance, Token& token) {
+// Of several tokens one after the other, as if each had come by itself, until the rest can wait together.
+void Partition::accept_here(Instance& instance, Token& token) {
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
-  Iteration& iteration = *instance.at(number_in(instance, token));
-  if (instance.number != receive.frame) {
-    const FramePlan& next = next_towards(receive.frame, instance.number);
-    accept_at(instance_at(iteration, static_cast<std::int32_t>(&next - mine_.frames.data())), token);
-    return;
+  Record& record = *instance.record;
+  const std::uint64_t execution = instance.execution;
+  const std::int64_t first = number_in(instance, token), end = first + token.times;
+  const auto why_not = [&](std::int64_t n) {
+    const char* why = why_refused(instance, n, receive.window);
+    return why ? why : instance.has_come(n, receive) ? "that had come" : nullptr;
+  };
+  for (std::int64_t n = first; n < end; ++n) {
+    if (n > first && (record.run.get() != token.run.get() || instance.record != &record || instance.execution != execution)) {  // what followed from the one before has ended it
+      token.path.number[token.path.depth - 1] = n;
+      token.times = static_cast<std::int32_t>(end - n);
+      accept_one_by_one(record, token);
+      return;
+    }
+    if (const char* why = why_not(n)) {
+      refuse(*record.run, receive, why);
+      continue;
+    }
+    instance.has_come(n, receive) = 1;
+    if (n == first) note(instance, token);
+    if (n < instance.opened) {
+      arrive(*instance.at(n), receive, token.is_dead, n + 1 == end ? std::move(token.value) : Value(token.value));
+      continue;
+    }
+    std::int64_t after = n + 1;
+    for (; after < end && !why_not(after); ++after) instance.has_come(after, receive) = 1;
+    Token waits = after == end ? std::move(token) : token;
+    if (waits.times > 1) waits.path.number[waits.path.depth - 1] = n;
+    waits.times = static_cast<std::int32_t>(after - n);
+    instance.early.add(instance.known_place(n), instance.known_places(), std::move(waits));
+    n = after - 1;
   }
-  if (token.is_dead) {
+}
+
+// What no partition sends that keeps to the protocol, of a token for iteration n: null if it is all right so far.
+const char* Partition::why_refused(const Instance& instance, std::int64_t n, std::int32_t window) const {
+  if (n < instance.oldest) return "for an iteration that is done";
+  return n - instance.oldest >= window ? "that it was not granted" : nullptr;
+}
+
+// The executions within `around` are yet to come: none of their iterations was granted beyond the first window. `early`: what waits for them already, at `place`.
+const char* Partition::why_refused_early(const Token& token, std::int32_t around, const EarlyTokens& early, std::size_t place) const {
+  const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
+  const auto last_of = [](const Token& t) { return t.path.number[t.path.depth - 1] + t.times - 1; };
+  for (std::int32_t f = receive.frame; f != around; f = mine_.frames[static_cast<std::size_t>(f)].parent) {
+    const FramePlan& frame = mine_.frames[static_cast<std::size_t>(f)];
+    if (f == receive.frame ? last_of(token) >= receive.window : token.path.number[frame.depth - 1] >= frame.window) return "that it was not granted";
+  }
+  const std::int32_t last = token.path.depth - 1;
+  const auto has_one_of_them = [&](const Token& t) {
+    return t.receive == token.receive && std::equal(t.path.number, t.path.number + last, token.path.number) && t.path.number[last] <= last_of(token) && token.path.number[last] <= last_of(t);
+  };
+  return early.any_of(place, has_one_of_them) ? "that had come" : nullptr;
+}
+
+// Its iteration of an instance around its own is open.
+void Partition::pass_on(Iteration& iteration, Token& token) {
+  const FramePlan& next = next_towards(mine_.receives[static_cast<std::size_t>(token.receive)].frame, iteration.instance->number);
+  accept_at(instance_at(iteration, static_cast<std::int32_t>(&next - mine_.frames.data())), token);
+}
+
+// It is for that iteration, which is open.
+void Partition::arrive(Iteration& iteration, const PartitionPlan::Receive& receive, bool is_dead, Value&& value) {
+  if (is_dead) {
     deliver_all_dead(iteration, receive.targets);
     if (receive.decides) decide(iteration, false);
+  } else if (receive.targets.first == receive.targets.last) {
+    if (receive.decides) predicate(iteration, std::move(value));
   } else {
     Value decision;  // stays on the host, wherever others want it
-    if (receive.decides) decision = token.value;
-    if (receive.targets.first != receive.targets.last) {
-      bring_or_fail(*token.run, token.value, receive.source);
-      deliver_all(iteration, receive.targets, std::move(token.value));
-    }
+    if (receive.decides) decision = value;
+    bring_or_fail(*iteration.instance->record->run, value, receive.source);
+    deliver_all(iteration, receive.targets, std::move(value));
     if (receive.decides) predicate(iteration, std::move(decision));
   }
   fired(iteration);
+}
+
+// What has come for an iteration that opens.
+void Partition::take_early(Iteration& iteration) {
+  Instance& instance = *iteration.instance;
+  EarlyTokens& early = instance.early;
+  for (std::int32_t entry = early.take(instance.known_place(iteration.number)), next; entry != EarlyTokens::kNone; entry = next) {
+    next = early.after(entry);
+    Token& token = early.token(entry);
+    const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
+    if (receive.frame == instance.number && token.times > 1) {
+      ++token.path.number[token.path.depth - 1];
+      --token.times;
+      Value value = token.value;
+      const bool is_dead = token.is_dead;
+      early.put_back(entry, instance.known_place(iteration.number + 1));
+      arrive(iteration, receive, is_dead, std::move(value));
+      continue;
+    }
+    Token last = std::move(token);
+    early.drop(entry);
+    if (receive.frame == instance.number) arrive(iteration, receive, last.is_dead, std::move(last.value));
+    else pass_on(iteration, last);
+  }
 }
 
 // Of the frames on the way to `frame` the one within `around`.
@@ -356,6 +395,7 @@ bool Partition::is_granted(const Iteration& from, const PartitionPlan::Send& to)
 }
 
 void Partition::send(Iteration& from, std::int32_t send, Value* value) {
+  if (extend(from, send, value)) return;
   const bool is_granted_now = is_granted(from, mine_.sends[static_cast<std::size_t>(send)]);
   if (is_granted_now && (!value || !holds_bytes(*value) || has_room(from, send, bytes_of(*value)))) {
     post(from, send, value);
@@ -384,7 +424,7 @@ bool Partition::has_room(const Iteration& from, std::int32_t send, std::uint64_t
   for (const Instance::OnWay& t : instance.on_way)
     if (t.send == send) sum += t.bytes;
   const std::int32_t place = mine_.sends[static_cast<std::size_t>(send)].place[instance.frame->depth - 1];
-  const bool is_oldest = from.number <= instance.granted[static_cast<std::size_t>(place)] - instance.frame->window + 1;
+  const bool is_oldest = from.number <= instance.granted[static_cast<std::size_t>(place)] - mine_.sends[static_cast<std::size_t>(send)].window + 1;
   if (sum > plan_->edge_bytes && sum > bytes && !is_oldest) return false;
   instance.on_way.push_back({send, from.number, bytes});
   if (sum > most_on_way()) most_on_way_.store(sum, std::memory_order_relaxed);
@@ -395,18 +435,22 @@ bool Partition::has_room(const Iteration& from, std::int32_t send, std::uint64_t
 void Partition::note(Instance& instance, const Token& token) {
   if (instance.has_large || !instance.parent || bytes_of(token.value) < large()) return;
   instance.has_large = true;
-  if (instance.oldest % grants_every(instance) != 0) grant(instance);
+  grant(instance, true);
 }
 
-// The window of an instance has moved: who sends to it may go on.
-void Partition::grant(Instance& instance) {
-  Grant message{instance.record->run, 0, {}, instance.oldest + instance.frame->window - 1};
-  message.path.depth = instance.frame->depth;
-  const Iteration* it = instance.parent;
-  for (std::int32_t d = instance.frame->depth - 1; d > 0; --d, it = it->instance->parent) message.path.number[d - 1] = number_in_path(*it);
-  for (std::int32_t receive : instance.frame->senders) {
-    const PartitionPlan::Receive& r = mine_.receives[static_cast<std::size_t>(receive)];
+// The window of an instance has moved: who sends to it may go on, and hears of it now or when that is worth a message.
+void Partition::grant(Instance& instance, bool at_once) {
+  Grant message{instance.record->run, 0, {}, 0};
+  for (const FramePlan::Sender& sender : instance.frame->senders) {
+    if (!at_once && instance.oldest % sender.every() != 0) continue;
+    if (message.path.depth == 0) {
+      message.path.depth = instance.frame->depth;
+      const Iteration* it = instance.parent;
+      for (std::int32_t d = instance.frame->depth - 1; d > 0; --d, it = it->instance->parent) message.path.number[d - 1] = number_in_path(*it);
+    }
+    const PartitionPlan::Receive& r = mine_.receives[static_cast<std::size_t>(sender.receive)];
     message.send = r.send;
+    message.last = instance.oldest + sender.window - 1;
     has_posted_ |= driver_.post(r.partition, message);
   }
 }
@@ -445,7 +489,8 @@ void Partition::accept(const Grant& grant) {
   Instance* const instance = instance_of(*record, send, grant.path);
   if (!instance) return;
   if (grant.last <= instance->granted[static_cast<std::size_t>(send.place[grant.path.depth - 1])]) return;
-  if (grant.last >= instance->opened + instance->frame->window) {  // who has not had this edge's token of an iteration is not done with it
+  const std::int32_t window = send.frame == instance->number ? send.window : instance->frame->window;
+  if (grant.last >= instance->opened + window) {  // who has not had this edge's token of an iteration is not done with it
     if (!plan_->is_here(static_cast<std::size_t>(send.partition)))
       driver_.refused(*grant.run, send.partition, fmt::format("a grant of iteration {} of '{}', where none was sent since {}", grant.last, instance->frame->name, instance->opened - 1));
     return;
@@ -453,7 +498,7 @@ void Partition::accept(const Grant& grant) {
   const auto goes_there = [&](std::int32_t edge) { return mine_.sends[static_cast<std::size_t>(edge)].partition == send.partition; };
   for (std::size_t place = 0; place < instance->granted.size(); ++place)
     if (goes_there(instance->frame->edges_out[place])) instance->granted[place] = grant.last;
-  const std::int64_t oldest = grant.last - instance->frame->window + 1;
+  const std::int64_t oldest = grant.last - window + 1;
   std::erase_if(instance->on_way, [&](const Instance::OnWay& t) { return goes_there(t.send) && t.number < oldest; });
   // Whoever granted it may have nothing to do without them; what this turn fires now is ahead of the next grant.
   if (retry_held(*record, send.partition)) flush();
@@ -538,7 +583,9 @@ void Partition::post(Iteration& from, std::int32_t send, Value* value, std::int3
   if (value) add(sent_[static_cast<std::size_t>(send)].bytes, bytes_of(*value));
   if (Token* before = driver_.waiting(to.partition, to.receive); before && goes_on(*before, from, value)) {
     before->times += times;
+    going_[static_cast<std::size_t>(send)] = {before, from.instance, from.instance->execution, went_, from.number + times, from.instance->granted[static_cast<std::size_t>(to.place[from.instance->frame->depth - 1])]};
     if (recorder_.traces()) record_sent(*before, to, before->times - times, times);
+    if (before->times >= kTimesAMessage) flush();
     return;
   }
   Token token{from.instance->record->run, to.receive, value == nullptr, {}, path_to(from), times};

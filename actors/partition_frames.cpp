@@ -23,7 +23,7 @@ void Partition::deliver_several(Iteration& iteration, TargetRange range, Value&&
   const Target* t = mine_.targets.data() + range.first;
   for (const Target* last = mine_.targets.data() + range.last - 1; t != last; ++t) {
     if ((t->node | t->slot) < 0) {
-      deliver_elsewhere(iteration, *t, Value(value));
+      if (t->node != Target::kRemote || !extend(iteration, t->slot, &value)) deliver_elsewhere(iteration, *t, Value(value));
       continue;
     }
     // Not by way of a copy on the stack: read back at once, it would have to leave the store buffer first.
@@ -135,8 +135,7 @@ Instance& Partition::take_instance(Iteration& parent, std::int32_t number) {
     fresh.frame = &frame;
     fresh.number = number;
     fresh.ring.resize(std::bit_ceil(static_cast<std::size_t>(frame.window)));
-    fresh.granted.resize(frame.edges_out.size());
-    fresh.came.resize(fresh.ring.size() * static_cast<std::size_t>(frame.receives));
+    fresh.came.resize(fresh.known_places() * static_cast<std::size_t>(frame.receives));
     fresh.exited.resize(frame.exits.size());
     fresh.invariants.resize(static_cast<std::size_t>(frame.invariants));
     fresh.invariant_came.resize(static_cast<std::size_t>(frame.invariants));
@@ -156,7 +155,7 @@ Instance& Partition::take_instance(Iteration& parent, std::int32_t number) {
   i.execution = ++executions_;
   i.compared.clear();
   i.recurrence.forget();
-  std::fill(i.granted.begin(), i.granted.end(), frame.window - 1);
+  i.granted = frame.granted;
   std::fill(i.came.begin(), i.came.end(), 0);
   std::fill(i.exited.begin(), i.exited.end(), 0);
   std::fill(i.invariant_came.begin(), i.invariant_came.end(), 0);
@@ -216,14 +215,7 @@ Iteration& Partition::open(Instance& instance) {
       else deliver_all_dead(it, frame.invariant_targets[v]);
     }
   }
-  if (!instance.early.empty()) {
-    std::vector<Token> early = std::exchange(instance.early, {});
-    for (Token& token : early) {
-      const bool is_open = number_in(instance, token) < instance.opened;
-      if (is_open) pass_on(instance, token);
-      else instance.early.push_back(std::move(token));
-    }
-  }
+  if (!instance.early.empty()) take_early(it);
   fired(it);
   return it;
 }
@@ -356,10 +348,10 @@ Iteration* Partition::advanced(Instance& instance) {
     spare_iterations_[static_cast<std::size_t>(instance.number)].push_back(slot);
     slot = nullptr;
     const auto edges = static_cast<std::size_t>(instance.frame->receives);
-    std::fill_n(instance.came.begin() + static_cast<std::ptrdiff_t>(instance.place_of(instance.oldest) * edges), edges, 0);
+    std::fill_n(instance.came.begin() + static_cast<std::ptrdiff_t>(instance.known_place(instance.oldest) * edges), edges, 0);
     if (instance.parent) count_time(instance);
     ++instance.oldest;
-    if (instance.parent && !instance.frame->edges_in.empty() && (instance.has_large || instance.oldest % grants_every(instance) == 0)) grant(instance);
+    if (instance.parent && !instance.frame->senders.empty()) grant(instance, instance.has_large);
     if (instance.must_open) {
       instance.must_open = false;
       std::vector<Iteration::Next> waiting = std::move(instance.waiting);

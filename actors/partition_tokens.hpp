@@ -48,6 +48,28 @@ inline void Partition::empty_inputs(Iteration& iteration, const PlanNode& node) 
   for (Value* const last = input + node.inputs; input != last; ++input) input->reset();
 }
 
+// Of tokens: both dead, or both nothing, as what a control edge carries, or the same scalar.
+inline bool Partition::is_same(bool is_dead, const Value& a, const Value* b) {
+  if (is_dead || !b) return is_dead && !b;
+  return a.is_same_scalar(*b) || !(a.has_value() || b->has_value());
+}
+
+// What goes to another node is the same as in the iteration before, and that has not gone yet: then it is one more of these.
+inline bool Partition::extend(const Iteration& from, std::int32_t send, const Value* value) {
+  Going& going = going_[static_cast<std::size_t>(send)];
+  Instance& instance = *from.instance;
+  if (going.instance != &instance || going.next != from.number || from.number > going.granted || going.went != went_ || going.execution != instance.execution) return false;
+  Token& token = *going.token;
+  if (!is_same(token.is_dead, token.value, value) || recorder_.traces() || instance.record->run->is_poisoned()) return false;
+  ++going.next;
+  ++instance.record->sent;
+  EdgeCount& count = sent_[static_cast<std::size_t>(send)];
+  add(count.tokens);
+  if (value && value->has_value()) add(count.bytes, size_of(value->dtype()));
+  if (++token.times >= kTimesAMessage) flush();
+  return true;
+}
+
 // One thing less that the iteration waits for.
 inline void Partition::fired(Iteration& iteration) {
   if (--iteration.unfired == 0) advance(*iteration.instance);

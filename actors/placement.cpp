@@ -487,9 +487,10 @@ void check_not_lost(const StateSpec& state, const PlacementOptions& options) {
 
 Placed place(Program program, const PlacementOptions& options) {
   const std::vector<std::string> device = PlacementOf(program, options).take();
-  Placed placed{{}, {}, full_name(options.default_device, options.here), nullptr, 0};
+  Placed placed{{}, {}, full_name(options.default_device, options.here), nullptr};
   placed.program = Cutter(program, device, options.edges.as_bf16).cut(placed.device);
   placed.edge_bytes = options.edges.bytes;
+  placed.edge_ahead = options.edges.ahead;
   Graph& g = placed.program.graph;
   for (std::size_t s = 0; s < g.states().size(); ++s)
     if (!options.here.empty()) g.settle(static_cast<std::int32_t>(s), home_of(g.states()[s], options));

@@ -24,6 +24,7 @@ struct Placed {
   std::string default_device;       // where a program of no nodes is
   std::shared_ptr<const void> keep; // the strings that sites of a program from another node refer to
   std::uint64_t edge_bytes = EdgeOptions{}.bytes;
+  std::int32_t edge_ahead = EdgeOptions{}.ahead;
   std::shared_ptr<const PlanPart> part = nullptr;  // null: it is the whole program
 };
 

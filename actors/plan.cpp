@@ -10,6 +10,7 @@
 #include <troupe/actors/plan_calls.hpp>
 #include <troupe/actors/plan_draft.hpp>
 #include <troupe/actors/plan_kernels.hpp>
+#include <troupe/actors/plan_windows.hpp>
 #include <troupe/ops/node_index.hpp>
 #include <troupe/ops/state.hpp>
 
@@ -23,6 +24,7 @@ class Planner {
     d_.plan.program = std::move(placed.program);
     d_.plan.keep = std::move(placed.keep);
     d_.plan.edge_bytes = placed.edge_bytes;
+    edge_ahead_ = placed.edge_ahead;
     take_feeds();
     d_.plan.fetches = static_cast<std::int32_t>(d_.plan.program.fetches.size());
     d_.plan.queues = d_.plan_part ? d_.plan_part->queues : queue_uses(d_.plan.program.graph);
@@ -48,6 +50,7 @@ class Planner {
     for (std::int32_t id = 0; id < g.size(); ++id) add(id);
     add_edges(d_);
     add_call_edges(d_.plan, *d_.frames, d_.partition_of, d_.parts);
+    set_windows(d_.plan, edge_ahead_);
     for (PartitionPlan& p : d_.plan.partitions) {
       for (FramePlan& f : p.frames) f.invariant_targets.resize(at(f.invariants));
       for (const PartitionPlan::Enter& e : p.enters)
@@ -264,6 +267,7 @@ class Planner {
     }
   }
 
+  std::int32_t edge_ahead_ = 0;
   PlanDraft d_;
   std::map<std::string, std::int32_t> nodes_;  // of the cluster: into Plan::nodes
   std::optional<PlanKernels> kernels_;

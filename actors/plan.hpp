@@ -9,6 +9,7 @@
 // node a count of tokens still awaited; both are found by index. The plan holds what records start from.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -106,9 +107,16 @@ struct FramePlan {
   std::vector<Forward> forwards;       // targets of invariants that `steady` does not count
   std::int32_t slots = 0;
   std::int32_t receives = 0;           // tokens from other partitions, once an iteration
+  std::int32_t known = 1;              // iterations for which such tokens may come before they are done
   std::vector<std::int32_t> edges_out; // sends from here or from frames within
   std::vector<std::int32_t> edges_in;  // receives of here or of frames within
-  std::vector<std::int32_t> senders;   // of these the first of each partition
+  struct Sender {
+    std::int32_t receive;              // of these the first of each partition
+    std::int32_t window = 1;           // iterations that it is granted
+    std::int32_t every() const { return std::max(1, window / 4); }  // after so many it is told
+  };
+  std::vector<Sender> senders;
+  std::vector<std::int64_t> granted;   // at first, by edge out: the last iteration that may be sent
   const FunctionDef* function = nullptr;
   std::vector<TargetRange> arguments;  // of a function: by parameter, where it is called
   std::int32_t home = -1;              // of a function: the partition of its calls, its Arguments and its Returns
@@ -152,6 +160,8 @@ struct PartitionPlan {
     std::int32_t source = 0;     // node of the program
     std::int32_t place[Path::kMaxDepth] = {};  // in edges_out of the frames around it, outermost first
     std::int32_t function = -1;  // the frame of the function that it is in
+    std::int32_t output = -1;    // of `source`; -1: a control edge
+    std::int32_t window = 1;     // iterations of `frame` that its receiver grants
   };
   /// Most say a value, or that somebody has fired. For functions in several partitions: a part of a call begins, which
   /// takes the tag of its draws; a part has ended; a partition has no more calls to make (partition.hpp, 'Calls').
@@ -167,6 +177,7 @@ struct PartitionPlan {
     bool decides = false;        // it is the predicate of its frame, whoever else may use it
     Says says = Says::value;
     std::int32_t function = -1;  // the frame of the function that it is in; of `over` 0
+    std::int32_t window = 1;     // iterations of `frame` that are granted
   };
 
   std::string name;          // of its device, in full where there is a cluster

@@ -9,7 +9,6 @@
 #include <troupe/ops/node_index.hpp>
 
 namespace troupe {
-namespace {
 
 std::uint64_t bytes_of_token(const ValueSpec& spec) {
   if (spec.is_list()) return 0;
@@ -20,8 +19,6 @@ std::uint64_t bytes_of_token(const ValueSpec& spec) {
   }
   return bytes;
 }
-
-}  // namespace
 
 PlanDescription describe(const Plan& plan) {
   PlanDescription d;
@@ -89,9 +86,9 @@ std::vector<std::uint64_t> fingerprints(const Plan& plan) {
       for (std::int64_t n : numbers) hash = (hash ^ static_cast<std::uint64_t>(n)) * 0x100000001B3ull;
     };
     take({p.number, p.nodes, static_cast<std::int64_t>(p.targets.size())});
-    for (const FramePlan& f : p.frames) take({f.parent, f.depth, f.window, f.enters, f.receives, f.unfired(), static_cast<std::int64_t>(f.key)});
-    for (const PartitionPlan::Send& s : p.sends) take({number_of(s.partition), s.receive, s.frame, plan.number_of(s.source)});
-    for (const PartitionPlan::Receive& r : p.receives) take({number_of(r.partition), r.send, r.frame, plan.number_of(r.source), r.output, r.decides, static_cast<std::int64_t>(r.says)});
+    for (const FramePlan& f : p.frames) take({f.parent, f.depth, f.window, f.known, f.enters, f.receives, f.unfired(), static_cast<std::int64_t>(f.key)});
+    for (const PartitionPlan::Send& s : p.sends) take({number_of(s.partition), s.receive, s.frame, plan.number_of(s.source), s.window});
+    for (const PartitionPlan::Receive& r : p.receives) take({number_of(r.partition), r.send, r.frame, plan.number_of(r.source), r.output, r.window, r.decides, static_cast<std::int64_t>(r.says)});
     for (const PartitionPlan::Feed& f : p.feeds) take({f.index, f.targets.first, f.targets.last});
   }
   return all;

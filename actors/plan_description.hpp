@@ -10,6 +10,7 @@
 namespace troupe {
 
 struct Plan;
+struct ValueSpec;
 
 struct ActorDescription {
   std::string op, name, scope;
@@ -40,5 +41,7 @@ struct PlanDescription {
 };
 
 PlanDescription describe(const Plan& plan);
+/// That a value of that kind takes as a token; 0: that is not known.
+std::uint64_t bytes_of_token(const ValueSpec& spec);
 
 }  // namespace troupe

@@ -168,6 +168,7 @@ class EdgeMaker {
     PartitionPlan::Receive& there = d_.partition(to).receives[at(receive)];
     const auto send = static_cast<std::int32_t>(p.sends.size());
     p.sends.push_back({to, receive, d_.part(q, d_.frames->frame(there.source)), there.source});
+    p.sends.back().output = there.output;
     there.partition = q;
     there.send = send;
     for (std::int32_t f = p.sends.back().frame; f > 0; f = p.frames[at(f)].parent) {
@@ -178,7 +179,7 @@ class EdgeMaker {
     for (std::int32_t f = there.frame; f > 0; f = other.frames[at(f)].parent) {
       FramePlan& frame = other.frames[at(f)];
       frame.edges_in.push_back(receive);
-      if (std::none_of(frame.senders.begin(), frame.senders.end(), [&](std::int32_t r) { return other.receives[at(r)].partition == q; })) frame.senders.push_back(receive);
+      if (std::none_of(frame.senders.begin(), frame.senders.end(), [&](const FramePlan::Sender& s) { return other.receives[at(s.receive)].partition == q; })) frame.senders.push_back({receive});
     }
     append(range, q, {Target::kRemote, send});
   }

@@ -198,6 +198,7 @@ class PartMaker {
     for (Edge e : whole.fetches) made_.program.fetches.push_back(is_fetched_here(of_.frames.resolve(e).node) ? Edge{here(e.node), e.output} : Edge{-1, 0});
     made_.default_device = of_.placed.default_device;
     made_.edge_bytes = of_.placed.edge_bytes;
+    made_.edge_ahead = of_.placed.edge_ahead;
   }
 
   // A fed fetch is the first partition's.

@@ -119,7 +119,7 @@ class ProgramWriter {
     }
     w_(static_cast<std::uint64_t>(g.size()));
     for (std::int32_t id = 0; id < g.size(); ++id) node(g.node(id), placed_.device[at(id)], wants_[at(id)]);
-    w_(placed_.program.feeds)(placed_.program.fetches)(placed_.default_device)(placed_.edge_bytes);
+    w_(placed_.program.feeds)(placed_.program.fetches)(placed_.default_device)(placed_.edge_bytes)(placed_.edge_ahead);
     w_(placed_.part != nullptr);
     if (placed_.part) w_(*placed_.part);
   }
@@ -232,7 +232,7 @@ class ProgramReader {
     std::size_t nodes = 0;
     r_.count(nodes);
     for (std::size_t i = 0; i < nodes; ++i) read_node();
-    r_(placed_.program.feeds)(placed_.program.fetches)(placed_.default_device)(placed_.edge_bytes);
+    r_(placed_.program.feeds)(placed_.program.fetches)(placed_.default_device)(placed_.edge_bytes)(placed_.edge_ahead);
     read_part();
     const auto is_of_others = [&](Edge e) { return placed_.part && e == Edge{-1, 0}; };
     for (Edge e : placed_.program.feeds)

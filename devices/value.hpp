@@ -119,6 +119,8 @@ class Value {
 
   /// The 16 bytes that hold an inline scalar.
   const void* scalar_bits() const { return bits_; }
+  /// Both are inline scalars, of the same dtype and the same bits. Bytes that no element takes are zero.
+  bool is_same_scalar(const Value& o) const { return is_inline() && o.is_inline() && dtype_ == o.dtype_ && std::memcmp(bits_, o.bits_, sizeof bits_) == 0; }
   /// Becomes an inline scalar of `bytes` bytes.
   void set_scalar(DType dtype, const void* element, std::size_t bytes) {
     reset();

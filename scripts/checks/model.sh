@@ -91,6 +91,13 @@ run deadlock frame -DK=1 -DN=4 -DLAST=3 -DEVERY_GRANT=3
 run holds frame -DK=1 -DN=2 -DREPEAT
 run assertion frame -DK=1 -DN=2 -DREPEAT -DNEVER_REPEATED
 run assertion frame -DK=1 -DN=2 -DREPEAT -DFAULT_NO_CAME
+run holds frame "${frame[@]}" -DEARLY=1
+run holds frame "${frame[@]}" -DEARLY=1 -DREPEAT
+run holds frame "${frame[@]}" -DEARLY=1 -DLAST=2 -DONE_WAY
+run holds frame -DK=1 -DN=4 -DLAST=3 -DEARLY=1 -DEVERY_GRANT=2
+run assertion frame "${frame[@]}" -DEARLY=1 -DNEVER_AHEAD
+run deadlock frame "${frame[@]}" -DEARLY=1 -DFAULT_DROPS_EARLY
+run assertion frame -DK=1 -DN=4 -DEARLY=1 -DONE_WAY -DFAULT_GRANT_AHEAD
 bytes=(-DK=2 -DN=4 -DLAST=2 -DBYTES -DEVERY_GRANT=2)
 run holds frame "${bytes[@]}"
 run assertion frame "${bytes[@]}" -DNEVER_REFUSED
@@ -161,6 +168,8 @@ if [ -n "$long" ]; then
   run holds frame -DK=1 -DN=2 -DGENS=3 -DONE_WAY
   run holds frame -DK=1 -DN=3 -DGENS=1 -DLIVENESS
   run holds frame -DK=2 -DN=4 -DCOMPACT
+  run holds frame "${frame[@]}" -DEARLY=1 -DPOISON
+  run holds frame "${frame[@]}" -DEARLY=1 -DONE_WAY -DREPEAT -DCOMPACT
   run holds nested -DNO=2 -DNI=1 -DLIVENESS
   run holds nested -DNO=2 -DNI=2 -DCOMPACT
   run assertion nested -DNO=2 -DNI=2 -DFAULT_GRANT_BY_SLOT

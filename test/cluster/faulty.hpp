@@ -79,6 +79,10 @@ class Repeater {
           is_changed = true;
         }
       if (is_changed) send(peer, lane, written(*said).take());
+      if (auto part = part_of(*as<RunTokens>(message))) {  // ahead of them or behind them: then one of the two is repeated in part
+        if (chance(2)) later_.push_back({peer, lane, std::move(*part)});
+        else send(peer, lane, std::move(*part));
+      }
     }
     send(peer, lane, std::move(message));
     while (!later_.empty() && chance(3)) {
@@ -95,6 +99,18 @@ class Repeater {
     Message message;
   };
   bool chance(std::uint64_t one_in) { return random_() % one_in == 0; }
+  /// Some of the iterations of what is a token for several.
+  std::optional<Message> part_of(RunTokens said) {
+    said.grants.clear();
+    std::erase_if(said.tokens, [](const RunToken& token) { return token.times == 1; });
+    if (said.tokens.empty() || chance(2)) return std::nullopt;
+    for (RunToken& token : said.tokens) {
+      const auto skipped = static_cast<std::int32_t>(random_() % static_cast<std::uint64_t>(token.times));
+      token.path.number[token.path.depth - 1] += skipped;
+      token.times = static_cast<std::int32_t>(1 + random_() % static_cast<std::uint64_t>(token.times - skipped));
+    }
+    return written(said).take();
+  }
 
   std::mutex mutex_;  // guards both
   std::minstd_rand random_;

@@ -175,7 +175,7 @@ Function once_then_loop(Nodes& nodes, Graph& g) {
 BOOST_AUTO_TEST_CASE(who_has_done_its_part_may_die) {
   int lost_in_the_midst = 0;
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
-    Nodes nodes(3, stepped_partitions(seed), Between::simulation, impatient());
+    Nodes nodes(3, keeping_pace(stepped_partitions(seed)), Between::simulation, impatient());
     Graph g;
     Function f = once_then_loop(nodes, g);
     RunHandle run = f.start({});
@@ -256,7 +256,7 @@ BOOST_AUTO_TEST_CASE(a_plan_that_was_broken_in_between_fails_no_call) {
 // b and c have not heard anything of each other that the run needs: that they are cut off from each other is nothing to it.
 BOOST_AUTO_TEST_CASE(who_awaits_nothing_of_each_other_may_be_apart) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-    Nodes nodes(3, stepped_partitions(seed), Between::simulation, impatient());
+    Nodes nodes(3, keeping_pace(stepped_partitions(seed)), Between::simulation, impatient());
     Graph g;
     auto [n, t, u] = while_loop([](Expr i, Expr, Expr) { return i < 600; },
                                 [&](Expr i, Expr v, Expr w) {

@@ -36,6 +36,12 @@ inline EngineOptions stepped_partitions(std::uint64_t seed) {
   return o;
 }
 
+/// Nobody is further ahead of anybody than a loop's `parallel_iterations`, however little is sent.
+inline EngineOptions keeping_pace(EngineOptions o) {
+  o.edges.ahead = 0;
+  return o;
+}
+
 /// A loop of the device at hand whose body is b's: each iteration goes there and back.
 inline Expr counted_on_b(Graph& g, int times) {
   return while_loop([=](Expr i) { return i < times; },

@@ -242,7 +242,7 @@ BOOST_AUTO_TEST_CASE(who_leaves_is_known_to_have_left_at_once) {
 BOOST_AUTO_TEST_CASE(who_has_done_its_part_may_leave) {
   int in_the_midst = 0;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    Nodes nodes(3, stepped_partitions(seed), Between::simulation);
+    Nodes nodes(3, keeping_pace(stepped_partitions(seed)), Between::simulation);
     Graph g;
     Expr once;
     {

@@ -17,7 +17,7 @@
  * Sizes: K parallel iterations (ring of K+1), at most N iterations of the body, GENS executions.
  * FAULT_... are planted, NEVER_... claim that a limit never binds, POISON adds errors,
  * ONE_WAY leaves the edge r out, so that the leader can be whole executions ahead; EVERY_GRANT grants only after so many
- * iterations; REPEAT has one token come twice, at any time; BYTES makes every token as large as an edge may carry at once (LAST: the body's iterations, where grants
+ * iterations; EARLY lets tokens come for so many iterations more than have a record, where they wait; REPEAT has one token come twice, at any time; BYTES makes every token as large as an edge may carry at once (LAST: the body's iterations, where grants
  * that say what is done go on to N): README.md.
  */
 #ifndef K
@@ -34,6 +34,12 @@
 #endif
 #ifndef EVERY_GRANT
 #define EVERY_GRANT 1
+#endif
+#ifndef EARLY
+#define EARLY 0
+#endif
+#if EARLY && defined(BYTES)
+#error what is large is not sent so far ahead
 #endif
 #define R (K + 1)
 
@@ -103,6 +109,9 @@ byte granted[EDGES];             /* at the sender: highest iteration that it may
 byte buffered[EDGES * GENS];     /* ghost: sent and not yet consumed */
 byte net[EDGES * GENS * (N + 1)];  /* in flight: what; USED afterwards */
 bit grant[EDGES * GENS * (N + 1)]; /* in flight */
+#if EARLY
+bit waits[EDGES * GENS * (N + 1)]; /* has come for an iteration that has no record yet: what it says is still in `net` */
+#endif
 bit watched[2 * GENS];           /* a large token has come: grants after every iteration from now on */
 byte exits[GENS];                /* ghost: what the parent got */
 byte last[2 * GENS];             /* ghost: last iteration of each partition */
@@ -171,7 +180,7 @@ inline send(p, s, e, what) {
   assert(net[AT(e, inst[p].gen, RECORD(p, s).iter)] == NONE); /* one token an edge and iteration */
   net[AT(e, inst[p].gen, RECORD(p, s).iter)] = what;
   buffered[(e) * GENS + inst[p].gen]++;
-  assert(buffered[(e) * GENS + inst[p].gen] <= R);
+  assert(buffered[(e) * GENS + inst[p].gen] <= R + EARLY);
 }
 
 inline open(p) {
@@ -186,8 +195,8 @@ inline open(p) {
   bind(p, 2);
 #endif
   if
-  :: p == L -> granted[P] = K; granted[D] = K
-  :: else -> granted[RES] = K
+  :: p == L -> granted[P] = K + EARLY; granted[D] = K + EARLY
+  :: else -> granted[RES] = K + EARLY
   fi
 }
 
@@ -221,17 +230,46 @@ inline finish(p) {
 inline give(p, e) {
   if
   :: inst[p].oldest % EVERY_GRANT != 0 && !watched[(p) * GENS + inst[p].gen]
-  :: inst[p].oldest + K + AHEAD <= N -> grant[AT(e, inst[p].gen, inst[p].oldest + K + AHEAD)] = 1
+  :: inst[p].oldest + K + EARLY + AHEAD <= N -> grant[AT(e, inst[p].gen, inst[p].oldest + K + EARLY + AHEAD)] = 1
   :: else /* nobody will ever ask for it */
   fi
 }
+
+/* A token is put into the record of its iteration. */
+#define PUT(p, e, g, n) \
+  if \
+  :: (e) == D -> assert(RECORD(p, (n) % R).in1 == NONE); RECORD(p, (n) % R).in1 = net[AT(e, g, n)] \
+  :: else -> assert(RECORD(p, (n) % R).in0 == NONE); RECORD(p, (n) % R).in0 = net[AT(e, g, n)] \
+  fi
+/* An iteration has got a record: what waited for it is put there. */
+#if EARLY
+inline take(p, e, n) {
+  if
+  :: n <= N && waits[AT(e, inst[p].gen, n)] ->
+    waits[AT(e, inst[p].gen, n)] = 0;
+    PUT(p, e, inst[p].gen, n);
+#ifdef REPEAT
+    RECORD(p, (n) % R).came = RECORD(p, (n) % R).came | (1 << (e));
+#endif
+    net[AT(e, inst[p].gen, n)] = USED
+  :: else
+  fi
+}
+#ifdef ONE_WAY
+#define TAKE_EARLY(p, n) if :: p == F -> take(p, P, n); take(p, D, n) :: else fi
+#else
+#define TAKE_EARLY(p, n) if :: p == F -> take(p, P, n); take(p, D, n) :: else -> take(p, RES, n) fi
+#endif
+#else
+#define TAKE_EARLY(p, n) skip
+#endif
 
 /* The oldest iteration is done: the window moves, or the frame is finished. */
 inline retire(p) {
   if
   :: inst[p].newest == inst[p].oldest && inst[p].pending == 0 -> finish(p)
   :: else ->
-    to = inst[p].oldest + R; bind(p, to); to = 0;
+    to = inst[p].oldest + R; bind(p, to); TAKE_EARLY(p, to); to = 0;
     inst[p].oldest++;
     if
 #ifdef ONE_WAY
@@ -271,6 +309,25 @@ inline retire(p) {
  * not begun stays with the run's dispatch; one of an execution that is over must not exist. */
 inline arrive(p, e, g, n) {
   assert(inst[p].gen == (g));                       /* no reused instance */
+#if EARLY
+  if
+  :: (n) > inst[p].oldest + K ->
+    assert((n) <= inst[p].oldest + K + EARLY);
+#ifdef NEVER_AHEAD
+    assert(false);
+#endif
+#ifdef FAULT_DROPS_EARLY
+    net[AT(e, g, n)] = USED
+#else
+    waits[AT(e, g, n)] = 1
+#endif
+  :: else -> arrive_in_window(p, e, g, n)
+  fi
+#else
+  arrive_in_window(p, e, g, n)
+#endif
+}
+inline arrive_in_window(p, e, g, n) {
   assert(RECORD(p, (n) % R).iter == (n));           /* no reused record */
 #ifdef NEVER_EARLY
   assert(RECORD(p, (n) % R).merge != NONE);
@@ -282,10 +339,7 @@ inline arrive(p, e, g, n) {
 #else
   :: true ->
 #endif
-    if
-    :: (e) == D -> assert(RECORD(p, (n) % R).in1 == NONE); RECORD(p, (n) % R).in1 = net[AT(e, g, n)]
-    :: else -> assert(RECORD(p, (n) % R).in0 == NONE); RECORD(p, (n) % R).in0 = net[AT(e, g, n)]
-    fi
+    PUT(p, e, g, n)
   fi;
   net[AT(e, g, n)] = USED;
 #ifdef REPEAT
@@ -307,7 +361,13 @@ inline arrive(p, e, g, n) {
   fi
 #endif
 }
+#if EARLY
+#define IN_FLIGHT(e, g, n) (net[AT(e, g, n)] != NONE && net[AT(e, g, n)] != USED && !waits[AT(e, g, n)])
+#define HAS_ARRIVED(e, g, n) (net[AT(e, g, n)] == USED || waits[AT(e, g, n)])
+#else
 #define IN_FLIGHT(e, g, n) (net[AT(e, g, n)] != NONE && net[AT(e, g, n)] != USED)
+#define HAS_ARRIVED(e, g, n) (net[AT(e, g, n)] == USED)
+#endif
 /* It comes once more. The receiver knows it by its path and by what it noted of this iteration and edge; that a slot is
  * empty says nothing, for the node that it was for may have fired. */
 #ifdef REPEAT
@@ -325,10 +385,13 @@ inline repeat(p, e, g, n) {
 #ifdef NEVER_REPEATED
     assert(false);
 #endif
-    assert(HAS_COME(p, e, n)) /* else it would be counted twice */
+    if
+    :: (n) > inst[p].oldest + K /* the one that waits tells */
+    :: else -> assert(HAS_COME(p, e, n)) /* else it would be counted twice */
+    fi
   fi
 }
-#define REPETITION(p, e, g, n) :: d_step { !repeated && net[AT(e, g, n)] == USED -> repeat(p, e, g, n) }
+#define REPETITION(p, e, g, n) :: d_step { !repeated && HAS_ARRIVED(e, g, n) -> repeat(p, e, g, n) }
 #else
 #define REPETITION(p, e, g, n)
 #endif
