@@ -24,10 +24,11 @@
 // A token from another partition names its iteration by the numbers of the iterations around it; one
 // that comes before its iteration is open waits in the instance. What has come over each cut edge is noted by iteration: a
 // token that comes twice, or for an iteration that was never granted or is done, is dropped, and said to be (`refuse`).
-// Windows: the receiver of a cut edge grants iterations, of its frame and of those around it: as many as
-// its own window has room for, at first and whenever its oldest iteration is done. A token that is not
+// Windows: the receiver of a cut edge grants iterations, of its frame and of those around it: from its oldest on as many as
+// the edge's window has, at first and whenever that iteration is done. A token that is not
 // granted stays with its sender, and keeps its iteration open there. So a fast producer is bounded by
-// its slowest consumer: at most `window` tokens wait an edge and instance (test/model/frame.pml). One grant is for all edges
+// its slowest consumer: at most a window of tokens wait an edge and instance (test/model/frame.pml). The window is the frame's or, where all that goes
+// from one partition to the other is small, more (plan_windows.hpp): then tokens wait for iterations that have no record yet. One grant is for all edges
 // from one partition. It is given after every fourth part of the window; but from its first large token on an instance grants
 // after each iteration, and at once if it is behind.
 // Bytes: the large tokens of an edge and instance that are on their way, or wait there, hold at most `Plan::edge_bytes`; one
@@ -41,7 +42,7 @@
 // Other nodes: a partition of another node is posted to like one of this (`PartitionDriver::post`); its tokens, grants and
 // windows are the same. What a turn has for them is collected, and goes before a kernel runs, before the run is left, when a
 // grant has let tokens go, and when the turn ends: it waits for bookkeeping only. Tokens of an edge that are the same for iterations that follow
-// each other wait and go as one (Token::times), which is taken as if each had come by itself. But a peer may be lost, and with it tokens that counting
+// each other wait and go as one (Token::times), which is taken as if each had come by itself; 64 iterations do not wait for more. But a peer may be lost, and with it tokens that counting
 // would wait for: a run over several nodes that fails is abandoned, not drained. What it holds here is given back at
 // once, or when its kernels that are under way have ended; who comes late for it is dropped. A loss is none to a partition
 // that awaits nothing more of that node, in any iteration that is open or may open (`awaited_from`): its part of the run goes on.

@@ -63,9 +63,7 @@ inline bool Partition::extend(const Iteration& from, std::int32_t send, const Va
   if (!is_same(token.is_dead, token.value, value) || recorder_.traces() || instance.record->run->is_poisoned()) return false;
   ++going.next;
   ++instance.record->sent;
-  EdgeCount& count = sent_[static_cast<std::size_t>(send)];
-  add(count.tokens);
-  if (value && value->has_value()) add(count.bytes, size_of(value->dtype()));
+  add(sent_[static_cast<std::size_t>(send)].tokens);
   if (++token.times >= kTimesAMessage) flush();
   return true;
 }

@@ -31,7 +31,9 @@ struct CondOptions {
 
 struct WhileOptions {
   std::string name = {};
-  int parallel_iterations = 32;           // how far iterations may run ahead of the oldest that is not done; more than 65,536 count as that
+  /// How far iterations may run ahead of the oldest that is not done, on each device by itself; more than 65,536 count as that. Between two devices
+  /// more may be on their way of what is small: EdgeOptions::ahead.
+  int parallel_iterations = 32;
   /// A number, -1 for none; or an i32 or i64 scalar, where less than 0 is 0. The condition is asked once more than the body runs.
   Operand maximum_iterations = -1;
   /// What a variable's shape may become, by its place among the flattened variables; where nothing is
