@@ -50,9 +50,9 @@ struct EdgeOptions {
   /// tokens that are smaller than this and than 4 KiB are not counted. The oldest open iteration is never refused, nor is a token of any
   /// size on an edge that has none on its way.
   std::uint64_t bytes = 64 << 20;
-  /// Of iterations of a loop, of which a device may have sent another so many more than that is done with, where `parallel_iterations` is less: this holds for
-  /// two devices between which a loop sends nothing but what is small, as a predicate or a counter (64 B, by its shape). So a device that others wait
-  /// for need not wait for each of them. 0: `parallel_iterations` alone counts.
+  /// Iterations of a loop for which a device may have sent another what that is not done with, where `parallel_iterations` is less: if it sends it nothing in
+  /// this loop but what is small, as a predicate or a counter (64 B, by its shape), and nothing in a loop within. So a device that others wait
+  /// for need not wait for each of them. 0: `parallel_iterations` alone counts; at most 65,536.
   std::int32_t ahead = 256;
 };
 

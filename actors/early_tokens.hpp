@@ -17,20 +17,19 @@ class EarlyTokens {
 
   bool empty() const { return count_ == 0; }
 
-  /// For an iteration whose place is one of so many.
-  void add(std::size_t place, std::size_t places, Token&& token) {
+  /// For an iteration whose place is one of so many. Where there is no memory for it the token stays as it is.
+  Token& add(std::size_t place, std::size_t places, Token&& token) {
     if (first_.size() < places) first_.resize(places, kNone);
-    std::int32_t entry = spare_;
-    if (entry == kNone) {
-      entry = static_cast<std::int32_t>(entries_.size());
-      entries_.push_back({std::move(token), first_[place]});
-    } else {
-      Entry& e = entries_[static_cast<std::size_t>(entry)];
-      spare_ = std::exchange(e.next, first_[place]);
-      e.token = std::move(token);
+    if (spare_ == kNone) {
+      entries_.emplace_back();
+      spare_ = static_cast<std::int32_t>(entries_.size()) - 1;
     }
-    first_[place] = entry;
+    Entry& e = entries_[static_cast<std::size_t>(spare_)];
+    std::swap(first_[place], spare_);
+    std::swap(e.next, spare_);
+    e.token = std::move(token);
     ++count_;
+    return e.token;
   }
 
   /// The tokens of a place, one after the other, which stay: true if one of them is meant.
@@ -67,8 +66,8 @@ class EarlyTokens {
 
  private:
   struct Entry {
-    Token token;
-    std::int32_t next;
+    Token token{};
+    std::int32_t next = kNone;
   };
   std::vector<Entry> entries_;
   std::vector<std::int32_t> first_;  // by place

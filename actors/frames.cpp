@@ -10,13 +10,6 @@
 #include <troupe/ops/op.hpp>
 
 namespace troupe {
-namespace {
-
-// Iterations of a loop that are open at once, whatever is asked for: an instance has a place for each from the start.
-constexpr std::int64_t kMostOpen = 1 << 16;
-
-}  // namespace
-
 std::map<std::int32_t, std::int32_t> numbered(const std::vector<Edge>& feeds) {
   std::map<std::int32_t, std::int32_t> fed;
   for (Edge e : feeds) fed.emplace(e.node, static_cast<std::int32_t>(fed.size()));

@@ -10,6 +10,9 @@
 
 namespace troupe {
 
+/// Iterations of a loop that are open at once, or ahead of who is to have them, whatever is asked for: an instance has a place for each from the start.
+inline constexpr std::int64_t kMostOpen = 1 << 16;
+
 /// A loop of the program, or a function's body; number 0 is what is outside of all.
 struct Frame {
   std::string name;

@@ -198,7 +198,9 @@ struct Instance {
   EarlyTokens early;                  // for iterations that are not open yet
   std::size_t known_places() const { return std::bit_ceil(static_cast<std::size_t>(frame->known)); }
   std::size_t known_place(std::int64_t n) const { return static_cast<std::size_t>(n) & (known_places() - 1); }
-  char& has_come(std::int64_t n, const PartitionPlan::Receive& r) { return came[known_place(n) * static_cast<std::size_t>(frame->receives) + static_cast<std::size_t>(r.place)]; }
+  std::size_t came_at(std::int64_t n, const PartitionPlan::Receive& r) const { return known_place(n) * static_cast<std::size_t>(frame->receives) + static_cast<std::size_t>(r.place); }
+  char& has_come(std::int64_t n, const PartitionPlan::Receive& r) { return came[came_at(n, r)]; }
+  bool has_come(std::int64_t n, const PartitionPlan::Receive& r) const { return came[came_at(n, r)] != 0; }
   std::vector<char> exited;           // by exit: a live token left
   std::vector<Value> invariants;
   std::vector<char> invariant_came;
@@ -365,6 +367,7 @@ class Partition final : public CompletionSink {
   const FramePlan& next_towards(std::int32_t frame, std::int32_t around) const;
   static std::int64_t number_in(const Instance& instance, const Token& token) { return instance.frame->depth == 0 || instance.frame->function ? 0 : token.path.number[instance.frame->depth - 1]; }
   std::string awaited_from(const Record& record, std::int32_t node) const;
+  bool has_all_from(const Instance& instance, std::int32_t node) const;
   void accept(const Lost& lost);
   void fire(Iteration& iteration, const PlanNode& node);
   void fire_closely(Iteration& iteration, const PlanNode& node);
@@ -451,7 +454,8 @@ class Partition final : public CompletionSink {
   bool is_granted(const Iteration& from, const PartitionPlan::Send& to) const;
   static bool is_same(bool is_dead, const Value& a, const Value* b);
   bool extend(const Iteration& from, std::int32_t send, const Value* value);
-  void grant(Instance& instance, bool at_once);
+  enum class Told : std::uint8_t { due, behind, all };  // senders: those whose grants are due at this iteration, the others, both
+  void grant(Instance& instance, Told whom);
   void accept(const Grant& grant);
   void fail(Run& run, const PlanNode* node, const Status& status);
   static Status in_loop(const Iteration& iteration, Status status);

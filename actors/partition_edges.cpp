@@ -126,10 +126,9 @@ void Partition::accept_here(Instance& instance, Token& token) {
     }
     std::int64_t after = n + 1;
     for (; after < end && !why_not(after); ++after) instance.has_come(after, receive) = 1;
-    Token waits = after == end ? std::move(token) : token;
+    Token& waits = instance.early.add(instance.known_place(n), instance.known_places(), after == end ? std::move(token) : Token(token));
     if (waits.times > 1) waits.path.number[waits.path.depth - 1] = n;
     waits.times = static_cast<std::int32_t>(after - n);
-    instance.early.add(instance.known_place(n), instance.known_places(), std::move(waits));
     n = after - 1;
   }
 }
@@ -293,14 +292,15 @@ bool Partition::has_room(const Iteration& from, std::int32_t send, std::uint64_t
 void Partition::note(Instance& instance, const Token& token) {
   if (instance.has_large || !instance.parent || bytes_of(token.value) < large()) return;
   instance.has_large = true;
-  grant(instance, true);
+  grant(instance, Told::behind);
 }
 
 // The window of an instance has moved: who sends to it may go on, and hears of it now or when that is worth a message.
-void Partition::grant(Instance& instance, bool at_once) {
+void Partition::grant(Instance& instance, Told whom) {
   Grant message{instance.record->run, 0, {}, 0};
   for (const FramePlan::Sender& sender : instance.frame->senders) {
-    if (!at_once && instance.oldest % sender.every() != 0) continue;
+    const bool is_due = instance.oldest % sender.every() == 0;
+    if (whom != Told::all && is_due != (whom == Told::due)) continue;
     if (message.path.depth == 0) {
       message.path.depth = instance.frame->depth;
       const Iteration* it = instance.parent;

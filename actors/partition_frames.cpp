@@ -351,7 +351,7 @@ Iteration* Partition::advanced(Instance& instance) {
     std::fill_n(instance.came.begin() + static_cast<std::ptrdiff_t>(instance.known_place(instance.oldest) * edges), edges, 0);
     if (instance.parent) count_time(instance);
     ++instance.oldest;
-    if (instance.parent && !instance.frame->senders.empty()) grant(instance, instance.has_large);
+    if (instance.parent && !instance.frame->senders.empty()) grant(instance, instance.has_large ? Told::all : Told::due);
     if (instance.must_open) {
       instance.must_open = false;
       std::vector<Iteration::Next> waiting = std::move(instance.waiting);

@@ -11,7 +11,7 @@
 namespace troupe {
 
 std::uint64_t bytes_of_token(const ValueSpec& spec) {
-  if (spec.is_list()) return 0;
+  if (spec.is_list() || !spec.shape.has_rank()) return 0;
   std::uint64_t bytes = size_of(spec.dtype);
   for (int d = 0; d < spec.shape.rank(); ++d) {
     if (spec.shape[d] == kAny) return 0;

@@ -1,7 +1,10 @@
 #include <troupe/actors/plan_windows.hpp>
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
+#include <troupe/actors/frames.hpp>
 #include <troupe/actors/plan.hpp>
 #include <troupe/actors/plan_description.hpp>
 #include <troupe/ops/node_index.hpp>
@@ -21,14 +24,19 @@ class Windows {
   Windows(const Plan& plan, PartitionPlan& partition, std::int32_t ahead) : plan_(plan), p_(partition), ahead_(ahead) {}
 
   void set() {
-    for (PartitionPlan::Send& s : p_.sends) s.window = of(s.frame, p_.sends, s.partition, p_.frames[at(s.frame)].edges_out);
-    for (PartitionPlan::Receive& r : p_.receives) r.window = of(r.frame, p_.receives, r.partition, p_.frames[at(r.frame)].edges_in);
+    find_other_edges(p_.sends);
+    for (PartitionPlan::Send& s : p_.sends) s.window = of(s.frame, s.partition);
+    others_.clear();
+    find_other_edges(p_.receives);
+    for (FramePlan& f : p_.frames) f.known = f.window;
+    for (PartitionPlan::Receive& r : p_.receives) {
+      r.window = of(r.frame, r.partition);
+      FramePlan& f = p_.frames[at(r.frame)];
+      f.known = std::max(f.known, r.window);
+    }
     for (std::size_t f = 0; f < p_.frames.size(); ++f) {
       FramePlan& frame = p_.frames[f];
       const auto window_in = [&](const auto& edge) { return at(edge.frame) == f ? edge.window : frame.window; };
-      frame.known = frame.window;
-      for (const PartitionPlan::Receive& r : p_.receives)
-        if (at(r.frame) == f) frame.known = std::max(frame.known, r.window);
       for (FramePlan::Sender& s : frame.senders) s.window = window_in(p_.receives[at(s.receive)]);
       frame.granted.clear();
       for (const std::int32_t send : frame.edges_out) frame.granted.push_back(window_in(p_.sends[at(send)]) - 1);
@@ -36,27 +44,31 @@ class Windows {
   }
 
  private:
-  // Of the edges of a frame between this partition and another.
+  // Those for whose sake a frame's edges, to or from another partition, keep its window: what is large, and what a loop within has.
   template <class Edges>
-  std::int32_t of(std::int32_t frame, const Edges& edges, std::int32_t other, const std::vector<std::int32_t>& of_frame) const {
+  void find_other_edges(const Edges& edges) {
+    for (const auto& e : edges) {
+      if (!is_small(plan_.program.graph, e.source, e.output)) others_.emplace(e.frame, e.partition);
+      for (std::int32_t f = p_.frames[at(e.frame)].parent; f > 0; f = p_.frames[at(f)].parent) others_.emplace(f, e.partition);
+    }
+  }
+  std::int32_t of(std::int32_t frame, std::int32_t partition) const {
     const FramePlan& f = p_.frames[at(frame)];
-    const auto is_in_the_way = [&](std::int32_t e) {
-      const auto& edge = edges[at(e)];
-      return edge.partition == other && (edge.frame != frame || !is_small(plan_.program.graph, edge.source, edge.output));
-    };
-    const bool may_be_ahead = f.depth > 0 && !f.function && std::none_of(of_frame.begin(), of_frame.end(), is_in_the_way);
+    const bool may_be_ahead = f.depth > 0 && !f.function && !others_.contains({frame, partition});
     return may_be_ahead ? std::max(f.window, ahead_) : f.window;
   }
 
   const Plan& plan_;
   PartitionPlan& p_;
   const std::int32_t ahead_;
+  std::set<std::pair<std::int32_t, std::int32_t>> others_;  // frame, the other partition
 };
 
 }  // namespace
 
 void set_windows(Plan& plan, std::int32_t ahead) {
-  for (PartitionPlan& p : plan.partitions) Windows(plan, p, ahead).set();
+  const auto most = static_cast<std::int32_t>(std::min<std::int64_t>(ahead, kMostOpen));
+  for (PartitionPlan& p : plan.partitions) Windows(plan, p, most).set();
 }
 
 }  // namespace troupe

@@ -96,9 +96,10 @@ void check(RunToken& m, const Run& run, const SharedPlan& shared, Peer from) {
   check(shared.peer_of(edge.partition) == from, "a token of another's edge");
   const FramePlan& frame = to.frames[at(edge.frame)];
   check(m.path.depth == frame.depth, "a token of another loop");
+  check(m.path.depth == 0 || m.path.number[m.path.depth - 1] <= INT64_MAX - std::max(1, m.times), "a token of no iteration");
   // No sender is further ahead of who has not heard it yet.
   const bool may_be_several = frame.depth > 0 && !frame.function && edge.says == PartitionPlan::Says::value;
-  check(m.times == 1 || (m.times > 1 && m.times <= edge.window && may_be_several && m.path.number[m.path.depth - 1] <= INT64_MAX - m.times), "a token for too many iterations");
+  check(m.times == 1 || (m.times > 1 && m.times <= edge.window && may_be_several), "a token for too many iterations");
   if (edge.says == PartitionPlan::Says::begins) check(!m.is_dead && fits(m.value, {DType::u64, Shape{}}), "a call without its tag");
   else if (m.is_dead || edge.output < 0) check(!m.value.has_value(), "a value where there is none");
   else check(fits(m.value, plan.program.graph.spec({edge.source, edge.output})), "a value of another kind than its edge's");

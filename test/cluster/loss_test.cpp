@@ -192,6 +192,41 @@ BOOST_AUTO_TEST_CASE(who_has_done_its_part_may_die) {
   BOOST_TEST(lost_in_the_midst == 12);
 }
 
+// c decides on the loop, far ahead of a and b, which need a round trip for each iteration; when it has told them all it is no more of the run's.
+BOOST_AUTO_TEST_CASE(who_has_decided_on_all_iterations_may_die) {
+  int lost_in_the_midst = 0;
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    Nodes nodes(3, stepped_partitions(seed), Between::simulation, impatient());
+    Graph g;
+    auto [n, t] = [&] {
+      auto decides = g.on_device(kC);
+      return while_loop([](Expr i, Expr) { return i < 200; },
+                        [&](Expr i, Expr v) {
+                          Expr next = i + 1, half;
+                          {
+                            auto d = g.on_device(kB);
+                            half = v * 0.5;
+                          }
+                          auto d = g.on_device("/node:a/cpu:0");
+                          return std::tuple{next, half + 1.5};
+                        },
+                        std::tuple{g.constant(0), g.ones(DType::f32, {2})}, {.parallel_iterations = 1});
+    }();
+    Function f = nodes.engine().compile(g, {}, {t * 1.0});
+    RunHandle run = f.start({});
+    nodes.until(std::chrono::milliseconds(60), [&] { return run.is_done(); });
+    if (seed % 2) nodes.network().kill("c");
+    else nodes.network().cut("b", "c");
+    const auto b_has_lost_it = [&] {
+      const std::vector<std::string> there = nodes[1].nodes();
+      return std::find(there.begin(), there.end(), "c") == there.end();
+    };
+    lost_in_the_midst += nodes.until(std::chrono::seconds(30), [&] { return run.is_done() || b_has_lost_it(); }) && !run.is_done();
+    compare(run.get(), {{3, 3}}, "seed " + std::to_string(seed));
+  }
+  BOOST_TEST(lost_in_the_midst == 12);
+}
+
 // a reaches both, they do not reach each other: who awaits the other says so to a, whose next call waits for no broken plan.
 BOOST_AUTO_TEST_CASE(a_plan_that_two_others_break_is_made_anew) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {

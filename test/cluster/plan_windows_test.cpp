@@ -51,10 +51,10 @@ template <class Sent>
 Windows windows_to_b(int parallel_iterations, std::int32_t ahead, Sent sent) {
   Graph g;
   auto here = g.on_device("/node:a/cpu:0");
-  std::vector<Expr> feeds{g.input("x", DType::f32, {kAny})};
+  std::vector<Expr> feeds{g.input("x", DType::f32, {kAny}), g.input("y", DType::f32, Shape::unknown())};
   auto [n, s] = while_loop([](Expr i, Expr) { return i < 9; },
                            [&](Expr i, Expr v) {
-                             Expr next = i + 1, what = sent(g, i, feeds[0]);
+                             Expr next = i + 1, what = sent(g, i, feeds);
                              auto there = g.on_device("/node:b/cpu:0");
                              return std::tuple{next, v + sum(what)};
                            },
@@ -66,14 +66,16 @@ Windows windows_to_b(int parallel_iterations, std::int32_t ahead, Sent sent) {
 
 BOOST_AUTO_TEST_CASE(what_is_small_may_be_ahead) {
   const auto is = [](const Windows& found, std::int32_t expected, const char* what) { BOOST_TEST_CONTEXT(what) BOOST_TEST((found == Windows{{"loop", {expected}}})); };
-  const auto of = [](std::int64_t elements) { return [elements](Graph& g, Expr i, Expr) { return g.ones(DType::f32, {elements}) * cast(i, DType::f32); }; };
-  const auto scalar = [](Graph&, Expr i, Expr) { return cast(i, DType::f32); };
+  const auto of = [](std::int64_t elements) { return [elements](Graph& g, Expr i, const std::vector<Expr>&) { return g.ones(DType::f32, {elements}) * cast(i, DType::f32); }; };
+  const auto scalar = [](Graph&, Expr i, const std::vector<Expr>&) { return cast(i, DType::f32); };
   is(windows_to_b(1, 256, scalar), 256, "a scalar");
   is(windows_to_b(1, 0, scalar), 1, "nobody wants it");
   is(windows_to_b(300, 256, scalar), 300, "more are open");
   is(windows_to_b(1, 256, of(16)), 256, "64 B");
   is(windows_to_b(1, 256, of(17)), 1, "68 B, and for all edges between the two");
-  is(windows_to_b(4, 256, [](Graph&, Expr i, Expr x) { return x * cast(i, DType::f32); }), 4, "of unknown size");
+  is(windows_to_b(4, 256, [](Graph&, Expr i, const std::vector<Expr>& x) { return x[0] * cast(i, DType::f32); }), 4, "of unknown extent");
+  is(windows_to_b(4, 256, [](Graph&, Expr i, const std::vector<Expr>& x) { return x[1] * cast(i, DType::f32); }), 4, "of unknown rank");
+  is(windows_to_b(1, 1 << 20, scalar), 1 << 16, "more than there may be");
 }
 
 // Each two devices by themselves, and each direction.

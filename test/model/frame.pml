@@ -386,7 +386,9 @@ inline repeat(p, e, g, n) {
     assert(false);
 #endif
     if
-    :: (n) > inst[p].oldest + K /* the one that waits tells */
+#if EARLY
+    :: (n) > inst[p].oldest + K -> assert(waits[AT(e, g, n)])
+#endif
     :: else -> assert(HAS_COME(p, e, n)) /* else it would be counted twice */
     fi
   fi
