@@ -367,7 +367,7 @@ class Partition final : public CompletionSink {
   const FramePlan& next_towards(std::int32_t frame, std::int32_t around) const;
   static std::int64_t number_in(const Instance& instance, const Token& token) { return instance.frame->depth == 0 || instance.frame->function ? 0 : token.path.number[instance.frame->depth - 1]; }
   std::string awaited_from(const Record& record, std::int32_t node) const;
-  bool has_all_from(const Instance& instance, std::int32_t node) const;
+  std::optional<std::pair<const PartitionPlan::Receive*, std::int64_t>> missing_from(const Instance& instance, std::int32_t node) const;
   void accept(const Lost& lost);
   void fire(Iteration& iteration, const PlanNode& node);
   void fire_closely(Iteration& iteration, const PlanNode& node);

@@ -126,7 +126,8 @@ void Partition::accept_here(Instance& instance, Token& token) {
     }
     std::int64_t after = n + 1;
     for (; after < end && !why_not(after); ++after) instance.has_come(after, receive) = 1;
-    Token& waits = instance.early.add(instance.known_place(n), instance.known_places(), after == end ? std::move(token) : Token(token));
+    const std::size_t place = instance.known_place(n), places = instance.known_places();
+    Token& waits = after == end ? instance.early.add(place, places, std::move(token)) : instance.early.add(place, places, Token(token));
     if (waits.times > 1) waits.path.number[waits.path.depth - 1] = n;
     waits.times = static_cast<std::int32_t>(after - n);
     n = after - 1;

@@ -2,6 +2,7 @@
 #include <troupe/actors/partition.hpp>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -95,8 +96,8 @@ std::string Partition::awaited_from(const Record& record, std::int32_t node) con
       }
     }
     const PartitionPlan::Receive* edge = instance->parent && !instance->frame->function ? edge_into(*instance->frame) : nullptr;
-    if (edge && instance->at(instance->opened - 1)->fate != Iteration::Fate::ends && !has_all_from(*instance, node))
-      return fmt::format("{} in iteration {} of loop '{}', if there is one", g.describe(edge->source), instance->opened, instance->frame->name);
+    if (!edge || instance->at(instance->opened - 1)->fate == Iteration::Fate::ends) continue;
+    if (const auto missing = missing_from(*instance, node)) return fmt::format("{} in iteration {} of loop '{}', if there is one", g.describe(missing->first->source), missing->second, instance->frame->name);
   }
   if (mine_.has_cut_function) {  // whatever of the run is left may make calls
     for (const FramePlan& f : mine_.frames)
@@ -112,22 +113,25 @@ std::string Partition::awaited_from(const Record& record, std::int32_t node) con
   return {};
 }
 
-// Of an execution whose last predicate waits here: has all come that this node sends for the iterations up to that one?
-bool Partition::has_all_from(const Instance& instance, std::int32_t node) const {
+// Of an execution that may open more iterations: what that node sends for the first of them for which it has not come; none: the last predicate waits
+// here, with all that comes from there for the iterations up to that one.
+std::optional<std::pair<const PartitionPlan::Receive*, std::int64_t>> Partition::missing_from(const Instance& instance, std::int32_t node) const {
   const auto receive = [&](std::int32_t r) -> const PartitionPlan::Receive& { return mine_.receives[static_cast<std::size_t>(r)]; };
   const auto is_its = [&](std::int32_t r) { return plan_->partitions[static_cast<std::size_t>(receive(r).partition)].node == node; };
   const std::vector<std::int32_t>& edges = instance.frame->edges_in;
-  if (std::any_of(edges.begin(), edges.end(), [&](std::int32_t r) { return is_its(r) && receive(r).frame != instance.number; })) return false;
+  const auto within = std::find_if(edges.begin(), edges.end(), [&](std::int32_t r) { return is_its(r) && receive(r).frame != instance.number; });
+  if (within != edges.end()) return std::pair{&receive(*within), instance.opened};
   const auto is_last = [&](const Token& token) {
     if (!receive(token.receive).decides || receive(token.receive).frame != instance.number) return false;
     const Tensor& goes_on = token.value.tensor();
     return token.is_dead || (goes_on.has_value() && goes_on.is_on_host() && goes_on.shape().elements() == 1 && goes_on.at(0) == 0);
   };
-  for (std::int64_t n = instance.opened; n < instance.oldest + instance.frame->known; ++n) {
-    if (std::any_of(edges.begin(), edges.end(), [&](std::int32_t r) { return is_its(r) && !instance.has_come(n, receive(r)); })) return false;
-    if (instance.early.any_of(instance.known_place(n), is_last)) return true;
+  for (std::int64_t n = instance.opened;; ++n) {
+    const bool may_have_come = n < instance.oldest + instance.frame->known;
+    for (const std::int32_t r : edges)
+      if (is_its(r) && !(may_have_come && instance.has_come(n, receive(r)))) return std::pair{&receive(r), n};
+    if (instance.early.any_of(instance.known_place(n), is_last)) return std::nullopt;
   }
-  return false;
 }
 
 // Nothing outside refers to the run's iterations any more.

@@ -160,7 +160,7 @@ struct PartitionPlan {
     std::int32_t source = 0;     // node of the program
     std::int32_t place[Path::kMaxDepth] = {};  // in edges_out of the frames around it, outermost first
     std::int32_t function = -1;  // the frame of the function that it is in
-    std::int32_t output = -1;    // of `source`; -1: a control edge
+    std::int32_t output = -1;    // of `source`; -1: a control edge, or, outside of loops in a part of a plan, not known
     std::int32_t window = 1;     // iterations of `frame` that its receiver grants
   };
   /// Most say a value, or that somebody has fired. For functions in several partitions: a part of a call begins, which

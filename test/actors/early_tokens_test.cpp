@@ -4,6 +4,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <stdexcept>
 
 #include <boost/test/unit_test.hpp>
 
@@ -43,6 +44,16 @@ BOOST_AUTO_TEST_CASE(each_place_has_its_own) {
   early.clear();
   BOOST_TEST(early.empty());
   BOOST_TEST(early.take(3) == EarlyTokens::kNone);
+}
+
+// Who has it can still say what it was of.
+BOOST_AUTO_TEST_CASE(where_there_is_no_room_the_token_stays) {
+  EarlyTokens early;
+  Token t = token(7);
+  t.value = Tensor::scalar(std::int32_t{5});
+  BOOST_CHECK_THROW(early.add(0, static_cast<std::size_t>(-1), std::move(t)), std::length_error);
+  BOOST_TEST(t.value.tensor().item<std::int32_t>() == 5);
+  BOOST_TEST(early.empty());
 }
 
 // Several of one token, each taken by its iteration; others come while they are taken, and all is cleared at times.

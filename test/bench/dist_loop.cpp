@@ -183,12 +183,13 @@ int main(int argc, char** argv) {
   const Link& here = links[0];
   for (const Kind kind : {Kind::independent, Kind::barrier})
     for (const int window : {1, 8, 32}) {
-      // In turns, as the host moves cores about; each after a run that nobody times, for its processes have been idle.
+      // In turns, up and down, as the host moves cores about; each after a run that nobody times, for its processes have been idle.
       std::vector<std::unique_ptr<Loop>> loops;
       std::vector<std::vector<double>> us(kMost);
       for (int processes = 1; processes <= kMost; ++processes) loops.push_back(std::make_unique<Loop>(here.node->engine(), kind, first(here.workers, processes), window));
       for (int i = 0; i < kPairs; ++i)
-        for (std::size_t p = 0; p < loops.size(); ++p) {
+        for (std::size_t turn = 0; turn < loops.size(); ++turn) {
+          const std::size_t p = i % 2 ? loops.size() - 1 - turn : turn;
           loops[p]->ns(kIterations);
           us[p].push_back(loops[p]->ns(kind == Kind::independent ? kMany : kIterations) / 1e3);
         }

@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(a_predicate_crosses_once) {
 // Tokens and grants of a turn go together: one message each way, however narrow the window.
 BOOST_AUTO_TEST_CASE(an_iteration_takes_two_messages) {
   constexpr int kIterations = 100;
-  for (const auto& [window, ahead] : {std::pair{1, 0}, {2, 0}, {8, 0}, {32, 0}, {1, 16}, {8, 256}}) {
+  for (const auto& [window, ahead] : {std::pair{1, 0}, {2, 0}, {8, 0}, {32, 0}, {1, 16}, {8, 64}}) {
     std::uint64_t messages = 0, tokens = 0, grants = 0;
     EngineOptions o = stepped();
     o.edges.ahead = ahead;
@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(an_iteration_takes_two_messages) {
 BOOST_AUTO_TEST_CASE(iterations_that_say_the_same_share_a_token) {
   constexpr int kIterations = 200;
   for (const bool is_nested : {false, true})
-    for (const auto& [window, ahead] : {std::pair{1, 0}, {3, 0}, {32, 0}, {1, 16}, {3, 256}}) {
+    for (const auto& [window, ahead] : {std::pair{1, 0}, {3, 0}, {32, 0}, {1, 16}, {3, 64}, {3, 256}}) {
       const int reach = std::max(window, ahead);
       std::uint64_t tokens = 0, iterations = 0, grants = 0;
       EngineOptions o = stepped();
@@ -160,7 +160,8 @@ BOOST_AUTO_TEST_CASE(iterations_that_say_the_same_share_a_token) {
       BOOST_TEST(iterations >= static_cast<std::uint64_t>(executions * kIterations));
       if (reach == 1) BOOST_TEST(tokens >= iterations - 2);
       else BOOST_TEST(tokens <= iterations / static_cast<std::uint64_t>(std::min(reach, 64)) * 3 / 2 + 40);
-      BOOST_TEST(grants >= static_cast<std::uint64_t>(kIterations / reach));
+      if (reach <= kIterations) BOOST_TEST(grants >= static_cast<std::uint64_t>(kIterations / reach));
+      else BOOST_TEST(tokens >= iterations / 64);  // so many do not wait for more, or for the turn's end
     }
 }
 

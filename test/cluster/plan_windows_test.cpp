@@ -32,6 +32,23 @@ Plan plan_of(const Graph& g, const std::vector<Expr>& feeds, const std::vector<E
 
 using Windows = std::map<std::string, std::set<std::int32_t>>;  // by loop
 
+/// That who sends begins with what who receives grants, in the loops around an edge too.
+void check_grants(const Plan& plan) {
+  for (std::size_t p = 0; p < plan.partitions.size(); ++p)
+    for (const FramePlan& frame : plan.partitions[p].frames)
+      for (const FramePlan::Sender& s : frame.senders) {
+        const PartitionPlan::Receive& r = plan.partitions[p].receives.at(static_cast<std::size_t>(s.receive));
+        const PartitionPlan& sender = plan.partitions.at(static_cast<std::size_t>(r.partition));
+        std::int32_t same = sender.sends.at(static_cast<std::size_t>(r.send)).frame;
+        while (sender.frames.at(static_cast<std::size_t>(same)).depth > frame.depth) same = sender.frames[static_cast<std::size_t>(same)].parent;
+        const FramePlan& there = sender.frames[static_cast<std::size_t>(same)];
+        BOOST_TEST(there.name == frame.name);
+        BOOST_REQUIRE(there.granted.size() == there.edges_out.size());
+        for (std::size_t e = 0; e < there.edges_out.size(); ++e)
+          if (sender.sends.at(static_cast<std::size_t>(there.edges_out[e])).partition == static_cast<std::int32_t>(p)) BOOST_TEST(there.granted[e] == s.window - 1);
+      }
+}
+
 /// Of the edges from one node to another, in loops; and that their senders have the same.
 Windows windows(const Plan& plan, const std::string& from, const std::string& to) {
   const auto node_of = [&](std::int32_t partition) { return plan.nodes.at(static_cast<std::size_t>(plan.partitions.at(static_cast<std::size_t>(partition)).node)); };
@@ -39,7 +56,7 @@ Windows windows(const Plan& plan, const std::string& from, const std::string& to
   for (std::size_t p = 0; p < plan.partitions.size(); ++p)
     for (const PartitionPlan::Receive& r : plan.partitions[p].receives) {
       const FramePlan& frame = plan.partitions[p].frames.at(static_cast<std::size_t>(r.frame));
-      if (frame.depth == 0 || node_of(r.partition) != from || node_of(static_cast<std::int32_t>(p)) != to) continue;
+      if (frame.depth == 0 || frame.function || node_of(r.partition) != from || node_of(static_cast<std::int32_t>(p)) != to) continue;
       found[frame.name.substr(0, frame.name.find('/'))].insert(r.window);
       BOOST_TEST(plan.partitions[static_cast<std::size_t>(r.partition)].sends.at(static_cast<std::size_t>(r.send)).window == r.window);
     }
@@ -118,6 +135,7 @@ BOOST_AUTO_TEST_CASE(only_innermost_loops_are_ahead) {
                            std::tuple{g.constant(0), g.constant(0.f)}, {.name = "outer", .parallel_iterations = 2});
   const Plan plan = plan_of(g, {}, {s}, 256);
   BOOST_TEST((windows(plan, "a", "b") == Windows{{"outer", {2}}, {"inner", {256}}}));
+  check_grants(plan);
 }
 
 BOOST_AUTO_TEST_CASE(both_ends_agree_on_random_programs) {
@@ -131,6 +149,7 @@ BOOST_AUTO_TEST_CASE(both_ends_agree_on_random_programs) {
     Graph g;
     Kitchen k(r, g, Devices::none);
     const Plan plan = plan_of(g, k.inputs(), k.fetches(), 64, devices, seed);
+    check_grants(plan);
     for (const std::string& from : nodes)
       for (const std::string& to : nodes)
         if (from != to)
