@@ -359,8 +359,9 @@ void Partition::accept(const Grant& grant) {
     if (goes_there(instance->frame->edges_out[place])) instance->granted[place] = grant.last;
   const std::int64_t oldest = grant.last - window + 1;
   std::erase_if(instance->on_way, [&](const Instance::OnWay& t) { return goes_there(t.send) && t.number < oldest; });
-  // Whoever granted it may have nothing to do without them; what this turn fires now is ahead of the next grant.
-  if (retry_held(*record, send.partition)) flush();
+  // Whoever granted it may have nothing to do without them; what this turn fires now is ahead of the next grant. Not where it is so far behind.
+  const bool is_far_behind = window > instance->frame->window;
+  if (retry_held(*record, send.partition) && !is_far_behind) flush();
 }
 
 // Those for a partition that has granted more; true if some went.
