@@ -169,6 +169,18 @@ Function once_then_loop(Nodes& nodes, Graph& g) {
   return nodes.engine().compile(g, {}, {t * 1.0});
 }
 
+/// c dies, or is cut off from b, a while after the run has begun: true if that goes on when b knows.
+bool loses_c(Nodes& nodes, const RunHandle& run, std::uint64_t seed) {
+  nodes.until(std::chrono::milliseconds(60), [&] { return run.is_done(); });
+  if (seed % 2) nodes.network().kill("c");
+  else nodes.network().cut("b", "c");
+  const auto b_has_lost_it = [&] {
+    const std::vector<std::string> there = nodes[1].nodes();
+    return std::find(there.begin(), there.end(), "c") == there.end();
+  };
+  return nodes.until(std::chrono::seconds(30), [&] { return run.is_done() || b_has_lost_it(); }) && !run.is_done();
+}
+
 }  // namespace
 
 // Dead without a word, or cut off from b alone: what b awaits of it has come, and the run goes on.
@@ -179,14 +191,7 @@ BOOST_AUTO_TEST_CASE(who_has_done_its_part_may_die) {
     Graph g;
     Function f = once_then_loop(nodes, g);
     RunHandle run = f.start({});
-    nodes.until(std::chrono::milliseconds(60), [&] { return run.is_done(); });
-    if (seed % 2) nodes.network().kill("c");
-    else nodes.network().cut("b", "c");
-    const auto b_has_lost_it = [&] {
-      const std::vector<std::string> there = nodes[1].nodes();
-      return std::find(there.begin(), there.end(), "c") == there.end();
-    };
-    lost_in_the_midst += nodes.until(std::chrono::seconds(30), [&] { return run.is_done() || b_has_lost_it(); }) && !run.is_done();
+    lost_in_the_midst += loses_c(nodes, run, seed);
     compare(run.get(), {{3, 3}}, "seed " + std::to_string(seed));
   }
   BOOST_TEST(lost_in_the_midst == 12);
@@ -214,14 +219,7 @@ BOOST_AUTO_TEST_CASE(who_has_decided_on_all_iterations_may_die) {
     }();
     Function f = nodes.engine().compile(g, {}, {t * 1.0});
     RunHandle run = f.start({});
-    nodes.until(std::chrono::milliseconds(60), [&] { return run.is_done(); });
-    if (seed % 2) nodes.network().kill("c");
-    else nodes.network().cut("b", "c");
-    const auto b_has_lost_it = [&] {
-      const std::vector<std::string> there = nodes[1].nodes();
-      return std::find(there.begin(), there.end(), "c") == there.end();
-    };
-    lost_in_the_midst += nodes.until(std::chrono::seconds(30), [&] { return run.is_done() || b_has_lost_it(); }) && !run.is_done();
+    lost_in_the_midst += loses_c(nodes, run, seed);
     compare(run.get(), {{201, 201}}, "seed " + std::to_string(seed));
   }
   BOOST_TEST(lost_in_the_midst == 12);
