@@ -5,8 +5,12 @@
 // for a round trip. The peer is that round trip with nothing but our transport of the same kind, in the same run (budget: ≥ 0.8 × 1/RTT).
 // Beside it, without a budget, stands what bare ZeroMQ takes for one over TCP: `times_zeromq`.
 // `independent`: each process adds 1 to a value of its own; only the predicate goes round. It should take as long on
-// four processes as on one, up to the cores there are. `barrier`: the counter waits for all of these values each time.
-// `dist_loop profile [independent|barrier|dependent] [processes] [window] [shared|tcp|sealed] [times]` runs one of them for a profiler.
+// four processes as on one, up to the cores there are. A run is long, for what it takes to begin and end one on two processes is as much as
+// a thousand iterations (`null_step` has that). Beside two processes stands what two take at once that have nothing to do with each other: what
+// the machine gives two. `barrier`: the counter waits for all of these values each time.
+// `dist_loop profile [independent|barrier|dependent] [processes] [window] [shared|tcp|sealed] [times] [iterations]` runs one of them for a profiler.
+#include <array>
+#include <map>
 #include <thread>
 
 #include <zmq.h>
@@ -20,6 +24,7 @@ namespace {
 using namespace troupe;
 constexpr int kMost = 4, kIterations = 2000, kRepetitions = 5;
 constexpr int kPairs = 15;  // of the loop and its peer: the host moves cores about for a second at a time, and with it either
+constexpr int kSteady = 100 * kIterations;  // of what takes a fifth of a microsecond
 constexpr int kMany = 10 * kIterations;  // of what takes a few microseconds at most: to begin a run takes as long as some hundred of them, and a host gives back its cores so long after they were idle
 
 enum class Kind { dependent, independent, barrier };
@@ -67,10 +72,26 @@ class Loop {
   Function run_;
 };
 
-/// A process that sends back what it gets, by ZeroMQ over TCP on loopback: 64 B, as Echo.
-class ZeroMqEcho {
+/// A process that answers what it gets, 64 B, by ZeroMQ over TCP on loopback. `make`: makes there what puts the answer in its place.
+class ZeroMqPeer {
  public:
-  ~ZeroMqEcho() {
+  using Bytes = std::array<char, 64>;
+  template <class Make>
+  explicit ZeroMqPeer(Make make)
+      : child_([make](const std::string& address, const auto&) {
+          void* context = zmq_ctx_new();
+          void* socket = zmq_socket(context, ZMQ_PAIR);
+          zmq_connect(socket, address.c_str());
+          auto answer = make();
+          Bytes bytes;
+          for (int n; (n = zmq_recv(socket, bytes.data(), bytes.size(), 0)) > 0;) {
+            answer(bytes);
+            zmq_send(socket, bytes.data(), static_cast<std::size_t>(n), 0);
+          }
+          zmq_close(socket);
+          zmq_ctx_term(context);
+        }) {}
+  ~ZeroMqPeer() {
     zmq_send(socket_, "", 0, 0);  // the end
     zmq_close(socket_);
     zmq_ctx_term(context_);
@@ -84,28 +105,52 @@ class ZeroMqEcho {
     bench::require(zmq_getsockopt(socket_, ZMQ_LAST_ENDPOINT, address, &size) == 0, "zmq_getsockopt");
     child_.start(address);
   }
+  void ask(const Bytes& bytes) { zmq_send(socket_, bytes.data(), bytes.size(), 0); }
+  void hear(Bytes& bytes) { bench::require(zmq_recv(socket_, bytes.data(), bytes.size(), 0) == static_cast<int>(bytes.size()), "zmq_recv"); }
   double round_trip_ns(int count) {
-    char bytes[64] = {};
+    Bytes bytes{};
     const double start = bench::now_ns();
     for (int i = 0; i < count; ++i) {
-      zmq_send(socket_, bytes, sizeof bytes, 0);
-      bench::require(zmq_recv(socket_, bytes, sizeof bytes, 0) == sizeof bytes, "zmq_recv");
+      ask(bytes);
+      hear(bytes);
     }
     return (bench::now_ns() - start) / count;
   }
 
  private:
-  bench::Child child_{[](const std::string& address, const auto&) {
-    void* context = zmq_ctx_new();
-    void* socket = zmq_socket(context, ZMQ_PAIR);
-    zmq_connect(socket, address.c_str());
-    char bytes[64];
-    for (int n; (n = zmq_recv(socket, bytes, sizeof bytes, 0)) > 0;) zmq_send(socket, bytes, static_cast<std::size_t>(n), 0);
-    zmq_close(socket);
-    zmq_ctx_term(context);
-  }};
+  bench::Child child_;
   void* context_ = nullptr;
   void* socket_ = nullptr;
+};
+
+/// A process with a loop of its own, which runs while one does here.
+class Beside {
+ public:
+  void start() { peer_.start(); }
+  /// Of an iteration of either, the slower one; `here`: the same loop, in this process alone.
+  double ns(Loop& here, int window) {
+    ZeroMqPeer::Bytes bytes{};
+    std::memcpy(bytes.data(), &window, sizeof window);
+    peer_.ask(bytes);
+    const double ours = here.ns(kSteady);
+    peer_.hear(bytes);
+    double theirs = 0;
+    std::memcpy(&theirs, bytes.data(), sizeof theirs);
+    return std::max(ours, theirs);
+  }
+
+ private:
+  ZeroMqPeer peer_{[] {
+    auto engine = std::make_shared<Engine>(EngineOptions{.workers = 1});
+    return [engine, loops = std::map<int, std::unique_ptr<Loop>>()](ZeroMqPeer::Bytes& bytes) mutable {
+      int window = 0;
+      std::memcpy(&window, bytes.data(), sizeof window);
+      auto& loop = loops[window];
+      if (!loop) loop = std::make_unique<Loop>(*engine, Kind::independent, std::vector<std::string>{"cpu:0"}, window);
+      const double ns = loop->ns(kSteady);
+      std::memcpy(bytes.data(), &ns, sizeof ns);
+    };
+  }};
 };
 
 /// That this node has sent and got.
@@ -134,7 +179,7 @@ struct Link {
   std::unique_ptr<ClusterNode> node;
 };
 
-void dependent(Link& link, int window, ZeroMqEcho& zeromq) {
+void dependent(Link& link, int window, ZeroMqPeer& zeromq) {
   Loop loop(link.node->engine(), Kind::dependent, first(link.workers, 2), window);
   bench::Comparison c{.name = link.name + ("_" + std::to_string(window)), .unit = "us", .peer = "round trip of the bare transport", .budget = 0.8,
                       .threads = 2, .speed_up = true};
@@ -165,18 +210,21 @@ int main(int argc, char** argv) {
     auto node = workers.join();
     Loop loop(node->engine(), what == "dependent" ? Kind::dependent : what == "barrier" ? Kind::barrier : Kind::independent, first(workers, processes),
               std::atoi(argument(4, "32").c_str()));
+    const int iterations = std::atoi(argument(7, "20000").c_str());
     for (int i = std::atoi(argument(6, "10").c_str()); i > 0; --i) {
       const std::uint64_t before = messages(*node);
-      const double ns = loop.ns(20'000);
-      std::printf("%.4g us an iteration, %.3g messages\n", ns / 1e3, static_cast<double>(messages(*node) - before) / 20'000);
+      const double ns = loop.ns(iterations);
+      std::printf("%.4g us an iteration, %.3g messages\n", ns / 1e3, static_cast<double>(messages(*node) - before) / iterations);
     }
     return 0;
   }
   Link links[] = {Link("dist_loop_dependent", {}, kMost - 1), Link("dist_loop_dependent_tcp", {.shared_memory = false}, 1),
                 Link("dist_loop_dependent_sealed", {.shared_memory = false, .seal = true}, 1)};  // processes first: nothing here has a thread yet
-  ZeroMqEcho zeromq;
+  ZeroMqPeer zeromq([] { return [](ZeroMqPeer::Bytes&) {}; });
+  Beside beside;
   for (Link& link : links) link.start();
   zeromq.start();
+  beside.start();
   zeromq.round_trip_ns(1000);
   for (Link& link : links)
     for (const int window : {1, 8, 32}) dependent(link, window, zeromq);
@@ -186,12 +234,14 @@ int main(int argc, char** argv) {
       // In turns, up and down, as the host moves cores about; each after a run that nobody times, for its processes have been idle.
       std::vector<std::unique_ptr<Loop>> loops;
       std::vector<std::vector<double>> us(kMost);
+      std::vector<double> two_alone_us;
       for (int processes = 1; processes <= kMost; ++processes) loops.push_back(std::make_unique<Loop>(here.node->engine(), kind, first(here.workers, processes), window));
       for (int i = 0; i < kPairs; ++i)
         for (std::size_t turn = 0; turn < loops.size(); ++turn) {
           const std::size_t p = i % 2 ? loops.size() - 1 - turn : turn;
           loops[p]->ns(kIterations);
-          us[p].push_back(loops[p]->ns(kind == Kind::independent ? kMany : kIterations) / 1e3);
+          us[p].push_back(loops[p]->ns(kind == Kind::independent ? kSteady : kIterations) / 1e3);
+          if (p == 1 && kind == Kind::independent) two_alone_us.push_back(beside.ns(*loops[0], window) / 1e3);
         }
       for (const int processes : {1, 2, 3, 4}) {
         const std::string name = kind == Kind::barrier ? "dist_loop_barrier_" : "dist_loop_independent_";
@@ -201,6 +251,10 @@ int main(int argc, char** argv) {
         if (processes > 1) c.theirs = us[processes == 2 ? 0 : 1];
         c.also = {{"iterations_s", 1e6 / bench::median(c.ours)}, {"cores", static_cast<double>(cores)}};
         if (processes == 2) c.note = "the predicate's message to the other process, where there was none before";
+        if (processes == 2 && !two_alone_us.empty()) {
+          const double two_alone = bench::median(two_alone_us);
+          c.also.insert(c.also.end(), {{"two_alone_us", two_alone}, {"of_two_alone", two_alone / bench::median(c.ours)}});
+        }
         if (processes > cores) c.note = "more processes than cores";
         c.print();
       }
