@@ -23,7 +23,9 @@ Partition::Partition(std::shared_ptr<const Plan> plan, std::int32_t index, Granu
       scratch_(static_cast<std::size_t>(std::max(1, mine_.max_outputs))), spare_iterations_(mine_.frames.size()),
       spare_instances_(mine_.frames.size()), loop_counters_(mine_.frames.size()),
       hands_over_(granularity == Granularity::automatic && workers > 1 && mine_.device->is_synchronous()), has_loops_(mine_.frames.size() > 1), costs_(static_cast<std::size_t>(mine_.nodes)),
-      dead_(costs_.size()), skipped_(costs_.size()), sent_(mine_.sends.size()), received_(mine_.receives.size()), going_(mine_.sends.size()), work_(costs_.size()) {}
+      dead_(costs_.size()), skipped_(costs_.size()), sent_(mine_.sends.size()), received_(mine_.receives.size()), going_(mine_.sends.size()), work_(costs_.size()) {
+  are_going_.reserve(mine_.sends.size());
+}
 
 Partition::~Partition() = default;
 

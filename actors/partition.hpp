@@ -296,8 +296,8 @@ class Partition final : public CompletionSink {
   bool turn(int budget);
   /// In its place: what was heard is fired in a later one, which may be long after.
   void break_turn() { heard_ = 0; }
-  /// What was posted for other nodes has gone, or is given up.
-  void have_gone() { ++went_; }
+  /// What was posted for other nodes goes now, or is given up.
+  void have_gone();
   bool is_idle() const { return active_.empty(); }
 
   /// By frame; the first stands for what is outside of loops.
@@ -336,7 +336,7 @@ class Partition final : public CompletionSink {
   // A stream takes up to kBatches batches of kBatch kernels that it has not got to: then this waits
   // for it, so that a loop's work and buffers do not pile up there.
   static constexpr std::uint64_t kLarge = 4096;  // bytes: smaller tokens are bounded by windows alone
-  static constexpr std::int32_t kTimesAMessage = 64;  // iterations of which a token that goes on says enough: its receiver has something to do meanwhile
+  static constexpr std::int32_t kTimesAMessage = 128;  // iterations of which a token that goes on says enough: its receiver has something to do meanwhile
   static constexpr int kPlaceBits = 32;           // of a call's number: its place; how many were there before is above
   static constexpr int kBatch = 256;
   static constexpr int kMessagesALook = 16;  // messages from one look at the clock to the next, within a turn
@@ -454,6 +454,9 @@ class Partition final : public CompletionSink {
   bool is_granted(const Iteration& from, const PartitionPlan::Send& to) const;
   static bool is_same(bool is_dead, const Value& a, const Value* b);
   bool extend(const Iteration& from, std::int32_t send, const Value* value);
+  void goes_on_after(Token& token, const Iteration& from, std::int32_t send, std::int32_t times);
+  void count_sent(Record& record, std::int32_t send, std::int32_t times, std::uint64_t bytes);
+  void count_gone(std::int32_t send);
   enum class Told : std::uint8_t { due, behind, all };  // senders: those whose grants are due at this iteration, the others, both
   void grant(Instance& instance, Told whom);
   void accept(const Grant& grant);
@@ -545,16 +548,18 @@ class Partition final : public CompletionSink {
   // Live firings are not counted: a node fires once an iteration, so they are the iterations but for what is here.
   std::vector<std::uint64_t> dead_, skipped_;  // by node: firings without a kernel, and those that a run given up left out
   std::vector<EdgeCount> sent_, received_;     // by send, by receive
-  // A token on which another has gone, which the next one may go on as well; while nothing has gone since, and the instance is the same.
+  // A token on which another has gone, which the next one may go on as well: until what is posted goes, in the same execution of its loop.
   struct Going {
     Token* token = nullptr;
-    const Instance* instance = nullptr;
-    std::uint64_t execution = 0, went = 0;
+    Record* record = nullptr;
+    const Instance* instance = nullptr;  // null: none goes on
+    std::uint64_t execution = 0;
     std::int64_t next = 0;     // of that iteration,
-    std::int64_t granted = 0;  // and of all up to this one, as far as was known
+    std::int64_t end = 0;      // and of those before this one: as many as are granted and one message says
+    std::int32_t counted = 0;  // of its times, as sent
   };
-  std::vector<Going> going_;  // by send
-  std::uint64_t went_ = 0;
+  std::vector<Going> going_;             // by send
+  std::vector<std::int32_t> are_going_;  // the sends that have one
   WorkAccount work_;
   std::uint64_t turn_ticks_ = 0;               // that turns took, since `work_` was settled
   std::int64_t settled_ns_ = steady_ns();      // when that was

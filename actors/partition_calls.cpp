@@ -204,8 +204,7 @@ Iteration* Partition::call_ended(Record& record, Instance& instance) {
 void Partition::tell(Record& record, std::int32_t send, std::int64_t call) {
   const PartitionPlan::Send& to = mine_.sends[static_cast<std::size_t>(send)];
   if (record.run->is_poisoned() && !plan_->is_here(static_cast<std::size_t>(to.partition))) return;  // as in `post`
-  add(sent_[static_cast<std::size_t>(send)].tokens);
-  ++record.sent;
+  count_sent(record, send, 1, 0);
   Token token{record.run, to.receive, false, {}, {}};
   if (call >= 0) token.path.depth = 1, token.path.number[0] = call;
   record_sent(token, to);

@@ -29,6 +29,9 @@ Value at_rest(const Value& value) {
   return with_tensors(value, nullptr, [](const Tensor& t) { return t; });
 }
 
+// What a token adds to its edge's count: that of a scalar lies in it, and it holds no memory.
+std::uint64_t bytes_sent(const Value& value) { return value.is_inline() ? size_of(value.dtype()) : bytes_of(value); }
+
 bool holds_bytes(const Value& value) { return value.has_value() && !value.is_inline(); }
 
 bool is_in_loop(const Iteration& iteration) { return iteration.instance->frame->depth > 0 && !iteration.instance->frame->function; }
@@ -432,19 +435,51 @@ bool Partition::goes_on(const Token& token, const Iteration& from, const Value* 
   return token.path.depth == depth;
 }
 
+// `bytes`: of each.
+void Partition::count_sent(Record& record, std::int32_t send, std::int32_t times, std::uint64_t bytes) {
+  const auto n = static_cast<std::uint64_t>(times);
+  add(sent_[static_cast<std::size_t>(send)].tokens, n);
+  add(sent_[static_cast<std::size_t>(send)].bytes, n * bytes);
+  record.sent += n;
+}
+
+// Of as many iterations as were added to it last; the next one may go on as well, with less of a look.
+void Partition::goes_on_after(Token& token, const Iteration& from, std::int32_t send, std::int32_t times) {
+  const Instance& instance = *from.instance;
+  const std::int32_t place = mine_.sends[static_cast<std::size_t>(send)].place[instance.frame->depth - 1];
+  const std::int64_t next = from.number + times;
+  const std::int64_t end = std::min(instance.granted[static_cast<std::size_t>(place)] + 1, next - token.times + kTimesAMessage);
+  if (next >= end) return;
+  Going& going = going_[static_cast<std::size_t>(send)];
+  if (going.instance) count_gone(send);
+  else are_going_.push_back(send);
+  going = {&token, instance.record, &instance, instance.execution, next, end, token.times};
+}
+
+void Partition::count_gone(std::int32_t send) {
+  const Going& going = going_[static_cast<std::size_t>(send)];
+  count_sent(*going.record, send, going.token->times - going.counted, bytes_sent(going.token->value));
+}
+
+void Partition::have_gone() {
+  for (const std::int32_t send : are_going_) {
+    count_gone(send);
+    going_[static_cast<std::size_t>(send)].instance = nullptr;
+  }
+  are_going_.clear();
+}
+
 // `times`: and of as many iterations behind it in all.
 void Partition::post(Iteration& from, std::int32_t send, Value* value, std::int32_t times) {
   const PartitionPlan::Send& to = mine_.sends[static_cast<std::size_t>(send)];
   // A run over nodes that has failed is given up on all of them. What follows from that would be taken there for what has caused it,
   // if it came before the news.
   if (from.instance->record->run->is_poisoned() && !plan_->is_here(static_cast<std::size_t>(to.partition))) return;
-  add(sent_[static_cast<std::size_t>(send)].tokens, static_cast<std::uint64_t>(times));
-  from.instance->record->sent += static_cast<std::uint64_t>(times);
-  if (value) add(sent_[static_cast<std::size_t>(send)].bytes, bytes_of(*value));
+  count_sent(*from.instance->record, send, times, value ? bytes_sent(*value) : 0);
   if (Token* before = driver_.waiting(to.partition, to.receive); before && goes_on(*before, from, value)) {
     before->times += times;
-    going_[static_cast<std::size_t>(send)] = {before, from.instance, from.instance->execution, went_, from.number + times, from.instance->granted[static_cast<std::size_t>(to.place[from.instance->frame->depth - 1])]};
     if (recorder_.traces()) record_sent(*before, to, before->times - times, times);
+    else goes_on_after(*before, from, send, times);
     if (before->times >= kTimesAMessage) flush();
     return;
   }

@@ -54,17 +54,15 @@ inline bool Partition::is_same(bool is_dead, const Value& a, const Value* b) {
   return a.is_same_scalar(*b) || !(a.has_value() || b->has_value());
 }
 
-// What goes to another node is the same as in the iteration before, and that has not gone yet: then it is one more of these.
+// What goes to another node is the same as in the iteration before, and that has not gone yet: then it is one more of these. They are counted when they go.
 inline bool Partition::extend(const Iteration& from, std::int32_t send, const Value* value) {
   Going& going = going_[static_cast<std::size_t>(send)];
-  Instance& instance = *from.instance;
-  if (going.instance != &instance || going.next != from.number || from.number > going.granted || going.went != went_ || going.execution != instance.execution) return false;
+  const Instance& instance = *from.instance;
+  if (going.instance != &instance || going.next != from.number || going.execution != instance.execution) return false;
   Token& token = *going.token;
-  if (!is_same(token.is_dead, token.value, value) || recorder_.traces() || instance.record->run->is_poisoned()) return false;
-  ++going.next;
-  ++instance.record->sent;
-  add(sent_[static_cast<std::size_t>(send)].tokens);
-  if (++token.times >= kTimesAMessage) flush();
+  if (!is_same(token.is_dead, token.value, value) || token.run->is_poisoned()) return false;
+  ++token.times;
+  if (++going.next == going.end) flush();
   return true;
 }
 
