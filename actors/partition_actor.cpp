@@ -1,6 +1,7 @@
 #include <troupe/actors/partition_actor.hpp>
 
 #include <algorithm>
+#include <utility>
 
 #include <troupe/actors/remote.hpp>
 #include <troupe/actors/scheduler_module.hpp>
@@ -87,14 +88,14 @@ void PartitionActor::flush() {
     troupe_.remote->post(posted_);
     posted_.clear();
   } catch (...) {
+    const std::vector<Posted> lost = std::exchange(posted_, {});
     std::vector<Ref<Run>> runs;
-    for (const Posted& p : posted_) {
+    for (const Posted& p : lost) {
       const auto* token = std::get_if<Token>(&p.message);
       const Ref<Run>& run = token ? token->run : std::get<Grant>(p.message).run;
       const auto is_it = [&](const Ref<Run>& known) { return &*known == &*run; };
       if (std::none_of(runs.begin(), runs.end(), is_it)) runs.push_back(run);
     }
-    posted_.clear();
     for (const Ref<Run>& run : runs) partition_.give_up_later(run);
   }
 }

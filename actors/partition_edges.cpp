@@ -451,7 +451,7 @@ void Partition::goes_on_after(Token& token, const Iteration& from, std::int32_t 
   const std::int64_t end = std::min(instance.granted[static_cast<std::size_t>(place)] + 1, next - token.times + kTimesAMessage);
   if (next >= end) return;
   Going& going = going_[static_cast<std::size_t>(send)];
-  if (going.instance) count_gone(send);
+  if (going.token) count_gone(send);
   else are_going_.push_back(send);
   going = {&token, instance.record, &instance, instance.execution, next, end, token.times};
 }
@@ -464,7 +464,7 @@ void Partition::count_gone(std::int32_t send) {
 void Partition::have_gone() {
   for (const std::int32_t send : are_going_) {
     count_gone(send);
-    going_[static_cast<std::size_t>(send)].instance = nullptr;
+    going_[static_cast<std::size_t>(send)] = {};
   }
   are_going_.clear();
 }
@@ -478,6 +478,7 @@ void Partition::post(Iteration& from, std::int32_t send, Value* value, std::int3
   count_sent(*from.instance->record, send, times, value ? bytes_sent(*value) : 0);
   if (Token* before = driver_.waiting(to.partition, to.receive); before && goes_on(*before, from, value)) {
     before->times += times;
+    if (Going& going = going_[static_cast<std::size_t>(send)]; going.token == before) going.counted += times;
     if (recorder_.traces()) record_sent(*before, to, before->times - times, times);
     else goes_on_after(*before, from, send, times);
     if (before->times >= kTimesAMessage) flush();

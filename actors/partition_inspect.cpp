@@ -59,6 +59,7 @@ struct Partition::Said {
 };
 
 void Partition::answer(const Inspect& question) {
+  flush();  // and is counted: what follows from this batch's tokens changes nothing that stands
   PartitionSnapshot s;
   s.device = mine_.name;
   if (mine_.frames.size() > 1) {

@@ -62,7 +62,9 @@ inline bool Partition::extend(const Iteration& from, std::int32_t send, const Va
   Token& token = *going.token;
   if (!is_same(token.is_dead, token.value, value) || token.run->is_poisoned()) return false;
   ++token.times;
-  if (++going.next == going.end) flush();
+  if (++going.next < going.end) return true;
+  if (token.times >= kTimesAMessage) flush();
+  else going.instance = nullptr;
   return true;
 }
 

@@ -116,6 +116,43 @@ BOOST_AUTO_TEST_CASE(an_iteration_takes_two_messages) {
   }
 }
 
+// So many edges hold tokens of an iteration back that those of one edge are not joined while they wait, but when a grant lets them go.
+BOOST_AUTO_TEST_CASE(what_waits_for_many_grants_counts_once) {
+  constexpr int kIterations = 100;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    EngineOptions o = stepped(seed);
+    o.edges.ahead = 0;
+    Nodes nodes(7, o, Between::handles);
+    Graph g;
+    Expr limit = g.input("limit", DType::i32, {});
+    const std::vector<Expr> last = while_loop([&](std::vector<Expr> v) { return v[0] < limit; },
+                                              [&](std::vector<Expr> v) {
+                                                v[0] = v[0] + 1;
+                                                for (std::size_t i = 1; i < v.size(); ++i) {
+                                                  auto d = g.on_device(fmt::format("/node:{}/cpu:0", "abcdefg"[i]));
+                                                  v[i] = v[i] + 1;
+                                                }
+                                                return v;
+                                              },
+                                              std::vector<Expr>(7, g.constant(0)), {.parallel_iterations = 8});
+    Function f = nodes.engine().compile(g, {limit}, last, {.optimize = false});
+    for (const Tensor& t : f({Tensor::scalar<std::int32_t>(kIterations)})) BOOST_TEST(t.item<std::int32_t>() == kIterations);
+    std::map<std::pair<std::int32_t, std::int32_t>, std::pair<std::uint64_t, std::uint64_t>> edges;
+    for (const NodeAnswer& answer : nodes[0].inspect({.what = NodeQuestion::What::counters, .plan = {"a", 1, 1}}))
+      for (const PartitionSnapshot& partition : answer.report.partitions)
+        for (const EdgeCounters& e : partition.edges) {
+          auto& [sent, received] = edges[{e.to, e.receive}];
+          sent += e.sent, received += e.received;
+        }
+    std::size_t predicates = 0;
+    for (const auto& [edge, counted] : edges) {
+      BOOST_TEST(counted.first == counted.second, "edge " << edge.second << " to " << edge.first << ", seed " << seed);
+      predicates += counted.second == kIterations + 1u;
+    }
+    BOOST_TEST(predicates == 6u);
+  }
+}
+
 // What is the same for iterations that follow each other goes as one token, and a grant in the place of those before it: of a loop whose
 // iterations do not wait for each other, and of one in a loop, whose executions are not taken for one another.
 BOOST_AUTO_TEST_CASE(iterations_that_say_the_same_share_a_token) {
