@@ -59,7 +59,7 @@ struct Partition::Said {
 };
 
 void Partition::answer(const Inspect& question) {
-  flush();  // and is counted: what follows from this batch's tokens changes nothing that stands
+  flush();  // what was posted is counted when it goes: later, `sent` would grow without `handled`
   PartitionSnapshot s;
   s.device = mine_.name;
   if (mine_.frames.size() > 1) {

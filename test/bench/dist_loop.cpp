@@ -99,6 +99,8 @@ class ZeroMqPeer {
   void start() {
     context_ = zmq_ctx_new();
     socket_ = zmq_socket(context_, ZMQ_PAIR);
+    const int patience_ms = 60'000;  // the other may have ended with an error
+    bench::require(zmq_setsockopt(socket_, ZMQ_RCVTIMEO, &patience_ms, sizeof patience_ms) == 0, "zmq_setsockopt");
     bench::require(zmq_bind(socket_, "tcp://127.0.0.1:*") == 0, "zmq_bind");
     char address[64] = {};
     std::size_t size = sizeof address;
