@@ -48,6 +48,15 @@ std::unique_ptr<ClusterNode> client(const std::string& name, const std::string& 
   return std::make_unique<ClusterNode>(std::move(o));
 }
 
+/// How many plans that node has, and runs that are under way or over.
+std::size_t made_on(const ClusterNode& a, const std::string& name) {
+  const ClusterReport report = a.inspect({}, std::chrono::seconds(60), name);
+  BOOST_REQUIRE(report.size() == 1u);
+  BOOST_REQUIRE_MESSAGE(report[0].has_answered, report[0].why);
+  const EngineSnapshot& engine = report[0].report.engine;
+  return engine.plans.size() + engine.runs.size() + engine.recent.size() + engine.errors.size();
+}
+
 double sum_on(ClusterNode& here, const std::string& node) {
   Graph g;
   Expr y;
@@ -273,8 +282,10 @@ BOOST_AUTO_TEST_CASE(a_scan_of_its_ports_obtains_nothing_and_runs_nothing, *boos
     a->wait_for({"scanned"}, std::chrono::seconds(60));
     std::vector<OwnedDescriptor> left_open;
     scan(node, "scanned", has_keys, left_open);
+    BOOST_TEST(made_on(*a, "scanned") == 0u, "plans or runs");
     // With all of them still there: who was connected works on, and who has a key gets in.
     BOOST_TEST(sum_on(*a, "scanned") == 8);
+    BOOST_TEST(made_on(*a, "scanned") > 0u);
     BOOST_TEST((a->nodes() == std::vector<std::string>{"a", "scanned"}));
     a.reset();
     a = client("a", node.address, has_keys ? std::optional(read_keys(keys["a"])) : std::nullopt);
