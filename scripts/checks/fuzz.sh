@@ -1,18 +1,24 @@
 #!/usr/bin/env bash
 # scripts/checks/fuzz.sh [SECONDS] [TARGET...]: runs each libFuzzer target of test/fuzz/, or those named, for so long (default 60).
 #
-# Needs clang-16 and libclang-rt-16-dev, which it installs if it may, and a release build; exit status 77 if they cannot be
-# had. A target names the files that are compiled for the fuzzer (`// Instruments:`); all else is libtroupe's. Prints
-# executions and coverage of each; a crash fails, and so does a target that executed nothing. Inputs go on from those in
-# build/fuzz/NAME/, at first the target's own seeds and, of frames, the golden files.
+# Needs clang-16 and libclang-rt-16-dev, which it installs, and a release build. A compiler that cannot be had is a failure, for nothing was fuzzed;
+# with TROUPE_NO_SETUP set, as in .ci/run and `scripts/check --ci`, exit status 77, and so without a release build. A target names the files that are
+# compiled for the fuzzer (`// Instruments:`); all else is libtroupe's. Prints executions and coverage of each; a crash fails, and so does a target
+# that executed nothing. Inputs go on from those in build/fuzz/NAME/, at first the target's own seeds and, of frames, the golden files.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 seconds=${1:-60}
 shift || true
 if ! command -v clang++-16 >/dev/null || ! compgen -G '/usr/lib/llvm-16/lib/clang/16/lib/linux/libclang_rt.fuzzer-*.a' >/dev/null; then
-  { [ "$(id -u)" -eq 0 ] && apt-get install -y -qq --no-install-recommends clang-16 libclang-rt-16-dev >/dev/null 2>&1; } ||
-    { echo "clang-16 and libclang-rt-16-dev are not installed" && exit 77; }
+  as_root=()
+  [ "$(id -u)" -eq 0 ] || as_root=(sudo -n)
+  install() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 clang-16 libclang-rt-16-dev; }
+  if ! why=$({ install || { "${as_root[@]}" apt-get update -qq && install; }; } 2>&1 >/dev/null); then
+    echo "clang-16 and libclang-rt-16-dev are not installed, and cannot be: $(tail -n 1 <<<"$why")"
+    [ -n "${TROUPE_NO_SETUP:-}" ] && exit 77
+    exit 1
+  fi
 fi
 library=build/release
 [ -e "$library/libtroupe.so" ] || { echo "there is no release build; scripts/build makes one" && exit 77; }

@@ -3,11 +3,14 @@
 #
 # Three machines with addresses of their own, as far as nodes can tell: network namespaces behind a bridge. On them Open MPI, MPICH, and a real
 # Slurm, which runs troupe.sbatch as it is: a training over its nodes, a program that fails, a job that is cancelled, mpirun within a job. Each
-# takes its own name for 127.0.1.1, as Debian's installer has it.
+# takes its own name for 127.0.1.1, as Debian's installer has it, and has a disk of its own, with its copy of the keys and what its nodes write: they
+# share what is installed, the text, and what launchers read and print.
 #
 # Installs Open MPI, MPICH and Slurm if it may, none of whose daemons start then or later. All that it starts is in a namespace of processes and
 # ends with it. Exit status 77 where that cannot be had.
 set -euo pipefail
+# shellcheck source=scripts/machines.sh
+. "$(dirname "$0")/../machines.sh"
 case "${1:-}" in -h | --help) sed -n '2,/^[^#]/{/^#/s/^# \{0,1\}//p}' "$0" && exit 0 ;; esac
 
 missing() { echo "$1" && exit 77; }
@@ -36,12 +39,10 @@ if [ "${1:-}" != --within ]; then
   for program in mpirun.openmpi mpirun.mpich munged slurmctld slurmd sbatch ip pgrep; do
     command -v $program >/dev/null || { install || missing "Debian's packages of Open MPI, MPICH and Slurm cannot be had" && break; }
   done
-  world=(unshare --net --uts --mount --pid --fork --kill-child --mount-proc)
-  "${world[@]}" sh -c 'ip link add lan type bridge && ip link add veth1 type veth peer name eth0 && unshare --net --uts --mount true' >/dev/null 2>&1 ||
-    missing "namespaces, a bridge and veth cannot be had here"
+  can_have_machines || missing "namespaces, a bridge and veth cannot be had here"
   work=$(mktemp -d)
   # With the first of its processes all of them end, and with those the namespaces.
-  setpriv --pdeathsig KILL "${world[@]}" "$0" --within "$build" "$work" &
+  in_a_world "$0" --within "$build" "$work" &
   all=$!
   trap 'kill -KILL $all 2>/dev/null || true; wait $all 2>/dev/null || true; rm -rf "$work"' EXIT
   trap 'exit 143' TERM INT HUP
@@ -51,11 +52,11 @@ fi
 
 build=$2 work=$3
 source=$(cd "$(dirname "$0")/../.." && pwd)
-bound=1200  # tenths of a second, on a machine that is busy
-export PATH="$build:$PATH" TMPDIR="$work" STATE_DIRECTORY="$work/state" SLURM_CONF="$work/slurm.conf" KEYS="$work/keys"
+own=$work/own  # each machine's disk
+export PATH="$build:$PATH" TMPDIR="$work" STATE_DIRECTORY="$own/state" SLURM_CONF="$work/slurm.conf" KEYS="$own/keys"
 for variable in $(compgen -e | grep -E '^(TROUPE|SLURM|OMPI|PMI)_' | grep -v '^SLURM_CONF$'); do unset "$variable"; done
 chmod 755 "$work"  # munged wants that of its socket's folder
-mkdir "$work/state" "$work/slurmctld"
+mkdir "$own" "$work/slurmctld"
 
 fail() { # sentence, file...
   echo "$1"
@@ -63,47 +64,22 @@ fail() { # sentence, file...
   for file in "$@"; do [ ! -s "$file" ] || { echo "--- $(basename "$file")" && tail -n 40 "$file"; }; done
   exit 1
 }
-# within_bound COMMAND...: it succeeds before the bound.
-within_bound() {
-  local waited=0
-  until "$@"; do
-    [ $((waited += 1)) -le $bound ] || return 1
-    sleep 0.1
-  done
-}
 
 # The machines host1, host2 and host3, and head, where Slurm's controller is: this one.
-machines=()
-inside=(--net --uts --mount --root --wd)
-on() { # machine, command...
-  local machine=$1
-  shift
-  nsenter --target "${machines[$machine]}" "${inside[@]}" "$@"
-}
-is_apart() { [ "$(cat "/proc/$1/comm")" = sleep ]; }
-hostname head
-ip link set lo up
-ip link add lan type bridge
-ip addr add 10.77.17.254/24 dev lan
-ip link set lan up
+make_lan head 10.77.17.254
+troupe keygen --keys "$work/keys" --name troupe >/dev/null 2>&1 || fail "no keys are made"
 hosts=$(printf '127.0.0.1 localhost\n10.77.17.254 head\n' && printf '10.77.17.%d host%d\n' 1 1 2 2 3 3)
 for i in 1 2 3; do
-  unshare --net --uts --mount sleep infinity &
-  machines[i]=$!
-  echo $! >"$work/host$i.pid"
-  within_bound is_apart $! || fail "a machine's namespaces do not come"
-  ip link add "veth$i" type veth peer name eth0 netns $!
-  ip link set "veth$i" master lan up
-  on $i ip link set lo up
-  on $i ip addr add 10.77.17.$i/24 dev eth0
-  on $i ip link set eth0 up
-  on $i hostname "host$i"
   echo "${hosts/10.77.17.$i /127.0.1.1 }" >"$work/hosts$i"
-  on $i mount --bind "$work/hosts$i" /etc/hosts
+  add_machine $i host$i 10.77.17.$i "$work/hosts$i"
+  echo "${machines[i]}" >"$work/host$i.pid"
+  add_disk $i "$own"
+  copy_to $i "$work/keys" "$own"
+  on $i mkdir "$own/state"
 done
 echo "$hosts" >"$work/hosts"
 mount --bind "$work/hosts" /etc/hosts
-troupe keygen --keys "$KEYS" --name troupe >/dev/null 2>&1 || fail "no keys are made"
+rm -r "$work/keys"
 
 # mpirun. ssh's part is done by this.
 cat >"$work/ssh" <<'SSH'
@@ -145,7 +121,7 @@ refusals() { # how many at least, whose mpirun
 ranks() { # whose mpirun, the status it ends with on SIGTERM, command...
   local whose=$1 want=$2 got=0 launcher i
   shift 2
-  nsenter --target "${machines[1]}" "${inside[@]}" "$@" "$work/rank" >"$work/mpirun.log" 2>&1 &
+  exec_on 1 "$@" "$work/rank" >"$work/mpirun.log" 2>&1 &
   launcher=$!
   for i in 1 2 3; do within_bound sees_all $i rank || fail "$whose: the node on host$i does not see three ranks" "$work/mpirun.log"; done
   kill -TERM $launcher
@@ -159,7 +135,7 @@ refused() { # whose mpirun, how many ranks at least say why, command...
   local whose=$1 many=$2 launcher
   shift 2
   : >"$work/refused.log"
-  nsenter --target "${machines[1]}" "${inside[@]}" "$@" troupe node >"$work/refused.log" 2>&1 &
+  exec_on 1 "$@" troupe node >"$work/refused.log" 2>&1 &
   launcher=$!
   within_bound refusals "$many" "$whose" || fail "$whose: without TROUPE_JOIN ranks above 0 do not refuse to start" "$work/refused.log"
   [ "$whose" != MPICH ] || kill -TERM $launcher  # which leaves rank 0 as it is; Open MPI's ends all with the first
@@ -242,6 +218,8 @@ within_bound has_stepped cancelled || fail "the training over Slurm's nodes does
 scancel "$job"
 ends cancelled 'CANCELLED 0:15'
 ! pgrep -x troupe >"$work/left" || fail "nodes of the cancelled job are there still" "$work/left" "$work/cancelled.out"
+for i in 1 2 3; do on $i test -s "$KEYS/node.key" || fail "host$i has lost its keys"; done
+[ -z "$(ls -A "$own")" ] || fail "what is each machine's own is on a disk that they share: $(ls -A "$own")"
 echo "Slurm: troupe.sbatch runs a training over three machines; its nodes leave when it is done, none stays of a job that is cancelled; who fails is told"
 
 submit mpirun --ntasks-per-node=1 --wrap "exec mpirun.openmpi --allow-run-as-root -x TROUPE_JOIN=host1:7117 -n 3 '$work/rank'"

@@ -7,7 +7,9 @@
 // `independent`: each process adds 1 to a value of its own; only the predicate goes round. It should take as long on
 // four processes as on one, up to the cores there are. A run is long, for what it takes to begin and end one on two processes is as much as
 // a thousand iterations (`null_step` has that). Beside two processes stands what two take at once that have nothing to do with each other: what
-// the machine gives two. `barrier`: the counter waits for all of these values each time.
+// the machine gives two (`_of_two_alone`, budget: ≥ 0.9 of the rate of the slower of these). `barrier`: the counter waits for all of these values each time.
+// `_plain`: both kinds on two processes with the window that DESIGN §6 and §8 have and no more (`EdgeOptions::ahead` = 0): nobody is sent anything of an
+// iteration that `parallel_iterations` does not admit there yet, however small it is. The peer is the same loop as it is otherwise; without a budget.
 // `dist_loop profile [independent|barrier|dependent] [processes] [window] [shared|tcp|sealed] [times] [iterations]` runs one of them for a profiler.
 #include <array>
 #include <map>
@@ -185,6 +187,32 @@ struct Link {
   std::unique_ptr<ClusterNode> node;
 };
 
+/// One more node of this process, in whose programs nobody is further ahead of anybody than `parallel_iterations`.
+std::unique_ptr<ClusterNode> join_plain(const Link& link) {
+  NodeOptions o{.name = "plain", .transport = bench::listening_transport({}), .join = {link.node->address()}};
+  o.engine.workers = 1;
+  o.engine.edges.ahead = 0;
+  auto node = std::make_unique<ClusterNode>(std::move(o));
+  node->wait_for(link.workers.names(), std::chrono::seconds(60));
+  return node;
+}
+
+void plain(const Link& link, ClusterNode& node, Kind kind, int window) {
+  const std::vector<std::string> devices = first(link.workers, 2);
+  Loop ours(node.engine(), kind, devices, window), theirs(link.node->engine(), kind, devices, window);
+  bench::Comparison c{.name = (kind == Kind::dependent ? "dist_loop_dependent_plain_" : "dist_loop_independent_plain_") + std::to_string(window), .unit = "us",
+                      .peer = "the same, small tokens up to " + std::to_string(EdgeOptions{}.ahead) + " ahead", .threads = 2, .speed_up = true};
+  for (int i = 0; i < kPairs; ++i) {
+    c.ours.push_back(ours.ns(kMany) / 1e3);
+    c.theirs.push_back(theirs.ns(kMany) / 1e3);
+  }
+  const std::uint64_t before = messages(node);
+  ours.ns(kIterations);
+  c.also = {{"iterations_s", 1e6 / bench::median(c.ours)}, {"messages", static_cast<double>(messages(node) - before) / kIterations}};
+  c.note = "nobody is further ahead than parallel_iterations, 2 processes";
+  c.print();
+}
+
 void dependent(Link& link, int window, ZeroMqPeer& zeromq) {
   Loop loop(link.node->engine(), Kind::dependent, first(link.workers, 2), window);
   bench::Comparison c{.name = link.name + ("_" + std::to_string(window)), .unit = "us", .peer = "round trip of the bare transport", .budget = 0.8,
@@ -241,6 +269,7 @@ int main(int argc, char** argv) {
       std::vector<std::unique_ptr<Loop>> loops;
       std::vector<std::vector<double>> us(kMost);
       std::vector<double> two_alone_us;
+      const double began_ns = bench::now_ns(), began_pressure_us = bench::pressure_us();
       for (int processes = 1; processes <= kMost; ++processes) loops.push_back(std::make_unique<Loop>(here.node->engine(), kind, first(here.workers, processes), window));
       for (int i = 0; i < kPairs; ++i)
         for (std::size_t turn = 0; turn < loops.size(); ++turn) {
@@ -255,17 +284,23 @@ int main(int argc, char** argv) {
       for (const int processes : {1, 2, 3, 4}) {
         const std::string name = kind == Kind::barrier ? "dist_loop_barrier_" : "dist_loop_independent_";
         bench::Comparison c{.name = name + std::to_string(window) + "_on_" + std::to_string(processes), .unit = "us",
-                            .peer = processes > 2 ? "the same on 2 processes" : processes == 2 ? "the same on 1 process" : "none", .threads = processes, .speed_up = true};
+                            .peer = processes > 2 ? "the same on 2 processes" : processes == 2 ? "the same on 1 process" : "none", .threads = processes, .speed_up = true,
+                            .began_ns = began_ns, .began_pressure_us = began_pressure_us};
         c.ours = us[static_cast<std::size_t>(processes) - 1];
         if (processes > 1) c.theirs = us[processes == 2 ? 0 : 1];
         c.also = {{"iterations_s", 1e6 / bench::median(c.ours)}, {"cores", static_cast<double>(cores)}};
         if (processes == 2) c.note = "the predicate's message to the other process, where there was none before";
-        if (processes == 2 && !two_alone_us.empty()) {
-          const double two_alone = bench::median(two_alone_us);
-          c.also.insert(c.also.end(), {{"two_alone_us", two_alone}, {"of_two_alone", two_alone / bench::median(c.ours)}});
-        }
         if (processes > cores) c.note = "more processes than cores";
         c.print();
       }
+      if (kind == Kind::barrier) continue;
+      bench::Comparison c{.name = "dist_loop_independent_" + std::to_string(window) + "_of_two_alone", .unit = "us", .peer = "the slower of two that are not connected",
+                          .budget = 0.9, .threads = 2, .speed_up = true, .ours = us[1], .theirs = two_alone_us, .began_ns = began_ns, .began_pressure_us = began_pressure_us};
+      c.also = {{"cores", static_cast<double>(cores)}};
+      c.note = cores < 2 ? "more processes than cores" : "independent iterations on 2 processes";
+      c.print();
     }
+  const auto windowed = join_plain(here);
+  for (const Kind kind : {Kind::dependent, Kind::independent})
+    for (const int window : {1, 8, 32}) plain(here, *windowed, kind, window);
 }

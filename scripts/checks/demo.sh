@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# scripts/checks/demo.sh [TREE]: does scripts/demo do what it is for?
+#
+# Three steps of it: it says where three nodes with keys are, has a finite loss for each step, ends with 0, and none of its processes is left. While
+# it runs three nodes with keys have to be seen, or nobody would know whether they had gone.
+set -euo pipefail
+cd "${1:-$(dirname "$0")/../..}"
+
+work=$(mktemp -d)
+mark=CHECKED_AS=$work  # in the environment of all that it starts, and of nothing else
+of_it() { grep -lszxF "$mark" /proc/[0-9]*/environ | cut -d/ -f3 || true; }
+end_all() {
+  of_it | xargs -r kill -KILL 2>/dev/null || true
+  rm -rf "$work"
+}
+trap end_all EXIT
+trap 'exit 143' TERM INT HUP
+fail() {
+  echo "scripts/demo: $1"
+  cat "$work/demo.log"
+  exit 1
+}
+
+nodes_seen() {
+  local pid
+  for pid in $(of_it); do { tr '\0' ' ' <"/proc/$pid/cmdline" && echo; } 2>/dev/null || true; done | grep -cE '(^|/)troupe node .*--name demo-[123] .*--keys ' || true
+}
+
+env "$mark" scripts/demo --steps 3 --validate-every 1 --no-save --sample-chars 0 >"$work/demo.log" 2>&1 &
+demo=$!
+most=0
+while kill -0 $demo 2>/dev/null; do
+  seen=$(nodes_seen)
+  [ "$seen" -le "$most" ] || most=$seen
+  sleep 0.1
+done
+status=0
+wait $demo || status=$?
+left=$(of_it | paste -sd' ')
+
+[ $status -eq 0 ] || fail "ends with $status"
+told=$(sed -n 's/^three nodes, with keys: //p' "$work/demo.log")
+[ "$(tr ',' '\n' <<<"$told" | grep -cE '^ ?demo-[123] at tcp://127\.0\.0\.1:[0-9]+$')" -eq 3 ] || fail "does not say where three nodes with keys are"
+[ "$most" -eq 3 ] || fail "$most nodes with keys were seen while it ran"
+for step in 1 2 3; do grep -qE "^step +$step of 3 +loss [0-9]+\.[0-9]+ " "$work/demo.log" || fail "has no finite loss for step $step"; done
+[ -z "$left" ] || fail "has left processes: $left"
+echo "three nodes with keys, three steps: $(sed -nE 's/^step +[123] of 3 +(loss [0-9.]+) .*/\1/p' "$work/demo.log" | paste -sd, | sed 's/,/, /g')"
