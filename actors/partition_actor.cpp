@@ -55,8 +55,19 @@ bool PartitionActor::post(std::int32_t partition, PartitionMessage message) {
     }
   if (posted_.capacity() == 0) posted_.reserve(kMostPosted);  // what `waiting` gave stays where it is until it goes
   posted_.emplace_back(partition, std::move(message));
+  if (++posts_ == last_posts_ && same_ >= kSame) {
+    flush();
+    return false;
+  }
   if (posted_.size() == kMostPosted) flush();
   return true;
+}
+
+void PartitionActor::end_turn() {
+  flush();
+  if (posts_ == 0) return;
+  same_ = posts_ == last_posts_ ? std::min(same_ + 1, kSame) : 0;
+  last_posts_ = std::exchange(posts_, 0);
 }
 
 // The last of those posted for which `is_it` holds.
@@ -69,7 +80,9 @@ Message* PartitionActor::last_posted(std::int32_t partition, Is is_it) {
 }
 
 Token* PartitionActor::waiting(std::int32_t partition, std::int32_t receive) {
-  return last_posted<Token>(partition, [&](const Token& token) { return token.receive == receive; });
+  Token* const token = last_posted<Token>(partition, [&](const Token& t) { return t.receive == receive; });
+  if (token) last_posts_ = 0;  // which may go on, and should wait for it
+  return token;
 }
 
 // One that says less of the same instance.

@@ -60,18 +60,19 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   void receive(PartitionMessage& message) override { partition_.receive(message); }
   bool continue_turn() override {
     const bool goes_on = partition_.turn(kFirings);
-    flush();
+    end_turn();
     return goes_on;
   }
   void break_turn() override {
     partition_.break_turn();
-    flush();
+    end_turn();
   }
 
  private:
   static constexpr int kFirings = 1000;  // about 10 µs of tiny kernels; a yield costs 0.1. Of long ones fewer: `Partition::kLongTurn`
   static constexpr std::size_t kMostPosted = 64;  // to other nodes, until they are sent
   static constexpr std::size_t kLookedAt = 8;     // of these, the last, for one that another goes on or replaces
+  static constexpr int kSame = 32;                // turns that have posted as much as each other: the next one will too
 
   template <class Message, class Is>
   Message* last_posted(std::int32_t partition, Is is_it);
@@ -81,6 +82,7 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   bool post(std::int32_t partition, PartitionMessage message) override;
   Token* waiting(std::int32_t partition, std::int32_t receive) override;
   void flush() override;
+  void end_turn();
   void hand_over(Firing& firing) override;
   void before_heavy() override {
     if (Worker* worker = Worker::current()) worker->share();
@@ -98,6 +100,11 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   PlanTroupe& troupe_;
   const Granularity granularity_;
   std::vector<Posted> posted_;  // to other nodes, by this turn
+  // A loop whose iterations wait for another node posts the same in each turn. The last of it is known for the last then, and takes all along:
+  // what the turn has still to do, a fifth of it, is done while the other works. A wrong guess costs a message.
+  int posts_ = 0;       // by this turn, but for those that go on with another
+  int last_posts_ = 0;  // by the last one that posted; 0: of that one some went on
+  int same_ = 0;        // turns with as many, before that
   /// With granularity `op`: each op's kernel in an actor of its own, made at its first firing.
   class OpActor;
   std::vector<LeanRef<OpActor>> op_actors_;
