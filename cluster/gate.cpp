@@ -20,6 +20,7 @@ constexpr std::size_t kStrangers = 100;                 // whose refusal is logg
 constexpr Time kListLook = std::chrono::seconds(1);         // between looks at the list's file
 constexpr Time kTell = std::chrono::minutes(1);         // between lines on those without a key
 constexpr int kTurnedAway = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+constexpr int kComeAndGo = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED;
 
 /// Another one when the file is another, or was written to. Its time alone has the grain of the kernel's clock.
 std::string stamp_of(const std::filesystem::path& file) {
@@ -50,7 +51,7 @@ void Gate::guard(zmq::context_t& context, zmq::socket_t& listening) {
     listening.set(zmq::sockopt::curve_secretkey, keys_->own.secret_key);
     listening.set(zmq::sockopt::zap_domain, kDomain);
   }
-  monitor_.emplace(context, listening, "listening", kTurnedAway);
+  monitor_.emplace(context, listening, "listening", kTurnedAway | kComeAndGo);
 }
 
 void Gate::present(zmq::socket_t& dialling, const std::string& their_key) const {
@@ -81,7 +82,7 @@ bool Gate::watch(Time now) {
   answer();
   count();
   if (turned_away_ != told_ && now >= tell_at_) {
-    log(fmt::format("connections that ended in their handshake: {}; no key, one that is not authorized here, or the key of another than this node was meant",
+    log(fmt::format("connections that ended in their handshake: {}; no key, one that is not authorized here, the key of another than this node was meant, or more claimed than is taken",
                     turned_away_ - told_));
     told_ = turned_away_;
     tell_at_ = now + kTell;
@@ -121,9 +122,21 @@ bool Gate::decide(const std::string& key, const std::string& address) {
   return false;
 }
 
+/// Of a handshake that ends ZeroMQ tells, and then that it hangs up; of who claims to send more than it takes, the latter alone.
 void Gate::count() {
   if (!monitor_) return;
-  for (SocketEvent event; monitor_->next(event);) ++turned_away_;
+  for (SocketEvent event; monitor_->next(event);) {
+    if (event.what == ZMQ_EVENT_ACCEPTED) {
+      silent_.insert(event.value);
+    } else if (event.what != ZMQ_EVENT_DISCONNECTED) {
+      ++turned_away_;
+      ++failed_;
+    } else {
+      const bool was_silent = silent_.erase(event.value) != 0;
+      if (failed_ != 0) --failed_;
+      else if (was_silent) ++turned_away_;
+    }
+  }
 }
 
 bool Gate::reload() {

@@ -58,6 +58,9 @@ class Gate {
   bool watch(Time now);
   std::vector<void*> handles();
 
+  /// Who was accepted by this descriptor has said something.
+  void heard(int socket) { silent_.erase(socket); }
+
   bool knows(const std::string& key) const { return !keys_ || keys_->authorized.contains(key); }
   Status admits(const std::string& key, const std::string& name) const;
   /// Why the other end of a dialled connection has turned us away.
@@ -83,7 +86,9 @@ class Gate {
   std::set<std::string> strangers_;           // keys whose refusal was logged; bounded
   std::string stamp_;                         // of the list's file when it was read
   Time look_at_{}, tell_at_{};
+  std::set<int> silent_;                      // descriptors of those who were accepted, and have said nothing yet
   std::uint64_t turned_away_ = 0, told_ = 0;
+  std::uint64_t failed_ = 0;  // handshakes that have ended, of connections that are about to
 };
 
 }  // namespace troupe

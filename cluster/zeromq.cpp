@@ -1,5 +1,6 @@
 #include <troupe/cluster/zeromq.hpp>
 
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -420,6 +421,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
       router_->broken(before, Status(Code::unavailable, "another node has taken its place"));
       close(before);
     }
+    if (const std::string_view socket = property(message, "__fd"); !socket.empty()) gate_.heard(std::atoi(socket.data()));
     routing_ids_.emplace(next_, id);
     accepted_.emplace(std::move(id), Accepted{next_, std::string(key), std::string(property(message, "Peer-Address"))});
     return next_++;

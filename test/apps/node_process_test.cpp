@@ -2,7 +2,6 @@
 #include <boost/test/unit_test.hpp>
 
 #include <csignal>
-#include <sstream>
 #include <thread>
 
 #include <arpa/inet.h>
@@ -15,7 +14,9 @@
 
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/zeromq.hpp>
+#include <troupe/test/apps/client.hpp>
 #include <troupe/test/apps/node_process.hpp>
+#include <troupe/test/apps/standalone.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/port.hpp>
@@ -264,6 +265,46 @@ BOOST_AUTO_TEST_CASE(where_it_was_started_says_what_a_node_is_called_and_whom_it
 
 // ---- the node as an operated thing
 
+// Of the node where it happened, to who has asked for it on another; and the next run is as it should be.
+BOOST_AUTO_TEST_CASE(a_failure_on_another_node_says_where_it_was_and_all_go_on, *boost::unit_test::label("stock_zmq")) {
+  Folder folder_b, folder_c;
+  NodeProcess b(folder_b, "b"), c(folder_c, "c", {"--join", b.address});
+  auto a = client(c.address);
+  a->wait_for({"b", "c"}, std::chrono::seconds(60));
+  Graph g;
+  Expr first = g.input("first", DType::i32, Shape{});
+  int line = 0;
+  auto [n, sum] = while_loop([](Expr i, Expr) { return i < 5; },
+                             [&](Expr i, Expr s) {
+                               Expr next = i + 1, taken;
+                               {
+                                 auto there = g.on_device("/node:b/cpu:0");
+                                 line = __LINE__ + 1;
+                                 taken = g.named(gather(g.constant(Tensor::of<float>({1, 2, 4, 8, 16, 32})), reshape(first + i, {1})), "take");
+                               }
+                               auto there = g.on_device("/node:c/cpu:0");
+                               return std::tuple{next, s + taken};
+                             },
+                             std::tuple{g.constant(0), g.zeros(DType::f32, {1})}, {.name = "sums"});
+  Function f = a->engine().compile(g, {first}, {sum});
+  const auto from = [&](int index) { return f({Tensor::scalar(index)})[0].at(0); };
+  BOOST_TEST(from(0) == 31);
+  for (int round = 0; round < 2; ++round) {
+    const std::string why = refusal([&] { from(2); }, Code::out_of_range);
+    for (const std::string& part : {std::string("node 'b': "), std::string("Gather 'sums/take'"), "node_process_test.cpp:" + std::to_string(line), std::string("in iteration 4 of loop 'sums")})
+      BOOST_TEST((why.find(part) != std::string::npos), part << " is not in: " << why);
+    BOOST_TEST(from(1) == 62);
+  }
+  Graph other;
+  Expr y;
+  {
+    auto there = other.on_device("/node:b/cpu:0");
+    y = matmul(other.ones(DType::f32, {8, 8}), other.ones(DType::f32, {8, 8}));
+  }
+  BOOST_TEST(a->engine().run(other, {}, {y})[0].at(0) == 8);
+  BOOST_TEST((a->nodes() == std::vector<std::string>{"a", "b", "c"}));
+}
+
 // Nobody has asked for it, and it is there: where what lasts of a service is, or of this user.
 BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_kept_by_default, *boost::unit_test::label("stock_zmq")) {
   Folder folder;
@@ -354,6 +395,47 @@ BOOST_AUTO_TEST_CASE(a_node_says_how_it_is, *boost::unit_test::label("stock_zmq"
   BOOST_TEST(b.process.finish().code == 0);
 }
 
+// What nodes that are processes were told of themselves decides where parts of programs go, also when one of them is gone.
+BOOST_AUTO_TEST_CASE(placement_goes_by_the_labels_of_processes, *boost::unit_test::label("stock_zmq")) {
+  Folder folder_b, folder_c;
+  NodeProcess b(folder_b, "b", {"--labels", "gpu=yes,zone=x"}), c(folder_c, "c", {"--labels", "gpu=yes,zone=y", "--join", b.address});
+  auto a = client(c.address);
+  a->wait_for({"b", "c"}, std::chrono::seconds(60));
+  const auto on_label = [&](Graph& g, const std::string& label) {
+    auto there = g.on_device("/label:" + label);
+    return matmul(g.ones(DType::f32, {8, 8}), g.ones(DType::f32, {8, 8}));
+  };
+  for (const auto& [zone, node, other] : {std::tuple{"zone=y", "c", "b"}, std::tuple{"zone=x", "b", "c"}}) {
+    const std::size_t before = runs_on(*a, node), before_other = runs_on(*a, other);
+    Graph g;
+    Function f = a->engine().compile(g, {}, {on_label(g, zone)});
+    BOOST_TEST(f({})[0].at(0) == 8);
+    BOOST_TEST((f.explain().find(std::string("/node:") + node + "/cpu:0") != std::string::npos), f.explain());
+    BOOST_TEST(runs_on(*a, node) > before);
+    BOOST_TEST(runs_on(*a, other) == before_other);  // which has heard nothing of it
+  }
+  Graph nowhere;
+  const std::string why = refusal([&] { a->engine().compile(nowhere, {}, {on_label(nowhere, "zone=z")}); }, Code::invalid_argument);
+  BOOST_TEST((why.find("no device is what '/label:zone=z' asks for; there are /node:a/cpu:0, /node:b/cpu:0, /node:c/cpu:0") != std::string::npos), why);
+  // Both have it: it is made on the first, and on the other when that one is gone and it is given a value.
+  Graph g;
+  Variable v;
+  {
+    auto there = g.on_device("/label:gpu");
+    v = g.variable("v", Tensor::scalar(1.f));
+  }
+  const auto add_one = [&] { return a->engine().run(g, {}, {v.assign_add(1.0)})[0].item<float>(); };
+  BOOST_TEST(add_one() == 2);
+  const std::size_t on_c = runs_on(*a, "c");
+  b.process.interrupt(SIGTERM);
+  BOOST_TEST(b.process.finish().code == 0);
+  const std::string lost = refusal_once_heard([&] { add_one(); }, Code::failed_precondition);
+  BOOST_TEST((lost.find("variable 'v' is lost") != std::string::npos), lost);
+  a->engine().set(v, Tensor::scalar(5.f));
+  BOOST_TEST(add_one() == 6);
+  BOOST_TEST(runs_on(*a, "c") > on_c);
+}
+
 // What systemd hears of a service of Type=notify, through a socket that this test stands in for.
 BOOST_AUTO_TEST_CASE(a_node_tells_its_service_manager, *boost::unit_test::label("stock_zmq")) {
   Folder folder;
@@ -430,24 +512,6 @@ BOOST_AUTO_TEST_CASE(a_rank_of_mpi_with_a_list_of_nobody_is_refused) {
   BOOST_TEST((alone.error.find("this is rank 1 of 2") != std::string::npos), alone.error);
 }
 
-// The processes whose parent is this one.
-std::vector<pid_t> children_of(pid_t parent) {
-  std::vector<pid_t> all;
-  for (const auto& entry : fs::directory_iterator("/proc")) {
-    std::ifstream file(entry.path() / "stat");
-    std::string text;
-    std::getline(file, text);
-    const auto close = text.rfind(')');
-    if (close == std::string::npos) continue;
-    std::istringstream rest(text.substr(close + 2));
-    char state = 0;
-    pid_t of = 0;
-    rest >> state >> of;
-    if (of == parent && state != 'Z') all.push_back(static_cast<pid_t>(std::stol(text)));
-  }
-  return all;
-}
-
 bool are_gone(const std::vector<pid_t>& all) {
   for (int i = 0; i < 100'000; ++i) {
     if (std::none_of(all.begin(), all.end(), [](pid_t p) { return kill(p, 0) == 0; })) return true;
@@ -455,18 +519,6 @@ bool are_gone(const std::vector<pid_t>& all) {
   }
   return false;
 }
-
-// A cluster of three processes, with the one that watches over them.
-struct Standalone {
-  Standalone() {
-    BOOST_REQUIRE(process.read_until("3 nodes in this cluster\n"));
-    nodes = children_of(process.pid());
-    BOOST_REQUIRE(nodes.size() == 3u);
-  }
-  Folder folder;
-  Process process{folder.path(), {binary(), "node", "--standalone", "3", "--workers", "1"}};
-  std::vector<pid_t> nodes;
-};
 
 BOOST_AUTO_TEST_CASE(a_cluster_on_one_machine, *boost::unit_test::label("stock_zmq")) {
   Standalone all;

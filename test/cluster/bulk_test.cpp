@@ -3,7 +3,9 @@
 #include <troupe/test/cluster/still.hpp>
 #include <troupe/test/cluster/transport_world.hpp>
 #include <troupe/test/port.hpp>
+#include <troupe/test/share.hpp>
 #include <troupe/cluster/bulk_channels.hpp>
+#include <troupe/devices/allocator.hpp>
 
 #include <fstream>
 
@@ -60,6 +62,20 @@ struct Pair {
       next = n + 3;
     }
   }
+  /// From a to b, which looks at it and does not keep it; where it lay.
+  const void* give(const Tensor& t) {
+    const std::size_t before = heard_b.got.size();
+    a->send(to_b, Lane::data, {std::vector<std::byte>(8), {t}});
+    BOOST_REQUIRE(wait_until(bell, [&] { return heard_b.got.size() > before; }));
+    std::lock_guard lock(bell.mutex);
+    const Message got = std::move(heard_b.got.back().message);
+    heard_b.got.pop_back();
+    BOOST_REQUIRE(got.tensors.size() == 1);
+    BOOST_REQUIRE(got.tensors[0].bytes() == t.bytes());
+    BOOST_TEST(std::memcmp(got.tensors[0].raw(), t.raw(), t.bytes()) == 0);
+    return got.tensors[0].raw();
+  }
+  std::uint64_t copied() const { return a->counters().copied_bytes + b->counters().copied_bytes; }
   Bell bell;
   RecordingListener heard_a{bell}, heard_b{bell};
   std::unique_ptr<Transport> a, b;
@@ -144,6 +160,82 @@ BOOST_AUTO_TEST_CASE(payload_is_not_copied_and_sealed_once, *utf::label("stock_z
     const std::uint64_t copied = after.copied_bytes - before.copied_bytes;
     BOOST_TEST(copied >= (sealed ? in + out : 0));
     BOOST_TEST(copied < (sealed ? in + out : 0) + 100'000);
+  }
+}
+
+constexpr std::size_t kLarge = std::size_t(kShare == 1 ? 256 : 16) << 20;
+
+/// Of each record that went over a relay to who dialled the bulk channel (bulk_record.hpp): how much bulk it has. What was answered to his greeting stands before them.
+std::vector<std::uint64_t> bulk_of_records(const Relay& relay) {
+  constexpr std::size_t kAnswer = 8;
+  std::string said;
+  for (const Relay::Talk& talk : relay.talks())
+    for (const Relay::Piece& piece : talk)
+      if (piece.is_answer) said += piece.bytes;
+  std::vector<std::uint64_t> all;
+  std::size_t at = kAnswer;
+  while (at + kBulkPrefix <= said.size()) {
+    std::uint32_t header = 0;
+    std::uint64_t bulk = 0;
+    std::memcpy(&header, said.data() + at, sizeof header);
+    std::memcpy(&bulk, said.data() + at + kBulkPrefix - sizeof bulk, sizeof bulk);
+    all.push_back(bulk);
+    at += kBulkPrefix + header + bulk;
+  }
+  return all;
+}
+
+BOOST_AUTO_TEST_CASE(a_large_tensor_goes_in_frames_of_half_a_mebibyte_to_one, *utf::label("stock_zmq")) {
+  const OwnPort port;
+  Relay relay(at_port(port.number()));
+  relay.tap();
+  Pair pair({.shared_memory = false, .bulk_port = port.number(), .bulk_port_outside = port_of(relay.address())}, {.shared_memory = false});
+  pair.warm_up();
+  const std::uint64_t came = pair.b->counters().bulk_bytes_in;
+  const std::size_t before = bulk_of_records(relay).size();
+  pair.give(numbered(1, kLarge).tensors[0]);
+  BOOST_TEST(pair.b->counters().bulk_bytes_in - came == kLarge);
+  std::vector<std::uint64_t> frames = bulk_of_records(relay);
+  frames.erase(frames.begin(), frames.begin() + static_cast<std::ptrdiff_t>(before));
+  std::erase(frames, 0u);  // acknowledgements
+  BOOST_TEST(std::accumulate(frames.begin(), frames.end(), std::uint64_t{0}) == kLarge);
+  BOOST_TEST(frames.size() >= kLarge >> 20);
+  BOOST_TEST(frames.size() <= kLarge >> 19);
+  const auto [least, most] = std::minmax_element(frames.begin(), frames.end());
+  BOOST_TEST(*least >= std::uint64_t{1} << 19);
+  BOOST_TEST(*most <= std::uint64_t{1} << 20);
+}
+
+// Copies in user space, at both ends; those that libzmq makes itself are not among them.
+BOOST_AUTO_TEST_CASE(large_clear_text_is_copied_once_at_most_into_memory_that_is_there, *utf::label("stock_zmq")) {
+  struct Way {
+    const char* name;
+    ZeroMqOptions options;
+    double copies;
+    bool is_allocated;  // of the heap, by who receives
+  };
+  const Way ways[] = {{"over TCP", {.shared_memory = false}, 0, true},
+                      {"by shared memory", {.slab_bytes = 2 * kLarge}, 1, false},
+                      {"over ZeroMQ", {.bulk = false}, 1, true}};
+  constexpr std::uint64_t kTimes = 4;
+  const Tensor t = numbered(3, kLarge).tensors[0];
+  for (const Way& way : ways) BOOST_TEST_CONTEXT(way.name) {
+    Pair pair(way.options, way.options);
+    if (way.options.bulk) pair.warm_up();
+    const void* const where = pair.give(t);
+    const std::uint64_t copied = pair.copied(), came = pair.b->counters().bytes_in, beside = pair.b->counters().bulk_bytes_in;
+    const AllocatorCounters heap = host_allocator().counters();
+    for (std::uint64_t i = 0; i < kTimes; ++i) BOOST_TEST((pair.give(t) == where || kShare != 1));
+    const AllocatorCounters now = host_allocator().counters();
+    const std::uint64_t bytes = pair.b->counters().bytes_in - came;
+    BOOST_TEST(bytes == kTimes * (kLarge + 8));
+    BOOST_TEST(pair.b->counters().bulk_bytes_in - beside == (way.options.bulk ? kTimes * kLarge : 0));
+    BOOST_TEST(std::abs(static_cast<double>(pair.copied() - copied) / static_cast<double>(bytes) - way.copies) < 0.01);  // headers, and what is read with them
+    BOOST_TEST(now.in_use == heap.in_use);
+    if (kShare != 1) continue;  // ASan is to see stale uses: nothing is kept
+    BOOST_TEST(now.misses == heap.misses);
+    BOOST_TEST(now.cached == heap.cached);
+    BOOST_TEST((now.allocations - heap.allocations >= kTimes) == way.is_allocated);
   }
 }
 

@@ -1,7 +1,16 @@
 // Rows X of the control-flow cases over nodes, and that every row is a test that runs over nodes.
+//
+//   TROUPE_OVER_PROCESSES=1 test_cluster --run_test=cases_test     # over nodes that are processes, and in no other way
+//
+// Within this process alone, for what they need no real processes have:
+// - tokens_of_nodes_that_are_over (X13): that c dies with its tokens on their way, which steps and a virtual clock see to. Over processes runs are given up
+//   (runs_that_are_given_up_leave_nothing), and nodes die (apps/node_process_test), wherever they happen to be.
+// - the_other_node_hears_that_a_run_is_over_before_its_caller_does (X14): steps, and a transport that is listened to. What follows from it is seen over
+//   processes too: what is put into the queue then is not taken by the run that was cancelled (cancelled_while_waiting_or_too_late).
+// - every_row_runs_over_nodes: it reads these files.
 #include <boost/test/unit_test.hpp>
 
-#include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -9,48 +18,12 @@
 #include <sstream>
 #include <thread>
 
-#include <troupe/ops/op.hpp>
 #include <troupe/test/cluster/faulty.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/tools/cancelled_op.hpp>
 #include <troupe/troupe.hpp>
-
-namespace troupe {
-namespace {
-
-std::atomic<bool> is_under_way{false};
-std::atomic<int> saw_cancellation{0};
-
-}  // namespace
-
-TROUPE_OP(TestThereUntilCancelled) {
-  op.doc("Runs until its run is cancelled.");
-  op.inputs(1);
-  op.side_effect();
-  op.infer([](Inference& c) { c.output(DType::f32, Shape{}); });
-  op.run([](KernelContext& c) {
-    is_under_way = true;
-    is_under_way.notify_all();
-    while (!c.run().cancelled.load(std::memory_order_acquire)) std::this_thread::yield();
-    ++saw_cancellation;
-    saw_cancellation.notify_all();
-    c.set(0, Tensor::scalar(0.f));
-  });
-}
-
-TROUPE_OP(TestThereFantasia) {
-  op.doc("Fails, once the other one is under way.");
-  op.inputs(1);
-  op.side_effect();
-  op.infer([](Inference& c) { c.output(DType::f32, Shape{}); });
-  op.run([](KernelContext&) {
-    is_under_way.wait(false);
-    throw Error(Code::aborted, "fantasia!");
-  });
-}
-
-}  // namespace troupe
 
 namespace troupe::test {
 namespace {
@@ -61,14 +34,77 @@ const std::string kB = "/node:b/cpu:0", kC = "/node:c/cpu:0";
 
 Expr bound(const char* op, const Expr& x) { return x.reader().bind(find_op(op), std::vector<Expr>{x}, {}, std::source_location::current())[0]; }
 
-EngineOptions unoptimised() {
+EngineOptions unoptimised(int workers = 1) {
   EngineOptions o;
-  o.workers = 1;
+  o.workers = workers;
   o.optimize = false;
   return o;
 }
 
+/// A user's program that is a node (tools/own_node): it has the ops of cancelled_op.hpp.
+class OwnNode {
+ public:
+  OwnNode(const std::string& name, const std::string& join)
+      : process_(folder_.path(), {"/usr/bin/setpriv", "--pdeathsig", "KILL", (fs::canonical("/proc/self/exe").parent_path() / "tools" / "own_node").string(), name, join}) {
+    BOOST_REQUIRE(process_.read_until("\n"));
+  }
+  ~OwnNode() {
+    process_.interrupt(SIGTERM);
+    const Outcome o = process_.finish();
+    BOOST_TEST(o.code == 0, o.error);
+  }
+
+ private:
+  Folder folder_;
+  Process process_;
+};
+
+enum class Of { troupe, own_program };  // whose nodes b and c are, where they are processes
+
+/// a, which this program runs on, b and c: of this process or, where that is asked for, one each.
+class Three {
+ public:
+  explicit Three(const EngineOptions& engine, Of whose = Of::troupe) {
+    if (!is_over_processes()) {
+      nodes_ = std::make_unique<Nodes>(3, engine);
+    } else if (whose == Of::troupe) {
+      here_ = NodeProcesses::all().join(engine);
+    } else {
+      here_ = NodeProcesses::make_a(engine);
+      for (const char* name : {"b", "c"}) own_.push_back(std::make_unique<OwnNode>(name, here_->address()));
+      here_->wait_for({"b", "c"}, 60s);
+    }
+  }
+  Engine& engine() { return nodes_ ? nodes_->engine() : here_->engine(); }
+
+ private:
+  std::unique_ptr<Nodes> nodes_;
+  std::vector<std::unique_ptr<OwnNode>> own_;
+  std::unique_ptr<ClusterNode> here_;  // leaves first
+};
+
+/// How many kernels of TestUntilCancelled have begun on b, and how many have seen that their run is over: since it was made.
+class OnB {
+ public:
+  explicit OnB(Engine& engine) {
+    Expr x = graph_.input("x", DType::f32, Shape{});
+    auto d = graph_.on_device(kB);
+    ask_ = engine.compile(graph_, {x}, {bound("TestCancellations", x)});
+    before_ = asked();
+  }
+  std::int64_t began() const { return since(0); }
+  std::int64_t saw() const { return since(1); }
+
+ private:
+  Tensor asked() const { return ask_({Tensor::scalar(0.f)})[0]; }
+  std::int64_t since(std::int64_t i) const { return static_cast<std::int64_t>(asked().at(i) - before_.at(i)); }
+  Graph graph_;
+  Function ask_;
+  Tensor before_;
+};
+
 constexpr const char* kEverywhere[]{"everywhere(", "on_engines(", "all_settings()", "cluster_settings()", "prints(", "all_places()", "gradients_everywhere("};
+constexpr const char* kThree = "Three nodes(";
 
 Queue queue_on(Graph& g, const std::string& device, const std::string& name) {
   auto d = g.on_device(device);
@@ -80,15 +116,15 @@ Queue queue_on(Graph& g, const std::string& device, const std::string& name) {
 BOOST_AUTO_TEST_SUITE(cases_test)
 
 BOOST_AUTO_TEST_CASE(self_add) {  // X1
-  Nodes nodes(3, Nodes::scattered(3, unoptimised()));
+  Three nodes(Nodes::scattered(3, unoptimised()));
   Graph g;
   Expr v = g.input("v", DType::f32, Shape{}), sum = v;
   for (int i = 0; i < 10; ++i) sum = sum + sum;
-  compare(nodes.engine().run(g, {{v, Tensor::scalar(1.f)}}, {sum}), {{1024}}, "three nodes");
+  compare(nodes.engine().run(g, {{v, Tensor::scalar(1.f)}}, {sum}), {{1024}}, "over nodes");
 }
 
 BOOST_AUTO_TEST_CASE(random_tree) {  // X2
-  Nodes nodes(3, Nodes::scattered(3, unoptimised()));
+  Three nodes(Nodes::scattered(3, unoptimised()));
   Graph g;
   Expr a = g.input("a", DType::f32, Shape{});
   std::vector<Expr> left(4096, a);
@@ -99,11 +135,11 @@ BOOST_AUTO_TEST_CASE(random_tree) {  // X2
     left.pop_back();
     left.back() = sum;
   }
-  compare(nodes.engine().run(g, {{a, Tensor::scalar(1.f)}}, {left[0]}), {{4096}}, "three nodes");
+  compare(nodes.engine().run(g, {{a, Tensor::scalar(1.f)}}, {left[0]}), {{4096}}, "over nodes");
 }
 
 BOOST_AUTO_TEST_CASE(abort_while_the_last_of_four_values_is_awaited) {  // X4
-  Nodes nodes(3, unoptimised());
+  Three nodes(unoptimised());
   Engine& engine = nodes.engine();
   Graph g;
   Expr x = g.input("x", DType::f32, Shape{}), sum;
@@ -131,7 +167,7 @@ BOOST_AUTO_TEST_CASE(abort_while_the_last_of_four_values_is_awaited) {  // X4
 }
 
 BOOST_AUTO_TEST_CASE(a_dequeue_from_an_empty_queue_times_out) {  // X6
-  Nodes nodes(2, unoptimised());
+  Three nodes(unoptimised());
   Engine& engine = nodes.engine();
   Graph g;
   Queue q = queue_on(g, kB, "empty");
@@ -145,25 +181,48 @@ BOOST_AUTO_TEST_CASE(a_dequeue_from_an_empty_queue_times_out) {  // X6
 }
 
 BOOST_AUTO_TEST_CASE(an_op_sees_that_its_run_has_timed_out) {  // X7
-  saw_cancellation = 0;
-  is_under_way = false;
-  Nodes nodes(2, unoptimised());
+  Three nodes(unoptimised(), Of::own_program);
   Graph g;
   Expr x = g.input("x", DType::f32, Shape{}), y;
   {
     auto d = g.on_device(kB);
-    y = bound("TestThereUntilCancelled", x);
+    y = bound("TestUntilCancelled", x);
   }
-  for (auto timeout = 100ms; !is_under_way; timeout *= 2)  // until it has begun in time
+  const OnB kernels(nodes.engine());
+  for (auto timeout = 100ms; kernels.began() == 0; timeout *= 2)  // until it has begun in time
     refusal([&] { nodes.engine().run(g, {{x, Tensor::scalar(1.f)}}, {y}, {.timeout = timeout}); }, Code::deadline_exceeded);
-  saw_cancellation.wait(0);
-  BOOST_TEST(saw_cancellation.load() >= 1);
+  while (kernels.saw() == 0) std::this_thread::yield();
   compare(nodes.engine().run(g, {{x, Tensor::scalar(1.f)}}, {x + 1.0}), {{2}}, "after it");
 }
 
-// Of the rest of the row: producers and consumers that are first, `loss_test` (late_tokens_are_dropped, and early ones); one that comes
+// Of the row: pending, aborted, and used again. Producers and consumers that are first, `loss_test` (late_tokens_are_dropped, and early ones); a token that comes
 // twice, `faulty_peer_test`.
-BOOST_AUTO_TEST_CASE(tokens_of_runs_and_nodes_that_are_over) {  // X13
+BOOST_AUTO_TEST_CASE(runs_that_are_given_up_leave_nothing) {  // X13
+  Three nodes(unoptimised());
+  Graph g;
+  Expr x = g.input("x", DType::f32, Shape{}), y;
+  {
+    auto d = g.on_device(kC);
+    y = x * 2.0;
+  }
+  {
+    auto d = g.on_device(kB);
+    y = y + 1.0;
+  }
+  Function f = nodes.engine().compile(g, {x}, {y});
+  int given_up = 0;
+  for (int run = 0; run < 100; ++run) {
+    RunHandle h = f.start({Tensor::scalar(5.f)});
+    for (int look = 0; look < 5 * run && !h.is_done(); ++look) std::this_thread::yield();
+    h.cancel();
+    given_up += h.wait().code() == Code::cancelled;
+    compare(f({Tensor::scalar(1.f)}), {{3}}, "then used");
+  }
+  BOOST_TEST(given_up > 0);
+}
+
+BOOST_AUTO_TEST_CASE(tokens_of_nodes_that_are_over) {  // X13
+  if (is_over_processes()) return;
   Nodes nodes(3, stepped(), Between::simulation);
   Graph g;
   Expr x = g.input("x", DType::f32, Shape{}), y;
@@ -195,7 +254,7 @@ BOOST_AUTO_TEST_CASE(tokens_of_runs_and_nodes_that_are_over) {  // X13
 }
 
 BOOST_AUTO_TEST_CASE(cancelled_while_waiting_or_too_late) {  // X14
-  Nodes nodes(2, unoptimised());
+  Three nodes(unoptimised());
   Graph g;
   Queue q = queue_on(g, kB, "fruit");
   Expr x = g.input("x", DType::f32, Shape{}), in = q.enqueue({x}), out = q.dequeue()[0] * 1.0;
@@ -213,6 +272,7 @@ BOOST_AUTO_TEST_CASE(cancelled_while_waiting_or_too_late) {  // X14
 
 // So that what the caller begins then comes after it, and is not taken by what he was told has ended.
 BOOST_AUTO_TEST_CASE(the_other_node_hears_that_a_run_is_over_before_its_caller_does) {
+  if (is_over_processes()) return;
   RunHandle waiting;
   int abandoned = 0, too_late = 0;
   const auto listens = [&](const std::string&, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
@@ -244,27 +304,34 @@ BOOST_AUTO_TEST_CASE(the_other_node_hears_that_a_run_is_over_before_its_caller_d
 }
 
 BOOST_AUTO_TEST_CASE(the_first_error_is_the_run_s_and_the_other_node_is_cancelled) {  // X16
-  saw_cancellation = 0;
-  is_under_way = false;
-  Nodes nodes(3, unoptimised());
+  Three nodes(unoptimised(2), Of::own_program);  // one of b's workers answers while the other is held
+  Engine& engine = nodes.engine();
   Graph g;
-  Expr x = g.input("x", DType::f32, Shape{}), long_one, failing;
+  Queue q = queue_on(g, kC, "go on");
+  Expr x = g.input("x", DType::f32, Shape{}), go_on = q.enqueue({x}), long_one, failing;
   {
     auto d = g.on_device(kB);
-    long_one = bound("TestThereUntilCancelled", x);
+    long_one = bound("TestUntilCancelled", x);
   }
   {
     auto d = g.on_device(kC);
-    failing = bound("TestThereFantasia", x);
+    failing = bound("TestFantasia", q.dequeue()[0]);
   }
-  const std::string why = refusal([&] { nodes.engine().run(g, {{x, Tensor::scalar(1.f)}}, {long_one, failing}); }, Code::aborted);
-  BOOST_TEST(says(why, {"node 'c': TestThereFantasia", "cases_test.cpp", "fantasia!"}), why);
-  saw_cancellation.wait(0);
-  BOOST_TEST(saw_cancellation.load() == 1);
+  const OnB kernels(engine);
+  RunHandle run = engine.start(g, {{x, Tensor::scalar(1.f)}}, {long_one, failing});
+  while (kernels.began() == 0) std::this_thread::yield();
+  BOOST_TEST(!run.is_done());
+  BOOST_TEST(kernels.saw() == 0);
+  engine.run(g, {{x, Tensor::scalar(1.f)}}, {go_on});
+  const std::string why = refusal([&] { run.get(); }, Code::aborted);
+  BOOST_TEST(says(why, {"node 'c': TestFantasia", "cases_test.cpp", "fantasia!"}), why);
+  while (kernels.saw() == 0) std::this_thread::yield();
+  BOOST_TEST(kernels.saw() == 1);
+  compare(engine.run(g, {{x, Tensor::scalar(1.f)}}, {x + 1.0}), {{2}}, "after it");
 }
 
 BOOST_AUTO_TEST_CASE(the_largest_eigenvalue_a_step_a_call) {  // X19
-  Nodes nodes(3, unoptimised());
+  Three nodes(unoptimised());
   Graph g;
   Variable x;
   {
@@ -288,13 +355,15 @@ BOOST_AUTO_TEST_CASE(the_largest_eigenvalue_a_step_a_call) {  // X19
   BOOST_TEST(std::abs(now - 2) < 0.01f);
 }
 
-// A row is named behind the test case it is, or by its name (`t1_...`); that is one of cluster/, or its program goes everywhere.
+// A row is named behind the test case it is, or by its name (`t1_...`); that is one of cluster/, or its program goes everywhere. So it goes over
+// processes where these are asked for, or is a case of three nodes here.
 BOOST_AUTO_TEST_CASE(every_row_runs_over_nodes) {
+  if (is_over_processes()) return;
   const std::string rows = "P1 P2 P3 P4 P5 P6 P7 P8 P16 C1 C2 C3 C6 C11 C15 C17 C18 C24 C28 C29 C32 C36 W1 W2 W3 W5 W7 W8 W9 W15 W17 W18 W19 W21 W22 W26 W28 W30 W32 "
                            "W33 G1 G2 G4 G5 G6 G7 G9 G11 G14 G18 G19 G20 G22 G26 G33 G34 G37 G40 G41 G46 T1 T2 T4 T5 T6 T7 T8 T9 T10 T12 T13 T14 T15 T23 F1 F2 F7 F9 "
                            "X1 X2 X4 X6 X7 X13 X14 X16 X19";
   const std::set<std::string> while_built{"P16", "W9"};  // refused before anything is placed
-  std::set<std::string> found = while_built;
+  std::set<std::string> found = while_built, over_processes = while_built;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(std::filesystem::path(TROUPE_SOURCE_DIR) / "test")) {
     if (!entry.path().string().ends_with("_test.cpp")) continue;
     std::ostringstream read;
@@ -304,8 +373,8 @@ BOOST_AUTO_TEST_CASE(every_row_runs_over_nodes) {
       const std::size_t next = text.find(start, at + 1);
       const std::string one = text.substr(at, next == std::string::npos ? next : next - at), head = one.substr(0, one.find('\n'));
       at = next;
-      const bool is_over_nodes = entry.path().parent_path().filename() == "cluster" ||
-                                 std::any_of(std::begin(kEverywhere), std::end(kEverywhere), [&](const char* way) { return one.find(way) != std::string::npos; });
+      const bool is_everywhere = std::any_of(std::begin(kEverywhere), std::end(kEverywhere), [&](const char* way) { return one.find(way) != std::string::npos; });
+      const bool is_over_nodes = entry.path().parent_path().filename() == "cluster" || is_everywhere, is_over_three = entry.path().filename() == "cases_test.cpp" && one.find(kThree) != std::string::npos;
       // Words that are a letter of a row and a number; in a case's own name they end at an underscore.
       for (std::size_t i = 0; is_over_nodes && i < head.size(); ++i) {
         const auto is_digit = [&](std::size_t k) { return k < head.size() && std::isdigit(static_cast<unsigned char>(head[k])); };
@@ -314,11 +383,15 @@ BOOST_AUTO_TEST_CASE(every_row_runs_over_nodes) {
         std::string name(1, static_cast<char>(std::toupper(head[i])));
         for (std::size_t k = i + 1; is_digit(k); ++k) name += head[k];
         found.insert(name);
+        if (is_everywhere || is_over_three) over_processes.insert(name);
       }
     }
   }
   std::istringstream all(rows);
-  for (std::string row; all >> row;) BOOST_TEST(found.contains(row), row << " does not run over nodes");
+  for (std::string row; all >> row;) {
+    BOOST_TEST(found.contains(row), row << " does not run over nodes");
+    BOOST_TEST(over_processes.contains(row), row << " does not run over processes");
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

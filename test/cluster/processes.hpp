@@ -29,18 +29,23 @@ class NodeProcesses {
   }
 
   std::unique_ptr<ClusterNode> join(EngineOptions engine) {
+    auto a = make_a(std::move(engine), {b_.address});
+    a->wait_for({"b", "c"}, std::chrono::seconds(60));
+    return a;
+  }
+
+  /// An `a` within this program, for others to join or that joins them.
+  static std::unique_ptr<ClusterNode> make_a(EngineOptions engine, std::vector<std::string> join = {}) {
     NodeOptions o;
     o.name = "a";
     o.engine = std::move(engine);
     o.membership.suspicion_factor = 100;  // slow machines are not what is tested
-    o.join = {b_.address};
+    o.join = std::move(join);
     o.transport = [](PeerInfo self) {
       self.address = "tcp://127.0.0.1:0";
       return make_zeromq_transport(std::move(self), {});
     };
-    auto a = std::make_unique<ClusterNode>(std::move(o));
-    a->wait_for({"b", "c"}, std::chrono::seconds(60));
-    return a;
+    return std::make_unique<ClusterNode>(std::move(o));
   }
 
   /// They end well, which is where sanitizers say what they have found.

@@ -19,14 +19,15 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace troupe::test {
 
 class Relay {
  public:
-  explicit Relay(const std::string& target)
-      : host_(host_of(target)), port_(std::stoi(target.substr(target.rfind(':') + 1))), listening_(listen_at("tcp://127.0.0.1:0", "")), bell_(eventfd(0, EFD_CLOEXEC)) {
+  explicit Relay(const std::string& target, const std::string& at = "tcp://127.0.0.1:0")
+      : host_(host_of(target)), port_(std::stoi(target.substr(target.rfind(':') + 1))), listening_(listen_at(at, "")), bell_(eventfd(0, EFD_CLOEXEC)) {
     thread_ = std::thread([this] { run(); });
   }
   ~Relay() {
@@ -47,11 +48,33 @@ class Relay {
     ring();
   }
   std::uint64_t delayed_bytes() const { return delayed_.load(); }
+  /// What was said over one connection, in order.
+  struct Piece {
+    bool is_answer;  // to who connected
+    std::string bytes;
+  };
+  using Talk = std::vector<Piece>;
+
   /// From now on it remembers everything that goes over it.
   void tap() { is_tapped_ = true; }
-  std::string seen() const {
+  /// Of each connection that there ever was, in the order in which they came.
+  std::vector<Talk> talks() const {
     std::lock_guard lock(mutex_);
-    return seen_;
+    return talks_;
+  }
+  std::string seen() const {
+    std::string all;
+    for (const Talk& talk : talks())
+      for (const Piece& piece : talk) all += piece.bytes;
+    return all;
+  }
+  /// Says this to the target, behind what the first of those who are connected has said.
+  void insert(const std::string& bytes) {
+    {
+      std::lock_guard lock(mutex_);
+      inserted_ += bytes;
+    }
+    ring();
   }
   std::uint64_t cuts() const { return cut_.load(); }  // connections that were cut
 
@@ -63,6 +86,7 @@ class Relay {
   };
   struct Line {
     OwnedDescriptor ends[2];
+    std::size_t talk;               // in talks_
     std::deque<Late> late[2] = {};  // to which end
   };
 
@@ -83,6 +107,8 @@ class Relay {
       if (polled[0].revents) {
         std::uint64_t rings;
         [[maybe_unused]] const auto n = ::read(bell_.get(), &rings, sizeof rings);
+        std::lock_guard lock(mutex_);
+        if (!lines.empty() && !inserted_.empty()) lines[0].late[1].push_back({Clock::now(), std::exchange(inserted_, {})});
       }
       if (const std::uint64_t wanted = cuts_wanted_.load(); wanted != cuts) {
         cuts = wanted;
@@ -106,7 +132,7 @@ class Relay {
     }
   }
 
-  void take(std::vector<Line>& lines) const {
+  void take(std::vector<Line>& lines) {
     OwnedDescriptor from(accept(listening_.fd.get(), nullptr, nullptr));
     if (from.get() < 0 || is_down_) return;
     OwnedDescriptor to(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -117,7 +143,9 @@ class Relay {
     sockaddr generic;
     std::memcpy(&generic, &target, sizeof generic);
     if (connect(to.get(), &generic, sizeof target) != 0) return;
-    lines.push_back({{std::move(from), std::move(to)}, {}});
+    std::lock_guard lock(mutex_);
+    lines.push_back({{std::move(from), std::move(to)}, talks_.size(), {}});
+    talks_.emplace_back();
   }
 
   /// Milliseconds until something late is due; -1: nothing is.
@@ -137,7 +165,9 @@ class Relay {
     if (by.count() != 0) delayed_ += static_cast<std::uint64_t>(n);
     if (is_tapped_) {
       std::lock_guard lock(mutex_);
-      seen_.append(buffer.data(), static_cast<std::size_t>(n));
+      Talk& talk = talks_[line.talk];
+      if (talk.empty() || talk.back().is_answer != (end == 1)) talk.push_back({end == 1, {}});
+      talk.back().bytes.append(buffer.data(), static_cast<std::size_t>(n));
     }
     line.late[1 - end].push_back({Clock::now() + by, std::string(buffer.data(), static_cast<std::size_t>(n))});
     return true;
@@ -166,8 +196,9 @@ class Relay {
   ListeningSocket listening_;
   OwnedDescriptor bell_;
   std::thread thread_;
-  mutable std::mutex mutex_;  // guards seen_
-  std::string seen_;
+  mutable std::mutex mutex_;  // guards talks_ and inserted_
+  std::vector<Talk> talks_;
+  std::string inserted_;
   std::atomic<bool> is_over_{false}, is_down_{false}, is_tapped_{false};  // publish nothing but themselves
   std::atomic<std::chrono::milliseconds> delay_{std::chrono::milliseconds(0)};
   std::atomic<std::uint64_t> cuts_wanted_{0}, cut_{0}, delayed_{0};

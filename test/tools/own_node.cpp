@@ -1,4 +1,4 @@
-// A user's own program that is a node: it brings an op (own_op.hpp) and an actor, the "own counter", and goes on until SIGTERM.
+// A user's own program that is a node: it brings ops (own_op.hpp, cancelled_op.hpp) and an actor, the "own counter", and goes on until SIGTERM.
 //
 //   own_node NAME [ADDRESS to join]
 #include <csignal>
@@ -10,6 +10,7 @@
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/zeromq.hpp>
 #include <troupe/ops/actor_node.hpp>
+#include <troupe/test/tools/cancelled_op.hpp>
 #include <troupe/test/tools/own_op.hpp>
 
 using namespace troupe;
@@ -36,6 +37,7 @@ int main(int argc, char** argv) {
   NodeOptions options;
   options.name = argc > 1 ? argv[1] : "own";
   if (argc > 2) options.join = {argv[2]};
+  options.engine.workers = 2;  // so that it can be asked what a kernel has seen that does not end
   options.transport = [](PeerInfo self) {
     self.address = "tcp://127.0.0.1:0";
     return make_zeromq_transport(std::move(self));
