@@ -72,7 +72,7 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   static constexpr int kFirings = 1000;  // about 10 µs of tiny kernels; a yield costs 0.1. Of long ones fewer: `Partition::kLongTurn`
   static constexpr std::size_t kMostPosted = 64;  // to other nodes, until they are sent
   static constexpr std::size_t kLookedAt = 8;     // of these, the last, for one that another goes on or replaces
-  static constexpr int kSame = 32;                // turns that have posted as much as each other: the next one will too
+  static constexpr int kSame = 32;                // turns that have posted as much as the one before them: the next one will too
 
   template <class Message, class Is>
   Message* last_posted(std::int32_t partition, Is is_it);
@@ -103,7 +103,7 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   // A loop whose iterations wait for another node posts the same in each turn. The last of it is known for the last then, and takes all along:
   // what the turn has still to do, a fifth of it, is done while the other works. A wrong guess costs a message.
   int posts_ = 0;       // by this turn, but for those that go on with another
-  int last_posts_ = 0;  // by the last one that posted; 0: of that one some went on
+  int last_posts_ = 0;  // by the last one that posted; 0: in this turn one may go on
   int same_ = 0;        // turns with as many, before that
   /// With granularity `op`: each op's kernel in an actor of its own, made at its first firing.
   class OpActor;

@@ -122,7 +122,8 @@ bool Gate::decide(const std::string& key, const std::string& address) {
   return false;
 }
 
-/// Of a handshake that ends ZeroMQ tells, and then that it hangs up; of who claims to send more than it takes, the latter alone.
+/// Of a handshake that ends ZeroMQ tells, and then that it hangs up: next, but with who is not authorized when that one does, or its time is over. Of who
+/// claims to send more than it takes before it has said anything, the latter alone.
 void Gate::count() {
   if (!monitor_) return;
   for (SocketEvent event; monitor_->next(event);) {
@@ -130,11 +131,13 @@ void Gate::count() {
       silent_.insert(event.value);
     } else if (event.what != ZMQ_EVENT_DISCONNECTED) {
       ++turned_away_;
-      ++failed_;
+      if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) ++failed_;
+      else is_told_ = true;
     } else {
       const bool was_silent = silent_.erase(event.value) != 0;
+      if (std::exchange(is_told_, false) || !was_silent) continue;
       if (failed_ != 0) --failed_;
-      else if (was_silent) ++turned_away_;
+      else ++turned_away_;
     }
   }
 }

@@ -88,7 +88,8 @@ class Gate {
   Time look_at_{}, tell_at_{};
   std::set<int> silent_;                      // descriptors of those who were accepted, and have said nothing yet
   std::uint64_t turned_away_ = 0, told_ = 0;
-  std::uint64_t failed_ = 0;  // handshakes that have ended, of connections that are about to
+  bool is_told_ = false;      // a handshake has ended whose connection ends next
+  std::uint64_t failed_ = 0;  // and so many of others, who have still to hang up
 };
 
 }  // namespace troupe

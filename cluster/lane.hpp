@@ -1,12 +1,12 @@
 // One lane of one session: messages into frames at the sender, frames into messages at the receiver.
 //
-//   OutLane out(Lane::data, chunking);  out.add(message);
+//   OutLane out(Lane::data);  out.add(message);
 //   while (Ref<OutFrame> f = out.next(received)) carrier.send(c, f);      // what is new, or has to be repeated
 //   out.acknowledge(n);                                                   // frames up to n are the peer's now
 //
 //   InLane in;  in.begin(data, inline_bytes, deliver);  in.copy(bulk, deliver);  in.end();
 //
-// A lane's messages are one stream of bytes, cut into frames: pieces of up to 16 KiB are gathered inline, up to 64 KiB a
+// A lane's messages are one stream of bytes, cut into frames: pieces of up to 16 KiB are gathered inline, up to 32 KiB a
 // frame; a larger head or tensor goes as bulk, in chunks of up to 1 MiB that refer to its memory.
 //
 // Invariants

