@@ -51,7 +51,9 @@ std::ifstream open(const std::filesystem::path& path) {
   // Opening a pipe would wait for who writes into it.
   if (std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown))
     throw Error(Code::failed_precondition, fmt::format("{} is not a file; 'troupe keygen --keys {}' makes one in an empty folder", path.string(), path.parent_path().string()));
+  errno = 0;
   std::ifstream file(path);
+  if (!file && errno != 0 && errno != ENOENT && errno != ENOTDIR) throw Error(Code::failed_precondition, fmt::format("{} cannot be read: {}", path.string(), std::strerror(errno)));
   if (!file) throw Error(Code::not_found, fmt::format("there is no {}; 'troupe keygen --keys {}' makes one", path.string(), path.parent_path().string()));
   return file;
 }

@@ -1,10 +1,12 @@
 #include <troupe/cluster/node.hpp>
 
+#include <troupe/cluster/discovery.hpp>
 #include <troupe/cluster/node_core.hpp>
 
 namespace troupe {
 
 ClusterNode::ClusterNode(NodeOptions options) {
+  for (std::string& address : options.join) address = full_address(address);  // before anything is begun
   EngineOptions of_engine = options.engine;
   core_ = std::make_shared<NodeCore>(options);
   engine_ = std::make_unique<Engine>(std::move(of_engine));

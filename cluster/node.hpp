@@ -45,7 +45,7 @@ struct NodeOptions {
   std::string name;  // unique in the cluster; no '/'
   /// Makes what this node is reached by, given its name and incarnation.
   std::function<std::unique_ptr<Transport>(PeerInfo self)> transport;
-  std::vector<std::string> join = {};  // addresses of nodes; the others are heard of there
+  std::vector<std::string> join = {};  // addresses of nodes, HOST:PORT for one of tcp; the others are heard of there
   EngineOptions engine = {};
   /// Whose the states are that programs of this node keep on others: of this node alone, which are freed with it; or, by a name, of all nodes that
   /// name the same, which stay for as long as the nodes do where they are.
@@ -79,7 +79,7 @@ struct Cleared {
 
 class ClusterNode {
  public:
-  /// Throws invalid_argument for a name or labels that are none, and unavailable if its address is taken.
+  /// Throws invalid_argument for a name, labels or an address to join that are none, and unavailable if its own address is taken.
   explicit ClusterNode(NodeOptions options);
   /// Leaves: runs that this node takes part in end, other nodes are told.
   ~ClusterNode();

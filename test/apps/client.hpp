@@ -16,7 +16,7 @@
 
 namespace troupe::test {
 
-/// `shares_memory`: as processes of one host do; else large payload goes over TCP.
+/// `join`: HOST:PORT, with tcp:// or without. `shares_memory`: as processes of one host do; else large payload goes over TCP.
 inline std::unique_ptr<ClusterNode> client(const std::string& name, const std::string& join, std::optional<Keys> keys, bool shares_memory = true) {
   NodeOptions o;
   o.name = name;

@@ -65,7 +65,7 @@ std::pair<Expr, Expr> over_three(Graph& g, int iterations) {
 BOOST_AUTO_TEST_CASE(a_loop_over_three_processes_and_one_that_dies, *boost::unit_test::label("stock_zmq")) {
   Folder folder_b, folder_c;
   NodeProcess b(folder_b, "b"), c(folder_c, "c", {"--join", b.address});
-  auto a = client(c.address);  // hears of b there
+  auto a = client(c.address.substr(6));  // without tcp://; hears of b there
   a->wait_for({"b", "c"}, std::chrono::seconds(60));
 
   Graph g;

@@ -123,6 +123,7 @@ BOOST_AUTO_TEST_CASE(what_root_gives_a_group_to_read_is_read) {
   BOOST_TEST(as_nobody(0660, 0).find("chmod 640") != std::string::npos);
   BOOST_TEST(as_nobody(0444, 0).find("chmod 640") != std::string::npos);
   BOOST_TEST(as_nobody(0440, kNobody).find("chmod 600") != std::string::npos);
+  BOOST_TEST(as_nobody(0400, 0) == file + " cannot be read: Permission denied");
   BOOST_TEST(as_nobody(0400, kNobody) == "");
 }
 

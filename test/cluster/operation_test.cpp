@@ -291,6 +291,16 @@ BOOST_AUTO_TEST_CASE(of_two_with_one_name_the_later_stays) {
   BOOST_TEST(nodes.until(20s, [&] { return nodes[0].nodes().size() == 3u && nodes[1].nodes().size() == 3u && later.nodes().size() == 3u; }));
 }
 
+BOOST_AUTO_TEST_CASE(what_is_no_address_to_join_is_refused_at_once) {
+  for (const auto& [address, why] : {std::pair{"a b", "'a b' is no address; write HOST, HOST:PORT or tcp://HOST:PORT"}, {"", "'' is no address"}, {"worker1:many", "'worker1:many': 'many' is no port"}}) {
+    NodeOptions o;
+    o.name = "late";
+    o.transport = [](PeerInfo) -> std::unique_ptr<Transport> { throw std::logic_error("nobody should listen before that is said"); };
+    o.join = {address};
+    BOOST_TEST(says(refusal([&] { ClusterNode node(std::move(o)); }, Code::invalid_argument), {why}));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(another_version_of_troupe_is_refused) {
   Nodes nodes(2, stepped_partitions(4), Between::simulation);
   NodeOptions old;
