@@ -1,4 +1,5 @@
 // Records of the bulk channel, in memory: frames and their bulk in pieces, sealed, by loan, damaged.
+#include <troupe/test/cluster/golden.hpp>
 #include <troupe/test/cluster/hostile.hpp>
 #include <troupe/cluster/bulk_record.hpp>
 
@@ -211,6 +212,32 @@ BOOST_AUTO_TEST_CASE(a_tensor_lies_where_its_bytes_were_lent) {
   const Bytes both = much.stream({600'000, 600'000});
   BOOST_TEST(both.size() > 600'000u);
   BOOST_TEST(both.size() < 601'000u);
+}
+
+// Of each kind what is written is what the files have, and what they have is read.
+BOOST_AUTO_TEST_CASE(records_are_as_they_were) {
+  const std::vector<std::size_t> sizes{40, 3};
+  const auto with = [](SealCipher cipher, bool dialled) { return std::optional(some_keys(dialled, cipher)); };
+  struct {
+    const char* name;
+    std::optional<SealKeys> out, in;
+  } const kinds[] = {{"bulk_records", {}, {}},
+                     {"bulk_records_gcm", with(SealCipher::aes_256_gcm, true), with(SealCipher::aes_256_gcm, false)},
+                     {"bulk_records_ocb", with(SealCipher::aes_256_ocb, true), with(SealCipher::aes_256_ocb, false)}};
+  for (const auto& [name, out, in] : kinds) {
+    const Stream s = stream_of(out, sizes);
+    check_golden(name, s.bytes);
+    Hostile reader(true, in);
+    BOOST_TEST(reader.tell_bulk(golden_bytes(name)));
+    BOOST_TEST(reader.received() == 2u);
+    BOOST_TEST(std::memcmp(reader.last().tensors.at(0).raw(), s.payloads[1].data(), sizes[1]) == 0);
+  }
+  Lent lent;
+  check_golden("bulk_loans", lent.stream({40'000, 200'000}));
+  Hostile reader(true, {}, BorrowedSlab::open(lent.memory));
+  BOOST_TEST(reader.tell_bulk(golden_bytes("bulk_loans")));
+  BOOST_TEST(reader.received() == 2u);
+  BOOST_TEST(std::memcmp(reader.last().tensors.at(0).raw(), lent.payloads[1].data(), 200'000) == 0);
 }
 
 BOOST_AUTO_TEST_CASE(loans_that_lie_are_refused) {

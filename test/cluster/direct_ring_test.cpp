@@ -2,6 +2,7 @@
 // ring up, and a peer that lies.
 #include <troupe/cluster/router.hpp>
 #include <troupe/cluster/shared_rings.hpp>
+#include <troupe/test/cluster/golden.hpp>
 #include <troupe/test/cluster/still.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -41,6 +42,31 @@ std::uint64_t number_of(std::span<const std::byte> bytes) {
   if (bytes.size() < sizeof number) return UINT64_MAX;
   std::memcpy(&number, bytes.data(), sizeof number);
   return std::ranges::equal(bytes, record(number, bytes.size())) ? number : UINT64_MAX;
+}
+
+// Of lines that were 0: a record of one line, and one of three.
+BOOST_AUTO_TEST_CASE(lines_are_as_they_were) {
+  constexpr std::size_t kUsed = 4;
+  Ring ring;
+  ring.reader.open(0);
+  BOOST_TEST(ring.writer.write(7, record(1, 20), true));
+  BOOST_TEST(ring.writer.write(8, record(2, 150), true));
+  std::vector<std::byte> bytes(kUsed * sizeof(direct::Line));
+  std::memcpy(bytes.data(), static_cast<const void*>(ring.lines.data()), bytes.size());
+  troupe::test::check_golden("direct_records", bytes);
+  Ring another;
+  another.reader.open(8);
+  const std::vector<std::byte> was = troupe::test::golden_bytes("direct_records");
+  std::memcpy(static_cast<void*>(another.lines.data()), was.data(), was.size());
+  another.reader.look();
+  for (const std::uint64_t number : {1, 2}) {
+    const auto first = another.reader.first();
+    BOOST_REQUIRE(first.has_value());
+    BOOST_TEST(number_of(first->bytes) == number);
+    BOOST_TEST(first->after == number + 6);
+    another.reader.take();
+  }
+  BOOST_TEST(!another.reader.first().has_value());
 }
 
 BOOST_AUTO_TEST_CASE(records_arrive_in_order_and_whole_and_no_bell_is_missed) {
