@@ -31,6 +31,19 @@ std::uint64_t most_resident(pid_t pid) {
   return 0;
 }
 
+/// What a process has in memory of slabs that it shares.
+std::uint64_t slabs_resident(pid_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/smaps");
+  std::uint64_t all = 0;
+  bool is_slab = false;
+  for (std::string line; std::getline(in, line);) {
+    if (const auto name = line.find("memfd:"); name != std::string::npos) is_slab = line.compare(name, 17, "memfd:troupe slab") == 0;
+    else if (line.find('-') < line.find(' ')) is_slab = false;
+    else if (is_slab && line.starts_with("Rss:")) all += std::stoull(line.substr(4)) << 10;
+  }
+  return all;
+}
+
 /// b makes a token an iteration, and c uses it when it has got a ticket, which the test gives it.
 class Job {
  public:
@@ -92,6 +105,11 @@ class Job {
     BOOST_TEST(l.ahead <= tokens + one_more, l.ahead << " tokens are on their way, " << passed_ << " passed");
     BOOST_TEST(l.is_held_back == is_held);
   }
+  /// They share a host: tensors lie in memory that both have.
+  void expect_slabs() const {
+    BOOST_TEST(slabs_resident(b_.process.pid()) >= kToken);
+    BOOST_TEST(slabs_resident(c_.process.pid()) >= kToken);
+  }
   std::uint64_t grown() const { return most_resident(b_.process.pid()) - before_; }
 
  private:
@@ -129,6 +147,7 @@ BOOST_AUTO_TEST_CASE(a_slow_consumer_bounds_what_is_on_its_way_and_its_producer_
       passed = to;
       job.expect_ahead(tokens, binds, binds);
     }
+    job.expect_slabs();
     const std::uint64_t tensors = job.look().most;
     job.let_pass(kTokens - passed);
     BOOST_TEST(job.result() == 512.f * 512.f * kTokens * (kTokens - 1) / 2, boost::test_tools::tolerance(1e-5f));
