@@ -112,6 +112,20 @@ class OnB {
   Tensor before_;
 };
 
+/// 2 x + 1: the product on c, the sum on b.
+Function by_c_and_b(Engine& engine, Graph& g) {
+  Expr x = g.input("x", DType::f32, Shape{}), y;
+  {
+    auto d = g.on_device(kC);
+    y = x * 2.0;
+  }
+  {
+    auto d = g.on_device(kB);
+    y = y + 1.0;
+  }
+  return engine.compile(g, {x}, {y});
+}
+
 constexpr const char* kEverywhere[]{"everywhere(", "on_engines(", "all_settings()", "cluster_settings()", "prints(", "all_places()", "gradients_everywhere("};
 constexpr const char* kThree = "Three nodes(";
 
@@ -209,16 +223,7 @@ BOOST_AUTO_TEST_CASE(an_op_sees_that_its_run_has_timed_out) {  // X7
 BOOST_AUTO_TEST_CASE(runs_that_are_given_up_leave_nothing) {  // X13
   Three nodes(unoptimised());
   Graph g;
-  Expr x = g.input("x", DType::f32, Shape{}), y;
-  {
-    auto d = g.on_device(kC);
-    y = x * 2.0;
-  }
-  {
-    auto d = g.on_device(kB);
-    y = y + 1.0;
-  }
-  Function f = nodes.engine().compile(g, {x}, {y});
+  Function f = by_c_and_b(nodes.engine(), g);
   int given_up = 0;
   for (int run = 0; run < 100; ++run) {
     RunHandle h = f.start({Tensor::scalar(5.f)});
@@ -256,16 +261,7 @@ BOOST_AUTO_TEST_CASE(tokens_of_nodes_that_are_over) {  // X13
   if (is_over_processes()) return;
   Nodes nodes(3, stepped(), Between::simulation);
   Graph g;
-  Expr x = g.input("x", DType::f32, Shape{}), y;
-  {
-    auto d = g.on_device(kC);
-    y = x * 2.0;
-  }
-  {
-    auto d = g.on_device(kB);
-    y = y + 1.0;
-  }
-  Function f = nodes.engine().compile(g, {x}, {y});
+  Function f = by_c_and_b(nodes.engine(), g);
   for (int run = 0; run < 20; ++run) {  // pending, and given up
     RunHandle h = f.start({Tensor::scalar(1.f)});
     for (int step = 0; step < 5 * run && !h.is_done(); ++step) nodes.step();
