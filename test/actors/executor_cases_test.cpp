@@ -12,14 +12,13 @@
 #include <troupe/actors/engine.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/op.hpp>
+#include <troupe/test/tools/cancelled_op.hpp>
 
 using namespace troupe;
 using namespace std::chrono_literals;
 
 namespace {
 
-std::atomic<bool> is_under_way{false};
-std::atomic<int> saw_cancellation{0};
 std::atomic<int> times_read{0};
 
 Expr bound(const char* op, const Expr& x) { return x.reader().bind(find_op(op), std::vector<Expr>{x}, {}, std::source_location::current())[0]; }
@@ -36,27 +35,13 @@ EngineOptions two_workers() {
 
 namespace troupe {
 
-TROUPE_OP(TestUntilCancelled) {
-  op.doc("Runs until its run is cancelled.");
-  op.inputs(1);
-  op.side_effect();
-  op.infer([](Inference& c) { c.output(DType::f32, Shape{}); });
-  op.run([](KernelContext& c) {
-    is_under_way = true;
-    while (!c.run().cancelled.load(std::memory_order_acquire)) std::this_thread::yield();
-    ++saw_cancellation;
-    saw_cancellation.notify_all();
-    c.set(0, Tensor::scalar(0.f));
-  });
-}
-
-TROUPE_OP(TestFantasia) {
+TROUPE_OP(TestFantasiaMeanwhile) {
   op.doc("Fails, once the other one is under way.");
   op.inputs(1);
   op.side_effect();
   op.infer([](Inference& c) { c.output(DType::f32, Shape{}); });
   op.run([](KernelContext&) {
-    while (!is_under_way) std::this_thread::yield();
+    while (until_cancelled_began == 0) std::this_thread::yield();
     throw Error(Code::aborted, "fantasia!");
   });
 }
@@ -178,25 +163,23 @@ BOOST_AUTO_TEST_CASE(a_dequeue_from_an_empty_queue_times_out) {  // X6
 }
 
 BOOST_DATA_TEST_CASE(an_op_sees_that_its_run_has_timed_out, boost::unit_test::data::xrange(1, 3), workers) {  // X7; it may hold the only worker
-  saw_cancellation = 0;
-  is_under_way = false;
+  until_cancelled_saw = until_cancelled_began = 0;
   Graph g;
   Expr x = g.input("x", DType::f32, Shape{});
   Expr y = bound("TestUntilCancelled", x);
   {
     Engine engine({.workers = workers});
-    for (auto timeout = 100ms; !is_under_way; timeout *= 2)  // until it has begun in time
+    for (auto timeout = 100ms; until_cancelled_began == 0; timeout *= 2)  // until it has begun in time
       BOOST_CHECK_EXCEPTION(engine.run(g, {{x, Tensor::scalar(1.f)}}, {y}, {.timeout = timeout}), Error,
                             [](const Error& e) { return e.code() == Code::deadline_exceeded; });
-    saw_cancellation.wait(0);
+    until_cancelled_saw.wait(0);
     BOOST_TEST(item(engine.run(g, {{x, Tensor::scalar(1.f)}}, {x + 1.0})) == 2.f);
   }
-  BOOST_TEST(saw_cancellation.load() >= 1);
+  BOOST_TEST(until_cancelled_saw.load() >= 1);
 }
 
 BOOST_AUTO_TEST_CASE(the_first_error_is_the_run_s_and_the_other_device_is_cancelled) {  // X16
-  saw_cancellation = 0;
-  is_under_way = false;
+  until_cancelled_saw = until_cancelled_began = 0;
   Graph g;
   Expr x = g.input("x", DType::f32, Shape{});
   Expr long_one, failing;
@@ -204,16 +187,16 @@ BOOST_AUTO_TEST_CASE(the_first_error_is_the_run_s_and_the_other_device_is_cancel
     auto there = g.on_device("cpu:1");
     long_one = bound("TestUntilCancelled", x);
   }
-  failing = bound("TestFantasia", x);
+  failing = bound("TestFantasiaMeanwhile", x);
   {
     Engine engine(two_workers());
     BOOST_CHECK_EXCEPTION(engine.run(g, {{x, Tensor::scalar(1.f)}}, {long_one, failing}), Error, [](const Error& e) {
       const std::string text = e.what();
-      return text.find("fantasia!") != std::string::npos && text.find("TestFantasia") != std::string::npos &&
+      return text.find("fantasia!") != std::string::npos && text.find("TestFantasiaMeanwhile") != std::string::npos &&
              text.find("executor_cases_test.cpp") != std::string::npos;
     });
   }
-  BOOST_TEST(saw_cancellation.load() == 1);
+  BOOST_TEST(until_cancelled_saw.load() == 1);
 }
 
 BOOST_AUTO_TEST_CASE(what_a_kernel_throws_is_said_though_it_took_its_completion) {

@@ -1,4 +1,4 @@
-// Ops of a user's own by which a test sees what the end of a run is to kernels on other nodes, known to the programs that include this,
+// Ops of a user's own by which a test sees what the end of a run is to kernels, on other nodes too, known to the programs that include this,
 // once each, and to no others.
 #pragma once
 
@@ -22,6 +22,7 @@ TROUPE_OP(TestUntilCancelled) {
     ++until_cancelled_began;
     while (!c.run().cancelled.load(std::memory_order_acquire)) std::this_thread::yield();
     ++until_cancelled_saw;
+    until_cancelled_saw.notify_all();
     c.set(0, Tensor::scalar(0.f));
   });
 }
