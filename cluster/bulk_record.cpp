@@ -143,57 +143,92 @@ BulkReader::BulkReader(Router& router, Connection connection, const std::optiona
   if (keys) opener_.emplace(keys->cipher, keys->in);
 }
 
-std::span<std::byte> BulkReader::room() {
-  switch (state_) {
-    case State::prefix: return std::span(prefix_).subspan(at_);
-    case State::place: return std::span(place_bytes_).subspan(at_);
-    case State::header: return std::span(header_).subspan(at_);
-    case State::waiting: return {};
-    case State::bulk: break;
+std::span<std::byte> BulkReader::space(std::size_t bytes) {
+  if (buffer_.size() - end_ < bytes && begin_ != 0) {
+    std::memmove(buffer_.data(), buffer_.data() + begin_, there());
+    router_.bulk_copied(there());
+    end_ = there();
+    begin_ = 0;
   }
+  if (buffer_.size() - end_ < bytes) buffer_.resize(end_ + bytes);
+  return std::span(buffer_).subspan(end_, bytes);
+}
+
+std::span<std::byte> BulkReader::room() {
+  if (state_ == State::waiting) return {};
+  if (state_ != State::bulk) return space(awaited_ - there());
   if (!opener_) return router_.bulk_room(connection_, bulk_left_);
   box_.resize(std::min<std::uint64_t>(kBoxBytes, bulk_left_) + kSealTagBytes);
-  return std::span(box_).subspan(at_);
+  return std::span(box_).subspan(in_box_);
+}
+
+std::size_t BulkReader::rooms(std::span<iovec, 2> pieces) {
+  if (state_ == State::waiting) return 0;
+  if (state_ != State::bulk) {
+    const std::span<std::byte> to = space(std::max(awaited_ - there(), kReadAhead));
+    pieces[0] = {to.data(), to.size()};
+    return 1;
+  }
+  const std::span<std::byte> to = room();
+  if (to.empty()) return 0;
+  pieces[0] = {to.data(), to.size()};
+  if ((opener_ ? box_.size() - kSealTagBytes : to.size()) < bulk_left_) return 1;
+  const std::span<std::byte> ahead = space(kReadAhead);
+  pieces[1] = {ahead.data(), ahead.size()};
+  return 2;
 }
 
 bool BulkReader::got(std::size_t bytes) {
-  if (state_ == State::bulk && !opener_) {
-    bulk_left_ -= bytes;
-    if (bulk_left_ == 0) state_ = State::prefix;
-    router_.bulk_filled(connection_, bytes);
-    return router_.knows(connection_);
+  if (state_ != State::bulk) {
+    end_ += bytes;
+    return take();
   }
-  at_ += bytes;
-  switch (state_) {
-    case State::prefix: return at_ < kBulkPrefix || prefix_is_there();
-    case State::place: return at_ < kBulkPlace || place_is_there();
-    case State::header: return at_ < header_.size() || header_is_there();
-    case State::waiting: return true;
-    case State::bulk: return at_ < box_.size() || box_is_there();
+  const std::size_t awaited = std::min<std::uint64_t>(bytes, opener_ ? box_.size() - in_box_ : bulk_left_);
+  end_ += bytes - awaited;
+  return bulk_came(awaited) && take();
+}
+
+bool BulkReader::take() {
+  for (;;) {
+    if (state_ == State::waiting) return true;
+    if (state_ == State::bulk) {
+      if (there() == 0) return true;
+      const std::span<std::byte> to = room();
+      if (to.empty()) return false;
+      const std::size_t n = std::min(to.size(), there());
+      std::memcpy(to.data(), buffer_.data() + begin_, n);
+      router_.bulk_copied(n);
+      begin_ += n;
+      if (!bulk_came(n)) return false;
+    } else {
+      if (there() < awaited_) break;
+      if (!(state_ == State::prefix ? prefix_is_there() : state_ == State::place ? place_is_there() : header_is_there())) return false;
+    }
   }
-  return false;
+  if (there() == 0) begin_ = end_ = 0;
+  return true;
 }
 
 bool BulkReader::prefix_is_there() {
+  const std::byte* prefix = buffer_.data() + begin_;
   std::uint32_t header, where;
-  std::memcpy(&header, prefix_.data(), sizeof header);
-  std::memcpy(&where, prefix_.data() + 4, sizeof where);
-  std::memcpy(&bulk_left_, prefix_.data() + 8, sizeof bulk_left_);
-  header_bytes_ = header;
-  at_ = 0;
+  std::memcpy(&header, prefix, sizeof header);
+  std::memcpy(&where, prefix + 4, sizeof where);
+  std::memcpy(&bulk_left_, prefix + 8, sizeof bulk_left_);
   place_.reset();
   if (where > (slab_ ? 1 : 0) || header == 0 || header > Router::kBulkHeader) {
     router_.dropped("a record that cannot be one");
     return false;
   }
-  header_.resize(header_bytes_ + seal_bytes());
+  header_bytes_ = header;
+  awaited_ += where == 0 ? header + (opener_ ? kSealTagBytes : 0) : kBulkPlace;
   state_ = where == 0 ? State::header : State::place;
   return true;
 }
 
 bool BulkReader::place_is_there() {
   std::uint64_t said[4];
-  std::memcpy(said, place_bytes_.data(), sizeof said);
+  std::memcpy(said, buffer_.data() + begin_ + kBulkPrefix, sizeof said);
   const LoanPlace place{.slot = said[0], .position = said[1], .bytes = said[2]};
   if (!slab_->has(place) || bulk_left_ == 0 || said[3] > place.bytes || bulk_left_ > place.bytes - said[3]) {
     router_.dropped("a tensor that is not in the shared memory");
@@ -201,7 +236,7 @@ bool BulkReader::place_is_there() {
   }
   place_ = place;
   place_offset_ = said[3];
-  at_ = 0;
+  awaited_ += header_bytes_ + (opener_ ? kSealTagBytes : 0);
   state_ = State::header;
   return true;
 }
@@ -230,32 +265,45 @@ bool BulkReader::take_lent() {
 }
 
 bool BulkReader::header_is_there() {
-  at_ = 0;
   if (opener_) {
+    const std::span<const std::byte> all = std::span(buffer_).subspan(begin_, awaited_);
     plain_.resize(header_bytes_);
-    if (!opener_->open(++boxes_, prefix_, header_, plain_).ok()) {
+    if (!opener_->open(++boxes_, all.first(kBulkPrefix), all.last(header_bytes_ + kSealTagBytes), plain_).ok()) {
       router_.dropped("a sealed header that does not open");
       return false;
     }
-    header_.swap(plain_);
   }
   return begin();
 }
 
 bool BulkReader::begin() {
-  switch (router_.bulk_frame(connection_, std::span(header_).first(header_bytes_), bulk_left_, is_copy_ || place_)) {
-    case Router::BulkTurn::taken: state_ = State::prefix; return true;
-    case Router::BulkTurn::open: state_ = State::bulk; return !place_ || take_lent();
-    case Router::BulkTurn::later: state_ = State::waiting; return true;
-    case Router::BulkTurn::broken: break;
+  const std::span<const std::byte> header = std::span(opener_ ? plain_ : buffer_).subspan(opener_ ? 0 : begin_ + awaited_ - header_bytes_, header_bytes_);
+  const Router::BulkTurn turn = router_.bulk_frame(connection_, header, bulk_left_, is_copy_ || place_);
+  if (turn == Router::BulkTurn::broken) return false;
+  if (turn == Router::BulkTurn::later) {
+    state_ = State::waiting;
+    return true;
   }
-  return false;
+  begin_ += std::exchange(awaited_, kBulkPrefix);
+  state_ = turn == Router::BulkTurn::taken ? State::prefix : State::bulk;
+  return state_ == State::prefix || !place_ || take_lent();
 }
 
-bool BulkReader::retry() { return state_ != State::waiting || begin(); }
+bool BulkReader::retry() { return state_ != State::waiting || (begin() && take()); }
+
+bool BulkReader::bulk_came(std::size_t bytes) {
+  if (opener_) {
+    in_box_ += bytes;
+    return in_box_ < box_.size() || box_is_there();
+  }
+  bulk_left_ -= bytes;
+  if (bulk_left_ == 0) state_ = State::prefix;
+  router_.bulk_filled(connection_, bytes);
+  return router_.knows(connection_);
+}
 
 bool BulkReader::box_is_there() {
-  at_ = 0;
+  in_box_ = 0;
   std::size_t bytes = box_.size() - kSealTagBytes;
   // Straight to the tensor, unless the box goes to several.
   const std::span<std::byte> room = router_.bulk_room(connection_, bytes);

@@ -2,7 +2,7 @@
 //
 //   BulkWriter out(keys);  out.add(frame);  n = out.pieces(iov);  out.wrote(writev(fd, iov, n));
 //   BulkReader in(router, connection, keys);
-//   for (span = in.room(); !span.empty(); span = in.room()) in.got(read(fd, span));    // payload goes straight to its tensor
+//   while (n = in.rooms(iov)) in.got(readv(fd, iov, n));                               // payload goes straight to its tensor
 //
 // A record: header bytes (u32), where the bulk is (u32), bulk bytes (u64), little-endian; the header; the bulk. Where: 0, here; 1, in a
 // slab (shared_slab.hpp), and the place stands before the header: slot, position, bytes of the loan, offset into it (u64 each).
@@ -30,6 +30,7 @@ namespace troupe {
 
 inline constexpr std::size_t kBulkPrefix = 16, kBulkPlace = 32;
 inline constexpr std::size_t kBoxBytes = 128 << 10;  // stays in the cache between the socket and the tensor
+inline constexpr std::size_t kReadAhead = 1 << 10;   // beyond what is awaited: a small record costs one call of the kernel
 
 class BulkWriter {
  public:
@@ -79,12 +80,16 @@ class BulkWriter {
   std::uint64_t copied_bytes_ = 0;
 };
 
+/// A record's head and what came along with it are read into one buffer, and the header is told from there: small messages, which
+/// are all header, are copied once, to their tensors. What has come of a payload with the head is copied to its tensor too.
 class BulkReader {
  public:
   /// `is_copy`: what is put into `room` is copied there in user space.
   BulkReader(Router& router, Connection connection, const std::optional<SealKeys>& keys, bool is_copy = false);
-  /// Where the next bytes go; empty: not now.
+  /// Where the next bytes go, and not more than are awaited; empty: not now.
   std::span<std::byte> room();
+  /// The same, and behind it room for what may come at once with them, in up to two pieces; how many pieces.
+  std::size_t rooms(std::span<iovec, 2> pieces);
   /// So many have come there; false if the connection is to be given up.
   bool got(std::size_t bytes);
   /// The other end lends from this.
@@ -97,30 +102,35 @@ class BulkReader {
  private:
   enum class State { prefix, place, header, waiting, bulk };
 
+  std::size_t there() const { return end_ - begin_; }
+  /// Behind what is there.
+  std::span<std::byte> space(std::size_t bytes);
+  /// Goes on with what is there.
+  bool take();
   bool prefix_is_there();
   bool place_is_there();
   bool header_is_there();
   bool take_lent();
   bool begin();
+  bool bulk_came(std::size_t bytes);
   bool box_is_there();
-  std::size_t seal_bytes() const { return opener_ ? kSealTagBytes : 0; }
 
   Router& router_;
   const Connection connection_;
   const bool is_copy_;
   State state_ = State::prefix;
-  std::array<std::byte, kBulkPrefix> prefix_;
-  std::array<std::byte, kBulkPlace> place_bytes_;
-  std::optional<LoanPlace> place_;  // of the bulk
+  std::vector<std::byte> buffer_;
+  std::size_t begin_ = 0, end_ = 0;      // what is there of it: a record from its prefix on, or of its bulk
+  std::size_t awaited_ = kBulkPrefix;    // of it, before the next state
+  std::size_t header_bytes_ = 0;         // as they are told
+  std::optional<LoanPlace> place_;       // of the bulk
   std::uint64_t place_offset_ = 0;
   Ref<BorrowedSlab> slab_;
-  std::vector<std::byte> header_;
-  std::size_t header_bytes_ = 0;
   std::uint64_t bulk_left_ = 0;
-  std::size_t at_ = 0;  // into prefix_, header_ or box_
   std::optional<Opener> opener_;
   std::uint64_t boxes_ = 0;
   std::vector<std::byte> box_, plain_;
+  std::size_t in_box_ = 0;
 };
 
 }  // namespace troupe

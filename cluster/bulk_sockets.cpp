@@ -25,7 +25,6 @@ constexpr std::size_t kStep = 128 << 10;  // bytes of a ring between two words t
 constexpr std::size_t kBytesATurn = 8 << 20;  // bytes
 constexpr std::size_t kRecordsATurn = 64;  // of those that were sent directly
 constexpr int kReads = 64;              // of one channel before the others have their turn
-constexpr std::size_t kStaged = 1 << 10;  // where less than this is awaited, so much is read: a small frame costs one call of the kernel
 
 /// In the same time whatever the two are.
 bool is_same(const wire::Bulk::Secret& a, const std::byte* b) {
@@ -49,8 +48,6 @@ struct BulkSockets::Channel {
   Time deadline{};  // to be open
   BulkWriter out;
   BulkReader in;
-  std::array<std::byte, kStaged> staged;  // what was read ahead
-  std::size_t staged_at = 0, staged_end = 0;
   std::uint32_t watched = 0;  // events
   bool is_watched = false;
   bool has_opened = false;
@@ -441,31 +438,20 @@ void BulkSockets::receive(Channel& c) {
     if (n < 0 && errno != EAGAIN && errno != EINTR) c.state = Channel::State::closed;
     return;
   }
-  bool is_drained = false;  // the socket had less than there was room for
-  for (int reads = 0; c.state == Channel::State::open;) {
-    const std::span<std::byte> room = c.in.room();
-    if (room.empty()) return;
-    if (c.staged_at < c.staged_end) {
-      const std::size_t n = std::min(room.size(), c.staged_end - c.staged_at);
-      std::memcpy(room.data(), c.staged.data() + c.staged_at, n);
-      copied_bytes_ += n;
-      c.staged_at += n;
-      if (!c.in.got(n)) c.state = Channel::State::closed;
-      continue;
-    }
-    if (is_drained || reads++ == kReads) return;
-    const bool is_small = room.size() < kStaged;
-    const std::span<std::byte> to = is_small ? std::span(c.staged) : room;
-    const ssize_t n = recv(c.fd.get(), to.data(), to.size(), MSG_DONTWAIT);
+  for (int reads = 0; reads < kReads && c.state == Channel::State::open; ++reads) {
+    iovec rooms[2];
+    msghdr message{};
+    message.msg_iov = rooms;
+    message.msg_iovlen = c.in.rooms(rooms);
+    if (message.msg_iovlen == 0) return;
+    const std::size_t most = rooms[0].iov_len + (message.msg_iovlen == 2 ? rooms[1].iov_len : 0);
+    const ssize_t n = recvmsg(c.fd.get(), &message, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (n <= 0) {
+    if (n <= 0 || !c.in.got(static_cast<std::size_t>(n))) {
       c.state = Channel::State::closed;
       return;
     }
-    is_drained = static_cast<std::size_t>(n) < to.size();
-    c.staged_at = 0;
-    c.staged_end = is_small ? static_cast<std::size_t>(n) : 0;
-    if (!is_small && !c.in.got(static_cast<std::size_t>(n))) c.state = Channel::State::closed;
+    if (static_cast<std::size_t>(n) < most) return;  // the socket had no more
   }
 }
 
@@ -515,10 +501,7 @@ bool BulkSockets::work(bool looks_at_sockets) {
   for (Channel* c : all_) {
     if (c->state == Channel::State::open && c->in.is_waiting()) {
       if (!c->in.retry()) c->state = Channel::State::closed;
-      if (!c->in.is_waiting()) {
-        worked = true;
-        if (c->staged_at < c->staged_end) receive(*c);
-      }
+      worked |= !c->in.is_waiting();
     }
     if (c->state == Channel::State::open && c->rings) {
       if (c->is_full && !c->rings->space().empty()) flush_ring(*c);

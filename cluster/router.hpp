@@ -98,6 +98,7 @@ class Router {
   /// Where the next bytes go, up to `most`; empty: the frame has them all, or the connection is given up.
   std::span<std::byte> bulk_room(Connection connection, std::size_t most);
   void bulk_filled(Connection connection, std::size_t bytes);
+  void bulk_copied(std::size_t bytes) { copied_before_ += bytes; }
   /// The bulk lies in memory that is lent: true if it can stay there, and is filled then; else it is copied to bulk_room.
   bool bulk_borrow(Connection connection, const InLane::Loan& loan);
 

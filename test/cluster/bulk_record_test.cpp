@@ -81,17 +81,53 @@ BOOST_AUTO_TEST_CASE(records_carry_frames_whatever_pieces_they_come_in) {
   for (const std::optional<SealCipher> cipher : {std::optional<SealCipher>(), std::optional(SealCipher::aes_256_gcm), std::optional(SealCipher::aes_256_ocb)}) {
     std::optional<SealKeys> out, in;
     if (cipher) out = some_keys(true, *cipher), in = some_keys(false, *cipher);
-    for (const std::size_t step : {1, 7, 4096, 1 << 20}) {
-      const Stream s = stream_of(out, {40'000, 1, 200'000, 131'072, 131'073}, 5000);
+    for (const std::size_t step : {1, 7, 900, 4096, 1 << 20}) {
+      const Stream s = stream_of(out, {40'000, 1, 17, 300, 5, 200'000, 131'072, 131'073}, 5000);
       Hostile reader(true, in);
       for (std::size_t at = 0; at < s.bytes.size(); at += step)
         BOOST_REQUIRE(reader.tell_bulk(std::span(s.bytes).subspan(at, std::min(step, s.bytes.size() - at))));
-      BOOST_TEST(reader.received() == 5);
+      BOOST_TEST(reader.received() == 8);
       BOOST_TEST(reader.dropped() == 0);
       BOOST_REQUIRE(reader.last().tensors.size() == 1);
       BOOST_TEST(std::memcmp(reader.last().tensors[0].raw(), s.payloads.back().data(), s.payloads.back().size()) == 0);
     }
   }
+}
+
+/// As OutLane gathers them: their bytes are in the header.
+Ref<OutFrame> small_messages(std::uint64_t sequence, int count) {
+  Ref<OutFrame> frame(new OutFrame);
+  wire::Data data{.lane = Lane::data, .sequence = sequence, .received = {}, .messages = {}};
+  for (int i = 0; i < count; ++i) data.messages.push_back({.head_bytes = 0, .tensors = {{DType::u8, Shape{64}}}});
+  wire::encode_data(data, static_cast<std::size_t>(count), frame->header);
+  const Bytes all = payload_of(static_cast<std::size_t>(count) * 64, 3);
+  frame->header.insert(frame->header.end(), all.begin(), all.end());
+  return frame;
+}
+
+BOOST_AUTO_TEST_CASE(small_messages_are_copied_once_where_a_socket_gives_what_it_has) {
+  // As many bytes at a time as there is room for: the head of a record comes with what is behind it, up to the beginning of the next.
+  BulkWriter writer({});
+  for (const std::uint64_t i : {0, 1, 2, 3}) writer.add(small_messages(i, 250));
+  Hostile large(true);
+  BOOST_REQUIRE(large.tell_bulk(written(writer, 1 << 20)));
+  BOOST_TEST(large.received() == 1000u);
+  BOOST_TEST(large.copied_bytes() == 1000u * 64);
+  BOOST_TEST(std::memcmp(large.last().tensors[0].raw(), payload_of(16'000, 3).data() + 249 * 64, 64) == 0);
+  // Several records in one read: each is told from where it lies, and of those that a read has in part that part is moved.
+  for (std::uint64_t i = 0; i < 40; ++i) writer.add(small_messages(i, 2));
+  Hostile small(true);
+  BOOST_REQUIRE(small.tell_bulk(written(writer, 1 << 20)));
+  BOOST_TEST(small.received() == 80u);
+  BOOST_TEST(small.copied_bytes() >= 80u * 64);
+  BOOST_TEST(small.copied_bytes() < 2 * 80u * 64);
+  // What has come of a payload with its head is moved there.
+  writer.add(frame_of(0, payload_of(40'000, 1)));
+  Hostile payload(true);
+  BOOST_REQUIRE(payload.tell_bulk(written(writer, 1 << 20)));
+  BOOST_TEST(payload.received() == 1u);
+  BOOST_TEST(payload.copied_bytes() > 0u);
+  BOOST_TEST(payload.copied_bytes() < kReadAhead);
 }
 
 BOOST_AUTO_TEST_CASE(sealed_records_say_nothing_and_cannot_be_changed_left_out_or_repeated) {

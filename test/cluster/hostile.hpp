@@ -40,11 +40,19 @@ class Hostile final : private Carrier, private TransportListener {
     if (!reader_) return false;
     while (!stream.empty()) {
       if (reader_->is_waiting()) return reader_->retry() || (reader_.reset(), false);
-      const std::span<std::byte> room = reader_->room();
-      if (room.empty()) return reader_.reset(), false;
-      const std::size_t n = std::min(room.size(), stream.size());
-      std::memcpy(room.data(), stream.data(), n);
-      stream = stream.subspan(n);
+      // As from a ring, which a slab needs, or as from a socket.
+      iovec rooms[2];
+      const std::span<std::byte> room = slab_ ? reader_->room() : std::span<std::byte>();
+      if (slab_) rooms[0] = {room.data(), room.size()};
+      const std::size_t pieces = slab_ ? !room.empty() : reader_->rooms(rooms);
+      if (pieces == 0) return reader_.reset(), false;
+      std::size_t n = 0;
+      for (const iovec& piece : std::span(rooms).first(pieces)) {
+        const std::size_t part = std::min(piece.iov_len, stream.size());
+        std::memcpy(piece.iov_base, stream.data(), part);
+        stream = stream.subspan(part);
+        n += part;
+      }
       if (!reader_->got(n)) return reader_.reset(), false;
     }
     return true;
