@@ -19,6 +19,7 @@
 #include <troupe/cluster/gate.hpp>
 #include <troupe/cluster/request_queue.hpp>
 #include <troupe/cluster/tcp_socket.hpp>
+#include <troupe/cluster/wakefulness.hpp>
 #include <troupe/cluster/zeromq_socket.hpp>
 #include <troupe/devices/spin.hpp>
 
@@ -32,16 +33,8 @@ constexpr int kFramesATurn = 64;               // frames taken from one socket b
 constexpr auto kIdleLook = std::chrono::microseconds(100);  // from one look at sockets that have nothing to say to the next
 constexpr std::uint32_t kBell = 0, kBulk = 1, kZeroMq = 2;  // what wakes the thread
 constexpr auto kTick = std::chrono::milliseconds(1);
-constexpr std::uint64_t kSmall = 32 << 10;               // bytes of a message whose arrival is waited for awake
-// Cores are wanted by others if they took more than an eighth of the time while the thread offered its own; what takes it
-// once, for less than kLost, does not count: to sleep for a while costs a loop over two processes more than that each time.
-constexpr auto kLost = std::chrono::microseconds(500);
-constexpr auto kOffered = std::chrono::microseconds(20);  // a yield that nobody takes is over much sooner
 constexpr std::size_t kLooks = 40;     // at one channel's memory
 constexpr std::size_t kInARow = 16;   // records, until others have their turn
-constexpr std::uint64_t kPatience = 64, kGained = 8;  // times that nothing came, and messages until it is looked again; of them one that something came makes up for
-constexpr int kLostShare = 8;
-constexpr auto kCrowdedFor = std::chrono::milliseconds(20);
 
 /// ZeroMQ's thread allocates a block for each chunk that arrives. As malloc is, it gives freed ones back to the system
 /// as soon as a few lie together, and a quarter of all pages were fetched anew; each costs more than its transfer.
@@ -252,7 +245,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
           next_look_ = t + kIdleLook;
         }
         const bool has_moved = bulk_ && bulk_->work(looks_everywhere || bulk_->has_sockets() || std::exchange(bulk_rang_, false));
-        if (has_moved && is_beside && t >= crowded_until_) rest_at_ = t + options_.spin;  // the next chunk is on its way
+        if (has_moved && is_beside) awake_.expect(t);
         worked |= has_moved;
         worked |= report_failures();
         if (t >= next_tick_) {
@@ -289,27 +282,11 @@ class ZeroMqTransport final : public Transport, private Carrier {
   /// other threads want the core too.
   bool has_rested(Time t, bool is_beside) {
     const TransportCounters& c = router_->traffic();
-    const std::uint64_t messages = c.messages_in + c.messages_out, bytes = c.bytes_in + c.bytes_out;
-    if (messages != messages_) {
-      const bool is_worth_it = is_beside || shares_memory() || bytes - bytes_ < (messages - messages_) * kSmall;
-      if (patience_ == 0 && messages / kPatience != messages_ / kPatience) patience_ = 1;
-      messages_ = messages;
-      bytes_ = bytes;
-      rest_at_ = is_worth_it && t >= crowded_until_ ? t + options_.spin : t;
-      return false;
-    }
-    if (t >= rest_at_) return true;
+    if (awake_.has_moved(t, c.messages_out + c.messages_in, c.bytes_out + c.bytes_in, is_beside || shares_memory())) return false;
+    if (awake_.has_rested(t)) return true;
     if (has_come_soon()) return false;
     std::this_thread::yield();
-    const Time back = now();
-    lost_ = std::max(Time::zero(), lost_ - (t - offered_at_) / kLostShare);
-    offered_at_ = t;
-    if (back - t > kOffered) lost_ += back - t;
-    if (lost_ > kLost) {
-      lost_ = Time::zero();
-      crowded_until_ = back + kCrowdedFor;
-      rest_at_ = t;
-    }
+    awake_.yielded(t, now());
     return false;
   }
 
@@ -317,7 +294,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   /// are more processes than cores, it is waited for so once in a while only. Records are heard here and now, a few in a row, for the next is
   /// often their answer's answer: a turn around all that there is to look at takes as long as a fifth of what they do.
   bool has_come_soon() {
-    if (!shares_memory() || patience_ == 0) return false;
+    if (!shares_memory() || !awake_.is_patient()) return false;
     const std::size_t looks = kLooks / bulk_->rings();
     std::size_t heard = 0;
     for (std::size_t left = looks; left > 0 && heard < kInARow; --left) {
@@ -327,12 +304,12 @@ class ZeroMqTransport final : public Transport, private Carrier {
         left = looks;
       }
       if (bulk_->has_news() || !requests_.is_empty()) {
-        patience_ = std::min(patience_ + kGained, kPatience);
+        awake_.looked(true);
         return true;
       }
       pause_core();
     }
-    patience_ = heard != 0 ? std::min(patience_ + kGained, kPatience) : patience_ - 1;
+    awake_.looked(heard != 0);
     return heard != 0;
   }
 
@@ -551,10 +528,8 @@ class ZeroMqTransport final : public Transport, private Carrier {
   Time tell_drops_at_{};
   bool was_asked_ = false;         // each of ZeroMQ's sockets, and nothing was done with one since
   bool is_leaving_ = false;
-  std::uint64_t patience_ = kPatience;
-  Time next_tick_{}, next_look_{}, rest_at_{}, crowded_until_{};
-  Time lost_{}, offered_at_{};  // to others while the core was offered to them, lately; when that was last
-  std::uint64_t messages_ = 0, bytes_ = 0;  // as of the last turn that moved any
+  Time next_tick_{}, next_look_{};
+  Wakefulness awake_{options_.spin};
 };
 
 }  // namespace
