@@ -301,19 +301,15 @@ void Partition::note(Instance& instance, const Token& token) {
 
 // The window of an instance has moved: who sends to it may go on, and hears of it now or when that is worth a message.
 void Partition::grant(Instance& instance, Told whom) {
-  Grant message{instance.record->run, 0, {}, 0};
   for (const FramePlan::Sender& sender : instance.frame->senders) {
-    const bool is_due = instance.oldest % sender.every() == 0;
+    const bool is_due = (instance.oldest & (sender.every - 1)) == 0;
     if (whom != Told::all && is_due != (whom == Told::due)) continue;
-    if (message.path.depth == 0) {
-      message.path.depth = instance.frame->depth;
-      const Iteration* it = instance.parent;
-      for (std::int32_t d = instance.frame->depth - 1; d > 0; --d, it = it->instance->parent) message.path.number[d - 1] = number_in_path(*it);
-    }
     const PartitionPlan::Receive& r = mine_.receives[static_cast<std::size_t>(sender.receive)];
-    message.send = r.send;
-    message.last = instance.oldest + sender.window - 1;
-    has_posted_ |= driver_.post(r.partition, message);
+    Grant message{instance.record->run, r.send, {}, instance.oldest + sender.window - 1};
+    message.path.depth = instance.frame->depth;
+    const Iteration* it = instance.parent;
+    for (std::int32_t d = instance.frame->depth - 1; d > 0; --d, it = it->instance->parent) message.path.number[d - 1] = number_in_path(*it);
+    has_posted_ |= driver_.post(r.partition, std::move(message));
   }
 }
 

@@ -113,7 +113,7 @@ struct FramePlan {
   struct Sender {
     std::int32_t receive;              // of these the first of each partition
     std::int32_t window = 1;           // iterations that it is granted
-    std::int32_t every() const { return std::max(1, window / 4); }  // after so many it is told
+    std::int32_t every = 1;            // after so many it is told: a power of two, a quarter of them at most
   };
   std::vector<Sender> senders;
   std::vector<std::int64_t> granted;   // at first, by edge out: the last iteration that may be sent

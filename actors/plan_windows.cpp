@@ -1,6 +1,7 @@
 #include <troupe/actors/plan_windows.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <set>
 #include <utility>
 
@@ -37,7 +38,10 @@ class Windows {
     for (std::size_t f = 0; f < p_.frames.size(); ++f) {
       FramePlan& frame = p_.frames[f];
       const auto window_in = [&](const auto& edge) { return at(edge.frame) == f ? edge.window : frame.window; };
-      for (FramePlan::Sender& s : frame.senders) s.window = window_in(p_.receives[at(s.receive)]);
+      for (FramePlan::Sender& s : frame.senders) {
+        s.window = window_in(p_.receives[at(s.receive)]);
+        s.every = static_cast<std::int32_t>(std::bit_floor(static_cast<std::uint32_t>(std::max(4, s.window)) / 4));
+      }
       frame.granted.clear();
       for (const std::int32_t send : frame.edges_out) frame.granted.push_back(window_in(p_.sends[at(send)]) - 1);
     }
