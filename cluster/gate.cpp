@@ -129,17 +129,28 @@ void Gate::count() {
   for (SocketEvent event; monitor_->next(event);) {
     if (event.what == ZMQ_EVENT_ACCEPTED) {
       silent_.insert(event.value);
+      heard_.erase(event.value);
     } else if (event.what != ZMQ_EVENT_DISCONNECTED) {
       ++turned_away_;
       if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) ++failed_;
       else is_told_ = true;
     } else {
       const bool was_silent = silent_.erase(event.value) != 0;
+      if (const auto found = heard_.find(event.value); found != heard_.end()) {
+        ended_.push_back(found->second);
+        heard_.erase(found);
+      }
       if (std::exchange(is_told_, false) || !was_silent) continue;
       if (failed_ != 0) --failed_;
       else ++turned_away_;
     }
   }
+}
+
+void Gate::heard(int socket, Connection connection) {
+  count();  // that it was accepted, and what became of who had this descriptor before
+  silent_.erase(socket);
+  heard_[socket] = connection;
 }
 
 bool Gate::reload() {

@@ -23,6 +23,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <zmq.hpp>
@@ -59,7 +60,9 @@ class Gate {
   std::vector<void*> handles();
 
   /// Who was accepted by this descriptor has said something.
-  void heard(int socket) { silent_.erase(socket); }
+  void heard(int socket, Connection connection);
+  /// Of these the connections that have ended since the last call, whoever ended them.
+  std::vector<Connection> take_ended() { return std::exchange(ended_, {}); }
 
   bool knows(const std::string& key) const { return !keys_ || keys_->authorized.contains(key); }
   Status admits(const std::string& key, const std::string& name) const;
@@ -87,6 +90,8 @@ class Gate {
   std::string stamp_;                         // of the list's file when it was read
   Time look_at_{}, tell_at_{};
   std::set<int> silent_;                      // descriptors of those who were accepted, and have said nothing yet
+  std::map<int, Connection> heard_;           // and of the others
+  std::vector<Connection> ended_;
   std::uint64_t turned_away_ = 0, told_ = 0;
   bool is_told_ = false;      // a handshake has ended whose connection ends next
   std::uint64_t failed_ = 0;  // and so many of others, who have still to hang up

@@ -151,7 +151,7 @@ void fields(A& a, PlanDescription& d) {
 template <class A>
 void fields(A& a, TransportCounters& c) {
   a(c.messages_out), a(c.messages_in), a(c.bytes_out), a(c.bytes_in), a(c.copied_bytes), a(c.unsent_bytes), a(c.unacknowledged_bytes);
-  a(c.bulk_bytes_out), a(c.bulk_bytes_in), a(c.reconnects), a(c.dropped), a(c.turned_away);
+  a(c.bulk_bytes_out), a(c.bulk_bytes_in), a(c.reconnects), a(c.dropped), a(c.turned_away), a(c.broken_off);
 }
 template <class A>
 void fields(A& a, PeerReport& p) {

@@ -56,7 +56,7 @@ json node_of_report(const NodeAnswer& a) {
   const TransportCounters& t = r.transport;
   n["transport"] = {{"sent_messages", t.messages_out}, {"received_messages", t.messages_in}, {"sent_bytes", t.bytes_out}, {"received_bytes", t.bytes_in},
                     {"queued_bytes", t.unsent_bytes}, {"unacknowledged_bytes", t.unacknowledged_bytes}, {"copied_bytes", t.copied_bytes},
-                    {"bulk_sent_bytes", t.bulk_bytes_out}, {"bulk_received_bytes", t.bulk_bytes_in}, {"reconnects", t.reconnects}, {"dropped", t.dropped}, {"turned_away", t.turned_away}};
+                    {"bulk_sent_bytes", t.bulk_bytes_out}, {"bulk_received_bytes", t.bulk_bytes_in}, {"reconnects", t.reconnects}, {"dropped", t.dropped}, {"turned_away", t.turned_away}, {"broken_off", t.broken_off}};
   n["peers"] = json::array();
   for (const PeerReport& p : r.peers)
     n["peers"].push_back({{"node", p.node}, {"sent_bytes", p.sent}, {"received_bytes", p.received}, {"queued_bytes", p.queued}, {"unacknowledged_bytes", p.unacknowledged}, {"round_trip_ns", p.round_trip_ns}});

@@ -90,6 +90,7 @@ std::string metrics_text(const NodeReport& r, const std::vector<Member>& members
   t.one("troupe_transport_reconnects_total", "counter", "Connections made anew.", d(c.reconnects));
   t.one("troupe_transport_dropped_total", "counter", "Frames that were malformed, repeated or not authenticated.", d(c.dropped));
   t.one("troupe_transport_turned_away_total", "counter", "Connections that ended in their handshake, as those of who has no key.", d(c.turned_away));
+  t.one("troupe_transport_broken_off_total", "counter", "Connections from others that ended in the middle of a session.", d(c.broken_off));
   return t.take();
 }
 

@@ -117,6 +117,12 @@ class Router {
   /// Is this connection one of its own?
   bool knows(Connection connection) const { return by_connection_.contains(connection) || dials_.contains(connection); }
 
+  /// And one of a session that goes on?
+  bool is_in_session(Connection connection) const {
+    const auto found = by_connection_.find(connection);
+    return found != by_connection_.end() && entries_.at(found->second)->state == State::open;
+  }
+
   TransportCounters counters() const;
   std::vector<PeerCounters> peers() const;
   /// The part of them that costs nothing to know: messages and bytes, in and out.

@@ -86,6 +86,7 @@ struct TransportCounters {
   std::uint64_t reconnects = 0;
   std::uint64_t dropped = 0;                  // malformed, oversized, replayed, not authenticated
   std::uint64_t turned_away = 0;              // connections that ended in their handshake, before anything was said
+  std::uint64_t broken_off = 0;               // of those that had come here, in the middle of a session: who it was died, or the way to it, or it claimed more than is taken
 };
 
 /// Of one peer that is connected: totals since then, and what has not arrived yet.

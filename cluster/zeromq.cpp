@@ -152,6 +152,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   TransportCounters count() const {
     TransportCounters all = router_->counters();
     all.turned_away = gate_.turned_away();
+    all.broken_off = broken_off_;
     lines_.count(all);
     if (bulk_) all.copied_bytes += bulk_->copied_bytes();
     return all;
@@ -398,7 +399,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
       router_->broken(before, Status(Code::unavailable, "another node has taken its place"));
       close(before);
     }
-    if (const std::string_view socket = property(message, "__fd"); !socket.empty()) gate_.heard(std::atoi(socket.data()));
+    if (const std::string_view socket = property(message, "__fd"); !socket.empty()) gate_.heard(std::atoi(socket.data()), next_);
     routing_ids_.emplace(next_, id);
     accepted_.emplace(std::move(id), Accepted{next_, std::string(key), std::string(property(message, "Peer-Address"))});
     return next_++;
@@ -431,16 +432,33 @@ class ZeroMqTransport final : public Transport, private Carrier {
       router_->broken(connection, why);
       close(connection);
     }
-    tell_of_drops();
+    count_broken_off();
+    tell([&] { return fmt::format("dropped {} of what came here, {} in all; the last was {}", drops_.untold(), drops_.all, router_->last_drop()); }, drops_, router_->traffic().dropped);
+    tell([&] { return fmt::format("connections that ended in the middle of a session: {}, {} in all; who it was has died, or the way to it, or it claimed more than is taken", breaks_.untold(), breaks_.all); },
+         breaks_, broken_off_);
   }
 
+  /// ZeroMQ hangs up on who claims too much, and says no more of that than of who is gone. Who leaves has said so before.
+  void count_broken_off() {
+    const std::vector<Connection> ended = gate_.take_ended();
+    if (ended.empty()) return;
+    while (receive_from_listening()) {}
+    broken_off_ += static_cast<std::uint64_t>(std::count_if(ended.begin(), ended.end(), [&](Connection c) { return router_->is_in_session(c); }));
+  }
+
+  struct Told {
+    std::uint64_t all = 0, told = 0;
+    Time next{};
+    std::uint64_t untold() const { return all - told; }
+  };
   /// One line a minute at most, whatever is sent here.
-  void tell_of_drops() {
-    const std::uint64_t dropped = router_->traffic().dropped;
-    if (dropped == told_drops_ || now() < tell_drops_at_) return;
-    if (options_.log) options_.log(fmt::format("dropped {} of what came here, {} in all; the last was {}", dropped - told_drops_, dropped, router_->last_drop()));
-    told_drops_ = dropped;
-    tell_drops_at_ = now() + kTellDrops;
+  template <class Line>
+  void tell(Line line, Told& of, std::uint64_t now_in_all) {
+    of.all = now_in_all;
+    if (of.untold() == 0 || now() < of.next) return;
+    if (options_.log) options_.log(line());
+    of.told = of.all;
+    of.next = now() + kTellDrops;
   }
 
   /// By one call of the kernel: to ask each socket in turn, as zmq_poll does, takes two for each, before and after.
@@ -524,8 +542,8 @@ class ZeroMqTransport final : public Transport, private Carrier {
   OwnedDescriptor sleep_;  // an epoll of all that wakes the thread
   bool sockets_are_stale_ = true;  // in it
   bool bulk_rang_ = false;         // a channel's socket has something
-  std::uint64_t told_drops_ = 0;   // of which the log has been told
-  Time tell_drops_at_{};
+  Told drops_, breaks_;            // of which the log has been told
+  std::uint64_t broken_off_ = 0;
   bool was_asked_ = false;         // each of ZeroMQ's sockets, and nothing was done with one since
   bool is_leaving_ = false;
   Time next_tick_{}, next_look_{};

@@ -79,6 +79,7 @@ struct Watched {
   }
   std::uint64_t turned_away() const { return metric("turned_away"); }
   std::uint64_t dropped() const { return metric("dropped"); }
+  std::uint64_t broken_off() const { return metric("broken_off"); }
   std::uint64_t received() const { return metric("received_messages"); }
   /// Of what has been refused the first is told at once, more a minute later.
   bool has_told(const std::string& what) const {
@@ -407,6 +408,15 @@ BOOST_AUTO_TEST_CASE(what_claims_to_be_too_large_is_dropped_counted_and_told, *b
        }, &Watched::turned_away, in_handshake},
       {"a command of 2 GiB in the handshake", false, [&](const Watched& b) { probe(b.control, greeting("NULL", 1) + "\6" + big_endian(1ull << 31) + some, 64); }, &Watched::turned_away, in_handshake},
       {"the same to who has keys", true, [&](const Watched& b) { probe(b.control, greeting("CURVE", 1) + "\6" + big_endian(1ull << 31) + some, 64); }, &Watched::turned_away, in_handshake},
+      {"the same in a session", false, [&](const Watched& b) {
+         ByHand x(b.control);
+         x.greet();
+         x.say("\2" + big_endian(1ull << 40) + some);
+         BOOST_TEST(x.is_hung_up_on());
+         ByHand again(b.control);
+         again.greet(true);
+         again.leave();
+       }, &Watched::broken_off, "connections that ended in the middle of a session: 1"},
       {"a name of 5,000 bytes", false, [&](const Watched& b) { ByHand(b.control).say(wordy); }, &Watched::dropped, "the last was a text of a frame has 5000 bytes"},
       {"a head of 2^60 bytes", false, in_session(begins(1ull << 60, {})), &Watched::dropped, "the last was a head of 1152921504606846976 bytes"},
       {"a tensor of 4 TiB", false, in_session(begins(0, {{DType::f32, Shape{std::int64_t{1} << 40}}})), &Watched::dropped, "the last was a message of more than 68719476736 bytes"},
