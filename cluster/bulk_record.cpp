@@ -193,7 +193,8 @@ bool BulkReader::take() {
     if (state_ == State::waiting) return true;
     if (state_ == State::bulk) {
       if (there() == 0) return true;
-      const std::span<std::byte> to = room();
+      std::span<std::byte> to = room();
+      if (to.empty()) to = room();  // the session has ended for want of memory, and the rest is skipped: its last word shall not be overtaken by the channel's end
       if (to.empty()) return false;
       const std::size_t n = std::min(to.size(), there());
       std::memcpy(to.data(), buffer_.data() + begin_, n);

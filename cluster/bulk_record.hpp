@@ -8,7 +8,7 @@
 // slab (shared_slab.hpp), and the place stands before the header: slot, position, bytes of the loan, offset into it (u64 each).
 // Of a tensor that goes by loan the first record takes it, and the last lends it. With keys (seal.hpp) the
 // header is a box, whose `about` is those sixteen bytes, and the bulk is one box after another, of up to kBoxBytes each.
-// Boxes are numbered by counting, so that none can be left out, repeated or exchanged; opening them is the one copy.
+// Boxes are numbered by counting, so that none can be left out, repeated or exchanged; opening them is the one copy, but for what has come with the head.
 //
 // Threads: the router's.
 #pragma once
@@ -30,7 +30,7 @@ namespace troupe {
 
 inline constexpr std::size_t kBulkPrefix = 16, kBulkPlace = 32;
 inline constexpr std::size_t kBoxBytes = 128 << 10;  // stays in the cache between the socket and the tensor
-inline constexpr std::size_t kReadAhead = 1 << 10;   // beyond what is awaited: a small record costs one call of the kernel
+inline constexpr std::size_t kReadAhead = 1 << 10;   // so much is read where less is awaited, or behind a payload: a small record costs one call of the kernel
 
 class BulkWriter {
  public:
@@ -81,7 +81,8 @@ class BulkWriter {
 };
 
 /// A record's head and what came along with it are read into one buffer, and the header is told from there: small messages, which
-/// are all header, are copied once, to their tensors. What has come of a payload with the head is copied to its tensor too.
+/// are all header, are copied once, to their tensors. What has come of a payload with the head is copied to its tensor too, and of several
+/// records in one read the last, if it is not whole, to the front.
 class BulkReader {
  public:
   /// `is_copy`: what is put into `room` is copied there in user space.

@@ -137,7 +137,7 @@ void Gate::count() {
     } else {
       const bool was_silent = silent_.erase(event.value) != 0;
       if (const auto found = heard_.find(event.value); found != heard_.end()) {
-        ended_.push_back(found->second);
+        ended_(found->second);
         heard_.erase(found);
       }
       if (std::exchange(is_told_, false) || !was_silent) continue;
@@ -149,8 +149,7 @@ void Gate::count() {
 
 void Gate::heard(int socket, Connection connection) {
   count();  // that it was accepted, and what became of who had this descriptor before
-  silent_.erase(socket);
-  heard_[socket] = connection;
+  if (silent_.erase(socket) != 0) heard_[socket] = connection;  // else it has ended already
 }
 
 bool Gate::reload() {

@@ -23,7 +23,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <zmq.hpp>
@@ -40,7 +39,9 @@ using Log = std::function<void(const std::string& line)>;
 
 class Gate {
  public:
-  Gate(std::string name, std::optional<Keys> keys, Log log) : name_(std::move(name)), keys_(std::move(keys)), log_(std::move(log)) {}
+  /// `ended`: is told when a connection of who was heard has ended, whoever ended it; perhaps before all that came by it was read.
+  Gate(std::string name, std::optional<Keys> keys, Log log, std::function<void(Connection)> ended)
+      : name_(std::move(name)), keys_(std::move(keys)), log_(std::move(log)), ended_(std::move(ended)) {}
 
   bool has_keys() const { return keys_.has_value(); }
   /// Throws failed_precondition if nobody may be reached there, or from there: without keys, only loopback.
@@ -61,8 +62,6 @@ class Gate {
 
   /// Who was accepted by this descriptor has said something.
   void heard(int socket, Connection connection);
-  /// Of these the connections that have ended since the last call, whoever ended them.
-  std::vector<Connection> take_ended() { return std::exchange(ended_, {}); }
 
   bool knows(const std::string& key) const { return !keys_ || keys_->authorized.contains(key); }
   Status admits(const std::string& key, const std::string& name) const;
@@ -83,6 +82,7 @@ class Gate {
   std::string name_;
   std::optional<Keys> keys_;
   Log log_;
+  std::function<void(Connection)> ended_;
   zmq::socket_t questions_;  // REP: ZAP (RFC 27)
   std::optional<SocketMonitor> monitor_;
   std::map<std::string, std::string> found_;  // the key that was proved at an address
@@ -91,7 +91,6 @@ class Gate {
   Time look_at_{}, tell_at_{};
   std::set<int> silent_;                      // descriptors of those who were accepted, and have said nothing yet
   std::map<int, Connection> heard_;           // and of the others
-  std::vector<Connection> ended_;
   std::uint64_t turned_away_ = 0, told_ = 0;
   bool is_told_ = false;      // a handshake has ended whose connection ends next
   std::uint64_t failed_ = 0;  // and so many of others, who have still to hang up

@@ -117,10 +117,15 @@ class Router {
   /// Is this connection one of its own?
   bool knows(Connection connection) const { return by_connection_.contains(connection) || dials_.contains(connection); }
 
-  /// And one of a session that goes on?
-  bool is_in_session(Connection connection) const {
+  /// Whose it is, if the session goes on; 0: nobody's.
+  Peer in_session(Connection connection) const {
     const auto found = by_connection_.find(connection);
-    return found != by_connection_.end() && entries_.at(found->second)->state == State::open;
+    return found != by_connection_.end() && is_in_session(found->second) ? found->second : 0;
+  }
+  /// By whatever connection, or waiting for one.
+  bool is_in_session(Peer peer) const {
+    const auto found = entries_.find(peer);
+    return found != entries_.end() && found->second->state == State::open;
   }
 
   TransportCounters counters() const;

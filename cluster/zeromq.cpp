@@ -1,6 +1,7 @@
 #include <troupe/cluster/zeromq.hpp>
 
 #include <cstdlib>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -29,6 +30,7 @@ namespace {
 
 constexpr std::size_t kLeastLent = 16 << 10;  // what is smaller is gathered, and so copied all the same
 constexpr Time kTellDrops = std::chrono::minutes(1);  // between lines on what was dropped
+constexpr Time kFarewellRead = std::chrono::milliseconds(100);  // after what came before the end of a connection was there
 constexpr int kFramesATurn = 64;               // frames taken from one socket before the others have their turn
 constexpr auto kIdleLook = std::chrono::microseconds(100);  // from one look at sockets that have nothing to say to the next
 constexpr std::uint32_t kBell = 0, kBulk = 1, kZeroMq = 2;  // what wakes the thread
@@ -57,7 +59,8 @@ std::span<const std::byte> bytes_of(const zmq::message_t& m) { return {static_ca
 
 class ZeroMqTransport final : public Transport, private Carrier {
  public:
-  ZeroMqTransport(PeerInfo self, ZeroMqOptions options) : self_(std::move(self)), options_(std::move(options)), context_(1), gate_(self_.name, std::exchange(options_.keys, {}), options_.log) {
+  ZeroMqTransport(PeerInfo self, ZeroMqOptions options)
+      : self_(std::move(self)), options_(std::move(options)), context_(1), gate_(self_.name, std::exchange(options_.keys, {}), options_.log, [this](Connection c) { ended(c); }) {
     if (self_.engine.empty()) self_.engine = engine_version();
     keep_freed_chunks();
     context_.set(zmq::ctxopt::max_sockets, context_.get(zmq::ctxopt::socket_limit));
@@ -438,12 +441,12 @@ class ZeroMqTransport final : public Transport, private Carrier {
          breaks_, broken_off_);
   }
 
-  /// ZeroMQ hangs up on who claims too much, and says no more of that than of who is gone. Who leaves has said so before.
+  /// ZeroMQ hangs up on who claims too much, and says no more of that than of who is gone. Who leaves has said so before, which is read by then.
+  void ended(Connection connection) {
+    if (const Peer peer = router_->in_session(connection)) ended_.emplace_back(peer, now() + kFarewellRead);
+  }
   void count_broken_off() {
-    const std::vector<Connection> ended = gate_.take_ended();
-    if (ended.empty()) return;
-    while (receive_from_listening()) {}
-    broken_off_ += static_cast<std::uint64_t>(std::count_if(ended.begin(), ended.end(), [&](Connection c) { return router_->is_in_session(c); }));
+    for (; !ended_.empty() && ended_.front().second <= now(); ended_.pop_front()) broken_off_ += router_->is_in_session(ended_.front().first);
   }
 
   struct Told {
@@ -544,6 +547,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   bool bulk_rang_ = false;         // a channel's socket has something
   Told drops_, breaks_;            // of which the log has been told
   std::uint64_t broken_off_ = 0;
+  std::deque<std::pair<Peer, Time>> ended_;  // whose connection has, and when that is counted
   bool was_asked_ = false;         // each of ZeroMQ's sockets, and nothing was done with one since
   bool is_leaving_ = false;
   Time next_tick_{}, next_look_{};

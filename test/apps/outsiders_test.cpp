@@ -408,11 +408,12 @@ BOOST_AUTO_TEST_CASE(what_claims_to_be_too_large_is_dropped_counted_and_told, *b
        }, &Watched::turned_away, in_handshake},
       {"a command of 2 GiB in the handshake", false, [&](const Watched& b) { probe(b.control, greeting("NULL", 1) + "\6" + big_endian(1ull << 31) + some, 64); }, &Watched::turned_away, in_handshake},
       {"the same to who has keys", true, [&](const Watched& b) { probe(b.control, greeting("CURVE", 1) + "\6" + big_endian(1ull << 31) + some, 64); }, &Watched::turned_away, in_handshake},
-      {"the same in a session", false, [&](const Watched& b) {
+      {"a part of 1 TiB in a session", false, [&](const Watched& b) {
          ByHand x(b.control);
          x.greet();
          x.say("\2" + big_endian(1ull << 40) + some);
          BOOST_TEST(x.is_hung_up_on());
+         BOOST_TEST(until([&] { return b.broken_off() != 0; }));
          ByHand again(b.control);
          again.greet(true);
          again.leave();

@@ -1,6 +1,8 @@
 // When a transport's thread blocks, and when it looks by itself: by a clock that the test moves.
 #include <troupe/cluster/wakefulness.hpp>
 
+#include <utility>
+
 #include <boost/test/unit_test.hpp>
 
 BOOST_AUTO_TEST_SUITE(wakefulness_test)
