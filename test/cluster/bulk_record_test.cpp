@@ -130,6 +130,24 @@ BOOST_AUTO_TEST_CASE(small_messages_are_copied_once_where_a_socket_gives_what_it
   BOOST_TEST(payload.copied_bytes() < kReadAhead);
 }
 
+// The channel is not given up with it: its end would overtake the session's last word, which goes by the connection.
+BOOST_AUTO_TEST_CASE(what_comes_of_a_session_that_has_ended_is_skipped) {
+  const Bytes payload = payload_of(100'000, 1);
+  const Ref<OutFrame> frame = frame_of(0, payload);
+  wire::Data data{.lane = Lane::data, .sequence = 0, .received = {}, .messages = {}};
+  data.messages.push_back({.head_bytes = 0, .tensors = {{DType::u8, Shape{10}}}});  // the rest belongs to no message
+  frame->header.clear();
+  wire::encode_data(data, 1, frame->header);
+  for (const std::size_t step : {std::size_t{7}, std::size_t{900}, payload.size() * 2}) {
+    BulkWriter writer({});
+    writer.add(frame);
+    const Bytes stream = written(writer, payload.size());
+    Hostile reader(true);
+    for (std::size_t at = 0; at < stream.size(); at += step) BOOST_REQUIRE(reader.tell_bulk(std::span(stream).subspan(at, std::min(step, stream.size() - at)), false));
+    BOOST_TEST(reader.received() == 1u);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(sealed_records_say_nothing_and_cannot_be_changed_left_out_or_repeated) {
   const Stream plain = stream_of({}, {50'000, 50'000}), sealed = stream_of(some_keys(true), {50'000, 50'000});
   const auto contains = [](const Bytes& all, const Bytes& part) {

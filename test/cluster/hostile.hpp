@@ -35,8 +35,8 @@ class Hostile final : private Carrier, private TransportListener {
   }
   const Message& last() const { return last_; }
   /// The peer's connection, then its bulk channel, which a new session opens anew. False: the channel was given up.
-  bool tell_bulk(std::span<const std::byte> stream) {
-    greet();
+  bool tell_bulk(std::span<const std::byte> stream, bool starts_anew = true) {
+    if (starts_anew || !router_.knows(kPeer)) greet();
     if (!reader_) return false;
     while (!stream.empty()) {
       if (reader_->is_waiting()) return reader_->retry() || (reader_.reset(), false);
@@ -44,7 +44,8 @@ class Hostile final : private Carrier, private TransportListener {
       iovec rooms[2];
       const std::span<std::byte> room = slab_ ? reader_->room() : std::span<std::byte>();
       if (slab_) rooms[0] = {room.data(), room.size()};
-      const std::size_t pieces = slab_ ? !room.empty() : reader_->rooms(rooms);
+      std::size_t pieces = slab_ ? !room.empty() : reader_->rooms(rooms);
+      if (pieces == 0 && !slab_) pieces = reader_->rooms(rooms);  // a session ends where it finds no room, and has some for what is skipped
       if (pieces == 0) return reader_.reset(), false;
       std::size_t n = 0;
       for (const iovec& piece : std::span(rooms).first(pieces)) {
