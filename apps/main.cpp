@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +20,7 @@
 #include <system_error>
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 
 namespace {
 
@@ -205,6 +207,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   occupy_closed_streams();
+  // What is started as /proc/self/exe, as --standalone's nodes are, would be `exe` to ps and pkill.
+  prctl(PR_SET_NAME, program_invocation_short_name);
   const int status = run(argc, argv);
   if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return status;
   complain("what it says cannot be written: standard output is full, or closed");

@@ -210,6 +210,7 @@ void Membership::leave(Time) {
 // ---- time
 
 void Membership::suspect(Time now, const std::string& name) {
+  if (has_left_) return;
   auto it = others_.find(name);
   if (it == others_.end() || it->second.member.state != MemberState::alive) return;
   Member news = it->second.member;

@@ -18,6 +18,7 @@
 // refutation; of the same life and refutation dead beats suspect beats alive. So all nodes agree in the end, in
 // whatever order they hear, and nobody comes back from the dead but by its own word.
 // A node that was itself held up (stopped, swapped out) accuses nobody: what it waited for is given the time it slept.
+// Nor does one that has left: it ends its sessions itself, and hears no more of others, who may leave at the same time.
 //
 // Threads: one at a time, as an actor or a simulation calls it. The host must not call back.
 #pragma once
@@ -100,7 +101,7 @@ class Membership {
   void receive(Time now, const Member& from, const MembershipMessage& message);
   /// Does what is due; the time at which it wants to be called next.
   Time tick(Time now);
-  /// The network says that this member is gone: it is suspected at once.
+  /// The network says that this member is gone: it is suspected at once, unless this node has left.
   void suspect(Time now, const std::string& name);
   /// Tells all others that this node leaves; nothing is sent after it.
   void leave(Time now);

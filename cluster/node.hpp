@@ -103,7 +103,8 @@ class ClusterNode {
   /// Waits until all of these are connected; throws deadline_exceeded, naming those that are not and why.
   void wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout);
   /// Waits until one of `options.join` is connected, asking again while nobody answers; throws unavailable, saying what
-  /// each of them said. False: `gives_up`, which is asked ten times a second, has said that nobody need wait any longer.
+  /// each of them said. A name that does not resolve may do so later: if none does, the engine's log says so meanwhile. False: `gives_up`,
+  /// which is asked ten times a second, has said that nobody need wait any longer.
   bool wait_joined(std::chrono::nanoseconds timeout, const std::function<bool()>& gives_up = {});
   /// Drops what programs keep in a container (NodeOptions::container; empty: what this node's own programs keep on others) on these nodes; none
   /// named: on all. Runs under way end with what they have. After it queues begin empty, actors anew; variables have

@@ -40,8 +40,6 @@ NodeId self_of(const NodeOptions& o) {
   return {o.name, o.incarnation ? o.incarnation : draw_incarnation(), {}};
 }
 
-std::string joined(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
-
 }  // namespace
 
 NodeCore::NodeCore(NodeOptions& options)
@@ -92,12 +90,11 @@ void NodeCore::open(EngineImpl& engine, const std::vector<std::string>& join) {
 
 // The others hear of it first, so that nobody begins anything more with this node.
 void NodeCore::close() {
-  {
-    std::lock_guard lock(mutex_);
-    closed_ = true;
+  on_roster([&](Roster::Time now) {
+    closed_ = true;  // from here on nobody's farewell is heard, nor is anybody suspected
     direct_from_.store(0, std::memory_order_relaxed);
-  }
-  on_roster([&](Roster::Time now) { roster_.leave(now); });
+    roster_.leave(now);
+  });
   runs_.close();
   transport_->stop();
   std::map<Peer, NodeId> left;
@@ -169,55 +166,6 @@ std::string NodeCore::name_of(Peer peer) const {
   std::lock_guard lock(mutex_);
   const NodeId* node = roster_.session(peer);
   return node ? node->name : "that has left";
-}
-
-void NodeCore::wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout) {
-  // The first that is missing says it: of a thousand, each step of a simulation asks.
-  const auto is_there = [&](const std::string& n) { return n == self_.name || roster_.find(n) != 0; };
-  const auto are_there = [&] { return std::all_of(names.begin(), names.end(), is_there); };
-  auto missing = [&] {
-    std::vector<std::string> out;
-    for (const std::string& n : names)
-      if (!is_there(n)) out.push_back(n);
-    return out;
-  };
-  if (deterministic_) {
-    engine_->step_until([&] {
-      std::lock_guard lock(mutex_);
-      return are_there();
-    });
-    return;
-  }
-  std::unique_lock lock(mutex_);
-  if (changed_.wait_for(lock, timeout, are_there)) return;
-  std::string why;
-  for (const auto& [address, status] : refusals_) why += fmt::format("; {}: {}", address, status.message());
-  throw Error(Code::deadline_exceeded, fmt::format("node '{}' waited in vain for {}{}", self_.name, joined(missing()), why));
-}
-
-// Nodes are started in any order: who is not there yet is asked again.
-bool NodeCore::wait_joined(std::chrono::nanoseconds timeout, const std::function<bool()>& gives_up) {
-  constexpr auto kPause = std::chrono::milliseconds(100);
-  constexpr auto kFirstAnswer = std::chrono::seconds(5);  // is waited for in any case
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  std::unique_lock lock(mutex_);
-  while (roster_.is_alone() && !join_.empty()) {
-    std::string why;
-    for (const std::string& address : join_)
-      if (auto refusal = refusals_.find(address); refusal != refusals_.end()) why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", address, refusal->second.message());
-    const auto late = std::chrono::steady_clock::now() - deadline;
-    if (late >= kFirstAnswer || (late.count() >= 0 && !why.empty()))
-      throw Error(Code::unavailable, fmt::format("no node could be joined: {}", why.empty() ? "nobody has answered yet" : why));
-    changed_.wait_for(lock, kPause);
-    if (!roster_.is_alone()) break;
-    std::vector<std::string> again;
-    if (!why.empty()) refusals_.clear(), again = join_;
-    lock.unlock();
-    if (gives_up && gives_up()) return false;
-    for (const std::string& address : again) transport_->connect(address);
-    lock.lock();
-  }
-  return true;
 }
 
 void NodeCore::connected(Peer peer, const PeerInfo& info) {

@@ -50,6 +50,7 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   MembershipCounters membership_counters() const;
   std::chrono::nanoseconds detection_bound(std::size_t nodes) const { return roster_.detection_bound(nodes); }
   void connect(const std::string& address);
+  // node_join.cpp
   void wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout);
   bool wait_joined(std::chrono::nanoseconds timeout, const std::function<bool()>& gives_up);
 

@@ -22,17 +22,27 @@ constexpr std::string_view kScheme = "tcp://";
 
 using Resolved = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
+/// As the resolver takes it.
+std::string bare_host(const std::string& address) {
+  const std::string host = host_of(address);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') return host.substr(1, host.size() - 2);
+  return host == "*" ? "0.0.0.0" : host;
+}
+
+std::string why_none(const std::string& host, int error) {
+  if (error == EAI_SERVICE) return gai_strerror(error);  // of the port
+  return fmt::format("the name {} does not resolve ({})", host, error == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(error));
+}
+
 Resolved resolve(const std::string& address, bool to_listen) {
   check_address(address);
   const std::size_t colon = address.rfind(':');
-  std::string host = host_of(address);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  if (host == "*") host = "0.0.0.0";
+  const std::string host = bare_host(address);
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = to_listen ? AI_PASSIVE : 0;
   if (const int error = getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &found); error != 0)
-    throw Error(Code::unavailable, fmt::format("{}: {}", address, gai_strerror(error)));
+    throw Error(Code::unavailable, fmt::format("{}: {}", address, why_none(host, error)));
   return Resolved(found, &freeaddrinfo);
 }
 
@@ -84,6 +94,19 @@ void check_address(const std::string& address) {
   const std::size_t colon = address.rfind(':');
   if (!address.starts_with(kScheme) || colon == std::string::npos || colon <= kScheme.size() || colon + 1 == address.size())
     throw Error(Code::invalid_argument, fmt::format("an address is tcp://HOST:PORT, not {}", address));
+}
+
+std::string why_unresolved(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  if (!address.starts_with(kScheme) || colon <= kScheme.size()) return {};
+  const std::string host = bare_host(address);
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_family = AF_INET;  // as ZeroMQ dials
+  hints.ai_socktype = SOCK_STREAM;
+  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (error != 0) return why_none(host, error);
+  freeaddrinfo(found);
+  return {};
 }
 
 std::string host_of(std::string_view address) {

@@ -10,6 +10,7 @@
 #include <troupe/test/apps/client.hpp>
 #include <troupe/test/apps/node_process.hpp>
 #include <troupe/test/apps/scan.hpp>
+#include <troupe/test/devices/refusal.hpp>
 
 namespace troupe::test {
 
@@ -78,6 +79,39 @@ BOOST_AUTO_TEST_CASE(who_is_not_let_in_is_told_what_to_do, *boost::unit_test::la
   const Outcome left = b.process.finish();
   BOOST_TEST(left.code == 0, left.error);
   BOOST_TEST(has(left.error, "was turned away: its key " + read_keys(keys["a"]).own.public_key) == false, left.error);
+}
+
+// One with an empty part, about which no server is asked, so that none has to answer here.
+BOOST_AUTO_TEST_CASE(a_name_that_does_not_resolve_is_named, *boost::unit_test::label("stock_zmq")) {
+  const KeyFolders keys({"a"});
+  const std::string why = "tcp://nobody..here:7117: the name nobody..here does not resolve (";
+  for (const bool has_keys : {false, true}) {
+    Folder folder;
+    const auto line = [&](const char* patience, std::vector<std::string> more = {}) {
+      std::vector<std::string> all{binary(), "node", "--listen", "tcp://127.0.0.1:0", "--name", "a", "--workers", "1"};
+      all.insert(all.end(), {"--join", "nobody..here", "--patience", patience});
+      if (has_keys) all.insert(all.end(), {"--keys", keys["a"]});
+      all.insert(all.end(), more.begin(), more.end());
+      return all;
+    };
+    const Outcome at_once = run(folder.path(), line("0"));
+    BOOST_TEST(at_once.code == 2);
+    BOOST_TEST(has(at_once.error, "no node could be joined: " + why), at_once.error);
+    // Its name may come later: who is to wait says what for, and waits.
+    Process waiting(folder.path(), line("600"));
+    for (int ms = 0; ms < 60'000 && !has(read_file(folder / ".stderr"), "\n"); ++ms) usleep(1000);
+    waiting.interrupt(SIGTERM);
+    const Outcome ended = waiting.finish();
+    BOOST_TEST(ended.code == 0);
+    BOOST_TEST(has(ended.error, "nobody could be joined yet: " + why), ended.error);
+    // Others are there to be asked: nobody is waited for in vain, and each is accounted for.
+    const Outcome two = run(folder.path(), line("0", {"--join", "127.0.0.1:1"}));
+    BOOST_TEST(two.code == 2);
+    BOOST_TEST(has(two.error, why), two.error);
+    auto a = client("a", "nobody..here:7117", has_keys ? std::optional(read_keys(keys["a"])) : std::nullopt);
+    const std::string in_vain = refusal([&] { a->wait_for({"b"}, std::chrono::milliseconds(1)); }, Code::deadline_exceeded);
+    BOOST_TEST(has(in_vain, "waited in vain for b; " + why), in_vain);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_scan_of_its_ports_obtains_nothing_and_runs_nothing, *boost::unit_test::label("stock_zmq")) {

@@ -528,9 +528,12 @@ BOOST_AUTO_TEST_CASE(a_cluster_on_one_machine, *boost::unit_test::label("stock_z
     auto a = client(first.substr(0, first.find('\n')));
     a->wait_for({"local-1", "local-2", "local-3"}, std::chrono::seconds(60));
   }
+  for (const pid_t node : all.nodes) BOOST_TEST(read_file("/proc/" + std::to_string(node) + "/comm") == "troupe\n");  // for ps, and pkill
+  const std::size_t before = read_file(all.folder / ".stderr").size();  // on a busy machine some may have been suspected by then
   all.process.interrupt(SIGTERM);
   const Outcome end = all.process.finish();
   BOOST_TEST(end.code == 0, end.error);
+  BOOST_TEST(end.error.find("suspected", before) == std::string::npos, end.error);
   for (const char* name : {"local-1", "local-2", "local-3"})
     BOOST_TEST((end.out.find(std::string("node '") + name + "' leaves") != std::string::npos), end.out);
   BOOST_TEST(are_gone(all.nodes));

@@ -234,6 +234,19 @@ BOOST_AUTO_TEST_CASE(who_leaves_has_left_and_is_not_dead) {
   }
 }
 
+// Its sessions end, for it ends them, or the others leave too.
+BOOST_AUTO_TEST_CASE(who_has_left_suspects_nobody) {
+  World w(7);
+  gather(w, 3);
+  Membership& leaver = *w["n1"].membership;
+  leaver.leave(w.now());
+  for (const char* other : {"n0", "n2"}) leaver.suspect(w.now(), other);
+  for (const char* other : {"n0", "n2"}) BOOST_TEST((leaver.find(other)->state == MemberState::alive));
+  BOOST_TEST(leaver.counters().suspicions == 0u);
+  w["n0"].membership->suspect(w.now(), "n2");
+  BOOST_TEST((w["n0"].told["n2"] == MemberState::suspect));
+}
+
 BOOST_AUTO_TEST_CASE(who_starts_again_is_a_new_life) {
   World w(8);
   gather(w, 4);

@@ -238,6 +238,18 @@ BOOST_AUTO_TEST_CASE(who_leaves_is_known_to_have_left_at_once) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(nodes_that_all_leave_suspect_nobody) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    std::vector<std::string> said;
+    EngineOptions o = stepped_partitions(seed);
+    o.log = [&](const LogRecord& r) { said.push_back(r.text); };
+    Nodes nodes(4, o, Between::simulation);
+    while (nodes.size() > 0) nodes.remove(0);
+    BOOST_TEST(std::any_of(said.begin(), said.end(), [](const std::string& s) { return says(s, {"is alive"}); }));
+    for (const std::string& s : said) BOOST_TEST(!says(s, {"suspected"}), s);
+  }
+}
+
 // c has sent b what it had to, and leaves in the midst of the run, which is none of its any more.
 BOOST_AUTO_TEST_CASE(who_has_done_its_part_may_leave) {
   int in_the_midst = 0;
