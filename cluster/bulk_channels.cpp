@@ -47,7 +47,7 @@ std::string this_host() {
 }  // namespace
 
 BulkChannels::BulkChannels(Router& router, const Carrier& clock, DirectLines& lines, const BulkSocketOptions& options)
-    : sockets_(router, clock, lines, options), host_(options.shared_memory ? this_host() : std::string()), seal_boxes_(options.seal_boxes) {}
+    : router_(router), sockets_(router, clock, lines, options), host_(options.shared_memory ? this_host() : std::string()), seal_boxes_(options.seal_boxes) {}
 
 wire::Bulk BulkChannels::ask(Connection connection, bool is_authenticated) {
   wire::Bulk terms;
@@ -77,7 +77,8 @@ wire::Bulk BulkChannels::answer(Connection connection, const wire::Bulk& ask, bo
 
 void BulkChannels::open(Connection connection, const std::string& dialled, const wire::Bulk& answer) {
   const auto asked = asked_.extract(connection);
-  if (!asked || std::popcount(answer.kinds) != 1 || (answer.kinds & asked.mapped().kinds) == 0) return;
+  if (!asked) return;
+  if (std::popcount(answer.kinds) != 1 || (answer.kinds & asked.mapped().kinds) == 0) return router_.dropped("a bulk channel of no kind that was asked for");
   sockets_.open(connection, dialled, has(answer.kinds, BulkKind::shared_memory), answer, keys_of(answer.kinds, asked.mapped(), answer, true, seal_boxes_));
 }
 

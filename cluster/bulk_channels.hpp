@@ -48,6 +48,7 @@ class BulkChannels {
   std::uint64_t copied_bytes() const { return sockets_.copied_bytes(); }
 
  private:
+  Router& router_;
   BulkSockets sockets_;
   const std::string host_;  // empty: no shared memory
   const std::uint64_t seal_boxes_;

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <utility>
 
@@ -31,6 +32,15 @@ bool is_same(const wire::Bulk::Secret& a, const std::byte* b) {
   std::byte difference{0};
   for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
   return difference == std::byte{0};
+}
+
+/// That it can be where a channel is: the name of a unix socket, or a port.
+bool is_place(const std::string& where, bool is_local) {
+  if (is_local) return !where.empty() && where.size() <= 64 && where.find_first_not_of("0123456789abcdef") == std::string::npos;
+  std::uint16_t port = 0;
+  const char* const end = where.data() + where.size();
+  const auto [rest, error] = std::from_chars(where.data(), end, port);
+  return where.size() <= 5 && error == std::errc() && rest == end && port != 0;
 }
 
 }  // namespace
@@ -136,9 +146,7 @@ BulkSockets::Channel& BulkSockets::add(Connection connection, OwnedDescriptor fd
 void BulkSockets::open(Connection connection, const std::string& dialled, bool is_local, const wire::Bulk& answer,
                        const std::optional<SealKeys>& keys) {
   close(connection);
-  const std::size_t most = is_local ? 64 : 5;
-  if (answer.where.empty() || answer.where.size() > most || answer.where.find_first_not_of("0123456789abcdef") != std::string::npos)
-    return router_.dropped("a bulk channel at no place");
+  if (!is_place(answer.where, is_local)) return router_.dropped("a bulk channel at no place");
   try {
     OwnedDescriptor fd;
     if (is_local) {

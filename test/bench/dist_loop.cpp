@@ -1,5 +1,5 @@
 // A trivial while_loop over one to four processes on this machine, which share memory; `tcp` and `sealed`: as if they were on two,
-// over TCP on loopback, and with its payload sealed besides.
+// over TCP on loopback, and with keys, so that all is sealed.
 //
 // `dependent`: the counter is advanced on one process and compared with its bound on another, so every iteration waits
 // for a round trip. The peer is that round trip with nothing but our transport of the same kind, in the same run (budget: ≥ 0.8 × 1/RTT).
@@ -240,7 +240,7 @@ int main(int argc, char** argv) {
     const std::string what = argument(2, "dependent");
     const int processes = std::atoi(argument(3, "2").c_str());
     const std::string by = argument(5, "shared");
-    bench::Processes workers(processes - 1, {.shared_memory = by == "shared", .seal = by == "sealed"});
+    bench::Processes workers(processes - 1, by == "sealed" ? bench::with_keys({.shared_memory = false}) : ZeroMqOptions{.shared_memory = by == "shared"});
     auto node = workers.join();
     Loop loop(node->engine(), what == "dependent" ? Kind::dependent : what == "barrier" ? Kind::barrier : Kind::independent, first(workers, processes),
               std::atoi(argument(4, "32").c_str()));
@@ -253,7 +253,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   Link links[] = {Link("dist_loop_dependent", {}, kMost - 1), Link("dist_loop_dependent_tcp", {.shared_memory = false}, 1),
-                Link("dist_loop_dependent_sealed", {.shared_memory = false, .seal = true}, 1)};  // processes first: nothing here has a thread yet
+                Link("dist_loop_dependent_sealed", bench::with_keys({.shared_memory = false}), 1)};  // processes first: nothing here has a thread yet
   ZeroMqPeer zeromq([] { return [](ZeroMqPeer::Bytes&) {}; });
   Beside beside;
   for (Link& link : links) link.start();

@@ -23,6 +23,7 @@
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/zeromq.hpp>
 #include <troupe/test/bench/bench.hpp>
+#include <troupe/test/bench/keyed.hpp>
 
 namespace troupe::bench {
 

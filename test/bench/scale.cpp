@@ -80,16 +80,18 @@ class Clique {
       if (n->number != but && n->machine.count_up() != up) return false;
     return true;
   }
-  /// Until `is_done`, asked after each period; the time it took.
+  void run_for(Time time) { run_to(now_ + time); }
+  /// Until `is_done`, asked after each period; the time it took. Where it never is there is no figure.
   template <class Done>
   Time run_until(Done is_done, Time most) {
     const Time began = now_;
     const Time step = std::chrono::milliseconds(100);
     for (Time t = now_ + step; now_ - began < most; t += step) {
       run_to(t);
-      if (is_done()) break;
+      if (is_done()) return now_ - began;
     }
-    return now_ - began;
+    std::fprintf(stderr, "scale: after %.0f s the nodes have not agreed\n", seconds(most));
+    std::exit(1);
   }
   void run_to(Time end) {
     while (!events_.empty() && events_.top().when <= end) {
@@ -158,7 +160,7 @@ void membership(const std::vector<int>& sizes) {
     join_time.add(n, seconds(took));
     joined.add(n, static_cast<double>(clique.messages()));
     const std::uint64_t before = clique.messages();
-    clique.run_until([] { return false; }, std::chrono::seconds(10));
+    clique.run_for(std::chrono::seconds(10));
     load.add(n, static_cast<double>(clique.messages() - before) / 10 / n);
     clique.kill(n - 1);
     dead.add(n, seconds(clique.run_until([&] { return clique.all_know(up - 1, n - 1); }, std::chrono::minutes(10))));
