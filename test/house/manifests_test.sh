@@ -104,9 +104,10 @@ if [[ $troupe != *tsan* ]] && command -v python3 >/dev/null; then
     first=$(ports 4)
     flags=$(sed "s/7117/$first/; s/--http [0-9]*/--http $([ $http = 7118 ] && echo $((first + 1)) || echo $((first + 3)))/" <<<"$example")
     # shellcheck disable=SC2086  # words, as systemd makes of them
-    TROUPE_NODE_FLAGS=$flags bash -c "exec ${command/\/usr\/bin\/troupe/$troupe}" >"$work/unit.log" 2>&1 &
-    started "the unit with '$flags'" "$work/unit.log" $! && kill -TERM $!
-    wait $! || complain "the unit's node ends with $?: $(cat "$work/unit.log")"
+    log=$work/unit-$http.log  # another's would say already that it listens
+    TROUPE_NODE_FLAGS=$flags bash -c "exec ${command/\/usr\/bin\/troupe/$troupe}" >"$log" 2>&1 &
+    started "the unit with '$flags'" "$log" $! && kill -TERM $!
+    wait $! || complain "the unit's node ends with $?: $(cat "$log")"
   done
   checked+=('the unit started')
 
