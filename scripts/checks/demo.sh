@@ -2,7 +2,8 @@
 # scripts/checks/demo.sh [TREE]: does scripts/demo do what it is for?
 #
 # Three steps of it: it says where three nodes with keys are, has a finite loss for each step, ends with 0, and none of its processes is left. While
-# it runs three nodes with keys have to be seen, or nobody would know whether they had gone.
+# it runs three nodes with keys have to be seen, or nobody would know whether they had gone; and char_lm's page has to tell of each that it got the
+# weights and sent gradients, which are megabytes, where nodes that are merely there say some hundred bytes to each other.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/../..}"
 
@@ -26,12 +27,24 @@ nodes_seen() {
   for pid in $(of_it); do { tr '\0' ' ' <"/proc/$pid/cmdline" && echo; } 2>/dev/null || true; done | grep -cE '(^|/)troupe node .*--name demo-[123] .*--keys ' || true
 }
 
-env "$mark" scripts/demo --steps 3 --validate-every 1 --no-save --sample-chars 0 >"$work/demo.log" 2>&1 &
+# The names of those that have received and sent a megabyte each.
+computed() {
+  local page
+  page=$(sed -n 's/^to be seen at \(http:[^ ]*\)$/\1/p' "$work/demo.log" 2>/dev/null) || return 0  # which may not have begun
+  [ -n "$page" ] || return 0
+  build/release/troupe ps --node "$page" --json 2>/dev/null | python3 -c '
+import json, sys
+for node in json.load(sys.stdin)["nodes"]:
+    if node["name"].startswith("demo-") and all(node.get("transport", {}).get(way, 0) > 1e6 for way in ("received_bytes", "sent_bytes")): print(node["name"])' 2>/dev/null || true
+}
+
+env "$mark" scripts/demo --steps 3 --validate-every 1 --no-save --sample-chars 0 --http 0 >"$work/demo.log" 2>&1 &
 demo=$!
 most=0
 while kill -0 $demo 2>/dev/null; do
   seen=$(nodes_seen)
   [ "$seen" -le "$most" ] || most=$seen
+  computed >>"$work/computed"
   sleep 0.1
 done
 status=0
@@ -42,6 +55,8 @@ left=$(of_it | paste -sd' ')
 told=$(sed -n 's/^three nodes, with keys: //p' "$work/demo.log")
 [ "$(tr ',' '\n' <<<"$told" | grep -cE '^ ?demo-[123] at tcp://127\.0\.0\.1:[0-9]+$')" -eq 3 ] || fail "does not say where three nodes with keys are"
 [ "$most" -eq 3 ] || fail "$most nodes with keys were seen while it ran"
+shares=$(sort -u "$work/computed" | wc -l)
+[ "$shares" -eq 3 ] || fail "$shares of its nodes had a share of the work"
 for step in 1 2 3; do grep -qE "^step +$step of 3 +loss [0-9]+\.[0-9]+ " "$work/demo.log" || fail "has no finite loss for step $step"; done
 [ -z "$left" ] || fail "has left processes: $left"
-echo "three nodes with keys, three steps: $(sed -nE 's/^step +[123] of 3 +(loss [0-9.]+) .*/\1/p' "$work/demo.log" | paste -sd, | sed 's/,/, /g')"
+echo "three nodes with keys and a share each, three steps: $(sed -nE 's/^step +[123] of 3 +(loss [0-9.]+) .*/\1/p' "$work/demo.log" | paste -sd, | sed 's/,/, /g')"

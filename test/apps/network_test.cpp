@@ -268,6 +268,10 @@ BOOST_AUTO_TEST_CASE(a_line_that_is_long_by_netem, *boost::unit_test::label("sto
   shell("tc qdisc add dev v_b root netem delay 20ms 5ms loss 1%");
   Loop loop(10);
   loop.check(net.client->engine().run(loop.g, {}, {loop.count, loop.sum}));
+  // All that went to b meanwhile went through it: how long it keeps a packet is its own line's to say.
+  const std::string queue = shell("tc -s qdisc show dev v_b");
+  BOOST_TEST((queue.starts_with("qdisc netem ") && queue.find(" delay 20") < queue.find(" loss 1%") && queue.find(" loss 1%") < queue.find('\n')), queue);
+  BOOST_TEST((queue.find(" Sent ") != std::string::npos && queue.find(" Sent 0 bytes") == std::string::npos), queue);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

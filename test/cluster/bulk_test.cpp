@@ -128,6 +128,48 @@ BOOST_AUTO_TEST_CASE(who_listens_chooses_of_the_kinds_that_are_asked_for) {
   BOOST_TEST(answer(tcp | gcm, false).kinds == tcp);
 }
 
+// What an answer says is a peer's to choose: it is counted once where it can be no channel, and nothing is looked up for it.
+BOOST_AUTO_TEST_CASE(a_channel_at_no_place_or_of_no_kind_is_refused) {
+  Still still;
+  Router router({.name = "a", .incarnation = 1, .address = "", .engine = ""}, {}, still, still);
+  DirectLines lines;
+  BulkChannels channels(router, still, lines, {.shared_memory = false});
+  BulkSockets sockets(router, still, lines, {});
+  const ListeningSocket there = listen_at("tcp://127.0.0.1:0", "");
+  const auto dropped = [&](const auto& open) {
+    const std::uint64_t before = router.counters().dropped;
+    open();
+    return router.counters().dropped - before;
+  };
+  const auto by_tcp = [&](const std::string& where, std::uint8_t kinds = static_cast<std::uint8_t>(BulkKind::tcp)) {
+    channels.ask(1, false);
+    const wire::Bulk answer{.kinds = kinds, .host = "", .where = where, .ticket = {}, .share = {}};
+    return dropped([&] { channels.open(1, "tcp://127.0.0.1:1", answer); });
+  };
+  const std::vector<std::string> no_ports{"", std::string(65, '1'), "g", "abcde", "0", "00000", "65536", "-1", "+1", " 80", "80 ", "0x50", std::string("80\0", 3)};
+  for (const std::string& where : no_ports) {
+    BOOST_TEST(by_tcp(where) == 1u, where);
+    BOOST_TEST(router.last_drop() == "a bulk channel at no place");
+  }
+  const std::string port = std::to_string(port_of(there.address));
+  for (const int kinds : {2, 3, 4, 8, 16, 255}) {
+    BOOST_TEST(by_tcp(port, static_cast<std::uint8_t>(kinds)) == 1u, kinds);
+    BOOST_TEST(router.last_drop() == "a bulk channel of no kind that was asked for");
+  }
+  BOOST_TEST(accept4(there.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC) == -1);
+  BOOST_TEST(by_tcp("1") == 0u);
+  BOOST_TEST(by_tcp("65535") == 0u);
+  BOOST_TEST(by_tcp(port) == 0u);
+  pollfd dialled{there.fd.get(), POLLIN, 0};
+  BOOST_TEST(poll(&dialled, 1, 100'000) == 1);
+  const auto locally = [&](const std::string& where) {
+    const wire::Bulk answer{.kinds = 4, .host = "", .where = where, .ticket = {}, .share = {}};
+    return dropped([&] { sockets.open(1, "", true, answer, {}); });
+  };
+  for (const std::string& where : std::vector<std::string>{"", std::string(65, 'a'), "g", "A", "../x"}) BOOST_TEST(locally(where) == 1u, where);
+  BOOST_TEST(locally(std::string(64, 'a')) == 0u);  // though nobody is there
+}
+
 BOOST_AUTO_TEST_CASE(all_connections_have_the_congestion_control_that_is_asked_for, *utf::label("stock_zmq")) {
   for (const char* asked : {"reno", "cubic"}) {
     Pair pair({.congestion = asked, .shared_memory = false}, {.congestion = asked, .shared_memory = false});

@@ -6,6 +6,8 @@
 #include <troupe/cluster/router.hpp>
 
 #include <cstdlib>
+#include <string>
+#include <utility>
 
 namespace troupe::test {
 
@@ -27,6 +29,42 @@ class Hostile final : private Carrier, private TransportListener {
   void tell_open(std::span<const std::byte> header, std::span<const std::byte> bulk) {
     greet();
     router_.frame(kPeer, header, bulk);
+  }
+  /// The victim dials, and the frame is what it hears by that connection, an answer being one to what it has asked: first, then behind what
+  /// a peer answers as it should, and by the connection that it dials when the first has broken.
+  void tell_dialled(std::span<const std::byte> header, std::span<const std::byte> bulk) {
+    router_.connect("test://" + std::to_string(next_));
+    answer(header, bulk);
+    wire::Hello hello = greeting("dialled");
+    hello.is_answer = true;
+    answer(wire::encode(hello), {});
+    answer(header, bulk);
+    break_dialled();
+    answer(header, bulk);
+    // A dial has failed then, or a session ends: nothing of it is left.
+    answer(wire::encode(wire::Bye{Status(Code::unavailable, "it has left"), {}}), {});
+    break_dialled();
+  }
+  /// It dials, and hears this alone.
+  void dial_and_tell(const wire::Frame& frame) {
+    router_.connect("test://" + std::to_string(next_));
+    answer(wire::encode(frame), {});
+  }
+  /// That connection breaks, and the time comes to dial again.
+  void break_dialled() {
+    router_.broken(dialled_, Status(Code::unavailable, "it broke"));
+    time_ += std::chrono::milliseconds(100);
+    router_.tick();
+  }
+  /// By the connection that was dialled last.
+  void answer(std::span<const std::byte> header, std::span<const std::byte> bulk) {
+    wire::Decoded said;
+    const bool is_read = wire::decode(header, options().limits, said).ok();
+    auto* hello = is_read ? std::get_if<wire::Hello>(&said.frame) : nullptr;
+    if (!hello || !hello->is_answer || hello->version != wire::kVersion) return router_.frame(dialled_, header, bulk);
+    hello->session = asked_;
+    router_.frame(dialled_, wire::encode(*hello), bulk);
+    if (std::exchange(is_offered_, false)) router_.bulk_opened(dialled_);
   }
   /// The peer starts anew.
   void forget() {
@@ -58,26 +96,35 @@ class Hostile final : private Carrier, private TransportListener {
     }
     return true;
   }
+  std::uint64_t dials() const { return next_ - kFirstDialled; }
+  std::size_t met() const { return met_; }
+  std::size_t refusals() const { return refusals_; }
+  std::size_t losses() const { return losses_; }
+  /// What the last answer said of a bulk channel that was opened.
+  const wire::Bulk& offered() const { return offered_; }
   std::uint64_t dropped() const { return router_.counters().dropped; }
   std::uint64_t received() const { return router_.counters().messages_in; }
   std::uint64_t copied_bytes() const { return router_.counters().copied_bytes; }
 
  private:
-  static constexpr Connection kPeer = 2;
+  static constexpr Connection kPeer = 2, kFirstDialled = 100;
 
   static RouterOptions options() {
     RouterOptions o;
     o.limits.message_bytes = 1 << 20;
     return o;
   }
+  wire::Hello greeting(const std::string& name) {
+    wire::Hello hello;
+    hello.info = {.name = name, .incarnation = ++incarnation_, .address = "", .engine = std::string(engine_version())};
+    hello.session = incarnation_;
+    hello.window = 1 << 20;
+    return hello;
+  }
   void greet() {
     if (router_.knows(kPeer) && (!has_bulk_ || reader_)) return;
     if (router_.knows(kPeer)) router_.broken(kPeer, Status(Code::unavailable, "its bulk channel broke"));
-    wire::Hello hello;
-    hello.info = {.name = "peer", .incarnation = ++incarnation_, .address = "", .engine = std::string(engine_version())};
-    hello.session = incarnation_;
-    hello.window = 1 << 20;
-    router_.frame(kPeer, wire::encode(hello), {});
+    router_.frame(kPeer, wire::encode(greeting("peer")), {});
     router_.frame(kPeer, wire::encode(wire::Ready{}), {});
     if (!has_bulk_) return;
     router_.bulk_opened(kPeer);
@@ -89,22 +136,37 @@ class Hostile final : private Carrier, private TransportListener {
     answer.kinds = has_bulk_;
     return answer;
   }
+  // It was dialled, and there is to be a channel.
+  void open_bulk(Connection connection, const wire::Bulk& terms) override {
+    if (connection != dialled_ || terms.kinds == 0) std::abort();
+    offered_ = terms;
+    is_offered_ = true;
+  }
   bool send_bulk(Connection, const Ref<OutFrame>&) override { return true; }
 
-  Connection dial(const std::string&) override { return next_++; }
-  bool send(Connection, const Ref<OutFrame>&) override { return true; }
+  Connection dial(const std::string&) override { return dialled_ = next_++; }
+  bool send(Connection, const Ref<OutFrame>& frame) override {
+    wire::Decoded said;
+    if (wire::decode(frame->header, {}, said).ok())
+      if (const auto* hello = std::get_if<wire::Hello>(&said.frame); hello && !hello->is_answer) asked_ = hello->session;
+    return true;
+  }
   void close(Connection) override {}
   Time now() const override { return time_; }
-  void connected(Peer, const PeerInfo&) override {}
-  void refused(const std::string&, const Status&) override {}
+  void connected(Peer, const PeerInfo&) override { ++met_; }
+  void refused(const std::string&, const Status&) override { ++refusals_; }
   void received(Peer, Lane, Message m) override {
     if (bytes_of(m) > options().limits.message_bytes) std::abort();
     last_ = std::move(m);
   }
-  void lost(Peer, const Status&) override {}
+  void lost(Peer, const Status&) override { ++losses_; }
 
   Time time_ = std::chrono::seconds(1);
-  Connection next_ = 100;
+  Connection next_ = kFirstDialled, dialled_ = 0;
+  std::uint64_t asked_ = 0;  // the session of the last dial
+  bool is_offered_ = false;
+  wire::Bulk offered_;
+  std::size_t met_ = 0, refusals_ = 0, losses_ = 0;
   std::uint64_t incarnation_ = 0;
   Message last_;
   const bool has_bulk_;

@@ -89,6 +89,7 @@ class Killing final : public World {
 class Processes final : public World {
  public:
   explicit Processes(const EngineOptions& engine) : here_(NodeProcesses::all().join(Nodes::scattered(3, engine))) {}
+  ~Processes() override { NodeProcesses::all().is_done(*here_); }
   Engine& engine() override { return here_->engine(); }
   bool step() override { return false; }  // they have threads
 

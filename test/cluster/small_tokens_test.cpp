@@ -1,6 +1,7 @@
 // Tokens and grants in few bytes: they are read as their message would be, in one way only, and nothing else is.
 #include <troupe/cluster/direct_ring.hpp>
 #include <troupe/cluster/small_tokens.hpp>
+#include <troupe/test/cluster/golden.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -176,6 +177,32 @@ BOOST_AUTO_TEST_CASE(a_token_and_a_grant_are_one_line) {
   std::vector<unsigned> got;
   for (const std::byte b : small.bytes()) got.push_back(static_cast<unsigned>(b));
   BOOST_TEST(got == expected, boost::test_tools::per_element());
+}
+
+// A grant, and tokens of each kind, in no loop and in one in another, at small numbers and large ones. Who writes the file anew raises wire::kVersion.
+BOOST_AUTO_TEST_CASE(small_tokens_are_written_as_the_golden_file_has_them) {
+  Path inner;
+  inner.depth = 2;
+  inner.number[0] = 3;
+  inner.number[1] = 1'000'000;
+  const RunKey run{0x0102030405060708, 1000};
+  std::vector<Posted> posted{{0, Grant{{}, 300, inner, 1'000'032}},
+                             {0, Token{{}, 1, false, Value(), {}, 1}},
+                             {1, Token{{}, 2, true, Value(), inner, 40}},
+                             {1, Token{{}, 128, false, Tensor::scalar(true), {}, 1}},
+                             {0, Token{{}, 4, false, Tensor::scalar<std::int32_t>(-3), inner, 1}},
+                             {0, Token{{}, 5, false, Tensor::scalar(1.5), inner, 300}}};
+  const Plan plan = numbered_plan();
+  const SmallTokens small(run, posted, plan);
+  BOOST_REQUIRE(!small.bytes().empty());
+  const Message message = small.message();
+  test::check_golden("small_tokens", message.head);
+  RunTokens was;
+  read_small(Message{test::golden_bytes("small_tokens"), {}}, was);
+  BOOST_TEST((was.run == run));
+  BOOST_REQUIRE((was.grants.size() == 1 && was.tokens.size() == 5));
+  BOOST_TEST((was.grants[0].path.number[1] == 1'000'000 && was.grants[0].last == 1'000'032));
+  BOOST_TEST((written(was).take().head == written(run, posted, plan).take().head));
 }
 
 }  // namespace

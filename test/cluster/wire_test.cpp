@@ -136,7 +136,7 @@ BOOST_AUTO_TEST_CASE(every_bound_is_checked) {
   BOOST_TEST(lost(packed([](auto& p) { p.pack("troupe"); })));
   BOOST_TEST(lost(packed([](auto& p) { p.pack_map(0); })));
   BOOST_TEST(lost(packed([](auto& p) { p.pack_array(3).pack_uint8(6); p.pack(1).pack(-1); })));
-  BOOST_TEST(lost(packed([](auto& p) { p.pack_array(2).pack_uint8(1); p.pack("trouper"); })) == false);  // too long a text
+  BOOST_TEST(exhausted(packed([](auto& p) { p.pack_array(2).pack_uint8(1); p.pack("trouper"); })));  // too long a text
   BOOST_TEST(lost(packed([](auto& p) { p.pack_array(2).pack_uint8(1); p.pack("troupE"); })));
   BOOST_TEST(lost({}));
   // An array of four thousand million elements, in five bytes; and arrays in arrays.
@@ -175,6 +175,54 @@ BOOST_AUTO_TEST_CASE(what_is_played_again_is_dropped_and_counted) {
   BOOST_TEST(victim.received() == 2);
 }
 
+BOOST_AUTO_TEST_CASE(who_has_dialled_hears_an_answer_or_a_refusal) {
+  wire::Hello answer = hello();
+  answer.is_answer = true;
+  answer.info.engine = std::string(engine_version());
+  const auto refusal = [](bool redundant) { return wire::Refuse{"worker1", Status(Code::unavailable, "worker1 is leaving"), redundant}; };
+  Hostile victim;
+  victim.dial_and_tell(refusal(false));
+  BOOST_TEST(victim.refusals() == 1u);
+  victim.dial_and_tell(refusal(true));  // it dials again, later
+  BOOST_TEST(victim.dials() == 2u);
+  victim.break_dialled();
+  BOOST_TEST(victim.dials() == 3u);
+  BOOST_TEST(victim.refusals() == 1u);
+  victim.answer(wire::encode(wire::Ready{}), {});  // is no answer
+  BOOST_TEST(victim.met() == 0u);
+  victim.answer(wire::encode(answer), {});
+  BOOST_TEST(victim.met() == 1u);
+  BOOST_TEST((victim.offered() == answer.bulk));
+  BOOST_TEST(victim.dropped() == 0u);
+  victim.answer(wire::encode(answer), {});  // nothing more was asked
+  BOOST_TEST(victim.dropped() == 1u);
+  victim.dial_and_tell(answer);  // to another dial: it is connected already
+  BOOST_TEST(victim.dials() == 4u);
+  BOOST_TEST(victim.met() == 1u);
+  BOOST_TEST(victim.losses() == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(who_dials_again_hears_what_ends_the_session) {
+  wire::Hello answer = hello();
+  answer.is_answer = true;
+  answer.info.engine = std::string(engine_version());
+  const auto resumed_by = [&](const wire::Frame& frame) {
+    Hostile victim;
+    victim.dial_and_tell(answer);
+    victim.break_dialled();
+    BOOST_TEST(victim.dials() == 2u);
+    victim.answer(wire::encode(frame), {});
+    BOOST_TEST(victim.met() == 1u);
+    return victim.losses() == 0u;
+  };
+  BOOST_TEST(resumed_by(answer));
+  wire::Hello ahead = answer;
+  ahead.received = {0, 1};  // of nothing that was sent
+  BOOST_TEST(!resumed_by(ahead));
+  BOOST_TEST(!resumed_by(wire::Refuse{"worker1", Status(Code::unavailable, "worker1 has given up this session"), false}));
+  BOOST_TEST(!resumed_by(wire::Bye{Status(Code::unavailable, "worker1 has left"), {}}));
+}
+
 BOOST_AUTO_TEST_CASE(mutated_frames_are_refused_or_read_the_same_again) {
   std::mt19937_64 random(20);
   std::vector<Bytes> seeds;
@@ -196,6 +244,7 @@ BOOST_AUTO_TEST_CASE(mutated_frames_are_refused_or_read_the_same_again) {
     accepted += decode_and_check(bytes);
     const Bytes bulk(random() % 3 ? 0 : random() % 5000, std::byte{1});
     victim.tell(bytes, bulk);
+    victim.tell_dialled(bytes, bulk);
     ++executed;
   }
   BOOST_TEST_MESSAGE(fmt::format("{} mutated frames, {} read, {} dropped by the router", executed, accepted, victim.dropped()));
@@ -203,6 +252,8 @@ BOOST_AUTO_TEST_CASE(mutated_frames_are_refused_or_read_the_same_again) {
   BOOST_TEST(accepted > 0);
   BOOST_TEST(accepted < executed);
   BOOST_TEST(victim.dropped() > 0);
+  BOOST_TEST(victim.dials() >= 2 * executed);  // the connection of each broke once
+  BOOST_TEST(victim.losses() > 0u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

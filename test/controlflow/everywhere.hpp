@@ -98,6 +98,10 @@ class Somewhere {
     else if (s.nodes > 1) nodes_ = std::make_unique<Nodes>(s.nodes, o);
     else alone_ = std::make_unique<Engine>(o);
   }
+  ~Somewhere() {
+    if (here_) NodeProcesses::all().is_done(*here_);
+  }
+  Somewhere(const Somewhere&) = delete;
   Engine& engine() { return here_ ? here_->engine() : nodes_ ? nodes_->engine() : *alone_; }
 
  private:

@@ -41,7 +41,10 @@ void same(const Tensor& got, const Shape& shape, const Doubles& elements, const 
 /// A cluster too, each node of the graph on one that is drawn.
 std::vector<Place> all_places() {
   if (is_over_processes()) {
-    const std::shared_ptr<ClusterNode> here = NodeProcesses::all().join(Nodes::scattered(3));
+    const std::shared_ptr<ClusterNode> here(NodeProcesses::all().join(Nodes::scattered(3)).release(), [](ClusterNode* a) {
+      NodeProcesses::all().is_done(*a);
+      delete a;
+    });
     return {{"three processes", [here](const Graph& g, const Feeds& feeds, const std::vector<Expr>& fetches) { return here->engine().run(g, feeds, fetches); }}};
   }
   std::vector<Place> out = places();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numbers>
 #include <random>
 #include <string>
@@ -76,6 +77,19 @@ class Alone {
   Expr symbols_, labels_;
   Function read_;
 };
+
+/// On each of these devices, and nowhere else: layer by layer over time, and back.
+void looped_over_time(const LstmTrainer& trainer, const std::vector<std::string>& devices, std::uint64_t steps, std::uint64_t characters) {
+  std::map<std::string, int> loops;
+  for (const LoopReport& r : trainer.training_loops()) {
+    ++loops[fmt::format("{} of {}", r.loop.substr(0, r.loop.rfind('/')), r.device)];
+    BOOST_TEST(r.executions == steps, r.loop << " of " << r.device);
+    BOOST_TEST(r.iterations == characters, r.loop << " of " << r.device);
+  }
+  BOOST_TEST(loops.size() == 4 * devices.size());
+  for (const std::string& device : devices)
+    for (const char* loop : {"lstm1", "lstm2", "lstm2/gradient", "lstm1/gradient"}) BOOST_TEST(loops[fmt::format("{} of {}", loop, device)] == 1, loop << " of " << device);
+}
 
 }  // namespace
 
@@ -220,6 +234,19 @@ BOOST_AUTO_TEST_CASE(a_sample_is_one_run) {
   BOOST_TEST(trainer.sample(40, 1.0).substr(0, 7) == trainer.sample(7, 1.0));
 }
 
+// A loop over time for each layer and one back, one iteration a character, each step: else layers would be one op (`fused`), and no loop of the graph.
+BOOST_AUTO_TEST_CASE(a_training_step_loops_over_time_in_the_graph) {
+  Text text = a_text(1200);
+  LstmTrainer trainer(text, small(text));
+  Streams streams(text, 1, text.held_out_begin(), trainer.options().model.length, trainer.options().batch);
+  std::uint64_t characters = 0;
+  for (std::int64_t step = 0; step < 3; ++step) {
+    trainer.train(step);
+    characters += static_cast<std::uint64_t>(batch(text, streams, step).symbols.shape()[0]);
+    looped_over_time(trainer, {"cpu:0"}, static_cast<std::uint64_t>(step) + 1, characters);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(temperature_makes_a_sample_more_or_less_certain) {
   Text text = Text::of([] {
     std::string s;
@@ -274,7 +301,13 @@ BOOST_AUTO_TEST_CASE(nodes_that_share_a_batch_learn_the_same) {
     nodes.push_back(std::make_unique<ClusterNode>(std::move(n)));
   }
   LstmTrainer shared(text, o);
-  for (int step = 0; step < 20; ++step) BOOST_TEST(alone.train(step) == shared.train(step), boost::test_tools::tolerance(1e-4));
+  Streams streams(text, 1, text.held_out_begin(), o.model.length, o.batch);
+  std::uint64_t characters = 0;
+  for (int step = 0; step < 20; ++step) {
+    BOOST_TEST(alone.train(step) == shared.train(step), boost::test_tools::tolerance(1e-4));
+    characters += static_cast<std::uint64_t>(batch(text, streams, step).symbols.shape()[0]);
+  }
+  looped_over_time(shared, {"/node:a/cpu:0", "/node:b/cpu:0", "/node:c/cpu:0"}, 20, characters);
   for (const auto& node : nodes) BOOST_TEST(node->counters().bytes_in > 0u);
   for (const std::string& name : alone.engine().variables()) {
     Tensor a = alone.engine().get(name), b = shared.engine().get(name);

@@ -1,16 +1,19 @@
-// libFuzzer: the first bytes of bulk connections. The first byte says whether strangers dial, or who was dialled answers; then two bytes are a step.
-// Instruments: cluster/bulk_sockets.cpp cluster/local_socket.cpp cluster/tcp_socket.cpp cluster/sealed_memory.cpp cluster/shared_rings.cpp cluster/shared_slab.cpp cluster/bulk_record.cpp cluster/router_bulk.cpp
+// libFuzzer: the first bytes of bulk connections. The first byte says whether strangers dial, or who was dialled answers; then two bytes are a step. Or who was
+// dialled says any terms of a channel: its kinds, whether the connection is sealed, how long the place is, the place, and what is to be shown there.
+// Instruments: cluster/bulk_channels.cpp cluster/bulk_sockets.cpp cluster/local_socket.cpp cluster/tcp_socket.cpp cluster/sealed_memory.cpp cluster/shared_rings.cpp cluster/shared_slab.cpp cluster/bulk_record.cpp cluster/router_bulk.cpp
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
 
-#include <troupe/cluster/bulk_sockets.hpp>
+#include <troupe/cluster/bulk_channels.hpp>
 #include <troupe/cluster/local_socket.hpp>
 #include <troupe/cluster/sealed_memory.hpp>
 #include <troupe/test/fuzz/input.hpp>
@@ -54,6 +57,13 @@ class Node final : private Carrier, private TransportListener {
     answer.bulk = terms;
     router_.frame(connection_, wire::encode(answer), {});
   }
+  /// The same, whatever the answer says: what was asked for.
+  std::uint8_t dials_any(bool is_sealed, const wire::Bulk& terms) {
+    is_sealed_ = is_sealed;
+    channels_.emplace(router_, static_cast<const Carrier&>(*this), lines_, options_);
+    dials(false, terms);
+    return asked_;
+  }
   void breaks() { router_.broken(connection_, Status(Code::unavailable, "it broke")); }
   void says(std::size_t bytes) {
     if (peer_ != 0) router_.send(peer_, Lane::data, {std::vector<std::byte>(8), {Tensor::zeros(DType::u8, Shape{static_cast<std::int64_t>(bytes)})}});
@@ -62,7 +72,7 @@ class Node final : private Carrier, private TransportListener {
   void passes(Time t) { time_ += t; }
   /// Until there is no more to do. Who keeps it awake without end is not heard for ever.
   void works() {
-    for (int left = 64; left > 0 && sockets_.work();) --left;
+    for (int left = 64; left > 0 && (sockets_.work() || (channels_ && channels_->work(true)));) --left;
     if (sockets_.fall_asleep()) sockets_.wake_up();
   }
 
@@ -89,7 +99,16 @@ class Node final : private Carrier, private TransportListener {
     terms_.kinds = 1;
     return terms_;
   }
-  void open_bulk(Connection c, const wire::Bulk& answer) override { sockets_.open(c, "tcp://127.0.0.1:1", is_local_, answer, {}); }
+  wire::Bulk ask_for_bulk(Connection c) override {
+    if (!channels_) return {};
+    const wire::Bulk ask = channels_->ask(c, is_sealed_);
+    asked_ = ask.kinds;
+    return ask;
+  }
+  void open_bulk(Connection c, const wire::Bulk& answer) override {
+    if (channels_) channels_->open(c, "tcp://127.77.0.1:1", answer);  // where nobody listens but who listens everywhere
+    else sockets_.open(c, "tcp://127.0.0.1:1", is_local_, answer, {});
+  }
   bool send_bulk(Connection c, const Ref<OutFrame>& frame) override { return sockets_.send(c, frame); }
   Connection dial(const std::string&) override { return ++connection_; }
   bool send(Connection, const Ref<OutFrame>& frame) override {
@@ -98,7 +117,10 @@ class Node final : private Carrier, private TransportListener {
       if (const auto* h = std::get_if<wire::Hello>(&said.frame)) session_ = h->session;
     return true;
   }
-  void close(Connection c) override { sockets_.close(c); }
+  void close(Connection c) override {
+    sockets_.close(c);
+    if (channels_) channels_->close(c);
+  }
   void connected(Peer peer, const PeerInfo&) override { peer_ = peer; }
   void refused(const std::string&, const Status&) override {}
   void received(Peer, Lane, Message) override {}
@@ -114,6 +136,8 @@ class Node final : private Carrier, private TransportListener {
   Router router_{{.name = "victim", .incarnation = 1, .address = "test://victim", .engine = ""}, limited(), *this, *this};
   DirectLines lines_;
   BulkSockets sockets_{router_, *this, lines_, options_};
+  std::optional<BulkChannels> channels_;
+  std::uint8_t asked_ = 0;
 };
 
 /// The other end of a bulk connection, who need not be who it should be.
@@ -371,6 +395,34 @@ class Answers {
   bool may_be_rings_ = false, is_broken_ = false;
 };
 
+// ---- or says where any channel is
+
+bool is_port(const std::string& where) {
+  const bool has_digits = !where.empty() && where.size() <= 5 && where.find_first_not_of("0123456789") == std::string::npos;
+  return has_digits && std::stoi(where) > 0 && std::stoi(where) < 65536;
+}
+bool is_local_place(const std::string& where) {
+  return !where.empty() && where.size() <= 64 && where.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+/// What was not asked for, or is no place, is refused, and counted once; nothing else is.
+void answer_any(Input& in) {
+  Node node(false);
+  wire::Bulk terms;
+  terms.kinds = static_cast<std::uint8_t>(in.next());
+  const bool is_sealed = in.next() % 2 != 0;
+  terms.where = text_of(in, in.next() % 80);
+  for (std::byte& b : terms.ticket) b = static_cast<std::byte>(in.next());
+  const std::uint8_t asked = node.dials_any(is_sealed, terms);
+  const bool was_asked = std::has_single_bit(terms.kinds) && (terms.kinds & asked) != 0;
+  const bool is_shared = terms.kinds == static_cast<std::uint8_t>(BulkKind::shared_memory);
+  const bool is_meant = was_asked && (is_shared ? is_local_place(terms.where) : is_port(terms.where));
+  demand(node.dropped() == (terms.kinds == 0 || is_meant ? 0u : 1u));
+  node.works();
+  node.passes(node.patience());
+  node.works();
+}
+
 template <class Side>
 void run(Side& side, Input& in) {
   for (unsigned left = 64; left > 0 && !in.is_empty(); --left) {
@@ -390,18 +442,24 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   seed("\1\1\xff\6\x20\6\xff"s), seed("\1\0\x8troupe+c\0\4abcd"s), seed("\2\2\3\0\0\0\6\x20\7\0\2\xff\xff"s), seed("\2\2\3\0\x0d\0\6\x80"s);
   seed("\2\2\3\3\0\0"s), seed("\2\2\2\0\0"s), seed("\2\2\3\0\7\1"s);
   seed("\2\1\4\2\3\0\0\0"s), seed("\1\4\xff"s), seed("\2\2\3\0\0\0\5\0\4\xff"s), seed("\2\1\xff\4\xff"s), seed("\2\3\1\1\xff"s);
+  // Terms: of each kind, of none, of several, of one that was not asked for; places that are none.
+  for (const char* where : {"7118", "1", "65535", "65536", "0", "abcde", "g", ""})
+    for (const char kinds : {1, 4}) seed("\3"s + kinds + '\0' + static_cast<char>(std::strlen(where)) + where + "ticket");
+  seed("\3\2\1\4" "7118"s), seed("\3\x8\1\4" "7118"s), seed("\3\3\0\4" "7118"s), seed("\3\2\0\4" "7118"s), seed("\3\0\0\4" "7118"s);
+  seed("\3\4\0\x41"s + std::string(65, 'a'));
   return 0;
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   static std::size_t executions = 0, before = 0;
   Input in(data, size);
-  switch (const unsigned who = in.next() % 3) {
+  switch (const unsigned who = in.next() % 4) {
     case 0: {
       Strangers side;
       run(side, in);
       break;
     }
+    case 3: answer_any(in); break;
     default: {
       Answers side(who == 2);
       run(side, in);

@@ -1,4 +1,4 @@
-// libFuzzer: the first two bytes say how much of the rest is a frame's header; what is left is its bulk.
+// libFuzzer: the first two bytes say how much of the rest is a frame's header; what is left is its bulk. It comes from who has dialled, and from who was.
 // Instruments: cluster/wire.cpp cluster/pack_scan.cpp cluster/lane.cpp cluster/router.cpp cluster/router_bulk.cpp cluster/transport.cpp
 #include <troupe/test/cluster/hostile.hpp>
 
@@ -9,5 +9,6 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   const std::size_t header = std::min<std::size_t>(size - 2, data[0] + 256u * data[1]);
   troupe::test::Hostile victim;
   victim.tell(all.subspan(2, header), all.subspan(2 + header));
+  victim.tell_dialled(all.subspan(2, header), all.subspan(2 + header));
   return 0;
 }

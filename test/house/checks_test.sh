@@ -106,4 +106,19 @@ if "$source/scripts/checks/demo.sh" "$work/idle" >"$work/out" 2>&1; then
 elif ! grep -q '0 nodes with keys were seen' "$work/out"; then
   echo "demo did not say that there are no nodes:" && cat "$work/out" && failures=$((failures + 1))
 fi
+# And one whose nodes are there, and do nothing: what its page tells of them is what they say to each other.
+mkdir -p "$work/idle/build/release"
+cat >"$work/idle/build/release/troupe" <<'NODE'
+#!/bin/sh
+case $1 in node) sleep 3 && exit ;; esac
+for name in demo-1 demo-2 demo-3; do echo "{\"name\": \"$name\", \"transport\": {\"received_bytes\": 892, \"sent_bytes\": 748}}"; done | paste -sd, | sed 's/.*/{"nodes": [&]}/'
+NODE
+chmod +x "$work/idle/build/release/troupe"
+sed -i '2i for node in 1 2 3; do build/release/troupe node --name demo-$node --keys keys & done; echo to be seen at http://127.0.0.1:1' "$work/idle/scripts/demo"
+echo wait >>"$work/idle/scripts/demo"
+if "$source/scripts/checks/demo.sh" "$work/idle" >"$work/out" 2>&1; then
+  echo "demo did not notice that its nodes do nothing" && failures=$((failures + 1))
+elif ! grep -q '0 of its nodes had a share of the work' "$work/out"; then
+  echo "demo did not say that its nodes do nothing:" && cat "$work/out" && failures=$((failures + 1))
+fi
 exit $((failures > 0))

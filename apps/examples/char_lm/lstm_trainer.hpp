@@ -66,6 +66,8 @@ class LstmTrainer final : public Trainer {
 
   /// What the loops of `sample` did.
   std::vector<LoopReport> sampling_loops() const { return sample_.loops(); }
+  /// And those of `train`: over time and back, on each machine that has a share of the rows.
+  std::vector<LoopReport> training_loops() const { return train_.loops(); }
 
  private:
   void compile_training() {
