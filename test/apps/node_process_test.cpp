@@ -178,6 +178,35 @@ BOOST_AUTO_TEST_CASE(a_node_that_is_asked_to_end_while_it_works, *boost::unit_te
   BOOST_TEST(b.process.finish().code == 0);
 }
 
+// A kernel cannot be told to end: a node that is asked to waits for it no longer than it says.
+BOOST_AUTO_TEST_CASE(a_node_whose_kernel_does_not_end_is_ended_as_it_is, *boost::unit_test::label("stock_zmq")) {
+  Folder folder;
+  NodeProcess b(folder, "b");
+  auto a = client(b.address);
+  a->wait_for({"b"}, std::chrono::seconds(60));
+  Graph g;
+  Expr r;
+  {
+    auto there = g.on_device("/node:b/cpu:0");
+    r = svd(g.random_normal({3000, 3000}, DType::f64))[1];  // minutes, and some 200 MB
+  }
+  RunHandle run = a->engine().start(g, {}, {r});
+  // A second of the processor is more than it takes to get there.
+  const auto ticks = [&] {
+    std::istringstream stat(read_file("/proc/" + std::to_string(b.process.pid()) + "/stat"));
+    std::string field;
+    for (int i = 0; i < 13; ++i) stat >> field;
+    long user = 0;
+    return stat >> user ? user : 0;
+  };
+  for (const long before = ticks(); ticks() < before + sysconf(_SC_CLK_TCK);) std::this_thread::yield();
+  b.process.interrupt(SIGTERM);
+  const Outcome end = b.process.finish();
+  BOOST_TEST(end.code == 1, end.error);
+  BOOST_TEST((end.error.find("it did not come to an end within 20 s, and is ended as it is") != std::string::npos), end.error);
+  BOOST_TEST((run.wait().message().find("node 'b'") != std::string::npos));
+}
+
 BOOST_AUTO_TEST_CASE(an_address_that_is_taken_and_a_name_that_is, *boost::unit_test::label("stock_zmq")) {
   Folder folder, other;
   NodeProcess b(folder, "b");
