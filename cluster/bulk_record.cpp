@@ -254,7 +254,8 @@ bool BulkReader::take_lent() {
     return router_.knows(connection_);
   }
   for (std::uint64_t left = bytes; left > 0;) {
-    const std::span<std::byte> to = router_.bulk_room(connection_, left);
+    std::span<std::byte> to = router_.bulk_room(connection_, left);
+    if (to.empty()) to = router_.bulk_room(connection_, left);  // as in `take`
     if (to.empty()) return false;
     std::memcpy(to.data(), from, to.size());
     from += to.size();

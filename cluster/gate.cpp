@@ -149,7 +149,7 @@ void Gate::count() {
 
 void Gate::heard(int socket, Connection connection) {
   count();  // that it was accepted, and what became of who had this descriptor before
-  if (silent_.erase(socket) != 0) heard_[socket] = connection;  // else it has ended already
+  if (silent_.erase(socket) != 0 || heard_.contains(socket)) heard_[socket] = connection;  // else it has ended already
 }
 
 bool Gate::reload() {

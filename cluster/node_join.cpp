@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -37,7 +38,11 @@ std::future<Unresolved> look_up(std::vector<std::string> addresses) {
     return unresolved;
   });
   std::future<Unresolved> names = task.get_future();
-  std::thread(std::move(task)).detach();
+  try {
+    std::thread(std::move(task)).detach();
+  } catch (const std::system_error&) {  // no thread is left: nothing is known of the names
+    return {};
+  }
   return names;
 }
 
@@ -110,6 +115,10 @@ bool NodeCore::wait_joined(std::chrono::nanoseconds timeout, const std::function
       const std::string why = why_unreached(join, refusals, unresolved);
       lock.lock();
       if (!roster_.is_alone()) break;
+      if (why.empty() && late < kFirstAnswer) {  // names resolve that did not before
+        unresolved.clear();
+        continue;
+      }
       throw Error(Code::unavailable, fmt::format("no node could be joined: {}", why.empty() ? "nobody has answered yet" : why));
     }
     changed_.wait_for(lock, kPause);

@@ -30,8 +30,9 @@ std::string bare_host(const std::string& address) {
 }
 
 std::string why_none(const std::string& host, int error) {
-  if (error == EAI_SERVICE) return gai_strerror(error);  // of the port
-  return fmt::format("the name {} does not resolve ({})", host, error == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(error));
+  const std::string why = error == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(error);
+  const bool is_of_name = error != EAI_SERVICE && error != EAI_SYSTEM && error != EAI_MEMORY;
+  return is_of_name ? fmt::format("the name {} does not resolve ({})", host, why) : why;
 }
 
 Resolved resolve(const std::string& address, bool to_listen) {

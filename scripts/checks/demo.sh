@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # scripts/checks/demo.sh [TREE]: does scripts/demo do what it is for?
 #
-# Three steps of it: it says where three nodes with keys are, has a finite loss for each step, ends with 0, and none of its processes is left. While
+# Ten steps of it: it says where three nodes with keys are, has a finite loss for each step, ends with 0, and none of its processes is left. While
 # it runs three nodes with keys have to be seen, or nobody would know whether they had gone; and char_lm's page has to tell of each that it got the
 # weights and sent gradients, which are megabytes, where nodes that are merely there say some hundred bytes to each other.
 set -euo pipefail
@@ -38,7 +38,7 @@ for node in json.load(sys.stdin)["nodes"]:
     if node["name"].startswith("demo-") and all(node.get("transport", {}).get(way, 0) > 1e6 for way in ("received_bytes", "sent_bytes")): print(node["name"])' 2>/dev/null || true
 }
 
-env "$mark" scripts/demo --steps 3 --validate-every 1 --no-save --sample-chars 0 --http 0 >"$work/demo.log" 2>&1 &
+env "$mark" scripts/demo --steps 10 --validate-every 1 --no-save --sample-chars 0 --http 0 >"$work/demo.log" 2>&1 &
 demo=$!
 most=0
 while kill -0 $demo 2>/dev/null; do
@@ -56,7 +56,7 @@ told=$(sed -n 's/^three nodes, with keys: //p' "$work/demo.log")
 [ "$(tr ',' '\n' <<<"$told" | grep -cE '^ ?demo-[123] at tcp://127\.0\.0\.1:[0-9]+$')" -eq 3 ] || fail "does not say where three nodes with keys are"
 [ "$most" -eq 3 ] || fail "$most nodes with keys were seen while it ran"
 shares=$(sort -u "$work/computed" | wc -l)
-[ "$shares" -eq 3 ] || fail "$shares of its nodes had a share of the work"
-for step in 1 2 3; do grep -qE "^step +$step of 3 +loss [0-9]+\.[0-9]+ " "$work/demo.log" || fail "has no finite loss for step $step"; done
+[ "$shares" -eq 3 ] || fail "$shares of its nodes had a share of the work: $(sort "$work/computed" | uniq -c | paste -sd,)"
+for step in 1 2 3 4 5 6 7 8 9 10; do grep -qE "^step +$step of 10 +loss [0-9]+\.[0-9]+ " "$work/demo.log" || fail "has no finite loss for step $step"; done
 [ -z "$left" ] || fail "has left processes: $left"
-echo "three nodes with keys and a share each, three steps: $(sed -nE 's/^step +[123] of 3 +(loss [0-9.]+) .*/\1/p' "$work/demo.log" | paste -sd, | sed 's/,/, /g')"
+echo "three nodes with keys and a share each, ten steps: $(sed -nE 's/^step +[0-9]+ of 10 +(loss [0-9.]+) .*/\1/p' "$work/demo.log" | paste -sd, | sed 's/,/, /g')"

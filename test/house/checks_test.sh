@@ -98,7 +98,7 @@ mkdir -p "$work/idle/scripts"
 cat >"$work/idle/scripts/demo" <<'DEMO'
 #!/bin/sh
 echo "three nodes, with keys: demo-1 at tcp://127.0.0.1:1, demo-2 at tcp://127.0.0.1:2, demo-3 at tcp://127.0.0.1:3"
-for step in 1 2 3; do echo "step $step of 3  loss 1.0  "; done
+for step in 1 2 3 4 5 6 7 8 9 10; do echo "step $step of 10  loss 1.0  "; done
 DEMO
 chmod +x "$work/idle/scripts/demo"
 if "$source/scripts/checks/demo.sh" "$work/idle" >"$work/out" 2>&1; then
