@@ -193,8 +193,7 @@ bool BulkReader::take() {
     if (state_ == State::waiting) return true;
     if (state_ == State::bulk) {
       if (there() == 0) return true;
-      std::span<std::byte> to = room();
-      if (to.empty()) to = room();  // the session has ended for want of memory, and the rest is skipped: its last word shall not be overtaken by the channel's end
+      const std::span<std::byte> to = room();
       if (to.empty()) return false;
       const std::size_t n = std::min(to.size(), there());
       std::memcpy(to.data(), buffer_.data() + begin_, n);
@@ -254,8 +253,7 @@ bool BulkReader::take_lent() {
     return router_.knows(connection_);
   }
   for (std::uint64_t left = bytes; left > 0;) {
-    std::span<std::byte> to = router_.bulk_room(connection_, left);
-    if (to.empty()) to = router_.bulk_room(connection_, left);  // as in `take`
+    const std::span<std::byte> to = router_.bulk_room(connection_, left);
     if (to.empty()) return false;
     std::memcpy(to.data(), from, to.size());
     from += to.size();

@@ -172,8 +172,11 @@ std::span<std::byte> Router::bulk_room(Connection connection, std::size_t most) 
   most = std::min<std::size_t>(most, entry->bulk_left);
   if (entry->bulk_skipped == 0 && entry->state == State::open) {
     const std::span<std::byte> room = entry->session.bulk_room(entry->bulk_lane, most);
-    if (room.empty()) arrived(*entry, true, entry->session.no_room(entry->bulk_lane));
-    return room;
+    if (!room.empty()) return room;
+    arrived(*entry, true, entry->session.no_room(entry->bulk_lane));
+    // The rest is skipped: the session's last word goes by the connection, and shall not be overtaken by the channel's end.
+    entry = at(connection);
+    if (!entry || entry->state == State::open) return {};
   }
   skipped_.resize(kSkipped);
   if (entry->bulk_skipped != 0) most = std::min<std::size_t>(most, entry->bulk_skipped);

@@ -82,8 +82,7 @@ class Hostile final : private Carrier, private TransportListener {
       iovec rooms[2];
       const std::span<std::byte> room = slab_ ? reader_->room() : std::span<std::byte>();
       if (slab_) rooms[0] = {room.data(), room.size()};
-      std::size_t pieces = slab_ ? !room.empty() : reader_->rooms(rooms);
-      if (pieces == 0 && !slab_) pieces = reader_->rooms(rooms);  // a session ends where it finds no room, and has some for what is skipped
+      const std::size_t pieces = slab_ ? !room.empty() : reader_->rooms(rooms);
       if (pieces == 0) return reader_.reset(), false;
       std::size_t n = 0;
       for (const iovec& piece : std::span(rooms).first(pieces)) {
