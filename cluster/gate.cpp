@@ -18,7 +18,6 @@ constexpr const char* kDomain = "troupe";
 constexpr std::size_t kKeyBytes = 32;
 constexpr std::size_t kStrangers = 100;                 // whose refusal is logged
 constexpr Time kListLook = std::chrono::seconds(1);         // between looks at the list's file
-constexpr Time kTell = std::chrono::minutes(1);         // between lines on those without a key
 constexpr int kTurnedAway = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 constexpr int kComeAndGo = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED;
 
@@ -81,12 +80,9 @@ bool Gate::watch(Time now) {
   const bool has_fewer = is_due && reload();
   answer();
   count();
-  if (turned_away_ != told_ && now >= tell_at_) {
-    log(fmt::format("connections that ended in their handshake: {}; no key, one that is not authorized here, the key of another than this node was meant, or more claimed than is taken",
-                    turned_away_ - told_));
-    told_ = turned_away_;
-    tell_at_ = now + kTell;
-  }
+  told_.tell(now, turned_away_, log_, [](std::uint64_t more) {
+    return fmt::format("connections that ended in their handshake: {}; no key, one that is not authorized here, the key of another than this node was meant, or more claimed than is taken", more);
+  });
   return has_fewer;
 }
 

@@ -18,6 +18,8 @@
 // Threads: the router's.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -36,6 +38,23 @@ namespace troupe {
 
 /// Takes one line, without its end, for a person to read.
 using Log = std::function<void(const std::string& line)>;
+
+/// Of a count that grows the log is told, a line a minute at most, whatever comes here.
+class Told {
+ public:
+  /// `line`: of how many more there are than were told.
+  template <class Line>
+  void tell(Time now, std::uint64_t all, const Log& log, Line line) {
+    if (all == told_ || now < next_) return;
+    if (log) log(line(all - told_));
+    told_ = all;
+    next_ = now + std::chrono::minutes(1);
+  }
+
+ private:
+  std::uint64_t told_ = 0;
+  Time next_{};
+};
 
 class Gate {
  public:
@@ -88,10 +107,11 @@ class Gate {
   std::map<std::string, std::string> found_;  // the key that was proved at an address
   std::set<std::string> strangers_;           // keys whose refusal was logged; bounded
   std::string stamp_;                         // of the list's file when it was read
-  Time look_at_{}, tell_at_{};
+  Time look_at_{};
   std::set<int> silent_;                      // descriptors of those who were accepted, and have said nothing yet
   std::map<int, Connection> heard_;           // and of the others
-  std::uint64_t turned_away_ = 0, told_ = 0;
+  std::uint64_t turned_away_ = 0;
+  Told told_;
   bool is_told_ = false;      // a handshake has ended whose connection ends next
   std::uint64_t failed_ = 0;  // and so many of others, who have still to hang up
 };

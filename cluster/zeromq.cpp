@@ -29,7 +29,6 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t kLeastLent = 16 << 10;  // what is smaller is gathered, and so copied all the same
-constexpr Time kTellDrops = std::chrono::minutes(1);  // between lines on what was dropped
 constexpr Time kFarewellRead = std::chrono::milliseconds(100);  // after what came before the end of a connection was there
 constexpr int kFramesATurn = 64;               // frames taken from one socket before the others have their turn
 constexpr auto kIdleLook = std::chrono::microseconds(100);  // from one look at sockets that have nothing to say to the next
@@ -436,9 +435,12 @@ class ZeroMqTransport final : public Transport, private Carrier {
       close(connection);
     }
     count_broken_off();
-    tell([&] { return fmt::format("dropped {} of what came here, {} in all; the last was {}", drops_.untold(), drops_.all, router_->last_drop()); }, drops_, router_->traffic().dropped);
-    tell([&] { return fmt::format("connections that ended in the middle of a session: {}, {} in all; who it was has died, or the way to it, or it claimed more than is taken", breaks_.untold(), breaks_.all); },
-         breaks_, broken_off_);
+    told_drops_.tell(now(), router_->traffic().dropped, options_.log, [&](std::uint64_t more) {
+      return fmt::format("dropped {} of what came here, {} in all; the last was {}", more, router_->traffic().dropped, router_->last_drop());
+    });
+    told_breaks_.tell(now(), broken_off_, options_.log, [&](std::uint64_t more) {
+      return fmt::format("connections that ended in the middle of a session: {}, {} in all; who it was has died, or the way to it, or it claimed more than is taken", more, broken_off_);
+    });
   }
 
   /// ZeroMQ hangs up on who claims too much, and says no more of that than of who is gone. Who leaves has said so before, which is read by then.
@@ -447,21 +449,6 @@ class ZeroMqTransport final : public Transport, private Carrier {
   }
   void count_broken_off() {
     for (; !ended_.empty() && ended_.front().second <= now(); ended_.pop_front()) broken_off_ += router_->is_in_session(ended_.front().first);
-  }
-
-  struct Told {
-    std::uint64_t all = 0, told = 0;
-    Time next{};
-    std::uint64_t untold() const { return all - told; }
-  };
-  /// One line a minute at most, whatever is sent here.
-  template <class Line>
-  void tell(Line line, Told& of, std::uint64_t now_in_all) {
-    of.all = now_in_all;
-    if (of.untold() == 0 || now() < of.next) return;
-    if (options_.log) options_.log(line());
-    of.told = of.all;
-    of.next = now() + kTellDrops;
   }
 
   /// By one call of the kernel: to ask each socket in turn, as zmq_poll does, takes two for each, before and after.
@@ -545,7 +532,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   OwnedDescriptor sleep_;  // an epoll of all that wakes the thread
   bool sockets_are_stale_ = true;  // in it
   bool bulk_rang_ = false;         // a channel's socket has something
-  Told drops_, breaks_;            // of which the log has been told
+  Told told_drops_, told_breaks_;
   std::uint64_t broken_off_ = 0;
   std::deque<std::pair<Peer, Time>> ended_;  // whose connection has, and when that is counted
   bool was_asked_ = false;         // each of ZeroMQ's sockets, and nothing was done with one since
