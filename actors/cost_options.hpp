@@ -53,7 +53,7 @@ struct EdgeOptions {
   /// Iterations of a loop for which a device may have sent another what that is not done with, where `parallel_iterations` is less: if it sends it nothing in
   /// this loop but what is small, as a predicate or a counter (64 B, by its shape), and nothing in a loop within. So a device that others wait
   /// for need not wait for each of them. 0: `parallel_iterations` alone counts; at most 65,536.
-  std::int32_t ahead = 512;
+  std::int32_t ahead = 1024;
 };
 
 }  // namespace troupe

@@ -336,7 +336,7 @@ class Partition final : public CompletionSink {
   // A stream takes up to kBatches batches of kBatch kernels that it has not got to: then this waits
   // for it, so that a loop's work and buffers do not pile up there.
   static constexpr std::uint64_t kLarge = 4096;  // bytes: smaller tokens are bounded by windows alone
-  static constexpr std::int32_t kTimesAMessage = 128;  // iterations of which a token that goes on says enough: its receiver has something to do meanwhile
+  static constexpr std::int32_t kTimesAMessage = 256;  // iterations of which a token that goes on says enough: its receiver has something to do meanwhile
   static constexpr int kPlaceBits = 32;           // of a call's number: its place; how many were there before is above
   static constexpr int kBatch = 256;
   static constexpr int kMessagesALook = 16;  // messages from one look at the clock to the next, within a turn
@@ -454,8 +454,25 @@ class Partition final : public CompletionSink {
   bool is_granted(const Iteration& from, const PartitionPlan::Send& to) const;
   static bool is_same(bool is_dead, const Value& a, const Value* b);
   bool extend(const Iteration& from, std::int32_t send, const Value* value);
+  static bool is_true(const Value& value);
+  static bool tells_others(const Iteration& iteration) { return !iteration.instance->frame->told.empty(); }
+  void tell_others(Iteration& iteration, const Value* predicate, bool is_true);
+  // A token on which another has gone, which the next one may go on as well: until what is posted goes, in the same execution of its loop.
+  struct Going {
+    static constexpr std::uint64_t kNone = ~std::uint64_t{0};
+    std::uint64_t execution = kNone;  // it goes no further
+    std::int64_t next = 0;            // of that iteration,
+    std::int64_t end = 0;             // and of those before this one: as many as are granted and one message says
+    bool says_true = false;           // that a loop goes on
+    std::int64_t counted = 0;         // those before this iteration are of the token's `times`, and were counted as sent
+    Token* token = nullptr;           // null: there is none
+    Record* record = nullptr;
+  };
   void goes_on_after(Token& token, const Iteration& from, std::int32_t send, std::int32_t times);
   void count_sent(Record& record, std::int32_t send, std::int32_t times, std::uint64_t bytes);
+  static bool is_next(const Going& going, const Iteration& iteration);
+  void extend(Going& going);
+  void went_on_to_the_end(Going& going);
   void count_gone(std::int32_t send);
   enum class Told : std::uint8_t { due, behind, all };  // senders: those whose grants are due at this iteration, the others, both
   void grant(Instance& instance, Told whom);
@@ -548,16 +565,6 @@ class Partition final : public CompletionSink {
   // Live firings are not counted: a node fires once an iteration, so they are the iterations but for what is here.
   std::vector<std::uint64_t> dead_, skipped_;  // by node: firings without a kernel, and those that a run given up left out
   std::vector<EdgeCount> sent_, received_;     // by send, by receive
-  // A token on which another has gone, which the next one may go on as well: until what is posted goes, in the same execution of its loop.
-  struct Going {
-    Token* token = nullptr;  // null: there is none
-    Record* record = nullptr;
-    const Instance* instance = nullptr;  // null: it goes no further
-    std::uint64_t execution = 0;
-    std::int64_t next = 0;     // of that iteration,
-    std::int64_t end = 0;      // and of those before this one: as many as are granted and one message says
-    std::int32_t counted = 0;  // of its times, as sent
-  };
   std::vector<Going> going_;             // by send
   std::vector<std::int32_t> are_going_;  // the sends that have one
   WorkAccount work_;

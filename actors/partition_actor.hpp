@@ -69,7 +69,7 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   }
 
  private:
-  static constexpr int kFirings = 1000;  // about 10 µs of tiny kernels; a yield costs 0.1. Of long ones fewer: `Partition::kLongTurn`
+  static constexpr int kFirings = 2000;  // about 50 µs of tiny kernels; a yield costs 0.1. Of long ones fewer: `Partition::kLongTurn`
   static constexpr std::size_t kMostPosted = 64;  // to other nodes, until they are sent
   static constexpr std::size_t kLookedAt = 8;     // of these, the last, for one that another goes on or replaces
   static constexpr int kSame = 32;                // turns that have posted as much as the one before them: the next one will too

@@ -449,12 +449,21 @@ void Partition::goes_on_after(Token& token, const Iteration& from, std::int32_t 
   Going& going = going_[static_cast<std::size_t>(send)];
   if (going.token) count_gone(send);
   else are_going_.push_back(send);
-  going = {&token, instance.record, &instance, instance.execution, next, end, token.times};
+  going = {instance.execution, next, end, !token.is_dead && is_true(token.value), next, &token, instance.record};
 }
 
+// As far as one message says, or as was granted.
+void Partition::went_on_to_the_end(Going& going) {
+  going.execution = Going::kNone;
+  if (going.token->times + (going.next - going.counted) >= kTimesAMessage) flush();
+}
+
+// Of those iterations that were not counted yet.
 void Partition::count_gone(std::int32_t send) {
-  const Going& going = going_[static_cast<std::size_t>(send)];
-  count_sent(*going.record, send, going.token->times - going.counted, bytes_sent(going.token->value));
+  Going& going = going_[static_cast<std::size_t>(send)];
+  const auto times = static_cast<std::int32_t>(going.next - std::exchange(going.counted, going.next));
+  going.token->times += times;
+  count_sent(*going.record, send, times, bytes_sent(going.token->value));
 }
 
 void Partition::have_gone() {
@@ -472,9 +481,9 @@ void Partition::post(Iteration& from, std::int32_t send, Value* value, std::int3
   // if it came before the news.
   if (from.instance->record->run->is_poisoned() && !plan_->is_here(static_cast<std::size_t>(to.partition))) return;
   count_sent(*from.instance->record, send, times, value ? bytes_sent(*value) : 0);
+  if (going_[static_cast<std::size_t>(send)].token) count_gone(send);
   if (Token* before = driver_.waiting(to.partition, to.receive); before && goes_on(*before, from, value)) {
     before->times += times;
-    if (Going& going = going_[static_cast<std::size_t>(send)]; going.token == before) going.counted += times;
     if (recorder_.traces()) record_sent(*before, to, before->times - times, times);
     else goes_on_after(*before, from, send, times);
     if (before->times >= kTimesAMessage) flush();

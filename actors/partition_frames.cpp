@@ -77,7 +77,10 @@ void Partition::deliver_dead(Iteration& iteration, const Target& target) {
     case Target::kEnter: enter(iteration, mine_.enters[static_cast<std::size_t>(target.slot)], nullptr); return;
     case Target::kExit: exit(iteration, mine_.exits[static_cast<std::size_t>(target.slot)], nullptr); return;
     case Target::kNext: next(iteration, target.slot, nullptr); return;
-    case Target::kPredicate: decide(iteration, false); return;
+    case Target::kPredicate:
+      if (tells_others(iteration)) tell_others(iteration, nullptr, false);
+      decide(iteration, false);
+      return;
   }
 }
 
@@ -262,13 +265,28 @@ void Partition::exit(Iteration& from, const PartitionPlan::Exit& exit, Value* va
   deliver_all(*instance.parent, exit.targets, std::move(*value));
 }
 
+// Whether a loop goes on, to the other partitions that have part of it; null: dead. Mostly it does, as in the iteration before. A run that has
+// failed says so by what is dead, so nobody looks whether it has.
+void Partition::tell_others(Iteration& iteration, const Value* predicate, bool is_true) {
+  for (const std::int32_t send : iteration.instance->frame->told) {
+    Going& going = going_[static_cast<std::size_t>(send)];
+    if (is_true && going.says_true && is_next(going, iteration)) {
+      extend(going);
+      continue;
+    }
+    Value copy = predicate ? *predicate : Value();
+    this->send(iteration, send, predicate ? &copy : nullptr);
+  }
+}
+
 void Partition::predicate(Iteration& iteration, Value&& value) {
   if (value.is_inline() && value.dtype() == DType::boolean) {
-    bool goes_on;
-    std::memcpy(&goes_on, value.scalar_bits(), sizeof goes_on);
+    const bool goes_on = is_true(value);
+    if (tells_others(iteration)) tell_others(iteration, &value, goes_on);
     decide(iteration, goes_on);
     return;
   }
+  if (tells_others(iteration)) tell_others(iteration, &value, false);
   const Tensor& t = value.tensor();
   const bool is_one = t.has_value() && t.shape().elements() == 1;  // else the Switches say so
   if (is_one && !t.is_on_host()) {

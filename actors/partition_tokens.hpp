@@ -57,15 +57,22 @@ inline bool Partition::is_same(bool is_dead, const Value& a, const Value* b) {
 // What goes to another node is the same as in the iteration before, and that has not gone yet: then it is one more of these. They are counted when they go.
 inline bool Partition::extend(const Iteration& from, std::int32_t send, const Value* value) {
   Going& going = going_[static_cast<std::size_t>(send)];
-  const Instance& instance = *from.instance;
-  if (going.instance != &instance || going.next != from.number || going.execution != instance.execution) return false;
-  Token& token = *going.token;
-  if (!is_same(token.is_dead, token.value, value) || token.run->is_poisoned()) return false;
-  ++token.times;
-  if (++going.next < going.end) return true;
-  if (token.times >= kTimesAMessage) flush();
-  else going.instance = nullptr;
+  if (!is_next(going, from)) return false;
+  if (!is_same(going.token->is_dead, going.token->value, value) || going.token->run->is_poisoned()) return false;
+  extend(going);
   return true;
+}
+
+inline bool Partition::is_next(const Going& going, const Iteration& iteration) {
+  return going.execution == iteration.instance->execution && going.next == iteration.number;
+}
+inline void Partition::extend(Going& going) {
+  if (++going.next == going.end) [[unlikely]] went_on_to_the_end(going);
+}
+
+// An inline bool.
+inline bool Partition::is_true(const Value& value) {
+  return value.is_inline() && value.dtype() == DType::boolean && *static_cast<const unsigned char*>(value.scalar_bits()) != 0;
 }
 
 // One thing less that the iteration waits for.

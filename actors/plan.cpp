@@ -239,6 +239,15 @@ class Planner {
     return it->second;
   }
 
+  // What decides whether the loop goes on is sent to others by who decides. Yields where the targets end.
+  static std::int32_t tell_others(PartitionPlan& p, FramePlan& frame, TargetRange range) {
+    const auto first = p.targets.begin() + range.first, last = p.targets.begin() + range.last;
+    if (std::none_of(first, last, [](const Target& t) { return t.node == Target::kPredicate; })) return range.last;
+    const auto others = std::stable_partition(first, last, [](const Target& t) { return t.node != Target::kRemote; });
+    for (auto t = others; t != last; ++t) frame.told.push_back(t->slot);
+    return static_cast<std::int32_t>(others - p.targets.begin());
+  }
+
   // Everything is counted: what records start from.
   void finish(PartitionPlan& p, std::int32_t number) {
     FramePlan& f = p.frames[at(number)];
@@ -248,7 +257,8 @@ class Planner {
       n.held = static_cast<std::int32_t>(held.size());
       p.held.insert(p.held.end(), held.begin(), held.end());
       f.awaited.push_back(n.awaited);
-      const std::int32_t* range = p.output_targets.data() + n.first_output;
+      std::int32_t* const range = p.output_targets.data() + n.first_output;
+      for (std::int32_t o = 0; o < n.outputs; ++o) range[2 * o + 1] = tell_others(p, f, {range[2 * o], range[2 * o + 1]});
       n.has_only = n.outputs == 1 && range[1] - range[0] == 1 && range[2] == range[3];
       if (n.has_only) n.only = p.targets[at(range[0])];
     }

@@ -123,6 +123,7 @@ struct FramePlan {
   std::vector<std::int32_t> begins;    // there: a send to every other partition that has part of it
   std::int32_t tells = -1;             // in the others: the send that says that this part of a call has ended
   bool has_predicate = false;          // a LoopCond, here or in another partition, decides how long it goes on
+  std::vector<std::int32_t> told;      // the sends by which others are told, where a node here decides
   /// Of an iteration: what must happen until it has drained.
   std::int32_t unfired() const { return static_cast<std::int32_t>(nodes.size()) + children + receives; }
 };

@@ -129,7 +129,7 @@ void fields(A& a, ClearContainer& m) {
 template <class A>
 void fields(A& a, LoopReport& r) {
   a(r.loop), a(r.device), a(r.executions), a(r.iterations), a(r.parallel_iterations), a(r.achieved_parallelism), a(r.most_parallel);
-  a(r.limited_by_window), a(r.held_tokens), a(r.iteration_us), a(r.recurrence_us), a(r.limiting_dependence);
+  a(r.limited_by_window), a(r.held_tokens), a(r.held_by_bytes), a(r.most_bytes_on_way), a(r.iteration_us), a(r.recurrence_us), a(r.limiting_dependence);
 }
 template <class A>
 void fields(A& a, NodeCost& c) {

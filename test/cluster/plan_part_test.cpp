@@ -124,7 +124,7 @@ class Divided {
                is_target(x.only, y.only);
       });
       return forwards && nodes && are(a.invariant_targets, b.invariant_targets, is_range) && a.steady == b.steady && a.roots == b.roots && a.exits == b.exits && a.edges_in == b.edges_in && a.known == b.known &&
-             are(a.senders, b.senders, [](const auto& x, const auto& y) { return x.receive == y.receive && x.window == y.window; }) && a.has_predicate == b.has_predicate;
+             are(a.senders, b.senders, [](const auto& x, const auto& y) { return x.receive == y.receive && x.window == y.window; }) && a.has_predicate == b.has_predicate && a.told == b.told;
     }));
   }
 
@@ -214,6 +214,33 @@ BOOST_AUTO_TEST_CASE(what_crosses_in_every_way) {
   BOOST_TEST(program.check_all() == 3);
   BOOST_TEST(program.part("n3").program.graph.text().find("Tanh") == std::string::npos);  // of a loop of others
   BOOST_TEST((program.part("n3").program.feeds[1] == Edge{-1, 0}));
+}
+
+// The predicate of a loop goes to each of the others by who decides, whether they take its value or only hear it, and to nobody as one of its targets.
+BOOST_AUTO_TEST_CASE(who_decides_whether_a_loop_goes_on_tells_the_others) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {});
+  const auto on = [&g](int node, auto make) {
+    auto there = g.on_device("/node:n" + std::to_string(node) + "/cpu:0");
+    return make();
+  };
+  auto [n, y, z] = while_loop([](Expr i, Expr, Expr) { return i < 5; },
+                              [&](Expr i, Expr t, Expr u) { return std::tuple{i + 1, on(1, [&] { return tanh(t); }), u + on(2, [&] { return sin(x); })}; },
+                              std::tuple{g.constant(0), x, x});
+  Divided program(placed_of(g, {x}, {n, y, z}));
+  std::multiset<std::string> told;
+  for (const PartitionPlan& p : program.whole().partitions)
+    for (const FramePlan& f : p.frames) {
+      for (const std::int32_t send : f.told) told.insert(fmt::format("{} to {}", p.name, program.whole().partitions.at(static_cast<std::size_t>(p.sends.at(static_cast<std::size_t>(send)).partition)).name));
+      for (const PlanNode& node : f.nodes)
+        for (std::int32_t o = 0; o < node.outputs; ++o) {
+          const std::int32_t* const range = p.output_targets.data() + node.first_output + 2 * o;
+          const auto goes_to = [&](std::int32_t where) { return std::count_if(p.targets.begin() + range[0], p.targets.begin() + range[1], [&](const Target& t) { return t.node == where; }); };
+          if (goes_to(Target::kPredicate) > 0) BOOST_TEST(goes_to(Target::kRemote) == 0);
+        }
+    }
+  BOOST_TEST(told == (std::multiset<std::string>{"/node:n0/cpu:0 to /node:n1/cpu:0", "/node:n0/cpu:0 to /node:n2/cpu:0"}), boost::test_tools::per_element());
+  BOOST_TEST(program.check_all() == 2);
 }
 
 // Inputs and constants are no tokens of their nodes'; a fed fetch is the first partition's, wherever that is.

@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_CASE(a_fast_producer_is_bounded_by_its_consumer) {
                              },
                              std::tuple{g.constant(0), g.constant(0.f)}, {.parallel_iterations = parallel});
     EngineOptions one;
-    one.workers = 1;  // the leader has its turn of a thousand firings first
+    one.workers = 1;  // the leader has its turn of two thousand firings first
     Engine engine(one);
     Function f = engine.compile(g, {}, {n, s});
     double expected = 0;
@@ -158,7 +158,7 @@ BOOST_AUTO_TEST_CASE(bytes_on_an_edge_are_bounded) {
                              },
                              std::tuple{g.constant(0), g.constant(0.f)}, {.parallel_iterations = 16});
     EngineOptions one;
-    one.workers = 1;  // the leader has its turn of a thousand firings first
+    one.workers = 1;  // the leader has its turn of two thousand firings first
     one.edges.bytes = limit;
     Engine engine(one);
     Function f = engine.compile(g, {}, {n, s});
