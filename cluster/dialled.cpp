@@ -36,6 +36,8 @@ void Dialled::attempt() {
   socket_ = zmq::socket_t(context_, zmq::socket_type::dealer);
   configure(socket_, options_.router.answer);
   socket_.set(zmq::sockopt::reconnect_ivl, -1);
+  // For these alone: where it is set, ZeroMQ looks for an IPv6 address of each name, and tries no other.
+  if (is_ipv6(address_)) socket_.set(zmq::sockopt::ipv6, 1);
   gate_.present(socket_, keys_[attempts_]);
   monitor_.emplace(context_, socket_, fmt::format("{}-{}", name_, attempts_), kEvents);
   socket_.connect(address_);

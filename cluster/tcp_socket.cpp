@@ -97,12 +97,17 @@ void check_address(const std::string& address) {
     throw Error(Code::invalid_argument, fmt::format("an address is tcp://HOST:PORT, not {}", address));
 }
 
+bool is_ipv6(std::string_view address) {
+  const std::size_t colon = address.rfind(':');
+  return address.starts_with(kScheme) && colon != std::string_view::npos && colon > kScheme.size() + 1 && address[kScheme.size()] == '[' && address[colon - 1] == ']';
+}
+
 std::string why_unresolved(const std::string& address) {
   const std::size_t colon = address.rfind(':');
   if (!address.starts_with(kScheme) || colon <= kScheme.size()) return {};
   const std::string host = bare_host(address);
   addrinfo hints{}, *found = nullptr;
-  hints.ai_family = AF_INET;  // as ZeroMQ dials
+  hints.ai_family = is_ipv6(address) ? AF_INET6 : AF_INET;  // as ZeroMQ dials
   hints.ai_socktype = SOCK_STREAM;
   const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
   if (error != 0) return why_none(host, error);

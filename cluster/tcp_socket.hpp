@@ -37,6 +37,8 @@ std::string peer_of(int fd);
 bool set_congestion(int fd, const std::string& congestion);
 /// Throws invalid_argument for what is not `tcp://HOST:PORT`; asks nobody who HOST is.
 void check_address(const std::string& address);
+/// Is HOST an IPv6 address, in brackets? A name is looked up for an IPv4 address, wherever it is.
+bool is_ipv6(std::string_view address);
 /// Why HOST of `tcp://HOST:PORT` cannot be dialled, in the resolver's words, for which this waits; empty: it can, or there is none.
 std::string why_unresolved(const std::string& address);
 /// Is HOST every address of the machine? `told` as it stands, malformed or not.

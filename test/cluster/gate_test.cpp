@@ -10,6 +10,7 @@
 
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/router.hpp>
+#include <troupe/cluster/tcp_socket.hpp>
 #include <troupe/troupe.hpp>
 
 BOOST_AUTO_TEST_SUITE(gate_test)
@@ -346,6 +347,44 @@ BOOST_AUTO_TEST_CASE(with_keys_a_node_is_reached_from_anywhere, *utf::label("sto
   // What is told to others is where each was seen.
   BOOST_TEST(b.heard.peers[0].second.address == "tcp://127.0.0.1" + port);
   BOOST_TEST(a.heard.peers[0].second.address == "tcp://127.0.0.1" + b.address().substr(b.address().rfind(':')));
+}
+
+BOOST_AUTO_TEST_CASE(nodes_reach_each_other_over_ipv6, *utf::label("stock_zmq")) {
+  try {
+    listen_at("tcp://[::1]:0", "");
+  } catch (const Error& e) {
+    BOOST_REQUIRE((e.code() == Code::unavailable));
+    BOOST_TEST_MESSAGE("no IPv6 here: " << e.what());
+    return;
+  }
+  Keyed k;
+  const Keys shared = k.keys(k.a, {{k.a.public_key, "all"}});
+  for (const bool has_keys : {false, true}) {
+    const std::optional<Keys> keys = has_keys ? std::optional(shared) : std::nullopt;
+    // With keys also at all addresses, of both kinds.
+    Party a(k.bell, "a", keys, has_keys ? "tcp://[::]:0" : "tcp://[::1]:0"), b(k.bell, "b", keys, "tcp://[::1]:0"), c(k.bell, "c", keys);
+    const std::string port = a.address().substr(a.address().rfind(':'));
+    b.transport->connect("tcp://[::1]" + port);
+    BOOST_REQUIRE(wait_until(k.bell, [&] { return !a.heard.peers.empty() && !b.heard.peers.empty(); }));
+    BOOST_TEST(b.heard.peers[0].second.address == "tcp://[::1]" + port);
+    BOOST_TEST(a.heard.peers[0].second.address == b.address());
+    // By the channel for bulk too, once it is there.
+    for (std::size_t n = 1; n <= 1000 && a.transport->counters().bulk_bytes_in == 0; ++n) {
+      Message m;
+      m.head.resize(1);
+      m.tensors.push_back(Tensor::zeros(DType::u8, {1'000'000}));
+      b.transport->send(b.heard.peers[0].first, Lane::data, std::move(m));
+      BOOST_REQUIRE(wait_until(k.bell, [&] { return a.heard.got.size() == n; }));
+    }
+    BOOST_TEST(a.transport->counters().bulk_bytes_in > 0u);
+    if (!has_keys) continue;
+    c.transport->connect("tcp://127.0.0.1" + port);
+    BOOST_REQUIRE(wait_until(k.bell, [&] { return a.heard.peers.size() == 2 && !c.heard.peers.empty(); }));
+    // Told to b, it is reached there.
+    b.transport->connect(a.heard.peers[1].second.address);
+    BOOST_REQUIRE(wait_until(k.bell, [&] { return b.heard.peers.size() == 2 || !b.heard.refusals.empty(); }));
+    BOOST_TEST(b.heard.refusals.empty());
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_program_runs_over_two_nodes_with_keys, *utf::label("stock_zmq")) {
