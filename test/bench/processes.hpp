@@ -5,12 +5,14 @@
 //   node->engine().compile(...)                // on "/node:w1/cpu:0" ...
 #pragma once
 
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -43,6 +45,7 @@ class Child {
     pid_ = fork();
     require(pid_ >= 0, "fork");
     if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // the socket does not close where others hold that end
       close(ends[0]);
       std::array<char, 64> address{};
       if (read(ends[1], address.data(), address.size()) == static_cast<ssize_t>(address.size())) {

@@ -7,12 +7,14 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -107,6 +109,7 @@ inline Wire spawn(const std::function<void(Wire)>& receiver) {
   int ends[2];
   require(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "socketpair");
   if (fork() == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     close(ends[0]);
     receiver(Wire(ends[1]));
     _exit(0);
