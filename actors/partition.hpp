@@ -42,7 +42,7 @@
 // Other nodes: a partition of another node is posted to like one of this (`PartitionDriver::post`); its tokens, grants and
 // windows are the same. What a turn has for them is collected, and goes before a kernel runs, before the run is left, when a
 // grant has let tokens go, when somebody asks, and when the turn ends: it waits for bookkeeping only. Tokens of an edge that are the same for iterations that follow
-// each other wait and go as one (Token::times), which is taken as if each had come by itself; 128 iterations do not wait for more. But a peer may be lost, and with it tokens that counting
+// each other wait and go as one (Token::times), which is taken as if each had come by itself; 256 iterations do not wait for more. But a peer may be lost, and with it tokens that counting
 // would wait for: a run over several nodes that fails is abandoned, not drained. What it holds here is given back at
 // once, or when its kernels that are under way have ended; who comes late for it is dropped. A loss is none to a partition
 // that awaits nothing more of that node, in any iteration that is open or may open (`awaited_from`): its part of the run goes on.

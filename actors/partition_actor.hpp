@@ -1,4 +1,4 @@
-// The actor that drives a partition: a lean actor whose turn drains its inbox, then fires up to a
+// The actor that drives a partition: a lean actor whose turn drains its inbox, then fires up to two
 // thousand nodes, then yields.
 #pragma once
 

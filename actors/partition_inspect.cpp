@@ -312,11 +312,17 @@ void Partition::follow_predicates() {
 // The node whose value decides whether a loop goes on; -1: it is in another partition.
 std::int32_t Partition::predicate_of(const FramePlan& frame) const {
   if (const PlanNode* node = predicate_node(frame)) return node->source;
+  const auto decides = [&](const TargetRange& range) {
+    return std::any_of(mine_.targets.begin() + range.first, mine_.targets.begin() + range.last, [](const Target& t) { return t.node == Target::kPredicate; });
+  };
   // A variable of the loop decides itself: its next value is told as the predicate.
-  for (const PartitionPlan::Loop& loop : mine_.loops) {
-    if (&mine_.frames[static_cast<std::size_t>(loop.frame)] != &frame) continue;
-    for (std::int32_t t = loop.targets.first; t < loop.targets.last; ++t)
-      if (mine_.targets[static_cast<std::size_t>(t)].node == Target::kPredicate) return plan_->program.graph.node(loop.source).inputs[1].node;
+  for (const PartitionPlan::Loop& loop : mine_.loops)
+    if (&mine_.frames[static_cast<std::size_t>(loop.frame)] == &frame && decides(loop.targets)) return plan_->program.graph.node(loop.source).inputs[1].node;
+  // Or what leaves a loop within.
+  for (const FramePlan& within : mine_.frames) {
+    if (within.parent < 0 || &mine_.frames[static_cast<std::size_t>(within.parent)] != &frame) continue;
+    for (const std::int32_t e : within.exits)
+      if (const PartitionPlan::Exit& exit = mine_.exits[static_cast<std::size_t>(e)]; decides(exit.targets)) return exit.source;
   }
   return -1;
 }

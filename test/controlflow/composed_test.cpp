@@ -121,6 +121,38 @@ BOOST_AUTO_TEST_CASE(a_branch_in_a_loop_in_a_scan) {
   });
 }
 
+// What decides is no operation of the loop's own, but what leaves a loop within, or a branch; or a loop that is decided on so itself.
+BOOST_AUTO_TEST_CASE(a_loop_decides_whether_another_goes_on) {
+  using Counts = GraphFunction<Expr(Expr)>;
+  const auto is_below = [](Piece& p, const Expr& n, int limit) {  // by counting up to it
+    return std::get<1>(while_loop([&](Expr m, Expr) { return m < n; }, [&](Expr m, Expr) { return std::tuple{m + 1, m + 1 < limit}; }, std::tuple{p.count(0), p.g.constant(true)}));
+  };
+  const std::pair<const char*, std::function<Expr(Piece&, const Counts&, Expr)>> ways[] = {
+      {"a loop", [&](Piece& p, const Counts&, Expr n) { return is_below(p, n, 5); }},
+      {"a function", [](Piece&, const Counts& counts, Expr n) { return counts(n); }},
+      {"a branch", [&](Piece& p, const Counts&, Expr n) { return cond(n < 2, [&] { return p.g.constant(true); }, [&] { return n < 5; }); }},
+      {"a loop in a branch", [&](Piece& p, const Counts&, Expr n) { return cond(n < 2, [&] { return is_below(p, n, 9); }, [&] { return is_below(p, n, 5); }); }},
+      {"a loop that a loop decides on", [&](Piece& p, const Counts&, Expr n) {
+         return std::get<1>(while_loop([&](Expr m, Expr) { return is_below(p, m + 3, 6); }, [&](Expr m, Expr) { return std::tuple{m + 1, n + m < 7}; }, std::tuple{p.count(0), n < 5}));
+       }},
+      {"an element of what a scan makes", [&](Piece& p, const Counts&, Expr n) {
+         return reshape(slice(scan([](Expr before, Expr k) { return logical_and(before, k < 5); }, n + reshape(p.count(0), {1}), p.g.constant(true)), {0}, {1}), Shape{});
+       }}};
+  for (const auto& [name, goes_on] : ways)
+    for (const int window : {1, 4})
+      BOOST_TEST_CONTEXT(name << ", window " << window) {
+        agree([&](Piece& p) {
+          Expr x = p.input(0.7), w = p.input(1.1);
+          Counts counts(p.g, "counts", {kCount}, {ValueSpec{DType::boolean, Shape{}}});
+          counts.define([&](Expr n) { return cond(n < 2, [&] { return n < 5; }, [&] { return logical_and(n < 5, counts(n - 1)); }); });
+          auto [n, y] = while_loop([&](Expr i, Expr) { return goes_on(p, counts, i); }, [&](Expr i, Expr u) { return std::tuple{i + 1, u * w + sin(x)}; }, std::tuple{p.count(0), x},
+                                   {.parallel_iterations = window});
+          p.fetch(n);
+          p.differentiate(y);
+        });
+      }
+}
+
 BOOST_AUTO_TEST_CASE(loops_that_end_early_fill_one_list) {
   agree([](Piece& p) {
     Expr x = p.input(1.1), w = p.input({0.3, 0.6});
