@@ -146,6 +146,9 @@ std::string seen_through(const std::string& told, const std::string& teller) {
 }
 
 std::string with_host(std::string_view address, const std::string& host) {
+  // Of who came by IPv4 to a socket for both: it is reached so by those who have no IPv6, too.
+  constexpr std::string_view kMapped = "::ffff:";
+  if (host.starts_with(kMapped) && host.find('.') != std::string::npos) return with_host(address, host.substr(kMapped.size()));
   const bool needs_brackets = host.find(':') != std::string::npos && !host.starts_with('[');
   return fmt::format("{}{}{}", kScheme, needs_brackets ? "[" + host + "]" : host, address.substr(address.rfind(':')));
 }

@@ -362,7 +362,7 @@ BOOST_AUTO_TEST_CASE(nodes_reach_each_other_over_ipv6, *utf::label("stock_zmq"))
   for (const bool has_keys : {false, true}) {
     const std::optional<Keys> keys = has_keys ? std::optional(shared) : std::nullopt;
     // With keys also at all addresses, of both kinds.
-    Party a(k.bell, "a", keys, has_keys ? "tcp://[::]:0" : "tcp://[::1]:0"), b(k.bell, "b", keys, "tcp://[::1]:0"), c(k.bell, "c", keys);
+    Party a(k.bell, "a", keys, has_keys ? "tcp://[::]:0" : "tcp://[::1]:0"), b(k.bell, "b", keys, "tcp://[::1]:0"), c(k.bell, "c", keys, has_keys ? "tcp://*:0" : "tcp://127.0.0.1:0");
     const std::string port = a.address().substr(a.address().rfind(':'));
     b.transport->connect("tcp://[::1]" + port);
     BOOST_REQUIRE(wait_until(k.bell, [&] { return !a.heard.peers.empty() && !b.heard.peers.empty(); }));
@@ -380,7 +380,8 @@ BOOST_AUTO_TEST_CASE(nodes_reach_each_other_over_ipv6, *utf::label("stock_zmq"))
     if (!has_keys) continue;
     c.transport->connect("tcp://127.0.0.1" + port);
     BOOST_REQUIRE(wait_until(k.bell, [&] { return a.heard.peers.size() == 2 && !c.heard.peers.empty(); }));
-    // Told to b, it is reached there.
+    // Told to b, it is reached there, by IPv4 as it came.
+    BOOST_TEST(a.heard.peers[1].second.address == "tcp://127.0.0.1" + c.address().substr(c.address().rfind(':')));
     b.transport->connect(a.heard.peers[1].second.address);
     BOOST_REQUIRE(wait_until(k.bell, [&] { return b.heard.peers.size() == 2 || !b.heard.refusals.empty(); }));
     BOOST_TEST(b.heard.refusals.empty());

@@ -69,6 +69,8 @@ BOOST_AUTO_TEST_CASE(loopback_is_the_machine_of_who_says_it) {
   BOOST_TEST(seen_through("tcp://127.0.0.1:1", "tcp://127.0.0.1:2") == "tcp://127.0.0.1:1");
   BOOST_TEST(seen_through("tcp://localhost:1", "tcp://node7:2") == "tcp://node7:1");
   BOOST_TEST(seen_through("tcp://[::1]:1", "tcp://[fd00::2]:2") == "tcp://[fd00::2]:1");
+  BOOST_TEST(with_host("tcp://*:1", "::ffff:10.0.0.3") == "tcp://10.0.0.3:1");  // who came by IPv4 to a socket for both
+  BOOST_TEST(with_host("tcp://*:1", "fd00::2") == "tcp://[fd00::2]:1");
   BOOST_TEST(seen_through("tcp://127.0.0.1:1", "") == "tcp://127.0.0.1:1");
   BOOST_TEST(seen_through("inproc://b", "inproc://a") == "inproc://b");
   BOOST_TEST(seen_through("tcp://*:1", "tcp://node7:2") == "");
