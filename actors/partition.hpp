@@ -361,6 +361,7 @@ class Partition final : public CompletionSink {
   void pass_on(Iteration& iteration, Token& token);
   void arrive(Iteration& iteration, const PartitionPlan::Receive& receive, bool is_dead, Value&& value);
   void take_early(Iteration& iteration);
+  void arrive_early(Instance& instance, std::int64_t n, std::int32_t entry);
   const char* why_refused(const Instance& instance, std::int64_t n, std::int32_t window) const;
   const char* why_refused_early(const Token& token, std::int32_t around, const EarlyTokens& early, std::size_t place) const;
   void refuse(Run& run, const PartitionPlan::Receive& edge, const char* why);

@@ -187,21 +187,34 @@ void Partition::take_early(Iteration& iteration) {
   EarlyTokens& early = instance.early;
   for (std::int32_t entry = early.take(instance.known_place(iteration.number)), next; entry != EarlyTokens::kNone; entry = next) {
     next = early.after(entry);
-    Token& token = early.token(entry);
-    const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
-    if (receive.frame == instance.number && token.times > 1) {
-      ++token.path.number[token.path.depth - 1];
-      --token.times;
-      Value value = token.value;
-      const bool is_dead = token.is_dead;
-      early.put_back(entry, instance.known_place(iteration.number + 1));
-      arrive(iteration, receive, is_dead, std::move(value));
+    if (mine_.receives[static_cast<std::size_t>(early.token(entry).receive)].frame == instance.number) {
+      arrive_early(instance, iteration.number, entry);
       continue;
     }
-    Token last = std::move(token);
+    Token of_child = std::move(early.token(entry));
     early.drop(entry);
-    if (receive.frame == instance.number) arrive(iteration, receive, last.is_dead, std::move(last.value));
-    else pass_on(iteration, last);
+    pass_on(iteration, of_child);
+  }
+}
+
+// A token of iteration n, which is open, and of as many behind it. What was taken before it may have said that the loop goes on: it arrives at
+// all that are open by now, and waits for the one that opens next.
+void Partition::arrive_early(Instance& instance, std::int64_t n, std::int32_t entry) {
+  EarlyTokens& early = instance.early;
+  for (;; ++n) {
+    Token& token = early.token(entry);
+    const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
+    const bool is_dead = token.is_dead, is_last = token.times == 1, has_to_wait = !is_last && n + 1 == instance.opened;
+    Value value = is_last ? std::move(token.value) : token.value;
+    if (is_last) {
+      early.drop(entry);
+    } else {
+      ++token.path.number[token.path.depth - 1];
+      --token.times;
+    }
+    if (has_to_wait) early.put_back(entry, instance.known_place(n + 1));  // before the iteration's token arrives, by which the next may open
+    arrive(*instance.at(n), receive, is_dead, std::move(value));
+    if (is_last || has_to_wait) return;
   }
 }
 
