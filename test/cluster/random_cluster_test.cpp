@@ -128,6 +128,10 @@ const std::vector<Way>& cluster_ways() {
 
 BOOST_AUTO_TEST_CASE(values_are_the_oracles) { compare_values(cluster_ways(), seeds(400), {}); }
 
+// That hung: of a loop within, what two senders said of several iterations each waited for the loop around it, and the predicate among it, which
+// was heard in two pieces, the later one first, opened iterations that the other sender's was to wait for.
+BOOST_AUTO_TEST_CASE(programs_that_hung) { compare_values(cluster_ways(), {1618, 1}, {}); }
+
 // A run ends as the oracle says, or names the node that was lost.
 BOOST_AUTO_TEST_CASE(a_node_that_is_killed_is_named_or_not_missed, *boost::unit_test::label("one_thread")) {
   if (is_over_processes()) return;

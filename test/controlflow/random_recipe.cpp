@@ -239,12 +239,15 @@ class Cook {
 
   int parallel() { return dice_.chance(20) ? 32 : dice_.between(1, 8); }
 
+  // An operation as often as not. Not by the dice: programs of earlier seeds stay as they were but for this.
+  double made_by() const { return static_cast<double>(std::max(0, next_ % 6 - 2)); }
+
   void add_while(Block& block, int depth, int times) {
     Statement s{"while", {}, {}};
     std::vector<Type> types = some_types(1, 4, true);
     for (Type t : types) s.in.push_back(pick(block, t));
     const int n = trips(times);
-    s.numbers = {static_cast<double>(n), dice_.chance(20) ? 1.0 : 0.0};
+    s.numbers = {static_cast<double>(n), dice_.chance(20) ? 1.0 : 0.0, made_by()};
     s.parallel = parallel();
     std::vector<Type> all{Type::i};
     all.insert(all.end(), types.begin(), types.end());

@@ -176,6 +176,22 @@ Exprs Kitchen::make(const Statement& s) {
   return out;
 }
 
+Expr Kitchen::condition_of(const Statement& s, const Exprs& v, int made_by) {
+  const auto more = [&] {
+    const Exprs all = put(s.blocks[0], v);
+    return all.empty() ? v[0] >= 0 : all[0];
+  };
+  const Expr counted = v[0] < s.numbers[0];
+  switch (made_by) {
+    case 1: return cond(counted, more, [&] { return g.constant(false); });
+    case 2: {
+      const Expr is_more = more();
+      return while_loop([](const Exprs& w) { return w[0] < 1; }, [&](const Exprs& w) { return Exprs{w[0] + 1, logical_and(w[1], is_more)}; }, Exprs{g.constant(std::int32_t{0}), counted})[1];
+    }
+    default: return s.blocks[0].results.empty() ? counted : logical_and(counted, more());
+  }
+}
+
 Exprs Kitchen::make_while(const Statement& s, const Exprs& in) {
   const double limit = s.numbers[0];
   const bool is_told = s.numbers.size() > 1 && s.numbers[1] != 0;
@@ -186,20 +202,29 @@ Exprs Kitchen::make_while(const Statement& s, const Exprs& in) {
   if (is_told) options.maximum_iterations = static_cast<std::int64_t>(limit);
   for (std::size_t k = 0; k < s.out.size(); ++k)
     options.shape_invariants.push_back(s.out[k].type == Type::d ? std::optional<Shape>(Shape{kAny}) : std::nullopt);
-  return while_loop(
+  const int made_by = is_told || s.numbers.size() < 3 ? 0 : static_cast<int>(s.numbers[2]);
+  const bool is_variable = made_by == 3;
+  if (is_variable) {
+    first.push_back(condition_of(s, first, 0));
+    options.shape_invariants.push_back(std::nullopt);
+  }
+  Exprs last = while_loop(
       [&](const Exprs& v) {
+        if (is_variable) return v.back();
+        if (!is_told) return condition_of(s, v, made_by);
         Exprs more = put(s.blocks[0], v);
-        if (is_told) return more.empty() ? v[0] >= 0 : more[0];
-        Expr counted = v[0] < limit;
-        return more.empty() ? counted : logical_and(counted, more[0]);
+        return more.empty() ? v[0] >= 0 : more[0];
       },
       [&](const Exprs& v) {
         Exprs next{v[0] + 1};
         Exprs made = put(s.blocks[1], v);
         next.insert(next.end(), made.begin(), made.end());
+        if (is_variable) next.push_back(condition_of(s, next, 0));
         return next;
       },
       first, options);
+  if (is_variable) last.pop_back();
+  return last;
 }
 
 Exprs Kitchen::make_scan(const Statement& s, const Exprs& in) {

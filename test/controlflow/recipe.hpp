@@ -53,7 +53,8 @@ struct Block {
 ///   switch    in 0 the index; a block a branch
 ///   while     in: initial values; out and the blocks' arguments: a counter, then the variables; blocks:
 ///             condition (its result, if it has one, and counter < numbers[0]) and body. numbers[1]: the
-///             counter's limit is told by maximum_iterations
+///             counter's limit is told by maximum_iterations; else numbers[2]: what the condition is made by: 0 an operation, 1 a
+///             branch, 2 a loop within, 3 the body, as one more variable
 ///   call      of function numbers[0]; in: its arguments but for the counter, which is numbers[1], or one less than
 ///             that of the function that calls
 ///   map, scan, fold  in: numbers[0] elements, then states; block: (states, elements) to (states or results)
@@ -153,6 +154,7 @@ class Kitchen {
   void put(const Statement& s);
   Exprs make(const Statement& s);
   Exprs make_while(const Statement& s, const Exprs& in);
+  Expr condition_of(const Statement& s, const Exprs& v, int made_by);
   Exprs make_scan(const Statement& s, const Exprs& in);
 
   const Recipe& recipe_;

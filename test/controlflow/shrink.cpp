@@ -158,6 +158,12 @@ class Shrinker {
     });
     changed |= each_statement([](Recipe&, Block& b, std::size_t i) {
       Statement& s = b.statements[i];
+      if (s.op != "while" || s.numbers.size() < 3 || s.numbers[2] == 0) return false;
+      s.numbers[2] = 0;
+      return true;
+    });
+    changed |= each_statement([](Recipe&, Block& b, std::size_t i) {
+      Statement& s = b.statements[i];
       if (s.op != "while" || (s.blocks[0].results.empty() && s.blocks[0].statements.empty())) return false;
       s.blocks[0].results.clear();
       s.blocks[0].statements.clear();
