@@ -1,0 +1,22 @@
+// For tests that need IPv6, which a machine, or a container's network, may lack: they are skipped there, by name.
+#pragma once
+
+#include <boost/test/unit_test.hpp>
+
+#include <troupe/cluster/tcp_socket.hpp>
+
+namespace troupe::test {
+
+/// A precondition: may somebody listen at ::1?
+inline boost::test_tools::assertion_result has_ipv6(boost::unit_test::test_unit_id) {
+  boost::test_tools::assertion_result result(true);
+  try {
+    listen_at("tcp://[::1]:0", "");
+  } catch (const Error& e) {
+    result = false;
+    result.message() << "no IPv6 here: " << e.what();
+  }
+  return result;
+}
+
+}  // namespace troupe::test
