@@ -1,10 +1,10 @@
-// Random programs with nested control flow, every operation on a node that is drawn, compared with the oracle.
+// Random programs with nested control flow and their gradients, every operation on a node that is drawn, compared with the oracle.
 //
 //   TROUPE_SEED=7 test_cluster --run_test=random_cluster_test               # one program
 //   TROUPE_OVER_PROCESSES=1 test_cluster --run_test=random_cluster_test     # over nodes that are processes, and in no other way
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/cluster/processes.hpp>
-#include <troupe/test/controlflow/random_programs.hpp>
+#include <troupe/test/controlflow/random_gradients.hpp>
 
 namespace troupe::test {
 
@@ -127,6 +127,21 @@ const std::vector<Way>& cluster_ways() {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(values_are_the_oracles) { compare_values(cluster_ways(), seeds(400), {}); }
+
+// Of loops as long as what is told of several iterations at once, and of what is sent ahead.
+BOOST_AUTO_TEST_CASE(values_of_long_loops_are_the_oracles) { compare_values(cluster_ways(), seeds(60), {.depth = 2, .trips = 1500}); }
+
+BOOST_AUTO_TEST_CASE(values_of_large_tensors_are_the_oracles) { compare_values(cluster_ways(), seeds(60), {.depth = 2, .is_large = true}); }
+
+BOOST_AUTO_TEST_CASE(a_run_that_is_cancelled_disturbs_no_other) {
+  const Seeds s = seeds(100);
+  const int before = cancelled_runs();
+  compare_values(cluster_ways(), s, {.variables = Use::none}, difference_beside_cancelled);
+  if (s.count >= 50) BOOST_TEST(cancelled_runs() > before);
+}
+
+BOOST_AUTO_TEST_CASE(gradients_are_the_interpreters) { compare_gradients(cluster_ways(), seeds(100)); }
+BOOST_AUTO_TEST_CASE(second_derivatives_are_the_interpreters) { compare_gradients(cluster_ways(), seeds(20), 2); }
 
 // That hung: of a loop within, what two senders said of several iterations each waited for the loop around it, and the predicate among it, which
 // was heard in two pieces, the later one first, opened iterations that the other sender's was to wait for.

@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <cmath>
+#include <random>
+#include <thread>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -118,6 +120,11 @@ int& cut_functions() {
   return n;
 }
 
+int& cancelled_runs() {
+  static int n = 0;
+  return n;
+}
+
 EngineOptions options_of(const Way& way, std::uint64_t seed) {
   EngineOptions o;
   o.workers = way.workers;
@@ -213,6 +220,50 @@ std::optional<std::string> difference(const Recipe& r, const Expected& e, const 
 }
 
 }  // namespace
+
+std::optional<std::string> difference_beside_cancelled(const Recipe& r, const Expected& e, const Way& way) {
+  constexpr int kTries = 3, kMostSteps = 2000;
+  if (way.is_interpreter) return std::nullopt;
+  Graph g;
+  const Kitchen k(r, g, way.devices);
+  const EngineOptions options = options_of(way, r.seed);
+  std::unique_ptr<World> world = way.world ? way.world(options) : std::make_unique<OneEngine>(options);
+  std::minstd_rand random(static_cast<unsigned>(options.seed));
+  try {
+    RunOptions patient;
+    if (!way.is_deterministic) patient.timeout = std::chrono::seconds(60);
+    const Function f = world->engine().compile(g, k.inputs(), k.fetches());
+    const auto start = [&] {
+      std::vector<Tensor> feeds;
+      for (const Recipe::Input& in : r.inputs) feeds.push_back(k.tensor(in.name.type, in.values[0]));
+      return f.start(std::move(feeds), patient);
+    };
+    for (int i = 0; i < kTries; ++i) {
+      const bool at_once = random() % 2 == 0;
+      RunHandle given_up = start(), kept;
+      if (at_once) kept = start();
+      for (auto n = random() % kMostSteps; n > 0 && !given_up.is_done(); --n)
+        if (!way.is_deterministic) std::this_thread::yield();
+        else if (!world->step()) break;
+      given_up.cancel();
+      if (!at_once) kept = start();
+      for (RunHandle* h : {&kept, &given_up})
+        if (!settles(*world, *h, way.is_deterministic)) {
+          (void)world.release();
+          return h == &kept ? "it hangs beside a run that was cancelled" : "a cancelled run does not end";
+        }
+      const Status ended = given_up.wait();
+      if (!ended.ok() && ended.code() != Code::cancelled) return "a cancelled run ended otherwise: " + ended.message();
+      cancelled_runs() += !ended.ok();
+      ProgramOutcome o;
+      o.fetched.push_back(kept.get());
+      if (auto wrong = difference(r, e, o)) return "beside a run that was cancelled: " + *wrong;
+    }
+  } catch (const Error& error) {
+    return std::string("beside a run that was cancelled, an error: ") + error.what();
+  }
+  return std::nullopt;
+}
 
 std::optional<std::string> difference(const Recipe& r, const Expected& e, const Way& way) {
   if (!way.is_interpreter) return difference(r, e, run_in_engine(r, way));

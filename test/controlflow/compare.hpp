@@ -78,11 +78,15 @@ Expected expected_of(const Recipe& r);
 
 /// Of the programs looked at (one in ten, in ways that spread them over CPUs), those with a function over several devices.
 int& cut_functions();
+/// Runs that were cancelled before they had ended.
+int& cancelled_runs();
 
 EngineOptions options_of(const Way& way, std::uint64_t seed);
 /// Runs `fetches` of a recipe's graph in an engine of its own.
 void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k, const std::vector<Expr>& fetches, int runs, ProgramOutcome& out);
 
 std::optional<std::string> difference(const Recipe& r, const Expected& e, const Way& way);
+/// The same of a run beside one that is cancelled anywhere, or that starts as that was; of programs without variables.
+std::optional<std::string> difference_beside_cancelled(const Recipe& r, const Expected& e, const Way& way);
 
 }  // namespace troupe::test

@@ -38,7 +38,7 @@ class Oracle::Walk {
   std::int64_t fired() const { return fired_; }
 
  private:
-  static constexpr std::int64_t kMaxElements = 2'000;
+  static constexpr std::int64_t kMaxElements = 2'000, kMaxTensor = 400'000;
   static constexpr int kMaxDepth = 100;
   using Values = std::vector<OracleValue>;
 
@@ -107,7 +107,7 @@ class Oracle::Walk {
       if (v.elements.size() > kMaxElements) throw OracleRefusal("a list grows long");
       return;
     }
-    if (v.array.v.size() > kMaxElements) throw OracleRefusal("a tensor grows large");
+    if (v.array.v.size() > kMaxTensor) throw OracleRefusal("a tensor grows large");
     for (double& x : v.array.v) {
       if (is_floating(v.dtype)) {
         if (round_to_ == DType::f32) x = static_cast<double>(static_cast<float>(x));

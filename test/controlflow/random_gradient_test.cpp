@@ -2,11 +2,7 @@
 // engine against the interpreter. `TROUPE_SEED=n TROUPE_PROGRAMS=1` repeats one.
 #include <cstdlib>
 
-#include <boost/test/unit_test.hpp>
-
-#include <troupe/autodiff/gradients.hpp>
-#include <troupe/ops/interpret.hpp>
-#include <troupe/test/controlflow/random_programs.hpp>
+#include <troupe/test/controlflow/random_gradients.hpp>
 #include <troupe/test/controlflow/swapping.hpp>
 
 namespace troupe::test {
@@ -19,45 +15,6 @@ std::uint64_t number(const char* variable, std::uint64_t fallback) {
   const char* text = std::getenv(variable);
   return text ? std::strtoull(text, nullptr, 10) : fallback;
 }
-
-// A random program as one scalar of its real inputs.
-struct Differentiated {
-  Graph g;
-  Kitchen kitchen;
-  Exprs xs, d;  // xs: the real inputs
-  std::vector<Type> types;
-  std::vector<std::vector<double>> values;
-  Expr y;
-
-  explicit Differentiated(const Recipe& r, Devices devices = Devices::none) : kitchen(r, g, devices) {
-    for (std::size_t i = 0; i < r.inputs.size(); ++i) {
-      if (!is_real(r.inputs[i].name.type)) continue;
-      xs.push_back(kitchen.inputs()[i]);
-      types.push_back(r.inputs[i].name.type);
-      values.push_back(r.inputs[i].values[0]);
-    }
-    y = g.constant(0.25);
-    double weight = 1;
-    for (const Expr& e : kitchen.fetches())
-      if (e.dtype() == DType::f64) y = y + sum(e) * (weight *= 0.75);
-  }
-  void differentiate() { d = gradients(y, xs); }
-  /// The gradient's product with something that depends on nothing, as the next y.
-  void derive() {
-    Expr next = g.constant(0.0);
-    for (const Expr& e : gradients(y, xs)) next = next + sum(e * cos(e * 0.0 + 0.3));
-    y = next;
-  }
-  Feeds feeds(const Recipe& r) const {
-    Feeds out;
-    std::size_t k = 0;
-    for (std::size_t i = 0; i < r.inputs.size(); ++i) {
-      const bool real = is_real(r.inputs[i].name.type);
-      out.emplace_back(kitchen.inputs()[i], kitchen.tensor(r.inputs[i].name.type, real ? values[k++] : r.inputs[i].values[0]));
-    }
-    return out;
-  }
-};
 
 struct Slopes {
   double exact, measured;
@@ -119,38 +76,9 @@ BOOST_AUTO_TEST_CASE(second_order, *boost::unit_test::label("one_thread")) { aga
 
 BOOST_AUTO_TEST_CASE(the_engine_says_what_the_interpreter_says) {
   const std::uint64_t out = swapped().out, in = swapped().in;
-  const std::uint64_t first = number("TROUPE_SEED", 1000), n = number("TROUPE_PROGRAMS", 60);
-  for (std::uint64_t seed = first; seed < first + n; ++seed) {
-    Recipe r = random_recipe(seed, {.is_smooth = true});
-    std::vector<Tensor> expected;
-    std::string under;
-    BOOST_TEST_CONTEXT("seed " << seed << "\n" << text_of(r)) try {
-      for (std::size_t w = 0; w < ways().size(); ++w) {
-        const Way& way = ways()[w];
-        if (!way.is_interpreter && !is_due(ways(), w, seed)) continue;
-        under = way.name;
-        Differentiated p(r, way.devices);
-        p.differentiate();
-        if (p.d.empty()) break;
-        if (way.is_interpreter) {
-          expected = Interpreter().run(p.g, p.feeds(r), p.d);
-          continue;
-        }
-        Engine engine(options_of(way, seed));
-        std::vector<Tensor> got = engine.run(p.g, p.feeds(r), p.d);
-        if (way.swaps) swapped().count(engine);
-        for (std::size_t i = 0; i < got.size(); ++i)
-          for (std::int64_t k = 0; k < got[i].elements(); ++k) {
-            double a = got[i].at(k), b = expected[i].at(k);
-            BOOST_TEST((a == b || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= 1e-7 * std::max(1.0, std::abs(b))),
-                       way.name << ": " << a << ", not " << b);
-          }
-      }
-    } catch (const Error& e) {
-      BOOST_ERROR(under << ": " << e.what());
-    }
-  }
-  if (n >= 20) BOOST_TEST((swapped().out > out && swapped().in > in), swapped().out - out << " swapped out, " << swapped().in - in << " back");
+  const Seeds s = seeds(60);
+  compare_gradients(ways(), s);
+  if (s.count >= 20) BOOST_TEST((swapped().out > out && swapped().in > in), swapped().out - out << " swapped out, " << swapped().in - in << " back");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

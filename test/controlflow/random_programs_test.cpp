@@ -23,6 +23,13 @@ BOOST_AUTO_TEST_CASE(values_are_the_oracles) {
 
 BOOST_AUTO_TEST_CASE(errors_are_the_oracles) { compare_values(ways(), seeds(400), {.may_fail = true}); }
 
+BOOST_AUTO_TEST_CASE(a_run_that_is_cancelled_disturbs_no_other) {
+  const Seeds s = seeds(200);
+  const int before = cancelled_runs();
+  compare_values(ways(), s, {.variables = Use::none}, difference_beside_cancelled);
+  if (s.count >= 50) BOOST_TEST(cancelled_runs() > before);
+}
+
 BOOST_AUTO_TEST_CASE(gradients_are_the_oracles_differences) {
   const Seeds s = seeds(300);
   int compared = 0, with_variables = 0, failed = 0;

@@ -171,11 +171,22 @@ class Cook {
   }
 
   void add_operation(Block& block) {
+    if (tastes_.is_large && dice_.chance(20)) {
+      const Rule& r = *find_rule(dice_.chance(60) ? "large" : "large_state");
+      Statement s{r.name, {}, {}};
+      for (Type t : r.in) s.in.push_back(pick(block, t));
+      s.out = fresh_of(r.out);
+      s.numbers = {dice_.real(), dice_.real()};
+      season(s);
+      add(block, std::move(s));
+      return;
+    }
     for (;;) {
       const Rule& r = rule();
       if (r.may_fail && !(tastes_.may_fail && dice_.chance(30))) continue;
       if (r.variable >= 0 && (!is_stateful_ || dice_.chance(30))) continue;
       if (r.is_effect && tastes_.variables == Use::reads) continue;
+      if (tastes_.is_large && std::string(r.name) == "unstack_d") continue;
       if (tastes_.is_smooth && (std::string(r.name).rfind("relu", 0) == 0 || std::string(r.name).rfind("clip", 0) == 0 || std::string(r.name).rfind("max", 0) == 0 ||
                                 std::string(r.name).rfind("min", 0) == 0 || std::string(r.name).rfind("where", 0) == 0))
         continue;
@@ -233,7 +244,7 @@ class Cook {
   }
 
   int trips(int times) {
-    int most = times <= 1 ? 9 : times <= 6 ? 5 : times <= 25 ? 3 : 1;
+    int most = times <= 1 ? tastes_.trips : times <= 6 ? 5 : times <= 25 ? 3 : 1;
     return dice_.chance(12) ? 0 : dice_.between(1, most);
   }
 
@@ -265,7 +276,7 @@ class Cook {
     Statement s{names[dice_.below(3)], {}, {}};
     struct Kind { Type whole, each; };
     static const Kind kinds[] = {{Type::v, Type::f}, {Type::m, Type::v}, {Type::d, Type::f}};
-    const Kind k = kinds[dice_.below(3)];
+    const Kind k = kinds[dice_.below(tastes_.is_large ? 2 : 3)];  // not an iteration for each of so many
     s.in.push_back(pick(block, k.whole));
     s.numbers = {1};
     if (dice_.chance(25) && k.whole != Type::d) {

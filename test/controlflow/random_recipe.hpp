@@ -14,6 +14,8 @@ struct Tastes {
   Use variables = Use::all;
   bool is_smooth = false;    // for finite differences: reals only are differentiated, nothing has a kink
   int depth = 3;             // of nested control flow
+  int trips = 9;             // of a loop that is in no other, at most
+  bool is_large = false;     // some tensors are of up to 1.3 MB
 };
 
 Recipe random_recipe(std::uint64_t seed, const Tastes& tastes = {});
