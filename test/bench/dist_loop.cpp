@@ -26,7 +26,8 @@ namespace {
 using namespace troupe;
 constexpr int kMost = 4, kIterations = 2000, kRepetitions = 5;
 constexpr int kPairs = 15;  // of the loop and its peer: the host moves cores about for a second at a time, and with it either
-constexpr int kSteady = 100 * kIterations;  // of what takes a fifth of a microsecond
+constexpr int kSteady = 100 * kIterations;  // of what takes a fifth of a microsecond: longer than a transport remembers that others wanted its core
+constexpr int kOfTwo = 31;  // pairs of such
 constexpr int kMany = 10 * kIterations;  // of what takes a few microseconds at most: to begin a run takes as long as some hundred of them, and a host gives back its cores so long after they were idle
 
 enum class Kind { dependent, independent, barrier };
@@ -231,6 +232,21 @@ void dependent(Link& link, int window, ZeroMqPeer& zeromq) {
   c.print();
 }
 
+/// `connected`: over two processes; `alone`: the same on this one, while `beside` runs its own.
+void of_two_alone(Loop& connected, Beside& beside, Loop& alone, int window, int cores) {
+  bench::Comparison c{.name = "dist_loop_independent_" + std::to_string(window) + "_of_two_alone", .unit = "us", .peer = "the slower of two that are not connected",
+                      .budget = 0.9, .threads = 2, .speed_up = true};
+  connected.ns(kSteady);
+  beside.ns(alone, window, kSteady);
+  for (int i = 0; i < kOfTwo; ++i) {
+    c.ours.push_back(connected.ns(kSteady) / 1e3);
+    c.theirs.push_back(beside.ns(alone, window, kSteady) / 1e3);
+  }
+  c.also = {{"cores", static_cast<double>(cores)}};
+  c.note = cores < 2 ? "more processes than cores" : "independent iterations on 2 processes";
+  c.print();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -268,18 +284,14 @@ int main(int argc, char** argv) {
       // In turns, up and down, as the host moves cores about; each after a run that nobody times, for its processes have been idle.
       std::vector<std::unique_ptr<Loop>> loops;
       std::vector<std::vector<double>> us(kMost);
-      std::vector<double> two_alone_us;
       const double began_ns = bench::now_ns(), began_pressure_us = bench::pressure_us();
       for (int processes = 1; processes <= kMost; ++processes) loops.push_back(std::make_unique<Loop>(here.node->engine(), kind, first(here.workers, processes), window));
       for (int i = 0; i < kPairs; ++i)
         for (std::size_t turn = 0; turn < loops.size(); ++turn) {
           const std::size_t p = i % 2 ? loops.size() - 1 - turn : turn;
-          loops[p]->ns(kIterations);
-          us[p].push_back(loops[p]->ns(kind == Kind::independent ? kSteady : kIterations) / 1e3);
-          if (p == 1 && kind == Kind::independent) {
-            beside.ns(*loops[0], window, kIterations);
-            two_alone_us.push_back(beside.ns(*loops[0], window, kSteady) / 1e3);
-          }
+          const int iterations = kind == Kind::independent ? kSteady : kIterations;
+          loops[p]->ns(iterations);
+          us[p].push_back(loops[p]->ns(iterations) / 1e3);
         }
       for (const int processes : {1, 2, 3, 4}) {
         const std::string name = kind == Kind::barrier ? "dist_loop_barrier_" : "dist_loop_independent_";
@@ -293,12 +305,7 @@ int main(int argc, char** argv) {
         if (processes > cores) c.note = "more processes than cores";
         c.print();
       }
-      if (kind == Kind::barrier) continue;
-      bench::Comparison c{.name = "dist_loop_independent_" + std::to_string(window) + "_of_two_alone", .unit = "us", .peer = "the slower of two that are not connected",
-                          .budget = 0.9, .threads = 2, .speed_up = true, .ours = us[1], .theirs = two_alone_us, .began_ns = began_ns, .began_pressure_us = began_pressure_us};
-      c.also = {{"cores", static_cast<double>(cores)}};
-      c.note = cores < 2 ? "more processes than cores" : "independent iterations on 2 processes";
-      c.print();
+      if (kind == Kind::independent) of_two_alone(*loops[1], beside, *loops[0], window, cores);
     }
   const auto windowed = join_plain(here);
   for (const Kind kind : {Kind::dependent, Kind::independent})
