@@ -1,5 +1,7 @@
 #include <troupe/cluster/dialled.hpp>
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include <troupe/cluster/tcp_socket.hpp>
@@ -13,12 +15,15 @@ constexpr int kEvents = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT
 
 }  // namespace
 
-Dialled::Dialled(zmq::context_t& context, Gate& gate, const ZeroMqOptions& options, Connection number, std::string address)
-    : context_(context), gate_(gate), options_(options), name_(std::to_string(number)), address_(std::move(address)) {
-  gate_.check_reach(address_);
+Dialled::Dialled(zmq::context_t& context, Gate& gate, Lookups& lookups, const ZeroMqOptions& options, Connection number, std::string address, Time now)
+    : context_(context), gate_(gate), lookups_(lookups), options_(options), name_(std::to_string(number)), address_(std::move(address)), began_(now) {
+  check_address(address_);
+  if (is_in_numbers(address_)) gate_.check_reach(address_);
   keys_ = gate_.keys_of(address_);
   if (keys_.empty()) throw Error(Code::failed_precondition, "no key is authorized here, not even this node's own");
-  attempt();
+  lookup_ = lookups_.ask(address_, now);
+  prepare();
+  if (lookup_->is_done()) look();
 }
 
 Dialled::~Dialled() {
@@ -26,7 +31,7 @@ Dialled::~Dialled() {
   zmq_socket_monitor(socket_.handle(), nullptr, 0);
 }
 
-void Dialled::attempt() {
+void Dialled::prepare() {
   if (socket_) {
     socket_.set(zmq::sockopt::linger, 0);
     zmq_socket_monitor(socket_.handle(), nullptr, 0);
@@ -36,12 +41,23 @@ void Dialled::attempt() {
   socket_ = zmq::socket_t(context_, zmq::socket_type::dealer);
   configure(socket_, options_.router.answer);
   socket_.set(zmq::sockopt::reconnect_ivl, -1);
-  // For these alone: where it is set, ZeroMQ looks for an IPv6 address of each name, and tries no other.
-  if (is_ipv6(address_)) socket_.set(zmq::sockopt::ipv6, 1);
-  gate_.present(socket_, keys_[attempts_]);
-  monitor_.emplace(context_, socket_, fmt::format("{}-{}", name_, attempts_), kEvents);
-  socket_.connect(address_);
-  ++attempts_;
+  gate_.present(socket_, keys_[key_tried_]);
+  monitor_.emplace(context_, socket_, fmt::format("{}-{}", name_, sockets_++), kEvents);
+}
+
+void Dialled::attempt() {
+  const std::string& to = targets_[target_];
+  if (is_ipv6(to)) socket_.set(zmq::sockopt::ipv6, 1);
+  socket_.connect(to);
+}
+
+// Throws what the resolver says.
+void Dialled::look() {
+  const std::shared_ptr<Lookup> answered = std::exchange(lookup_, nullptr);
+  lookups_.taken(address_);
+  targets_ = answered->found();
+  for (const std::string& target : targets_) gate_.check_reach(target, address_);
+  attempt();
 }
 
 bool Dialled::send(const Ref<OutFrame>& frame) {
@@ -50,7 +66,16 @@ bool Dialled::send(const Ref<OutFrame>& frame) {
   return true;
 }
 
-Status Dialled::watch() {
+Status Dialled::watch(Time now) {
+  if (lookup_ && lookup_->is_done()) {
+    try {
+      look();
+    } catch (const Error& e) {
+      return Status(e);
+    }
+  }
+  // Before it counts as unanswered, which would not say by whom. What the resolver says later is there for who dials next.
+  if (lookup_ && now - began_ >= options_.router.answer * 9 / 10) return Status(Code::deadline_exceeded, "the resolver of names does not answer");
   for (SocketEvent event; monitor_->next(event);)
     if (Status over = take(event); !over.ok()) return over;
   return Status();
@@ -65,7 +90,7 @@ Status Dialled::take(const SocketEvent& event) {
       return Status();
     case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
       state_ = State::accepted;
-      key_ = keys_[attempts_ - 1];
+      key_ = keys_[key_tried_];
       gate_.remember(address_, key_);
       for (const Ref<OutFrame>& frame : early_)
         if (!send_frame(socket_, frame)) break;  // `disconnected` follows
@@ -80,11 +105,18 @@ Status Dialled::take(const SocketEvent& event) {
       if (state_ == State::accepted) return Status(Code::unavailable, fmt::format("the connection to {} broke", address_));
       if (!refusal_) return Status();
       // Who listens hangs up on a key that is not its own, without a word.
-      if (refusal_->what != ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL || attempts_ == keys_.size()) return gate_.why_not(address_, *refusal_);
+      if (refusal_->what != ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL || key_tried_ + 1 == keys_.size()) return gate_.why_not(address_, *refusal_);
+      ++key_tried_;
+      prepare();
       attempt();
       return Status();
     default:
-      return state_ == State::nothing ? Status(Code::unavailable, fmt::format("nobody answers at {}", address_)) : Status();
+      if (state_ != State::nothing) return Status();
+      if (target_ + 1 == targets_.size()) return Status(Code::unavailable, fmt::format("nobody answers at {}", address_));
+      ++target_;
+      prepare();
+      attempt();
+      return Status();
   }
 }
 

@@ -30,11 +30,11 @@ std::string stamp_of(const std::filesystem::path& file) {
 
 }  // namespace
 
-void Gate::check_reach(const std::string& address) const {
+void Gate::check_reach(const std::string& address, const std::string& told) const {
   check_address(address);
   if (!keys_ && !is_loopback(address))
     throw Error(Code::failed_precondition,
-                fmt::format("{} is not on loopback, and without keys nothing is encrypted; 'troupe keygen' makes keys, --keys uses them", address));
+                fmt::format("{} is not on loopback, and without keys nothing is encrypted; 'troupe keygen' makes keys, --keys uses them", told));
 }
 
 void Gate::open(zmq::context_t& context) {

@@ -64,7 +64,9 @@ class Gate {
 
   bool has_keys() const { return keys_.has_value(); }
   /// Throws failed_precondition if nobody may be reached there, or from there: without keys, only loopback.
-  void check_reach(const std::string& address) const;
+  void check_reach(const std::string& address) const { check_reach(address, address); }
+  /// The same of an address that `told` stands for.
+  void check_reach(const std::string& address, const std::string& told) const;
 
   void open(zmq::context_t& context);
   /// Before it is bound.

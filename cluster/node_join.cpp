@@ -3,66 +3,28 @@
 
 #include <algorithm>
 #include <chrono>
-#include <future>
 #include <iterator>
 #include <map>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <troupe/cluster/tcp_socket.hpp>
-
 namespace troupe {
 namespace {
 
-using Unresolved = std::map<std::string, std::string>;  // by address: why
+constexpr auto kLastWord = std::chrono::seconds(1);  // at most, for why nobody is there
 
-bool is_ready(const std::future<Unresolved>& names, std::chrono::nanoseconds patience) {
-  return names.valid() && names.wait_for(patience) == std::future_status::ready;
-}
+using Refusals = std::map<std::string, Status>;  // by address
 
-// Which names do not resolve: a dial to one comes to nothing, and the transport hears of no reason. On a thread that nobody waits
-// for, since a resolver whose servers are silent takes a minute.
-std::future<Unresolved> look_up(std::vector<std::string> addresses) {
-  std::erase_if(addresses, [](const std::string& a) { return !a.starts_with("tcp://"); });
-  if (addresses.empty()) return {};
-  std::packaged_task<Unresolved()> task([all = std::move(addresses)] {
-    Unresolved unresolved;
-    for (const std::string& address : all)
-      if (std::string why = why_unresolved(address); !why.empty()) unresolved.emplace(address, std::move(why));
-    return unresolved;
-  });
-  std::future<Unresolved> names = task.get_future();
-  try {
-    std::thread(std::move(task)).detach();
-  } catch (const std::system_error&) {  // no thread is left: nothing is known of the names
-    return {};
-  }
-  return names;
-}
-
-std::string listed(const std::vector<std::string>& addresses, const std::map<std::string, std::string>& reasons) {
+/// Of those addresses.
+std::string listed(const std::vector<std::string>& addresses, const Refusals& refusals) {
   std::vector<std::string> all;
   for (const std::string& address : addresses)
-    if (const auto why = reasons.find(address); why != reasons.end()) all.push_back(fmt::format("{}: {}", address, why->second));
+    if (const auto why = refusals.find(address); why != refusals.end()) all.push_back(fmt::format("{}: {}", address, why->second.message()));
   return fmt::format("{}", fmt::join(all, "; "));
-}
-
-// For the last word, by which names may resolve that did not `before`. Empty: nothing is known against them.
-std::string why_unreached(const std::vector<std::string>& addresses, const std::map<std::string, Status>& refusals,
-                          const Unresolved& before = {}) {
-  constexpr auto kLookUp = std::chrono::seconds(1);
-  std::future<Unresolved> names = look_up(addresses);
-  Unresolved reasons = is_ready(names, kLookUp) ? names.get() : before;
-  for (const auto& [address, why] : refusals) reasons.emplace(address, why.message());
-  std::string all = listed(addresses, reasons);
-  if (names.valid()) all += fmt::format("{}the resolver of names does not answer", all.empty() ? "" : "; ");
-  return all;
 }
 
 }  // namespace
@@ -80,13 +42,11 @@ void NodeCore::wait_for(const std::vector<std::string>& names, std::chrono::nano
   }
   std::unique_lock lock(mutex_);
   if (changed_.wait_for(lock, timeout, are_there)) return;
-  const std::map<std::string, Status> refusals = refusals_;
+  // Why nobody is there, which who was dialled just now, or the resolver of names, is about to say.
+  changed_.wait_for(lock, kLastWord, [&] { return are_there() || !roster_.is_alone() || join_.empty() || !refusals_.empty(); });
   std::vector<std::string> addresses;
-  for (const auto& [address, why] : refusals) addresses.push_back(address);
-  std::copy_if(join_.begin(), join_.end(), std::back_inserter(addresses), [&](const std::string& a) { return !refusals.contains(a); });
-  lock.unlock();
-  const std::string why = why_unreached(addresses, refusals);
-  lock.lock();
+  for (const auto& [address, why] : refusals_) addresses.push_back(address);
+  const std::string why = listed(addresses, refusals_);
   std::vector<std::string> missing;
   std::copy_if(names.begin(), names.end(), std::back_inserter(missing), [&](const std::string& n) { return !is_there(n); });
   if (missing.empty()) return;
@@ -96,46 +56,35 @@ void NodeCore::wait_for(const std::vector<std::string>& names, std::chrono::nano
 
 // Nodes are started in any order: who is not there yet is asked again. Nor need its name be there: that of a pod may come after the pod.
 bool NodeCore::wait_joined(std::chrono::nanoseconds timeout, const std::function<bool()>& gives_up) {
+  using Clock = std::chrono::steady_clock;
   constexpr auto kPause = std::chrono::milliseconds(100);
+  constexpr auto kNamePause = std::chrono::seconds(1);    // not to ask a resolver ten times a second
   constexpr auto kFirstAnswer = std::chrono::seconds(5);  // is waited for in any case
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const auto deadline = Clock::now() + timeout;
+  auto again_at = Clock::now() + kPause;
+  bool was_told = false;
   std::unique_lock lock(mutex_);
   const std::vector<std::string> join = join_;
-  std::future<Unresolved> names = roster_.is_alone() ? look_up(join) : std::future<Unresolved>();
-  Unresolved unresolved;  // of the last look
-  const auto resolves_none = [&] {
-    return std::all_of(join.begin(), join.end(), [&](const std::string& a) { return unresolved.contains(a); });
-  };
   while (roster_.is_alone() && !join.empty()) {
-    const bool is_refused = std::any_of(join.begin(), join.end(), [&](const std::string& a) { return refusals_.contains(a); });
-    const auto late = std::chrono::steady_clock::now() - deadline;
-    if (late >= kFirstAnswer || (late.count() >= 0 && (is_refused || resolves_none()))) {
-      const std::map<std::string, Status> refusals = refusals_;
-      lock.unlock();
-      const std::string why = why_unreached(join, refusals, unresolved);
-      lock.lock();
-      if (!roster_.is_alone()) break;
-      if (why.empty() && late < kFirstAnswer) {  // names resolve that did not before
-        unresolved.clear();
-        continue;
-      }
-      throw Error(Code::unavailable, fmt::format("no node could be joined: {}", why.empty() ? "nobody has answered yet" : why));
-    }
-    changed_.wait_for(lock, kPause);
-    if (!roster_.is_alone()) break;
+    const auto refused = std::count_if(join.begin(), join.end(), [&](const std::string& a) { return refusals_.contains(a); });
+    const auto unresolved = std::count_if(join.begin(), join.end(), [&](const std::string& a) { return refusals_.contains(a) && refusals_.at(a).code() == Code::not_found; });
+    const bool are_all_refused = refused == std::ssize(join);
+    const auto late = Clock::now() - deadline;
+    if (late >= kFirstAnswer || (late.count() >= 0 && are_all_refused) || (late >= kLastWord && refused > 0))
+      throw Error(Code::unavailable, fmt::format("no node could be joined: {}", refused == 0 ? "nobody has answered yet" : listed(join, refusals_)));
+    std::string names;  // in vain
+    if (unresolved == std::ssize(join) && !std::exchange(was_told, true) && late.count() < 0) names = listed(join, refusals_);
     std::vector<std::string> again;
-    if (is_refused) refusals_.clear(), again = join;
+    if (refused > 0 && late.count() < 0 && Clock::now() >= again_at) {
+      std::copy_if(join.begin(), join.end(), std::back_inserter(again), [&](const std::string& a) { return refusals_.erase(a) > 0; });
+      again_at = Clock::now() + (unresolved > 0 ? kNamePause : kPause);
+    }
     lock.unlock();
     if (gives_up && gives_up()) return false;
-    if (is_ready(names, {})) {
-      const bool was_told = resolves_none();
-      unresolved = names.get();
-      if (resolves_none() && !was_told && std::chrono::steady_clock::now() < deadline)
-        log({{LogRecord::Level::warning, time_ns(), self_.name, {}, {}, {}, "nobody could be joined yet: " + listed(join, unresolved)}});
-    }
+    if (!names.empty()) log({{LogRecord::Level::warning, time_ns(), self_.name, {}, {}, {}, "nobody could be joined yet: " + names}});
     for (const std::string& address : again) transport_->connect(address);
-    if (!again.empty() && !names.valid()) names = look_up(again);
     lock.lock();
+    if (roster_.is_alone()) changed_.wait_for(lock, kPause);
   }
   return true;
 }

@@ -102,17 +102,30 @@ bool is_ipv6(std::string_view address) {
   return address.starts_with(kScheme) && colon != std::string_view::npos && colon > kScheme.size() + 1 && address[kScheme.size()] == '[' && address[colon - 1] == ']';
 }
 
-std::string why_unresolved(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  if (!address.starts_with(kScheme) || colon <= kScheme.size()) return {};
+bool is_in_numbers(const std::string& address) {
   const std::string host = bare_host(address);
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_family = is_ipv6(address) ? AF_INET6 : AF_INET;  // as ZeroMQ dials
+  in_addr v4;
+  return is_ipv6(address) || is_any_host(address) || inet_pton(AF_INET, host.c_str(), &v4) == 1;
+}
+
+std::vector<std::string> in_numbers(const std::string& address) {
+  check_address(address);
+  const std::string host = bare_host(address);
+  addrinfo hints{}, *first = nullptr;
   hints.ai_socktype = SOCK_STREAM;
-  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
-  if (error != 0) return why_none(host, error);
-  freeaddrinfo(found);
-  return {};
+  hints.ai_family = is_ipv6(address) ? AF_INET6 : AF_UNSPEC;
+  if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &first); error != 0)
+    throw Error(error == EAI_SYSTEM || error == EAI_MEMORY ? Code::unavailable : Code::not_found, why_none(host, error));
+  const Resolved found(first, &freeaddrinfo);
+  std::vector<std::string> all;
+  for (const int family : {AF_INET, AF_INET6})  // a machine may have IPv6 addresses and no way to them, which takes minutes to find out
+    for (const addrinfo* a = found.get(); a; a = a->ai_next) {
+      char text[NI_MAXHOST] = {};
+      if (a->ai_family != family || getnameinfo(a->ai_addr, a->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) continue;
+      all.push_back(with_host(address, text));
+    }
+  if (all.empty()) throw Error(Code::not_found, fmt::format("the name {} has no address of IPv4 or IPv6", host));
+  return all;
 }
 
 std::string host_of(std::string_view address) {

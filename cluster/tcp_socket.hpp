@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <troupe/devices/error.hpp>
 
@@ -37,10 +38,13 @@ std::string peer_of(int fd);
 bool set_congestion(int fd, const std::string& congestion);
 /// Throws invalid_argument for what is not `tcp://HOST:PORT`; asks nobody who HOST is.
 void check_address(const std::string& address);
-/// Is HOST an IPv6 address, in brackets? A name is looked up for an IPv4 address, wherever it is.
+/// Is HOST an IPv6 address, in brackets?
 bool is_ipv6(std::string_view address);
-/// Why HOST of `tcp://HOST:PORT` cannot be dialled, in the resolver's words, for which this waits; empty: it can, or there is none.
-std::string why_unresolved(const std::string& address);
+/// Is HOST no name? Asks nobody.
+bool is_in_numbers(const std::string& address);
+/// The addresses of HOST of `tcp://HOST:PORT`, with that port, those of IPv4 first; waits for the resolver. Throws not_found, in the resolver's words,
+/// where HOST does not resolve, unavailable where that cannot be told, and invalid_argument for what is no such address.
+std::vector<std::string> in_numbers(const std::string& address);
 /// Is HOST every address of the machine? `told` as it stands, malformed or not.
 bool is_any_host(std::string_view told);
 /// HOST of `tcp://HOST:PORT`, and the same address with another one, which may be an IPv6 address without brackets.

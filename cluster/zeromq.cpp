@@ -168,7 +168,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     was_asked_ = false;
     const Connection connection = next_++;
     try {
-      dialled_.try_emplace(connection, context_, gate_, options_, connection, address);
+      dialled_.try_emplace(connection, context_, gate_, lookups_, options_, connection, address, now());
       sockets_are_stale_ = true;
     } catch (const Error& e) {
       failures_.emplace_back(connection, Status(e));
@@ -421,13 +421,13 @@ class ZeroMqTransport final : public Transport, private Carrier {
   void watch() {
     was_asked_ = false;
     for (auto& [connection, d] : dialled_) {
-      const std::size_t before = d.attempts();
+      const std::size_t before = d.sockets();
       try {
-        if (Status over = d.watch(); !over.ok()) failures_.emplace_back(connection, std::move(over));
+        if (Status over = d.watch(now()); !over.ok()) failures_.emplace_back(connection, std::move(over));
       } catch (const zmq::error_t& e) {
         failures_.emplace_back(connection, Status(Code::unavailable, e.what()));
       }
-      if (d.attempts() != before) sockets_are_stale_ = true;
+      if (d.sockets() != before) sockets_are_stale_ = true;
     }
     if (gate_.watch(now())) router_->expel([this](const std::string& key) { return !gate_.knows(key); });
     for (const auto& [connection, why] : std::exchange(failures_, {})) {
@@ -503,6 +503,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     for (auto& [connection, d] : dialled_) {
       add_socket(d.socket().handle());
       add_socket(d.monitor());
+      if (d.bell() >= 0) add(d.bell(), kZeroMq);  // is looked after as they are
     }
     sockets_are_stale_ = false;
   }
@@ -511,6 +512,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   ZeroMqOptions options_;
   zmq::context_t context_;
   Gate gate_;
+  Lookups lookups_;
   RequestQueue requests_;
   DirectLines lines_;
   std::thread thread_;

@@ -3,9 +3,6 @@
 // namespace that nobody else sees and that ends with the case. What the system does not permit is skipped.
 #include <boost/test/unit_test.hpp>
 
-#include <sched.h>
-#include <sys/mount.h>
-
 #include <chrono>
 #include <fstream>
 #include <thread>
@@ -15,6 +12,7 @@
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/tcp_socket.hpp>
 #include <troupe/cluster/zeromq.hpp>
+#include <troupe/test/apps/apart.hpp>
 #include <troupe/test/apps/node_process.hpp>
 #include <troupe/test/cluster/relay.hpp>
 #include <troupe/troupe.hpp>
@@ -27,47 +25,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr const char* kNamespaces = "ip link add x type veth peer name y";
 constexpr const char* kLoss = "nft add table inet t && nft add chain inet t c && nft add rule inet t c numgen random mod 100 '<' 5 counter drop";
 constexpr const char* kRate = "tc qdisc add dev lo root tbf rate 20mbit burst 16k latency 100ms";
 constexpr const char* kDelay = "tc qdisc add dev lo root netem delay 20ms";
-
-/// A precondition: may we, and can the kernel?
-struct Permitted {
-  std::string command;
-  boost::test_tools::assertion_result operator()(boost::unit_test::test_unit_id) const {
-    const auto works = [](const std::string& c) { return std::system(("unshare -n -m sh -c \"" + c + "\" >/dev/null 2>&1").c_str()) == 0; };
-    boost::test_tools::assertion_result result(works(kNamespaces) && works(command));
-    result.message() << "this system does not permit: " << command;
-    return result;
-  }
-};
-
-/// What a command prints; it has to succeed.
-std::string shell(const std::string& command) {
-  Folder folder;
-  const Outcome o = run(folder.path(), {"/bin/sh", "-c", command});
-  BOOST_REQUIRE_MESSAGE(o.code == 0, command << ": " << o.error);
-  return o.out;
-}
-
-/// This thread, and what it starts, in a network and a mount namespace of their own.
-class Apart {
- public:
-  Apart() : net_(open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC)), mounts_(open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC)), here_(fs::current_path()) {
-    BOOST_REQUIRE(unshare(CLONE_NEWNET | CLONE_NEWNS) == 0);
-    shell("mount --make-rprivate / && mkdir -p /run/netns && mount -t tmpfs none /run/netns && ip link set lo up && echo 1 >/proc/sys/net/ipv4/ip_forward");
-  }
-  ~Apart() {
-    BOOST_TEST(setns(net_.get(), CLONE_NEWNET) == 0);
-    BOOST_TEST(setns(mounts_.get(), CLONE_NEWNS) == 0);
-    fs::current_path(here_);
-  }
-
- private:
-  OwnedDescriptor net_, mounts_;
-  fs::path here_;
-};
 
 /// Nodes b and c behind a link each, v_b and v_c, and this program's node a between them.
 class Network {
