@@ -38,6 +38,12 @@ Frames::Frames(const Graph& g, const std::map<std::int32_t, std::int32_t>& fed, 
   check_enters();
 }
 
+// A value that a loop takes from outside comes once: nothing would say in each iteration that it goes on.
+bool Frames::is_same_each_time(std::int32_t id) const {
+  while (role_[at(id)] == Role::alias) id = g_.node(id).inputs[0].node;
+  return role_[at(id)] == Role::enter && g_.node(id).attrs.get_or("constant", false);
+}
+
 Role Frames::role_of(std::int32_t id) const {
   const Node& n = g_.node(id);
   const std::string& op = n.op->name;
@@ -53,7 +59,7 @@ Role Frames::role_of(std::int32_t id) const {
   if (op == "Return") return Role::return_;
   if (op == "LoopCond" || op == "Identity") {
     bool is_here = partition_[at(n.inputs[0].node)] == partition_[at(id)] || role_[at(n.inputs[0].node)] == Role::constant;
-    return n.controls.empty() && is_here ? Role::alias : Role::identity;
+    return n.controls.empty() && is_here && !(op == "LoopCond" && is_same_each_time(n.inputs[0].node)) ? Role::alias : Role::identity;
   }
   return Role::kernel;
 }

@@ -49,6 +49,7 @@ class Frames {
  private:
   static constexpr std::int32_t kNone = -1;  // of what has no tokens: constants
 
+  bool is_same_each_time(std::int32_t id) const;
   Role role_of(std::int32_t id) const;
   std::int32_t find_frame(std::int32_t id);
   std::int32_t entered(const Node& n, std::int32_t parent, std::int32_t id);

@@ -318,7 +318,7 @@ class EdgeMaker {
     }
     if (d_.frames->role(predicate.node) == Role::exit) return extend(d_.partition(q).exits[at(d_.local[at(predicate.node)])].targets);  // of a loop within
     if (d_.frames->role(predicate.node) == Role::enter)
-      throw Error(Code::invalid_argument, fmt::format("the predicate of loop '{}' is a constant of it: it never ends", d_.frames->all()[at(d_.frames->frame(predicate.node))].name));
+      throw Error(Code::invalid_argument, fmt::format("the predicate of loop '{}' is what comes into its first iteration: nothing tells the next whether it is to be", d_.frames->all()[at(d_.frames->frame(predicate.node))].name));
     const auto first_output = at(d_.frame_of(predicate.node).nodes[at(d_.local[at(predicate.node)])].first_output);
     const auto place = first_output + 2 * static_cast<std::size_t>(predicate.output);
     TargetRange range{d_.partition(q).output_targets[place], d_.partition(q).output_targets[place + 1]};

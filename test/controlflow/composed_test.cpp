@@ -153,6 +153,39 @@ BOOST_AUTO_TEST_CASE(a_loop_decides_whether_another_goes_on) {
       }
 }
 
+// What decides is the same in each iteration, so the loop has none, or as many as it may.
+BOOST_AUTO_TEST_CASE(what_a_loop_takes_from_outside_decides) {
+  const std::pair<const char*, std::function<Expr(Expr)>> ways[] = {{"a value", [](Expr e) { return e; }}, {"its identity", [](Expr e) { return identity(e); }}, {"what is computed of it", [](Expr e) { return logical_and(e, e); }}};
+  for (const auto& [name, made] : ways)
+    for (const int most : {0, 3})
+      BOOST_TEST_CONTEXT(name << ", at most " << most) {
+        agree([&](Piece& p) {
+          Expr x = p.input(0.7), w = p.input(1.1);
+          const Expr never = sum(x) > 100.0, now = sum(x) > -100.0;
+          const auto run = [&](Expr decides, Expr from) {
+            WhileOptions options;
+            if (most > 0) options.maximum_iterations = most;
+            auto [n, y] = while_loop([&](Expr, Expr) { return made(decides); }, [&](Expr m, Expr u) { return std::tuple{m + 1, u * w + sin(x)}; }, std::tuple{p.count(0), from}, options);
+            p.fetch(n);
+            return y;
+          };
+          Expr y = run(never, x);
+          if (most > 0) y = run(now, y);
+          auto [i, z] = while_loop([](Expr k, Expr) { return k < 4; },
+                                   [&](Expr k, Expr u) {
+                                     const Expr is_first = k < 0;
+                                     WhileOptions options;
+                                     if (most > 0) options.maximum_iterations = most;
+                                     auto [m, v] = while_loop([&](Expr, Expr) { return made(is_first); }, [&](Expr j, Expr s) { return std::tuple{j + 1, s * w}; }, std::tuple{p.count(0), u * 0.5}, options);
+                                     return std::tuple{k + 1 + m, v + x};
+                                   },
+                                   std::tuple{p.count(0), y});
+          p.fetch(i);
+          p.differentiate(z);
+        });
+      }
+}
+
 BOOST_AUTO_TEST_CASE(loops_that_end_early_fill_one_list) {
   agree([](Piece& p) {
     Expr x = p.input(1.1), w = p.input({0.3, 0.6});

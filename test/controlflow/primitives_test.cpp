@@ -53,6 +53,17 @@ BOOST_AUTO_TEST_CASE(switch_and_merge) {  // P2, P3, P4
     }, {V{1, 2, 3, 4, 5, 6}, V{yes ? 1. : 0.}, yes ? V{1, 2, 3, 4, 5, 6} : V{2, 3, 4, 5, 6, 7}, yes ? V{5, 10, 15, 20, 25, 30} : V{2, 3, 4, 5, 6, 7}});
 }
 
+BOOST_AUTO_TEST_CASE(a_loop_that_nothing_in_it_decides_on) {
+  for (const bool is_named : {true, false})
+    on_engines([&](Graph& g) -> Scenario {
+      Expr goes_on = g.input("goes on", DType::boolean, Shape{}), p = control::enter(goes_on, "none", {.constant = true});
+      auto m = control::merge({control::enter(one_to_six(g), "none")});
+      auto [last, next] = control::switch_(m.value, control::loop_cond(is_named ? identity(p) : p));
+      control::next_iteration(next * 2.0, m.value);
+      return {{{goes_on, Tensor::scalar(false)}}, {control::exit(last), control::exit(last + 1.0)}};
+    }, {V{1, 2, 3, 4, 5, 6}, V{2, 3, 4, 5, 6, 7}});
+}
+
 BOOST_AUTO_TEST_CASE(a_dead_fetch_is_an_error) {  // P5
   for (const Setting& s : all_settings()) {
     const std::string why = error_of([](Graph& g) -> Scenario {
