@@ -48,6 +48,7 @@ void Dialled::prepare() {
 void Dialled::attempt() {
   const std::string& to = targets_[target_];
   if (is_ipv6(to)) socket_.set(zmq::sockopt::ipv6, 1);
+  target_began_.reset();
   socket_.connect(to);
 }
 
@@ -75,10 +76,21 @@ Status Dialled::watch(Time now) {
     }
   }
   // Before it counts as unanswered, which would not say by whom. What the resolver says later is there for who dials next.
-  if (lookup_ && now - began_ >= options_.router.answer * 9 / 10) return Status(Code::deadline_exceeded, "the resolver of names does not answer");
+  if (lookup_ && now - began_ >= patience()) return Status(Code::deadline_exceeded, "the resolver of names does not answer");
   for (SocketEvent event; monitor_->next(event);)
     if (Status over = take(event); !over.ok()) return over;
+  // Nor may one address that says nothing take the time of all.
+  if (!lookup_ && !target_began_) target_began_ = now;
+  if (state_ == State::nothing && target_began_ && now - *target_began_ >= patience() / static_cast<std::int64_t>(targets_.size())) (void)try_next();
   return Status();
+}
+
+bool Dialled::try_next() {
+  if (target_ + 1 >= targets_.size()) return false;
+  ++target_;
+  prepare();
+  attempt();
+  return true;
 }
 
 Status Dialled::take(const SocketEvent& event) {
@@ -112,11 +124,7 @@ Status Dialled::take(const SocketEvent& event) {
       return Status();
     default:
       if (state_ != State::nothing) return Status();
-      if (target_ + 1 == targets_.size()) return Status(Code::unavailable, fmt::format("nobody answers at {}", address_));
-      ++target_;
-      prepare();
-      attempt();
-      return Status();
+      return try_next() ? Status() : Status(Code::unavailable, fmt::format("nobody answers at {}", address_));
   }
 }
 

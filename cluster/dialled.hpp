@@ -51,7 +51,10 @@ class Dialled {
 
   void prepare();
   void attempt();
+  bool try_next();
   void look();
+  /// A little less than what the router waits for the first answer, which would not say whose it lacks.
+  Time patience() const { return options_.router.answer * 9 / 10; }
   Status take(const SocketEvent& event);
 
   zmq::context_t& context_;
@@ -61,6 +64,7 @@ class Dialled {
   const std::string name_;  // of its monitors
   const std::string address_;
   const Time began_;
+  std::optional<Time> target_began_;  // when it was first looked after
   std::shared_ptr<Lookup> lookup_;  // until it is answered
   std::vector<std::string> keys_, targets_;  // to be tried; targets: without names
   std::size_t key_tried_ = 0, target_ = 0, sockets_ = 0;

@@ -118,13 +118,15 @@ std::vector<std::string> in_numbers(const std::string& address) {
     throw Error(error == EAI_SYSTEM || error == EAI_MEMORY ? Code::unavailable : Code::not_found, why_none(host, error));
   const Resolved found(first, &freeaddrinfo);
   std::vector<std::string> all;
-  for (const int family : {AF_INET, AF_INET6})  // a machine may have IPv6 addresses and no way to them, which takes minutes to find out
+  // A machine may have IPv6 addresses and no way to them, which takes minutes to find out. Or none, and a file that names one.
+  const bool has_ipv6 = OwnedDescriptor(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)).get() >= 0;
+  for (const int family : {AF_INET, AF_INET6})
     for (const addrinfo* a = found.get(); a; a = a->ai_next) {
       char text[NI_MAXHOST] = {};
-      if (a->ai_family != family || getnameinfo(a->ai_addr, a->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) continue;
+      if (a->ai_family != family || (family == AF_INET6 && !has_ipv6) || getnameinfo(a->ai_addr, a->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) continue;
       all.push_back(with_host(address, text));
     }
-  if (all.empty()) throw Error(Code::not_found, fmt::format("the name {} has no address of IPv4 or IPv6", host));
+  if (all.empty()) throw Error(Code::not_found, fmt::format("the name {} has no address of IPv4{}", host, has_ipv6 ? " or IPv6" : ", and there is no IPv6 here"));
   return all;
 }
 

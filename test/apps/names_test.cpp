@@ -24,6 +24,8 @@ using namespace std::chrono_literals;
 
 constexpr const char* kIpv6 = "ip link set lo up && ip -6 addr show dev lo | grep -q ::1";
 
+constexpr const char* kSilent = "ip link set lo up && ip -6 addr show dev lo | grep -q ::1 && ip link add lost type veth peer name void && ip addr add 10.78.0.1/24 dev lost && ip link set lost up && ip link set void up && ip neigh add 10.78.0.2 lladdr 02:00:00:00:00:02 dev lost nud permanent";
+
 /// The resolver's own files.
 class Names {
  public:
@@ -63,14 +65,16 @@ class SilentServer {
 // For what one tries before it gives up: more than any case takes.
 constexpr const char* kPatient = "nameserver 127.0.0.1\noptions timeout:30 attempts:5\n";
 
-std::unique_ptr<ClusterNode> joining(std::vector<std::string> addresses) {
+std::unique_ptr<ClusterNode> joining(std::vector<std::string> addresses, const std::optional<Keys>& keys = {}) {
   NodeOptions o;
   o.name = "a";
   o.join = std::move(addresses);
   o.engine.workers = 1;
-  o.transport = [](PeerInfo self) {
+  o.transport = [&keys](PeerInfo self) {
     self.address = "tcp://127.0.0.1:0";
-    return make_zeromq_transport(std::move(self), {});
+    ZeroMqOptions options;
+    options.keys = keys;
+    return make_zeromq_transport(std::move(self), std::move(options));
   };
   return std::make_unique<ClusterNode>(std::move(o));
 }
@@ -116,6 +120,19 @@ BOOST_AUTO_TEST_CASE(one_that_has_several_addresses, *boost::unit_test::label("s
     const std::string why = refusal([&] { nobody->wait_for({"b"}, 0s); }, Code::deadline_exceeded);
     BOOST_TEST(why.find("nobody answers at tcp://many" + port_of(b.address)) != std::string::npos, why);
   }
+}
+
+// Behind the first that is tried all that is sent is lost, and nobody says so.
+BOOST_AUTO_TEST_CASE(one_whose_first_address_is_silent, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{kSilent})) {
+  Apart apart;
+  shell(kSilent);
+  Names names("127.0.0.1 localhost\n10.78.0.2 many\n::1 many\n", "");
+  const KeyFolders keys({"a", "b"});
+  Folder folder;
+  NodeProcess b(folder, "b", {"--keys", keys["b"]}, "tcp://[::1]:0");
+  auto a = joining({"tcp://many" + port_of(b.address)}, read_keys(keys["a"]));
+  a->wait_for({"b"}, 100s);
+  BOOST_TEST(sum_on_b(*a) == 3);
 }
 
 // Who joins by others goes on meanwhile; who joins by nothing else says what it waits for, and is done long before the resolver is.
