@@ -367,7 +367,7 @@ static std::vector<Rule> make_rules() {
     const auto count = static_cast<std::size_t>(n);
     return k.g.constant(k.real() == DType::f32 ? Tensor::of(std::vector<float>(count, 0.125F), Shape{n}) : Tensor::of(std::vector<double>(count, 0.125), Shape{n}));
   };
-  add("large", {T::f}, {T::f}, 0, [](K k, X x, N n) { 
+  add("large", {T::f}, {T::f}, 0, [](K k, X x, N n) {
     const Expr many = tanh(x[0] + eighths(k, n[0]));
     return Exprs{gather(many, k.g.constant(static_cast<std::int32_t>(many.shape().elements() - 1)))};
   });
