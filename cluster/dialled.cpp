@@ -1,5 +1,6 @@
 #include <troupe/cluster/dialled.hpp>
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,7 +24,7 @@ Dialled::Dialled(zmq::context_t& context, Gate& gate, Lookups& lookups, const Ze
   if (keys_.empty()) throw Error(Code::failed_precondition, "no key is authorized here, not even this node's own");
   lookup_ = lookups_.ask(address_, now);
   prepare();
-  if (lookup_->is_done()) look();
+  if (lookup_->is_done()) look(now);
 }
 
 Dialled::~Dialled() {
@@ -48,17 +49,25 @@ void Dialled::prepare() {
 void Dialled::attempt() {
   const std::string& to = targets_[target_];
   if (is_ipv6(to)) socket_.set(zmq::sockopt::ipv6, 1);
-  target_began_.reset();
   socket_.connect(to);
 }
 
 // Throws what the resolver says.
-void Dialled::look() {
+void Dialled::look(Time now) {
   const std::shared_ptr<Lookup> answered = std::exchange(lookup_, nullptr);
-  lookups_.taken(address_);
+  lookups_.taken(address_, now, answered->is_good());
   targets_ = answered->found();
   for (const std::string& target : targets_) gate_.check_reach(target, address_);
   attempt();
+  share(now);
+}
+
+// Nor may one address that says nothing take the time of all.
+void Dialled::share(Time now) { give_up_at_ = now + std::max(Time::zero(), began_ + patience() - now) / static_cast<std::int64_t>(targets_.size() - target_); }
+
+Dialled::Time Dialled::due() const {
+  if (lookup_) return began_ + patience();
+  return state_ != State::accepted && target_ + 1 < targets_.size() ? give_up_at_ : Time::max();
 }
 
 bool Dialled::send(const Ref<OutFrame>& frame) {
@@ -70,30 +79,30 @@ bool Dialled::send(const Ref<OutFrame>& frame) {
 Status Dialled::watch(Time now) {
   if (lookup_ && lookup_->is_done()) {
     try {
-      look();
+      look(now);
     } catch (const Error& e) {
       return Status(e);
     }
   }
   // Before it counts as unanswered, which would not say by whom. What the resolver says later is there for who dials next.
-  if (lookup_ && now - began_ >= patience()) return Status(Code::deadline_exceeded, "the resolver of names does not answer");
+  if (lookup_ && now - began_ >= patience()) return Status(Code::not_found, "the resolver of names does not answer");
   for (SocketEvent event; monitor_->next(event);)
-    if (Status over = take(event); !over.ok()) return over;
-  // Nor may one address that says nothing take the time of all.
-  if (!lookup_ && !target_began_) target_began_ = now;
-  if (state_ == State::nothing && target_began_ && now - *target_began_ >= patience() / static_cast<std::int64_t>(targets_.size())) (void)try_next();
+    if (Status over = take(event, now); !over.ok()) return over;
+  if (now >= due()) (void)try_next(now);
   return Status();
 }
 
-bool Dialled::try_next() {
+bool Dialled::try_next(Time now) {
   if (target_ + 1 >= targets_.size()) return false;
   ++target_;
+  key_tried_ = 0;  // who listens there may be another
   prepare();
   attempt();
+  share(now);
   return true;
 }
 
-Status Dialled::take(const SocketEvent& event) {
+Status Dialled::take(const SocketEvent& event, Time now) {
   switch (event.what) {
     case ZMQ_EVENT_CONNECTED:
       state_ = State::connected;
@@ -117,14 +126,17 @@ Status Dialled::take(const SocketEvent& event) {
       if (state_ == State::accepted) return Status(Code::unavailable, fmt::format("the connection to {} broke", address_));
       if (!refusal_) return Status();
       // Who listens hangs up on a key that is not its own, without a word.
-      if (refusal_->what != ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL || key_tried_ + 1 == keys_.size()) return gate_.why_not(address_, *refusal_);
+      if (refusal_->what != ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL || key_tried_ + 1 == keys_.size()) {
+        const Status why = gate_.why_not(address_, *refusal_);
+        return try_next(now) ? Status() : why;
+      }
       ++key_tried_;
       prepare();
       attempt();
       return Status();
     default:
       if (state_ != State::nothing) return Status();
-      return try_next() ? Status() : Status(Code::unavailable, fmt::format("nobody answers at {}", address_));
+      return try_next(now) ? Status() : Status(Code::unavailable, fmt::format("nobody answers at {}", address_));
   }
 }
 

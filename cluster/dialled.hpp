@@ -8,6 +8,7 @@
 // Threads: the router's.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -25,7 +26,8 @@ class Dialled {
  public:
   using Time = std::chrono::nanoseconds;
 
-  /// Throws invalid_argument or failed_precondition for an address that is none, or that nobody may reach.
+  /// Throws invalid_argument or failed_precondition for an address that is none, or that nobody may reach; what the resolver has said before, resource_exhausted,
+  /// and zmq::error_t.
   Dialled(zmq::context_t& context, Gate& gate, Lookups& lookups, const ZeroMqOptions& options, Connection number, std::string address, Time now);
   ~Dialled();
   Dialled(const Dialled&) = delete;
@@ -34,6 +36,8 @@ class Dialled {
   bool send(const Ref<OutFrame>& frame);
   /// Not ok: it is over.
   Status watch(Time now);
+  /// When `watch` is to be called, whatever is said meanwhile.
+  Time due() const;
   /// The key that the other end has proved; empty without keys, and before.
   const std::string& key() const { return key_; }
   /// How many it has had: where it differs, so do `socket`, `monitor` and `bell`.
@@ -51,11 +55,12 @@ class Dialled {
 
   void prepare();
   void attempt();
-  bool try_next();
-  void look();
-  /// A little less than what the router waits for the first answer, which would not say whose it lacks.
-  Time patience() const { return options_.router.answer * 9 / 10; }
-  Status take(const SocketEvent& event);
+  void share(Time now);
+  bool try_next(Time now);
+  void look(Time now);
+  /// A little less than what the router waits for the first answer, or for one of a session that it dials again, which would not say whose it lacks.
+  Time patience() const { return std::min(options_.router.answer, options_.router.silence) * 9 / 10; }
+  Status take(const SocketEvent& event, Time now);
 
   zmq::context_t& context_;
   Gate& gate_;
@@ -64,7 +69,7 @@ class Dialled {
   const std::string name_;  // of its monitors
   const std::string address_;
   const Time began_;
-  std::optional<Time> target_began_;  // when it was first looked after
+  Time give_up_at_{};  // the present one of several targets
   std::shared_ptr<Lookup> lookup_;  // until it is answered
   std::vector<std::string> keys_, targets_;  // to be tried; targets: without names
   std::size_t key_tried_ = 0, target_ = 0, sockets_ = 0;

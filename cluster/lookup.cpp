@@ -2,6 +2,7 @@
 
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <system_error>
@@ -46,19 +47,32 @@ bool Lookup::is_done() const { return answer_->is_done.load(std::memory_order_ac
 
 int Lookup::bell() const { return answer_->bell.get(); }
 
+bool Lookup::is_good() const { return answer_->why.ok(); }
+
 const std::vector<std::string>& Lookup::found() const {
   if (!answer_->why.ok()) throw Error(answer_->why.code(), answer_->why.message());
   return answer_->found;
 }
 
 std::shared_ptr<Lookup> Lookups::ask(const std::string& address, Time now) {
-  if (const auto at = all_.find(address); at != all_.end() && (!at->second.lookup->is_done() || now - at->second.last <= kKept)) {
-    at->second.last = now;
+  std::erase_if(all_, [&](const auto& one) { return one.second.lookup->is_done() && one.second.until < now; });
+  if (const auto at = all_.find(address); at != all_.end()) {
+    if (!at->second.lookup->is_done()) at->second.until = now + kKept;
     return at->second.lookup;
   }
+  if (is_in_numbers(address)) return std::make_shared<Lookup>(address);
+  const auto under_way = std::count_if(all_.begin(), all_.end(), [](const auto& one) { return !one.second.lookup->is_done(); });
+  if (static_cast<std::size_t>(under_way) >= kAtOnce) throw Error(Code::resource_exhausted, "the resolver of names has not answered others yet");
   auto lookup = std::make_shared<Lookup>(address);
-  if (!lookup->is_done()) all_.insert_or_assign(address, Asked{lookup, now});
+  all_.insert_or_assign(address, Asked{lookup, now + kKept});
   return lookup;
+}
+
+void Lookups::taken(const std::string& address, Time now, bool is_good) {
+  const auto at = all_.find(address);
+  if (at == all_.end()) return;
+  if (is_good) at->second.until = std::min(at->second.until, now + kFresh);
+  else all_.erase(at);
 }
 
 }  // namespace troupe

@@ -28,8 +28,10 @@ class Lookup {
   /// Readable when it is done; -1: it was at once.
   int bell() const;
   /// Once it is done: `tcp://` addresses, none of which has a name, those of IPv4 first. Throws not_found, in the resolver's words, where
-  /// the name does not resolve, and unavailable.
+  /// the name does not resolve, unavailable and resource_exhausted where that cannot be told.
   const std::vector<std::string>& found() const;
+  /// Once it is done: would `found` throw nothing?
+  bool is_good() const;
 
  private:
   struct Answer;
@@ -39,17 +41,19 @@ class Lookup {
 class Lookups {
  public:
   using Time = std::chrono::nanoseconds;
-  static constexpr Time kKept = std::chrono::seconds(10);  // an answer that came when nobody was there to take it
+  static constexpr Time kKept = std::chrono::seconds(10);  // an answer that came when nobody was there to take it, from when it was last asked for
+  static constexpr Time kFresh = std::chrono::seconds(2);  // one that was taken, for who took it had little time left
+  static constexpr std::size_t kAtOnce = 64;               // threads
 
   /// Throws resource_exhausted.
   std::shared_ptr<Lookup> ask(const std::string& address, Time now);
-  /// The answer was taken: who asks from now on asks anew.
-  void taken(const std::string& address) { all_.erase(address); }
+  /// The answer was taken: who asks much later, or after one that was an error, asks anew.
+  void taken(const std::string& address, Time now, bool is_good);
 
  private:
   struct Asked {
     std::shared_ptr<Lookup> lookup;
-    Time last;  // when somebody was there to take the answer
+    Time until;  // the answer is kept, once it is there
   };
   std::map<std::string, Asked> all_;
 };

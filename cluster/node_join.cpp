@@ -42,7 +42,7 @@ void NodeCore::wait_for(const std::vector<std::string>& names, std::chrono::nano
   }
   std::unique_lock lock(mutex_);
   if (changed_.wait_for(lock, timeout, are_there)) return;
-  // Why nobody is there, which who was dialled just now, or the resolver of names, is about to say.
+  // Why nobody is there, which who was dialled just now, or the resolver of names, may be about to say.
   changed_.wait_for(lock, kLastWord, [&] { return are_there() || !roster_.is_alone() || join_.empty() || !refusals_.empty(); });
   std::vector<std::string> addresses;
   for (const auto& [address, why] : refusals_) addresses.push_back(address);
@@ -59,29 +59,35 @@ bool NodeCore::wait_joined(std::chrono::nanoseconds timeout, const std::function
   using Clock = std::chrono::steady_clock;
   constexpr auto kPause = std::chrono::milliseconds(100);
   constexpr auto kNamePause = std::chrono::seconds(1);    // not to ask a resolver ten times a second
-  constexpr auto kFirstAnswer = std::chrono::seconds(5);  // is waited for in any case
+  constexpr auto kFirstAnswer = std::chrono::seconds(6);  // of each is waited for in any case: the transport has one within 5 s
   const auto deadline = Clock::now() + timeout;
-  auto again_at = Clock::now() + kPause;
+  std::map<std::string, Clock::time_point> again_at;  // of those who are to be asked again
+  Refusals last;                                      // of each, also while it is asked again
   bool was_told = false;
   std::unique_lock lock(mutex_);
   const std::vector<std::string> join = join_;
+  const auto is_name = [&](const std::string& a) { return last.contains(a) && last.at(a).code() == Code::not_found; };
   while (roster_.is_alone() && !join.empty()) {
-    const auto refused = std::count_if(join.begin(), join.end(), [&](const std::string& a) { return refusals_.contains(a); });
-    const auto unresolved = std::count_if(join.begin(), join.end(), [&](const std::string& a) { return refusals_.contains(a) && refusals_.at(a).code() == Code::not_found; });
-    const bool are_all_refused = refused == std::ssize(join);
-    const auto late = Clock::now() - deadline;
-    if (late >= kFirstAnswer || (late.count() >= 0 && are_all_refused) || (late >= kLastWord && refused > 0))
-      throw Error(Code::unavailable, fmt::format("no node could be joined: {}", refused == 0 ? "nobody has answered yet" : listed(join, refusals_)));
-    std::string names;  // in vain
-    if (unresolved == std::ssize(join) && !std::exchange(was_told, true) && late.count() < 0) names = listed(join, refusals_);
+    const auto now = Clock::now();
     std::vector<std::string> again;
-    if (refused > 0 && late.count() < 0 && Clock::now() >= again_at) {
-      std::copy_if(join.begin(), join.end(), std::back_inserter(again), [&](const std::string& a) { return refusals_.erase(a) > 0; });
-      again_at = Clock::now() + (unresolved > 0 ? kNamePause : kPause);
+    for (const std::string& address : join) {
+      const auto refusal = refusals_.find(address);
+      if (refusal == refusals_.end()) continue;
+      last.insert_or_assign(address, refusal->second);
+      const auto at = again_at.try_emplace(address, now + (is_name(address) ? std::chrono::milliseconds(kNamePause) : kPause)).first;
+      if (now < at->second || now >= deadline) continue;
+      again_at.erase(at);
+      refusals_.erase(refusal);
+      again.push_back(address);
     }
+    const bool has_each = std::all_of(join.begin(), join.end(), [&](const std::string& a) { return last.contains(a); });
+    if (now >= deadline + kFirstAnswer || (now >= deadline && has_each))
+      throw Error(Code::unavailable, fmt::format("no node could be joined: {}", last.empty() ? "nobody has answered yet" : listed(join, last)));
+    std::string names;  // in vain
+    if (!was_told && std::all_of(join.begin(), join.end(), is_name)) names = listed(join, last), was_told = true;
     lock.unlock();
     if (gives_up && gives_up()) return false;
-    if (!names.empty()) log({{LogRecord::Level::warning, time_ns(), self_.name, {}, {}, {}, "nobody could be joined yet: " + names}});
+    if (!names.empty() && now < deadline) log({{LogRecord::Level::warning, time_ns(), self_.name, {}, {}, {}, "nobody could be joined yet: " + names}});
     for (const std::string& address : again) transport_->connect(address);
     lock.lock();
     if (roster_.is_alone()) changed_.wait_for(lock, kPause);

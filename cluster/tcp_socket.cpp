@@ -104,8 +104,9 @@ bool is_ipv6(std::string_view address) {
 
 bool is_in_numbers(const std::string& address) {
   const std::string host = bare_host(address);
-  in_addr v4;
-  return is_ipv6(address) || is_any_host(address) || inet_pton(AF_INET, host.c_str(), &v4) == 1;
+  in6_addr bytes;
+  if (is_ipv6(address)) return inet_pton(AF_INET6, host.substr(0, host.find('%')).c_str(), &bytes) == 1;
+  return is_any_host(address) || inet_pton(AF_INET, host.c_str(), &bytes) == 1;
 }
 
 std::vector<std::string> in_numbers(const std::string& address) {

@@ -464,7 +464,9 @@ class ZeroMqTransport final : public Transport, private Carrier {
         return;
       }
     }
-    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(router_->due() - now());
+    Time due = router_->due();
+    for (const auto& [connection, d] : dialled_) due = std::min(due, d.due());
+    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(due - now());
     const long most = is_leaving_ ? 20 : 1000;  // ms; that a peer has hung up is looked for, not told
     const long ms = std::clamp<long>(static_cast<long>(wait.count()), 0, most);
     if (!requests_.fall_asleep()) return;
@@ -488,7 +490,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     sleep_ = OwnedDescriptor(epoll_create1(EPOLL_CLOEXEC));
     const auto add = [&](int fd, std::uint32_t what) {
       epoll_event event{.events = EPOLLIN, .data = {.u32 = what}};
-      if (epoll_ctl(sleep_.get(), EPOLL_CTL_ADD, fd, &event) != 0) throw Error(Code::resource_exhausted, "no descriptor is left to wait with");
+      if (epoll_ctl(sleep_.get(), EPOLL_CTL_ADD, fd, &event) != 0 && errno != EEXIST) throw Error(Code::resource_exhausted, "no descriptor is left to wait with");
     };
     const auto add_socket = [&](void* socket) {
       int fd = -1;
@@ -503,7 +505,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
     for (auto& [connection, d] : dialled_) {
       add_socket(d.socket().handle());
       add_socket(d.monitor());
-      if (d.bell() >= 0) add(d.bell(), kZeroMq);  // is looked after as they are
+      if (d.bell() >= 0) add(d.bell(), kZeroMq);  // is looked after as they are; of one name two may have the same
     }
     sockets_are_stale_ = false;
   }

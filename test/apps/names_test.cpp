@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <fstream>
@@ -30,16 +31,15 @@ constexpr const char* kSilent = "ip link set lo up && ip -6 addr show dev lo | g
 class Names {
  public:
   Names(const std::string& hosts, const std::string& servers) {
+    shell("cp -a /etc " + (folder_ / "etc") + " && cd " + (folder_ / "etc") + " && rm -f hosts resolv.conf nsswitch.conf");
     put("hosts", hosts);
     put("resolv.conf", servers);
     put("nsswitch.conf", "hosts: files dns\n");
+    shell("mount --bind " + (folder_ / "etc") + " /etc");
   }
 
  private:
-  void put(const std::string& name, const std::string& text) {
-    std::ofstream(folder_ / name) << text;
-    shell("touch /etc/" + name + " && mount --bind " + (folder_ / name) + " /etc/" + name);
-  }
+  void put(const std::string& name, const std::string& text) { std::ofstream(folder_ / ("etc/" + name)) << text; }
   Folder folder_;
 };
 
@@ -53,9 +53,10 @@ class SilentServer {
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     BOOST_REQUIRE(bind(fd_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
   }
+  /// Waits until it is.
   bool was_asked() const {
-    char question[512];
-    return recv(fd_.get(), question, sizeof question, MSG_DONTWAIT) > 0;
+    pollfd question{.fd = fd_.get(), .events = POLLIN, .revents = 0};
+    return poll(&question, 1, 60'000) == 1;
   }
 
  private:
@@ -146,6 +147,9 @@ BOOST_AUTO_TEST_CASE(a_server_that_is_silent_holds_nobody_up, *boost::unit_test:
   a->wait_for({"b"}, 60s);
   BOOST_TEST(sum_on_b(*a) == 3);
   BOOST_TEST(server.was_asked());
+  const Outcome both = run(folder.path(), {binary(), "node", "--listen", "tcp://127.0.0.1:0", "--join", "silent.example:7117", "--join", "127.0.0.1:1", "--patience", "0"});
+  BOOST_TEST(both.code == 2);
+  BOOST_TEST((both.error.find("the resolver of names does not answer; tcp://127.0.0.1:1: nobody answers") != std::string::npos), both.error);
   const Outcome alone = run(folder.path(), {binary(), "node", "--listen", "tcp://127.0.0.1:0", "--join", "silent.example:7117", "--patience", "0"});
   BOOST_TEST(alone.code == 2);
   BOOST_TEST(alone.error.find("no node could be joined: tcp://silent.example:7117: the resolver of names does not answer") != std::string::npos, alone.error);

@@ -54,12 +54,22 @@ BOOST_AUTO_TEST_CASE(a_name_is_asked_about_once_at_a_time) {
   BOOST_TEST(lookups.ask(name, 1s) == first);
   BOOST_TEST(lookups.ask(other, 1s) != first);
   done(*first);
-  BOOST_TEST(lookups.ask(name, 11s) == first);  // nobody has taken its answer yet
+  BOOST_TEST(lookups.ask(name, 10s) == first);  // nobody has taken its answer yet
   const auto later = lookups.ask(name, 22s);    // which is an old one now
   BOOST_TEST(later != first);
   done(*later);
-  lookups.taken(name);
-  BOOST_TEST(lookups.ask(name, 22s) != later);
+  lookups.taken(name, 22s, true);
+  BOOST_TEST(lookups.ask(name, 24s) == later);  // who took it had no time to use it, maybe
+  const auto last = lookups.ask(name, 25s);
+  BOOST_TEST(last != later);
+  done(*last);
+  lookups.taken(name, 25s, false);
+  BOOST_TEST(lookups.ask(name, 25s) != last);
+}
+
+BOOST_AUTO_TEST_CASE(what_stands_in_brackets_may_be_a_name) {
+  BOOST_TEST(!is_in_numbers("tcp://[localhost]:1"));
+  BOOST_TEST(is_in_numbers("tcp://[fe80::1%lo]:1"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -76,28 +76,32 @@ inline std::optional<std::string> difference_from_interpreter(const Recipe& r, c
 }
 
 inline void compare_gradients(const std::vector<Way>& ways, Seeds s, int order = 1) {
-  int compared = 0, failed = 0;
+  std::uint64_t compared = 0;
+  int failed = 0;
   const Check check = [order](const Recipe& c, const Way& way) { return difference_from_interpreter(c, way, order); };
   for (std::uint64_t seed = s.first; seed < s.first + s.count && failed < 3; ++seed) {
     Watch watch(seed);
     const Recipe r = random_recipe(seed, {.is_smooth = true});
+    bool is_due_anywhere = false, is_fit = true;
     for (std::size_t w = 0; w < ways.size(); ++w) {
       if (ways[w].is_interpreter || !is_due(ways, w, seed)) continue;
       try {
+        is_due_anywhere = true;
         const auto wrong = check(r, ways[w]);
-        ++compared;
         if (!wrong) continue;
         ++failed;
         report(r, ways[w], *wrong, check);
       } catch (const Unfit&) {
+        is_fit = false;
       } catch (const Error& e) {
         ++failed;
         BOOST_ERROR(fmt::format("seed {}, {}: {}\n{}", seed, ways[w].name, e.what(), text_of(r)));
       }
       break;
     }
+    compared += is_due_anywhere && is_fit;
   }
-  if (s.count >= 20) BOOST_TEST(compared > 0);
+  if (s.count >= 50) BOOST_TEST(compared >= s.count * 4 / 5);  // what cannot be compared is rare
 }
 
 }  // namespace troupe::test

@@ -142,7 +142,7 @@ class Shrinker {
   // Fewer variables, results, branches, iterations.
   bool less_control_flow() {
     bool changed = false;
-    for (double trips : {0.0, 1.0, 2.0, 3.0, 4.0})
+    for (double trips : {0.0, 1.0, 2.0, 3.0, 4.0, 16.0, 64.0, 256.0, 300.0})
       changed |= each_statement([&](Recipe&, Block& b, std::size_t i) {
         Statement& s = b.statements[i];
         if (s.op == "call" && s.numbers[1] > trips) return s.numbers[1] = trips, true;
