@@ -62,12 +62,12 @@ void Dialled::look(Time now) {
   share(now);
 }
 
-// Nor may one address that says nothing take the time of all.
+// Nor may one address at which nobody is heard take the time of all.
 void Dialled::share(Time now) { give_up_at_ = now + std::max(Time::zero(), began_ + patience() - now) / static_cast<std::int64_t>(targets_.size() - target_); }
 
 Dialled::Time Dialled::due() const {
   if (lookup_) return began_ + patience();
-  return state_ != State::accepted && target_ + 1 < targets_.size() ? give_up_at_ : Time::max();
+  return state_ == State::nothing && (target_ + 1 < targets_.size() || !why_not_.ok()) ? give_up_at_ : Time::max();
 }
 
 bool Dialled::send(const Ref<OutFrame>& frame) {
@@ -88,8 +88,7 @@ Status Dialled::watch(Time now) {
   if (lookup_ && now - began_ >= patience()) return Status(Code::not_found, "the resolver of names does not answer");
   for (SocketEvent event; monitor_->next(event);)
     if (Status over = take(event, now); !over.ok()) return over;
-  if (now >= due()) (void)try_next(now);
-  return Status();
+  return now >= due() && !try_next(now) ? why_not_ : Status();
 }
 
 bool Dialled::try_next(Time now) {
@@ -127,8 +126,8 @@ Status Dialled::take(const SocketEvent& event, Time now) {
       if (!refusal_) return Status();
       // Who listens hangs up on a key that is not its own, without a word.
       if (refusal_->what != ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL || key_tried_ + 1 == keys_.size()) {
-        const Status why = gate_.why_not(address_, *refusal_);
-        return try_next(now) ? Status() : why;
+        if (why_not_.ok()) why_not_ = gate_.why_not(address_, *refusal_);
+        return try_next(now) ? Status() : why_not_;
       }
       ++key_tried_;
       prepare();
@@ -136,7 +135,8 @@ Status Dialled::take(const SocketEvent& event, Time now) {
       return Status();
     default:
       if (state_ != State::nothing) return Status();
-      return try_next(now) ? Status() : Status(Code::unavailable, fmt::format("nobody answers at {}", address_));
+      if (try_next(now)) return Status();
+      return why_not_.ok() ? Status(Code::unavailable, fmt::format("nobody answers at {}", address_)) : why_not_;
   }
 }
 

@@ -43,6 +43,8 @@ class Dialled {
   /// How many it has had: where it differs, so do `socket`, `monitor` and `bell`.
   std::size_t sockets() const { return sockets_ + (lookup_ ? 0 : 1); }
   const std::string& address() const { return address_; }
+  /// Of the node, for others: a name may have addresses at which it is not.
+  const std::string& address_of_node() const { return targets_.size() > 1 && !reached_.empty() ? reached_ : address_; }
   /// The address that it was connected with, in numbers: names are not looked up twice, nor for others than this; empty before.
   const std::string& reached() const { return reached_; }
   zmq::socket_t& socket() { return socket_; }
@@ -77,6 +79,7 @@ class Dialled {
   std::string key_, reached_;
   std::vector<Ref<OutFrame>> early_;  // frames that wait for the handshake
   std::optional<SocketEvent> refusal_;
+  Status why_not_;  // who answered at an earlier target than the present one has refused
   zmq::socket_t socket_;
   std::optional<SocketMonitor> monitor_;
 };

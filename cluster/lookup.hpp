@@ -2,7 +2,7 @@
 // servers are silent takes a minute. An address that is one already, or means all, is there at once.
 //
 //   Lookups lookups;
-//   auto asked = lookups.ask("tcp://node7:7117");   // who is asked about already is not asked about twice
+//   auto asked = lookups.ask("tcp://node7:7117", now);   // who is asked about already is not asked about twice
 //   if (asked->is_done()) for (const std::string& address : asked->found()) …
 //
 // Threads: one, but for what is said otherwise.

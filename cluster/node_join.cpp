@@ -46,7 +46,7 @@ void NodeCore::wait_for(const std::vector<std::string>& names, std::chrono::nano
   changed_.wait_for(lock, kLastWord, [&] { return are_there() || !roster_.is_alone() || join_.empty() || !refusals_.empty(); });
   std::vector<std::string> addresses;
   for (const auto& [address, why] : refusals_) addresses.push_back(address);
-  const std::string why = listed(addresses, refusals_);
+  const std::string why = refusals_.empty() && roster_.is_alone() && !join_.empty() ? "nobody has answered yet" : listed(addresses, refusals_);
   std::vector<std::string> missing;
   std::copy_if(names.begin(), names.end(), std::back_inserter(missing), [&](const std::string& n) { return !is_there(n); });
   if (missing.empty()) return;
@@ -80,7 +80,7 @@ bool NodeCore::wait_joined(std::chrono::nanoseconds timeout, const std::function
       refusals_.erase(refusal);
       again.push_back(address);
     }
-    const bool has_each = std::all_of(join.begin(), join.end(), [&](const std::string& a) { return last.contains(a); });
+    const bool has_each = std::all_of(join.begin(), join.end(), [&](const std::string& a) { return refusals_.contains(a); });
     if (now >= deadline + kFirstAnswer || (now >= deadline && has_each))
       throw Error(Code::unavailable, fmt::format("no node could be joined: {}", last.empty() ? "nobody has answered yet" : listed(join, last)));
     std::string names;  // in vain

@@ -210,7 +210,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   /// Who listens at all addresses of its machine is reached at the one it was seen with.
   std::string reachable(Connection connection, const std::string& told) const override {
     if (!is_any_host(told)) return told;
-    if (const auto found = dialled_.find(connection); found != dialled_.end()) return with_host(told, host_of(found->second.address()));
+    if (const auto found = dialled_.find(connection); found != dialled_.end()) return with_host(told, host_of(found->second.address_of_node()));
     const auto id = routing_ids_.find(connection);
     return id == routing_ids_.end() ? told : with_host(told, accepted_.at(id->second).host);
   }

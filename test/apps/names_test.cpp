@@ -118,7 +118,7 @@ BOOST_AUTO_TEST_CASE(one_that_has_several_addresses, *boost::unit_test::label("s
     b.process.interrupt(SIGTERM);
     BOOST_TEST(b.process.finish().code == 0);
     auto nobody = joining({"tcp://many" + port_of(b.address)});
-    const std::string why = refusal([&] { nobody->wait_for({"b"}, 0s); }, Code::deadline_exceeded);
+    const std::string why = refusal([&] { nobody->wait_for({"b"}, 6s); }, Code::deadline_exceeded);
     BOOST_TEST(why.find("nobody answers at tcp://many" + port_of(b.address)) != std::string::npos, why);
   }
 }
@@ -127,10 +127,17 @@ BOOST_AUTO_TEST_CASE(one_that_has_several_addresses, *boost::unit_test::label("s
 BOOST_AUTO_TEST_CASE(one_whose_first_address_is_silent, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{kSilent})) {
   Apart apart;
   shell(kSilent);
-  Names names("127.0.0.1 localhost\n10.78.0.2 many\n::1 many\n", "");
+  Names names("127.0.0.1 localhost\n10.78.0.2 many\n::1 many\n10.78.0.1 refuses\n::1 refuses\n", "");
   const KeyFolders keys({"a", "b"});
   Folder folder;
   NodeProcess b(folder, "b", {"--keys", keys["b"]}, "tcp://[::1]:0");
+  // Who is not let in at one that answers hears so, though nobody is at the next.
+  const KeyFolders others({"c", "b"});
+  Folder second;
+  NodeProcess there(second, "b", {"--keys", keys["b"]}, "tcp://10.78.0.1:0");
+  const Outcome refused = run(second.path(), {binary(), "node", "--listen", "tcp://127.0.0.1:0", "--name", "c", "--keys", others["c"], "--join", "refuses" + port_of(there.address), "--patience", "0"});
+  BOOST_TEST(refused.code == 2);
+  BOOST_TEST(refused.error.find("keygen") != std::string::npos, refused.error);
   auto a = joining({"tcp://many" + port_of(b.address)}, read_keys(keys["a"]));
   a->wait_for({"b"}, 100s);
   BOOST_TEST(sum_on_b(*a) == 3);
