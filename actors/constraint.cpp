@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/error.hpp>
+#include <troupe/devices/base/error.hpp>
 #include <troupe/ops/company.hpp>
 
 namespace troupe {

@@ -1,6 +1,6 @@
 #include <troupe/actors/deadlines.hpp>
 
-#include <troupe/devices/signals.hpp>
+#include <troupe/devices/base/signals.hpp>
 
 namespace troupe {
 

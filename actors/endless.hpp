@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <troupe/actors/decision.hpp>
-#include <troupe/devices/scalar_program.hpp>
+#include <troupe/devices/scalar/scalar_program.hpp>
 #include <troupe/ops/graph.hpp>
 
 namespace troupe {

@@ -21,7 +21,7 @@
 
 #include <troupe/actors/cost_options.hpp>
 #include <troupe/actors/snapshot.hpp>
-#include <troupe/devices/device.hpp>
+#include <troupe/devices/device/device.hpp>
 #include <troupe/ops/graph.hpp>
 #include <troupe/ops/variable.hpp>
 

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/swap.hpp>
+#include <troupe/devices/device/swap.hpp>
 
 namespace troupe {
 

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/planted.hpp>
-#include <troupe/devices/scalar_eval.hpp>
+#include <troupe/devices/base/planted.hpp>
+#include <troupe/devices/scalar/scalar_eval.hpp>
 #include <troupe/ops/transfer.hpp>
 
 namespace troupe {

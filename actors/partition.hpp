@@ -78,7 +78,7 @@
 #include <troupe/actors/run.hpp>
 #include <troupe/actors/stack.hpp>
 #include <troupe/actors/work_account.hpp>
-#include <troupe/devices/worker_pool.hpp>
+#include <troupe/devices/threads/worker_pool.hpp>
 #include <troupe/actors/engine.hpp>
 
 namespace troupe {

@@ -37,7 +37,7 @@
 
 #include <algorithm>
 
-#include <troupe/devices/planted.hpp>
+#include <troupe/devices/base/planted.hpp>
 #include <troupe/ops/function_def.hpp>
 
 namespace troupe {

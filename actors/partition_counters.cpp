@@ -11,7 +11,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include <troupe/devices/scalar_eval.hpp>
+#include <troupe/devices/scalar/scalar_eval.hpp>
 
 namespace troupe {
 

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/list_walk.hpp>
-#include <troupe/devices/planted.hpp>
+#include <troupe/devices/list/list_walk.hpp>
+#include <troupe/devices/base/planted.hpp>
 #include <troupe/ops/transfer.hpp>
 
 namespace troupe {

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/planted.hpp>
+#include <troupe/devices/base/planted.hpp>
 
 namespace troupe {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <troupe/actors/snapshot.hpp>
-#include <troupe/devices/kernel.hpp>
+#include <troupe/devices/device/kernel.hpp>
 #include <troupe/ops/program.hpp>
 
 namespace troupe {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include <troupe/devices/device.hpp>
-#include <troupe/devices/kernel.hpp>
+#include <troupe/devices/device/device.hpp>
+#include <troupe/devices/device/kernel.hpp>
 #include <troupe/ops/graph.hpp>
 #include <troupe/ops/state.hpp>
 

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <troupe/devices/tensor.hpp>
+#include <troupe/devices/tensor/tensor.hpp>
 
 namespace troupe {
 

@@ -53,7 +53,7 @@
 #include <caf/scheduler/abstract_coordinator.hpp>
 
 #include <troupe/actors/lean_actor.hpp>
-#include <troupe/devices/worker_pool.hpp>
+#include <troupe/devices/threads/worker_pool.hpp>
 
 namespace troupe {
 

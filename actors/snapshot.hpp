@@ -229,7 +229,7 @@ struct EngineSnapshot {
   struct Memory {
     std::string device;
     std::uint64_t in_use = 0, peak = 0, limit = 0;  // bytes; limit 0: none
-    std::uint64_t swapped = 0;  // and what was moved from it to the host's memory, and is there now (devices/swap.hpp)
+    std::uint64_t swapped = 0;  // and what was moved from it to the host's memory, and is there now (devices/device/swap.hpp)
   };
   std::string node;  // empty: of no cluster
   int workers = 0;

@@ -19,7 +19,7 @@
 
 #include <troupe/cluster/pack_scan.hpp>
 #include <troupe/cluster/transport.hpp>
-#include <troupe/devices/list.hpp>
+#include <troupe/devices/list/list.hpp>
 #include <troupe/ops/expr.hpp>
 
 namespace troupe {

@@ -20,8 +20,8 @@
 
 #include <troupe/cluster/transport.hpp>
 #include <troupe/cluster/wire.hpp>
-#include <troupe/devices/error.hpp>
-#include <troupe/devices/value.hpp>
+#include <troupe/devices/base/error.hpp>
+#include <troupe/devices/tensor/value.hpp>
 
 namespace troupe {
 

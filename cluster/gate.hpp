@@ -32,7 +32,7 @@
 #include <troupe/cluster/carrier.hpp>
 #include <troupe/cluster/keys.hpp>
 #include <troupe/cluster/zeromq_socket.hpp>
-#include <troupe/devices/error.hpp>
+#include <troupe/devices/base/error.hpp>
 
 namespace troupe {
 

@@ -14,7 +14,7 @@
 #include <fmt/format.h>
 #include <zmq.h>
 
-#include <troupe/devices/error.hpp>
+#include <troupe/devices/base/error.hpp>
 
 namespace troupe {
 namespace {

@@ -10,7 +10,7 @@
 #include <troupe/actors/plan_part.hpp>
 #include <troupe/cluster/program_codec.hpp>
 #include <troupe/cluster/tcp_socket.hpp>
-#include <troupe/devices/allocator.hpp>
+#include <troupe/devices/tensor/allocator.hpp>
 #include <troupe/ops/node_index.hpp>
 
 namespace troupe {

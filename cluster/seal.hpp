@@ -28,7 +28,7 @@
 #include <span>
 #include <vector>
 
-#include <troupe/devices/error.hpp>
+#include <troupe/devices/base/error.hpp>
 
 namespace troupe {
 

@@ -11,7 +11,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include <troupe/devices/error.hpp>
+#include <troupe/devices/base/error.hpp>
 
 namespace troupe {
 namespace {

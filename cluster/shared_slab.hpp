@@ -34,7 +34,7 @@
 #include <vector>
 
 #include <troupe/cluster/tcp_socket.hpp>
-#include <troupe/devices/tensor.hpp>
+#include <troupe/devices/tensor/tensor.hpp>
 
 namespace troupe {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include <troupe/devices/error.hpp>
+#include <troupe/devices/base/error.hpp>
 
 namespace troupe {
 

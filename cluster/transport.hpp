@@ -26,8 +26,8 @@
 #include <string_view>
 #include <vector>
 
-#include <troupe/devices/error.hpp>
-#include <troupe/devices/tensor.hpp>
+#include <troupe/devices/base/error.hpp>
+#include <troupe/devices/tensor/tensor.hpp>
 
 namespace troupe {
 

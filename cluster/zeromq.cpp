@@ -22,7 +22,7 @@
 #include <troupe/cluster/tcp_socket.hpp>
 #include <troupe/cluster/wakefulness.hpp>
 #include <troupe/cluster/zeromq_socket.hpp>
-#include <troupe/devices/spin.hpp>
+#include <troupe/devices/base/spin.hpp>
 
 namespace troupe {
 

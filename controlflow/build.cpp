@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/list.hpp>
+#include <troupe/devices/list/list.hpp>
 #include <troupe/ops/function_def.hpp>
 #include <troupe/ops/specs_attr.hpp>
 

@@ -5,7 +5,7 @@
 //   auto [rest, last] = list_pop(list);
 //
 // A list is an `Expr` whose `spec().depth` is 1 or more. It is a value like any other: every
-// function yields a new list and leaves the old one as it was, at the cost that devices/list.hpp
+// function yields a new list and leaves the old one as it was, at the cost that devices/list/list.hpp
 // states. `TensorArray` is the same under the names of the field.
 //
 // An element's shape fits the list's, which may have unknown extents (`Shape::unknown()`: elements of

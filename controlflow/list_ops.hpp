@@ -7,7 +7,7 @@
 
 #include <troupe/ops/host_inputs.hpp>
 #include <troupe/controlflow/list.hpp>
-#include <troupe/devices/list.hpp>
+#include <troupe/devices/list/list.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
 

@@ -11,7 +11,7 @@
 #include <troupe/controlflow/build.hpp>
 #include <troupe/controlflow/list_ops.hpp>
 #include <troupe/controlflow/watch_predicates.hpp>
-#include <troupe/devices/planted.hpp>
+#include <troupe/devices/base/planted.hpp>
 #include <troupe/ops/function_def.hpp>
 
 namespace troupe {

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include <troupe/devices/algebra.hpp>
+#include <troupe/devices/device/algebra.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
 

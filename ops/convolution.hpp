@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/window.hpp>
+#include <troupe/devices/device/window.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/window.hpp>

@@ -1,7 +1,7 @@
 // What taking and putting at coordinates share.
 #pragma once
 
-#include <troupe/devices/along.hpp>
+#include <troupe/devices/device/along.hpp>
 #include <troupe/ops/composite.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>

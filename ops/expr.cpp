@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/list.hpp>
+#include <troupe/devices/list/list.hpp>
 #include <troupe/ops/composite.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/reader.hpp>

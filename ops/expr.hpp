@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include <troupe/devices/attr.hpp>
+#include <troupe/devices/device/attr.hpp>
 
 namespace troupe {
 

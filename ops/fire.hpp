@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include <troupe/devices/kernel.hpp>
+#include <troupe/devices/device/kernel.hpp>
 #include <troupe/ops/graph.hpp>
 
 namespace troupe {

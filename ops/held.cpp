@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/error.hpp>
+#include <troupe/devices/base/error.hpp>
 
 namespace troupe {
 

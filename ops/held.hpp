@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include <troupe/devices/dtype.hpp>
+#include <troupe/devices/base/dtype.hpp>
 
 namespace troupe {
 

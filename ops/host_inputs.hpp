@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include <troupe/devices/kernel.hpp>
+#include <troupe/devices/device/kernel.hpp>
 
 namespace troupe {
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/list.hpp>
+#include <troupe/devices/list/list.hpp>
 #include <troupe/ops/fire.hpp>
 #include <troupe/ops/function_def.hpp>
 #include <troupe/ops/transfer.hpp>

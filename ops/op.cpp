@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/scalar_eval.hpp>
+#include <troupe/devices/scalar/scalar_eval.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/nearest.hpp>
 #include <troupe/ops/pointwise.hpp>

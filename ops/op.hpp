@@ -24,7 +24,7 @@
 #include <string_view>
 #include <vector>
 
-#include <troupe/devices/kernel.hpp>
+#include <troupe/devices/device/kernel.hpp>
 #include <troupe/ops/expr.hpp>
 
 namespace troupe {

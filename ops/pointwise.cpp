@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <troupe/devices/scalar_eval.hpp>
+#include <troupe/devices/scalar/scalar_eval.hpp>
 #include <troupe/ops/op.hpp>
 
 namespace troupe {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <span>
 
-#include <troupe/devices/kernel.hpp>
-#include <troupe/devices/scalar_program.hpp>
+#include <troupe/devices/device/kernel.hpp>
+#include <troupe/devices/scalar/scalar_program.hpp>
 #include <troupe/ops/graph.hpp>
 
 namespace troupe {

@@ -1,7 +1,7 @@
 // What pooling ops share: attributes, checks and the kernel over the device's primitive.
 #pragma once
 
-#include <troupe/devices/window.hpp>
+#include <troupe/devices/device/window.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/window.hpp>

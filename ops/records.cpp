@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/error.hpp>
+#include <troupe/devices/base/error.hpp>
 #include <troupe/ops/format/event_file.hpp>
 #include <troupe/ops/json_text.hpp>
 

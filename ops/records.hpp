@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include <troupe/devices/tensor.hpp>
+#include <troupe/devices/tensor/tensor.hpp>
 
 namespace troupe {
 

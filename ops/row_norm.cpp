@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/row_norm.hpp>
+#include <troupe/devices/device/row_norm.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/wide.hpp>

@@ -1,7 +1,7 @@
 // What ops along one axis share.
 #pragma once
 
-#include <troupe/devices/along.hpp>
+#include <troupe/devices/device/along.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include <troupe/devices/attr.hpp>
+#include <troupe/devices/device/attr.hpp>
 #include <troupe/ops/expr.hpp>
 
 namespace troupe {

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/device.hpp>
+#include <troupe/devices/device/device.hpp>
 #include <troupe/ops/actor_node.hpp>
 
 namespace troupe {

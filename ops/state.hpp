@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <troupe/devices/kernel.hpp>
+#include <troupe/devices/device/kernel.hpp>
 #include <troupe/ops/expr.hpp>
 
 namespace troupe {

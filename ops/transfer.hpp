@@ -1,7 +1,7 @@
 // Moving tensors between the host and a device.
 #pragma once
 
-#include <troupe/devices/device.hpp>
+#include <troupe/devices/device/device.hpp>
 
 namespace troupe {
 

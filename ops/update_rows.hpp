@@ -1,7 +1,7 @@
 // What scattering updates into rows takes, for the ops that do it: one row of updates for each index.
 #pragma once
 
-#include <troupe/devices/shape.hpp>
+#include <troupe/devices/base/shape.hpp>
 
 namespace troupe {
 

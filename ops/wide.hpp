@@ -1,7 +1,7 @@
 // What is kept of a fused op for its gradient is in a type wider than f16 and bf16.
 #pragma once
 
-#include <troupe/devices/dtype.hpp>
+#include <troupe/devices/base/dtype.hpp>
 
 namespace troupe {
 

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/window.hpp>
+#include <troupe/devices/device/window.hpp>
 #include <troupe/ops/op.hpp>
 
 namespace troupe {

@@ -8,7 +8,7 @@
 
 #include <troupe/apps/verbs/libraries.hpp>
 #include <troupe/apps/verbs/machine.hpp>
-#include <troupe/devices/device.hpp>
+#include <troupe/devices/device/device.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::verbs {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <troupe/cluster/keys.hpp>
-#include <troupe/devices/error.hpp>
+#include <troupe/devices/base/error.hpp>
 
 namespace troupe::verbs {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include <troupe/devices/error.hpp>
+#include <troupe/devices/base/error.hpp>
 #include <troupe/function_text.hpp>
 #include <troupe/ops/nearest.hpp>
 #include <troupe/ops/op.hpp>

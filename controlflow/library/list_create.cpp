@@ -1,5 +1,5 @@
 #include <troupe/controlflow/list_ops.hpp>
-#include <troupe/devices/swap.hpp>
+#include <troupe/devices/device/swap.hpp>
 
 namespace troupe {
 

@@ -1,7 +1,7 @@
 // f16 and bf16 are stored only: kernels compute on floats.
 #pragma once
 
-#include <troupe/devices/primitives.hpp>
+#include <troupe/devices/device/primitives.hpp>
 
 namespace troupe::cpu {
 

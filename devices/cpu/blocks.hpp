@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include <troupe/devices/worker_pool.hpp>
+#include <troupe/devices/threads/worker_pool.hpp>
 
 namespace troupe::cpu {
 

@@ -1,7 +1,7 @@
 // The CPU's primitives: each runs before the call returns. Defined by subject in the files beside.
 #pragma once
 
-#include <troupe/devices/primitives.hpp>
+#include <troupe/devices/device/primitives.hpp>
 
 namespace troupe {
 class WorkerPool;

@@ -1,5 +1,5 @@
 // The host as a device: streams run their work before the call returns.
-#include <troupe/devices/device.hpp>
+#include <troupe/devices/device/device.hpp>
 
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 

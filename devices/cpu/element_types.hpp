@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/dtype.hpp>
-#include <troupe/devices/error.hpp>
+#include <troupe/devices/base/dtype.hpp>
+#include <troupe/devices/base/error.hpp>
 
 namespace troupe::cpu {
 

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/device.hpp>
+#include <troupe/devices/device/device.hpp>
 
 namespace troupe {
 

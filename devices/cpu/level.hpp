@@ -10,9 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <troupe/devices/dtype.hpp>
-#include <troupe/devices/recurrent_cell.hpp>
-#include <troupe/devices/scalar_op.hpp>
+#include <troupe/devices/base/dtype.hpp>
+#include <troupe/devices/device/recurrent_cell.hpp>
+#include <troupe/devices/scalar/scalar_op.hpp>
 
 namespace troupe {
 

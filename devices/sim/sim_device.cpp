@@ -6,17 +6,17 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/algebra.hpp>
-#include <troupe/devices/along.hpp>
-#include <troupe/devices/attention.hpp>
-#include <troupe/devices/channel_sums.hpp>
+#include <troupe/devices/device/algebra.hpp>
+#include <troupe/devices/device/along.hpp>
+#include <troupe/devices/device/attention.hpp>
+#include <troupe/devices/device/channel_sums.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
-#include <troupe/devices/ctc.hpp>
-#include <troupe/devices/recurrent.hpp>
-#include <troupe/devices/row_norm.hpp>
+#include <troupe/devices/device/ctc.hpp>
+#include <troupe/devices/device/recurrent.hpp>
+#include <troupe/devices/device/row_norm.hpp>
 #include <troupe/devices/sim/queue.hpp>
-#include <troupe/devices/swap.hpp>
-#include <troupe/devices/window.hpp>
+#include <troupe/devices/device/swap.hpp>
+#include <troupe/devices/device/window.hpp>
 
 namespace troupe {
 namespace sim {

@@ -31,7 +31,7 @@
 #include <string>
 #include <vector>
 
-#include <troupe/devices/device.hpp>
+#include <troupe/devices/device/device.hpp>
 
 namespace troupe {
 

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <troupe/devices/error.hpp>
+#include <troupe/devices/base/error.hpp>
 #include <troupe/ops/format/crc32c.hpp>
 
 namespace troupe {

@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include <troupe/devices/tensor.hpp>
+#include <troupe/devices/tensor/tensor.hpp>
 
 namespace troupe {
 

@@ -1,5 +1,5 @@
 #include <troupe/functions.hpp>
-#include <troupe/devices/attention.hpp>
+#include <troupe/devices/device/attention.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/reader.hpp>

@@ -1,4 +1,4 @@
-#include <troupe/devices/channel_sums.hpp>
+#include <troupe/devices/device/channel_sums.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>

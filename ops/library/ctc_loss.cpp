@@ -1,5 +1,5 @@
 #include <troupe/functions.hpp>
-#include <troupe/devices/ctc.hpp>
+#include <troupe/devices/device/ctc.hpp>
 #include <troupe/ops/composite.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>

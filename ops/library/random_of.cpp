@@ -1,5 +1,5 @@
 // Draws that are made by rejection, with parameters of their own for each element: on the host. An element depends on the key, its index and its parameter alone.
-#include <troupe/devices/philox.hpp>
+#include <troupe/devices/device/philox.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/composite.hpp>
 #include <troupe/ops/host_inputs.hpp>

@@ -1,4 +1,4 @@
-#include <troupe/devices/recurrent.hpp>
+#include <troupe/devices/device/recurrent.hpp>
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/wide.hpp>

@@ -2,7 +2,7 @@
 #include <troupe/ops/gradient.hpp>
 #include <troupe/ops/op.hpp>
 #include <troupe/ops/pointwise.hpp>
-#include <troupe/devices/scalar_eval.hpp>
+#include <troupe/devices/scalar/scalar_eval.hpp>
 #include <troupe/ops/state.hpp>
 #include <troupe/ops/transfer.hpp>
 #include <troupe/ops/update_rows.hpp>

@@ -1,4 +1,4 @@
-#include <troupe/devices/order.hpp>
+#include <troupe/devices/base/radix_sort.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/composite.hpp>
 #include <troupe/ops/host_inputs.hpp>

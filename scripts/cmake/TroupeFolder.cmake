@@ -16,44 +16,44 @@ function(troupe_folder name)
   troupe_cpu_levels(troupe_${name} ${name})
 endfunction()
 
-# Files are compiled in batches of a handful, which halves a cold build: most of what a small file takes are its headers. Which batch
-# a file is in follows from its name and from how many elevens its folder has, so that a new one mostly recompiles one. What a file
-# keeps to itself must therefore have a name that no other file of its folder has: they may come together one day. The preset `debug` compiles each on its own.
+# The build compiles files in batches of about eleven, which halves a cold build, because headers dominate
+# small files. The hash of a path chooses the batch, so that a new file mostly recompiles one batch. Names
+# in anonymous namespaces must therefore be unique within a top-level folder, or within devices/cpu, ops/library and
+# ops/passes. The preset `debug` compiles
+# each file by itself.
 function(troupe_unity target name)
   if(NOT TROUPE_UNITY)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   if(TROUPE_SANITIZE MATCHES undefined)  # nothing in them but Eigen's own, which takes minutes with it
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/devices/cpu/thin_svd.cpp ${CMAKE_SOURCE_DIR}/devices/cpu/levels/gemm.cpp
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/devices/cpu/products/thin_svd.cpp ${CMAKE_SOURCE_DIR}/devices/cpu/levels/gemm.cpp
       PROPERTIES COMPILE_OPTIONS -fno-sanitize=undefined)
   endif()
   file(GLOB_RECURSE files RELATIVE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/${name}/*.cpp)
   # Those that take long by themselves, and those in which test/ plants faults: these have objects of their own, in whose place
   # others are linked.
-  list(FILTER files EXCLUDE REGEX "^(devices/cpu/(algebra|thin_svd)|actors/partition(_calls|_edges|_frames)?|controlflow/lower)[.]cpp$")
+  list(FILTER files EXCLUDE REGEX "^(devices/cpu/products/(algebra|thin_svd)|actors/partition(_calls|_edges|_frames)?|controlflow/lower)[.]cpp$")
   list(FILTER files EXCLUDE REGEX "/levels/")
-  set(folders ${files})
-  list(TRANSFORM folders REPLACE "/[^/]*$" "")
-  list(REMOVE_DUPLICATES folders)
-  foreach(folder IN LISTS folders)
-    set(here ${files})
-    list(FILTER here INCLUDE REGEX "^${folder}/[^/]*$")
+  # A batch gathers files of several sub-folders, so that a small one costs no batch of its own.
+  set(groups ${files})
+  list(TRANSFORM groups REPLACE "^(devices/(cpu|sim)|(ops|controlflow)/library|ops/(passes|format)|[a-z]+)/.*" "\\1")
+  foreach(file group IN ZIP_LISTS files groups)
+    set(here ${groups})
+    list(FILTER here INCLUDE REGEX "^${group}$")
     list(LENGTH here count)
     math(EXPR batches "(${count} + 10) / 11")
-    if(folder STREQUAL ops/library)
+    if(group STREQUAL ops/library)
       set(batches 5)  # many small ones
     endif()
-    string(MAKE_C_IDENTIFIER ${folder} group)
-    foreach(file IN LISTS here)
-      string(MD5 hash ${file})
-      string(SUBSTRING ${hash} 0 4 digits)
-      math(EXPR batch "0x${digits} % ${batches}")
-      if(file MATCHES "^cluster/(inspection_|reception)")
-        set(batch json)  # three seconds of headers, which the others do without
-      endif()
-      set_source_files_properties(${CMAKE_SOURCE_DIR}/${file} PROPERTIES UNITY_GROUP ${group}_${batch})
-    endforeach()
+    string(MD5 hash ${file})
+    string(SUBSTRING ${hash} 0 4 digits)
+    math(EXPR batch "0x${digits} % ${batches}")
+    if(file MATCHES "^cluster/(inspection_|reception)")
+      set(batch json)  # three seconds of headers, which the others do without
+    endif()
+    string(MAKE_C_IDENTIFIER ${group} group)
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/${file} PROPERTIES UNITY_GROUP ${group}_${batch})
   endforeach()
 endfunction()
 

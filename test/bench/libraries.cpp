@@ -15,7 +15,7 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/cpu/level.hpp>
-#include <troupe/devices/device.hpp>
+#include <troupe/devices/device/device.hpp>
 #include <troupe/test/bench/bench.hpp>
 #include <troupe/test/bench/pattern.hpp>
 

@@ -1,6 +1,6 @@
 // Two heavy jobs on two workers against the same two one after the other: straight after other work,
 // and after the pool has slept for 200 ms. The peer is the sequential run, the ratio the speed-up; then oneTBB's parallel_invoke.
-#include <troupe/devices/worker_pool.hpp>
+#include <troupe/devices/threads/worker_pool.hpp>
 #include <troupe/test/bench/bench.hpp>
 
 #include <atomic>

@@ -9,9 +9,9 @@
 
 #include <dnnl.h>
 
-#include <troupe/devices/device.hpp>
-#include <troupe/devices/scalar_eval.hpp>
-#include <troupe/devices/worker_pool.hpp>
+#include <troupe/devices/device/device.hpp>
+#include <troupe/devices/scalar/scalar_eval.hpp>
+#include <troupe/devices/threads/worker_pool.hpp>
 #include <troupe/test/bench/bench.hpp>
 #include <troupe/test/bench/peak.hpp>
 

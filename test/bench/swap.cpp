@@ -24,7 +24,7 @@
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/devices/sim/sim_device.hpp>
-#include <troupe/devices/swap.hpp>
+#include <troupe/devices/device/swap.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/test/bench/bench.hpp>
 

@@ -21,7 +21,7 @@
 #include <troupe/actors/engine.hpp>
 #include <troupe/ops/state.hpp>
 #include <troupe/ops/variable.hpp>
-#include <troupe/devices/allocator.hpp>
+#include <troupe/devices/tensor/allocator.hpp>
 #include <troupe/test/bench/count_allocations.hpp>
 #include <troupe/test/bench/peer.hpp>
 

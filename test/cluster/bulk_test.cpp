@@ -5,7 +5,7 @@
 #include <troupe/test/port.hpp>
 #include <troupe/test/share.hpp>
 #include <troupe/cluster/bulk_channels.hpp>
-#include <troupe/devices/allocator.hpp>
+#include <troupe/devices/tensor/allocator.hpp>
 
 #include <fstream>
 

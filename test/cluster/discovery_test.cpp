@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include <troupe/cluster/discovery.hpp>
-#include <troupe/devices/error.hpp>
+#include <troupe/devices/base/error.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/folder.hpp>
 #include <troupe/test/one_thread.hpp>

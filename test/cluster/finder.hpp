@@ -6,7 +6,7 @@
 
 #include <troupe/actors/constraint.hpp>
 #include <troupe/actors/plan.hpp>
-#include <troupe/devices/device.hpp>
+#include <troupe/devices/device/device.hpp>
 
 namespace troupe::test {
 

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include <troupe/cluster/keys.hpp>
-#include <troupe/devices/error.hpp>
+#include <troupe/devices/base/error.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/folder.hpp>
 #include <troupe/test/one_thread.hpp>

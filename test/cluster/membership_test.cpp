@@ -9,7 +9,7 @@
 #include <set>
 
 #include <troupe/cluster/membership.hpp>
-#include <troupe/devices/error.hpp>
+#include <troupe/devices/base/error.hpp>
 #include <troupe/test/one_thread.hpp>
 
 using namespace troupe;

@@ -9,7 +9,7 @@
 
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/controlflow/list.hpp>
-#include <troupe/devices/list.hpp>
+#include <troupe/devices/list/list.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager.hpp>
 #include <troupe/ops/gradient.hpp>

@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include <troupe/actors/engine.hpp>
-#include <troupe/devices/swap.hpp>
+#include <troupe/devices/device/swap.hpp>
 
 namespace troupe::test {
 

@@ -4,9 +4,9 @@
 
 #include <random>
 
-#include <troupe/devices/device.hpp>
-#include <troupe/devices/window.hpp>
-#include <troupe/devices/worker_pool.hpp>
+#include <troupe/devices/device/device.hpp>
+#include <troupe/devices/device/window.hpp>
+#include <troupe/devices/threads/worker_pool.hpp>
 
 using namespace troupe;
 

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include <troupe/devices/worker_pool.hpp>
+#include <troupe/devices/threads/worker_pool.hpp>
 #include <troupe/test/devices/numbers.hpp>
 #include <troupe/test/share.hpp>
 

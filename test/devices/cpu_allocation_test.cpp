@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdlib>
 
-#include <troupe/devices/scalar_eval.hpp>
+#include <troupe/devices/scalar/scalar_eval.hpp>
 #include <troupe/test/devices/numbers.hpp>
 #include <troupe/test/one_thread.hpp>
 

@@ -10,10 +10,10 @@
 
 #include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/cpu/scratch.hpp>
-#include <troupe/devices/device.hpp>
-#include <troupe/devices/order.hpp>
-#include <troupe/devices/philox.hpp>
-#include <troupe/devices/worker_pool.hpp>
+#include <troupe/devices/device/device.hpp>
+#include <troupe/devices/base/radix_sort.hpp>
+#include <troupe/devices/device/philox.hpp>
+#include <troupe/devices/threads/worker_pool.hpp>
 #include <troupe/test/devices/levels.hpp>
 #include <troupe/test/devices/numbers.hpp>
 

@@ -6,9 +6,9 @@
 
 #include <sys/mman.h>
 
-#include <troupe/devices/cpu/pointwise.hpp>
-#include <troupe/devices/scalar_eval.hpp>
-#include <troupe/devices/worker_pool.hpp>
+#include <troupe/devices/cpu/elements/pointwise.hpp>
+#include <troupe/devices/scalar/scalar_eval.hpp>
+#include <troupe/devices/threads/worker_pool.hpp>
 #include <troupe/test/devices/numbers.hpp>
 
 using namespace troupe;

@@ -5,11 +5,11 @@
 #include <array>
 #include <numeric>
 
-#include <troupe/devices/attention.hpp>
-#include <troupe/devices/channel_sums.hpp>
-#include <troupe/devices/philox.hpp>
-#include <troupe/devices/row_norm.hpp>
-#include <troupe/devices/worker_pool.hpp>
+#include <troupe/devices/device/attention.hpp>
+#include <troupe/devices/device/channel_sums.hpp>
+#include <troupe/devices/device/philox.hpp>
+#include <troupe/devices/device/row_norm.hpp>
+#include <troupe/devices/threads/worker_pool.hpp>
 #include <troupe/test/devices/cpu.hpp>
 
 using namespace troupe;

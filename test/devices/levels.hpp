@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <troupe/devices/cpu/level.hpp>
-#include <troupe/devices/device.hpp>
+#include <troupe/devices/device/device.hpp>
 
 namespace troupe::test {
 

@@ -1,5 +1,5 @@
 // Lists: values that share a log, whoever appends to it.
-#include <troupe/devices/list_walk.hpp>
+#include <troupe/devices/list/list_walk.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include <troupe/devices/device.hpp>
+#include <troupe/devices/device/device.hpp>
 
 namespace troupe::test {
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include <troupe/devices/device.hpp>
-#include <troupe/devices/window.hpp>
+#include <troupe/devices/device/device.hpp>
+#include <troupe/devices/device/window.hpp>
 #include <troupe/test/one_thread.hpp>
 
 using namespace troupe;

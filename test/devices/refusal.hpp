@@ -6,7 +6,7 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/devices/error.hpp>
+#include <troupe/devices/base/error.hpp>
 
 namespace troupe::test {
 

@@ -5,8 +5,8 @@
 #include <csignal>
 #include <thread>
 
-#include <troupe/devices/signals.hpp>
-#include <troupe/devices/worker_pool.hpp>
+#include <troupe/devices/base/signals.hpp>
+#include <troupe/devices/threads/worker_pool.hpp>
 #include <troupe/test/devices/numbers.hpp>
 
 using namespace troupe;

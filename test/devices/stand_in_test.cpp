@@ -1,6 +1,6 @@
 // A caller in the place of an idle worker: jobs run once, on no more threads at a time than the pool has
 // workers, and what it leaves behind is run by the worker whose place it took.
-#include <troupe/devices/worker_pool.hpp>
+#include <troupe/devices/threads/worker_pool.hpp>
 
 #include <boost/test/unit_test.hpp>
 

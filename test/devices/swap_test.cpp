@@ -1,12 +1,12 @@
 // Swapping on the simulated device, whose freed memory turns to NaN: lists of saved values in less memory than they need.
-#include <troupe/devices/swap.hpp>
+#include <troupe/devices/device/swap.hpp>
 
 #include <boost/test/unit_test.hpp>
 
 #include <map>
 #include <random>
 
-#include <troupe/devices/list.hpp>
+#include <troupe/devices/list/list.hpp>
 #include <troupe/devices/sim/sim_device.hpp>
 #include <troupe/test/devices/numbers.hpp>
 #include <troupe/test/devices/refusal.hpp>

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include <troupe/devices/cpu/tile_product.hpp>
-#include <troupe/devices/worker_pool.hpp>
+#include <troupe/devices/cpu/products/tile_product.hpp>
+#include <troupe/devices/threads/worker_pool.hpp>
 #include <troupe/test/devices/levels.hpp>
 
 using namespace troupe;

@@ -1,6 +1,6 @@
 // The pool keeps every job, wakes who is needed and no more, and steps reproducibly without threads.
 // Real threads and no timing: a test that would hang if a wake-up were lost is the assertion.
-#include <troupe/devices/worker_pool.hpp>
+#include <troupe/devices/threads/worker_pool.hpp>
 
 #include <pthread.h>
 
@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include <troupe/devices/error.hpp>
+#include <troupe/devices/base/error.hpp>
 
 namespace {
 

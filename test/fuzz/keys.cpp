@@ -3,7 +3,7 @@
 #include <sstream>
 
 #include <troupe/cluster/keys.hpp>
-#include <troupe/devices/error.hpp>
+#include <troupe/devices/base/error.hpp>
 #include <troupe/test/fuzz/input.hpp>
 
 using namespace troupe;

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <troupe/devices/error.hpp>
+#include <troupe/devices/base/error.hpp>
 #include <troupe/ops/format/safetensors.hpp>
 #include <troupe/test/fuzz/input.hpp>
 

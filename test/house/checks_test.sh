@@ -34,8 +34,8 @@ planted() {
 fresh
 passes includes
 passes hygiene
-planted includes devices/tensor.hpp '#include <troupe/ops/graph.hpp>' 'devices/ must not include ops/'
-planted includes devices/tensor.cpp '#include <troupe/functions.hpp>' 'devices/ must not include ops/'
+planted includes devices/tensor/tensor.hpp '#include <troupe/ops/graph.hpp>' 'devices/ must not include ops/'
+planted includes devices/tensor/tensor.cpp '#include <troupe/functions.hpp>' 'devices/ must not include ops/'
 planted includes ops/graph.cpp '#include <troupe/actors/engine.hpp>' 'ops/ must not include actors/'
 planted includes ops/graph.cpp '#include <troupe/autodiff/gradients.hpp>' 'ops/ must not include autodiff/'
 planted includes controlflow/new.hpp '#include <troupe/actors/engine.hpp>' 'controlflow/ must not include actors/'
@@ -48,7 +48,7 @@ planted includes ops/graph.cpp '#include <caf/all.hpp>' 'CAF does not belong her
 planted includes autodiff/gradients.cpp '#  include <caf/all.hpp>' 'CAF does not belong here'
 planted includes actors/engine.cpp '#include <zmq.hpp>' 'ZeroMQ does not belong here'
 planted includes actors/engine.cpp '#include <msgpack.hpp>' 'msgpack does not belong here'
-planted includes devices/tensor.cpp '#include <cuda_runtime.h>' 'CUDA does not belong here'
+planted includes devices/tensor/tensor.cpp '#include <cuda_runtime.h>' 'CUDA does not belong here'
 planted includes actors/plan.cpp '#include <dnnl.hpp>' 'oneDNN does not belong here'
 planted includes actors/plan.cpp '#include <Eigen/Core>' 'Eigen does not belong here'
 planted includes actors/plan.cpp '#include "plan.hpp"' 'not a relative path'

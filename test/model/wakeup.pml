@@ -1,4 +1,4 @@
-/* The wake-up of the worker pool (devices/worker_pool.hpp, .cpp, run_ring.hpp): who parks, who wakes whom.
+/* The wake-up of the worker pool (devices/threads/worker_pool.hpp, .cpp, run_ring.hpp): who parks, who wakes whom.
  *
  * The letters W1, W2, S1, S2, F1, F2 are those of worker_pool.hpp. One step here is one sequentially
  * consistent operation there, or one critical section; memory is taken as sequentially consistent, which is

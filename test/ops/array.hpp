@@ -7,8 +7,8 @@
 #include <functional>
 #include <vector>
 
-#include <troupe/devices/shape.hpp>
-#include <troupe/devices/tensor.hpp>
+#include <troupe/devices/base/shape.hpp>
+#include <troupe/devices/tensor/tensor.hpp>
 
 namespace troupe::test {
 

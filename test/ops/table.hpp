@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <troupe/devices/attr.hpp>
+#include <troupe/devices/device/attr.hpp>
 #include <troupe/test/ops/array.hpp>
 
 namespace troupe::test {

@@ -1,5 +1,5 @@
 // Would random programs notice a mistake in lowering or in the executor? Every fault of
-// devices/planted.hpp is switched on in turn; it must be caught within a fixed number of programs, and
+// devices/base/planted.hpp is switched on in turn; it must be caught within a fixed number of programs, and
 // made small; without one nothing may differ. An exception in a turn, which is no mistake, must end the run in a sentence. Usage: planted_faults [FAULT]...
 #include <algorithm>
 #include <cstdio>
@@ -8,7 +8,7 @@
 
 #include <troupe/actors/engine.hpp>
 #include <troupe/controlflow/functional.hpp>
-#include <troupe/devices/planted.hpp>
+#include <troupe/devices/base/planted.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/test/controlflow/compare.hpp>
 #include <troupe/test/controlflow/random_recipe.hpp>

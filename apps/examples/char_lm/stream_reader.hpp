@@ -15,7 +15,7 @@
 #include <vector>
 
 #include <troupe/apps/examples/char_lm/text.hpp>
-#include <troupe/devices/tensor.hpp>
+#include <troupe/devices/tensor/tensor.hpp>
 
 namespace troupe::char_lm {
 

@@ -21,7 +21,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/error.hpp>
+#include <troupe/devices/base/error.hpp>
 #include <troupe/ops/format/crc64.hpp>
 
 namespace troupe::char_lm {

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include <troupe/apps/examples/char_lm/text.hpp>
-#include <troupe/devices/tensor.hpp>
+#include <troupe/devices/tensor/tensor.hpp>
 
 namespace troupe::char_lm {
 

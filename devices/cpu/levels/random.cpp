@@ -24,7 +24,7 @@ inline Words product(Words x, std::uint32_t y) {
 #endif
 }
 
-// Philox4x32-10 as in devices/philox.hpp. Upper halves hold anything on the way: products do not look at them.
+// Philox4x32-10 as in devices/device/philox.hpp. Upper halves hold anything on the way: products do not look at them.
 void philox(std::uint32_t* words, const std::uint32_t* key, std::uint64_t block, std::int64_t blocks) {
   Words lane;
   for (int l = 0; l < kWide; ++l) lane[l] = static_cast<std::uint64_t>(l);

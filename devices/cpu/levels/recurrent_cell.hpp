@@ -1,7 +1,7 @@
 // One step of the recurrent cells, and back, on doubles or on packets of units: of those, who includes this defines before what is called here.
 #pragma once
 
-#include <troupe/devices/recurrent_cell.hpp>
+#include <troupe/devices/device/recurrent_cell.hpp>
 
 namespace troupe::cpu {
 namespace {

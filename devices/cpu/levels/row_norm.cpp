@@ -1,7 +1,7 @@
 // Rows brought to mean 0 and variance 1, and back; the sums of columns that normalisation over rows needs.
 //
 // Moments are those of x - x[0], in one pass; where x[0] is far from the mean the squares lose against each other, and the caller
-// takes two (devices/cpu/row_norm.cpp).
+// takes two (devices/cpu/nn/row_norm.cpp).
 #include <troupe/devices/cpu/levels/lanes.hpp>
 
 namespace troupe::cpu {

@@ -1,0 +1,25 @@
+#include <troupe/devices/device/device.hpp>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/device/swap.hpp>
+
+namespace troupe {
+
+Tensor Device::empty(DType dtype, const Shape& shape) {
+  if (is_synchronous()) return Tensor::empty(dtype, shape);
+  Swapper* const swaps = swapper();
+  const std::size_t bytes = shape.is_known() ? static_cast<std::size_t>(shape.elements()) * size_of(dtype) : 0;
+  for (;;) {
+    if (swaps && !allocator().has_room(bytes)) swaps->make_room(bytes);
+    try {
+      return Tensor::empty_on(this, allocator(), dtype, shape);
+    } catch (const Error& e) {
+      if (e.code() != Code::resource_exhausted) throw;
+      if (swaps && swaps->make_room(bytes)) continue;  // another thread was faster
+      throw Error(e.code(), fmt::format("{} on {}; {}", e.what(), name(), swaps ? swaps->advice() : "swapping of saved values is off"));
+    }
+  }
+}
+
+}  // namespace troupe

@@ -1,0 +1,369 @@
+#include <troupe/devices/list/list.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/base/block_pool.hpp>
+#include <troupe/devices/device/swap.hpp>
+
+namespace troupe {
+
+class List::Log final : public Counted {
+ public:
+  static Log* make(const Shape& shape, std::uint8_t depth) { return new (BlockPool<sizeof(Log)>::take()) Log(shape, depth); }
+
+  /// Null if nothing near it was written.
+  const Value* find(std::int64_t i) const {
+    Place at = place(i);
+    const Value* chunk = chunks_[at.chunk].load(std::memory_order_acquire);
+    return chunk ? chunk + at.slot : nullptr;
+  }
+  /// For the slot's owner, or a sole holder: slot i holds that from now on.
+  void set(std::int64_t i, Value element) {
+    Place at = place(i);
+    Value* chunk = chunks_[at.chunk].load(std::memory_order_relaxed);
+    if (!chunk) chunks_[at.chunk].store(chunk = made(i, static_cast<std::size_t>(kFirst) << at.chunk), std::memory_order_release);
+    Value& slot = chunk[at.slot];
+    count(weight(element), weight(slot));
+    slot = std::move(element);
+  }
+  /// For a sole holder: what was in slot i, which is empty now.
+  Value out_of(std::int64_t i) {
+    const Value* slot = find(i);
+    if (!slot) return {};
+    count(0, weight(*slot));
+    return std::move(const_cast<Value&>(*slot));
+  }
+  /// Of `length` slots, from the first: see `List::bytes`.
+  std::size_t bytes_of(std::int64_t length) const {
+    const std::int64_t last = end.load(std::memory_order_relaxed);
+    const std::size_t all = bytes_.load(std::memory_order_relaxed);
+    return length >= last ? all : static_cast<std::size_t>(static_cast<double>(all) * (static_cast<double>(length) / static_cast<double>(last)));
+  }
+  /// For a sole holder: slots from n on are given back.
+  void trim(std::int64_t n) {
+    forget_joined();
+    std::size_t gone = 0;
+    for (std::int64_t last = end.load(std::memory_order_relaxed); last > n;) {
+      Place at = place(last - 1);
+      std::int64_t begin = std::max(n, last - 1 - at.slot);
+      if (Value* chunk = chunks_[at.chunk].load(std::memory_order_relaxed))
+        for (std::int64_t i = begin; i < last; ++i) {
+          Value& slot = chunk[at.slot - (last - 1 - i)];
+          gone += weight(slot);
+          slot.reset();
+        }
+      last = begin;
+    }
+    count(0, n == 0 ? bytes_.load(std::memory_order_relaxed) : gone);
+    end.store(n, std::memory_order_relaxed);
+  }
+
+  /// The elements of handles `length` long, in one tensor.
+  struct Joined {
+    std::int64_t length;
+    Tensor rows;
+  };
+  const Joined* joined() const { return joined_.load(std::memory_order_acquire); }
+  void keep(std::unique_ptr<Joined> joined) {
+    Joined* none = nullptr;
+    if (joined_.compare_exchange_strong(none, joined.get(), std::memory_order_acq_rel)) joined.release();
+  }
+  /// For a sole holder: elements are to change.
+  void forget_joined() {
+    if (joined_.load(std::memory_order_relaxed)) delete joined_.exchange(nullptr, std::memory_order_relaxed);
+  }
+
+  /// What a slot keeps of an element.
+  Value kept(Value element) const {
+    return swapper && element.kind() == Value::Kind::tensor ? swapper->admit(std::move(element.tensor())) : element;
+  }
+
+  /// For a sole holder, whom no log holds: it may hold whatever there is now.
+  void be_born_again() { born = births.fetch_add(1, std::memory_order_relaxed); }
+
+  const Shape shape;
+  const std::uint8_t depth;
+  std::uint64_t born = 0;  // of a log that may hold its like: greater than that of any such log in it
+  bool is_saved = false;               // set while the log is empty and has one holder, as the next
+  Swapper* swapper = nullptr;
+  std::atomic<std::int64_t> end{0};    // publishes nothing: see the protocol
+  std::atomic<std::int64_t> seen{-1};  // the element read last: a guess at where reads go; publishes nothing
+
+ private:
+  static constexpr std::int64_t kFirst = 4;  // slots of the first chunk
+  static constexpr int kChunks = 32;
+
+  struct Place {
+    int chunk;
+    std::int64_t slot;
+  };
+  static Place place(std::int64_t i) {
+    int chunk = std::bit_width(static_cast<std::uint64_t>(i / kFirst + 1)) - 1;
+    return {chunk, i - kFirst * ((std::int64_t{1} << chunk) - 1)};
+  }
+
+  Log(const Shape& s, std::uint8_t d) : shape(s), depth(d) {
+    if (d == kAnyDepth) be_born_again();
+  }
+  ~Log() override {
+    forget_joined();
+    for (auto& chunk : chunks_) delete[] chunk.load(std::memory_order_relaxed);
+  }
+  // What a recursion saves is a list in a list in a list, as deep as its calls: those that go with the one
+  // that goes wait for it, instead of the stack growing with them.
+  void destroy() noexcept override {
+    thread_local Log* first = nullptr;
+    thread_local bool is_at_it = false;
+    next_gone_ = std::exchange(first, this);
+    if (std::exchange(is_at_it, true)) return;
+    while (first) {
+      Log* gone = std::exchange(first, first->next_gone_);
+      gone->~Log();
+      BlockPool<sizeof(Log)>::give(gone);
+    }
+    is_at_it = false;
+  }
+
+  static Value* made(std::int64_t i, std::size_t slots) {
+    constexpr std::size_t kLooked = std::size_t{1} << 30;  // bytes; more than this is worth a question first
+    static const std::size_t all = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    if (slots * sizeof(Value) > kLooked && slots * sizeof(Value) > all)
+      throw Error(Code::resource_exhausted, fmt::format("element {} of a list asks for a table of {} GiB, and this machine has {}", i,
+                                                        slots * sizeof(Value) >> 30, all >> 30));
+    return new Value[slots];
+  }
+  static std::size_t weight(const Value& slot) {
+    if (slot.is_list()) return slot.list().bytes();
+    if (slot.kind() == Value::Kind::saved) return Saved::of(slot).bytes();
+    return slot.has_value() ? slot.tensor().bytes() : 0;
+  }
+  void count(std::size_t more, std::size_t less) {
+    const std::size_t sum = bytes_.load(std::memory_order_relaxed) + more;
+    bytes_.store(sum - std::min(sum, less), std::memory_order_relaxed);
+  }
+
+  static inline std::atomic<std::uint64_t> births{1};  // numbers, no more: publishes nothing
+  std::atomic<std::size_t> bytes_{0};  // of all slots; their owners follow on each other, as the handles pass from one to the next
+  std::atomic<Joined*> joined_{nullptr};        // publishes what it points to
+  Log* next_gone_ = nullptr;                    // while it waits to be given back
+  std::atomic<Value*> chunks_[kChunks] = {};  // each publishes that its slots are empty
+};
+
+List::List(DType dtype, const Shape& element, std::uint8_t depth) {
+  adopt(Log::make(element, depth), Kind::list, dtype);
+  set_length(0);
+}
+
+List::Log* List::log() const { return static_cast<Log*>(object()); }
+const Shape& List::element_shape() const { return log()->shape; }
+std::uint8_t List::depth() const { return log()->depth; }
+bool List::is_sole_holder() const { return log()->is_sole(); }
+bool List::is_saved() const { return log()->is_saved; }
+
+void List::mark_saved(Swapper* swapper) {
+  log()->is_saved = true;
+  log()->swapper = swapper;
+}
+
+void List::check_index(std::int64_t i) const {
+  if (i < 0 || i >= length()) throw Error(Code::out_of_range, fmt::format("index {} is outside a list of {}", i, length()));
+}
+
+void List::check_fits(const Value& element) const {
+  const Log& mine = *log();
+  if (mine.depth == kAnyDepth && element.has_value()) return;
+  bool fits = element.has_value() && element.dtype() == dtype();
+  if (fits && element.is_list())
+    fits = element.list().depth() == mine.depth - 1 && mine.shape.is_compatible(element.list().element_shape());
+  else if (fits)
+    fits = mine.depth == 1 && mine.shape.is_compatible(element.tensor().shape());
+  if (!fits) throw Error(Code::invalid_argument, fmt::format("{} is no element of a {}", text_of(element), text()));
+}
+
+void List::copy_log() {
+  List copy(dtype(), element_shape(), depth());
+  if (is_saved()) copy.mark_saved(log()->swapper);
+  for (std::int64_t i = 0; i < length(); ++i)
+    if (const Value* v = log()->find(i); v && v->has_value()) copy.log()->set(i, *v);
+  copy.log()->end.store(length(), std::memory_order_relaxed);
+  copy.set_length(length());
+  *this = std::move(copy);
+}
+
+// Afterwards slots [length, n) are this handle's, and the log ends there.
+void List::claim(std::int64_t n) {
+  if (log()->is_sole()) {
+    log()->trim(length());
+    log()->end.store(n, std::memory_order_relaxed);
+    return;
+  }
+  std::int64_t expected = length();
+  if (log()->end.compare_exchange_strong(expected, n, std::memory_order_relaxed)) return;
+  copy_log();
+  log()->end.store(n, std::memory_order_relaxed);
+}
+
+void List::make_sole() {
+  if (!log()->is_sole()) copy_log();
+  else log()->forget_joined();
+}
+
+Tensor List::joined() const {
+  const Log::Joined* j = log()->joined();
+  return j && j->length == length() ? j->rows : Tensor();
+}
+
+void List::keep_joined(const Tensor& rows) const {
+  if (!log()->swapper && !log()->joined()) log()->keep(std::make_unique<Log::Joined>(Log::Joined{length(), rows}));
+}
+
+// What the log holds, a `Saved` too.
+const Value& List::slot(std::int64_t i) const {
+  static constinit const Value nothing;
+  const Value* v = i < 0 || i >= length() ? nullptr : log()->find(i);
+  return v ? *v : nothing;
+}
+
+namespace {
+Value opened(const Value& slot) { return slot.kind() == Value::Kind::saved ? Value(Saved::of(slot).tensor()) : slot; }
+}  // namespace
+
+Value List::find(std::int64_t i) const {
+  if (!log()->swapper) return slot(i);
+  Value element = opened(slot(i));
+  // Who reads neighbours one after the other will read the next.
+  const std::int64_t before = log()->seen.exchange(i, std::memory_order_relaxed);
+  if (before == i + 1 || before == i - 1) approach(i, i - before);
+  return element;
+}
+
+Value List::read(std::int64_t i) const {
+  check_index(i);
+  return find(i);
+}
+
+Value List::peek(std::int64_t i) const {
+  check_index(i);
+  const Value& v = slot(i);
+  return v.kind() == Value::Kind::saved ? Value(Saved::of(v).peek()) : v;
+}
+
+// Brings what comes after element i in that direction near. Lists are popped: of one, the end comes first. As far as that leads
+// through lists whose ends are lists, it ends after a few: a recursion's are as deep as its calls.
+void List::approach(std::int64_t i, std::int64_t direction) const {
+  constexpr int kDeep = 8;
+  const List* list = this;
+  int ahead = log()->swapper->options().prefetch;
+  for (int deep = 0; ahead > 0;) {
+    const Value& v = list->slot(i += direction);
+    if (v.is_list() && v.list().log()->swapper) {
+      if (++deep > kDeep) return;
+      list = &v.list();
+      i = list->length();
+      direction = -1;
+      ahead = list->log()->swapper->options().prefetch;
+      continue;
+    }
+    if (v.kind() == Value::Kind::saved) Saved::of(v).approach();
+    --ahead;
+  }
+}
+
+void List::expect(std::int64_t first) const {
+  if (!log()->swapper) return;
+  for (std::int64_t i = length() - 1; i >= first; --i)
+    if (const Value& v = slot(i); v.kind() == Value::Kind::saved) Saved::of(v).approach();
+}
+
+// A log that held itself, through whatever lists, would never be given back: it holds only logs that were born before it. What
+// nobody else holds, no log does, and may as well have been born now.
+void List::make_younger_than(const Value& element) {
+  if (depth() != kAnyDepth || !element.is_list() || element.list().depth() != kAnyDepth || element.list().log()->born < log()->born) return;
+  if (log()->is_sole()) log()->be_born_again();
+  else copy_log();
+}
+
+void List::push(Value element) {
+  check_fits(element);
+  if (length() == kMost) throw Error(Code::out_of_range, fmt::format("a list may have {} elements, and this one has", kMost));
+  make_younger_than(element);
+  claim(length() + 1);
+  log()->set(length(), log()->kept(std::move(element)));
+  set_length(length() + 1);
+}
+
+Value List::pop() {
+  if (length() == 0) throw Error(Code::out_of_range, "an empty list has no last element");
+  Value last;
+  if (!log()->is_sole()) last = slot(length() - 1);
+  else last = log()->out_of(length() - 1);
+  set_length(length() - 1);
+  if (log()->is_sole()) log()->trim(length());
+  if (!log()->swapper) return last;
+  if (last.kind() == Value::Kind::saved) last = Saved::of(last).tensor();
+  else if (last.is_list() && last.list().log()->swapper) last.list().approach(last.list().length(), -1);
+  approach(length(), -1);
+  return last;
+}
+
+void List::write(std::int64_t i, Value element) {
+  check_index(i);
+  if (slot(i).has_value()) throw Error(Code::failed_precondition, fmt::format("element {} was written before; an element is written once", i));
+  check_fits(element);
+  make_sole();
+  make_younger_than(element);
+  log()->set(i, log()->kept(std::move(element)));
+}
+
+void List::grow(std::int64_t n) {
+  if (n < 0) throw Error(Code::invalid_argument, fmt::format("a list cannot have {} elements", n));
+  if (n > kMost) throw Error(Code::out_of_range, fmt::format("a list cannot have {} elements, but {} at most", n, kMost));
+  if (n <= length()) return;
+  claim(n);
+  set_length(n);
+}
+
+void List::reach(std::int64_t i) {
+  if (i < 0) check_index(i);
+  if (i >= kMost) throw Error(Code::out_of_range, fmt::format("index {} is beyond the {} elements that a list may have", i, kMost));
+  grow(i + 1);
+}
+
+Value List::take(std::int64_t i) {
+  check_index(i);
+  if (!slot(i).has_value()) return {};
+  make_sole();
+  Value taken = log()->out_of(i);
+  return taken.kind() == Value::Kind::saved ? Value(Saved::of(taken).tensor()) : taken;
+}
+
+void List::put(std::int64_t i, Value element) {
+  check_fits(element);
+  reach(i);
+  make_sole();
+  make_younger_than(element);
+  log()->set(i, log()->kept(std::move(element)));
+}
+
+std::size_t List::bytes() const { return log()->bytes_of(length()); }
+
+std::string List::text() const {
+  std::string type = depth() == kAnyDepth ? "any" : std::string(name_of(dtype())) + element_shape().text();
+  for (int i = 1; i < depth() && depth() != kAnyDepth; ++i) type = "list(" + type + ")";
+  return fmt::format("list({}) of {}", type, length());
+}
+
+std::string text_of(const Value& value) {
+  if (!value.has_value()) return "nothing";
+  if (value.is_list()) return value.list().text();
+  return std::string(name_of(value.dtype())) + value.tensor().shape().text();
+}
+
+}  // namespace troupe

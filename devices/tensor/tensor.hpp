@@ -1,0 +1,229 @@
+// Tensors: a handle on a dense, row-major, counted buffer. A host scalar lives in the handle.
+//
+//   Tensor t = Tensor::of<float>({1, 2, 3, 4}, Shape{2, 2});
+//   t.data<float>()[3];  t.item<float>() on one element;  t.reshaped({4}) shares the buffer.
+//
+// Threads: as `Value`. A tensor that has more than one holder is read-only; `is_sole_holder`
+// (of the buffer, not just of the view) is what allows writing in place.
+#pragma once
+
+#include <complex>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <troupe/devices/tensor/allocator.hpp>
+#include <troupe/devices/base/shape.hpp>
+#include <troupe/devices/tensor/value.hpp>
+
+namespace troupe {
+
+class Device;
+
+/// Counted memory of one device.
+class Buffer final : public Counted {
+ public:
+  /// `bytes` bytes from `allocator`, which must outlive the buffer; throws resource_exhausted.
+  static Ref<Buffer> allocate(Allocator& allocator, std::size_t bytes);
+  void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  /// Changes whenever somebody may write; never the same for two buffers. 0: nobody did.
+  std::uint64_t content() const { return content_; }
+  void touch() { content_ = next_content(); }
+
+ private:
+  static std::uint64_t next_content();
+  Buffer(Allocator& allocator, void* data, std::size_t bytes) : allocator_(&allocator), data_(data), bytes_(bytes) {}
+  void destroy() noexcept override;
+
+  Allocator* allocator_;
+  void* data_;
+  std::size_t bytes_;
+  std::uint64_t content_ = 0;  // written by a sole holder
+};
+
+class Tensor : public Value {
+ public:
+  Tensor() = default;
+
+  /// A scalar, held in the handle.
+  template <class T>
+    requires requires { dtype_of<T>; }
+  static Tensor scalar(T value) {
+    static_assert(sizeof(T) <= 16 && !std::is_same_v<T, StringRef>);
+    Tensor t;
+    std::memcpy(t.bits_, &value, sizeof(T));
+    t.kind_ = Kind::scalar;
+    t.dtype_ = dtype_of<T>;
+    return t;
+  }
+  /// A scalar of `dtype` nearest to `value` (bool: value != 0).
+  static Tensor scalar_as(DType dtype, double value);
+  /// A tensor with elements not yet written. A rank-0 host tensor is an inline scalar.
+  static Tensor empty(DType dtype, const Shape& shape);
+  /// The same on `device` (null: the host), from its allocator.
+  static Tensor empty_on(Device* device, Allocator& allocator, DType dtype, const Shape& shape);
+  static Tensor zeros(DType dtype, const Shape& shape);
+  /// The elements that lie `offset` bytes into a buffer of `device` (null: the host).
+  static Tensor on_buffer(Ref<Buffer> buffer, std::size_t offset, Device* device, DType dtype, const Shape& shape);
+  /// Throws invalid_argument unless `elements` fill `shape`.
+  template <class T>
+  static Tensor of(std::span<const T> elements, const Shape& shape);
+  template <class T>
+  static Tensor of(std::initializer_list<T> elements, const Shape& shape) {
+    return of(std::span<const T>(elements.begin(), elements.size()), shape);
+  }
+  template <class T>
+  static Tensor of(const std::vector<T>& elements, const Shape& shape) {
+    return of(std::span<const T>(elements), shape);
+  }
+  template <class T>
+  static Tensor of(std::initializer_list<T> elements) {
+    return of(elements, Shape{static_cast<std::int64_t>(elements.size())});
+  }
+
+  /// A tensor of strings, any bytes, on the host. Throws invalid_argument unless they fill `shape`.
+  static Tensor strings(const std::vector<std::string>& elements, const Shape& shape);
+  /// A scalar of dtype string.
+  static Tensor string(const std::string& element) { return strings({element}, Shape{}); }
+
+  const Shape& shape() const;
+  int rank() const { return shape().rank(); }
+  std::int64_t elements() const;
+  std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype_); }
+  /// Where the elements are: null for the host.
+  Device* device() const;
+  bool is_on_host() const { return device() == nullptr; }
+  /// What the elements lie in; null where that is the handle itself, or a small body.
+  Ref<Buffer> buffer() const;
+
+  const void* raw() const;
+  /// Throws internal if the handle is no sole holder's; kernels write only what they allocated or took over.
+  void* raw_mutable();
+  /// The elements; throws invalid_argument if T is not the dtype or the tensor is not on the host.
+  template <class T>
+  const T* data() const {
+    check_access(dtype_of<T>);
+    return static_cast<const T*>(raw());
+  }
+  template <class T>
+  T* mutable_data() {
+    check_access(dtype_of<T>);
+    return static_cast<T*>(raw_mutable());
+  }
+  /// The only element; throws invalid_argument if there are more.
+  template <class T>
+  T item() const {
+    check_item();
+    return *data<T>();
+  }
+  /// Element `i` as a double, whatever the real dtype (bool: 0 or 1).
+  double at(std::int64_t i) const;
+  template <class T>
+  std::vector<T> to_vector() const {
+    const T* p = data<T>();
+    return std::vector<T>(p, p + elements());
+  }
+
+  std::vector<std::string> to_strings() const;
+  /// Of a tensor of strings: one that keeps its bytes itself; this one, if it does. What a kernel put together of its
+  /// inputs' elements is turned into that before the inputs may go.
+  Tensor with_own_text() const;
+
+  /// Names the elements of the buffer that this is a view of: equal numbers, equal elements. 0: not known.
+  std::uint64_t content() const;
+  /// May this handle's elements be overwritten?
+  bool is_sole_holder() const;
+  /// The same elements under another shape of as many elements; shares the buffer.
+  Tensor reshaped(const Shape& shape) const;
+  /// Rows [begin, end) of axis 0; shares the buffer.
+  Tensor rows(std::int64_t begin, std::int64_t end) const;
+  /// A copy with a buffer of its own (host tensors only).
+  Tensor clone() const;
+
+  /// dtype, shape and up to `limit` elements, for people.
+  std::string text(std::int64_t limit = 16) const;
+
+ private:
+  class Body;
+  Body* body() const;
+  static Tensor from_body(Body* body, DType dtype);
+  void check_access(DType wanted) const;
+  void check_item() const;
+};
+
+static_assert(sizeof(Tensor) == sizeof(Value));
+
+// What a handle refers to. Up to 64 bytes of host elements live in the body itself: small vectors
+// cost one pooled block, no buffer. Inline, with the accessors: a firing calls a dozen of them.
+class Tensor::Body final : public Counted {
+ public:
+  static constexpr std::size_t kSmall = 64;
+  static Body* make(const Shape& shape, Device* device);
+
+  Shape shape;
+  Device* device;
+  void* data = small;
+  Ref<Buffer> buffer;  // null while the elements are in `small`
+  Tensor owner;        // keeps a view's small elements alive; of strings, a u8 tensor: their bytes
+  alignas(64) unsigned char small[kSmall];
+
+ private:
+  Body(const Shape& s, Device* d) : shape(s), device(d) {}
+  void destroy() noexcept override;
+};
+
+inline Tensor::Body* Tensor::body() const { return static_cast<Body*>(object()); }
+
+inline const Shape& Tensor::shape() const {
+  static constinit const Shape scalar_shape;
+  return kind_ == Kind::tensor ? body()->shape : scalar_shape;
+}
+
+inline std::int64_t Tensor::elements() const {
+  if (kind_ != Kind::tensor) return kind_ == Kind::scalar;
+  return body()->shape.elements();
+}
+
+inline Device* Tensor::device() const { return kind_ == Kind::tensor ? body()->device : nullptr; }
+
+inline Ref<Buffer> Tensor::buffer() const { return kind_ == Kind::tensor ? body()->buffer : Ref<Buffer>(); }
+
+inline const void* Tensor::raw() const {
+  if (kind_ == Kind::none) return nullptr;
+  return kind_ == Kind::scalar ? bits_ : body()->data;
+}
+
+inline bool Tensor::is_sole_holder() const {
+  if (kind_ != Kind::tensor) return kind_ == Kind::scalar;
+  const Body* b = body();
+  return b->is_sole() && !b->owner.has_value() && (!b->buffer || b->buffer->is_sole());
+}
+
+inline std::uint64_t Tensor::content() const { return kind_ == Kind::tensor && body()->buffer ? body()->buffer->content() : 0; }
+
+/// Bit-for-bit equality of dtype, shape and elements (host tensors), of strings byte for byte.
+bool identical(const Tensor& a, const Tensor& b);
+
+template <class T>
+Tensor Tensor::of(std::span<const T> elements, const Shape& shape) {
+  if (shape.elements() != static_cast<std::int64_t>(elements.size()))
+    throw Error(Code::invalid_argument,
+                std::to_string(elements.size()) + " elements do not fill shape " + shape.text());
+  Tensor t = empty(dtype_of<T>, shape);
+  if (!elements.empty()) std::memcpy(t.raw_mutable(), elements.data(), elements.size_bytes());
+  return t;
+}
+
+template <>
+inline Tensor Tensor::of<bool>(const std::vector<bool>& elements, const Shape& shape) {
+  std::vector<std::uint8_t> bytes(elements.begin(), elements.end());
+  Tensor t = empty(DType::boolean, shape);
+  if (shape.elements() != static_cast<std::int64_t>(bytes.size()))
+    throw Error(Code::invalid_argument, std::to_string(bytes.size()) + " elements do not fill shape " + shape.text());
+  std::memcpy(t.raw_mutable(), bytes.data(), bytes.size());
+  return t;
+}
+
+}  // namespace troupe

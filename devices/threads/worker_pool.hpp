@@ -1,0 +1,321 @@
+// The one pool of threads: actors, heavy kernels and the blocks of one kernel all run here.
+//
+//   WorkerPool pool(2);
+//   pool.submit({run, object});                      // soon, on this worker if called from one
+//   pool.submit_elsewhere({run, object});            // heavy: any worker, now
+//   pool.parallel_for(blocks, [&](int block) {...}); // all blocks done on return; the caller helps
+//
+//   WorkerPool stepped(Deterministic{.seed = 7});    // no threads: a test takes the steps
+//   while (stepped.step()) {}
+//
+// Ownership and threads: the pool owns its workers and runs every job it was given, also those that
+// jobs submit while it is being destroyed; only then are the threads joined. `submit`,
+// `submit_elsewhere`, `parallel_for` and `counters` may be called from any thread until destruction
+// begins. Nothing here knows CAF; other layers hang what they need per pool on a slot (`attach`).
+//
+// Invariants
+// 1. A job runs exactly once. A full run ring overflows to the shared queue.
+// 2. No thread sleeps while work that is worth its wake-up is visible: any job in the shared queue,
+//    or a run ring of two or more. A lone job in a ring belongs to its owner, which runs it next;
+//    fetching it costs two cores more than it gains, unless the owner is stuck (see 5).
+// 3. After warm-up nothing allocates: rings are fixed, the shared queue and the loops are kept.
+//
+// Waking (parked worker: 7 µs for the waker, 22 µs until it runs). `state_` counts searching and
+// parked workers in one word; a wake-up happens only if somebody is parked and nobody searches.
+//
+//     submitter                                 worker without work
+//     ---------                                 -------------------
+//     S1 publish the job (seq_cst)              W1 searching−1, parked+1 (seq_cst)
+//     S2 load state_ (seq_cst)                  W2 look at every queue again (seq_cst)
+//        searching = 0 and parked > 0: wake        something there: unpark myself, search again
+//                                                  nothing: sleep until notified
+//
+// 4. No wake-up is lost. In the single order of the seq_cst operations either S1 precedes W2, and the
+//    worker sees the job, or W2 precedes S1, so W1 precedes S2 and the submitter sees it parked. A
+//    submitter that finds a searcher instead leaves the job to it, so a searcher that goes to work
+//    does F1 searching−1 (seq_cst), F2 look again, and wakes the next if it was the last: S2 before
+//    F1 means S1 before F2. (Seq_cst operations rather than fences: TSan does not follow fences.)
+//    A stand-in (class StandIn) that takes a worker's place, or gives it back, does so by the same steps;
+//    what it sees at W2 it does not take but answers for as if it had submitted it just now: by S2.
+// 5. While any worker is running a job and another is parked, one parked worker, the watcher, sleeps
+//    for at most some milliseconds at a time: one, and twice as many after each look in vain, up to 8
+//    (each look takes 10 µs of the other core, 2 % of what tiny jobs have there). A thief that finds a
+//    ring of one whose owner has finished no job for a few microseconds takes that one too. So a job
+//    behind one that was not known to be long (`Worker::share`) waits 8 ms at worst, 1 ms just after
+//    another had to. An idle pool has no timer running: the watch is given up when all are parked.
+//    Whoever goes to work and sees parked workers without a watcher wakes one, which soon becomes it.
+//    A stand-in that gives a place back lets its thread sleep on where there is a watcher, where all
+//    others are parked, or where another searches, who answers for the watch: one thread more beside
+//    those two costs more than a short run. The step on state_ that parks the place (W1) is also the
+//    one that finds the other searching, so what the other does to state_ next comes after it. It goes
+//    to work (F1), sees the place parked and, as the last, wakes one; or it parks, as the watcher unless
+//    all are parked; or it is a stand-in too, and decides like this one. One that has gone to work
+//    before is not found searching, and the thread is woken. To look in one step and park in the next
+//    would let it go in between: it sees nobody parked, the place is parked, and nobody watches.
+// 6. At any time one thread acts as a given worker: its own, or a stand-in, while its own sleeps in
+//    `sleep`. The place goes over under idle_mutex_ (from a parked worker, and back) or by `wanted_`
+//    (from a searching one), which orders what the two threads do to the worker's fields. So no more
+//    than size() threads compute, however many callers help.
+#pragma once
+
+#include <sched.h>
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include <troupe/devices/threads/run_ring.hpp>
+
+namespace troupe {
+
+class ParallelLoop;
+class StandIn;
+class WorkerPool;
+
+/// Asks for a pool without threads whose jobs run one at a time in an order drawn from `seed`.
+struct Deterministic {
+  std::uint64_t seed = 0;
+};
+
+/// What a pool has done since it was made. Sums of relaxed single-writer counters: each is exact for
+/// work that happened before the call, none is a consistent cut.
+struct PoolCounters {
+  std::uint64_t jobs = 0;    ///< jobs finished
+  std::uint64_t steals = 0;  ///< jobs taken from another worker's ring
+  std::uint64_t parks = 0;   ///< times a worker went to sleep
+  std::uint64_t wakes = 0;   ///< times a sleeping worker was woken by a submitter, a searcher or a stand-in
+};
+
+/// One place to work in a pool, with its thread and the jobs it has ahead of it.
+class Worker {
+ public:
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  /// Position in the pool, 0 to size()-1; never changes.
+  int index() const { return index_; }
+  WorkerPool& pool() const { return *pool_; }
+
+  /// The worker that runs the calling thread's current job, or null outside of any pool.
+  static Worker* current() { return current_; }
+
+  /// Puts `job` at the end of this worker's own ring. Only from a job this worker is running.
+  inline void submit(Job job);
+
+  /// Leaves what waits behind this worker's job to a worker that sleeps. Before something of ≥ 20 µs; from that job.
+  inline void share();
+
+ private:
+  friend class StandIn;
+  friend class WorkerPool;
+  using Clock = std::chrono::steady_clock;
+  struct Sighting {  // when a victim's count of finished jobs was first seen at this value
+    std::uint64_t jobs = 0;
+    Clock::time_point since{};
+  };
+
+  Worker(WorkerPool& pool, int index, bool threaded);
+  void live();
+  void execute(Job job);
+  bool next(Job& job);
+  bool search(Job& job);
+  bool look_around(Job& job);
+  bool steal_from(Worker& victim, Job& job);
+  void leave_search();
+  void park();
+  void lend();
+  void sleep(bool watching);
+  void keep_off(int core);
+  void notify();
+
+  static inline constinit thread_local Worker* current_ = nullptr;
+
+  WorkerPool* const pool_;
+  const int index_;
+  RunRing ring_;
+  alignas(64) std::atomic<std::uint64_t> jobs_{0};  // single writer; publishes nothing, counts
+  std::atomic<std::uint64_t> steals_{0};            // same
+  std::atomic<std::uint64_t> parks_{0};             // same
+  std::vector<Sighting> sightings_;                 // by victim; own thread only
+  unsigned tick_ = 0;
+  pid_t thread_id_ = 0;               // of its thread, which writes it before anybody can find it asleep
+  std::optional<cpu_set_t> allowed_;  // the cores it may run on, while `keep_off` keeps it off one; guarded by mutex_
+  bool brief_ = false;  // the next search is short: it comes from the watch
+  std::mutex mutex_;    // guards notified_ while this worker is parked
+  std::condition_variable wake_;
+  bool notified_ = false;
+  std::thread thread_;
+};
+
+/// The pool. `size()` counts its workers; a deterministic pool has one worker and no thread.
+class WorkerPool {
+ public:
+  /// Starts `workers` threads (at least 1; std::invalid_argument otherwise).
+  explicit WorkerPool(int workers);
+  /// Starts none; the caller runs the jobs by `step` and `run_all`, from one thread at a time.
+  explicit WorkerPool(Deterministic how);
+  /// Runs what is pending, then joins the threads. Must not run on one of its own workers.
+  ~WorkerPool();
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  int size() const { return static_cast<int>(workers_.size()); }
+  bool deterministic() const { return deterministic_; }
+
+  /// Runs `job` soon: on the calling worker after what it already has, or, from outside, on any.
+  void submit(Job job);
+
+  /// Runs `job` on whichever worker is free first, waking one if need be. For heavy work that must
+  /// not wait for the caller's own job to end: ≥ 2–5 µs pays to a spinning worker, ≥ 50 µs to a parked one.
+  void submit_elsewhere(Job job);
+
+  /// Calls `f(block)` once for every block in [0, blocks), in parallel, and returns when all are
+  /// done. The caller takes part, from inside or outside the pool; loops may nest. If calls throw,
+  /// blocks not yet started are skipped and the first exception is rethrown here.
+  template <class F>
+  void parallel_for(int blocks, F&& f) {
+    using Body = std::remove_reference_t<F>;
+    run_blocks(blocks, [](const void* body, int block) { (*static_cast<Body*>(const_cast<void*>(body)))(block); },
+               std::addressof(f));
+  }
+
+  /// Deterministic pool: runs one pending job chosen by the seed. False when none is pending.
+  bool step();
+  /// Deterministic pool: steps until nothing is pending; returns how many jobs ran.
+  std::size_t run_all();
+  /// Jobs in the shared queue; in a deterministic pool these are all pending jobs.
+  std::size_t pending() const { return injected_.load(std::memory_order_seq_cst); }
+
+  PoolCounters counters() const;
+
+  /// Hangs `user` on a free slot and returns its number; std::length_error when all kSlots are taken.
+  /// A job function that knows its slot number finds its layer again through `attached`.
+  int attach(void* user);
+  /// Frees the slot. No job that uses it may be pending.
+  void detach(int slot);
+  void* attached(int slot) const { return attached_[static_cast<std::size_t>(slot)].load(std::memory_order_acquire); }
+  static constexpr int kSlots = 16;
+
+ private:
+  friend class Worker;
+  friend class StandIn;
+  friend class ParallelLoop;
+
+  /// First-in first-out queue that grows and keeps its memory. Guarded by inject_mutex_.
+  class JobQueue {
+   public:
+    std::size_t size() const { return size_; }
+    void push(Job job);
+    Job pop();
+    Job& at(std::size_t i) { return slots_[(first_ + i) & (slots_.size() - 1)]; }
+
+   private:
+    std::vector<Job> slots_ = std::vector<Job>(256);
+    std::size_t first_ = 0;
+    std::size_t size_ = 0;
+  };
+
+  static constexpr std::uint64_t kSearching = 1;
+  static constexpr std::uint64_t kParked = std::uint64_t{1} << 32;
+  static std::uint64_t searching(std::uint64_t state) { return state & (kParked - 1); }
+  static std::uint64_t parked(std::uint64_t state) { return state >> 32; }
+
+  void stop();  // ends the threads that were started
+  void inject(Job job, int copies = 1);
+  bool take_injected(Job& job);
+  void wake_if_asleep() {
+    const auto state = state_.load(std::memory_order_seq_cst);
+    if (parked(state) != 0 && searching(state) == 0) wake_one();
+  }
+  void wake_one();
+  Worker* take_parked();
+  Worker* take_searching();
+  void give_back(Worker& worker);
+  bool unpark(Worker& self);
+  bool work_visible() const;
+  bool own(const Worker* worker) const { return worker != nullptr && worker->pool_ == this; }
+
+  void run_blocks(int blocks, void (*body)(const void*, int), const void* f);
+  void run_blocks_seeded(int blocks, void (*body)(const void*, int), const void* f);
+  ParallelLoop& borrow_loop();
+  void give_back(ParallelLoop& loop);
+
+  const bool deterministic_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+
+  alignas(64) std::atomic<std::uint64_t> state_{0};  // searching | parked << 32; see the protocol above
+  alignas(64) std::atomic<std::size_t> injected_{0};  // publishes that the shared queue has jobs
+  std::atomic<std::uint64_t> wakes_{0};               // counts; publishes nothing
+  std::atomic<bool> stopping_{false};                 // publishes that the destructor has begun
+  std::atomic<Worker*> watcher_{nullptr};             // written under idle_mutex_; who sleeps by the millisecond
+  std::atomic<int> watch_ms_{1};                      // for how long; publishes nothing
+  static constexpr std::uintptr_t kNobody = 0, kAnybody = 1;
+  std::atomic<std::uintptr_t> wanted_{kNobody};       // kAnybody: a stand-in asks for a place; else the worker that lends its own
+
+  std::mutex inject_mutex_;  // guards queue_
+  JobQueue queue_;
+  std::mutex idle_mutex_;  // guards parked_ and changes of watcher_
+  std::vector<Worker*> parked_;
+  std::mutex loops_mutex_;  // guards idle_loops_ and loops_
+  ParallelLoop* idle_loops_ = nullptr;
+  std::vector<std::unique_ptr<ParallelLoop>> loops_;
+  std::mt19937_64 choice_;                                  // deterministic pool: order of steps and blocks
+  std::array<std::atomic<void*>, kSlots> attached_{};  // publishes what was attached
+};
+
+/// A thread outside of the pool that acts as one of its workers, one that has nothing to do, until this
+/// object ends: a caller who would only wait for a result works on it instead, which saves waking a
+/// worker and being woken. Empty where no worker is idle, on a worker's own thread, and for a
+/// deterministic pool, unless whoever asks takes what the seed draws: then whether it is is one more choice of a schedule.
+///
+///   StandIn stand_in(pool);
+///   pool.submit(first);                       // to its own ring: wakes nobody
+///   if (stand_in) stand_in.run_until([&] { return is_done(); });
+class StandIn {
+ public:
+  enum class Stepped : std::uint8_t { never, drawn };  // in a deterministic pool
+  explicit StandIn(WorkerPool& pool, Stepped stepped = Stepped::never);
+  StandIn(const StandIn&) = delete;
+  StandIn& operator=(const StandIn&) = delete;
+  ~StandIn();
+
+  explicit operator bool() const { return worker_ != nullptr; }
+
+  /// Runs jobs, its own first, until `done()` holds between two of them, or no job has been found for
+  /// as long as a worker searches before it parks.
+  template <class Done>
+  void run_until(Done&& done) {
+    using Condition = std::remove_reference_t<Done>;
+    run([](const void* condition) -> bool { return (*static_cast<Condition*>(const_cast<void*>(condition)))(); }, std::addressof(done));
+  }
+  /// Runs what this thread has submitted since, at most so many jobs, and nobody else's.
+  void run_some(int most);
+
+ private:
+  void run(bool (*done)(const void*), const void* condition);
+
+  Worker* worker_ = nullptr;
+};
+
+inline void Worker::submit(Job job) {
+  const auto length = ring_.push(job);
+  if (length == 1) return;
+  if (length == 0) return pool_->inject(job);
+  pool_->wake_if_asleep();
+}
+
+inline void Worker::share() {
+  if (ring_.length() != 0) pool_->wake_if_asleep();
+}
+
+}  // namespace troupe
