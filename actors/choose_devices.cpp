@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/explain.hpp>
-#include <troupe/ops/node_index.hpp>
+#include <troupe/ops/graph/node_index.hpp>
 
 namespace troupe {
 namespace {

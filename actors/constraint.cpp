@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/base/error.hpp>
-#include <troupe/ops/company.hpp>
+#include <troupe/ops/graph/company.hpp>
 
 namespace troupe {
 namespace {

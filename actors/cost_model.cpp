@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include <troupe/actors/constraint.hpp>
-#include <troupe/ops/pointwise.hpp>
+#include <troupe/ops/graph/pointwise.hpp>
 
 namespace troupe {
 namespace {

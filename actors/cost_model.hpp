@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <troupe/actors/cost_options.hpp>
-#include <troupe/ops/program.hpp>
+#include <troupe/ops/graph/program.hpp>
 
 namespace troupe {
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include <troupe/ops/pointwise.hpp>
-#include <troupe/ops/subgraph.hpp>
+#include <troupe/ops/graph/pointwise.hpp>
+#include <troupe/ops/graph/subgraph.hpp>
 
 namespace troupe {
 

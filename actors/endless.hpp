@@ -9,7 +9,7 @@
 
 #include <troupe/actors/decision.hpp>
 #include <troupe/devices/scalar/scalar_program.hpp>
-#include <troupe/ops/graph.hpp>
+#include <troupe/ops/graph/graph.hpp>
 
 namespace troupe {
 

@@ -22,8 +22,8 @@
 #include <troupe/actors/cost_options.hpp>
 #include <troupe/actors/snapshot.hpp>
 #include <troupe/devices/device/device.hpp>
-#include <troupe/ops/graph.hpp>
-#include <troupe/ops/variable.hpp>
+#include <troupe/ops/graph/graph.hpp>
+#include <troupe/ops/graph/variable.hpp>
 
 namespace troupe {
 
@@ -97,7 +97,7 @@ struct RunOptions {
 struct CompileOptions {
   bool optimize = true;
   std::vector<std::string> skip_passes = {};  // by name, for tests and for finding the culprit; others are refused with invalid_argument
-  /// f16 or bf16: f32 products, and what joins them, are stored in it (`mixed_precision` in ops/program.hpp); variables stay
+  /// f16 or bf16: f32 products, and what joins them, are stored in it (`mixed_precision` in ops/graph/program.hpp); variables stay
   /// f32. For f16 scale the loss (autodiff/loss_scale.hpp). Needs `optimize`.
   std::optional<DType> mixed_precision = {};
 };

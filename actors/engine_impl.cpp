@@ -390,7 +390,7 @@ void EngineImpl::wait_for_streams() {
   std::this_thread::yield();
 }
 
-// What waits in states for it comes to an end here; what comes later looks whether its run was cancelled (ops/state.cpp). A run
+// What waits in states for it comes to an end here; what comes later looks whether its run was cancelled (ops/graph/state.cpp). A run
 // over several nodes is given up everywhere: what its other nodes would still send may never come. They are sent word before its
 // caller is answered, and so ahead of what he begins next; it goes by a lane of its own, so that the two may cross on the way.
 void EngineImpl::give_up(Run& run) {

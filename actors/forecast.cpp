@@ -5,9 +5,9 @@
 #include <queue>
 #include <utility>
 
-#include <troupe/ops/function_def.hpp>
-#include <troupe/ops/node_index.hpp>
-#include <troupe/ops/state.hpp>
+#include <troupe/ops/graph/function_def.hpp>
+#include <troupe/ops/graph/node_index.hpp>
+#include <troupe/ops/graph/state.hpp>
 
 namespace troupe {
 

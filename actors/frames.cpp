@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include <troupe/ops/function_def.hpp>
-#include <troupe/ops/node_index.hpp>
-#include <troupe/ops/op.hpp>
+#include <troupe/ops/graph/function_def.hpp>
+#include <troupe/ops/graph/node_index.hpp>
+#include <troupe/ops/graph/op.hpp>
 
 namespace troupe {
 std::map<std::int32_t, std::int32_t> numbered(const std::vector<Edge>& feeds) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <troupe/ops/graph.hpp>
+#include <troupe/ops/graph/graph.hpp>
 
 namespace troupe {
 

@@ -7,7 +7,7 @@
 
 #include <troupe/devices/base/planted.hpp>
 #include <troupe/devices/scalar/scalar_eval.hpp>
-#include <troupe/ops/transfer.hpp>
+#include <troupe/ops/graph/transfer.hpp>
 
 namespace troupe {
 namespace {

@@ -38,7 +38,7 @@
 #include <algorithm>
 
 #include <troupe/devices/base/planted.hpp>
-#include <troupe/ops/function_def.hpp>
+#include <troupe/ops/graph/function_def.hpp>
 
 namespace troupe {
 

@@ -9,7 +9,7 @@
 
 #include <troupe/devices/list/list_walk.hpp>
 #include <troupe/devices/base/planted.hpp>
-#include <troupe/ops/transfer.hpp>
+#include <troupe/ops/graph/transfer.hpp>
 
 namespace troupe {
 namespace {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/inspection.hpp>
-#include <troupe/ops/actor_node.hpp>
+#include <troupe/ops/graph/actor_node.hpp>
 
 namespace troupe {
 

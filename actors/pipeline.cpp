@@ -10,7 +10,7 @@
 #include <troupe/controlflow/drop_unused.hpp>
 #include <troupe/controlflow/lower.hpp>
 #include <troupe/controlflow/watch_predicates.hpp>
-#include <troupe/ops/function_def.hpp>
+#include <troupe/ops/graph/function_def.hpp>
 
 namespace troupe {
 namespace {

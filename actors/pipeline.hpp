@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <troupe/ops/program.hpp>
+#include <troupe/ops/graph/program.hpp>
 
 namespace troupe {
 

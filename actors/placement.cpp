@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/choose_devices.hpp>
-#include <troupe/ops/function_def.hpp>
-#include <troupe/ops/nearest.hpp>
-#include <troupe/ops/node_index.hpp>
+#include <troupe/ops/graph/function_def.hpp>
+#include <troupe/ops/graph/nearest.hpp>
+#include <troupe/ops/graph/node_index.hpp>
 
 namespace troupe {
 namespace {

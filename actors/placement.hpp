@@ -12,7 +12,7 @@
 
 #include <troupe/actors/constraint.hpp>
 #include <troupe/actors/cost_model.hpp>
-#include <troupe/ops/program.hpp>
+#include <troupe/ops/graph/program.hpp>
 
 namespace troupe {
 

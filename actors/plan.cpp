@@ -11,8 +11,8 @@
 #include <troupe/actors/plan_draft.hpp>
 #include <troupe/actors/plan_kernels.hpp>
 #include <troupe/actors/plan_windows.hpp>
-#include <troupe/ops/node_index.hpp>
-#include <troupe/ops/state.hpp>
+#include <troupe/ops/graph/node_index.hpp>
+#include <troupe/ops/graph/state.hpp>
 
 namespace troupe {
 namespace {

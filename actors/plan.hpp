@@ -17,7 +17,7 @@
 
 #include <troupe/actors/snapshot.hpp>
 #include <troupe/devices/device/kernel.hpp>
-#include <troupe/ops/program.hpp>
+#include <troupe/ops/graph/program.hpp>
 
 namespace troupe {
 

@@ -1,6 +1,6 @@
 #include <troupe/actors/plan_calls.hpp>
 
-#include <troupe/ops/node_index.hpp>
+#include <troupe/ops/graph/node_index.hpp>
 
 namespace troupe {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include <troupe/ops/function_def.hpp>
+#include <troupe/ops/graph/function_def.hpp>
 
 namespace troupe {
 

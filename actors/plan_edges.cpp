@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/plan_draft.hpp>
-#include <troupe/ops/function_def.hpp>
-#include <troupe/ops/op.hpp>
+#include <troupe/ops/graph/function_def.hpp>
+#include <troupe/ops/graph/op.hpp>
 
 namespace troupe {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <troupe/ops/fire.hpp>
-#include <troupe/ops/node_index.hpp>
-#include <troupe/ops/transfer.hpp>
+#include <troupe/ops/eager/fire.hpp>
+#include <troupe/ops/graph/node_index.hpp>
+#include <troupe/ops/graph/transfer.hpp>
 
 namespace troupe {
 

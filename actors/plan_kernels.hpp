@@ -7,8 +7,8 @@
 
 #include <troupe/devices/device/device.hpp>
 #include <troupe/devices/device/kernel.hpp>
-#include <troupe/ops/graph.hpp>
-#include <troupe/ops/state.hpp>
+#include <troupe/ops/graph/graph.hpp>
+#include <troupe/ops/graph/state.hpp>
 
 namespace troupe {
 

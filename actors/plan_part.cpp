@@ -8,10 +8,10 @@
 
 #include <troupe/actors/frames.hpp>
 #include <troupe/actors/queue_users.hpp>
-#include <troupe/ops/function_def.hpp>
-#include <troupe/ops/node_index.hpp>
-#include <troupe/ops/op.hpp>
-#include <troupe/ops/specs_attr.hpp>
+#include <troupe/ops/graph/function_def.hpp>
+#include <troupe/ops/graph/node_index.hpp>
+#include <troupe/ops/graph/op.hpp>
+#include <troupe/ops/graph/specs_attr.hpp>
 
 namespace troupe {
 

@@ -8,7 +8,7 @@
 #include <troupe/actors/frames.hpp>
 #include <troupe/actors/plan.hpp>
 #include <troupe/actors/plan_description.hpp>
-#include <troupe/ops/node_index.hpp>
+#include <troupe/ops/graph/node_index.hpp>
 
 namespace troupe {
 namespace {

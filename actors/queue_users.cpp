@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/ops/op.hpp>
+#include <troupe/ops/graph/op.hpp>
 
 namespace troupe {
 

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include <troupe/ops/graph.hpp>
+#include <troupe/ops/graph/graph.hpp>
 
 namespace troupe {
 

@@ -20,7 +20,7 @@
 #include <troupe/actors/loop_report.hpp>
 #include <troupe/actors/partition_messages.hpp>
 #include <troupe/actors/placement.hpp>
-#include <troupe/ops/state.hpp>
+#include <troupe/ops/graph/state.hpp>
 
 namespace troupe {
 

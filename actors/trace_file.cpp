@@ -9,7 +9,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <troupe/ops/json_text.hpp>
+#include <troupe/ops/format/json_text.hpp>
 
 namespace troupe {
 namespace {

@@ -17,7 +17,7 @@
 
 #include <caf/fwd.hpp>
 
-#include <troupe/ops/actor_node.hpp>
+#include <troupe/ops/graph/actor_node.hpp>
 
 namespace troupe {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include <troupe/ops/graph.hpp>
+#include <troupe/ops/graph/graph.hpp>
 
 namespace troupe {
 

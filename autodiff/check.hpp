@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <troupe/autodiff/gradients.hpp>
-#include <troupe/ops/interpret.hpp>
+#include <troupe/ops/eager/interpret.hpp>
 
 namespace troupe {
 

@@ -6,7 +6,7 @@
 
 #include <troupe/autodiff/rows.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/composite.hpp>
+#include <troupe/ops/graph/composite.hpp>
 
 namespace troupe {
 namespace {

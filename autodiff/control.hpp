@@ -18,7 +18,7 @@
 #include <vector>
 
 #include <troupe/autodiff/activity.hpp>
-#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/graph/gradient.hpp>
 
 namespace troupe {
 

@@ -14,7 +14,7 @@
 #include <troupe/autodiff/sweep.hpp>
 #include <troupe/controlflow/list.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/function_def.hpp>
+#include <troupe/ops/graph/function_def.hpp>
 
 namespace troupe::control {
 namespace {

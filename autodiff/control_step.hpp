@@ -9,7 +9,7 @@
 
 #include <troupe/autodiff/control.hpp>
 #include <troupe/controlflow/build.hpp>
-#include <troupe/ops/node_index.hpp>
+#include <troupe/ops/graph/node_index.hpp>
 
 namespace troupe::control {
 

@@ -8,7 +8,7 @@
 #include <troupe/controlflow/list.hpp>
 #include <troupe/controlflow/list_ops.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/specs_attr.hpp>
+#include <troupe/ops/graph/specs_attr.hpp>
 
 namespace troupe::control {
 namespace {

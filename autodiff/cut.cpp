@@ -4,7 +4,7 @@
 #include <optional>
 
 #include <troupe/functions.hpp>
-#include <troupe/ops/node_index.hpp>
+#include <troupe/ops/graph/node_index.hpp>
 
 namespace troupe {
 

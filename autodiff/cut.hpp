@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <troupe/autodiff/activity.hpp>
-#include <troupe/ops/subgraph.hpp>
+#include <troupe/ops/graph/subgraph.hpp>
 
 namespace troupe {
 

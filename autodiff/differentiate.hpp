@@ -10,8 +10,8 @@
 
 #include <vector>
 
-#include <troupe/ops/gradient.hpp>
-#include <troupe/ops/op.hpp>
+#include <troupe/ops/graph/gradient.hpp>
+#include <troupe/ops/graph/op.hpp>
 
 namespace troupe {
 

@@ -8,7 +8,7 @@
 #include <troupe/autodiff/differentiate.hpp>
 #include <troupe/autodiff/sweep.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/graph.hpp>
+#include <troupe/ops/graph/graph.hpp>
 
 namespace troupe {
 namespace {

@@ -17,8 +17,8 @@
 #include <variant>
 #include <vector>
 
-#include <troupe/ops/gradient.hpp>
-#include <troupe/ops/variable.hpp>
+#include <troupe/ops/graph/gradient.hpp>
+#include <troupe/ops/graph/variable.hpp>
 
 namespace troupe {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <troupe/autodiff/optimizer.hpp>
-#include <troupe/ops/graph.hpp>
+#include <troupe/ops/graph/graph.hpp>
 
 namespace troupe {
 

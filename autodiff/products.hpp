@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include <troupe/ops/graph.hpp>
+#include <troupe/ops/graph/graph.hpp>
 
 namespace troupe {
 

@@ -6,7 +6,7 @@
 // Each row is written once or several times with one value: no sorting, no data-dependent shape.
 #pragma once
 
-#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/graph/gradient.hpp>
 
 namespace troupe {
 

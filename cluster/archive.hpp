@@ -20,7 +20,7 @@
 #include <troupe/cluster/pack_scan.hpp>
 #include <troupe/cluster/transport.hpp>
 #include <troupe/devices/list/list.hpp>
-#include <troupe/ops/expr.hpp>
+#include <troupe/ops/graph/expr.hpp>
 
 namespace troupe {
 

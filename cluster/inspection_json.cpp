@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/engine_impl.hpp>
-#include <troupe/ops/json_text.hpp>
+#include <troupe/ops/format/json_text.hpp>
 
 namespace troupe {
 namespace {

@@ -22,7 +22,7 @@
 #include <troupe/cluster/inspection_json.hpp>
 #include <troupe/cluster/page_assets.hpp>
 #include <troupe/cluster/reception.hpp>
-#include <troupe/ops/records.hpp>
+#include <troupe/ops/format/records.hpp>
 
 namespace troupe {
 namespace {

@@ -10,7 +10,7 @@
 #include <troupe/actors/engine_impl.hpp>
 #include <troupe/actors/recorder.hpp>
 #include <troupe/actors/trace_file.hpp>
-#include <troupe/ops/json_text.hpp>
+#include <troupe/ops/format/json_text.hpp>
 
 namespace troupe {
 namespace {

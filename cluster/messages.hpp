@@ -16,7 +16,7 @@
 #include <troupe/cluster/archive.hpp>
 #include <troupe/cluster/inspection.hpp>
 #include <troupe/cluster/membership.hpp>
-#include <troupe/ops/state.hpp>
+#include <troupe/ops/graph/state.hpp>
 
 namespace troupe {
 

@@ -11,7 +11,7 @@
 #include <troupe/cluster/program_codec.hpp>
 #include <troupe/cluster/tcp_socket.hpp>
 #include <troupe/devices/tensor/allocator.hpp>
-#include <troupe/ops/node_index.hpp>
+#include <troupe/ops/graph/node_index.hpp>
 
 namespace troupe {
 

@@ -13,7 +13,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/ops/records.hpp>
+#include <troupe/ops/format/records.hpp>
 
 namespace troupe {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include <troupe/ops/nearest.hpp>
-#include <troupe/ops/node_index.hpp>
+#include <troupe/ops/graph/nearest.hpp>
+#include <troupe/ops/graph/node_index.hpp>
 
 namespace troupe {
 

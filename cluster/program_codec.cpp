@@ -8,11 +8,11 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/plan_part.hpp>
-#include <troupe/ops/actor_node.hpp>
-#include <troupe/ops/function_def.hpp>
-#include <troupe/ops/node_index.hpp>
-#include <troupe/ops/pointwise.hpp>
-#include <troupe/ops/specs_attr.hpp>
+#include <troupe/ops/graph/actor_node.hpp>
+#include <troupe/ops/graph/function_def.hpp>
+#include <troupe/ops/graph/node_index.hpp>
+#include <troupe/ops/graph/pointwise.hpp>
+#include <troupe/ops/graph/specs_attr.hpp>
 
 namespace troupe {
 

@@ -12,7 +12,7 @@
 
 #include <troupe/actors/placement.hpp>
 #include <troupe/cluster/archive.hpp>
-#include <troupe/ops/state.hpp>
+#include <troupe/ops/graph/state.hpp>
 
 namespace troupe {
 

@@ -9,7 +9,7 @@
 #include <troupe/actors/explain.hpp>
 #include <troupe/cluster/node_core.hpp>
 #include <troupe/cluster/small_tokens.hpp>
-#include <troupe/ops/node_index.hpp>
+#include <troupe/ops/graph/node_index.hpp>
 
 namespace troupe {
 namespace {

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/list/list.hpp>
-#include <troupe/ops/function_def.hpp>
-#include <troupe/ops/specs_attr.hpp>
+#include <troupe/ops/graph/function_def.hpp>
+#include <troupe/ops/graph/specs_attr.hpp>
 
 namespace troupe {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include <troupe/controlflow/structure.hpp>
-#include <troupe/ops/subgraph.hpp>
+#include <troupe/ops/graph/subgraph.hpp>
 
 namespace troupe {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include <troupe/controlflow/build.hpp>
-#include <troupe/ops/function_def.hpp>
-#include <troupe/ops/node_index.hpp>
-#include <troupe/ops/specs_attr.hpp>
+#include <troupe/ops/graph/function_def.hpp>
+#include <troupe/ops/graph/node_index.hpp>
+#include <troupe/ops/graph/specs_attr.hpp>
 
 namespace troupe {
 namespace {

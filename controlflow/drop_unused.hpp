@@ -1,6 +1,6 @@
 #pragma once
 
-#include <troupe/ops/program.hpp>
+#include <troupe/ops/graph/program.hpp>
 
 namespace troupe {
 

@@ -6,7 +6,7 @@
 
 #include <troupe/controlflow/build.hpp>
 #include <troupe/controlflow/list.hpp>
-#include <troupe/ops/function_def.hpp>
+#include <troupe/ops/graph/function_def.hpp>
 
 namespace troupe::detail {
 namespace {

@@ -23,7 +23,7 @@
 #include <string>
 
 #include <troupe/controlflow/structure.hpp>
-#include <troupe/ops/reader.hpp>
+#include <troupe/ops/graph/reader.hpp>
 
 namespace troupe {
 

@@ -9,7 +9,7 @@
 #include <troupe/controlflow/list_ops.hpp>
 #include <troupe/controlflow/watch_predicates.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/eager.hpp>
+#include <troupe/ops/eager/eager.hpp>
 
 namespace troupe {
 

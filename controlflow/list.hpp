@@ -19,8 +19,8 @@
 
 #include <vector>
 
-#include <troupe/ops/expr.hpp>
-#include <troupe/ops/reader.hpp>
+#include <troupe/ops/graph/expr.hpp>
+#include <troupe/ops/graph/reader.hpp>
 
 namespace troupe {
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/ops/pointwise.hpp>
+#include <troupe/ops/graph/pointwise.hpp>
 
 namespace troupe {
 

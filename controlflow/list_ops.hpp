@@ -5,11 +5,11 @@
 #include <string_view>
 #include <vector>
 
-#include <troupe/ops/host_inputs.hpp>
+#include <troupe/ops/families/host_inputs.hpp>
 #include <troupe/controlflow/list.hpp>
 #include <troupe/devices/list/list.hpp>
-#include <troupe/ops/gradient.hpp>
-#include <troupe/ops/op.hpp>
+#include <troupe/ops/graph/gradient.hpp>
+#include <troupe/ops/graph/op.hpp>
 
 namespace troupe {
 

@@ -12,7 +12,7 @@
 #include <troupe/controlflow/list_ops.hpp>
 #include <troupe/controlflow/watch_predicates.hpp>
 #include <troupe/devices/base/planted.hpp>
-#include <troupe/ops/function_def.hpp>
+#include <troupe/ops/graph/function_def.hpp>
 
 namespace troupe {
 namespace {

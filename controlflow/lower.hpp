@@ -16,7 +16,7 @@
 // often as it is written. Constants are known to their users without a token.
 #pragma once
 
-#include <troupe/ops/program.hpp>
+#include <troupe/ops/graph/program.hpp>
 
 namespace troupe {
 

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include <troupe/ops/expr.hpp>
-#include <troupe/ops/variable.hpp>
+#include <troupe/ops/graph/expr.hpp>
+#include <troupe/ops/graph/variable.hpp>
 
 namespace troupe {
 

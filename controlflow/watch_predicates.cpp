@@ -11,8 +11,8 @@
 #include <fmt/ranges.h>
 
 #include <troupe/controlflow/build.hpp>
-#include <troupe/ops/node_index.hpp>
-#include <troupe/ops/ordering.hpp>
+#include <troupe/ops/graph/node_index.hpp>
+#include <troupe/ops/graph/ordering.hpp>
 
 namespace troupe {
 namespace {

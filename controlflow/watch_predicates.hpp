@@ -17,8 +17,8 @@
 #include <optional>
 #include <string>
 
-#include <troupe/ops/program.hpp>
-#include <troupe/ops/subgraph.hpp>
+#include <troupe/ops/graph/program.hpp>
+#include <troupe/ops/graph/subgraph.hpp>
 
 namespace troupe {
 

@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include <troupe/ops/json_text.hpp>
+#include <troupe/ops/format/json_text.hpp>
 
 namespace troupe::verbs {
 namespace {

@@ -21,7 +21,7 @@
 #include <troupe/cluster/inspection_server.hpp>
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/zeromq.hpp>
-#include <troupe/ops/json_text.hpp>
+#include <troupe/ops/format/json_text.hpp>
 
 namespace troupe::verbs {
 

@@ -11,8 +11,8 @@
 
 #include <troupe/devices/base/error.hpp>
 #include <troupe/function_text.hpp>
-#include <troupe/ops/nearest.hpp>
-#include <troupe/ops/op.hpp>
+#include <troupe/ops/graph/nearest.hpp>
+#include <troupe/ops/graph/op.hpp>
 
 namespace troupe::verbs {
 

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include <troupe/controlflow/build.hpp>
-#include <troupe/ops/function_def.hpp>
+#include <troupe/ops/graph/function_def.hpp>
 
 namespace troupe {
 

@@ -1,5 +1,5 @@
 #include <troupe/controlflow/watch_predicates.hpp>
-#include <troupe/ops/host_inputs.hpp>
+#include <troupe/ops/families/host_inputs.hpp>
 
 namespace troupe {
 

@@ -1,4 +1,4 @@
-// What gradients do with cotangents of lists (ops/gradient.hpp): lists whose slots may be missing. A
+// What gradients do with cotangents of lists (ops/graph/gradient.hpp): lists whose slots may be missing. A
 // cotangent has the spec of its list, so that a loop's variable keeps its own.
 #include <troupe/controlflow/list_ops.hpp>
 

@@ -2,9 +2,9 @@
 
 #include <troupe/controlflow/build.hpp>
 #include <troupe/controlflow/primitives.hpp>
-#include <troupe/ops/function_def.hpp>
-#include <troupe/ops/gradient.hpp>
-#include <troupe/ops/specs_attr.hpp>
+#include <troupe/ops/graph/function_def.hpp>
+#include <troupe/ops/graph/gradient.hpp>
+#include <troupe/ops/graph/specs_attr.hpp>
 
 // What the executor does with these stands in actors/: it matches, forwards and counts; none of them
 // has a kernel.

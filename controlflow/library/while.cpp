@@ -2,7 +2,7 @@
 
 #include <troupe/controlflow/build.hpp>
 #include <troupe/controlflow/watch_predicates.hpp>
-#include <troupe/ops/specs_attr.hpp>
+#include <troupe/ops/graph/specs_attr.hpp>
 
 namespace troupe {
 

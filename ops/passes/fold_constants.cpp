@@ -1,9 +1,9 @@
-#include <troupe/ops/program.hpp>
+#include <troupe/ops/graph/program.hpp>
 
 #include <algorithm>
 
-#include <troupe/ops/eager.hpp>
-#include <troupe/ops/ordering.hpp>
+#include <troupe/ops/eager/eager.hpp>
+#include <troupe/ops/graph/ordering.hpp>
 
 namespace troupe {
 namespace {

@@ -1,9 +1,9 @@
-#include <troupe/ops/program.hpp>
+#include <troupe/ops/graph/program.hpp>
 
 #include <algorithm>
 
-#include <troupe/ops/node_index.hpp>
-#include <troupe/ops/pointwise.hpp>
+#include <troupe/ops/graph/node_index.hpp>
+#include <troupe/ops/graph/pointwise.hpp>
 
 // Pointwise nodes of one shape join into groups, and each group becomes one node `Fused`, with an output for
 // every member that somebody outside looks at: a chain is read and written once, however long it is.

@@ -1,11 +1,11 @@
-#include <troupe/ops/program.hpp>
+#include <troupe/ops/graph/program.hpp>
 
 #include <algorithm>
 #include <optional>
 
-#include <troupe/ops/node_index.hpp>
-#include <troupe/ops/pointwise.hpp>
-#include <troupe/ops/reduction.hpp>
+#include <troupe/ops/graph/node_index.hpp>
+#include <troupe/ops/graph/pointwise.hpp>
+#include <troupe/ops/families/reduction.hpp>
 
 // A reduction of what pointwise nodes make goes into the node that makes it:
 //

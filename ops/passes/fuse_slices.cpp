@@ -1,8 +1,8 @@
-#include <troupe/ops/program.hpp>
+#include <troupe/ops/graph/program.hpp>
 
 #include <algorithm>
 
-#include <troupe/ops/pointwise.hpp>
+#include <troupe/ops/graph/pointwise.hpp>
 
 // Splits and Concats along the last axis go where pointwise nodes are on their other side:
 //

@@ -1,10 +1,10 @@
-#include <troupe/ops/program.hpp>
+#include <troupe/ops/graph/program.hpp>
 
 #include <algorithm>
 
-#include <troupe/ops/node_index.hpp>
-#include <troupe/ops/pointwise.hpp>
-#include <troupe/ops/subgraph.hpp>
+#include <troupe/ops/graph/node_index.hpp>
+#include <troupe/ops/graph/pointwise.hpp>
+#include <troupe/ops/graph/subgraph.hpp>
 
 // What a variable is updated with goes into the update, if it is pointwise and nobody else looks at it:
 //

@@ -1,4 +1,4 @@
-#include <troupe/ops/program.hpp>
+#include <troupe/ops/graph/program.hpp>
 
 #include <algorithm>
 #include <cmath>

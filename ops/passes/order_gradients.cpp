@@ -1,13 +1,13 @@
-#include <troupe/ops/program.hpp>
+#include <troupe/ops/graph/program.hpp>
 
 #include <algorithm>
 #include <map>
 #include <string>
 
-#include <troupe/ops/function_def.hpp>
-#include <troupe/ops/node_index.hpp>
+#include <troupe/ops/graph/function_def.hpp>
+#include <troupe/ops/graph/node_index.hpp>
 #include <troupe/ops/passes/update_order.hpp>
-#include <troupe/ops/subgraph.hpp>
+#include <troupe/ops/graph/subgraph.hpp>
 
 // Gradients of large variables that go into their updates and nowhere else are made one after the other: the next begins when the update by the
 // last has freed it. Else workers that are free begin all of them, and as many stand in memory at once. And what errors go through by the variable's

@@ -1,8 +1,8 @@
-#include <troupe/ops/program.hpp>
+#include <troupe/ops/graph/program.hpp>
 
 #include <algorithm>
 
-#include <troupe/ops/node_index.hpp>
+#include <troupe/ops/graph/node_index.hpp>
 #include <troupe/ops/passes/update_order.hpp>
 
 // A variable is updated where it lies, unless somebody still holds what it was: then it is copied, and stands twice in memory. So an update waits

@@ -1,10 +1,10 @@
-#include <troupe/ops/program.hpp>
+#include <troupe/ops/graph/program.hpp>
 
 #include <map>
 
 #include <fmt/format.h>
 
-#include <troupe/ops/subgraph.hpp>
+#include <troupe/ops/graph/subgraph.hpp>
 
 namespace troupe {
 

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include <troupe/ops/function_def.hpp>
-#include <troupe/ops/program.hpp>
-#include <troupe/ops/subgraph.hpp>
+#include <troupe/ops/graph/function_def.hpp>
+#include <troupe/ops/graph/program.hpp>
+#include <troupe/ops/graph/subgraph.hpp>
 
 namespace troupe {
 namespace {

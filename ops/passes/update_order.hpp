@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include <troupe/ops/graph.hpp>
+#include <troupe/ops/graph/graph.hpp>
 
 namespace troupe {
 

@@ -1,7 +1,7 @@
 # Collects the DSL's declarations from the op files into <troupe/functions.hpp>, so that adding an
 # op touches one file. A declaration is a line `TROUPE_DSL(...)` with the `///` lines above it.
 function(troupe_functions output)
-  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/ops/library/*.cpp)
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/ops/library/*.cpp)
   list(SORT files)
   set(body "")
   foreach(file IN LISTS files)
@@ -28,8 +28,8 @@ function(troupe_functions output)
 #include <string>
 #include <vector>
 
-#include <troupe/ops/expr.hpp>
-#include <troupe/ops/window.hpp>
+#include <troupe/ops/graph/expr.hpp>
+#include <troupe/ops/families/window.hpp>
 
 namespace troupe {
 

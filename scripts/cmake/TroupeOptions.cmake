@@ -67,7 +67,7 @@ find_package(msgpack 4.1 REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib)  # its flags are part of its ABI
 
-# `#include <troupe/ops/graph.hpp>` reads the same in the tree and after installation: a folder of
+# `#include <troupe/ops/graph/graph.hpp>` reads the same in the tree and after installation: a folder of
 # links, beside the header that the build generates.
 set(TROUPE_INCLUDE_DIR ${CMAKE_BINARY_DIR}/include)
 file(MAKE_DIRECTORY ${TROUPE_INCLUDE_DIR}/troupe)

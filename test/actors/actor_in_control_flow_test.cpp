@@ -7,7 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 
-#include <troupe/ops/actor_node.hpp>
+#include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/troupe.hpp>
 

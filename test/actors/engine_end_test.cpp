@@ -13,7 +13,7 @@
 
 #include <troupe/actors/engine_impl.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/actor_node.hpp>
+#include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/test/devices/refusal.hpp>
 
 using namespace troupe;

@@ -12,8 +12,8 @@
 #include <troupe/actors/loop_report.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/actor_node.hpp>
-#include <troupe/ops/eager.hpp>
+#include <troupe/ops/graph/actor_node.hpp>
+#include <troupe/ops/eager/eager.hpp>
 #include <troupe/test/devices/refusal.hpp>
 
 using namespace troupe;

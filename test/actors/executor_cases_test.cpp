@@ -11,7 +11,7 @@
 
 #include <troupe/actors/engine.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/op.hpp>
+#include <troupe/ops/graph/op.hpp>
 #include <troupe/test/tools/cancelled_op.hpp>
 
 using namespace troupe;

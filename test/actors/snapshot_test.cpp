@@ -5,7 +5,7 @@
 #include <condition_variable>
 #include <mutex>
 
-#include <troupe/ops/actor_node.hpp>
+#include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/test/actors/stepped_run.hpp>
 #include <troupe/test/actors/text.hpp>
 #include <troupe/test/devices/refusal.hpp>

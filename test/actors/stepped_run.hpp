@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <troupe/actors/engine.hpp>
-#include <troupe/ops/graph.hpp>
+#include <troupe/ops/graph/graph.hpp>
 
 namespace troupe::test {
 

@@ -1,10 +1,10 @@
-#include <troupe/ops/actor_node.hpp>
+#include <troupe/ops/graph/actor_node.hpp>
 
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/actors/engine.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/eager.hpp>
+#include <troupe/ops/eager/eager.hpp>
 #include <troupe/test/devices/refusal.hpp>
 
 using namespace troupe;

@@ -3,7 +3,7 @@
 
 #include <troupe/autodiff/check.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/custom_gradient.hpp>
+#include <troupe/ops/graph/custom_gradient.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/one_thread.hpp>
 

@@ -10,8 +10,8 @@
 #include <troupe/autodiff/check.hpp>
 #include <troupe/autodiff/differentiate.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/custom_gradient.hpp>
-#include <troupe/ops/eager.hpp>
+#include <troupe/ops/graph/custom_gradient.hpp>
+#include <troupe/ops/eager/eager.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/one_thread.hpp>
 

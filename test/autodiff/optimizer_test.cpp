@@ -8,7 +8,7 @@
 #include <troupe/autodiff/check.hpp>
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/interpret.hpp>
+#include <troupe/ops/eager/interpret.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/one_thread.hpp>
 

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include <troupe/actors/engine.hpp>
-#include <troupe/ops/state.hpp>
-#include <troupe/ops/variable.hpp>
+#include <troupe/ops/graph/state.hpp>
+#include <troupe/ops/graph/variable.hpp>
 #include <troupe/devices/tensor/allocator.hpp>
 #include <troupe/test/bench/count_allocations.hpp>
 #include <troupe/test/bench/peer.hpp>

@@ -12,10 +12,10 @@
 #include <troupe/actors/plan_part.hpp>
 #include <troupe/cluster/messages.hpp>
 #include <troupe/cluster/program_codec.hpp>
-#include <troupe/ops/function_def.hpp>
-#include <troupe/ops/op.hpp>
-#include <troupe/ops/pointwise.hpp>
-#include <troupe/ops/specs_attr.hpp>
+#include <troupe/ops/graph/function_def.hpp>
+#include <troupe/ops/graph/op.hpp>
+#include <troupe/ops/graph/pointwise.hpp>
+#include <troupe/ops/graph/specs_attr.hpp>
 #include <troupe/test/cluster/every_message.hpp>
 #include <troupe/test/cluster/finder.hpp>
 #include <troupe/test/cluster/golden.hpp>

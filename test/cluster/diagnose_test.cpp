@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/ops/actor_node.hpp>
+#include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/test/cluster/counting.hpp>
 #include <troupe/test/cluster/faulty.hpp>
 #include <troupe/test/cluster/nodes.hpp>

@@ -9,7 +9,7 @@
 #include <troupe/cluster/messages.hpp>
 #include <troupe/cluster/program_codec.hpp>
 #include <troupe/controlflow/function.hpp>
-#include <troupe/ops/op.hpp>
+#include <troupe/ops/graph/op.hpp>
 #include <troupe/test/cluster/finder.hpp>
 #include <troupe/test/controlflow/random_programs.hpp>
 #include <troupe/test/devices/refusal.hpp>

@@ -7,8 +7,8 @@
 #include <tuple>
 #include <vector>
 
-#include <troupe/ops/op.hpp>
-#include <troupe/ops/reader.hpp>
+#include <troupe/ops/graph/op.hpp>
+#include <troupe/ops/graph/reader.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/troupe.hpp>
 

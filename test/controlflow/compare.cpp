@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <troupe/ops/interpret.hpp>
+#include <troupe/ops/eager/interpret.hpp>
 #include <troupe/test/controlflow/swapping.hpp>
 
 namespace troupe::test {

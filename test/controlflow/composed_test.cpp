@@ -2,7 +2,7 @@
 // are the interpreter's, gradients those of differences.
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/ops/custom_gradient.hpp>
+#include <troupe/ops/graph/custom_gradient.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/troupe.hpp>
 

@@ -17,7 +17,7 @@
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/controlflow/primitives.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/interpret.hpp>
+#include <troupe/ops/eager/interpret.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/cluster/processes.hpp>
 #include <troupe/test/controlflow/swapping.hpp>

@@ -8,7 +8,7 @@
 #include <troupe/autodiff/check.hpp>
 #include <troupe/controlflow/list.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/gradient.hpp>
+#include <troupe/ops/graph/gradient.hpp>
 
 namespace troupe::test {
 

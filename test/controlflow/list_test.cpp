@@ -11,9 +11,9 @@
 #include <troupe/controlflow/list.hpp>
 #include <troupe/devices/list/list.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/eager.hpp>
-#include <troupe/ops/gradient.hpp>
-#include <troupe/ops/op.hpp>
+#include <troupe/ops/eager/eager.hpp>
+#include <troupe/ops/graph/gradient.hpp>
+#include <troupe/ops/graph/op.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/cluster/processes.hpp>
 #include <troupe/test/controlflow/list_rows.hpp>

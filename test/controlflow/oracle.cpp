@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/ops/function_def.hpp>
+#include <troupe/ops/graph/function_def.hpp>
 #include <troupe/test/ops/pointwise_rows.hpp>
 #include <troupe/test/ops/structure_rows.hpp>
 

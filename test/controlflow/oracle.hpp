@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include <troupe/ops/graph.hpp>
+#include <troupe/ops/graph/graph.hpp>
 #include <troupe/test/ops/array.hpp>
 
 namespace troupe::test {

@@ -1,5 +1,5 @@
 // What consoles print: the text of values, and lines in program order through branches and iterations.
-#include <troupe/ops/eager.hpp>
+#include <troupe/ops/eager/eager.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 
 BOOST_AUTO_TEST_SUITE(print)

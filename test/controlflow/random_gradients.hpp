@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include <troupe/autodiff/gradients.hpp>
-#include <troupe/ops/interpret.hpp>
+#include <troupe/ops/eager/interpret.hpp>
 #include <troupe/test/controlflow/random_programs.hpp>
 
 namespace troupe::test {

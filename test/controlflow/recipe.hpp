@@ -17,7 +17,7 @@
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/controlflow/list.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/graph.hpp>
+#include <troupe/ops/graph/graph.hpp>
 
 namespace troupe::test {
 

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <troupe/ops/subgraph.hpp>
+#include <troupe/ops/graph/subgraph.hpp>
 #include <troupe/test/one_thread.hpp>
 #include <troupe/troupe.hpp>
 

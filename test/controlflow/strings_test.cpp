@@ -1,8 +1,8 @@
 // Tensors of strings: moved, compared and printed wherever a program runs; never computed with.
 #include <troupe/controlflow/list.hpp>
-#include <troupe/ops/eager.hpp>
+#include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/format/safetensors.hpp>
-#include <troupe/ops/variable.hpp>
+#include <troupe/ops/graph/variable.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 
 BOOST_AUTO_TEST_SUITE(strings_test)

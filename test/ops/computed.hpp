@@ -11,7 +11,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/autodiff/check.hpp>
-#include <troupe/ops/graph.hpp>
+#include <troupe/ops/graph/graph.hpp>
 #include <troupe/test/ops/places.hpp>
 #include <troupe/test/ops/table.hpp>
 

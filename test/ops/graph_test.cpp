@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include <troupe/functions.hpp>
-#include <troupe/ops/eager.hpp>
-#include <troupe/ops/interpret.hpp>
-#include <troupe/ops/variable.hpp>
+#include <troupe/ops/eager/eager.hpp>
+#include <troupe/ops/eager/interpret.hpp>
+#include <troupe/ops/graph/variable.hpp>
 #include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {

@@ -7,7 +7,7 @@
 
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/eager.hpp>
+#include <troupe/ops/eager/eager.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/ops/computed.hpp>
 

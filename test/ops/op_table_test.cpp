@@ -10,7 +10,7 @@
 #include <fmt/ranges.h>
 
 #include <troupe/functions.hpp>
-#include <troupe/ops/op.hpp>
+#include <troupe/ops/graph/op.hpp>
 #include <troupe/test/ops/all_rows.hpp>
 #include <troupe/test/ops/bits.hpp>
 #include <troupe/test/ops/elsewhere.hpp>

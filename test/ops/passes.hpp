@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include <troupe/ops/interpret.hpp>
-#include <troupe/ops/program.hpp>
+#include <troupe/ops/eager/interpret.hpp>
+#include <troupe/ops/graph/program.hpp>
 
 namespace troupe::test {
 

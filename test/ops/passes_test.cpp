@@ -8,9 +8,9 @@
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/controlflow/lower.hpp>
-#include <troupe/ops/interpret.hpp>
-#include <troupe/ops/op.hpp>
-#include <troupe/ops/pointwise.hpp>
+#include <troupe/ops/eager/interpret.hpp>
+#include <troupe/ops/graph/op.hpp>
+#include <troupe/ops/graph/pointwise.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/one_thread.hpp>
 #include <troupe/test/ops/passes.hpp>

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include <troupe/functions.hpp>
-#include <troupe/ops/interpret.hpp>
+#include <troupe/ops/eager/interpret.hpp>
 #include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {

@@ -12,7 +12,7 @@
 
 #include <troupe/ops/format/crc32c.hpp>
 #include <troupe/ops/format/event_file.hpp>
-#include <troupe/ops/records.hpp>
+#include <troupe/ops/format/records.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/folder.hpp>
 

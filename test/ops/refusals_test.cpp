@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 
 #include <troupe/autodiff/check.hpp>
-#include <troupe/ops/op.hpp>
+#include <troupe/ops/graph/op.hpp>
 #include <troupe/test/one_thread.hpp>
 #include <troupe/test/ops/all_rows.hpp>
 

@@ -14,9 +14,9 @@
 
 #include <troupe/function_text.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/eager.hpp>
+#include <troupe/ops/eager/eager.hpp>
 #include <troupe/autodiff/check.hpp>
-#include <troupe/ops/graph.hpp>
+#include <troupe/ops/graph/graph.hpp>
 #include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {

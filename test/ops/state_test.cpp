@@ -6,12 +6,12 @@
 #include <fmt/format.h>
 
 #include <troupe/functions.hpp>
-#include <troupe/ops/actor_node.hpp>
-#include <troupe/ops/eager.hpp>
-#include <troupe/ops/fire.hpp>
-#include <troupe/ops/interpret.hpp>
-#include <troupe/ops/op.hpp>
-#include <troupe/ops/variable.hpp>
+#include <troupe/ops/graph/actor_node.hpp>
+#include <troupe/ops/eager/eager.hpp>
+#include <troupe/ops/eager/fire.hpp>
+#include <troupe/ops/eager/interpret.hpp>
+#include <troupe/ops/graph/op.hpp>
+#include <troupe/ops/graph/variable.hpp>
 #include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {

@@ -14,8 +14,8 @@
 
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/eager.hpp>
-#include <troupe/ops/graph.hpp>
+#include <troupe/ops/eager/eager.hpp>
+#include <troupe/ops/graph/graph.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/ops/computed.hpp>
 

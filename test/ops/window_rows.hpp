@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include <troupe/ops/window.hpp>
+#include <troupe/ops/families/window.hpp>
 #include <troupe/test/ops/table.hpp>
 
 namespace troupe::test {

@@ -5,8 +5,8 @@
 
 #include <troupe/autodiff/check.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/eager.hpp>
-#include <troupe/ops/graph.hpp>
+#include <troupe/ops/eager/eager.hpp>
+#include <troupe/ops/graph/graph.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/one_thread.hpp>
 

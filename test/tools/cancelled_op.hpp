@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <thread>
 
-#include <troupe/ops/op.hpp>
+#include <troupe/ops/graph/op.hpp>
 
 namespace troupe {
 

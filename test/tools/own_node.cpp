@@ -13,7 +13,7 @@
 
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/zeromq.hpp>
-#include <troupe/ops/actor_node.hpp>
+#include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/test/cluster/faulty.hpp>
 #include <troupe/test/tools/cancelled_op.hpp>
 #include <troupe/test/tools/own_op.hpp>

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include <troupe/ops/op.hpp>
+#include <troupe/ops/graph/op.hpp>
 
 namespace troupe {
 

@@ -24,5 +24,5 @@
 
 #include <troupe/cluster/messages.hpp>
 #include <troupe/cluster/router.hpp>
-#include <troupe/ops/interpret.hpp>
+#include <troupe/ops/eager/interpret.hpp>
 #include <troupe/troupe.hpp>

@@ -1,0 +1,73 @@
+#include <troupe/ops/eager/fire.hpp>
+
+#include <condition_variable>
+#include <mutex>
+
+#include <fmt/format.h>
+
+namespace troupe {
+namespace {
+
+// Waits for a deferred kernel; its Completion may be fulfilled by any thread.
+class Waiter final : public CompletionSink {
+ public:
+  void complete(void*, Status status, std::span<Value> outputs) override {
+    std::lock_guard lock(mutex_);
+    status_ = std::move(status);
+    for (Value& v : outputs) outputs_.push_back(std::move(v));
+    done_ = true;
+    changed_.notify_all();
+  }
+  std::vector<Value> wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_; });
+    status_.throw_if_error();
+    return std::move(outputs_);
+  }
+
+ private:
+  std::mutex mutex_;  // guards everything below
+  std::condition_variable changed_;
+  bool done_ = false;
+  Status status_;
+  std::vector<Value> outputs_;
+};
+
+// What a queue says to who would wait there for ever.
+Status stuck(const StateSpec& spec, const QueueState& queue) {
+  const std::int64_t size = queue.size();
+  const auto say = [&](std::string_view what) { return Status(Code::failed_precondition, fmt::format("queue '{}' {}", spec.name, what)); };
+  if (size >= spec.capacity) return say(fmt::format("is full, its capacity is {}, and nothing else runs here that could empty it; dequeue first", spec.capacity));
+  if (size == 0) return say("is empty and nothing else runs here that could fill it; enqueue first");
+  return say(fmt::format("keeps back {} elements of the {} it has, and nothing else runs here that could fill it; enqueue more, or close it", spec.min_after_dequeue, size));
+}
+
+}  // namespace
+
+NodeTypes::NodeTypes(const Graph& graph, const Node& node) {
+  in_types_.reserve(node.inputs.size()), in_shapes_.reserve(node.inputs.size());
+  out_types_.reserve(node.outputs.size()), out_shapes_.reserve(node.outputs.size());
+  for (Edge e : node.inputs) {
+    in_types_.push_back(graph.spec(e).dtype);
+    in_shapes_.push_back(graph.spec(e).shape);
+  }
+  for (const ValueSpec& s : node.outputs) {
+    out_types_.push_back(s.dtype);
+    out_shapes_.push_back(s.shape);
+  }
+}
+
+std::vector<Value> fire(Kernel& kernel, std::span<Value> inputs, std::size_t outputs, Device& device, Stream& stream,
+                        const RunInfo& run, const StateInUse& use, std::uint64_t tag) {
+  std::vector<Value> results(outputs);
+  KernelContext context(inputs, results, device, stream, run);
+  context.set_tag(tag);
+  Waiter waiter;
+  context.set_sink(&waiter, nullptr);
+  kernel.run(context);
+  if (!context.was_deferred()) return results;
+  if (auto* queue = dynamic_cast<QueueState*>(use.state.get())) queue->cancel(run.id, stuck(*use.spec, *queue));  // finds nobody if it is done
+  return waiter.wait();
+}
+
+}  // namespace troupe

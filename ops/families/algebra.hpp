@@ -1,0 +1,35 @@
+// What the ops of linear algebra share. They work on the last two axes of f32 and f64; axes before are a batch. Their functions take f16 and bf16, too.
+#pragma once
+
+#include <functional>
+
+#include <troupe/devices/device/algebra.hpp>
+#include <troupe/ops/graph/gradient.hpp>
+#include <troupe/ops/graph/op.hpp>
+
+namespace troupe {
+
+/// Input i is a batch of matrices of f32 or f64; square: as many rows as columns.
+void require_matrices(const Inference& c, int i, bool square);
+/// The batch's axes, then `more`. Of an unknown rank, unknown.
+Shape batch_and(const Shape& matrices, std::initializer_list<std::int64_t> more);
+/// Rows and columns of the matrices of a shape whose rank is known.
+std::int64_t rows_of(const Shape& s);
+std::int64_t columns_of(const Shape& s);
+/// The smaller of the two, kAny if either is unknown.
+std::int64_t smaller_side(const Shape& s);
+
+/// The kernel of an op whose outputs have the shapes that `shapes` says; of solving where it has two inputs.
+void algebra_kernel(OpBuilder& op, Algebra what, bool square, std::function<std::vector<Shape>(const Shape& a, const Shape& b)> shapes);
+
+/// f of the operands of the function `name`; f16 and bf16 go in as f32, and what comes out is rounded to what went in.
+Exprs computed_wide(std::string_view name, std::initializer_list<Operand> operands, const std::function<Exprs(const Exprs&)>& f);
+
+/// The transpose of the last two axes, whose rank must be known.
+Expr matrix_transpose(const Expr& x);
+/// Matrices of x's shape: 1 on the diagonal, else 0.
+Expr identity_like(const Expr& x);
+/// A symmetric gradient, for an op that looks at the lower half alone.
+Expr onto_lower_half(const Expr& symmetric);
+
+}  // namespace troupe

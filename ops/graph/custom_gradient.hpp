@@ -1,0 +1,19 @@
+// A user's own gradient for a value.
+//
+//   Expr y = with_gradient(round(x), {x}, [](Expr dy, const std::vector<Expr>&, Expr) { return std::vector{dy}; });
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include <troupe/ops/graph/expr.hpp>
+
+namespace troupe {
+
+/// (dL/dy, the inputs, y) to one gradient an input; an empty expression is zero.
+using GradientFunction = std::function<std::vector<Expr>(const Expr& dy, const std::vector<Expr>& xs, const Expr& y)>;
+
+/// y, whose gradient with respect to `xs` is what `gradient` says; through y's own inputs none flows.
+Expr with_gradient(Operand y, std::initializer_list<Operand> xs, GradientFunction gradient);
+
+}  // namespace troupe

@@ -1,0 +1,69 @@
+// Functions of a graph: sub-graphs with a name and a signature, which Call nodes refer to, those in
+// their own bodies too. A function may be called before it is defined; what it takes and yields is
+// known when it is declared.
+//
+// Ownership: the outermost graph owns its functions. The attribute `function` of a Call node refers to
+// one and does not own it, for a function's body may hold calls of it. A pass that changes bodies makes
+// functions of the program it yields.
+// The environment: values of the outermost graph that bodies use come to them in a list of any kind, the
+// last parameter, made where a call is bound outside of all functions; a call inside one hands its own on.
+// So a call that was bound before its function's body was finished needs no change.
+// Invariant: what is said of a function's effects, draws and recursion holds once it and all that it
+// calls are defined; `Graph::define` brings it up to date.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <troupe/ops/graph/subgraph.hpp>
+
+namespace troupe {
+
+class FunctionDef final : public AttrObject {
+ public:
+  std::string text() const override { return name; }
+
+  std::string name;
+  Site site;                           // where it was declared
+  std::vector<ValueSpec> parameters;   // the environment, if it has one, is the last
+  std::vector<ValueSpec> results;
+  std::shared_ptr<const SubGraph> body;  // null: declared only
+
+  /// A value of the outermost graph that the body uses, and its place in the environment.
+  struct Captured {
+    Edge outer;
+    std::int64_t slot;
+  };
+  std::vector<Captured> captured;
+
+  // Of the body and of all that it calls.
+  std::vector<const FunctionDef*> callees;  // called by the body itself
+  bool is_recursive = false;          // a call of it leads to another
+  bool has_draws = false;
+  bool has_effect = false;            // somebody would notice if a call of it did not run
+  Effects effects;
+
+  /// The function that this one is a version of: it yields the same, and after that more. Null: it is none.
+  const FunctionDef* base = nullptr;
+  /// Functions made of this one, by what for.
+  std::map<std::string, std::vector<const FunctionDef*>> derived;
+};
+
+/// What a Call node calls; null for other nodes.
+const FunctionDef* function_of(const Attrs& attrs);
+inline const FunctionDef* function_of(const Node& node) { return function_of(node.attrs); }
+/// The value of a Call node's attribute `function`.
+std::shared_ptr<const AttrObject> refer_to(const FunctionDef& function);
+
+/// All functions that a call of `function` may reach, itself first.
+std::vector<const FunctionDef*> reachable_from(const FunctionDef& function);
+
+/// What a call says that is nested too deep.
+std::string too_deep(const FunctionDef& function, int limit, const Site& site);
+
+/// Brings what is said of the functions' bodies up to date.
+void analyse(const std::vector<std::shared_ptr<FunctionDef>>& functions);
+
+}  // namespace troupe

@@ -1,0 +1,430 @@
+#include <troupe/ops/graph/graph.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <troupe/ops/graph/company.hpp>
+#include <troupe/ops/graph/composite.hpp>
+#include <troupe/ops/graph/function_def.hpp>
+
+namespace troupe {
+
+Graph::Id::Id() {
+  static std::atomic<std::uint64_t> next{1};  // publishes nothing: only its own value is used
+  value = next.fetch_add(1, std::memory_order_relaxed);
+}
+
+Expr Graph::input(const std::string& name, DType dtype, const Shape& shape, At at) {
+  if (const auto taken = names_.find(scope_ ? *scope_ + name : name); taken != names_.end())
+    throw Error(Code::already_exists, fmt::format("input '{}' at {}: the name is taken by {}", name, Site(at).text(), describe(taken->second)));
+  Exprs made = bind_here(find_op("Input"), {}, Attrs{{"dtype", dtype}, {"shape", shape}}, at, -1);
+  return named(made[0], name);
+}
+
+Exprs Graph::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state) {
+  Graph& here = current();
+  const Site& line = here.site_for(site_for(site));
+  if (std::all_of(inputs.begin(), inputs.end(), [&](const Expr& e) { return &e.reader() == &here; })) {
+    here.require_open(op.name, line);
+    return here.bind_here(op, inputs, std::move(attrs), line, state);
+  }
+  std::vector<Expr> mine;
+  mine.reserve(inputs.size());
+  for (const Expr& e : inputs) {
+    try {
+      mine.push_back(&e.reader() == &here ? e : here.adopt(e, line));
+    } catch (const Error& error) {
+      const auto* other = dynamic_cast<const Graph*>(&e.reader());
+      if (!other || !other->outer_) throw;
+      const auto beside = std::find_if(inputs.begin(), inputs.end(), [&](const Expr& x) { return &x.reader() == &here; });
+      const std::string where = here.outer_ ? "inside " + here.what_ : std::string("outside of it");
+      throw Error(error.code(), fmt::format("{} at {}: its inputs come from different frames: {} is inside {}, and {} is {}; only the results of a loop, a branch "
+                                            "or a function are known outside",
+                                            op.name, line.text(), other->describe(e.edge().node), other->what_,
+                                            beside == inputs.end() ? "this" : here.describe(beside->edge().node), where));
+    }
+  }
+  here.require_open(op.name, line);
+  return here.bind_here(op, mine, std::move(attrs), line, state);
+}
+
+void Graph::require_open(std::string_view op, const Site& site) const {
+  if (is_sealed_)
+    throw Error(Code::invalid_argument,
+                fmt::format("{} at {} uses a value from inside {}; only its results are known outside", op, site.text(), what_));
+}
+
+Exprs Graph::bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state) {
+  std::vector<ValueSpec> specs;
+  specs.reserve(inputs.size());
+  Node node;
+  node.inputs.reserve(inputs.size());
+  for (const Expr& e : inputs) {
+    specs.push_back(spec(e.edge()));
+    node.inputs.push_back(e.edge());
+  }
+  try {
+    node.outputs = infer_outputs(op, specs, attrs);
+  } catch (const Error& e) {
+    std::string given;
+    for (const ValueSpec& s : specs) given += (given.empty() ? "" : ", ") + s.text();
+    throw Error(e.code(), fmt::format("{}({}){} at {}: {}", op.name, given, within(site), site.text(), e.what()));
+  }
+  node.op = &op;
+  node.attrs = std::move(attrs);
+  node.site = site;
+  node.scope = scope_;
+  node.device = device_;
+  node.state = state;
+  node.controls = controls_;
+  node.origin = ++root().origins_;
+  std::int32_t id = append(std::move(node));
+  Exprs out;
+  out.reserve(nodes_[id].outputs.size());
+  for (std::size_t i = 0; i < nodes_[id].outputs.size(); ++i) out.push_back(Expr(this, Edge{id, static_cast<std::int32_t>(i)}));
+  return out;
+}
+
+Expr Graph::adopt(const Expr& foreign, const Site& site) {
+  if (inner_) return current().adopt(foreign, site);
+  const Site& line = site_for(site);
+  if (foreign.is_empty() || foreign.reader().depth() == 0)
+    return bind(find_op("Constant"), {}, Attrs{{"value", foreign.value()}}, line)[0];
+  if (stands_for(foreign.reader(), foreign.edge())) return Expr(this, foreign.edge());
+  for (Graph* g = outer_; g; g = g->outer_)
+    if (g->stands_for(foreign.reader(), foreign.edge())) return capture(Expr(g, foreign.edge()), line);
+  refuse_foreign(foreign, line);
+}
+
+bool Graph::stands_for(const Reader& reader, Edge e) const {
+  if (&reader == this) return true;
+  for (const Graph* g = this; g->copy_of_ && e.node < g->copied_; g = g->copy_of_.get())
+    if (g->copy_of_.get() == &reader) return true;
+  return false;
+}
+
+void Graph::refuse_foreign(const Expr& foreign, const Site& site) const {
+  const auto* other = dynamic_cast<const Graph*>(&foreign.reader());
+  if (other && other->outer_)
+    throw Error(Code::invalid_argument,
+                fmt::format("at {}: {} is inside {}; only its results are known outside", site.text(),
+                            other->describe(foreign.edge().node), other->what_));
+  throw Error(Code::invalid_argument,
+              fmt::format("at {}: expressions of two graphs meet; build one graph, or feed one's output to the other", site.text()));
+}
+
+// ---- sub-graphs
+
+Graph::Graph(Graph& outer, std::string what)
+    : Reader(outer.depth() + 1, outer), scope_(outer.scope_), device_(outer.device_), outer_(&outer), root_(&outer.root()), what_(std::move(what)) {
+  outer.inner_ = this;
+}
+
+Graph::Graph(std::shared_ptr<const Graph> finished, Graph& outer, std::int32_t nodes)
+    : Reader(std::max(outer.depth(), finished->depth()) + 1, outer) {  // deeper than what it is a copy of: it binds where both meet
+  *this = *finished;
+  nodes_.resize(static_cast<std::size_t>(nodes));
+  std::erase_if(names_, [&](const auto& named) { return named.second >= nodes; });
+  outer_ = &outer;
+  root_ = &outer.root();
+  inner_ = nullptr;
+  is_sealed_ = false;
+  if (!take_in_) captures_.clear();
+  outer_controls_.clear();
+  copy_of_ = std::move(finished);
+  copied_ = nodes;
+}
+
+Expr Graph::captured(const Expr& outer) {
+  if (&outer.reader() == this) return outer;
+  Expr near = outer;
+  if (&outer.reader() != outer_) {
+    if (!outer_) return {};
+    near = outer_->captured(outer);
+    if (near.is_empty()) return {};
+  }
+  for (const Capture& c : captures_)
+    if (c.outer.edge() == near.edge()) return Expr(this, c.inner);
+  return {};
+}
+
+void Graph::close() {
+  if (outer_ && outer_->inner_ == this) outer_->inner_ = nullptr;
+}
+
+void Graph::seal() {
+  close();
+  is_sealed_ = true;
+}
+
+Expr Graph::argument(const ValueSpec& spec, const Site& site) {
+  Node node;
+  node.op = &find_op("Input");
+  node.attrs = Attrs{{"dtype", spec.dtype}, {"shape", spec.shape}};
+  node.outputs = {spec};
+  node.site = site_for(site);
+  node.scope = scope_;
+  node.origin = ++root().origins_;
+  return Expr(this, Edge{append(std::move(node)), 0});
+}
+
+Expr Graph::capture(const Expr& outer, const Site& site) {
+  Expr near = &outer.reader() == outer_ ? outer : outer_->capture(outer, site);
+  for (const Capture& c : captures_)
+    if (c.outer.edge() == near.edge()) return Expr(this, c.inner);
+  const Node& source = outer_->node(near.edge().node);
+  // Known here as well as there; but of a floating one there may be a gradient, and one that starts after something brings that about.
+  if (source.op->name == "Constant" && source.controls.empty() && !is_floating(source.outputs[0].dtype) && !is_complex(source.outputs[0].dtype)) {
+    Node copy = source;
+    copy.controls.clear();
+    copy.scope = scope_;
+    copy.name.clear();
+    copy.origin = ++root().origins_;
+    outer_->build_on(near.edge());
+    Expr mine(this, Edge{append(std::move(copy)), 0});
+    captures_.push_back({near, Edge{}});
+    captures_.back().inner = mine.edge();
+    return mine;
+  }
+  Graph* inner = std::exchange(inner_, nullptr);  // what takes it in is bound here, not where it is used
+  Expr mine = take_in_ ? take_in_(*this, near, site) : argument(outer_->spec(near.edge()), site);
+  inner_ = inner;
+  captures_.push_back({near, mine.edge()});
+  return mine;
+}
+
+std::int64_t Graph::environment_slot(Edge outer) {
+  return environment_.emplace(outer, static_cast<std::int64_t>(environment_.size())).first->second;
+}
+
+Graph* Graph::function_body() {
+  Graph* g = this;
+  while (g && !g->take_in_) g = g->outer_;
+  return g;
+}
+
+FunctionDef& Graph::add_function(std::shared_ptr<FunctionDef> function) {
+  root().functions_.push_back(std::move(function));
+  return *root().functions_.back();
+}
+
+void Graph::define(FunctionDef& function, std::shared_ptr<const SubGraph> body) {
+  function.body = std::move(body);
+  analyse(root().functions_);
+  ++root().extensions_;
+}
+
+void Graph::extend(std::int32_t id, Attrs attrs, const std::vector<ValueSpec>& more_outputs) {
+  Node& node = nodes_[static_cast<std::size_t>(id)];
+  node.attrs = std::move(attrs);
+  node.outputs.insert(node.outputs.end(), more_outputs.begin(), more_outputs.end());
+  ++extensions_;
+}
+
+ValueSpec Graph::spec_of(const Expr& e) const { return spec(e.edge()); }
+
+int Graph::declare(const StateSpec& spec, const Site& site) {
+  if (root_) {
+    StateSpec here = spec;
+    if (here.device.empty()) here.device = device_;
+    return root_->declare(here, site);
+  }
+  StateSpec placed = spec;
+  if (placed.device.empty()) placed.device = device_;
+  if (const auto it = states_->number_of.find(placed.name); it != states_->number_of.end()) {
+    if (states()[static_cast<std::size_t>(it->second)].is_same(placed)) return it->second;
+    throw Error(Code::already_exists,
+                fmt::format("at {}: state '{}' is declared already, with another dtype, shape or kind", site.text(), spec.name));
+  }
+  States& mine = own_states();
+  const auto number = static_cast<std::int32_t>(mine.specs.size());
+  mine.number_of.emplace(placed.name, number);
+  mine.specs.push_back(std::move(placed));
+  return number;
+}
+
+namespace {
+
+// A constraint's halves: which nodes, and which of their devices; then with whom it is colocated.
+struct Halves {
+  explicit Halves(std::string_view text) {
+    if (const std::size_t at = company_at(text); at != std::string_view::npos) {
+      company = text.substr(at);
+      text = text.substr(0, at == 0 ? 0 : at - 1);
+    }
+    while (text.starts_with("/node:") || text.starts_with("/label:")) {
+      const std::size_t end = std::min(text.find('/', 1), text.size());
+      where += text.substr(0, end);
+      text.remove_prefix(end);
+    }
+    device = text;
+  }
+  std::string text() const {
+    std::string all = where;
+    if (!where.empty() && !device.empty() && device[0] != '/') all += '/';
+    all += device;
+    if (!company.empty()) all += (all.empty() ? "" : " ") + company;
+    return all;
+  }
+  std::string where, device, company;
+};
+
+// What colocation says takes the place of what was said around it; inside, the two have to agree.
+std::string merged(const std::string& outer, const std::string& inner) {
+  Halves both(outer);
+  const Halves more(inner);
+  if (!more.company.empty()) return inner;
+  if (!more.where.empty()) both.where = more.where;
+  if (!more.device.empty()) both.device = more.device;
+  return both.text();
+}
+
+}  // namespace
+
+Graph::Scope::Scope(Graph& graph, std::string prefix, std::string device, std::vector<std::int32_t> controls)
+    : graph_(graph), outer_scope_(graph.scope_), outer_device_(graph.device_), outer_controls_(graph.controls_.size()) {
+  if (!prefix.empty())
+    graph_.scope_ = std::make_shared<const std::string>((outer_scope_ ? *outer_scope_ : std::string()) + prefix + "/");
+  if (!device.empty()) graph_.device_ = merged(outer_device_, device);
+  graph_.controls_.insert(graph_.controls_.end(), controls.begin(), controls.end());
+}
+
+Graph::Scope::~Scope() {
+  graph_.scope_ = std::move(outer_scope_);
+  graph_.device_ = std::move(outer_device_);
+  graph_.controls_.resize(outer_controls_);
+}
+
+// Those that belong together say so in their constraints, by the origin of the node that the others joined.
+Graph::Scope Graph::colocate_with(const Expr& e, At at) {
+  Graph& here = current();
+  Graph* there = &here;
+  while (there && (e.is_empty() || &e.reader() != there)) there = there->outer_;
+  if (!there) throw Error(Code::invalid_argument, fmt::format("colocate_with at {}: the expression is of another graph, or of a part of this one that is finished", Site(at).text()));
+  Node& node = there->nodes_[static_cast<std::size_t>(e.edge().node)];
+  if (company_at(node.device) == std::string_view::npos) {
+    node.device += fmt::format("{}with:{}", node.device.empty() ? "" : " ", node.origin);
+    ++root().extensions_;
+  }
+  return {here, {}, node.device, {}};
+}
+
+Graph::Scope Graph::after(std::initializer_list<Expr> first, At at) {
+  Graph& here = current();
+  std::vector<std::int32_t> nodes;
+  for (const Expr& e : first) {
+    if (&e.reader() == &here) {
+      nodes.push_back(e.edge().node);
+      continue;
+    }
+    // An outer node: the whole node that holds this sub-graph starts after it.
+    Graph* inside = &here;
+    while (inside->outer_ && inside->outer_ != &e.reader()) inside = inside->outer_;
+    if (!inside->outer_) refuse_foreign(e, at);
+    inside->outer_controls_.push_back(e.edge().node);
+  }
+  return {here, {}, {}, std::move(nodes)};
+}
+
+Expr Graph::named(const Expr& e, const std::string& name) {
+  if (&e.reader() != this) {  // of a body or a branch that is being built: it is that graph's to name
+    if (auto* owner = dynamic_cast<Graph*>(&e.reader())) return owner->named(e, name);
+    throw Error(Code::invalid_argument, fmt::format("'{}' names a value that is in no graph", name));
+  }
+  std::string full = scope_ ? *scope_ + name : name;
+  auto [it, is_new] = names_.emplace(full, e.edge().node);
+  if (!is_new && it->second != e.edge().node)
+    throw Error(Code::already_exists, fmt::format("the name '{}' is taken by {}", full, describe(it->second)));
+  nodes_[e.edge().node].name = full;
+  return e;
+}
+
+std::vector<Edge> Graph::edges_of(const std::vector<Expr>& exprs, const char* what) const {
+  std::vector<Edge> edges;
+  for (const Expr& e : exprs) {
+    if (e.is_empty()) throw Error(Code::invalid_argument, fmt::format("{} {} is an empty expression; take what an op returned", what, edges.size()));
+    if (&e.reader() != this) {
+      const auto* other = dynamic_cast<const Graph*>(&e.reader());
+      if (other && other->outer_)
+        throw Error(Code::invalid_argument, fmt::format("{} {}, {}, is inside {}; only its results are known outside", what, edges.size(),
+                                                        other->describe(e.edge().node), other->what_));
+      if (other)
+        throw Error(Code::invalid_argument, fmt::format("{} {}, {}, is of another graph than the one that is compiled", what, edges.size(), other->describe(e.edge().node)));
+      throw Error(Code::invalid_argument, fmt::format("{} {} is the {} that an eager scope computed, no expression of this graph", what, edges.size(), e.spec().text()));
+    }
+    edges.push_back(e.edge());
+  }
+  return edges;
+}
+
+std::vector<Edge> Graph::edges_to_feed(const std::vector<Expr>& exprs) const {
+  std::vector<Edge> edges = edges_of(exprs, "feed");
+  for (std::size_t i = 0; i < edges.size(); ++i)
+    if (built_on_.contains(edges[i]))
+      throw Error(Code::invalid_argument, fmt::format("feed {}, {}, would not reach the loops, branches or gradients that were built with the value that it has; "
+                                                      "start from an input instead", i, describe(edges[i].node)));
+  return edges;
+}
+
+std::string Graph::name_of(std::int32_t id) const {
+  const Node& n = nodes_[id];
+  if (!n.name.empty()) return n.name;
+  // By origin, so that a node that passes moved keeps the name by which the user's graph knows it.
+  return fmt::format("{}{}_{}", n.scope ? *n.scope : std::string(), n.op->name,
+                     n.origin ? static_cast<std::int64_t>(n.origin) - 1 : id);
+}
+
+std::string Graph::describe(std::int32_t id) const {
+  const Node& n = nodes_[id];
+  const std::string& op = n.op->name == "Elsewhere" ? n.attrs.get<std::string>("op") : n.op->name;
+  return fmt::format("{} '{}'{} ({})", op, name_of(id), within(n.site), n.site.text());
+}
+
+Expr Graph::find(const std::string& name) {
+  auto it = names_.find(name);
+  if (it == names_.end()) throw Error(Code::not_found, fmt::format("the graph has no node named '{}'", name));
+  return Expr(this, Edge{it->second, 0});
+}
+
+std::string Graph::text() const {
+  std::string out;
+  for (std::int32_t id = 0; id < size(); ++id) {
+    const Node& n = nodes_[id];
+    out += fmt::format("{}: {}", id, name_of(id));
+    if (!n.name.empty()) out += fmt::format(" = {}", n.op->name);
+    out += '(';
+    for (std::size_t i = 0; i < n.inputs.size(); ++i)
+      out += fmt::format("{}{}:{}", i ? ", " : "", n.inputs[i].node, n.inputs[i].output);
+    out += ')';
+    if (!n.attrs.empty()) out += " {" + n.attrs.text() + "}";
+    if (n.state >= 0) out += " on '" + states()[static_cast<std::size_t>(n.state)].name + "'";
+    for (std::int32_t c : n.controls) out += fmt::format(" ^{}", c);
+    for (const ValueSpec& s : n.outputs) out += " -> " + s.text();
+    if (!n.device.empty()) out += " @" + n.device;
+    out += '\n';
+  }
+  return out;
+}
+
+std::int32_t Graph::append(Node node) {
+  nodes_.push_back(std::move(node));
+  return static_cast<std::int32_t>(nodes_.size()) - 1;
+}
+
+Graph::States& Graph::own_states() {
+  if (!states_->is_sole()) states_ = Ref<States>(new States(*states_));
+  return *states_;
+}
+
+Graph Graph::blank() const {
+  Graph g;
+  g.nodes_.reserve(nodes_.size());
+  g.states_ = states_;
+  g.functions_ = functions_;
+  return g;
+}
+
+}  // namespace troupe

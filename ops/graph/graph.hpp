@@ -1,0 +1,236 @@
+// Graphs: the program as data, and the reader that appends to it.
+//
+//   Graph g;
+//   Expr x = g.input("x", DType::f32, {kAny, 3});
+//   Expr y = relu(x * 2.0);                    // appends two nodes
+//   std::puts(g.text().c_str());
+//
+// Sub-graphs: the body of a loop, a branch, a function is a graph inside a node (subgraph.hpp). While
+// it is being built, whatever is bound on the outer graph goes into it, so that what a user writes
+// inside a body runs inside it; outer values it uses become its captures by themselves.
+// Ownership: a graph owns its nodes; expressions refer to it by address, so it is neither moved
+// nor destroyed while they live (copies, which passes make, have no expressions).
+// Threads: one at a time while it is built; a graph nobody appends to may be read by all.
+// Invariants: 1. nodes are only appended: a node's id never changes, and every input and control
+// predecessor has a smaller id, so ids are both a topological and the program's order; 2. every
+// output's dtype is known, its shape as far as inference goes; 3. effects on one state happen in
+// program order (DESIGN §5): the order is in the ids, lowering makes it explicit.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <troupe/ops/graph/op.hpp>
+#include <troupe/ops/graph/reader.hpp>
+
+namespace troupe {
+
+class FunctionDef;
+struct SubGraph;
+
+struct Node {
+  const OpDef* op = nullptr;
+  Attrs attrs;
+  std::vector<Edge> inputs;
+  std::vector<std::int32_t> controls;  // nodes that must have finished before this one fires
+  std::vector<ValueSpec> outputs;
+  std::string name;      // given by the user; empty: `scope/Op_id`, written out when somebody asks
+  std::shared_ptr<const std::string> scope;  // the open scopes' names, ending in '/'; null: none
+  std::string device;    // constraint, such as `cpu:0` (actors/constraint.hpp); empty: anywhere
+  Site site;
+  std::int32_t state = -1;       // index into the graph's states
+  std::uint64_t origin = 0;      // build-time id, preserved by passes
+};
+
+class Graph final : public Reader {
+ public:
+  Graph() : Reader(1) {}
+  Graph(const Graph&) = default;
+  Graph& operator=(const Graph&) = default;
+  /// A sub-graph, open until `seal`: until then `outer` binds here. `what` is how errors name it:
+  /// "the body of while_loop 'train'".
+  Graph(Graph& outer, std::string what);
+  /// A copy of the first `nodes` nodes of a finished sub-graph, open again, as one of `outer`: what
+  /// differentiation appends to. Nodes keep their ids and origins; `captures` begins anew. An
+  /// expression of the finished graph, as a user's gradient function may hold one, means the copy's.
+  Graph(std::shared_ptr<const Graph> finished, Graph& outer, std::int32_t nodes);
+  /// For passes, whose graphs no expression refers to: copying each program took a third of all allocations.
+  Graph(Graph&&) = default;
+  Graph& operator=(Graph&&) = default;
+
+  /// A value given at every run. Throws already_exists if the name is taken.
+  Expr input(const std::string& name, DType dtype, const Shape& shape, At at = At::current());
+
+  // ---- building
+
+  Exprs bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state = -1) override;
+  Expr adopt(const Expr& foreign, const Site& site) override;
+  void require_open(std::string_view op, const Site& site) const override;
+  ValueSpec spec_of(const Expr& e) const override;
+  int declare(const StateSpec& spec, const Site& site) override;
+  const StateSpec& state_spec(int state) const override { return states()[static_cast<std::size_t>(state)]; }
+
+  /// Values of the outer graph that this sub-graph uses, and the Input nodes that stand for them here.
+  struct Capture {
+    Expr outer;
+    Edge inner;
+  };
+  const std::vector<Capture>& captures() const { return captures_; }
+  /// Nodes of the outer graph that something here was told to start after.
+  const std::vector<std::int32_t>& outer_controls() const { return outer_controls_; }
+  /// Makes this a function's body: values of the outer graph come in not as Input nodes but out of
+  /// `environment`, by `take_in`.
+  using TakeIn = std::function<Expr(Graph& here, const Expr& outer, const Site& site)>;
+  void take_in_from(Edge environment, TakeIn take_in) {
+    environment_edge_ = environment;
+    take_in_ = std::move(take_in);
+  }
+  Edge environment() const { return environment_edge_; }
+  /// The place of a value of the outermost graph in its functions' environments.
+  std::int64_t environment_slot(Edge outer);
+
+  // ---- functions (function_def.hpp); those of the outermost graph
+
+  FunctionDef& add_function(std::shared_ptr<FunctionDef> function);
+  void define(FunctionDef& function, std::shared_ptr<const SubGraph> body);
+  const std::vector<std::shared_ptr<FunctionDef>>& functions() const { return root_ ? root_->functions_ : functions_; }
+  /// For passes, whose functions are others.
+  void set_functions(std::vector<std::shared_ptr<FunctionDef>> functions) { functions_ = std::move(functions); }
+  /// The outermost graph.
+  Graph& root() { return root_ ? *root_ : *this; }
+  /// The body of a function that this is, or is inside of; null: none.
+  Graph* function_body();
+
+  /// An argument of a sub-graph: an Input that its node feeds.
+  Expr argument(const ValueSpec& spec, const Site& site);
+  /// What is bound on the outer graph stays there again.
+  void close();
+  /// Ends the building of a sub-graph: binding here throws from now on, naming it.
+  void seal();
+  bool is_sealed() const { return is_sealed_; }
+  const std::string& what() const { return what_; }
+  /// What stands here for an expression of an outer graph, if anything does; else empty.
+  Expr captured(const Expr& outer);
+  Graph* outer() const { return outer_; }
+  /// The innermost sub-graph being built in here, or the graph itself.
+  Graph& current() override { return inner_ ? inner_->current() : *this; }
+  /// A new version of a node with sub-graphs: the same inputs, the outputs it had, and more of them.
+  /// Expressions that refer to it refer to the new version.
+  void extend(std::int32_t id, Attrs attrs, const std::vector<ValueSpec>& more_outputs);
+  /// For placement: where a state lives, in full.
+  void settle(std::int32_t state, std::string device) { own_states().specs[static_cast<std::size_t>(state)].device = std::move(device); }
+
+  /// Nodes made while a scope lives are named `scope/...`, constrained to its device, and start
+  /// after its controls. Scopes nest: of a device the inner one says which nodes, which of their devices, or both, and the outer one
+  /// the rest (`/node:w1` and in it `cpu:1`: `/node:w1/cpu:1`). `colocate_with` takes the place of devices around it; a device inside it
+  /// that contradicts it is refused when the graph is compiled.
+  class Scope {
+   public:
+    Scope(Scope&&) = delete;
+    ~Scope();
+
+   private:
+    friend class Graph;
+    Scope(Graph& graph, std::string prefix, std::string device, std::vector<std::int32_t> controls);
+    Graph& graph_;
+    std::shared_ptr<const std::string> outer_scope_;
+    std::string outer_device_;
+    std::size_t outer_controls_;
+  };
+  [[nodiscard]] Scope scope(const std::string& name) { return {current(), name, {}, {}}; }
+  [[nodiscard]] Scope on_device(const std::string& device) { return {current(), {}, device, {}}; }
+  /// On the same device as the expression's node, wherever that goes. Throws invalid_argument for another graph's.
+  [[nodiscard]] Scope colocate_with(const Expr& e, At at = At::current());
+  [[nodiscard]] Scope after(std::initializer_list<Expr> first, At at = At::current());
+  /// Gives the expression's node a name, for fetching, errors and views. Throws already_exists.
+  Expr named(const Expr& e, const std::string& name);
+
+  // ---- reading
+
+  std::int32_t size() const { return static_cast<std::int32_t>(nodes_.size()); }
+  const Node& node(std::int32_t id) const { return nodes_[id]; }
+  const std::vector<Node>& nodes() const { return nodes_; }
+  /// A sub-graph's are those of the outermost graph.
+  const std::vector<StateSpec>& states() const { return root_ ? root_->states() : states_->specs; }
+  const ValueSpec& spec(Edge e) const { return nodes_[e.node].outputs[e.output]; }
+  std::string name_of(std::int32_t id) const;
+  /// `MatMul 'layer1/MatMul_7' (train.cpp:41)`: how errors name a node.
+  std::string describe(std::int32_t id) const;
+  /// The expression of a named node; throws not_found.
+  Expr find(const std::string& name);
+  Expr expr(Edge e) { return Expr(this, e); }
+  /// What is to be fed or fetched, as edges. Throws invalid_argument, naming it by its place, if it is not of this graph, and if it
+  /// is to be fed and something was built with the value that it has.
+  std::vector<Edge> edges_to_feed(const std::vector<Expr>& exprs) const;
+  std::vector<Edge> edges_to_fetch(const std::vector<Expr>& exprs) const { return edges_of(exprs, "fetch"); }
+  /// Says that something is built with the value that this has, whatever is fed there.
+  void build_on(Edge e) { built_on_.insert(e); }
+  /// Grows with every node and every extension: plans are cached by it.
+  std::uint64_t version() const { return nodes_.size() + extensions_; }
+  /// Unique among the graphs of this process; copies get their own.
+  std::uint64_t id() const { return id_.value; }
+  /// One node a line.
+  std::string text() const;
+
+  /// Appends a node as it is, for passes: no inference, no scope.
+  std::int32_t append(Node node);
+  /// A graph with this one's states, functions and names but no nodes: where a pass writes to.
+  Graph blank() const;
+
+ private:
+  Exprs bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state);
+  Expr capture(const Expr& outer, const Site& site);
+  [[noreturn]] void refuse_foreign(const Expr& foreign, const Site& site) const;
+  /// Is an expression of `reader` one of this graph, too: of what it is, or is a copy of?
+  bool stands_for(const Reader& reader, Edge e) const;
+  std::vector<Edge> edges_of(const std::vector<Expr>& exprs, const char* what) const;
+
+  struct Id {
+    Id();
+    Id(const Id&) : Id() {}
+    Id& operator=(const Id&) { return *this; }
+    std::uint64_t value;
+  };
+  Id id_;
+  std::vector<Node> nodes_;
+  /// Shared by a graph and what passes make of it, until one of them changes them.
+  class States final : public Counted {
+   public:
+    States() = default;
+    States(const States& o) : Counted(), specs(o.specs), number_of(o.number_of) {}
+    std::vector<StateSpec> specs;
+    std::unordered_map<std::string, std::int32_t> number_of;  // by name
+  };
+  States& own_states();
+
+  Ref<States> states_{new States};
+  std::unordered_map<std::string, std::int32_t> names_;  // of named nodes
+  std::shared_ptr<const std::string> scope_;  // of the open scopes, ending in '/'; null: none is open
+  std::string device_;
+  std::vector<std::int32_t> controls_;
+  std::uint64_t origins_ = 0;     // build-time ids given so far, by the outermost graph
+  std::uint64_t extensions_ = 0;
+  std::vector<std::shared_ptr<FunctionDef>> functions_;
+  std::map<Edge, std::int64_t> environment_;  // values that functions use: their places
+  std::set<Edge> built_on_;  // constants that sub-graphs have copies of, and what gradients count by
+  // Of sub-graphs.
+  Graph* outer_ = nullptr;
+  Graph* root_ = nullptr;   // the outermost; null if this is it
+  Graph* inner_ = nullptr;  // the one being built inside this one
+  std::string what_;
+  bool is_sealed_ = false;
+  std::vector<Capture> captures_;
+  std::vector<std::int32_t> outer_controls_;
+  Edge environment_edge_;
+  TakeIn take_in_;  // of a function's body
+  std::shared_ptr<const Graph> copy_of_;
+  std::int32_t copied_ = 0;  // nodes
+};
+
+}  // namespace troupe

@@ -1,0 +1,212 @@
+// State: what outlives a run. A graph declares states by name and spec; an engine (or an eager
+// scope) keeps them in a `StateStore`, where graphs of the same engine meet.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <troupe/devices/device/kernel.hpp>
+#include <troupe/ops/graph/expr.hpp>
+
+namespace troupe {
+
+/// How a variable starts. A value: printable, and the same on every machine.
+struct Initializer {
+  enum class Kind : std::uint8_t { tensor, constant, uniform, normal, truncated_normal };
+  Kind kind = Kind::constant;
+  Tensor value;         // tensor
+  double a = 0;         // constant: the value; uniform: low; normal: mean
+  double b = 0;         // uniform: high; normal: standard deviation
+  std::uint64_t seed = 0;
+
+  static Initializer tensor(Tensor t);
+  static Initializer constant(double value);
+  static Initializer uniform(double low, double high, std::uint64_t seed);
+  static Initializer normal(double mean, double deviation, std::uint64_t seed);
+  static Initializer truncated_normal(double mean, double deviation, std::uint64_t seed);
+  /// Glorot and Bengio (AISTATS 2010): uniform within ±sqrt(6 / (fan_in + fan_out)).
+  static Initializer glorot(std::int64_t fan_in, std::int64_t fan_out, std::uint64_t seed);
+  /// Draws are keyed by (seed, name), so that adding a variable changes no other.
+  Tensor make(const std::string& name, DType dtype, const Shape& shape) const;
+};
+
+struct ActorDefinition;
+
+struct StateSpec {
+  enum class Kind : std::uint8_t { variable, fifo_queue, shuffling_queue, actor, console };
+  Kind kind = Kind::variable;
+  std::string name;
+  std::vector<ValueSpec> values;  // a variable's one, a queue's components, an actor's outputs
+  Initializer initial;
+  std::int64_t capacity = 0;
+  std::int64_t min_after_dequeue = 0;
+  std::uint64_t seed = 0;
+  std::string device;  // where it lives; empty: anywhere
+  std::shared_ptr<const ActorDefinition> actor;  // kind actor: how to make one, never serialised
+  /// The same kind, values and limits?
+  bool is_same(const StateSpec& other) const;
+  /// What only the host's memory will do for, unless a device is named: code of the user's, and text.
+  bool is_of_host() const { return kind == Kind::actor || kind == Kind::console; }
+};
+
+/// Gets the lines that consoles print, each without its end; one at a time for a console.
+using PrintLine = std::function<void(const std::string& console, const std::string& line)>;
+
+/// Gives user's actors a place to live; the engine is one.
+class ActorHost {
+ public:
+  virtual Ref<State> host(const StateSpec& spec) = 0;
+
+ protected:
+  ~ActorHost() = default;
+};
+
+/// States by name. Threads: any.
+class StateStore {
+ public:
+  /// Without a host, user's actors run on the calling thread, one firing at a time.
+  explicit StateStore(ActorHost* host = nullptr) : host_(host) {}
+  /// Makes it on first use; throws already_exists if the name is taken by another spec.
+  Ref<State> get(const StateSpec& spec);
+  /// Null if there is none.
+  Ref<State> find(const std::string& name) const;
+  std::vector<std::string> names(StateSpec::Kind kind) const;
+  std::vector<StateSpec> specs() const;
+  void cancel_waiters(std::uint64_t run_id, const Status& status);
+  /// Where consoles made from now on print; until then, and for an empty `print`, standard output.
+  void print_to(PrintLine print);
+  /// Drops every state; for shutting down.
+  void clear();
+
+ private:
+  struct Entry {
+    StateSpec spec;
+    Ref<State> state;
+  };
+  Ref<State> make(const StateSpec& spec);
+
+  ActorHost* host_;
+  mutable std::mutex mutex_;  // guards states_ and print_
+  PrintLine print_;
+  std::map<std::string, Entry> states_;
+};
+
+/// How a firing ends whose run has failed or was cancelled.
+Status given_up();
+
+/// A mutable tensor. One holder at a time has the right to change it; who comes meanwhile is
+/// queued and served in order, without blocking a thread.
+class VariableState final : public State {
+ public:
+  VariableState(DType dtype, Shape shape, Tensor initial);
+
+  DType dtype() const { return dtype_; }
+  const Shape& shape() const { return shape_; }
+  /// The current value; waits (spinning, then yielding) for an update in progress. For callers outside actors.
+  Tensor snapshot();
+  void replace(Tensor value);
+  std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
+
+  /// Calls `use(value)` with the exclusive right to change it: now, or when those before are done.
+  /// `use` must not throw and gets the tensor by reference; it calls release() when it is done,
+  /// possibly later.
+  using Use = std::function<void(Tensor& value)>;
+  /// The fast way in: true if the right was free and is now the caller's.
+  bool try_acquire();
+  /// The right never comes to a cancelled run once its cancel() has returned (QueueState::enqueue says why).
+  void acquire(const RunInfo& run, Use use, std::function<void(const Status&)> cancelled);
+  /// The value, to the holder of the right only.
+  Tensor& value() { return value_; }
+  /// Gives the right back, to the next in line if there is one. `changed` counts a new version. What a `use` does after it must
+  /// not wait for the variable: those in line are served when it has returned.
+  void release(bool changed);
+  void cancel(std::uint64_t run_id, const Status& status) override;
+
+ private:
+  struct Waiter {
+    std::uint64_t run_id;
+    Use use;
+    std::function<void(const Status&)> cancelled;
+  };
+  DType dtype_;
+  Shape shape_;
+  std::mutex mutex_;  // guards held_, waiters_ and how they are served; held for a few instructions only
+  bool held_ = false;
+  bool is_serving_ = false;     // somebody is calling a waiter's `use`
+  bool is_given_back_ = false;  // while somebody is: that `use` has released
+  std::deque<Waiter> waiters_;
+  Tensor value_;                           // owned by whoever holds the right
+  std::atomic<std::uint64_t> version_{0};  // publishes nothing but itself
+};
+
+/// Lines of text for people.
+class ConsoleState final : public State {
+ public:
+  ConsoleState(std::string name, PrintLine print) : name_(std::move(name)), print_(std::move(print)) {}
+  void print(const std::string& line);
+  void cancel(std::uint64_t, const Status&) override {}  // nothing waits here
+
+ private:
+  const std::string name_;
+  const PrintLine print_;
+  std::mutex mutex_;  // a line at a time
+};
+
+/// A queue of tuples of tensors with back-pressure: what cannot go on waits as a continuation, in order.
+class QueueState final : public State {
+ public:
+  explicit QueueState(const StateSpec& spec);
+  /// `done` gets the element (dequeue) or nothing (enqueue), or the error of a cancelled run, a closed queue or an element that
+  /// is not of the queue's components.
+  using Done = std::function<void(Status, std::vector<Value>)>;
+  /// A cancelled run puts nothing in and takes nothing out once its cancel() has returned: the canceller sets `run.cancelled` before
+  /// it takes the queue's mutex, and who comes looks at it with the mutex held.
+  void enqueue(const RunInfo& run, std::vector<Value> element, Done done);
+  void dequeue(const RunInfo& run, Done done);
+  /// No more enqueues; dequeues drain what is in, then fail with out_of_range. Waiting enqueues
+  /// are refused with failed_precondition.
+  void close();
+  std::int64_t size() const;
+  void cancel(std::uint64_t run_id, const Status& status) override;
+
+ private:
+  struct Producer {
+    std::uint64_t run_id;
+    std::vector<Value> element;
+    Done done;
+  };
+  struct Consumer {
+    std::uint64_t run_id;
+    Done done;
+  };
+  struct Ended {
+    Done done;
+    Status status;
+    std::vector<Value> element;
+  };
+  Status check(const std::vector<Value>& element) const;
+  void settle(std::vector<Ended>& ended);
+  static void answer(std::vector<Ended>& ended);
+  bool may_dequeue() const;
+  std::vector<Value> pick();
+
+  const std::string name_;
+  const std::vector<ValueSpec> components_;
+  mutable std::mutex mutex_;  // guards everything below; callbacks run outside it
+  const std::int64_t capacity_;
+  const std::int64_t min_after_dequeue_;
+  const bool shuffles_;
+  std::uint64_t seed_;
+  std::uint64_t draws_ = 0;
+  bool closed_ = false;
+  std::vector<std::vector<Value>> elements_;
+  std::size_t head_ = 0;  // of a FIFO's elements_
+  std::deque<Producer> producers_;
+  std::deque<Consumer> consumers_;
+};
+
+}  // namespace troupe

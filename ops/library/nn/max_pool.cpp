@@ -1,0 +1,39 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/families/pooling.hpp>
+
+namespace troupe {
+
+/// The largest element of each window, channel by channel; NaN where one is. x: [batch, space..., channels]; `size`: the window's
+/// extents; strides as said, else `size`. Padding counts as nothing, and fills no window.
+TROUPE_DSL(Expr max_pool(Operand x, std::vector<std::int64_t> size, Window window = {}))
+Expr max_pool(Operand x, std::vector<std::int64_t> size, Window window) {
+  if (window.strides.empty()) window.strides = size;
+  return bind1("MaxPool", {x}, attrs_of_pooling(std::move(size), window));
+}
+
+// Where each window's largest element is depends on x alone, so that the gradient is linear in dy, and what it
+// takes back is what stands at those places.
+
+TROUPE_OP(MaxPool) {
+  op.doc("The largest element of each window over [batch, space..., channels], the first of equals.");
+  define_pooling(op, Pool::max);
+  op.gradient([](Gradient& g) { g.set(0, bind1("MaxPoolGradient", {g.x(), g.dy()}, g.attrs())); });
+}
+
+TROUPE_OP(MaxPoolGradient) {
+  op.doc("Zeros of x's shape with each element of dy added where its window of x is largest.");
+  define_pooling(op, Pool::max_gradient);
+  op.gradient([](Gradient& g) {
+    if (g.needs(1)) g.set(1, bind1("MaxPoolAt", {g.x(0), g.dy()}, g.attrs()));
+  });
+}
+
+TROUPE_OP(MaxPoolAt) {
+  op.doc("Of each window of the second input the element where the first is largest.");
+  define_pooling(op, Pool::max_at);
+  op.gradient([](Gradient& g) {
+    if (g.needs(1)) g.set(1, bind1("MaxPoolGradient", {g.x(0), g.dy()}, g.attrs()));
+  });
+}
+
+}  // namespace troupe

@@ -1,0 +1,24 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/graph/gradient.hpp>
+#include <troupe/ops/graph/op.hpp>
+
+namespace troupe {
+
+/// Inverse cosine, in radians.
+TROUPE_DSL(Expr acos(Operand x))
+Expr acos(Operand x) { return bind1("Acos", {x}); }
+
+TROUPE_OP(Acos) {
+  op.doc("Inverse cosine, in radians.");
+  op.pointwise([](auto x) {
+    using namespace reference_scalar;
+    return acos(x);
+  });
+  // In two factors; of complex numbers by differences, which keep the sign of an imaginary 0. Of a real 1 these would be -0, whose root is turned.
+  op.gradient([](Gradient& g) {
+    Expr below = is_complex(g.x().dtype()) ? -(g.x() - 1.0) : 1.0 - g.x();
+    g.set(0, -(g.dy() * rsqrt(below) * rsqrt(g.x() - -1.0)));
+  });
+}
+
+}  // namespace troupe

@@ -1,0 +1,25 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/graph/gradient.hpp>
+#include <troupe/ops/graph/op.hpp>
+
+namespace troupe {
+
+/// Inverse hyperbolic sine.
+TROUPE_DSL(Expr asinh(Operand x))
+Expr asinh(Operand x) { return bind1("Asinh", {x}); }
+
+TROUPE_OP(Asinh) {
+  op.doc("Inverse hyperbolic sine.");
+  op.pointwise([](auto x) {
+    using namespace reference_scalar;
+    return asinh(x);
+  });
+  op.gradient([](Gradient& g) {
+    const Expr x = g.x();
+    if (!is_complex(x.dtype())) return g.set(0, g.dy() * rsqrt(square(x) + 1.0));
+    const Expr ix = complex(-imaginary(x), real(x));  // differences keep the sign of a 0
+    g.set(0, g.dy() * rsqrt(-(ix - 1.0)) * rsqrt(ix - -1.0));
+  });
+}
+
+}  // namespace troupe

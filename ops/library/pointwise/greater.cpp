@@ -1,0 +1,17 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/graph/gradient.hpp>
+#include <troupe/ops/graph/op.hpp>
+
+namespace troupe {
+
+/// Is x above y?
+TROUPE_DSL(Expr operator>(Operand x, Operand y))
+Expr operator>(Operand x, Operand y) { return bind1("Greater", {x, y}); }
+
+TROUPE_OP(Greater) {
+  op.doc("Is x above y?");
+  op.pointwise([](auto x, auto y) { return x > y; });
+  op.not_differentiable();
+}
+
+}  // namespace troupe

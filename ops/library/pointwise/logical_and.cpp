@@ -1,0 +1,21 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/graph/gradient.hpp>
+#include <troupe/ops/graph/op.hpp>
+
+namespace troupe {
+
+/// Both.
+TROUPE_DSL(Expr logical_and(Operand x, Operand y))
+Expr logical_and(Operand x, Operand y) { return bind1("LogicalAnd", {x, y}); }
+
+TROUPE_OP(LogicalAnd) {
+  op.doc("Both.");
+  op.pointwise([](auto x, auto y) {
+    using namespace reference_scalar;
+    return logical_and(x, y);
+  });
+  op.commutative();
+  op.not_differentiable();
+}
+
+}  // namespace troupe

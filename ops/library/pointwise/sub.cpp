@@ -1,0 +1,20 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/graph/gradient.hpp>
+#include <troupe/ops/graph/op.hpp>
+
+namespace troupe {
+
+/// Difference.
+TROUPE_DSL(Expr operator-(Operand x, Operand y))
+Expr operator-(Operand x, Operand y) { return bind1("Sub", {x, y}); }
+
+TROUPE_OP(Sub) {
+  op.doc("Difference.");
+  op.pointwise([](auto x, auto y) { return x - y; });
+  op.gradient([](Gradient& g) {
+    if (g.needs(0)) g.set(0, g.dy());
+    if (g.needs(1)) g.set(1, -g.dy());
+  });
+}
+
+}  // namespace troupe

@@ -1,0 +1,22 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/graph/composite.hpp>
+#include <troupe/ops/graph/gradient.hpp>
+#include <troupe/ops/graph/op.hpp>
+#include <troupe/ops/families/reduction.hpp>
+
+namespace troupe {
+
+/// Are all true over `axes` (none given: all)? Of numbers: not 0, as NaN is not.
+TROUPE_DSL(Expr all(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false))
+Expr all(Operand x, std::vector<std::int64_t> axes, bool keep_dims) {
+  const Composite c("all", {x});
+  return reduce("All", cast(c[0], DType::boolean), std::move(axes), keep_dims);
+}
+
+TROUPE_OP(All) {
+  op.doc("Are all true over the axes?");
+  define_reduction(op, Reduction::all);
+  op.not_differentiable();
+}
+
+}  // namespace troupe

@@ -1,0 +1,22 @@
+#include <troupe/functions.hpp>
+#include <troupe/ops/graph/composite.hpp>
+#include <troupe/ops/graph/gradient.hpp>
+#include <troupe/ops/graph/op.hpp>
+#include <troupe/ops/families/reduction.hpp>
+
+namespace troupe {
+
+/// Is any true over `axes` (none given: all)? Of numbers: not 0, as NaN is not.
+TROUPE_DSL(Expr any(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false))
+Expr any(Operand x, std::vector<std::int64_t> axes, bool keep_dims) {
+  const Composite c("any", {x});
+  return reduce("Any", cast(c[0], DType::boolean), std::move(axes), keep_dims);
+}
+
+TROUPE_OP(Any) {
+  op.doc("Is any true over the axes?");
+  define_reduction(op, Reduction::any);
+  op.not_differentiable();
+}
+
+}  // namespace troupe
