@@ -1,8 +1,8 @@
 // Everything a program needs: graphs, the DSL, gradients and the engine.
 #pragma once
 
-#include <troupe/actors/engine.hpp>
-#include <troupe/actors/loop_report.hpp>
+#include <troupe/actors/engine/engine.hpp>
+#include <troupe/actors/executor/loop_report.hpp>
 #include <troupe/autodiff/check.hpp>
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/autodiff/loss_scale.hpp>

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/actors/constraint.hpp>
+#include <troupe/actors/placement/constraint.hpp>
 
 namespace troupe {
 

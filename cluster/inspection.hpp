@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include <troupe/actors/plan_description.hpp>
-#include <troupe/actors/snapshot.hpp>
+#include <troupe/actors/plan/plan_description.hpp>
+#include <troupe/actors/observe/snapshot.hpp>
 #include <troupe/cluster/membership.hpp>
 #include <troupe/cluster/transport.hpp>
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <troupe/actors/recorder.hpp>
+#include <troupe/actors/observe/recorder.hpp>
 #include <troupe/cluster/inspection.hpp>
 
 namespace troupe {

@@ -18,7 +18,7 @@
 #include <fmt/format.h>
 #include <httplib.h>
 
-#include <troupe/actors/engine_impl.hpp>
+#include <troupe/actors/engine/engine_impl.hpp>
 #include <troupe/cluster/inspection_json.hpp>
 #include <troupe/cluster/page_assets.hpp>
 #include <troupe/cluster/reception.hpp>

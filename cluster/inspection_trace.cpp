@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include <troupe/actors/engine_impl.hpp>
-#include <troupe/actors/recorder.hpp>
-#include <troupe/actors/trace_file.hpp>
+#include <troupe/actors/engine/engine_impl.hpp>
+#include <troupe/actors/observe/recorder.hpp>
+#include <troupe/actors/executor/trace_file.hpp>
 #include <troupe/ops/format/json_text.hpp>
 
 namespace troupe {

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include <troupe/actors/loop_report.hpp>
-#include <troupe/actors/partition_messages.hpp>
-#include <troupe/actors/remote.hpp>
+#include <troupe/actors/executor/loop_report.hpp>
+#include <troupe/actors/executor/partition_messages.hpp>
+#include <troupe/actors/executor/remote_plan.hpp>
 #include <troupe/cluster/archive.hpp>
 #include <troupe/cluster/inspection.hpp>
 #include <troupe/cluster/membership.hpp>

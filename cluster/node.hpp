@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/cluster/inspection.hpp>
 #include <troupe/cluster/membership.hpp>
 #include <troupe/cluster/transport.hpp>

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/actors/plan_part.hpp>
+#include <troupe/actors/plan/plan_part.hpp>
 #include <troupe/cluster/program_codec.hpp>
 #include <troupe/cluster/tcp_socket.hpp>
 #include <troupe/devices/tensor/allocator.hpp>

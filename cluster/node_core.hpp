@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include <troupe/actors/engine_impl.hpp>
+#include <troupe/actors/engine/engine_impl.hpp>
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/observed_members.hpp>
 #include <troupe/cluster/roster.hpp>

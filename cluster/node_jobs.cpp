@@ -13,7 +13,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/actors/explain.hpp>
+#include <troupe/actors/plan/explain.hpp>
 
 namespace troupe {
 

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/actors/plan_part.hpp>
+#include <troupe/actors/plan/plan_part.hpp>
 #include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/ops/graph/function_def.hpp>
 #include <troupe/ops/graph/node_index.hpp>
@@ -131,7 +131,7 @@ class ProgramWriter {
     w_(s.line);
   }
 
-  // Who uses a constant holds it (actors/plan.hpp): other nodes need no value of it.
+  // Who uses a constant holds it (actors/plan/plan.hpp): other nodes need no value of it.
   static std::vector<char> constants_for(const Placed& placed, const std::string& to) {
     const Graph& g = placed.program.graph;
     std::vector<char> wanted(at(g.size()), to.empty());

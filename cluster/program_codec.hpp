@@ -1,4 +1,4 @@
-// Programs between nodes: a placed, lowered program, or what one node needs of it, from which that makes its partitions (actors/plan_part.hpp).
+// Programs between nodes: a placed, lowered program, or what one node needs of it, from which that makes its partitions (actors/plan/plan_part.hpp).
 //
 //   MessageWriter w;  write(w, placed);                        // constants go beside it, uncopied
 //   Placed there;  read(r, there);                      // throws data_loss, or not_found for what this node lacks
@@ -7,10 +7,10 @@
 // registered one of that name (`register_actor`). Nothing that is read runs code of the sender's.
 // Invariant: what `read` yields holds what kernels and planner rely on: edges go backwards, every node's inputs, attributes and
 // outputs are what its op's inference says, states are of the kind their ops work on, and such as a user may declare. How loops are wired
-// the planner looks at itself (actors/frames.hpp).
+// the planner looks at itself (actors/controlflow/frames.hpp).
 #pragma once
 
-#include <troupe/actors/placement.hpp>
+#include <troupe/actors/placement/placement.hpp>
 #include <troupe/cluster/archive.hpp>
 #include <troupe/ops/graph/state.hpp>
 

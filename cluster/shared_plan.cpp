@@ -1,7 +1,7 @@
 // What a run's partitions here have for those of other nodes.
 #include <algorithm>
 
-#include <troupe/actors/partition_messages.hpp>
+#include <troupe/actors/executor/partition_messages.hpp>
 #include <troupe/cluster/node_core.hpp>
 #include <troupe/cluster/shared_runs.hpp>
 #include <troupe/cluster/small_tokens.hpp>

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/actors/explain.hpp>
+#include <troupe/actors/plan/explain.hpp>
 #include <troupe/cluster/node_core.hpp>
 #include <troupe/cluster/small_tokens.hpp>
 #include <troupe/ops/graph/node_index.hpp>

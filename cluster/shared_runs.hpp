@@ -19,7 +19,7 @@
 #include <variant>
 #include <vector>
 
-#include <troupe/actors/engine_impl.hpp>
+#include <troupe/actors/engine/engine_impl.hpp>
 #include <troupe/cluster/messages.hpp>
 #include <troupe/cluster/node.hpp>
 

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <span>
 
-#include <troupe/actors/partition_messages.hpp>
+#include <troupe/actors/executor/partition_messages.hpp>
 #include <troupe/cluster/messages.hpp>
 
 namespace troupe {

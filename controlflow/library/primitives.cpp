@@ -98,7 +98,7 @@ TROUPE_OP(LoopCond) {
 }
 
 TROUPE_OP(Elsewhere) {
-  primitive(op, "In a node's part of a program (actors/plan_part.hpp): a node of the others' part.");
+  primitive(op, "In a node's part of a program (actors/plan/plan_part.hpp): a node of the others' part.");
   op.inputs(0);
   op.attr<std::string>("op");  // what it is there
   op.attr<bool>("leaves_loop");  // an Exit: it has one token, whether somebody takes its value or waits for it

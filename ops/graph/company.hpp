@@ -1,4 +1,4 @@
-// Where a constraint of a node says with whom it is colocated (actors/constraint.hpp).
+// Where a constraint of a node says with whom it is colocated (actors/placement/constraint.hpp).
 #pragma once
 
 #include <cstddef>

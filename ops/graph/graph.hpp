@@ -42,7 +42,7 @@ struct Node {
   std::vector<ValueSpec> outputs;
   std::string name;      // given by the user; empty: `scope/Op_id`, written out when somebody asks
   std::shared_ptr<const std::string> scope;  // the open scopes' names, ending in '/'; null: none
-  std::string device;    // constraint, such as `cpu:0` (actors/constraint.hpp); empty: anywhere
+  std::string device;    // constraint, such as `cpu:0` (actors/placement/constraint.hpp); empty: anywhere
   Site site;
   std::int32_t state = -1;       // index into the graph's states
   std::uint64_t origin = 0;      // build-time id, preserved by passes

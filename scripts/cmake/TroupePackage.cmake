@@ -49,7 +49,7 @@ install(PROGRAMS ${CMAKE_SOURCE_DIR}/scripts/slurm/troupe.sbatch DESTINATION sha
 install(FILES ${CMAKE_SOURCE_DIR}/CHANGELOG.md ${CMAKE_SOURCE_DIR}/README.md DESTINATION share/doc/troupe)
 # What `--json` prints has every field in the one, and why a run is said to hang stands in the other.
 install(FILES ${CMAKE_SOURCE_DIR}/cluster/INSPECTION.md DESTINATION share/doc/troupe)
-install(FILES ${CMAKE_SOURCE_DIR}/actors/INSPECTION.md DESTINATION share/doc/troupe RENAME HANGS.md)
+install(FILES ${CMAKE_SOURCE_DIR}/actors/observe/INSPECTION.md DESTINATION share/doc/troupe RENAME HANGS.md)
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME troupe)

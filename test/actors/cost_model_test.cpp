@@ -5,7 +5,7 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/actors/forecast.hpp>
+#include <troupe/actors/placement/forecast.hpp>
 #include <troupe/test/actors/placed.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/troupe.hpp>

@@ -1,5 +1,5 @@
 // Deadlines: in order, not those that were removed, also from within, and none after the end.
-#include <troupe/actors/deadlines.hpp>
+#include <troupe/actors/runtime/deadlines.hpp>
 
 #include <atomic>
 #include <future>

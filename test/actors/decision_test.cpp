@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include <troupe/actors/decision.hpp>
+#include <troupe/actors/observe/decision.hpp>
 #include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {

@@ -1,5 +1,5 @@
 // Tokens that wait for iterations that are not open, beside a plain table of them.
-#include <troupe/actors/early_tokens.hpp>
+#include <troupe/actors/executor/early_tokens.hpp>
 
 #include <map>
 #include <random>

@@ -1,5 +1,5 @@
 // How runs and engines come to an end when something goes wrong around them. Each of these would hang, not fail, if it went wrong.
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 
 #include <atomic>
 #include <future>
@@ -11,7 +11,7 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/actors/engine_impl.hpp>
+#include <troupe/actors/engine/engine_impl.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/test/devices/refusal.hpp>

@@ -1,4 +1,4 @@
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 
 #include <atomic>
 #include <future>
@@ -8,8 +8,8 @@
 #include <boost/test/unit_test.hpp>
 #include <boost/test/data/test_case.hpp>
 
-#include <troupe/actors/engine_impl.hpp>
-#include <troupe/actors/loop_report.hpp>
+#include <troupe/actors/engine/engine_impl.hpp>
+#include <troupe/actors/executor/loop_report.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/actor_node.hpp>

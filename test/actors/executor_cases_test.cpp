@@ -9,7 +9,7 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/test/tools/cancelled_op.hpp>

@@ -8,7 +8,7 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/controlflow/list.hpp>
 #include <troupe/functions.hpp>

@@ -1,7 +1,7 @@
 // A lean actor is a CAF actor: it ends, links, monitors and bounces like one; and its inbox keeps
 // every message, in each sender's order, without allocating.
-#include <troupe/actors/lean_actor.hpp>
-#include <troupe/actors/scheduler_module.hpp>
+#include <troupe/actors/runtime/lean_actor.hpp>
+#include <troupe/actors/runtime/scheduler_module.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -8,8 +8,8 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/actors/pipeline.hpp>
-#include <troupe/actors/placement.hpp>
+#include <troupe/actors/plan/pipeline.hpp>
+#include <troupe/actors/placement/placement.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test::placed {

@@ -1,7 +1,7 @@
 // Where nodes go: constraints, colocation; what crosses between devices, and what a plan says of itself.
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/actors/explain.hpp>
+#include <troupe/actors/plan/explain.hpp>
 #include <troupe/test/actors/placed.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/troupe.hpp>

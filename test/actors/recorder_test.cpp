@@ -5,7 +5,7 @@
 #include <thread>
 #include <tuple>
 
-#include <troupe/actors/recorder.hpp>
+#include <troupe/actors/observe/recorder.hpp>
 
 namespace troupe::test {
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include <troupe/actors/recurrence.hpp>
+#include <troupe/actors/observe/recurrence.hpp>
 #include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {

@@ -1,7 +1,7 @@
 // Stock CAF runs on our pool as it does on its own: requests, timeouts, delays, detached and blocking
 // actors, printing, and the system's end. Stepped, it runs one message a step on virtual time.
-#include <troupe/actors/lean_actor.hpp>
-#include <troupe/actors/scheduler_module.hpp>
+#include <troupe/actors/runtime/lean_actor.hpp>
+#include <troupe/actors/runtime/scheduler_module.hpp>
 
 #include <boost/test/unit_test.hpp>
 

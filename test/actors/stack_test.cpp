@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include <troupe/actors/stack.hpp>
+#include <troupe/actors/runtime/stack.hpp>
 #include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/ops/graph/graph.hpp>
 
 namespace troupe::test {

@@ -15,8 +15,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <troupe/actors/engine_impl.hpp>
-#include <troupe/actors/trace_file.hpp>
+#include <troupe/actors/engine/engine_impl.hpp>
+#include <troupe/actors/executor/trace_file.hpp>
 #include <troupe/test/actors/chrome_trace.hpp>
 #include <troupe/test/actors/text.hpp>
 #include <troupe/test/devices/refusal.hpp>

@@ -2,7 +2,7 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/test/devices/refusal.hpp>

@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include <troupe/actors/work_account.hpp>
+#include <troupe/actors/observe/work_account.hpp>
 #include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {

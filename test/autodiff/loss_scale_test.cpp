@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/autodiff/loss_scale.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/test/devices/refusal.hpp>

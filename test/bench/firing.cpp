@@ -6,7 +6,7 @@
 // to 1e-6 with the peer's. `ns an op` is the time of a whole run, from the call to its return, divided by
 // the ops; `latency` is the run of a chain of two ops alone. What a and b
 // multiply and add are inputs on all sides, so that there is nothing to fold.
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/test/bench/count_allocations.hpp>
 #include <troupe/test/bench/peer.hpp>

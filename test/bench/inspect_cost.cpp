@@ -22,7 +22,7 @@
 #include <httplib.h>
 #include <nlohmann/json.hpp>
 
-#include <troupe/actors/engine_impl.hpp>
+#include <troupe/actors/engine/engine_impl.hpp>
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/cluster/in_process.hpp>
 #include <troupe/cluster/inspection_json.hpp>

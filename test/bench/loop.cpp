@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/test/bench/count_allocations.hpp>

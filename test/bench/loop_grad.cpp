@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/functions.hpp>

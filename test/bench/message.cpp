@@ -3,8 +3,8 @@
 // Every message enters the receiver's inbox, and the receiver is resumed by the scheduler for it;
 // running the receiver inside the sender's turn would not count. The lean actors count their turns,
 // and the benchmark stops with an error if turns and messages differ.
-#include <troupe/actors/lean_actor.hpp>
-#include <troupe/actors/scheduler_module.hpp>
+#include <troupe/actors/runtime/lean_actor.hpp>
+#include <troupe/actors/runtime/scheduler_module.hpp>
 #include <troupe/test/bench/bench.hpp>
 
 #include <caf/all.hpp>

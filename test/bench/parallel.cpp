@@ -3,7 +3,7 @@
 // tiny operations, which must not run slower with two workers than with one (budget: 1×).
 //
 // The engines live in this process and alternate. Their results are compared bit for bit.
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/test/bench/bench.hpp>
 #include <troupe/test/bench/pattern.hpp>

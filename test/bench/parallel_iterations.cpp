@@ -3,8 +3,8 @@
 // kernel of 6 million multiply-adds or more would be): what overlaps are iterations.
 #include <cstdlib>
 
-#include <troupe/actors/engine.hpp>
-#include <troupe/actors/loop_report.hpp>
+#include <troupe/actors/engine/engine.hpp>
+#include <troupe/actors/executor/loop_report.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/test/bench/bench.hpp>

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <string>
 
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/controlflow/recurrent.hpp>
 #include <troupe/functions.hpp>

@@ -13,10 +13,10 @@
 #include <queue>
 #include <string_view>
 
-#include <troupe/actors/engine_impl.hpp>
-#include <troupe/actors/pipeline.hpp>
-#include <troupe/actors/placement.hpp>
-#include <troupe/actors/plan_part.hpp>
+#include <troupe/actors/engine/engine_impl.hpp>
+#include <troupe/actors/plan/pipeline.hpp>
+#include <troupe/actors/placement/placement.hpp>
+#include <troupe/actors/plan/plan_part.hpp>
 #include <troupe/cluster/membership.hpp>
 #include <troupe/cluster/node.hpp>
 #include <troupe/cluster/program_codec.hpp>

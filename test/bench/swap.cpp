@@ -20,7 +20,7 @@
 #include <map>
 #include <string>
 
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/devices/sim/sim_device.hpp>

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/ops/graph/state.hpp>
 #include <troupe/ops/graph/variable.hpp>
 #include <troupe/devices/tensor/allocator.hpp>

@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <troupe/actors/engine_impl.hpp>
+#include <troupe/actors/engine/engine_impl.hpp>
 #include <troupe/cluster/clock_offset.hpp>
 #include <troupe/cluster/inspection_json.hpp>
 #include <troupe/cluster/node.hpp>

@@ -8,8 +8,8 @@
 
 #include <msgpack.hpp>
 
-#include <troupe/actors/pipeline.hpp>
-#include <troupe/actors/plan_part.hpp>
+#include <troupe/actors/plan/pipeline.hpp>
+#include <troupe/actors/plan/plan_part.hpp>
 #include <troupe/cluster/messages.hpp>
 #include <troupe/cluster/program_codec.hpp>
 #include <troupe/ops/graph/function_def.hpp>

@@ -1,7 +1,7 @@
 // What crosses between nodes: how many messages, how often, how large, and in which type.
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/actors/loop_report.hpp>
+#include <troupe/actors/executor/loop_report.hpp>
 #include <troupe/test/cluster/faulty.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include <troupe/actors/constraint.hpp>
-#include <troupe/actors/plan.hpp>
+#include <troupe/actors/placement/constraint.hpp>
+#include <troupe/actors/plan/plan.hpp>
 #include <troupe/devices/device/device.hpp>
 
 namespace troupe::test {

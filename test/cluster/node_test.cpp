@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include <troupe/actors/loop_report.hpp>
+#include <troupe/actors/executor/loop_report.hpp>
 #include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>

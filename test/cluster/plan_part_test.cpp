@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
-#include <troupe/actors/pipeline.hpp>
-#include <troupe/actors/plan_part.hpp>
+#include <troupe/actors/plan/pipeline.hpp>
+#include <troupe/actors/plan/plan_part.hpp>
 #include <troupe/cluster/messages.hpp>
 #include <troupe/cluster/program_codec.hpp>
 #include <troupe/controlflow/function.hpp>

@@ -6,8 +6,8 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/actors/pipeline.hpp>
-#include <troupe/actors/placement.hpp>
+#include <troupe/actors/plan/pipeline.hpp>
+#include <troupe/actors/placement/placement.hpp>
 #include <troupe/test/cluster/finder.hpp>
 #include <troupe/test/controlflow/random_programs.hpp>
 #include <troupe/test/one_thread.hpp>

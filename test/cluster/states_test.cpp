@@ -4,7 +4,7 @@
 #include <chrono>
 #include <thread>
 
-#include <troupe/actors/engine_impl.hpp>
+#include <troupe/actors/engine/engine_impl.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/test/devices/refusal.hpp>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/test/controlflow/oracle.hpp>
 #include <troupe/test/controlflow/random_recipe.hpp>
 

@@ -13,7 +13,7 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/controlflow/primitives.hpp>
 #include <troupe/functions.hpp>

@@ -3,7 +3,7 @@
 
 #include <troupe/test/controlflow/calls.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
-#include <troupe/actors/loop_report.hpp>
+#include <troupe/actors/executor/loop_report.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include <troupe/actors/loop_report.hpp>
+#include <troupe/actors/executor/loop_report.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/troupe.hpp>
 

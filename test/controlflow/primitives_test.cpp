@@ -2,7 +2,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/test/controlflow/everywhere.hpp>
-#include <troupe/actors/loop_report.hpp>
+#include <troupe/actors/executor/loop_report.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/devices/device/swap.hpp>
 
 namespace troupe::test {

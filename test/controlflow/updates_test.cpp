@@ -1,7 +1,7 @@
 // Updates of variables inside of branches, bodies and functions: what they are made of goes into them, and nothing else changes.
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/actors/pipeline.hpp>
+#include <troupe/actors/plan/pipeline.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/troupe.hpp>
 

@@ -13,7 +13,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/actors/loop_report.hpp>
+#include <troupe/actors/executor/loop_report.hpp>
 #include <troupe/apps/examples/char_lm/lstm_trainer.hpp>
 #include <troupe/cluster/in_process.hpp>
 #include <troupe/test/devices/refusal.hpp>

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/autodiff/check.hpp>
 
 namespace troupe::test {

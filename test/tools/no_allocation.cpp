@@ -3,9 +3,9 @@
 //   no_allocation     exit status 0, or 1 and the counts
 //
 // A program of its own because it replaces operator new.
-#include <troupe/actors/engine.hpp>
-#include <troupe/actors/lean_actor.hpp>
-#include <troupe/actors/scheduler_module.hpp>
+#include <troupe/actors/engine/engine.hpp>
+#include <troupe/actors/runtime/lean_actor.hpp>
+#include <troupe/actors/runtime/scheduler_module.hpp>
 #include <troupe/controlflow/function.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/functions.hpp>

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/devices/base/planted.hpp>
 #include <troupe/functions.hpp>

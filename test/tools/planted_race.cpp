@@ -2,8 +2,8 @@
 // that the scheduler's own synchronisation does not hide what two actors do at the same time.
 //
 //   planted_race      exit status 66 under TSan, 0 otherwise
-#include <troupe/actors/lean_actor.hpp>
-#include <troupe/actors/scheduler_module.hpp>
+#include <troupe/actors/runtime/lean_actor.hpp>
+#include <troupe/actors/runtime/scheduler_module.hpp>
 
 #include <atomic>
 #include <cstdio>

@@ -2,7 +2,7 @@
 // thread-locals are gone. That it crashed would be the exit status.
 #include <cstdio>
 
-#include <troupe/actors/engine.hpp>
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/functions.hpp>
 
 namespace {

@@ -1,0 +1,87 @@
+#include <troupe/actors/executor/loop_report.hpp>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <troupe/actors/executor/partition.hpp>
+#include <troupe/ops/graph/node_index.hpp>
+
+namespace troupe {
+namespace {
+
+// What each node of the program takes, in µs.
+std::vector<double> costs_of(const Plan& plan, const std::vector<const Partition*>& partitions) {
+  std::vector<double> cost(at(plan.program.graph.size()), 0.0);
+  for (const Partition* p : partitions)
+    for (const FramePlan& f : p->plan().frames)
+      for (const PlanNode& n : f.nodes) cost[at(n.source)] = 1e-3 * static_cast<double>(p->cost_ns(n.index));
+  return cost;
+}
+
+// The longest way through the graph from a loop's Merge to the value of its NextIteration. Inputs have
+// smaller ids, and the edge that closes the loop is none of them. None where what goes on was made before the Merge.
+double recurrence(const Graph& g, const std::vector<double>& cost, std::int32_t merge, std::int32_t last) {
+  if (last < merge) return 0;
+  std::vector<double> way(at(last - merge + 1), -1.0);
+  way[0] = 0;
+  for (std::int32_t id = merge + 1; id <= last; ++id) {
+    const Node& n = g.node(id);
+    double longest = -1;
+    for (Edge e : n.inputs)
+      if (e.node >= merge) longest = std::max(longest, way[at(e.node - merge)]);
+    for (std::int32_t c : n.controls)
+      if (c >= merge) longest = std::max(longest, way[at(c - merge)]);
+    if (longest >= 0) way[at(id - merge)] = longest + cost[at(id)];
+  }
+  return way[at(last - merge)];
+}
+
+}  // namespace
+
+std::vector<LoopReport> report_loops(const Plan& plan, const std::vector<const Partition*>& partitions) {
+  const Graph& g = plan.program.graph;
+  const std::vector<double> cost = costs_of(plan, partitions);
+  std::vector<LoopReport> reports;
+  for (const Partition* p : partitions) {
+    for (std::size_t f = 1; f < p->plan().frames.size(); ++f) {
+      const FramePlan& frame = p->plan().frames[f];
+      if (frame.function) continue;
+      const LoopCounters& c = p->loop_counters()[f];
+      LoopReport r;
+      r.loop = frame.name;
+      r.device = p->plan().name;
+      r.executions = c.instances.load(std::memory_order_relaxed);
+      r.iterations = c.iterations.load(std::memory_order_relaxed);
+      r.parallel_iterations = frame.window;
+      r.most_parallel = c.most_open.load(std::memory_order_relaxed);
+      r.held_tokens = p->held_tokens();
+      r.held_by_bytes = p->held_by_bytes();
+      r.most_bytes_on_way = p->most_on_way();
+      const auto iterations = static_cast<double>(std::max<std::uint64_t>(1, r.iterations));
+      r.achieved_parallelism = achieved_parallelism(c);
+      r.limited_by_window = static_cast<double>(c.window_waits.load(std::memory_order_relaxed)) / iterations;
+      for (const PlanNode& n : frame.nodes) r.iteration_us += cost[at(n.source)];
+      for (const PartitionPlan::Loop& loop : p->plan().loops) {
+        if (loop.frame != static_cast<std::int32_t>(f)) continue;
+        const Node& next = g.node(loop.source);
+        const double us = recurrence(g, cost, next.inputs[1].node, next.inputs[0].node);
+        if (us < r.recurrence_us || us <= 0) continue;
+        r.recurrence_us = us;
+        r.limiting_dependence = g.describe(next.inputs[0].node);
+      }
+      reports.push_back(std::move(r));
+    }
+  }
+  return reports;
+}
+
+std::string LoopReport::text() const {
+  std::string out = fmt::format("loop '{}' on {}: {} executions, {} iterations, {:.2f} open side by side (at most {}, allowed {}), {:.0f} % waited for the limit; "
+                                "{:.1f} us of kernels an iteration",
+                                loop, device, executions, iterations, achieved_parallelism, most_parallel, parallel_iterations, 100 * limited_by_window, iteration_us);
+  if (!limiting_dependence.empty()) out += fmt::format(", {:.1f} of them one after the other through {}", recurrence_us, limiting_dependence);
+  return out;
+}
+
+}  // namespace troupe

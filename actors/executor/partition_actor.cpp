@@ -1,0 +1,137 @@
+#include <troupe/actors/executor/partition_actor.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include <troupe/actors/executor/remote_plan.hpp>
+#include <troupe/actors/runtime/scheduler_module.hpp>
+
+namespace troupe {
+
+class PartitionActor::OpActor final : public LeanActor<Firing*> {
+ public:
+  using LeanActor::LeanActor;
+  const char* name() const override { return "op"; }
+
+ protected:
+  void receive(Firing*& firing) override { firing->partition->run_elsewhere(*firing); }
+};
+
+PartitionActor::PartitionActor(caf::actor_config& config, std::shared_ptr<const Plan> plan, std::int32_t index,
+                               Granularity granularity, WorkerPool& pool, PlanTroupe& troupe)
+    : LeanActor(config), pool_(pool), virtual_clock_(pool.deterministic() ? &SchedulerModule::of(home_system())->clock() : nullptr), troupe_(troupe), granularity_(granularity),
+      partition_(std::move(plan), index, granularity, pool.size(), *this) {}
+
+PartitionActor::~PartitionActor() = default;
+
+void PlanTroupe::post(std::int32_t partition, PartitionMessage message) {
+  if (const auto& here = partitions[static_cast<std::size_t>(partition)]) {
+    here->send(std::move(message));
+  } else {
+    Posted one{partition, std::move(message)};
+    remote->post({&one, 1});
+  }
+}
+
+void PlanTroupe::weigh() {
+  bool light = true;
+  for (const auto& here : partitions) light = light && (!here || here->partition().is_light());
+  is_light.store(light, std::memory_order_relaxed);
+}
+
+int PlanTroupe::here() const {
+  return static_cast<int>(std::count_if(partitions.begin(), partitions.end(), [](const auto& p) { return bool(p); }));
+}
+
+bool PartitionActor::post(std::int32_t partition, PartitionMessage message) {
+  if (const auto& here = troupe_.partitions[static_cast<std::size_t>(partition)]) {
+    here->send(std::move(message));
+    return false;
+  }
+  if (const auto* grant = std::get_if<Grant>(&message))
+    if (Grant* before = lesser(partition, *grant)) {
+      before->last = grant->last;
+      return true;
+    }
+  if (posted_.capacity() == 0) posted_.reserve(kMostPosted);  // what `waiting` gave stays where it is until it goes
+  posted_.emplace_back(partition, std::move(message));
+  if (++posts_ == last_posts_ && same_ >= kSame) {
+    flush();
+    return false;
+  }
+  if (posted_.size() == kMostPosted) flush();
+  return true;
+}
+
+void PartitionActor::end_turn() {
+  flush();
+  if (posts_ == 0) return;
+  same_ = posts_ == last_posts_ ? std::min(same_ + 1, kSame) : 0;
+  last_posts_ = std::exchange(posts_, 0);
+}
+
+// The last of those posted for which `is_it` holds.
+template <class Message, class Is>
+Message* PartitionActor::last_posted(std::int32_t partition, Is is_it) {
+  const std::size_t looked_at = std::min(posted_.size(), kLookedAt);
+  for (auto p = posted_.rbegin(); p != posted_.rbegin() + static_cast<std::ptrdiff_t>(looked_at); ++p)
+    if (auto* m = p->partition == partition ? std::get_if<Message>(&p->message) : nullptr; m && is_it(*m)) return m;
+  return nullptr;
+}
+
+Token* PartitionActor::waiting(std::int32_t partition, std::int32_t receive) {
+  Token* const token = last_posted<Token>(partition, [&](const Token& t) { return t.receive == receive; });
+  if (token) last_posts_ = 0;  // which may go on, and should wait for it
+  return token;
+}
+
+// One that says less of the same instance.
+Grant* PartitionActor::lesser(std::int32_t partition, const Grant& grant) {
+  return last_posted<Grant>(partition, [&](const Grant& g) {
+    const auto around = static_cast<std::ptrdiff_t>(grant.path.depth) - 1;
+    return g.send == grant.send && &*g.run == &*grant.run && g.path.depth == grant.path.depth && g.last < grant.last && std::equal(g.path.number, g.path.number + around, grant.path.number);
+  });
+}
+
+// The turn goes on whatever cannot be sent: nobody can tell how much of it was, so runs that it is of are given up, whoever's turn it is.
+void PartitionActor::flush() {
+  if (posted_.empty()) return;
+  partition_.have_gone();
+  try {
+    troupe_.remote->post(posted_);
+    posted_.clear();
+  } catch (...) {
+    const std::vector<Posted> lost = std::exchange(posted_, {});
+    std::vector<Ref<Run>> runs;
+    for (const Posted& p : lost) {
+      const auto* token = std::get_if<Token>(&p.message);
+      const Ref<Run>& run = token ? token->run : std::get<Grant>(p.message).run;
+      const auto is_it = [&](const Ref<Run>& known) { return &*known == &*run; };
+      if (std::none_of(runs.begin(), runs.end(), is_it)) runs.push_back(run);
+    }
+    for (const Ref<Run>& run : runs) partition_.give_up_later(run);
+  }
+}
+
+void PartitionActor::refused(Run& run, std::int32_t partition, const std::string& what) { troupe_.remote->refused(run, partition, what); }
+
+std::uint64_t PartitionActor::time_at(std::uint64_t now) const {
+  return virtual_clock_ ? static_cast<std::uint64_t>(std::chrono::nanoseconds(virtual_clock_->now().time_since_epoch()).count()) : now;
+}
+
+void PartitionActor::hand_over(Firing& firing) {
+  if (granularity_ != Granularity::op) {
+    pool_.submit_elsewhere({[](void* object, Worker&) {
+                              auto& f = *static_cast<Firing*>(object);
+                              f.partition->run_elsewhere(f);
+                            },
+                            &firing});
+    return;
+  }
+  auto node = static_cast<std::size_t>(firing.node->index);
+  if (op_actors_.size() <= node) op_actors_.resize(node + 1);
+  if (!op_actors_[node]) op_actors_[node] = lean_spawn<OpActor>(home_system());
+  op_actors_[node]->send(&firing);
+}
+
+}  // namespace troupe

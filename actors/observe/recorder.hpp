@@ -1,0 +1,253 @@
+// The flight recorder: the last events of a partition, always on.
+//
+//   recorder.add({Event::Kind::turn, began, ticks() - began, ...});
+//   for (const RecordedEvent& e : recorder.since(0)) ...            // on the system's clock, oldest first
+//
+// What is recorded always: turns, tokens of cut edges (of those that go as one the first), kernels of 20 µs and more, waits, copies, failures. Turns that follow each other
+// closely are one event of up to a millisecond or two. While it traces, each turn is its own and firings are recorded too: as many a turn
+// as take a sixteenth of its time, so that a loop of scalars is thinned out and a model's kernels are all there. Then the ring grows, for as
+// long as all recorders of the process together take no more than kGrowth events; after that the latest are kept. While somebody watches, who
+// asks for events again and again, it has room for what happens between two questions, of the same events.
+//
+// Threads: the partition's turn writes and reads; nothing here is shared but how much the process's recorders have grown. Times are the
+// processor's ticks, which cost a third of a clock read; they become nanoseconds when somebody asks, by a TickClock.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <troupe/actors/observe/snapshot.hpp>
+
+namespace troupe {
+
+inline std::int64_t steady_ns() { return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+inline std::uint64_t ticks() {
+#if defined(__x86_64__)
+  return __builtin_ia32_rdtsc();
+#else
+  return static_cast<std::uint64_t>(steady_ns());
+#endif
+}
+
+/// What the clocks and the ticks showed at one time, and how long a tick is.
+class TickClock {
+ public:
+  /// Now. A thread may be put aside between two looks, so the closest of a few counts.
+  static TickClock now() {
+    static const Look first = look();  // of this process
+    TickClock c;
+    c.at_ = look();
+    if (c.at_.ticks > first.ticks) c.ns_a_tick_ = static_cast<double>(c.at_.steady_ns - first.steady_ns) / static_cast<double>(c.at_.ticks - first.ticks);
+    return c;
+  }
+  std::int64_t nanoseconds(std::uint64_t length) const { return static_cast<std::int64_t>(static_cast<double>(length) * ns_a_tick_); }
+  std::uint64_t ticks_of(std::int64_t ns) const { return static_cast<std::uint64_t>(static_cast<double>(ns) / ns_a_tick_); }
+  /// Of the Unix epoch, at a moment of the ticks and of the steady clock.
+  std::int64_t at_ticks(std::uint64_t t) const { return at_.system_ns - (t > at_.ticks ? -nanoseconds(t - at_.ticks) : nanoseconds(at_.ticks - t)); }
+  std::int64_t at_steady(std::int64_t ns) const { return at_.system_ns - (at_.steady_ns - ns); }
+
+ private:
+  struct Look {
+    std::uint64_t ticks = 0, width = ~std::uint64_t{0};
+    std::int64_t steady_ns = 0, system_ns = 0;
+  };
+  static Look look() {
+    Look best;
+    for (int i = 0; i < 5; ++i) {
+      Look l;
+      const std::uint64_t began = ticks();
+      l.steady_ns = troupe::steady_ns();
+      l.system_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+      l.width = ticks() - began;
+      l.ticks = began + l.width / 2;
+      if (l.width < best.width) best = l;
+    }
+    return best;
+  }
+
+  Look at_;
+  double ns_a_tick_ = 1.0;
+};
+
+/// Who traces: a run, by its number; or a node, by its incarnation, as often as it numbers its traces.
+struct Tracer {
+  std::uint64_t number = 0;
+  std::optional<std::uint64_t> node = {};  // none: a run of this engine. A peer may say any number
+  friend bool operator==(const Tracer&, const Tracer&) = default;
+};
+
+class FlightRecorder {
+ public:
+  static constexpr std::size_t kAlways = 512;       // events that are kept, unless it traces or somebody watches
+  static constexpr std::size_t kWatched = 1 << 14;  // while somebody does: 20,000 a second from one question to the next
+
+  struct Event {
+    RecordedEvent::Kind kind = RecordedEvent::Kind::turn;
+    bool is_ns = false;  // begin and length are nanoseconds of the steady clock, not ticks
+    std::int32_t node = -1;
+    std::uint64_t begin = 0, length = 0;
+    std::uint64_t run = 0;
+    std::int64_t tag = 0;
+    std::uint64_t flow = 0;
+  };
+
+  FlightRecorder() { TickClock::now(); }
+  ~FlightRecorder() { give_back(); }
+  FlightRecorder(const FlightRecorder&) = delete;
+  FlightRecorder& operator=(const FlightRecorder&) = delete;
+
+  void add(const Event& e) {
+    if (ring_.size() == size_ && traces_ && count_ == size_) grow();
+    if (ring_.size() < size_) {
+      if (ring_.capacity() < size_) ring_.reserve(size_);  // all at once: then no firing allocates
+      ring_.push_back(e);
+    } else {
+      ring_[place_of(count_)] = e;
+    }
+    ++count_;
+  }
+  /// A turn has ended. One that began soon after the end of another of its run is told with it.
+  void add_turn(std::uint64_t begin, std::uint64_t length, std::uint64_t run, std::int64_t fired) {
+    if (watched_until_ != 0 && begin > watched_until_) keep_less();
+    if (Event* last = traces_ || ring_.empty() ? nullptr : &ring_[place_of(count_ - 1)]; last && last->kind == RecordedEvent::Kind::turn && last->run == run) {
+      const std::uint64_t both = begin + length - last->begin;
+      if (begin - (last->begin + last->length) <= kSoon && both <= kLongTurn) {
+        last->length = both;
+        last->tag += fired;
+        return;
+      }
+    }
+    add({RecordedEvent::Kind::turn, false, -1, begin, length, run, fired, 0});
+  }
+  /// What ended at or after `since_ns` of the Unix epoch, in the order in which it ended.
+  std::vector<RecordedEvent> since(std::int64_t since_ns, const TickClock& clock = TickClock::now()) const {
+    std::vector<RecordedEvent> all;
+    all.reserve(ring_.size());
+    for (std::uint64_t i = count_ - ring_.size(); i < count_; ++i) {
+      const Event& e = ring_[place_of(i)];
+      const std::int64_t begin = begin_of(e, clock), length = e.is_ns ? static_cast<std::int64_t>(e.length) : clock.nanoseconds(e.length);
+      if (begin + length < since_ns) continue;
+      all.push_back({e.kind, e.node, begin, length, e.run, e.tag, e.flow});
+    }
+    return all;
+  }
+  /// Since when all is there, of the Unix epoch; 0: nothing was written over.
+  std::int64_t whole_since(const TickClock& clock) const { return dropped() == 0 || ring_.empty() ? 0 : begin_of(ring_[place_of(count_ - ring_.size())], clock); }
+  /// Events that were written over.
+  std::uint64_t dropped() const { return count_ - ring_.size(); }
+  /// Firings that were not drawn.
+  std::uint64_t thinned() const { return thinned_; }
+
+  /// Somebody asks, and will again. Ends by itself, some seconds after the last question.
+  void watch(const TickClock& clock) {
+    constexpr std::int64_t kFor = 10'000'000'000;  // ns: askers are late
+    if (traces_) return;
+    watched_until_ = ticks() + clock.ticks_of(kFor);
+    if (size_ == kAlways && grow_by(kWatched - kAlways, kGrowth / 2)) resize(kWatched);
+  }
+
+  // ---- tracing
+
+  bool traces() const { return traces_; }
+  /// It goes on until the last of all tracers has had enough, and for a node until that time at most, for it may be gone: by the clock
+  /// of `expire`.
+  void trace(bool on, const Tracer& who = {}, std::uint64_t until = kForEver) {
+    std::erase_if(tracers_, [&](const Tracing& t) { return t.who == who; });
+    if (on) {
+      const auto of_node = [](const Tracing& t) { return t.who.node.has_value(); };
+      if (std::count_if(tracers_.begin(), tracers_.end(), of_node) >= kMostOfNodes) tracers_.erase(std::find_if(tracers_.begin(), tracers_.end(), of_node));
+      tracers_.push_back({who, who.node ? until : kForEver});
+    }
+    begin_or_end();
+  }
+  void expire(std::uint64_t now) {
+    std::erase_if(tracers_, [&](const Tracing& t) { return now > t.until; });
+    begin_or_end();
+  }
+  /// May one more firing of this turn be drawn? Once it may not, none after it may.
+  bool draws() { return left_ > 0 ? --left_, true : false; }
+  /// A turn of so many firings has ended.
+  void turn_took(std::uint64_t length, std::uint64_t fired) {
+    const std::uint64_t drawn = allowed_ - left_;
+    thinned_ += fired > drawn ? fired - drawn : 0;
+    left_ = allowed_ = 2 + length / (16 * kCost);
+  }
+
+ private:
+  static constexpr std::uint64_t kForEver = ~std::uint64_t{0};
+  static constexpr std::ptrdiff_t kMostOfNodes = 32;  // traces: the oldest gives way
+  static constexpr std::size_t kTraced = 1 << 15;
+  static constexpr std::size_t kGrowth = 1 << 19;  // events, of all recorders: 28 MB
+  static constexpr std::uint64_t kCost = 300;  // ticks that drawing one takes, with the caches that it takes from others
+  static constexpr std::uint64_t kAtFirst = 64;
+  static constexpr std::uint64_t kSoon = 1 << 16, kLongTurn = 1 << 22;  // ticks: some 25 µs and 2 ms
+
+  /// Twice as many events, if the others have left so many: it has not been written over yet.
+  void grow() {
+    if (grow_by(size_, kGrowth)) size_ *= 2;
+  }
+  /// So many events more, if all recorders have grown by no more than `most` then.
+  bool grow_by(std::size_t events, std::size_t most) {
+    std::size_t grown = growth().load(std::memory_order_relaxed);
+    do
+      if (grown + events > most) return false;
+    while (!growth().compare_exchange_weak(grown, grown + events, std::memory_order_relaxed));
+    grown_ += events;
+    return true;
+  }
+  void begin_or_end() {
+    if (traces_ == !tracers_.empty()) return;
+    traces_ = !traces_;
+    size_ = traces_ ? kTraced : kAlways;
+    give_back();
+    ring_ = {};
+    ring_.reserve(size_);
+    count_ = first_ = thinned_ = watched_until_ = 0;
+    left_ = allowed_ = kAtFirst;
+  }
+  void keep_less() {
+    watched_until_ = 0;
+    if (size_ == kAlways) return;
+    resize(kAlways);
+    give_back();
+  }
+  /// The latest, as many as have room.
+  void resize(std::size_t size) {
+    std::vector<Event> kept;
+    kept.reserve(size);
+    for (std::uint64_t i = count_ - std::min(ring_.size(), size); i < count_; ++i) kept.push_back(ring_[place_of(i)]);
+    ring_ = std::move(kept);
+    size_ = size;
+    first_ = count_ - ring_.size();
+  }
+  std::size_t place_of(std::uint64_t event) const { return (event - first_) & (size_ - 1); }
+  static std::int64_t begin_of(const Event& e, const TickClock& clock) { return e.is_ns ? clock.at_steady(static_cast<std::int64_t>(e.begin)) : clock.at_ticks(e.begin); }
+  void give_back() { growth().fetch_sub(std::exchange(grown_, 0), std::memory_order_relaxed); }
+  /// By how many events the recorders of the process have grown; publishes nothing.
+  static std::atomic<std::size_t>& growth() {
+    static std::atomic<std::size_t> all{0};
+    return all;
+  }
+
+  std::vector<Event> ring_;
+  std::size_t grown_ = 0;
+  std::size_t size_ = kAlways;       // a power of two
+  std::uint64_t count_ = 0, thinned_ = 0;
+  std::uint64_t first_ = 0;          // the number of the event that is at the ring's beginning, in its first round
+  std::uint64_t watched_until_ = 0;  // ticks; 0: nobody watches
+  std::uint64_t left_ = kAtFirst, allowed_ = kAtFirst;  // firings of this turn that may still be drawn, and that could be
+  struct Tracing {
+    Tracer who;
+    std::uint64_t until;
+  };
+  std::vector<Tracing> tracers_;
+  bool traces_ = false;              // there are some
+};
+
+}  // namespace troupe

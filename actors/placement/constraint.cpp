@@ -1,0 +1,106 @@
+#include <troupe/actors/placement/constraint.hpp>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/base/error.hpp>
+#include <troupe/ops/graph/company.hpp>
+
+namespace troupe {
+namespace {
+
+constexpr std::string_view kNode = "/node:";
+
+// What stands before the first `by`, which goes with it.
+std::string_view next(std::string_view& rest, char by) {
+  const std::size_t end = std::min(rest.find(by), rest.size());
+  const std::string_view found = rest.substr(0, end);
+  rest.remove_prefix(std::min(rest.size(), end + 1));
+  return found;
+}
+
+bool is_device(std::string_view kind, std::string_view number) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const auto is_lower = [](char c) { return c >= 'a' && c <= 'z'; };
+  return !kind.empty() && std::all_of(kind.begin(), kind.end(), is_lower) &&
+         (number == "*" || (!number.empty() && std::all_of(number.begin(), number.end(), is_digit)));
+}
+
+}  // namespace
+
+std::string_view node_of(std::string_view device) {
+  if (!device.starts_with(kNode)) return {};
+  device.remove_prefix(kNode.size());
+  return device.substr(0, device.find('/'));
+}
+
+std::string_view short_name(std::string_view device) {
+  if (!device.starts_with(kNode)) return device;
+  const std::size_t slash = device.find('/', kNode.size());
+  return slash == std::string_view::npos ? "cpu:0" : device.substr(slash + 1);
+}
+
+std::string full_name(std::string_view device, std::string_view node) {
+  if (device.empty() || node.empty()) return std::string(device);
+  const std::string_view on = node_of(device);
+  return fmt::format("{}{}/{}", kNode, on.empty() ? node : on, short_name(device));
+}
+
+bool NodeLabels::has(std::string_view key, std::string_view value) const {
+  for (std::string_view rest = labels; !rest.empty();) {
+    std::string_view label = next(rest, ' ');
+    if (next(label, '=') == key && (value.empty() || label == value)) return true;
+  }
+  return false;
+}
+
+Constraint parse_constraint(std::string_view text, std::string_view here) {
+  Constraint c;
+  const auto refuse = [&](const std::string& why) -> void {
+    throw Error(Code::invalid_argument,
+                fmt::format("the device constraint '{}' {}; it is a device such as cpu:0, or parts out of /node:NAME, /label:KEY, /label:KEY=VALUE, and at the end "
+                            "/cpu:0 or /cpu:*", text, why));
+  };
+  std::string_view rest = text;
+  if (const std::size_t with = company_at(rest); with != std::string_view::npos) {
+    c.group = rest.substr(with + 5);
+    rest = rest.substr(0, with == 0 ? 0 : with - 1);
+  }
+  if (rest.empty()) return c;
+  const bool is_whole = rest[0] == '/';
+  if (is_whole) rest.remove_prefix(1);
+  if (rest.empty() || rest.ends_with('/')) refuse("ends with '/'");
+  while (!rest.empty()) {
+    std::string_view value = next(rest, '/');
+    const std::string_view part = value, key = next(value, ':');
+    if (!c.device.empty()) refuse(fmt::format("goes on after its device, {}", c.device));
+    if (!is_whole || (key != "node" && key != "label")) {
+      if (!is_device(key, value)) refuse(fmt::format("has a part '{}', which means nothing", part));
+      c.device = part;
+    } else if (value.empty()) {
+      refuse(fmt::format("does not say which {}", key));
+    } else if (key == "label") {
+      const std::string_view label = next(value, '=');
+      c.labels.emplace_back(label, value);
+    } else if (!c.node.empty()) {
+      refuse(fmt::format("names two nodes, {} and {}", c.node, value));
+    } else {
+      c.node = value;
+    }
+  }
+  if (!is_whole) c.node = here;
+  c.is_anywhere = is_whole && c.node.empty();
+  return c;
+}
+
+bool Constraint::allows(std::string_view device_name, const NodeLabels& where) const {
+  if (!node.empty() && node != where.name) return false;
+  for (const auto& [key, value] : labels)
+    if (!where.has(key, value)) return false;
+  const std::string_view name = short_name(device_name);
+  if (device.ends_with('*')) return name.starts_with(std::string_view(device).substr(0, device.size() - 1));
+  return device.empty() || device == name;
+}
+
+}  // namespace troupe

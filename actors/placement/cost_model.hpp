@@ -1,0 +1,62 @@
+// The cost model: what a node takes on a device, and a value between two. From shapes; where a node was measured, by that.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <troupe/actors/placement/cost_options.hpp>
+#include <troupe/ops/graph/program.hpp>
+
+namespace troupe {
+
+/// Nanoseconds that the node of an origin took on a device, which is named in full where there is a cluster.
+using Measured = std::map<std::pair<std::uint64_t, std::string>, double>;
+
+struct Size {
+  double bytes = 0;
+  bool is_known = true;  // false: an extent is unknown and was guessed, or it is a list, of one element
+};
+
+/// What one firing computes and touches.
+struct Work {
+  double flops = 0;
+  double bytes = 0;
+};
+
+class CostModel {
+ public:
+  CostModel(CostOptions options, std::vector<std::string> devices, const Measured& measured = {});
+
+  const std::vector<std::string>& devices() const { return devices_; }
+  const CostOptions& options() const { return options_; }
+  Size size_of(const ValueSpec& spec) const;
+  Work work_of(const Graph& graph, std::int32_t id) const;
+  /// Of one firing. As measured on that device; else as on another, in proportion to what is predicted of the two.
+  double ns(const Graph& graph, std::int32_t id, std::size_t device) const;
+  double transfer_ns(double bytes, std::size_t from, std::size_t to) const;
+  bool is_measured(const Graph& graph, std::int32_t id, std::size_t device) const { return measured_ns(graph.node(id).origin, device) != nullptr; }
+  std::uint64_t memory_of(std::size_t device) const { return of_device_[device].memory_bytes; }
+
+ private:
+  double predicted_ns(const Work& work, const DeviceCost& device) const;
+  const double* measured_ns(std::uint64_t origin, std::size_t device) const;  // null: it was not
+
+  const CostOptions options_;
+  const std::vector<std::string> devices_;
+  // By origin: devices, in order, and what they took. Asked for each node on each device.
+  std::unordered_map<std::uint64_t, std::vector<std::pair<std::size_t, double>>> measured_;
+  std::vector<DeviceCost> of_device_;
+  std::vector<std::size_t> node_of_;  // of a device: its node's number
+  std::size_t nodes_ = 0;
+  std::vector<LinkCost> links_;  // between nodes: from times to
+};
+
+/// Yields what it gets: takes no time, and no memory of its own.
+bool only_moves_tokens(const Node& node);
+
+}  // namespace troupe

@@ -1,0 +1,201 @@
+#include <troupe/actors/plan/explain.hpp>
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include <troupe/actors/placement/forecast.hpp>
+#include <troupe/ops/graph/node_index.hpp>
+
+namespace troupe {
+namespace {
+
+std::string readable_ns(double ns) {
+  if (ns < 1e3) return fmt::format("{:.0f} ns", ns);
+  if (ns < 1e6) return fmt::format("{:.1f} us", ns / 1e3);
+  if (ns < 1e9) return fmt::format("{:.1f} ms", ns / 1e6);
+  return fmt::format("{:.1f} s", ns / 1e9);
+}
+
+std::string readable_flops(double flops) {
+  if (flops < 1e6) return fmt::format("{:.1f} k", flops / 1e3);
+  if (flops < 1e9) return fmt::format("{:.1f} M", flops / 1e6);
+  return fmt::format("{:.1f} G", flops / 1e9);
+}
+
+class Explanation {
+ public:
+  Explanation(const Plan& plan, const CostOptions& costs, const Measured& measured, const std::string& home)
+      : plan_(plan), g_(plan.program.graph), model_(costs, names(plan, home), measured), home_(index(home)), forecaster_(plan.program, model_, home_) {
+    std::vector<std::int32_t> device;
+    for (std::int32_t p : plan.partition_of) device.push_back(static_cast<std::int32_t>(index(plan.partitions[at(p)].name)));
+    forecast_ = forecaster_.run(device);
+    const Forecast alone = forecaster_.run(std::vector<std::int32_t>(plan.partition_of.size(), static_cast<std::int32_t>(home_)));
+    all_at_home_ = alone.ns;
+  }
+
+  std::string text() {
+    std::string out = fmt::format("predicted: {} a run", readable_ns(forecast_.ns));
+    if (model_.devices().size() > 1) out += fmt::format("; {} with all of it on {}", readable_ns(all_at_home_), model_.devices()[home_]);
+    return out + "\n" + devices() + sources() + edges() + path();
+  }
+
+ private:
+  static std::vector<std::string> names(const Plan& plan, const std::string& home) {
+    std::vector<std::string> names;
+    for (const PartitionPlan& p : plan.partitions) names.push_back(p.name);
+    if (std::find(names.begin(), names.end(), home) == names.end()) names.push_back(home);
+    return names;
+  }
+  std::size_t index(const std::string& name) const {
+    return static_cast<std::size_t>(std::find(model_.devices().begin(), model_.devices().end(), name) - model_.devices().begin());
+  }
+
+  std::string devices() const {
+    std::size_t width = 6;
+    for (const std::string& d : model_.devices()) width = std::max(width, d.size());
+    std::string out = fmt::format("\n{:<{}} {:>7} {:>12} {:>10} {:>12}\n", "device", width, "nodes", "flops a run", "busy", "peak memory");
+    for (std::size_t d = 0; d < model_.devices().size(); ++d) {
+      const Forecast::OnDevice& f = forecast_.devices[d];
+      out += fmt::format("{:<{}} {:>7} {:>12} {:>10} {:>12}", model_.devices()[d], width, f.nodes, readable_flops(f.flops), readable_ns(f.busy_ns),
+                         (f.is_known ? "" : "~") + readable_bytes(f.peak_bytes));
+      if (model_.memory_of(d) > 0) out += fmt::format(" of {}", readable_bytes(static_cast<double>(model_.memory_of(d))));
+      out += "\n";
+    }
+    return out;
+  }
+
+  // What the prediction is made of, where there is more than shapes.
+  std::string sources() const {
+    std::size_t measured = 0, all = 0;
+    for (std::int32_t id = 0; id < g_.size(); ++id) {
+      if (plan_.partition_of[at(id)] < 0 || model_.work_of(g_, id).bytes == 0) continue;
+      ++all;
+      measured += model_.is_measured(g_, id, index(plan_.partitions[at(plan_.partition_of[at(id)])].name));
+    }
+    std::string out;
+    if (measured > 0) out += fmt::format("measured: {} of {} nodes where they are; the others by their shapes\n", measured, all);
+    for (const LinkBetween& l : model_.options().links)
+      out += fmt::format("link {} - {}: {}, {}/s (measured)\n", l.a, l.b, readable_ns(l.cost.latency_ns), readable_bytes(l.cost.bytes_per_ns * 1e9));
+    return out.empty() ? out : "\n" + out;
+  }
+
+  // ---- cut edges
+
+  struct Cut {
+    double bytes = 0;    // a run
+    bool is_known = true;
+    std::string line;
+  };
+
+  std::string edges() const {
+    std::vector<Cut> cuts = feeds();
+    for (const PartitionPlan& from : plan_.partitions)
+      for (const PartitionPlan::Send& s : from.sends) cuts.push_back(cut(from, s));
+    for (Cut& c : fetches()) cuts.push_back(std::move(c));
+    double bytes = 0;
+    bool is_known = true;
+    std::string lines;
+    for (const Cut& c : cuts) bytes += c.bytes, is_known = is_known && c.is_known, lines += c.line;
+    return fmt::format("\n{} cut edge{}, {}{} a run\n{}", cuts.size(), cuts.size() == 1 ? "" : "s", is_known ? "" : "~", readable_bytes(bytes), lines);
+  }
+
+  // Feeds go to every other node that takes them, once a run.
+  std::vector<Cut> feeds() const {
+    std::vector<Cut> cuts;
+    for (std::size_t f = 0; f < plan_.feeds.size(); ++f) {
+      std::vector<std::int32_t> to;
+      for (const PartitionPlan& p : plan_.partitions)
+        for (const PartitionPlan::Feed& taken : p.feeds)
+          if (taken.index == static_cast<std::int32_t>(f) && p.node != plan_.here && std::find(to.begin(), to.end(), p.node) == to.end()) to.push_back(p.node);
+      const Size size = model_.size_of(plan_.feeds[f]);
+      for (std::int32_t node : to)
+        cuts.push_back({size.bytes, size.is_known, fmt::format("  the caller -> node {}: feed '{}' {}, {}\n", plan_.nodes[at(node)], plan_.feed_names[f],
+                                                               plan_.feeds[f].text(), sized(size))});
+    }
+    return cuts;
+  }
+
+  // What is fetched comes from the node that has it, once a run. (What was fed and is fetched as it is has not gone anywhere.)
+  std::vector<Cut> fetches() const {
+    std::vector<Cut> cuts;
+    for (const Edge& e : plan_.program.fetches) {
+      const std::int32_t where = plan_.partition_of[at(e.node)];
+      if (where < 0 || plan_.partitions[at(where)].node == plan_.here || g_.node(e.node).op->name == "Input") continue;
+      const ValueSpec& spec = g_.spec(e);
+      const Size size = model_.size_of(spec);
+      cuts.push_back({size.bytes, size.is_known, fmt::format("  node {} -> the caller: fetch {} {}, {}\n", plan_.nodes[at(plan_.partitions[at(where)].node)], g_.describe(e.node), spec.text(), sized(size))});
+    }
+    return cuts;
+  }
+
+  Cut cut(const PartitionPlan& from, const PartitionPlan::Send& s) const {
+    const PartitionPlan& to = plan_.partitions[at(s.partition)];
+    const PartitionPlan::Receive& r = to.receives[at(s.receive)];
+    Cut made;
+    const char* const kSays[] = {"a control edge", "that it is called", "that its part of a call has ended", "that nothing more is called"};
+    std::string what = kSays[static_cast<std::size_t>(r.says)];
+    if (r.output >= 0) {
+      const ValueSpec& spec = g_.spec({r.source, r.output});
+      const Size size = model_.size_of(spec);
+      made.bytes = size.bytes, made.is_known = size.is_known;
+      what = fmt::format("{}, {}", spec.text(), sized(size));
+      if (g_.node(r.source).op->name == "Cast" && spec.dtype == DType::bf16) what += " (rounded)";
+    }
+    std::string loops;
+    for (std::int32_t f = to.frames[at(r.frame)].parent < 0 ? 0 : r.frame; f > 0; f = to.frames[at(f)].parent) {
+      made.bytes *= model_.options().trips;
+      loops += fmt::format("{} '{}'", loops.empty() ? ", each iteration of" : " in", to.frames[at(f)].name);
+    }
+    made.line = fmt::format("  {} -> {}: {} {}{}\n", from.name, to.name, g_.describe(r.source), what, loops);
+    return made;
+  }
+
+  static std::string sized(const Size& size) { return (size.is_known ? "" : "~") + readable_bytes(size.bytes); }
+
+  // ---- the critical path
+
+  std::string path() const {
+    std::string out = fmt::format("\ncritical path, {}\n", readable_ns(forecast_.ns));
+    for (const Forecast::Step& s : forecast_.path) {
+      std::string what = s.node >= 0 ? g_.describe(s.node) : std::string("nothing");
+      if (s.frame >= 0) {
+        const Frame& f = forecaster_.frames().all()[at(s.frame)];
+        what = fmt::format("loop '{}', {} iterations", f.name, model_.options().trips);
+      }
+      const std::string where = s.device >= 0 ? model_.devices()[at(s.device)] : std::string();
+      out += fmt::format("  {:>9} +{:<9} {}{}\n", readable_ns(s.start_ns), readable_ns(s.end_ns - s.start_ns), what,
+                         where.empty() ? "" : (s.is_transfer ? " goes to " : " on ") + where + (is_measured(s) ? " (measured)" : ""));
+    }
+    return out;
+  }
+
+  bool is_measured(const Forecast::Step& s) const { return !s.is_transfer && s.frame < 0 && s.node >= 0 && s.device >= 0 && model_.is_measured(g_, s.node, at(s.device)); }
+
+  const Plan& plan_;
+  const Graph& g_;
+  const CostModel model_;
+  const std::size_t home_;
+  Forecaster forecaster_;
+  Forecast forecast_;
+  double all_at_home_ = 0;
+};
+
+}  // namespace
+
+std::string readable_bytes(double bytes) {
+  if (bytes < 1024) return fmt::format("{:.0f} B", bytes);
+  if (bytes < 1024 * 1024) return fmt::format("{:.1f} KiB", bytes / 1024);
+  if (bytes < 1024.0 * 1024 * 1024) return fmt::format("{:.1f} MiB", bytes / (1024 * 1024));
+  return fmt::format("{:.1f} GiB", bytes / (1024.0 * 1024 * 1024));
+}
+
+std::string explain(const Plan& plan, std::span<const PassReport> passes, const CostOptions& costs, const Measured& measured, const std::string& home) {
+  std::string out = Explanation(plan, costs, measured, home).text();
+  if (!passes.empty()) out += "\nnodes after each pass\n";
+  for (const PassReport& r : passes) out += fmt::format("  {:<16} {:>7} -> {:>7}\n", r.name, r.nodes_before, r.nodes_after);
+  return out + "\nthe program\n" + plan.program.graph.text();
+}
+
+}  // namespace troupe
