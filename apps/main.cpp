@@ -128,7 +128,7 @@ int run(int argc, char** argv) {
   node_verb->add_option("--patience", of_node.patience, "Seconds to wait for a node to join")->capture_default_str()->check(CLI::Range(0, kDay));
   node_verb->add_option("--keys", of_node.keys, "The folder of its keys ('troupe keygen' makes one); without, only loopback")->type_name("DIR")->envname("TROUPE_KEYS");
   node_verb->add_option("--labels", of_node.labels, "What others know of it, for placement")->type_name("KEY=VALUE,...");
-  node_verb->add_option("--http", of_node.http, "Serve inspections there (cluster/INSPECTION.md); a port alone is on loopback, 0 any that is free")->type_name("[HOST:]PORT");
+  node_verb->add_option("--http", of_node.http, "Serve inspections there (cluster/inspect/INSPECTION.md); a port alone is on loopback, 0 any that is free")->type_name("[HOST:]PORT");
   node_verb->add_option("--http-token-file", of_node.http_token, "A file with what who asks there must say; needed where --http is not loopback")->type_name("FILE")->envname("TROUPE_HTTP_TOKEN_FILE");
   node_verb->add_option("--log", of_node.log, "How what happens is told on stderr: text, or json, an object a line")->capture_default_str()->check(CLI::IsMember({"text", "json"}));
   node_verb->add_option("--flight", of_node.flight, "Write what led to the failure of a run there, of each node's last 16; 'none': nowhere (default: 'flight' in $STATE_DIRECTORY, else in troupe in $XDG_STATE_HOME or ~/.local/state)")->type_name("DIR")->check(folder_or_none);

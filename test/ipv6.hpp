@@ -3,7 +3,7 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/cluster/tcp_socket.hpp>
+#include <troupe/cluster/transport/net/tcp_socket.hpp>
 
 namespace troupe::test {
 

@@ -1,5 +1,5 @@
 // A trace of one node in a file: Chrome's format, which Perfetto reads. Over several nodes it is the inspection server's
-// (cluster/inspection_trace.cpp).
+// (cluster/inspect/inspection_trace.cpp).
 #pragma once
 
 #include <cstdint>

@@ -5,8 +5,8 @@
 #include <chrono>
 #include <cstdio>
 
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/zeromq.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/troupe.hpp>
 
 using namespace troupe;

@@ -10,10 +10,10 @@
 #include <fmt/ranges.h>
 
 #include <troupe/apps/verbs/terminal.hpp>
-#include <troupe/cluster/discovery.hpp>
-#include <troupe/cluster/keys.hpp>
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/zeromq.hpp>
+#include <troupe/cluster/membership/discovery.hpp>
+#include <troupe/cluster/transport/net/keys.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/zeromq/zeromq.hpp>
 
 namespace troupe::verbs {
 

@@ -16,7 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include <troupe/apps/verbs/service.hpp>
-#include <troupe/cluster/inspection_server.hpp>
+#include <troupe/cluster/inspect/inspection_server.hpp>
 
 namespace troupe::verbs {
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/cluster/keys.hpp>
+#include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/devices/base/error.hpp>
 
 namespace troupe::verbs {

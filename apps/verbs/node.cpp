@@ -17,10 +17,10 @@
 
 #include <troupe/apps/verbs/service.hpp>
 #include <troupe/apps/verbs/terminal.hpp>
-#include <troupe/cluster/discovery.hpp>
-#include <troupe/cluster/inspection_server.hpp>
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/zeromq.hpp>
+#include <troupe/cluster/membership/discovery.hpp>
+#include <troupe/cluster/inspect/inspection_server.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/ops/format/json_text.hpp>
 
 namespace troupe::verbs {

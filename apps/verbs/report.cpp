@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <troupe/cluster/report_page.hpp>
+#include <troupe/cluster/inspect/report_page.hpp>
 
 namespace troupe::verbs {
 

@@ -80,7 +80,7 @@ Endpoint endpoint(const std::string& text);
 /// What a file holds; empty for none. Throws Misuse for one that is missing or too short to keep anybody out.
 std::string token_of(const std::string& file);
 
-/// Of the verbs that ask a running node (cluster/INSPECTION.md): they print to a terminal in colour, to a pipe plainly.
+/// Of the verbs that ask a running node (cluster/inspect/INSPECTION.md): they print to a terminal in colour, to a pipe plainly.
 struct LookFlags {
   std::string node = "http://127.0.0.1:7200";  // where an inspection server is
   std::string token;   // a file

@@ -3,7 +3,7 @@
 # TROUPE_HEADERS_FROM is the build's include folder, in which `troupe/<folder>` links to the sources.
 cmake_policy(VERSION 3.25)
 set(pending troupe/troupe.hpp)
-foreach(header IN ITEMS node zeromq keys inspection_server)
+foreach(header IN ITEMS node/node transport/zeromq/zeromq transport/net/keys inspect/inspection_server)
   list(APPEND pending troupe/cluster/${header}.hpp)
 endforeach()
 file(GLOB ops RELATIVE ${TROUPE_HEADERS_FROM} ${TROUPE_HEADERS_FROM}/troupe/ops/graph/*.hpp

@@ -49,7 +49,7 @@ function(troupe_unity target name)
     string(MD5 hash ${file})
     string(SUBSTRING ${hash} 0 4 digits)
     math(EXPR batch "0x${digits} % ${batches}")
-    if(file MATCHES "^cluster/(inspection_|reception)")
+    if(file MATCHES "^cluster/inspect/(inspection_|reception)")
       set(batch json)  # three seconds of headers, which the others do without
     endif()
     string(MAKE_C_IDENTIFIER ${group} group)

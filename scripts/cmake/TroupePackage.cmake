@@ -48,7 +48,7 @@ install(FILES ${CMAKE_SOURCE_DIR}/scripts/grafana/troupe.json ${CMAKE_SOURCE_DIR
 install(PROGRAMS ${CMAKE_SOURCE_DIR}/scripts/slurm/troupe.sbatch DESTINATION share/doc/troupe/examples)
 install(FILES ${CMAKE_SOURCE_DIR}/CHANGELOG.md ${CMAKE_SOURCE_DIR}/README.md DESTINATION share/doc/troupe)
 # What `--json` prints has every field in the one, and why a run is said to hang stands in the other.
-install(FILES ${CMAKE_SOURCE_DIR}/cluster/INSPECTION.md DESTINATION share/doc/troupe)
+install(FILES ${CMAKE_SOURCE_DIR}/cluster/inspect/INSPECTION.md DESTINATION share/doc/troupe)
 install(FILES ${CMAKE_SOURCE_DIR}/actors/observe/INSPECTION.md DESTINATION share/doc/troupe RENAME HANGS.md)
 
 set(CPACK_GENERATOR DEB)

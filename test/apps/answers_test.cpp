@@ -8,7 +8,7 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/cluster/tcp_socket.hpp>
+#include <troupe/cluster/transport/net/tcp_socket.hpp>
 #include <troupe/test/apps/as_node.hpp>
 #include <troupe/test/apps/node_process.hpp>
 

@@ -10,7 +10,7 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/cluster/tcp_socket.hpp>
+#include <troupe/cluster/transport/net/tcp_socket.hpp>
 #include <troupe/test/examples/process.hpp>
 
 namespace troupe::test {

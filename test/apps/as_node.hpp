@@ -9,7 +9,7 @@
 #include <httplib.h>
 #include <nlohmann/json.hpp>
 
-#include <troupe/cluster/inspection_server.hpp>
+#include <troupe/cluster/inspect/inspection_server.hpp>
 
 namespace troupe::test {
 

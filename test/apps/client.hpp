@@ -9,9 +9,9 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/cluster/keys.hpp>
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/zeromq.hpp>
+#include <troupe/cluster/transport/net/keys.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

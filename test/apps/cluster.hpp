@@ -10,9 +10,9 @@
 #include <httplib.h>
 #include <nlohmann/json.hpp>
 
-#include <troupe/cluster/inspection_server.hpp>
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/zeromq.hpp>
+#include <troupe/cluster/inspect/inspection_server.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/test/apps/node_process.hpp>
 
 namespace troupe::test {

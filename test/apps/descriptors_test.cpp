@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <troupe/cluster/inspection_server.hpp>
+#include <troupe/cluster/inspect/inspection_server.hpp>
 #include <troupe/test/apps/connection.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/troupe.hpp>

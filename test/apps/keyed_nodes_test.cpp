@@ -4,9 +4,9 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include <troupe/cluster/keys.hpp>
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/tcp_socket.hpp>
+#include <troupe/cluster/transport/net/keys.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/net/tcp_socket.hpp>
 #include <troupe/test/apps/client.hpp>
 #include <troupe/test/apps/node_process.hpp>
 #include <troupe/test/apps/scan.hpp>

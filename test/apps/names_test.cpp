@@ -8,8 +8,8 @@
 
 #include <fstream>
 
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/zeromq.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/test/apps/apart.hpp>
 #include <troupe/test/apps/node_process.hpp>
 #include <troupe/test/devices/refusal.hpp>

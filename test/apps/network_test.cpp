@@ -9,9 +9,9 @@
 
 #include <fmt/format.h>
 
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/tcp_socket.hpp>
-#include <troupe/cluster/zeromq.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/net/tcp_socket.hpp>
+#include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/test/apps/apart.hpp>
 #include <troupe/test/apps/node_process.hpp>
 #include <troupe/test/cluster/relay.hpp>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <troupe/cluster/keys.hpp>
+#include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/test/examples/process.hpp>
 
 namespace troupe::test {

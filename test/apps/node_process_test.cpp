@@ -12,8 +12,8 @@
 #include <httplib.h>
 #include <nlohmann/json.hpp>
 
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/zeromq.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/test/apps/client.hpp>
 #include <troupe/test/apps/node_process.hpp>
 #include <troupe/test/apps/standalone.hpp>

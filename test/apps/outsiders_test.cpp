@@ -20,9 +20,9 @@
 #include <fmt/format.h>
 #include <httplib.h>
 
-#include <troupe/cluster/keys.hpp>
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/wire.hpp>
+#include <troupe/cluster/transport/net/keys.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/wire.hpp>
 #include <troupe/test/apps/client.hpp>
 #include <troupe/test/apps/connection.hpp>
 #include <troupe/test/apps/node_process.hpp>

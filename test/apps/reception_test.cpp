@@ -22,9 +22,9 @@
 #include <fmt/format.h>
 #include <httplib.h>
 
-#include <troupe/cluster/inspection_server.hpp>
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/reception.hpp>
+#include <troupe/cluster/inspect/inspection_server.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/inspect/reception.hpp>
 #include <troupe/test/apps/connection.hpp>
 #include <troupe/test/apps/node_process.hpp>
 #include <troupe/test/cluster/nodes.hpp>

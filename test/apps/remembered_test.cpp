@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <troupe/cluster/inspection_server.hpp>
-#include <troupe/cluster/node.hpp>
+#include <troupe/cluster/inspect/inspection_server.hpp>
+#include <troupe/cluster/node/node.hpp>
 #include <troupe/test/apps/cluster.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/devices/refusal.hpp>

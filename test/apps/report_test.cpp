@@ -6,7 +6,7 @@
 #include <httplib.h>
 #include <nlohmann/json.hpp>
 
-#include <troupe/cluster/inspection_server.hpp>
+#include <troupe/cluster/inspect/inspection_server.hpp>
 #include <troupe/test/apps/node_process.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/troupe.hpp>

@@ -18,8 +18,8 @@
 #include <boost/test/unit_test.hpp>
 #include <fmt/format.h>
 
-#include <troupe/cluster/tcp_socket.hpp>
-#include <troupe/cluster/transport.hpp>
+#include <troupe/cluster/transport/net/tcp_socket.hpp>
+#include <troupe/cluster/transport/transport.hpp>
 #include <troupe/test/apps/connection.hpp>
 
 namespace troupe::test {

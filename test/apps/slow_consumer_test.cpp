@@ -7,7 +7,7 @@
 #include <string>
 #include <tuple>
 
-#include <troupe/cluster/node.hpp>
+#include <troupe/cluster/node/node.hpp>
 #include <troupe/test/apps/node_process.hpp>
 #include <troupe/test/cluster/processes.hpp>
 #include <troupe/test/share.hpp>

@@ -19,8 +19,8 @@
 #include <nlohmann/json.hpp>
 
 #include <troupe/apps/verbs/terminal.hpp>
-#include <troupe/cluster/inspection_server.hpp>
-#include <troupe/cluster/node.hpp>
+#include <troupe/cluster/inspect/inspection_server.hpp>
+#include <troupe/cluster/node/node.hpp>
 #include <troupe/test/apps/as_node.hpp>
 #include <troupe/test/apps/node_process.hpp>
 #include <troupe/test/apps/terminal.hpp>

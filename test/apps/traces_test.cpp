@@ -11,7 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <troupe/cluster/inspection_server.hpp>
+#include <troupe/cluster/inspect/inspection_server.hpp>
 #include <troupe/test/actors/chrome_trace.hpp>
 #include <troupe/test/apps/cluster.hpp>
 #include <troupe/test/apps/connection.hpp>

@@ -13,8 +13,8 @@
 #include <httplib.h>
 #include <nlohmann/json.hpp>
 
-#include <troupe/cluster/inspection_server.hpp>
-#include <troupe/cluster/node.hpp>
+#include <troupe/cluster/inspect/inspection_server.hpp>
+#include <troupe/cluster/node/node.hpp>
 #include <troupe/test/apps/as_node.hpp>
 #include <troupe/test/apps/connection.hpp>
 #include <troupe/test/apps/node_process.hpp>

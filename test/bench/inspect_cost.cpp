@@ -24,10 +24,10 @@
 
 #include <troupe/actors/engine/engine_impl.hpp>
 #include <troupe/autodiff/optimizer.hpp>
-#include <troupe/cluster/in_process.hpp>
-#include <troupe/cluster/inspection_json.hpp>
-#include <troupe/cluster/inspection_server.hpp>
-#include <troupe/cluster/node.hpp>
+#include <troupe/cluster/transport/sim/in_process.hpp>
+#include <troupe/cluster/inspect/inspection_json.hpp>
+#include <troupe/cluster/inspect/inspection_server.hpp>
+#include <troupe/cluster/node/node.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/controlflow/recurrent.hpp>
 #include <troupe/functions.hpp>

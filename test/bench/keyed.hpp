@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include <troupe/cluster/keys.hpp>
-#include <troupe/cluster/zeromq.hpp>
+#include <troupe/cluster/transport/net/keys.hpp>
+#include <troupe/cluster/transport/zeromq/zeromq.hpp>
 
 namespace troupe::bench {
 

@@ -22,8 +22,8 @@
 #include <string>
 #include <vector>
 
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/zeromq.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/test/bench/bench.hpp>
 #include <troupe/test/bench/keyed.hpp>
 

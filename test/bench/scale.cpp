@@ -1,6 +1,6 @@
 // How the costs of a large cluster grow: 10 to 1,000 nodes with 100 partitions each.
 //
-// membership  the machine of cluster/membership.hpp on a simulated network (1 ms a message, a virtual clock): messages and
+// membership  the machine of cluster/membership/membership.hpp on a simulated network (1 ms a message, a virtual clock): messages and
 //             time until all know all, messages a node and second from then on, time until all know that one has died
 // planning    on the node that compiles: constraints resolved, the program placed, cut, and divided for all nodes
 // start-up    messages and virtual time of a plan and of a run over 4 to 1,000 nodes of this process, a partition on each, on the simulated
@@ -17,10 +17,10 @@
 #include <troupe/actors/plan/pipeline.hpp>
 #include <troupe/actors/placement/placement.hpp>
 #include <troupe/actors/plan/plan_part.hpp>
-#include <troupe/cluster/membership.hpp>
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/program_codec.hpp>
-#include <troupe/cluster/simulated.hpp>
+#include <troupe/cluster/membership/membership.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/protocol/program_codec.hpp>
+#include <troupe/cluster/transport/sim/simulated.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/test/bench/bench.hpp>
 

@@ -9,8 +9,8 @@
 
 #include <fmt/format.h>
 
-#include <troupe/cluster/bulk_record.hpp>
-#include <troupe/cluster/seal.hpp>
+#include <troupe/cluster/transport/channel/bulk_record.hpp>
+#include <troupe/cluster/transport/net/seal.hpp>
 #include <troupe/test/bench/bench.hpp>
 
 namespace {

@@ -6,7 +6,7 @@
 // bare sockets, and memcpy; all keep freed memory, as our transport makes malloc do. What is timed is from the first send
 // to the answer that all has come; rows `_copies` count what either end copies in user space. `transport profile SIZE|rtt [tcp|shm|offset|sealed]`
 // runs our side alone.
-#include <troupe/cluster/zeromq.hpp>
+#include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/test/bench/keyed.hpp>
 #include <troupe/test/bench/transport_peers.hpp>
 

@@ -2,7 +2,7 @@
 // which is told over a pipe what will come, and answers there once it has all of it.
 #pragma once
 
-#include <troupe/cluster/tcp_socket.hpp>
+#include <troupe/cluster/transport/net/tcp_socket.hpp>
 #include <troupe/test/bench/bench.hpp>
 
 #include <netinet/in.h>

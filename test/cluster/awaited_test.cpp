@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <troupe/cluster/inspection_json.hpp>
+#include <troupe/cluster/inspect/inspection_json.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/troupe.hpp>
 

@@ -1,7 +1,7 @@
 // Records of the bulk channel, in memory: frames and their bulk in pieces, sealed, by loan, damaged.
 #include <troupe/test/cluster/golden.hpp>
 #include <troupe/test/cluster/hostile.hpp>
-#include <troupe/cluster/bulk_record.hpp>
+#include <troupe/cluster/transport/channel/bulk_record.hpp>
 
 #include <algorithm>
 #include <cstring>

@@ -4,7 +4,7 @@
 #include <troupe/test/cluster/transport_world.hpp>
 #include <troupe/test/port.hpp>
 #include <troupe/test/share.hpp>
-#include <troupe/cluster/bulk_channels.hpp>
+#include <troupe/cluster/transport/channel/bulk_channels.hpp>
 #include <troupe/devices/tensor/allocator.hpp>
 
 #include <fstream>

@@ -9,10 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include <troupe/actors/engine/engine_impl.hpp>
-#include <troupe/cluster/clock_offset.hpp>
-#include <troupe/cluster/inspection_json.hpp>
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/simulated.hpp>
+#include <troupe/cluster/membership/clock_offset.hpp>
+#include <troupe/cluster/inspect/inspection_json.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/sim/simulated.hpp>
 #include <troupe/test/actors/chrome_trace.hpp>
 #include <troupe/test/cluster/faulty.hpp>
 #include <troupe/test/cluster/nodes.hpp>

@@ -10,8 +10,8 @@
 
 #include <troupe/actors/plan/pipeline.hpp>
 #include <troupe/actors/plan/plan_part.hpp>
-#include <troupe/cluster/messages.hpp>
-#include <troupe/cluster/program_codec.hpp>
+#include <troupe/cluster/protocol/messages.hpp>
+#include <troupe/cluster/protocol/program_codec.hpp>
 #include <troupe/ops/graph/function_def.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/pointwise.hpp>

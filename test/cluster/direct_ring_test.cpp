@@ -1,7 +1,7 @@
 // Rings of records in shared memory: in order whatever the two threads do, each either in or known not to be when its reader gives the
 // ring up, and a peer that lies.
-#include <troupe/cluster/router.hpp>
-#include <troupe/cluster/shared_rings.hpp>
+#include <troupe/cluster/transport/router.hpp>
+#include <troupe/cluster/transport/channel/shared_rings.hpp>
 #include <troupe/test/cluster/golden.hpp>
 #include <troupe/test/cluster/still.hpp>
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <tuple>
 
-#include <troupe/cluster/discovery.hpp>
+#include <troupe/cluster/membership/discovery.hpp>
 #include <troupe/devices/base/error.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/folder.hpp>

@@ -9,9 +9,9 @@
 #include <random>
 #include <type_traits>
 
-#include <troupe/cluster/messages.hpp>
-#include <troupe/cluster/small_tokens.hpp>
-#include <troupe/cluster/transport.hpp>
+#include <troupe/cluster/protocol/messages.hpp>
+#include <troupe/cluster/protocol/small_tokens.hpp>
+#include <troupe/cluster/transport/transport.hpp>
 
 namespace troupe::test {
 

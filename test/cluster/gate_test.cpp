@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <zmq.hpp>
 
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/router.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/router.hpp>
 #include <troupe/test/ipv6.hpp>
 #include <troupe/troupe.hpp>
 

@@ -2,8 +2,8 @@
 // fuzzer share. Nothing may crash, and nothing may be allocated for what a frame merely announces beyond the limits.
 #pragma once
 
-#include <troupe/cluster/bulk_record.hpp>
-#include <troupe/cluster/router.hpp>
+#include <troupe/cluster/transport/channel/bulk_record.hpp>
+#include <troupe/cluster/transport/router.hpp>
 
 #include <cstdlib>
 #include <string>

@@ -3,8 +3,8 @@
 
 #include <functional>
 
-#include <troupe/cluster/messages.hpp>
-#include <troupe/cluster/small_tokens.hpp>
+#include <troupe/cluster/protocol/messages.hpp>
+#include <troupe/cluster/protocol/small_tokens.hpp>
 #include <troupe/test/cluster/nodes.hpp>
 #include <troupe/test/controlflow/everywhere.hpp>
 #include <troupe/troupe.hpp>

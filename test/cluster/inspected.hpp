@@ -1,7 +1,7 @@
 // An answer to an inspection in which every field holds something.
 #pragma once
 
-#include <troupe/cluster/messages.hpp>
+#include <troupe/cluster/protocol/messages.hpp>
 
 namespace troupe::test {
 

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <troupe/cluster/inspection_json.hpp>
+#include <troupe/cluster/inspect/inspection_json.hpp>
 #include <troupe/test/actors/chrome_trace.hpp>
 #include <troupe/test/cluster/golden.hpp>
 #include <troupe/test/cluster/inspected.hpp>

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/cluster/keys.hpp>
+#include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/devices/base/error.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/folder.hpp>

@@ -1,8 +1,8 @@
 // One lane of a session by itself: messages into frames, and frames into messages.
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/cluster/lane.hpp>
-#include <troupe/cluster/wire.hpp>
+#include <troupe/cluster/transport/lane.hpp>
+#include <troupe/cluster/transport/wire.hpp>
 #include <troupe/test/one_thread.hpp>
 #include <troupe/test/share.hpp>
 

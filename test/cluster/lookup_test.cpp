@@ -2,7 +2,7 @@
 
 #include <poll.h>
 
-#include <troupe/cluster/lookup.hpp>
+#include <troupe/cluster/transport/net/resolver.hpp>
 #include <troupe/test/devices/refusal.hpp>
 
 namespace troupe::test {

@@ -8,7 +8,7 @@
 #include <queue>
 #include <set>
 
-#include <troupe/cluster/membership.hpp>
+#include <troupe/cluster/membership/membership.hpp>
 #include <troupe/devices/base/error.hpp>
 #include <troupe/test/one_thread.hpp>
 

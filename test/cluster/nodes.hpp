@@ -12,9 +12,9 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/cluster/in_process.hpp>
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/simulated.hpp>
+#include <troupe/cluster/transport/sim/in_process.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/sim/simulated.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

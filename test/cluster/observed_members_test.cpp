@@ -1,7 +1,7 @@
 // What a node remembers of members: no longer than they are known.
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/cluster/observed_members.hpp>
+#include <troupe/cluster/membership/observed_members.hpp>
 #include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {

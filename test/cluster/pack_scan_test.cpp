@@ -1,5 +1,5 @@
 // What PackScan reads is what msgpack writes, in every form; and it touches nothing beyond its bytes.
-#include <troupe/cluster/pack_scan.hpp>
+#include <troupe/cluster/transport/pack_scan.hpp>
 #include <troupe/test/one_thread.hpp>
 
 #include <boost/test/unit_test.hpp>

@@ -6,8 +6,8 @@
 #include <set>
 #include <string>
 
-#include <troupe/cluster/page_assets.hpp>
-#include <troupe/cluster/report_page.hpp>
+#include <troupe/cluster/inspect/page_assets.hpp>
+#include <troupe/cluster/inspect/report_page.hpp>
 #include <troupe/test/one_thread.hpp>
 
 namespace troupe::test {
@@ -34,7 +34,7 @@ std::size_t count(std::string_view text, std::string_view part) {
 
 BOOST_AUTO_TEST_CASE(the_library_holds_the_files_byte_for_byte) {
   std::size_t compared = 0;
-  for (const auto& entry : fs::directory_iterator(fs::path(TROUPE_SOURCE_DIR) / "cluster/page")) {
+  for (const auto& entry : fs::directory_iterator(fs::path(TROUPE_SOURCE_DIR) / "cluster/inspect/page")) {
     const std::string name = entry.path().filename().string();
     if (name.ends_with(".md") || name == "report.js") continue;  // the latter with all that it needs
     const PageAsset* asset = find_page_asset(name);

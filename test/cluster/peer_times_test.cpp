@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <functional>
 
-#include <troupe/cluster/inspection_json.hpp>
+#include <troupe/cluster/inspect/inspection_json.hpp>
 #include <troupe/test/cluster/faulty.hpp>
 #include <troupe/test/cluster/inspected.hpp>
 #include <troupe/test/cluster/nodes.hpp>

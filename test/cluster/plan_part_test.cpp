@@ -6,8 +6,8 @@
 
 #include <troupe/actors/plan/pipeline.hpp>
 #include <troupe/actors/plan/plan_part.hpp>
-#include <troupe/cluster/messages.hpp>
-#include <troupe/cluster/program_codec.hpp>
+#include <troupe/cluster/protocol/messages.hpp>
+#include <troupe/cluster/protocol/program_codec.hpp>
 #include <troupe/controlflow/function.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/test/cluster/finder.hpp>

@@ -15,8 +15,8 @@
 #include <boost/test/unit_test.hpp>
 #include <unistd.h>
 
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/zeromq.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/test/apps/node_process.hpp>
 
 namespace troupe::test {

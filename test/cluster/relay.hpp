@@ -2,7 +2,7 @@
 // connections.
 #pragma once
 
-#include <troupe/cluster/tcp_socket.hpp>
+#include <troupe/cluster/transport/net/tcp_socket.hpp>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,8 +1,8 @@
 // Where members are, as those know who have seen them.
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/cluster/roster.hpp>
-#include <troupe/cluster/tcp_socket.hpp>
+#include <troupe/cluster/node/roster.hpp>
+#include <troupe/cluster/transport/net/tcp_socket.hpp>
 #include <troupe/test/devices/refusal.hpp>
 #include <troupe/test/one_thread.hpp>
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <troupe/cluster/seal.hpp>
+#include <troupe/cluster/transport/net/seal.hpp>
 #include <troupe/test/one_thread.hpp>
 
 using namespace troupe;

@@ -1,5 +1,5 @@
 // Rings in shared memory: bytes in order whatever the two threads do, bells that nobody misses, and a peer that lies.
-#include <troupe/cluster/shared_rings.hpp>
+#include <troupe/cluster/transport/channel/shared_rings.hpp>
 
 #include <boost/test/unit_test.hpp>
 

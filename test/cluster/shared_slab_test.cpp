@@ -1,5 +1,5 @@
 // Lent memory: places that do not overlap and come back, a limit that binds, tensors that outlive the slab's ends, and a peer that lies.
-#include <troupe/cluster/shared_slab.hpp>
+#include <troupe/cluster/transport/channel/shared_slab.hpp>
 
 #include <boost/test/unit_test.hpp>
 

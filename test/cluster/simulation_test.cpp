@@ -1,7 +1,7 @@
 // Thousands of schedules of the simulated network: connections that break, partitions, nodes that die and start anew.
 // Whatever happens, each message arrives at most once, in order on its lane, between connected() and lost(); and all of
 // them arrive where nothing worse happened than that connections broke.
-#include <troupe/cluster/simulated.hpp>
+#include <troupe/cluster/transport/sim/simulated.hpp>
 #include <troupe/test/one_thread.hpp>
 
 #include <boost/test/unit_test.hpp>

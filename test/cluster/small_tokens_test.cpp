@@ -1,6 +1,6 @@
 // Tokens and grants in few bytes: they are read as their message would be, in one way only, and nothing else is.
-#include <troupe/cluster/direct_ring.hpp>
-#include <troupe/cluster/small_tokens.hpp>
+#include <troupe/cluster/transport/channel/direct_ring.hpp>
+#include <troupe/cluster/protocol/small_tokens.hpp>
 #include <troupe/test/cluster/golden.hpp>
 
 #include <boost/test/unit_test.hpp>

@@ -1,7 +1,7 @@
 // A router's surroundings in which nothing happens.
 #pragma once
 
-#include <troupe/cluster/carrier.hpp>
+#include <troupe/cluster/transport/carrier.hpp>
 
 namespace troupe::test {
 

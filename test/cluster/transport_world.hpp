@@ -2,9 +2,9 @@
 // writes down what it hears.
 #pragma once
 
-#include <troupe/cluster/in_process.hpp>
-#include <troupe/cluster/simulated.hpp>
-#include <troupe/cluster/zeromq.hpp>
+#include <troupe/cluster/transport/sim/in_process.hpp>
+#include <troupe/cluster/transport/sim/simulated.hpp>
+#include <troupe/cluster/transport/zeromq/zeromq.hpp>
 
 #include <boost/test/unit_test.hpp>
 

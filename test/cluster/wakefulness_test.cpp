@@ -1,5 +1,5 @@
 // When a transport's thread blocks, and when it looks by itself: by a clock that the test moves.
-#include <troupe/cluster/wakefulness.hpp>
+#include <troupe/cluster/transport/zeromq/wakefulness.hpp>
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 // libFuzzer: what the client's verbs hear over HTTP. The first byte says which verb asks, the second how it is answered; then what is answered to the first
 // path that it asks for, to the second, and so on, zeros between them.
-// Instruments: apps/verbs/client.cpp apps/verbs/look.cpp apps/verbs/top.cpp apps/verbs/metrics.cpp apps/verbs/report.cpp apps/verbs/terminal.cpp apps/verbs/service.cpp cluster/report_page.cpp
+// Instruments: apps/verbs/client.cpp apps/verbs/look.cpp apps/verbs/top.cpp apps/verbs/metrics.cpp apps/verbs/report.cpp apps/verbs/terminal.cpp apps/verbs/service.cpp cluster/inspect/report_page.cpp
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -16,8 +16,8 @@
 #include <fmt/ranges.h>
 
 #include <troupe/apps/verbs/client.hpp>
-#include <troupe/cluster/inspection_server.hpp>
-#include <troupe/cluster/tcp_socket.hpp>
+#include <troupe/cluster/inspect/inspection_server.hpp>
+#include <troupe/cluster/transport/net/tcp_socket.hpp>
 #include <troupe/test/fuzz/input.hpp>
 #include <troupe/test/fuzz/node_a.hpp>
 #include <troupe/troupe.hpp>

@@ -1,12 +1,12 @@
 // libFuzzer: what users say of where a node goes, and what nodes say of themselves: lines of a constraint, the caller's node, its labels, a device.
-// Instruments: actors/placement/constraint.cpp cluster/roster.cpp cluster/membership.cpp
+// Instruments: actors/placement/constraint.cpp cluster/node/roster.cpp cluster/membership/membership.cpp
 #include <algorithm>
 #include <sstream>
 #include <utility>
 #include <vector>
 
 #include <troupe/actors/placement/constraint.hpp>
-#include <troupe/cluster/roster.hpp>
+#include <troupe/cluster/node/roster.hpp>
 #include <troupe/test/fuzz/input.hpp>
 
 using namespace troupe;

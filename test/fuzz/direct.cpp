@@ -1,12 +1,12 @@
 // libFuzzer: what a process of the same host sends directly. Even: words and lines of a ring of records, as who has mapped the same memory may write them;
 // two bytes are a step, what is done and how much. Odd: a record of tokens; what can be read is written, and must then read as the same.
-// Instruments: cluster/direct_ring.cpp cluster/small_tokens.cpp
+// Instruments: cluster/transport/channel/direct_ring.cpp cluster/protocol/small_tokens.cpp
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
-#include <troupe/cluster/direct_ring.hpp>
-#include <troupe/cluster/small_tokens.hpp>
+#include <troupe/cluster/transport/channel/direct_ring.hpp>
+#include <troupe/cluster/protocol/small_tokens.hpp>
 #include <troupe/test/fuzz/input.hpp>
 
 using namespace troupe;

@@ -1,10 +1,10 @@
 // libFuzzer: what an environment and a list of peers say, and addresses that other nodes tell. The first byte says what it is.
-// Instruments: cluster/discovery.cpp cluster/tcp_socket.cpp
+// Instruments: cluster/membership/discovery.cpp cluster/transport/net/tcp_socket.cpp
 #include <map>
 #include <sstream>
 
-#include <troupe/cluster/discovery.hpp>
-#include <troupe/cluster/tcp_socket.hpp>
+#include <troupe/cluster/membership/discovery.hpp>
+#include <troupe/cluster/transport/net/tcp_socket.hpp>
 #include <troupe/test/fuzz/input.hpp>
 
 using namespace troupe;

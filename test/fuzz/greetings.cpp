@@ -1,6 +1,6 @@
 // libFuzzer: the first bytes of bulk connections. The first byte says whether strangers dial, or who was dialled answers; then two bytes are a step. Or who was
 // dialled says any terms of a channel: its kinds, whether the connection is sealed, how long the place is, the place, and what is to be shown there.
-// Instruments: cluster/bulk_channels.cpp cluster/bulk_sockets.cpp cluster/local_socket.cpp cluster/tcp_socket.cpp cluster/sealed_memory.cpp cluster/shared_rings.cpp cluster/shared_slab.cpp cluster/bulk_record.cpp cluster/router_bulk.cpp
+// Instruments: cluster/transport/channel/bulk_channels.cpp cluster/transport/channel/bulk_sockets.cpp cluster/transport/net/local_socket.cpp cluster/transport/net/tcp_socket.cpp cluster/transport/net/sealed_memory.cpp cluster/transport/channel/shared_rings.cpp cluster/transport/channel/shared_slab.cpp cluster/transport/channel/bulk_record.cpp cluster/transport/router_bulk.cpp
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -13,9 +13,9 @@
 
 #include <fmt/format.h>
 
-#include <troupe/cluster/bulk_channels.hpp>
-#include <troupe/cluster/local_socket.hpp>
-#include <troupe/cluster/sealed_memory.hpp>
+#include <troupe/cluster/transport/channel/bulk_channels.hpp>
+#include <troupe/cluster/transport/net/local_socket.hpp>
+#include <troupe/cluster/transport/net/sealed_memory.hpp>
 #include <troupe/test/fuzz/input.hpp>
 
 using namespace troupe;

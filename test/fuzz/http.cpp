@@ -1,13 +1,13 @@
 // libFuzzer: the head of a request, said to two servers of one node: one asks for no token, the other for one that nobody knows.
-// Instruments: cluster/inspection_server.cpp cluster/reception.cpp
+// Instruments: cluster/inspect/inspection_server.cpp cluster/inspect/reception.cpp
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <troupe/cluster/inspection_server.hpp>
-#include <troupe/cluster/keys.hpp>
+#include <troupe/cluster/inspect/inspection_server.hpp>
+#include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/test/fuzz/input.hpp>
 #include <troupe/test/fuzz/node_a.hpp>
 #include <troupe/troupe.hpp>

@@ -10,7 +10,7 @@
 #include <source_location>
 #include <string>
 
-#include <troupe/cluster/transport.hpp>
+#include <troupe/cluster/transport/transport.hpp>
 
 namespace troupe::test {
 

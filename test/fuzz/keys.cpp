@@ -1,8 +1,8 @@
 // libFuzzer: the two files of a folder of keys. The first byte says which.
-// Instruments: cluster/keys.cpp
+// Instruments: cluster/transport/net/keys.cpp
 #include <sstream>
 
-#include <troupe/cluster/keys.hpp>
+#include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/devices/base/error.hpp>
 #include <troupe/test/fuzz/input.hpp>
 

@@ -1,7 +1,7 @@
 // libFuzzer: what nodes say to each other. What can be read is written, and must then read as the same.
-// Instruments: cluster/messages.cpp cluster/archive.cpp cluster/pack_scan.cpp
-#include <troupe/cluster/messages.hpp>
-#include <troupe/cluster/program_codec.hpp>
+// Instruments: cluster/protocol/messages.cpp cluster/protocol/archive.cpp cluster/transport/pack_scan.cpp
+#include <troupe/cluster/protocol/messages.hpp>
+#include <troupe/cluster/protocol/program_codec.hpp>
 #include <troupe/test/cluster/every_message.hpp>
 #include <troupe/test/fuzz/input.hpp>
 

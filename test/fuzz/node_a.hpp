@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include <troupe/cluster/in_process.hpp>
-#include <troupe/cluster/node.hpp>
+#include <troupe/cluster/transport/sim/in_process.hpp>
+#include <troupe/cluster/node/node.hpp>
 
 namespace troupe::test {
 

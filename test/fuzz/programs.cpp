@@ -1,9 +1,9 @@
 // libFuzzer: placed programs, and parts of them. What can be read is written, and must then read as the same program; what the planner
 // makes of it, or refuses, uses nothing that is not there.
-// Instruments: cluster/program_codec.cpp cluster/archive.cpp cluster/pack_scan.cpp actors/controlflow/frames.cpp actors/plan/plan.cpp actors/plan/plan_calls.cpp
+// Instruments: cluster/protocol/program_codec.cpp cluster/protocol/archive.cpp cluster/transport/pack_scan.cpp actors/controlflow/frames.cpp actors/plan/plan.cpp actors/plan/plan_calls.cpp
 #include <troupe/actors/plan/pipeline.hpp>
 #include <troupe/actors/plan/plan_part.hpp>
-#include <troupe/cluster/program_codec.hpp>
+#include <troupe/cluster/protocol/program_codec.hpp>
 #include <troupe/test/fuzz/input.hpp>
 #include <troupe/troupe.hpp>
 

@@ -1,12 +1,12 @@
 // libFuzzer: words and bytes of shared rings, as another process writes them who has mapped the same memory. Two bytes are a step: what is done, and how much.
-// Instruments: cluster/shared_rings.cpp cluster/direct_ring.cpp cluster/sealed_memory.cpp
+// Instruments: cluster/transport/channel/shared_rings.cpp cluster/transport/channel/direct_ring.cpp cluster/transport/net/sealed_memory.cpp
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include <troupe/cluster/shared_rings.hpp>
+#include <troupe/cluster/transport/channel/shared_rings.hpp>
 #include <troupe/test/fuzz/input.hpp>
 
 using namespace troupe;

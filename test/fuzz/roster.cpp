@@ -1,10 +1,10 @@
 // libFuzzer: gossip, as any peer may say it. Whoever is taken for a member has a name that stands in JSON and in metrics as it is.
-// Instruments: cluster/roster.cpp cluster/membership.cpp cluster/messages.cpp cluster/archive.cpp cluster/pack_scan.cpp cluster/tcp_socket.cpp
+// Instruments: cluster/node/roster.cpp cluster/membership/membership.cpp cluster/protocol/messages.cpp cluster/protocol/archive.cpp cluster/transport/pack_scan.cpp cluster/transport/net/tcp_socket.cpp
 #include <algorithm>
 
 #include <nlohmann/json.hpp>
 
-#include <troupe/cluster/roster.hpp>
+#include <troupe/cluster/node/roster.hpp>
 #include <troupe/test/fuzz/input.hpp>
 
 using namespace troupe;

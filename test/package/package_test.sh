@@ -30,7 +30,7 @@ for shell_file in bash:bash-completion/completions/troupe zsh:zsh/vendor-complet
 done
 
 # What it prints as JSON, and why it says that a run hangs.
-for document in cluster/INSPECTION.md:INSPECTION.md actors/observe/INSPECTION.md:HANGS.md; do
+for document in cluster/inspect/INSPECTION.md:INSPECTION.md actors/observe/INSPECTION.md:HANGS.md; do
   cmp "$source/${document%%:*}" "$prefix/share/doc/troupe/${document#*:}" || { echo "${document%%:*} is not installed" && exit 1; }
 done
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A node that is made up: serves cluster/page/ and answers /api/* as cluster/INSPECTION.md says, for tests of the page.
+"""A node that is made up: serves cluster/inspect/page/ and answers /api/* as cluster/inspect/INSPECTION.md says, for tests of the page.
 
   test/page/fake_node.py SOURCE --actors 10000 --port 0      # prints its address, serves until it is killed
 
@@ -243,7 +243,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         name = 'index.html' if url.path == '/' else url.path.removeprefix('/assets/')
         places = {'d3.js': '/usr/share/nodejs/d3/dist/d3.min.js', 'dagre.js': '/usr/share/nodejs/dagre/dist/dagre.min.js'}
-        path = places.get(name) or os.path.join(server.source, 'cluster/page', os.path.basename(name))
+        path = places.get(name) or os.path.join(server.source, 'cluster/inspect/page', os.path.basename(name))
         if not os.path.exists(path):
             self.answer_json(404, {'error': f'there is no {name}'})
             return
@@ -279,7 +279,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def policy_of(source):
     """The page's own policy, so that the test breaks if the page does not keep it."""
-    with open(os.path.join(source, 'cluster/page_assets.hpp'), encoding='utf-8') as file:
+    with open(os.path.join(source, 'cluster/inspect/page_assets.hpp'), encoding='utf-8') as file:
         text = file.read().split('kPagePolicy =', 1)[1].split(';\n', 1)[0]
     return ''.join(text.split('"')[1::2])
 

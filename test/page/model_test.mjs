@@ -3,15 +3,15 @@ import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 import { test } from 'node:test';
 
-import { restAfter } from '../../cluster/page/client.js';
-import { drawEdge } from '../../cluster/page/edges.js';
-import { alike, bytes, clean, duration, range, short, shorten, timeless } from '../../cluster/page/format.js';
-import { compose, layout, Stretch } from '../../cluster/page/layout.js';
-import { Counters, kGroupings, kMostBoxes, kMostChildren, layoutInput, nextLink, Plan, Recorded, search, Totals, Tree, View } from '../../cluster/page/model.js';
-import { Layouts } from '../../cluster/page/layouts.js';
-import { mergeSeries, namedByNode, smoothed } from '../../cluster/page/curves.js';
-import { describeWait } from '../../cluster/page/panel.js';
-import { besideEvent, stacked, Timeline } from '../../cluster/page/timeline.js';
+import { restAfter } from '../../cluster/inspect/page/client.js';
+import { drawEdge } from '../../cluster/inspect/page/edges.js';
+import { alike, bytes, clean, duration, range, short, shorten, timeless } from '../../cluster/inspect/page/format.js';
+import { compose, layout, Stretch } from '../../cluster/inspect/page/layout.js';
+import { Counters, kGroupings, kMostBoxes, kMostChildren, layoutInput, nextLink, Plan, Recorded, search, Totals, Tree, View } from '../../cluster/inspect/page/model.js';
+import { Layouts } from '../../cluster/inspect/page/layouts.js';
+import { mergeSeries, namedByNode, smoothed } from '../../cluster/inspect/page/curves.js';
+import { describeWait } from '../../cluster/inspect/page/panel.js';
+import { besideEvent, stacked, Timeline } from '../../cluster/inspect/page/timeline.js';
 
 const dagre = createRequire(import.meta.url)('/usr/share/nodejs/dagre/dist/dagre.min.js');
 

@@ -8,9 +8,9 @@
 #include <tuple>
 #include <vector>
 
-#include <troupe/cluster/inspection_server.hpp>
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/zeromq.hpp>
+#include <troupe/cluster/inspect/inspection_server.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/troupe.hpp>
 
 using namespace troupe;

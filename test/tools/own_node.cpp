@@ -11,8 +11,8 @@
 #include <span>
 #include <string_view>
 
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/zeromq.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/test/cluster/faulty.hpp>
 #include <troupe/test/tools/cancelled_op.hpp>

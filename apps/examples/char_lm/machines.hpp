@@ -18,10 +18,10 @@
 
 #include <fmt/format.h>
 
-#include <troupe/cluster/inspection_server.hpp>
-#include <troupe/cluster/keys.hpp>
-#include <troupe/cluster/node.hpp>
-#include <troupe/cluster/zeromq.hpp>
+#include <troupe/cluster/inspect/inspection_server.hpp>
+#include <troupe/cluster/transport/net/keys.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::char_lm {

@@ -22,7 +22,7 @@
 #include <variant>
 #include <vector>
 
-#include <troupe/cluster/messages.hpp>
-#include <troupe/cluster/router.hpp>
+#include <troupe/cluster/protocol/messages.hpp>
+#include <troupe/cluster/transport/router.hpp>
 #include <troupe/ops/eager/interpret.hpp>
 #include <troupe/troupe.hpp>

@@ -1,0 +1,315 @@
+#include <troupe/cluster/membership/membership.hpp>
+
+#include <algorithm>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/base/error.hpp>
+
+namespace troupe {
+namespace {
+
+/// Of what is said of one node, the greatest is true.
+auto order(const Member& m) { return std::tuple(m.incarnation, m.refutations, m.state); }
+
+}  // namespace
+
+const char* name_of(MemberState state) {
+  switch (state) {
+    case MemberState::alive: return "alive";
+    case MemberState::suspect: return "suspect";
+    case MemberState::dead: return "dead";
+    case MemberState::left: break;
+  }
+  return "left";
+}
+
+Membership::Membership(Member self, MembershipHost& host, const MembershipOptions& options, std::uint64_t seed)
+    : self_(std::move(self)), host_(host), options_(options), random_(seed) {
+  if (self_.name.empty()) throw Error(Code::invalid_argument, "a node needs a name");
+  if (options_.timeout <= Time::zero() || options_.timeout >= options_.period)
+    throw Error(Code::invalid_argument, fmt::format("the time-out of a ping ({} ms) must be above 0 and below the period ({} ms)",
+                                                    options_.timeout.count() / 1'000'000, options_.period.count() / 1'000'000));
+  if (options_.helpers < 0 || options_.suspicion_factor < 1 || options_.spread_factor < 1 || options_.news_a_message < 1 || options_.sync_periods < 1)
+    throw Error(Code::invalid_argument, "of the options of membership only `helpers` may be 0, and none below");
+  self_.state = MemberState::alive;
+  own_.member = self_;
+  spread(own_);
+}
+
+// ---- what is known
+
+const Member* Membership::find(const std::string& name) const {
+  if (name == self_.name) return &self_;
+  auto it = others_.find(name);
+  return it == others_.end() ? nullptr : &it->second.member;
+}
+
+std::vector<Member> Membership::members() const {
+  std::vector<Member> all{self_};
+  for (const auto& [name, entry] : others_) all.push_back(entry.member);
+  std::sort(all.begin(), all.end(), [](const Member& a, const Member& b) { return a.name < b.name; });
+  return all;
+}
+
+int Membership::log_of_nodes(std::size_t nodes) const {
+  int log = 1;
+  while ((std::size_t{1} << log) < nodes + 1) ++log;
+  return log;
+}
+
+Membership::Time Membership::suspicion_time(std::size_t nodes) const {
+  return options_.period * (options_.suspicion_factor * log_of_nodes(nodes));
+}
+
+Membership::Time Membership::detection_bound(std::size_t nodes) const {
+  // Two rounds, at the start of the one and the end of the next, until it is pinged; one period for an answer.
+  return options_.period * (2 * static_cast<std::int64_t>(nodes) + 1) + suspicion_time(nodes);
+}
+
+void Membership::learn(Time now, const Member& news) {
+  if (news.name == self_.name) return learn_of_self(news);
+  auto it = others_.find(news.name);
+  if (it == others_.end()) {
+    if (!news.is_up() || others_.size() >= options_.most_members) return;  // of the former: or it would never be forgotten
+    it = others_.emplace(news.name, Entry{}).first;
+    it->second.member.state = MemberState::left;
+  } else if (order(news) <= order(it->second.member)) {
+    return;
+  }
+  become(now, it->second, news);
+}
+
+void Membership::learn_of_self(const Member& news) {
+  if (has_left_) return;
+  if (news.incarnation > self_.incarnation) return host_.superseded(news);
+  if (news.incarnation == self_.incarnation) {
+    if (news.state == MemberState::alive || news.refutations < self_.refutations) return;
+    self_.refutations = news.refutations + 1;
+    ++counters_.refuted;
+  }
+  own_.member = self_;
+  spread(own_);
+}
+
+void Membership::become(Time now, Entry& entry, const Member& news) {
+  const bool was_up = entry.member.is_up();
+  const bool is_told = entry.member.state != news.state || entry.member.incarnation != news.incarnation || entry.member.name.empty();
+  if (news.state == MemberState::suspect && is_told) ++counters_.suspicions;
+  if (news.state == MemberState::dead && is_told) ++counters_.deaths;
+  entry.member = news;
+  entry.since = now;
+  up_ += news.is_up();
+  up_ -= was_up;
+  std::erase(suspects_, &entry);
+  if (news.state == MemberState::suspect) suspects_.push_back(&entry);
+  spread(entry);
+  if (is_told) host_.changed(entry.member);
+}
+
+void Membership::spread(Entry& entry) {
+  if (entry.rides == 0) spreading_.push_back(&entry);
+  entry.rides = options_.spread_factor * log_of_nodes(count_up());
+  entry.news = next_news_++;
+}
+
+const Member* Membership::random_member(bool is_up) {
+  std::vector<const Member*> all;
+  for (const auto& [name, entry] : others_)
+    if (is_up ? entry.member.is_up() : entry.member.state == MemberState::dead) all.push_back(&entry.member);
+  return all.empty() ? nullptr : all[random_() % all.size()];
+}
+
+// ---- messages
+
+void Membership::send(const Member& to, MembershipMessage message) {
+  if (message.kind != MembershipMessage::Kind::sync && message.kind != MembershipMessage::Kind::sync_answer) {
+    // Who is not alive for us hears it, so that it can say otherwise.
+    const Member* known = find(to.name);
+    if (known && known->state != MemberState::alive) message.members.push_back(*known);
+    const auto most = std::min(spreading_.size(), static_cast<std::size_t>(options_.news_a_message));
+    std::partial_sort(spreading_.begin(), spreading_.begin() + static_cast<std::ptrdiff_t>(most), spreading_.end(),
+                      [](const Entry* a, const Entry* b) { return a->news > b->news; });
+    for (std::size_t i = 0; i < most; ++i) {
+      message.members.push_back(spreading_[i]->member);
+      --spreading_[i]->rides;
+    }
+    std::erase_if(spreading_, [](const Entry* e) { return e->rides == 0; });
+  }
+  ++counters_.messages_out;
+  counters_.members_out += message.members.size();
+  host_.send(to, std::move(message));
+}
+
+void Membership::sync_with(const Member& to, MembershipMessage::Kind kind) {
+  MembershipMessage all{.kind = kind};
+  all.members = members();
+  send(to, std::move(all));
+}
+
+void Membership::join(Time now, const Member& contact) {
+  if (contact.name == self_.name) return learn_of_self(contact);
+  learn(now, contact);
+  sync_with(contact, MembershipMessage::Kind::sync);
+}
+
+void Membership::greet(const Member& contact, bool wants_all) {
+  if (has_left_) return;
+  const Member* known = find(contact.name);
+  if (wants_all || others_.empty() || (known && known->state != MemberState::alive)) sync_with(contact, MembershipMessage::Kind::sync);
+  else send(contact, {.kind = MembershipMessage::Kind::news});
+}
+
+void Membership::receive(Time now, const Member& from, const MembershipMessage& message) {
+  if (has_left_) return;
+  learn(now, from);  // a new life of it; of a life that is dead here it takes its own word
+  for (const Member& m : message.members) learn(now, m);
+  switch (message.kind) {
+    case MembershipMessage::Kind::ping:
+      send(from, {.kind = MembershipMessage::Kind::answer, .number = message.number});
+      break;
+    case MembershipMessage::Kind::ping_for_me: {
+      auto target = others_.find(message.target);
+      if (target == others_.end()) break;
+      const std::uint64_t number = next_number_++;
+      probes_[number] = {.target = message.target, .began = now, .ends = now + options_.period, .has_helpers = true,
+                         .asked_by = from.name, .number_there = message.number};
+      send(target->second.member, {.kind = MembershipMessage::Kind::ping, .number = number});
+      break;
+    }
+    case MembershipMessage::Kind::answer: {
+      auto it = probes_.find(message.number);
+      if (it == probes_.end()) break;  // too late
+      const Probe probe = std::move(it->second);
+      probes_.erase(it);
+      if (const auto target = others_.find(probe.target); target != others_.end() && from.name == probe.target) target->second.round_trip = now - probe.began;
+      if (const Member* asked = probe.asked_by.empty() ? nullptr : find(probe.asked_by))
+        send(*asked, {.kind = MembershipMessage::Kind::answer, .number = probe.number_there, .target = probe.target});
+      break;
+    }
+    case MembershipMessage::Kind::news: break;
+    case MembershipMessage::Kind::sync: sync_with(from, MembershipMessage::Kind::sync_answer); break;
+    case MembershipMessage::Kind::sync_answer: break;
+  }
+}
+
+Membership::Time Membership::round_trip(const std::string& name) const {
+  const auto it = others_.find(name);
+  return it == others_.end() ? Time() : it->second.round_trip;
+}
+
+void Membership::leave(Time) {
+  if (std::exchange(has_left_, true)) return;
+  self_.state = MemberState::left;
+  own_.member = self_;
+  for (const auto& [name, entry] : others_)
+    if (entry.member.is_up()) send(entry.member, {.kind = MembershipMessage::Kind::news, .members = {self_}});
+}
+
+// ---- time
+
+void Membership::suspect(Time now, const std::string& name) {
+  if (has_left_) return;
+  auto it = others_.find(name);
+  if (it == others_.end() || it->second.member.state != MemberState::alive) return;
+  Member news = it->second.member;
+  news.state = MemberState::suspect;
+  become(now, it->second, news);
+}
+
+void Membership::start_probe(Time now) {
+  if (round_.empty()) {
+    for (const auto& [name, entry] : others_)
+      if (entry.member.is_up()) round_.push_back(name);
+    std::shuffle(round_.begin(), round_.end(), random_);
+  }
+  while (!round_.empty()) {
+    const std::string name = std::move(round_.back());
+    round_.pop_back();
+    auto it = others_.find(name);
+    if (it == others_.end() || !it->second.member.is_up()) continue;
+    const std::uint64_t number = next_number_++;
+    probes_[number] = {.target = name, .began = now, .helped_at = now + options_.timeout, .ends = now + options_.period};
+    send(it->second.member, {.kind = MembershipMessage::Kind::ping, .number = number});
+    return;
+  }
+}
+
+void Membership::help(Probe& probe, std::uint64_t number) {
+  probe.has_helpers = true;
+  std::vector<const Member*> all;
+  for (const auto& [name, entry] : others_)
+    if (entry.member.state == MemberState::alive && name != probe.target) all.push_back(&entry.member);
+  std::shuffle(all.begin(), all.end(), random_);
+  for (std::size_t i = 0; i < std::min(static_cast<std::size_t>(options_.helpers), all.size()); ++i)
+    send(*all[i], {.kind = MembershipMessage::Kind::ping_for_me, .number = number, .target = probe.target});
+}
+
+// What was waited for while this node was held up may have come meanwhile, and lies unread.
+void Membership::forgive(Time late) {
+  ++counters_.held_up;
+  for (auto& [number, probe] : probes_) {
+    probe.helped_at += late;
+    probe.ends += late;
+  }
+  for (Entry* e : suspects_) e->since += late;
+  next_period_ += late;
+}
+
+void Membership::forget(Time now) {
+  for (auto it = others_.begin(); it != others_.end();) {
+    const Entry& e = it->second;
+    if (e.member.is_up() || now - e.since < options_.remembered) {
+      ++it;
+      continue;
+    }
+    std::erase(spreading_, &it->second);
+    it = others_.erase(it);
+  }
+}
+
+Membership::Time Membership::tick(Time now) {
+  if (has_left_) return Time::max();
+  if (!std::exchange(has_started_, true)) {
+    // Nodes that start together do not all ping at once.
+    next_period_ = now + Time(static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(options_.period.count())));
+    wanted_ = now;
+  }
+  if (now - wanted_ > options_.period) forgive(now - wanted_);
+
+  for (auto it = probes_.begin(); it != probes_.end();) {
+    Probe& probe = it->second;
+    if (now >= probe.ends) {
+      if (probe.asked_by.empty()) suspect(now, probe.target);
+      it = probes_.erase(it);
+      continue;
+    }
+    if (!probe.has_helpers && now >= probe.helped_at) help(probe, it->first);
+    ++it;
+  }
+  const Time allowed = suspicion_time(count_up());
+  for (Entry* e : std::vector<Entry*>(suspects_)) {
+    if (now - e->since < allowed) continue;
+    Member news = e->member;
+    news.state = MemberState::dead;
+    become(now, *e, news);
+  }
+  if (now >= next_period_) {
+    ++periods_;
+    start_probe(now);
+    if (periods_ % options_.sync_periods == 0) {
+      forget(now);
+      for (bool is_up : {true, false})
+        if (const Member* m = random_member(is_up)) sync_with(*m, MembershipMessage::Kind::sync);
+    }
+    next_period_ += options_.period;
+  }
+
+  wanted_ = next_period_;
+  for (const auto& [number, probe] : probes_) wanted_ = std::min(wanted_, probe.has_helpers ? probe.ends : probe.helped_at);
+  for (const Entry* e : suspects_) wanted_ = std::min(wanted_, e->since + allowed);
+  return wanted_;
+}
+
+}  // namespace troupe

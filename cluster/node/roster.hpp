@@ -1,0 +1,97 @@
+// Who is there: the members that `Membership` knows and the sessions that the transport has with them, as one.
+//
+//   roster.connected(now, peer, info);  roster.heard(now, peer, gossip);  due = roster.tick(now);
+//   for (auto& [peer, why] : roster.take().ended) ...        // what follows from it is the caller's to do
+//
+// A node can be worked with while a session with it is open and it is not held for dead. The two end apart:
+//   its session is lost    messages were, so what was under way with it ends; it is only suspected, and dialled again
+//   its connection breaks  nothing is lost; it is suspected, and refutes that as soon as it is heard again
+//   it is dead             nobody has got an answer of it: its session is ended
+//   it leaves              its word of it comes first: nothing new begins with it; its session ends with its last message
+//   it has started anew    the session of its earlier life is ended
+//
+// Threads: one at a time. A machine as `Membership` is: it calls nobody.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <troupe/cluster/membership/membership.hpp>
+#include <troupe/cluster/protocol/messages.hpp>
+
+namespace troupe {
+
+class Roster final : private MembershipHost {
+ public:
+  using Time = Membership::Time;
+
+  /// What is to be done, in this order.
+  struct Effects {
+    std::vector<std::pair<Peer, Gossip>> said;
+    std::vector<std::pair<Peer, Status>> ended;  // sessions, and what was under way with those nodes
+    std::vector<std::string> dialled;            // addresses
+    bool has_changed = false;                    // who is there
+    std::vector<std::string> changed;            // whose state may be another, or who may be connected or not
+  };
+
+  /// Throws invalid_argument for a name, labels or options that make no sense.
+  Roster(Member self, const MembershipOptions& options, std::uint64_t seed);
+
+  /// Where this node listens, once that is known; before anybody hears of it.
+  void set_address(const std::string& address) { membership_.set_address(address); }
+  /// An address that the user wants to be connected with: asked again as long as nobody is there.
+  void ask(const std::string& address) { asked_.insert(address); }
+  void connected(Time now, Peer peer, const PeerInfo& info);
+  /// Whose session it was; nothing if it was ended here before.
+  std::optional<NodeId> lost(Time now, Peer peer);
+  void broken(Time now, Peer peer);
+  /// Throws data_loss for what this peer cannot say.
+  void heard(Time now, Peer peer, const Gossip& told);
+  Time tick(Time now);
+  void leave(Time now);
+  Effects take() { return std::exchange(effects_, {}); }
+
+  /// Null: there is none.
+  const NodeId* session(Peer peer) const;
+  const std::map<Peer, NodeId>& sessions() const { return sessions_; }
+  /// The session with a node, whatever is thought of it, and with one that can be worked with; 0: none.
+  Peer session_with(const std::string& name) const;
+  Peer find(const std::string& name) const;
+  /// Those that can be worked with, this node first.
+  std::vector<std::string> names() const;
+  bool is_alone() const { return names().size() == 1; }
+  std::vector<Member> members() const { return membership_.members(); }
+  const Member* member(const std::string& name) const { return membership_.find(name); }
+  /// How many are known, with this node.
+  std::size_t size() const { return membership_.size(); }
+  Time detection_bound(std::size_t nodes) const { return membership_.detection_bound(nodes); }
+  const MembershipCounters& counters() const { return membership_.counters(); }
+  Time round_trip(const std::string& name) const { return membership_.round_trip(name); }
+  /// Not ok: another process of this name has started since, and this one takes part in nothing any more.
+  const Status& status() const { return status_; }
+
+ private:
+  void send(const Member& to, MembershipMessage message) override;
+  void note_change(const std::string& name);
+  void changed(const Member& member) override;
+  void superseded(const Member& by) override;
+  void end(Peer peer, Status why);
+  void dial(const Member& member);
+
+  Time now_{};
+  const MembershipOptions options_;
+  Membership membership_;
+  std::map<Peer, NodeId> sessions_;
+  std::map<std::string, Peer> by_name_;
+  std::map<Peer, Time> farewells_;  // sessions with nodes that have said that they leave: when patience ends
+  std::set<std::string> asked_;
+  Time dial_at_{}, ask_at_{};
+  Effects effects_;
+  Status status_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,172 @@
+// Runs over several nodes, seen from one of them: which run a message is for, who has still to leave it, and what becomes
+// of it when somebody fails or is lost. cluster/node/RUNS.md has the protocol and why it ends.
+//
+// A message is for a run that is under way here, for one that is over (dropped), or for one that has not begun here yet,
+// for tokens of others overtake the owner's BeginRun: it waits. Which of the last two, the number says: an owner's
+// runs begin in the order of their numbers.
+//
+// Threads: any; the messages of one peer one at a time. The lock is held for book-keeping only, and while BeginRuns are sent.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <troupe/actors/engine/engine_impl.hpp>
+#include <troupe/cluster/protocol/messages.hpp>
+#include <troupe/cluster/node/node.hpp>
+
+namespace troupe {
+
+class NodeCore;
+
+/// A plan over several nodes, on any of them.
+class SharedPlan final : public RemotePlan {
+ public:
+  /// `peers`: of each of the plan's nodes; the one of this node is not looked at.
+  SharedPlan(std::shared_ptr<NodeCore> core, RunKey key, std::shared_ptr<const Plan> plan, std::vector<Peer> peers, Peer owner);
+  ~SharedPlan() override;
+
+  int nodes() const override { return static_cast<int>(others_.size()); }
+  bool is_broken() const override { return broken_.load(std::memory_order_acquire); }
+  void post(std::span<Posted> posted) override;
+  void start(Run& run) override;
+  std::vector<LoopReport> loops() override;
+  std::vector<NodeCost> costs() override;
+  void failed(Run& run) override;
+  void refused(Run& run, std::int32_t partition, const std::string& what) override;
+
+  /// Peers that take part.
+  const std::vector<Peer>& others() const { return others_; }
+  Peer owner() const { return owner_; }
+  std::uint64_t number() const { return key_.number; }
+  bool is_owned() const { return owner_ == 0; }
+  Peer peer_of(std::int32_t partition) const { return peers_[static_cast<std::size_t>(plan_->partitions[static_cast<std::size_t>(partition)].node)]; }
+  const Plan& plan() const { return *plan_; }
+  /// The index of a peer among the plan's nodes; -1: it takes no part.
+  std::int32_t node_of_peer(Peer peer) const;
+  /// Does this fetch come from that node?
+  bool is_fetched_from(std::int32_t node, std::int32_t fetch) const {
+    const auto f = static_cast<std::size_t>(fetch);
+    return f < fetched_from_.size() && fetched_from_[f] == node;
+  }
+  std::size_t fetches_from(std::int32_t node) const { return static_cast<std::size_t>(std::count(fetched_from_.begin(), fetched_from_.end(), node)); }
+  void break_off() { broken_.store(true, std::memory_order_release); }
+  /// The first of its nodes that was lost here; empty: none. Under the lock of SharedRuns.
+  std::string lost;
+
+ private:
+  bool post_message(const RunKey& run, std::span<Posted> posted, Peer to);
+
+  const std::shared_ptr<NodeCore> core_;
+  const RunKey key_;  // owner, number of the plan
+  const std::shared_ptr<const Plan> plan_;
+  const std::vector<Peer> peers_;
+  const Peer owner_;  // 0: this node
+  std::vector<Peer> others_;
+  std::vector<std::int32_t> fetched_from_;  // by fetch, among the plan's nodes
+  std::atomic<bool> broken_{false};  // publishes nothing but itself
+};
+
+class SharedRuns {
+ public:
+  /// `log`: may be empty.
+  SharedRuns(NodeCore& core, std::uint64_t self, const EarlyLimits& limits, std::function<void(const std::string&)> log)
+      : core_(core), self_(self), limits_(limits), log_(std::move(log)) {}
+
+  /// Plans that losses break.
+  void add(const std::shared_ptr<SharedPlan>& plan);
+
+  /// Plans of this node that these peers take part in are made anew by their next call.
+  void break_off(const std::vector<Peer>& peers);
+
+  // ---- at the owner
+  void begin(Run& run, SharedPlan& plan);
+  void handle(Peer from, RunFailed&& m);
+  void handle(Peer from, LeftRun&& m);
+  void handle(Peer from, PlanBroken&& m);
+
+  // ---- at the others; `owner`: the incarnation of `from`
+  /// `compiled`: null if there is no such plan here.
+  void handle(Peer from, std::uint64_t owner, BeginRun&& m, const std::shared_ptr<Compiled>& compiled);
+  void handle(Peer from, std::uint64_t owner, AbandonRun&& m);
+  void handle(std::uint64_t owner, RunsBegun&& m);
+
+  // ---- both
+  /// RunTokens, which come more often than all else: read into memory that stays.
+  void handle_tokens(Peer from, MessageReader& reader);
+  void handle(Peer from, RunTokens&& m);
+  /// The same where they are small, sent directly or as a message.
+  void handle_tokens(Peer from, std::span<const std::byte> record);
+  void handle_tokens(Peer from, const Message& message);
+  /// The run has failed here.
+  void failed(Run& run, SharedPlan& plan);
+  void lost(Peer peer, const NodeId& node, const Status& why);
+  /// What a node should not have said was dropped: counted, and written to the log, the more there is the more seldom.
+  void refused(Peer peer, const std::string& what);
+  /// A node of this incarnation is there, perhaps again; nobody else knows of the session yet.
+  void met(Peer peer, std::uint64_t incarnation);
+  /// Ends all that is under way.
+  void close();
+  /// Messages for runs that were over, or had not begun yet.
+  std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
+  std::uint64_t taken() const { return taken_.load(std::memory_order_relaxed); }
+  std::uint64_t waited() const { return waited_.load(std::memory_order_relaxed); }
+  std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
+
+ private:
+  static constexpr int kJobsHere = 4;  // of a worker, on the transport's thread
+
+  struct Owned {
+    Ref<Run> run;
+    std::vector<Peer> awaited;  // have not left yet
+  };
+  struct Waiting {
+    Peer from;
+    std::variant<RunTokens, AbandonRun> message;
+    std::size_t messages = 1;  // or tokens in it
+    std::uint64_t bytes = 0;
+  };
+  struct Early {
+    std::size_t messages = 0;
+    std::uint64_t bytes = 0;
+  };
+
+  Ref<Run> find(const RunKey& key);
+  bool is_over(const RunKey& key) const;
+  bool wait(const RunKey& key, Waiting&& message);
+  std::vector<Waiting> take_waiting(const RunKey& key);
+  void all_begun(std::uint64_t owner, std::uint64_t last);
+  void drop_waiting(const RunKey& from, const RunKey& to);
+  void ended(Run& run);
+  template <class Read>
+  void handle_read(Peer from, Read read);
+  template <class Send>
+  void here_if_light(const PlanTroupe& troupe, Send send);
+
+  NodeCore& core_;
+  const std::uint64_t self_;  // this node's incarnation
+  const EarlyLimits limits_;
+  const std::function<void(const std::string&)> log_;
+
+  std::mutex mutex_;  // guards everything below
+  std::uint64_t last_ = 0;  // number of a run of ours
+  std::map<std::uint64_t, Owned> owned_;
+  std::map<RunKey, Ref<Run>> parts_;
+  std::map<std::uint64_t, std::uint64_t> begun_;  // by owner: the last run that began here, or was lost before it did
+  std::set<std::uint64_t> gone_;                  // owners that there is no session with any more
+  std::map<RunKey, std::vector<Waiting>> waiting_;
+  std::map<Peer, Early> early_;  // what waits of each
+  std::vector<std::weak_ptr<SharedPlan>> plans_;
+  bool closed_ = false;
+  std::atomic<std::uint64_t> dropped_{0}, waited_{0}, refused_{0}, taken_{0};  // publish nothing but themselves
+};
+
+}  // namespace troupe

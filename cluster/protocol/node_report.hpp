@@ -1,0 +1,91 @@
+// Inspections over nodes: what one asks another, what it says, and what follows from what all have said.
+//
+//   ClusterReport now = node.inspect({}, 500ms);            // every node, or why it did not answer
+//   for (const RunSnapshot& run : joined_runs(now)) ...     // runs over several nodes as one
+//   for (const Verdict& v : node.diagnose()) ...            // who hangs, and why; silent where nobody does
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <troupe/actors/plan/plan_description.hpp>
+#include <troupe/actors/observe/snapshot.hpp>
+#include <troupe/cluster/membership/membership.hpp>
+#include <troupe/cluster/transport/transport.hpp>
+
+namespace troupe {
+
+struct NodeQuestion {
+  enum class What : std::uint8_t {
+    state,     // NodeReport::engine and what the process takes
+    counters,  // of a plan's actors and edges: NodeReport::partitions
+    plan,      // NodeReport::plan
+    events,    // what the flight recorders of all plans have kept since `since_ns`: NodeReport::recorded
+    trace_on, trace_off,  // also records firings, or not any more; for 75 s at most since `tracer` asked last
+    scalars,   // what a program there records of its training: NodeReport::scalars
+  };
+  What what = What::state;
+  PlanName plan = {};         // counters and plan: which
+  std::int64_t since_ns = 0;  // of the Unix epoch, by the clock of the node that asks
+  std::uint64_t tracer = 0;   // trace_on and trace_off: the trace, by its number at the node that asks
+  std::int64_t since_step = INT64_MIN;  // scalars: of steps above it
+};
+
+/// What the recorders of a plan's partitions have kept.
+struct RecordedPlan {
+  PlanName name;
+  std::vector<PartitionSnapshot> partitions;
+  std::vector<std::pair<std::int32_t, std::string>> names;  // of the nodes of the program that occur
+};
+
+/// A peer as its transport sees it.
+struct PeerReport {
+  std::string node;
+  std::uint64_t sent = 0, received = 0;          // bytes, since it was connected
+  std::uint64_t queued = 0, unacknowledged = 0;  // bytes now: not given to the network, and not known to have arrived
+  std::int64_t round_trip_ns = 0;                // of the last ping; 0: not known
+};
+
+struct NodeReport {
+  std::string name;
+  std::uint64_t incarnation = 0;
+  std::string version;                          // of Troupe
+  std::string host;                             // the same for whose clock is the same: the boot of the kernel; empty: a clock of its own
+  std::int64_t received_ns = 0, answered_ns = 0;  // by its clock, since the Unix epoch
+  std::uint64_t cpu_ns = 0;                     // that the process has taken so far
+  double cpu = 0;                               // cores busy since somebody asked last
+  std::int32_t cores = 0;
+  std::uint64_t resident = 0, total = 0;        // bytes: of the process, of the machine
+  TransportCounters transport;
+  std::vector<PeerReport> peers;
+  EngineSnapshot engine;
+  std::vector<PartitionSnapshot> partitions;
+  PlanDescription plan;
+  std::vector<RecordedPlan> recorded;
+  static constexpr std::size_t kMostScalars = 4 << 20;  // bytes that others are told, names aside
+  std::string scalars;                          // Records::json; empty: nobody records there
+};
+
+/// A node as the one that asks knows it, and what it said.
+struct NodeAnswer {
+  Member member;
+  std::int64_t since_ns = 0;  // in that state
+  bool has_answered = false;
+  std::string why;            // it has not answered
+  std::int64_t round_trip_ns = 0;
+  std::int64_t offset_ns = 0;  // its clock less this one's (clock_offset.hpp)
+  NodeReport report;
+};
+using ClusterReport = std::vector<NodeAnswer>;
+
+/// Runs over several nodes once each, with all their partitions and those of their nodes that have not answered; the number is
+/// their owner's. In the order of nodes and numbers.
+std::vector<RunSnapshot> joined_runs(const ClusterReport& report);
+/// Why nobody has described a plan, by what all say that they are at: not_found, with the plans there are; or unavailable, where nodes
+/// that take part in it are there and its owner, who alone knows all of it, does not answer.
+Error why_not_described(const PlanName& plan, const ClusterReport& now);
+/// `a/17`: whose run it is, as told by its plan, and its number there, whichever node says so.
+std::string run_name(const RunSnapshot& run);
+
+}  // namespace troupe

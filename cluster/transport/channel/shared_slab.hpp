@@ -1,0 +1,121 @@
+// Memory that one process lends another of its host, a tensor at a time: the sender copies a tensor into the slab once, the
+// receiver's tensor lies there, and its end gives the place back.
+//
+//   OwnedDescriptor slab = make_slab(256 << 20);                            // passed by a socket
+//   Ref<LendingSlab> mine = LendingSlab::open(slab);                        // the sender's
+//   Ref<BorrowedSlab> theirs = BorrowedSlab::open(slab);                     // the receiver's
+//   std::optional<Loan> loan = mine->take(bytes);                           // none: too much is lent, go another way
+//   memcpy(mine->at(*loan), …);  (tell the other loan->place, in order)     // as often as the tensor has pieces
+//   mine->lend(*loan);                                                      // it is all there
+//   Ref<Buffer> memory = theirs->borrow(place);                             // the tensor's; dropping it gives the loan back
+//
+// Or the tensor is made there: `mine->allocate(bytes)` is its memory, and `mine->tell(tensor)` the loan, if nobody else at the sender
+// can see what the receiver, whose it is then, may write.
+//
+// Ownership: a loan is the sender's from take to lend, then the receiver's, until it writes 0 in the loan's slot: with
+// release, so that what it still read was read before; the sender looks with acquire before it uses the place again. The words that
+// tell of places go another way, in order (shared_rings.hpp), whose publishing shows the receiver what was copied.
+// When the channel ends the two forget of each other: no place of the slab is lent again, and either's mapping lives as long as the
+// last tensor in it. So neither end depends on the other's life.
+//
+// The other process is not trusted to be right: places are checked to lie in the slab, which is sealed, so that nobody can
+// shrink it under a reader. A receiver that never gives back has what fits in the slab, and then gets copies. A sender may change
+// what it has lent: both processes are of one user on one host (bulk_channels.cpp), who may write either's memory anyway.
+//
+// Threads: take and allocate any of the sender's, tell the one that sends; borrow the receiver's; buffers die on any.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include <troupe/cluster/transport/net/tcp_socket.hpp>
+#include <troupe/devices/tensor/tensor.hpp>
+
+namespace troupe {
+
+/// Where a loan lies; as it is told.
+struct LoanPlace {
+  std::uint64_t slot = 0, position = 0, bytes = 0;
+};
+struct Loan {
+  LoanPlace place;
+  std::uint64_t room = 0;  // of the slab, whole pages
+};
+
+/// Pages are the system's until they are first used. Throws unavailable if it has no such memory.
+OwnedDescriptor make_slab(std::size_t bytes);
+
+/// A slab's mapping.
+class SlabMemory {
+ public:
+  static constexpr std::size_t kSlots = 1024, kPage = 4096;
+
+  /// Throws data_loss for what `make_slab` did not make, unavailable if it cannot be mapped.
+  explicit SlabMemory(const OwnedDescriptor& slab);
+  SlabMemory(SlabMemory&& o) noexcept;
+  SlabMemory& operator=(SlabMemory&&) = delete;
+  ~SlabMemory();
+  /// What can be lent.
+  std::size_t bytes() const { return bytes_ - kPage; }
+  std::byte* at(std::uint64_t position) const { return base_ + kPage + position; }
+  std::atomic<std::uint32_t>& slot(std::uint64_t i) const;
+
+ private:
+  std::byte* base_;
+  std::size_t bytes_;
+};
+
+class LendingSlab final : public Counted {
+ public:
+  /// Throws as SlabMemory.
+  static Ref<LendingSlab> open(const OwnedDescriptor& slab);
+
+  /// The lowest place that is free, so that few pages are in use, and warm.
+  std::optional<Loan> take(std::size_t bytes);
+  std::byte* at(const Loan& loan) const { return map_.at(loan.place.position); }
+  /// It is free again when the receiver has given it back, or was never told of it.
+  void lend(const Loan& loan);
+
+  /// Memory for a tensor to be sent; null: there is no room.
+  Ref<Buffer> allocate(std::size_t bytes);
+  /// The loan that the tensor is, from now on; none: it lies elsewhere, or others hold it.
+  std::optional<LoanPlace> tell(const Tensor& tensor);
+
+ private:
+  explicit LendingSlab(const OwnedDescriptor& slab);
+  std::optional<Loan> find(std::size_t bytes);
+  void reclaim(std::size_t most);
+
+  const SlabMemory map_;
+  std::mutex mutex_;                             // guards what follows
+  std::map<std::uint64_t, std::uint64_t> free_;  // bytes by position; no two touch
+  std::vector<std::uint64_t> slots_;             // that no loan has
+  std::vector<Loan> lent_;
+  std::size_t next_ = 0;                         // of lent_, to be looked at
+  std::map<std::uint64_t, LoanPlace> allocated_; // by position
+  class Owned;
+};
+
+class BorrowedSlab final : public Counted {
+ public:
+  /// Throws as SlabMemory.
+  static Ref<BorrowedSlab> open(const OwnedDescriptor& slab);
+  /// Does it lie in the slab?
+  bool has(const LoanPlace& place) const;
+  const std::byte* at(const LoanPlace& place) const { return map_.at(place.position); }
+  /// The loan as a tensor's memory. `has(place)`.
+  Ref<Buffer> borrow(const LoanPlace& place);
+  /// A loan that no tensor lies in.
+  void give_back(const LoanPlace& place) { map_.slot(place.slot).store(0, std::memory_order_release); }
+
+ private:
+  explicit BorrowedSlab(const OwnedDescriptor& slab) : map_(slab) {}
+  const SlabMemory map_;
+};
+
+}  // namespace troupe

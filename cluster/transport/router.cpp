@@ -1,0 +1,596 @@
+#include <troupe/cluster/transport/router.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace troupe {
+
+namespace {
+
+double seconds(Time t) { return std::chrono::duration<double>(t).count(); }
+
+}  // namespace
+
+Router::Router(PeerInfo self, RouterOptions options, Carrier& carrier, TransportListener& listener)
+    : self_(std::move(self)), options_(options), carrier_(carrier), listener_(listener),
+      next_session_(options.session_seed * 0x9e3779b97f4a7c15ull + self_.incarnation + 1) {
+  if (self_.engine.empty()) self_.engine = engine_version();
+}
+
+// ---- what the user asks for
+
+void Router::connect(const std::string& address) {
+  if (leaving_) return;
+  for (const auto& [peer, entry] : entries_)
+    if (entry->state == State::open && (entry->info.address == address || entry->dialled == address)) return;
+  for (const auto& [connection, dial] : dials_)
+    if (dial.address == address) return;
+  for (const Dial& dial : retries_)
+    if (dial.address == address) return;
+  if (!self_.address.empty() && address == self_.address)
+    return listener_.refused(address, Status(Code::already_exists, fmt::format("{} is this node itself", self_.name)));
+  start_dial({.address = address, .session = 0, .began = carrier_.now()});
+}
+
+void Router::start_dial(Dial dial) {
+  dial.session = next_session_++;
+  const Connection connection = carrier_.dial(dial.address);
+  wire::Hello h = hello(dial.session, false, {});
+  h.bulk = carrier_.ask_for_bulk(connection);
+  dials_due_ = std::min(dials_due_, dial.began + options_.answer);
+  dials_.emplace(connection, std::move(dial));
+  say(connection, h);
+}
+
+void Router::send(Peer peer, Lane lane, Message message) {
+  Entry* const found = find(peer);
+  if (!found || found->state != State::open) return;
+  Entry& entry = *found;
+  const std::uint64_t bytes = bytes_of(message);
+  ++counters_.messages_out;
+  counters_.bytes_out += bytes;
+  entry.bytes_out += bytes;
+  entry.session.add(lane, std::move(message));
+  if (!std::exchange(entry.is_to_flush, true)) to_flush_.push_back(peer);
+}
+
+void Router::flush() {
+  while (!to_flush_.empty()) {  // a listener that hears of a broken connection may send more
+    flushing_.swap(to_flush_);
+    for (const Peer peer : flushing_) {
+      Entry* const entry = find(peer);
+      if (!entry) continue;
+      entry->is_to_flush = false;
+      pump(*entry);
+    }
+    flushing_.clear();
+  }
+}
+
+void Router::flush(Peer peer) {
+  if (delivering_ && delivering_->has_more_to_deliver()) return;
+  Entry* const found = find(peer);
+  if (!found) return;
+  Entry& entry = *found;
+  if (entry.state != State::open || !entry.attached || entry.is_mute || entry.has_failed) return;
+  while (const Ref<OutFrame> frame = entry.session.next())
+    if (!transmit(entry, frame)) {
+      entry.has_failed = true;
+      if (!std::exchange(entry.is_to_flush, true)) to_flush_.push_back(peer);
+      return;
+    }
+}
+
+void Router::disconnect(Peer peer, const Status& why) {
+  Entry* const entry = find(peer);
+  if (entry && entry->state == State::open) end(*entry, why);
+}
+
+void Router::leave() {
+  leaving_ = true;
+  for (const auto& [connection, dial] : dials_) carrier_.close(connection);
+  dials_.clear();
+  retries_.clear();
+  const Status why(Code::unavailable, fmt::format("{} has left", self_.name));
+  std::vector<Peer> all;
+  for (const auto& [peer, entry] : entries_) all.push_back(peer);
+  for (const Peer peer : all) {
+    Entry* const entry = find(peer);
+    if (entry->state == State::pending)
+      forget(*entry);
+    else if (entry->state == State::open)
+      end(*entry, why);
+  }
+}
+
+// ---- frames
+
+void Router::frame(Connection connection, std::span<const std::byte> header, std::span<const std::byte> bulk) {
+  if (Status s = wire::decode(header, options_.limits, decoded_); !s.ok()) return dropped(s.message());
+  if (!bulk.empty() && !std::holds_alternative<wire::Data>(decoded_.frame)) return dropped("payload behind a frame that has none");
+  if (const auto* h = std::get_if<wire::Hello>(&decoded_.frame)) return h->is_answer ? on_answer(connection, *h) : on(connection, *h);
+  if (const auto* refuse = std::get_if<wire::Refuse>(&decoded_.frame)) return on(connection, *refuse);
+  Entry* entry = at(connection);
+  if (!entry) {
+    // What was on its way when a session ended is no offence.
+    if (std::holds_alternative<wire::Bye>(decoded_.frame)) say(connection, wire::Gone{});
+    return;
+  }
+  entry->last_heard = carrier_.now();
+  if (auto* data = std::get_if<wire::Data>(&decoded_.frame))
+    return on_data(*entry, *data, header, decoded_.header_bytes, bulk);
+  if (std::holds_alternative<wire::Ready>(decoded_.frame)) return confirm(*entry);
+  if (const auto* ack = std::get_if<wire::Ack>(&decoded_.frame)) {
+    if (!entry->session.acknowledge(ack->received)) return dropped("an acknowledgement of what was not sent");
+    return pump(*entry);
+  }
+  if (const auto* bye = std::get_if<wire::Bye>(&decoded_.frame)) return on_bye(*entry, *bye);
+  if (entry->state == State::closing) forget(*entry);  // Gone
+}
+
+void Router::on(Connection connection, const wire::Hello& h) {
+  const auto refuse = [&](Code code, std::string why, bool redundant = false) {
+    say(connection, wire::Refuse{self_.name, Status(code, std::move(why)), redundant});
+  };
+  if (h.version != wire::kVersion)
+    return refuse(Code::failed_precondition,
+                  fmt::format("{} speaks version {} of the protocol, not {}", self_.name, wire::kVersion, h.version));
+  if (leaving_ && !h.resumes) return refuse(Code::unavailable, fmt::format("{} is leaving", self_.name));
+  if (Status why = check_peer(self_, h.info); !why.ok()) return refuse(why.code(), why.message());
+  if (Status why = carrier_.admits(connection, h.info.name); !why.ok()) {
+    dropped(why.message());
+    return refuse(why.code(), why.message());
+  }
+  const std::string key = carrier_.key_of(connection);
+
+  const auto [first, end] = by_name_.equal_range(h.info.name);
+  for (auto it = first; it != end; ++it) {
+    const Peer peer = it->second;
+    const auto& entry = entries_.at(peer);
+    if (entry->id != h.session || entry->info.incarnation != h.info.incarnation || entry->key != key || !entry->dialled.empty())
+      continue;
+    if (touched(*entry).connection != connection) detach(*entry);
+    entry->connection = connection;
+    by_connection_[connection] = peer;
+    answer(*entry, h, true);
+    entry->last_heard = carrier_.now();
+    if (entry->state != State::pending) attach(*entry, h.received);
+    return;
+  }
+  if (h.resumes) {
+    const Entry* other = named(h.info.name);
+    if (other && other->info.incarnation > h.info.incarnation)
+      return refuse(Code::unavailable, fmt::format("{} has given up this session, for another node '{}' has started later; give each a name of its own", self_.name, h.info.name));
+    return refuse(Code::unavailable, fmt::format("{} has given up this session", self_.name));
+  }
+  if (Entry* known = named(h.info.name)) {
+    if (known->key != key) {
+      dropped("a node with the name of another, and with another key");
+      return refuse(Code::already_exists, fmt::format("another node, with another key, has the name {} at {}", h.info.name, self_.name));
+    }
+    // A session that the other dialled, and that has no connection now, is over for it, or it would resume that one.
+    // One that we dialled may be just about to be resumed.
+    const bool is_over = !known->attached && known->dialled.empty();
+    if (known->state == State::open && !is_over && known->info.incarnation == h.info.incarnation)
+      return refuse(Code::already_exists, fmt::format("{} is connected already", h.info.name), true);
+    replace(*known);
+  }
+  Entry& entry = add(std::make_unique<Entry>(next_peer_++, h.info, h.session, options_.window));
+  entry.info.address = carrier_.reachable(connection, h.info.address);
+  entry.key = key;
+  entry.session.limit_window(h.window);
+  entry.connection = connection;
+  entry.last_heard = entry.since = carrier_.now();
+  by_connection_[connection] = entry.peer;
+  answer(entry, h, false);
+}
+
+void Router::on_answer(Connection connection, const wire::Hello& answer) {
+  if (const auto found = dials_.find(connection); found != dials_.end()) {
+    if (answer.session != found->second.session && answer.version == wire::kVersion) return dropped("an answer to another session");
+    Dial dial = std::move(found->second);
+    dials_.erase(found);
+    return establish(connection, std::move(dial), answer);
+  }
+  Entry* entry = at(connection);
+  if (!entry || entry->dialled.empty() || entry->attached || answer.session != entry->id || carrier_.key_of(connection) != entry->key) return dropped("an answer to nothing that was asked");
+  entry->last_heard = carrier_.now();
+  say(connection, wire::Ready{});
+  open_bulk(*entry, answer);
+  attach(*entry, answer.received);
+}
+
+void Router::establish(Connection connection, Dial dial, const wire::Hello& answer) {
+  const std::string key = carrier_.key_of(connection);
+  Status why = check_peer(self_, answer.info);
+  if (why.ok()) why = carrier_.admits(connection, answer.info.name);
+  if (answer.version != wire::kVersion)
+    why = Status(Code::failed_precondition, fmt::format("speaks version {} of the protocol, not {}", answer.version, wire::kVersion));
+  const auto abandon = [&](const Status& reason) {
+    say(connection, wire::Refuse{self_.name, reason, true});
+    carrier_.close(connection);
+  };
+  Entry* known = named(answer.info.name);
+  if (known && known->key != key) why = Status(Code::already_exists, fmt::format("another node, with another key, has the name {} too", answer.info.name));
+  if (!why.ok()) {
+    abandon(why);
+    return listener_.refused(dial.address, why);
+  }
+  if (known) {
+    const bool is_same = known->info.incarnation == answer.info.incarnation;
+    if (is_same && (known->state == State::open || (known->state == State::pending && answer.info.name < self_.name)))
+      return abandon(Status(Code::already_exists, "connected already"));
+    replace(*known);
+  }
+  Entry& entry = add(std::make_unique<Entry>(next_peer_++, answer.info, dial.session, options_.window));
+  entry.key = key;
+  entry.info.address = carrier_.reachable(connection, answer.info.address);
+  entry.session.limit_window(answer.window);
+  entry.connection = connection;
+  entry.dialled = std::move(dial.address);
+  entry.last_heard = carrier_.now();
+  by_connection_[connection] = entry.peer;
+  say(connection, wire::Ready{});
+  open_bulk(entry, answer);
+  confirm(entry);
+}
+
+void Router::on(Connection connection, const wire::Refuse& refuse) {
+  if (const auto found = dials_.find(connection); found != dials_.end()) {
+    Dial dial = std::move(found->second);
+    dials_.erase(found);
+    carrier_.close(connection);
+    if (!refuse.redundant) return listener_.refused(dial.address, refuse.why);
+    if (named(refuse.name)) return;
+    // The other still holds a session that we have ended; it is about to hear of that.
+    dial.again = carrier_.now() + options_.redial;
+    retries_.push_back(std::move(dial));
+    return;
+  }
+  Entry* entry = at(connection);
+  if (!entry) return;
+  if (entry->state == State::open)
+    give_up(*entry, refuse.why);
+  else
+    forget(*entry);
+}
+
+void Router::on_data(Entry& entry, wire::Data& data, std::span<const std::byte> header, std::size_t header_bytes, std::span<const std::byte> bulk) {
+  if (entry.state == State::pending || !entry.session.acknowledge(data.received)) return dropped("messages in a session that has not begun, or with an acknowledgement of what was not sent");
+  if (entry.state == State::closing) return pump(entry);  // nobody listens any more
+  if (entry.session.has_taken(data)) return dropped("a frame that had been taken: repeated on a new connection, or played again");
+  const bool had_news = entry.session.has_news();
+  entry.bytes_in += header.size() - header_bytes + bulk.size();
+  const std::uint64_t cost = wire::cost_of(header.size(), bulk.size());
+  arrived(entry, had_news, entry.session.accept(data, header.subspan(header_bytes), bulk, cost, entry.may_have_bulk, delivery(entry)));
+}
+
+/// The peer has ended the session; what it sent before may still be on its way.
+void Router::on_bye(Entry& entry, const wire::Bye& bye) {
+  if (entry.state == State::open && !entry.session.has_received(bye.sent)) {
+    entry.bye = bye;
+    return;
+  }
+  // Ahead of the end of the bulk channel: who said goodbye is to know that it is not missing anything.
+  if (entry.has_bulk) acknowledge(entry);
+  say(entry.connection, wire::Gone{});
+  give_up(entry, bye.why);
+}
+
+// ---- sessions
+
+void Router::confirm(Entry& entry) {
+  if (entry.state == State::pending) {
+    entry.state = State::open;
+    carrier_.session_opened(entry.peer);
+    listener_.connected(entry.peer, entry.info);
+    open_direct(entry);
+  }
+  if (!entry.attached) attach(entry, {});
+}
+
+void Router::attach(Entry& entry, const wire::Received& received) {
+  entry.attached = true;
+  entry.farewell = false;
+  entry.wait = Time::zero();
+  entry.last_sent = carrier_.now();
+  if (!entry.session.attach(received)) return end(entry, Status(Code::data_loss, "the peer has received what was not sent"));
+  pump(entry);
+}
+
+void Router::pump(Entry& entry) {
+  if (!entry.attached || entry.is_mute) return;
+  if (entry.has_failed) return detach(entry);
+  while (const Ref<OutFrame> frame = entry.session.next())
+    if (!transmit(entry, frame)) return detach(entry);
+  if (entry.state == State::closing && !entry.farewell && entry.session.is_all_sent()) {
+    entry.farewell = true;
+    if (!say(entry.connection, wire::Bye{entry.why, entry.session.sent()})) detach(entry);
+  }
+}
+
+void Router::detach(Entry& entry) {
+  close_direct(entry);
+  if (entry.connection != 0) {
+    by_connection_.erase(entry.connection);
+    carrier_.close(entry.connection);
+  }
+  const Time now = carrier_.now();
+  if (entry.attached) {
+    if (entry.state == State::open) entry.since = now;
+    ++counters_.reconnects;
+    if (entry.state == State::open && !leaving_) listener_.broken(entry.peer);
+  }
+  entry.connection = 0;
+  entry.attached = entry.has_bulk = entry.may_have_bulk = entry.has_failed = false;
+  entry.bye.reset();  // it comes again
+  entry.bulk_left = 0;
+  entry.redial_at = now + entry.wait;
+}
+
+void Router::redial(Entry& entry) {
+  entry.wait = std::clamp(entry.wait * 2, options_.redial, options_.heartbeat);
+  entry.redialled = carrier_.now();
+  entry.connection = carrier_.dial(entry.dialled);
+  by_connection_[entry.connection] = entry.peer;
+  wire::Hello h = hello(entry.id, true, entry.session.received());
+  h.bulk = carrier_.ask_for_bulk(entry.connection);
+  say(entry.connection, h);
+}
+
+void Router::end(Entry& entry, const Status& why) {
+  close_direct(entry);
+  carrier_.session_over(entry.peer);
+  entry.state = State::closing;
+  entry.why = why;
+  entry.since = carrier_.now();
+  const Peer peer = entry.peer;
+  pump(entry);
+  if (!leaving_) listener_.lost(peer, why);
+}
+
+void Router::replace(Entry& entry) {
+  if (entry.state == State::pending) {
+    say(entry.connection, wire::Refuse{self_.name, Status(Code::already_exists, "connected already"), true});
+    return forget(entry);
+  }
+  const Status why(Code::unavailable, fmt::format("{} has started anew", entry.info.name));
+  if (entry.attached) say(entry.connection, wire::Bye{why});
+  give_up(entry, why);
+}
+
+void Router::give_up(Entry& entry, const Status& why) {
+  const Peer peer = entry.peer;
+  const bool was_open = entry.state == State::open;
+  close_direct(entry);
+  forget(entry);
+  if (was_open && !leaving_) listener_.lost(peer, why);
+}
+
+void Router::forget(Entry& entry) {
+  copied_before_ += entry.session.copied_bytes();
+  carrier_.session_over(entry.peer);
+  if (entry.connection != 0) {
+    by_connection_.erase(entry.connection);
+    carrier_.close(entry.connection);
+  }
+  const auto [first, end] = by_name_.equal_range(entry.info.name);
+  by_name_.erase(std::find_if(first, end, [&](const auto& named) { return named.second == entry.peer; }));
+  entries_.erase(entry.peer);
+}
+
+void Router::broken(Connection connection, const Status& why) {
+  if (const auto found = dials_.find(connection); found != dials_.end()) {
+    const Dial dial = std::move(found->second);
+    dials_.erase(found);
+    return listener_.refused(dial.address, why);
+  }
+  Entry* entry = at(connection);
+  if (!entry) return;
+  // Who leaves too may hang up before its last word has been read here. All has been said, and nobody is there to say it to again.
+  if (leaving_ && entry->state == State::closing && entry->farewell && !entry->attached) return forget(*entry);
+  // One that is pending here may be open for the peer already, which then resumes it.
+  detach(*entry);
+}
+
+void Router::expel(const std::function<bool(const std::string& key)>& is_out) {
+  std::vector<Peer> out;
+  for (const auto& [peer, entry] : entries_)
+    if (is_out(entry->key)) out.push_back(peer);
+  for (const Peer peer : out) {
+    Entry* const found = find(peer);
+    if (!found) continue;
+    Entry& entry = *found;
+    const Status why(Code::failed_precondition, fmt::format("the key of {} is not authorized at {} any more", entry.info.name, self_.name));
+    if (!entry.attached) {
+      give_up(entry, why);
+      continue;
+    }
+    // Told, and then nothing more; its connection stays until it has heard, for the end of the bulk channel would overtake the Bye.
+    const bool was_open = entry.state == State::open;
+    carrier_.session_over(entry.peer);
+    entry.state = State::closing;
+    if (entry.direct) entry.direct->close();
+    entry.direct.reset();  // nothing of it is heard any more
+    entry.is_mute = entry.farewell = true;
+    entry.since = carrier_.now();
+    if (!say(entry.connection, wire::Bye{why})) detach(entry);
+    if (was_open && !leaving_) listener_.lost(peer, why);
+  }
+}
+
+// ---- time
+
+void Router::tick() {
+  const Time now = carrier_.now();
+  if (now >= listener_due_ && !leaving_) listener_due_ = listener_.tick(now);
+  std::vector<Connection> unanswered;
+  if (now >= dials_due_) {
+    dials_due_ = Time::max();
+    for (const auto& [connection, dial] : dials_) {
+      if (now - dial.began >= options_.answer) unanswered.push_back(connection);
+      else dials_due_ = std::min(dials_due_, dial.began + options_.answer);
+    }
+  }
+  for (const Connection connection : unanswered) {
+    carrier_.close(connection);
+    broken(connection, Status(Code::deadline_exceeded, fmt::format("no answer within {} s", seconds(options_.answer))));
+  }
+  std::vector<Dial> retries;
+  retries.swap(retries_);
+  for (Dial& dial : retries) {
+    if (now - dial.began >= options_.answer)
+      listener_.refused(dial.address, Status(Code::deadline_exceeded, "an earlier connection has not ended there"));
+    else if (now < dial.again)
+      retries_.push_back(std::move(dial));
+    else
+      start_dial(std::move(dial));
+  }
+  reset_timers();
+  while (!timers_.empty() && timers_.top().first <= now) {
+    const auto [time, peer] = timers_.top();
+    timers_.pop();
+    const auto found = entries_.find(peer);
+    if (found == entries_.end() || found->second->timer != time) continue;  // another is queued for it
+    Entry* const entry = &touched(*found->second);
+    entry->timer = Time::max();
+    tick(*entry);
+  }
+}
+
+void Router::tick(Entry& entry) {
+  const Time now = carrier_.now();
+  if (entry.state == State::closing && now - entry.since >= options_.drain) return forget(entry);
+  if (entry.state == State::pending && now - entry.since >= options_.answer) return forget(entry);
+  if (entry.state == State::open && entry.session.waiting() > options_.most_waiting)
+    return end(entry, Status(Code::resource_exhausted, fmt::format("{} takes too little of what it is sent: {} messages wait for it", entry.info.name, entry.session.waiting())));
+  if (entry.connection != 0 && now - entry.silent_since() >= options_.silence) detach(entry);
+  if (!entry.attached) {
+    if (entry.state == State::open && now - entry.since >= options_.away)
+      return give_up(entry, Status(Code::unavailable, fmt::format("{} did not come back within {} s", entry.info.name, seconds(options_.away))));
+    if (entry.connection == 0 && !entry.dialled.empty() && now >= entry.redial_at) redial(entry);
+    return;
+  }
+  if (now - entry.last_sent >= options_.heartbeat) {
+    entry.session.told();
+    entry.last_sent = now;
+    if (!say(entry.connection, wire::Ack{entry.session.received()})) detach(entry);
+  } else if (entry.session.has_news() && now >= entry.news_at) {
+    if (!acknowledge(entry)) detach(entry);
+  }
+}
+
+/// What `tick` looks at.
+Time Router::due_of(const Entry& entry) const {
+  Time first = Time::max();
+  const auto at = [&](Time t) { first = std::min(first, t); };
+  if (entry.state == State::closing) at(entry.since + options_.drain);
+  if (entry.state == State::pending) at(entry.since + options_.answer);
+  if (entry.state == State::open && entry.session.waiting() > options_.most_waiting) at(Time::zero());
+  if (entry.connection != 0) at(entry.silent_since() + options_.silence);
+  if (entry.attached) {
+    at(entry.last_sent + options_.heartbeat);
+    if (entry.session.has_news()) at(entry.news_at);
+  } else {
+    if (entry.state == State::open) at(entry.since + options_.away);
+    if (entry.connection == 0 && !entry.dialled.empty()) at(entry.redial_at);
+  }
+  return first;
+}
+
+void Router::reset_timers() {
+  for (const Peer peer : touched_) {
+    const auto found = entries_.find(peer);
+    if (found == entries_.end()) continue;
+    Entry& entry = *found->second;
+    entry.is_touched = false;
+    const Time due = due_of(entry);
+    if (due >= entry.timer) continue;
+    entry.timer = due;
+    timers_.emplace(due, peer);
+  }
+  touched_.clear();
+  const auto is_over = [&](const Timer& t) {
+    const auto found = entries_.find(t.second);
+    return found == entries_.end() || found->second->timer != t.first;
+  };
+  while (!timers_.empty() && is_over(timers_.top())) timers_.pop();
+}
+
+Time Router::due() {
+  reset_timers();
+  Time first = leaving_ ? Time::max() : listener_due_;
+  if (!dials_.empty()) first = std::min(first, dials_due_);
+  for (const Dial& dial : retries_) first = std::min(first, dial.again);
+  return timers_.empty() ? first : std::min(first, timers_.top().first);
+}
+
+// ---- small things
+
+bool Router::say(Connection connection, const wire::Frame& frame) {
+  const Ref<OutFrame> out(new OutFrame);
+  out->header = wire::encode(frame);
+  return carrier_.send(connection, out);
+}
+
+wire::Hello Router::hello(std::uint64_t session, bool resumes, const wire::Received& received) const {
+  return {.is_answer = false, .version = wire::kVersion, .info = self_, .session = session, .resumes = resumes,
+          .window = options_.window, .received = received, .bulk = {}};
+}
+
+Router::Entry* Router::at(Connection connection) {
+  const auto found = by_connection_.find(connection);
+  return found == by_connection_.end() ? nullptr : find(found->second);
+}
+
+Router::Entry& Router::touched(Entry& entry) {
+  if (!std::exchange(entry.is_touched, true)) touched_.push_back(entry.peer);
+  return entry;
+}
+
+Router::Entry* Router::find(Peer peer) {
+  const auto found = entries_.find(peer);
+  return found == entries_.end() ? nullptr : &touched(*found->second);
+}
+
+Router::Entry& Router::add(std::unique_ptr<Entry> entry) {
+  Entry& added = touched(*entry);
+  by_name_.emplace(added.info.name, added.peer);
+  entries_.emplace(added.peer, std::move(entry));
+  return added;
+}
+
+Connection Router::connection_of(Peer peer) const {
+  const auto found = entries_.find(peer);
+  return found == entries_.end() ? 0 : found->second->connection;
+}
+
+/// The session with a node of this name, but for those that are only being drained.
+Router::Entry* Router::named(const std::string& name) {
+  const auto [first, end] = by_name_.equal_range(name);
+  for (auto it = first; it != end; ++it)
+    if (Entry* const entry = entries_.at(it->second).get(); entry->state != State::closing) return &touched(*entry);
+  return nullptr;
+}
+
+TransportCounters Router::counters() const {
+  TransportCounters all = counters_;
+  all.copied_bytes = copied_before_;
+  for (const auto& [peer, entry] : entries_) {
+    all.copied_bytes += entry->session.copied_bytes();
+    all.unsent_bytes += entry->session.unsent_bytes();
+    all.unacknowledged_bytes += entry->session.kept_bytes();
+  }
+  return all;
+}
+
+std::vector<PeerCounters> Router::peers() const {
+  std::vector<PeerCounters> all;
+  for (const auto& [peer, entry] : entries_)
+    if (entry->state == State::open) all.push_back({peer, entry->bytes_out, entry->bytes_in, entry->session.unsent_bytes(), entry->session.kept_bytes(), entry->last_heard});
+  return all;
+}
+
+}  // namespace troupe

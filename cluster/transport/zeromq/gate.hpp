@@ -1,0 +1,121 @@
+// The gate: who may connect over ZeroMQ. Closed by default: without keys there is loopback only (`check_reach`); with keys
+// every connection is CurveZMQ (RFC 26), between two parties that each have the other's public key in their list.
+//
+//   Gate gate("worker1", keys, log);
+//   gate.open(context);                      // before anything listens
+//   gate.guard(listening);                   // demands a key of whoever connects
+//   for (const std::string& key : gate.keys_of(address)) gate.present(dialling, key);   // to one who must hold this key
+//   gate.answer();                           // ZeroMQ's questions: may this key connect?
+//   gate.admits(key, name);                  // may who has proved this key be called so?
+//
+// Who dials must know the key of who listens before it says anything. It is not asked: whoever dials tries the keys of its
+// list in turn, that which answered here before and its own first (nodes may share one), until the other end proves to
+// hold one. A wrong guess ends a handshake of one message, and tells a stranger nothing: neither our key nor which one was
+// meant. So addresses carry no keys, and what an attacker puts in a list of addresses costs time only.
+//
+// A node may not call itself by a name that the list gives to other keys than its own.
+//
+// Threads: the router's.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <zmq.hpp>
+
+#include <troupe/cluster/transport/carrier.hpp>
+#include <troupe/cluster/transport/net/keys.hpp>
+#include <troupe/cluster/transport/zeromq/zeromq_socket.hpp>
+#include <troupe/devices/base/error.hpp>
+
+namespace troupe {
+
+/// Takes one line, without its end, for a person to read.
+using Log = std::function<void(const std::string& line)>;
+
+/// Of a count that grows the log is told, a line a minute at most, whatever comes here.
+class Told {
+ public:
+  /// `line`: of how many more there are than were told.
+  template <class Line>
+  void tell(Time now, std::uint64_t all, const Log& log, Line line) {
+    if (all == told_ || now < next_) return;
+    if (log) log(line(all - told_));
+    told_ = all;
+    next_ = now + std::chrono::minutes(1);
+  }
+
+ private:
+  std::uint64_t told_ = 0;
+  Time next_{};
+};
+
+class Gate {
+ public:
+  /// `ended`: is told when a connection of who was heard has ended, whoever ended it; perhaps before all that came by it was read.
+  Gate(std::string name, std::optional<Keys> keys, Log log, std::function<void(Connection)> ended)
+      : name_(std::move(name)), keys_(std::move(keys)), log_(std::move(log)), ended_(std::move(ended)) {}
+
+  bool has_keys() const { return keys_.has_value(); }
+  /// Throws failed_precondition if nobody may be reached there, or from there: without keys, only loopback.
+  void check_reach(const std::string& address) const { check_reach(address, address); }
+  /// The same of an address that `told` stands for.
+  void check_reach(const std::string& address, const std::string& told) const;
+
+  void open(zmq::context_t& context);
+  /// Before it is bound.
+  void guard(zmq::context_t& context, zmq::socket_t& listening);
+  void present(zmq::socket_t& dialling, const std::string& their_key) const;
+  /// Those that whoever listens at this address may hold, likely ones first; one empty key if there are no keys.
+  std::vector<std::string> keys_of(const std::string& address) const;
+  void remember(const std::string& address, const std::string& key) { found_[address] = key; }
+
+  /// Answers what ZeroMQ asks, counts who was turned away, and looks at the file now and then. True if keys that could
+  /// connect no longer may.
+  bool watch(Time now);
+  std::vector<void*> handles();
+
+  /// Who was accepted by this descriptor has said something.
+  void heard(int socket, Connection connection);
+
+  bool knows(const std::string& key) const { return !keys_ || keys_->authorized.contains(key); }
+  Status admits(const std::string& key, const std::string& name) const;
+  /// Why the other end of a dialled connection has turned us away.
+  Status why_not(const std::string& address, const SocketEvent& event) const;
+
+  std::uint64_t turned_away() const { return turned_away_; }
+
+ private:
+  void answer();
+  bool decide(const std::string& key, const std::string& address);
+  void count();
+  bool reload();
+  void log(const std::string& line) const {
+    if (log_) log_(line);
+  }
+
+  std::string name_;
+  std::optional<Keys> keys_;
+  Log log_;
+  std::function<void(Connection)> ended_;
+  zmq::socket_t questions_;  // REP: ZAP (RFC 27)
+  std::optional<SocketMonitor> monitor_;
+  std::map<std::string, std::string> found_;  // the key that was proved at an address
+  std::set<std::string> strangers_;           // keys whose refusal was logged; bounded
+  std::string stamp_;                         // of the list's file when it was read
+  Time look_at_{};
+  std::set<int> silent_;                      // descriptors of those who were accepted, and have said nothing yet
+  std::map<int, Connection> heard_;           // and of the others
+  std::uint64_t turned_away_ = 0;
+  Told told_;
+  bool is_told_ = false;      // a handshake has ended whose connection ends next
+  std::uint64_t failed_ = 0;  // and so many of others, who have still to hang up
+};
+
+}  // namespace troupe
