@@ -7,7 +7,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-#include <troupe/test/one_thread.hpp>
+#include <troupe/test/support/one_thread.hpp>
 
 namespace {
 

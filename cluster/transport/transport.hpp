@@ -5,7 +5,7 @@
 //   transport->connect("tcp://10.0.0.7:7117");            // ends in connected() or refused()
 //   transport->send(peer, Lane::data, {head, {tensor}});  // never blocks, never copies the tensor's bytes
 //
-// What it promises (test/cluster/transport_test.cpp holds every implementation to it):
+// What it promises (test/cluster/transport/transport_test.cpp holds every implementation to it):
 // 1. Between connected() and lost(), the messages of one lane to one peer arrive once each and in order, whatever
 //    reconnects happen below.
 // 2. Lanes do not wait for each other, so that a heartbeat is not behind 256 MB.

@@ -1,5 +1,5 @@
 // Planted faults: mistakes in lowering and in the executor, for a test to show that it would notice them
-// (test/tools/planted_faults.cpp). The library has none: there `is_planted` is false when it is compiled.
+// (test/faults/planted_faults.cpp). The library has none: there `is_planted` is false when it is compiled.
 // The test compiles the files that include this with TROUPE_PLANTED_FAULTS and says which fault it wants.
 #pragma once
 

@@ -9,8 +9,8 @@
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/cluster/transport/net/tcp_socket.hpp>
-#include <troupe/test/apps/as_node.hpp>
-#include <troupe/test/apps/node_process.hpp>
+#include <troupe/test/process/as_node.hpp>
+#include <troupe/test/process/node_process.hpp>
 
 namespace troupe::test {
 

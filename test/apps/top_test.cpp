@@ -21,10 +21,10 @@
 #include <troupe/apps/verbs/terminal.hpp>
 #include <troupe/cluster/inspect/inspection_server.hpp>
 #include <troupe/cluster/node/node.hpp>
-#include <troupe/test/apps/as_node.hpp>
-#include <troupe/test/apps/node_process.hpp>
+#include <troupe/test/process/as_node.hpp>
+#include <troupe/test/process/node_process.hpp>
 #include <troupe/test/apps/terminal.hpp>
-#include <troupe/test/cluster/nodes.hpp>
+#include <troupe/test/support/cluster/nodes.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

@@ -4,8 +4,8 @@
 #include <troupe/autodiff/check.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/custom_gradient.hpp>
-#include <troupe/test/devices/refusal.hpp>
-#include <troupe/test/one_thread.hpp>
+#include <troupe/test/support/refusal.hpp>
+#include <troupe/test/support/one_thread.hpp>
 
 namespace troupe::test {
 

@@ -12,8 +12,8 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/custom_gradient.hpp>
 #include <troupe/ops/eager/eager.hpp>
-#include <troupe/test/devices/refusal.hpp>
-#include <troupe/test/one_thread.hpp>
+#include <troupe/test/support/refusal.hpp>
+#include <troupe/test/support/one_thread.hpp>
 
 namespace troupe::test {
 

@@ -6,7 +6,7 @@
 #include <troupe/actors/engine/engine.hpp>
 #include <troupe/autodiff/loss_scale.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/support/refusal.hpp>
 
 namespace troupe::test {
 

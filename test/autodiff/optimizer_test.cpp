@@ -9,8 +9,8 @@
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/interpret.hpp>
-#include <troupe/test/devices/refusal.hpp>
-#include <troupe/test/one_thread.hpp>
+#include <troupe/test/support/refusal.hpp>
+#include <troupe/test/support/one_thread.hpp>
 
 namespace troupe::test {
 

@@ -5,9 +5,9 @@
 
 #include <troupe/controlflow/build.hpp>
 #include <troupe/controlflow/watch_predicates.hpp>
-#include <troupe/test/controlflow/calls.hpp>
-#include <troupe/test/controlflow/everywhere.hpp>
-#include <troupe/test/controlflow/oracle.hpp>
+#include <troupe/test/support/programs/calls.hpp>
+#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/oracle.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <functional>
 
-#include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/test/support/programs/everywhere.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

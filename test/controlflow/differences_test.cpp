@@ -2,7 +2,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/autodiff/check.hpp>
-#include <troupe/test/one_thread.hpp>
+#include <troupe/test/support/one_thread.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

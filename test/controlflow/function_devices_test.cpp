@@ -1,8 +1,8 @@
 // Functions whose bodies are on several devices: what they yield, what goes wrong in them, and what bounds them.
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/test/controlflow/calls.hpp>
-#include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/test/support/programs/calls.hpp>
+#include <troupe/test/support/programs/everywhere.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

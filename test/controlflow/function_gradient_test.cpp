@@ -3,8 +3,8 @@
 
 #include <troupe/autodiff/check.hpp>
 #include <troupe/autodiff/gradients.hpp>
-#include <troupe/test/controlflow/everywhere.hpp>
-#include <troupe/test/controlflow/oracle.hpp>
+#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/oracle.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

@@ -1,8 +1,8 @@
 // Functions as nodes: calls, recursion, what bodies may use, what is refused and what goes wrong.
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/test/controlflow/calls.hpp>
-#include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/test/support/programs/calls.hpp>
+#include <troupe/test/support/programs/everywhere.hpp>
 #include <troupe/actors/executor/loop_report.hpp>
 #include <troupe/troupe.hpp>
 

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/test/support/programs/everywhere.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

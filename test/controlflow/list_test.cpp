@@ -14,11 +14,11 @@
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
-#include <troupe/test/cluster/nodes.hpp>
-#include <troupe/test/cluster/processes.hpp>
+#include <troupe/test/support/cluster/nodes.hpp>
+#include <troupe/test/support/cluster/processes.hpp>
 #include <troupe/test/controlflow/list_rows.hpp>
-#include <troupe/test/ops/elsewhere.hpp>
-#include <troupe/test/ops/places.hpp>
+#include <troupe/test/ops/tables/elsewhere.hpp>
+#include <troupe/test/ops/tables/places.hpp>
 
 namespace troupe::test {
 
@@ -500,7 +500,7 @@ BOOST_AUTO_TEST_CASE(gradients_agree_with_differences) {
   fmt::print("lists: gradients of {} rows, {} numbers compared with differences\n", list_rows().size(), compared);
 }
 
-// The table of operations leaves to this suite what test/ops/elsewhere.hpp names: just those stand in the graphs
+// The table of operations leaves to this suite what test/ops/tables/elsewhere.hpp names: just those stand in the graphs
 // whose values and gradients, twice, were checked above.
 BOOST_AUTO_TEST_CASE(just_the_list_ops_that_the_table_leaves_were_met) {
   std::set<std::string> met, left;

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include <troupe/actors/executor/loop_report.hpp>
-#include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/test/support/programs/everywhere.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

@@ -1,7 +1,7 @@
 // The primitives as a user may wire them by hand.
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/test/support/programs/everywhere.hpp>
 #include <troupe/actors/executor/loop_report.hpp>
 #include <troupe/troupe.hpp>
 

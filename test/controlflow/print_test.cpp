@@ -1,6 +1,6 @@
 // What consoles print: the text of values, and lines in program order through branches and iterations.
 #include <troupe/ops/eager/eager.hpp>
-#include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/test/support/programs/everywhere.hpp>
 
 BOOST_AUTO_TEST_SUITE(print)
 

@@ -1,8 +1,8 @@
 // Loops and branches that put elements into a queue and take elements out of it: the two have no order with each other.
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/test/controlflow/calls.hpp>
-#include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/test/support/programs/calls.hpp>
+#include <troupe/test/support/programs/everywhere.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

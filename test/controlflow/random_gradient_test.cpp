@@ -2,8 +2,8 @@
 // engine against the interpreter. `TROUPE_SEED=n TROUPE_PROGRAMS=1` repeats one.
 #include <cstdlib>
 
-#include <troupe/test/controlflow/random_gradients.hpp>
-#include <troupe/test/controlflow/swapping.hpp>
+#include <troupe/test/support/programs/random_gradients.hpp>
+#include <troupe/test/support/programs/swapping.hpp>
 
 namespace troupe::test {
 

@@ -6,8 +6,8 @@
 // What fails is made small, and printed.
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/test/controlflow/gradient_check.hpp>
-#include <troupe/test/controlflow/random_programs.hpp>
+#include <troupe/test/support/programs/gradient_check.hpp>
+#include <troupe/test/support/programs/random_programs.hpp>
 
 namespace troupe::test {
 

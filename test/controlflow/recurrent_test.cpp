@@ -4,8 +4,8 @@
 
 #include <troupe/autodiff/check.hpp>
 #include <troupe/autodiff/gradients.hpp>
-#include <troupe/test/controlflow/everywhere.hpp>
-#include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/refusal.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

@@ -1,7 +1,7 @@
 // Programs that once went wrong, found by random_programs_test or by reading, and made small.
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/test/support/programs/everywhere.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

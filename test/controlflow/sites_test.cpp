@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <troupe/ops/graph/subgraph.hpp>
-#include <troupe/test/one_thread.hpp>
+#include <troupe/test/support/one_thread.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

@@ -3,7 +3,7 @@
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/format/safetensors.hpp>
 #include <troupe/ops/graph/variable.hpp>
-#include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/test/support/programs/everywhere.hpp>
 
 BOOST_AUTO_TEST_SUITE(strings_test)
 

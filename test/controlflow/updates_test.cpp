@@ -2,7 +2,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/actors/plan/pipeline.hpp>
-#include <troupe/test/controlflow/everywhere.hpp>
+#include <troupe/test/support/programs/everywhere.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

@@ -1,5 +1,5 @@
 // Convolutions in f32, which a library computes in pieces, and f64, which are products, against those in i64, which plain loops do; the table of ops
-// (test/ops/window_rows.hpp) has the small ones and the references.
+// (test/ops/tables/window_rows.hpp) has the small ones and the references.
 #include <boost/test/unit_test.hpp>
 
 #include <random>

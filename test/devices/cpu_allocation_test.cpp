@@ -5,8 +5,8 @@
 #include <cstdlib>
 
 #include <troupe/devices/scalar/scalar_eval.hpp>
-#include <troupe/test/devices/numbers.hpp>
-#include <troupe/test/one_thread.hpp>
+#include <troupe/test/support/numbers.hpp>
+#include <troupe/test/support/one_thread.hpp>
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 

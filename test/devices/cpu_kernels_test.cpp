@@ -14,8 +14,8 @@
 #include <troupe/devices/base/radix_sort.hpp>
 #include <troupe/devices/device/philox.hpp>
 #include <troupe/devices/threads/worker_pool.hpp>
-#include <troupe/test/devices/levels.hpp>
-#include <troupe/test/devices/numbers.hpp>
+#include <troupe/test/support/levels.hpp>
+#include <troupe/test/support/numbers.hpp>
 
 using namespace troupe;
 using namespace troupe::test;

@@ -5,7 +5,7 @@
 #include <array>
 #include <numeric>
 
-#include <troupe/test/devices/cpu.hpp>
+#include <troupe/test/support/cpu.hpp>
 
 using namespace troupe;
 using namespace troupe::test;

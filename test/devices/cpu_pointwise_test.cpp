@@ -9,7 +9,7 @@
 #include <troupe/devices/cpu/elements/pointwise.hpp>
 #include <troupe/devices/scalar/scalar_eval.hpp>
 #include <troupe/devices/threads/worker_pool.hpp>
-#include <troupe/test/devices/numbers.hpp>
+#include <troupe/test/support/numbers.hpp>
 
 using namespace troupe;
 using namespace troupe::test;

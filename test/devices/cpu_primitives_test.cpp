@@ -10,7 +10,7 @@
 #include <troupe/devices/device/philox.hpp>
 #include <troupe/devices/device/row_norm.hpp>
 #include <troupe/devices/threads/worker_pool.hpp>
-#include <troupe/test/devices/cpu.hpp>
+#include <troupe/test/support/cpu.hpp>
 
 using namespace troupe;
 using namespace troupe::test;

@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
-#include <troupe/test/devices/numbers.hpp>
-#include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/support/numbers.hpp>
+#include <troupe/test/support/refusal.hpp>
 
 namespace troupe {
 

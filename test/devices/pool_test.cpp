@@ -1,4 +1,4 @@
-// Pooling in f32, by the level's kernels, against f64, by plain loops; the table of ops (test/ops/window_rows.hpp) has the references.
+// Pooling in f32, by the level's kernels, against f64, by plain loops; the table of ops (test/ops/tables/window_rows.hpp) has the references.
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include <troupe/devices/device/device.hpp>
 #include <troupe/devices/device/window.hpp>
-#include <troupe/test/one_thread.hpp>
+#include <troupe/test/support/one_thread.hpp>
 
 using namespace troupe;
 

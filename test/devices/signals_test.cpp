@@ -7,7 +7,7 @@
 
 #include <troupe/devices/base/signals.hpp>
 #include <troupe/devices/threads/worker_pool.hpp>
-#include <troupe/test/devices/numbers.hpp>
+#include <troupe/test/support/numbers.hpp>
 
 using namespace troupe;
 using namespace troupe::test;

@@ -4,7 +4,7 @@
 #include <future>
 
 #include <troupe/devices/sim/sim_device.hpp>
-#include <troupe/test/devices/numbers.hpp>
+#include <troupe/test/support/numbers.hpp>
 
 using namespace troupe;
 using namespace troupe::test;

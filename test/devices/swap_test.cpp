@@ -8,8 +8,8 @@
 
 #include <troupe/devices/list/list.hpp>
 #include <troupe/devices/sim/sim_device.hpp>
-#include <troupe/test/devices/numbers.hpp>
-#include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/support/numbers.hpp>
+#include <troupe/test/support/refusal.hpp>
 
 namespace troupe {
 

@@ -3,8 +3,8 @@
 
 #include <limits>
 
-#include <troupe/test/devices/numbers.hpp>
-#include <troupe/test/one_thread.hpp>
+#include <troupe/test/support/numbers.hpp>
+#include <troupe/test/support/one_thread.hpp>
 
 using namespace troupe;
 

@@ -11,7 +11,7 @@
 
 #include <troupe/devices/cpu/products/tile_product.hpp>
 #include <troupe/devices/threads/worker_pool.hpp>
-#include <troupe/test/devices/levels.hpp>
+#include <troupe/test/support/levels.hpp>
 
 using namespace troupe;
 using cpu::GemmCall;

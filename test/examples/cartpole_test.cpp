@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include <troupe/apps/examples/cartpole/physics.hpp>
-#include <troupe/test/examples/process.hpp>
+#include <troupe/test/support/process.hpp>
 
 namespace troupe::test {
 

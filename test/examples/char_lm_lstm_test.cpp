@@ -16,7 +16,7 @@
 #include <troupe/actors/executor/loop_report.hpp>
 #include <troupe/apps/examples/char_lm/lstm_trainer.hpp>
 #include <troupe/cluster/transport/sim/in_process.hpp>
-#include <troupe/test/devices/refusal.hpp>
+#include <troupe/test/support/refusal.hpp>
 
 namespace troupe::test {
 

@@ -1,6 +1,6 @@
 // The main job: it learns, resumes bit for bit at any worker count, and answers bad input in a
 // sentence with exit code 2, earlier files intact.
-#include <troupe/test/examples/process.hpp>
+#include <troupe/test/support/process.hpp>
 
 #include <sys/stat.h>
 

@@ -2,7 +2,7 @@
 // Instruments: cluster/protocol/messages.cpp cluster/protocol/archive.cpp cluster/transport/pack_scan.cpp
 #include <troupe/cluster/protocol/messages.hpp>
 #include <troupe/cluster/protocol/program_codec.hpp>
-#include <troupe/test/cluster/every_message.hpp>
+#include <troupe/test/support/cluster/every_message.hpp>
 #include <troupe/test/fuzz/input.hpp>
 
 namespace troupe::test {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include <troupe/test/ops/table.hpp>
+#include <troupe/test/ops/tables/table.hpp>
 
 namespace troupe::test {
 

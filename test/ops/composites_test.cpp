@@ -11,8 +11,8 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/graph.hpp>
-#include <troupe/test/devices/refusal.hpp>
-#include <troupe/test/ops/computed.hpp>
+#include <troupe/test/support/refusal.hpp>
+#include <troupe/test/ops/tables/computed.hpp>
 
 namespace troupe::test {
 

@@ -8,7 +8,7 @@
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
-#include <troupe/test/ops/computed.hpp>
+#include <troupe/test/ops/tables/computed.hpp>
 
 namespace troupe::test {
 

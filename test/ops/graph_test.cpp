@@ -9,7 +9,7 @@
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/eager/interpret.hpp>
 #include <troupe/ops/graph/variable.hpp>
-#include <troupe/test/one_thread.hpp>
+#include <troupe/test/support/one_thread.hpp>
 
 namespace troupe::test {
 

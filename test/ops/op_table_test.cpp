@@ -11,11 +11,11 @@
 
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/op.hpp>
-#include <troupe/test/ops/all_rows.hpp>
+#include <troupe/test/ops/tables/all_rows.hpp>
 #include <troupe/test/ops/bits.hpp>
-#include <troupe/test/ops/elsewhere.hpp>
-#include <troupe/test/ops/places.hpp>
-#include <troupe/test/share.hpp>
+#include <troupe/test/ops/tables/elsewhere.hpp>
+#include <troupe/test/ops/tables/places.hpp>
+#include <troupe/test/support/share.hpp>
 
 namespace troupe::test {
 
@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(every_op_has_a_row) {
   std::set<std::string> rows;
   for (const Row& r : all_rows()) rows.insert(r.op);
   for (const OpDef* op : all_ops()) {
-    BOOST_CHECK_MESSAGE(rows.contains(op->name) || elsewhere().contains(op->name), "op " << op->name << " has no row in test/ops/table.hpp");
+    BOOST_CHECK_MESSAGE(rows.contains(op->name) || elsewhere().contains(op->name), "op " << op->name << " has no row in test/ops/tables/table.hpp");
     BOOST_CHECK_MESSAGE(!op->doc.empty(), "op " << op->name << " has no doc line");
     bool has_inputs = op->max_inputs != 0;
     BOOST_CHECK_MESSAGE(!has_inputs || !op->differentiable || op->gradient || op->evaluate, "op " << op->name << " counts as differentiable but has no gradient");

@@ -16,8 +16,8 @@
 
 #include <troupe/autodiff/check.hpp>
 #include <troupe/ops/format/safetensors.hpp>
-#include <troupe/test/one_thread.hpp>
-#include <troupe/test/ops/all_rows.hpp>
+#include <troupe/test/support/one_thread.hpp>
+#include <troupe/test/ops/tables/all_rows.hpp>
 #include <troupe/test/ops/bits.hpp>
 
 namespace troupe::test {

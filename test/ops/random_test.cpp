@@ -5,7 +5,7 @@
 
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/interpret.hpp>
-#include <troupe/test/one_thread.hpp>
+#include <troupe/test/support/one_thread.hpp>
 
 namespace troupe::test {
 

@@ -13,8 +13,8 @@
 #include <troupe/ops/format/crc32c.hpp>
 #include <troupe/ops/format/event_file.hpp>
 #include <troupe/ops/format/records.hpp>
-#include <troupe/test/devices/refusal.hpp>
-#include <troupe/test/folder.hpp>
+#include <troupe/test/support/refusal.hpp>
+#include <troupe/test/support/temp_directory.hpp>
 
 namespace troupe::test {
 

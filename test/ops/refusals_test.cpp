@@ -13,8 +13,8 @@
 
 #include <troupe/autodiff/check.hpp>
 #include <troupe/ops/graph/op.hpp>
-#include <troupe/test/one_thread.hpp>
-#include <troupe/test/ops/all_rows.hpp>
+#include <troupe/test/support/one_thread.hpp>
+#include <troupe/test/ops/tables/all_rows.hpp>
 
 namespace troupe::test {
 

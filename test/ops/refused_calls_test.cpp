@@ -17,7 +17,7 @@
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/autodiff/check.hpp>
 #include <troupe/ops/graph/graph.hpp>
-#include <troupe/test/one_thread.hpp>
+#include <troupe/test/support/one_thread.hpp>
 
 namespace troupe::test {
 

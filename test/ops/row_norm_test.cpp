@@ -12,7 +12,7 @@
 #include <troupe/autodiff/check.hpp>
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/test/one_thread.hpp>
+#include <troupe/test/support/one_thread.hpp>
 
 namespace troupe::test {
 

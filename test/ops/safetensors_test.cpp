@@ -16,8 +16,8 @@
 
 #include <troupe/ops/format/crc64.hpp>
 #include <troupe/ops/format/safetensors.hpp>
-#include <troupe/test/folder.hpp>
-#include <troupe/test/one_thread.hpp>
+#include <troupe/test/support/temp_directory.hpp>
+#include <troupe/test/support/one_thread.hpp>
 
 namespace troupe::test {
 

@@ -10,8 +10,8 @@
 #include <troupe/ops/eager/interpret.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
-#include <troupe/test/devices/refusal.hpp>
-#include <troupe/test/one_thread.hpp>
+#include <troupe/test/support/refusal.hpp>
+#include <troupe/test/support/one_thread.hpp>
 #include <troupe/test/ops/passes.hpp>
 
 namespace troupe::test {

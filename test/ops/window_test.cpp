@@ -7,8 +7,8 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/graph.hpp>
-#include <troupe/test/devices/refusal.hpp>
-#include <troupe/test/one_thread.hpp>
+#include <troupe/test/support/refusal.hpp>
+#include <troupe/test/support/one_thread.hpp>
 
 namespace troupe::test {
 

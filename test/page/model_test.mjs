@@ -1,4 +1,4 @@
-// The page's model without a browser: grouping, deltas, what is laid out, layouts. Run by test/apps/page_test.sh with node.
+// The page's model without a browser: grouping, deltas, what is laid out, layouts. Run by test/page/page_test.sh with node.
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 import { test } from 'node:test';

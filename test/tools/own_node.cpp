@@ -14,7 +14,7 @@
 #include <troupe/cluster/node/node.hpp>
 #include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/ops/graph/actor_node.hpp>
-#include <troupe/test/cluster/faulty.hpp>
+#include <troupe/test/support/cluster/faulty.hpp>
 #include <troupe/test/tools/cancelled_op.hpp>
 #include <troupe/test/tools/own_op.hpp>
 

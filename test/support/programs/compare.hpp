@@ -1,0 +1,92 @@
+// A recipe under the oracle and under every way to run it: what differs.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <troupe/actors/engine/engine.hpp>
+#include <troupe/test/support/programs/oracle.hpp>
+#include <troupe/test/support/programs/random_recipe.hpp>
+
+namespace troupe::test {
+
+/// Where a program runs: an engine, and what else takes steps where there are no threads.
+class World {
+ public:
+  virtual ~World() = default;
+  virtual Engine& engine() = 0;
+  /// False if nothing is pending.
+  virtual bool step() = 0;
+};
+
+class OneEngine final : public World {
+ public:
+  explicit OneEngine(const EngineOptions& options) : engine_(options) {}
+  Engine& engine() override { return engine_; }
+  bool step() override { return engine_.take_step(); }
+
+ private:
+  Engine engine_;
+};
+
+/// A way to run a program.
+struct Way {
+  std::string name;
+  bool is_interpreter = false;
+  int workers = 1;
+  Granularity granularity = Granularity::partition;
+  bool is_deterministic = false;
+  bool optimize = true;
+  Devices devices = Devices::none;
+  bool in_flight = false;     // all runs at once, where there is no state
+  std::string device = "cpu:0";
+  std::uint64_t seed = 0;     // deterministic ways add the recipe's
+  bool swaps = false;         // lists' elements to the host, wherever it can
+  bool is_narrow = false;     // an edge in a loop carries one value at a time
+  std::function<std::unique_ptr<World>(const EngineOptions&)> world = {};  // empty: one engine
+};
+
+/// The quickest first.
+const std::vector<Way>& ways();
+
+/// What a program yields, by run; the run with the error is the last.
+struct ProgramOutcome {
+  std::vector<std::vector<Tensor>> fetched;
+  std::vector<Tensor> variables;
+  std::string error;
+  bool hangs = false;
+};
+
+struct Expected {
+  std::vector<std::vector<OracleValue>> fetched, rounded;  // rounded: to f32 after every operation
+  std::vector<Array> variables, rounded_variables;
+  std::string error;
+};
+
+/// Why a program is not compared; counted.
+class Unfit : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+std::vector<std::pair<Expr, OracleValue>> oracle_feeds(const Recipe& r, const Kitchen& k, int run);
+/// What the oracle says; throws Unfit where rounding may decide what the program does.
+Expected expected_of(const Recipe& r);
+
+/// Of the programs looked at (one in ten, in ways that spread them over CPUs), those with a function over several devices.
+int& cut_functions();
+/// Runs that were cancelled before they had ended.
+int& cancelled_runs();
+
+EngineOptions options_of(const Way& way, std::uint64_t seed);
+/// Runs `fetches` of a recipe's graph in an engine of its own.
+void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k, const std::vector<Expr>& fetches, int runs, ProgramOutcome& out);
+
+std::optional<std::string> difference(const Recipe& r, const Expected& e, const Way& way);
+/// The same of a run beside one that is cancelled anywhere, or that starts as that was; of programs without variables.
+std::optional<std::string> difference_beside_cancelled(const Recipe& r, const Expected& e, const Way& way);
+
+}  // namespace troupe::test
