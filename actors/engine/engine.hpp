@@ -21,18 +21,12 @@
 
 #include <troupe/actors/placement/cost_options.hpp>
 #include <troupe/actors/observe/snapshot.hpp>
+#include <troupe/actors/plan/options.hpp>
 #include <troupe/devices/device/device.hpp>
 #include <troupe/ops/graph/graph.hpp>
 #include <troupe/ops/graph/variable.hpp>
 
 namespace troupe {
-
-/// Where a ready operation's kernel runs. It changes speed, never results.
-enum class Granularity : std::uint8_t {
-  automatic,  // inline; kernels measured as heavy go to other workers when several are ready
-  partition,  // always inline in the partition's turn
-  op,         // each op's kernel in an actor of its own
-};
 
 /// A line of a log: what happened, and to whom. A field that does not apply is empty.
 struct LogRecord {

@@ -22,6 +22,7 @@
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
 
+#include <troupe/actors/runtime/clock.hpp>
 #include <troupe/actors/runtime/deadlines.hpp>
 #include <troupe/actors/observe/inspection.hpp>
 #include <troupe/actors/executor/partition_actor.hpp>
@@ -31,10 +32,6 @@
 namespace troupe {
 
 struct AtWork;
-
-inline std::int64_t epoch_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 /// A plan and its actors.
 class Compiled {

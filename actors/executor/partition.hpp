@@ -76,10 +76,10 @@
 #include <troupe/actors/observe/recorder.hpp>
 #include <troupe/actors/observe/recurrence.hpp>
 #include <troupe/actors/executor/run.hpp>
+#include <troupe/actors/plan/options.hpp>
 #include <troupe/actors/runtime/stack.hpp>
 #include <troupe/actors/observe/work_account.hpp>
 #include <troupe/devices/threads/worker_pool.hpp>
-#include <troupe/actors/engine/engine.hpp>
 
 namespace troupe {
 

@@ -7,7 +7,8 @@
 
 #include <fmt/format.h>
 
-#include <troupe/actors/placement/constraint.hpp>
+#include <troupe/devices/base/device_name.hpp>
+
 
 namespace troupe {
 

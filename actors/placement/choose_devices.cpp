@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/actors/plan/explain.hpp>
+#include <troupe/devices/base/text.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 
 namespace troupe {

@@ -10,8 +10,6 @@
 namespace troupe {
 namespace {
 
-constexpr std::string_view kNode = "/node:";
-
 // What stands before the first `by`, which goes with it.
 std::string_view next(std::string_view& rest, char by) {
   const std::size_t end = std::min(rest.find(by), rest.size());
@@ -28,24 +26,6 @@ bool is_device(std::string_view kind, std::string_view number) {
 }
 
 }  // namespace
-
-std::string_view node_of(std::string_view device) {
-  if (!device.starts_with(kNode)) return {};
-  device.remove_prefix(kNode.size());
-  return device.substr(0, device.find('/'));
-}
-
-std::string_view short_name(std::string_view device) {
-  if (!device.starts_with(kNode)) return device;
-  const std::size_t slash = device.find('/', kNode.size());
-  return slash == std::string_view::npos ? "cpu:0" : device.substr(slash + 1);
-}
-
-std::string full_name(std::string_view device, std::string_view node) {
-  if (device.empty() || node.empty()) return std::string(device);
-  const std::string_view on = node_of(device);
-  return fmt::format("{}{}/{}", kNode, on.empty() ? node : on, short_name(device));
-}
 
 bool NodeLabels::has(std::string_view key, std::string_view value) const {
   for (std::string_view rest = labels; !rest.empty();) {

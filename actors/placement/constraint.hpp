@@ -14,14 +14,9 @@
 #include <utility>
 #include <vector>
 
-namespace troupe {
+#include <troupe/devices/base/device_name.hpp>
 
-/// `worker1` of `/node:worker1/cpu:0`; empty where no node is named.
-std::string_view node_of(std::string_view device);
-/// `cpu:0` of it, and of `/node:worker1` alone.
-std::string_view short_name(std::string_view device);
-/// The name in full, for somebody on `node`; as it is where `node` is empty, or the name.
-std::string full_name(std::string_view device, std::string_view node);
+namespace troupe {
 
 /// A node of the cluster, and what whoever started it says of it: `key=value` and spaces.
 struct NodeLabels {

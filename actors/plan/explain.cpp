@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/placement/forecast.hpp>
+#include <troupe/devices/base/text.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 
 namespace troupe {
@@ -183,13 +184,6 @@ class Explanation {
 };
 
 }  // namespace
-
-std::string readable_bytes(double bytes) {
-  if (bytes < 1024) return fmt::format("{:.0f} B", bytes);
-  if (bytes < 1024 * 1024) return fmt::format("{:.1f} KiB", bytes / 1024);
-  if (bytes < 1024.0 * 1024 * 1024) return fmt::format("{:.1f} MiB", bytes / (1024 * 1024));
-  return fmt::format("{:.1f} GiB", bytes / (1024.0 * 1024 * 1024));
-}
 
 std::string explain(const Plan& plan, std::span<const PassReport> passes, const CostOptions& costs, const Measured& measured, const std::string& home) {
   std::string out = Explanation(plan, costs, measured, home).text();

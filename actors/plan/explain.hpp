@@ -13,7 +13,4 @@ namespace troupe {
 /// The same text for the same plan and costs. `home`: the device where feeds come from and fetches go.
 std::string explain(const Plan& plan, std::span<const PassReport> passes, const CostOptions& costs, const Measured& measured, const std::string& home);
 
-/// `12.5 KiB`
-std::string readable_bytes(double bytes);
-
 }  // namespace troupe

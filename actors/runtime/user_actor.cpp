@@ -11,8 +11,8 @@
 #include <caf/system_messages.hpp>
 #include <fmt/format.h>
 
+#include <troupe/actors/runtime/clock.hpp>
 #include <troupe/actors/runtime/lean_actor.hpp>
-#include <troupe/actors/observe/recorder.hpp>
 
 namespace troupe {
 namespace {

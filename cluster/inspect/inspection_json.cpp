@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/actors/engine/engine_impl.hpp>
+#include <troupe/actors/runtime/clock.hpp>
 #include <troupe/ops/format/json_text.hpp>
 
 namespace troupe {

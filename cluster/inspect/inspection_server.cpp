@@ -18,7 +18,7 @@
 #include <fmt/format.h>
 #include <httplib.h>
 
-#include <troupe/actors/engine/engine_impl.hpp>
+#include <troupe/actors/runtime/clock.hpp>
 #include <troupe/cluster/inspect/inspection_json.hpp>
 #include <troupe/cluster/inspect/page_assets.hpp>
 #include <troupe/cluster/inspect/reception.hpp>

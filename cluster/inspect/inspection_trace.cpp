@@ -1,4 +1,5 @@
 // What flight recorders have kept, as events and as a trace: all nodes on the asking node's clock.
+#include <troupe/actors/runtime/clock.hpp>
 #include <troupe/cluster/inspect/inspection_json.hpp>
 
 #include <algorithm>
@@ -7,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include <troupe/actors/engine/engine_impl.hpp>
 #include <troupe/actors/observe/recorder.hpp>
 #include <troupe/actors/executor/trace_file.hpp>
 #include <troupe/ops/format/json_text.hpp>

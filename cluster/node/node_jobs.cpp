@@ -7,13 +7,13 @@
 // So who asks and does not read has of this node's memory what its requests may keep, as much in answers, and one more of any size. (What the transport
 // has not taken up yet is not seen: microseconds.) A node that keeps to the protocol always reads, and only waits.
 #include <troupe/cluster/node/node_core.hpp>
+#include <troupe/devices/base/text.hpp>
 
 #include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include <troupe/actors/plan/explain.hpp>
 
 namespace troupe {
 

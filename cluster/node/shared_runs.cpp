@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include <troupe/actors/plan/explain.hpp>
 #include <troupe/cluster/node/node_core.hpp>
 #include <troupe/cluster/protocol/small_tokens.hpp>
+#include <troupe/devices/base/text.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 
 namespace troupe {
