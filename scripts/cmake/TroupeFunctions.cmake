@@ -1,5 +1,6 @@
 # Collects the DSL's declarations from the op files into <troupe/functions.hpp>, so that adding an
-# op touches one file. A declaration is a line `TROUPE_DSL(...)` with the `///` lines above it.
+# op touches one file. A declaration is a `TROUPE_DSL(...)`, whose further lines are indented, with the
+# `///` lines above it.
 function(troupe_functions output)
   file(GLOB_RECURSE files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/ops/library/*.cpp)
   list(SORT files)
@@ -11,8 +12,9 @@ function(troupe_functions output)
     string(REPLACE ";" "\\#semicolon" text "${text}")
     string(REPLACE "[" "\\#open" text "${text}")
     string(REPLACE "]" "\\#close" text "${text}")
-    string(REGEX MATCHALL "(///[^\n]*\n)*TROUPE_DSL\\([^\n]*\\)\n" found "${text}")
+    string(REGEX MATCHALL "(///[^\n]*\n)*TROUPE_DSL\\([^\n]*(\n [^\n]*)*\\)\n" found "${text}")
     foreach(item IN LISTS found)
+      string(REGEX REPLACE "\n +" " " item "${item}")
       string(REGEX REPLACE "TROUPE_DSL\\(([^\n]*)\\)\n" "\\1\\\\#semicolon\n\n" item "${item}")
       string(APPEND body "${item}")
     endforeach()

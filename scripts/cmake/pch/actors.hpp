@@ -1,4 +1,4 @@
 // Precompiled for actors/: CAF, which takes two seconds a file.
-#include <caf/all.hpp>
 #include <fmt/format.h>
+#include <caf/all.hpp>
 #include <troupe/ops/graph/graph.hpp>

@@ -1,7 +1,7 @@
-// Precompiled once for all test binaries: what most suites include, the engine's and the cluster's insides among it, of which a
-// suite of cluster/ would read 2 s of headers by itself.
-#include <boost/test/unit_test.hpp>
+// Precompiled once for all test binaries: what most suites include, the engine's and the cluster's
+// insides among it, of which a suite of cluster/ would read 2 s of headers by itself.
 #include <fmt/format.h>
+#include <boost/test/unit_test.hpp>
 
 #include <algorithm>
 #include <atomic>
